@@ -1,0 +1,72 @@
+#include "base/arena.h"
+
+#include "base/size.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* First touch: one byte per 4 KiB page, in the same static order as element-wise kernels run. */
+static void arena_touch(unsigned char *base, size_t nbytes)
+{
+    const size_t page = 4096;
+    const size_t n_pages = nbytes / page;
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < n_pages; i++) ((volatile unsigned char *)base)[i * page] = 0;
+}
+
+/* Anonymous memory starting on a huge-page boundary: map one page more and trim both ends. */
+static unsigned char *map_aligned(size_t nbytes)
+{
+    size_t slack = nbytes + ARENA_PAGE_BYTES;
+    unsigned char *raw =
+        mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) return NULL;
+    size_t lead = size_round_up((uintptr_t)raw, ARENA_PAGE_BYTES) - (uintptr_t)raw;
+    if (lead > 0) munmap(raw, lead);
+    if (ARENA_PAGE_BYTES - lead > 0) munmap(raw + lead + nbytes, ARENA_PAGE_BYTES - lead);
+    return raw + lead;
+}
+
+cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
+{
+    memset(a, 0, sizeof *a);
+    snprintf(a->name, sizeof a->name, "%s", name);
+    if (nbytes == 0) return CZ_OK;
+    size_t mapped = size_round_up(nbytes, ARENA_PAGE_BYTES);
+    unsigned char *base = mapped < nbytes ? NULL : map_aligned(mapped);
+    if (!base) {
+        char human[24];
+        return err_set(CZ_NOMEM, errno, "arena %s: cannot map %s", name,
+                       size_human(nbytes, human, sizeof human));
+    }
+    madvise(base, mapped, MADV_HUGEPAGE); /* only advice: a kernel without THP is no error */
+    arena_touch(base, mapped);
+    CZ_POISON(base, mapped);
+    a->base = base;
+    a->nbytes = mapped;
+    return CZ_OK;
+}
+
+cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out)
+{
+    size_t piece = arena_piece(nbytes);
+    if (piece > a->nbytes - a->used)
+        return err_set(CZ_NOMEM, 0, "arena %s: the plan left %zu bytes for %s, which needs %zu",
+                       a->name, a->nbytes - a->used, what, piece);
+    unsigned char *p = a->base + a->used;
+    a->used += piece;
+    CZ_UNPOISON(p, nbytes);
+    *out = p;
+    return CZ_OK;
+}
+
+void arena_free(struct arena *a)
+{
+    if (a->base) {
+        CZ_UNPOISON(a->base, a->nbytes);
+        munmap(a->base, a->nbytes);
+    }
+    memset(a, 0, sizeof *a);
+}

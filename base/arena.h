@@ -1,0 +1,42 @@
+/* Arenas: one planned allocation, handed out piece by piece.
+ *
+ * Life cycle: the planner adds up arena_piece() sizes; arena_init() maps exactly that; arena_take()
+ * hands pieces out in the planned order; arena_free() unmaps all at once. Pieces are never returned
+ * one by one. With AddressSanitizer the gap after each piece is poisoned. Not thread-safe. */
+#ifndef CZ_BASE_ARENA_H
+#define CZ_BASE_ARENA_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define ARENA_ALIGN      ((size_t)256)     /* every piece starts at a multiple of this */
+#define ARENA_PAGE_BYTES ((size_t)2 << 20) /* arenas are rounded up to huge pages */
+
+struct arena {
+    unsigned char *base;
+    size_t nbytes; /* mapped, a multiple of ARENA_PAGE_BYTES */
+    size_t used;
+    char name[32];
+};
+
+/* Bytes that a piece of `nbytes` takes out of an arena (its red zone and alignment included). */
+static inline size_t arena_piece(size_t nbytes)
+{
+    return (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + ARENA_ALIGN;
+}
+
+/* Map at least `nbytes` of zeroed anonymous memory, advise huge pages, and touch it from the OpenMP
+ * threads in the static split that kernels use, so that pages lie near their threads. nbytes 0 is
+ * fine. Errors: CZ_NOMEM with the name and size. On error *a is zeroed. */
+cz_status arena_init(struct arena *a, const char *name, size_t nbytes);
+
+/* The next piece, ARENA_ALIGN-aligned and zeroed. Errors: CZ_NOMEM when the plan was too small
+ * (a defect of the planner: the sentence names the arena and the piece). */
+cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out);
+
+/* Unmap. Accepts a zeroed or half-built arena; idempotent. */
+void arena_free(struct arena *a);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,32 @@
+/* The one place where the compiler and the language dialect show. */
+#ifndef CZ_BASE_COMPILER_H
+#define CZ_BASE_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define CZ_EXTERN_C_BEGIN extern "C" {
+#define CZ_EXTERN_C_END   }
+#else
+#define CZ_EXTERN_C_BEGIN
+#define CZ_EXTERN_C_END
+#endif
+
+#define CZ_API                      __attribute__((visibility("default"))) /* part of libczero.so's interface */
+#define CZ_PRINTF(fmt_idx, arg_idx) __attribute__((format(printf, fmt_idx, arg_idx)))
+#define CZ_UNUSED                   __attribute__((unused))
+#define CZ_ARRAY_LEN(a)             (sizeof(a) / sizeof((a)[0]))
+
+/* Memory poisoning for red zones between arena pieces; nothing without AddressSanitizer. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define CZ_POISON(p, n)   __asan_poison_memory_region((p), (n))
+#define CZ_UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
+#else
+#define CZ_POISON(p, n)   ((void)(p), (void)(n))
+#define CZ_UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+#endif

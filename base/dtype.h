@@ -1,0 +1,91 @@
+/* Element types and the bit-level conversions between them.
+ *
+ * Conversions here are the scalar definition (round to nearest even, NaN stays NaN and quiet,
+ * denormals kept); the vector rows of ops/cast must agree with them to the bit. */
+#ifndef CZ_BASE_DTYPE_H
+#define CZ_BASE_DTYPE_H
+
+#include "base/compiler.h"
+
+#include <string.h>
+
+CZ_EXTERN_C_BEGIN
+
+enum dtype {
+    DTYPE_F32 = 0,
+    DTYPE_BF16 = 1,
+    DTYPE_F16 = 2,
+    DTYPE_F64 = 3,
+    DTYPE_I64 = 4,
+    DTYPE_I32 = 5,
+    DTYPE_I16 = 6,
+    DTYPE_I8 = 7,
+    DTYPE_U8 = 8,
+    DTYPE_BOOL = 9
+};
+#define DTYPE_COUNT 10
+
+/* Bytes per element; 0 for a value outside the enum. */
+CZ_API size_t dtype_size(enum dtype dtype);
+
+/* The short name: "fp32", "bf16", "fp16", "fp64", "int64", …; "?" outside the enum. */
+CZ_API const char *dtype_name(enum dtype dtype);
+
+static inline uint32_t f32_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float f32_from_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline float bf16_to_f32(uint16_t h)
+{
+    return f32_from_bits((uint32_t)h << 16);
+}
+
+static inline uint16_t f32_to_bf16(float f)
+{
+    uint32_t u = f32_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u); /* quiet NaN */
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+static inline float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t exp = (h >> 10) & 0x1fu;
+    uint32_t man = h & 0x3ffu;
+    if (exp == 0x1fu) { /* infinity, or a NaN made quiet as the F16C instruction does */
+        uint32_t quiet = man != 0 ? 0x400000u : 0u;
+        return f32_from_bits(sign | 0x7f800000u | (man << 13) | quiet);
+    }
+    if (exp != 0) return f32_from_bits(sign | ((exp + 112u) << 23) | (man << 13));
+    float magnitude = (float)man * 0x1p-24f; /* zero and denormals are exact in fp32 */
+    return f32_from_bits(sign | f32_bits(magnitude));
+}
+
+static inline uint16_t f32_to_f16(float f)
+{
+    uint32_t u = f32_bits(f);
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
+    uint32_t mag = u & 0x7fffffffu;
+    if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | ((mag >> 13) & 0x3ffu));
+    if (mag >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* rounds to at least 65536 */
+    if (mag >= 0x38800000u) {                                  /* normal in fp16 */
+        uint32_t r = mag + 0xfffu + ((mag >> 13) & 1u);
+        return (uint16_t)(sign | ((r >> 13) - (112u << 10)));
+    }
+    /* Denormal: adding 0.5 places the unit of the sum at 2^-24, and the adder rounds to even. */
+    float aligned = f32_from_bits(mag) + 0.5f;
+    return (uint16_t)(sign | (f32_bits(aligned) - 0x3f000000u));
+}
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,59 @@
+/* Logging: a level promises how often a line appears, a mask picks subsystems.
+ *
+ * The library never writes to stdout or stderr by itself: lines go to a sink that the program sets
+ * (czero's tools print to stderr). Without a sink nothing is formatted. */
+#ifndef CZ_BASE_LOG_H
+#define CZ_BASE_LOG_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+enum log_level {
+    LOG_WARN = 0,  /* something the user should know or change */
+    LOG_INFO = 1,  /* once per run */
+    LOG_STEP = 2,  /* once per optimizer step */
+    LOG_MICRO = 3, /* once per micro-batch */
+    LOG_BUCKET = 4,
+    LOG_TENSOR = 5
+};
+
+enum log_subsystem {
+    SUB_CONFIG = 1 << 0,
+    SUB_ENGINE = 1 << 1,
+    SUB_ZERO = 1 << 2,
+    SUB_COMM = 1 << 3,
+    SUB_SWAP = 1 << 4,
+    SUB_CKPT = 1 << 5,
+    SUB_OPS = 1 << 6,
+    SUB_MODEL = 1 << 7,
+    SUB_DATA = 1 << 8,
+    SUB_ALL = 0xffff
+};
+
+/* Receives one complete line without newline. Called with the logger's lock held: do not log. */
+typedef void (*log_sink)(enum log_level level, const char *line, void *user);
+
+/* Set the sink (NULL: silent, the default). Thread-safe. */
+CZ_API void log_set_sink(log_sink sink, void *user);
+
+/* Lines above `level`, or outside `mask` (except warnings), are dropped. Default LOG_INFO, SUB_ALL.
+ */
+CZ_API void log_set_level(enum log_level level, unsigned mask);
+
+/* Rank and step shown in front of lines, as "[rank 3/8 step 120] "; world 1 shows nothing.
+ * Ranks other than 0 pass on warnings only. */
+void log_set_rank(int rank, int world_size);
+void log_set_step(int64_t step);
+
+bool log_enabled(enum log_level level, enum log_subsystem sub);
+void log_line(enum log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+/* Arguments are evaluated only when the line will be shown. */
+#define LOGV(level, sub, ...)                                                                      \
+    do {                                                                                           \
+        if (log_enabled((level), (sub))) log_line((level), __VA_ARGS__);                           \
+    } while (0)
+
+CZ_EXTERN_C_END
+#endif

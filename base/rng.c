@@ -1,0 +1,53 @@
+#include "base/rng.h"
+
+#include <math.h>
+
+void rng_key_expand(const struct rng_key *key, uint32_t philox_key[2], uint32_t hi[2])
+{
+    uint64_t k = rng_mix64(key->seed + 0x9E3779B97F4A7C15u);
+    k = rng_mix64(k ^ ((uint64_t)key->step << 32 | key->site));
+    philox_key[0] = (uint32_t)k;
+    philox_key[1] = (uint32_t)(k >> 32);
+    hi[0] = (uint32_t)key->sample;
+    hi[1] = (uint32_t)(key->sample >> 32);
+}
+
+uint32_t rng_u32(const struct rng_key *key, uint64_t idx)
+{
+    uint32_t philox_key[2], counter[4], block[4];
+    rng_key_expand(key, philox_key, counter + 2);
+    counter[0] = (uint32_t)(idx >> 2);
+    counter[1] = (uint32_t)(idx >> 34);
+    rng_philox4x32(counter, philox_key, block);
+    return block[idx & 3];
+}
+
+float rng_uniform(const struct rng_key *key, uint64_t idx)
+{
+    return (float)(rng_u32(key, idx) >> 8) * 0x1p-24f;
+}
+
+float rng_normal(const struct rng_key *key, uint64_t idx)
+{
+    double u = ((double)rng_u32(key, 2 * idx) + 1.0) * 0x1p-32; /* (0, 1] */
+    double v = (double)rng_u32(key, 2 * idx + 1) * 0x1p-32;
+    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+}
+
+uint64_t rng_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t idx)
+{
+    unsigned half = 1;
+    while (half < 32 && (UINT64_C(1) << (2 * half)) < n) half++;
+    const uint64_t mask = (UINT64_C(1) << half) - 1;
+    const uint64_t key = rng_mix64(seed ^ rng_mix64(epoch + 0x632BE59BD9B4E019u));
+    do {
+        uint64_t left = idx >> half, right = idx & mask;
+        for (uint64_t round = 0; round < 4; round++) {
+            uint64_t next = left ^ (rng_mix64(key + (round << 56) + right) & mask);
+            left = right;
+            right = next;
+        }
+        idx = left << half | right;
+    } while (idx >= n);
+    return idx;
+}

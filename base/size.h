@@ -1,0 +1,23 @@
+/* Checked size arithmetic: every product or sum that sizes memory or a file goes through here. */
+#ifndef CZ_BASE_SIZE_H
+#define CZ_BASE_SIZE_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* *out = a·b or a+b. CZ_INVALID when the result does not fit in size_t; *out is then untouched. */
+cz_status size_mul(size_t a, size_t b, size_t *out);
+cz_status size_add(size_t a, size_t b, size_t *out);
+
+/* Round n up to a multiple of `unit` (unit > 0; the caller knows that n + unit does not wrap). */
+static inline size_t size_round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Render bytes as "1.50 GiB" into buf (at least 24 bytes); returns buf. */
+const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,97 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local struct err current;
+static _Thread_local char trace[512];
+
+const char *cz_status_name(cz_status status)
+{
+    switch (status) {
+    case CZ_OK: return "CZ_OK";
+    case CZ_INVALID: return "CZ_INVALID";
+    case CZ_NOMEM: return "CZ_NOMEM";
+    case CZ_IO: return "CZ_IO";
+    case CZ_CORRUPT: return "CZ_CORRUPT";
+    case CZ_VERSION: return "CZ_VERSION";
+    case CZ_UNSUPPORTED: return "CZ_UNSUPPORTED";
+    case CZ_NOTFOUND: return "CZ_NOTFOUND";
+    case CZ_BUSY: return "CZ_BUSY";
+    case CZ_CUDA: return "CZ_CUDA";
+    case CZ_COMM: return "CZ_COMM";
+    case CZ_PEER: return "CZ_PEER";
+    }
+    return "CZ_?";
+}
+
+const char *cz_last_error(void)
+{
+    return current.text;
+}
+
+cz_status cz_last_status(void)
+{
+    return current.status;
+}
+
+const char *cz_last_trace(void)
+{
+    return trace;
+}
+
+cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
+{
+    /* The arguments may point into the old text (a wrapped sentence), so format aside first. */
+    char text[sizeof current.text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    size_t len = strlen(text);
+    if (sys_errno != 0) snprintf(text + len, sizeof text - len, ": %s", strerror(sys_errno));
+    memcpy(current.text, text, sizeof text);
+    current.status = status;
+    trace[0] = '\0';
+    return status;
+}
+
+cz_status err_prefix(const char *fmt, ...)
+{
+    char text[sizeof current.text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    size_t len = strlen(text);
+    snprintf(text + len, sizeof text - len, ": %s", current.text);
+    memcpy(current.text, text, sizeof text);
+    return current.status;
+}
+
+cz_status err_trace(cz_status status, const char *func, int line)
+{
+    size_t len = strlen(trace);
+    snprintf(trace + len, sizeof trace - len, "%s%s:%d", len ? " " : "", func, line);
+    return status;
+}
+
+void err_clear(void)
+{
+    current.status = CZ_OK;
+    current.text[0] = '\0';
+    trace[0] = '\0';
+}
+
+void err_capture(struct err *out)
+{
+    *out = current;
+}
+
+cz_status err_restore(const struct err *err)
+{
+    current = *err;
+    trace[0] = '\0';
+    return err->status;
+}

@@ -1,0 +1,31 @@
+# Foreign libraries, each behind one interface target (DESIGN §8 says what each is for).
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(DEFLATE REQUIRED IMPORTED_TARGET libdeflate)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
+find_package(Threads REQUIRED)
+if(NOT CZ_TSAN) # libgomp is not instrumented: ThreadSanitizer would report its barriers as races
+  find_package(OpenMP REQUIRED COMPONENTS C)
+endif()
+
+add_library(cz_deps INTERFACE)
+target_include_directories(cz_deps SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(cz_deps INTERFACE PkgConfig::CJSON PkgConfig::HWLOC PkgConfig::URING
+  PkgConfig::UTF8PROC PkgConfig::DEFLATE ${DNNL_LIBRARY} Threads::Threads m dl)
+if(OpenMP_C_FOUND)
+  target_link_libraries(cz_deps INTERFACE OpenMP::OpenMP_C)
+endif()
+
+# CUDA is a plug-in (*_cuda.cu files only); without nvcc everything else is complete.
+find_program(CZ_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin)
+file(GLOB_RECURSE CZ_CUDA_SOURCES CONFIGURE_DEPENDS
+  ${CMAKE_SOURCE_DIR}/device/*_cuda.cu ${CMAKE_SOURCE_DIR}/ops/*_cuda.cu)
+if(NOT CZ_NVCC)
+  message(STATUS "CUDA: left out (nvcc not found)")
+elseif(NOT CZ_CUDA_SOURCES)
+  message(STATUS "CUDA: left out (nvcc found, this version has no CUDA sources yet)")
+endif()

@@ -1,0 +1,20 @@
+/* czero: a DeepSpeed-compatible training engine in C. Include this one.
+ *
+ *   struct model *model = model_from_hf("path/to/gpt2");
+ *   struct engine *engine = engine_initialize("ds_config.json", model);
+ *   while (data_next(loader, &batch) == CZ_OK) {
+ *       engine_forward(engine, &batch, &loss);
+ *       engine_backward(engine);
+ *       engine_step(engine);
+ *   }
+ *   engine_destroy(engine);
+ *
+ * Link with -lczero (pkg-config czero, or find_package(czero) in CMake). */
+#ifndef CZERO_H
+#define CZERO_H
+
+#include "base/dtype.h"
+#include "base/log.h"
+#include "base/status.h"
+
+#endif

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Install what building and testing czero needs on Debian 12 and is missing. Safe to run again: with
+# everything in place it makes no change and needs neither root nor the network.
+set -euo pipefail
+
+packages=(
+  gcc g++ cmake ninja-build pkg-config git
+  libcjson-dev libhwloc-dev liburing-dev libdnnl-dev libutf8proc-dev libdeflate-dev
+  libopenmpi-dev openmpi-bin check python3
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "setup: all packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || {
+    echo "setup: run as root, or install: ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "setup: done"

@@ -1,0 +1,48 @@
+/* Claims: an error keeps its sentence, gains frames on its way up, and crosses threads by value. */
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+static cz_status inner(void)
+{
+    return err_set(CZ_CORRUPT, 0, "file %d is bad", 7);
+}
+
+static cz_status outer(void)
+{
+    TRY(inner());
+    return CZ_OK;
+}
+
+START_TEST(error_keeps_sentence_and_gains_frames)
+{
+    ck_fails(outer(), CZ_CORRUPT);
+    ck_assert_str_eq(cz_last_error(), "file 7 is bad");
+    ck_assert_ptr_nonnull(strstr(cz_last_trace(), "outer:"));
+    err_prefix("while reading %s", "x");
+    ck_assert_str_eq(cz_last_error(), "while reading x: file 7 is bad");
+    ck_assert_int_eq(cz_last_status(), CZ_CORRUPT);
+}
+END_TEST
+
+START_TEST(errno_text_is_appended)
+{
+    ck_fails(err_set(CZ_IO, 2, "open x"), CZ_IO);
+    ck_assert_str_eq(cz_last_error(), "open x: No such file or directory");
+}
+END_TEST
+
+START_TEST(captured_error_is_restored)
+{
+    struct err carried;
+    inner();
+    err_capture(&carried);
+    err_clear();
+    ck_assert_str_eq(cz_last_error(), "");
+    ck_assert_int_eq(err_restore(&carried), CZ_CORRUPT);
+    ck_assert_str_eq(cz_last_error(), "file 7 is bad");
+}
+END_TEST
+
+TEST_MAIN("base/status", error_keeps_sentence_and_gains_frames, errno_text_is_appended,
+          captured_error_is_restored)

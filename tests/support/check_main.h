@@ -1,0 +1,103 @@
+/* What every Check program here shares: main(), fixtures, temporary folders.
+ *
+ * Use: define test cases with START_TEST, then
+ *     TEST_MAIN("room/thing", case_a, case_b, …)
+ * A test that lacks something it needs prints what and returns TEST_SKIPPED from its main. */
+#ifndef CZ_TESTS_CHECK_MAIN_H
+#define CZ_TESTS_CHECK_MAIN_H
+
+#include "base/status.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEST_SKIPPED 77
+
+/* Fail with czero's own sentence when an expression does not return CZ_OK. */
+#define ck_ok(expr)                                                                                \
+    do {                                                                                           \
+        cz_status ck_st_ = (expr);                                                                 \
+        ck_assert_msg(ck_st_ == CZ_OK, "%s: %s (%s)", #expr, cz_last_error(), cz_last_trace());    \
+    } while (0)
+
+/* The expression must fail with `want`. */
+#define ck_fails(expr, want)                                                                       \
+    do {                                                                                           \
+        cz_status ck_st_ = (expr);                                                                 \
+        ck_assert_msg(ck_st_ == (want), "%s: %s instead of %s (%s)", #expr,                        \
+                      cz_status_name(ck_st_), cz_status_name(want), cz_last_error());              \
+    } while (0)
+
+/* Path of a file under ../shared/fixtures, or NULL when the fixtures are not there. Static buffer
+ * per call site is not needed: four buffers rotate. */
+static inline const char *test_fixture(const char *relative)
+{
+    static char paths[4][1024];
+    static int turn;
+    char *path = paths[turn++ & 3];
+    snprintf(path, sizeof paths[0], "%s/../shared/fixtures/%s", CZ_SOURCE_DIR, relative);
+    return access(path, R_OK) == 0 ? path : NULL;
+}
+
+/* Path of a file under tests/data, which the project ships. */
+static inline const char *test_data(const char *relative)
+{
+    static char paths[4][1024];
+    static int turn;
+    char *path = paths[turn++ & 3];
+    snprintf(path, sizeof paths[0], "%s/tests/data/%s", CZ_SOURCE_DIR, relative);
+    return path;
+}
+
+/* A fresh temporary folder; the caller removes what it puts there (test_tmp_remove). */
+static inline const char *test_tmp_make(void)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/czero-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(path));
+    return path;
+}
+
+static inline void test_tmp_remove(const char *dir)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static inline int test_run(const char *name, const TTest *const *cases, int n_cases)
+{
+    Suite *suite = suite_create(name);
+    TCase *tcase = tcase_create("all");
+    for (int i = 0; i < n_cases; i++) tcase_add_test(tcase, cases[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+#define TEST_MAIN(name, ...)                                                                       \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        const TTest *const cases[] = {__VA_ARGS__};                                                \
+        return test_run(name, cases, (int)(sizeof cases / sizeof cases[0]));                       \
+    }
+
+/* The same for a test that needs a fixture folder: skips with a message when it is absent. */
+#define TEST_MAIN_FIXTURE(name, relative, ...)                                                     \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        const TTest *const cases[] = {__VA_ARGS__};                                                \
+        if (!test_fixture(relative)) {                                                             \
+            printf("skipped: ../shared/fixtures/%s is not here\n", relative);                      \
+            return TEST_SKIPPED;                                                                   \
+        }                                                                                          \
+        return test_run(name, cases, (int)(sizeof cases / sizeof cases[0]));                       \
+    }
+
+#endif
