@@ -1,0 +1,24 @@
+/* A micro-batch as it travels from the data loader through the engine to the layers. */
+#ifndef CZ_BASE_BATCH_H
+#define CZ_BASE_BATCH_H
+
+#include "base/compiler.h"
+
+#define BATCH_IGNORE_LABEL (-100) /* a label that takes no part in the loss (PyTorch's default) */
+
+/* B rows of T tokens, row-major. All arrays are borrowed: they belong to whoever made the batch and
+ * stay unchanged until the engine call returns; the loader's own until the next data_next().
+ * NULL means absent. Host memory; the engine copies what a device needs. */
+struct batch {
+    int64_t B, T;
+    const int32_t *ids;        /* (B,T) token ids */
+    const int32_t *labels;     /* (B,T) the target of each position, already shifted, or
+                                  BATCH_IGNORE_LABEL; for classification (B) class numbers */
+    const int32_t *types;      /* (B,T) segment ids (BERT) */
+    const int32_t *positions;  /* (B,T); NULL: 0 … T-1 in each row */
+    const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */
+    const float *loss_weights; /* per label; NULL: all 1 */
+    uint64_t sample;           /* global index of the first row: part of every random key */
+};
+
+#endif

@@ -1,0 +1,38 @@
+/* Point-wise activations. Arithmetic in fp32, one rounding.
+ *
+ *   gelu tanh: y = ½x(1 + tanh(√(2/π)(x + 0.044715x³)))        ("gelu_new")
+ *   gelu erf:  y = ½x(1 + erf(x/√2))                            ("gelu")
+ *   silu:      y = x·σ(x);   swiglu: y = silu(gate)·up
+ *   relu, tanh: as named (classification heads) */
+#ifndef CZ_OPS_ACTIVATION_ACTIVATION_H
+#define CZ_OPS_ACTIVATION_ACTIVATION_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+enum activation { ACT_GELU_TANH = 0, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_TANH };
+
+struct activation_args {
+    enum activation kind;
+    enum dtype dtype;
+    size_t numel;
+    const void *x;
+    void *y;        /* forward */
+    const void *dy; /* backward: dx = dy·f'(x); dx may alias dy */
+    void *dx;
+};
+
+/* y = silu(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. */
+struct swiglu_args {
+    enum dtype dtype;
+    int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */
+    const void *gate, *up;
+    void *y;
+    const void *dy;
+    void *dgate, *dup;
+};
+
+CZ_EXTERN_C_END
+#endif

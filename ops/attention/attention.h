@@ -1,0 +1,40 @@
+/* Scaled dot-product attention with an online softmax: the T×T scores never exist.
+ *
+ *   s = scale·q·kᵀ (masked),  p = softmax(s),  out = dropout(p)·v,  lse = log Σ exp(s)
+ * Backward recomputes p from q, k and lse:
+ *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − rowsum(dout∘out)),  dq = scale·ds·k, dk =
+ * scale·dsᵀ·q Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2.
+ *
+ * B batch, Tq query positions, Tk key positions, H query heads, G key/value heads (G divides H:
+ * query head h reads key head h·G/H), D head width. Rows with no allowed key give out = 0. */
+#ifndef CZ_OPS_ATTENTION_ATTENTION_H
+#define CZ_OPS_ATTENTION_ATTENTION_H
+
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct attention_args {
+    int64_t B, Tq, Tk, H, G, D;
+    enum dtype dtype; /* q, k, v, out and their gradients */
+    float scale;
+    bool causal;                          /* query t sees keys ≤ t + (Tk − Tq) */
+    const uint8_t *key_mask;              /* (B,Tk) 1 = visible; NULL: all */
+    const void *q, *k, *v;                /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
+    int64_t q_stride, k_stride, v_stride; /* elements between positions (3·C for packed qkv) */
+    void *out;                            /* (B,Tq,H,D) dense in h,d; also read by backward */
+    int64_t out_stride;
+    int64_t q_batch, kv_batch; /* elements between batch rows; 0: T·stride (a KV cache differs) */
+    float *lse;                /* (B,H,Tq) fp32, saved by forward */
+    float dropout_p;           /* on p; element index ((b·H + h)·Tq + tq)·Tk + tk */
+    struct rng_key rng;
+    const void *dout;   /* backward only; stride out_stride */
+    void *dq, *dk, *dv; /* backward only, overwritten; strides as q, k, v */
+    void *workspace;    /* ops_attention_workspace() bytes */
+    size_t workspace_nbytes;
+};
+
+CZ_EXTERN_C_END
+#endif

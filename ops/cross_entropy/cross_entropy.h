@@ -1,0 +1,48 @@
+/* Cross-entropy, fused with the projection on the vocabulary.
+ *
+ *   z = x·wᵀ [+ bias]  (N,V),   loss = Σ_n ω_n·(lse(z_n) − z_n[label_n]) / Σ_n ω_n
+ * over rows whose label is not BATCH_IGNORE_LABEL (ω_n = loss weight, 1 by default); 0 when there
+ * is none. With gradients wanted, each block of rows makes its logits, its loss and its dz =
+ * dloss·ω/Σω·(softmax(z) − onehot) and spends them at once on dx = dz·w and dw += dzᵀ·x, so logits
+ * exist for one block only. N rows, C channels, V vocabulary. */
+#ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
+#define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct ce_head_args {
+    int64_t N, C, V;
+    enum dtype dtype;          /* x, w, bias, dx */
+    const void *x;             /* (N,C) */
+    const void *w;             /* (V,C) */
+    const void *bias;          /* (V) or NULL */
+    const int32_t *labels;     /* (N) in [0,V) or BATCH_IGNORE_LABEL; NULL: logits only */
+    const float *loss_weights; /* (N) or NULL */
+    float *loss;               /* one fp32: the mean loss */
+    float *logits;             /* (N,V) fp32, or NULL: never stored */
+    float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
+    void *dx;                  /* (N,C), or NULL: loss only */
+    enum dtype grad_dtype;
+    void *dw;    /* (V,C) or NULL (frozen) */
+    void *dbias; /* (V) or NULL */
+    bool dw_accumulate, dbias_accumulate;
+    void *workspace; /* ops_ce_head_workspace() bytes */
+    size_t workspace_nbytes;
+};
+
+/* The plain form over given fp32 logits (N,V): classification heads. dlogits may alias logits. */
+struct cross_entropy_args {
+    int64_t N, V;
+    const float *logits;
+    const int32_t *labels;
+    const float *loss_weights;
+    float *loss;
+    float dloss;
+    float *dlogits; /* (N,V) or NULL */
+};
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,23 @@
+/* Dropout: y = keep(i) ? x/(1−p) : 0, keep(i) iff rng_uniform(rng, i) ≥ p. The backward pass is the
+ * same call on dy. y may alias x. The mask depends on the key and i alone. */
+#ifndef CZ_OPS_DROPOUT_DROPOUT_H
+#define CZ_OPS_DROPOUT_DROPOUT_H
+
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct dropout_args {
+    enum dtype dtype;
+    size_t numel;
+    float p; /* in [0,1) */
+    struct rng_key rng;
+    uint64_t first_idx; /* index of x[0] in the draw */
+    const void *x;
+    void *y;
+};
+
+CZ_EXTERN_C_END
+#endif

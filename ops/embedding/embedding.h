@@ -1,0 +1,29 @@
+/* Table look-up and its gradient. N tokens, C columns, V rows in the table.
+ *
+ * Backward sums the rows of dy that share an id in token order (a segment sum over ids sorted
+ * stably), so the result does not depend on threads. */
+#ifndef CZ_OPS_EMBEDDING_EMBEDDING_H
+#define CZ_OPS_EMBEDDING_EMBEDDING_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct embedding_args {
+    int64_t N, C, V;
+    enum dtype dtype;   /* table, y, dy */
+    const int32_t *ids; /* (N) in [0,V): the engine has checked them */
+    const void *table;  /* (V,C) */
+    void *y;            /* (N,C) */
+    bool accumulate;    /* forward: y += table[id] (token + position + type) */
+    const void *dy;
+    enum dtype grad_dtype;
+    void *dtable;           /* (V,C) */
+    bool dtable_accumulate; /* false: rows without a token become zero */
+    void *workspace;        /* ops_embedding_workspace() bytes, backward only */
+    size_t workspace_nbytes;
+};
+
+CZ_EXTERN_C_END
+#endif

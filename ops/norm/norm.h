@@ -1,0 +1,39 @@
+/* Layer norm and RMS norm over the last dimension, with the residual add in front fused in.
+ *
+ *   s = x [+ residual]
+ *   layernorm: mean = Σs/C, rstd = 1/sqrt(Σ(s−mean)²/C + eps), y = (s−mean)·rstd·weight + bias
+ *   rmsnorm:   rstd = 1/sqrt(Σs²/C + eps),                     y = s·rstd·weight
+ * N rows, C columns. Sums in fp32, fixed order. Statistics are fp32 (N). */
+#ifndef CZ_OPS_NORM_NORM_H
+#define CZ_OPS_NORM_NORM_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct norm_args {
+    int64_t N, C;
+    enum dtype dtype; /* x, residual, sum, weight, bias, y and dx, dy */
+    float eps;
+    const void *x;
+    const void *residual; /* (N,C) or NULL */
+    void *sum;            /* (N,C) receives s when residual is given; may alias x or residual */
+    const void *weight;   /* (C) */
+    const void *bias;     /* (C), or NULL; never for rmsnorm */
+    void *y;              /* (N,C) */
+    float *mean, *rstd;   /* (N) saved by forward, read by backward; mean unused by rmsnorm;
+                             NULL in forward: not kept */
+    /* Backward: `x` is s as saved by forward. */
+    const void *dy;
+    void *dx;              /* (N,C) gradient of s */
+    bool dx_accumulate;    /* dx += (joins the residual branch's gradient) */
+    enum dtype grad_dtype; /* of dweight, dbias */
+    void *dweight, *dbias; /* (C); NULL: not wanted (frozen) */
+    bool dweight_accumulate, dbias_accumulate;
+    void *workspace; /* ops_norm_workspace() bytes, backward only */
+    size_t workspace_nbytes;
+};
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,81 @@
+/* ops: the numeric kernels of one device, chosen once.
+ *
+ * Life cycle: ops_create() picks, for every op, the best row that the CPU (after CZERO_ISA) or the
+ * device supports; layers and the optimizer sweep call through the struct; ops_destroy().
+ * Every call is asynchronous on its stream (on the host it is done when it returns), validates its
+ * arguments at the front door (CZ_INVALID), and allocates nothing after its first use of a shape.
+ * Matmul primitives are created when a shape is first seen: ops_matmul_workspace() at plan time
+ * does that for shapes known then. Threads: one caller at a time per struct ops; kernels use the
+ * OpenMP pool inside. */
+#ifndef CZ_OPS_OPS_H
+#define CZ_OPS_OPS_H
+
+#include "device/device.h"
+#include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/dropout/dropout.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
+#include "ops/reduce/reduce.h"
+#include "ops/rope/rope.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct matmul_cache; /* primitives by shape, private to ops/matmul */
+
+struct ops {
+    struct device *device;
+    const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
+    struct matmul_cache *matmul_cache;
+
+    cz_status (*matmul)(struct ops *, struct dev_stream *, const struct matmul_args *);
+    cz_status (*attention_forward)(struct ops *, struct dev_stream *,
+                                   const struct attention_args *);
+    cz_status (*attention_backward)(struct ops *, struct dev_stream *,
+                                    const struct attention_args *);
+    cz_status (*layernorm_forward)(struct ops *, struct dev_stream *, const struct norm_args *);
+    cz_status (*layernorm_backward)(struct ops *, struct dev_stream *, const struct norm_args *);
+    cz_status (*rmsnorm_forward)(struct ops *, struct dev_stream *, const struct norm_args *);
+    cz_status (*rmsnorm_backward)(struct ops *, struct dev_stream *, const struct norm_args *);
+    cz_status (*activation_forward)(struct ops *, struct dev_stream *,
+                                    const struct activation_args *);
+    cz_status (*activation_backward)(struct ops *, struct dev_stream *,
+                                     const struct activation_args *);
+    cz_status (*swiglu_forward)(struct ops *, struct dev_stream *, const struct swiglu_args *);
+    cz_status (*swiglu_backward)(struct ops *, struct dev_stream *, const struct swiglu_args *);
+    cz_status (*embedding_forward)(struct ops *, struct dev_stream *,
+                                   const struct embedding_args *);
+    cz_status (*embedding_backward)(struct ops *, struct dev_stream *,
+                                    const struct embedding_args *);
+    cz_status (*rope)(struct ops *, struct dev_stream *, const struct rope_args *);
+    cz_status (*dropout)(struct ops *, struct dev_stream *, const struct dropout_args *);
+    cz_status (*add)(struct ops *, struct dev_stream *, const struct add_args *);
+    cz_status (*cast_scale)(struct ops *, struct dev_stream *, const struct cast_scale_args *);
+    cz_status (*bias_grad)(struct ops *, struct dev_stream *, const struct bias_grad_args *);
+    cz_status (*scan)(struct ops *, struct dev_stream *, const struct scan_args *);
+    cz_status (*sumsq)(struct ops *, struct dev_stream *, const struct sumsq_args *);
+    cz_status (*ce_head)(struct ops *, struct dev_stream *, const struct ce_head_args *);
+    cz_status (*cross_entropy)(struct ops *, struct dev_stream *,
+                               const struct cross_entropy_args *);
+};
+
+/* Choose rows for `device` (borrowed until ops_destroy). Errors: CZ_INVALID (CZERO_ISA names
+ * nothing this CPU has), CZ_NOMEM. */
+CZ_API cz_status ops_create(struct device *device, struct ops **out);
+CZ_API void ops_destroy(struct ops *ops); /* accepts NULL */
+
+/* Workspace in bytes that a call with these shapes needs (pointers in the args are ignored). The
+ * same workspace may serve successive calls; ask for each and take the maximum. */
+CZ_API cz_status ops_matmul_workspace(struct ops *, const struct matmul_args *, size_t *nbytes);
+CZ_API size_t ops_attention_workspace(const struct ops *, const struct attention_args *,
+                                      bool backward);
+CZ_API size_t ops_norm_workspace(const struct ops *, const struct norm_args *);
+CZ_API size_t ops_embedding_workspace(const struct ops *, const struct embedding_args *);
+CZ_API size_t ops_bias_grad_workspace(const struct ops *, const struct bias_grad_args *);
+CZ_API cz_status ops_ce_head_workspace(struct ops *, const struct ce_head_args *, size_t *nbytes);
+
+CZ_EXTERN_C_END
+#endif

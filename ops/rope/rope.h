@@ -1,0 +1,24 @@
+/* Rotary position embedding, half-split form: for d < D/2, with angle a = position·freq[d],
+ *   y[d] = x[d]·cos a − x[d+D/2]·sin a,   y[d+D/2] = x[d+D/2]·cos a + x[d]·sin a
+ * Source: Su et al., arXiv 2104.09864; the pairing of d with d+D/2 is Hugging Face's. */
+#ifndef CZ_OPS_ROPE_ROPE_H
+#define CZ_OPS_ROPE_ROPE_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct rope_args {
+    int64_t N, H, D; /* tokens, heads, head width (even) */
+    enum dtype dtype;
+    int64_t stride;           /* elements between tokens of x; heads are dense */
+    const int32_t *positions; /* (N), or NULL: token n is at position n mod T */
+    int64_t T;
+    const float *cos, *sin; /* (max position, D/2) tables, fp32 */
+    void *x;                /* rotated in place */
+    bool inverse;           /* rotate back: the gradient */
+};
+
+CZ_EXTERN_C_END
+#endif
