@@ -1,0 +1,64 @@
+/* The parameter table: names, shapes and order of everything that is trained or frozen.
+ *
+ * The table's order is the model's order of declaration (Hugging Face's order of parameters), on
+ * which flat buffers, partitions and checkpoints are built. A tied parameter stands once, under the
+ * name it was declared with first; its other names are aliases.
+ *
+ * Life cycle: param_table_init() → param_table_add() / _alias() → read → param_table_free(). */
+#ifndef CZ_LAYOUT_PARAM_TABLE_H
+#define CZ_LAYOUT_PARAM_TABLE_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define PARAM_NDIM_MAX 4
+
+enum param_init { PARAM_INIT_ZERO = 0, PARAM_INIT_ONE, PARAM_INIT_NORMAL };
+
+struct param_info {
+    char *name; /* Hugging Face's, as in state_dict(): "transformer.h.0.attn.c_attn.weight" */
+    int ndim;
+    int64_t shape[PARAM_NDIM_MAX];
+    size_t numel;
+    enum param_init init;
+    float init_std;  /* PARAM_INIT_NORMAL: mean 0 */
+    bool trainable;  /* false: frozen */
+    bool decay_hint; /* false for biases and norms: what the `hf` grouping leaves undecayed */
+};
+
+struct param_alias {
+    char *name;       /* the other name of a tied parameter: "lm_head.weight" */
+    size_t param_idx; /* the parameter it stands for */
+};
+
+struct param_table {
+    struct param_info *params;
+    size_t n_params, cap_params;
+    struct param_alias *aliases;
+    size_t n_aliases, cap_aliases;
+};
+
+CZ_API void param_table_init(struct param_table *t);
+CZ_API void param_table_free(struct param_table *t);
+
+/* Append a parameter (the name is copied) and give its index. A name that already stands is a tie:
+ * the existing index is returned when the shape is equal.
+ * Errors: CZ_INVALID (same name with another shape, ndim outside 1…4, empty or overflowing shape).
+ */
+CZ_API cz_status param_table_add(struct param_table *t, const char *name, int ndim,
+                                 const int64_t *shape, enum param_init init, float init_std,
+                                 size_t *idx);
+
+/* Record another name for parameter `param_idx`. */
+CZ_API cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx);
+
+/* Index of a name or alias; CZ_NOTFOUND with the nearest name. */
+CZ_API cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx);
+
+/* Elements over all, or over trainable parameters only. */
+CZ_API size_t param_table_numel(const struct param_table *t, bool trainable_only);
+
+CZ_EXTERN_C_END
+#endif

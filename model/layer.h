@@ -1,0 +1,108 @@
+/* Layers: the only thing a new architecture has to write.
+ *
+ * A model is a chain: each layer maps an input (B,T,Cin) to an output (B,T,Cout); the first reads
+ * token ids from the batch, the last one computes the loss. A kind of layer is one static
+ * `struct layer_class`; a layer is (class, hyper-parameters, its parameters' indices). Layers hold
+ * no memory: the engine plans and lends all of it (params, saved activations, workspace,
+ * gradients). Layers know no ranks, no optimizer and no files. */
+#ifndef CZ_MODEL_LAYER_H
+#define CZ_MODEL_LAYER_H
+
+#include "base/batch.h"
+#include "base/rng.h"
+#include "layout/param_table.h"
+#include "ops/ops.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* Where a layer declares its parameters: wraps the model's table and records the layer's indices in
+ * the order of declaration, which is the order of layer_args.params. */
+struct param_list {
+    struct param_table *table;
+    size_t *idx; /* grown by param_list_add */
+    size_t n, cap;
+};
+
+/* Declare one parameter (see param_table_add: an existing name with equal shape is a tie). */
+CZ_API cz_status param_list_add(struct param_list *l, const char *name, int ndim,
+                                const int64_t *shape, enum param_init init, float init_std);
+
+/* What sizes depend on: the largest batch, the dtypes, and the ops that will run. */
+struct batch_shape {
+    int64_t B, T;
+    enum dtype dtype;      /* of activations and parameters */
+    enum dtype grad_dtype; /* of parameter gradients: dtype or F32 */
+    struct ops *ops;
+    bool training; /* false: forward and decode only, nothing saved */
+};
+
+/* Exact bytes. */
+struct layer_sizes {
+    size_t out_nbytes;       /* output activation, 0 for a loss layer */
+    size_t saved_nbytes;     /* kept from forward to backward, besides the layer's input */
+    size_t workspace_nbytes; /* scratch of the hungrier of forward, backward and decode */
+    size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
+    double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */
+};
+
+enum layer_mode {
+    LAYER_TRAIN = 0, /* keep what backward needs in `saved`; dropout on */
+    LAYER_EVAL,      /* dropout off, `saved` is NULL */
+    LAYER_RECOMPUTE  /* repeat a TRAIN forward during backward: same rng, fills `saved` again */
+};
+
+/* Gradient of one parameter: dp NULL when frozen. */
+struct param_grad {
+    void *dp;
+    bool accumulate; /* add to what is there; false: overwrite all of it */
+};
+
+struct layer_args {
+    struct ops *ops;
+    struct dev_stream *stream;
+    const struct batch *batch; /* arrays in device memory */
+    enum layer_mode mode;
+    enum dtype dtype, grad_dtype;
+    struct rng_key rng; /* .site is the layer's first; add 0 … RNG_SITES_PER_LAYER−1 per draw */
+
+    const void *in; /* (B,T,Cin); NULL for the first layer. The same in forward and backward */
+    void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer */
+    const void *const *params;
+    void *saved;
+    void *workspace;
+    size_t workspace_nbytes;
+
+    const void *dout; /* backward: gradient of out; NULL for a loss layer */
+    void *din;        /* backward: overwritten; NULL for the first layer */
+    struct param_grad *dparams;
+
+    /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
+     * are given there, and dloss; `saved` keeps din, which backward hands on. */
+    float *loss;   /* host or device fp32: mean loss of the micro-batch; NULL: none wanted */
+    float *logits; /* fp32 (B,T,V) or (B,n_classes), EVAL only; NULL: none wanted */
+    float dloss;   /* gradient of the loss: loss scale / accumulation steps */
+
+    /* Decode only: in and out hold one position per sequence (B,1,C). */
+    void *cache;
+    int64_t position; /* tokens already in the cache */
+    int64_t cache_T;  /* capacity in positions, as in batch_shape.T */
+};
+
+enum { LAYER_LOSS = 1 << 0 };
+
+struct layer_class {
+    const char *name;
+    unsigned flags;
+    /* Names, shapes, init rules and ties of the parameters, in Hugging Face's order. */
+    cz_status (*declare)(const void *hp, struct param_list *out);
+    /* Exact bytes for a batch shape. CZ_INVALID when the shape cannot run (T beyond the table). */
+    cz_status (*size)(const void *hp, const struct batch_shape *shape, struct layer_sizes *out);
+    cz_status (*forward)(const void *hp, const struct layer_args *a);
+    cz_status (*backward)(const void *hp, const struct layer_args *a);
+    /* Optional: the next position of each sequence with a cache; NULL: the caller recomputes the
+     * whole prefix. */
+    cz_status (*decode)(const void *hp, const struct layer_args *a);
+};
+
+CZ_EXTERN_C_END
+#endif
