@@ -16,5 +16,8 @@
 #include "base/dtype.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "ops/ops.h"
 
 #endif

@@ -1,0 +1,114 @@
+/* The engine: a DeepSpeed config and a model go in, training steps come out.
+ *
+ *   engine_initialize → per micro-batch: engine_forward, engine_backward, engine_step →
+ * engine_destroy
+ *
+ * engine_step acts only at the accumulation boundary (spec: (micro_steps + 1) mod gas == 0); call
+ * it after every backward. All memory is planned and allocated by engine_initialize: nothing is
+ * allocated after the first step. One engine per process and thread; calls are collective over
+ * ranks. Every call that fails leaves a sentence in cz_last_error(). */
+#ifndef CZ_ENGINE_ENGINE_H
+#define CZ_ENGINE_ENGINE_H
+
+#include "base/batch.h"
+#include "base/status.h"
+#include "model/model.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct engine; /* opaque */
+struct comm;   /* comm/comm.h */
+struct plan;   /* engine/plan.h */
+
+/* Parameter group: parameters whose name matches `name_regex` (first match wins). NAN keeps the
+ * config's value. With n_groups 0 there is one group of all parameters, as DeepSpeed's plain call.
+ */
+struct engine_group {
+    const char *name_regex;
+    double lr, weight_decay, beta1, beta2;
+};
+
+struct engine_options {
+    const char *config_path; /* a file, or … */
+    const char *config_json; /* … the config itself; exactly one of the two */
+    const char *device;      /* "cpu" (default when NULL) or "cuda" */
+    struct comm *comm;       /* borrowed; NULL: world size 1 */
+    const struct engine_group *groups;
+    size_t n_groups;
+    bool groups_hf;      /* preset: biases and norms without weight decay */
+    uint64_t seed;       /* dropout; weights' seed is the model's */
+    const char *compat;  /* "0.19" (default) or "0.16"; NULL: environment CZERO_COMPAT */
+    bool strict;         /* unknown config keys are errors */
+    int64_t total_steps; /* for progress and "auto" schedules; 0: unknown */
+    /* --auto / --set of the command line, as "path=value"; NULL-terminated arrays or NULL */
+    const char *const *auto_values;
+    const char *const *set_values;
+};
+
+/* The plain call. On success the engine owns `model`; on failure NULL is returned and the caller
+ * still does. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config; exit code 2), CZ_NOMEM (does
+ * not fit, the sentence holds the plan's table; exit code 3), CZ_CORRUPT, CZ_IO. */
+CZ_API struct engine *engine_initialize(const char *config_path, struct model *model);
+CZ_API struct engine *engine_initialize_ex(const struct engine_options *options,
+                                           struct model *model);
+CZ_API void engine_destroy(struct engine *engine); /* accepts NULL */
+
+/* One micro-batch, B ≤ the config's micro-batch, T ≤ model_t_max. *loss (may be NULL: do not wait
+ * for it): mean loss over this rank's micro-batch, unscaled. Each engine_forward must be followed
+ * by engine_backward before the next one (CZ_INVALID): use engine_eval to look at a loss only.
+ * CZ_INVALID: shape beyond the plan, token or label outside the vocabulary (names the place). */
+CZ_API cz_status engine_forward(struct engine *engine, const struct batch *batch, float *loss);
+CZ_API cz_status engine_backward(struct engine *engine);
+CZ_API cz_status engine_step(struct engine *engine);
+
+/* Mean loss without dropout, gradients or any change of state. */
+CZ_API cz_status engine_eval(struct engine *engine, const struct batch *batch, float *loss);
+
+/* The same, with fp32 logits (B,T,V) or (B,n_classes) into caller's memory. labels may be absent.
+ */
+CZ_API cz_status engine_predict(struct engine *engine, const struct batch *batch, float *logits);
+
+/* Checkpoints. Not in this version: CZ_UNSUPPORTED. tag NULL: "global_step{N}" / the latest. */
+CZ_API cz_status engine_save_checkpoint(struct engine *engine, const char *dir, const char *tag);
+CZ_API cz_status engine_load_checkpoint(struct engine *engine, const char *dir, const char *tag);
+
+/* Write the current fp32 weights (or, dtype BF16/F16, their rounding) as a Hugging Face folder. */
+CZ_API cz_status engine_export_hf(struct engine *engine, const char *dir, enum dtype dtype);
+
+/* What a step reports. Values as DeepSpeed's getters: lr is the one the *next* step uses. */
+CZ_API double engine_get_lr(const struct engine *engine); /* group 0 */
+CZ_API cz_status engine_get_lrs(const struct engine *engine, double *lrs, size_t n_lrs);
+CZ_API void engine_set_lr(struct engine *engine,
+                          double lr); /* all groups, until the schedule acts */
+CZ_API double engine_get_global_grad_norm(const struct engine *engine); /* unscaled; NAN: none yet;
+                                                                           infinity: step skipped */
+CZ_API double
+engine_get_loss_scale(const struct engine *engine); /* after the step; 1 without fp16 */
+CZ_API int64_t
+engine_get_global_steps(const struct engine *engine); /* boundaries, skipped included */
+CZ_API int64_t engine_get_global_samples(const struct engine *engine);
+CZ_API int64_t engine_get_skipped_steps(const struct engine *engine);
+CZ_API int64_t engine_get_micro_steps(const struct engine *engine);
+CZ_API bool engine_was_step_applied(const struct engine *engine);
+CZ_API bool engine_is_gradient_accumulation_boundary(const struct engine *engine);
+CZ_API double
+engine_get_boundary_loss(const struct engine *engine); /* mean over micro steps and
+                                                          ranks of the last boundary */
+CZ_API int64_t engine_get_micro_batch(const struct engine *engine);
+CZ_API int64_t engine_get_accumulation(const struct engine *engine);
+CZ_API int64_t engine_get_train_batch(const struct engine *engine);
+CZ_API int64_t engine_get_world_size(const struct engine *engine);
+CZ_API int64_t engine_get_rank(const struct engine *engine);
+CZ_API const struct plan *engine_get_plan(const struct engine *engine);
+CZ_API const struct model *engine_get_model(const struct engine *engine);
+
+/* A whole tensor by parameter name, gathered, fp32. What: the master weight, the accumulated
+ * gradient (unscaled by the loss scale; valid between backward and the boundary step), or an
+ * optimizer state by name ("exp_avg"). numel must equal the parameter's. CZ_NOTFOUND. */
+CZ_API cz_status engine_param_get(struct engine *engine, const char *name, const char *what,
+                                  float *dst, size_t numel);
+CZ_API cz_status engine_param_set(struct engine *engine, const char *name, const char *what,
+                                  const float *src, size_t numel);
+
+CZ_EXTERN_C_END
+#endif
