@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper;
+# nothing in the tree names a package registry's host.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+rooms="base device layout formats comm ops optim model data offload zero checkpoint engine"
+failed=0
+forbid() { # pattern, what, folders…
+  local pattern=$1 what=$2
+  shift 2
+  local hits
+  hits=$(grep -rnP --include='*.[ch]' --include='*.cu' "$pattern" "$@" |
+    grep -vP ':\s*(\*|/\*|//)' || true)
+  if [ -n "$hits" ]; then
+    printf '%s:\n%s\n' "$what" "$hits" >&2
+    failed=1
+  fi
+}
+# shellcheck disable=SC2086
+{
+  forbid '(?<![\w.>])(printf|puts|putchar|perror|fputs)\s*\(\s*("|stdout|stderr)' \
+    'the library prints' $rooms
+  forbid '(?<![\w.])f?printf\s*\(\s*(stdout|stderr)' 'the library prints' $rooms
+  forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $rooms
+  forbid '\bcuda(Malloc|MallocHost|HostAlloc|Free)\s*\(' 'raw CUDA allocation outside device/' \
+    base layout formats comm ops optim model data offload zero checkpoint engine
+  forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $rooms
+}
+hosts='pypi\.org|pythonhosted|deb\.debian\.org|npmjs|crates\.io|proxy\.golang'
+if hits=$(git ls-files -z | xargs -0 grep -nIE "$hosts" -- 2>/dev/null |
+  grep -v '^tests/house/test_lint.sh'); then
+  printf 'package registry hosts named:\n%s\n' "$hits" >&2
+  failed=1
+fi
+[ $failed = 0 ] && echo "no findings"
+exit $failed
