@@ -1,0 +1,50 @@
+/* czero: one binary, one sub-command per task. */
+#include "tool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static void print_help(void)
+{
+    printf("Usage: czero COMMAND [options]\n\n"
+           "Train language models from a DeepSpeed config, in C.\n\nCommands:\n");
+    for (size_t i = 0; commands[i].name; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    printf(
+        "\n`czero COMMAND --help` explains a command; `czero --version` names this version.\n\n"
+        "Exit codes: 0 done, 1 run-time failure, 2 usage or config error,\n"
+        "            3 does not fit in memory, 4 damaged input.\n"
+        "Environment: CZERO_ISA caps the instruction set (scalar, avx2, avx512, avx512bf16,\n"
+        "             amx), OMP_NUM_THREADS the threads, CZERO_COMPAT=0.16 selects older\n"
+        "             DeepSpeed defaults, CZERO_LOG the log level, CZERO_DEBUG=1 traces errors.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "czero: a command is missing (see czero --help)\n");
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_help();
+        return tool_finish_stdout(EXIT_OK);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("czero %s\n", CZERO_VERSION);
+        return tool_finish_stdout(EXIT_OK);
+    }
+    for (size_t i = 0; commands[i].name; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return tool_finish_stdout(commands[i].run(argc - 1, argv + 1));
+    fprintf(stderr, "czero: unknown command \"%s\" (see czero --help)\n", argv[1]);
+    return EXIT_USAGE;
+}

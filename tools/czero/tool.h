@@ -1,0 +1,38 @@
+/* What the sub-commands of czero share: exit codes, the log on stderr, their entry points. */
+#ifndef CZ_TOOLS_TOOL_H
+#define CZ_TOOLS_TOOL_H
+
+#include "base/status.h"
+
+/* Exit codes of every command (DESIGN §7). */
+enum {
+    EXIT_OK = 0,
+    EXIT_RUNTIME = 1, /* something failed while running */
+    EXIT_USAGE = 2,   /* usage or configuration */
+    EXIT_MEMORY = 3,  /* does not fit in memory */
+    EXIT_DAMAGED = 4  /* damaged input */
+};
+
+/* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
+ * 3, CZ_CORRUPT and CZ_VERSION → 4, anything else → 1. */
+int tool_exit_code(cz_status status);
+
+/* Print "czero: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).
+ * CZERO_DEBUG=1 adds the trace. */
+int tool_fail(void);
+
+/* Send the library's log to stderr: warnings only when quiet.
+ * CZERO_LOG=info|step|micro|bucket|tensor sets the level. */
+void tool_log_init(bool quiet);
+
+/* Results on stdout did not reach their destination (a full disk, a closed pipe): call last.
+ * Returns `code`, or EXIT_RUNTIME with a sentence. */
+int tool_finish_stdout(int code);
+
+int cmd_config(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_train(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+
+#endif
