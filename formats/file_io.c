@@ -1,0 +1,253 @@
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IO_NBYTES_MAX ((size_t)1 << 30) /* one system call; Linux stops just short of 2 GiB */
+
+char *file_join(const char *dir, const char *name)
+{
+    size_t n_dir = strlen(dir), n_name = strlen(name);
+    char *path = malloc(n_dir + n_name + 2);
+    if (!path) return NULL;
+    memcpy(path, dir, n_dir);
+    if (n_dir > 0 && dir[n_dir - 1] != '/') path[n_dir++] = '/';
+    memcpy(path + n_dir, name, n_name + 1);
+    return path;
+}
+
+cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
+{
+    *fd = -1;
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened < 0) {
+        cz_status st = errno == ENOENT ? CZ_NOTFOUND : CZ_IO;
+        return err_set(st, errno, "%s: cannot be opened", path);
+    }
+    struct stat info;
+    if (fstat(opened, &info) != 0) {
+        int saved = errno;
+        close(opened);
+        return err_set(CZ_IO, saved, "%s: cannot be examined", path);
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(opened);
+        return err_set(CZ_IO, 0, "%s: is %s, not a file", path,
+                       S_ISDIR(info.st_mode) ? "a folder" : "a special file");
+    }
+    *fd = opened;
+    if (nbytes) *nbytes = (uint64_t)info.st_size;
+    return CZ_OK;
+}
+
+cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_t off)
+{
+    char *at = dst;
+    while (nbytes > 0) {
+        size_t want = nbytes < IO_NBYTES_MAX ? nbytes : IO_NBYTES_MAX;
+        ssize_t got = pread(fd, at, want, (off_t)off);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return err_set(CZ_IO, errno, "%s: reading at byte %llu", path, (unsigned long long)off);
+        if (got == 0)
+            return err_set(CZ_CORRUPT, 0, "%s: the file ends at byte %llu, %zu bytes too early",
+                           path, (unsigned long long)off, nbytes);
+        at += got;
+        off += (uint64_t)got;
+        nbytes -= (size_t)got;
+    }
+    return CZ_OK;
+}
+
+cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, uint64_t off)
+{
+    const char *at = src;
+    while (nbytes > 0) {
+        size_t want = nbytes < IO_NBYTES_MAX ? nbytes : IO_NBYTES_MAX;
+        ssize_t put = pwrite(fd, at, want, (off_t)off);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0)
+            return err_set(CZ_IO, put < 0 ? errno : EIO, "%s: writing at byte %llu", path,
+                           (unsigned long long)off);
+        at += put;
+        off += (uint64_t)put;
+        nbytes -= (size_t)put;
+    }
+    return CZ_OK;
+}
+
+cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes)
+{
+    *out = NULL;
+    int fd;
+    uint64_t size;
+    TRY(file_open_read(path, &fd, &size));
+    cz_status st = CZ_OK;
+    char *text = NULL;
+    if (size > nbytes_max)
+        st = err_set(CZ_INVALID, 0, "%s: %llu bytes are more than the %zu allowed here", path,
+                     (unsigned long long)size, nbytes_max);
+    else if (!(text = malloc((size_t)size + 1)))
+        st = err_set(CZ_NOMEM, 0, "%s: no memory for its %llu bytes", path,
+                     (unsigned long long)size);
+    else
+        st = file_pread(fd, path, text, (size_t)size, 0);
+    close(fd);
+    if (st != CZ_OK) {
+        free(text);
+        return st;
+    }
+    text[size] = '\0';
+    *out = text;
+    if (nbytes) *nbytes = (size_t)size;
+    return CZ_OK;
+}
+
+static cz_status make_dir(const char *dir)
+{
+    struct stat info;
+    if (mkdir(dir, 0777) == 0) return CZ_OK;
+    int saved = errno; /* EEXIST, but EROFS or EACCES come first on some systems */
+    if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return CZ_OK;
+    return err_set(CZ_IO, saved, "%s: cannot be created as a folder", dir);
+}
+
+cz_status file_make_dirs(const char *dir)
+{
+    char *path = strdup(dir);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", dir);
+    cz_status st = CZ_OK;
+    for (char *c = path + 1; *path && *c && st == CZ_OK; c++) {
+        if (*c != '/' || c[-1] == '/') continue;
+        *c = '\0';
+        st = make_dir(path);
+        *c = '/';
+    }
+    if (st == CZ_OK && *path) st = make_dir(path);
+    free(path);
+    return st;
+}
+
+bool file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+cz_status file_remove(const char *path)
+{
+    if (unlink(path) == 0 || errno == ENOENT) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be removed", path);
+}
+
+cz_status file_sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (!dir) return err_set(CZ_NOMEM, 0, "%s: no memory for its folder's name", path);
+    cz_status st = CZ_OK;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: a file system that does not sync folders has nothing to sync. */
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        st = err_set(CZ_IO, errno, "%s: cannot be synced", dir);
+    if (fd >= 0) close(fd);
+    free(dir);
+    return st;
+}
+
+static cz_status reserve(struct file_durable *f, uint64_t nbytes)
+{
+    if (nbytes == 0) return CZ_OK;
+    int failed;
+    do failed = fallocate(f->fd, 0, 0, (off_t)nbytes) != 0 ? errno : 0;
+    while (failed == EINTR);
+    if (failed == EOPNOTSUPP || failed == ENOSYS || failed == EINVAL) return CZ_OK;
+    if (failed)
+        return err_set(CZ_IO, failed, "%s: cannot reserve %llu bytes on disk", f->path,
+                       (unsigned long long)nbytes);
+    return CZ_OK;
+}
+
+cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes)
+{
+    memset(f, 0, sizeof *f);
+    f->fd = -1;
+    size_t temp_nbytes = strlen(path) + 32;
+    f->path = strdup(path);
+    f->temp = malloc(temp_nbytes);
+    cz_status st = CZ_OK;
+    if (!f->path || !f->temp) {
+        st = err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
+        goto fail;
+    }
+    snprintf(f->temp, temp_nbytes, "%s.tmp%ld", path, (long)getpid());
+    unlink(f->temp); /* left by a killed process that had our number */
+    f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->fd < 0) {
+        st = err_set(CZ_IO, errno, "%s: cannot be created", path);
+        goto fail;
+    }
+    TRY_GOTO(reserve(f, nbytes), fail);
+    return CZ_OK;
+fail:
+    file_durable_abort(f);
+    return st;
+}
+
+cz_status file_durable_sync(struct file_durable *f)
+{
+    int fd = f->fd;
+    if (fd < 0) return CZ_OK;
+    f->fd = -1;
+    int failed = fsync(fd) != 0 ? errno : 0;
+    if (close(fd) != 0 && !failed && errno != EINTR) failed = errno;
+    if (failed) return err_set(CZ_IO, failed, "%s: cannot be synced to disk", f->path);
+    return CZ_OK;
+}
+
+cz_status file_durable_rename(struct file_durable *f)
+{
+    if (rename(f->temp, f->path) != 0)
+        return err_set(CZ_IO, errno, "%s: cannot be put into place", f->path);
+    f->renamed = true;
+    return CZ_OK;
+}
+
+cz_status file_durable_commit(struct file_durable *f)
+{
+    cz_status st;
+    TRY_GOTO(file_durable_sync(f), fail);
+    TRY_GOTO(file_durable_rename(f), fail);
+    TRY_GOTO(file_sync_parent(f->path), fail);
+fail:
+    file_durable_abort(f);
+    return st;
+}
+
+void file_durable_abort(struct file_durable *f)
+{
+    if (f->temp) {
+        if (f->fd >= 0) close(f->fd);
+        if (!f->renamed) unlink(f->temp);
+    }
+    free(f->path);
+    free(f->temp);
+    memset(f, 0, sizeof *f);
+    f->fd = -1;
+}
+
+cz_status file_save(const char *path, const void *src, size_t nbytes)
+{
+    struct file_durable f;
+    TRY(file_durable_create(&f, path, nbytes));
+    cz_status st = file_pwrite(f.fd, path, src, nbytes, 0);
+    if (st != CZ_OK) {
+        file_durable_abort(&f);
+        return st;
+    }
+    return file_durable_commit(&f);
+}

@@ -1,0 +1,69 @@
+/* Files as bytes: whole reads and writes at offsets, and files that appear only when complete.
+ *
+ * A durable file: file_durable_create() opens a temporary beside the final name; write with
+ * file_pwrite(); file_durable_commit() syncs it and renames it into place; file_durable_abort()
+ * removes the temporary. Until the commit nothing changes under the final name, whatever fails.
+ * Sentences name the path, the operation and the system's reason. Calls are thread-safe unless two
+ * threads use the same struct. */
+#ifndef CZ_FORMATS_FILE_IO_H
+#define CZ_FORMATS_FILE_IO_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* A path made of "dir/name" (just name when dir is ""), NULL when memory ran out; free() it. */
+char *file_join(const char *dir, const char *name);
+
+/* Open for reading. Directories are refused. *nbytes: the size (may be NULL).
+ * Errors: CZ_NOTFOUND (no such file), CZ_IO. */
+cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes);
+
+/* Read or write exactly nbytes at `off`; interrupted and short transfers are continued.
+ * Errors: CZ_IO; CZ_CORRUPT when the file ends before the read does. */
+cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_t off);
+cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, uint64_t off);
+
+/* The whole file, with a NUL after it, as a block to free(). Errors: as above, CZ_INVALID when it
+ * is longer than nbytes_max, CZ_NOMEM. */
+cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes);
+
+/* Create a folder and its missing parents. An existing folder is fine. Errors: CZ_IO. */
+cz_status file_make_dirs(const char *dir);
+
+bool file_exists(const char *path);
+
+/* Remove a file; that it is not there is fine. Errors: CZ_IO. */
+cz_status file_remove(const char *path);
+
+/* Make renames and removals in the folder that holds `path` survive a power cut. Errors: CZ_IO. */
+cz_status file_sync_parent(const char *path);
+
+struct file_durable {
+    int fd;       /* -1 when not open */
+    char *path;   /* final name */
+    char *temp;   /* the name it has until the commit */
+    bool renamed; /* committed: the final name is in place */
+};
+
+/* Open the temporary. nbytes > 0 reserves that much disk, so that a full disk shows now.
+ * Errors: CZ_IO (path, or not enough space), CZ_NOMEM; *f is then empty. */
+cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes);
+
+/* Sync and close (the temporary stays); later calls of file_durable_rename put it into place.
+ * Errors: CZ_IO, after which only file_durable_abort() makes sense. */
+cz_status file_durable_sync(struct file_durable *f);
+cz_status file_durable_rename(struct file_durable *f);
+
+/* Sync, rename, and sync the folder. On any failure the temporary is removed. */
+cz_status file_durable_commit(struct file_durable *f);
+
+/* Remove the temporary if it is still there, release everything. Accepts a zeroed or committed
+ * one; idempotent. Keeps the current error. */
+void file_durable_abort(struct file_durable *f);
+
+/* A small file in one go, durably. Errors: CZ_IO, CZ_NOMEM. */
+cz_status file_save(const char *path, const void *src, size_t nbytes);
+
+CZ_EXTERN_C_END
+#endif
