@@ -51,7 +51,7 @@ START_TEST(values_paths_and_places)
     ck_assert(b);
     char buf[128];
     ck_assert_str_eq(json_path(text, buf, sizeof buf), "a[2].b");
-    ck_assert_str_eq(json_where(text, buf, sizeof buf), "f.json:2:23: a[2].b");
+    ck_assert_str_eq(json_where(text, buf, sizeof buf), "f.json:2:24: a[2].b");
     ck_assert_str_eq(json_key(text), "b");
     ck_assert_ptr_null(json_get(root, "e"));
     ck_ok(json_opt_int(root, "d", 7, &i));
