@@ -1,0 +1,49 @@
+/* What all optimizer kernels share: the tensors of a tile and the scalars of a step.
+ *
+ * A kernel reads each element's master, gradient and states once, updates, and writes master,
+ * states and (for 16-bit models) the rounded parameter in the same pass. An element's result
+ * depends on nothing but its own inputs and the scalars, so tile and shard edges do not show.
+ *
+ * Arithmetic is fp32 in one written sequence per optimizer (its header): add, mul, explicit fma,
+ * IEEE sqrt and div, denormals kept. All rows of a kernel agree to the bit; where a result is NaN
+ * they agree that it is NaN (its payload is the processor's). */
+#ifndef CZ_OPS_STEP_STEP_H
+#define CZ_OPS_STEP_STEP_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define STEP_STATES_MAX 2
+
+/* Scalars of one optimizer step for one parameter group. They live in the device's memory, are
+ * rewritten before each step by optim_step_scalars(), and are the only things that change between
+ * two launches of the same tile. Each optimizer reads those its header names. */
+struct step_scalars {
+    float grad_scale;   /* gradients are multiplied by this first: 1/(loss scale · clip factor) */
+    float lr;           /* of this step */
+    float beta1, beta2; /* of this step */
+    float inv_bias1;    /* 1/(1 − beta1^t), or 1 without bias correction */
+    float inv_sqrt_bias2; /* 1/√(1 − beta2^t), or 1 */
+    float step_size; /* Adagrad: lr/(1 + (t−1)·lr_decay); Lamb: lr·√(1 − beta2^t)/(1 − beta1^t) */
+    uint32_t is_first; /* 1 when t is 1 */
+    uint64_t step;     /* t: applied updates, this one included; ≥ 1 */
+};
+
+/* The tensors of one tile, all of numel elements, in the device's memory, aligned to their element
+ * size. None may overlap another. */
+struct step_tensors {
+    size_t numel;
+    void *p; /* master weights; for fp32 models the parameters themselves */
+    enum dtype p_dtype;
+    const void *g; /* gradients: fp32, bf16 or fp16 */
+    enum dtype g_dtype;
+    void *states[STEP_STATES_MAX]; /* in the optimizer's order, all of one dtype */
+    enum dtype state_dtype;
+    void *out; /* the parameter rounded from the new master; NULL: there is none */
+    enum dtype out_dtype;
+};
+
+CZ_EXTERN_C_END
+#endif

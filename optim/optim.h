@@ -1,0 +1,170 @@
+/* Optimizers as algorithms: states, passes, hyper-parameters per group. No ranks, no files.
+ *
+ * Life cycle:
+ *   optim_hyper_begin(type, dialect) → optim_hyper_set*() → optim_hyper_finish()   from the config
+ *   optim_group_init()                       one per parameter group, carries the current lr, betas
+ *   each step: optim_step_scalars() per group, then for pass 0 … n_passes−1, for every tile:
+ *   cls->step(); between two passes cls->between() once per group (after its tensor sums were added
+ *   over ranks).
+ *
+ * Everything is plain data owned by the caller; calls are thread-safe on distinct objects. */
+#ifndef CZ_OPTIM_OPTIM_H
+#define CZ_OPTIM_OPTIM_H
+
+#include "ops/lamb/lamb.h"
+#include "ops/ops.h"
+#include "ops/step/step.h"
+#include "optim/settings.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define OPTIM_STATES_MAX STEP_STATES_MAX
+
+/* Which of DeepSpeed's classes the config would build. Names and defaults differ; the arithmetic
+ * here is the same for all. */
+enum optim_dialect {
+    OPTIM_FUSED = 0,  /* the device class: FusedAdam, FusedLamb, FusedLion; torch's Adagrad, SGD */
+    OPTIM_OFFLOAD = 1 /* offload_optimizer is set: CPUAdam, CPUAdagrad, CPULion */
+};
+
+enum optim_flag {
+    OPTIM_ELEMENTWISE = 1 << 0,   /* an element's update needs that element alone */
+    OPTIM_TENSOR_NORMS = 1 << 1,  /* needs segments and per-tensor sums between the passes */
+    OPTIM_OWN_REDUCTION = 1 << 2, /* wants local, unreduced gradients (1-bit family) */
+    OPTIM_ZERO_TESTED = 1 << 3    /* DeepSpeed allows it under ZeRO without
+                                     zero_allow_untested_optimizer */
+};
+
+struct optim_class;
+
+/* The hyper-parameters of one group. Which fields count depends on the class. */
+struct optim_hyper {
+    const struct optim_class *cls;
+    enum optim_dialect dialect;
+    bool type_adamw; /* the config said AdamW: decoupled whatever adam_w_mode says */
+    uint64_t given;  /* bit i: settings[i] of optim_settings() was set */
+
+    double lr;
+    double betas[2];
+    double eps;
+    double weight_decay;
+    bool bias_correction;
+    bool adam_w_mode; /* after finish: true = decoupled decay */
+    bool torch_adam;
+    bool amsgrad; /* true is refused */
+    bool fp32_optimizer_states;
+    bool eps_inside_sqrt;
+    double max_coeff, min_coeff;                /* Lamb */
+    double lr_decay, initial_accumulator_value; /* Adagrad */
+    double momentum, dampening;                 /* SGD */
+    bool nesterov;                              /* SGD */
+    bool maximize;                              /* torch's classes; true is refused */
+    bool no_effect;                             /* where switches without effect here end up */
+};
+
+/* One parameter group: its constants and what the schedule (or the user) changes. */
+struct optim_group {
+    struct optim_hyper hyper;
+    double lr;       /* current: what the next step uses */
+    double betas[2]; /* current */
+};
+
+/* A rule that makes a group: parameters whose name matches (first match wins). NAN keeps the
+ * config's value. */
+struct optim_group_rule {
+    const char *name_regex; /* POSIX extended, searched anywhere in the name */
+    double lr, weight_decay, beta1, beta2;
+};
+
+/* ---- hyper-parameters ----------------------------------------------------------------------- */
+
+/* Start from nothing given. `type` as in the config's optimizer.type: DeepSpeed's built-in names in
+ * any case ("adam", "AdamW", "Lamb", "Lion", "Adagrad"), torch's names exactly ("SGD").
+ * Errors: CZ_UNSUPPORTED (a name DeepSpeed knows and czero does not do), CZ_INVALID (unknown name,
+ * with those that work). */
+CZ_API cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect,
+                                   struct optim_hyper *out);
+
+/* The table of parameters that this type takes in this dialect. Offsets are into optim_hyper. */
+CZ_API const struct setting_table *optim_settings(const struct optim_hyper *hyper);
+
+/* Set one parameter by the config's name. Errors: CZ_INVALID (unknown name, with the nearest one;
+ * max_grad_norm, which DeepSpeed refuses in favour of gradient_clipping; a wrong type).
+ * Sentences begin with the parameter's name. */
+CZ_API cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
+                                 const struct setting_value *value);
+CZ_API cz_status optim_hyper_set_number(struct optim_hyper *hyper, const char *name, double value);
+CZ_API cz_status optim_hyper_set_bool(struct optim_hyper *hyper, const char *name, bool value);
+CZ_API cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, double a,
+                                      double b);
+
+/* Fill in the defaults and check ranges. Errors: CZ_INVALID (lr < 0, betas outside [0, 1), NaN,
+ * nesterov without momentum …), CZ_UNSUPPORTED (amsgrad, maximize). */
+CZ_API cz_status optim_hyper_finish(struct optim_hyper *hyper);
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+/* A group from the config's hyper-parameters and a rule's overrides (rule may be NULL).
+ * CZ_INVALID when an override is out of range. */
+CZ_API cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *base,
+                                  const struct optim_group_rule *rule);
+
+/* Which of n_rules rules takes the parameter: *idx, or n_rules when none does.
+ * CZ_INVALID: a pattern is not a regular expression. */
+CZ_API cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules,
+                                  const char *name, size_t *idx);
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+/* The factor that gradients are clipped by: max(1, (norm/loss_scale + 1e-6)/max_norm), where `norm`
+ * is the global norm of the gradients still scaled; 1 when max_norm ≤ 0. */
+CZ_API double optim_clip_factor(double norm, double loss_scale, double max_norm);
+
+/* All scalars of update t ≥ 1 of a group. Pure: equal arguments give equal bits. */
+CZ_API void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss_scale,
+                               double clip_factor, struct step_scalars *out);
+
+/* A range of one group's partition: at most one tile. Pointers are in the device's memory. */
+struct optim_range {
+    struct step_tensors tensors;         /* states in the class's order; unused ones NULL */
+    const struct lamb_segment *segments; /* OPTIM_TENSOR_NORMS only: the tensors in this range */
+    size_t n_segments;
+    struct lamb_sums *sums; /* per tensor of the group, zeroed before pass 0 */
+    float *ratios;          /* per tensor of the group, written by between() */
+};
+
+struct optim_class {
+    const char *name;                          /* "Adam", "Lamb", "Lion", "Adagrad", "SGD" */
+    unsigned flags;                            /* bits of enum optim_flag */
+    int n_passes;                              /* 1, or 2 with tensor norms */
+    bool has_betas;                            /* OneCycle can cycle beta1 */
+    const char *state_names[OPTIM_STATES_MAX]; /* as torch names them, in order */
+
+    /* States kept with these hyper-parameters (SGD without momentum keeps none). */
+    size_t (*n_states)(const struct optim_hyper *hyper);
+
+    /* What a state is filled with before the first step; NULL: zeros. */
+    double (*state_init)(const struct optim_hyper *hyper, size_t state_idx);
+
+    /* Run pass `pass` on one range; asynchronous on the stream. scalars: the group's, in device
+     * memory. Errors: CZ_INVALID, CZ_UNSUPPORTED from the kernels' argument checks. */
+    cz_status (*step)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                      const struct step_scalars *scalars, const struct optim_range *range,
+                      int pass);
+
+    /* Between pass 0 and 1, host side: ratios from sums, for n tensors. NULL: one pass. */
+    void (*between)(const struct optim_hyper *hyper, const struct lamb_sums *sums, size_t n_tensors,
+                    float *ratios);
+};
+
+/* States kept by a group's optimizer, 0 … OPTIM_STATES_MAX. */
+CZ_API size_t optim_n_states(const struct optim_hyper *hyper);
+
+/* The fill value of a state before the first step (0, or Adagrad's initial_accumulator_value). */
+CZ_API double optim_state_init(const struct optim_hyper *hyper, size_t state_idx);
+
+/* Registry, for tools and tests: classes[0 … *n). */
+CZ_API const struct optim_class *const *optim_classes(size_t *n);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,70 @@
+/* Settings: parameters of an optimizer or schedule as a table (name, type, default, place).
+ *
+ * A table describes fields of one struct. Whoever holds a parsed config walks it, or sets values by
+ * name; nothing here knows JSON. Values that were not set take their defaults when the owner of the
+ * struct finishes it (optim_hyper_finish, schedule_params_finish). */
+#ifndef CZ_OPTIM_SETTINGS_H
+#define CZ_OPTIM_SETTINGS_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define OPTIM_GROUPS_MAX 64 /* parameter groups of one engine */
+
+enum setting_type {
+    SETTING_NUMBER = 0, /* double; an integer is welcome */
+    SETTING_INT,        /* int64_t; 1e3 is not an integer (DeepSpeed 0.19) */
+    SETTING_BOOL,       /* bool */
+    SETTING_PAIR,       /* double[2]: betas */
+    SETTING_LIST,       /* struct setting_list: one number for all groups, or one per group */
+    SETTING_NAME        /* int: index into `names` */
+};
+
+struct setting_list {
+    double v[OPTIM_GROUPS_MAX];
+    size_t n; /* 0: not given; 1: for every group; else one per group */
+};
+
+struct setting {
+    const char *name;
+    enum setting_type type;
+    size_t offset;            /* of the field in the owner's struct */
+    double defaults[2];       /* [0] alone but for pairs; bools 0 or 1 */
+    bool required;            /* no default: finishing without it is an error */
+    const char *const *names; /* SETTING_NAME: NULL-terminated choices */
+    const char *help;
+};
+
+/* A table over one struct; bit i of a `given` mask stands for settings[i]. */
+struct setting_table {
+    const struct setting *settings;
+    size_t n; /* ≤ 64 */
+};
+
+/* One value as a config gives it. An integer literal is SETTING_INT, with `number` equal to it. */
+struct setting_value {
+    enum setting_type type;
+    double number; /* NUMBER, INT, BOOL (0 or 1) */
+    int64_t integer;
+    const double *list; /* PAIR and LIST: n numbers */
+    size_t n;
+    const char *name; /* NAME: any string */
+};
+
+/* Index of `name` in the table, or -1. */
+CZ_API int settings_find(const struct setting_table *table, const char *name);
+
+/* The table's name nearest to a misspelt one; NULL when none is near. */
+CZ_API const char *settings_nearest(const struct setting_table *table, const char *name);
+
+/* Put a value into the field of settings[idx] of `owner`. `lenient_int`: SETTING_INT takes a float
+ * without fraction (DeepSpeed 0.16). CZ_INVALID with "NAME: …" when the type does not fit. */
+CZ_API cz_status settings_put(const struct setting *setting, void *owner,
+                              const struct setting_value *value, bool lenient_int);
+
+/* Defaults for all fields outside `given`. CZ_INVALID when a required one is not given. */
+CZ_API cz_status settings_fill(const struct setting_table *table, void *owner, uint64_t given);
+
+CZ_EXTERN_C_END
+#endif
