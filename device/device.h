@@ -18,7 +18,9 @@ struct dev_event;  /* a point in a stream: the ticket of DESIGN §3 */
 
 enum device_kind { DEVICE_HOST = 0, DEVICE_CUDA = 1 };
 
-/* Mandatory slots all; asynchronous where a stream is given. Sizes in bytes. */
+/* All slots are mandatory; calls are asynchronous where a stream is given. Sizes in bytes.
+ * mem_alloc gives zeroed memory aligned to 2 MiB on the host (NULL for 0 bytes); mem_free takes the
+ * same nbytes, and NULL. copy: host regions may overlap. */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
     enum device_kind kind;
@@ -52,6 +54,10 @@ CZ_API cz_status device_open(const char *kind, int ordinal, struct device **out)
 
 /* Close; accepts NULL. All memory and streams must have been given back. */
 CZ_API void device_close(struct device *dev);
+
+/* The address of `symbol` in the CUDA plug-in, which is opened when needed (and stays open): how
+ * the rooms above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's reason. */
+cz_status device_plugin_symbol(const char *symbol, void **out);
 
 extern const struct device_ops device_host_ops;
 

@@ -24,12 +24,14 @@
 
 CZ_EXTERN_C_BEGIN
 
-struct matmul_cache; /* primitives by shape, private to ops/matmul */
+struct matmul_cache;    /* primitives by shape, private to ops/matmul */
+struct elementwise_row; /* kernels of one instruction set, private to their folder */
 
 struct ops {
     struct device *device;
     const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
     struct matmul_cache *matmul_cache;
+    const struct elementwise_row *elementwise_row; /* the rows chosen; NULL on a device */
 
     cz_status (*matmul)(struct ops *, struct dev_stream *, const struct matmul_args *);
     cz_status (*attention_forward)(struct ops *, struct dev_stream *,

@@ -1,4 +1,5 @@
-/* Simple element-wise passes. All may run in place. Arithmetic in fp32, one rounding. */
+/* Simple element-wise passes. Arithmetic in fp32, one rounding; rows agree to the bit. y may be an
+ * input itself (a cast: when both dtypes have one size), but may not overlap it otherwise. */
 #ifndef CZ_OPS_ELEMENTWISE_ELEMENTWISE_H
 #define CZ_OPS_ELEMENTWISE_ELEMENTWISE_H
 
@@ -15,7 +16,8 @@ struct add_args {
     void *y;
 };
 
-/* y = cast(alpha·x): cast, scale, or both. alpha 1 is an exact cast. */
+/* y = cast(alpha·x): cast, scale, or both. alpha 1 is an exact cast (a copy when the
+ * dtypes are equal). */
 struct cast_scale_args {
     enum dtype x_dtype, y_dtype;
     size_t numel;
@@ -24,7 +26,8 @@ struct cast_scale_args {
     void *y;
 };
 
-/* db (C) [+]= Σ over N rows of dy (N,C); fp32 sum in row order inside fixed row blocks. */
+/* db (C) [+]= Σ over N rows of dy (N,C). fp32 sums in row order inside row blocks whose size
+ * depends on N alone, then in block order: the same bits for any number of threads. */
 struct bias_grad_args {
     int64_t N, C;
     enum dtype dtype;      /* dy */

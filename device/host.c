@@ -1,0 +1,196 @@
+/* The CPU as a device: every call is done when it returns. */
+#include "base/arena.h"
+#include "base/size.h"
+#include "device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Streams and events carry no state on the host; these give their handles an address. */
+struct dev_stream {
+    char unused;
+};
+struct dev_event {
+    char unused;
+};
+static struct dev_stream the_stream;
+static struct dev_event the_event;
+
+static cz_status host_open(int ordinal, struct device **out)
+{
+    if (ordinal != 0)
+        return err_set(CZ_INVALID, 0, "device cpu:%d: there is only cpu:0 in a process", ordinal);
+    struct device *dev = calloc(1, sizeof *dev);
+    if (!dev) return err_set(CZ_NOMEM, 0, "device cpu: out of memory");
+    dev->ops = &device_host_ops;
+    *out = dev;
+    return CZ_OK;
+}
+
+static void host_close(struct device *dev)
+{
+    free(dev);
+}
+
+/* One arena per allocation: aligned for huge pages, touched by the threads that will use it. */
+static cz_status host_mem_alloc(struct device *dev, size_t nbytes, const char *what, void **out)
+{
+    (void)dev;
+    struct arena a;
+    TRY(arena_init(&a, what, nbytes));
+    CZ_UNPOISON(a.base, nbytes);
+    *out = a.base;
+    return CZ_OK;
+}
+
+static void host_mem_free(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    struct arena a = {.base = p, .nbytes = size_round_up(nbytes, ARENA_PAGE_BYTES)};
+    arena_free(&a);
+}
+
+/* Value of `key` ("MemAvailable:") in /proc/meminfo, in bytes; 0 when unknown. */
+static size_t meminfo_nbytes(const char *key)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f) return 0;
+    char line[128];
+    size_t kib = 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0) {
+            kib = strtoull(line + strlen(key), NULL, 10);
+            break;
+        }
+    fclose(f);
+    return kib * 1024;
+}
+
+/* A number in a cgroup file; SIZE_MAX when absent or "max". */
+static size_t cgroup_nbytes(const char *file)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/fs/cgroup/%s", file);
+    FILE *f = fopen(path, "re");
+    if (!f) return SIZE_MAX;
+    size_t value = SIZE_MAX;
+    if (fscanf(f, "%zu", &value) != 1) value = SIZE_MAX;
+    fclose(f);
+    return value;
+}
+
+/* What the system calls available, within the container's limit when there is one. */
+static cz_status host_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
+{
+    (void)dev;
+    size_t total = meminfo_nbytes("MemTotal:");
+    size_t available = meminfo_nbytes("MemAvailable:");
+    if (total == 0) return err_set(CZ_IO, 0, "/proc/meminfo: MemTotal cannot be read");
+    size_t limit = cgroup_nbytes("memory.max");
+    if (limit < total) {
+        size_t used = cgroup_nbytes("memory.current");
+        size_t left = used < limit ? limit - used : 0;
+        total = limit;
+        available = left < available ? left : available;
+    }
+    *free_nbytes = available;
+    *total_nbytes = total;
+    return CZ_OK;
+}
+
+static cz_status host_copy(struct device *dev, struct dev_stream *stream, void *dst,
+                           const void *src, size_t nbytes)
+{
+    (void)dev;
+    (void)stream;
+    if (nbytes > 0) memmove(dst, src, nbytes);
+    return CZ_OK;
+}
+
+static cz_status host_fill_zero(struct device *dev, struct dev_stream *stream, void *dst,
+                                size_t nbytes)
+{
+    (void)dev;
+    (void)stream;
+    if (nbytes > 0) memset(dst, 0, nbytes);
+    return CZ_OK;
+}
+
+static cz_status host_stream_create(struct device *dev, struct dev_stream **out)
+{
+    (void)dev;
+    *out = &the_stream;
+    return CZ_OK;
+}
+
+static void host_stream_destroy(struct device *dev, struct dev_stream *stream)
+{
+    (void)dev;
+    (void)stream;
+}
+
+static cz_status host_stream_sync(struct device *dev, struct dev_stream *stream)
+{
+    (void)dev;
+    (void)stream;
+    return CZ_OK;
+}
+
+static cz_status host_event_create(struct device *dev, struct dev_event **out)
+{
+    (void)dev;
+    *out = &the_event;
+    return CZ_OK;
+}
+
+static void host_event_destroy(struct device *dev, struct dev_event *event)
+{
+    (void)dev;
+    (void)event;
+}
+
+static cz_status host_event_record(struct device *dev, struct dev_event *event,
+                                   struct dev_stream *stream)
+{
+    (void)dev;
+    (void)event;
+    (void)stream;
+    return CZ_OK;
+}
+
+static cz_status host_stream_wait(struct device *dev, struct dev_stream *stream,
+                                  struct dev_event *event)
+{
+    (void)dev;
+    (void)stream;
+    (void)event;
+    return CZ_OK;
+}
+
+static cz_status host_event_wait_host(struct device *dev, struct dev_event *event)
+{
+    (void)dev;
+    (void)event;
+    return CZ_OK;
+}
+
+const struct device_ops device_host_ops = {
+    .name = "cpu",
+    .kind = DEVICE_HOST,
+    .open = host_open,
+    .close = host_close,
+    .mem_alloc = host_mem_alloc,
+    .mem_free = host_mem_free,
+    .mem_info = host_mem_info,
+    .copy = host_copy,
+    .fill_zero = host_fill_zero,
+    .stream_create = host_stream_create,
+    .stream_destroy = host_stream_destroy,
+    .stream_sync = host_stream_sync,
+    .event_create = host_event_create,
+    .event_destroy = host_event_destroy,
+    .event_record = host_event_record,
+    .stream_wait = host_stream_wait,
+    .event_wait_host = host_event_wait_host,
+};

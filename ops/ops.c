@@ -1,0 +1,120 @@
+/* Choosing rows: the one place where a device's table of kernels is put together. */
+#include "ops/ops_impl.h"
+
+#include "base/cpu.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+/* What fills the table for the host; `unwire` may be NULL and must accept a table that was never
+ * wired. One line per op folder. */
+static const struct {
+    cz_status (*wire)(struct ops *ops, uint32_t features);
+    void (*unwire)(struct ops *ops);
+} host_folders[] = {
+    {elementwise_wire, NULL},
+};
+
+#define PLUGIN_WIRE "czero_ops_wire" /* cz_status (*)(struct ops *) in the CUDA plug-in */
+
+size_t ops_row_pick(const void *rows, size_t n, uint32_t features)
+{
+    const struct ops_row *const *heads = rows;
+    size_t pick = 0;
+    for (size_t i = 1; i < n; i++)
+        if (ops_row_runs(heads[i], features)) pick = i;
+    return pick;
+}
+
+int ops_n_parts(size_t numel, size_t grain)
+{
+    size_t useful = numel / grain;
+    size_t n_threads = (size_t)threads_count();
+    if (useful < 1) return 1;
+    return (int)(useful < n_threads ? useful : n_threads);
+}
+
+cz_status ops_check_dtype(const char *op, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: dtype %s: kernels take fp32, bf16 or fp16", op,
+                   dtype_name(dtype));
+}
+
+cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need)
+{
+    if (need == 0 || (workspace && have >= need)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: workspace of %zu bytes given, %zu needed", op,
+                   workspace ? have : 0, need);
+}
+
+static void combine_columns(const float *partial, int64_t n_blocks, int64_t stride,
+                            enum dtype grad_dtype, bool accumulate, void *db, size_t begin,
+                            size_t end)
+{
+    for (size_t c = begin; c < end; c++) {
+        float sum = 0;
+        for (int64_t block = 0; block < n_blocks; block++)
+            sum += partial[(size_t)(block * stride) + c];
+        ops_put(db, c, grad_dtype, accumulate ? ops_get(db, c, grad_dtype) + sum : sum);
+    }
+}
+
+void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
+                        enum dtype grad_dtype, bool accumulate, void *db)
+{
+    int n_parts = ops_n_parts((size_t)(C * n_blocks), OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)C, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        combine_columns(partial, n_blocks, stride, grad_dtype, accumulate, db, begin, end);
+    }
+}
+
+static cz_status wire_host(struct ops *ops)
+{
+    TRY(cpu_isa_check());
+    ops->isa = cpu_isa_name();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(host_folders); i++)
+        TRY(host_folders[i].wire(ops, cpu_features()));
+    LOGV(LOG_INFO, SUB_OPS, "ops: %s rows on %s, %d thread(s)", ops->isa, cpu_model_name(),
+         threads_count());
+    return CZ_OK;
+}
+
+static cz_status wire_plugin(struct ops *ops)
+{
+    union { /* an object pointer from dlsym, read as the function it is */
+        void *object;
+        cz_status (*function)(struct ops *);
+    } wire;
+    TRY(device_plugin_symbol(PLUGIN_WIRE, &wire.object));
+    ops->isa = "cuda";
+    TRY(wire.function(ops));
+    return CZ_OK;
+}
+
+cz_status ops_create(struct device *device, struct ops **out)
+{
+    *out = NULL;
+    if (!device) return err_set(CZ_INVALID, 0, "ops_create: no device given");
+    struct ops *ops = calloc(1, sizeof *ops);
+    if (!ops) return err_set(CZ_NOMEM, 0, "ops_create: out of memory");
+    ops->device = device;
+    cz_status st = device->ops->kind == DEVICE_HOST ? wire_host(ops) : wire_plugin(ops);
+    if (st != CZ_OK) {
+        ops_destroy(ops);
+        return err_trace(st, __func__, __LINE__);
+    }
+    *out = ops;
+    return CZ_OK;
+}
+
+void ops_destroy(struct ops *ops)
+{
+    if (!ops) return;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(host_folders); i++)
+        if (host_folders[i].unwire) host_folders[i].unwire(ops);
+    free(ops);
+}

@@ -1,0 +1,99 @@
+/* Shared by the op folders: rows, their choice, and how work is cut into pieces.
+ *
+ * An op folder has <op>.c (argument checks, dispatch, threads) and one file per row. A row's
+ * kernels work on a piece [begin, end) of the output in one thread; how the work was cut never
+ * shows in the result. <op>.c exports <op>_rows() for the agreement test and <op>_wire(), listed
+ * below and in ops.c. */
+#ifndef CZ_OPS_OPS_IMPL_H
+#define CZ_OPS_OPS_IMPL_H
+
+#include "base/threads.h"
+#include "ops/ops.h"
+
+/* The head of every row struct. Tables (arrays of pointers to rows) go from the definition (row 0,
+ * features 0) to the fastest. */
+struct ops_row {
+    const char *name;
+    uint32_t features; /* bits of enum cpu_feature, all needed */
+};
+
+static inline bool ops_row_runs(const struct ops_row *row, uint32_t features)
+{
+    return (row->features & ~features) == 0;
+}
+
+/* Index of the last of `n` rows whose features are all in `features`. `rows` is an array of
+ * pointers to structs that have a struct ops_row as first member. */
+size_t ops_row_pick(const void *rows, size_t n, uint32_t features);
+
+/* In how many pieces to cut `numel` elements of work: one per thread, none below `grain`. */
+int ops_n_parts(size_t numel, size_t grain);
+
+/* Pieces start at multiples of this, so that two threads never write one cache line. */
+#define OPS_PART_UNIT ((size_t)64)
+
+/* Elements per thread below which waking another thread costs more than it saves (~2 us). */
+#define OPS_GRAIN ((size_t)8192)
+
+/* Call fn(<constant dtype>, …): kernels are inlined once per dtype, so their loops hold no switch.
+ */
+#define OPS_BY_DTYPE(fn, dtype, ...)                                                               \
+    do {                                                                                           \
+        if ((dtype) == DTYPE_BF16)                                                                 \
+            fn(DTYPE_BF16, __VA_ARGS__);                                                           \
+        else if ((dtype) == DTYPE_F16)                                                             \
+            fn(DTYPE_F16, __VA_ARGS__);                                                            \
+        else                                                                                       \
+            fn(DTYPE_F32, __VA_ARGS__);                                                            \
+    } while (0)
+
+/* Element i of a tensor, for scalar rows. */
+static inline float ops_get(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
+    if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
+    return ((const float *)p)[i];
+}
+
+static inline void ops_put(void *p, size_t i, enum dtype dtype, float x)
+{
+    if (dtype == DTYPE_BF16)
+        ((uint16_t *)p)[i] = f32_to_bf16(x);
+    else if (dtype == DTYPE_F16)
+        ((uint16_t *)p)[i] = f32_to_f16(x);
+    else
+        ((float *)p)[i] = x;
+}
+
+/* Reductions over N rows are cut into blocks whose size follows from N alone, each summed in row
+ * order, then added up in block order: the same bits for any number of threads. */
+#define OPS_BLOCKS_MAX 256
+
+static inline int64_t ops_block_rows(int64_t N)
+{
+    int64_t rows = (N + OPS_BLOCKS_MAX - 1) / OPS_BLOCKS_MAX;
+    return rows < 32 ? 32 : rows;
+}
+
+static inline int64_t ops_n_blocks(int64_t N)
+{
+    int64_t rows = ops_block_rows(N);
+    return (N + rows - 1) / rows;
+}
+
+/* db[c] [+]= Σ over blocks of partial[block·stride + c], for c < C, in block order, one rounding.
+ */
+void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
+                        enum dtype grad_dtype, bool accumulate, void *db);
+
+/* CZ_INVALID unless `dtype` is one that kernels compute on: fp32, bf16 or fp16. */
+cz_status ops_check_dtype(const char *op, enum dtype dtype);
+
+/* CZ_INVALID when a workspace is smaller than needed, with both sizes. */
+cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need);
+
+/* Each op folder fills its slots and its row pointer in `ops` for the host from CPU features; the
+ * slots of a struct that failed half-way are undone by the *_unwire() calls, which accept that. */
+cz_status elementwise_wire(struct ops *ops, uint32_t features);
+
+#endif

@@ -1,0 +1,134 @@
+/* Vectors of 8 floats, for *_avx2.c. The same names as vec_avx512_impl.h, which explains them. */
+#ifndef CZ_OPS_VEC_AVX2_IMPL_H
+#define CZ_OPS_VEC_AVX2_IMPL_H
+
+#include "base/dtype.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define VF_N   8
+#define VEC_FN static inline __attribute__((always_inline, unused))
+
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m256 vm; /* all bits of a lane set or clear */
+
+/* clang-format off: one line each, read as a table */
+VEC_FN vf vf_set1(float x) { return _mm256_set1_ps(x); }
+VEC_FN vf vf_zero(void) { return _mm256_setzero_ps(); }
+VEC_FN vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); } /* a·b + c */
+VEC_FN vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); } /* c − a·b */
+VEC_FN vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); } /* b when either is NaN */
+VEC_FN vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); } /* b when either is NaN */
+VEC_FN vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+VEC_FN vf vf_neg(vf x) { return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f)); }
+VEC_FN vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
+
+VEC_FN vf vf_copysign(vf magnitude, vf sign)
+{
+    return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+
+VEC_FN vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); } /* m ? a : b */
+
+VEC_FN vf vf_round(vf x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* In two exact halves, so that only the second product rounds. */
+VEC_FN vf vf_scale2(vf x, vf n)
+{
+    vi whole = _mm256_cvtps_epi32(n);
+    vi half = _mm256_srai_epi32(whole, 1);
+    vi bias = _mm256_set1_epi32(127);
+    vi lo = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+    vi hi = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23);
+    return x * _mm256_castsi256_ps(lo) * _mm256_castsi256_ps(hi);
+}
+
+VEC_FN vi vi_first(size_t n)
+{
+    vi lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+}
+
+VEC_FN vm vm_first(size_t n) { return _mm256_castsi256_ps(vi_first(n)); }
+VEC_FN vf vf_first(vf x, size_t n) { return _mm256_and_ps(x, vm_first(n)); }
+
+VEC_FN float vf_hsum(vf x)
+{
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+VEC_FN float vf_hmax(vf x)
+{
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+VEC_FN vi vi_round_bf16(vf x)
+{
+    vi u = _mm256_castps_si256(x);
+    vi top = _mm256_srli_epi32(u, 16);
+    vi odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+    vi sum = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    vi quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+    vi nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, nan);
+}
+
+VEC_FN __m128i vh_pack(vf x, enum dtype dtype)
+{
+    if (dtype != DTYPE_BF16)
+        return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vi h = vi_round_bf16(x);
+    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+}
+
+VEC_FN vf vh_unpack(__m128i h, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    return _mm256_cvtph_ps(h);
+}
+
+VEC_FN vf vf_load(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32) return _mm256_loadu_ps((const float *)p + i);
+    return vh_unpack(_mm_loadu_si128((const void *)((const uint16_t *)p + i)), dtype);
+}
+
+VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
+{
+    if (dtype == DTYPE_F32)
+        _mm256_storeu_ps((float *)p + i, x);
+    else
+        _mm_storeu_si128((void *)((uint16_t *)p + i), vh_pack(x, dtype));
+}
+
+VEC_FN vf vf_load_n(const void *p, size_t i, enum dtype dtype, size_t n)
+{
+    if (dtype == DTYPE_F32) return _mm256_maskload_ps((const float *)p + i, vi_first(n));
+    uint16_t lanes[VF_N] = {0}; /* AVX2 has no masked 16-bit load */
+    memcpy(lanes, (const uint16_t *)p + i, n * sizeof *lanes);
+    return vf_load(lanes, 0, dtype);
+}
+
+VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+{
+    if (dtype == DTYPE_F32) {
+        _mm256_maskstore_ps((float *)p + i, vi_first(n), x);
+        return;
+    }
+    uint16_t lanes[VF_N];
+    vf_store(lanes, 0, dtype, x);
+    memcpy((uint16_t *)p + i, lanes, n * sizeof *lanes);
+}
+
+#endif

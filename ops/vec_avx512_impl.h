@@ -1,0 +1,121 @@
+/* Vectors of 16 floats, for *_avx512.c. The same names as vec_avx2_impl.h, so that a kernel body
+ * (<op>_vec_impl.h) is written once and compiled for both.
+ *
+ * vf 16 floats, vi 16 int32, vm 16 flags; the operators + − · / of the compiler work on vf.
+ * Loads widen bf16 and fp16 to fp32, stores round as base/dtype.h does, to the bit. */
+#ifndef CZ_OPS_VEC_AVX512_IMPL_H
+#define CZ_OPS_VEC_AVX512_IMPL_H
+
+#include "base/dtype.h"
+
+#include <immintrin.h>
+
+#define VF_N   16
+#define VEC_FN static inline __attribute__((always_inline, unused))
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+/* clang-format off: one line each, read as a table */
+VEC_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
+VEC_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
+VEC_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); } /* a·b + c */
+VEC_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); } /* c − a·b */
+VEC_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b when either is NaN */
+VEC_FN vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b when either is NaN */
+VEC_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
+VEC_FN vf vf_neg(vf x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
+VEC_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
+
+/* |magnitude| with the sign of `sign`; magnitude ≥ 0. */
+VEC_FN vf vf_copysign(vf magnitude, vf sign)
+{
+    return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+}
+
+VEC_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); } /* m ? a : b */
+
+/* To the nearest integer, ties to even. */
+VEC_FN vf vf_round(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* x·2^n for integral n in [−252, 254], with one rounding: denormals and infinity come out right. */
+VEC_FN vf vf_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+
+/* Flags of the first n lanes, n ≤ 16. */
+VEC_FN vm vm_first(size_t n) { return (vm)((1u << n) - 1u); }
+
+/* x in the first n lanes, 0 behind them. */
+VEC_FN vf vf_first(vf x, size_t n) { return _mm512_maskz_mov_ps(vm_first(n), x); }
+
+/* Sums and maxima over the lanes, in a fixed order. */
+VEC_FN float vf_hsum(vf x)
+{
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+VEC_FN float vf_hmax(vf x) { return _mm512_reduce_max_ps(x); }
+
+/* Bits of bf16, rounded to nearest even, NaN made quiet: one per 32-bit lane. */
+VEC_FN vi vi_round_bf16(vf x)
+{
+    vi u = _mm512_castps_si512(x);
+    vi top = _mm512_srli_epi32(u, 16);
+    vi odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+    vi sum = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    vi quiet = _mm512_or_si512(top, _mm512_set1_epi32(0x40));
+    return _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                 quiet);
+}
+
+VEC_FN __m256i vh_pack(vf x, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) return _mm512_cvtepi32_epi16(vi_round_bf16(x));
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+VEC_FN vf vh_unpack(__m256i h, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16)
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+    return _mm512_cvtph_ps(h);
+}
+
+/* Elements [i, i + 16) of p. */
+VEC_FN vf vf_load(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32) return _mm512_loadu_ps((const float *)p + i);
+    return vh_unpack(_mm256_loadu_si256((const void *)((const uint16_t *)p + i)), dtype);
+}
+
+VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
+{
+    if (dtype == DTYPE_F32)
+        _mm512_storeu_ps((float *)p + i, x);
+    else
+        _mm256_storeu_si256((void *)((uint16_t *)p + i), vh_pack(x, dtype));
+}
+
+/* Elements [i, i + n) of p, n ≤ 16: nothing else is touched; lanes from n on load as 0. */
+VEC_FN vf vf_load_n(const void *p, size_t i, enum dtype dtype, size_t n)
+{
+    if (dtype == DTYPE_F32) return _mm512_maskz_loadu_ps(vm_first(n), (const float *)p + i);
+    return vh_unpack(_mm256_maskz_loadu_epi16(vm_first(n), (const uint16_t *)p + i), dtype);
+}
+
+VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+{
+    if (dtype == DTYPE_F32)
+        _mm512_mask_storeu_ps((float *)p + i, vm_first(n), x);
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)p + i, vm_first(n), vh_pack(x, dtype));
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* exp, tanh, σ, Φ over vectors. Include vec_avx2_impl.h or vec_avx512_impl.h first.
+ *
+ * Polynomials are minimax fits (Remez exchange, relative error) made for this file; the scalar rows
+ * use libm, and tests/ops/test_vecmath_agree.c holds the error bounds stated here. */
+#ifndef CZ_OPS_VECMATH_IMPL_H
+#define CZ_OPS_VECMATH_IMPL_H
+
+/* eˣ: 1.1 ulp; denormal results, 0 and infinity where they belong; NaN stays NaN.
+ * x = n·ln 2 + r, |r| ≤ ½ ln 2, eʳ = 1 + r + r²·q(r) with q of degree 4 (3e-9). */
+VEC_FN vf vf_exp(vf x)
+{
+    x = vf_min(vf_set1(89.0f), vf_max(vf_set1(-105.0f), x));
+    vf n = vf_round(x * vf_set1(0x1.715476p+0f));
+    vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x); /* 15 bits of ln 2: n·hi is exact */
+    r = vf_fnma(n, vf_set1(0x1.7f7d1cp-20f), r);
+    vf q = vf_set1(0x1.6a23dp-10f);
+    q = vf_fma(q, r, vf_set1(0x1.123a2p-7f));
+    q = vf_fma(q, r, vf_set1(0x1.5558f2p-5f));
+    q = vf_fma(q, r, vf_set1(0x1.555492p-3f));
+    q = vf_fma(q, r, vf_set1(0x1.fffffcp-2f));
+    return vf_scale2(vf_fma(q, r * r, r) + vf_set1(1.0f), n);
+}
+
+/* 1/(1 + e⁻ˣ): 3 ulp above −87, where e⁻ˣ leaves the range; 0 below −89. */
+VEC_FN vf vf_sigmoid(vf x)
+{
+    return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp(vf_neg(x)));
+}
+
+/* tanh x: 2.5 ulp. Near 0 as x + x³·p(x²), p of degree 4; else 1 − 2/(e^2|x| + 1). */
+VEC_FN vf vf_tanh(vf x)
+{
+    vf a = vf_abs(x), z = x * x;
+    vf p = vf_set1(-0x1.75e1cap-8f);
+    p = vf_fma(p, z, vf_set1(0x1.52269ap-6f));
+    p = vf_fma(p, z, vf_set1(-0x1.b83c5ap-5f));
+    p = vf_fma(p, z, vf_set1(0x1.110726p-3f));
+    p = vf_fma(p, z, vf_set1(-0x1.555532p-2f));
+    vf near = vf_fma(p * z, a, a);
+    vf far = vf_set1(1.0f) - vf_set1(2.0f) / (vf_exp(a + a) + vf_set1(1.0f));
+    return vf_copysign(vf_select(vf_lt(a, vf_set1(0.625f)), near, far), x);
+}
+
+/* The normal distribution at x: its integral Φ(x) = ½ erfc(−x/√2), and its density
+ * φ(x) = e^(−x²/2)/√2π; 8 ulp where the result is a normal number. With z = |x|/√2,
+ * Φ(−|x|) = e^(−z²)·½ erfcx z, and ½ erfcx z is a polynomial without constant term, of degree 11,
+ * in 2/(2 + z) (4e-9). */
+VEC_FN void vf_normal(vf x, vf *cdf, vf *density)
+{
+    vf a = vf_min(vf_set1(15.0f), vf_abs(x)); /* e^(−x²/2) is 0 from there on */
+    vf sq = vf_set1(0.5f) * a * a;
+    vf sq_lost = vf_fma(vf_set1(0.5f) * a, a, vf_neg(sq)); /* of the rounding: exp magnifies it */
+    vf e = vf_exp(vf_neg(sq));
+    e = vf_fnma(e, sq_lost, e);
+    vf t = vf_set1(2.0f) / vf_fma(a, vf_set1(0x1.6a09e6p-1f), vf_set1(2.0f));
+    vf p = vf_set1(0x1.29837ap-6f);
+    p = vf_fma(p, t, vf_set1(-0x1.8deb12p-4f));
+    p = vf_fma(p, t, vf_set1(0x1.8f405ep-3f));
+    p = vf_fma(p, t, vf_set1(-0x1.358526p-3f));
+    p = vf_fma(p, t, vf_set1(-0x1.4485dcp-8f));
+    p = vf_fma(p, t, vf_set1(0x1.c78392p-7f));
+    p = vf_fma(p, t, vf_set1(0x1.dbdcdcp-6f));
+    p = vf_fma(p, t, vf_set1(0x1.7a447ap-4f));
+    p = vf_fma(p, t, vf_set1(0x1.f672a6p-4f));
+    p = vf_fma(p, t, vf_set1(0x1.2102b0p-3f));
+    p = vf_fma(p, t, vf_set1(0x1.20dbfcp-3f));
+    vf lower = e * (p * t); /* Φ(−|x|) */
+    *cdf = vf_select(vf_lt(x, vf_zero()), lower, vf_set1(1.0f) - lower);
+    *density = e * vf_set1(0x1.988454p-2f);
+}
+
+#endif

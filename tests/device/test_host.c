@@ -1,0 +1,100 @@
+/* Claims: the host device gives zeroed, huge-page-aligned memory, copies overlapping regions, and
+ * says what memory there is; unknown devices are refused; without a plug-in cuda says why not. */
+#include "device/device.h"
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+START_TEST(memory_is_zeroed_aligned_and_can_be_given_back)
+{
+    struct device *dev;
+    ck_ok(device_open("cpu", 0, &dev));
+    const size_t nbytes = ((size_t)3 << 20) + 17;
+    void *memory;
+    ck_ok(dev->ops->mem_alloc(dev, nbytes, "test", &memory));
+    ck_assert_uint_eq((uintptr_t)memory % ((size_t)2 << 20), 0);
+    unsigned char *p = memory;
+    ck_assert(p[0] == 0 && memcmp(p, p + 1, nbytes - 1) == 0);
+    p[nbytes - 1] = 7;
+    dev->ops->mem_free(dev, memory, nbytes);
+    ck_ok(dev->ops->mem_alloc(dev, 0, "nothing", &memory));
+    ck_assert_ptr_null(memory);
+    dev->ops->mem_free(dev, memory, 0);
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(more_than_the_address_space_is_refused_by_name)
+{
+    struct device *dev;
+    ck_ok(device_open(NULL, 0, &dev));
+    void *memory;
+    ck_fails(dev->ops->mem_alloc(dev, (size_t)1 << 60, "params", &memory), CZ_NOMEM);
+    ck_assert_msg(strstr(cz_last_error(), "params") != NULL, "\"%s\"", cz_last_error());
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(copies_may_overlap_and_fill_zero_stays_inside)
+{
+    struct device *dev;
+    struct dev_stream *stream;
+    struct dev_event *event;
+    char text[] = "abcdefgh";
+    ck_ok(device_open("cpu", 0, &dev));
+    ck_ok(dev->ops->stream_create(dev, &stream));
+    ck_ok(dev->ops->event_create(dev, &event));
+    ck_ok(dev->ops->copy(dev, stream, text + 2, text, 6));
+    ck_assert_str_eq(text, "ababcdef");
+    ck_ok(dev->ops->fill_zero(dev, stream, text + 3, 2));
+    ck_assert_int_eq(memcmp(text, "aba\0\0def", 8), 0);
+    ck_ok(dev->ops->event_record(dev, event, stream));
+    ck_ok(dev->ops->stream_wait(dev, NULL, event));
+    ck_ok(dev->ops->event_wait_host(dev, event));
+    ck_ok(dev->ops->stream_sync(dev, stream));
+    dev->ops->event_destroy(dev, event);
+    dev->ops->stream_destroy(dev, stream);
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(memory_left_is_at_most_the_total)
+{
+    struct device *dev;
+    size_t free_nbytes = 0, total_nbytes = 0;
+    ck_ok(device_open("cpu", 0, &dev));
+    ck_ok(dev->ops->mem_info(dev, &free_nbytes, &total_nbytes));
+    ck_assert_uint_gt(total_nbytes, (size_t)64 << 20);
+    ck_assert_uint_gt(free_nbytes, 0);
+    ck_assert_uint_le(free_nbytes, total_nbytes);
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(unknown_devices_are_refused)
+{
+    struct device *dev;
+    ck_fails(device_open("tpu", 0, &dev), CZ_INVALID);
+    ck_fails(device_open("cpu", 1, &dev), CZ_INVALID);
+    ck_assert_ptr_null(dev);
+    device_close(NULL);
+}
+END_TEST
+
+START_TEST(cuda_without_its_plug_in_says_why)
+{
+    struct device *dev;
+    cz_status st = device_open("cuda", 0, &dev);
+    if (st == CZ_OK) { /* a machine with a GPU and the plug-in */
+        device_close(dev);
+        return;
+    }
+    ck_assert_int_eq(st, CZ_UNSUPPORTED);
+    ck_assert_msg(strstr(cz_last_error(), "cuda") != NULL, "\"%s\"", cz_last_error());
+}
+END_TEST
+
+TEST_MAIN("device/host", memory_is_zeroed_aligned_and_can_be_given_back,
+          more_than_the_address_space_is_refused_by_name,
+          copies_may_overlap_and_fill_zero_stays_inside, memory_left_is_at_most_the_total,
+          unknown_devices_are_refused, cuda_without_its_plug_in_says_why)
