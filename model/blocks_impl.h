@@ -113,7 +113,7 @@ cz_status dropout_apply(const struct layer_args *a, float p, uint32_t site, size
 /* True when a dropout of probability p acts in this mode. */
 static inline bool dropout_acts(const struct layer_args *a, float p)
 {
-    return p > 0.0f && a->mode != LAYER_EVAL;
+    return p > 0.0f && a->mode != LAYER_EVAL && !a->no_dropout;
 }
 
 cz_status activation_apply(const struct layer_args *a, enum activation kind, size_t numel,

@@ -103,8 +103,13 @@ static cz_status config_text(const struct model *m, enum dtype dtype, char **tex
         json_writer_free(&w);
         return st;
     }
-    json_write_raw(&w, "\n");
-    return json_writer_take(&w, text, nbytes);
+    TRY(json_writer_take(&w, text, nbytes));
+    char *grown = realloc(*text, *nbytes + 2);
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory to write config.json");
+    memcpy(grown + *nbytes, "\n", 2);
+    *text = grown;
+    ++*nbytes;
+    return CZ_OK;
 }
 
 /* The config under its temporary name, synced: what is left to do can hardly fail. */

@@ -110,7 +110,7 @@ static cz_status refuse_variants(const struct json_node *config)
     if (quantized && json_type(quantized) != JSON_NULL)
         return refuse(quantized, CZ_UNSUPPORTED, "quantized weights are not supported");
     const struct json_node *architectures = json_get(config, "architectures");
-    for (size_t i = 0; i < json_count(architectures); i++) {
+    for (size_t i = 0; architectures && i < json_count(architectures); i++) {
         const struct json_node *node = json_child(architectures, i);
         const char *name = NULL;
         TRY(json_as_string(node, &name));

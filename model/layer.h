@@ -63,11 +63,13 @@ struct layer_args {
     struct dev_stream *stream;
     const struct batch *batch; /* arrays in device memory */
     enum layer_mode mode;
+    bool no_dropout; /* TRAIN and RECOMPUTE without dropout: to compare gradients */
     enum dtype dtype, grad_dtype;
     struct rng_key rng; /* .site is the layer's first; add 0 … RNG_SITES_PER_LAYER−1 per draw */
 
     const void *in; /* (B,T,Cin); NULL for the first layer. The same in forward and backward */
-    void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer */
+    void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer, and in
+                       RECOMPUTE when only `saved` is wanted */
     const void *const *params;
     void *saved;
     void *workspace;
