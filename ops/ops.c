@@ -12,6 +12,7 @@ static const struct {
     cz_status (*wire)(struct ops *ops, uint32_t features);
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
+    {activation_wire, NULL},
     {elementwise_wire, NULL},
 };
 
