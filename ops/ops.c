@@ -12,8 +12,12 @@ static const struct {
     cz_status (*wire)(struct ops *ops, uint32_t features);
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
-    {activation_wire, NULL},
     {elementwise_wire, NULL},
+    {adam_wire, NULL},
+    {lamb_wire, NULL},
+    {lion_wire, NULL},
+    {adagrad_wire, NULL},
+    {sgd_wire, NULL},
 };
 
 #define PLUGIN_WIRE "czero_ops_wire" /* cz_status (*)(struct ops *) in the CUDA plug-in */

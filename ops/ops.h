@@ -12,41 +12,41 @@
 
 #include "device/device.h"
 #include "ops/activation/activation.h"
+#include "ops/adagrad/adagrad.h"
+#include "ops/adam/adam.h"
 #include "ops/attention/attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
+#include "ops/lamb/lamb.h"
+#include "ops/lion/lion.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
 #include "ops/reduce/reduce.h"
 #include "ops/rope/rope.h"
+#include "ops/sgd/sgd.h"
 
 CZ_EXTERN_C_BEGIN
 
 struct matmul_cache;    /* primitives by shape, private to ops/matmul */
-/* Kernels of one instruction set, private to their folders. */
-struct activation_row;
-struct dropout_row;
-struct elementwise_row;
-struct embedding_row;
-struct norm_row;
-struct reduce_row;
-struct rope_row;
+struct elementwise_row; /* kernels of one instruction set, private to their folder */
+struct adam_row;
+struct lamb_row;
+struct lion_row;
+struct adagrad_row;
+struct sgd_row;
 
 struct ops {
     struct device *device;
     const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
     struct matmul_cache *matmul_cache;
-
-    /* The rows chosen; NULL on a device that brings its own kernels. */
-    const struct activation_row *activation_row;
-    const struct dropout_row *dropout_row;
-    const struct elementwise_row *elementwise_row;
-    const struct embedding_row *embedding_row;
-    const struct norm_row *norm_row;
-    const struct reduce_row *reduce_row;
-    const struct rope_row *rope_row;
+    const struct elementwise_row *elementwise_row; /* the rows chosen; NULL on a device */
+    const struct adam_row *adam_row;
+    const struct lamb_row *lamb_row;
+    const struct lion_row *lion_row;
+    const struct adagrad_row *adagrad_row;
+    const struct sgd_row *sgd_row;
 
     cz_status (*matmul)(struct ops *, struct dev_stream *, const struct matmul_args *);
     cz_status (*attention_forward)(struct ops *, struct dev_stream *,
@@ -77,6 +77,14 @@ struct ops {
     cz_status (*ce_head)(struct ops *, struct dev_stream *, const struct ce_head_args *);
     cz_status (*cross_entropy)(struct ops *, struct dev_stream *,
                                const struct cross_entropy_args *);
+
+    /* Optimizer steps (ops/step/step.h): rows agree to the bit. */
+    cz_status (*adam)(struct ops *, struct dev_stream *, const struct adam_args *);
+    cz_status (*lamb_moments)(struct ops *, struct dev_stream *, const struct lamb_args *);
+    cz_status (*lamb_apply)(struct ops *, struct dev_stream *, const struct lamb_args *);
+    cz_status (*lion)(struct ops *, struct dev_stream *, const struct lion_args *);
+    cz_status (*adagrad)(struct ops *, struct dev_stream *, const struct adagrad_args *);
+    cz_status (*sgd)(struct ops *, struct dev_stream *, const struct sgd_args *);
 };
 
 /* Choose rows for `device` (borrowed until ops_destroy). Errors: CZ_INVALID (CZERO_ISA names

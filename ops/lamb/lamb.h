@@ -13,9 +13,9 @@
  * There is no bias correction inside u: step_size = lr·√(1 − beta2^t)/(1 − beta1^t) carries it, and
  * so it scales the decay too (DeepSpeed's Lamb).
  *
- * The sums are exact sums of pre-rounded squares on fixed grids (struct lamb_sums): they are the
- * same to the bit for any order, tile edge, shard edge or thread count, and shards add by plain
- * addition of the grids.
+ * The sums are exact sums of pre-rounded squares on fixed grids: lamb_sum() gives the same bits for
+ * any order of elements, tile edge, shard edge, thread count and row, and sums of shards add up by
+ * plain addition of the grids.
  *
  * Bytes per element, fp32: pass 0 16 read + 8 written, pass 1 12 + 4: 40 in all. */
 #ifndef CZ_OPS_LAMB_LAMB_H
@@ -25,8 +25,8 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* Grid j of LAMB_GRIDS holds multiples of 2^(20·j − 300): a square touches at most the four highest
- * grids at or below its block's largest, and each grid's sum is exact for up to 2^33 elements. */
+/* Grid j holds whole multiples of 2^(20·j − 300); a square is spread over the four grids from its
+ * block's highest down. Each grid's sum is exact for up to 2^33 elements. */
 #define LAMB_GRIDS 28
 
 struct lamb_sums {

@@ -1,0 +1,31 @@
+/* Front door: checks, threads, choice of row. */
+#include "ops/adam/adam_impl.h"
+
+static const struct adam_row *const rows[] = {&adam_scalar, &adam_avx2, &adam_avx512};
+
+const struct adam_row *const *adam_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a)
+{
+    (void)stream;
+    TRY(step_check("adam", &a->t, 2, a->scalars));
+    int n_parts = ops_n_parts(a->t.numel, STEP_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a->t.numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        ops->adam_row->step(a, begin, end);
+    }
+    return CZ_OK;
+}
+
+cz_status adam_wire(struct ops *ops, uint32_t features)
+{
+    ops->adam_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->adam = adam;
+    return CZ_OK;
+}

@@ -1,0 +1,21 @@
+#include "ops/step/step_impl.h"
+
+static cz_status check_tensor(const char *op, const char *name, const void *p, enum dtype dtype)
+{
+    TRY(ops_check_dtype(op, dtype));
+    if (!p) return err_set(CZ_INVALID, 0, "%s: %s is missing", op, name);
+    return CZ_OK;
+}
+
+cz_status step_check(const char *op, const struct step_tensors *t, size_t n_states,
+                     const struct step_scalars *scalars)
+{
+    if (t->numel == 0) return CZ_OK;
+    if (!scalars) return err_set(CZ_INVALID, 0, "%s: scalars are missing", op);
+    TRY(check_tensor(op, "p", t->p, t->p_dtype));
+    TRY(check_tensor(op, "g", t->g, t->g_dtype));
+    for (size_t i = 0; i < n_states; i++)
+        TRY(check_tensor(op, "a state", t->states[i], t->state_dtype));
+    if (t->out) TRY(check_tensor(op, "out", t->out, t->out_dtype));
+    return CZ_OK;
+}

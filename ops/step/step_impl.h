@@ -1,0 +1,27 @@
+/* Inside ops/: what the front doors and rows of the optimizers share. */
+#ifndef CZ_OPS_STEP_STEP_IMPL_H
+#define CZ_OPS_STEP_STEP_IMPL_H
+
+#include "ops/ops_impl.h"
+#include "ops/step/step.h"
+
+/* CZ_INVALID unless the tensors fit an optimizer with n_states states. numel 0 is fine. */
+cz_status step_check(const char *op, const struct step_tensors *t, size_t n_states,
+                     const struct step_scalars *scalars);
+
+/* Elements per thread below which waking another thread costs more than it saves. */
+#define STEP_GRAIN ((size_t)4096)
+
+/* Element i as a row's definition reads and writes it. */
+static inline float step_grad(const struct step_tensors *t, const struct step_scalars *s, size_t i)
+{
+    return ops_get(t->g, i, t->g_dtype) * s->grad_scale;
+}
+
+static inline void step_put_param(const struct step_tensors *t, size_t i, float p)
+{
+    ops_put(t->p, i, t->p_dtype, p);
+    if (t->out) ops_put(t->out, i, t->out_dtype, p);
+}
+
+#endif
