@@ -23,8 +23,9 @@ CZ_EXTERN_C_BEGIN
 /* Which of DeepSpeed's classes the config would build. Names and defaults differ; the arithmetic
  * here is the same for all. */
 enum optim_dialect {
-    OPTIM_FUSED = 0,  /* the device class: FusedAdam, FusedLamb, FusedLion; torch's Adagrad, SGD */
-    OPTIM_OFFLOAD = 1 /* offload_optimizer is set: CPUAdam, CPUAdagrad, CPULion */
+    OPTIM_FUSED = 0,   /* the device class: FusedAdam, FusedLamb, FusedLion; torch's Adagrad, SGD */
+    OPTIM_OFFLOAD = 1, /* offload_optimizer is set: CPUAdam, CPUAdagrad, CPULion */
+    OPTIM_TORCH = 2    /* torch_adam: torch's Adam and AdamW; chosen by optim_hyper_finish() */
 };
 
 enum optim_flag {

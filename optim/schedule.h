@@ -63,6 +63,8 @@ CZ_API cz_status schedule_params_set_number(struct schedule_params *params, cons
                                             double value);
 CZ_API cz_status schedule_params_set_int(struct schedule_params *params, const char *name,
                                          int64_t value);
+CZ_API cz_status schedule_params_set_bool(struct schedule_params *params, const char *name,
+                                          bool value);
 CZ_API cz_status schedule_params_set_list(struct schedule_params *params, const char *name,
                                           const double *values, size_t n);
 CZ_API cz_status schedule_params_set_name(struct schedule_params *params, const char *name,

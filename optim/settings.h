@@ -32,7 +32,9 @@ struct setting {
     size_t offset;            /* of the field in the owner's struct */
     double defaults[2];       /* [0] alone but for pairs; bools 0 or 1 */
     bool required;            /* no default: finishing without it is an error */
-    const char *const *names; /* SETTING_NAME: NULL-terminated choices */
+    const char *const *names; /* SETTING_NAME: NULL-terminated choices; another string is warned of
+                                 and taken as the default, as in DeepSpeed */
+    unsigned dialects;        /* where it exists: bits 1 << dialect of the owner; 0: everywhere */
     const char *help;
 };
 
@@ -63,8 +65,16 @@ CZ_API const char *settings_nearest(const struct setting_table *table, const cha
 CZ_API cz_status settings_put(const struct setting *setting, void *owner,
                               const struct setting_value *value, bool lenient_int);
 
-/* Defaults for all fields outside `given`. CZ_INVALID when a required one is not given. */
-CZ_API cz_status settings_fill(const struct setting_table *table, void *owner, uint64_t given);
+/* Find `name`, put the value and set its bit in *given. `owner_name` stands in sentences ("AdamW").
+ * CZ_INVALID: unknown (with the nearest name), or a type that does not fit. */
+CZ_API cz_status settings_set(const struct setting_table *table, const char *owner_name,
+                              void *owner, uint64_t *given, const char *name,
+                              const struct setting_value *value, bool lenient_int);
+
+/* Defaults for all fields outside `given`. CZ_INVALID when a required one is not given, or one is
+ * given that does not exist in `dialect`. A default of NAN leaves a list empty. */
+CZ_API cz_status settings_fill(const struct setting_table *table, const char *owner_name,
+                               void *owner, uint64_t given, unsigned dialect);
 
 CZ_EXTERN_C_END
 #endif

@@ -1,0 +1,63 @@
+/* Adagrad: one element-wise pass, torch's formula in both dialects (spec Q9). */
+#include "optim/optim_impl.h"
+
+static const struct setting settings[] = {
+    OPTIM_NUMBER("lr", lr, 1e-2, 0, "learning rate"),
+    OPTIM_NUMBER("lr_decay", lr_decay, 0, OPTIM_IN_FUSED, "lr/(1 + (t − 1)·lr_decay)"),
+    OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "added to the gradient (L2)"),
+    OPTIM_NUMBER("initial_accumulator_value", initial_accumulator_value, 0, OPTIM_IN_FUSED,
+                 "first value of the sum of squares"),
+    OPTIM_NUMBER("eps", eps, 1e-10, 0, "added to the root of the sum"),
+    OPTIM_BOOL("amsgrad", amsgrad, 0, OPTIM_IN_OFFLOAD, "not supported"),
+    OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, OPTIM_IN_OFFLOAD,
+               "keep the state in fp32"),
+    OPTIM_TORCH_SWITCHES(OPTIM_IN_FUSED),
+};
+
+static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
+
+static size_t n_states(const struct optim_hyper *hyper)
+{
+    (void)hyper;
+    return 1;
+}
+
+static double state_init(const struct optim_hyper *hyper, size_t state_idx)
+{
+    (void)state_idx;
+    return hyper->initial_accumulator_value;
+}
+
+static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+{
+    (void)pass;
+    struct adagrad_args args = {
+        .t = range->tensors,
+        .scalars = scalars,
+        .eps = (float)hyper->eps,
+        .weight_decay = (float)hyper->weight_decay,
+    };
+    return ops->adagrad(ops, stream, &args);
+}
+
+static cz_status check(const struct optim_hyper *hyper)
+{
+    TRY(optim_check_not_negative("lr_decay", hyper->lr_decay));
+    return optim_check_not_negative("initial_accumulator_value", hyper->initial_accumulator_value);
+}
+
+const struct optim_class_entry optim_adagrad = {
+    .cls =
+        {
+            .name = "Adagrad",
+            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED,
+            .n_passes = 1,
+            .state_names = {"sum"},
+            .n_states = n_states,
+            .state_init = state_init,
+            .step = step,
+        },
+    .settings = &table,
+    .check = check,
+};

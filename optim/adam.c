@@ -1,0 +1,55 @@
+/* Adam and AdamW: one element-wise pass. */
+#include "optim/optim_impl.h"
+
+static const struct setting settings[] = {
+    OPTIM_NUMBER("lr", lr, 1e-3, 0, "learning rate"),
+    OPTIM_BETAS,
+    OPTIM_NUMBER("eps", eps, 1e-8, 0, "added to the root of the second moment"),
+    OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "weight decay; 0.01 for torch's AdamW"),
+    OPTIM_BOOL("bias_correction", bias_correction, 1, OPTIM_IN_FUSED | OPTIM_IN_OFFLOAD,
+               "divide the moments by 1 − beta^t"),
+    OPTIM_BOOL("adam_w_mode", adam_w_mode, 1, 0, "decoupled decay, for type Adam too"),
+    OPTIM_BOOL("torch_adam", torch_adam, 0, 0, "torch's class: its names and defaults"),
+    OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),
+    OPTIM_BOOL("set_grad_none", no_effect, 1, OPTIM_IN_FUSED, "no effect here"),
+    OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, OPTIM_IN_OFFLOAD,
+               "keep the states in fp32"),
+    OPTIM_BOOL("capturable", no_effect, 0, OPTIM_IN_TORCH, "no effect here"),
+    OPTIM_TORCH_SWITCHES(OPTIM_IN_TORCH),
+};
+
+static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
+
+static size_t n_states(const struct optim_hyper *hyper)
+{
+    (void)hyper;
+    return 2;
+}
+
+static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+{
+    (void)pass;
+    struct adam_args args = {
+        .t = range->tensors,
+        .scalars = scalars,
+        .eps = (float)hyper->eps,
+        .weight_decay = (float)hyper->weight_decay,
+        .decoupled = hyper->adam_w_mode,
+    };
+    return ops->adam(ops, stream, &args);
+}
+
+const struct optim_class_entry optim_adam = {
+    .cls =
+        {
+            .name = "Adam",
+            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED,
+            .n_passes = 1,
+            .has_betas = true,
+            .state_names = {"exp_avg", "exp_avg_sq"},
+            .n_states = n_states,
+            .step = step,
+        },
+    .settings = &table,
+};

@@ -1,0 +1,253 @@
+/* Registry, hyper-parameters, groups, and the scalars of a step. */
+#include "optim/optim_impl.h"
+
+#include <math.h>
+#include <regex.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct optim_class *const classes[] = {
+    &optim_adam.cls, &optim_lamb.cls, &optim_lion.cls, &optim_adagrad.cls, &optim_sgd.cls,
+};
+
+/* DeepSpeed's built-in names match in any case; other names are torch's and match exactly. */
+static const struct {
+    const char *type;
+    bool exact;
+    const struct optim_class_entry *entry; /* NULL: DeepSpeed has it, czero does not */
+} types[] = {
+    {"Adam", false, &optim_adam},
+    {"AdamW", false, &optim_adam},
+    {"Lamb", false, &optim_lamb},
+    {"Lion", false, &optim_lion},
+    {"Adagrad", false, &optim_adagrad},
+    {"SGD", true, &optim_sgd},
+    {"OneBitAdam", false, NULL},
+    {"ZeroOneAdam", false, NULL},
+    {"OneBitLamb", false, NULL},
+    {"Muon", false, NULL},
+    {"MuAdam", false, NULL},
+    {"MuAdamW", false, NULL},
+    {"MuSGD", false, NULL},
+};
+
+#define TYPES_TEXT "Adam, AdamW, Lamb, Lion, Adagrad, SGD"
+
+static const struct optim_class_entry *entry_of(const struct optim_hyper *hyper)
+{
+    return (const struct optim_class_entry *)(const void *)hyper->cls;
+}
+
+static bool type_matches(size_t idx, const char *type)
+{
+    return types[idx].exact ? strcmp(types[idx].type, type) == 0
+                            : strcasecmp(types[idx].type, type) == 0;
+}
+
+cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect, struct optim_hyper *out)
+{
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(types); i++) {
+        if (!type_matches(i, type)) continue;
+        if (!types[i].entry)
+            return err_set(CZ_UNSUPPORTED, 0, "optimizer.type: %s is not done by czero; it has %s",
+                           type, TYPES_TEXT);
+        out->cls = &types[i].entry->cls;
+        out->dialect = dialect;
+        out->type_adamw = strcasecmp(type, "AdamW") == 0;
+        return CZ_OK;
+    }
+    if (strcasecmp(type, "SGD") == 0)
+        return err_set(CZ_INVALID, 0, "optimizer.type: \"%s\" must be written \"SGD\"", type);
+    return err_set(CZ_INVALID, 0,
+                   "optimizer.type: \"%s\" is not an optimizer that czero has; use %s", type,
+                   TYPES_TEXT);
+}
+
+const struct setting_table *optim_settings(const struct optim_hyper *hyper)
+{
+    return entry_of(hyper)->settings;
+}
+
+static const char *type_name(const struct optim_hyper *hyper)
+{
+    return hyper->type_adamw ? "AdamW" : hyper->cls->name;
+}
+
+cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
+                          const struct setting_value *value)
+{
+    if (strcmp(name, "max_grad_norm") == 0)
+        return err_set(CZ_INVALID, 0,
+                       "max_grad_norm: not a parameter of an optimizer; set the top-level key "
+                       "gradient_clipping instead");
+    return settings_set(optim_settings(hyper), type_name(hyper), hyper, &hyper->given, name, value,
+                        false);
+}
+
+cz_status optim_hyper_set_number(struct optim_hyper *hyper, const char *name, double value)
+{
+    struct setting_value v = {.type = SETTING_NUMBER, .number = value};
+    return optim_hyper_set(hyper, name, &v);
+}
+
+cz_status optim_hyper_set_bool(struct optim_hyper *hyper, const char *name, bool value)
+{
+    struct setting_value v = {.type = SETTING_BOOL, .number = value};
+    return optim_hyper_set(hyper, name, &v);
+}
+
+cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, double a, double b)
+{
+    double pair[2] = {a, b};
+    struct setting_value v = {.type = SETTING_PAIR, .list = pair, .n = 2};
+    return optim_hyper_set(hyper, name, &v);
+}
+
+cz_status optim_check_not_negative(const char *name, double v)
+{
+    if (v >= 0 && isfinite(v)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: %g must not be negative", name, v);
+}
+
+static cz_status check_beta(double beta)
+{
+    if (beta >= 0 && beta < 1) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "betas: %g is outside [0, 1)", beta);
+}
+
+/* The ranges that torch's constructors check; DeepSpeed's own classes take anything. */
+static cz_status check(const struct optim_hyper *hyper)
+{
+    TRY(optim_check_not_negative("lr", hyper->lr));
+    TRY(optim_check_not_negative("weight_decay", hyper->weight_decay));
+    TRY(optim_check_not_negative("eps", hyper->eps));
+    if (hyper->cls->has_betas) {
+        TRY(check_beta(hyper->betas[0]));
+        TRY(check_beta(hyper->betas[1]));
+    }
+    if (hyper->amsgrad)
+        return err_set(CZ_UNSUPPORTED, 0, "amsgrad: true is not supported, as in DeepSpeed");
+    if (hyper->maximize)
+        return err_set(CZ_UNSUPPORTED, 0, "maximize: true is not supported; negate the loss");
+    const struct optim_class_entry *entry = entry_of(hyper);
+    return entry->check ? entry->check(hyper) : CZ_OK;
+}
+
+static unsigned resolved_dialect(const struct optim_hyper *hyper)
+{
+    return hyper->torch_adam ? OPTIM_TORCH : (unsigned)hyper->dialect;
+}
+
+static bool was_given(const struct optim_hyper *hyper, const char *name)
+{
+    int idx = settings_find(optim_settings(hyper), name);
+    return idx >= 0 && (hyper->given >> idx & 1u);
+}
+
+cz_status optim_hyper_finish(struct optim_hyper *hyper)
+{
+    unsigned dialect = resolved_dialect(hyper);
+    TRY(settings_fill(optim_settings(hyper), type_name(hyper), hyper, hyper->given, dialect));
+    hyper->dialect = (enum optim_dialect)dialect;
+    if (hyper->type_adamw) hyper->adam_w_mode = true;
+    if (dialect == OPTIM_TORCH) { /* torch always corrects, and its AdamW decays by default */
+        hyper->bias_correction = true;
+        if (hyper->adam_w_mode && !was_given(hyper, "weight_decay")) hyper->weight_decay = 0.01;
+    }
+    return check(hyper);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static void override(double *field, double value)
+{
+    if (!isnan(value)) *field = value;
+}
+
+cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *base,
+                           const struct optim_group_rule *rule)
+{
+    group->hyper = *base;
+    if (rule) {
+        override(&group->hyper.lr, rule->lr);
+        override(&group->hyper.weight_decay, rule->weight_decay);
+        override(&group->hyper.betas[0], rule->beta1);
+        override(&group->hyper.betas[1], rule->beta2);
+        cz_status st = check(&group->hyper);
+        if (st != CZ_OK) return err_prefix("parameter group \"%s\"", rule->name_regex);
+    }
+    group->lr = group->hyper.lr;
+    group->betas[0] = group->hyper.betas[0];
+    group->betas[1] = group->hyper.betas[1];
+    return CZ_OK;
+}
+
+cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,
+                           size_t *idx)
+{
+    for (size_t i = 0; i < n_rules; i++) {
+        regex_t regex;
+        int rc = regcomp(&regex, rules[i].name_regex, REG_EXTENDED | REG_NOSUB);
+        if (rc != 0) {
+            char text[128];
+            regerror(rc, &regex, text, sizeof text);
+            return err_set(CZ_INVALID, 0, "parameter group \"%s\": not a regular expression: %s",
+                           rules[i].name_regex, text);
+        }
+        rc = regexec(&regex, name, 0, NULL, 0);
+        regfree(&regex);
+        if (rc != 0) continue;
+        *idx = i;
+        return CZ_OK;
+    }
+    *idx = n_rules;
+    return CZ_OK;
+}
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+double optim_clip_factor(double norm, double loss_scale, double max_norm)
+{
+    if (!(max_norm > 0)) return 1;
+    double factor = (norm / loss_scale + 1e-6) / max_norm;
+    return factor > 1 ? factor : 1;
+}
+
+void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss_scale,
+                        double clip_factor, struct step_scalars *out)
+{
+    const struct optim_hyper *h = &group->hyper;
+    memset(out, 0, sizeof *out); /* padding too: equal arguments, equal bytes */
+    out->grad_scale = (float)(1 / (loss_scale * clip_factor));
+    out->lr = (float)group->lr;
+    out->beta1 = (float)group->betas[0];
+    out->beta2 = (float)group->betas[1];
+    /* From the rounded betas, so that the weights 1 − beta sum to exactly what is divided out. */
+    double bias1 = 1, bias2 = 1;
+    if (h->bias_correction) {
+        bias1 = 1 - pow((double)out->beta1, (double)t);
+        bias2 = 1 - pow((double)out->beta2, (double)t);
+    }
+    out->inv_bias1 = (float)(1 / bias1);
+    out->inv_sqrt_bias2 = (float)(1 / sqrt(bias2));
+    out->step_size = (float)(group->lr * sqrt(bias2) / bias1 / (1 + (double)(t - 1) * h->lr_decay));
+    out->is_first = t == 1;
+    out->step = t;
+}
+
+size_t optim_n_states(const struct optim_hyper *hyper)
+{
+    return hyper->cls->n_states(hyper);
+}
+
+double optim_state_init(const struct optim_hyper *hyper, size_t state_idx)
+{
+    return hyper->cls->state_init ? hyper->cls->state_init(hyper, state_idx) : 0;
+}
+
+const struct optim_class *const *optim_classes(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(classes);
+    return classes;
+}

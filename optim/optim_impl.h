@@ -1,0 +1,48 @@
+/* Inside optim/: what each class file gives to the registry. */
+#ifndef CZ_OPTIM_OPTIM_IMPL_H
+#define CZ_OPTIM_OPTIM_IMPL_H
+
+#include "optim/optim.h"
+
+/* A class, the parameters its config takes, and the check of their ranges. */
+struct optim_class_entry {
+    struct optim_class cls; /* first: a pointer to it is a pointer to the entry */
+    const struct setting_table *settings;
+    cz_status (*check)(
+        const struct optim_hyper *hyper); /* NULL: nothing beyond the common ranges */
+};
+
+extern const struct optim_class_entry optim_adam, optim_lamb, optim_lion, optim_adagrad, optim_sgd;
+
+#define OPTIM_IN_FUSED   (1u << OPTIM_FUSED)
+#define OPTIM_IN_OFFLOAD (1u << OPTIM_OFFLOAD)
+#define OPTIM_IN_TORCH   (1u << OPTIM_TORCH)
+
+/* Rows of a settings table; `in` is 0 (everywhere) or OPTIM_IN_* bits. */
+#define OPTIM_NUMBER(key, field, value, in, text)                                                  \
+    {                                                                                              \
+        .name = key, .type = SETTING_NUMBER, .offset = offsetof(struct optim_hyper, field),        \
+        .defaults = {value}, .dialects = in, .help = text                                          \
+    }
+#define OPTIM_BOOL(key, field, value, in, text)                                                    \
+    {                                                                                              \
+        .name = key, .type = SETTING_BOOL, .offset = offsetof(struct optim_hyper, field),          \
+        .defaults = {value}, .dialects = in, .help = text                                          \
+    }
+#define OPTIM_BETAS                                                                                \
+    {                                                                                              \
+        .name = "betas", .type = SETTING_PAIR, .offset = offsetof(struct optim_hyper, betas),      \
+        .defaults = {0.9, 0.999}, .help = "decay of the running means"                             \
+    }
+
+/* The switches that torch's classes take and that change nothing here. */
+#define OPTIM_TORCH_SWITCHES(in)                                                                   \
+    OPTIM_BOOL("foreach", no_effect, 0, in, "no effect here"),                                     \
+        OPTIM_BOOL("differentiable", no_effect, 0, in, "no effect here"),                          \
+        OPTIM_BOOL("fused", no_effect, 0, in, "no effect here"),                                   \
+        OPTIM_BOOL("maximize", maximize, 0, in, "not supported")
+
+/* CZ_INVALID unless `v` ≥ 0. */
+cz_status optim_check_not_negative(const char *name, double v);
+
+#endif

@@ -1,0 +1,387 @@
+/* The five schedules. Expressions follow DeepSpeed's order of operations, so that lr agrees with it
+ * to the last bit of a double. */
+#include "optim/schedule.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROW(key, kind, field, ...)                                                                 \
+    {                                                                                              \
+        .name = key, .type = SETTING_##kind, .offset = offsetof(struct schedule_params, field),    \
+        __VA_ARGS__                                                                                \
+    }
+#define DEFAULT(value) .defaults = {value}
+
+static const char *const warmup_names[] = {"log", "linear", NULL};
+
+#define LAST_ROW                                                                                   \
+    ROW("last_batch_iteration", INT, last_batch_iteration, DEFAULT(-1), .help = "start index")
+#define WARMUP_ROWS                                                                                \
+    ROW("warmup_num_steps", INT, warmup_num_steps, DEFAULT(1000), .help = "updates to warm up"),   \
+        ROW("warmup_type", NAME, warmup_type, DEFAULT(SCHEDULE_LOG), .names = warmup_names,        \
+            .help = "log or linear"),                                                              \
+        LAST_ROW
+#define TOTAL_ROW                                                                                  \
+    ROW("total_num_steps", NUMBER, total_num_steps, .required = true, .help = "updates in all")
+
+static const struct setting warmup_settings[] = {
+    ROW("warmup_min_lr", LIST, warmup_min_lr, DEFAULT(0), .help = "lr at the start"),
+    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(NAN), .help = "lr after; the optimizer's lr"),
+    WARMUP_ROWS,
+};
+static const struct setting decay_settings[] = {
+    TOTAL_ROW,
+    ROW("warmup_min_lr", LIST, warmup_min_lr, DEFAULT(0), .help = "lr at the start"),
+    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(0.001), .help = "lr after the warm-up"),
+    WARMUP_ROWS,
+};
+static const struct setting cosine_settings[] = {
+    TOTAL_ROW,
+    ROW("warmup_min_ratio", NUMBER, warmup_min_ratio, DEFAULT(0), .help = "of the optimizer's lr"),
+    ROW("cos_min_ratio", NUMBER, cos_min_ratio, DEFAULT(0.0001), .help = "floor of the cosine"),
+    WARMUP_ROWS,
+};
+static const struct setting range_settings[] = {
+    ROW("lr_range_test_min_lr", LIST, range_min_lr, DEFAULT(1e-3), .help = "lr at the start"),
+    ROW("lr_range_test_step_size", INT, range_step_size, DEFAULT(2000), .help = "updates per step"),
+    ROW("lr_range_test_step_rate", NUMBER, range_step_rate, DEFAULT(1), .help = "growth per step"),
+    ROW("lr_range_test_staircase", BOOL, range_staircase, DEFAULT(0), .help = "in whole steps"),
+    LAST_ROW,
+};
+static const struct setting cycle_settings[] = {
+    ROW("cycle_min_lr", LIST, cycle_min_lr, .required = true, .help = "lr at both ends"),
+    ROW("cycle_max_lr", LIST, cycle_max_lr, .required = true, .help = "lr at the peak"),
+    ROW("decay_lr_rate", NUMBER, decay_lr_rate, DEFAULT(0), .help = "decay after the cycle"),
+    ROW("cycle_first_step_size", NUMBER, cycle_first_step_size, DEFAULT(2000),
+        .help = "updates up to the peak"),
+    ROW("cycle_second_step_size", NUMBER, cycle_second_step_size, DEFAULT(NAN),
+        .help = "updates down; as many as up"),
+    ROW("cycle_first_stair_count", NUMBER, cycle_first_stair_count, DEFAULT(0),
+        .help = "stairs on the way up; 0: none"),
+    ROW("cycle_second_stair_count", NUMBER, cycle_second_stair_count, DEFAULT(NAN),
+        .help = "stairs down; as many as up"),
+    ROW("decay_step_size", NUMBER, decay_step_size, DEFAULT(0), .help = "0: no decay after"),
+    ROW("cycle_momentum", BOOL, cycle_momentum, DEFAULT(1), .help = "cycle beta1 as well"),
+    ROW("cycle_min_mom", LIST, cycle_min_mom, DEFAULT(0.8), .help = "beta1 at the peak"),
+    ROW("cycle_max_mom", LIST, cycle_max_mom, DEFAULT(0.9), .help = "beta1 at both ends"),
+    ROW("decay_mom_rate", NUMBER, decay_mom_rate, DEFAULT(0), .help = "growth after the cycle"),
+    LAST_ROW,
+};
+
+static const struct {
+    const char *name;
+    struct setting_table table;
+} kinds[] = {
+    [SCHEDULE_WARMUP] = {"WarmupLR", {warmup_settings, CZ_ARRAY_LEN(warmup_settings)}},
+    [SCHEDULE_WARMUP_DECAY] = {"WarmupDecayLR", {decay_settings, CZ_ARRAY_LEN(decay_settings)}},
+    [SCHEDULE_WARMUP_COSINE] = {"WarmupCosineLR", {cosine_settings, CZ_ARRAY_LEN(cosine_settings)}},
+    [SCHEDULE_RANGE_TEST] = {"LRRangeTest", {range_settings, CZ_ARRAY_LEN(range_settings)}},
+    [SCHEDULE_ONE_CYCLE] = {"OneCycle", {cycle_settings, CZ_ARRAY_LEN(cycle_settings)}},
+};
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out)
+{
+    memset(out, 0, sizeof *out);
+    out->compat_0_16 = compat_0_16;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) {
+        if (strcmp(kinds[i].name, type) != 0) continue;
+        out->kind = (enum schedule_kind)i;
+        return CZ_OK;
+    }
+    return err_set(CZ_INVALID, 0,
+                   "scheduler.type: \"%s\" is not one of WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+                   "LRRangeTest, OneCycle",
+                   type);
+}
+
+const struct setting_table *schedule_settings(const struct schedule_params *params)
+{
+    return &kinds[params->kind].table;
+}
+
+cz_status schedule_params_set(struct schedule_params *params, const char *name,
+                              const struct setting_value *value)
+{
+    return settings_set(schedule_settings(params), kinds[params->kind].name, params, &params->given,
+                        name, value, params->compat_0_16);
+}
+
+cz_status schedule_params_set_number(struct schedule_params *params, const char *name, double value)
+{
+    struct setting_value v = {.type = SETTING_NUMBER, .number = value};
+    return schedule_params_set(params, name, &v);
+}
+
+cz_status schedule_params_set_int(struct schedule_params *params, const char *name, int64_t value)
+{
+    struct setting_value v = {.type = SETTING_INT, .number = (double)value, .integer = value};
+    return schedule_params_set(params, name, &v);
+}
+
+cz_status schedule_params_set_bool(struct schedule_params *params, const char *name, bool value)
+{
+    struct setting_value v = {.type = SETTING_BOOL, .number = value};
+    return schedule_params_set(params, name, &v);
+}
+
+cz_status schedule_params_set_list(struct schedule_params *params, const char *name,
+                                   const double *values, size_t n)
+{
+    struct setting_value v = {.type = SETTING_LIST, .list = values, .n = n};
+    return schedule_params_set(params, name, &v);
+}
+
+cz_status schedule_params_set_name(struct schedule_params *params, const char *name,
+                                   const char *value)
+{
+    struct setting_value v = {.type = SETTING_NAME, .name = value};
+    return schedule_params_set(params, name, &v);
+}
+
+static cz_status check_positive(const char *name, double v)
+{
+    if (v > 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: must be above 0, got %g", name, v);
+}
+
+static cz_status finish_warmup(struct schedule_params *p)
+{
+    if (!p->compat_0_16) TRY(check_positive("warmup_num_steps", (double)p->warmup_num_steps));
+    if (p->warmup_num_steps < 2) p->warmup_num_steps = 2;
+    if (p->kind == SCHEDULE_WARMUP) {
+        if (p->compat_0_16 && p->warmup_max_lr.n == 0)
+            p->warmup_max_lr = (struct setting_list){.v = {0.001}, .n = 1};
+        return CZ_OK;
+    }
+    if (p->total_num_steps < (double)p->warmup_num_steps)
+        LOGV(LOG_WARN, SUB_CONFIG, "scheduler: total_num_steps %g is below warmup_num_steps %lld",
+             p->total_num_steps, (long long)p->warmup_num_steps);
+    return CZ_OK;
+}
+
+static cz_status finish_cycle(struct schedule_params *p)
+{
+    TRY(check_positive("cycle_first_step_size", p->cycle_first_step_size));
+    if (isnan(p->cycle_second_step_size)) p->cycle_second_step_size = p->cycle_first_step_size;
+    if (isnan(p->cycle_second_stair_count))
+        p->cycle_second_stair_count = p->cycle_first_stair_count;
+    if (p->cycle_second_step_size < 0)
+        return err_set(CZ_INVALID, 0, "cycle_second_step_size: must not be negative, got %g",
+                       p->cycle_second_step_size);
+    return CZ_OK;
+}
+
+cz_status schedule_params_finish(struct schedule_params *p)
+{
+    TRY(settings_fill(schedule_settings(p), kinds[p->kind].name, p, p->given, 0));
+    if (p->last_batch_iteration < -1)
+        return err_set(CZ_INVALID, 0, "last_batch_iteration: %lld is below -1",
+                       (long long)p->last_batch_iteration);
+    switch (p->kind) {
+    case SCHEDULE_WARMUP:
+    case SCHEDULE_WARMUP_DECAY:
+    case SCHEDULE_WARMUP_COSINE: return finish_warmup(p);
+    case SCHEDULE_RANGE_TEST:
+        return check_positive("lr_range_test_step_size", (double)p->range_step_size);
+    case SCHEDULE_ONE_CYCLE: return finish_cycle(p);
+    }
+    return CZ_OK;
+}
+
+/* ---- formulas ------------------------------------------------------------------------------- */
+
+static double list_at(const struct setting_list *list, size_t group)
+{
+    return list->n == 1 ? list->v[0] : list->v[group];
+}
+
+/* Fraction of the warm-up done at index i ≥ 0; both forms are 0 at i = 0. */
+static double warmup_gamma(const struct schedule_params *p, int64_t i)
+{
+    if (p->warmup_type == SCHEDULE_LINEAR) return (double)i / (double)p->warmup_num_steps;
+    return 1.0 / log((double)p->warmup_num_steps) * log((double)(i + 1));
+}
+
+static double decay_gamma(const struct schedule_params *p, int64_t i)
+{
+    double left = p->total_num_steps - (double)i;
+    return fmax(0, left / fmax(1, p->total_num_steps - (double)p->warmup_num_steps));
+}
+
+static double warmup_lr(const struct schedule *s, int64_t i, size_t group)
+{
+    const struct schedule_params *p = &s->params;
+    double min = list_at(&p->warmup_min_lr, group);
+    double max = p->warmup_max_lr.n > 0 ? list_at(&p->warmup_max_lr, group) : s->base_lr[group];
+    if (i < 0) return min;
+    double gamma = 1;
+    if (i < p->warmup_num_steps)
+        gamma = warmup_gamma(p, i);
+    else if (p->kind == SCHEDULE_WARMUP_DECAY)
+        gamma = decay_gamma(p, i);
+    return min + (max - min) * gamma;
+}
+
+static double cosine_ratio(const struct schedule_params *p, int64_t i)
+{
+    if (i < 0) return 0; /* whatever warmup_min_ratio is */
+    if (i < p->warmup_num_steps)
+        return p->warmup_min_ratio + warmup_gamma(p, i) * (1 - p->warmup_min_ratio);
+    double done = (double)(i - p->warmup_num_steps + 1);
+    double progress = done / fmax(1, p->total_num_steps - (double)p->warmup_num_steps);
+    if (progress > 1 && !p->compat_0_16) progress = 1;
+    double wave = (1 + cos(M_PI * progress)) / 2;
+    return fmax(0, p->cos_min_ratio + (1 - p->cos_min_ratio) * wave);
+}
+
+static double range_lr(const struct schedule_params *p, int64_t i, size_t group)
+{
+    double x = (double)(i + 1) / (double)p->range_step_size;
+    if (p->range_staircase) x = floor(x);
+    return list_at(&p->range_min_lr, group) * (1 + p->range_step_rate * x);
+}
+
+static double cycle_total(const struct schedule_params *p)
+{
+    return p->cycle_first_step_size + p->cycle_second_step_size;
+}
+
+/* Stairs hold the value flat over each of `count` parts of a half, from the whole offset n mod t.
+ */
+static double stair_scale(const struct schedule_params *p, double n, double count)
+{
+    double offset = fmod(n, cycle_total(p));
+    double position = offset <= p->cycle_first_step_size
+                          ? offset * count / p->cycle_first_step_size
+                          : (cycle_total(p) - offset) * count / p->cycle_second_step_size;
+    return floor(position) / count;
+}
+
+/* Height on the cycle at index i < total: 0 at both ends, 1 at the peak. */
+static double cycle_scale(const struct schedule_params *p, int64_t i)
+{
+    double n = (double)(i + 1), total = cycle_total(p);
+    double x = 1 + n / total - floor(1 + n / total);
+    double ratio = p->cycle_first_step_size / total;
+    bool rises = x <= ratio;
+    double count = rises ? p->cycle_first_stair_count : p->cycle_second_stair_count;
+    if (count > 0 && !p->compat_0_16) return stair_scale(p, n, count);
+    return rises ? x / ratio : (x - 1) / (ratio - 1);
+}
+
+/* Decay intervals since the end of the cycle. */
+static double cycle_intervals(const struct schedule_params *p, int64_t i)
+{
+    return ((double)i - cycle_total(p) + 1) / p->decay_step_size;
+}
+
+static double cycle_lr(const struct schedule_params *p, int64_t i, size_t group)
+{
+    double min = list_at(&p->cycle_min_lr, group), max = list_at(&p->cycle_max_lr, group);
+    if ((double)i < cycle_total(p)) return min + (max - min) * cycle_scale(p, i);
+    if (p->decay_step_size == 0 || p->decay_lr_rate == 0) return min;
+    return min / (1 + p->decay_lr_rate * cycle_intervals(p, i));
+}
+
+double schedule_beta1(const struct schedule *s, int64_t i, size_t group)
+{
+    const struct schedule_params *p = &s->params;
+    double min = list_at(&p->cycle_min_mom, group), max = list_at(&p->cycle_max_mom, group);
+    if ((double)i < cycle_total(p)) return max - (max - min) * cycle_scale(p, i);
+    if (p->decay_step_size == 0 || p->decay_mom_rate == 0) return max;
+    return max * (1 + p->decay_mom_rate * cycle_intervals(p, i));
+}
+
+double schedule_lr(const struct schedule *s, int64_t i, size_t group)
+{
+    switch (s->params.kind) {
+    case SCHEDULE_WARMUP:
+    case SCHEDULE_WARMUP_DECAY: return warmup_lr(s, i, group);
+    case SCHEDULE_WARMUP_COSINE: return s->base_lr[group] * cosine_ratio(&s->params, i);
+    case SCHEDULE_RANGE_TEST: return range_lr(&s->params, i, group);
+    case SCHEDULE_ONE_CYCLE: return cycle_lr(&s->params, i, group);
+    }
+    return 0;
+}
+
+/* ---- a running schedule --------------------------------------------------------------------- */
+
+static cz_status check_lists(const struct schedule_params *p, size_t n_groups)
+{
+    const struct setting_table *table = schedule_settings(p);
+    for (size_t i = 0; i < table->n; i++) {
+        if (table->settings[i].type != SETTING_LIST) continue;
+        const struct setting_list *list =
+            (const void *)((const char *)p + table->settings[i].offset);
+        if (list->n > 1 && list->n != n_groups)
+            return err_set(CZ_INVALID, 0, "%s: %zu values for %zu parameter group%s",
+                           table->settings[i].name, list->n, n_groups, n_groups == 1 ? "" : "s");
+    }
+    return CZ_OK;
+}
+
+static void put_beta1(struct schedule *s, struct optim_group *group, double beta1)
+{
+    if (beta1 >= 1) {
+        if (!s->warned_momentum)
+            LOGV(
+                LOG_WARN, SUB_ENGINE,
+                "OneCycle: beta1 grew to %g; %g is used from here on (decay_mom_rate makes it grow "
+                "after the cycle)",
+                beta1, SCHEDULE_BETA1_MAX);
+        s->warned_momentum = true;
+        beta1 = SCHEDULE_BETA1_MAX;
+    }
+    group->betas[0] = beta1;
+    group->betas[1] = 0.99; /* DeepSpeed's, whatever the optimizer was given */
+}
+
+/* DeepSpeed starts the cycle of beta1 at its lower end, although the formula begins at the upper.
+ */
+static void start(struct schedule *s, struct optim_group *groups)
+{
+    for (size_t g = 0; g < s->n_groups; g++) {
+        groups[g].lr = schedule_lr(s, -1, g);
+        if (s->cycles_momentum) put_beta1(s, &groups[g], list_at(&s->params.cycle_min_mom, g));
+    }
+}
+
+cz_status schedule_init(struct schedule *s, const struct schedule_params *params,
+                        struct optim_group *groups, size_t n_groups)
+{
+    memset(s, 0, sizeof *s);
+    if (n_groups < 1 || n_groups > OPTIM_GROUPS_MAX)
+        return err_set(CZ_INVALID, 0, "scheduler: %zu parameter groups; 1 to %d are possible",
+                       n_groups, OPTIM_GROUPS_MAX);
+    TRY(check_lists(params, n_groups));
+    s->params = *params;
+    s->n_groups = n_groups;
+    s->last_batch_iteration = params->last_batch_iteration;
+    for (size_t g = 0; g < n_groups; g++) s->base_lr[g] = groups[g].lr;
+    if (params->kind == SCHEDULE_ONE_CYCLE && params->cycle_momentum) {
+        s->cycles_momentum = groups[0].hyper.cls->has_betas;
+        if (!s->cycles_momentum)
+            LOGV(LOG_WARN, SUB_CONFIG, "OneCycle: %s has no betas, its momentum is not cycled",
+                 groups[0].hyper.cls->name);
+    }
+    if (s->last_batch_iteration == -1) start(s, groups);
+    return CZ_OK;
+}
+
+void schedule_step(struct schedule *s, struct optim_group *groups)
+{
+    int64_t i = ++s->last_batch_iteration;
+    for (size_t g = 0; g < s->n_groups; g++) {
+        groups[g].lr = schedule_lr(s, i, g);
+        if (s->cycles_momentum) put_beta1(s, &groups[g], schedule_beta1(s, i, g));
+    }
+}
+
+void schedule_restore(struct schedule *s, int64_t last_batch_iteration)
+{
+    s->last_batch_iteration = last_batch_iteration;
+}

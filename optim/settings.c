@@ -1,0 +1,211 @@
+#include "optim/settings.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+int settings_find(const struct setting_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->n; i++)
+        if (strcmp(table->settings[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
+/* Letters to add and drop, case ignored; names longer than the row count as far. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64];
+    size_t n_a = strlen(a), n_b = strlen(b);
+    if (n_b >= CZ_ARRAY_LEN(row)) return SIZE_MAX;
+    for (size_t j = 0; j <= n_b; j++) row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t edit = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            bool equal = strncasecmp(&a[i - 1], &b[j - 1], 1) == 0;
+            size_t cost = equal && diagonal < edit ? diagonal : edit;
+            diagonal = row[j];
+            row[j] = cost;
+        }
+    }
+    return row[n_b];
+}
+
+const char *settings_nearest(const struct setting_table *table, const char *name)
+{
+    const char *nearest = NULL;
+    size_t best = strlen(name) / 3 + 2; /* farther than this is another word */
+    for (size_t i = 0; i < table->n; i++) {
+        size_t distance = edit_distance(name, table->settings[i].name);
+        if (distance >= best) continue;
+        best = distance;
+        nearest = table->settings[i].name;
+    }
+    return nearest;
+}
+
+static bool is_number(const struct setting_value *value)
+{
+    return value->type == SETTING_NUMBER || value->type == SETTING_INT;
+}
+
+static cz_status put_number(const struct setting *s, double *field,
+                            const struct setting_value *value)
+{
+    if (!is_number(value)) return err_set(CZ_INVALID, 0, "%s: a number is needed", s->name);
+    if (!isfinite(value->number))
+        return err_set(CZ_INVALID, 0, "%s: %g is not a finite number", s->name, value->number);
+    *field = value->number;
+    return CZ_OK;
+}
+
+static cz_status put_int(const struct setting *s, int64_t *field, const struct setting_value *value,
+                         bool lenient)
+{
+    if (value->type == SETTING_INT) {
+        *field = value->integer;
+        return CZ_OK;
+    }
+    bool integral = value->type == SETTING_NUMBER && value->number == floor(value->number) &&
+                    fabs(value->number) < 0x1p62;
+    if (!lenient || !integral) {
+        if (value->type == SETTING_NUMBER)
+            return err_set(CZ_INVALID, 0,
+                           "%s: must be an integer, got %g; write it without point or exponent",
+                           s->name, value->number);
+        return err_set(CZ_INVALID, 0, "%s: must be an integer", s->name);
+    }
+    *field = (int64_t)value->number;
+    return CZ_OK;
+}
+
+static cz_status check_finite(const struct setting *s, const double *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return err_set(CZ_INVALID, 0, "%s: %g is not a finite number", s->name, v[i]);
+    return CZ_OK;
+}
+
+static cz_status put_pair(const struct setting *s, double *field, const struct setting_value *value)
+{
+    if (value->type != SETTING_PAIR && value->type != SETTING_LIST)
+        return err_set(CZ_INVALID, 0, "%s: a list of two numbers is needed", s->name);
+    if (value->n != 2)
+        return err_set(CZ_INVALID, 0, "%s: two numbers are needed, got %zu", s->name, value->n);
+    TRY(check_finite(s, value->list, 2));
+    memcpy(field, value->list, 2 * sizeof *field);
+    return CZ_OK;
+}
+
+static cz_status put_list(const struct setting *s, struct setting_list *field,
+                          const struct setting_value *value)
+{
+    if (is_number(value)) {
+        TRY(put_number(s, &field->v[0], value));
+        field->n = 1;
+        return CZ_OK;
+    }
+    if (value->type != SETTING_PAIR && value->type != SETTING_LIST)
+        return err_set(CZ_INVALID, 0, "%s: a number, or a list with one per parameter group",
+                       s->name);
+    if (value->n < 1 || value->n > OPTIM_GROUPS_MAX)
+        return err_set(CZ_INVALID, 0, "%s: a list of 1 to %d numbers is needed, got %zu", s->name,
+                       OPTIM_GROUPS_MAX, value->n);
+    TRY(check_finite(s, value->list, value->n));
+    memcpy(field->v, value->list, value->n * sizeof *value->list);
+    field->n = value->n;
+    return CZ_OK;
+}
+
+static cz_status put_name(const struct setting *s, int *field, const struct setting_value *value)
+{
+    if (value->type != SETTING_NAME)
+        return err_set(CZ_INVALID, 0, "%s: a string is needed, such as \"%s\"", s->name,
+                       s->names[0]);
+    *field = (int)s->defaults[0];
+    for (int i = 0; s->names[i]; i++) {
+        if (strcmp(s->names[i], value->name) != 0) continue;
+        *field = i;
+        return CZ_OK;
+    }
+    LOGV(LOG_WARN, SUB_CONFIG, "%s: \"%s\" is not known, \"%s\" is used", s->name, value->name,
+         s->names[*field]);
+    return CZ_OK;
+}
+
+cz_status settings_put(const struct setting *setting, void *owner,
+                       const struct setting_value *value, bool lenient_int)
+{
+    void *field = (char *)owner + setting->offset;
+    switch (setting->type) {
+    case SETTING_NUMBER: return put_number(setting, field, value);
+    case SETTING_INT: return put_int(setting, field, value, lenient_int);
+    case SETTING_BOOL:
+        if (value->type != SETTING_BOOL)
+            return err_set(CZ_INVALID, 0, "%s: true or false is needed", setting->name);
+        *(bool *)field = value->number != 0;
+        return CZ_OK;
+    case SETTING_PAIR: return put_pair(setting, field, value);
+    case SETTING_LIST: return put_list(setting, field, value);
+    case SETTING_NAME: return put_name(setting, field, value);
+    }
+    return err_set(CZ_INVALID, 0, "%s: a table entry of unknown type", setting->name);
+}
+
+cz_status settings_set(const struct setting_table *table, const char *owner_name, void *owner,
+                       uint64_t *given, const char *name, const struct setting_value *value,
+                       bool lenient_int)
+{
+    int idx = settings_find(table, name);
+    if (idx < 0) {
+        const char *nearest = settings_nearest(table, name);
+        if (nearest)
+            return err_set(CZ_INVALID, 0, "%s: %s has no such parameter; did you mean \"%s\"?",
+                           name, owner_name, nearest);
+        return err_set(CZ_INVALID, 0, "%s: %s has no such parameter", name, owner_name);
+    }
+    TRY(settings_put(&table->settings[idx], owner, value, lenient_int));
+    *given |= UINT64_C(1) << idx;
+    return CZ_OK;
+}
+
+static void put_default(const struct setting *s, void *owner)
+{
+    void *field = (char *)owner + s->offset;
+    struct setting_list *list = field;
+    switch (s->type) {
+    case SETTING_NUMBER: *(double *)field = s->defaults[0]; break;
+    case SETTING_INT: *(int64_t *)field = (int64_t)s->defaults[0]; break;
+    case SETTING_BOOL: *(bool *)field = s->defaults[0] != 0; break;
+    case SETTING_PAIR: memcpy(field, s->defaults, sizeof s->defaults); break;
+    case SETTING_LIST:
+        list->n = isnan(s->defaults[0]) ? 0u : 1u;
+        list->v[0] = s->defaults[0];
+        break;
+    case SETTING_NAME: *(int *)field = (int)s->defaults[0]; break;
+    }
+}
+
+cz_status settings_fill(const struct setting_table *table, const char *owner_name, void *owner,
+                        uint64_t given, unsigned dialect)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        const struct setting *s = &table->settings[i];
+        bool exists = s->dialects == 0 || (s->dialects >> dialect & 1u);
+        if (given >> i & 1u) {
+            if (!exists)
+                return err_set(CZ_INVALID, 0, "%s: %s has no such parameter here", s->name,
+                               owner_name);
+            continue;
+        }
+        if (!exists) continue;
+        if (s->required)
+            return err_set(CZ_INVALID, 0, "%s: %s needs this parameter", s->name, owner_name);
+        put_default(s, owner);
+    }
+    return CZ_OK;
+}

@@ -1,0 +1,55 @@
+/* SGD as torch's: momentum, dampening, Nesterov, decay added to the gradient. One pass. */
+#include "optim/optim_impl.h"
+
+static const struct setting settings[] = {
+    OPTIM_NUMBER("lr", lr, 1e-3, 0, "learning rate"),
+    OPTIM_NUMBER("momentum", momentum, 0, 0, "decay of the momentum buffer; 0: none is kept"),
+    OPTIM_NUMBER("dampening", dampening, 0, 0, "1 − weight of the gradient in the buffer"),
+    OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "added to the gradient (L2)"),
+    OPTIM_BOOL("nesterov", nesterov, 0, 0, "look ahead along the momentum"),
+    OPTIM_TORCH_SWITCHES(0),
+};
+
+static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
+
+static size_t n_states(const struct optim_hyper *hyper)
+{
+    return hyper->momentum != 0 ? 1 : 0;
+}
+
+static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+{
+    (void)pass;
+    struct sgd_args args = {
+        .t = range->tensors,
+        .scalars = scalars,
+        .momentum = (float)hyper->momentum,
+        .dampening = (float)hyper->dampening,
+        .weight_decay = (float)hyper->weight_decay,
+        .nesterov = hyper->nesterov,
+    };
+    return ops->sgd(ops, stream, &args);
+}
+
+static cz_status check(const struct optim_hyper *hyper)
+{
+    TRY(optim_check_not_negative("momentum", hyper->momentum));
+    if (hyper->nesterov && (hyper->momentum == 0 || hyper->dampening != 0))
+        return err_set(CZ_INVALID, 0, "nesterov: needs a momentum above 0 and a dampening of 0");
+    return CZ_OK;
+}
+
+const struct optim_class_entry optim_sgd = {
+    .cls =
+        {
+            .name = "SGD",
+            .flags = OPTIM_ELEMENTWISE,
+            .n_passes = 1,
+            .state_names = {"momentum_buffer"},
+            .n_states = n_states,
+            .step = step,
+        },
+    .settings = &table,
+    .check = check,
+};

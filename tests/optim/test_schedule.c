@@ -1,0 +1,422 @@
+/* Claims: every schedule gives DeepSpeed's learning rates (tests/golden/lr, made by its own
+ * classes), the worked examples of the specification hold, the index only moves with applied
+ * updates, and wrong parameters are refused by name. */
+#include "optim/schedule.h"
+#include "tests/support/check_main.h"
+
+#include <dirent.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static void groups_make(struct optim_group *groups, const double *lr, size_t n, const char *type)
+{
+    struct optim_hyper hyper;
+    ck_ok(optim_hyper_begin(type, OPTIM_FUSED, &hyper));
+    if (strcmp(type, "SGD") != 0) ck_ok(optim_hyper_set_pair(&hyper, "betas", 0.9, 0.95));
+    ck_ok(optim_hyper_finish(&hyper));
+    for (size_t g = 0; g < n; g++) {
+        struct optim_group_rule rule = {"x", lr[g], NAN, NAN, NAN};
+        ck_ok(optim_group_init(&groups[g], &hyper, &rule));
+    }
+}
+
+static size_t numbers_parse(char *text, const char *separators, double *out, size_t max)
+{
+    size_t n = 0;
+    for (char *word = strtok(text, separators); word && n < max; word = strtok(NULL, separators))
+        out[n++] = strtod(word, NULL);
+    return n;
+}
+
+/* "key=value" as the golden files state it: bools, names, integers, numbers, or several numbers. */
+static void param_set(struct schedule_params *params, const char *key, char *value)
+{
+    double list[OPTIM_GROUPS_MAX];
+    char *end;
+    if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) {
+        ck_ok(schedule_params_set_bool(params, key, value[0] == 't'));
+        return;
+    }
+    long long integer = strtoll(value, &end, 10);
+    if (*end == '\0') {
+        ck_ok(schedule_params_set_int(params, key, integer));
+        return;
+    }
+    double number = strtod(value, &end);
+    if (*end == '\0') {
+        ck_ok(schedule_params_set_number(params, key, number));
+    } else if (*end == ' ') {
+        size_t n = numbers_parse(value, " ", list, OPTIM_GROUPS_MAX);
+        ck_ok(schedule_params_set_list(params, key, list, n));
+    } else {
+        ck_ok(schedule_params_set_name(params, key, value));
+    }
+}
+
+/* exp, log and cos of another libm may differ in the last bit. */
+static void ck_close(double have, double want, const char *file, double i, const char *what)
+{
+    ck_assert_msg(fabs(have - want) <= 2 * DBL_EPSILON * fabs(want),
+                  "%s: i %g: %s %.17g, not %.17g", file, i, what, have, want);
+}
+
+static void row_check(const char *file, char *line, const struct optim_group *groups, size_t n)
+{
+    double want[1 + 3 * OPTIM_GROUPS_MAX];
+    ck_assert_uint_eq(numbers_parse(line, ",\n", want, CZ_ARRAY_LEN(want)), 1 + 3 * n);
+    for (size_t g = 0; g < n; g++) {
+        ck_close(groups[g].lr, want[1 + 3 * g], file, want[0], "lr");
+        ck_close(groups[g].betas[0], want[2 + 3 * g], file, want[0], "beta1");
+        ck_close(groups[g].betas[1], want[3 + 3 * g], file, want[0], "beta2");
+    }
+}
+
+static size_t golden_replay(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    struct schedule_params params = {0};
+    struct schedule schedule;
+    struct optim_group groups[OPTIM_GROUPS_MAX];
+    double base_lr[OPTIM_GROUPS_MAX];
+    size_t n_groups = 0, n_rows = 0;
+    char line[4096];
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *value = strchr(line, '=');
+        if (line[0] == '#') {
+            *value++ = '\0';
+            if (strcmp(line, "# type") == 0)
+                ck_ok(schedule_params_begin(value, false, &params));
+            else if (strcmp(line, "# base_lr") == 0)
+                n_groups = numbers_parse(value, " ", base_lr, OPTIM_GROUPS_MAX);
+            else
+                param_set(&params, line + 2, value);
+            continue;
+        }
+        if (n_rows++ == 0) {
+            groups_make(groups, base_lr, n_groups, "AdamW");
+            ck_ok(schedule_params_finish(&params));
+            ck_ok(schedule_init(&schedule, &params, groups, n_groups));
+        } else {
+            schedule_step(&schedule, groups);
+        }
+        row_check(path, line, groups, n_groups);
+    }
+    fclose(f);
+    return n_rows;
+}
+
+START_TEST(golden_tables_of_200_updates_agree)
+{
+    DIR *dir = opendir(CZ_SOURCE_DIR "/tests/golden/lr");
+    ck_assert_ptr_nonnull(dir);
+    int n_files = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char path[1024];
+        if (!strstr(entry->d_name, ".csv")) continue;
+        snprintf(path, sizeof path, "%s/tests/golden/lr/%s", CZ_SOURCE_DIR, entry->d_name);
+        ck_assert_uint_eq(golden_replay(path), 201);
+        n_files++;
+    }
+    closedir(dir);
+    ck_assert_int_ge(n_files, 17);
+}
+END_TEST
+
+/* ---- the specification's own examples -------------------------------------------------------- */
+
+static struct schedule_params begin(const char *type)
+{
+    struct schedule_params params;
+    ck_ok(schedule_params_begin(type, false, &params));
+    return params;
+}
+
+static void vector_check(struct schedule_params *params, double base_lr, int64_t first_i,
+                         const double *want, size_t n, double rtol)
+{
+    struct optim_group group;
+    struct schedule s;
+    groups_make(&group, &base_lr, 1, "Adam");
+    ck_ok(schedule_params_finish(params));
+    ck_ok(schedule_init(&s, params, &group, 1));
+    for (size_t k = 0; k < n; k++) {
+        double have = schedule_lr(&s, first_i + (int64_t)k, 0);
+        ck_assert_msg(fabs(have - want[k]) <= rtol * fabs(want[k]), "i %lld: %.17g, not %.17g",
+                      (long long)first_i + (long long)k, have, want[k]);
+    }
+}
+
+START_TEST(warmup_vectors)
+{
+    const double log10[] = {0,
+                            3.01029996e-4,
+                            4.77121255e-4,
+                            6.02059991e-4,
+                            6.98970004e-4,
+                            7.7815125e-4,
+                            8.4509804e-4,
+                            9.03089987e-4,
+                            9.54242509e-4,
+                            1e-3,
+                            1e-3,
+                            1e-3};
+    const double linear[] = {0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4, 9e-4, 1e-3, 1e-3};
+    struct schedule_params params = begin("WarmupLR");
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 10));
+    vector_check(&params, 1e-3, 0, log10, 12, 1e-8);
+    ck_ok(schedule_params_set_name(&params, "warmup_type", "linear"));
+    vector_check(&params, 1e-3, 0, linear, 12, 1e-15);
+}
+END_TEST
+
+START_TEST(warmup_decay_vector_has_its_plateau)
+{
+    const double want[] = {1e-3, 1e-3, 9e-4, 8e-4, 7e-4, 6e-4, 5e-4, 4e-4, 3e-4, 2e-4, 1e-4, 0, 0};
+    struct schedule_params params = begin("WarmupDecayLR");
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 10));
+    ck_ok(schedule_params_set_number(&params, "total_num_steps", 2e1));
+    vector_check(&params, 5e-2, 9, want, 13, 1e-15); /* its maximum is 0.001, not the optimizer's */
+}
+END_TEST
+
+START_TEST(warmup_cosine_vectors)
+{
+    const double linear[] = {0,
+                             0,
+                             .0025,
+                             .005,
+                             .0075,
+                             .0096574579,
+                             .00868198052,
+                             .00722207545,
+                             .0055,
+                             .00377792455,
+                             .00231801948,
+                             .0013425421,
+                             .001,
+                             .001,
+                             .001};
+    const double log4[] = {0,
+                           0,
+                           .005,
+                           .0079248125,
+                           .01,
+                           .00961943572,
+                           .00853568035,
+                           .00691372582,
+                           .0050005,
+                           .00308727418,
+                           .00146531965,
+                           .000381564277,
+                           1e-6,
+                           1e-6};
+    struct schedule_params params = begin("WarmupCosineLR");
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 12));
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 4));
+    vector_check(&params, 0.01, -1, log4, 14, 1e-8);
+    ck_ok(schedule_params_set_name(&params, "warmup_type", "linear"));
+    ck_ok(schedule_params_set_number(&params, "cos_min_ratio", 0.1));
+    vector_check(&params, 0.01, -1, linear, 15, 1e-8);
+}
+END_TEST
+
+START_TEST(range_test_vectors)
+{
+    const double plain[] = {.001, .0012, .0014, .0016, .0018, .002, .0022};
+    const double stairs[] = {.001, .001, .001, .001, .001, .002, .002, .002, .002, .002, .003};
+    struct schedule_params params = begin("LRRangeTest");
+    ck_ok(schedule_params_set_int(&params, "lr_range_test_step_size", 5));
+    vector_check(&params, 1, -1, plain, 7, 1e-15);
+    ck_ok(schedule_params_set_bool(&params, "lr_range_test_staircase", true));
+    vector_check(&params, 1, -1, stairs, 11, 1e-15);
+}
+END_TEST
+
+static struct schedule_params one_cycle(void)
+{
+    struct schedule_params params = begin("OneCycle");
+    ck_ok(schedule_params_set_number(&params, "cycle_min_lr", 1e-3));
+    ck_ok(schedule_params_set_number(&params, "cycle_max_lr", 1e-2));
+    ck_ok(schedule_params_set_int(&params, "cycle_first_step_size", 4));
+    ck_ok(schedule_params_set_int(&params, "decay_step_size", 2));
+    ck_ok(schedule_params_set_number(&params, "decay_lr_rate", .5));
+    ck_ok(schedule_params_set_number(&params, "decay_mom_rate", .5));
+    ck_ok(schedule_params_set_number(&params, "cycle_min_mom", .85));
+    ck_ok(schedule_params_set_number(&params, "cycle_max_mom", .99));
+    return params;
+}
+
+START_TEST(one_cycle_vectors)
+{
+    const double lr[] = {.001,   .00325, .0055, .00775,        .01,           .00775, .0055,
+                         .00325, .001,   .0008, .000666666667, .000571428571, .0005};
+    const double mom[] = {.99,  .955, .92,    .885,  .85,    .885, .92,
+                          .955, .99,  1.2375, 1.485, 1.7325, 1.98};
+    const double stairs[] = {.001, .0055, .0055, .01, .0055, .0055, .001, .001};
+    struct schedule_params params = one_cycle();
+    vector_check(&params, 1, -1, lr, 13, 1e-8);
+    struct schedule s = {.params = params, .n_groups = 1};
+    for (int64_t i = -1; i <= 11; i++)
+        ck_assert_double_eq_tol(schedule_beta1(&s, i, 0), mom[i + 1], 1e-12);
+    ck_ok(schedule_params_set_int(&params, "cycle_first_stair_count", 2));
+    ck_ok(schedule_params_set_int(&params, "cycle_second_stair_count", 2));
+    vector_check(&params, 1, 0, stairs, 8, 1e-12);
+}
+END_TEST
+
+START_TEST(one_cycle_hands_out_betas_below_one)
+{
+    struct schedule_params params = one_cycle();
+    struct optim_group group;
+    struct schedule s;
+    groups_make(&group, (double[]){1}, 1, "Lamb");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    ck_assert_double_eq(group.betas[0],
+                        .85); /* the first update's, although lr is at its minimum */
+    ck_assert_double_eq(group.betas[1], .99);
+    for (int i = 0; i < 8; i++) schedule_step(&s, &group);
+    ck_assert_double_eq(group.betas[0], .99);
+    ck_assert(!s.warned_momentum);
+    schedule_step(&s, &group); /* the formula gives 1.2375 */
+    ck_assert_double_eq(group.betas[0], SCHEDULE_BETA1_MAX);
+    ck_assert(s.warned_momentum);
+}
+END_TEST
+
+START_TEST(one_cycle_leaves_sgd_alone)
+{
+    struct schedule_params params = one_cycle();
+    struct optim_group group;
+    struct schedule s;
+    groups_make(&group, (double[]){1}, 1, "SGD");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    schedule_step(&s, &group);
+    ck_assert(!s.cycles_momentum);
+    ck_assert_double_eq(group.betas[0], 0);
+    ck_assert_double_eq_tol(group.lr, .00325, 1e-15);
+}
+END_TEST
+
+/* ---- life cycle -------------------------------------------------------------------------------
+ */
+
+START_TEST(restoring_sets_the_index_alone)
+{
+    struct schedule_params params = begin("WarmupLR");
+    struct optim_group group;
+    struct schedule s;
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 10));
+    ck_ok(schedule_params_set_name(&params, "warmup_type", "linear"));
+    groups_make(&group, (double[]){1e-3}, 1, "Adam");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    group.lr = 0.125; /* came with the optimizer's state */
+    schedule_restore(&s, 4);
+    ck_assert_double_eq(group.lr, 0.125);
+    schedule_step(&s, &group);
+    ck_assert_int_eq(s.last_batch_iteration, 5);
+    ck_assert_double_eq_tol(group.lr, 5e-4, 1e-18);
+}
+END_TEST
+
+START_TEST(a_given_start_index_keeps_the_optimizers_lr)
+{
+    struct schedule_params params = begin("WarmupLR");
+    struct optim_group group;
+    struct schedule s;
+    ck_ok(schedule_params_set_int(&params, "last_batch_iteration", 20));
+    groups_make(&group, (double[]){0.5}, 1, "Adam");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    ck_assert_double_eq(group.lr, 0.5);
+    schedule_step(&s, &group);
+    ck_assert_int_eq(s.last_batch_iteration, 21);
+}
+END_TEST
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+#define ck_says(text) ck_assert_msg(strstr(cz_last_error(), text), "\"%s\"", cz_last_error())
+
+START_TEST(wrong_parameters_are_refused_by_name)
+{
+    struct schedule_params params;
+    ck_fails(schedule_params_begin("warmuplr", false, &params), CZ_INVALID);
+    ck_says("WarmupLR");
+    params = begin("WarmupLR");
+    ck_fails(schedule_params_set_int(&params, "warmup_steps", 10), CZ_INVALID);
+    ck_says("warmup_num_steps");
+    ck_fails(schedule_params_set_number(&params, "warmup_num_steps", 1e3), CZ_INVALID);
+    ck_says("warmup_num_steps: must be an integer, got 1000");
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 0));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    params = begin("LRRangeTest");
+    ck_ok(schedule_params_set_int(&params, "lr_range_test_step_size", -3));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    params = begin("WarmupDecayLR");
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    ck_says("total_num_steps: WarmupDecayLR needs");
+    params = begin("OneCycle");
+    ck_ok(schedule_params_set_number(&params, "cycle_min_lr", 1e-3));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    params = one_cycle();
+    ck_ok(schedule_params_set_int(&params, "cycle_first_step_size", 0));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    params = one_cycle();
+    ck_ok(schedule_params_set_int(&params, "cycle_second_step_size", -1));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    ck_fails(schedule_params_set_name(&params, "cycle_min_lr", "auto"), CZ_INVALID);
+}
+END_TEST
+
+START_TEST(lists_must_have_one_value_per_group)
+{
+    struct schedule_params params = begin("WarmupLR");
+    struct optim_group groups[2];
+    struct schedule s;
+    ck_ok(schedule_params_set_list(&params, "warmup_max_lr", (double[]){1, 2, 3}, 3));
+    ck_ok(schedule_params_finish(&params));
+    groups_make(groups, (double[]){1, 1}, 2, "Adam");
+    ck_fails(schedule_init(&s, &params, groups, 2), CZ_INVALID);
+    ck_says("warmup_max_lr: 3 values for 2 parameter groups");
+}
+END_TEST
+
+START_TEST(compat_0_16_has_its_own_rules)
+{
+    struct schedule_params params;
+    struct optim_group group;
+    struct schedule s;
+    ck_ok(schedule_params_begin("WarmupLR", true, &params));
+    ck_ok(schedule_params_set_number(&params, "warmup_num_steps", 1e1));
+    groups_make(&group, (double[]){5}, 1, "Adam");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    ck_assert_double_eq(schedule_lr(&s, 50, 0), 0.001);
+    /* the cosine goes on past its end: at twice the length it is back at the top */
+    ck_ok(schedule_params_begin("WarmupCosineLR", true, &params));
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 12));
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 4));
+    groups_make(&group, (double[]){5}, 1, "Adam");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    ck_assert_double_eq_tol(schedule_lr(&s, 19, 0), 5, 1e-12);
+    /* stairs are parsed and have no effect */
+    params = one_cycle();
+    params.compat_0_16 = true;
+    ck_ok(schedule_params_set_int(&params, "cycle_first_stair_count", 2));
+    vector_check(&params, 1, 0, (double[]){.00325, .0055, .00775}, 3, 1e-12);
+}
+END_TEST
+
+TEST_MAIN("optim/schedule", golden_tables_of_200_updates_agree, warmup_vectors,
+          warmup_decay_vector_has_its_plateau, warmup_cosine_vectors, range_test_vectors,
+          one_cycle_vectors, one_cycle_hands_out_betas_below_one, one_cycle_leaves_sgd_alone,
+          restoring_sets_the_index_alone, a_given_start_index_keeps_the_optimizers_lr,
+          wrong_parameters_are_refused_by_name, lists_must_have_one_value_per_group,
+          compat_0_16_has_its_own_rules)
