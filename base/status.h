@@ -55,7 +55,7 @@ CZ_API void err_clear(void);
 /* An error carried out of a worker thread: capture there, restore in the thread that waits. */
 struct err {
     cz_status status;
-    char text[1024];
+    char text[4096]; /* a config may have many things wrong with it */
 };
 void err_capture(struct err *out);
 cz_status err_restore(const struct err *err);

@@ -15,6 +15,8 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -39,103 +41,19 @@ CZ_API struct config_options config_options_default(void);
 
 /* ---- what a config says --------------------------------------------------------------------- */
 
-/* Bits of `given` members: which parameters the file states (defaults fill the others). */
-enum config_optimizer_given {
-    CONFIG_GIVEN_LR = 1 << 0,
-    CONFIG_GIVEN_BETAS = 1 << 1,
-    CONFIG_GIVEN_EPS = 1 << 2,
-    CONFIG_GIVEN_WEIGHT_DECAY = 1 << 3,
-    CONFIG_GIVEN_MOMENTUM = 1 << 4,
-    CONFIG_GIVEN_FREEZE_STEP = 1 << 5
-};
-
-enum config_optimizer_kind {
-    CONFIG_OPTIMIZER_NONE = 0, /* no optimizer in the file */
-    CONFIG_OPTIMIZER_ADAM,     /* "Adam" and "AdamW": `adam_w` tells which rule applies */
-    CONFIG_OPTIMIZER_ADAGRAD,
-    CONFIG_OPTIMIZER_LAMB,
-    CONFIG_OPTIMIZER_LION,
-    CONFIG_OPTIMIZER_SGD,
-    CONFIG_OPTIMIZER_ONEBIT_ADAM,
-    CONFIG_OPTIMIZER_ZERO_ONE_ADAM,
-    CONFIG_OPTIMIZER_ONEBIT_LAMB,
-    CONFIG_OPTIMIZER_MUON,
-    CONFIG_OPTIMIZER_OTHER /* a name that czero does not have; config_check() refuses it */
-};
-
-/* The optimizer section with the defaults of its type filled in. Members that a type does not have
- * keep their zero. */
+/* The optimizer section, read by the optim room's tables: names, types, ranges and defaults are
+ * those of the class that DeepSpeed would build, offload included. */
 struct config_optimizer {
-    const char *type; /* as resolved: "adam", "adamw", "OneBitAdam", "SGD", …; NULL when absent */
-    enum config_optimizer_kind kind;
-    unsigned given;  /* bits of enum config_optimizer_given */
-    bool adam_w;     /* decoupled decay (AdamW's rule); false: decay added to the gradient (L2) */
-    bool torch_adam; /* "torch_adam": true */
-    double lr;
-    double beta1, beta2;
-    double eps;
-    double weight_decay;
-    bool bias_correction;
-    bool amsgrad;
-    bool eps_inside_sqrt;
-    bool fp32_optimizer_states;
-    double max_coeff, min_coeff;                /* Lamb, OneBitLamb */
-    double lr_decay, initial_accumulator_value; /* Adagrad without offload */
-    double momentum, dampening;                 /* SGD */
-    bool nesterov;                              /* SGD */
-    int64_t freeze_step;                        /* OneBitAdam, OneBitLamb */
-    int64_t var_freeze_step, var_update_scaler; /* ZeroOneAdam */
-    int64_t local_step_scaler, local_step_clipper;
-    double coeff_beta, factor_max, factor_min, factor_threshold; /* OneBitLamb */
-    const char *comm_backend_name; /* 1-bit family; "nccl" by default */
+    const char *type; /* as resolved: "adam", "adamw", "OneBitAdam", "SGD", …; NULL: no optimizer */
+    bool usable;      /* `hyper` is set; false: none in the file, or config_check() refuses it */
+    struct optim_hyper hyper;
 };
 
-enum config_scheduler_kind {
-    CONFIG_SCHEDULER_NONE = 0,
-    CONFIG_SCHEDULER_LR_RANGE_TEST,
-    CONFIG_SCHEDULER_ONE_CYCLE,
-    CONFIG_SCHEDULER_WARMUP,
-    CONFIG_SCHEDULER_WARMUP_DECAY,
-    CONFIG_SCHEDULER_WARMUP_COSINE,
-    CONFIG_SCHEDULER_OTHER /* config_check() refuses it */
-};
-
-/* A value per parameter group, or one for all groups. */
-struct config_per_group {
-    double *v; /* n values, owned by the config; NULL when n is 0 */
-    size_t n;  /* 0: not given (the scheduler's default applies); 1: for every group */
-};
-
-/* The scheduler section (spec §4) with defaults filled in; only the members of its kind count. */
+/* The scheduler section, the same way. */
 struct config_scheduler {
-    const char *type; /* NULL when absent */
-    enum config_scheduler_kind kind;
-    int64_t last_batch_iteration; /* -1 */
-
-    /* WarmupLR, WarmupDecayLR, WarmupCosineLR */
-    struct config_per_group warmup_min_lr; /* default 0 */
-    struct config_per_group
-        warmup_max_lr;        /* n 0: WarmupLR takes each group's own lr; 0.16: 0.001 */
-    int64_t warmup_num_steps; /* 1000; already max(2, given) */
-    bool warmup_log;          /* "log" (default) or "linear" */
-    double total_num_steps;   /* required by the last two; may be given as a float */
-    double warmup_min_ratio, cos_min_ratio;
-
-    /* LRRangeTest */
-    struct config_per_group range_min_lr; /* 1e-3 */
-    int64_t range_step_size;              /* 2000 */
-    double range_step_rate;               /* 1 */
-    bool range_staircase;
-
-    /* OneCycle */
-    struct config_per_group cycle_min_lr, cycle_max_lr;   /* required */
-    struct config_per_group cycle_min_mom, cycle_max_mom; /* 0.8, 0.9 */
-    double cycle_first_step_size;                         /* 2000 */
-    double cycle_second_step_size;                        /* the first's when not given */
-    double cycle_first_stair_count, cycle_second_stair_count;
-    double decay_step_size;
-    double decay_lr_rate, decay_mom_rate;
-    bool cycle_momentum;
+    const char *type; /* NULL: no schedule */
+    bool usable;
+    struct schedule_params params;
 };
 
 struct config_fp16 {
@@ -147,6 +65,7 @@ struct config_fp16 {
     int64_t hysteresis;
     bool consecutive_hysteresis;
     int64_t min_loss_scale;
+    bool scaler_given; /* one of the five dynamic settings is in the file (matters to 0.16) */
     bool fp16_master_weights_and_grads;
 };
 
