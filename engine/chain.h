@@ -69,6 +69,7 @@ struct chain_run {
     float *loss;               /* one fp32, or NULL */
     float *logits;             /* EVAL: fp32 (B,T,V) or (B,n_classes), or NULL */
     bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
+    bool no_dropout;           /* TRAIN without dropout: to compare gradients */
 };
 
 /* A chain over the model's layers (the model is borrowed until chain_destroy()).

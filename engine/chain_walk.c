@@ -58,6 +58,7 @@ static struct layer_args layer_args(struct chain *c, size_t i, const struct chai
                            .stream = run->stream,
                            .batch = run->batch,
                            .mode = mode,
+                           .no_dropout = run->no_dropout,
                            .dtype = c->options.dtype,
                            .grad_dtype = c->options.grad_dtype,
                            .rng = run->rng,
@@ -110,8 +111,8 @@ static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *
         a.loss = run->loss;
         a.dloss = run->dloss;
         a.dparams = layer_grads(c, i);
-    } else {
-        a.out = at(c->memory.activations, node->out_off);
+    } else if (mode != LAYER_RECOMPUTE || (i + 1) % c->segment != 0) {
+        a.out = at(c->memory.activations, node->out_off); /* a segment's own output was kept */
     }
     TRY(call(c, i, node->layer.cls->forward, &a));
     return leave(c, i, phase);

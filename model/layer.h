@@ -40,7 +40,8 @@ struct batch_shape {
 struct layer_sizes {
     size_t out_nbytes;       /* output activation, 0 for a loss layer */
     size_t saved_nbytes;     /* kept from forward to backward, besides the layer's input */
-    size_t workspace_nbytes; /* scratch of the hungrier of forward, backward and decode */
+    size_t workspace_nbytes; /* scratch of the hungriest of forward (TRAIN and EVAL), backward and,
+                                unless `training`, decode of up to T positions at once */
     size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
     double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */
 };
@@ -62,11 +63,13 @@ struct layer_args {
     struct dev_stream *stream;
     const struct batch *batch; /* arrays in device memory */
     enum layer_mode mode;
+    bool no_dropout; /* TRAIN and RECOMPUTE without dropout: to compare gradients */
     enum dtype dtype, grad_dtype;
     struct rng_key rng; /* .site is the layer's first; add 0 … RNG_SITES_PER_LAYER−1 per draw */
 
     const void *in; /* (B,T,Cin); NULL for the first layer. The same in forward and backward */
-    void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer */
+    void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer, and in
+                       RECOMPUTE when only `saved` is wanted */
     const void *const *params;
     void *saved;
     void *workspace;
@@ -82,9 +85,11 @@ struct layer_args {
     float *logits; /* fp32 (B,T,V) or (B,n_classes), EVAL only; NULL: none wanted */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
 
-    /* Decode only: in and out hold one position per sequence (B,1,C). */
+    /* Decode only: the batch holds the batch->T next tokens of each sequence, one when generating
+     * or a whole prompt; in and out are (B,batch->T,C). A loss layer gives `logits` (B,V) of the
+     * last of them. */
     void *cache;
-    int64_t position; /* tokens already in the cache */
+    int64_t position; /* tokens already in the cache; position + batch->T ≤ cache_T */
     int64_t cache_T;  /* capacity in positions, as in batch_shape.T */
 };
 
@@ -99,7 +104,7 @@ struct layer_class {
     cz_status (*size)(const void *hp, const struct batch_shape *shape, struct layer_sizes *out);
     cz_status (*forward)(const void *hp, const struct layer_args *a);
     cz_status (*backward)(const void *hp, const struct layer_args *a);
-    /* Optional: the next position of each sequence with a cache; NULL: the caller recomputes the
+    /* Optional: the next positions of each sequence, with a cache; NULL: the caller recomputes the
      * whole prefix. */
     cz_status (*decode)(const void *hp, const struct layer_args *a);
 };

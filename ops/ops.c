@@ -12,11 +12,12 @@ static const struct {
     cz_status (*wire)(struct ops *ops, uint32_t features);
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
-    {elementwise_wire, NULL},
+    {activation_wire, NULL},
+    {adagrad_wire, NULL},
     {adam_wire, NULL},
+    {elementwise_wire, NULL},
     {lamb_wire, NULL},
     {lion_wire, NULL},
-    {adagrad_wire, NULL},
     {sgd_wire, NULL},
 };
 

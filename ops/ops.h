@@ -30,22 +30,37 @@
 CZ_EXTERN_C_BEGIN
 
 struct matmul_cache;    /* primitives by shape, private to ops/matmul */
-struct elementwise_row; /* kernels of one instruction set, private to their folder */
+/* Kernels of one instruction set, private to their folders. */
+struct activation_row;
+struct adagrad_row;
 struct adam_row;
+struct dropout_row;
+struct elementwise_row;
+struct embedding_row;
 struct lamb_row;
 struct lion_row;
-struct adagrad_row;
+struct norm_row;
+struct reduce_row;
+struct rope_row;
 struct sgd_row;
 
 struct ops {
     struct device *device;
     const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
     struct matmul_cache *matmul_cache;
-    const struct elementwise_row *elementwise_row; /* the rows chosen; NULL on a device */
+
+    /* The rows chosen; NULL on a device that brings its own kernels. */
+    const struct activation_row *activation_row;
+    const struct adagrad_row *adagrad_row;
     const struct adam_row *adam_row;
+    const struct dropout_row *dropout_row;
+    const struct elementwise_row *elementwise_row;
+    const struct embedding_row *embedding_row;
     const struct lamb_row *lamb_row;
     const struct lion_row *lion_row;
-    const struct adagrad_row *adagrad_row;
+    const struct norm_row *norm_row;
+    const struct reduce_row *reduce_row;
+    const struct rope_row *rope_row;
     const struct sgd_row *sgd_row;
 
     cz_status (*matmul)(struct ops *, struct dev_stream *, const struct matmul_args *);

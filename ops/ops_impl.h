@@ -94,11 +94,17 @@ cz_status ops_check_workspace(const char *op, const void *workspace, size_t have
 
 /* Each op folder fills its slots and its row pointer in `ops` for the host from CPU features; the
  * slots of a struct that failed half-way are undone by the *_unwire() calls, which accept that. */
-cz_status elementwise_wire(struct ops *ops, uint32_t features);
+cz_status activation_wire(struct ops *ops, uint32_t features);
+cz_status adagrad_wire(struct ops *ops, uint32_t features);
 cz_status adam_wire(struct ops *ops, uint32_t features);
+cz_status dropout_wire(struct ops *ops, uint32_t features);
+cz_status elementwise_wire(struct ops *ops, uint32_t features);
+cz_status embedding_wire(struct ops *ops, uint32_t features);
 cz_status lamb_wire(struct ops *ops, uint32_t features);
 cz_status lion_wire(struct ops *ops, uint32_t features);
-cz_status adagrad_wire(struct ops *ops, uint32_t features);
+cz_status norm_wire(struct ops *ops, uint32_t features);
+cz_status reduce_wire(struct ops *ops, uint32_t features);
+cz_status rope_wire(struct ops *ops, uint32_t features);
 cz_status sgd_wire(struct ops *ops, uint32_t features);
 
 #endif

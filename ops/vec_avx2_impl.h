@@ -31,6 +31,7 @@ VEC_FN vf vf_copysign(vf magnitude, vf sign)
 }
 
 VEC_FN vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+VEC_FN vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); } /* m ? a : b */
 
 VEC_FN vf vf_round(vf x)

@@ -35,6 +35,7 @@ VEC_FN vf vf_copysign(vf magnitude, vf sign)
 }
 
 VEC_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VEC_FN vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); } /* m ? a : b */
 
 /* To the nearest integer, ties to even. */

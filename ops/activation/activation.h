@@ -3,7 +3,10 @@
  *   gelu tanh: y = ½x(1 + tanh(√(2/π)(x + 0.044715x³)))        ("gelu_new")
  *   gelu erf:  y = ½x(1 + erf(x/√2))                            ("gelu")
  *   silu:      y = x·σ(x);   swiglu: y = silu(gate)·up
- *   relu, tanh: as named (classification heads) */
+ *   relu, tanh: as named (classification heads)
+ *
+ * Vector rows differ from the definition by their exp (1 ulp) and by what it magnifies: see
+ * tests/ops/test_activation_agree.c for the bounds. An element's result depends on nothing else. */
 #ifndef CZ_OPS_ACTIVATION_ACTIVATION_H
 #define CZ_OPS_ACTIVATION_ACTIVATION_H
 
@@ -19,12 +22,13 @@ struct activation_args {
     enum dtype dtype;
     size_t numel;
     const void *x;
-    void *y;        /* forward */
-    const void *dy; /* backward: dx = dy·f'(x); dx may alias dy */
+    void *y;        /* forward; may alias x */
+    const void *dy; /* backward: dx = dy·f'(x); dx may alias dy or x */
     void *dx;
 };
 
-/* y = silu(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. */
+/* y = silu(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
+ * and dup may alias gate and up. */
 struct swiglu_args {
     enum dtype dtype;
     int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */

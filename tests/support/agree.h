@@ -188,6 +188,28 @@ static inline void agree_check(const struct agree_buf *got, const struct agree_b
     agree_guards(got, row);
 }
 
+/* Central difference of `loss` with respect to element i of x (fp32), with step eps: the yardstick
+ * of a backward pass. `loss` should add up in double. */
+static inline double agree_difference(struct agree_buf *x, size_t i, float eps,
+                                      double (*loss)(void *user), void *user)
+{
+    float at = agree_get(x, i);
+    agree_set(x, i, at + eps);
+    double above = loss(user), step_above = (double)agree_get(x, i);
+    agree_set(x, i, at - eps);
+    double below = loss(user), step_below = (double)agree_get(x, i);
+    agree_set(x, i, at);
+    return (above - below) / (step_above - step_below);
+}
+
+/* Fail unless `got` is within rtol·scale of `want`, scale = max(|want|, 1). */
+static inline void agree_gradient(double got, double want, double rtol, const char *what, size_t i)
+{
+    double scale = fabs(want) > 1 ? fabs(want) : 1;
+    agree_assert(fabs(got - want) <= rtol * scale,
+                 "%s[%zu]: backward gives %.7g, differences of forward %.7g", what, i, got, want);
+}
+
 /* Fail unless both hold the same bytes. */
 static inline void agree_same(const struct agree_buf *a, const struct agree_buf *b,
                               const char *what)

@@ -1,0 +1,313 @@
+/* GPT-2: config.json → chain, and the presets as config.json.
+ * Sources: Radford et al., "Language models are unsupervised multitask learners" (2019);
+ * names, layouts, defaults and the init rule are those of Hugging Face's GPT2LMHeadModel. */
+#include "model/gpt2_impl.h"
+
+#include "formats/json_write.h"
+#include "model/parts_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- config.json ------------------------------------------------------------------------------
+ */
+
+struct gpt2_config {
+    int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;
+    enum activation act;
+    double layer_norm_epsilon, initializer_range;
+    double embd_pdrop, attn_pdrop, resid_pdrop;
+    bool scale_attn_weights, scale_attn_by_inverse_layer_idx;
+    bool tie_word_embeddings;
+};
+
+static cz_status refuse(const struct json_node *node, cz_status status, const char *why)
+{
+    char where[512];
+    return err_set(status, 0, "%s: %s", json_where(node, where, sizeof where), why);
+}
+
+/* The member of an integer key, under either of its names; NULL when neither is given. */
+static const struct json_node *either(const struct json_node *config, const char *key,
+                                      const char *other)
+{
+    const struct json_node *node = json_get(config, key);
+    if (!node && other) node = json_get(config, other);
+    return node && json_type(node) != JSON_NULL ? node : NULL;
+}
+
+/* An integer in 1 … max. */
+static cz_status read_size(const struct json_node *config, const char *key, const char *other,
+                           int64_t fallback, int64_t max, int64_t *out)
+{
+    const struct json_node *node = either(config, key, other);
+    *out = fallback;
+    if (!node) return CZ_OK;
+    TRY(json_as_int(node, out));
+    if (*out >= 1 && *out <= max) return CZ_OK;
+    char why[96];
+    snprintf(why, sizeof why, "%lld is outside 1…%lld", (long long)*out, (long long)max);
+    return refuse(node, CZ_INVALID, why);
+}
+
+/* A number in [min, max). */
+static cz_status read_number(const struct json_node *config, const char *key, double fallback,
+                             double min, double max, double *out)
+{
+    TRY(json_opt_double(config, key, fallback, out));
+    if (*out >= min && *out < max) return CZ_OK;
+    char why[96];
+    snprintf(why, sizeof why, "%g is outside [%g, %g)", *out, min, max);
+    return refuse(json_get(config, key), CZ_INVALID, why);
+}
+
+static cz_status read_activation(const struct json_node *config, enum activation *out)
+{
+    static const struct {
+        const char *name;
+        enum activation act;
+    } known[] = {
+        {"gelu_new", ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", ACT_GELU_TANH},
+        {"gelu_fast", ACT_GELU_TANH},
+        {"gelu", ACT_GELU_ERF},
+        {"gelu_python", ACT_GELU_ERF},
+        {"relu", ACT_RELU},
+        {"silu", ACT_SILU},
+        {"swish", ACT_SILU},
+        {"tanh", ACT_TANH},
+    };
+    const char *name = NULL;
+    TRY(json_opt_string(config, "activation_function", "gelu_new", &name));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(known); i++)
+        if (strcmp(known[i].name, name) == 0) {
+            *out = known[i].act;
+            return CZ_OK;
+        }
+    char why[256];
+    snprintf(why, sizeof why,
+             "\"%s\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, "
+             "gelu_python, relu, silu, swish, tanh",
+             name);
+    return refuse(json_get(config, "activation_function"), CZ_UNSUPPORTED, why);
+}
+
+/* Keys that would make it another model. */
+static cz_status refuse_variants(const struct json_node *config)
+{
+    static const char *const flags[] = {"add_cross_attention", "is_encoder_decoder"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(flags); i++) {
+        bool on = false;
+        TRY(json_opt_bool(config, flags[i], false, &on));
+        if (on) return refuse(json_get(config, flags[i]), CZ_UNSUPPORTED, "true is not supported");
+    }
+    const struct json_node *pruned = json_get(config, "pruned_heads");
+    if (pruned && json_count(pruned) > 0)
+        return refuse(pruned, CZ_UNSUPPORTED, "pruned heads are not supported");
+    const struct json_node *quantized = json_get(config, "quantization_config");
+    if (quantized && json_type(quantized) != JSON_NULL)
+        return refuse(quantized, CZ_UNSUPPORTED, "quantized weights are not supported");
+    const struct json_node *architectures = json_get(config, "architectures");
+    for (size_t i = 0; architectures && i < json_count(architectures); i++) {
+        const struct json_node *node = json_child(architectures, i);
+        const char *name = NULL;
+        TRY(json_as_string(node, &name));
+        if (strncmp(name, "GPT2For", 7) == 0)
+            return refuse(node, CZ_UNSUPPORTED,
+                          "only GPT-2 with a language-model head is supported (GPT2LMHeadModel)");
+    }
+    return CZ_OK;
+}
+
+static cz_status config_read(const struct json_node *config, struct gpt2_config *c)
+{
+    const int64_t any = INT32_MAX;
+    TRY(refuse_variants(config));
+    TRY(read_size(config, "vocab_size", NULL, 50257, any, &c->vocab_size));
+    TRY(read_size(config, "n_ctx", NULL, 1024, any, &c->n_positions)); /* the older name */
+    TRY(read_size(config, "n_positions", "max_position_embeddings", c->n_positions, any,
+                  &c->n_positions));
+    TRY(read_size(config, "n_embd", "hidden_size", 768, 1 << 24, &c->n_embd));
+    TRY(read_size(config, "n_layer", "num_hidden_layers", 12, 1 << 16, &c->n_layer));
+    TRY(read_size(config, "n_head", "num_attention_heads", 12, 1 << 24, &c->n_head));
+    TRY(read_size(config, "n_inner", NULL, 4 * c->n_embd, 1 << 28, &c->n_inner));
+    TRY(read_activation(config, &c->act));
+    TRY(read_number(config, "layer_norm_epsilon", 1e-5, 0, 1, &c->layer_norm_epsilon));
+    TRY(read_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
+    TRY(read_number(config, "embd_pdrop", 0.1, 0, 1, &c->embd_pdrop));
+    TRY(read_number(config, "attn_pdrop", 0.1, 0, 1, &c->attn_pdrop));
+    TRY(read_number(config, "resid_pdrop", 0.1, 0, 1, &c->resid_pdrop));
+    TRY(json_opt_bool(config, "scale_attn_weights", true, &c->scale_attn_weights));
+    TRY(json_opt_bool(config, "scale_attn_by_inverse_layer_idx", false,
+                      &c->scale_attn_by_inverse_layer_idx));
+    /* reorder_and_upcast_attn asks for fp32 scores, which attention here always has. */
+    TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tie_word_embeddings));
+    if (c->n_embd % c->n_head == 0) return CZ_OK;
+    char why[96];
+    snprintf(why, sizeof why, "%lld heads do not divide a width of %lld", (long long)c->n_head,
+             (long long)c->n_embd);
+    const struct json_node *heads = either(config, "n_head", "num_attention_heads");
+    return refuse(heads ? heads : config, CZ_INVALID, why);
+}
+
+/* ---- the chain --------------------------------------------------------------------------------
+ */
+
+static struct gpt2_block_hp block_hp(const struct gpt2_config *c, int layer_idx)
+{
+    double scale = 1.0;
+    if (c->scale_attn_weights) scale /= sqrt((double)(c->n_embd / c->n_head));
+    if (c->scale_attn_by_inverse_layer_idx) scale /= layer_idx + 1;
+    return (struct gpt2_block_hp){
+        .layer_idx = layer_idx,
+        .C = c->n_embd,
+        .H = c->n_head,
+        .F = c->n_inner,
+        .act = c->act,
+        .eps = (float)c->layer_norm_epsilon,
+        .attn_scale = (float)scale,
+        .attn_dropout_p = (float)c->attn_pdrop,
+        .resid_dropout_p = (float)c->resid_pdrop,
+        .init_std = (float)c->initializer_range,
+        /* two residual paths per block add up over the depth */
+        .init_std_residual = (float)(c->initializer_range / sqrt(2.0 * (double)c->n_layer)),
+    };
+}
+
+static cz_status chain_build(const struct gpt2_config *c, const char *name,
+                             struct gpt2_block_hp *blocks, struct layer_desc *layers,
+                             struct model **out)
+{
+    const struct embedding_hp embedding = {.token_name = "transformer.wte.weight",
+                                           .position_name = "transformer.wpe.weight",
+                                           .V = c->vocab_size,
+                                           .P = c->n_positions,
+                                           .C = c->n_embd,
+                                           .dropout_p = (float)c->embd_pdrop,
+                                           .init_std = (float)c->initializer_range};
+    const char *wte = "transformer.wte.weight", *lm_head = "lm_head.weight";
+    const struct lm_head_hp head = {.norm_weight_name = "transformer.ln_f.weight",
+                                    .norm_bias_name = "transformer.ln_f.bias",
+                                    .weight_name = c->tie_word_embeddings ? wte : lm_head,
+                                    .tied_alias = c->tie_word_embeddings ? lm_head : NULL,
+                                    .V = c->vocab_size,
+                                    .C = c->n_embd,
+                                    .eps = (float)c->layer_norm_epsilon,
+                                    .init_std = (float)c->initializer_range};
+    const size_t n_layers = (size_t)c->n_layer + 2;
+    layers[0] = (struct layer_desc){&embedding_class, &embedding, sizeof embedding};
+    for (size_t i = 1; i + 1 < n_layers; i++) {
+        blocks[i - 1] = block_hp(c, (int)i - 1);
+        layers[i] = (struct layer_desc){&gpt2_block_class, &blocks[i - 1], sizeof *blocks};
+    }
+    layers[n_layers - 1] = (struct layer_desc){&lm_head_class, &head, sizeof head};
+    const struct model_desc desc = {.name = name,
+                                    .layers = layers,
+                                    .n_layers = n_layers,
+                                    .vocab_size = c->vocab_size,
+                                    .t_max = c->n_positions,
+                                    .hidden_size = c->n_embd};
+    return model_build(&desc, out);
+}
+
+static cz_status gpt2_build(const struct json_node *config, const char *name, struct model **out)
+{
+    struct gpt2_config c;
+    *out = NULL;
+    TRY(config_read(config, &c));
+    struct gpt2_block_hp *blocks = calloc((size_t)c.n_layer, sizeof *blocks);
+    struct layer_desc *layers = calloc((size_t)c.n_layer + 2, sizeof *layers);
+    cz_status st = blocks && layers
+                       ? chain_build(&c, name, blocks, layers, out)
+                       : err_set(CZ_NOMEM, 0, "no memory for %lld layers", (long long)c.n_layer);
+    free(blocks);
+    free(layers);
+    return st;
+}
+
+static const char *const gpt2_ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
+
+const struct model_family model_family_gpt2 = {
+    .model_type = "gpt2",
+    .base_prefix = "transformer.",
+    .ignored_suffixes = gpt2_ignored,
+    .build = gpt2_build,
+};
+
+/* ---- presets ----------------------------------------------------------------------------------
+ */
+
+static const struct preset {
+    const char *name;
+    int64_t n_layer, n_embd, n_head, vocab_size, n_positions;
+    int64_t end_of_text;
+    double dropout;
+} presets[] = {
+    {"gpt2-tiny", 2, 64, 4, 256, 64, 0, 0.0},
+    {"gpt2", 12, 768, 12, 50257, 1024, 50256, 0.1},
+    {"gpt2-medium", 24, 1024, 16, 50257, 1024, 50256, 0.1},
+    {"gpt2-large", 36, 1280, 20, 50257, 1024, 50256, 0.1},
+    {"gpt2-xl", 48, 1600, 25, 50257, 1024, 50256, 0.1},
+    {"gpt2-1.3b", 24, 2048, 16, 50257, 1024, 50256, 0.1},
+};
+
+const char *gpt2_preset_names(void)
+{
+    return "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b";
+}
+
+static void write_int(struct json_writer *w, const char *key, int64_t value)
+{
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+
+static void write_double(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    json_write_double(w, value);
+}
+
+static void write_string(struct json_writer *w, const char *key, const char *value)
+{
+    json_write_key(w, key);
+    json_write_string(w, value);
+}
+
+cz_status gpt2_preset_config(const char *name, char **text)
+{
+    const struct preset *p = NULL;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
+        if (strcmp(presets[i].name, name) == 0) p = &presets[i];
+    if (!p)
+        return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
+                       gpt2_preset_names());
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    write_string(&w, "activation_function", "gelu_new");
+    json_write_key(&w, "architectures");
+    json_begin_array(&w);
+    json_write_string(&w, "GPT2LMHeadModel");
+    json_end_array(&w);
+    write_double(&w, "attn_pdrop", p->dropout);
+    write_int(&w, "bos_token_id", p->end_of_text);
+    write_double(&w, "embd_pdrop", p->dropout);
+    write_int(&w, "eos_token_id", p->end_of_text);
+    write_double(&w, "initializer_range", 0.02);
+    write_double(&w, "layer_norm_epsilon", 1e-5);
+    write_string(&w, "model_type", "gpt2");
+    write_int(&w, "n_embd", p->n_embd);
+    write_int(&w, "n_head", p->n_head);
+    write_int(&w, "n_layer", p->n_layer);
+    write_int(&w, "n_positions", p->n_positions);
+    write_double(&w, "resid_pdrop", p->dropout);
+    json_write_key(&w, "tie_word_embeddings");
+    json_write_bool(&w, true);
+    write_string(&w, "torch_dtype", "float32");
+    write_int(&w, "vocab_size", p->vocab_size);
+    json_end_object(&w);
+    return json_writer_take(&w, text, NULL);
+}

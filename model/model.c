@@ -1,0 +1,215 @@
+#include "model/model.h"
+
+#include "base/size.h"
+#include "model/model_impl.h"
+
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- building ---------------------------------------------------------------------------------
+ */
+
+cz_status param_list_add(struct param_list *l, const char *name, int ndim, const int64_t *shape,
+                         enum param_init init, float init_std)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 16;
+        size_t *grown = realloc(l->idx, cap * sizeof *grown);
+        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a layer's parameters");
+        l->idx = grown;
+        l->cap = cap;
+    }
+    TRY(param_table_add(l->table, name, ndim, shape, init, init_std, &l->idx[l->n]));
+    l->n++;
+    return CZ_OK;
+}
+
+/* Copy one layer of the description into the model and let it declare its parameters. */
+static cz_status layer_add(struct model *m, const struct layer_desc *desc, size_t layer_idx)
+{
+    const struct layer_class *cls = desc->cls;
+    if (!cls || !cls->name || !cls->declare || !cls->size || !cls->forward || !cls->backward)
+        return err_set(CZ_INVALID, 0,
+                       "layer %zu (%s): its class lacks a name, declare, size, forward or backward",
+                       layer_idx, cls && cls->name ? cls->name : "?");
+    struct model_layer *layer = &m->layers[layer_idx];
+    void *hp = malloc(desc->hp_nbytes ? desc->hp_nbytes : 1);
+    if (!hp) return err_set(CZ_NOMEM, 0, "no memory for a layer's hyper-parameters");
+    if (desc->hp_nbytes) memcpy(hp, desc->hp, desc->hp_nbytes);
+    layer->cls = cls;
+    layer->hp = hp;
+
+    struct param_list list = {.table = &m->params};
+    cz_status st = cls->declare(hp, &list);
+    layer->param_idx = list.idx;
+    layer->n_params = list.n;
+    if (st != CZ_OK) return err_prefix("layer %zu (%s)", layer_idx, cls->name);
+    return CZ_OK;
+}
+
+static cz_status desc_check(const struct model_desc *desc)
+{
+    const char *name = desc->name ? desc->name : "model";
+    if (!desc->layers || desc->n_layers == 0)
+        return err_set(CZ_INVALID, 0, "%s: a chain needs at least one layer", name);
+    if (desc->t_max < 1)
+        return err_set(CZ_INVALID, 0, "%s: t_max is %lld, expected at least 1", name,
+                       (long long)desc->t_max);
+    if (desc->vocab_size < 0 || desc->vocab_size > INT32_MAX || desc->n_classes < 0)
+        return err_set(CZ_INVALID, 0, "%s: vocab_size %lld or n_classes %lld is out of range", name,
+                       (long long)desc->vocab_size, (long long)desc->n_classes);
+    for (size_t i = 0; i < desc->n_layers; i++) {
+        bool is_last = i + 1 == desc->n_layers;
+        bool has_loss = desc->layers[i].cls && (desc->layers[i].cls->flags & LAYER_LOSS) != 0;
+        if (is_last != has_loss)
+            return err_set(CZ_INVALID, 0,
+                           is_last ? "%s: layer %zu, the last, must compute the loss"
+                                   : "%s: layer %zu computes a loss but is not last",
+                           name, i);
+    }
+    return CZ_OK;
+}
+
+cz_status model_build(const struct model_desc *desc, struct model **out)
+{
+    *out = NULL;
+    TRY(desc_check(desc));
+    cz_status st = CZ_OK;
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) return err_set(CZ_NOMEM, 0, "no memory for a model");
+    param_table_init(&m->params);
+    m->name = strdup(desc->name ? desc->name : "model");
+    m->layers = calloc(desc->n_layers, sizeof *m->layers);
+    if (!m->name || !m->layers) {
+        st = err_set(CZ_NOMEM, 0, "no memory for %zu layers", desc->n_layers);
+        goto fail;
+    }
+    m->n_layers = desc->n_layers;
+    m->vocab_size = desc->vocab_size;
+    m->hidden_size = desc->hidden_size;
+    m->n_classes = desc->n_classes;
+    m->t_max = m->t_max_limit = desc->t_max;
+    for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
+    if (m->params.n_params == 0) {
+        st = err_set(CZ_INVALID, 0, "%s: its layers declare no parameter", m->name);
+        goto fail;
+    }
+    *out = m;
+    return CZ_OK;
+fail:
+    model_destroy(m);
+    return st;
+}
+
+struct model *model_create(const struct model_desc *desc)
+{
+    struct model *m;
+    return model_build(desc, &m) == CZ_OK ? m : NULL;
+}
+
+void model_destroy(struct model *m)
+{
+    if (!m) return;
+    for (size_t i = 0; i < m->n_layers; i++) {
+        free((void *)m->layers[i].hp);
+        free((void *)m->layers[i].param_idx);
+    }
+    free(m->layers);
+    weights_free(&m->weights);
+    json_free(m->config);
+    param_table_free(&m->params);
+    free(m->name);
+    free(m);
+}
+
+/* ---- shaping ----------------------------------------------------------------------------------
+ */
+
+cz_status model_set_shape(struct model *m, int64_t t_max)
+{
+    if (t_max < 1 || t_max > m->t_max_limit)
+        return err_set(CZ_INVALID, 0,
+                       "%s: a sequence length of %lld is outside 1…%lld, the model's context",
+                       m->name, (long long)t_max, (long long)m->t_max_limit);
+    m->t_max = t_max;
+    return CZ_OK;
+}
+
+static cz_status regex_compile(regex_t *re, const char *pattern)
+{
+    int code = regcomp(re, pattern, REG_EXTENDED | REG_NOSUB);
+    if (code == 0) return CZ_OK;
+    char why[128];
+    regerror(code, re, why, sizeof why);
+    return err_set(CZ_INVALID, 0, "\"%s\" is no regular expression: %s", pattern, why);
+}
+
+cz_status model_freeze(struct model *m, const char *regex, size_t *n_frozen)
+{
+    regex_t re;
+    TRY(regex_compile(&re, regex));
+    size_t n_matched = 0, n_left = 0;
+    for (int apply = 0; apply < 2; apply++) { /* first look, then act */
+        for (size_t i = 0; i < m->params.n_params; i++) {
+            struct param_info *p = &m->params.params[i];
+            bool match = p->trainable && regexec(&re, p->name, 0, NULL, 0) == 0;
+            if (apply) {
+                if (match) p->trainable = false;
+            } else {
+                n_matched += match;
+                n_left += p->trainable && !match;
+            }
+        }
+        if (n_left == 0) break;
+    }
+    regfree(&re);
+    if (n_left == 0)
+        return err_set(CZ_INVALID, 0, "%s: \"%s\" freezes every parameter: nothing left to train",
+                       m->name, regex);
+    if (n_frozen) *n_frozen = n_matched;
+    return CZ_OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+const char *model_name(const struct model *m)
+{
+    return m->name;
+}
+
+int64_t model_vocab_size(const struct model *m)
+{
+    return m->vocab_size;
+}
+
+int64_t model_hidden_size(const struct model *m)
+{
+    return m->hidden_size;
+}
+
+int64_t model_t_max(const struct model *m)
+{
+    return m->t_max;
+}
+
+int64_t model_n_classes(const struct model *m)
+{
+    return m->n_classes;
+}
+
+const struct param_table *model_params(const struct model *m)
+{
+    return &m->params;
+}
+
+size_t model_n_layers(const struct model *m)
+{
+    return m->n_layers;
+}
+
+const struct model_layer *model_layer_at(const struct model *m, size_t layer_idx)
+{
+    return &m->layers[layer_idx];
+}

@@ -1,0 +1,56 @@
+/* What the files of the model room share: the model itself, its source of weights, and the table
+ * of families that a Hugging Face folder may hold. */
+#ifndef CZ_MODEL_MODEL_IMPL_H
+#define CZ_MODEL_MODEL_IMPL_H
+
+#include "formats/json.h"
+#include "formats/safetensors.h"
+#include "model/model.h"
+
+/* Where weights come from: open files, or the init rules. */
+struct weight_source {
+    struct safetensors *files;              /* NULL: the init rules with `seed` */
+    const struct safetensors_info **tensor; /* of each parameter, owned by `files` */
+    uint64_t seed;
+};
+
+/* A model_type of config.json. */
+struct model_family {
+    const char *model_type;
+    const char *base_prefix; /* in front of names in the full model, absent in the bare one's */
+    /* Suffixes of tensors that old files carry and nobody needs, NULL-terminated. */
+    const char *const *ignored_suffixes;
+    /* The chain that `config` describes; sentences name the file through the nodes. */
+    cz_status (*build)(const struct json_node *config, const char *name, struct model **out);
+};
+
+extern const struct model_family model_family_gpt2;
+
+struct model {
+    char *name;
+    struct param_table params;
+    struct model_layer *layers; /* hp and param_idx are owned */
+    size_t n_layers;
+    int64_t vocab_size, hidden_size, n_classes;
+    int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
+    struct weight_source weights;
+
+    /* Hugging Face models only: */
+    const struct model_family *family;
+    struct json_doc *config; /* config.json as read, or as made for a preset */
+};
+
+/* model_create() with the error as status. */
+cz_status model_build(const struct model_desc *desc, struct model **out);
+
+/* Find every parameter in `files` and take them as source. On success the model owns `files`.
+ * `place` names the folder in sentences. Errors: CZ_NOTFOUND, CZ_CORRUPT (shape), CZ_UNSUPPORTED
+ * (dtype); the source is then unchanged. */
+cz_status weights_bind(struct model *m, struct safetensors *files, const char *place);
+
+/* Open the safetensors of a folder. *out is NULL when there are none and `required` is false. */
+cz_status weights_open(const char *dir, bool required, struct safetensors **out);
+
+void weights_free(struct weight_source *w);
+
+#endif

@@ -1,0 +1,81 @@
+/* The definition, in double so that it can be the yardstick: one rounding, at the store. */
+#include "ops/activation/activation_impl.h"
+
+#include <math.h>
+
+#define SQRT_2_OVER_PI 0.79788456080286535588
+#define SQRT_HALF      0.70710678118654752440
+#define INV_SQRT_2PI   0.39894228040143267794
+#define GELU_CUBIC     0.044715
+
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static double value(enum activation kind, double x)
+{
+    switch (kind) {
+    case ACT_GELU_TANH: /* ½(1 + tanh u) = σ(2u), which does not cancel */
+        return x * sigmoid(2.0 * SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
+    case ACT_GELU_ERF: /* ½(1 + erf z) = ½ erfc(−z) */ return x * 0.5 * erfc(-x * SQRT_HALF);
+    case ACT_SILU: return x * sigmoid(x);
+    case ACT_RELU: return x < 0 ? 0 : x;
+    case ACT_TANH: return tanh(x);
+    }
+    return 0;
+}
+
+static double slope(enum activation kind, double x)
+{
+    switch (kind) {
+    case ACT_GELU_TANH: {
+        double s = sigmoid(2.0 * SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
+        double du = SQRT_2_OVER_PI * (1.0 + 3.0 * GELU_CUBIC * x * x);
+        return s + x * s * (1.0 - s) * 2.0 * du;
+    }
+    case ACT_GELU_ERF: return 0.5 * erfc(-x * SQRT_HALF) + x * INV_SQRT_2PI * exp(-0.5 * x * x);
+    case ACT_SILU: return sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
+    case ACT_RELU: return x <= 0 ? 0 : 1; /* a NaN lets the gradient pass, as in PyTorch */
+    case ACT_TANH: return 1.0 - tanh(x) * tanh(x);
+    }
+    return 0;
+}
+
+static void forward(const struct activation_args *a, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        ops_put(a->y, i, a->dtype, (float)value(a->kind, ops_get(a->x, i, a->dtype)));
+}
+
+static void backward(const struct activation_args *a, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        double x = ops_get(a->x, i, a->dtype), dy = ops_get(a->dy, i, a->dtype);
+        double dx = a->kind == ACT_RELU && x <= 0 ? 0 : dy * slope(a->kind, x);
+        ops_put(a->dx, i, a->dtype, (float)dx);
+    }
+}
+
+static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
+{
+    size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
+    for (size_t c = begin; c < end; c++) {
+        double gate = ops_get(a->gate, in + c, a->dtype), up = ops_get(a->up, in + c, a->dtype);
+        ops_put(a->y, out + c, a->dtype, (float)(value(ACT_SILU, gate) * up));
+    }
+}
+
+static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
+{
+    size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
+    for (size_t c = begin; c < end; c++) {
+        double gate = ops_get(a->gate, in + c, a->dtype), up = ops_get(a->up, in + c, a->dtype);
+        double dy = ops_get(a->dy, out + c, a->dtype);
+        ops_put(a->dgate, in + c, a->dtype, (float)(dy * up * slope(ACT_SILU, gate)));
+        ops_put(a->dup, in + c, a->dtype, (float)(dy * value(ACT_SILU, gate)));
+    }
+}
+
+const struct activation_row activation_scalar = {
+    {"scalar", 0}, forward, backward, swiglu_forward, swiglu_backward};
