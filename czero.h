@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "data/data.h"
 #include "engine/engine.h"
 #include "model/model.h"
 #include "ops/ops.h"

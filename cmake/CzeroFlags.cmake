@@ -14,7 +14,8 @@ add_library(cz_flags INTERFACE)
 # -ffp-contract=off: optimizer rows are equal to the bit, so fused multiply-adds are written out.
 target_compile_options(cz_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes
-    -Wstrict-prototypes -Wno-format-truncation -Werror -ffp-contract=off -fno-math-errno -fno-strict-aliasing>)
+    -Wstrict-prototypes -Wno-format-truncation
+    -Wno-missing-field-initializers -Werror -ffp-contract=off -fno-math-errno -fno-strict-aliasing>)
 target_compile_definitions(cz_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 target_include_directories(cz_flags INTERFACE ${CMAKE_SOURCE_DIR})
 

@@ -55,6 +55,9 @@ CZ_API cz_status model_set_shape(struct model *m, int64_t t_max);
  * NULL, from the init rules with `seed`. */
 CZ_API cz_status model_init_from(struct model *m, const char *dir, uint64_t seed);
 
+/* True when weights come from files, false when from the init rules. */
+CZ_API bool model_has_weights(const struct model *m);
+
 /* Freeze every parameter whose name matches the POSIX extended regular expression (searched, not
  * anchored). n_frozen may be NULL. CZ_INVALID: bad expression, or nothing left to train. */
 CZ_API cz_status model_freeze(struct model *m, const char *regex, size_t *n_frozen);

@@ -228,6 +228,11 @@ cz_status weights_bind(struct model *m, struct safetensors *files, const char *p
     return CZ_OK;
 }
 
+bool model_has_weights(const struct model *m)
+{
+    return m->weights.files != NULL;
+}
+
 cz_status model_init_from(struct model *m, const char *dir, uint64_t seed)
 {
     if (!dir) {
