@@ -15,9 +15,11 @@ static const struct {
     {activation_wire, NULL},
     {adagrad_wire, NULL},
     {adam_wire, NULL},
+    {dropout_wire, NULL},
     {elementwise_wire, NULL},
     {lamb_wire, NULL},
     {lion_wire, NULL},
+    {reduce_wire, NULL},
     {sgd_wire, NULL},
 };
 

@@ -132,4 +132,94 @@ VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
     memcpy((uint16_t *)p + i, lanes, n * sizeof *lanes);
 }
 
+VEC_FN vi vi_set1(uint32_t x) { return _mm256_set1_epi32((int)x); }
+VEC_FN vi vi_load(const uint32_t *p) { return _mm256_loadu_si256((const void *)p); }
+VEC_FN void vi_store(uint32_t *p, vi x) { _mm256_storeu_si256((void *)p, x); }
+VEC_FN vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+VEC_FN vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+VEC_FN vi vi_xor3(vi a, vi b, vi c) { return _mm256_xor_si256(a, _mm256_xor_si256(b, c)); }
+
+VEC_FN vm vi_at_least(vi a, vi b)
+{
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a));
+}
+
+VEC_FN vi vi_below(vi a, vi b)
+{
+    return _mm256_xor_si256(_mm256_castps_si256(vi_at_least(a, b)), _mm256_set1_epi32(-1));
+}
+
+VEC_FN void vi_mul_wide(vi a, uint32_t m, vi *high, vi *low)
+{
+    vi even = _mm256_mul_epu32(a, vi_set1(m));
+    vi odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), vi_set1(m));
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+}
+
+/* Lane j of 128-bit group g holds j·2 + g: see philox_vec_impl.h. */
+VEC_FN vi vi_philox_lanes(void) { return _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7); }
+
+VEC_FN void vi_transpose4(vi a, vi b, vi c, vi d, vi out[4])
+{
+    vi ab_lo = _mm256_unpacklo_epi32(a, b), ab_hi = _mm256_unpackhi_epi32(a, b);
+    vi cd_lo = _mm256_unpacklo_epi32(c, d), cd_hi = _mm256_unpackhi_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(ab_lo, cd_lo);
+    out[1] = _mm256_unpackhi_epi64(ab_lo, cd_lo);
+    out[2] = _mm256_unpacklo_epi64(ab_hi, cd_hi);
+    out[3] = _mm256_unpackhi_epi64(ab_hi, cd_hi);
+}
+
+VEC_FN vi vi_load_magnitudes(const void *p, size_t i, bool wide, size_t n)
+{
+    if (wide) {
+        vi x = n == VF_N ? vi_load((const uint32_t *)p + i)
+                         : _mm256_maskload_epi32((const int *)p + i, vi_first(n));
+        return _mm256_and_si256(x, vi_set1(0x7fffffffu));
+    }
+    uint16_t tail[2 * VF_N] = {0};
+    const uint16_t *from = (const uint16_t *)p + i;
+    if (n < 2 * VF_N) from = memcpy(tail, from, n * sizeof *tail);
+    return _mm256_and_si256(_mm256_loadu_si256((const void *)from), vi_set1(0x7fff7fffu));
+}
+
+VEC_FN vi vi_max_lanes(vi a, vi b, bool wide)
+{
+    return wide ? _mm256_max_epu32(a, b) : _mm256_max_epu16(a, b);
+}
+
+/* Magnitudes have their top bit clear, so that signed comparisons order them. */
+VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
+{
+    vi below = wide ? _mm256_cmpgt_epi32(vi_set1(limit), x)
+                    : _mm256_cmpgt_epi16(_mm256_set1_epi16((short)limit), x);
+    return _mm256_and_si256(below, x);
+}
+
+VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
+{
+    if (!wide)
+        x = _mm256_max_epu32(_mm256_and_si256(x, vi_set1(0xffff)), _mm256_srli_epi32(x, 16));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    __m128i two = _mm_max_epu32(four, _mm_unpackhi_epi64(four, four));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(two, _mm_srli_epi64(two, 32)));
+}
+
+typedef __m256d vd;
+typedef __m256i vl;
+
+VEC_FN vd vd_set1(double x) { return _mm256_set1_pd(x); }
+VEC_FN vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
+VEC_FN vd vd_low(vf x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+VEC_FN vd vd_high(vf x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
+VEC_FN vl vd_bits(vd x) { return _mm256_castpd_si256(x); }
+VEC_FN vl vl_zero(void) { return _mm256_setzero_si256(); }
+VEC_FN vl vl_add(vl a, vl b) { return _mm256_add_epi64(a, b); }
+
+VEC_FN uint64_t vl_hsum(vl x)
+{
+    __m128i two = _mm_add_epi64(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return (uint64_t)_mm_cvtsi128_si64(two) + (uint64_t)_mm_extract_epi64(two, 1);
+}
+
 #endif

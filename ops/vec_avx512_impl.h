@@ -119,4 +119,88 @@ VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
         _mm256_mask_storeu_epi16((uint16_t *)p + i, vm_first(n), vh_pack(x, dtype));
 }
 
+/* Integers: 32-bit lanes, unsigned where it matters. */
+VEC_FN vi vi_set1(uint32_t x) { return _mm512_set1_epi32((int)x); }
+VEC_FN vi vi_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
+VEC_FN void vi_store(uint32_t *p, vi x) { _mm512_storeu_si512(p, x); }
+VEC_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+VEC_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+VEC_FN vi vi_xor3(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+VEC_FN vm vi_at_least(vi a, vi b) { return _mm512_cmpge_epu32_mask(a, b); }
+
+/* −1 where a < b, else 0. */
+VEC_FN vi vi_below(vi a, vi b) { return _mm512_movm_epi32(_mm512_cmplt_epu32_mask(a, b)); }
+
+/* The halves of the 64-bit products a·m. */
+VEC_FN void vi_mul_wide(vi a, uint32_t m, vi *high, vi *low)
+{
+    vi even = _mm512_mul_epu32(a, vi_set1(m));
+    vi odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), vi_set1(m));
+    *low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+    *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+}
+
+/* Lane j of 128-bit group g holds j·4 + g: see philox_vec_impl.h. */
+VEC_FN vi vi_philox_lanes(void)
+{
+    return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+}
+
+/* out[j] holds, in each 128-bit group, lane j of a, b, c and d. */
+VEC_FN void vi_transpose4(vi a, vi b, vi c, vi d, vi out[4])
+{
+    vi ab_lo = _mm512_unpacklo_epi32(a, b), ab_hi = _mm512_unpackhi_epi32(a, b);
+    vi cd_lo = _mm512_unpacklo_epi32(c, d), cd_hi = _mm512_unpackhi_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(ab_lo, cd_lo);
+    out[1] = _mm512_unpackhi_epi64(ab_lo, cd_lo);
+    out[2] = _mm512_unpacklo_epi64(ab_hi, cd_hi);
+    out[3] = _mm512_unpackhi_epi64(ab_hi, cd_hi);
+}
+
+/* Magnitude bits of elements [i, i + n): one per 32-bit lane (wide) or two; 0 behind them. */
+VEC_FN vi vi_load_magnitudes(const void *p, size_t i, bool wide, size_t n)
+{
+    if (wide) {
+        vi x = _mm512_maskz_loadu_epi32(vm_first(n), (const uint32_t *)p + i);
+        return _mm512_and_si512(x, vi_set1(0x7fffffffu));
+    }
+    __mmask32 lanes = (__mmask32)((UINT64_C(1) << n) - 1);
+    vi x = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)p + i);
+    return _mm512_and_si512(x, vi_set1(0x7fff7fffu));
+}
+
+/* Unsigned maximum per lane of 32 (wide) or 16 bits. */
+VEC_FN vi vi_max_lanes(vi a, vi b, bool wide)
+{
+    return wide ? _mm512_max_epu32(a, b) : _mm512_max_epu16(a, b);
+}
+
+/* x where it is below `limit`, else 0. */
+VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
+{
+    if (wide) return _mm512_maskz_mov_epi32(_mm512_cmplt_epu32_mask(x, vi_set1(limit)), x);
+    __mmask32 below = _mm512_cmplt_epu16_mask(x, _mm512_set1_epi16((short)limit));
+    return _mm512_maskz_mov_epi16(below, x);
+}
+
+VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
+{
+    if (!wide)
+        x = _mm512_max_epu32(_mm512_and_si512(x, vi_set1(0xffff)), _mm512_srli_epi32(x, 16));
+    return _mm512_reduce_max_epu32(x);
+}
+
+/* vd: doubles, half as many as a vf has floats; vl: int64. */
+typedef __m512d vd;
+typedef __m512i vl;
+
+VEC_FN vd vd_set1(double x) { return _mm512_set1_pd(x); }
+VEC_FN vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
+VEC_FN vd vd_low(vf x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
+VEC_FN vd vd_high(vf x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
+VEC_FN vl vd_bits(vd x) { return _mm512_castpd_si512(x); }
+VEC_FN vl vl_zero(void) { return _mm512_setzero_si512(); }
+VEC_FN vl vl_add(vl a, vl b) { return _mm512_add_epi64(a, b); }
+VEC_FN uint64_t vl_hsum(vl x) { return (uint64_t)_mm512_reduce_add_epi64(x); }
+
 #endif

@@ -1,10 +1,11 @@
 /* Reductions over a gradient buffer whose results do not depend on order or on shard edges.
  *
  * scan:  max|x| and the first element that is not finite.
- * sumsq: Σ x² as an exact sum of pre-rounded terms. Each square (exact in double) is split against
- *        two grids derived from `max_abs` and `numel_total` alone: the parts on one grid add
- * without rounding in any order, so a sum over shards equals the sum over the whole buffer, to the
- *        bit. What both grids drop is below 2^-40 of the result. */
+ * sumsq: Σ x² as an exact integer sum. Each square (exact in double) is rounded to a multiple of
+ *        u = 2⁻⁸¹·P, P the power of four above max_abs²; the multiples add up in 128 bits, so a sum
+ * over shards equals the sum over the whole buffer to the bit, whatever the cut, the order, the
+ *        threads or the row. Rounding loses at most numel·2⁻⁸² of P: below 2⁻⁴⁰ of the result for
+ * 2⁴⁰ elements. */
 #ifndef CZ_OPS_REDUCE_REDUCE_H
 #define CZ_OPS_REDUCE_REDUCE_H
 
@@ -26,15 +27,21 @@ struct scan_args {
     struct scan_result *result; /* host memory; on a device valid after stream_sync */
 };
 
+/* The sum of squares in units u, as limbs of 32 bits: value = Σ parts[i]·2^(32·i)·u. Every limb
+ * stays an exact integer through the first 2²⁰ additions, so parts of shards are added element by
+ * element, in any order, in plain double arithmetic. */
+#define SUMSQ_PARTS 4
+
 struct sumsq_args {
     enum dtype dtype;
     size_t numel;
-    const void *x;
-    float max_abs;        /* agreed over all shards (all finite) */
-    uint64_t numel_total; /* elements over all shards */
-    double *parts;        /* [2] += partial sums on the coarse and the fine grid; the caller zeroes
-                             them, adds shards' parts in any order, and reads parts[0] + parts[1] */
+    const void *x; /* all finite (see scan) */
+    float max_abs; /* finite, ≥ every |x|; the same for all shards that are added up */
+    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first */
 };
+
+/* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */
+CZ_API double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs);
 
 CZ_EXTERN_C_END
 #endif

@@ -1,0 +1,41 @@
+/* Front door of dropout: checks, threads, choice of row. */
+#include "ops/dropout/dropout_impl.h"
+
+static const struct dropout_row *const rows[] = {
+    &dropout_scalar,
+    &dropout_avx2,
+    &dropout_avx512,
+};
+
+const struct dropout_row *const *dropout_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+#define DROPOUT_GRAIN ((size_t)2048)
+
+static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struct dropout_args *a)
+{
+    (void)stream;
+    TRY(ops_check_dtype("dropout", a->dtype));
+    if (!(a->p >= 0.0f && a->p < 1.0f))
+        return err_set(CZ_INVALID, 0, "dropout: p is %g, but must be in [0, 1)", (double)a->p);
+    if (a->numel > 0 && (!a->x || !a->y))
+        return err_set(CZ_INVALID, 0, "dropout: x and y are needed for %zu elements", a->numel);
+    int n_parts = ops_n_parts(a->numel, DROPOUT_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        ops->dropout_row->dropout(a, begin, end);
+    }
+    return CZ_OK;
+}
+
+cz_status dropout_wire(struct ops *ops, uint32_t features)
+{
+    ops->dropout_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->dropout = dropout;
+    return CZ_OK;
+}

@@ -1,0 +1,122 @@
+/* Front door of scan and sumsq: checks, threads, choice of row, and the number that comes out. */
+#include "ops/reduce/reduce_impl.h"
+
+#include <math.h>
+
+static const struct reduce_row *const rows[] = {
+    &reduce_scalar,
+    &reduce_avx2,
+    &reduce_avx512,
+};
+
+const struct reduce_row *const *reduce_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+enum { N_PARTS_MAX = 512 };
+
+static int n_parts_of(size_t numel)
+{
+    int n_parts = ops_n_parts(numel, 2 * OPS_GRAIN);
+    return n_parts < N_PARTS_MAX ? n_parts : N_PARTS_MAX;
+}
+
+/* What the left and the right piece say about both. */
+static void scan_join(struct scan_result *left, const struct scan_result *right)
+{
+    if (right->max_abs > left->max_abs) left->max_abs = right->max_abs;
+    if (left->finite && !right->finite) left->first_nonfinite = right->first_nonfinite;
+    left->finite = left->finite && right->finite;
+}
+
+static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
+{
+    (void)stream;
+    TRY(ops_check_dtype("scan", a->dtype));
+    if (!a->result || (a->numel > 0 && !a->x))
+        return err_set(CZ_INVALID, 0, "scan: x and result are needed for %zu elements", a->numel);
+    struct scan_result found[N_PARTS_MAX];
+    int n_parts = n_parts_of(a->numel);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        found[part] = (struct scan_result){.finite = true};
+        ops->reduce_row->scan(a, begin, end, &found[part]);
+    }
+    for (int part = 1; part < n_parts; part++) scan_join(&found[0], &found[part]);
+    *a->result = found[0];
+    return CZ_OK;
+}
+
+/* log2 of P: the power of four above max_abs², for max_abs > 0. */
+static int square_exponent(float max_abs)
+{
+    int exponent;
+    frexpf(max_abs, &exponent);
+    return 2 * exponent;
+}
+
+static struct sumsq_grid grid_of(float max_abs)
+{
+    double fine = ldexp(1.0, square_exponent(max_abs) - 81);
+    return (struct sumsq_grid){ldexp(fine, SUMSQ_COARSE_BITS), fine};
+}
+
+static cz_status check_sumsq(const struct sumsq_args *a)
+{
+    TRY(ops_check_dtype("sumsq", a->dtype));
+    if (!a->parts || (a->numel > 0 && !a->x))
+        return err_set(CZ_INVALID, 0, "sumsq: x and parts are needed for %zu elements", a->numel);
+    if (!(a->max_abs >= 0 && isfinite(a->max_abs)))
+        return err_set(CZ_INVALID, 0, "sumsq: max_abs is %g, but must be a finite bound of |x|",
+                       (double)a->max_abs);
+    return CZ_OK;
+}
+
+static cz_status sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a)
+{
+    (void)stream;
+    TRY(check_sumsq(a));
+    if (a->max_abs == 0 || a->numel == 0) return CZ_OK; /* nothing but zeros */
+    const struct sumsq_grid grid = grid_of(a->max_abs);
+    __int128 found[N_PARTS_MAX];
+    int n_parts = n_parts_of(a->numel);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        found[part] = ops->reduce_row->sumsq(a, &grid, begin, end);
+    }
+    unsigned __int128 total = 0;
+    for (int part = 0; part < n_parts; part++) total += (unsigned __int128)found[part];
+    for (int i = 0; i < SUMSQ_PARTS; i++) a->parts[i] += (double)(uint32_t)(total >> (32 * i));
+    return CZ_OK;
+}
+
+double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs)
+{
+    if (max_abs == 0) return 0;
+    /* Carry first: the limbs of a sum are unique, however it was put together. */
+    uint64_t limbs[SUMSQ_PARTS + 1], carry = 0;
+    for (int i = 0; i < SUMSQ_PARTS; i++) {
+        uint64_t limb = (uint64_t)parts[i] + carry;
+        limbs[i] = limb & 0xffffffffu;
+        carry = limb >> 32;
+    }
+    limbs[SUMSQ_PARTS] = carry;
+    double value = 0;
+    for (int i = 0; i <= SUMSQ_PARTS; i++) /* smallest first */
+        value += ldexp((double)limbs[i], 32 * i);
+    return ldexp(value, square_exponent(max_abs) - 81);
+}
+
+cz_status reduce_wire(struct ops *ops, uint32_t features)
+{
+    ops->reduce_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->scan = scan;
+    ops->sumsq = sumsq;
+    return CZ_OK;
+}
