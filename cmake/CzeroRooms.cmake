@@ -107,8 +107,9 @@ function(cz_test_properties test name)
   elseif(name MATCHES "_agree$")
     set(label "unit;agree")
   endif()
+  # Passive waits: tests run side by side, and spinning threads would take the others' cores.
   set_tests_properties(${test} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77 TIMEOUT 900
-    ENVIRONMENT "CK_DEFAULT_TIMEOUT=600;ASAN_OPTIONS=detect_leaks=1"
+    ENVIRONMENT "CK_DEFAULT_TIMEOUT=600;ASAN_OPTIONS=detect_leaks=1;OMP_WAIT_POLICY=passive"
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endfunction()
 

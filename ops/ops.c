@@ -19,6 +19,7 @@ static const struct {
     {elementwise_wire, NULL},
     {lamb_wire, NULL},
     {lion_wire, NULL},
+    {matmul_wire, matmul_unwire},
     {reduce_wire, NULL},
     {sgd_wire, NULL},
 };

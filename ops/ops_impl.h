@@ -102,6 +102,8 @@ cz_status elementwise_wire(struct ops *ops, uint32_t features);
 cz_status embedding_wire(struct ops *ops, uint32_t features);
 cz_status lamb_wire(struct ops *ops, uint32_t features);
 cz_status lion_wire(struct ops *ops, uint32_t features);
+cz_status matmul_wire(struct ops *ops, uint32_t features);
+void matmul_unwire(struct ops *ops);
 cz_status norm_wire(struct ops *ops, uint32_t features);
 cz_status reduce_wire(struct ops *ops, uint32_t features);
 cz_status rope_wire(struct ops *ops, uint32_t features);

@@ -1,0 +1,167 @@
+/* Front door of matmul: checks, empty dimensions, choice of row and form.
+ *
+ * The static rule for bf16: native where the CPU multiplies bf16 at more than its fp32 rate, which
+ * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4: twice the rate; bench/bench_matmul).
+ * Elsewhere, and for fp16 everywhere, operands are widened to fp32. */
+#include "ops/matmul/matmul_impl.h"
+
+#include "base/cpu.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct matmul_row scalar = {{"scalar", 0}, NULL, false};
+static const struct matmul_row avx2 = {{"avx2", CPU_AVX2}, &matmul_pack_avx2, false};
+static const struct matmul_row avx512 = {{"avx512", CPU_AVX512}, &matmul_pack_avx512, false};
+static const struct matmul_row amd_bf16 = {
+    {"avx512bf16", CPU_AVX512BF16}, &matmul_pack_avx512, true};
+static const struct matmul_row amx = {{"amx", CPU_AMX}, &matmul_pack_avx512, true};
+
+static const struct matmul_row *const rows[] = {&scalar, &avx2, &avx512, &amd_bf16, &amx};
+
+const struct matmul_row *const *matmul_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status check_width(const char *name, int64_t given, int64_t width)
+{
+    if (given == 0 || given >= width) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "matmul: %s %lld is less than the %lld elements of a row", name,
+                   (long long)given, (long long)width);
+}
+
+static cz_status check_shape(const struct matmul_args *a)
+{
+    const int64_t most = (int64_t)1 << 40; /* products of two stay inside int64_t's range */
+    if (a->m < 0 || a->n < 0 || a->k < 0 || a->m > most || a->n > most || a->k > most)
+        return err_set(CZ_INVALID, 0, "matmul: m %lld, n %lld, k %lld: each must be 0 to 2^40",
+                       (long long)a->m, (long long)a->n, (long long)a->k);
+    TRY(ops_check_dtype("matmul", a->dtype));
+    if (a->c_dtype != a->dtype && a->c_dtype != DTYPE_F32)
+        return err_set(CZ_INVALID, 0, "matmul: C is %s: it must be fp32 or %s as A and B are",
+                       dtype_name(a->c_dtype), dtype_name(a->dtype));
+    TRY(check_width("lda", a->lda, a->trans_a ? a->m : a->k));
+    TRY(check_width("ldb", a->ldb, a->trans_b ? a->k : a->n));
+    return check_width("ldc", a->ldc, a->n);
+}
+
+static cz_status check_pointers(const struct matmul_args *a)
+{
+    if (a->bias && a->accumulate)
+        return err_set(CZ_INVALID, 0, "matmul: bias and accumulate exclude each other");
+    if (a->m == 0 || a->n == 0) return CZ_OK;
+    if (!a->c || (a->k > 0 && (!a->a || !a->b)))
+        return err_set(CZ_INVALID, 0, "matmul: a, b and c are needed");
+    return CZ_OK;
+}
+
+/* A matrix of one row has no row distance. */
+static bool is_dense(int64_t ld, int64_t width, int64_t n_rows)
+{
+    return ld == width || n_rows == 1;
+}
+
+static bool takes_dense_form(const struct matmul_row *row, const struct matmul_args *a)
+{
+    bool native = a->dtype == DTYPE_F32 || (a->dtype == DTYPE_BF16 && row->bf16_native);
+    int64_t a_rows = a->trans_a ? a->k : a->m, a_width = a->trans_a ? a->m : a->k;
+    int64_t b_rows = a->trans_b ? a->n : a->k, b_width = a->trans_b ? a->k : a->n;
+    return native && is_dense(matmul_lda(a), a_width, a_rows) &&
+           is_dense(matmul_ldb(a), b_width, b_rows) && is_dense(matmul_ldc(a), a->n, a->m);
+}
+
+static struct matmul_shape shape_of(const struct matmul_args *a)
+{
+    return (struct matmul_shape){.m = a->m,
+                                 .n = a->n,
+                                 .k = a->k,
+                                 .dtype = a->dtype,
+                                 .c_dtype = a->c_dtype,
+                                 .trans_a = a->trans_a,
+                                 .trans_b = a->trans_b,
+                                 .accumulate = a->accumulate,
+                                 .has_bias = a->bias != NULL};
+}
+
+/* What one product needs, exactly. */
+static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul_args *a,
+                                 size_t *nbytes)
+{
+    *nbytes = 0;
+    if (!cache->row->pack || a->m == 0 || a->n == 0 || a->k == 0) return CZ_OK;
+    if (!takes_dense_form(cache->row, a)) return matmul_blocked_workspace(cache, a, nbytes);
+    struct matmul_shape shape = shape_of(a);
+    return matmul_dense_scratch(cache, &shape, nbytes);
+}
+
+/* oneDNN's scratch is not quite monotonic: some smaller batch may need a little more than the
+ * largest (16 % more was seen, over all m and k up to 1024). The slack covers it. */
+cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
+{
+    *nbytes = 0;
+    TRY(check_shape(a));
+    size_t exact = 0;
+    TRY(exact_workspace(ops->matmul_cache, a, &exact));
+    if (exact > 0) *nbytes = size_round_up(exact + exact / 4, (size_t)64 << 10);
+    return CZ_OK;
+}
+
+/* k = 0: the product is zero. */
+static void write_empty_sum(const struct matmul_args *a)
+{
+    if (a->accumulate) return;
+    for (int64_t i = 0; i < a->m; i++)
+        for (int64_t j = 0; j < a->n; j++) {
+            float x = a->bias ? ops_get(a->bias, (size_t)j, a->dtype) : 0.0f;
+            ops_put(a->c, (size_t)(i * matmul_ldc(a) + j), a->c_dtype, x);
+        }
+}
+
+static cz_status run_dense(struct matmul_cache *cache, const struct matmul_args *a)
+{
+    struct matmul_shape shape = shape_of(a);
+    size_t need = 0;
+    TRY(matmul_dense_scratch(cache, &shape, &need));
+    TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
+    return matmul_dense_run(cache, &shape, a->a, a->b, a->bias, a->c, a->workspace);
+}
+
+static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
+{
+    (void)stream;
+    struct matmul_cache *cache = ops->matmul_cache;
+    TRY(check_shape(a));
+    TRY(check_pointers(a));
+    if (a->m == 0 || a->n == 0) return CZ_OK;
+    if (a->k == 0)
+        write_empty_sum(a);
+    else if (!cache->row->pack)
+        matmul_scalar(a);
+    else if (takes_dense_form(cache->row, a))
+        TRY(run_dense(cache, a));
+    else
+        TRY(matmul_blocked(cache, a));
+    return CZ_OK;
+}
+
+cz_status matmul_wire(struct ops *ops, uint32_t features)
+{
+    const struct matmul_row *row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    if (row == &amd_bf16 && !cpu_is_amd()) row = &avx512;
+    ops->matmul_cache = calloc(1, sizeof *ops->matmul_cache);
+    if (!ops->matmul_cache) return err_set(CZ_NOMEM, 0, "matmul: out of memory");
+    ops->matmul_cache->row = row;
+    ops->matmul = matmul;
+    return CZ_OK;
+}
+
+void matmul_unwire(struct ops *ops)
+{
+    if (!ops->matmul_cache) return;
+    matmul_dense_free(ops->matmul_cache);
+    free(ops->matmul_cache);
+    ops->matmul_cache = NULL;
+}

@@ -1,0 +1,77 @@
+/* What a row of matmul provides, and the parts of the oneDNN rows.
+ *
+ * matmul.c            front door: checks, empty dimensions, rows, workspace
+ * matmul_scalar.c     the definition
+ * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape
+ * matmul_blocked.c    everything else: blocks are packed (widened) into the workspace, multiplied
+ *                     there by the dense form, and written out once
+ * matmul_pack_*.c     the element loops of the blocked form */
+#ifndef CZ_OPS_MATMUL_MATMUL_IMPL_H
+#define CZ_OPS_MATMUL_MATMUL_IMPL_H
+
+#include "ops/ops_impl.h"
+
+/* The element loops of one instruction set. */
+struct matmul_pack {
+    /* y[i] = float(x[i]) for i < n */
+    void (*widen)(enum dtype dtype, const void *x, float *y, size_t n);
+    /* c[j] = sums[j] [+ bias[j]] [+ c[j]] for j < n: fp32 arithmetic, one rounding */
+    void (*write)(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+                  const void *bias, bool accumulate, size_t n);
+};
+
+extern const struct matmul_pack matmul_pack_avx2, matmul_pack_avx512;
+
+struct matmul_row {
+    struct ops_row row;
+    const struct matmul_pack *pack; /* NULL: the definition */
+    bool bf16_native;               /* bf16 goes to oneDNN as it is; else it is widened to fp32 */
+};
+
+/* The table, slowest first. */
+const struct matmul_row *const *matmul_rows(size_t *n);
+
+void matmul_scalar(const struct matmul_args *a);
+
+/* A product whose matrices are dense, as oneDNN sees it. */
+struct matmul_shape {
+    int64_t m, n, k;
+    enum dtype dtype, c_dtype; /* fp32 or bf16 */
+    bool trans_a, trans_b, accumulate, has_bias;
+};
+
+struct matmul_cache {
+    const struct matmul_row *row;
+    struct dnnl_state *dnnl; /* engine and primitives; NULL until the first one is needed */
+};
+
+/* Scratch bytes of `shape`; makes its primitive when it is new. */
+cz_status matmul_dense_scratch(struct matmul_cache *cache, const struct matmul_shape *shape,
+                               size_t *nbytes);
+
+/* Run it; `scratch` has the bytes asked for (any alignment). */
+cz_status matmul_dense_run(struct matmul_cache *cache, const struct matmul_shape *shape,
+                           const void *a, const void *b, const void *bias, void *c, void *scratch);
+
+void matmul_dense_free(struct matmul_cache *cache); /* primitives and engine */
+
+/* The blocked form for any strides and dtypes. */
+cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matmul_args *a,
+                                   size_t *nbytes);
+cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a);
+
+/* Elements from row to row as stored; the dense width where lda, ldb, ldc say 0. */
+static inline int64_t matmul_lda(const struct matmul_args *a)
+{
+    return a->lda ? a->lda : a->trans_a ? a->m : a->k;
+}
+static inline int64_t matmul_ldb(const struct matmul_args *a)
+{
+    return a->ldb ? a->ldb : a->trans_b ? a->k : a->n;
+}
+static inline int64_t matmul_ldc(const struct matmul_args *a)
+{
+    return a->ldc ? a->ldc : a->n;
+}
+
+#endif
