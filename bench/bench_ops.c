@@ -18,7 +18,7 @@
 struct bench {
     struct device *dev;
     struct ops *ops;
-    void *x, *y, *z, *w, *v, *grads, *workspace;
+    void *x, *y, *z, *w, *w2, *v, *grads, *workspace;
     float *stats;
     size_t buffer_nbytes, workspace_nbytes;
     double seconds;
@@ -124,6 +124,81 @@ static cz_status run_swiglu_backward(struct bench *b, const struct shape *s)
     return b->ops->swiglu_backward(b->ops, NULL, &a);
 }
 
+static cz_status run_dropout(struct bench *b, const struct shape *s)
+{
+    struct dropout_args a = {
+        .dtype = s->dtype, .numel = numel_of(s), .p = 0.1f, .x = b->x, .y = b->z};
+    return b->ops->dropout(b->ops, NULL, &a);
+}
+
+static cz_status run_scan(struct bench *b, const struct shape *s)
+{
+    struct scan_result r;
+    struct scan_args a = {s->dtype, numel_of(s), b->x, &r};
+    return b->ops->scan(b->ops, NULL, &a);
+}
+
+static cz_status run_sumsq(struct bench *b, const struct shape *s)
+{
+    double parts[SUMSQ_PARTS] = {0};
+    struct sumsq_args a = {s->dtype, numel_of(s), b->x, 2.0f, parts};
+    return b->ops->sumsq(b->ops, NULL, &a);
+}
+
+static struct norm_args norm_of(struct bench *b, const struct shape *s)
+{
+    char *grads = b->grads;
+    return (struct norm_args){.N = s->N,
+                              .C = s->C,
+                              .dtype = s->dtype,
+                              .eps = 1e-5f,
+                              .x = b->x,
+                              .weight = b->v,
+                              .y = b->z,
+                              .mean = b->stats,
+                              .rstd = b->stats + s->N,
+                              .dy = b->y,
+                              .dx = b->z,
+                              .dweight = grads,
+                              .dbias = grads + (1 << 19),
+                              .workspace = b->workspace,
+                              .workspace_nbytes = b->workspace_nbytes};
+}
+
+static cz_status run_layernorm(struct bench *b, const struct shape *s)
+{
+    struct norm_args a = norm_of(b, s);
+    a.bias = b->w;
+    return b->ops->layernorm_forward(b->ops, NULL, &a);
+}
+
+static cz_status run_layernorm_residual(struct bench *b, const struct shape *s)
+{
+    struct norm_args a = norm_of(b, s);
+    a.bias = b->w, a.residual = b->y, a.sum = b->w2;
+    return b->ops->layernorm_forward(b->ops, NULL, &a);
+}
+
+static cz_status run_layernorm_backward(struct bench *b, const struct shape *s)
+{
+    struct norm_args a = norm_of(b, s);
+    return b->ops->layernorm_backward(b->ops, NULL, &a);
+}
+
+static cz_status run_rmsnorm(struct bench *b, const struct shape *s)
+{
+    struct norm_args a = norm_of(b, s);
+    a.dbias = NULL;
+    return b->ops->rmsnorm_forward(b->ops, NULL, &a);
+}
+
+static cz_status run_rmsnorm_backward(struct bench *b, const struct shape *s)
+{
+    struct norm_args a = norm_of(b, s);
+    a.dbias = NULL;
+    return b->ops->rmsnorm_backward(b->ops, NULL, &a);
+}
+
 static const struct bench_op table[] = {
     {"add", 2, 1, run_add},
     {"scale", 1, 1, run_scale},
@@ -134,6 +209,14 @@ static const struct bench_op table[] = {
     {"gelu_erf_backward", 2, 1, run_gelu_erf_backward},
     {"swiglu", 2, 1, run_swiglu},
     {"swiglu_backward", 3, 2, run_swiglu_backward},
+    {"dropout", 1, 1, run_dropout},
+    {"scan", 1, 0, run_scan},
+    {"sumsq", 1, 0, run_sumsq},
+    {"layernorm", 1, 1, run_layernorm},
+    {"layernorm_residual", 2, 2, run_layernorm_residual},
+    {"layernorm_backward", 2, 1, run_layernorm_backward},
+    {"rmsnorm", 1, 1, run_rmsnorm},
+    {"rmsnorm_backward", 2, 1, run_rmsnorm_backward},
 };
 
 /* The yardstick: a[i] = b[i] + 3·c[i] over `nbytes` in all. Runs like any op, so it is measured
@@ -203,7 +286,13 @@ static bool wanted(const char *name, int n_names, char **names)
 
 static cz_status buffer(struct bench *b, const char *what, size_t nbytes, void **out)
 {
-    return b->dev->ops->mem_alloc(b->dev, nbytes, what, out);
+    /* Each starts at another offset in its page, so that tensors do not share cache sets. */
+    static size_t skew;
+    void *base;
+    TRY(b->dev->ops->mem_alloc(b->dev, nbytes + 65536, what, &base));
+    skew += 4096 + 576;
+    *out = (char *)base + skew % 65536 / 64 * 64;
+    return CZ_OK;
 }
 
 /* Values in [−2, 2) in the first three tensors, whatever dtype reads them. */
@@ -233,6 +322,7 @@ static cz_status setup(struct bench *b)
     TRY(buffer(b, "z", b->buffer_nbytes, &b->z));
     TRY(buffer(b, "w", b->buffer_nbytes, &b->w));
     TRY(buffer(b, "v", b->buffer_nbytes, &b->v));
+    TRY(buffer(b, "w2", b->buffer_nbytes, &b->w2));
     TRY(buffer(b, "grads", (size_t)1 << 20, &b->grads));
     TRY(buffer(b, "workspace", b->workspace_nbytes, &b->workspace));
     void *stats;

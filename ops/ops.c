@@ -20,6 +20,7 @@ static const struct {
     {lamb_wire, NULL},
     {lion_wire, NULL},
     {matmul_wire, matmul_unwire},
+    {norm_wire, NULL},
     {reduce_wire, NULL},
     {sgd_wire, NULL},
 };

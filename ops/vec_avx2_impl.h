@@ -222,4 +222,6 @@ VEC_FN uint64_t vl_hsum(vl x)
     return (uint64_t)_mm_cvtsi128_si64(two) + (uint64_t)_mm_extract_epi64(two, 1);
 }
 
+#include "ops/vec_common_impl.h"
+
 #endif

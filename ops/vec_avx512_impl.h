@@ -203,4 +203,6 @@ VEC_FN vl vl_zero(void) { return _mm512_setzero_si512(); }
 VEC_FN vl vl_add(vl a, vl b) { return _mm512_add_epi64(a, b); }
 VEC_FN uint64_t vl_hsum(vl x) { return (uint64_t)_mm512_reduce_add_epi64(x); }
 
+#include "ops/vec_common_impl.h"
+
 #endif

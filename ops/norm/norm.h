@@ -3,7 +3,9 @@
  *   s = x [+ residual]
  *   layernorm: mean = Σs/C, rstd = 1/sqrt(Σ(s−mean)²/C + eps), y = (s−mean)·rstd·weight + bias
  *   rmsnorm:   rstd = 1/sqrt(Σs²/C + eps),                     y = s·rstd·weight
- * N rows, C columns. Sums in fp32, fixed order. Statistics are fp32 (N). */
+ * N rows, C columns. Sums in fp32, in an order fixed by C; the gradients of weight and bias are
+ * sums over row blocks fixed by N: no result depends on threads. Statistics are fp32 (N). A 16-bit
+ * s is rounded before it is normalised, so that backward sees what forward used. */
 #ifndef CZ_OPS_NORM_NORM_H
 #define CZ_OPS_NORM_NORM_H
 
@@ -18,15 +20,15 @@ struct norm_args {
     float eps;
     const void *x;
     const void *residual; /* (N,C) or NULL */
-    void *sum;            /* (N,C) receives s when residual is given; may alias x or residual */
+    void *sum;            /* (N,C) receives s, needed with residual; may alias x or residual */
     const void *weight;   /* (C) */
     const void *bias;     /* (C), or NULL; never for rmsnorm */
-    void *y;              /* (N,C) */
+    void *y;              /* (N,C); may alias x or sum when those are not kept */
     float *mean, *rstd;   /* (N) saved by forward, read by backward; mean unused by rmsnorm;
                              NULL in forward: not kept */
     /* Backward: `x` is s as saved by forward. */
     const void *dy;
-    void *dx;              /* (N,C) gradient of s */
+    void *dx;              /* (N,C) gradient of s; may alias dy or x */
     bool dx_accumulate;    /* dx += (joins the residual branch's gradient) */
     enum dtype grad_dtype; /* of dweight, dbias */
     void *dweight, *dbias; /* (C); NULL: not wanted (frozen) */

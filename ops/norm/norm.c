@@ -1,0 +1,135 @@
+/* Front door of layernorm and rmsnorm: checks, threads, choice of row. */
+#include "ops/norm/norm_impl.h"
+
+static const struct norm_row *const rows[] = {
+    &norm_scalar,
+    &norm_avx2,
+    &norm_avx512,
+};
+
+const struct norm_row *const *norm_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status check_shape(const struct norm_args *a, const char *op, bool centred)
+{
+    TRY(ops_check_dtype(op, a->dtype));
+    if (a->N < 0 || a->C < 1)
+        return err_set(CZ_INVALID, 0, "%s: N %lld must not be negative, C %lld must be positive",
+                       op, (long long)a->N, (long long)a->C);
+    if (!(a->eps >= 0))
+        return err_set(CZ_INVALID, 0, "%s: eps is %g, but must not be negative", op,
+                       (double)a->eps);
+    if (!centred && (a->bias || a->dbias))
+        return err_set(CZ_INVALID, 0, "%s: there is no bias in an rmsnorm", op);
+    return CZ_OK;
+}
+
+static cz_status check_forward(const struct norm_args *a, const char *op, bool centred)
+{
+    TRY(check_shape(a, op, centred));
+    if (a->N > 0 && (!a->x || !a->weight || !a->y))
+        return err_set(CZ_INVALID, 0, "%s: x, weight and y are needed", op);
+    if (a->N > 0 && a->residual && !a->sum)
+        return err_set(CZ_INVALID, 0, "%s: with a residual, sum is needed: backward reads it", op);
+    return CZ_OK;
+}
+
+static cz_status forward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
+{
+    TRY(check_forward(a, op, centred));
+    int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
+        ops->norm_row->forward(a, centred, (int64_t)begin, (int64_t)end);
+    }
+    return CZ_OK;
+}
+
+static cz_status layernorm_forward(struct ops *ops, struct dev_stream *stream,
+                                   const struct norm_args *a)
+{
+    (void)stream;
+    TRY(forward(ops, a, "layernorm_forward", true));
+    return CZ_OK;
+}
+
+static cz_status rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
+                                 const struct norm_args *a)
+{
+    (void)stream;
+    TRY(forward(ops, a, "rmsnorm_forward", false));
+    return CZ_OK;
+}
+
+/* Per block of rows, C sums for the weight and C for the bias. */
+size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
+{
+    (void)ops;
+    return (size_t)(2 * ops_n_blocks(a->N) * a->C) * sizeof(float);
+}
+
+static cz_status check_backward(const struct norm_args *a, const char *op, bool centred)
+{
+    TRY(check_shape(a, op, centred));
+    if (a->N > 0 && (!a->x || !a->weight || !a->dy || !a->dx || !a->rstd || (centred && !a->mean)))
+        return err_set(CZ_INVALID, 0, "%s: x, weight, dy, dx and the saved statistics are needed",
+                       op);
+    if (!a->dweight && !a->dbias) return CZ_OK;
+    TRY(ops_check_dtype(op, a->grad_dtype));
+    return ops_check_workspace(op, a->workspace, a->workspace_nbytes, ops_norm_workspace(NULL, a));
+}
+
+static cz_status backward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
+{
+    TRY(check_backward(a, op, centred));
+    const bool want_grads = a->dweight || a->dbias;
+    const int64_t n_blocks = ops_n_blocks(a->N), block_rows = ops_block_rows(a->N), C = a->C;
+    float *partial = a->workspace;
+    int n_parts = ops_n_parts((size_t)(a->N * C), OPS_GRAIN);
+#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+    for (int64_t block = 0; block < n_blocks; block++) {
+        int64_t begin = block * block_rows;
+        int64_t end = begin + block_rows < a->N ? begin + block_rows : a->N;
+        float *dweight = want_grads ? partial + 2 * block * C : NULL;
+        float *dbias = want_grads && centred ? dweight + C : NULL;
+        ops->norm_row->backward(a, centred, begin, end, dweight, dbias);
+    }
+    if (a->dweight)
+        ops_combine_blocks(partial, n_blocks, 2 * C, C, a->grad_dtype, a->dweight_accumulate,
+                           a->dweight);
+    if (a->dbias)
+        ops_combine_blocks(partial + C, n_blocks, 2 * C, C, a->grad_dtype, a->dbias_accumulate,
+                           a->dbias);
+    return CZ_OK;
+}
+
+static cz_status layernorm_backward(struct ops *ops, struct dev_stream *stream,
+                                    const struct norm_args *a)
+{
+    (void)stream;
+    TRY(backward(ops, a, "layernorm_backward", true));
+    return CZ_OK;
+}
+
+static cz_status rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
+                                  const struct norm_args *a)
+{
+    (void)stream;
+    TRY(backward(ops, a, "rmsnorm_backward", false));
+    return CZ_OK;
+}
+
+cz_status norm_wire(struct ops *ops, uint32_t features)
+{
+    ops->norm_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->layernorm_forward = layernorm_forward;
+    ops->layernorm_backward = layernorm_backward;
+    ops->rmsnorm_forward = rmsnorm_forward;
+    ops->rmsnorm_backward = rmsnorm_backward;
+    return CZ_OK;
+}
