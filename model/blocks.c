@@ -48,7 +48,7 @@ void size_raise(size_t *nbytes_max, size_t nbytes)
 
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
 {
-    const int64_t N_max = (int64_t)1 << 40;
+    const int64_t N_max = INT32_MAX;
     if (shape->B < 1 || shape->T < 1 || shape->B > N_max / shape->T)
         return err_set(CZ_INVALID, 0, "%s: a batch of %lld × %lld tokens cannot be planned", what,
                        (long long)shape->B, (long long)shape->T);

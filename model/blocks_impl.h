@@ -33,7 +33,7 @@ size_t rows_nbytes(int64_t n_rows, int64_t row_numel, size_t elem_nbytes);
 /* Raise *nbytes_max to nbytes. */
 void size_raise(size_t *nbytes_max, size_t nbytes);
 
-/* The start of every size(): a batch of at least one token and at most 2^40. CZ_INVALID. */
+/* The start of every size(): a batch of at least one token and fewer than 2^31. CZ_INVALID. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape);
 
 /* The end of every size(): own pieces plus the hungriest op; CZ_INVALID when a sum saturated. */

@@ -1,0 +1,57 @@
+#include "engine/batch_check.h"
+
+/* The first of n values outside [0, bound) and not `other`; n when all are inside. */
+static size_t first_outside(const int32_t *v, size_t n, int64_t bound, int32_t other)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((v[i] < 0 || v[i] >= bound) && v[i] != other) return i;
+    return n;
+}
+
+static cz_status outside(const struct batch *batch, const char *what, size_t idx, int32_t value,
+                         const char *of, int64_t bound)
+{
+    return err_set(CZ_INVALID, 0, "%s %d in row %lld, column %lld is outside the %s of %lld", what,
+                   value, (long long)idx / (long long)batch->T,
+                   (long long)idx % (long long)batch->T, of, (long long)bound);
+}
+
+static cz_status check_ids(const struct model *model, const struct batch *batch, size_t n)
+{
+    const int64_t V = model_vocab_size(model);
+    if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch holds no token ids");
+    size_t bad = V > 0 ? first_outside(batch->ids, n, V, 0) : n;
+    if (bad < n) return outside(batch, "token", bad, batch->ids[bad], "vocabulary", V);
+    if (!batch->positions) return CZ_OK;
+    bad = first_outside(batch->positions, n, model_t_max(model), 0);
+    if (bad < n)
+        return outside(batch, "position", bad, batch->positions[bad], "context",
+                       model_t_max(model));
+    return CZ_OK;
+}
+
+static cz_status check_labels(const struct model *model, const struct batch *batch, size_t n)
+{
+    const int64_t V = model_vocab_size(model), n_classes = model_n_classes(model);
+    if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch holds no labels");
+    if (n_classes > 0) {
+        const size_t B = (size_t)batch->B;
+        size_t bad = first_outside(batch->labels, B, n_classes, BATCH_IGNORE_LABEL);
+        if (bad == B) return CZ_OK;
+        return err_set(CZ_INVALID, 0, "label %d of row %zu is outside the %lld classes",
+                       batch->labels[bad], bad, (long long)n_classes);
+    }
+    size_t bad = V > 0 ? first_outside(batch->labels, n, V, BATCH_IGNORE_LABEL) : n;
+    return bad < n ? outside(batch, "label", bad, batch->labels[bad], "vocabulary", V) : CZ_OK;
+}
+
+cz_status batch_check(const struct model *model, const struct batch *batch, bool labels_wanted)
+{
+    if (batch->B < 1 || batch->T < 1 || batch->T > model_t_max(model))
+        return err_set(CZ_INVALID, 0, "a batch of %lld×%lld tokens: %s takes 1 to %lld per row",
+                       (long long)batch->B, (long long)batch->T, model_name(model),
+                       (long long)model_t_max(model));
+    const size_t n = (size_t)batch->B * (size_t)batch->T;
+    TRY(check_ids(model, batch, n));
+    return labels_wanted || batch->labels ? check_labels(model, batch, n) : CZ_OK;
+}

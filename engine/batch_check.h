@@ -1,0 +1,16 @@
+/* Is a batch one that a model can take? Every index that a kernel will follow is looked at once,
+ * at the front door. */
+#ifndef CZ_ENGINE_BATCH_CHECK_H
+#define CZ_ENGINE_BATCH_CHECK_H
+
+#include "model/model.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* Host memory. `labels_wanted`: the loss will be computed. Errors: CZ_INVALID naming row and
+ * column: ids missing or outside the vocabulary, labels missing or outside it (or outside the
+ * classes), positions outside the model's, a sequence longer than the model takes. */
+cz_status batch_check(const struct model *model, const struct batch *batch, bool labels_wanted);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,37 @@
+/* Generating text: choose the next token, feed it back, repeat. */
+#ifndef CZ_ENGINE_GENERATE_H
+#define CZ_ENGINE_GENERATE_H
+
+#include "model/model.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct generate_options {
+    int64_t max_new_tokens; /* at least 0 */
+    float temperature;      /* 0: greedy, the likeliest token; else logits are divided by it */
+    int64_t top_k;          /* keep the k likeliest (and what ties with the last); 0: all */
+    uint64_t seed;          /* of the draws: (seed, number of the token) decides one */
+    int64_t end_id;         /* stop before emitting it; -1: never */
+    int64_t n_vocab;        /* ids from here on are never chosen; 0: the model's vocabulary */
+    enum dtype dtype;       /* of weights and activations */
+    bool no_cache;          /* recompute the whole prefix for each token */
+};
+
+/* Receives each new token; an error stops the generation and is returned. */
+typedef cz_status (*generate_emit)(void *user, int32_t token);
+
+/* Continue `prompt` (1 … t_max tokens). When the model's context is full, its older half is
+ * forgotten: the rest is read again from position 0.
+ * Errors: CZ_INVALID (prompt empty, too long, or outside the vocabulary; options), CZ_CORRUPT (the
+ * model gives no finite logits), CZ_NOMEM, what reading weights gives. */
+CZ_API cz_status generate_run(struct model *model, const struct generate_options *options,
+                              const int32_t *prompt, size_t n_prompt, generate_emit emit,
+                              void *user);
+
+/* The next token from logits (V), draw number `idx`. scratch: V floats. CZ_CORRUPT: no finite
+ * logit. */
+CZ_API cz_status generate_pick(const struct generate_options *options, const float *logits,
+                               int64_t V, uint64_t idx, float *scratch, int32_t *token);
+
+CZ_EXTERN_C_END
+#endif
