@@ -17,11 +17,13 @@ static const struct {
     {adam_wire, NULL},
     {dropout_wire, NULL},
     {elementwise_wire, NULL},
+    {embedding_wire, NULL},
     {lamb_wire, NULL},
     {lion_wire, NULL},
     {matmul_wire, matmul_unwire},
     {norm_wire, NULL},
     {reduce_wire, NULL},
+    {rope_wire, NULL},
     {sgd_wire, NULL},
 };
 

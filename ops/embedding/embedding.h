@@ -1,7 +1,8 @@
 /* Table look-up and its gradient. N tokens, C columns, V rows in the table.
  *
- * Backward sums the rows of dy that share an id in token order (a segment sum over ids sorted
- * stably), so the result does not depend on threads. */
+ * Backward sums the rows of dy that share an id in token order, in fp32 (a segment sum over ids
+ * sorted stably), so the result does not depend on threads; rows agree to the bit. An id outside
+ * [0,V) is CZ_INVALID, with nothing written. */
 #ifndef CZ_OPS_EMBEDDING_EMBEDDING_H
 #define CZ_OPS_EMBEDDING_EMBEDDING_H
 
@@ -13,7 +14,7 @@ CZ_EXTERN_C_BEGIN
 struct embedding_args {
     int64_t N, C, V;
     enum dtype dtype;   /* table, y, dy */
-    const int32_t *ids; /* (N) in [0,V): the engine has checked them */
+    const int32_t *ids; /* (N) in [0,V); N below 2^31 */
     const void *table;  /* (V,C) */
     void *y;            /* (N,C) */
     bool accumulate;    /* forward: y += table[id] (token + position + type) */

@@ -1,0 +1,156 @@
+/* Front door of the embedding: checks, threads, choice of row. */
+#include "ops/embedding/embedding_impl.h"
+
+#include <string.h>
+
+static const struct embedding_row *const rows[] = {
+    &embedding_scalar,
+    &embedding_avx2,
+    &embedding_avx512,
+};
+
+const struct embedding_row *const *embedding_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status check(const struct embedding_args *a, const char *op, bool tensors)
+{
+    TRY(ops_check_dtype(op, a->dtype));
+    if (a->N < 0 || a->C < 0 || a->V < 0 || a->N > INT32_MAX)
+        return err_set(CZ_INVALID, 0, "%s: N %lld, C %lld, V %lld: none may be negative, N < 2^31",
+                       op, (long long)a->N, (long long)a->C, (long long)a->V);
+    if (a->N > 0 && (!a->ids || !tensors))
+        return err_set(CZ_INVALID, 0, "%s: a tensor is missing for %lld tokens", op,
+                       (long long)a->N);
+    for (int64_t n = 0; n < a->N; n++)
+        if (a->ids[n] < 0 || a->ids[n] >= a->V)
+            return err_set(CZ_INVALID, 0, "%s: id %d of token %lld is outside [0, %lld)", op,
+                           a->ids[n], (long long)n, (long long)a->V);
+    return CZ_OK;
+}
+
+static void gather(const struct embedding_row *row, const struct embedding_args *a, size_t begin,
+                   size_t end)
+{
+    const size_t C = (size_t)a->C, row_nbytes = C * dtype_size(a->dtype);
+    for (size_t n = begin; n < end; n++) {
+        const char *from = (const char *)a->table + (size_t)a->ids[n] * row_nbytes;
+        char *y = (char *)a->y + n * row_nbytes;
+        if (a->accumulate)
+            row->add(a->dtype, y, from, C);
+        else
+            memcpy(y, from, row_nbytes);
+    }
+}
+
+static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct embedding_args *a)
+{
+    (void)stream;
+    TRY(check(a, "embedding_forward", a->table && a->y));
+    int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
+        gather(ops->embedding_row, a, begin, end);
+    }
+    return CZ_OK;
+}
+
+size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
+{
+    (void)ops;
+    return token_segments_nbytes((size_t)a->N);
+}
+
+/* The first segment at or past a position in `keys` (by_id false), or with an id of at least
+ * `value`. */
+static size_t segment_from(const struct token_segments *s, bool by_id, size_t value)
+{
+    size_t lo = 0, hi = s->n_segments;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        size_t at = by_id ? token_segments_id(s, mid) : s->starts[mid];
+        if (at < value)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Zero those of the table's rows [begin, end) that no token names. */
+static void zero_rows(const struct token_segments *s, const struct embedding_args *a, size_t begin,
+                      size_t end)
+{
+    const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
+    size_t segment = segment_from(s, true, begin);
+    for (size_t id = begin; id < end; segment++) {
+        size_t named = segment < s->n_segments ? token_segments_id(s, segment) : end;
+        size_t stop = named < end ? named : end;
+        memset((char *)a->dtable + id * row_nbytes, 0, (stop - id) * row_nbytes);
+        id = stop + 1;
+    }
+}
+
+static void zero_unnamed(const struct token_segments *s, const struct embedding_args *a)
+{
+    int n_parts = ops_n_parts((size_t)(a->V * a->C), OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)a->V, 1, n_parts, part, &begin, &end);
+        zero_rows(s, a, begin, end);
+    }
+}
+
+/* Threads share the columns as far as cache lines allow, then the tokens: a common id costs no more
+ * than others. Each element is summed by one thread, in token order. */
+static void sum_segments(struct ops *ops, const struct token_segments *s,
+                         const struct embedding_args *a)
+{
+    const size_t N = (size_t)a->N, C = (size_t)a->C;
+    int n_threads = ops_n_parts(N * C, OPS_GRAIN);
+    int n_cuts = ops_n_parts(C, 2 * OPS_PART_UNIT); /* of the columns */
+    if (n_cuts > n_threads) n_cuts = n_threads;
+    int n_parts = n_threads / n_cuts * n_cuts;
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end, first, last;
+        threads_split(C, OPS_PART_UNIT, n_cuts, part % n_cuts, &begin, &end);
+        threads_split(N, 1, n_parts / n_cuts, part / n_cuts, &first, &last);
+        for (size_t i = segment_from(s, false, first); i < s->n_segments && s->starts[i] < last;
+             i++)
+            ops->embedding_row->sum_tokens(a, s->keys + s->starts[i],
+                                           s->starts[i + 1] - s->starts[i], token_segments_id(s, i),
+                                           begin, end);
+    }
+}
+
+static cz_status backward(struct ops *ops, struct dev_stream *stream,
+                          const struct embedding_args *a)
+{
+    (void)stream;
+    TRY(check(a, "embedding_backward", a->dy && a->dtable));
+    TRY(ops_check_dtype("embedding_backward", a->grad_dtype));
+    if (a->V > 0 && a->C > 0 && !a->dtable)
+        return err_set(CZ_INVALID, 0, "embedding_backward: dtable is needed");
+    TRY(ops_check_workspace("embedding_backward", a->workspace, a->workspace_nbytes,
+                            ops_embedding_workspace(NULL, a)));
+    if (a->C == 0) return CZ_OK;
+    struct token_segments segments;
+    token_segments_build(&segments, a->ids, (size_t)a->N, (size_t)a->V, a->workspace);
+    if (!a->dtable_accumulate) zero_unnamed(&segments, a);
+    sum_segments(ops, &segments, a);
+    return CZ_OK;
+}
+
+cz_status embedding_wire(struct ops *ops, uint32_t features)
+{
+    ops->embedding_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->embedding_forward = forward;
+    ops->embedding_backward = backward;
+    return CZ_OK;
+}

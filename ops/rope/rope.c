@@ -1,0 +1,73 @@
+/* Front door of rope: checks, threads, choice of row. */
+#include "ops/rope/rope_impl.h"
+
+static const struct rope_row *const rows[] = {
+    &rope_scalar,
+    &rope_avx2,
+    &rope_avx512,
+};
+
+const struct rope_row *const *rope_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status check(const struct rope_args *a)
+{
+    TRY(ops_check_dtype("rope", a->dtype));
+    if (a->N < 0 || a->H < 0 || a->D < 0 || a->D % 2 != 0)
+        return err_set(CZ_INVALID, 0, "rope: N %lld, H %lld, D %lld: D must be even, none negative",
+                       (long long)a->N, (long long)a->H, (long long)a->D);
+    if (a->N == 0 || a->H == 0 || a->D == 0) return CZ_OK;
+    if (a->N > 1 && a->stride < a->H * a->D)
+        return err_set(CZ_INVALID, 0, "rope: stride %lld is less than H·D = %lld",
+                       (long long)a->stride, (long long)(a->H * a->D));
+    if (!a->x || !a->cos || !a->sin)
+        return err_set(CZ_INVALID, 0, "rope: x, cos and sin are needed");
+    if (!a->positions && a->T < 1)
+        return err_set(CZ_INVALID, 0, "rope: T is %lld, but must be positive without positions",
+                       (long long)a->T);
+    for (int64_t n = 0; a->positions && n < a->N; n++)
+        if (a->positions[n] < 0)
+            return err_set(CZ_INVALID, 0, "rope: position %d of token %lld is negative",
+                           a->positions[n], (long long)n);
+    return CZ_OK;
+}
+
+/* Heads [begin, end) of the N·H there are. */
+static void rotate_heads(const struct rope_row *row, const struct rope_args *a, size_t begin,
+                         size_t end)
+{
+    const size_t H = (size_t)a->H, D = (size_t)a->D, unit = dtype_size(a->dtype);
+    for (size_t i = begin; i < end; i++) {
+        size_t n = i / H, h = i % H;
+        size_t position = (size_t)(a->positions ? a->positions[n] : (int64_t)n % a->T);
+        char *x = (char *)a->x + (n * (size_t)a->stride + h * D) * unit;
+        row->rotate(a->dtype, x, a->cos + position * (D / 2), a->sin + position * (D / 2), D / 2,
+                    a->inverse);
+    }
+}
+
+static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a)
+{
+    (void)stream;
+    TRY(check(a));
+    if (a->N == 0 || a->H == 0 || a->D == 0) return CZ_OK;
+    size_t n_heads = (size_t)(a->N * a->H);
+    int n_parts = ops_n_parts(n_heads * (size_t)a->D, OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(n_heads, 1, n_parts, part, &begin, &end);
+        rotate_heads(ops->rope_row, a, begin, end);
+    }
+    return CZ_OK;
+}
+
+cz_status rope_wire(struct ops *ops, uint32_t features)
+{
+    ops->rope_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->rope = rope;
+    return CZ_OK;
+}

@@ -1,0 +1,19 @@
+/* What a row of rope provides. */
+#ifndef CZ_OPS_ROPE_ROPE_IMPL_H
+#define CZ_OPS_ROPE_ROPE_IMPL_H
+
+#include "ops/ops_impl.h"
+
+struct rope_row {
+    struct ops_row row;
+    /* One head at x, with cos and sin of its position. */
+    void (*rotate)(enum dtype dtype, void *x, const float *cos, const float *sin, size_t half,
+                   bool inverse);
+};
+
+extern const struct rope_row rope_scalar, rope_avx2, rope_avx512;
+
+/* The table, slowest first. */
+const struct rope_row *const *rope_rows(size_t *n);
+
+#endif
