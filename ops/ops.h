@@ -29,11 +29,12 @@
 
 CZ_EXTERN_C_BEGIN
 
-struct matmul_cache;    /* primitives by shape, private to ops/matmul */
+struct matmul_cache; /* primitives by shape, private to ops/matmul */
 /* Kernels of one instruction set, private to their folders. */
 struct activation_row;
 struct adagrad_row;
 struct adam_row;
+struct cross_entropy_row;
 struct dropout_row;
 struct elementwise_row;
 struct embedding_row;
@@ -53,6 +54,7 @@ struct ops {
     const struct activation_row *activation_row;
     const struct adagrad_row *adagrad_row;
     const struct adam_row *adam_row;
+    const struct cross_entropy_row *cross_entropy_row;
     const struct dropout_row *dropout_row;
     const struct elementwise_row *elementwise_row;
     const struct embedding_row *embedding_row;
