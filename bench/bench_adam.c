@@ -1,0 +1,203 @@
+/* The Adam step on the host beside the STREAM triad, on the same threads, in turns.
+ *
+ * fp32: gradient and parameter in fp32, in place: 28 bytes per parameter.
+ * bf16: bf16 gradient in, bf16 parameter out, fp32 master and states: 28 bytes per parameter.
+ * Triad: a[i] = b[i] + s·c[i] over fp32 arrays as large as the states, 12 bytes per element (STREAM
+ * does not count that an ordinary store reads its line first). "streamed" stores past the cache.
+ *
+ *   bench_adam [--numel N] [--runs R] [--json]       e.g. OMP_NUM_THREADS=2 bench_adam
+ * bench/bench_adam.py runs this beside PyTorch and DeepSpeed. */
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/threads.h"
+#include "ops/ops.h"
+
+#include <emmintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bench {
+    struct device *dev;
+    struct ops *ops;
+    struct arena arena;
+    size_t numel;
+    void *p, *m, *v, *g32, *g16, *out16, *a;
+    struct step_scalars scalars;
+};
+
+static cz_status adam(struct bench *b, const void *g, enum dtype g_dtype, void *out)
+{
+    struct adam_args args = {
+        .t = {.numel = b->numel,
+              .p = b->p,
+              .g = g,
+              .g_dtype = g_dtype,
+              .states = {b->m, b->v},
+              .out = out,
+              .out_dtype = DTYPE_BF16},
+        .scalars = &b->scalars,
+        .eps = 1e-8f,
+        .weight_decay = 0.01f,
+        .decoupled = true,
+    };
+    return b->ops->adam(b->ops, NULL, &args);
+}
+
+static cz_status adam_fp32(struct bench *b)
+{
+    return adam(b, b->g32, DTYPE_F32, NULL);
+}
+
+static cz_status adam_bf16(struct bench *b)
+{
+    return adam(b, b->g16, DTYPE_BF16, b->out16);
+}
+
+static cz_status triad(struct bench *b)
+{
+    float *restrict out = b->a;
+    const float *restrict x = b->p, *restrict y = b->m;
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < b->numel; i++) out[i] = x[i] + 3.0f * y[i];
+    return CZ_OK;
+}
+
+static cz_status triad_streamed(struct bench *b)
+{
+    float *restrict out = b->a;
+    const float *restrict x = b->p, *restrict y = b->m;
+    const __m128 scale = _mm_set1_ps(3.0f);
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < b->numel / 4; i++)
+        _mm_stream_ps(out + 4 * i, _mm_add_ps(_mm_load_ps(x + 4 * i),
+                                              _mm_mul_ps(scale, _mm_load_ps(y + 4 * i))));
+    return CZ_OK;
+}
+
+#define N_RUNS_MAX 1000
+
+static struct line {
+    const char *name;
+    double nbytes; /* per element */
+    cz_status (*run)(struct bench *b);
+    double seconds[N_RUNS_MAX];
+} lines[] = {
+    {"triad", 12, triad, {0}},
+    {"triad_streamed", 12, triad_streamed, {0}},
+    {"adam_fp32", 28, adam_fp32, {0}},
+    {"adam_bf16", 28, adam_bf16, {0}},
+};
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Values as in the middle of a training. */
+static void fill(struct bench *b)
+{
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < b->numel; i++) {
+        float x = (float)((i * 2654435761u >> 8) & 0xffff) * 0x1p-15f - 1.0f;
+        ((float *)b->p)[i] = x;
+        ((float *)b->m)[i] = 1e-3f * x;
+        ((float *)b->v)[i] = 1e-6f * x * x;
+        ((float *)b->g32)[i] = -2e-3f * x;
+        ((uint16_t *)b->g16)[i] = f32_to_bf16(-2e-3f * x);
+    }
+}
+
+static cz_status setup(struct bench *b)
+{
+    size_t wide = b->numel * sizeof(float), half = b->numel * sizeof(uint16_t);
+    struct {
+        const char *what;
+        size_t nbytes;
+        void **out;
+    } arrays[] = {{"p", wide, &b->p},     {"m", wide, &b->m},     {"v", wide, &b->v},
+                  {"g32", wide, &b->g32}, {"g16", half, &b->g16}, {"out16", half, &b->out16},
+                  {"a", wide, &b->a}};
+    size_t total = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++) total += arena_piece(arrays[i].nbytes);
+    TRY(device_open("cpu", 0, &b->dev));
+    TRY(ops_create(b->dev, &b->ops));
+    TRY(arena_init(&b->arena, "bench_adam", total));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++)
+        TRY(arena_take(&b->arena, arrays[i].nbytes, arrays[i].what, arrays[i].out));
+    b->scalars = (struct step_scalars){.grad_scale = 0.5f,
+                                       .lr = 1e-4f,
+                                       .beta1 = 0.9f,
+                                       .beta2 = 0.999f,
+                                       .inv_bias1 = 1.01f,
+                                       .inv_sqrt_bias2 = 1.1f,
+                                       .step = 100};
+    fill(b);
+    return CZ_OK;
+}
+
+/* All lines in turns, so that they see the same machine; one turn to warm up. */
+static cz_status measure(struct bench *b, int n_runs)
+{
+    for (int r = -1; r < n_runs; r++)
+        for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {
+            int64_t begin = clock_now_ns();
+            TRY(lines[i].run(b));
+            if (r >= 0) lines[i].seconds[r] = (double)(clock_now_ns() - begin) * 1e-9;
+        }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++)
+        qsort(lines[i].seconds, (size_t)n_runs, sizeof(double), compare_doubles);
+    return CZ_OK;
+}
+
+static void report(const struct bench *b, int n_runs, bool json)
+{
+    double numel = (double)b->numel;
+    if (!json) {
+        printf("%s, %d thread(s), %s rows, %.0f M parameters, %d runs\n", cpu_model_name(),
+               threads_count(), b->ops->isa, numel * 1e-6, n_runs);
+        printf("%-16s %9s %9s %9s %9s %10s %10s\n", "", "min ms", "median", "max", "GB/s",
+               "of triad", "of streamed");
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {
+        const double *t = lines[i].seconds;
+        double rate = lines[i].nbytes * numel / t[0] * 1e-9;
+        if (json)
+            printf("%s\"%s\": {\"min_s\": %.6f, \"median_s\": %.6f, \"gb_per_s\": %.3f}%s",
+                   i == 0 ? "{" : " ", lines[i].name, t[0], t[n_runs / 2], rate,
+                   i + 1 < CZ_ARRAY_LEN(lines) ? "," : "}\n");
+        else
+            printf("%-16s %9.2f %9.2f %9.2f %9.2f %8.0f %% %8.0f %%\n", lines[i].name, t[0] * 1e3,
+                   t[n_runs / 2] * 1e3, t[n_runs - 1] * 1e3, rate,
+                   100 * rate * lines[0].seconds[0] / (lines[0].nbytes * numel * 1e-9),
+                   100 * rate * lines[1].seconds[0] / (lines[1].nbytes * numel * 1e-9));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.numel = (size_t)64 << 20};
+    int n_runs = 10;
+    bool json = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) json = true;
+        if (strcmp(argv[i], "--numel") == 0 && i + 1 < argc)
+            b.numel = (size_t)strtoull(argv[++i], NULL, 10);
+        if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc) n_runs = atoi(argv[++i]);
+    }
+    if (b.numel < 1 || n_runs < 1 || n_runs > N_RUNS_MAX) {
+        fprintf(stderr, "bench_adam: --numel must be 1 or more, --runs 1 to %d\n", N_RUNS_MAX);
+        return 2;
+    }
+    threads_init(1);
+    cz_status st = setup(&b);
+    if (st == CZ_OK) st = measure(&b, n_runs);
+    if (st == CZ_OK) report(&b, n_runs, json);
+    if (st != CZ_OK) fprintf(stderr, "bench_adam: %s\n", cz_last_error());
+    arena_free(&b.arena);
+    ops_destroy(b.ops);
+    device_close(b.dev);
+    return st == CZ_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
