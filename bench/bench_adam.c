@@ -5,8 +5,9 @@
  * Triad: a[i] = b[i] + s·c[i] over fp32 arrays as large as the states, 12 bytes per element (STREAM
  * does not count that an ordinary store reads its line first). "streamed" stores past the cache.
  *
- *   bench_adam [--numel N] [--runs R] [--json]       e.g. OMP_NUM_THREADS=2 bench_adam
- * bench/bench_adam.py runs this beside PyTorch and DeepSpeed. */
+ *   bench_adam [--numel N] [--runs R]       e.g. OMP_NUM_THREADS=2 bench_adam
+ *   bench_adam [--numel N] --serve          reads names of lines, answers each with its seconds
+ * bench/bench_adam.py uses the second form to run this in turns with PyTorch and DeepSpeed. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -90,12 +91,6 @@ static struct line {
     {"adam_bf16", 28, adam_bf16, {0}},
 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Values as in the middle of a training. */
 static void fill(struct bench *b)
 {
@@ -138,41 +133,59 @@ static cz_status setup(struct bench *b)
     return CZ_OK;
 }
 
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static cz_status timed(struct bench *b, const struct line *line, double *seconds)
+{
+    int64_t begin = clock_now_ns();
+    TRY(line->run(b));
+    *seconds = (double)(clock_now_ns() - begin) * 1e-9;
+    return CZ_OK;
+}
+
+static cz_status serve(struct bench *b)
+{
+    char name[64];
+    while (scanf("%63s", name) == 1)
+        for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {
+            double seconds = 0;
+            if (strcmp(lines[i].name, name) != 0) continue;
+            TRY(timed(b, &lines[i], &seconds));
+            printf("%.9f\n", seconds);
+            fflush(stdout);
+        }
+    return CZ_OK;
+}
+
 /* All lines in turns, so that they see the same machine; one turn to warm up. */
 static cz_status measure(struct bench *b, int n_runs)
 {
     for (int r = -1; r < n_runs; r++)
-        for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {
-            int64_t begin = clock_now_ns();
-            TRY(lines[i].run(b));
-            if (r >= 0) lines[i].seconds[r] = (double)(clock_now_ns() - begin) * 1e-9;
-        }
+        for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++)
+            TRY(timed(b, &lines[i], &lines[i].seconds[r < 0 ? 0 : r]));
     for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++)
         qsort(lines[i].seconds, (size_t)n_runs, sizeof(double), compare_doubles);
     return CZ_OK;
 }
 
-static void report(const struct bench *b, int n_runs, bool json)
+static void report(const struct bench *b, int n_runs)
 {
     double numel = (double)b->numel;
-    if (!json) {
-        printf("%s, %d thread(s), %s rows, %.0f M parameters, %d runs\n", cpu_model_name(),
-               threads_count(), b->ops->isa, numel * 1e-6, n_runs);
-        printf("%-16s %9s %9s %9s %9s %10s %10s\n", "", "min ms", "median", "max", "GB/s",
-               "of triad", "of streamed");
-    }
+    printf("%s, %d thread(s), %s rows, %.0f M parameters, %d runs\n", cpu_model_name(),
+           threads_count(), b->ops->isa, numel * 1e-6, n_runs);
+    printf("%-16s %9s %9s %9s %9s %10s %10s\n", "", "min ms", "median", "max", "GB/s", "of triad",
+           "of streamed");
     for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {
         const double *t = lines[i].seconds;
-        double rate = lines[i].nbytes * numel / t[0] * 1e-9;
-        if (json)
-            printf("%s\"%s\": {\"min_s\": %.6f, \"median_s\": %.6f, \"gb_per_s\": %.3f}%s",
-                   i == 0 ? "{" : " ", lines[i].name, t[0], t[n_runs / 2], rate,
-                   i + 1 < CZ_ARRAY_LEN(lines) ? "," : "}\n");
-        else
-            printf("%-16s %9.2f %9.2f %9.2f %9.2f %8.0f %% %8.0f %%\n", lines[i].name, t[0] * 1e3,
-                   t[n_runs / 2] * 1e3, t[n_runs - 1] * 1e3, rate,
-                   100 * rate * lines[0].seconds[0] / (lines[0].nbytes * numel * 1e-9),
-                   100 * rate * lines[1].seconds[0] / (lines[1].nbytes * numel * 1e-9));
+        double per_byte = t[0] / lines[i].nbytes;
+        printf("%-16s %9.2f %9.2f %9.2f %9.2f %8.0f %% %8.0f %%\n", lines[i].name, t[0] * 1e3,
+               t[n_runs / 2] * 1e3, t[n_runs - 1] * 1e3, numel / per_byte * 1e-9,
+               100 * lines[0].seconds[0] / lines[0].nbytes / per_byte,
+               100 * lines[1].seconds[0] / lines[1].nbytes / per_byte);
     }
 }
 
@@ -180,9 +193,9 @@ int main(int argc, char **argv)
 {
     struct bench b = {.numel = (size_t)64 << 20};
     int n_runs = 10;
-    bool json = false;
+    bool serving = false;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) json = true;
+        if (strcmp(argv[i], "--serve") == 0) serving = true;
         if (strcmp(argv[i], "--numel") == 0 && i + 1 < argc)
             b.numel = (size_t)strtoull(argv[++i], NULL, 10);
         if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc) n_runs = atoi(argv[++i]);
@@ -193,8 +206,8 @@ int main(int argc, char **argv)
     }
     threads_init(1);
     cz_status st = setup(&b);
-    if (st == CZ_OK) st = measure(&b, n_runs);
-    if (st == CZ_OK) report(&b, n_runs, json);
+    if (st == CZ_OK) st = serving ? serve(&b) : measure(&b, n_runs);
+    if (st == CZ_OK && !serving) report(&b, n_runs);
     if (st != CZ_OK) fprintf(stderr, "bench_adam: %s\n", cz_last_error());
     arena_free(&b.arena);
     ops_destroy(b.ops);

@@ -5,9 +5,8 @@
 
 fp32: one step over N parameters. bf16: what a 16-bit model costs on the host; czero takes bf16
 gradients and writes bf16 parameters in the same pass, the peers cast the gradient to fp32, multiply by
-the inverse loss scale, step, and cast the parameters to bf16. czero and the peers run in turns, so
-that both see the same machine; figures are the best and the median of all runs. Memory: 24 bytes per
-parameter for each side.
+the inverse loss scale, step, and cast the parameters to bf16. czero and the peers take turns step by
+step, so that both see the same machine. Memory: 24 bytes per parameter for each side.
 """
 import argparse
 import json
@@ -25,8 +24,7 @@ PEERS = pathlib.Path(os.environ.get("CZERO_PEERS", pathlib.Path.home() / ".cache
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--numel", type=int, default=64 << 20)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--runs", type=int, default=3, help="per round and line")
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--json", action="store_true")
@@ -44,10 +42,26 @@ def reenter_with_peers():
     os.execv(python, [str(python), *sys.argv])
 
 
-def ours(args):
-    command = [args.build / "bench/bench_adam", "--json", "--numel", args.numel, "--runs", args.runs]
-    out = subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True)
-    return json.loads(out.stdout)
+class Ours:
+    """bench_adam --serve: one step at a time, timed there."""
+
+    LINES = ["triad", "triad_streamed", "adam_fp32", "adam_bf16"]
+
+    def __init__(self, args):
+        command = [str(args.build / "bench/bench_adam"), "--serve", "--numel", str(args.numel)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def seconds(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit("bench_adam: the C side stopped")
+        return float(answer)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def peer_steps(numel):
@@ -87,17 +101,16 @@ def timed(step):
 
 
 def measure(args):
-    best, every = {}, {}
-    steps = peer_steps(args.numel)
-    for _ in range(args.rounds):
-        for name, line in ours(args).items():
-            every.setdefault(name, []).append(line["median_s"])
-            best[name] = min(best.get(name, 1e9), line["min_s"])
-        for name, step in steps.items():
-            seconds = [timed(step) for _ in range(args.runs)]
-            every.setdefault(name, []).append(statistics.median(seconds))
-            best[name] = min(best.get(name, 1e9), *seconds)
-    return best, {name: statistics.median(v) for name, v in every.items()}
+    """name -> seconds of every round; a first round warms up."""
+    ours, peers = Ours(args), peer_steps(args.numel)
+    every = {name: [] for name in [*Ours.LINES, *peers]}
+    for _ in range(args.rounds + 1):
+        for name in Ours.LINES:
+            every[name].append(ours.seconds(name))
+        for name, step in peers.items():
+            every[name].append(timed(step))
+    ours.close()
+    return {name: seconds[1:] for name, seconds in every.items()}
 
 
 def main():
@@ -107,7 +120,9 @@ def main():
     import torch
 
     torch.set_num_threads(args.threads)
-    best, median = measure(args)
+    every = measure(args)
+    best = {name: min(seconds) for name, seconds in every.items()}
+    median = {name: statistics.median(seconds) for name, seconds in every.items()}
     numel = args.numel
     ratios = {
         "fp32 vs torch fused AdamW": median["torch_fused_fp32"] / median["adam_fp32"],
