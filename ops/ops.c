@@ -15,6 +15,7 @@ static const struct {
     {activation_wire, NULL},
     {adagrad_wire, NULL},
     {adam_wire, NULL},
+    {attention_wire, NULL},
     {cross_entropy_wire, NULL},
     {dropout_wire, NULL},
     {elementwise_wire, NULL},

@@ -34,6 +34,7 @@ struct matmul_cache; /* primitives by shape, private to ops/matmul */
 struct activation_row;
 struct adagrad_row;
 struct adam_row;
+struct attention_row;
 struct cross_entropy_row;
 struct dropout_row;
 struct elementwise_row;
@@ -54,6 +55,7 @@ struct ops {
     const struct activation_row *activation_row;
     const struct adagrad_row *adagrad_row;
     const struct adam_row *adam_row;
+    const struct attention_row *attention_row;
     const struct cross_entropy_row *cross_entropy_row;
     const struct dropout_row *dropout_row;
     const struct elementwise_row *elementwise_row;

@@ -97,6 +97,7 @@ cz_status ops_check_workspace(const char *op, const void *workspace, size_t have
 cz_status activation_wire(struct ops *ops, uint32_t features);
 cz_status adagrad_wire(struct ops *ops, uint32_t features);
 cz_status adam_wire(struct ops *ops, uint32_t features);
+cz_status attention_wire(struct ops *ops, uint32_t features);
 cz_status cross_entropy_wire(struct ops *ops, uint32_t features);
 cz_status dropout_wire(struct ops *ops, uint32_t features);
 cz_status elementwise_wire(struct ops *ops, uint32_t features);

@@ -41,4 +41,14 @@ VEC_FN void philox_vec(const struct philox_vec *p, uint64_t block, vi bits[4])
     vi_transpose4(c0, c1, c2, c3, bits);
 }
 
+/* Dropout at rate p keeps an element iff (bits >> 8)·2⁻²⁴ ≥ p, as integers: bits ≥ ⌈p·2²⁴⌉·2⁸ (p <
+ * 1, so it fits). */
+VEC_FN vi philox_keep_threshold(float p)
+{
+    double scaled = (double)p * 0x1p24;
+    uint32_t whole = (uint32_t)scaled;
+    if ((double)whole < scaled) whole++;
+    return vi_set1(whole << 8);
+}
+
 #endif

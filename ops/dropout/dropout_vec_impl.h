@@ -5,15 +5,6 @@
 
 #define BATCH (4 * VF_N) /* elements per call of philox_vec */
 
-/* keep iff (bits >> 8)·2⁻²⁴ ≥ p, as integers: bits ≥ ⌈p·2²⁴⌉·2⁸ (p < 1, so it fits). */
-VEC_FN vi keep_threshold(float p)
-{
-    double scaled = (double)p * 0x1p24;
-    uint32_t whole = (uint32_t)scaled;
-    if ((double)whole < scaled) whole++;
-    return vi_set1(whole << 8);
-}
-
 VEC_FN vf drop(vf x, vi bits, vi threshold, vf scale)
 {
     return vf_select(vi_at_least(bits, threshold), x * scale, vf_zero());
@@ -37,7 +28,7 @@ VEC_FN void dropout_of(enum dtype dtype, const struct dropout_args *a, size_t be
     const void *x = a->x;
     void *y = a->y;
     const struct philox_vec philox = philox_vec_init(&a->rng);
-    const vi threshold = keep_threshold(a->p);
+    const vi threshold = philox_keep_threshold(a->p);
     const vf scale = vf_set1(1.0f / (1.0f - a->p));
     uint64_t first = a->first_idx + begin, block = first >> 2;
     size_t skip = (size_t)(first & 3); /* words of the first block that belong to our left */

@@ -1,0 +1,191 @@
+/* Front door of attention: checks, tasks, threads, choice of row. */
+#include "ops/attention/attention_impl.h"
+
+#include "base/size.h"
+
+#define ALIGN ((size_t)64)
+
+static const struct attention_row *const rows[] = {
+    &attention_scalar,
+    &attention_avx2,
+    &attention_avx512,
+};
+
+const struct attention_row *const *attention_rows(size_t *n)
+{
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------
+ */
+
+enum kind { FORWARD, BACKWARD_WHOLE, BACKWARD_Q, BACKWARD_K };
+
+struct tasks {
+    enum kind kind;
+    int64_t n_heads, n_blocks; /* per batch row, per head */
+    int64_t block;
+    int64_t n;
+};
+
+static int64_t blocks_of(int64_t T, int64_t block)
+{
+    return (T + block - 1) / block;
+}
+
+static struct tasks tasks_of(const struct attention_args *a, enum kind kind)
+{
+    struct tasks t = {.kind = kind, .n_heads = a->H, .n_blocks = 1, .block = ATTENTION_BLOCK};
+    if (kind == FORWARD) t.block = ATTENTION_FORWARD_Q;
+    if (kind == FORWARD || kind == BACKWARD_Q) t.n_blocks = blocks_of(a->Tq, t.block);
+    if (kind == BACKWARD_K) t.n_blocks = blocks_of(a->Tk, t.block);
+    if (kind == BACKWARD_K || kind == BACKWARD_WHOLE) t.n_heads = a->G;
+    t.n = a->B * t.n_heads * t.n_blocks;
+    return t;
+}
+
+/* The whole of backward in one task per key head, where that keeps all threads busy. */
+static bool runs_whole(const struct attention_row *row, const struct attention_args *a)
+{
+    return row->backward_whole && a->B * a->G >= threads_count();
+}
+
+static int n_parts_of(const struct tasks *t)
+{
+    int64_t n_threads = threads_count();
+    return (int)(t->n < n_threads ? t->n : n_threads);
+}
+
+static size_t scratch_nbytes(const struct attention_row *row, const struct attention_args *a,
+                             bool backward)
+{
+    bool whole = backward && runs_whole(row, a);
+    return size_round_up(row->scratch_numel(a, backward, whole) * sizeof(float), ALIGN);
+}
+
+/* Task t: causal blocks of later queries are longer, so they come first; of keys, the earlier. */
+static void run_task(const struct attention_row *row, const struct attention_args *a,
+                     const struct tasks *tasks, int64_t t, float *scratch)
+{
+    int64_t heads = a->B * tasks->n_heads, slow_first = t / heads;
+    int64_t block = tasks->kind == BACKWARD_K ? slow_first : tasks->n_blocks - 1 - slow_first;
+    int64_t b = t % heads / tasks->n_heads, h = t % tasks->n_heads;
+    int64_t end = tasks->kind == BACKWARD_K ? a->Tk : a->Tq;
+    int64_t i0 = block * tasks->block, i1 = i0 + tasks->block < end ? i0 + tasks->block : end;
+    switch (tasks->kind) {
+    case FORWARD: row->forward(a, b, h, i0, i1, scratch); break;
+    case BACKWARD_WHOLE: row->backward_whole(a, b, h, scratch); break;
+    case BACKWARD_Q: row->backward_q(a, b, h, i0, i1, scratch); break;
+    case BACKWARD_K: row->backward_k(a, b, h, i0, i1, scratch); break;
+    }
+}
+
+/* Threads take the next task when they are done with one. */
+static void run(const struct attention_row *row, const struct attention_args *a, enum kind kind)
+{
+    const struct tasks tasks = tasks_of(a, kind);
+    const size_t nbytes = scratch_nbytes(row, a, kind != FORWARD);
+    char *scratch = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    int n_parts = n_parts_of(&tasks);
+    int64_t next = 0;
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        float *own = (float *)(void *)(scratch + (size_t)part * nbytes);
+        int64_t t;
+        while ((t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < tasks.n)
+            run_task(row, a, &tasks, t, own);
+    }
+}
+
+/* ---- front door -------------------------------------------------------------------------------
+ */
+
+static cz_status check_shape(const struct attention_args *a)
+{
+    const int64_t sizes[] = {a->B, a->Tq, a->Tk, a->H, a->G, a->D};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); i++)
+        if (sizes[i] < 0 || sizes[i] > (int64_t)1 << 31)
+            return err_set(CZ_INVALID, 0,
+                           "attention: B %lld, Tq %lld, Tk %lld, H %lld, G %lld, D %lld: each must "
+                           "be 0 to 2^31",
+                           (long long)a->B, (long long)a->Tq, (long long)a->Tk, (long long)a->H,
+                           (long long)a->G, (long long)a->D);
+    if (a->G == 0 || a->H % a->G != 0 || a->D == 0)
+        return err_set(CZ_INVALID, 0,
+                       "attention: %lld key heads of width %lld cannot serve %lld query heads",
+                       (long long)a->G, (long long)a->D, (long long)a->H);
+    if (!(a->dropout_p >= 0 && a->dropout_p < 1))
+        return err_set(CZ_INVALID, 0, "attention: dropout_p %g is outside [0, 1)",
+                       (double)a->dropout_p);
+    return ops_check_dtype("attention", a->dtype);
+}
+
+static cz_status check_strides(const struct attention_args *a)
+{
+    if (a->q_stride >= a->H * a->D && a->out_stride >= a->H * a->D && a->k_stride >= a->G * a->D &&
+        a->v_stride >= a->G * a->D)
+        return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "attention: strides %lld (q), %lld (k), %lld (v), %lld (out) are less than %lld "
+                   "query or %lld key heads of width %lld",
+                   (long long)a->q_stride, (long long)a->k_stride, (long long)a->v_stride,
+                   (long long)a->out_stride, (long long)a->H, (long long)a->G, (long long)a->D);
+}
+
+static cz_status check(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    TRY(check_shape(a));
+    TRY(check_strides(a));
+    if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
+        return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
+    if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
+        return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
+    return ops_check_workspace("attention", a->workspace, a->workspace_nbytes,
+                               ops_attention_workspace(ops, a, backward));
+}
+
+size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    const struct attention_row *row = ops->attention_row;
+    int n_parts = 0;
+    for (int kind = backward ? BACKWARD_WHOLE : FORWARD; kind <= (backward ? BACKWARD_K : FORWARD);
+         kind++) {
+        struct tasks tasks = tasks_of(a, (enum kind)kind);
+        if (n_parts_of(&tasks) > n_parts) n_parts = n_parts_of(&tasks);
+    }
+    return (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+}
+
+static cz_status attention_forward(struct ops *ops, struct dev_stream *stream,
+                                   const struct attention_args *a)
+{
+    (void)stream;
+    if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
+    TRY(check(ops, a, false));
+    run(ops->attention_row, a, FORWARD);
+    return CZ_OK;
+}
+
+static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
+                                    const struct attention_args *a)
+{
+    (void)stream;
+    if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
+    TRY(check(ops, a, true));
+    if (runs_whole(ops->attention_row, a)) {
+        run(ops->attention_row, a, BACKWARD_WHOLE);
+        return CZ_OK;
+    }
+    run(ops->attention_row, a, BACKWARD_Q);
+    run(ops->attention_row, a, BACKWARD_K);
+    return CZ_OK;
+}
+
+cz_status attention_wire(struct ops *ops, uint32_t features)
+{
+    ops->attention_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->attention_forward = attention_forward;
+    ops->attention_backward = attention_backward;
+    return CZ_OK;
+}

@@ -1,0 +1,80 @@
+/* What a row of attention provides, and how the work is cut.
+ *
+ * A task is one block of one (batch row, head); tasks never add to each other's results, and the
+ * order of every sum follows from the shape alone, so neither threads nor the two ways through
+ * backward show in the result:
+ *   forward   (b, h, block of queries)
+ *   backward  (b, key head): the whole of it at once; or, when that gives fewer tasks than threads,
+ *             dq by (b, h, block of queries) and dk, dv by (b, key head, block of keys), which
+ *             computes p and ds twice. */
+#ifndef CZ_OPS_ATTENTION_ATTENTION_IMPL_H
+#define CZ_OPS_ATTENTION_ATTENTION_IMPL_H
+
+#include "ops/ops_impl.h"
+
+#define ATTENTION_FORWARD_Q 128 /* queries of a forward task */
+#define ATTENTION_BLOCK     64  /* queries and keys of a block in backward, keys in forward */
+
+struct attention_row {
+    struct ops_row row;
+    /* fp32 elements of scratch that one task of backward, or of forward, needs */
+    size_t (*scratch_numel)(const struct attention_args *a, bool backward, bool whole);
+    /* out and lse of queries [q0, q1) */
+    void (*forward)(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
+                    float *scratch);
+    void (*backward_q)(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
+                       float *scratch); /* dq of queries [q0, q1) */
+    void (*backward_k)(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
+                       float *scratch); /* dk, dv of keys [k0, k1) */
+    /* dq, dk, dv of key head g; NULL: this row has only the two above */
+    void (*backward_whole)(const struct attention_args *a, int64_t b, int64_t g, float *scratch);
+};
+
+extern const struct attention_row attention_scalar, attention_avx2, attention_avx512;
+
+/* The table, slowest first. */
+const struct attention_row *const *attention_rows(size_t *n);
+
+/* Elements in front of (b, t, h, 0) of q, k or v, and out. */
+static inline size_t attention_q_at(const struct attention_args *a, int64_t b, int64_t t, int64_t h)
+{
+    int64_t batch = a->q_batch ? a->q_batch : a->Tq * a->q_stride;
+    return (size_t)(b * batch + t * a->q_stride + h * a->D);
+}
+
+static inline size_t attention_kv_at(const struct attention_args *a, int64_t stride, int64_t b,
+                                     int64_t t, int64_t g)
+{
+    int64_t batch = a->kv_batch ? a->kv_batch : a->Tk * stride;
+    return (size_t)(b * batch + t * stride + g * a->D);
+}
+
+static inline size_t attention_out_at(const struct attention_args *a, int64_t b, int64_t t,
+                                      int64_t h)
+{
+    return (size_t)((b * a->Tq + t) * a->out_stride + h * a->D);
+}
+
+/* Keys that query t sees are [0, this), before the key mask. */
+static inline int64_t attention_visible(const struct attention_args *a, int64_t t)
+{
+    if (!a->causal) return a->Tk;
+    int64_t n = t + 1 + a->Tk - a->Tq;
+    return n < 0 ? 0 : n < a->Tk ? n : a->Tk;
+}
+
+/* First query that sees key t, before the key mask. */
+static inline int64_t attention_first_query(const struct attention_args *a, int64_t t)
+{
+    if (!a->causal) return 0;
+    int64_t first = t + a->Tq - a->Tk;
+    return first < 0 ? 0 : first;
+}
+
+static inline uint64_t attention_draw_idx(const struct attention_args *a, int64_t b, int64_t h,
+                                          int64_t tq, int64_t tk)
+{
+    return (uint64_t)(((b * a->H + h) * a->Tq + tq) * a->Tk + tk);
+}
+
+#endif

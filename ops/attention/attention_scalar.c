@@ -1,0 +1,154 @@
+/* The definition: one query or one key at a time, sums in order. Scores are computed again where
+ * they are needed twice. */
+#include "ops/attention/attention_impl.h"
+
+#include <math.h>
+
+/* Σ x[d]·y[d] over D elements from x_at and y_at on. */
+static float dot(const struct attention_args *a, const void *x, size_t x_at, const void *y,
+                 size_t y_at)
+{
+    float sum = 0;
+    for (size_t d = 0; d < (size_t)a->D; d++)
+        sum += ops_get(x, x_at + d, a->dtype) * ops_get(y, y_at + d, a->dtype);
+    return sum;
+}
+
+static int64_t key_head(const struct attention_args *a, int64_t h)
+{
+    return h / (a->H / a->G);
+}
+
+static bool sees(const struct attention_args *a, int64_t b, int64_t tq, int64_t tk)
+{
+    return tk < attention_visible(a, tq) && (!a->key_mask || a->key_mask[b * a->Tk + tk]);
+}
+
+static float score(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
+{
+    return a->scale * dot(a, a->q, attention_q_at(a, b, tq, h), a->k,
+                          attention_kv_at(a, a->k_stride, b, tk, key_head(a, h)));
+}
+
+/* What dropout multiplies p with: 0 or 1/(1−p). */
+static float keep(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
+{
+    if (a->dropout_p == 0) return 1;
+    bool kept = rng_uniform(&a->rng, attention_draw_idx(a, b, h, tq, tk)) >= a->dropout_p;
+    return kept ? 1.0f / (1.0f - a->dropout_p) : 0.0f;
+}
+
+static size_t scratch_numel(const struct attention_args *a, bool backward, bool whole)
+{
+    (void)whole;
+    return backward ? 2 * (size_t)a->D : (size_t)(a->D + a->Tk);
+}
+
+/* p[tk] = exp(s − max s) of query tq; returns the sum, and max s in *most. */
+static float exponentials(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
+                          float *p, float *most)
+{
+    *most = -INFINITY;
+    for (int64_t tk = 0; tk < a->Tk; tk++) {
+        p[tk] = sees(a, b, tq, tk) ? score(a, b, h, tq, tk) : -INFINITY;
+        if (p[tk] > *most) *most = p[tk];
+    }
+    float sum = 0;
+    for (int64_t tk = 0; tk < a->Tk; tk++) {
+        p[tk] = sees(a, b, tq, tk) ? expf(p[tk] - *most) : 0.0f;
+        sum += p[tk];
+    }
+    return sum;
+}
+
+static void forward_query(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
+                          float *scratch)
+{
+    float *sums = scratch, *p = scratch + a->D, most;
+    float total = exponentials(a, b, h, tq, p, &most);
+    for (int64_t d = 0; d < a->D; d++) sums[d] = 0;
+    for (int64_t tk = 0; tk < a->Tk; tk++) {
+        if (!sees(a, b, tq, tk)) continue;
+        size_t v_at = attention_kv_at(a, a->v_stride, b, tk, key_head(a, h));
+        float weight = p[tk] * keep(a, b, h, tq, tk);
+        for (int64_t d = 0; d < a->D; d++)
+            sums[d] += weight * ops_get(a->v, v_at + (size_t)d, a->dtype);
+    }
+    bool any = total != 0;
+    size_t out_at = attention_out_at(a, b, tq, h);
+    for (int64_t d = 0; d < a->D; d++)
+        ops_put(a->out, out_at + (size_t)d, a->dtype, any ? sums[d] / total : 0.0f);
+    if (a->lse) a->lse[(b * a->H + h) * a->Tq + tq] = any ? most + logf(total) : -INFINITY;
+}
+
+static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
+                    float *scratch)
+{
+    for (int64_t tq = q0; tq < q1; tq++) forward_query(a, b, h, tq, scratch);
+}
+
+/* p (with dropout) and ds of one query and one key that it sees. */
+static void pair(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk,
+                 float *p_kept, float *ds)
+{
+    float p = expf(score(a, b, h, tq, tk) - a->lse[(b * a->H + h) * a->Tq + tq]);
+    float kept = keep(a, b, h, tq, tk);
+    size_t out_at = attention_out_at(a, b, tq, h);
+    float dp =
+        dot(a, a->dout, out_at, a->v, attention_kv_at(a, a->v_stride, b, tk, key_head(a, h)));
+    *p_kept = p * kept;
+    *ds = p * (dp * kept - dot(a, a->dout, out_at, a->out, out_at));
+}
+
+static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
+                       float *sums)
+{
+    for (int64_t tq = q0; tq < q1; tq++) {
+        for (int64_t d = 0; d < a->D; d++) sums[d] = 0;
+        for (int64_t tk = 0; tk < a->Tk; tk++) {
+            if (!sees(a, b, tq, tk)) continue;
+            float p, ds;
+            pair(a, b, h, tq, tk, &p, &ds);
+            size_t k_at = attention_kv_at(a, a->k_stride, b, tk, key_head(a, h));
+            for (int64_t d = 0; d < a->D; d++)
+                sums[d] += ds * ops_get(a->k, k_at + (size_t)d, a->dtype);
+        }
+        size_t q_at = attention_q_at(a, b, tq, h);
+        for (int64_t d = 0; d < a->D; d++)
+            ops_put(a->dq, q_at + (size_t)d, a->dtype, a->scale * sums[d]);
+    }
+}
+
+static void add_query_to_key(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
+                             int64_t tk, float *dk, float *dv)
+{
+    float p, ds;
+    pair(a, b, h, tq, tk, &p, &ds);
+    size_t q_at = attention_q_at(a, b, tq, h), out_at = attention_out_at(a, b, tq, h);
+    for (int64_t d = 0; d < a->D; d++) {
+        dk[d] += ds * ops_get(a->q, q_at + (size_t)d, a->dtype);
+        dv[d] += p * ops_get(a->dout, out_at + (size_t)d, a->dtype);
+    }
+}
+
+static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
+                       float *scratch)
+{
+    float *dk = scratch, *dv = scratch + a->D;
+    const int64_t n_heads = a->H / a->G;
+    for (int64_t tk = k0; tk < k1; tk++) {
+        for (int64_t d = 0; d < 2 * a->D; d++) scratch[d] = 0;
+        for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
+            for (int64_t tq = 0; tq < a->Tq; tq++)
+                if (sees(a, b, tq, tk)) add_query_to_key(a, b, h, tq, tk, dk, dv);
+        size_t k_at = attention_kv_at(a, a->k_stride, b, tk, g);
+        size_t v_at = attention_kv_at(a, a->v_stride, b, tk, g);
+        for (int64_t d = 0; d < a->D; d++) {
+            ops_put(a->dk, k_at + (size_t)d, a->dtype, a->scale * dk[d]);
+            ops_put(a->dv, v_at + (size_t)d, a->dtype, dv[d]);
+        }
+    }
+}
+
+const struct attention_row attention_scalar = {{"scalar", 0}, scratch_numel, forward,
+                                               backward_q,    backward_k,    NULL};
