@@ -24,6 +24,7 @@ GOLDEN = ROOT / "tests" / "golden" / "curves"
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
 COLUMNS = ["step", "loss", "lr_next", "grad_norm", "loss_scale"]
 FP16_MAX = 65504.0
+sys.dont_write_bytecode = True
 
 
 def quiet_peers():
