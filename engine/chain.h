@@ -106,8 +106,9 @@ CZ_API cz_status chain_backward(struct chain *chain);
 /* Whether every layer can decode with a cache. */
 CZ_API bool chain_can_decode(const struct chain *chain);
 
-/* Feed one token per sequence: batch->ids (B,1), `position` tokens are already in the cache, logits
- * fp32 (B,1,V) or NULL. Positions go up to T−1. CZ_UNSUPPORTED when a layer cannot decode. */
+/* Feed the next batch->T tokens of each sequence (one when generating, or a whole prompt): ids
+ * (B,T), `position` tokens are already in the cache, position + T at most the chain's T. logits:
+ * fp32 (B,V) of the last token, or NULL. CZ_UNSUPPORTED when a layer cannot decode. */
 CZ_API cz_status chain_decode(struct chain *chain, struct dev_stream *stream,
                               const struct batch *batch, int64_t position, float *logits);
 

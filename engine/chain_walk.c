@@ -225,13 +225,13 @@ cz_status chain_decode(struct chain *c, struct dev_stream *stream, const struct 
 {
     if (!chain_can_decode(c))
         return err_set(CZ_UNSUPPORTED, 0, "this chain has a layer without decoding, or no cache");
-    if (batch->T != 1 || batch->B < 1 || batch->B > c->options.B || position < 0 ||
-        position >= c->options.T)
+    if (batch->B < 1 || batch->B > c->options.B || batch->T < 1 || position < 0 ||
+        position > c->options.T - batch->T)
         return err_set(CZ_INVALID, 0,
-                       "decoding takes 1 token of 1…%lld sequences at positions 0…%lld, not %lld "
-                       "of %lld at %lld",
-                       (long long)c->options.B, (long long)c->options.T - 1, (long long)batch->T,
-                       (long long)batch->B, (long long)position);
+                       "decoding takes 1…%lld sequences of up to %lld tokens, not %lld with %lld "
+                       "after %lld",
+                       (long long)c->options.B, (long long)c->options.T, (long long)batch->B,
+                       (long long)batch->T, (long long)position);
     const struct chain_run run = {
         .stream = stream, .batch = batch, .mode = LAYER_EVAL, .logits = logits};
     c->pending = false;
