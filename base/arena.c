@@ -12,7 +12,7 @@ static void arena_touch(unsigned char *base, size_t nbytes)
 {
     const size_t page = 4096;
     const size_t n_pages = nbytes / page;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (n_pages > 1024)
     for (size_t i = 0; i < n_pages; i++) ((volatile unsigned char *)base)[i * page] = 0;
 }
 

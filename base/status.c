@@ -22,6 +22,7 @@ const char *cz_status_name(cz_status status)
     case CZ_CUDA: return "CZ_CUDA";
     case CZ_COMM: return "CZ_COMM";
     case CZ_PEER: return "CZ_PEER";
+    case CZ_DIVERGED: return "CZ_DIVERGED";
     }
     return "CZ_?";
 }

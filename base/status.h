@@ -23,7 +23,8 @@ typedef enum cz_status {
     CZ_BUSY = -8,        /* a bounded resource is full: wait on an older ticket */
     CZ_CUDA = -9,        /* CUDA runtime or library */
     CZ_COMM = -10,       /* communicator failed */
-    CZ_PEER = -11        /* another rank failed */
+    CZ_PEER = -11,       /* another rank failed */
+    CZ_DIVERGED = -12    /* training cannot go on: gradients stay without finite values */
 } cz_status;
 
 /* Name of a status such as "CZ_IO"; "CZ_?" for a value outside the enum. */

@@ -53,7 +53,7 @@ static cz_status reduce(struct comm *comm, const struct comm_reduce *a, const vo
         if (a->dst != src) memmove(a->dst, src, a->numel * dtype_size(a->dtype));
         return CZ_OK;
     }
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (a->numel > 65536)
     for (size_t i = 0; i < a->numel; i++) {
         float x = round_to(load(src, i, a->dtype), a->wire);
         float sum = 0;

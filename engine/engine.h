@@ -28,6 +28,10 @@ struct engine_group {
     double lr, weight_decay, beta1, beta2;
 };
 
+/* Receives what the config asks to be printed (wall_clock_breakdown, memory_breakdown, dump_state,
+ * flops_profiler without a file): complete lines, each ending in a newline. */
+typedef void (*engine_print)(const char *text, void *user);
+
 struct engine_options {
     const char *config_path; /* a file, or … */
     const char *config_json; /* … the config itself; exactly one of the two */
@@ -43,6 +47,8 @@ struct engine_options {
     /* --auto / --set of the command line, as "path=value"; NULL-terminated arrays or NULL */
     const char *const *auto_values;
     const char *const *set_values;
+    engine_print print; /* NULL: the log, at LOG_INFO */
+    void *print_user;
 };
 
 /* The plain call. On success the engine owns `model`; on failure NULL is returned and the caller
@@ -102,9 +108,11 @@ CZ_API int64_t engine_get_rank(const struct engine *engine);
 CZ_API const struct plan *engine_get_plan(const struct engine *engine);
 CZ_API const struct model *engine_get_model(const struct engine *engine);
 
-/* A whole tensor by parameter name, gathered, fp32. What: the master weight, the accumulated
- * gradient (unscaled by the loss scale; valid between backward and the boundary step), or an
- * optimizer state by name ("exp_avg"). numel must equal the parameter's. CZ_NOTFOUND. */
+/* A whole tensor by parameter name (or alias), gathered, fp32. what: "weight" (the master), "grad"
+ * (accumulated so far, loss scale taken out; between backward and the boundary's step), or an
+ * optimizer state by its name ("exp_avg"). numel must equal the parameter's. A weight that is set
+ * is rounded to the parameter's dtype as well. CZ_NOTFOUND: no such parameter or state; CZ_INVALID.
+ */
 CZ_API cz_status engine_param_get(struct engine *engine, const char *name, const char *what,
                                   float *dst, size_t numel);
 CZ_API cz_status engine_param_set(struct engine *engine, const char *name, const char *what,

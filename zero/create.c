@@ -47,7 +47,7 @@ static cz_status alloc_tables(struct zero *z)
     z->params = calloc(n, sizeof *z->params);
     z->grads = calloc(n, sizeof *z->grads);
     z->scans = calloc(w, sizeof *z->scans);
-    z->norms = calloc(w, 2 * sizeof *z->norms);
+    z->norms = calloc(w, SUMSQ_PARTS * sizeof *z->norms);
     if (!z->groups || !z->frozen_off || !z->place_group || !z->place_off || !z->params ||
         !z->grads || !z->scans || !z->norms)
         return err_set(CZ_NOMEM, 0, "no memory for the tables of %zu parameters", n - 1);

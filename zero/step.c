@@ -115,25 +115,25 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
 cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 {
     const struct zero_options *o = &z->options;
-    double parts[2] = {0, 0};
+    double parts[SUMSQ_PARTS] = {0};
     for (size_t g = 0; g < o->n_groups; g++) {
         const struct sumsq_args args = {.dtype = o->grad_dtype,
                                         .numel = z->groups[g].own_numel,
                                         .x = zero_own_grad(z, g),
                                         .max_abs = max_abs,
-                                        .numel_total = z->numel_padded,
                                         .parts = parts};
         if (args.numel > 0) TRY(o->ops->sumsq(o->ops, o->stream, &args));
     }
     TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
-    if (o->stage > 0 && o->comm->world_size > 1) { /* sums on fixed grids: exact in any order */
-        for (int r = 0; r < o->comm->world_size; r++) memcpy(&z->norms[2 * r], parts, sizeof parts);
+    if (o->stage > 0 && o->comm->world_size > 1) { /* limbs are integers: exact in any order */
+        int n = o->comm->world_size * SUMSQ_PARTS;
+        for (int i = 0; i < n; i++) z->norms[i] = parts[i % SUMSQ_PARTS];
         const struct comm_move all = {.src = parts, .dst = z->norms, .nbytes = sizeof parts};
         TRY(comm_all_gather(o->comm, &all));
-        parts[0] = parts[1] = 0;
-        for (int r = 0; r < 2 * o->comm->world_size; r++) parts[r & 1] += z->norms[r];
+        memset(parts, 0, sizeof parts);
+        for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->norms[i];
     }
-    *norm = sqrt(parts[0] + parts[1]);
+    *norm = sqrt(ops_sumsq_value(parts, max_abs));
     return CZ_OK;
 }
 

@@ -30,7 +30,7 @@ struct zero {
     const void **params;          /* (n_params) */
     void **grads;                 /* (n_params) */
     struct zero_scan *scans;      /* (world_size) */
-    double *norms;                /* (2 · world_size) */
+    double *norms;                /* (SUMSQ_PARTS · world_size) */
     size_t numel_padded, numel_own;
     size_t n_ready;   /* units since the last boundary */
     bool own_masters; /* masters lie apart from the parameters */

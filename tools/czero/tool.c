@@ -21,7 +21,8 @@ int tool_exit_code(cz_status status)
     case CZ_BUSY:
     case CZ_CUDA:
     case CZ_COMM:
-    case CZ_PEER: break;
+    case CZ_PEER:
+    case CZ_DIVERGED: break;
     }
     return EXIT_RUNTIME;
 }

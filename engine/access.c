@@ -1,0 +1,230 @@
+/* Looking at a run from outside: evaluation, single tensors, export, getters. */
+#include "engine/engine_impl.h"
+
+#include <string.h>
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+static cz_status evaluate(struct engine *e, const struct batch *batch, float *loss, float *logits)
+{
+    if (e->phase == PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0,
+                       "a training forward waits for its engine_backward: evaluate after it");
+    TRY(batch_stage_copy(&e->stage, e->model, batch, loss != NULL));
+    const struct chain_run run = {.stream = e->stream,
+                                  .batch = &e->stage.batch,
+                                  .mode = LAYER_EVAL,
+                                  .loss = loss ? e->stage.loss : NULL,
+                                  .logits = logits};
+    TRY(chain_forward(e->chain, &run));
+    TRY(e->device->ops->stream_sync(e->device, e->stream));
+    if (loss) *loss = *e->stage.loss;
+    return CZ_OK;
+}
+
+cz_status engine_eval(struct engine *e, const struct batch *batch, float *loss)
+{
+    if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
+    return evaluate(e, batch, loss, NULL);
+}
+
+cz_status engine_predict(struct engine *e, const struct batch *batch, float *logits)
+{
+    if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
+    return evaluate(e, batch, NULL, logits);
+}
+
+/* ---- single tensors -------------------------------------------------------------------------- */
+
+struct target {
+    enum zero_what what;
+    size_t param_idx, state_idx;
+};
+
+static cz_status find_state(const struct engine *e, const struct param_info *info, size_t group,
+                            const char *what, size_t *state_idx)
+{
+    const struct optim_hyper *hyper = &e->groups[group].hyper;
+    for (size_t s = 0; s < optim_n_states(hyper); s++)
+        if (strcmp(hyper->cls->state_names[s], what) == 0) {
+            *state_idx = s;
+            return CZ_OK;
+        }
+    return err_set(CZ_NOTFOUND, 0, "%s has no \"%s\": %s keeps %s%s%s besides weight and grad",
+                   info->name, what, hyper->cls->name,
+                   optim_n_states(hyper) > 0 ? hyper->cls->state_names[0] : "no state",
+                   optim_n_states(hyper) > 1 ? " and " : "",
+                   optim_n_states(hyper) > 1 ? hyper->cls->state_names[1] : "");
+}
+
+static cz_status find_target(const struct engine *e, const char *name, const char *what,
+                             size_t numel, struct target *t)
+{
+    const struct param_table *table = model_params(e->model);
+    *t = (struct target){.what = ZERO_WEIGHT};
+    TRY(param_table_find(table, name, &t->param_idx));
+    const struct param_info *info = &table->params[t->param_idx];
+    if (numel != info->numel)
+        return err_set(CZ_INVALID, 0, "%s has %zu elements, not %zu", name, info->numel, numel);
+    if (strcmp(what, "weight") == 0) return CZ_OK;
+    if (!info->trainable)
+        return err_set(CZ_NOTFOUND, 0, "%s is frozen: it has a weight and nothing else", name);
+    if (strcmp(what, "grad") == 0) {
+        t->what = ZERO_GRAD;
+        return CZ_OK;
+    }
+    t->what = ZERO_STATE;
+    return find_state(e, info, e->group_of[t->param_idx], what, &t->state_idx);
+}
+
+cz_status engine_param_get(struct engine *e, const char *name, const char *what, float *dst,
+                           size_t numel)
+{
+    struct target t;
+    TRY(find_target(e, name, what, numel, &t));
+    if (t.what == ZERO_GRAD && e->n_backward == 0)
+        return err_set(CZ_INVALID, 0, "there are no gradients before engine_backward");
+    TRY(zero_read(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, dst));
+    if (t.what != ZERO_GRAD || e->scale.scale == 1) return CZ_OK;
+    for (size_t i = 0; i < numel; i++) dst[i] = (float)(dst[i] / e->scale.scale);
+    return CZ_OK;
+}
+
+cz_status engine_param_set(struct engine *e, const char *name, const char *what, const float *src,
+                           size_t numel)
+{
+    struct target t;
+    TRY(find_target(e, name, what, numel, &t));
+    if (t.what == ZERO_GRAD)
+        return err_set(CZ_INVALID, 0, "gradients cannot be set; weights and states can");
+    return zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
+}
+
+static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    struct engine *e = user;
+    return zero_read(e->zero, ZERO_WEIGHT, 0, param_idx, off, numel, dst);
+}
+
+cz_status engine_export_hf(struct engine *e, const char *dir, enum dtype dtype)
+{
+    return model_export_hf(e->model, dir, dtype, fetch_master, e);
+}
+
+/* ---- checkpoints: later ---------------------------------------------------------------------- */
+
+cz_status engine_save_checkpoint(struct engine *e, const char *dir, const char *tag)
+{
+    (void)e;
+    (void)tag;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "saving a checkpoint to %s is not supported yet; engine_export_hf (--export) "
+                   "writes the weights",
+                   dir);
+}
+
+cz_status engine_load_checkpoint(struct engine *e, const char *dir, const char *tag)
+{
+    (void)e;
+    (void)tag;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "loading a checkpoint from %s is not supported yet; model_from_hf (--model) "
+                   "reads weights",
+                   dir);
+}
+
+/* ---- getters --------------------------------------------------------------------------------- */
+
+double engine_get_lr(const struct engine *e)
+{
+    return e->groups[0].lr;
+}
+
+cz_status engine_get_lrs(const struct engine *e, double *lrs, size_t n_lrs)
+{
+    if (n_lrs != e->n_groups)
+        return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->n_groups,
+                       n_lrs);
+    for (size_t g = 0; g < n_lrs; g++) lrs[g] = e->groups[g].lr;
+    return CZ_OK;
+}
+
+void engine_set_lr(struct engine *e, double lr)
+{
+    for (size_t g = 0; g < e->n_groups; g++) e->groups[g].lr = lr;
+}
+
+double engine_get_global_grad_norm(const struct engine *e)
+{
+    return e->grad_norm;
+}
+
+double engine_get_loss_scale(const struct engine *e)
+{
+    return e->scale.scale;
+}
+
+int64_t engine_get_global_steps(const struct engine *e)
+{
+    return e->global_steps;
+}
+
+int64_t engine_get_global_samples(const struct engine *e)
+{
+    return e->global_samples;
+}
+
+int64_t engine_get_skipped_steps(const struct engine *e)
+{
+    return e->skipped_steps;
+}
+
+int64_t engine_get_micro_steps(const struct engine *e)
+{
+    return e->micro_steps;
+}
+
+bool engine_was_step_applied(const struct engine *e)
+{
+    return e->was_applied;
+}
+
+double engine_get_boundary_loss(const struct engine *e)
+{
+    return e->boundary_loss;
+}
+
+int64_t engine_get_micro_batch(const struct engine *e)
+{
+    return e->config->train_micro_batch_size_per_gpu;
+}
+
+int64_t engine_get_accumulation(const struct engine *e)
+{
+    return e->config->gradient_accumulation_steps;
+}
+
+int64_t engine_get_train_batch(const struct engine *e)
+{
+    return e->config->train_batch_size;
+}
+
+int64_t engine_get_world_size(const struct engine *e)
+{
+    return e->comm->world_size;
+}
+
+int64_t engine_get_rank(const struct engine *e)
+{
+    return e->comm->rank;
+}
+
+const struct plan *engine_get_plan(const struct engine *e)
+{
+    return &e->plan;
+}
+
+const struct model *engine_get_model(const struct engine *e)
+{
+    return e->model;
+}

@@ -1,0 +1,108 @@
+#include "engine/engine_impl.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+/* Bytes of one array of n elements, and where the next one begins. */
+static size_t piece(size_t n, size_t elem_nbytes)
+{
+    return size_round_up(n * elem_nbytes, CHAIN_ALIGN);
+}
+
+size_t batch_stage_nbytes(int64_t B, int64_t T)
+{
+    size_t n = (size_t)B * (size_t)T;
+    return 5 * piece(n, sizeof(int32_t)) + piece(n, 1) + CHAIN_ALIGN;
+}
+
+void batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, void *memory)
+{
+    unsigned char *at = memory;
+    size_t n = (size_t)B * (size_t)T, step = piece(n, sizeof(int32_t));
+    memset(s, 0, sizeof *s);
+    s->B = B;
+    s->T = T;
+    s->ids = (int32_t *)(void *)at;
+    s->labels = (int32_t *)(void *)(at += step);
+    s->types = (int32_t *)(void *)(at += step);
+    s->positions = (int32_t *)(void *)(at += step);
+    s->loss_weights = (float *)(void *)(at += step);
+    s->key_mask = at += step;
+    s->loss = (float *)(void *)(at + piece(n, 1));
+}
+
+static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
+{
+    if (!b->ids) return err_set(CZ_INVALID, 0, "the batch has no token ids");
+    if (b->B < 1 || b->T < 1)
+        return err_set(CZ_INVALID, 0, "the batch is empty (%lld rows × %lld tokens)",
+                       (long long)b->B, (long long)b->T);
+    if (b->B > s->B)
+        return err_set(CZ_INVALID, 0,
+                       "the batch has %lld rows; the config's train_micro_batch_size_per_gpu "
+                       "planned memory for %lld",
+                       (long long)b->B, (long long)s->B);
+    if (b->T > s->T)
+        return err_set(CZ_INVALID, 0,
+                       "the batch has %lld tokens per row; the model was bounded to %lld",
+                       (long long)b->T, (long long)s->T);
+    return CZ_OK;
+}
+
+static cz_status check_ids(const struct batch *b, int64_t vocab)
+{
+    for (int64_t i = 0; vocab > 0 && i < b->B * b->T; i++)
+        if (b->ids[i] < 0 || b->ids[i] >= vocab)
+            return err_set(CZ_INVALID, 0,
+                           "token %d in row %lld at position %lld is outside the model's "
+                           "vocabulary of %lld",
+                           b->ids[i], (long long)(i / b->T), (long long)(i % b->T),
+                           (long long)vocab);
+    return CZ_OK;
+}
+
+/* Labels are tokens (B,T), or classes (B). */
+static cz_status check_labels(const struct batch *b, const struct model *model)
+{
+    int64_t n_classes = model_n_classes(model);
+    int64_t limit = n_classes > 0 ? n_classes : model_vocab_size(model);
+    int64_t n = n_classes > 0 ? b->B : b->B * b->T, per_row = n_classes > 0 ? 1 : b->T;
+    for (int64_t i = 0; limit > 0 && i < n; i++)
+        if (b->labels[i] != BATCH_IGNORE_LABEL && (b->labels[i] < 0 || b->labels[i] >= limit))
+            return err_set(CZ_INVALID, 0,
+                           "label %d in row %lld at position %lld is outside 0…%lld (or %d for "
+                           "none)",
+                           b->labels[i], (long long)(i / per_row), (long long)(i % per_row),
+                           (long long)limit - 1, BATCH_IGNORE_LABEL);
+    return CZ_OK;
+}
+
+/* Copy an optional array; the layers see NULL when it is absent. */
+static const void *stage(void *dst, const void *src, size_t nbytes)
+{
+    if (src) memcpy(dst, src, nbytes);
+    return src ? dst : NULL;
+}
+
+cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, const struct batch *b,
+                           bool need_labels)
+{
+    TRY(check_shape(s, b));
+    TRY(check_ids(b, model_vocab_size(model)));
+    if (need_labels && !b->labels)
+        return err_set(CZ_INVALID, 0, "the batch has no labels, which the loss needs");
+    if (b->labels) TRY(check_labels(b, model));
+    size_t n = (size_t)(b->B * b->T), word = n * sizeof(int32_t);
+    size_t labels = model_n_classes(model) > 0 ? (size_t)b->B * sizeof(int32_t) : word;
+    s->batch = (struct batch){.B = b->B,
+                              .T = b->T,
+                              .ids = stage(s->ids, b->ids, word),
+                              .labels = stage(s->labels, b->labels, labels),
+                              .types = stage(s->types, b->types, word),
+                              .positions = stage(s->positions, b->positions, word),
+                              .key_mask = stage(s->key_mask, b->key_mask, n),
+                              .loss_weights = stage(s->loss_weights, b->loss_weights, labels),
+                              .sample = b->sample};
+    return CZ_OK;
+}

@@ -1,0 +1,172 @@
+/* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
+#include "engine/engine_impl.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cz_status allocate(struct engine *e)
+{
+    for (size_t i = 0; i < ENGINE_N_BLOCKS; i++) {
+        const struct plan_row *row = &e->plan.rows[i];
+        if (row->nbytes > 0)
+            TRY(e->device->ops->mem_alloc(e->device, row->nbytes, row->name, &e->blocks[i]));
+    }
+    return CZ_OK;
+}
+
+/* The longest halving of the sequence bound that fits, for the sentence of a refusal; 0: none. */
+static int64_t fitting_length(const struct engine *e)
+{
+    const struct plan *p = &e->plan;
+    size_t state = p->host_peak_nbytes - p->baseline_nbytes;
+    for (int b = BLOCK_ACTIVATIONS; b <= BLOCK_WORKSPACE; b++) state -= p->rows[b].nbytes;
+    for (int64_t T = p->T / 2; T >= 16; T /= 2) {
+        const struct chain_options options = {.ops = e->ops,
+                                              .B = p->B,
+                                              .T = T,
+                                              .dtype = e->dtype,
+                                              .grad_dtype = e->grad_dtype,
+                                              .training = true,
+                                              .checkpoint_every = p->checkpoint_every};
+        struct chain *chain;
+        if (chain_create(e->model, &options, &chain) != CZ_OK) return 0;
+        struct chain_sizes s = chain_sizes(chain);
+        chain_destroy(chain);
+        if (state + s.activations + s.gradients + s.workspace <= p->host_free_nbytes) return T;
+    }
+    return 0;
+}
+
+static cz_status refuse_or_go_on(struct engine *e)
+{
+    if (plan_check(&e->plan) == CZ_OK) return CZ_OK;
+    struct err refusal;
+    err_capture(&refusal);
+    int64_t T = fitting_length(e);
+    err_restore(&refusal);
+    if (T == 0) return refusal.status;
+    return err_prefix("sequences are bounded to %lld tokens here; with %lld (--seq-len, or "
+                      "model_set_shape) it would fit",
+                      (long long)e->plan.T, (long long)T);
+}
+
+static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    return model_read_weights(user, param_idx, off, numel, dst);
+}
+
+/* ---- the chain's hooks: zero sees each layer as a unit ----------------------------------------
+ */
+
+static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
+{
+    (void)phase;
+    struct engine *e = user;
+    return zero_unit_acquire(e->zero, layer_idx);
+}
+
+static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
+{
+    struct engine *e = user;
+    if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->zero, layer_idx));
+    return zero_unit_release(e->zero, layer_idx);
+}
+
+static cz_status bind(struct engine *e)
+{
+    TRY(zero_bind(e->zero, e->blocks));
+    batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->blocks[BLOCK_BATCH]);
+    const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
+                                        .workspace = e->blocks[BLOCK_WORKSPACE],
+                                        .gradients = e->blocks[BLOCK_GRADIENTS],
+                                        .params = zero_params(e->zero),
+                                        .grads = zero_grads(e->zero),
+                                        .hooks = {.user = e, .enter = on_enter, .leave = on_leave}};
+    chain_bind(e->chain, &memory);
+    float *staging = e->blocks[BLOCK_ACTIVATIONS]; /* not in use yet */
+    return zero_load(e->zero, fetch_weights, e->model, staging,
+                     e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof *staging);
+}
+
+/* ---- optimizer, schedule, loss scale ----------------------------------------------------------
+ */
+
+static cz_status start_schedule(struct engine *e)
+{
+    if (!e->config->scheduler.usable) return CZ_OK;
+    return schedule_init(&e->schedule, &e->config->scheduler.params, e->groups, e->n_groups);
+}
+
+static cz_status start_scale(struct engine *e)
+{
+    const struct config_fp16 *c = &e->config->fp16;
+    bool is_0_16 = e->config->compat == CONFIG_COMPAT_0_16;
+    struct loss_scale_options o = loss_scale_defaults(c->enabled, is_0_16, !c->scaler_given);
+    if (c->scaler_given || !is_0_16) {
+        o.initial_power = c->initial_scale_power;
+        o.window = c->loss_scale_window;
+        o.min_scale = (double)c->min_loss_scale;
+        o.hysteresis = c->hysteresis;
+        o.consecutive_hysteresis = c->consecutive_hysteresis;
+    }
+    o.static_scale = c->loss_scale;
+    return loss_scale_init(&e->scale, &o);
+}
+
+static cz_status start_monitor(struct engine *e)
+{
+    if (e->comm->rank != 0) return CZ_OK;
+    return monitor_create(&e->config->csv_monitor, &e->config->tensorboard, &e->monitor);
+}
+
+static cz_status start(struct engine *e, const struct engine_options *options, struct model *model)
+{
+    TRY(engine_prepare(e, options, options->comm, model));
+    if (e->comm->world_size > 1)
+        return err_set(CZ_UNSUPPORTED, 0, "training on %d ranks is not supported yet; 1 works",
+                       e->comm->world_size);
+    TRY(refuse_or_go_on(e));
+    TRY(allocate(e));
+    TRY(bind(e));
+    TRY(start_schedule(e));
+    TRY(start_scale(e));
+    TRY(start_monitor(e));
+    e->grad_norm = NAN;
+    e->boundary_loss = NAN;
+    return report_start(e);
+}
+
+struct engine *engine_initialize_ex(const struct engine_options *options, struct model *model)
+{
+    if (!model || !options) {
+        err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
+        return NULL;
+    }
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) {
+        err_set(CZ_NOMEM, 0, "no memory for an engine");
+        return NULL;
+    }
+    if (start(e, options, model) == CZ_OK) return e;
+    engine_free(e);
+    free(e);
+    return NULL;
+}
+
+struct engine *engine_initialize(const char *config_path, struct model *model)
+{
+    const struct engine_options options = {.config_path = config_path};
+    return engine_initialize_ex(&options, model);
+}
+
+void engine_destroy(struct engine *e)
+{
+    if (!e) return;
+    struct model *model = e->model;
+    engine_free(e);
+    model_destroy(model);
+    free(e);
+}

@@ -1,0 +1,84 @@
+/* Parameter groups: one by default, by name patterns, or decay / no decay as Hugging Face does. */
+#include "engine/engine_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rules in the order in which groups stand; the last one takes what no other does. */
+struct rules {
+    struct optim_group_rule rules[OPTIM_GROUPS_MAX];
+    size_t n;
+};
+
+static cz_status collect_rules(const struct engine_options *o, struct rules *out)
+{
+    memset(out, 0, sizeof *out);
+    if (o->n_groups > 0 && o->groups_hf)
+        return err_set(CZ_INVALID, 0, "groups and groups_hf exclude each other: choose one");
+    if (o->n_groups >= OPTIM_GROUPS_MAX)
+        return err_set(CZ_INVALID, 0, "%zu parameter groups are too many: at most %d", o->n_groups,
+                       OPTIM_GROUPS_MAX - 1);
+    for (size_t i = 0; i < o->n_groups; i++) {
+        const struct engine_group *g = &o->groups[i];
+        if (!g->name_regex)
+            return err_set(CZ_INVALID, 0, "parameter group %zu has no name pattern", i);
+        out->rules[out->n++] = (struct optim_group_rule){.name_regex = g->name_regex,
+                                                         .lr = g->lr,
+                                                         .weight_decay = g->weight_decay,
+                                                         .beta1 = g->beta1,
+                                                         .beta2 = g->beta2};
+    }
+    return CZ_OK;
+}
+
+/* Which of the possible groups (n rules, then the rest; or decay, then no decay) takes a parameter.
+ */
+static cz_status choose(const struct engine_options *o, const struct rules *r,
+                        const struct param_info *info, size_t *group)
+{
+    if (o->groups_hf) {
+        *group = info->decay_hint ? 0 : 1;
+        return CZ_OK;
+    }
+    return optim_group_find(r->rules, r->n, info->name, group);
+}
+
+static cz_status make_group(struct engine *e, const struct engine_options *o, const struct rules *r,
+                            size_t possible)
+{
+    struct optim_group *group = &e->groups[e->n_groups++];
+    const struct optim_hyper *base = &e->config->optimizer.hyper;
+    const struct optim_group_rule no_decay = {
+        .name_regex = "no decay", .lr = NAN, .weight_decay = 0, .beta1 = NAN, .beta2 = NAN};
+    if (o->groups_hf) return optim_group_init(group, base, possible == 1 ? &no_decay : NULL);
+    return optim_group_init(group, base, possible < r->n ? &r->rules[possible] : NULL);
+}
+
+cz_status engine_make_groups(struct engine *e, const struct engine_options *options)
+{
+    const struct param_table *table = model_params(e->model);
+    struct rules rules;
+    TRY(collect_rules(options, &rules));
+    size_t n_possible = (options->groups_hf ? 1 : rules.n) + 1;
+    e->group_of = calloc(table->n_params + 1, sizeof *e->group_of);
+    e->groups = calloc(n_possible, sizeof *e->groups);
+    if (!e->group_of || !e->groups)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu parameter groups", n_possible);
+
+    size_t
+        number[OPTIM_GROUPS_MAX]; /* of each possible group; groups without parameters have none */
+    bool used[OPTIM_GROUPS_MAX] = {false};
+    for (size_t i = 0; i < table->n_params; i++) {
+        if (!table->params[i].trainable) continue;
+        TRY(choose(options, &rules, &table->params[i], &e->group_of[i]));
+        used[e->group_of[i]] = true;
+    }
+    for (size_t g = 0; g < n_possible; g++) {
+        number[g] = e->n_groups;
+        if (used[g]) TRY(make_group(e, options, &rules, g));
+    }
+    if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no parameter is left to train");
+    for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
+    return CZ_OK;
+}

@@ -1,0 +1,227 @@
+#include "engine/plan.h"
+
+#include "base/arena.h"
+#include "base/size.h"
+#include "engine/engine_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- what this process and machine have ------------------------------------------------------ */
+
+struct statm {
+    size_t size, resident, data; /* bytes */
+};
+
+static struct statm read_statm(void)
+{
+    struct statm s = {0};
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f) return s;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (fscanf(f, "%zu %zu %*s %*s %*s %zu", &s.size, &s.resident, &s.data) == 3) {
+        s.size *= page;
+        s.resident *= page;
+        s.data *= page;
+    }
+    fclose(f);
+    return s;
+}
+
+/* Start the pool's threads, so that their stacks are in the baseline. */
+static void wake_pool(void)
+{
+    int n = 0;
+#pragma omp parallel reduction(+ : n)
+    n++;
+    (void)n;
+}
+
+static void take_limit(struct plan *p, size_t left, const char *what)
+{
+    if (left >= p->host_free_nbytes) return;
+    p->host_free_nbytes = left;
+    p->host_limit = what;
+}
+
+static void take_rlimit(struct plan *p, int resource, size_t used, const char *what)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    take_limit(p, limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0, what);
+}
+
+static cz_status measure_host(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    size_t available, total;
+    wake_pool();
+    struct statm now = read_statm();
+    p->baseline_nbytes = now.resident;
+    TRY(e->device->ops->mem_info(e->device, &available, &total));
+    p->host_free_nbytes = SIZE_MAX;
+    take_limit(p, available, "memory that is available");
+    take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
+    take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
+    return CZ_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void row(struct plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
+    CZ_PRINTF(5, 6);
+
+static void row(struct plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
+{
+    struct plan_row *r = &p->rows[block];
+    r->name = name;
+    r->place = PLAN_HOST;
+    r->nbytes = size_round_up(nbytes, ARENA_PAGE_BYTES);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(r->how, sizeof r->how, fmt, ap);
+    va_end(ap);
+}
+
+static void state_rows(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    const struct zero *z = e->zero;
+    size_t padded = zero_numel_padded(z), own = zero_numel_own(z);
+    const char *grad = dtype_name(e->grad_dtype);
+    bool split_grads = p->stage >= 2 && p->world_size > 1;
+    row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s", p->numel,
+        dtype_name(e->dtype), zero_block_nbytes(z, ZERO_MASTERS) == 0 ? ", their own masters" : "");
+    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32", own);
+    row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s",
+        split_grads ? own : padded, grad);
+    row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS), "%d × %s",
+        e->config->zero.overlap_comm ? 2 : 1, grad);
+    for (int s = 0; s < OPTIM_STATES_MAX; s++) {
+        const char *name = e->groups[0].hyper.cls->state_names[s];
+        enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
+        row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s", own,
+            e->config->bf16.bf16_optimizer_states ? "bf16" : "fp32");
+    }
+    row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
+        e->n_groups == 1 ? "" : "s");
+}
+
+static void chain_rows(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    struct chain_sizes sizes = chain_sizes(e->chain);
+    size_t hungriest = 0;
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++)
+        if (chain_layer_sizes(e->chain, i).workspace_nbytes >
+            chain_layer_sizes(e->chain, hungriest).workspace_nbytes)
+            hungriest = i;
+    char every[64] = "kept for backward";
+    if (p->checkpoint_every > 0)
+        snprintf(every, sizeof every, "every %lld%s recomputed from its input",
+                 (long long)p->checkpoint_every, p->checkpoint_every == 1 ? " layer" : " layers");
+    row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations, "%zu layers, %lld × %lld × %s, %s",
+        chain_n_layers(e->chain), (long long)p->B, (long long)p->T, dtype_name(e->dtype), every);
+    row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
+    row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
+        hungriest, chain_layer(e->chain, hungriest)->cls->name);
+    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(p->B, p->T), "%lld × %lld tokens",
+        (long long)p->B, (long long)p->T);
+}
+
+static void add_up(struct plan *p)
+{
+    size_t sums[PLAN_N_PLACES] = {0};
+    for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
+    p->pinned_nbytes = sums[PLAN_PINNED];
+    p->nvme_nbytes = sums[PLAN_NVME];
+    p->device_peak_nbytes = sums[PLAN_DEVICE];
+    p->host_peak_nbytes = p->baseline_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
+}
+
+/* Ring accounting of spec/config-and-runtime §7.7 with real reduce-scatters. */
+static void count_traffic(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    size_t w = (size_t)p->world_size, wire = dtype_size(e->config->communication_dtype);
+    size_t reduced = zero_numel_padded(e->zero) / w * (w - 1);
+    if (w == 1) return;
+    if (p->stage == 0) p->sent_nbytes_per_step = 2 * reduced * wire;
+    if (p->stage == 1) p->sent_nbytes_per_step = reduced * (wire + dtype_size(e->dtype));
+    if (p->stage == 2)
+        p->sent_nbytes_per_step = reduced * ((size_t)p->accumulation * wire + dtype_size(e->dtype));
+}
+
+cz_status plan_fill(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    const struct param_table *table = model_params(e->model);
+    snprintf(p->model_name, sizeof p->model_name, "%s", model_name(e->model));
+    p->numel = param_table_numel(table, false);
+    p->numel_trainable = param_table_numel(table, true);
+    p->stage = e->config->zero.stage;
+    p->dtype = e->dtype;
+    p->world_size = e->comm->world_size;
+    p->B = e->config->train_micro_batch_size_per_gpu;
+    p->T = p->t_limit = model_t_max(e->model);
+    p->accumulation = e->config->gradient_accumulation_steps;
+    p->n_rows = ENGINE_N_BLOCKS;
+    state_rows(e);
+    chain_rows(e);
+    TRY(measure_host(e));
+    add_up(p);
+    count_traffic(e);
+    return CZ_OK;
+}
+
+cz_status plan_create(const struct engine_options *options, int64_t world_size, struct model *model,
+                      struct plan **out)
+{
+    *out = NULL;
+    if (world_size < 1 || world_size > INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned",
+                       (long long)world_size);
+    struct engine *e = calloc(1, sizeof *e);
+    struct plan *p = calloc(1, sizeof *p);
+    struct comm *comm = NULL;
+    cz_status st;
+    if (!e || !p) {
+        st = err_set(CZ_NOMEM, 0, "no memory for a plan");
+        goto done;
+    }
+    TRY_GOTO(comm_self_create(0, (int)world_size, &comm), done);
+    TRY_GOTO(engine_prepare(e, options, comm, model), done);
+    *p = e->plan;
+    *out = p;
+done:
+    if (e) engine_free(e);
+    free(e);
+    comm_destroy(comm);
+    if (st != CZ_OK) free(p);
+    return st;
+}
+
+void plan_destroy(struct plan *plan)
+{
+    free(plan);
+}
+
+/* ---- does it fit ----------------------------------------------------------------------------- */
+
+cz_status plan_check(const struct plan *p)
+{
+    size_t need = p->host_peak_nbytes - p->baseline_nbytes;
+    if (need <= p->host_free_nbytes) return CZ_OK;
+    char *table = NULL, want[24], have[24];
+    TRY(plan_table(p, &table));
+    cz_status st = err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
+                           size_human(need, want, sizeof want), p->host_limit,
+                           size_human(p->host_free_nbytes, have, sizeof have), table);
+    free(table);
+    return st;
+}

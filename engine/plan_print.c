@@ -1,0 +1,130 @@
+/* The plan as a table for people and as JSON. */
+#include "engine/plan.h"
+
+#include "base/size.h"
+#include "formats/json_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const places[PLAN_N_PLACES] = {"host", "device", "pinned", "nvme"};
+
+static double mib(size_t nbytes)
+{
+    return (double)nbytes / (1 << 20);
+}
+
+static void print_head(FILE *f, const struct plan *p)
+{
+    fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name, (double)p->numel / 1e6);
+    if (p->numel_trainable != p->numel)
+        fprintf(f, ", %.1f M trained", (double)p->numel_trainable / 1e6);
+    fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(p->dtype),
+            p->stage, (long long)p->world_size, p->world_size == 1 ? "" : "s", (long long)p->B,
+            (long long)p->T);
+}
+
+static void print_rows(FILE *f, const struct plan *p)
+{
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (p->rows[i].nbytes > 0)
+            fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", p->rows[i].name, places[p->rows[i].place],
+                    mib(p->rows[i].nbytes), p->rows[i].how);
+    fprintf(f, "  %-22s %-7s %11.1f MiB   measured in this process\n", "program and libraries",
+            "host", mib(p->baseline_nbytes));
+}
+
+static void print_totals(FILE *f, const struct plan *p)
+{
+    char buf[24];
+    fprintf(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak", "host",
+            mib(p->host_peak_nbytes), size_human(p->host_free_nbytes, buf, sizeof buf),
+            p->host_limit);
+    if (p->device_peak_nbytes > 0)
+        fprintf(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device", mib(p->device_peak_nbytes));
+    if (p->nvme_nbytes > 0)
+        fprintf(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
+    if (p->sent_nbytes_per_step > 0)
+        fprintf(f, "Each rank sends %s per optimizer step.\n",
+                size_human(p->sent_nbytes_per_step, buf, sizeof buf));
+}
+
+cz_status plan_table(const struct plan *plan, char **out)
+{
+    size_t nbytes;
+    *out = NULL;
+    FILE *f = open_memstream(out, &nbytes);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
+    print_head(f, plan);
+    print_rows(f, plan);
+    print_totals(f, plan);
+    if (fclose(f) != 0 || !*out) {
+        free(*out);
+        *out = NULL;
+        return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
+    }
+    return CZ_OK;
+}
+
+static void write_size(struct json_writer *w, const char *key, size_t value)
+{
+    json_write_key(w, key);
+    json_write_int(w, (int64_t)value);
+}
+
+static void write_row(struct json_writer *w, const char *name, const char *place, size_t nbytes,
+                      const char *how)
+{
+    json_begin_object(w);
+    json_write_key(w, "name");
+    json_write_string(w, name);
+    json_write_key(w, "where");
+    json_write_string(w, place);
+    write_size(w, "bytes", nbytes);
+    json_write_key(w, "how");
+    json_write_string(w, how);
+    json_end_object(w);
+}
+
+static void write_totals(struct json_writer *w, const struct plan *p)
+{
+    json_write_key(w, "model");
+    json_write_string(w, p->model_name);
+    write_size(w, "parameters", p->numel);
+    write_size(w, "trainable_parameters", p->numel_trainable);
+    json_write_key(w, "dtype");
+    json_write_string(w, dtype_name(p->dtype));
+    write_size(w, "zero_stage", (size_t)p->stage);
+    write_size(w, "world_size", (size_t)p->world_size);
+    write_size(w, "micro_batch", (size_t)p->B);
+    write_size(w, "gradient_accumulation_steps", (size_t)p->accumulation);
+    write_size(w, "seq_len", (size_t)p->T);
+    write_size(w, "host_peak_bytes", p->host_peak_nbytes);
+    write_size(w, "device_peak_bytes", p->device_peak_nbytes);
+    write_size(w, "pinned_bytes", p->pinned_nbytes);
+    write_size(w, "nvme_bytes", p->nvme_nbytes);
+    write_size(w, "baseline_bytes", p->baseline_nbytes);
+    write_size(w, "host_available_bytes", p->host_free_nbytes);
+    write_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
+    json_write_key(w, "fits");
+    json_write_bool(w, p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes);
+}
+
+cz_status plan_json(const struct plan *plan, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    write_totals(&w, plan);
+    json_write_key(&w, "rows");
+    json_begin_array(&w);
+    for (size_t i = 0; i < plan->n_rows; i++)
+        if (plan->rows[i].nbytes > 0)
+            write_row(&w, plan->rows[i].name, places[plan->rows[i].place], plan->rows[i].nbytes,
+                      plan->rows[i].how);
+    write_row(&w, "program and libraries", places[PLAN_HOST], plan->baseline_nbytes,
+              "measured in this process");
+    json_end_array(&w);
+    json_end_object(&w);
+    return json_writer_take(&w, out, NULL);
+}

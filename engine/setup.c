@@ -1,0 +1,243 @@
+/* From options to everything but memory: config, device, ops, groups, chain, model state, plan. */
+#include "engine/engine_impl.h"
+
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/threads.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the config ------------------------------------------------------------------------------ */
+
+#define AUTOS_MAX 64
+
+/* The caller's --auto values, and behind them what the engine knows by itself. */
+struct autos {
+    const char *v[AUTOS_MAX];
+    size_t n;
+    char hidden[48], total[80];
+};
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+    while (list && list[n]) n++;
+    return n;
+}
+
+static cz_status collect_autos(const struct engine_options *o, const struct model *model,
+                               struct autos *a)
+{
+    a->n = 0;
+    size_t n = count(o->auto_values);
+    if (n > AUTOS_MAX - 2)
+        return err_set(CZ_INVALID, 0, "%zu values for \"auto\" keys are too many: at most %d", n,
+                       AUTOS_MAX - 2);
+    for (size_t i = 0; i < n; i++) a->v[a->n++] = o->auto_values[i];
+    if (model_hidden_size(model) > 0) {
+        snprintf(a->hidden, sizeof a->hidden, "hidden_size=%lld",
+                 (long long)model_hidden_size(model));
+        a->v[a->n++] = a->hidden;
+    }
+    if (o->total_steps > 0) {
+        snprintf(a->total, sizeof a->total, "scheduler.params.total_num_steps=%lld",
+                 (long long)o->total_steps);
+        a->v[a->n++] = a->total;
+    }
+    return CZ_OK;
+}
+
+static cz_status choose_compat(const char *name, enum config_compat *compat)
+{
+    if (!name) return CZ_OK;
+    if (strcmp(name, "0.19") == 0)
+        *compat = CONFIG_COMPAT_0_19;
+    else if (strcmp(name, "0.16") == 0)
+        *compat = CONFIG_COMPAT_0_16;
+    else
+        return err_set(CZ_INVALID, 0, "compat is \"%s\"; \"0.19\" or \"0.16\" would work", name);
+    return CZ_OK;
+}
+
+static void log_notes(const struct ds_config *config)
+{
+    for (size_t i = 0; i < config_n_notes(config); i++) {
+        const struct config_note *note = config_note(config, i);
+        bool is_warning = note->kind == CONFIG_NOTE_UNKNOWN || note->kind == CONFIG_NOTE_DEPRECATED;
+        LOGV(is_warning ? LOG_WARN : LOG_INFO, SUB_CONFIG, "%s", note->text);
+    }
+}
+
+/* "log_level" in the file wins over the program's default. */
+static void apply_log_level(enum config_log_level level)
+{
+    switch (level) {
+    case CONFIG_LOG_DEFAULT: break;
+    case CONFIG_LOG_DEBUG: log_set_level(LOG_STEP, SUB_ALL); break;
+    case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
+    case CONFIG_LOG_WARNING:
+    case CONFIG_LOG_ERROR:
+    case CONFIG_LOG_CRITICAL: log_set_level(LOG_WARN, SUB_ALL); break;
+    }
+}
+
+static cz_status load_config(struct engine *e, const struct engine_options *o)
+{
+    if (!o->config_path == !o->config_json)
+        return err_set(CZ_INVALID, 0, "exactly one of config_path and config_json is needed");
+    struct autos autos;
+    TRY(collect_autos(o, e->model, &autos));
+    struct config_options c = config_options_default();
+    c.world_size = e->comm->world_size;
+    c.autos = autos.v;
+    c.n_autos = autos.n;
+    c.sets = o->set_values;
+    c.n_sets = count(o->set_values);
+    c.strict = o->strict;
+    TRY(choose_compat(o->compat, &c.compat));
+    if (o->config_path)
+        TRY(config_load(o->config_path, &c, &e->config));
+    else
+        TRY(config_load_text(o->config_json, strlen(o->config_json), NULL, &c, &e->config));
+    TRY(config_check(e->config));
+    char where[256];
+    if (!e->config->optimizer.usable)
+        return err_set(CZ_INVALID, 0,
+                       "%s: training needs an optimizer, for example {\"type\": \"AdamW\", "
+                       "\"params\": {\"lr\": 3e-4}}",
+                       config_where(e->config, "optimizer", where, sizeof where));
+    apply_log_level(e->config->log_level);
+    log_notes(e->config);
+    return CZ_OK;
+}
+
+/* ---- chain and model state ------------------------------------------------------------------- */
+
+/* Layers per activation checkpoint: czero.activation_checkpointing.every, or so many that
+ * number_checkpoints are kept. 0: none. */
+static int64_t checkpoint_every(const struct ds_config *c, size_t n_layers)
+{
+    int64_t number = c->activation_checkpointing.number_checkpoints;
+    if (c->czero.activation_checkpointing_every > 0) return c->czero.activation_checkpointing_every;
+    if (number <= 0) return 0;
+    int64_t inner = (int64_t)n_layers - 1;
+    return inner > number ? (inner + number - 1) / number : 1;
+}
+
+static cz_status make_chain(struct engine *e)
+{
+    const struct chain_options options = {
+        .ops = e->ops,
+        .B = e->config->train_micro_batch_size_per_gpu,
+        .T = model_t_max(e->model),
+        .dtype = e->dtype,
+        .grad_dtype = e->grad_dtype,
+        .training = true,
+        .checkpoint_every = checkpoint_every(e->config, model_n_layers(e->model))};
+    e->plan.checkpoint_every = options.checkpoint_every;
+    return chain_create(e->model, &options, &e->chain);
+}
+
+static cz_status make_units(struct engine *e)
+{
+    size_t n = model_n_layers(e->model);
+    e->units = calloc(n, sizeof *e->units);
+    if (!e->units) return err_set(CZ_NOMEM, 0, "no memory for %zu layers", n);
+    for (size_t i = 0; i < n; i++) {
+        const struct model_layer *layer = model_layer_at(e->model, i);
+        e->units[i] = (struct zero_unit){.param_idx = layer->param_idx, .n = layer->n_params};
+    }
+    return CZ_OK;
+}
+
+static bool masters_are_16bit(const struct ds_config *c)
+{
+    return c->bf16.bf16_master_weights_and_grads || c->fp16.fp16_master_weights_and_grads;
+}
+
+static cz_status make_zero(struct engine *e)
+{
+    const struct ds_config *c = e->config;
+    int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
+    const struct zero_options options = {
+        .table = model_params(e->model),
+        .units = e->units,
+        .n_units = model_n_layers(e->model),
+        .group_of = e->group_of,
+        .groups = e->groups,
+        .n_groups = e->n_groups,
+        .stage = c->zero.stage,
+        .dtype = e->dtype,
+        .grad_dtype = e->grad_dtype,
+        .wire_dtype = c->communication_dtype,
+        .master_dtype = masters_are_16bit(c) ? e->dtype : DTYPE_F32,
+        .state_dtype = c->bf16.bf16_optimizer_states ? DTYPE_BF16 : DTYPE_F32,
+        .round_robin = c->zero.round_robin_gradients,
+        .align_params = c->zero.parameter_alignment,
+        .reduce_sum = c->gradient_allreduce_sum,
+        .bucket_numel = (size_t)bucket,
+        .overlap = c->zero.overlap_comm,
+        .comm = e->comm,
+        .ops = e->ops,
+        .stream = e->stream};
+    return zero_create(&options, &e->zero);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static cz_status open_device(struct engine *e, const char *device)
+{
+    TRY(cpu_isa_check());
+    TRY(device_open(device, 0, &e->device));
+    if (e->device->ops->kind != DEVICE_HOST)
+        return err_set(CZ_UNSUPPORTED, 0, "device \"%s\" is not supported yet; \"cpu\" works",
+                       device);
+    TRY(ops_create(e->device, &e->ops));
+    LOGV(LOG_INFO, SUB_ENGINE, "%s, %d thread%s, %s kernels", cpu_model_name(), threads_count(),
+         threads_count() == 1 ? "" : "s", e->ops->isa);
+    return CZ_OK;
+}
+
+cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,
+                         struct model *model)
+{
+    e->model = model;
+    e->seed = options->seed;
+    e->print = options->print;
+    e->print_user = options->print_user;
+    e->comm = comm;
+    if (!comm) {
+        TRY(comm_self_create(0, 1, &e->comm));
+        e->owns_comm = true;
+    }
+    threads_init(e->comm->n_ranks_host);
+    log_set_rank(e->comm->rank, e->comm->world_size);
+    TRY(load_config(e, options));
+    e->dtype = e->config->model_dtype;
+    e->grad_dtype = e->config->grad_accum_dtype;
+    TRY(open_device(e, options->device));
+    TRY(engine_make_groups(e, options));
+    TRY(make_units(e));
+    TRY(make_chain(e));
+    TRY(make_zero(e));
+    return plan_fill(e);
+}
+
+void engine_free(struct engine *e)
+{
+    monitor_destroy(e->monitor);
+    for (size_t i = 0; i < ENGINE_N_BLOCKS && e->device; i++)
+        if (e->blocks[i]) e->device->ops->mem_free(e->device, e->blocks[i], e->plan.rows[i].nbytes);
+    zero_destroy(e->zero);
+    chain_destroy(e->chain);
+    free(e->units);
+    free(e->groups);
+    free(e->group_of);
+    ops_destroy(e->ops);
+    device_close(e->device);
+    config_free(e->config);
+    if (e->owns_comm) comm_destroy(e->comm);
+    memset(e, 0, sizeof *e);
+}

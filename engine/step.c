@@ -1,0 +1,220 @@
+/* forward, backward, step: the counters, the boundary and what happens there (spec §3.2-3.7). */
+#include "engine/engine_impl.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "formats/json_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add_time(struct engine *e, enum timer timer, int64_t since_ns)
+{
+    int64_t ns = clock_now_ns() - since_ns;
+    e->timers.micro[timer] += ns;
+    e->timers.total[timer] += ns;
+}
+
+bool engine_is_gradient_accumulation_boundary(const struct engine *e)
+{
+    if (!e->config->managed_gradient_accumulation) return true; /* every step() is one */
+    return (e->micro_steps + 1) % e->config->gradient_accumulation_steps == 0;
+}
+
+/* ---- forward and backward -------------------------------------------------------------------- */
+
+cz_status engine_forward(struct engine *e, const struct batch *batch, float *loss)
+{
+    int64_t begin = clock_now_ns();
+    if (e->phase == PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0,
+                       "engine_forward was called twice without engine_backward between; use "
+                       "engine_eval to look at a loss only");
+    if (e->phase == PHASE_BACKWARD && e->config->managed_gradient_accumulation)
+        return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
+    TRY(batch_stage_copy(&e->stage, e->model, batch, true));
+    if (e->throughput.step_begin_ns == 0) e->throughput.step_begin_ns = begin;
+    double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
+    const struct chain_run run = {
+        .stream = e->stream,
+        .batch = &e->stage.batch,
+        .mode = LAYER_TRAIN,
+        .rng = {.seed = e->seed, .step = (uint32_t)e->global_steps, .sample = batch->sample},
+        .dloss = (float)seed,
+        .loss = e->stage.loss,
+        .accumulate = e->n_backward > 0};
+    TRY(chain_forward(e->chain, &run));
+    TRY(e->device->ops->stream_sync(e->device, e->stream));
+    e->phase = PHASE_FORWARD;
+    e->loss_sum += (double)*e->stage.loss;
+    if (loss) *loss = *e->stage.loss;
+    add_time(e, TIMER_FORWARD, begin);
+    return CZ_OK;
+}
+
+cz_status engine_backward(struct engine *e)
+{
+    int64_t begin = clock_now_ns();
+    if (e->phase != PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
+    TRY(chain_backward(e->chain));
+    e->phase = PHASE_BACKWARD;
+    e->n_backward++;
+    add_time(e, TIMER_BACKWARD, begin);
+    return CZ_OK;
+}
+
+/* ---- a boundary without finite gradients ------------------------------------------------------
+ */
+
+static const char *offender(const struct engine *e, const struct zero_scan *scan, char *buf,
+                            size_t nbytes)
+{
+    char value[JSON_FLOAT_NBYTES];
+    snprintf(buf, nbytes, "the gradient of %s is %s at element %zu",
+             model_params(e->model)->params[scan->param_idx].name,
+             json_float_text((double)scan->value, value), scan->elem);
+    return buf;
+}
+
+static const char *history(const struct engine *e, char *buf, size_t nbytes)
+{
+    int64_t n = e->n_scales < SCALE_HISTORY ? e->n_scales : SCALE_HISTORY;
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int64_t i = e->n_scales - n; i < e->n_scales && at < nbytes; i++)
+        at += (size_t)snprintf(buf + at, nbytes - at, "%s%g", i == e->n_scales - n ? "" : ", ",
+                               e->scale_history[i % SCALE_HISTORY]);
+    return buf;
+}
+
+/* The loss scale cannot go lower. */
+static cz_status scale_exhausted(struct engine *e, const struct zero_scan *scan)
+{
+    char what[512], scales[256], reason[512];
+    snprintf(reason, sizeof reason, "%s", cz_last_error());
+    return err_set(CZ_DIVERGED, 0, "step %lld: %s; %s; the last loss scales were %s",
+                   (long long)e->global_steps + 1, offender(e, scan, what, sizeof what), reason,
+                   history(e, scales, sizeof scales));
+}
+
+static cz_status check_consecutive(struct engine *e, const struct zero_scan *scan)
+{
+    int64_t limit = e->config->czero.max_consecutive_skips;
+    if (limit <= 0 || e->n_skipped_in_a_row < limit) return CZ_OK;
+    char what[512], scales[256];
+    return err_set(CZ_DIVERGED, 0,
+                   "%lld steps in a row were skipped (czero.max_consecutive_skips): %s; the last "
+                   "loss scales were %s; look at the data, lower the learning rate, or train in "
+                   "bf16",
+                   (long long)e->n_skipped_in_a_row, offender(e, scan, what, sizeof what),
+                   history(e, scales, sizeof scales));
+}
+
+static void log_skip(struct engine *e, const struct zero_scan *scan, double old_scale)
+{
+    char what[512], scale[96] = "";
+    if (e->config->fp16.enabled && e->scale.scale != old_scale)
+        snprintf(scale, sizeof scale, "; loss scale %g, now %g", old_scale, e->scale.scale);
+    else if (e->scale.dynamic)
+        snprintf(scale, sizeof scale, "; loss scale %g, hysteresis left %lld", old_scale,
+                 (long long)e->scale.hysteresis);
+    else if (e->config->fp16.enabled)
+        snprintf(scale, sizeof scale, "; the loss scale is fixed at %g", old_scale);
+    /* A dynamic scale finds its level by overflowing: no reason to warn. */
+    LOGV(e->scale.dynamic ? LOG_INFO : LOG_WARN, SUB_ENGINE, "step %lld skipped: %s%s",
+         (long long)e->global_steps + 1, offender(e, scan, what, sizeof what), scale);
+}
+
+/* ---- the boundary ---------------------------------------------------------------------------- */
+
+/* Whether non-finite gradients stop the update (bf16.check_grad_overflow false: they do not). */
+static bool checks_overflow(const struct ds_config *c)
+{
+    return !c->bf16.enabled || c->bf16.check_grad_overflow;
+}
+
+/* Norm of the gradients as they are (still scaled); NAN when it is neither wanted nor needed. */
+static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, double *norm)
+{
+    const struct ds_config *c = e->config;
+    *norm = NAN;
+    if (!scan->finite || (!c->zero.compute_grad_norm && !(c->gradient_clipping > 0))) return CZ_OK;
+    return zero_norm(e->zero, scan->max_abs, norm);
+}
+
+/* Unscale with the scale that the gradients were made with (spec Q2), clip, update. */
+static cz_status apply(struct engine *e, const struct zero_scan *scan, double made_with)
+{
+    double norm;
+    int64_t begin = clock_now_ns();
+    TRY(measure_norm(e, scan, &norm));
+    int64_t normed = clock_now_ns();
+    double clip =
+        isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
+    TRY(zero_step(e->zero, e->n_updates + 1, made_with, clip));
+    e->timers.norm_ns = normed - begin;
+    e->timers.optimizer_ns = clock_now_ns() - normed;
+    e->n_updates++;
+    e->grad_norm = norm / made_with;
+    if (e->config->scheduler.usable) schedule_step(&e->schedule, e->groups);
+    return CZ_OK;
+}
+
+static void skip(struct engine *e, const struct zero_scan *scan, double made_with)
+{
+    log_skip(e, scan, made_with);
+    e->grad_norm = INFINITY;
+    e->skipped_steps++;
+    e->timers.norm_ns = e->timers.optimizer_ns = 0;
+}
+
+static void count_boundary(struct engine *e)
+{
+    const struct ds_config *c = e->config;
+    int64_t per_backward = c->train_batch_size / c->gradient_accumulation_steps;
+    e->boundary_loss = e->loss_sum / (double)e->n_backward;
+    e->global_steps++;
+    e->global_samples +=
+        c->managed_gradient_accumulation ? c->train_batch_size : e->n_backward * per_backward;
+    e->n_backward = 0;
+    e->loss_sum = 0;
+    log_set_step(e->global_steps);
+}
+
+static cz_status boundary(struct engine *e)
+{
+    struct zero_scan scan;
+    bool skip_step;
+    double made_with = e->scale.scale;
+    int64_t begin = clock_now_ns();
+    TRY(zero_reduce(e->zero));
+    add_time(e, TIMER_REDUCE, begin);
+    TRY(zero_scan(e->zero, &scan));
+    bool usable = scan.finite || !checks_overflow(e->config);
+    e->scale_history[e->n_scales++ % SCALE_HISTORY] = made_with;
+    if (loss_scale_update(&e->scale, usable, &skip_step) != CZ_OK) return scale_exhausted(e, &scan);
+    e->n_skipped_in_a_row = skip_step ? e->n_skipped_in_a_row + 1 : 0;
+    if (skip_step)
+        skip(e, &scan, made_with);
+    else
+        TRY(apply(e, &scan, made_with));
+    e->was_applied = !skip_step;
+    count_boundary(e);
+    return check_consecutive(e, &scan);
+}
+
+cz_status engine_step(struct engine *e)
+{
+    int64_t begin = clock_now_ns();
+    if (e->phase != PHASE_BACKWARD)
+        return err_set(CZ_INVALID, 0, "engine_step needs an engine_backward before it");
+    bool is_boundary = engine_is_gradient_accumulation_boundary(e);
+    e->was_applied = false;
+    if (is_boundary) TRY(comm_agree(e->comm, boundary(e)));
+    e->phase = PHASE_IDLE;
+    e->micro_steps++;
+    add_time(e, TIMER_STEP, begin);
+    return report_step(e, is_boundary);
+}
