@@ -255,7 +255,8 @@ struct ds_config {
  * released by config_free(); on failure *out is NULL.
  * Errors: CZ_INVALID for what DeepSpeed's parser refuses (the sentence holds file, line:column,
  * path, the value given and what would work; several problems are separated by newlines),
- * CZ_UNSUPPORTED for Hjson beyond comments and optional commas, CZ_IO, CZ_NOMEM. */
+ * CZ_UNSUPPORTED for Hjson beyond comments and optional commas, CZ_NOTFOUND when the file cannot
+ * be read, CZ_NOMEM. */
 CZ_API cz_status config_load(const char *path, const struct config_options *options,
                              struct ds_config **out);
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,31 @@ static void put(struct json_writer *w, const char *bytes, size_t n)
 static void put_text(struct json_writer *w, const char *text)
 {
     put(w, text, strlen(text));
+}
+
+void json_write_text(struct json_writer *w, const char *text)
+{
+    put_text(w, text);
+}
+
+void json_write_format(struct json_writer *w, const char *fmt, ...)
+{
+    char small[512];
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(small, sizeof small, fmt, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof small) {
+        put(w, small, (size_t)n);
+    } else {
+        char *large = n < 0 ? NULL : malloc((size_t)n + 1);
+        if (large) vsnprintf(large, (size_t)n + 1, fmt, again);
+        if (large) put(w, large, (size_t)n);
+        w->failed |= !large;
+        free(large);
+    }
+    va_end(again);
 }
 
 static void new_line(struct json_writer *w)

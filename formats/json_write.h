@@ -43,6 +43,10 @@ CZ_API void json_write_double(struct json_writer *w, double value); /* shortest 
 CZ_API void json_write_string(struct json_writer *w, const char *utf8);
 CZ_API void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
 
+/* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */
+CZ_API void json_write_text(struct json_writer *w, const char *text);
+CZ_API void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
+
 /* Shortest text that reads back as `value`, spelled as Python's repr: "0.001", "1e-05", "1.0",
  * "1e+16"; "NaN", "Infinity", "-Infinity". Returns buf. */
 CZ_API const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES]);

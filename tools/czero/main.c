@@ -9,6 +9,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"config", cmd_config, "show, check and compare DeepSpeed configs"},
     {NULL, NULL, NULL},
 };
 

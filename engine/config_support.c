@@ -1,0 +1,239 @@
+/* What config_check() refuses beyond the parser: one table. A feature that arrives deletes its row.
+ */
+#include "engine/config_impl.h"
+
+#include <string.h>
+
+struct refusal {
+    const char *path; /* where the blame goes */
+    bool (*applies)(const struct ds_config *);
+    enum config_note_kind kind;
+    const char *text;
+};
+
+/* ---- not here, or not yet
+ * --------------------------------------------------------------------------------- */
+
+static bool stage_3(const struct ds_config *d)
+{
+    return d->zero.stage == 3;
+}
+
+static bool optimizer_on_nvme(const struct ds_config *d)
+{
+    return d->zero.stage == 3 && d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME;
+}
+
+static bool params_offloaded(const struct ds_config *d)
+{
+    return d->zero.stage == 3 && d->zero.offload_param.device != CONFIG_OFFLOAD_NONE;
+}
+
+static bool lamb_under_zero(const struct ds_config *d)
+{
+    return d->optimizer.usable && d->zero.stage > 0 &&
+           (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS);
+}
+
+static bool fp16_masters(const struct ds_config *d)
+{
+    return d->fp16.fp16_master_weights_and_grads;
+}
+
+static bool bf16_masters(const struct ds_config *d)
+{
+    return d->bf16.bf16_master_weights_and_grads;
+}
+
+static bool unmanaged(const struct ds_config *d)
+{
+    return !d->managed_gradient_accumulation;
+}
+
+static bool universal(const struct ds_config *d)
+{
+    return d->checkpoint.load_universal;
+}
+
+static bool no_norm(const struct ds_config *d)
+{
+    return !d->zero.compute_grad_norm;
+}
+
+static bool sequence_parallel(const struct ds_config *d)
+{
+    const struct cv *size = config_at(d->impl->resolved, "sequence_parallel_size");
+    return size && size->kind == CV_INT && size->integer > 1;
+}
+
+/* ---- what DeepSpeed's engine refuses
+ * ------------------------------------------------------------------------ */
+
+static bool reduce_scatter_stage(const struct ds_config *d)
+{
+    return d->zero.stage >= 2 && d->zero.reduce_scatter && !d->gradient_allreduce_sum;
+}
+
+static bool prescaled(const struct ds_config *d)
+{
+    return reduce_scatter_stage(d) && d->prescale_gradients;
+}
+
+static bool predivided(const struct ds_config *d)
+{
+    return reduce_scatter_stage(d) && d->gradient_predivide_factor != 1.0;
+}
+
+static bool odd_bucket(const struct ds_config *d)
+{
+    return (d->zero.stage == 1 || d->zero.stage == 2) && d->zero.allgather_bucket_size % 2 != 0;
+}
+
+static bool legacy_stage1(const struct ds_config *d)
+{
+    return cv_is_true(config_at(d->impl->resolved, "zero_optimization.legacy_stage1"));
+}
+
+static bool untested(const struct ds_config *d)
+{
+    return d->optimizer.usable && d->zero.stage > 0 && !d->zero_allow_untested_optimizer &&
+           !(d->optimizer.hyper.cls->flags & OPTIM_ZERO_TESTED);
+}
+
+static bool lamb_with_static_scale(const struct ds_config *d)
+{
+    return d->optimizer.type && strcmp(d->optimizer.type, "lamb") == 0 && d->fp16.loss_scale != 0;
+}
+
+static bool accumulates_apart(const struct ds_config *d)
+{
+    return d->zero.stage == 0 && d->grad_accum_dtype != d->model_dtype;
+}
+
+static bool huge_scale(const struct ds_config *d)
+{
+    int64_t power = d->fp16.initial_scale_power;
+    return d->fp16.enabled && d->fp16.loss_scale == 0 && (power > 127 || power < -126);
+}
+
+static bool no_hysteresis(const struct ds_config *d)
+{
+    return d->fp16.enabled && d->fp16.loss_scale == 0 && d->fp16.hysteresis < 1;
+}
+
+static bool unmanaged_overlap(const struct ds_config *d)
+{
+    return !d->managed_gradient_accumulation && d->zero.stage < 2 && d->zero.overlap_comm;
+}
+
+static bool nvme_without_path(const struct ds_config *d)
+{
+    const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
+    return d->zero.stage == 3 && o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+}
+
+static bool param_nvme_without_path(const struct ds_config *d)
+{
+    const struct config_offload_param *o = &d->zero.offload_param;
+    return d->zero.stage == 3 && o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+}
+
+static bool fraction_train(const struct ds_config *d)
+{
+    return config_at(d->impl->resolved, "train_batch_size")->kind == CV_FLOAT;
+}
+
+static bool fraction_micro(const struct ds_config *d)
+{
+    return config_at(d->impl->resolved, "train_micro_batch_size_per_gpu")->kind == CV_FLOAT;
+}
+
+static bool fraction_steps(const struct ds_config *d)
+{
+    return config_at(d->impl->resolved, "gradient_accumulation_steps")->kind == CV_FLOAT;
+}
+
+#define NOT_YET CONFIG_NOTE_UNSUPPORTED, "not supported yet: "
+#define REJECTS CONFIG_NOTE_ENGINE_REJECTS
+
+static const struct refusal refusals[] = {
+    {"zero_optimization.stage", stage_3, NOT_YET "ZeRO stage 3; stages 0, 1 and 2 work"},
+    {"zero_optimization.offload_optimizer.device", optimizer_on_nvme,
+     NOT_YET "optimizer states on NVMe; \"cpu\" works"},
+    {"zero_optimization.offload_param.device", params_offloaded,
+     NOT_YET "parameters outside the device; \"none\" works"},
+    {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
+    {"fp16.fp16_master_weights_and_grads", fp16_masters, NOT_YET "16-bit masters"},
+    {"bf16.bf16_master_weights_and_grads", bf16_masters, NOT_YET "16-bit masters"},
+    {"managed_gradient_accumulation", unmanaged,
+     NOT_YET "boundaries set by the caller; true works"},
+    {"checkpoint.load_universal", universal,
+     NOT_YET "universal checkpoints; ordinary ones load at any world size"},
+    {"zero_optimization.compute_grad_norm", no_norm, NOT_YET "steps without a norm; true works"},
+    {"sequence_parallel_size", sequence_parallel, CONFIG_NOTE_UNSUPPORTED,
+     "not supported: sequence parallelism; set it to 1"},
+
+    {"prescale_gradients", prescaled, REJECTS,
+     "true does not go with reduce_scatter at stages 2 and 3; set "
+     "zero_optimization.reduce_scatter to false"},
+    {"gradient_predivide_factor", predivided, REJECTS,
+     "anything but 1.0 does not go with reduce_scatter at stages 2 and 3; set "
+     "zero_optimization.reduce_scatter to false"},
+    {"zero_optimization.allgather_bucket_size", odd_bucket, REJECTS, "must be even"},
+    {"zero_optimization.legacy_stage1", legacy_stage1, REJECTS,
+     "true has not been supported since DeepSpeed 0.5.9; remove it"},
+    {"optimizer.type", untested, REJECTS,
+     "DeepSpeed has not tested this optimizer under ZeRO; to use it all the same, set "
+     "zero_allow_untested_optimizer to true"},
+    {"fp16.loss_scale", lamb_with_static_scale, REJECTS,
+     "Lamb needs dynamic loss scaling; set it to 0"},
+    {"data_types.grad_accum_dtype", accumulates_apart, REJECTS,
+     "must be the model's type at stage 0; set zero_optimization.stage to 1 or 2, or remove it"},
+    {"fp16.initial_scale_power", huge_scale, REJECTS,
+     "2 to this power is no scale that fits in fp32; it must be within -126..127"},
+    {"fp16.hysteresis", no_hysteresis, REJECTS, "must be at least 1"},
+    {"managed_gradient_accumulation", unmanaged_overlap, REJECTS,
+     "false does not go with zero_optimization.overlap_comm below stage 2"},
+    {"zero_optimization.offload_optimizer.nvme_path", nvme_without_path, REJECTS,
+     "is missing; the device nvme needs the folder of its swap file"},
+    {"zero_optimization.offload_param.nvme_path", param_nvme_without_path, REJECTS,
+     "is missing; the device nvme needs the folder of its swap file"},
+    {"train_batch_size", fraction_train, REJECTS, "must be a whole number below 1e10"},
+    {"train_micro_batch_size_per_gpu", fraction_micro, REJECTS,
+     "must be a whole number below 1e10"},
+    {"gradient_accumulation_steps", fraction_steps, REJECTS, "must be a whole number below 1e10"},
+};
+
+/* ---- decisions worth a line
+ * ------------------------------------------------------------------------------------ */
+
+static void note_offload(struct ds_config *d)
+{
+    struct config_impl *c = d->impl;
+    static const char optimizer[] = "zero_optimization.offload_optimizer.device";
+    static const char param[] = "zero_optimization.offload_param.device";
+    enum config_offload_device device = d->zero.offload_optimizer.device;
+    const struct cv *value = config_at(c->resolved, optimizer);
+    if (device == CONFIG_OFFLOAD_NVME && (d->zero.stage == 1 || d->zero.stage == 2))
+        config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
+                   "\"nvme\" means \"cpu\" at stage %d, as in DeepSpeed", d->zero.stage);
+    if (device == CONFIG_OFFLOAD_CPU && d->zero.stage > 0)
+        config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
+                   "on the CPU device the optimizer states are in host memory already");
+    if (device != CONFIG_OFFLOAD_NONE && d->zero.stage == 0)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, value, optimizer,
+                   "has no effect at stage 0: there is no ZeRO to offload");
+    if (d->zero.offload_param.device != CONFIG_OFFLOAD_NONE && d->zero.stage != 3)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, param), param,
+                   "has no effect at stage %d: only stage 3 splits parameters", d->zero.stage);
+}
+
+void config_check_support(struct ds_config *d)
+{
+    struct config_impl *c = d->impl;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(refusals); i++)
+        if (refusals[i].applies(d))
+            config_say(c, refusals[i].kind, config_at(c->resolved, refusals[i].path),
+                       refusals[i].path, "%s", refusals[i].text);
+    note_offload(d);
+}

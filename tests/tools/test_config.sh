@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Claims: `czero config` prints results on stdout and sentences on stderr, and exits with the right code.
+set -u
+czero=$1/czero
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+n_failed=0
+
+echo '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}' >"$tmp/a"
+echo '{"train_batch_size": 16, "bf16": {"enabled": true}, "foo": 1}' >"$tmp/b"
+echo '{"train_batch_size": 8, "zero_optimization": {"stage": 7}}' >"$tmp/bad"
+echo '{"train_batch_size": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}' >"$tmp/auto"
+echo '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}' >"$tmp/later"
+echo '{"train_batch_size": True}' >"$tmp/python"
+
+"$czero" config show "$tmp/a" >"$tmp/show1" 2>"$tmp/err" || n_failed=$((n_failed + 1))
+[ -s "$tmp/err" ] && { echo "notes where none belong:"; cat "$tmp/err"; n_failed=$((n_failed + 1)); }
+"$czero" config show "$tmp/show1" >"$tmp/show2" 2>/dev/null || n_failed=$((n_failed + 1))
+cmp "$tmp/show1" "$tmp/show2" || n_failed=$((n_failed + 1))
+grep -q '"train_micro_batch_size_per_gpu": 8' "$tmp/show1" || n_failed=$((n_failed + 1))
+
+fails() { # pattern on stderr, arguments: exit 2, nothing on stdout
+    local err=$1
+    shift
+    "$czero" config "$@" >"$tmp/out" 2>"$tmp/err"
+    local got=$?
+    if [ $got != 2 ] || [ -s "$tmp/out" ] || ! grep -qE -- "$err" "$tmp/err"; then
+        echo "czero config $*: exit $got, expected 2 and '$err':"
+        head -5 "$tmp/out" "$tmp/err"
+        n_failed=$((n_failed + 1))
+    fi
+}
+works() { # pattern on stdout, arguments: exit 0
+    local out=$1
+    shift
+    "$czero" config "$@" >"$tmp/out" 2>"$tmp/err"
+    local got=$?
+    if [ $got != 0 ] || ! grep -qE -- "$out" "$tmp/out"; then
+        echo "czero config $*: exit $got, expected 0 and '$out':"
+        head -5 "$tmp/out" "$tmp/err"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+works '"stage": 3' show "$tmp/later"
+works 'train_batch_size = 8  # line 1;' show "$tmp/a" --explain
+works 'can train: batch 8 = 4 x 1 accumulated x 2 ranks' check "$tmp/a" --world-size 2
+works '^train_batch_size: 8 -> 16$' diff "$tmp/a" "$tmp/b"
+works '"lr": 0.001' show "$tmp/auto" --auto train_batch_size=4 optimizer.params.lr=1e-3
+works '"lr": "auto"' show "$tmp/auto" --auto=train_batch_size=4
+works '"stage": 1' show "$tmp/a" --set zero_optimization.stage=1
+works '"gradient_clipping": 0.0' show "$tmp/b" --compat 0.16
+works '^# Keys of ds_config.json' reference
+works '^Usage' --help
+fails 'bad:1:56: zero_optimization.stage: 7 is outside 0..3' show "$tmp/bad"
+fails 'not supported yet: ZeRO stage 3' check "$tmp/later"
+fails '"auto" must be filled in; give --auto train_batch_size=N' show "$tmp/auto"
+fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto train_batch_size=4
+fails 'write true' show "$tmp/python"
+fails 'foo: unknown key' show "$tmp/b" --strict
+fails 'cannot open' check "$tmp/nothing"
+fails '2 files are needed, 1 given' diff "$tmp/a"
+fails 'is not one of' show "$tmp/a" --compat 0.17
+fails 'unknown action' frobnicate "$tmp/a"
+fails 'less than 1' show "$tmp/a" --world-size 0
+"$czero" config diff "$tmp/a" "$tmp/b" --exit-code >/dev/null 2>&1
+[ $? = 1 ] || { echo "diff --exit-code did not exit 1"; n_failed=$((n_failed + 1)); }
+"$czero" config show "$tmp/b" --quiet 2>&1 >/dev/null | grep -q . && {
+    echo "--quiet printed something"
+    n_failed=$((n_failed + 1))
+}
+[ $n_failed = 0 ] || { echo "$n_failed failures"; exit 1; }
