@@ -339,6 +339,66 @@ START_TEST(a_given_start_index_keeps_the_optimizers_lr)
 }
 END_TEST
 
+/* ---- recorded runs -----------------------------------------------------------------------------
+ */
+
+/* lr_next of runs/<run>/curve.csv; a step whose norm is infinite was skipped. `params` are those of
+ * its ds_config.json, as "key=value" words. */
+static void recorded_run_check(const char *run, const char *type, const char *params_text)
+{
+    char relative[128], text[512], line[256];
+    struct schedule_params params = begin(type);
+    struct optim_group group;
+    struct schedule s;
+    snprintf(relative, sizeof relative, "runs/%s/curve.csv", run);
+    const char *path = test_fixture(relative);
+    if (!path) return; /* the recorded runs are not shipped with the project */
+    snprintf(text, sizeof text, "%s", params_text);
+    char *rest = text;
+    for (char *word; (word = strtok_r(rest, " ", &rest));) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        param_set(&params, word, value);
+    }
+    groups_make(&group, (double[]){1e-3}, 1, "AdamW");
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    FILE *f = fopen(path, "r");
+    int n_rows = 0;
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+    for (; fgets(line, sizeof line, f); n_rows++) {
+        double lr_next, norm;
+        ck_assert_int_eq(sscanf(line, "%*d,%*f,%lf,%lf", &lr_next, &norm), 2);
+        if (!isinf(norm)) schedule_step(&s, &group);
+        ck_assert_msg(fabs(group.lr - lr_next) <= 1e-9 * lr_next, "%s: %s: %.17g", run, line,
+                      group.lr);
+    }
+    fclose(f);
+    ck_assert_int_ge(n_rows, 20);
+}
+
+START_TEST(recorded_runs_are_reproduced)
+{
+    recorded_run_check("sched-onecycle", "OneCycle",
+                       "cycle_min_lr=0.0001 cycle_max_lr=0.001 decay_lr_rate=0.01 "
+                       "cycle_first_step_size=8 cycle_second_step_size=6 cycle_first_stair_count=0 "
+                       "decay_step_size=3 cycle_min_mom=0.85 cycle_max_mom=0.95");
+    recorded_run_check("sched-rangetest", "LRRangeTest",
+                       "lr_range_test_min_lr=1e-05 lr_range_test_step_size=4 "
+                       "lr_range_test_step_rate=1.5 lr_range_test_staircase=false");
+    recorded_run_check("sched-warmupcosine", "WarmupCosineLR",
+                       "total_num_steps=20 warmup_num_steps=6 warmup_min_ratio=0.05 "
+                       "cos_min_ratio=0.1");
+    recorded_run_check("sched-warmupdecay", "WarmupDecayLR",
+                       "total_num_steps=20 warmup_min_lr=1e-05 warmup_max_lr=0.001 "
+                       "warmup_num_steps=6");
+    const char *linear = "warmup_min_lr=0 warmup_max_lr=0.001 warmup_num_steps=5 "
+                         "warmup_type=linear";
+    recorded_run_check("s1-fp16-static", "WarmupLR", linear);
+    recorded_run_check("s2-fp16-dynscale", "WarmupLR", linear); /* with skipped steps */
+}
+END_TEST
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 #define ck_says(text) ck_assert_msg(strstr(cz_last_error(), text), "\"%s\"", cz_last_error())
@@ -418,5 +478,5 @@ TEST_MAIN("optim/schedule", golden_tables_of_200_updates_agree, warmup_vectors,
           warmup_decay_vector_has_its_plateau, warmup_cosine_vectors, range_test_vectors,
           one_cycle_vectors, one_cycle_hands_out_betas_below_one, one_cycle_leaves_sgd_alone,
           restoring_sets_the_index_alone, a_given_start_index_keeps_the_optimizers_lr,
-          wrong_parameters_are_refused_by_name, lists_must_have_one_value_per_group,
-          compat_0_16_has_its_own_rules)
+          recorded_runs_are_reproduced, wrong_parameters_are_refused_by_name,
+          lists_must_have_one_value_per_group, compat_0_16_has_its_own_rules)
