@@ -19,6 +19,7 @@
 #include "data/data.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "model/parts.h"
 #include "ops/ops.h"
 
 #endif

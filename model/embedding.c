@@ -1,28 +1,29 @@
 /* The embedding layer. B batch, T positions, N = B·T tokens, C channels, V vocabulary, P learned
  * positions. Parameters: token (V,C), position (P,C). */
 #include "base/size.h"
-#include "model/parts_impl.h"
+#include "model/blocks_impl.h"
+#include "model/parts.h"
 
 enum { TOKEN = 0, POSITION };
 enum { SITE_DROPOUT = 0 };
 
 static cz_status embedding_declare(const void *hp_, struct param_list *out)
 {
-    const struct embedding_hp *hp = hp_;
+    const struct model_embedding_hp *hp = hp_;
     const int64_t token[] = {hp->V, hp->C}, position[] = {hp->P, hp->C};
     TRY(param_list_add(out, hp->token_name, 2, token, PARAM_INIT_NORMAL, hp->init_std));
     if (!hp->position_name) return CZ_OK;
     return param_list_add(out, hp->position_name, 2, position, PARAM_INIT_NORMAL, hp->init_std);
 }
 
-static struct embedding_args token_args(const struct embedding_hp *hp, int64_t N, enum dtype dtype,
-                                        enum dtype grad_dtype)
+static struct embedding_args token_args(const struct model_embedding_hp *hp, int64_t N,
+                                        enum dtype dtype, enum dtype grad_dtype)
 {
     return (struct embedding_args){
         .N = N, .C = hp->C, .V = hp->V, .dtype = dtype, .grad_dtype = grad_dtype};
 }
 
-static struct embedding_args position_args(const struct embedding_hp *hp, int64_t N,
+static struct embedding_args position_args(const struct model_embedding_hp *hp, int64_t N,
                                            enum dtype dtype, enum dtype grad_dtype)
 {
     return (struct embedding_args){
@@ -30,7 +31,7 @@ static struct embedding_args position_args(const struct embedding_hp *hp, int64_
 }
 
 /* Positions 0 … T−1 are rows of the table in order: their gradient is a sum over the batch. */
-static struct bias_grad_args counted_args(const struct embedding_hp *hp, int64_t B, int64_t T,
+static struct bias_grad_args counted_args(const struct model_embedding_hp *hp, int64_t B, int64_t T,
                                           enum dtype dtype, enum dtype grad_dtype)
 {
     return (struct bias_grad_args){
@@ -40,7 +41,7 @@ static struct bias_grad_args counted_args(const struct embedding_hp *hp, int64_t
 static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
                                 struct layer_sizes *out)
 {
-    const struct embedding_hp *hp = hp_;
+    const struct model_embedding_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("embedding", s));
     if (hp->position_name && s->T > hp->P)
@@ -66,7 +67,7 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
 }
 
 /* out += position rows; `first` is the position of the first token of each sequence. */
-static cz_status positions_add(const struct embedding_hp *hp, const struct layer_args *a,
+static cz_status positions_add(const struct model_embedding_hp *hp, const struct layer_args *a,
                                int64_t first)
 {
     const struct batch *batch = a->batch;
@@ -88,7 +89,8 @@ static cz_status positions_add(const struct embedding_hp *hp, const struct layer
     return CZ_OK;
 }
 
-static cz_status embed(const struct embedding_hp *hp, const struct layer_args *a, int64_t first)
+static cz_status embed(const struct model_embedding_hp *hp, const struct layer_args *a,
+                       int64_t first)
 {
     struct embedding_args args = token_args(hp, a->batch->B * a->batch->T, a->dtype, a->grad_dtype);
     args.ids = a->batch->ids;
@@ -100,7 +102,7 @@ static cz_status embed(const struct embedding_hp *hp, const struct layer_args *a
 
 static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
 {
-    const struct embedding_hp *hp = hp_;
+    const struct model_embedding_hp *hp = hp_;
     if (!a->out) return CZ_OK; /* RECOMPUTE: nothing is saved */
     TRY(embed(hp, a, 0));
     if (!dropout_acts(a, hp->dropout_p)) return CZ_OK;
@@ -114,7 +116,7 @@ static cz_status embedding_decode(const void *hp, const struct layer_args *a)
 }
 
 /* Rows T … P−1 of the position table have no token. */
-static cz_status zero_unused_rows(const struct embedding_hp *hp, const struct layer_args *a,
+static cz_status zero_unused_rows(const struct model_embedding_hp *hp, const struct layer_args *a,
                                   void *dtable)
 {
     const int64_t T = a->batch->T;
@@ -126,7 +128,7 @@ static cz_status zero_unused_rows(const struct embedding_hp *hp, const struct la
                                   (size_t)(hp->P - T) * row_nbytes);
 }
 
-static cz_status positions_backward(const struct embedding_hp *hp, const struct layer_args *a,
+static cz_status positions_backward(const struct model_embedding_hp *hp, const struct layer_args *a,
                                     const void *dy, struct op_space space)
 {
     const struct batch *batch = a->batch;
@@ -155,7 +157,7 @@ static cz_status positions_backward(const struct embedding_hp *hp, const struct 
 
 static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
 {
-    const struct embedding_hp *hp = hp_;
+    const struct model_embedding_hp *hp = hp_;
     const int64_t N = a->batch->B * a->batch->T;
     struct scratch own = {.base = a->workspace};
     const void *dy = a->dout;
@@ -178,7 +180,7 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     return a->ops->embedding_backward(a->ops, a->stream, &args);
 }
 
-const struct layer_class embedding_class = {
+const struct layer_class model_embedding_class = {
     .name = "embedding",
     .declare = embedding_declare,
     .size = embedding_size,

@@ -4,7 +4,7 @@
 #include "model/gpt2_impl.h"
 
 #include "formats/json_write.h"
-#include "model/parts_impl.h"
+#include "model/parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -180,29 +180,29 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                              struct gpt2_block_hp *blocks, struct layer_desc *layers,
                              struct model **out)
 {
-    const struct embedding_hp embedding = {.token_name = "transformer.wte.weight",
-                                           .position_name = "transformer.wpe.weight",
-                                           .V = c->vocab_size,
-                                           .P = c->n_positions,
-                                           .C = c->n_embd,
-                                           .dropout_p = (float)c->embd_pdrop,
-                                           .init_std = (float)c->initializer_range};
+    const struct model_embedding_hp embedding = {.token_name = "transformer.wte.weight",
+                                                 .position_name = "transformer.wpe.weight",
+                                                 .V = c->vocab_size,
+                                                 .P = c->n_positions,
+                                                 .C = c->n_embd,
+                                                 .dropout_p = (float)c->embd_pdrop,
+                                                 .init_std = (float)c->initializer_range};
     const char *wte = "transformer.wte.weight", *lm_head = "lm_head.weight";
-    const struct lm_head_hp head = {.norm_weight_name = "transformer.ln_f.weight",
-                                    .norm_bias_name = "transformer.ln_f.bias",
-                                    .weight_name = c->tie_word_embeddings ? wte : lm_head,
-                                    .tied_alias = c->tie_word_embeddings ? lm_head : NULL,
-                                    .V = c->vocab_size,
-                                    .C = c->n_embd,
-                                    .eps = (float)c->layer_norm_epsilon,
-                                    .init_std = (float)c->initializer_range};
+    const struct model_lm_head_hp head = {.norm_weight_name = "transformer.ln_f.weight",
+                                          .norm_bias_name = "transformer.ln_f.bias",
+                                          .weight_name = c->tie_word_embeddings ? wte : lm_head,
+                                          .tied_alias = c->tie_word_embeddings ? lm_head : NULL,
+                                          .V = c->vocab_size,
+                                          .C = c->n_embd,
+                                          .eps = (float)c->layer_norm_epsilon,
+                                          .init_std = (float)c->initializer_range};
     const size_t n_layers = (size_t)c->n_layer + 2;
-    layers[0] = (struct layer_desc){&embedding_class, &embedding, sizeof embedding};
+    layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
         blocks[i - 1] = block_hp(c, (int)i - 1);
         layers[i] = (struct layer_desc){&gpt2_block_class, &blocks[i - 1], sizeof *blocks};
     }
-    layers[n_layers - 1] = (struct layer_desc){&lm_head_class, &head, sizeof head};
+    layers[n_layers - 1] = (struct layer_desc){&model_lm_head_class, &head, sizeof head};
     const struct model_desc desc = {.name = name,
                                     .layers = layers,
                                     .n_layers = n_layers,

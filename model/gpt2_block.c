@@ -6,7 +6,8 @@
  *
  * Kept for backward: qkv (3C), att (C), x2 (C), fc (F) per token and a few fp32 statistics. What is
  * cheap to repeat (h1, h2, act(fc)) is repeated there; no matrix product is. */
-#include "model/parts_impl.h"
+#include "model/blocks_impl.h"
+#include "model/gpt2_impl.h"
 
 #include <stdio.h>
 

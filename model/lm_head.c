@@ -3,14 +3,15 @@
  * Parameters: norm weight (C) [, norm bias (C)], w (V,C), in the order of declaration. A TRAIN
  * forward spends each block of logits on the gradients at once (ops ce_head) and goes on through
  * the norm, so that `saved` is din. */
-#include "model/parts_impl.h"
+#include "model/blocks_impl.h"
+#include "model/parts.h"
 
-static bool is_rms(const struct lm_head_hp *hp)
+static bool is_rms(const struct model_lm_head_hp *hp)
 {
     return hp->norm_bias_name == NULL;
 }
 
-static struct norm norm_of(const struct lm_head_hp *hp)
+static struct norm norm_of(const struct model_lm_head_hp *hp)
 {
     return (struct norm){.rms = is_rms(hp), .C = hp->C, .eps = hp->eps};
 }
@@ -21,7 +22,7 @@ struct head_params {
     const struct param_grad *g_norm_w, *g_norm_b, *g_w;
 };
 
-static struct head_params params_of(const struct lm_head_hp *hp, const struct layer_args *a)
+static struct head_params params_of(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int w = is_rms(hp) ? 1 : 2;
     const struct param_grad *g = a->dparams;
@@ -35,7 +36,7 @@ static struct head_params params_of(const struct lm_head_hp *hp, const struct la
 
 static cz_status lm_head_declare(const void *hp_, struct param_list *out)
 {
-    const struct lm_head_hp *hp = hp_;
+    const struct model_lm_head_hp *hp = hp_;
     const int64_t vector[] = {hp->C}, matrix[] = {hp->V, hp->C};
     TRY(param_list_add(out, hp->norm_weight_name, 1, vector, PARAM_INIT_ONE, 0.0f));
     if (hp->norm_bias_name)
@@ -52,8 +53,8 @@ struct head_space {
     struct scratch own;
 };
 
-static struct head_space layout_space(const struct lm_head_hp *hp, int64_t N, enum dtype dtype,
-                                      bool training, void *base)
+static struct head_space layout_space(const struct model_lm_head_hp *hp, int64_t N,
+                                      enum dtype dtype, bool training, void *base)
 {
     struct head_space s = {.own = {.base = base}};
     void *rows = scratch_take(&s.own, N, hp->C, dtype_size(dtype));
@@ -68,7 +69,7 @@ static struct head_space layout_space(const struct lm_head_hp *hp, int64_t N, en
     return s;
 }
 
-static struct ce_head_args ce_args(const struct lm_head_hp *hp, int64_t N, enum dtype dtype,
+static struct ce_head_args ce_args(const struct model_lm_head_hp *hp, int64_t N, enum dtype dtype,
                                    enum dtype grad_dtype)
 {
     return (struct ce_head_args){
@@ -76,8 +77,8 @@ static struct ce_head_args ce_args(const struct lm_head_hp *hp, int64_t N, enum 
 }
 
 /* ops_ce_head_workspace() looks at which results are wanted, not at where they go. */
-static cz_status ce_workspace(const struct lm_head_hp *hp, const struct batch_shape *s, int64_t N,
-                              bool gradients, bool logits, size_t *nbytes_max)
+static cz_status ce_workspace(const struct model_lm_head_hp *hp, const struct batch_shape *s,
+                              int64_t N, bool gradients, bool logits, size_t *nbytes_max)
 {
     static int32_t label;
     static float number;
@@ -94,7 +95,7 @@ static cz_status ce_workspace(const struct lm_head_hp *hp, const struct batch_sh
 
 static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
-    const struct lm_head_hp *hp = hp_;
+    const struct model_lm_head_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("language-model head", s));
     const int64_t N = s->B * s->T;
@@ -114,7 +115,7 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
     return sizes_finish("language-model head", own_nbytes, op_nbytes, out);
 }
 
-static cz_status head_train(const struct lm_head_hp *hp, const struct layer_args *a)
+static cz_status head_train(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
     const struct head_params p = params_of(hp, a);
@@ -145,7 +146,7 @@ static cz_status head_train(const struct lm_head_hp *hp, const struct layer_args
     return norm_backward(a, &norm, N, &grad, p.norm_w, p.g_norm_w, p.g_norm_b, space);
 }
 
-static cz_status head_eval(const struct lm_head_hp *hp, const struct layer_args *a)
+static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
     const struct head_params p = params_of(hp, a);
@@ -175,7 +176,7 @@ static cz_status lm_head_forward(const void *hp, const struct layer_args *a)
 
 static cz_status lm_head_backward(const void *hp_, const struct layer_args *a)
 {
-    const struct lm_head_hp *hp = hp_;
+    const struct model_lm_head_hp *hp = hp_;
     const size_t numel = (size_t)(a->batch->B * a->batch->T * hp->C);
     return a->din ? elements_copy(a, numel, a->saved, a->din) : CZ_OK;
 }
@@ -183,7 +184,7 @@ static cz_status lm_head_backward(const void *hp_, const struct layer_args *a)
 /* Logits (B,V) of the last new position of each sequence. */
 static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
 {
-    const struct lm_head_hp *hp = hp_;
+    const struct model_lm_head_hp *hp = hp_;
     if (!a->logits) return CZ_OK;
     const int64_t B = a->batch->B, T = a->batch->T;
     const struct head_params p = params_of(hp, a);
@@ -205,7 +206,7 @@ static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
     return a->ops->ce_head(a->ops, a->stream, &ce);
 }
 
-const struct layer_class lm_head_class = {
+const struct layer_class model_lm_head_class = {
     .name = "lm_head",
     .flags = LAYER_LOSS,
     .declare = lm_head_declare,
