@@ -10,6 +10,8 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
+    {"generate", cmd_generate, "write text that goes on from a prompt"},
+    {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
     {NULL, NULL, NULL},
 };
 

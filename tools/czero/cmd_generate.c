@@ -1,0 +1,134 @@
+/* czero generate: text that goes on from a prompt. */
+#include "args.h"
+#include "base/log.h"
+#include "data/tokenizer.h"
+#include "engine/generate.h"
+#include "tool.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct generate_cli {
+    const char *model, *prompt, *tokenizer, *dtype;
+    int64_t max_new_tokens, top_k, seed;
+    double temperature;
+    bool no_cache, no_echo;
+};
+
+#define AT(field) offsetof(struct generate_cli, field)
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, AT(model), "DIR", "a Hugging Face folder, or a preset", 0, true},
+    {"--prompt", ARG_STRING, AT(prompt), "TEXT", "the text to go on from", 0, true},
+    {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes", "how text becomes tokens", 0, false},
+    {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N", "tokens to add (default 128)", 0, false},
+    {"--temperature", ARG_DOUBLE, AT(temperature), "T",
+     "0: always the likeliest token (default); 1: draw as the model says", 0, false},
+    {"--top-k", ARG_INT, AT(top_k), "K", "draw among the K likeliest (temperature 1 if not given)",
+     1, false},
+    {"--seed", ARG_INT, AT(seed), "S", "of the draws (default 0)", 0, false},
+    {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16", "of weights and activations (fp32)", 0,
+     false},
+    {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print the new text alone, without the prompt", 0,
+     false},
+    {"--no-cache", ARG_FLAG, AT(no_cache), NULL,
+     "recompute the whole text for each token (to check the key/value cache)", 0, false},
+};
+
+static const struct arg_command command = {
+    .name = "czero generate",
+    .summary = "Write text that goes on from a prompt.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "The text goes to standard output as it is made. When the model's context is full,\n"
+        "its older half is forgotten.",
+};
+
+/* Text on its way to standard output; the prompt goes first, once something can follow it. */
+struct printer {
+    struct tokenizer_decoder *decoder;
+    const char *prompt; /* NULL: printed, or not wanted */
+};
+
+static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
+{
+    if (p->prompt) fputs(p->prompt, stdout);
+    p->prompt = NULL;
+    fwrite(text, 1, nbytes, stdout);
+    return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
+}
+
+static cz_status print_token(void *user, int32_t token)
+{
+    struct printer *p = user;
+    const char *text;
+    size_t nbytes;
+    TRY(tokenizer_decode(p->decoder, token, &text, &nbytes));
+    return print_text(p, text, nbytes);
+}
+
+static enum dtype dtype_of(const char *name)
+{
+    if (strcmp(name, "bf16") == 0) return DTYPE_BF16;
+    return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
+}
+
+static cz_status generate(const struct generate_cli *o, struct model *model,
+                          const struct tokenizer *tokenizer, struct tokenizer_decoder *decoder)
+{
+    const struct generate_options options = {.max_new_tokens = o->max_new_tokens,
+                                             .temperature = (float)o->temperature,
+                                             .top_k = o->top_k,
+                                             .seed = (uint64_t)o->seed,
+                                             .end_id = tokenizer_end_id(tokenizer),
+                                             .n_vocab = tokenizer_vocab_size(tokenizer),
+                                             .dtype = dtype_of(o->dtype),
+                                             .no_cache = o->no_cache};
+    struct printer printer = {decoder, o->no_echo ? NULL : o->prompt};
+    int32_t *ids;
+    size_t n_ids, nbytes;
+    const char *rest;
+    TRY(tokenizer_encode(tokenizer, o->prompt, strlen(o->prompt), &ids, &n_ids));
+    cz_status st = generate_run(model, &options, ids, n_ids, print_token, &printer);
+    free(ids);
+    TRY(st);
+    tokenizer_decoder_end(decoder, &rest, &nbytes);
+    TRY(print_text(&printer, rest, nbytes));
+    putchar('\n');
+    return CZ_OK;
+}
+
+static cz_status run(const struct generate_cli *o)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct tokenizer_decoder *decoder = NULL;
+    cz_status st = CZ_OK;
+    struct model *model = model_open(o->model);
+    if (!model) return cz_last_status();
+    TRY_GOTO(tokenizer_open(o->tokenizer, &tokenizer), done);
+    TRY_GOTO(tokenizer_decoder_create(tokenizer, &decoder), done);
+    TRY_GOTO(generate(o, model, tokenizer, decoder), done);
+done:
+    tokenizer_decoder_destroy(decoder);
+    tokenizer_close(tokenizer);
+    model_destroy(model);
+    return st;
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    struct generate_cli o = {
+        .tokenizer = "bytes", .dtype = "fp32", .max_new_tokens = 128, .temperature = NAN};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    if (isnan(o.temperature)) o.temperature = o.top_k > 0 ? 1.0 : 0.0;
+    if (o.temperature < 0) {
+        fprintf(stderr, "czero generate: --temperature: %g is less than 0\n", o.temperature);
+        return EXIT_USAGE;
+    }
+    tool_log_init(true);
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
+}
