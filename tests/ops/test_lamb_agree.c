@@ -85,8 +85,13 @@ START_TEST(bad_arguments_are_refused)
 }
 END_TEST
 
+struct norms {
+    double p, u;
+};
+
 /* One tensor over n shards: sums of shards are added, in either order, then all apply. */
-static void run_shards(struct ops *ops, struct step_tile *tile, size_t n_shards, bool backwards)
+static struct norms run_shards(struct ops *ops, struct step_tile *tile, size_t n_shards,
+                               bool backwards)
 {
     struct lamb_sums sums = {{0}, {0}}, part;
     for (size_t k = 0; k < n_shards; k++) {
@@ -106,6 +111,7 @@ static void run_shards(struct ops *ops, struct step_tile *tile, size_t n_shards,
     struct lamb_args args = args_make(&tile->t, &step_middle, 2);
     args.segments = &segment, args.n_segments = 1, args.ratios = &ratio;
     ck_ok(ops->lamb_apply(ops, NULL, &args));
+    return (struct norms){lamb_sum(sums.p), lamb_sum(sums.u)};
 }
 
 /* Parameters whose squares spread over many grids, in an order that gives each shard other maxima.
@@ -121,13 +127,14 @@ START_TEST(shards_do_not_show)
     struct step_tile whole = step_tile_make(&step_dtypes[0], 30011, 0, 5, false);
     struct ops truth = agree_wire(lamb_wire, row(0));
     spread(&whole.p);
-    run_shards(&truth, &whole, 1, false);
+    struct norms want = run_shards(&truth, &whole, 1, false);
     for (size_t r = 0; row(r) && agree_row_runs(row(r)); r++) {
         struct ops ops = agree_wire(lamb_wire, row(r));
         for (size_t n_shards = 1; n_shards <= 7; n_shards++) {
             struct step_tile split = step_tile_make(&step_dtypes[0], 30011, 0, 5, false);
             spread(&split.p);
-            run_shards(&ops, &split, n_shards, n_shards & 1);
+            struct norms have = run_shards(&ops, &split, n_shards, n_shards & 1);
+            ck_assert(have.p == want.p && have.u == want.u);
             agree_same(&split.p, &whole.p, "p");
             agree_same(&split.states[1], &whole.states[1], "exp_avg_sq");
             step_tile_free(&split);
