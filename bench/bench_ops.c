@@ -18,7 +18,8 @@
 struct bench {
     struct device *dev;
     struct ops *ops;
-    void *x, *y, *z, *w, *w2, *v, *grads, *workspace;
+    void *x, *y, *z, *w, *w2, *v, *grads, *table, *workspace;
+    int32_t *ids;
     float *stats;
     size_t buffer_nbytes, workspace_nbytes;
     double seconds;
@@ -199,6 +200,53 @@ static cz_status run_rmsnorm_backward(struct bench *b, const struct shape *s)
     return b->ops->rmsnorm_backward(b->ops, NULL, &a);
 }
 
+/* Heads of 64 over the columns; cos and sin tables lie in v and w2. */
+static cz_status run_rope(struct bench *b, const struct shape *s)
+{
+    struct rope_args a = {.N = s->N,
+                          .H = s->C / 64,
+                          .D = 64,
+                          .dtype = s->dtype,
+                          .stride = s->C,
+                          .T = 1024,
+                          .cos = b->v,
+                          .sin = b->w2,
+                          .x = b->z};
+    return b->ops->rope(b->ops, NULL, &a);
+}
+
+enum { VOCABULARY = 50257 };
+
+/* Each token another row of the table, as far as there are; dtable is added to. */
+static struct embedding_args embedding_of(struct bench *b, const struct shape *s)
+{
+    return (struct embedding_args){.N = s->N,
+                                   .C = s->C,
+                                   .V = VOCABULARY * 768 / s->C,
+                                   .dtype = s->dtype,
+                                   .ids = b->ids,
+                                   .table = b->table,
+                                   .y = b->z,
+                                   .dy = b->x,
+                                   .dtable = b->table,
+                                   .dtable_accumulate = true,
+                                   .grad_dtype = s->dtype,
+                                   .workspace = b->workspace,
+                                   .workspace_nbytes = b->workspace_nbytes};
+}
+
+static cz_status run_embedding(struct bench *b, const struct shape *s)
+{
+    struct embedding_args a = embedding_of(b, s);
+    return b->ops->embedding_forward(b->ops, NULL, &a);
+}
+
+static cz_status run_embedding_backward(struct bench *b, const struct shape *s)
+{
+    struct embedding_args a = embedding_of(b, s);
+    return b->ops->embedding_backward(b->ops, NULL, &a);
+}
+
 static const struct bench_op table[] = {
     {"add", 2, 1, run_add},
     {"scale", 1, 1, run_scale},
@@ -217,6 +265,9 @@ static const struct bench_op table[] = {
     {"layernorm_backward", 2, 1, run_layernorm_backward},
     {"rmsnorm", 1, 1, run_rmsnorm},
     {"rmsnorm_backward", 2, 1, run_rmsnorm_backward},
+    {"rope", 1, 1, run_rope},
+    {"embedding", 1, 1, run_embedding},
+    {"embedding_backward", 2, 1, run_embedding_backward},
 };
 
 /* The yardstick: a[i] = b[i] + 3·c[i] over `nbytes` in all. Runs like any op, so it is measured
@@ -325,7 +376,11 @@ static cz_status setup(struct bench *b)
     TRY(buffer(b, "w2", b->buffer_nbytes, &b->w2));
     TRY(buffer(b, "grads", (size_t)1 << 20, &b->grads));
     TRY(buffer(b, "workspace", b->workspace_nbytes, &b->workspace));
-    void *stats;
+    TRY(buffer(b, "table", (size_t)VOCABULARY * 768 * sizeof(float), &b->table));
+    void *stats, *ids;
+    TRY(buffer(b, "ids", (size_t)1 << 20, &ids));
+    b->ids = ids;
+    for (int i = 0; i < 1 << 18; i++) b->ids[i] = (int32_t)(i * 7919L % (VOCABULARY / 4));
     TRY(buffer(b, "stats", (size_t)4 << 20, &stats));
     b->stats = stats;
     return CZ_OK;

@@ -12,6 +12,7 @@ static const struct {
     cz_status (*wire)(struct ops *ops, uint32_t features);
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
+    /* clang-format off: one line each */
     {activation_wire, NULL},
     {adagrad_wire, NULL},
     {adam_wire, NULL},
@@ -27,6 +28,7 @@ static const struct {
     {reduce_wire, NULL},
     {rope_wire, NULL},
     {sgd_wire, NULL},
+    /* clang-format on */
 };
 
 #define PLUGIN_WIRE "czero_ops_wire" /* cz_status (*)(struct ops *) in the CUDA plug-in */
@@ -62,14 +64,17 @@ cz_status ops_check_workspace(const char *op, const void *workspace, size_t have
                    workspace ? have : 0, need);
 }
 
+/* At most OPS_PART_UNIT columns, block after block. */
 static void combine_columns(const float *partial, int64_t n_blocks, int64_t stride,
                             enum dtype grad_dtype, bool accumulate, void *db, size_t begin,
                             size_t end)
 {
+    float sums[OPS_PART_UNIT] = {0};
+    for (int64_t block = 0; block < n_blocks; block++)
+        for (size_t c = begin; c < end; c++)
+            sums[c - begin] += partial[(size_t)(block * stride) + c];
     for (size_t c = begin; c < end; c++) {
-        float sum = 0;
-        for (int64_t block = 0; block < n_blocks; block++)
-            sum += partial[(size_t)(block * stride) + c];
+        float sum = sums[c - begin];
         ops_put(db, c, grad_dtype, accumulate ? ops_get(db, c, grad_dtype) + sum : sum);
     }
 }
@@ -77,12 +82,13 @@ static void combine_columns(const float *partial, int64_t n_blocks, int64_t stri
 void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
                         enum dtype grad_dtype, bool accumulate, void *db)
 {
+    const int64_t n_cuts = (C + (int64_t)OPS_PART_UNIT - 1) / (int64_t)OPS_PART_UNIT;
     int n_parts = ops_n_parts((size_t)(C * n_blocks), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)C, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        combine_columns(partial, n_blocks, stride, grad_dtype, accumulate, db, begin, end);
+#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+    for (int64_t cut = 0; cut < n_cuts; cut++) {
+        size_t begin = (size_t)cut * OPS_PART_UNIT, end = begin + OPS_PART_UNIT;
+        combine_columns(partial, n_blocks, stride, grad_dtype, accumulate, db, begin,
+                        end < (size_t)C ? end : (size_t)C);
     }
 }
 

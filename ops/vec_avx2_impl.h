@@ -76,19 +76,18 @@ VEC_FN float vf_hmax(vf x)
 VEC_FN vi vi_round_bf16(vf x)
 {
     vi u = _mm256_castps_si256(x);
-    vi top = _mm256_srli_epi32(u, 16);
-    vi odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+    vi odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     vi sum = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    vi quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+    vi quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
     vi nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, nan);
+    return _mm256_blendv_epi8(sum, quiet, nan);
 }
 
 VEC_FN __m128i vh_pack(vf x, enum dtype dtype)
 {
     if (dtype != DTYPE_BF16)
         return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vi h = vi_round_bf16(x);
+    vi h = _mm256_srli_epi32(vi_round_bf16(x), 16);
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
 }
 
@@ -130,6 +129,37 @@ VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
     uint16_t lanes[VF_N];
     vf_store(lanes, 0, dtype, x);
     memcpy((uint16_t *)p + i, lanes, n * sizeof *lanes);
+}
+
+typedef struct vf2 {
+    vf a, b;
+} vf2;
+
+VEC_FN vf2 vf2_load(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype != DTYPE_BF16)
+        return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
+    vi u = _mm256_loadu_si256((const void *)((const uint16_t *)p + i));
+    vi odd = _mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000u));
+    return (vf2){_mm256_castsi256_ps(_mm256_slli_epi32(u, 16)), _mm256_castsi256_ps(odd)};
+}
+
+VEC_FN void vf2_store(void *p, size_t i, enum dtype dtype, vf2 x)
+{
+    if (dtype != DTYPE_BF16) {
+        vf_store(p, i, dtype, x.a);
+        vf_store(p, i + VF_N, dtype, x.b);
+        return;
+    }
+    vi even = _mm256_srli_epi32(vi_round_bf16(x.a), 16);
+    vi both = _mm256_blend_epi16(even, vi_round_bf16(x.b), 0xAA);
+    _mm256_storeu_si256((void *)((uint16_t *)p + i), both);
+}
+
+VEC_FN vf2 vf2_interleave(vf2 x)
+{
+    vf low = _mm256_unpacklo_ps(x.a, x.b), high = _mm256_unpackhi_ps(x.a, x.b);
+    return (vf2){_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
 }
 
 VEC_FN vi vi_set1(uint32_t x) { return _mm256_set1_epi32((int)x); }

@@ -64,21 +64,21 @@ VEC_FN float vf_hsum(vf x)
 
 VEC_FN float vf_hmax(vf x) { return _mm512_reduce_max_ps(x); }
 
-/* Bits of bf16, rounded to nearest even, NaN made quiet: one per 32-bit lane. */
+/* Bits of bf16 in the upper half of each 32-bit lane: rounded to nearest even, NaN made quiet. The lower
+ * half is rubbish. */
 VEC_FN vi vi_round_bf16(vf x)
 {
     vi u = _mm512_castps_si512(x);
-    vi top = _mm512_srli_epi32(u, 16);
-    vi odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+    vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     vi sum = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    vi quiet = _mm512_or_si512(top, _mm512_set1_epi32(0x40));
-    return _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
-                                 quiet);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_or_epi32(sum, nan, u, _mm512_set1_epi32(0x400000));
 }
 
 VEC_FN __m256i vh_pack(vf x, enum dtype dtype)
 {
-    if (dtype == DTYPE_BF16) return _mm512_cvtepi32_epi16(vi_round_bf16(x));
+    if (dtype == DTYPE_BF16)
+        return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vi_round_bf16(x), 16));
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
@@ -117,6 +117,42 @@ VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
         _mm512_mask_storeu_ps((float *)p + i, vm_first(n), x);
     else
         _mm256_mask_storeu_epi16((uint16_t *)p + i, vm_first(n), vh_pack(x, dtype));
+}
+
+/* Two vectors from 2·VF_N neighbours, the unit of loops over 16-bit tensors. bf16 elements come apart
+ * by their place (even ones in a, odd ones in b), which costs one operation per vector; fp16 and fp32
+ * stay in order. What is stored by vf2_store lies as it was loaded by vf2_load of the same dtype. */
+typedef struct vf2 {
+    vf a, b;
+} vf2;
+
+VEC_FN vf2 vf2_load(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype != DTYPE_BF16)
+        return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
+    vi u = _mm512_loadu_si512((const uint16_t *)p + i);
+    vi odd = _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u));
+    return (vf2){_mm512_castsi512_ps(_mm512_slli_epi32(u, 16)), _mm512_castsi512_ps(odd)};
+}
+
+VEC_FN void vf2_store(void *p, size_t i, enum dtype dtype, vf2 x)
+{
+    if (dtype != DTYPE_BF16) {
+        vf_store(p, i, dtype, x.a);
+        vf_store(p, i + VF_N, dtype, x.b);
+        return;
+    }
+    vi even = _mm512_srli_epi32(vi_round_bf16(x.a), 16);
+    vi both = _mm512_mask_blend_epi16(0xAAAAAAAAu, even, vi_round_bf16(x.b));
+    _mm512_storeu_si512((uint16_t *)p + i, both);
+}
+
+/* a and b as they were loaded apart from bf16, back in order. */
+VEC_FN vf2 vf2_interleave(vf2 x)
+{
+    vi low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    vi high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    return (vf2){_mm512_permutex2var_ps(x.a, low, x.b), _mm512_permutex2var_ps(x.a, high, x.b)};
 }
 
 /* Integers: 32-bit lanes, unsigned where it matters. */
@@ -201,7 +237,15 @@ VEC_FN vd vd_high(vf x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); 
 VEC_FN vl vd_bits(vd x) { return _mm512_castpd_si512(x); }
 VEC_FN vl vl_zero(void) { return _mm512_setzero_si512(); }
 VEC_FN vl vl_add(vl a, vl b) { return _mm512_add_epi64(a, b); }
-VEC_FN uint64_t vl_hsum(vl x) { return (uint64_t)_mm512_reduce_add_epi64(x); }
+
+/* Sum modulo 2⁶⁴ (the compiler's reduce_add is a signed one). */
+VEC_FN uint64_t vl_hsum(vl x)
+{
+    uint64_t lanes[8], sum = 0;
+    _mm512_storeu_si512(lanes, x);
+    for (int i = 0; i < 8; i++) sum += lanes[i];
+    return sum;
+}
 
 #include "ops/vec_common_impl.h"
 

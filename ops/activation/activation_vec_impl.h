@@ -6,26 +6,19 @@
 #define SQRT_2_OVER_PI 0x1.988454p-1f
 #define GELU_CUBIC     0.044715f
 
-/* σ(2u) for the tanh form, u = √(2/π)(x + 0.044715x³), at x clamped to where σ is 0 or 1 anyway:
- * the cube does not overflow. */
-VEC_FN vf gelu_gate(vf clamped)
+/* σ(2u) of the tanh form, u = √(2/π)(x + 0.044715x³); sq is x², which may be infinite. */
+VEC_FN vf gelu_gate(vf x, vf sq)
 {
-    vf sq = clamped * clamped;
-    vf u = clamped *
-           vf_fma(sq, vf_set1(2.0f * SQRT_2_OVER_PI * GELU_CUBIC), vf_set1(2.0f * SQRT_2_OVER_PI));
-    return vf_sigmoid(u);
-}
-
-VEC_FN vf gelu_clamp(vf x)
-{
-    return vf_max(vf_set1(-16.0f), vf_min(vf_set1(16.0f), x)); /* NaN passes */
+    vf slope =
+        vf_fma(sq, vf_set1(2.0f * SQRT_2_OVER_PI * GELU_CUBIC), vf_set1(2.0f * SQRT_2_OVER_PI));
+    return vf_sigmoid(x * slope);
 }
 
 VEC_FN vf act_value(enum activation kind, vf x)
 {
     vf cdf, density;
     switch (kind) {
-    case ACT_GELU_TANH: return x * gelu_gate(gelu_clamp(x));
+    case ACT_GELU_TANH: return x * gelu_gate(x, x * x);
     case ACT_GELU_ERF: vf_normal(x, &cdf, &density); return x * cdf;
     case ACT_SILU: return x * vf_sigmoid(x);
     case ACT_RELU: return vf_select(vf_lt(x, vf_zero()), vf_zero(), x);
@@ -40,13 +33,14 @@ VEC_FN vf silu_gradient(vf x, vf s, vf dy)
     return dy * s * vf_fma(x, vf_set1(1.0f) - s, vf_set1(1.0f));
 }
 
-/* dy·f'(x) for the tanh form: s + x·s·(1 − s)·2u', 2u' = 2√(2/π)(1 + 3·0.044715x²) */
+/* dy·f'(x) for the tanh form: s + x·s·(1 − s)·2u', 2u' = 2√(2/π)(1 + 3·0.044715x²). Where x² > 256,
+ * s is 0 or 1 and the second term 0: the clamp keeps u' finite. */
 VEC_FN vf gelu_tanh_gradient(vf x, vf dy)
 {
-    vf clamped = gelu_clamp(x);
-    vf s = gelu_gate(clamped);
-    vf slope = vf_fma(clamped * clamped, vf_set1(6.0f * SQRT_2_OVER_PI * GELU_CUBIC),
-                      vf_set1(2.0f * SQRT_2_OVER_PI));
+    vf sq = vf_min(vf_set1(256.0f), x * x); /* NaN passes */
+    vf s = gelu_gate(x, sq);
+    vf slope =
+        vf_fma(sq, vf_set1(6.0f * SQRT_2_OVER_PI * GELU_CUBIC), vf_set1(2.0f * SQRT_2_OVER_PI));
     return dy * vf_fma(x, s * (vf_set1(1.0f) - s) * slope, s);
 }
 
@@ -63,13 +57,19 @@ VEC_FN vf act_gradient(enum activation kind, vf x, vf dy)
     return dy;
 }
 
+VEC_FN void forward_step(enum activation kind, enum dtype dtype, const void *x, void *y, size_t i,
+                         size_t n)
+{
+    vf2 v = vf2_get(x, i, dtype, n);
+    vf2_put(y, i, dtype, (vf2){act_value(kind, v.a), act_value(kind, v.b)}, n);
+}
+
 VEC_FN void forward_loop(enum activation kind, enum dtype dtype, const void *x, void *y,
                          size_t begin, size_t end)
 {
     size_t i = begin;
-    for (; i + VF_N <= end; i += VF_N) vf_store(y, i, dtype, act_value(kind, vf_load(x, i, dtype)));
-    size_t n = end - i;
-    if (n > 0) vf_store_n(y, i, dtype, act_value(kind, vf_load_n(x, i, dtype, n)), n);
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) forward_step(kind, dtype, x, y, i, 2 * VF_N);
+    if (i < end) forward_step(kind, dtype, x, y, i, end - i);
 }
 
 VEC_FN void forward_of(enum dtype dtype, const struct activation_args *a, size_t begin, size_t end)
@@ -82,16 +82,19 @@ static void forward(const struct activation_args *a, size_t begin, size_t end)
     OPS_BY_DTYPE(forward_of, a->dtype, a, begin, end);
 }
 
+VEC_FN void backward_step(enum activation kind, enum dtype dtype, const void *x, const void *dy,
+                          void *dx, size_t i, size_t n)
+{
+    vf2 v = vf2_get(x, i, dtype, n), d = vf2_get(dy, i, dtype, n);
+    vf2_put(dx, i, dtype, (vf2){act_gradient(kind, v.a, d.a), act_gradient(kind, v.b, d.b)}, n);
+}
+
 VEC_FN void backward_loop(enum activation kind, enum dtype dtype, const void *x, const void *dy,
                           void *dx, size_t begin, size_t end)
 {
     size_t i = begin;
-    for (; i + VF_N <= end; i += VF_N)
-        vf_store(dx, i, dtype, act_gradient(kind, vf_load(x, i, dtype), vf_load(dy, i, dtype)));
-    size_t n = end - i;
-    if (n == 0) return;
-    vf tail = act_gradient(kind, vf_load_n(x, i, dtype, n), vf_load_n(dy, i, dtype, n));
-    vf_store_n(dx, i, dtype, tail, n);
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) backward_step(kind, dtype, x, dy, dx, i, 2 * VF_N);
+    if (i < end) backward_step(kind, dtype, x, dy, dx, i, end - i);
 }
 
 VEC_FN void backward_of(enum dtype dtype, const struct activation_args *a, size_t begin, size_t end)
@@ -104,48 +107,68 @@ static void backward(const struct activation_args *a, size_t begin, size_t end)
     OPS_BY_DTYPE(backward_of, a->dtype, a, begin, end);
 }
 
+/* Columns of one row: `i` counts from the piece's first. */
+VEC_FN void swiglu_step(enum dtype dtype, const void *gate, const void *up, void *y, size_t i,
+                        size_t n)
+{
+    vf2 g = vf2_get(gate, i, dtype, n), u = vf2_get(up, i, dtype, n);
+    vf2 s = {act_value(ACT_SILU, g.a), act_value(ACT_SILU, g.b)};
+    vf2_put(y, i, dtype, vf2_mul(s, u), n);
+}
+
 VEC_FN void swiglu_forward_of(enum dtype dtype, const void *gate, const void *up, void *y,
-                              size_t in, size_t out, size_t numel)
+                              size_t numel)
 {
     size_t i = 0;
-    for (; i + VF_N <= numel; i += VF_N) {
-        vf g = vf_load(gate, in + i, dtype), u = vf_load(up, in + i, dtype);
-        vf_store(y, out + i, dtype, act_value(ACT_SILU, g) * u);
-    }
-    size_t n = numel - i;
-    if (n == 0) return;
-    vf g = vf_load_n(gate, in + i, dtype, n), u = vf_load_n(up, in + i, dtype, n);
-    vf_store_n(y, out + i, dtype, act_value(ACT_SILU, g) * u, n);
+    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_step(dtype, gate, up, y, i, 2 * VF_N);
+    if (i < numel) swiglu_step(dtype, gate, up, y, i, numel - i);
 }
 
 static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
 {
-    size_t in = (size_t)(n * a->stride) + begin, out = (size_t)(n * a->C) + begin;
-    OPS_BY_DTYPE(swiglu_forward_of, a->dtype, a->gate, a->up, a->y, in, out, end - begin);
+    const size_t unit = dtype_size(a->dtype);
+    const size_t in = ((size_t)(n * a->stride) + begin) * unit;
+    const size_t out = ((size_t)(n * a->C) + begin) * unit;
+    OPS_BY_DTYPE(swiglu_forward_of, a->dtype, (const char *)a->gate + in, (const char *)a->up + in,
+                 (char *)a->y + out, end - begin);
 }
 
-VEC_FN void swiglu_backward_of(enum dtype dtype, const struct swiglu_args *a, size_t in, size_t out,
-                               size_t numel)
+struct swiglu_line {
+    const void *gate, *up, *dy;
+    void *dgate, *dup;
+};
+
+VEC_FN void swiglu_gradient(vf g, vf u, vf d, vf *dgate, vf *dup)
 {
-    const void *gate = a->gate, *up = a->up, *dy = a->dy;
-    void *dgate = a->dgate, *dup = a->dup;
+    vf s = vf_sigmoid(g);
+    *dgate = silu_gradient(g, s, d * u);
+    *dup = d * (g * s);
+}
+
+VEC_FN void swiglu_backward_step(enum dtype dtype, const struct swiglu_line *l, size_t i, size_t n)
+{
+    vf2 g = vf2_get(l->gate, i, dtype, n), u = vf2_get(l->up, i, dtype, n);
+    vf2 d = vf2_get(l->dy, i, dtype, n), dgate, dup;
+    swiglu_gradient(g.a, u.a, d.a, &dgate.a, &dup.a);
+    swiglu_gradient(g.b, u.b, d.b, &dgate.b, &dup.b);
+    vf2_put(l->dgate, i, dtype, dgate, n);
+    vf2_put(l->dup, i, dtype, dup, n);
+}
+
+VEC_FN void swiglu_backward_of(enum dtype dtype, struct swiglu_line l, size_t numel)
+{
     size_t i = 0;
-    for (; i + VF_N <= numel; i += VF_N) {
-        vf g = vf_load(gate, in + i, dtype), u = vf_load(up, in + i, dtype);
-        vf d = vf_load(dy, out + i, dtype), s = vf_sigmoid(g);
-        vf_store(dgate, in + i, dtype, silu_gradient(g, s, d * u));
-        vf_store(dup, in + i, dtype, d * (g * s));
-    }
-    size_t n = numel - i;
-    if (n == 0) return;
-    vf g = vf_load_n(gate, in + i, dtype, n), u = vf_load_n(up, in + i, dtype, n);
-    vf d = vf_load_n(dy, out + i, dtype, n), s = vf_sigmoid(g);
-    vf_store_n(dgate, in + i, dtype, silu_gradient(g, s, d * u), n);
-    vf_store_n(dup, in + i, dtype, d * (g * s), n);
+    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_backward_step(dtype, &l, i, 2 * VF_N);
+    if (i < numel) swiglu_backward_step(dtype, &l, i, numel - i);
 }
 
 static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
 {
-    size_t in = (size_t)(n * a->stride) + begin, out = (size_t)(n * a->C) + begin;
-    OPS_BY_DTYPE(swiglu_backward_of, a->dtype, a, in, out, end - begin);
+    const size_t unit = dtype_size(a->dtype);
+    const size_t in = ((size_t)(n * a->stride) + begin) * unit;
+    const size_t out = ((size_t)(n * a->C) + begin) * unit;
+    const struct swiglu_line l = {(const char *)a->gate + in, (const char *)a->up + in,
+                                  (const char *)a->dy + out, (char *)a->dgate + in,
+                                  (char *)a->dup + in};
+    OPS_BY_DTYPE(swiglu_backward_of, a->dtype, l, end - begin);
 }

@@ -2,14 +2,17 @@
  * write, a read and a write, a read). */
 #include "ops/elementwise/elementwise_impl.h"
 
+VEC_FN void add_step(enum dtype dtype, const void *a, const void *b, void *y, size_t i, size_t n)
+{
+    vf2_put(y, i, dtype, vf2_add(vf2_get(a, i, dtype, n), vf2_get(b, i, dtype, n)), n);
+}
+
 VEC_FN void add_loop(enum dtype dtype, const void *a, const void *b, void *y, size_t begin,
                      size_t end)
 {
     size_t i = begin;
-    for (; i + VF_N <= end; i += VF_N)
-        vf_store(y, i, dtype, vf_load(a, i, dtype) + vf_load(b, i, dtype));
-    size_t n = end - i;
-    if (n > 0) vf_store_n(y, i, dtype, vf_load_n(a, i, dtype, n) + vf_load_n(b, i, dtype, n), n);
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) add_step(dtype, a, b, y, i, 2 * VF_N);
+    if (i < end) add_step(dtype, a, b, y, i, end - i);
 }
 
 static void add(const struct add_args *a, size_t begin, size_t end)
@@ -17,21 +20,32 @@ static void add(const struct add_args *a, size_t begin, size_t end)
     OPS_BY_DTYPE(add_loop, a->dtype, a->a, a->b, a->y, begin, end);
 }
 
+/* Pairs only serve equal dtypes: they come apart in the order of theirs. */
+VEC_FN void cast_step(enum dtype x_dtype, enum dtype y_dtype, bool scale, vf alpha, const void *x,
+                      void *y, size_t i, size_t n)
+{
+    if (x_dtype == y_dtype) {
+        vf2 v = vf2_get(x, i, x_dtype, n);
+        vf2_put(y, i, y_dtype, (vf2){alpha * v.a, alpha * v.b}, n);
+        return;
+    }
+    for (size_t j = 0; j < n; j += VF_N) {
+        size_t m = n - j < VF_N ? n - j : VF_N;
+        vf v = vf_get(x, i + j, x_dtype, m);
+        if (scale) v = alpha * v;
+        vf_put(y, i + j, y_dtype, v, m);
+    }
+}
+
+/* Equal dtypes always scale: the copy is done in front. */
 VEC_FN void cast_loop(enum dtype x_dtype, enum dtype y_dtype, bool scale, float alpha,
                       const void *x, void *y, size_t begin, size_t end)
 {
-    vf factor = vf_set1(alpha);
+    const vf factor = vf_set1(alpha);
     size_t i = begin;
-    for (; i + VF_N <= end; i += VF_N) {
-        vf v = vf_load(x, i, x_dtype);
-        if (scale) v = factor * v;
-        vf_store(y, i, y_dtype, v);
-    }
-    size_t n = end - i;
-    if (n == 0) return;
-    vf v = vf_load_n(x, i, x_dtype, n);
-    if (scale) v = factor * v;
-    vf_store_n(y, i, y_dtype, v, n);
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N)
+        cast_step(x_dtype, y_dtype, scale, factor, x, y, i, 2 * VF_N);
+    if (i < end) cast_step(x_dtype, y_dtype, scale, factor, x, y, i, end - i);
 }
 
 VEC_FN void cast_to(enum dtype y_dtype, const struct cast_scale_args *a, size_t begin, size_t end)
@@ -47,37 +61,26 @@ static void cast_scale(const struct cast_scale_args *a, size_t begin, size_t end
     OPS_BY_DTYPE(cast_to, a->y_dtype, a, begin, end);
 }
 
-/* sums[c] over `n_rows` rows from dy on, added in row order to what is there (or to 0: `first`). */
-VEC_FN void sum_rows(enum dtype dtype, const void *dy, size_t C, int n_rows, bool first,
-                     float *sums, size_t begin, size_t end)
+VEC_FN void sum_step(enum dtype dtype, const void *row, bool first, float *sums, size_t c, size_t n)
 {
-    size_t c = begin;
-    for (; c + VF_N <= end; c += VF_N) {
-        vf sum = first ? vf_zero() : vf_load(sums, c, DTYPE_F32);
-        for (int r = 0; r < n_rows; r++) sum = sum + vf_load(dy, (size_t)r * C + c, dtype);
-        vf_store(sums, c, DTYPE_F32, sum);
-    }
-    size_t n = end - c;
-    if (n == 0) return;
-    vf sum = first ? vf_zero() : vf_load_n(sums, c, DTYPE_F32, n);
-    for (int r = 0; r < n_rows; r++) sum = sum + vf_load_n(dy, (size_t)r * C + c, dtype, n);
-    vf_store_n(sums, c, DTYPE_F32, sum, n);
+    vf2 x = vf2_get(row, c, dtype, n), zero = {vf_zero(), vf_zero()};
+    vf2_put(sums, c, DTYPE_F32, vf2_add(first ? zero : vf2_get(sums, c, DTYPE_F32, n), x), n);
 }
 
-/* Four rows at a time: dy streams, and sums are loaded and stored once per four additions. */
+/* Row after row, so that dy streams; the sums stay in L1. */
 VEC_FN void column_sums_of(enum dtype dtype, const struct bias_grad_args *a, int64_t row_begin,
                            int64_t row_end, float *sums, size_t begin, size_t end)
 {
-    size_t C = (size_t)a->C, row_nbytes = C * dtype_size(dtype);
-    for (int64_t n = row_begin; n < row_end;) {
-        const void *dy = (const char *)a->dy + (size_t)n * row_nbytes;
-        int n_rows = row_end - n >= 4 ? 4 : 1;
-        if (n_rows == 4)
-            sum_rows(dtype, dy, C, 4, n == row_begin, sums, begin, end);
-        else
-            sum_rows(dtype, dy, C, 1, n == row_begin, sums, begin, end);
-        n += n_rows;
+    const size_t row_nbytes = (size_t)a->C * dtype_size(dtype), numel = end - begin;
+    sums += begin;
+    for (int64_t n = row_begin; n < row_end; n++) {
+        const char *row = (const char *)a->dy + (size_t)n * row_nbytes + begin * dtype_size(dtype);
+        bool first = n == row_begin;
+        size_t c = 0;
+        for (; c + 2 * VF_N <= numel; c += 2 * VF_N) sum_step(dtype, row, first, sums, c, 2 * VF_N);
+        if (c < numel) sum_step(dtype, row, first, sums, c, numel - c);
     }
+    floats_interleave(sums, numel, dtype);
 }
 
 static void column_sums(const struct bias_grad_args *a, int64_t row_begin, int64_t row_end,

@@ -66,11 +66,18 @@ static cz_status rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-/* Per block of rows, C sums for the weight and C for the bias. */
+/* Per block of rows, C sums for the weight and C for the bias. Whole lines and an odd number of
+ * them, so that the two do not lie a multiple of 4 KiB apart: a load would wait for the other's
+ * store. */
+static int64_t sums_stride(int64_t C)
+{
+    return (C + 15) / 16 * 16 | 16;
+}
+
 size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
 {
     (void)ops;
-    return (size_t)(2 * ops_n_blocks(a->N) * a->C) * sizeof(float);
+    return (size_t)(2 * ops_n_blocks(a->N) * sums_stride(a->C)) * sizeof(float);
 }
 
 static cz_status check_backward(const struct norm_args *a, const char *op, bool centred)
@@ -88,23 +95,24 @@ static cz_status backward(struct ops *ops, const struct norm_args *a, const char
 {
     TRY(check_backward(a, op, centred));
     const bool want_grads = a->dweight || a->dbias;
-    const int64_t n_blocks = ops_n_blocks(a->N), block_rows = ops_block_rows(a->N), C = a->C;
+    const int64_t n_blocks = ops_n_blocks(a->N), block_rows = ops_block_rows(a->N);
+    const int64_t C = a->C, stride = sums_stride(C);
     float *partial = a->workspace;
     int n_parts = ops_n_parts((size_t)(a->N * C), OPS_GRAIN);
 #pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
     for (int64_t block = 0; block < n_blocks; block++) {
         int64_t begin = block * block_rows;
         int64_t end = begin + block_rows < a->N ? begin + block_rows : a->N;
-        float *dweight = want_grads ? partial + 2 * block * C : NULL;
-        float *dbias = want_grads && centred ? dweight + C : NULL;
+        float *dweight = want_grads ? partial + 2 * block * stride : NULL;
+        float *dbias = want_grads && centred ? dweight + stride : NULL;
         ops->norm_row->backward(a, centred, begin, end, dweight, dbias);
     }
     if (a->dweight)
-        ops_combine_blocks(partial, n_blocks, 2 * C, C, a->grad_dtype, a->dweight_accumulate,
+        ops_combine_blocks(partial, n_blocks, 2 * stride, C, a->grad_dtype, a->dweight_accumulate,
                            a->dweight);
     if (a->dbias)
-        ops_combine_blocks(partial + C, n_blocks, 2 * C, C, a->grad_dtype, a->dbias_accumulate,
-                           a->dbias);
+        ops_combine_blocks(partial + stride, n_blocks, 2 * stride, C, a->grad_dtype,
+                           a->dbias_accumulate, a->dbias);
     return CZ_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Body of the vector rows. Limit: memory (fp32, bytes per element: forward 8, with residual 16;
- * backward 12, accumulating 16). The second and third look at a row find it in L1 or L2.
+ * backward 12, accumulating 16). The second and third look at a row find it in L1 or L2, and fetch
+ * the next row meanwhile.
  *
  * One row is C columns. A sum over it runs in N_SUMS interleaved vectors, joined in a fixed order.
  */
@@ -9,29 +10,37 @@
 #include <string.h>
 
 #define N_SUMS 4
+#define STEP   (2 * VF_N) /* columns per step */
 
 /* One row at work: where its tensors start, its statistics, the sums being taken. */
 struct norm_line {
     enum dtype dtype;
     bool centred, want_grads, accumulate;
-    const void *x, *residual, *weight, *bias, *dy;
+    const void *x, *x_given; /* s, and the x it was made of */
+    const void *residual, *weight, *bias, *dy;
     void *sum, *y, *dx;
     float *dweight, *dbias;
     vf mean, rstd, mean_g, mean_g_xhat;
     vf sums[N_SUMS], sums_xhat[N_SUMS];
+    size_t next_row; /* bytes from a row to the next */
 };
 
-/* What is done to the n ≤ VF_N columns from c on; its sum goes to number k. */
+/* What is done to the n ≤ STEP columns from c on; its sums go to numbers k and k + 1. */
 typedef void (*norm_step)(struct norm_line *l, size_t c, size_t n, size_t k);
 
 VEC_FN void walk(struct norm_line *l, size_t C, norm_step step)
 {
     for (size_t k = 0; k < N_SUMS; k++) l->sums[k] = l->sums_xhat[k] = vf_zero();
     size_t c = 0;
-    for (; c + N_SUMS * VF_N <= C; c += N_SUMS * VF_N)
-        for (size_t k = 0; k < N_SUMS; k++) step(l, c + k * VF_N, VF_N, k);
-    for (; c + VF_N <= C; c += VF_N) step(l, c, VF_N, 0);
-    if (c < C) step(l, c, C - c, 1);
+    for (; c + 2 * STEP <= C; c += 2 * STEP) {
+        step(l, c, STEP, 0);
+        step(l, c + STEP, STEP, 2);
+    }
+    if (c + STEP <= C) {
+        step(l, c, STEP, 0);
+        c += STEP;
+    }
+    if (c < C) step(l, c, C - c, 2);
 }
 
 VEC_FN float join(const vf sums[N_SUMS])
@@ -39,42 +48,59 @@ VEC_FN float join(const vf sums[N_SUMS])
     return vf_hsum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+/* Ask for what the row after this one holds at these columns. */
+VEC_FN void fetch_next(const struct norm_line *l, const void *row, size_t c)
+{
+    const size_t unit = l->dtype == DTYPE_F32 ? 4 : 2;
+    const char *at = (const char *)row + l->next_row + c * unit;
+    for (size_t line = 0; line < STEP * unit; line += 64) _mm_prefetch(at + line, _MM_HINT_T0);
+}
+
 /* s = x + residual, rounded as it is stored. */
 VEC_FN void step_residual(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
-    vf s = vf_get(l->x, c, l->dtype, n) + vf_get(l->residual, c, l->dtype, n);
-    vf_put(l->sum, c, l->dtype, s, n);
+    vf2 x = vf2_get(l->x, c, l->dtype, n), residual = vf2_get(l->residual, c, l->dtype, n);
+    vf2_put(l->sum, c, l->dtype, vf2_add(x, residual), n);
 }
 
 VEC_FN void step_sum(struct norm_line *l, size_t c, size_t n, size_t k)
 {
-    l->sums[k] = l->sums[k] + vf_get(l->x, c, l->dtype, n);
+    vf2 s = vf2_get(l->x, c, l->dtype, n);
+    l->sums[k] = l->sums[k] + s.a;
+    l->sums[k + 1] = l->sums[k + 1] + s.b;
+}
+
+VEC_FN vf2 centred_at(const struct norm_line *l, size_t c, size_t n)
+{
+    vf2 s = vf2_get(l->x, c, l->dtype, n);
+    return l->centred ? (vf2){s.a - l->mean, s.b - l->mean} : s;
 }
 
 /* (s − mean)², and nothing behind the row's end. */
 VEC_FN void step_squares(struct norm_line *l, size_t c, size_t n, size_t k)
 {
-    vf d = vf_get(l->x, c, l->dtype, n);
-    if (l->centred) d = d - l->mean;
-    if (l->centred && n < VF_N) d = vf_first(d, n);
-    l->sums[k] = vf_fma(d, d, l->sums[k]);
+    vf2 d = centred_at(l, c, n);
+    if (l->centred && n < STEP) d = vf2_first(d, n);
+    l->sums[k] = vf_fma(d.a, d.a, l->sums[k]);
+    l->sums[k + 1] = vf_fma(d.b, d.b, l->sums[k + 1]);
 }
 
-VEC_FN vf xhat_at(const struct norm_line *l, size_t c, size_t n)
+VEC_FN vf2 xhat_at(const struct norm_line *l, size_t c, size_t n)
 {
-    vf s = vf_get(l->x, c, l->dtype, n);
-    if (l->centred) s = s - l->mean;
-    return s * l->rstd;
+    vf2 d = centred_at(l, c, n);
+    return (vf2){d.a * l->rstd, d.b * l->rstd};
 }
 
 VEC_FN void step_scale(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
-    vf xhat = xhat_at(l, c, n), weight = vf_get(l->weight, c, l->dtype, n);
-    vf y = xhat * weight;
-    if (l->bias) y = vf_fma(xhat, weight, vf_get(l->bias, c, l->dtype, n));
-    vf_put(l->y, c, l->dtype, y, n);
+    vf2 xhat = xhat_at(l, c, n), weight = vf2_get(l->weight, c, l->dtype, n);
+    fetch_next(l, l->x_given, c);
+    if (l->residual) fetch_next(l, l->residual, c);
+    vf2 y =
+        l->bias ? vf2_fma(xhat, weight, vf2_get(l->bias, c, l->dtype, n)) : vf2_mul(xhat, weight);
+    vf2_put(l->y, c, l->dtype, y, n);
 }
 
 VEC_FN void forward_row(struct norm_line *l, size_t C, float eps, float *mean, float *rstd)
@@ -97,13 +123,14 @@ VEC_FN void forward_row(struct norm_line *l, size_t C, float eps, float *mean, f
 VEC_FN void forward_of(enum dtype dtype, const struct norm_args *a, bool centred, int64_t begin,
                        int64_t end)
 {
-    const size_t C = (size_t)a->C;
+    const size_t C = (size_t)a->C, row_nbytes = C * (dtype == DTYPE_F32 ? 4 : 2);
     for (int64_t n = begin; n < end; n++) {
         struct norm_line l = {
             .dtype = dtype, .centred = centred, .weight = a->weight, .bias = a->bias};
         float mean = 0, rstd;
-        size_t offset = (size_t)n * C * (dtype == DTYPE_F32 ? 4 : 2);
-        l.x = (const char *)a->x + offset;
+        size_t offset = (size_t)n * row_nbytes;
+        l.x = l.x_given = (const char *)a->x + offset;
+        l.next_row = row_nbytes;
         l.residual = a->residual ? (const char *)a->residual + offset : NULL;
         l.sum = a->sum ? (char *)a->sum + offset : NULL;
         l.y = (char *)a->y + offset;
@@ -124,25 +151,37 @@ static void forward(const struct norm_args *a, bool centred, int64_t begin, int6
 /* Σ g and Σ g·xhat with g = dy·weight; this row's share of dweight and dbias. */
 VEC_FN void step_gradient_sums(struct norm_line *l, size_t c, size_t n, size_t k)
 {
-    vf xhat = xhat_at(l, c, n), dy = vf_get(l->dy, c, l->dtype, n);
-    vf g = dy * vf_get(l->weight, c, l->dtype, n); /* 0 behind the row's end */
-    if (l->centred) l->sums[k] = l->sums[k] + g;
-    l->sums_xhat[k] = vf_fma(g, xhat, l->sums_xhat[k]);
+    vf2 xhat = xhat_at(l, c, n), dy = vf2_get(l->dy, c, l->dtype, n);
+    vf2 g = vf2_mul(dy, vf2_get(l->weight, c, l->dtype, n)); /* 0 behind the row's end */
+    if (l->centred) {
+        l->sums[k] = l->sums[k] + g.a;
+        l->sums[k + 1] = l->sums[k + 1] + g.b;
+    }
+    l->sums_xhat[k] = vf_fma(g.a, xhat.a, l->sums_xhat[k]);
+    l->sums_xhat[k + 1] = vf_fma(g.b, xhat.b, l->sums_xhat[k + 1]);
     if (!l->want_grads) return;
-    vf_put(l->dweight, c, DTYPE_F32, vf_fma(dy, xhat, vf_get(l->dweight, c, DTYPE_F32, n)), n);
-    if (l->centred) vf_put(l->dbias, c, DTYPE_F32, dy + vf_get(l->dbias, c, DTYPE_F32, n), n);
+    vf2_put(l->dweight, c, DTYPE_F32, vf2_fma(dy, xhat, vf2_get(l->dweight, c, DTYPE_F32, n)), n);
+    if (l->centred)
+        vf2_put(l->dbias, c, DTYPE_F32, vf2_add(vf2_get(l->dbias, c, DTYPE_F32, n), dy), n);
 }
 
-/* dx [+]= rstd·(g − mean(g) − xhat·mean(g·xhat)); without mean(g) when not centred. */
+/* rstd·(g − mean(g) − xhat·mean(g·xhat)); without mean(g) when not centred. */
+VEC_FN vf dx_of(const struct norm_line *l, vf g, vf xhat)
+{
+    if (l->centred) g = g - l->mean_g;
+    return vf_fnma(xhat, l->mean_g_xhat, g) * l->rstd;
+}
+
 VEC_FN void step_dx(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
-    vf xhat = xhat_at(l, c, n);
-    vf g = vf_get(l->dy, c, l->dtype, n) * vf_get(l->weight, c, l->dtype, n);
-    if (l->centred) g = g - l->mean_g;
-    vf dx = vf_fnma(xhat, l->mean_g_xhat, g) * l->rstd;
-    if (l->accumulate) dx = dx + vf_get(l->dx, c, l->dtype, n);
-    vf_put(l->dx, c, l->dtype, dx, n);
+    vf2 xhat = xhat_at(l, c, n);
+    vf2 g = vf2_mul(vf2_get(l->dy, c, l->dtype, n), vf2_get(l->weight, c, l->dtype, n));
+    fetch_next(l, l->x, c);
+    fetch_next(l, l->dy, c);
+    vf2 dx = {dx_of(l, g.a, xhat.a), dx_of(l, g.b, xhat.b)};
+    if (l->accumulate) dx = vf2_add(dx, vf2_get(l->dx, c, l->dtype, n));
+    vf2_put(l->dx, c, l->dtype, dx, n);
 }
 
 VEC_FN void backward_row(struct norm_line *l, size_t C)
@@ -156,7 +195,7 @@ VEC_FN void backward_row(struct norm_line *l, size_t C)
 VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centred, bool want_grads,
                         int64_t begin, int64_t end, float *dweight, float *dbias)
 {
-    const size_t C = (size_t)a->C;
+    const size_t C = (size_t)a->C, row_nbytes = C * (dtype == DTYPE_F32 ? 4 : 2);
     for (int64_t n = begin; n < end; n++) {
         struct norm_line l = {.dtype = dtype,
                               .centred = centred,
@@ -165,8 +204,9 @@ VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centre
                               .weight = a->weight,
                               .dweight = dweight,
                               .dbias = dbias};
-        size_t offset = (size_t)n * C * (dtype == DTYPE_F32 ? 4 : 2);
+        size_t offset = (size_t)n * row_nbytes;
         l.x = (const char *)a->x + offset;
+        l.next_row = row_nbytes;
         l.dy = (const char *)a->dy + offset;
         l.dx = (char *)a->dx + offset;
         l.mean = vf_set1(centred ? a->mean[n] : 0);
@@ -178,8 +218,9 @@ VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centre
 static void backward(const struct norm_args *a, bool centred, int64_t begin, int64_t end,
                      float *dweight, float *dbias)
 {
-    if (dweight) memset(dweight, 0, (size_t)a->C * sizeof *dweight);
-    if (dbias) memset(dbias, 0, (size_t)a->C * sizeof *dbias);
+    const size_t C = (size_t)a->C;
+    if (dweight) memset(dweight, 0, C * sizeof *dweight);
+    if (dbias) memset(dbias, 0, C * sizeof *dbias);
     if (centred && dweight)
         OPS_BY_DTYPE(backward_of, a->dtype, a, true, true, begin, end, dweight, dbias);
     else if (centred)
@@ -188,4 +229,6 @@ static void backward(const struct norm_args *a, bool centred, int64_t begin, int
         OPS_BY_DTYPE(backward_of, a->dtype, a, false, true, begin, end, dweight, NULL);
     else
         OPS_BY_DTYPE(backward_of, a->dtype, a, false, false, begin, end, NULL, NULL);
+    if (dweight) floats_interleave(dweight, C, a->dtype);
+    if (dbias) floats_interleave(dbias, C, a->dtype);
 }

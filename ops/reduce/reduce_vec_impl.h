@@ -16,24 +16,40 @@ static size_t first_nonfinite(const void *x, bool wide, uint32_t infinite, size_
     return i;
 }
 
+VEC_FN vi magnitudes(const void *x, bool wide, size_t j, size_t end)
+{
+    const size_t lanes = wide ? VF_N : 2 * VF_N;
+    return vi_load_magnitudes(x, j, wide, end - j < lanes ? end - j : lanes);
+}
+
+/* The largest magnitude of [begin, end) below `infinite`. */
+VEC_FN vi largest_finite(bool wide, uint32_t infinite, const void *x, size_t begin, size_t end)
+{
+    vi largest = vi_set1(0);
+    for (size_t j = begin; j < end; j += wide ? VF_N : 2 * VF_N)
+        largest =
+            vi_max_lanes(largest, vi_zero_from(magnitudes(x, wide, j, end), infinite, wide), wide);
+    return largest;
+}
+
 /* Magnitudes compare as integers, 32 or 16 bits wide. Returns the largest below `infinite`. */
 VEC_FN uint32_t scan_loop(bool wide, uint32_t infinite, const void *x, size_t begin, size_t end,
                           struct scan_result *out)
 {
-    const size_t lanes = wide ? VF_N : 2 * VF_N;
+    const size_t batch = SCAN_BATCH * (wide ? VF_N : 2 * VF_N);
     vi largest = vi_set1(0);
     for (size_t i = begin; i < end;) {
-        size_t batch_end = end - i < SCAN_BATCH * lanes ? end : i + SCAN_BATCH * lanes;
-        vi seen = vi_set1(0); /* largest of this batch, infinity and NaN included */
-        for (size_t j = i; j < batch_end; j += lanes) {
-            vi mag = vi_load_magnitudes(x, j, wide, batch_end - j < lanes ? batch_end - j : lanes);
-            seen = vi_max_lanes(seen, mag, wide);
-            largest = vi_max_lanes(largest, vi_zero_from(mag, infinite, wide), wide);
-        }
-        if (vi_hmax_lanes(seen, wide) >= infinite && out->finite) {
+        size_t batch_end = end - i < batch ? end : i + batch;
+        vi seen = vi_set1(0); /* infinity and NaN included */
+        for (size_t j = i; j < batch_end; j += wide ? VF_N : 2 * VF_N)
+            seen = vi_max_lanes(seen, magnitudes(x, wide, j, batch_end), wide);
+        if (vi_hmax_lanes(seen, wide) >= infinite) {
+            if (out->finite)
+                out->first_nonfinite = first_nonfinite(x, wide, infinite, i, batch_end);
             out->finite = false;
-            out->first_nonfinite = first_nonfinite(x, wide, infinite, i, batch_end);
+            seen = largest_finite(wide, infinite, x, i, batch_end);
         }
+        largest = vi_max_lanes(largest, seen, wide);
         i = batch_end;
     }
     return vi_hmax_lanes(largest, wide);
@@ -68,19 +84,22 @@ VEC_FN void count_squares(vd x, const struct rounding *r, vl sums[2])
     sums[1] = vl_add(sums[1], vd_bits(rest + r->fine));
 }
 
+VEC_FN void count_step(enum dtype dtype, const void *x, const struct rounding *r, vl sums[2],
+                       size_t i, size_t n)
+{
+    vf2 v = vf2_get(x, i, dtype, n);
+    count_squares(vd_low(v.a), r, sums);
+    count_squares(vd_high(v.a), r, sums);
+    count_squares(vd_low(v.b), r, sums);
+    count_squares(vd_high(v.b), r, sums);
+}
+
 VEC_FN void count_loop(enum dtype dtype, const void *x, const struct rounding *r, size_t begin,
                        size_t end, vl sums[2])
 {
     size_t i = begin;
-    for (; i + VF_N <= end; i += VF_N) {
-        vf v = vf_load(x, i, dtype);
-        count_squares(vd_low(v), r, sums);
-        count_squares(vd_high(v), r, sums);
-    }
-    if (i == end) return;
-    vf v = vf_load_n(x, i, dtype, end - i);
-    count_squares(vd_low(v), r, sums);
-    count_squares(vd_high(v), r, sums);
+    for (; i + 2 * VF_N <= end; i += 2 * VF_N) count_step(dtype, x, r, sums, i, 2 * VF_N);
+    if (i < end) count_step(dtype, x, r, sums, i, end - i);
 }
 
 static __int128 sumsq(const struct sumsq_args *a, const struct sumsq_grid *grid, size_t begin,
@@ -97,7 +116,7 @@ static __int128 sumsq(const struct sumsq_args *a, const struct sumsq_grid *grid,
         vl sums[2] = {vl_zero(), vl_zero()};
         OPS_BY_DTYPE(count_loop, a->dtype, a->x, &r, begin, batch_end, sums);
         /* Lanes past the tail hold zeros: they counted 0 on top of the constants, as the others. */
-        uint64_t n = (batch_end - begin + VF_N - 1) / VF_N * VF_N;
+        uint64_t n = (batch_end - begin + 2 * VF_N - 1) / (2 * VF_N) * (2 * VF_N);
         int64_t n_coarse = (int64_t)(vl_hsum(sums[0]) - n * (uint64_t)coarse_bits);
         int64_t n_fine = (int64_t)(vl_hsum(sums[1]) - n * (uint64_t)fine_bits);
         total += ((__int128)n_coarse << SUMSQ_COARSE_BITS) + n_fine;
