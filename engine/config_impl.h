@@ -51,6 +51,8 @@ struct cv *config_coerce(struct config_impl *c, const struct config_key *key,
 
 /* c->given to c->resolved, problems to c->errors. */
 void config_resolve(struct config_impl *c);
+/* The batch keys out of the resolved elasticity section, put into `given`. */
+void config_resolve_elastic(struct config_impl *c, const struct cv *section, struct cv *given);
 void config_resolve_batch(struct config_impl *c, struct cv *top);
 void config_cross_check(struct config_impl *c, struct cv *top);
 

@@ -124,6 +124,7 @@ extern const size_t config_n_removed_keys;
 
 /* Defined apart from the others. */
 extern const struct config_section config_zero_section;
+extern const struct config_section config_elastic_section; /* compat 0.16 only */
 
 const struct config_key *config_find_key(const struct config_section *section, const char *name,
                                          bool *by_short_name);

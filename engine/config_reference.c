@@ -159,6 +159,7 @@ cz_status config_reference(char **out)
     for (size_t i = 0; i < config_n_removed_keys; i++)
         json_write_format(&w, "- `%s`: %s\n", config_removed_keys[i].path,
                           config_removed_keys[i].instead);
+    write_section(&w, &config_elastic_section);
     TRY_GOTO(write_types(&w), fail);
     return json_writer_take(&w, out, NULL);
 fail:

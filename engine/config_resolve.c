@@ -14,7 +14,7 @@ static struct cv *resolve_section(struct config_impl *c, const struct config_sec
 
 const char *config_join(struct config_impl *c, const char *section, const char *name)
 {
-    return cv_text(&c->pool, "%s%s%s", section, section[0] ? "." : "", name);
+    return cv_text(&c->pool, "%s%s%.200s", section, section[0] ? "." : "", name);
 }
 
 const char *config_place(struct config_impl *c, const struct cv *value, const char *path)
@@ -103,7 +103,11 @@ static const char *suggestion(struct config_impl *c, const struct config_section
 static void unknown_raw_key(struct config_impl *c, const struct config_section *section,
                             const char *name, const struct cv *value)
 {
-    if (name[0] == '_') return; /* a comment */
+    if (name[0] == '_') return;                         /* a comment */
+    if (c->n_notes == CONFIG_NOTES_MAX && !c->strict) { /* looking for hints takes time */
+        c->n_notes_dropped++;
+        return;
+    }
     const char *path = config_join(c, section->name, name);
     const char *hint = suggestion(c, section, name);
     if (c->strict) {
@@ -116,6 +120,10 @@ static void unknown_raw_key(struct config_impl *c, const struct config_section *
 static void unknown_model_key(struct config_impl *c, const struct config_section *section,
                               const char *name, const struct cv *value)
 {
+    if (c->n_errors == CONFIG_ERRORS_MAX) {
+        c->n_errors_dropped++;
+        return;
+    }
     const char *path = config_join(c, section->name, name);
     config_error(c, value, path, "unknown key%s", suggestion(c, section, name));
 }
@@ -401,6 +409,7 @@ static struct cv *resolve_top_section(struct config_impl *c, const struct config
 static bool is_switched_on(const struct cv *value)
 {
     const struct cv *enabled = cv_get(value, "enabled");
+    if (cv_is_number(value)) return value->real > 0; /* mics_shard_size: -1 */
     return cv_is_true(enabled ? enabled : value);
 }
 
@@ -411,7 +420,7 @@ static void check_removed_keys(struct config_impl *c)
         const struct cv *value = config_at(c->given, removed->path);
         if (!value) continue;
         if (c->compat == CONFIG_COMPAT_0_16) {
-            if (is_switched_on(value))
+            if (is_switched_on(value) && strcmp(removed->path, "elasticity") != 0)
                 config_error(c, value, removed->path, "not supported: %s; %s", removed->what,
                              removed->instead);
             continue;
@@ -440,10 +449,21 @@ static struct cv *without_removed(struct config_impl *c, const struct cv *given,
     return out;
 }
 
+/* The one removed section that has a meaning under compat 0.16. */
+static void apply_elasticity(struct config_impl *c, struct cv *given)
+{
+    const struct cv *value = cv_get(c->given, "elasticity");
+    if (c->compat != CONFIG_COMPAT_0_16 || !value || !is_switched_on(value)) return;
+    size_t n_errors = c->n_errors;
+    const struct cv *section = resolve_section(c, &config_elastic_section, value);
+    if (section && c->n_errors == n_errors) config_resolve_elastic(c, section, given);
+}
+
 void config_resolve(struct config_impl *c)
 {
     check_removed_keys(c);
     struct cv *given = without_removed(c, c->given, "");
+    apply_elasticity(c, given);
     const struct cv *zero = cv_get(given, "zero_optimization");
     if (zero && zero->kind == CV_DICT)
         cv_put(&c->pool, given, "zero_optimization", without_removed(c, zero, "zero_optimization"));

@@ -640,6 +640,55 @@ START_TEST(compat_0_16_selects_the_older_defaults)
 }
 END_TEST
 
+/* Spec 2.6: the vector of version 0.1, and whole hosts. */
+START_TEST(elasticity_finds_a_batch_under_0_16)
+{
+    static const char text[] =
+        "{\"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 10000, "
+        "\"micro_batch_sizes\": [8, 12, 16, 17], \"min_gpus\": 32, \"max_gpus\": 1500, "
+        "\"version\": 0.1}}";
+    struct config_options options = config_options_default();
+    options.compat = CONFIG_COMPAT_0_16;
+    int n_valid = 0;
+    for (options.world_size = 1; options.world_size <= 1500; options.world_size++) {
+        struct ds_config *c;
+        if (config_load_text(text, strlen(text), "f", &options, &c) != CZ_OK) {
+            ck_assert_ptr_nonnull(strstr(cz_last_error(), "can be shared by"));
+            continue;
+        }
+        n_valid++;
+        ck_assert_int_eq(c->train_batch_size, 9792);
+        if (options.world_size == 64) {
+            ck_assert_int_eq(c->train_micro_batch_size_per_gpu, 17);
+            ck_assert_int_eq(c->gradient_accumulation_steps, 9);
+        }
+        config_free(c);
+    }
+    ck_assert_int_eq(n_valid, 23);
+
+    options.world_size = 16;
+    const char *sets[] = {"elasticity.version=0.2", "elasticity.num_gpus_per_node=8",
+                          "elasticity.min_gpus=8"};
+    options.sets = sets;
+    options.n_sets = CZ_ARRAY_LEN(sets);
+    struct ds_config *c = config_of(text, &options);
+    ck_assert_int_eq(c->train_batch_size % (16 * c->train_micro_batch_size_per_gpu), 0);
+    ck_assert_int_le(c->train_batch_size, 10000);
+    config_free(c);
+
+    options.n_sets = 0;
+    config_refused("{\"train_batch_size\": 8, \"elasticity\": {\"enabled\": true, "
+                   "\"max_train_batch_size\": 64, \"micro_batch_sizes\": [2]}}",
+                   &options, "train_batch_size: is given together with elasticity");
+    config_refused("{\"elasticity\": {\"enabled\": true, \"micro_batch_sizes\": [2]}}", &options,
+                   "\"max_train_batch_size\" is missing");
+    config_refused("{\"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 64, "
+                   "\"micro_batch_sizes\": [2, -1]}}",
+                   &options, "elasticity.micro_batch_sizes: expected a list");
+    config_refused(text, NULL, "DeepSpeed 0.19 removed elastic training");
+}
+END_TEST
+
 START_TEST(a_missing_file_is_named)
 {
     struct ds_config *config;
@@ -695,4 +744,5 @@ TEST_MAIN("engine/config", triangle_derives_the_missing_corners,
           sections_that_are_off_are_accepted_silently, autos_fill_what_says_auto,
           sets_override_and_add, json_fed_back_gives_the_same_bytes,
           diff_and_explain_tell_values_and_origins, typed_view_holds_what_the_engine_needs,
-          compat_0_16_selects_the_older_defaults, a_missing_file_is_named, no_text_breaks_it)
+          compat_0_16_selects_the_older_defaults, elasticity_finds_a_batch_under_0_16,
+          a_missing_file_is_named, no_text_breaks_it)

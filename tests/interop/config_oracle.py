@@ -342,6 +342,8 @@ def main():
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--every-value", action="store_true",
                         help="each key with each value instead of random configs (minutes)")
+    parser.add_argument("--files", nargs="*", default=[],
+                        help="these config files, at world size 2, instead of random ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=20, help="disagreements printed in full")
     args = parser.parse_args()
@@ -364,14 +366,17 @@ def main():
                 continue
             if isinstance(tree, dict):
                 sources.append(json.loads(json.dumps(tree)))
-        made = list(every_value(names)) if args.every_value else \
-            [make(rng, names, sources, texts) for _ in range(args.count)]
+        made = [open(path).read() for path in args.files] or \
+            (list(every_value(names)) if args.every_value else
+             [make(rng, names, sources, texts) for _ in range(args.count)])
         cases = []
         for i, text in enumerate(made):
             path = os.path.join(folder, f"{i}.json")
             with open(path, "w") as f:
                 f.write(text)
-            cases.append((text, path, 1 if args.every_value else rng.choice([1, 1, 1, 2, 4, 8, 3])))
+            world_size = 2 if args.files else 1 if args.every_value else \
+                rng.choice([1, 1, 1, 2, 4, 8, 3])
+            cases.append((text, path, world_size))
         with ThreadPoolExecutor(2) as pool:
             results = list(pool.map(lambda c: show(args.czero, c[1], c[2]), cases))
         n_bad = n_accepted = n_decided = 0
