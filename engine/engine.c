@@ -7,12 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One allocation, cut into the plan's rows. */
 static cz_status allocate(struct engine *e)
 {
+    for (size_t i = 0; i < e->plan.n_rows; i++) e->arena_nbytes += e->plan.rows[i].nbytes;
+    TRY(e->device->ops->mem_alloc(e->device, e->arena_nbytes, "the run", &e->arena));
+    unsigned char *at = e->arena;
     for (size_t i = 0; i < ENGINE_N_BLOCKS; i++) {
-        const struct plan_row *row = &e->plan.rows[i];
-        if (row->nbytes > 0)
-            TRY(e->device->ops->mem_alloc(e->device, row->nbytes, row->name, &e->blocks[i]));
+        size_t nbytes = e->plan.rows[i].nbytes;
+        if (nbytes > 0) e->blocks[i] = at;
+        at += nbytes;
     }
     return CZ_OK;
 }

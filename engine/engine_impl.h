@@ -71,6 +71,8 @@ struct engine {
     void *print_user;
 
     /* What engine_initialize() adds. */
+    void *arena;
+    size_t arena_nbytes;
     void *blocks[ENGINE_N_BLOCKS];
     struct batch_stage stage;
     struct schedule schedule; /* when config->scheduler is usable */

@@ -81,7 +81,7 @@ static void row(struct plan *p, int block, const char *name, size_t nbytes, cons
     struct plan_row *r = &p->rows[block];
     r->name = name;
     r->place = PLAN_HOST;
-    r->nbytes = size_round_up(nbytes, ARENA_PAGE_BYTES);
+    r->nbytes = nbytes > 0 ? arena_piece(nbytes) : 0;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(r->how, sizeof r->how, fmt, ap);
@@ -130,13 +130,22 @@ static void chain_rows(struct engine *e)
     row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
     row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
         hungriest, chain_layer(e->chain, hungriest)->cls->name);
-    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(p->B, p->T), "%lld × %lld tokens",
-        (long long)p->B, (long long)p->T);
+    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(p->B, p->T),
+        "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
+}
+
+/* The arena is mapped in whole pages; its last row owns the rest. */
+static void round_up(struct plan *p)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < p->n_rows; i++) total += p->rows[i].nbytes;
+    p->rows[p->n_rows - 1].nbytes += size_round_up(total, ARENA_PAGE_BYTES) - total;
 }
 
 static void add_up(struct plan *p)
 {
     size_t sums[PLAN_N_PLACES] = {0};
+    round_up(p);
     for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
     p->pinned_nbytes = sums[PLAN_PINNED];
     p->nvme_nbytes = sums[PLAN_NVME];

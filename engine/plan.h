@@ -17,7 +17,7 @@ enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 struct plan_row {
     const char *name; /* "master weights" */
     enum plan_place place;
-    size_t nbytes; /* as allocated: whole pages of 2 MiB */
+    size_t nbytes; /* as allocated, gaps included; rows of a place lie one after the other */
     char how[112]; /* what it is made of */
 };
 

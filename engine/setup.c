@@ -228,8 +228,7 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
 void engine_free(struct engine *e)
 {
     monitor_destroy(e->monitor);
-    for (size_t i = 0; i < ENGINE_N_BLOCKS && e->device; i++)
-        if (e->blocks[i]) e->device->ops->mem_free(e->device, e->blocks[i], e->plan.rows[i].nbytes);
+    if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
     zero_destroy(e->zero);
     chain_destroy(e->chain);
     free(e->units);
