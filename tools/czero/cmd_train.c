@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,12 +84,13 @@ static const struct arg_command train_command = {
     .summary = "Train a model from a DeepSpeed config.",
     .specs = train_specs,
     .n_specs = CZ_ARRAY_LEN(train_specs),
-    .epilogue = "Example:\n"
-                "  czero train --config configs/quickstart.json --model gpt2-tiny \\\n"
-                "              --data corpus.txt --seq-len 64 --steps 600 --export trained/\n\n"
-                "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g of\n"
-                "step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
-                "SIGTERM ends the run at the next step with exit code 0.",
+    .epilogue =
+        "Example:\n"
+        "  czero train --config configs/quickstart.json --model gpt2-tiny \\\n"
+        "              --data corpus.txt --seq-len 64 --steps 600 --export trained/\n\n"
+        "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g of\n"
+        "step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
+        "SIGTERM ends the run at the next step with exit code 0.",
 };
 
 /* --auto assignments made from the flags; texts owned by the struct. */
@@ -98,8 +100,7 @@ struct auto_values {
     size_t n_texts, n_items;
 };
 
-static void auto_add(struct auto_values *a, const char *path, const char *fmt, ...)
-    CZ_PRINTF(3, 4);
+static void auto_add(struct auto_values *a, const char *path, const char *fmt, ...) CZ_PRINTF(3, 4);
 
 static void auto_add(struct auto_values *a, const char *path, const char *fmt, ...)
 {
@@ -141,4 +142,320 @@ static void auto_from_flags(struct auto_values *a, const struct train_options *o
         auto_add(a, "fp16.enabled", "%s", strcmp(o->precision, "fp16") == 0 ? "true" : "false");
         auto_add(a, "bf16.enabled", "%s", strcmp(o->precision, "bf16") == 0 ? "true" : "false");
     }
+}
+
+/* A flag that fills no "auto" is not silently dropped: say what is in force instead. */
+static void warn_unused(const char *flag, const char *path, double given, double in_force)
+{
+    if (isnan(given) || given == in_force) return;
+    LOGV(LOG_WARN, SUB_CONFIG,
+         "%s %g has no effect: the config gives %s as %g (write \"auto\" there, or use --set)",
+         flag, given, path, in_force);
+}
+
+static void warn_unused_flags(const struct train_options *o, const struct ds_config *c)
+{
+    double micro = o->micro_batch > 0 ? (double)o->micro_batch : NAN;
+    double accumulation = o->accumulation > 0 ? (double)o->accumulation : NAN;
+    double warmup = o->warmup_steps >= 0 ? (double)o->warmup_steps : NAN;
+    warn_unused("--micro-batch", "train_micro_batch_size_per_gpu", micro,
+                (double)c->train_micro_batch_size_per_gpu);
+    warn_unused("--accumulation", "gradient_accumulation_steps", accumulation,
+                (double)c->gradient_accumulation_steps);
+    warn_unused("--lr", "optimizer.params.lr", o->lr, c->optimizer.lr);
+    warn_unused("--weight-decay", "optimizer.params.weight_decay", o->weight_decay,
+                c->optimizer.weight_decay);
+    warn_unused("--max-grad-norm", "gradient_clipping", o->max_grad_norm, c->gradient_clipping);
+    bool has_warmup = c->scheduler.kind == CONFIG_SCHEDULER_WARMUP ||
+                      c->scheduler.kind == CONFIG_SCHEDULER_WARMUP_DECAY ||
+                      c->scheduler.kind == CONFIG_SCHEDULER_WARMUP_COSINE;
+    if (!has_warmup && !isnan(warmup))
+        LOGV(LOG_WARN, SUB_CONFIG,
+             "--warmup-steps has no effect: the config has no warm-up scheduler");
+    /* DeepSpeed's schedules warm up for at least two steps. */
+    if (has_warmup && warmup >= 2)
+        warn_unused("--warmup-steps", "scheduler.params.warmup_num_steps", warmup,
+                    (double)c->scheduler.warmup_num_steps);
+    if (o->precision && strcmp(o->precision, dtype_name(c->model_dtype)) != 0)
+        LOGV(
+            LOG_WARN, SUB_CONFIG,
+            "--precision %s has no effect: the config trains in %s (write \"auto\" in fp16.enabled "
+            "and bf16.enabled, or use --set)",
+            o->precision, dtype_name(c->model_dtype));
+}
+
+/* Everything a run holds; run_close() accepts any half-built state. */
+struct run {
+    const struct train_options *options;
+    struct model *model; /* NULL once the engine owns it */
+    struct engine *engine;
+    struct tokenizer *tokenizer;
+    struct data_loader *data;
+    FILE *curve;
+    struct auto_values autos;
+    bool fp16;
+};
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_sigterm(int signal_number)
+{
+    (void)signal_number;
+    stop_asked = 1;
+}
+
+static void run_close(struct run *r)
+{
+    if (r->curve) fclose(r->curve);
+    data_close(r->data);
+    tokenizer_close(r->tokenizer);
+    engine_destroy(r->engine);
+    model_destroy(r->model);
+}
+
+static cz_status refuse_later_features(const struct train_options *o)
+{
+    if (o->save || o->save_interval > 0 || o->save_keep > 0)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "--save: not yet: this version writes no checkpoints (--export writes the "
+                       "weights)");
+    if (o->resume)
+        return err_set(CZ_UNSUPPORTED, 0, "--resume: not yet: this version reads no checkpoints");
+    return CZ_OK;
+}
+
+static cz_status open_model(struct run *r)
+{
+    const struct train_options *o = r->options;
+    r->model = model_open(o->model);
+    if (!r->model) return cz_last_status();
+    bool random = o->init && strcmp(o->init, "random") == 0;
+    if (!o->init && access(o->model, F_OK) == 0 && !model_has_weights(r->model))
+        return err_set(CZ_NOTFOUND, 0,
+                       "%s holds no weights (model.safetensors); --init random starts without",
+                       o->model);
+    if (random || !model_has_weights(r->model))
+        TRY(model_init_from(r->model, NULL, (uint64_t)o->seed));
+    if (o->init && !random) TRY(model_init_from(r->model, o->init, (uint64_t)o->seed));
+    TRY(model_set_shape(r->model, o->seq_len));
+    if (o->freeze) TRY(model_freeze(r->model, o->freeze, NULL));
+    return CZ_OK;
+}
+
+/* Load the config once on its own, to tell the user about flags that it does not leave open. */
+static cz_status check_flags(struct run *r)
+{
+    const struct train_options *o = r->options;
+    struct config_options options = config_options_default();
+    options.autos = r->autos.items;
+    options.n_autos = r->autos.n_items;
+    options.sets = o->set.items;
+    options.n_sets = o->set.n;
+    options.strict = o->strict;
+    if (o->compat)
+        options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
+    struct ds_config *config;
+    TRY(config_load(o->config, &options, &config));
+    warn_unused_flags(o, config);
+    r->fp16 = config->model_dtype == DTYPE_F16;
+    config_free(config);
+    return CZ_OK;
+}
+
+static cz_status open_engine(struct run *r)
+{
+    const struct train_options *o = r->options;
+    auto_from_flags(&r->autos, o, r->model);
+    TRY(check_flags(r));
+    struct engine_options options = {
+        .config_path = o->config,
+        .device = o->device,
+        .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
+        .seed = (uint64_t)o->seed,
+        .compat = o->compat,
+        .strict = o->strict,
+        .total_steps = o->steps,
+        .auto_values = r->autos.items,
+        .set_values = o->set.items,
+    };
+    r->engine = engine_initialize_ex(&options, r->model);
+    if (!r->engine) return cz_last_status();
+    r->model = NULL;
+    return CZ_OK;
+}
+
+static cz_status open_data(struct run *r, const struct arg_list *paths, bool once,
+                           struct data_loader **out)
+{
+    const struct train_options *o = r->options;
+    struct data_options options = {
+        .paths = paths->items,
+        .n_paths = paths->n,
+        .tokenizer = r->tokenizer,
+        .seq_len = o->seq_len,
+        .micro_batch = engine_get_micro_batch(r->engine),
+        .rank = engine_get_rank(r->engine),
+        .world_size = engine_get_world_size(r->engine),
+        .shuffle = !once && strcmp(o->shuffle, "on") == 0,
+        .seed = (uint64_t)o->seed,
+        .once = once,
+    };
+    TRY(data_open(&options, out));
+    return data_check_vocab(*out, model_vocab_size(engine_get_model(r->engine)));
+}
+
+static cz_status open_curve(struct run *r)
+{
+    const char *path = r->options->curve;
+    if (!path) return CZ_OK;
+    r->curve = fopen(path, "we");
+    if (!r->curve) return err_set(CZ_IO, errno, "--curve: cannot write %s", path);
+    fputs("step,loss,lr_next,grad_norm,loss_scale\n", r->curve);
+    return CZ_OK;
+}
+
+/* Find out now, not after hours of training, that the export has nowhere to go. */
+static cz_status check_export_folder(const char *dir)
+{
+    if (!dir) return CZ_OK;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "--export: cannot create %s", dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "--export: cannot write to %s", dir);
+    return CZ_OK;
+}
+
+static cz_status run_open(struct run *r)
+{
+    const struct train_options *o = r->options;
+    TRY(refuse_later_features(o));
+    TRY(open_model(r));
+    TRY(tokenizer_open(o->tokenizer, &r->tokenizer));
+    TRY(open_engine(r));
+    TRY(open_data(r, &o->data, false, &r->data));
+    TRY(check_export_folder(o->export_dir));
+    return open_curve(r);
+}
+
+static cz_status train_step(struct run *r)
+{
+    int64_t n_micro = engine_get_accumulation(r->engine);
+    for (int64_t g = 0; g < n_micro; g++) {
+        struct batch batch;
+        TRY(data_next(r->data, &batch));
+        TRY(engine_forward(r->engine, &batch, NULL));
+        TRY(engine_backward(r->engine));
+        TRY(engine_step(r->engine));
+    }
+    return CZ_OK;
+}
+
+/* lr and scale with all digits, so that a curve can be compared exactly. */
+static cz_status write_curve_row(struct run *r, const struct progress_step *s)
+{
+    if (!r->curve) return CZ_OK;
+    fprintf(r->curve, "%lld,%.9g,%.17g,%.9g,%.17g\n", (long long)s->step, s->loss, s->lr_next,
+            s->grad_norm, s->loss_scale);
+    if (fflush(r->curve) != 0 || ferror(r->curve))
+        return err_set(CZ_IO, errno, "--curve: cannot write %s", r->options->curve);
+    return CZ_OK;
+}
+
+static struct progress_step step_figures(const struct engine *e)
+{
+    return (struct progress_step){
+        .step = engine_get_global_steps(e),
+        .skipped = engine_get_skipped_steps(e),
+        .loss = engine_get_boundary_loss(e),
+        .lr_next = engine_get_lr(e),
+        .grad_norm = engine_get_global_grad_norm(e),
+        .loss_scale = engine_get_loss_scale(e),
+        .samples = engine_get_global_samples(e),
+    };
+}
+
+static cz_status train_all(struct run *r, struct progress *progress)
+{
+    while (engine_get_global_steps(r->engine) < r->options->steps && !stop_asked) {
+        TRY(train_step(r));
+        struct progress_step figures = step_figures(r->engine);
+        progress_update(progress, &figures);
+        TRY(write_curve_row(r, &figures));
+    }
+    return CZ_OK;
+}
+
+/* Mean loss over every row of --eval-data, weighting the last, smaller batch by its rows. */
+static cz_status evaluate(struct run *r)
+{
+    const struct arg_list *paths = &r->options->eval_data;
+    if (paths->n == 0) return CZ_OK;
+    struct data_loader *data = NULL;
+    cz_status st;
+    double sum = 0, n_rows = 0;
+    TRY_GOTO(open_data(r, paths, true, &data), done);
+    for (;;) {
+        struct batch batch;
+        float loss;
+        TRY_GOTO(data_next(data, &batch), done);
+        if (batch.B == 0) break;
+        TRY_GOTO(engine_eval(r->engine, &batch, &loss), done);
+        sum += (double)loss * (double)batch.B;
+        n_rows += (double)batch.B;
+    }
+    printf("eval_loss %.6f\n", sum / n_rows);
+done:
+    data_close(data);
+    return st;
+}
+
+static cz_status run_train(struct run *r)
+{
+    const struct train_options *o = r->options;
+    struct progress progress;
+    struct progress_options options = {
+        .last_step = o->steps,
+        .tokens_per_step = engine_get_train_batch(r->engine) * o->seq_len,
+        .quiet = o->quiet,
+        .log_json = o->log_json,
+        .show_scale = r->fp16,
+    };
+    progress_begin(&progress, &options);
+    cz_status st = train_all(r, &progress);
+    progress_end(&progress);
+    if (st != CZ_OK) return st;
+    if (stop_asked) {
+        LOGV(LOG_INFO, SUB_ENGINE, "SIGTERM: stopped after step %lld",
+             (long long)engine_get_global_steps(r->engine));
+        return CZ_OK;
+    }
+    TRY(evaluate(r));
+    if (!o->export_dir) return CZ_OK;
+    TRY(engine_export_hf(r->engine, o->export_dir, DTYPE_F32));
+    LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", o->export_dir);
+    return CZ_OK;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    struct train_options options = {
+        .tokenizer = "bytes",
+        .shuffle = "on",
+        .seed = 42,
+        .warmup_steps = -1,
+        .lr = NAN,
+        .weight_decay = NAN,
+        .max_grad_norm = NAN,
+    };
+    enum args_result parsed = args_parse(&train_command, argc, argv, &options);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(options.quiet);
+    signal(SIGTERM, on_sigterm);
+    threads_init(1);
+    struct run run = {.options = &options};
+    cz_status st = run_open(&run);
+    if (st == CZ_OK) st = run_train(&run);
+    int code = st == CZ_OK ? EXIT_OK : tool_fail();
+    run_close(&run);
+    return code;
 }
