@@ -2,7 +2,7 @@
  *
  *   struct model *model = model_from_hf("path/to/gpt2");
  *   struct engine *engine = engine_initialize("ds_config.json", model);
- *   while (data_next(loader, &batch) == CZ_OK) {
+ *   while (engine_get_global_steps(engine) < 1000 && data_next(loader, &batch) == CZ_OK) {
  *       engine_forward(engine, &batch, &loss);
  *       engine_backward(engine);
  *       engine_step(engine);

@@ -193,7 +193,7 @@ struct run {
     struct data_loader *data;
     FILE *curve;
     struct auto_values autos;
-    bool fp16;
+    bool fp16, drop_last; /* from the config */
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -258,6 +258,7 @@ static cz_status check_flags(struct run *r)
     TRY(config_load(o->config, &options, &config));
     warn_unused_flags(o, config);
     r->fp16 = config->model_dtype == DTYPE_F16;
+    r->drop_last = config->dataloader_drop_last;
     config_free(config);
     return CZ_OK;
 }
@@ -298,6 +299,7 @@ static cz_status open_data(struct run *r, const struct arg_list *paths, bool onc
         .world_size = engine_get_world_size(r->engine),
         .shuffle = !once && strcmp(o->shuffle, "on") == 0,
         .seed = (uint64_t)o->seed,
+        .drop_last = !once && r->drop_last,
         .once = once,
     };
     TRY(data_open(&options, out));
