@@ -162,20 +162,20 @@ static void warn_unused_flags(const struct train_options *o, const struct ds_con
                 (double)c->train_micro_batch_size_per_gpu);
     warn_unused("--accumulation", "gradient_accumulation_steps", accumulation,
                 (double)c->gradient_accumulation_steps);
-    warn_unused("--lr", "optimizer.params.lr", o->lr, c->optimizer.lr);
+    warn_unused("--lr", "optimizer.params.lr", o->lr, c->optimizer.hyper.lr);
     warn_unused("--weight-decay", "optimizer.params.weight_decay", o->weight_decay,
-                c->optimizer.weight_decay);
+                c->optimizer.hyper.weight_decay);
     warn_unused("--max-grad-norm", "gradient_clipping", o->max_grad_norm, c->gradient_clipping);
-    bool has_warmup = c->scheduler.kind == CONFIG_SCHEDULER_WARMUP ||
-                      c->scheduler.kind == CONFIG_SCHEDULER_WARMUP_DECAY ||
-                      c->scheduler.kind == CONFIG_SCHEDULER_WARMUP_COSINE;
+    bool has_warmup = c->scheduler.usable && (c->scheduler.params.kind == SCHEDULE_WARMUP ||
+                                              c->scheduler.params.kind == SCHEDULE_WARMUP_DECAY ||
+                                              c->scheduler.params.kind == SCHEDULE_WARMUP_COSINE);
     if (!has_warmup && !isnan(warmup))
         LOGV(LOG_WARN, SUB_CONFIG,
              "--warmup-steps has no effect: the config has no warm-up scheduler");
     /* DeepSpeed's schedules warm up for at least two steps. */
     if (has_warmup && warmup >= 2)
         warn_unused("--warmup-steps", "scheduler.params.warmup_num_steps", warmup,
-                    (double)c->scheduler.warmup_num_steps);
+                    (double)c->scheduler.params.warmup_num_steps);
     if (o->precision && strcmp(o->precision, dtype_name(c->model_dtype)) != 0)
         LOGV(
             LOG_WARN, SUB_CONFIG,
