@@ -32,6 +32,11 @@ expect() {
   fi
 }
 
+data() { # the base command on other data
+  expect "$1" "$2" train --config config.json --model gpt2-tiny --seq-len 16 --steps 1 --quiet \
+    --data "${@:3}"
+}
+
 with() { # the base command with some options replaced by later ones
   expect "$1" "$2" "${base[@]}" "${@:3}"
 }
@@ -50,7 +55,7 @@ with 2 'not yet' --resume ckpt
 # Config
 with 2 'nothing.json' --config nothing.json
 echo '{"train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"lr": "auto"}}}' >auto.json
-with 2 'optimizer\.params\.lr.*--lr' --config auto.json
+with 2 'optimizer\.params\.lr.*auto' --config auto.json
 echo '{"train_batch_size": 4, "train_batch_size": 4}' >twice.json
 with 2 'twice.json:1:.*[Dd]uplicate' --config twice.json
 echo '{"train_batch_size": 5, "train_micro_batch_size_per_gpu": 2}' >triangle.json
@@ -71,17 +76,18 @@ size=$(stat -c %s good/model.safetensors)
 head -c $((size - 4)) good/model.safetensors >broken/model.safetensors
 with 4 'broken/model.safetensors' --model broken
 with 2 '65.*64|64.*65' --seq-len 65
-sed 's/"vocab_size": *256/"vocab_size": 100/' good/config.json >broken/config.json
-with 2 'wte.weight|vocab' --model broken --init random
+sed 's|"vocab_size": *256|"vocab_size": 100|' good/config.json >broken/config.json
+cp good/model.safetensors broken/
+with 4 'wte.weight.*256.*100|wte.weight.*100.*256' --model broken
 
 # Data
-with 2 'missing.txt' --data missing.txt
+data 2 'missing.txt' missing.txt
 printf '' >nothing.txt
-with 2 'nothing.txt' --data nothing.txt
+data 2 'nothing.txt' nothing.txt
 printf 'short' >short.txt
-with 2 'short.txt' --data short.txt
+data 2 'short.txt' short.txt
 mkdir data.d
-with 2 'data.d' --data data.d
+data 1 'data.d: is a folder' data.d
 
 # No room for the output
 if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=64k tmpfs tiny 2>/dev/null; then
