@@ -155,6 +155,7 @@ static void check_optimizer(struct config_impl *c, const struct cv *top)
         return;
     }
     const struct cv *norm = cv_get(params, "max_grad_norm");
+    if (norm && fail_auto(c, norm, "optimizer.params.max_grad_norm")) return;
     if (norm && !cv_is_number(norm))
         config_error(c, norm, "optimizer.params.max_grad_norm",
                      "%s is no number, and no optimizer takes it; remove it and set "
@@ -193,6 +194,7 @@ static void check_io(struct config_impl *c, const struct cv *top)
         config_error(c, gds, "aio.use_gds",
                      "not supported: GPUDirect Storage needs a CUDA device; set it to false");
     const struct cv *write = at(top, "checkpoint.parallel_write.pipeline_stage");
+    if (write && fail_auto(c, write, "checkpoint.parallel_write.pipeline_stage")) return;
     if (write && (!cv_is_number(write) || (write->real != 0 && write->real != 1)))
         config_error(c, write, "checkpoint.parallel_write.pipeline_stage",
                      "expected true or false, got %s", cv_show(&c->pool, write));
@@ -207,6 +209,7 @@ static bool python_int(struct config_impl *c, struct cv *section, const char *ke
     static const struct config_key as_int = {.type = KEY_INT, .flags = KEY_PLAIN_INT};
     struct cv *value = cv_get(section, key);
     if (!value) return true;
+    if (fail_auto(c, value, path)) return false;
     if (value->kind == CV_FLOAT && isfinite(value->real) && fabs(value->real) < 0x1p63) {
         cv_put(&c->pool, section, key, cv_int(&c->pool, (int64_t)value->real, value->origin));
         return true;

@@ -349,7 +349,7 @@ static const struct config_key pipeline_keys[] = {
     KEY("activation_checkpoint_interval", KEY_ANY, "0", "layers between checkpoints"),
     KEY("pipe_partitioned", KEY_ANY, "true", "split activations sent between stages"),
     KEY("grad_partitioned", KEY_ANY, "true", "split gradients sent between stages"),
-    KEY("use_reentrant", KEY_ANY, NULL, "torch's re-entrant checkpointing", .flags = KEY_ABSENT),
+    KEY("use_reentrant", KEY_ANY, "true", "torch's re-entrant checkpointing"),
 };
 SECTION(pipeline, "pipeline", SECTION_RAW, "Pipeline parallelism.", .keep_rest = true,
         .effect = EFFECT_NONE, .why = "there is one pipeline stage");
@@ -683,20 +683,20 @@ const char *config_nearest_key(const struct config_section *section, const char 
     return search.best;
 }
 
-static const char *search_sections(const struct config_section *section, const char *name,
-                                   char *buf, size_t buf_nbytes)
+/* Count the sections that have a key `name`; the path of the last one goes to buf. */
+static int search_sections(const struct config_section *section, const char *name, char *buf,
+                           size_t buf_nbytes)
 {
     bool by_short_name;
+    int n = 0;
     if (section != &config_top && config_find_key(section, name, &by_short_name)) {
         snprintf(buf, buf_nbytes, "%s.%s", section->name, name);
-        return buf;
+        n++;
     }
-    for (size_t i = 0; i < section->n_keys; i++) {
-        const struct config_section *inner = section->keys[i].section;
-        const char *found = inner ? search_sections(inner, name, buf, buf_nbytes) : NULL;
-        if (found) return found;
-    }
-    return NULL;
+    for (size_t i = 0; i < section->n_keys; i++)
+        if (section->keys[i].section)
+            n += search_sections(section->keys[i].section, name, buf, buf_nbytes);
+    return n;
 }
 
 const char *config_same_key_elsewhere(const char *name, char *buf, size_t buf_nbytes)
@@ -706,6 +706,5 @@ const char *config_same_key_elsewhere(const char *name, char *buf, size_t buf_nb
         snprintf(buf, buf_nbytes, "%s", name);
         return buf;
     }
-    if (strcmp(name, "enabled") == 0 || strcmp(name, "type") == 0) return NULL; /* everywhere */
-    return search_sections(&config_top, name, buf, buf_nbytes);
+    return search_sections(&config_top, name, buf, buf_nbytes) == 1 ? buf : NULL;
 }

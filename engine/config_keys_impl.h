@@ -132,7 +132,8 @@ const struct config_key *config_find_key(const struct config_section *section, c
 /* The key of `section` whose name looks most like `name`, or NULL when none comes close. */
 const char *config_nearest_key(const struct config_section *section, const char *name);
 
-/* A dotted path elsewhere in the tables that ends in exactly `name`, or NULL. Written to buf. */
+/* The only dotted path of the tables that ends in exactly `name`, or NULL when there is none, or
+ * more than one below the top level. Written to buf. */
 const char *config_same_key_elsewhere(const char *name, char *buf, size_t buf_nbytes);
 
 /* The nearest of n names by edit distance, or NULL when none comes close. */

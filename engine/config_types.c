@@ -66,16 +66,20 @@ static cz_status set_one(const struct owner *owner, const char *name,
                         : schedule_params_set(owner->schedule, name, value);
 }
 
+static bool refuse_auto(struct config_impl *c, const struct cv *value, const char *path)
+{
+    if (!cv_is_string(value, CONFIG_AUTO)) return false;
+    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
+               "\"auto\" must be filled in; give --auto %s=VALUE", path);
+    return true;
+}
+
 static bool apply_param(struct config_impl *c, const struct owner *owner, const char *name,
                         const struct cv *value)
 {
     struct setting_value setting;
     const char *path = cv_text(&c->pool, "%s.params.%s", owner->section, name);
-    if (cv_is_string(value, CONFIG_AUTO)) {
-        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
-                   "\"auto\" must be filled in; give --auto %s=VALUE", path);
-        return false;
-    }
+    if (refuse_auto(c, value, path)) return false;
     if (!setting_from(c, value, &setting)) {
         config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
                    "%s cannot be the value of a parameter", cv_show(&c->pool, value));
@@ -110,6 +114,7 @@ void config_fill_optimizer(struct ds_config *config)
     const struct cv *params = config_at(c->resolved, "optimizer.params");
     if (type->kind != CV_STRING) return;
     o->type = type->string;
+    if (refuse_auto(c, type, "optimizer.type")) return;
     cz_status st = optim_hyper_begin(o->type, dialect_of(config), &o->hyper);
     if (st != CZ_OK) {
         note_refusal(c, st, type, "optimizer.type", "optimizer.type");
@@ -141,6 +146,7 @@ void config_fill_scheduler(struct ds_config *config)
         return;
     }
     s->type = type->string;
+    if (refuse_auto(c, type, "scheduler.type")) return;
     cz_status st = schedule_params_begin(s->type, c->compat == CONFIG_COMPAT_0_16, &s->params);
     if (st != CZ_OK) {
         note_refusal(c, st, type, "scheduler.type", "scheduler.type");

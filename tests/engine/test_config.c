@@ -293,8 +293,10 @@ START_TEST(keys_that_do_not_go_together)
         {"\"fp16\": {\"enabled\": true, \"min_loss_scale\": -1000}",
          "dynamic loss scaling needs it above 0"},
         {"\"wall_clock_breakdown\": null", "expected true or false, got null"},
-        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": \"auto\"}}",
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": \"x\"}}",
          "set gradient_clipping"},
+        {"\"optimizer\": {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": \"auto\"}}",
+         "give --auto optimizer.params.max_grad_norm=VALUE"},
         {"\"aio\": {\"use_gds\": true}", "GPUDirect Storage"},
         {"\"data_types\": {\"keep_in_fp32_modules\": \"x\"}", "\"auto\" or a list of strings"},
     };
