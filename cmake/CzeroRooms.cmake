@@ -126,6 +126,8 @@ function(cz_install)
     install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero FILES_MATCHING
       PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE PATTERN "lab" EXCLUDE)
   endforeach()
+  # The .pc file finds its prefix from where it lies: `cmake --install --prefix` chooses late.
+  file(RELATIVE_PATH CZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(cmake/czero.pc.in czero.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
   include(CMakePackageConfigHelpers)
