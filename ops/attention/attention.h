@@ -2,8 +2,12 @@
  *
  *   s = scale·q·kᵀ (masked),  p = softmax(s),  out = dropout(p)·v,  lse = log Σ exp(s)
  * Backward recomputes p from q, k and lse:
- *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − rowsum(dout∘out)),  dq = scale·ds·k, dk =
- * scale·dsᵀ·q Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2.
+ *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − rowsum(dout∘out)),  dq = scale·ds·k,
+ *   dk = scale·dsᵀ·q
+ * Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2.
+ *
+ * Arithmetic in fp32, one rounding of each output. Results do not depend on threads. Keys that the
+ * mask hides may hold anything, NaN too; a workspace for some B and T serves smaller ones.
  *
  * B batch, Tq query positions, Tk key positions, H query heads, G key/value heads (G divides H:
  * query head h reads key head h·G/H), D head width. Rows with no allowed key give out = 0. */

@@ -4,7 +4,10 @@
  * over rows whose label is not BATCH_IGNORE_LABEL (ω_n = loss weight, 1 by default); 0 when there
  * is none. With gradients wanted, each block of rows makes its logits, its loss and its dz =
  * dloss·ω/Σω·(softmax(z) − onehot) and spends them at once on dx = dz·w and dw += dzᵀ·x, so logits
- * exist for one block only. N rows, C channels, V vocabulary. */
+ * exist for one block only: at most 64 MiB of them, in fp32. dz is rounded to the model's dtype.
+ * Sums are in fp32; dx is rounded once, dw and dbias once per block (16-bit gradients of a batch of
+ * several blocks are rounded as accumulation over micro-batches rounds them). A logit that is NaN
+ * or +infinity makes the loss NaN. N rows, C channels, V vocabulary. */
 #ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 
@@ -22,14 +25,15 @@ struct ce_head_args {
     const int32_t *labels;     /* (N) in [0,V) or BATCH_IGNORE_LABEL; NULL: logits only */
     const float *loss_weights; /* (N) or NULL */
     float *loss;               /* one fp32: the mean loss */
-    float *logits;             /* (N,V) fp32, or NULL: never stored */
+    float *logits;             /* (N,V) fp32, or NULL: never stored whole */
     float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
-    void *dx;                  /* (N,C), or NULL: loss only */
+    void *dx;                  /* (N,C), or NULL: loss only, no gradient at all */
     enum dtype grad_dtype;
     void *dw;    /* (V,C) or NULL (frozen) */
     void *dbias; /* (V) or NULL */
     bool dw_accumulate, dbias_accumulate;
-    void *workspace; /* ops_ce_head_workspace() bytes */
+    void *workspace; /* ops_ce_head_workspace() bytes, which depend on which of the pointers
+                        labels, logits, dx, dw and dbias are NULL */
     size_t workspace_nbytes;
 };
 

@@ -1,7 +1,11 @@
-/* What a row of the cross-entropy provides: softmax over one row of logits. */
+/* What a row of the cross-entropy provides: softmax over one row of logits.
+ *
+ * cross_entropy.c        the plain form, rows, what both forms share
+ * cross_entropy_head.c   the form that is fused with the projection */
 #ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_IMPL_H
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_IMPL_H
 
+#include "base/batch.h"
 #include "ops/ops_impl.h"
 
 struct cross_entropy_row {
@@ -19,5 +23,15 @@ extern const struct cross_entropy_row cross_entropy_scalar, cross_entropy_avx2,
 
 /* The table, slowest first. */
 const struct cross_entropy_row *const *cross_entropy_rows(size_t *n);
+
+/* Σω over rows that count, in row order. */
+double cross_entropy_weights(const int32_t *labels, const float *weights, int64_t N);
+
+/* CZ_INVALID when a label is neither in [0, V) nor BATCH_IGNORE_LABEL. */
+cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V);
+
+/* The slot ce_head. */
+cz_status cross_entropy_head(struct ops *ops, struct dev_stream *stream,
+                             const struct ce_head_args *a);
 
 #endif

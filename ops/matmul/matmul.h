@@ -5,7 +5,11 @@
  *   dgrad    dx = dy·wᵀ          w (I,O): trans_b;  w (O,I): plain
  *   wgrad    dw = xᵀ·dy          trans_a (w (I,O));  dw (O,I) = dyᵀ·x: trans_a
  * Sums over k are in fp32 whatever the dtype; C is rounded once. Agreement between rows is to a
- * tolerance (the order of summation differs). */
+ * tolerance (the order of summation differs); calls repeat to the bit with as many threads.
+ * Any size may be 0 (k = 0: C is the bias, or 0, or stays). Dense matrices are fastest: others, and
+ * fp16 (bf16 too where the CPU does not gain by it), are copied block by block to the workspace. A
+ * workspace for some m serves smaller ones, and with trans_a one for some k smaller ones. Native
+ * bf16 products take denormals as 0. */
 #ifndef CZ_OPS_MATMUL_MATMUL_H
 #define CZ_OPS_MATMUL_MATMUL_H
 
