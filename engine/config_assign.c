@@ -66,6 +66,29 @@ static void fill(struct config_impl *c, const char *path, struct cv *value)
     cv_put(&c->pool, parent, last, value);
 }
 
+const char *config_auto_text(struct config_impl *c, const char *path)
+{
+    static const struct {
+        const char *path, *flag; /* of `czero train` */
+    } flags[] = {
+        {"train_batch_size", "--micro-batch and --accumulation"},
+        {"train_micro_batch_size_per_gpu", "--micro-batch"},
+        {"gradient_accumulation_steps", "--accumulation"},
+        {"gradient_clipping", "--max-grad-norm"},
+        {"optimizer.params.lr", "--lr"},
+        {"optimizer.params.weight_decay", "--weight-decay"},
+        {"scheduler.params.warmup_max_lr", "--lr"},
+        {"scheduler.params.warmup_num_steps", "--warmup-steps"},
+        {"scheduler.params.total_num_steps", "--steps"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(flags); i++)
+        if (strcmp(flags[i].path, path) == 0)
+            return cv_text(&c->pool,
+                           "\"auto\" must be filled in; give --auto %s=VALUE (to czero train: %s)",
+                           path, flags[i].flag);
+    return cv_text(&c->pool, "\"auto\" must be filled in; give --auto %s=VALUE", path);
+}
+
 /* The sizes that the Hugging Face integration derives from the model's width. */
 static cz_status fill_hidden_size(struct config_impl *c, const struct cv *value)
 {

@@ -83,7 +83,7 @@ static const char *amount_text(struct triangle *t, struct amount a)
 static const struct cv *problem(struct config_impl *c, const struct cv *value, const char *key)
 {
     if (cv_is_string(value, CONFIG_AUTO)) {
-        config_error(c, value, key, "\"auto\" must be filled in; give --auto %s=N", key);
+        config_error(c, value, key, "%s", config_auto_text(c, key));
     } else if (!cv_is_number(value)) {
         config_error(c, value, key, "expected a positive integer, got %s",
                      cv_show(&c->pool, value));

@@ -98,7 +98,7 @@ static void check_reduce_op(struct config_impl *c, const struct cv *top)
 static bool fail_auto(struct config_impl *c, const struct cv *value, const char *path)
 {
     if (!cv_is_string(value, CONFIG_AUTO)) return false;
-    config_error(c, value, path, "\"auto\" must be filled in; give --auto %s=VALUE", path);
+    config_error(c, value, path, "%s", config_auto_text(c, path));
     return true;
 }
 

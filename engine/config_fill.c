@@ -45,8 +45,7 @@ static bool check_raw(struct config_impl *c, const struct config_key *key, const
 {
     if (!wanted(key->type) || !cv_is_given(value)) return true;
     if (cv_is_string(value, CONFIG_AUTO)) {
-        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
-                   "\"auto\" must be filled in; give --auto %s=VALUE", path);
+        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s", config_auto_text(c, path));
     } else if (!has_type(key, value)) {
         config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "expected %s, got %s",
                    wanted(key->type), cv_show(&c->pool, value));

@@ -38,6 +38,9 @@ const char *config_place(struct config_impl *c, const struct cv *value, const ch
 /* "a.b" out of "a" and "b", from the pool; `section` may be "". */
 const char *config_join(struct config_impl *c, const char *section, const char *name);
 
+/* What to say about an "auto" that nothing filled: which flags would. */
+const char *config_auto_text(struct config_impl *c, const char *path);
+
 /* A value at a dotted path, or NULL. */
 struct cv *config_at(const struct cv *root, const char *path);
 

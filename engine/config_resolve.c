@@ -162,7 +162,7 @@ static struct cv *raw_value(struct config_impl *c, const struct config_key *key,
 {
     if (key->type == KEY_SECTION) return resolve_section(c, key->section, value);
     if (key->type == KEY_CHOICE && cv_is_string(value, CONFIG_AUTO)) {
-        config_error(c, value, path, "\"auto\" must be filled in; give --auto %s=VALUE", path);
+        config_error(c, value, path, "%s", config_auto_text(c, path));
         return NULL;
     }
     if (key->type == KEY_CHOICE) return config_coerce(c, key, value, path);

@@ -69,8 +69,7 @@ static cz_status set_one(const struct owner *owner, const char *name,
 static bool refuse_auto(struct config_impl *c, const struct cv *value, const char *path)
 {
     if (!cv_is_string(value, CONFIG_AUTO)) return false;
-    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
-               "\"auto\" must be filled in; give --auto %s=VALUE", path);
+    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s", config_auto_text(c, path));
     return true;
 }
 

@@ -76,7 +76,7 @@ START_TEST(triangle_refuses_with_numbers_sources_and_advice)
                    "f.json:1:22: train_batch_size: 0 is out of range; it must be above 0");
     config_refused("{\"train_batch_size\": \"8\"}", NULL, "expected a positive integer, got \"8\"");
     config_refused("{\"train_batch_size\": \"auto\"}", NULL,
-                   "\"auto\" must be filled in; give --auto train_batch_size=N");
+                   "\"auto\" must be filled in; give --auto train_batch_size=VALUE");
     config_refused("{\"train_batch_size\": 10, \"sequence_parallel_size\": 3}", &four,
                    "3 does not divide the world size 4");
 }

@@ -54,7 +54,7 @@ works '^# Keys of ds_config.json' reference
 works '^Usage' --help
 fails 'bad:1:56: zero_optimization.stage: 7 is outside 0..3' show "$tmp/bad"
 fails 'not supported yet: ZeRO stage 3' check "$tmp/later"
-fails '"auto" must be filled in; give --auto train_batch_size=N' show "$tmp/auto"
+fails '"auto" must be filled in; give --auto train_batch_size=VALUE' show "$tmp/auto"
 fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto train_batch_size=4
 fails 'write true' show "$tmp/python"
 fails 'foo: unknown key' show "$tmp/b" --strict
