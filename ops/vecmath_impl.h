@@ -5,12 +5,14 @@
 #ifndef CZ_OPS_VECMATH_IMPL_H
 #define CZ_OPS_VECMATH_IMPL_H
 
+#define VF_LOG2E 0x1.715476p+0f
+
 /* eˣ: 1 ulp; denormal results, 0 and infinity where they belong; NaN stays NaN.
  * x = n·ln 2 + r, |r| ≤ ½ ln 2, eʳ = 1 + r + r²·q(r) with q of degree 4 (3e-9). */
 VEC_FN vf vf_exp(vf x)
 {
     x = vf_min(vf_set1(89.0f), vf_max(vf_set1(-105.0f), x));
-    vf n = vf_round(x * vf_set1(0x1.715476p+0f));
+    vf n = vf_round(x * vf_set1(VF_LOG2E));
     vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x); /* 15 bits of ln 2: n·hi is exact */
     r = vf_fnma(n, vf_set1(0x1.7f7d1cp-20f), r);
     vf q = vf_set1(0x1.6a23dp-10f);
@@ -21,10 +23,32 @@ VEC_FN vf vf_exp(vf x)
     return vf_scale2(vf_fma(q, r * r, r) + vf_set1(1.0f), n);
 }
 
-/* 1/(1 + e⁻ˣ): 2.5 ulp above −87, where e⁻ˣ leaves the range; 0 below −89. */
+/* 2ˣ: 2.2 ulp, edges as vf_exp. x = n + f, |f| ≤ ½, 2ᶠ = 1 + f·q(f) with q of degree 4 (9e-8).
+ * Cheaper than vf_exp where a factor log₂e can be folded into the argument, at the price of its
+ * rounding. */
+VEC_FN vf vf_exp2(vf x)
+{
+    x = vf_min(vf_set1(129.0f), vf_max(vf_set1(-151.0f), x));
+    vf n = vf_round(x);
+    vf f = x - n; /* exact */
+    vf q = vf_set1(0x1.5bb9fcp-10f);
+    q = vf_fma(q, f, vf_set1(0x1.3cea9ep-7f));
+    q = vf_fma(q, f, vf_set1(0x1.c6b754p-5f));
+    q = vf_fma(q, f, vf_set1(0x1.ebf9bcp-3f));
+    q = vf_fma(q, f, vf_set1(0x1.62e42ap-1f));
+    return vf_scale2(vf_fma(q, f, vf_set1(1.0f)), n);
+}
+
+/* 1 + e⁻ˣ, the denominator of the sigmoid; infinite where that overflows. */
+VEC_FN vf vf_one_plus_exp_minus(vf x)
+{
+    return vf_set1(1.0f) + vf_exp2(x * vf_set1(-VF_LOG2E));
+}
+
+/* 1/(1 + e⁻ˣ): 4 + 1.4·|x| ulp above −87, where e⁻ˣ leaves the range; 0 below −89. */
 VEC_FN vf vf_sigmoid(vf x)
 {
-    return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp(vf_neg(x)));
+    return vf_set1(1.0f) / vf_one_plus_exp_minus(x);
 }
 
 /* tanh x: 1.5 ulp. Near 0 as x + x³·p(x²), p of degree 4; else 1 − 2/(e^2|x| + 1). */

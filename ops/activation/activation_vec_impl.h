@@ -6,21 +6,22 @@
 #define SQRT_2_OVER_PI 0x1.988454p-1f
 #define GELU_CUBIC     0.044715f
 
-/* σ(2u) of the tanh form, u = √(2/π)(x + 0.044715x³); sq is x², which may be infinite. */
-VEC_FN vf gelu_gate(vf x, vf sq)
+/* 1 + e^(−2u) of the tanh form, u = √(2/π)(x + 0.044715x³); σ(2u) is its inverse. sq is x², which
+ * may be infinite. */
+VEC_FN vf gelu_denominator(vf x, vf sq)
 {
-    vf slope =
-        vf_fma(sq, vf_set1(2.0f * SQRT_2_OVER_PI * GELU_CUBIC), vf_set1(2.0f * SQRT_2_OVER_PI));
-    return vf_sigmoid(x * slope);
+    const float scale = -2.0f * VF_LOG2E * SQRT_2_OVER_PI;
+    vf slope = vf_fma(sq, vf_set1(scale * GELU_CUBIC), vf_set1(scale));
+    return vf_set1(1.0f) + vf_exp2(x * slope);
 }
 
 VEC_FN vf act_value(enum activation kind, vf x)
 {
     vf cdf, density;
     switch (kind) {
-    case ACT_GELU_TANH: return x * gelu_gate(x, x * x);
+    case ACT_GELU_TANH: return x / gelu_denominator(x, x * x);
     case ACT_GELU_ERF: vf_normal(x, &cdf, &density); return x * cdf;
-    case ACT_SILU: return x * vf_sigmoid(x);
+    case ACT_SILU: return x / vf_one_plus_exp_minus(x);
     case ACT_RELU: return vf_select(vf_lt(x, vf_zero()), vf_zero(), x);
     case ACT_TANH: return vf_tanh(x);
     }
@@ -38,7 +39,7 @@ VEC_FN vf silu_gradient(vf x, vf s, vf dy)
 VEC_FN vf gelu_tanh_gradient(vf x, vf dy)
 {
     vf sq = vf_min(vf_set1(256.0f), x * x); /* NaN passes */
-    vf s = gelu_gate(x, sq);
+    vf s = vf_set1(1.0f) / gelu_denominator(x, sq);
     vf slope =
         vf_fma(sq, vf_set1(6.0f * SQRT_2_OVER_PI * GELU_CUBIC), vf_set1(2.0f * SQRT_2_OVER_PI));
     return dy * vf_fma(x, s * (vf_set1(1.0f) - s) * slope, s);
