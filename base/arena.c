@@ -20,6 +20,7 @@ static void arena_touch(unsigned char *base, size_t nbytes)
 static unsigned char *map_aligned(size_t nbytes)
 {
     size_t slack = nbytes + ARENA_PAGE_BYTES;
+    if (slack < nbytes) return NULL;
     unsigned char *raw =
         mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) return NULL;
@@ -35,6 +36,7 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
     snprintf(a->name, sizeof a->name, "%s", name);
     if (nbytes == 0) return CZ_OK;
     size_t mapped = size_round_up(nbytes, ARENA_PAGE_BYTES);
+    errno = ENOMEM; /* also what a size beyond the address space means */
     unsigned char *base = mapped < nbytes ? NULL : map_aligned(mapped);
     if (!base) {
         char human[24];
@@ -51,10 +53,10 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
 
 cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out)
 {
-    size_t piece = arena_piece(nbytes);
-    if (piece > a->nbytes - a->used)
+    size_t piece = arena_piece(nbytes), left = a->nbytes - a->used;
+    if (nbytes > left || piece > left) /* a huge nbytes makes the piece wrap around */
         return err_set(CZ_NOMEM, 0, "arena %s: the plan left %zu bytes for %s, which needs %zu",
-                       a->name, a->nbytes - a->used, what, piece);
+                       a->name, left, what, nbytes > left ? nbytes : piece);
     unsigned char *p = a->base + a->used;
     a->used += piece;
     CZ_UNPOISON(p, nbytes);

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/utf8.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,11 +50,21 @@ void log_set_step(int64_t step)
 bool log_enabled(enum log_level level, enum log_subsystem sub)
 {
     pthread_mutex_lock(&logger.lock);
-    bool shown = logger.sink != NULL;
-    if (level != LOG_WARN)
-        shown = shown && level <= logger.level && (logger.mask & (unsigned)sub) && logger.rank == 0;
+    bool shown = logger.sink && level <= logger.level;
+    if (level > LOG_WARN) shown = shown && (logger.mask & (unsigned)sub);
+    if (level != LOG_WARN) shown = shown && logger.rank == 0;
     pthread_mutex_unlock(&logger.lock);
     return shown;
+}
+
+/* The bytes of a character that the end of the buffer cut in two. */
+static size_t cut_tail(const char *line, size_t len)
+{
+    size_t n = 0;
+    while (n < 3 && n < len && ((unsigned char)line[len - 1 - n] & 0xc0u) == 0x80u) n++;
+    if (n == len) return 0;
+    const char *lead = line + len - 1 - n;
+    return utf8_length(lead, n + 1) == -1 ? n + 1 : 0;
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
@@ -65,8 +77,12 @@ void log_line(enum log_level level, const char *fmt, ...)
                                logger.world_size, (long long)logger.step);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line + len, sizeof line - len, fmt, ap);
+    int n = vsnprintf(line + len, sizeof line - len, fmt, ap);
     va_end(ap);
+    if (n >= (int)(sizeof line - len)) {
+        len = sizeof line - 1;
+        line[len - cut_tail(line, len)] = '\0';
+    }
     if (logger.sink) logger.sink(level, line, logger.user);
     pthread_mutex_unlock(&logger.lock);
 }

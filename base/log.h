@@ -10,10 +10,11 @@
 CZ_EXTERN_C_BEGIN
 
 enum log_level {
-    LOG_WARN = 0,  /* something the user should know or change */
-    LOG_INFO = 1,  /* once per run */
-    LOG_STEP = 2,  /* once per optimizer step */
-    LOG_MICRO = 3, /* once per micro-batch */
+    LOG_ASKED = -1, /* what the user asked for by name (timings, a profile): at every level */
+    LOG_WARN = 0,   /* something the user should know or change */
+    LOG_INFO = 1,   /* once per run */
+    LOG_STEP = 2,   /* once per optimizer step */
+    LOG_MICRO = 3,  /* once per micro-batch */
     LOG_BUCKET = 4,
     LOG_TENSOR = 5
 };
@@ -37,8 +38,9 @@ typedef void (*log_sink)(enum log_level level, const char *line, void *user);
 /* Set the sink (NULL: silent, the default). Thread-safe. */
 CZ_API void log_set_sink(log_sink sink, void *user);
 
-/* Lines above `level`, or outside `mask` (except warnings), are dropped. Default LOG_INFO, SUB_ALL.
- */
+/* Lines above `level`, or outside `mask` (which LOG_WARN and LOG_ASKED pass), are dropped:
+ * LOG_ASKED silences warnings too. A sink that is to be quiet drops LOG_ASKED itself. Default
+ * LOG_INFO, SUB_ALL. */
 CZ_API void log_set_level(enum log_level level, unsigned mask);
 
 /* Rank and step shown in front of lines, as "[rank 3/8 step 120] "; world 1 shows nothing.

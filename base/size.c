@@ -25,7 +25,8 @@ const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double value = (double)nbytes;
     size_t unit_idx = 0;
-    while (value >= 1024.0 && unit_idx + 1 < CZ_ARRAY_LEN(units)) {
+    /* What would be printed as 1024.00 belongs to the next unit. */
+    while (value >= (unit_idx == 0 ? 1024.0 : 1023.995) && unit_idx + 1 < CZ_ARRAY_LEN(units)) {
         value /= 1024.0;
         unit_idx++;
     }

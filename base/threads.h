@@ -17,7 +17,8 @@ CZ_API void threads_init(int n_ranks_host);
 /* Threads that a parallel region will use (≥ 1). */
 CZ_API int threads_count(void);
 
-/* Cores this process may use: affinity ∩ cgroup quota (≥ 1). `cgroup_dir` NULL: /sys/fs/cgroup. */
+/* Cores this process may use: affinity ∩ CPU quota (≥ 1), the tightest of our control group and
+ * those above it, version 1 (in cgroup_dir/cpu) or 2. `cgroup_dir` NULL: /sys/fs/cgroup. */
 int threads_allowed_cores(const char *cgroup_dir);
 
 /* Split [0, n) into `n_parts` nearly equal pieces, each a multiple of `unit` but the last; gives

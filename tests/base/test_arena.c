@@ -1,6 +1,7 @@
 /* Claims: an arena of the planned size holds exactly the planned pieces, aligned and zeroed; one
- * piece more is refused by name; large pieces of equal size do not start at the same place in their
- * pages and memory banks. */
+ * piece more is refused by name; sizes beyond the address space are refused, too; large pieces of
+ * equal size do not start at the same place in their pages and memory banks; with AddressSanitizer
+ * the gap behind each piece is a red zone; freeing is idempotent. */
 #include "base/arena.h"
 #include "tests/support/check_main.h"
 
@@ -41,4 +42,105 @@ START_TEST(large_equal_pieces_lie_more_than_a_page_apart)
 }
 END_TEST
 
-TEST_MAIN("base/arena", the_plan_is_what_fits, large_equal_pieces_lie_more_than_a_page_apart)
+START_TEST(an_empty_arena_holds_nothing)
+{
+    struct arena a;
+    void *p;
+    ck_ok(arena_init(&a, "nothing", 0));
+    ck_assert_ptr_null(a.base);
+    ck_fails(arena_take(&a, 1, "a byte", &p), CZ_NOMEM);
+    arena_free(&a);
+    memset(&a, 0, sizeof a);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(all_of_it_is_zeroed_and_aligned)
+{
+    struct arena a;
+    void *p;
+    size_t nbytes = 5 * ARENA_PAGE_BYTES - 3;
+    ck_ok(arena_init(&a, "zeros", arena_piece(nbytes)));
+    ck_assert_uint_eq((uintptr_t)a.base % ARENA_PAGE_BYTES, 0);
+    ck_assert_uint_eq(a.nbytes % ARENA_PAGE_BYTES, 0);
+    ck_assert_uint_ge(a.nbytes, nbytes);
+    ck_assert_str_eq(a.name, "zeros");
+    ck_ok(arena_take(&a, nbytes, "all", &p));
+    const unsigned char *bytes = p;
+    size_t n = 0;
+    for (size_t i = 0; i < nbytes; i++) n += bytes[i] != 0;
+    ck_assert_uint_eq(n, 0);
+    arena_free(&a);
+    ck_assert_ptr_null(a.base);
+    ck_assert_uint_eq(a.nbytes, 0);
+}
+END_TEST
+
+START_TEST(sizes_beyond_the_address_space_are_refused)
+{
+    const size_t sizes[] = {SIZE_MAX, SIZE_MAX - ARENA_PAGE_BYTES, SIZE_MAX / 2,
+                            SIZE_MAX - 2 * ARENA_PAGE_BYTES + 1};
+    struct arena a;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); i++) {
+        ck_fails(arena_init(&a, "huge", sizes[i]), CZ_NOMEM);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "arena huge: cannot map "));
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "Cannot allocate memory"));
+        ck_assert_ptr_null(a.base);
+        ck_assert_uint_eq(a.nbytes, 0);
+    }
+}
+END_TEST
+
+START_TEST(a_piece_whose_size_wraps_around_is_refused)
+{
+    struct arena a;
+    void *p = NULL;
+    ck_ok(arena_init(&a, "small", 4096));
+    ck_fails(arena_take(&a, SIZE_MAX - 100, "a defect", &p), CZ_NOMEM);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "a defect"));
+    ck_assert_ptr_null(p);
+    ck_assert_uint_eq(a.used, 0);
+    arena_free(&a);
+}
+END_TEST
+
+#if defined(__SANITIZE_ADDRESS__)
+START_TEST(gaps_are_red_zones)
+{
+    struct arena a;
+    void *first, *second;
+    ck_ok(arena_init(&a, "zones", ARENA_PAGE_BYTES));
+    ck_assert(__asan_address_is_poisoned(a.base));
+    ck_ok(arena_take(&a, 1000, "first", &first));
+    ck_ok(arena_take(&a, 24, "second", &second));
+    const unsigned char *p = first, *q = second;
+    ck_assert(!__asan_address_is_poisoned(p));
+    ck_assert(!__asan_address_is_poisoned(p + 999));
+    for (const unsigned char *gap = p + 1000; gap < q; gap++)
+        ck_assert(__asan_address_is_poisoned(gap));
+    ck_assert(!__asan_address_is_poisoned(q + 23));
+    ck_assert(__asan_address_is_poisoned(q + 24));
+    ck_assert(__asan_address_is_poisoned(a.base + a.nbytes - 1));
+    const unsigned char *end = a.base + a.nbytes - 1;
+    arena_free(&a); /* whoever maps this place next may use it */
+    ck_assert(!__asan_address_is_poisoned(end));
+}
+END_TEST
+#else
+START_TEST(gaps_are_red_zones)
+{
+    struct arena a;
+    void *first, *second;
+    ck_ok(arena_init(&a, "zones", ARENA_PAGE_BYTES)); /* only the distance shows */
+    ck_ok(arena_take(&a, 1000, "first", &first));
+    ck_ok(arena_take(&a, 24, "second", &second));
+    ck_assert_int_ge((unsigned char *)second - (unsigned char *)first, 1000 + 256);
+    arena_free(&a);
+}
+END_TEST
+#endif
+
+TEST_MAIN("base/arena", the_plan_is_what_fits, large_equal_pieces_lie_more_than_a_page_apart,
+          an_empty_arena_holds_nothing, all_of_it_is_zeroed_and_aligned,
+          sizes_beyond_the_address_space_are_refused, a_piece_whose_size_wraps_around_is_refused,
+          gaps_are_red_zones)

@@ -37,18 +37,21 @@ int tool_fail(void)
 
 static void log_to_stderr(enum log_level level, const char *line, void *user)
 {
-    (void)user;
+    const bool *quiet = user;
+    if (level == LOG_ASKED && *quiet) return; /* the command line asked later than the config */
     fprintf(stderr, level == LOG_WARN ? "czero: warning: %s\n" : "czero: %s\n", line);
 }
 
 void tool_log_init(bool quiet)
 {
+    static bool is_quiet; /* outlives the call: the sink looks at it */
+    is_quiet = quiet;
     static const char *const names[] = {"warn", "info", "step", "micro", "bucket", "tensor"};
     enum log_level level = quiet ? LOG_WARN : LOG_INFO;
     const char *asked = getenv("CZERO_LOG");
     for (size_t i = 0; asked && i < CZ_ARRAY_LEN(names); i++)
         if (strcmp(asked, names[i]) == 0) level = (enum log_level)i;
-    log_set_sink(log_to_stderr, NULL);
+    log_set_sink(log_to_stderr, &is_quiet);
     log_set_level(level, SUB_ALL);
 }
 

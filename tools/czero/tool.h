@@ -21,7 +21,7 @@ int tool_exit_code(cz_status status);
  * CZERO_DEBUG=1 adds the trace. */
 int tool_fail(void);
 
-/* Send the library's log to stderr: warnings only when quiet.
+/* Send the library's log to stderr: warnings only when quiet, even if the config asks for more.
  * CZERO_LOG=info|step|micro|bucket|tensor sets the level. */
 void tool_log_init(bool quiet);
 

@@ -1,0 +1,75 @@
+/* Claims: products and sums that do not fit are refused and leave the result alone; rounding up
+ * goes to the next multiple; sizes are shown with two digits in the largest unit that leaves a
+ * number below 1024. */
+#include "base/size.h"
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+START_TEST(products_are_checked)
+{
+    size_t out = 7;
+    ck_ok(size_mul(6, 7, &out));
+    ck_assert_uint_eq(out, 42);
+    ck_ok(size_mul(SIZE_MAX, 1, &out));
+    ck_assert_uint_eq(out, SIZE_MAX);
+    ck_ok(size_mul(SIZE_MAX, 0, &out));
+    ck_assert_uint_eq(out, 0);
+    ck_ok(size_mul((size_t)1 << 32, ((size_t)1 << 32) - 1, &out));
+    ck_assert_uint_eq(out, ((size_t)1 << 32) * (((size_t)1 << 32) - 1));
+    out = 7;
+    ck_fails(size_mul((size_t)1 << 32, (size_t)1 << 32, &out), CZ_INVALID);
+    ck_assert_uint_eq(out, 7);
+    ck_assert_str_eq(cz_last_error(), "size overflow: 4294967296 x 4294967296");
+}
+END_TEST
+
+START_TEST(sums_are_checked)
+{
+    size_t out = 7;
+    ck_ok(size_add(SIZE_MAX - 1, 1, &out));
+    ck_assert_uint_eq(out, SIZE_MAX);
+    out = 7;
+    ck_fails(size_add(SIZE_MAX, 1, &out), CZ_INVALID);
+    ck_assert_uint_eq(out, 7);
+    ck_assert_str_eq(cz_last_error(), "size overflow: 18446744073709551615 + 1");
+}
+END_TEST
+
+START_TEST(rounding_up_reaches_the_next_multiple)
+{
+    ck_assert_uint_eq(size_round_up(0, 256), 0);
+    ck_assert_uint_eq(size_round_up(1, 256), 256);
+    ck_assert_uint_eq(size_round_up(256, 256), 256);
+    ck_assert_uint_eq(size_round_up(257, 256), 512);
+    ck_assert_uint_eq(size_round_up(10, 3), 12);
+}
+END_TEST
+
+START_TEST(sizes_are_shown_in_the_largest_fitting_unit)
+{
+    static const struct {
+        size_t nbytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {1, "1 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.00 KiB"},
+                 {1536, "1.50 KiB"},
+                 {1048570, "1023.99 KiB"},
+                 {1048575, "1.00 MiB"}, /* 1023.999 KiB would be printed as 1024.00 */
+                 {(size_t)3 << 19, "1.50 MiB"},
+                 {((size_t)1 << 30) - 1, "1.00 GiB"},
+                 {(size_t)3 << 29, "1.50 GiB"},
+                 {(size_t)5 << 40, "5.00 TiB"},
+                 {SIZE_MAX, "16384.00 PiB"}};
+    char buf[24];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        ck_assert_ptr_eq(size_human(cases[i].nbytes, buf, sizeof buf), buf);
+        ck_assert_str_eq(buf, cases[i].text);
+    }
+}
+END_TEST
+
+TEST_MAIN("base/size", products_are_checked, sums_are_checked,
+          rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit)
