@@ -14,6 +14,11 @@ static double mib(size_t nbytes)
     return (double)nbytes / (1 << 20);
 }
 
+static bool plan_fits(const struct plan *p)
+{
+    return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes;
+}
+
 static void print_head(FILE *f, const struct plan *p)
 {
     fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name, (double)p->numel / 1e6);
@@ -40,6 +45,7 @@ static void print_totals(FILE *f, const struct plan *p)
     fprintf(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak", "host",
             mib(p->host_peak_nbytes), size_human(p->host_free_nbytes, buf, sizeof buf),
             p->host_limit);
+    if (!plan_fits(p)) fprintf(f, "It does not fit here.\n");
     if (p->device_peak_nbytes > 0)
         fprintf(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device", mib(p->device_peak_nbytes));
     if (p->nvme_nbytes > 0)
@@ -107,7 +113,7 @@ static void write_totals(struct json_writer *w, const struct plan *p)
     write_size(w, "host_available_bytes", p->host_free_nbytes);
     write_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
     json_write_key(w, "fits");
-    json_write_bool(w, p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes);
+    json_write_bool(w, plan_fits(p));
 }
 
 cz_status plan_json(const struct plan *plan, char **out)

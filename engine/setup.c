@@ -11,11 +11,9 @@
 
 /* ---- the config ------------------------------------------------------------------------------ */
 
-#define AUTOS_MAX 64
-
 /* The caller's --auto values, and behind them what the engine knows by itself. */
 struct autos {
-    const char *v[AUTOS_MAX];
+    const char **v;
     size_t n;
     char hidden[48], total[80];
 };
@@ -30,11 +28,10 @@ static size_t count(const char *const *list)
 static cz_status collect_autos(const struct engine_options *o, const struct model *model,
                                struct autos *a)
 {
-    a->n = 0;
     size_t n = count(o->auto_values);
-    if (n > AUTOS_MAX - 2)
-        return err_set(CZ_INVALID, 0, "%zu values for \"auto\" keys are too many: at most %d", n,
-                       AUTOS_MAX - 2);
+    a->n = 0;
+    a->v = calloc(n + 2, sizeof *a->v);
+    if (!a->v) return err_set(CZ_NOMEM, 0, "no memory for %zu values of \"auto\" keys", n);
     for (size_t i = 0; i < n; i++) a->v[a->n++] = o->auto_values[i];
     if (model_hidden_size(model) > 0) {
         snprintf(a->hidden, sizeof a->hidden, "hidden_size=%lld",
@@ -83,24 +80,30 @@ static void apply_log_level(enum config_log_level level)
     }
 }
 
+static cz_status read_config(struct engine *e, const struct engine_options *o,
+                             struct config_options *c)
+{
+    if (o->config_path) return config_load(o->config_path, c, &e->config);
+    return config_load_text(o->config_json, strlen(o->config_json), NULL, c, &e->config);
+}
+
 static cz_status load_config(struct engine *e, const struct engine_options *o)
 {
     if (!o->config_path == !o->config_json)
         return err_set(CZ_INVALID, 0, "exactly one of config_path and config_json is needed");
-    struct autos autos;
-    TRY(collect_autos(o, e->model, &autos));
     struct config_options c = config_options_default();
+    struct autos autos;
+    TRY(choose_compat(o->compat, &c.compat));
+    TRY(collect_autos(o, e->model, &autos));
     c.world_size = e->comm->world_size;
     c.autos = autos.v;
     c.n_autos = autos.n;
     c.sets = o->set_values;
     c.n_sets = count(o->set_values);
     c.strict = o->strict;
-    TRY(choose_compat(o->compat, &c.compat));
-    if (o->config_path)
-        TRY(config_load(o->config_path, &c, &e->config));
-    else
-        TRY(config_load_text(o->config_json, strlen(o->config_json), NULL, &c, &e->config));
+    cz_status st = read_config(e, o, &c);
+    free(autos.v);
+    TRY(st);
     TRY(config_check(e->config));
     char where[256];
     if (!e->config->optimizer.usable)

@@ -11,6 +11,7 @@ static const struct command {
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
+    {"plan", cmd_plan, "show the memory that a run needs, without running it"},
     {"train", cmd_train, "train a model from a DeepSpeed config"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
     {NULL, NULL, NULL},
