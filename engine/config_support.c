@@ -35,29 +35,9 @@ static bool lamb_under_zero(const struct ds_config *d)
            (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS);
 }
 
-static bool fp16_masters(const struct ds_config *d)
-{
-    return d->fp16.fp16_master_weights_and_grads;
-}
-
-static bool bf16_masters(const struct ds_config *d)
-{
-    return d->bf16.bf16_master_weights_and_grads;
-}
-
-static bool unmanaged(const struct ds_config *d)
-{
-    return !d->managed_gradient_accumulation;
-}
-
 static bool universal(const struct ds_config *d)
 {
     return d->checkpoint.load_universal;
-}
-
-static bool no_norm(const struct ds_config *d)
-{
-    return !d->zero.compute_grad_norm;
 }
 
 static bool sequence_parallel(const struct ds_config *d)
@@ -163,13 +143,8 @@ static const struct refusal refusals[] = {
     {"zero_optimization.offload_param.device", params_offloaded,
      NOT_YET "parameters outside the device; \"none\" works"},
     {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
-    {"fp16.fp16_master_weights_and_grads", fp16_masters, NOT_YET "16-bit masters"},
-    {"bf16.bf16_master_weights_and_grads", bf16_masters, NOT_YET "16-bit masters"},
-    {"managed_gradient_accumulation", unmanaged,
-     NOT_YET "boundaries set by the caller; true works"},
     {"checkpoint.load_universal", universal,
      NOT_YET "universal checkpoints; ordinary ones load at any world size"},
-    {"zero_optimization.compute_grad_norm", no_norm, NOT_YET "steps without a norm; true works"},
     {"sequence_parallel_size", sequence_parallel, CONFIG_NOTE_UNSUPPORTED,
      "not supported: sequence parallelism; set it to 1"},
 

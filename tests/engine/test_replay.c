@@ -71,7 +71,7 @@ END_TEST
 
 START_TEST(fp16)
 {
-    follow("-fp16-", 2e-2, 5e-2);
+    follow("-fp16-", 2e-2, 2e-1);
 }
 END_TEST
 
