@@ -180,6 +180,7 @@ static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, stru
     TRY(raise_rows(ops, a, most, &l->scratch_nbytes));
     TRY(raise_rows(ops, a, l->R, &l->scratch_nbytes));
     if (l->R > 0) TRY(raise_rows(ops, a, a->N % l->R, &l->scratch_nbytes));
+    TRY(size_add(l->nbytes, ALIGN, &l->nbytes)); /* the workspace may start anywhere */
     return size_add(l->nbytes, l->scratch_nbytes, &l->nbytes);
 }
 
@@ -208,7 +209,7 @@ struct panel {
 
 static void *at(const struct block *b, size_t off)
 {
-    return (char *)b->a->workspace + off;
+    return (char *)size_round_up((uintptr_t)b->a->workspace, ALIGN) + off;
 }
 
 static struct panel panel_of(const struct block *b, int64_t idx)
