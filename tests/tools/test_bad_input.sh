@@ -52,6 +52,9 @@ with 2 'not yet' --save ckpt
 with 2 'not yet' --resume ckpt
 [ ! -e ckpt ] || { echo "--save left a folder" >&2; failed=1; }
 
+CZERO_COMPAT=0.17 expect 2 'CZERO_COMPAT=0.17: use 0.16 or 0.19' config check config.json
+CZERO_ISA=mmx with 2 'CZERO_ISA=mmx: use one of'
+
 # Config
 with 2 'nothing.json' --config nothing.json
 echo '{"train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"lr": "auto"}}}' >auto.json

@@ -2,6 +2,7 @@
 #include "tool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct command {
@@ -32,6 +33,16 @@ static void print_help(void)
         "             DeepSpeed defaults, CZERO_LOG the log level, CZERO_DEBUG=1 traces errors.\n");
 }
 
+/* A misspelt environment variable would silently train with other defaults. */
+static bool environment_is_valid(void)
+{
+    const char *compat = getenv("CZERO_COMPAT");
+    if (!compat || !*compat || strcmp(compat, "0.16") == 0 || strcmp(compat, "0.19") == 0)
+        return true;
+    fprintf(stderr, "czero: CZERO_COMPAT=%s: use 0.16 or 0.19\n", compat);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -47,6 +58,7 @@ int main(int argc, char **argv)
         printf("czero %s\n", CZERO_VERSION);
         return tool_finish_stdout(EXIT_OK);
     }
+    if (!environment_is_valid()) return EXIT_USAGE;
     for (size_t i = 0; commands[i].name; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return tool_finish_stdout(commands[i].run(argc - 1, argv + 1));
