@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up, configure and build. Usage: scripts/build.sh [preset, default release]
+# Set up, configure and build. Usage: scripts/build.sh [preset, default release] [target, default all]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
@@ -10,4 +10,4 @@ cmake --preset "$preset" >/tmp/czero-configure.$$ 2>&1 || {
 }
 grep -E '^-- CUDA' /tmp/czero-configure.$$ || true
 rm -f /tmp/czero-configure.$$
-cmake --build --preset "$preset"
+cmake --build --preset "$preset" --target "${2:-all}"

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steps=${1:-600}
-scripts/build.sh release
+scripts/build.sh release tool_czero
 
 out=out/quickstart
 mkdir -p "$out"
