@@ -38,7 +38,8 @@ def main():
     args = parser.parse_args()
     config = os.path.join(ROOT, "configs", "quickstart.json")
     text = os.path.join(ROOT, "examples", "data", "fortunes.txt")
-    report("czero config check", timed([args.czero, "config", "check", config], args.runs), 20)
+    checked = os.path.join(ROOT, "configs", "zero2.json")
+    report("czero config check", timed([args.czero, "config", "check", checked], args.runs), 20)
     report("czero train, gpt2-tiny, 1 step",
            timed([args.czero, "train", "--config", config, "--model", "gpt2-tiny", "--data", text,
                   "--seq-len", "64", "--steps", "1", "--quiet"], args.runs), 300)

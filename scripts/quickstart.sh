@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # From nothing to generated text: install, build, train a small GPT-2 on the bundled text from a
 # DeepSpeed config, then let the saved weights continue a sentence.
-#   scripts/quickstart.sh [steps, default 600]
+#   scripts/quickstart.sh [steps, default 1500]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-steps=${1:-600}
+steps=${1:-1500}
 scripts/build.sh release tool_czero
 
 out=out/quickstart
