@@ -47,7 +47,7 @@ mkdir "$work/project"
     echo "target_link_libraries($name czero::czero m)"
   done
 } >"$work/project/CMakeLists.txt"
-cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
+cmake -G Ninja -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
 cmake --build "$work/project/build" >>"$work/cmake.log" || { cat "$work/cmake.log" >&2; exit 1; }
 
 "$prefix/bin/czero" --version
