@@ -12,11 +12,11 @@
 #include <string.h>
 
 static const struct matmul_row scalar = {{"scalar", 0}, NULL, false};
-static const struct matmul_row avx2 = {{"avx2", CPU_AVX2}, &matmul_pack_avx2, false};
-static const struct matmul_row avx512 = {{"avx512", CPU_AVX512}, &matmul_pack_avx512, false};
+static const struct matmul_row avx2 = {{"avx2", CPU_AVX2}, &matmul_vec_avx2, false};
+static const struct matmul_row avx512 = {{"avx512", CPU_AVX512}, &matmul_vec_avx512, false};
 static const struct matmul_row amd_bf16 = {
-    {"avx512bf16", CPU_AVX512BF16}, &matmul_pack_avx512, true};
-static const struct matmul_row amx = {{"amx", CPU_AMX}, &matmul_pack_avx512, true};
+    {"avx512bf16", CPU_AVX512BF16}, &matmul_vec_avx512, true};
+static const struct matmul_row amx = {{"amx", CPU_AMX}, &matmul_vec_avx512, true};
 
 static const struct matmul_row *const rows[] = {&scalar, &avx2, &avx512, &amd_bf16, &amx};
 
@@ -73,6 +73,22 @@ static bool takes_dense_form(const struct matmul_row *row, const struct matmul_a
            is_dense(matmul_ldb(a), b_width, b_rows) && is_dense(matmul_ldc(a), a->n, a->m);
 }
 
+static bool takes_few_rows_form(const struct matmul_args *a)
+{
+    return a->m <= MATMUL_FEW_ROWS && !a->trans_a;
+}
+
+static void run_few_rows(const struct matmul_row *row, const struct matmul_args *a)
+{
+    int n_parts = ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN);
+#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)a->n, MATMUL_FEW_UNIT, n_parts, part, &begin, &end);
+        row->vec->few_rows(a, begin, end);
+    }
+}
+
 static struct matmul_shape shape_of(const struct matmul_args *a)
 {
     return (struct matmul_shape){.m = a->m,
@@ -91,7 +107,8 @@ static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul
                                  size_t *nbytes)
 {
     *nbytes = 0;
-    if (!cache->row->pack || a->m == 0 || a->n == 0 || a->k == 0) return CZ_OK;
+    if (!cache->row->vec || a->m == 0 || a->n == 0 || a->k == 0) return CZ_OK;
+    if (takes_few_rows_form(a)) return CZ_OK;
     if (!takes_dense_form(cache->row, a)) return matmul_blocked_workspace(cache, a, nbytes);
     struct matmul_shape shape = shape_of(a);
     return matmul_dense_scratch(cache, &shape, nbytes);
@@ -138,8 +155,10 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     if (a->m == 0 || a->n == 0) return CZ_OK;
     if (a->k == 0)
         write_empty_sum(a);
-    else if (!cache->row->pack)
+    else if (!cache->row->vec)
         matmul_scalar(a);
+    else if (takes_few_rows_form(a))
+        run_few_rows(cache->row, a);
     else if (takes_dense_form(cache->row, a))
         TRY(run_dense(cache, a));
     else

@@ -115,7 +115,7 @@ cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matm
 }
 
 /* Copy `rows` by `cols` elements from row distance `ld` to dense, in dtype `to`. */
-static void pack(const struct matmul_pack *p, enum dtype from, enum dtype to, const void *x,
+static void pack(const struct matmul_vec *vec, enum dtype from, enum dtype to, const void *x,
                  size_t first, int64_t ld, int64_t rows, int64_t cols, void *y)
 {
     int n_parts = ops_n_parts((size_t)(rows * cols), OPS_GRAIN);
@@ -126,23 +126,23 @@ static void pack(const struct matmul_pack *p, enum dtype from, enum dtype to, co
         if (from == to)
             memcpy(dst, src, (size_t)cols * dtype_size(to));
         else
-            p->widen(from, src, (float *)(void *)dst, (size_t)cols);
+            vec->widen(from, src, (float *)(void *)dst, (size_t)cols);
     }
 }
 
 /* Block (i, j) of a matrix with row distance ld, stored transposed or not. */
-static void pack_block(const struct matmul_pack *p, const struct blocking *b, enum dtype dtype,
+static void pack_block(const struct matmul_vec *vec, const struct blocking *b, enum dtype dtype,
                        const void *x, int64_t ld, bool trans, int64_t i, int64_t j, int64_t rows,
                        int64_t cols, void *y)
 {
     if (trans)
-        pack(p, dtype, b->dtype, x, (size_t)(j * ld + i), ld, cols, rows, y);
+        pack(vec, dtype, b->dtype, x, (size_t)(j * ld + i), ld, cols, rows, y);
     else
-        pack(p, dtype, b->dtype, x, (size_t)(i * ld + j), ld, rows, cols, y);
+        pack(vec, dtype, b->dtype, x, (size_t)(i * ld + j), ld, rows, cols, y);
 }
 
-static void write_block(const struct matmul_pack *p, const struct matmul_args *a, const float *sums,
-                        int64_t m0, int64_t n0, int64_t m, int64_t n)
+static void write_block(const struct matmul_vec *vec, const struct matmul_args *a,
+                        const float *sums, int64_t m0, int64_t n0, int64_t m, int64_t n)
 {
     const char *bias = a->bias;
     if (bias) bias += (size_t)n0 * dtype_size(a->dtype);
@@ -150,8 +150,8 @@ static void write_block(const struct matmul_pack *p, const struct matmul_args *a
 #pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
     for (int64_t i = 0; i < m; i++) {
         size_t c_idx = (size_t)((m0 + i) * matmul_ldc(a) + n0);
-        p->write(a->c_dtype, (char *)a->c + c_idx * dtype_size(a->c_dtype), sums + i * n, a->dtype,
-                 bias, a->accumulate, (size_t)n);
+        vec->write(a->c_dtype, (char *)a->c + c_idx * dtype_size(a->c_dtype), sums + i * n,
+                   a->dtype, bias, a->accumulate, (size_t)n);
     }
 }
 
@@ -177,12 +177,12 @@ static cz_status multiply_blocks(struct matmul_cache *cache, const struct matmul
                                  const struct blocking *b, struct packed *w, int64_t m0, int64_t n0,
                                  int64_t k0, int64_t m, int64_t n)
 {
-    const struct matmul_pack *p = cache->row->pack;
+    const struct matmul_vec *vec = cache->row->vec;
     int64_t k = least(b->k, a->k - k0);
     if (w->a_m0 != m0 || w->a_k0 != k0)
-        pack_block(p, b, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k, w->a);
+        pack_block(vec, b, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k, w->a);
     if (w->b_k0 != k0 || w->b_n0 != n0)
-        pack_block(p, b, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n, w->b);
+        pack_block(vec, b, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n, w->b);
     w->a_m0 = m0, w->a_k0 = k0, w->b_k0 = k0, w->b_n0 = n0;
     struct matmul_shape shape = block_shape(b, a, m, n, k, k0 > 0);
     return matmul_dense_run(cache, &shape, w->a, w->b, NULL, w->c, w->scratch);
@@ -200,7 +200,7 @@ cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a
             int64_t m = least(b.m, a->m - m0), n = least(b.n, a->n - n0);
             for (int64_t k0 = 0; k0 < a->k; k0 += b.k)
                 TRY(multiply_blocks(cache, a, &b, &w, m0, n0, k0, m, n));
-            write_block(cache->row->pack, a, w.c, m0, n0, m, n);
+            write_block(cache->row->vec, a, w.c, m0, n0, m, n);
         }
     return CZ_OK;
 }

@@ -5,27 +5,36 @@
  * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape
  * matmul_blocked.c    everything else: blocks are packed (widened) into the workspace, multiplied
  *                     there by the dense form, and written out once
- * matmul_pack_*.c     the element loops of the blocked form */
+ * matmul_vec_*.c      our own loops: packing for the blocked form, and the product of a few rows,
+ *                     whose limit is reading B once, in whatever dtype it has */
 #ifndef CZ_OPS_MATMUL_MATMUL_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_IMPL_H
 
 #include "ops/ops_impl.h"
 
-/* The element loops of one instruction set. */
-struct matmul_pack {
+/* A of at most this many rows, not transposed, takes the form of a few rows (a decoding step). */
+#define MATMUL_FEW_ROWS 4
+
+/* The loops of one instruction set. */
+struct matmul_vec {
     /* y[i] = float(x[i]) for i < n */
     void (*widen)(enum dtype dtype, const void *x, float *y, size_t n);
     /* c[j] = sums[j] [+ bias[j]] [+ c[j]] for j < n: fp32 arithmetic, one rounding */
     void (*write)(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
                   const void *bias, bool accumulate, size_t n);
+    /* Columns [begin, end) of C for m ≤ MATMUL_FEW_ROWS, any strides and dtypes; each sum is over k
+     * in an order that does not depend on the columns' bounds. `begin` is a multiple of
+     * MATMUL_FEW_UNIT. */
+    void (*few_rows)(const struct matmul_args *a, size_t begin, size_t end);
 };
+#define MATMUL_FEW_UNIT ((size_t)512)
 
-extern const struct matmul_pack matmul_pack_avx2, matmul_pack_avx512;
+extern const struct matmul_vec matmul_vec_avx2, matmul_vec_avx512;
 
 struct matmul_row {
     struct ops_row row;
-    const struct matmul_pack *pack; /* NULL: the definition */
-    bool bf16_native;               /* bf16 goes to oneDNN as it is; else it is widened to fp32 */
+    const struct matmul_vec *vec; /* NULL: the definition */
+    bool bf16_native;             /* bf16 goes to oneDNN as it is; else it is widened to fp32 */
 };
 
 /* The table, slowest first. */

@@ -23,6 +23,7 @@ enum { MEM_A, MEM_B, MEM_BIAS, MEM_C, MEM_SCRATCH, N_MEMS };
 
 struct entry {
     struct matmul_shape shape;
+    int n_threads; /* that its work was cut for */
     dnnl_primitive_t primitive;
     dnnl_memory_t mems[N_MEMS]; /* MEM_BIAS is NULL without bias */
     size_t scratch_nbytes;
@@ -177,6 +178,7 @@ static cz_status entry_init(struct dnnl_state *s, struct entry *e, const struct 
 {
     memset(e, 0, sizeof *e);
     e->shape = *shape;
+    e->n_threads = threads_count();
     struct descs d;
     TRY(describe_all(shape, &d));
     dnnl_primitive_desc_t pd;
@@ -262,7 +264,8 @@ static cz_status entry_get(struct matmul_cache *cache, const struct matmul_shape
     struct dnnl_state *s;
     TRY(state_get(cache, &s));
     int idx = s->buckets[bucket_of(shape)];
-    while (idx != NO_ENTRY && !same_shape(&s->entries[idx].shape, shape))
+    while (idx != NO_ENTRY && !(same_shape(&s->entries[idx].shape, shape) &&
+                                s->entries[idx].n_threads == threads_count()))
         idx = s->entries[idx].next;
     if (idx == NO_ENTRY)
         TRY(insert(s, shape, out));

@@ -165,7 +165,8 @@ static void all_forms(struct ops *ops, struct shape s, size_t kind, size_t offse
 START_TEST(small_shapes_are_exact_to_fp32_sums)
 {
     static const struct shape shapes[] = {{1, 1, 1},  {1, 7, 3},   {5, 1, 2},    {3, 2, 1},
-                                          {2, 3, 64}, {7, 13, 17}, {31, 33, 65}, {64, 48, 96}};
+                                          {2, 3, 64}, {7, 13, 17}, {31, 33, 65}, {64, 48, 96},
+                                          {4, 35, 9}, {1, 64, 33}, {5, 16, 16}};
     FOR_EACH_ROW(ops)
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
         for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++)
@@ -173,10 +174,11 @@ START_TEST(small_shapes_are_exact_to_fp32_sums)
 }
 END_TEST
 
-/* Sides past 1024 make the blocked form cut: one side at a time, and k in three. */
+/* Sides past 1024 make the blocked form cut: one side at a time, and k in three. The last shape
+ * makes the form of a few rows cut its columns. */
 START_TEST(large_shapes_are_cut_into_blocks)
 {
-    static const struct shape shapes[] = {{1031, 5, 7}, {3, 1030, 11}, {4, 6, 2053}};
+    static const struct shape shapes[] = {{1031, 5, 7}, {6, 1030, 11}, {5, 6, 2053}, {3, 1030, 9}};
     FOR_EACH_ROW(ops)
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
         for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++)
@@ -300,7 +302,7 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         bad = good, bad.a = NULL;
         ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
         if (row == 0) continue;
-        bad = good, bad.dtype = bad.c_dtype = DTYPE_F16; /* needs a workspace */
+        bad = good, bad.trans_a = true, bad.dtype = bad.c_dtype = DTYPE_F16; /* needs a workspace */
         ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
     }
