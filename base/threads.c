@@ -1,5 +1,7 @@
 #include "base/threads.h"
 
+#include "base/cgroup.h"
+
 #include <limits.h>
 #include <omp.h>
 #include <sched.h>
@@ -30,70 +32,32 @@ static int quota_v2(const char *dir)
     return n_read == 2 ? cores(quota, period) : 0;
 }
 
-static long long read_number(const char *dir, const char *name)
-{
-    char path[PATH_NBYTES];
-    long long number = 0;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    if (fscanf(f, "%lld", &number) != 1) number = 0;
-    fclose(f);
-    return number;
-}
-
 /* Version 1: two files; the quota is -1 without a limit. */
 static int quota_v1(const char *dir)
 {
-    return cores(read_number(dir, "cpu.cfs_quota_us"), read_number(dir, "cpu.cfs_period_us"));
+    return cores(cgroup_number(dir, "cpu.cfs_quota_us", 0),
+                 cgroup_number(dir, "cpu.cfs_period_us", 0));
 }
 
-/* Whether a comma-separated list of controllers holds `name`; version 2 has an empty list. */
-static bool lists(const char *controllers, const char *name)
-{
-    size_t len = strlen(name);
-    if (len == 0) return *controllers == '\0';
-    for (const char *at = controllers; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0')) return true;
-    }
-    return false;
-}
+struct tightest {
+    int (*quota_of)(const char *dir);
+    int limit; /* 0: none yet */
+};
 
-/* Our own group's path in the hierarchy of `controller`, below its mount: the part after the second
- * colon of "4:cpu,cpuacct:/user.slice"; "" when unknown. */
-static void cgroup_self(const char *controller, char *out, size_t out_nbytes)
+static void take_tightest(const char *dir, void *user)
 {
-    char line[PATH_NBYTES / 2];
-    out[0] = '\0';
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return;
-    while (fgets(line, sizeof line, f)) {
-        char *controllers = strchr(line, ':');
-        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        path[strcspn(path, "\n")] = '\0';
-        if (lists(controllers + 1, controller)) snprintf(out, out_nbytes, "%s", path);
-    }
-    fclose(f);
+    struct tightest *t = user;
+    int quota = t->quota_of(dir);
+    if (quota > 0 && (t->limit == 0 || quota < t->limit)) t->limit = quota;
 }
 
 /* The tightest quota from our group up to the mount; 0 when there is none. */
 static int cgroup_limit_cores(const char *mount, const char *controller,
                               int (*quota_of)(const char *dir))
 {
-    char self[PATH_NBYTES / 2], dir[PATH_NBYTES - 32];
-    cgroup_self(controller, self, sizeof self);
-    int limit = quota_of(mount);
-    for (;;) {
-        snprintf(dir, sizeof dir, "%s%s", mount, self);
-        int quota = quota_of(dir);
-        if (quota > 0 && (limit == 0 || quota < limit)) limit = quota;
-        char *slash = strrchr(self, '/');
-        if (!slash) return limit;
-        *slash = '\0';
-    }
+    struct tightest t = {.quota_of = quota_of};
+    cgroup_visit(mount, controller, take_tightest, &t);
+    return t.limit;
 }
 
 /* Cores in the affinity mask, however many the kernel was built for. */
@@ -112,7 +76,7 @@ static int affinity_cores(void)
 
 int threads_allowed_cores(const char *cgroup_dir)
 {
-    const char *mount = cgroup_dir ? cgroup_dir : "/sys/fs/cgroup";
+    const char *mount = cgroup_dir ? cgroup_dir : CGROUP_MOUNT;
     char cpu[PATH_NBYTES / 2];
     snprintf(cpu, sizeof cpu, "%s/cpu", mount);
     int n_cores = affinity_cores();

@@ -1,5 +1,6 @@
 /* The CPU as a device: every call is done when it returns. */
 #include "base/arena.h"
+#include "base/cgroup.h"
 #include "base/size.h"
 #include "device/device.h"
 
@@ -67,19 +68,6 @@ static size_t meminfo_nbytes(const char *key)
     return kib * 1024;
 }
 
-/* A number in a cgroup file; SIZE_MAX when absent or "max". */
-static size_t cgroup_nbytes(const char *file)
-{
-    char path[128];
-    snprintf(path, sizeof path, "/sys/fs/cgroup/%s", file);
-    FILE *f = fopen(path, "re");
-    if (!f) return SIZE_MAX;
-    size_t value = SIZE_MAX;
-    if (fscanf(f, "%zu", &value) != 1) value = SIZE_MAX;
-    fclose(f);
-    return value;
-}
-
 /* What the system calls available, within the container's limit when there is one. */
 static cz_status host_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
 {
@@ -87,13 +75,9 @@ static cz_status host_mem_info(struct device *dev, size_t *free_nbytes, size_t *
     size_t total = meminfo_nbytes("MemTotal:");
     size_t available = meminfo_nbytes("MemAvailable:");
     if (total == 0) return err_set(CZ_IO, 0, "/proc/meminfo: MemTotal cannot be read");
-    size_t limit = cgroup_nbytes("memory.max");
-    if (limit < total) {
-        size_t used = cgroup_nbytes("memory.current");
-        size_t left = used < limit ? limit - used : 0;
-        total = limit;
-        available = left < available ? left : available;
-    }
+    size_t limit, left = cgroup_memory_left(NULL, &limit);
+    if (limit < total) total = limit;
+    if (left < available) available = left;
     *free_nbytes = available;
     *total_nbytes = total;
     return CZ_OK;

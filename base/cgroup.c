@@ -1,0 +1,118 @@
+#include "base/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PATH_NBYTES 2048
+
+long long cgroup_number(const char *dir, const char *name, long long missing)
+{
+    char path[PATH_NBYTES];
+    long long number = missing;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "re");
+    if (!f) return missing;
+    if (fscanf(f, "%lld", &number) != 1) number = missing;
+    fclose(f);
+    return number;
+}
+
+/* Whether a comma-separated list of controllers holds `name`; version 2 has an empty list. */
+static bool lists(const char *controllers, const char *name)
+{
+    size_t len = strlen(name);
+    if (len == 0) return *controllers == '\0';
+    for (const char *at = controllers; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0')) return true;
+    }
+    return false;
+}
+
+/* Our own group's path in the hierarchy of `controller`, below its mount: the part after the second
+ * colon of "4:cpu,cpuacct:/user.slice"; "" when unknown. */
+static void cgroup_self(const char *controller, char *out, size_t out_nbytes)
+{
+    char line[PATH_NBYTES / 2];
+    out[0] = '\0';
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f) return;
+    while (fgets(line, sizeof line, f)) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        if (lists(controllers + 1, controller)) snprintf(out, out_nbytes, "%s", path);
+    }
+    fclose(f);
+}
+
+void cgroup_visit(const char *mount, const char *controller,
+                  void (*visit)(const char *dir, void *user), void *user)
+{
+    char self[PATH_NBYTES / 2], dir[PATH_NBYTES - 32];
+    cgroup_self(controller, self, sizeof self);
+    visit(mount, user);
+    for (;;) {
+        char *slash = strrchr(self, '/');
+        if (!slash) return;
+        snprintf(dir, sizeof dir, "%s%s", mount, self);
+        visit(dir, user);
+        *slash = '\0';
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+struct memory_files {
+    const char *limit, *usage, *inactive;
+};
+
+static const struct memory_files version_2 = {"memory.max", "memory.current", "inactive_file"};
+static const struct memory_files version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                              "total_inactive_file"};
+
+struct tightest {
+    const struct memory_files *files;
+    size_t left, limit;
+};
+
+/* A counter by name in dir/memory.stat; 0 when it is not there. */
+static long long stat_number(const char *dir, const char *name)
+{
+    char path[PATH_NBYTES], key[64];
+    long long value, found = 0;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    while (fscanf(f, "%63s %lld", key, &value) == 2)
+        if (strcmp(key, name) == 0) found = value;
+    fclose(f);
+    return found;
+}
+
+static void take_tightest(const char *dir, void *user)
+{
+    struct tightest *t = user;
+    long long limit = cgroup_number(dir, t->files->limit, -1);
+    if (limit < 0) return;
+    long long used = cgroup_number(dir, t->files->usage, 0) - stat_number(dir, t->files->inactive);
+    long long left = used < 0 ? limit : used < limit ? limit - used : 0;
+    if ((size_t)left >= t->left) return;
+    t->left = (size_t)left;
+    t->limit = (size_t)limit;
+}
+
+size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes)
+{
+    char memory[PATH_NBYTES / 2];
+    if (!mount) mount = CGROUP_MOUNT;
+    snprintf(memory, sizeof memory, "%s/memory", mount);
+    struct tightest t = {.files = &version_2, .left = SIZE_MAX, .limit = SIZE_MAX};
+    cgroup_visit(mount, "", take_tightest, &t);
+    t.files = &version_1;
+    cgroup_visit(memory, "memory", take_tightest, &t);
+    *limit_nbytes = t.limit;
+    return t.left;
+}

@@ -1,0 +1,25 @@
+/* Control groups: the limits a container puts on this process, version 1 and 2 alike. */
+#ifndef CZ_BASE_CGROUP_H
+#define CZ_BASE_CGROUP_H
+
+#include "base/compiler.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define CGROUP_MOUNT "/sys/fs/cgroup"
+
+/* Call visit(directory, user) for `mount` itself, for this process's group in the hierarchy of
+ * `controller` ("" for version 2), and for every group between the two. Directories may not exist
+ * (inside a container the path can be the host's). */
+void cgroup_visit(const char *mount, const char *controller,
+                  void (*visit)(const char *dir, void *user), void *user);
+
+/* The first number in dir/name, or `missing` when there is none ("max" is none). */
+long long cgroup_number(const char *dir, const char *name, long long missing);
+
+/* Bytes that this process's groups still let it allocate, file pages that can be dropped counted as
+ * free; SIZE_MAX without a limit. *limit_nbytes: the limit that binds. mount NULL: CGROUP_MOUNT. */
+size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes);
+
+CZ_EXTERN_C_END
+#endif

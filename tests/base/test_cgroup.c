@@ -1,0 +1,78 @@
+/* Claims: the memory that may still be allocated is what the tightest limit of our control group
+ * and its parents leaves, version 1 or 2, with droppable file pages counted as free; without a
+ * limit there is none. */
+#include "base/cgroup.h"
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+static char mount_dir[64];
+
+static void put(const char *folder, const char *file, const char *text)
+{
+    char path[2048];
+    snprintf(path, sizeof path, "mkdir -p '%s%s'", mount_dir, folder);
+    ck_assert_int_eq(system(path), 0);
+    snprintf(path, sizeof path, "%s%s/%s", mount_dir, folder, file);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void last_dir(const char *dir, void *user)
+{
+    char *last = user;
+    if (strlen(last) == 0 || strlen(dir) > strlen(last)) snprintf(last, 1024, "%s", dir);
+}
+
+START_TEST(no_limit_is_no_limit)
+{
+    size_t limit;
+    snprintf(mount_dir, sizeof mount_dir, "%s", test_tmp_make());
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), SIZE_MAX);
+    put("", "memory.max", "max\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), SIZE_MAX);
+    ck_assert_uint_eq(limit, SIZE_MAX);
+    test_tmp_remove(mount_dir);
+}
+END_TEST
+
+START_TEST(version_2_counts_droppable_pages_as_free)
+{
+    size_t limit;
+    snprintf(mount_dir, sizeof mount_dir, "%s", test_tmp_make());
+    put("", "memory.max", "1000000\n");
+    put("", "memory.current", "700000\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 300000);
+    put("", "memory.stat", "anon 5\ninactive_file 200000\nactive_file 7\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 500000);
+    ck_assert_uint_eq(limit, 1000000);
+    put("", "memory.current", "1500000\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 0);
+    test_tmp_remove(mount_dir);
+}
+END_TEST
+
+START_TEST(version_1_and_the_tightest_group_bind)
+{
+    size_t limit;
+    char deepest[1024] = "", memory[96];
+    snprintf(mount_dir, sizeof mount_dir, "%s", test_tmp_make());
+    put("/memory", "memory.limit_in_bytes", "900000\n");
+    put("/memory", "memory.usage_in_bytes", "100000\n");
+    put("/memory", "memory.stat", "inactive_file 1\ntotal_inactive_file 50000\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 850000);
+    snprintf(memory, sizeof memory, "%s/memory", mount_dir);
+    cgroup_visit(memory, "memory", last_dir, deepest); /* our own group, wherever it is */
+    if (strlen(deepest) > strlen(memory)) {
+        put(deepest + strlen(mount_dir), "memory.limit_in_bytes", "400000\n");
+        ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 400000);
+        ck_assert_uint_eq(limit, 400000);
+    }
+    test_tmp_remove(mount_dir);
+}
+END_TEST
+
+TEST_MAIN("base/cgroup", no_limit_is_no_limit, version_2_counts_droppable_pages_as_free,
+          version_1_and_the_tightest_group_bind)
