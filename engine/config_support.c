@@ -90,6 +90,13 @@ static bool accumulates_apart(const struct ds_config *d)
     return d->zero.stage == 0 && d->grad_accum_dtype != d->model_dtype;
 }
 
+/* Gradients are kept in the model's type or in fp32. */
+static bool accumulates_narrower(const struct ds_config *d)
+{
+    return d->zero.stage > 0 && d->grad_accum_dtype != d->model_dtype &&
+           d->grad_accum_dtype != DTYPE_F32;
+}
+
 static bool huge_scale(const struct ds_config *d)
 {
     int64_t power = d->fp16.initial_scale_power;
@@ -145,6 +152,8 @@ static const struct refusal refusals[] = {
     {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
     {"checkpoint.load_universal", universal,
      NOT_YET "universal checkpoints; ordinary ones load at any world size"},
+    {"data_types.grad_accum_dtype", accumulates_narrower,
+     NOT_YET "gradients of another type than the model's; the model's type and fp32 work"},
     {"sequence_parallel_size", sequence_parallel, CONFIG_NOTE_UNSUPPORTED,
      "not supported: sequence parallelism; set it to 1"},
 
