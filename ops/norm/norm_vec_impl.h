@@ -16,13 +16,11 @@
 struct norm_line {
     enum dtype dtype;
     bool centred, want_grads, accumulate;
-    const void *x, *x_given; /* s, and the x it was made of */
-    const void *residual, *weight, *bias, *dy;
+    const void *x, *residual, *weight, *bias, *dy;
     void *sum, *y, *dx;
     float *dweight, *dbias;
     vf mean, rstd, mean_g, mean_g_xhat;
     vf sums[N_SUMS], sums_xhat[N_SUMS];
-    size_t next_row; /* bytes from a row to the next */
 };
 
 /* What is done to the n ≤ STEP columns from c on; its sums go to numbers k and k + 1. */
@@ -48,27 +46,23 @@ VEC_FN float join(const vf sums[N_SUMS])
     return vf_hsum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/* Ask for what the row after this one holds at these columns. */
-VEC_FN void fetch_next(const struct norm_line *l, const void *row, size_t c)
+VEC_FN void add_to_sums(struct norm_line *l, vf2 s, size_t k)
 {
-    const size_t unit = l->dtype == DTYPE_F32 ? 4 : 2;
-    const char *at = (const char *)row + l->next_row + c * unit;
-    for (size_t line = 0; line < STEP * unit; line += 64) _mm_prefetch(at + line, _MM_HINT_T0);
+    l->sums[k] = l->sums[k] + s.a;
+    l->sums[k + 1] = l->sums[k + 1] + s.b;
 }
 
-/* s = x + residual, rounded as it is stored. */
+/* s = x + residual, and Σ s where its store does not round it. */
 VEC_FN void step_residual(struct norm_line *l, size_t c, size_t n, size_t k)
 {
-    (void)k;
-    vf2 x = vf2_get(l->x, c, l->dtype, n), residual = vf2_get(l->residual, c, l->dtype, n);
-    vf2_put(l->sum, c, l->dtype, vf2_add(x, residual), n);
+    vf2 s = vf2_add(vf2_get(l->x, c, l->dtype, n), vf2_get(l->residual, c, l->dtype, n));
+    vf2_put(l->sum, c, l->dtype, s, n);
+    if (l->dtype == DTYPE_F32) add_to_sums(l, s, k);
 }
 
 VEC_FN void step_sum(struct norm_line *l, size_t c, size_t n, size_t k)
 {
-    vf2 s = vf2_get(l->x, c, l->dtype, n);
-    l->sums[k] = l->sums[k] + s.a;
-    l->sums[k + 1] = l->sums[k + 1] + s.b;
+    add_to_sums(l, vf2_get(l->x, c, l->dtype, n), k);
 }
 
 VEC_FN vf2 centred_at(const struct norm_line *l, size_t c, size_t n)
@@ -96,8 +90,6 @@ VEC_FN void step_scale(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
     vf2 xhat = xhat_at(l, c, n), weight = vf2_get(l->weight, c, l->dtype, n);
-    fetch_next(l, l->x_given, c);
-    if (l->residual) fetch_next(l, l->residual, c);
     vf2 y =
         l->bias ? vf2_fma(xhat, weight, vf2_get(l->bias, c, l->dtype, n)) : vf2_mul(xhat, weight);
     vf2_put(l->y, c, l->dtype, y, n);
@@ -110,7 +102,7 @@ VEC_FN void forward_row(struct norm_line *l, size_t C, float eps, float *mean, f
         l->x = l->sum;
     }
     if (l->centred) {
-        walk(l, C, step_sum);
+        if (!l->residual || l->dtype != DTYPE_F32) walk(l, C, step_sum);
         *mean = join(l->sums) / (float)C;
         l->mean = vf_set1(*mean);
     }
@@ -129,8 +121,7 @@ VEC_FN void forward_of(enum dtype dtype, const struct norm_args *a, bool centred
             .dtype = dtype, .centred = centred, .weight = a->weight, .bias = a->bias};
         float mean = 0, rstd;
         size_t offset = (size_t)n * row_nbytes;
-        l.x = l.x_given = (const char *)a->x + offset;
-        l.next_row = row_nbytes;
+        l.x = (const char *)a->x + offset;
         l.residual = a->residual ? (const char *)a->residual + offset : NULL;
         l.sum = a->sum ? (char *)a->sum + offset : NULL;
         l.y = (char *)a->y + offset;
@@ -177,8 +168,6 @@ VEC_FN void step_dx(struct norm_line *l, size_t c, size_t n, size_t k)
     (void)k;
     vf2 xhat = xhat_at(l, c, n);
     vf2 g = vf2_mul(vf2_get(l->dy, c, l->dtype, n), vf2_get(l->weight, c, l->dtype, n));
-    fetch_next(l, l->x, c);
-    fetch_next(l, l->dy, c);
     vf2 dx = {dx_of(l, g.a, xhat.a), dx_of(l, g.b, xhat.b)};
     if (l->accumulate) dx = vf2_add(dx, vf2_get(l->dx, c, l->dtype, n));
     vf2_put(l->dx, c, l->dtype, dx, n);
@@ -206,7 +195,6 @@ VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centre
                               .dbias = dbias};
         size_t offset = (size_t)n * row_nbytes;
         l.x = (const char *)a->x + offset;
-        l.next_row = row_nbytes;
         l.dy = (const char *)a->dy + offset;
         l.dx = (char *)a->dx + offset;
         l.mean = vf_set1(centred ? a->mean[n] : 0);
