@@ -150,3 +150,13 @@ run("s2-fp16-adagrad-overflow-gas3", optimizer("Adagrad", lr=0.0025), stage=2, g
 run("s1-fp16-adam-l2-defaults-gas3", optimizer("Adam", lr=1e-3, adam_w_mode=False, weight_decay=0.02),
     stage=1, gas=3, micro=2, fp16={"enabled": True},
     scheduler=scheduler("WarmupDecayLR", total_num_steps=20, warmup_num_steps=4))
+
+# ---- masters, gradients and states of 16 bits ---------------------------------------------------
+
+# 16 steps: a rare row at step 19 makes losses jump with the last bit of a bf16 master.
+run("s1-bf16-masters16", optimizer("AdamW", lr=2e-3, weight_decay=0.1), stage=1, steps=16,
+    bf16={"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True})
+run("s2-bf16-masters16-states32", optimizer("AdamW", lr=2e-3, weight_decay=0.1), stage=2, zero=OFFLOAD, steps=16,
+    gas=2, micro=2, bf16={"enabled": True, "bf16_master_weights_and_grads": True})
+run("s1-fp16-masters16-static", optimizer("AdamW", lr=2e-3, eps=1e-6, weight_decay=0.1), stage=1, zero=OFFLOAD,
+    fp16={"enabled": True, "loss_scale": 256, "fp16_master_weights_and_grads": True})
