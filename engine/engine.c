@@ -1,6 +1,7 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
 #include "engine/engine_impl.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -69,13 +70,20 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 {
     (void)phase;
     struct engine *e = user;
-    return zero_unit_acquire(e->zero, layer_idx);
+    TRY(zero_unit_acquire(e->zero, layer_idx));
+    profiler_enter(e->profiler);
+    return CZ_OK;
 }
 
 static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 {
     struct engine *e = user;
-    if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->zero, layer_idx));
+    profiler_leave(e->profiler, layer_idx);
+    if (phase == CHAIN_BACKWARD) {
+        int64_t begin = clock_now_ns();
+        TRY(zero_grads_ready(e->zero, layer_idx));
+        e->reduce_ns += clock_now_ns() - begin;
+    }
     return zero_unit_release(e->zero, layer_idx);
 }
 

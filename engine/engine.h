@@ -29,7 +29,7 @@ struct engine_group {
 };
 
 /* Receives what the config asks to be printed (wall_clock_breakdown, memory_breakdown, dump_state,
- * flops_profiler without a file): complete lines, each ending in a newline. */
+ * flops_profiler without a file), on rank 0: one line per call, ending in a newline. */
 typedef void (*engine_print)(const char *text, void *user);
 
 struct engine_options {
@@ -47,7 +47,7 @@ struct engine_options {
     /* --auto / --set of the command line, as "path=value"; NULL-terminated arrays or NULL */
     const char *const *auto_values;
     const char *const *set_values;
-    engine_print print; /* NULL: the log, at LOG_INFO */
+    engine_print print; /* NULL: the log, at every level (LOG_ASKED) */
     void *print_user;
 };
 

@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "engine/monitor.h"
 #include "engine/plan.h"
+#include "engine/profiler.h"
+#include "engine/report_timers.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "zero/zero.h"
@@ -32,20 +34,6 @@ struct batch_stage {
 };
 
 enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
-
-/* Nanoseconds by phase; `micro` of the last micro-batch, `total` since the last boundary. */
-enum timer { TIMER_FORWARD = 0, TIMER_BACKWARD, TIMER_REDUCE, TIMER_STEP, N_TIMERS };
-struct timers {
-    int64_t micro[N_TIMERS], total[N_TIMERS];
-    int64_t optimizer_ns, gather_ns, norm_ns; /* of the last update */
-};
-
-/* Samples per second, as DeepSpeed's throughput timer counts: from the third step on. */
-struct throughput {
-    int64_t step_begin_ns; /* 0: no micro-batch of this step yet */
-    int64_t n_steps;
-    double elapsed, elapsed_since_print;
-};
 
 #define SCALE_HISTORY 8
 
@@ -78,6 +66,7 @@ struct engine {
     struct schedule schedule; /* when config->scheduler is usable */
     struct loss_scale scale;
     struct monitor *monitor;
+    struct profiler *profiler; /* NULL: not asked for, or not rank 0 */
 
     /* Where the run stands. */
     enum engine_phase phase;
@@ -89,7 +78,8 @@ struct engine {
     int64_t n_skipped_in_a_row;
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;
-    struct timers timers;
+    struct engine_timers timers;
+    int64_t reduce_ns; /* spent in reductions during the backward in work */
     struct throughput throughput;
 };
 
@@ -126,11 +116,11 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct model *model,
 /* ---- report.c: what the config asks to be printed or recorded ----------------------------------
  */
 
-/* A whole line or table that the config asked for (with its newlines), to options.print or the log.
- */
-void engine_say(struct engine *e, const char *text);
-
+/* Lines that the config asked for go to options.print or the log. Called by rank 0 and all others:
+ * they know who speaks. */
 cz_status report_start(struct engine *e);
+void report_forward(struct engine *e, int64_t now_ns); /* a micro-batch begins */
 cz_status report_step(struct engine *e, bool is_boundary);
+void report_memory(struct engine *e, const char *where); /* memory_breakdown */
 
 #endif

@@ -72,11 +72,11 @@ static void apply_log_level(enum config_log_level level)
 {
     switch (level) {
     case CONFIG_LOG_DEFAULT: break;
-    case CONFIG_LOG_DEBUG: log_set_level(LOG_STEP, SUB_ALL); break;
+    case CONFIG_LOG_DEBUG: log_set_level(LOG_MICRO, SUB_ALL); break;
     case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
-    case CONFIG_LOG_WARNING:
-    case CONFIG_LOG_ERROR:
-    case CONFIG_LOG_CRITICAL: log_set_level(LOG_WARN, SUB_ALL); break;
+    case CONFIG_LOG_WARNING: log_set_level(LOG_WARN, SUB_ALL); break;
+    case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
+    case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
     }
 }
 
@@ -231,6 +231,7 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
 void engine_free(struct engine *e)
 {
     monitor_destroy(e->monitor);
+    profiler_destroy(e->profiler);
     if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
     zero_destroy(e->zero);
     chain_destroy(e->chain);

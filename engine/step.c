@@ -9,13 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add_time(struct engine *e, enum timer timer, int64_t since_ns)
-{
-    int64_t ns = clock_now_ns() - since_ns;
-    e->timers.micro[timer] += ns;
-    e->timers.total[timer] += ns;
-}
-
 bool engine_is_gradient_accumulation_boundary(const struct engine *e)
 {
     if (!e->config->managed_gradient_accumulation) return true; /* every step() is one */
@@ -24,17 +17,28 @@ bool engine_is_gradient_accumulation_boundary(const struct engine *e)
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
+/* The layers' forward, profiled when this is the step to profile. */
+static cz_status walk_forward(struct engine *e, const struct chain_run *run)
+{
+    if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward(e->chain, run);
+    TRY(profiler_begin(e->profiler, run->batch->B, run->batch->T));
+    cz_status st = chain_forward(e->chain, run);
+    profiler_end(e->profiler);
+    return st;
+}
+
 cz_status engine_forward(struct engine *e, const struct batch *batch, float *loss)
 {
-    int64_t begin = clock_now_ns();
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "engine_forward was called twice without engine_backward between; use "
                        "engine_eval to look at a loss only");
     if (e->phase == PHASE_BACKWARD && e->config->managed_gradient_accumulation)
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
+    report_memory(e, "Engine before forward");
+    int64_t begin = clock_now_ns();
+    report_forward(e, begin);
     TRY(batch_stage_copy(&e->stage, e->model, batch, true));
-    if (e->throughput.step_begin_ns == 0) e->throughput.step_begin_ns = begin;
     double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
     const struct chain_run run = {
         .stream = e->stream,
@@ -44,24 +48,28 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
         .dloss = (float)seed,
         .loss = e->stage.loss,
         .accumulate = e->n_backward > 0};
-    TRY(chain_forward(e->chain, &run));
+    TRY(walk_forward(e, &run));
     TRY(e->device->ops->stream_sync(e->device, e->stream));
     e->phase = PHASE_FORWARD;
     e->loss_sum += (double)*e->stage.loss;
     if (loss) *loss = *e->stage.loss;
-    add_time(e, TIMER_FORWARD, begin);
+    timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
+    report_memory(e, "Engine after forward");
     return CZ_OK;
 }
 
 cz_status engine_backward(struct engine *e)
 {
-    int64_t begin = clock_now_ns();
     if (e->phase != PHASE_FORWARD)
         return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
+    report_memory(e, "Engine before backward");
+    int64_t begin = clock_now_ns();
+    e->reduce_ns = 0;
     TRY(chain_backward(e->chain));
     e->phase = PHASE_BACKWARD;
     e->n_backward++;
-    add_time(e, TIMER_BACKWARD, begin);
+    timers_add_backward(&e->timers, clock_now_ns() - begin - e->reduce_ns, e->reduce_ns);
+    report_memory(e, "Engine after backward");
     return CZ_OK;
 }
 
@@ -150,12 +158,13 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     double norm;
     int64_t begin = clock_now_ns();
     TRY(measure_norm(e, scan, &norm));
-    int64_t normed = clock_now_ns();
     double clip =
         isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
+    int64_t normed = clock_now_ns();
     TRY(zero_step(e->zero, e->n_updates + 1, made_with, clip));
-    e->timers.norm_ns = normed - begin;
-    e->timers.optimizer_ns = clock_now_ns() - normed;
+    int64_t swept = clock_now_ns();
+    TRY(zero_gather(e->zero));
+    timers_set_update(&e->timers, normed - begin, swept - normed, clock_now_ns() - swept);
     e->n_updates++;
     e->grad_norm = norm / made_with;
     if (e->config->scheduler.usable) schedule_step(&e->schedule, e->groups);
@@ -167,7 +176,7 @@ static void skip(struct engine *e, const struct zero_scan *scan, double made_wit
     log_skip(e, scan, made_with);
     e->grad_norm = INFINITY;
     e->skipped_steps++;
-    e->timers.norm_ns = e->timers.optimizer_ns = 0;
+    e->timers.updated = false;
 }
 
 static void count_boundary(struct engine *e)
@@ -190,7 +199,7 @@ static cz_status boundary(struct engine *e)
     double made_with = e->scale.scale;
     int64_t begin = clock_now_ns();
     TRY(zero_reduce(e->zero));
-    add_time(e, TIMER_REDUCE, begin);
+    e->reduce_ns = clock_now_ns() - begin;
     TRY(zero_scan(e->zero, &scan));
     bool usable = scan.finite || !checks_overflow(e->config);
     e->scale_history[e->n_scales++ % SCALE_HISTORY] = made_with;
@@ -207,14 +216,19 @@ static cz_status boundary(struct engine *e)
 
 cz_status engine_step(struct engine *e)
 {
-    int64_t begin = clock_now_ns();
     if (e->phase != PHASE_BACKWARD)
         return err_set(CZ_INVALID, 0, "engine_step needs an engine_backward before it");
+    report_memory(e, "Engine before step");
+    int64_t begin = clock_now_ns();
     bool is_boundary = engine_is_gradient_accumulation_boundary(e);
     e->was_applied = false;
+    e->reduce_ns = 0;
     if (is_boundary) TRY(comm_agree(e->comm, boundary(e)));
     e->phase = PHASE_IDLE;
     e->micro_steps++;
-    add_time(e, TIMER_STEP, begin);
-    return report_step(e, is_boundary);
+    timers_add_backward(&e->timers, 0, e->reduce_ns); /* wherever it happens: see report_timers.h */
+    timers_add(&e->timers, TIMER_STEP, clock_now_ns() - begin - e->reduce_ns);
+    TRY(report_step(e, is_boundary));
+    report_memory(e, "Engine after step");
+    return CZ_OK;
 }

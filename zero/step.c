@@ -209,6 +209,11 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
     for (size_t g = 0; g < o->n_groups; g++) TRY(sweep_group(z, g));
-    for (size_t g = 0; g < o->n_groups; g++) TRY(gather_params(z, g));
+    return CZ_OK;
+}
+
+cz_status zero_gather(struct zero *z)
+{
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(gather_params(z, g));
     return CZ_OK;
 }

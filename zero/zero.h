@@ -10,7 +10,7 @@
  *   zero_block_nbytes()        what the planner must provide
  *   zero_bind() → zero_load()  memory and weights
  *   per micro-batch            zero_unit_acquire / release, zero_grads_ready around each layer
- *   at the boundary            zero_reduce → zero_scan → zero_norm → zero_step
+ *   at the boundary            zero_reduce → zero_scan → zero_norm → zero_step → zero_gather
  *   zero_destroy()
  *
  * It sees units (the parameters of a layer, in call order) and never calls a layer. Nothing is
@@ -133,9 +133,12 @@ CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
  * for any partition. Collective. */
 CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
-/* Update number t ≥ 1: one pass over the tiles (unscale, clip, update, round to parameters), then
- * the parameters are gathered. Collective. */
+/* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
+ * round to parameters). */
 CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
+
+/* Give every rank the parameters that the others have updated. Collective. */
+CZ_API cz_status zero_gather(struct zero *z);
 
 /* Forget which gradients are ready: after a skipped step. */
 CZ_API void zero_grads_drop(struct zero *z);

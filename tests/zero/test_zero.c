@@ -133,6 +133,7 @@ static double train(struct world *w, enum dtype dtype)
         ck_assert(scan.finite);
         ck_ok(zero_norm(w->z, scan.max_abs, &norm));
         ck_ok(zero_step(w->z, t, 1, 1));
+        ck_ok(zero_gather(w->z));
     }
     return norm;
 }
