@@ -12,7 +12,7 @@
 
 #include "ops/ops_impl.h"
 
-#define ATTENTION_FORWARD_Q 128 /* queries of a forward task */
+#define ATTENTION_FORWARD_Q 256 /* queries of a forward task */
 #define ATTENTION_BLOCK     64  /* queries and keys of a block in backward, keys in forward */
 
 struct attention_row {

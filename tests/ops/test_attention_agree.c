@@ -360,9 +360,9 @@ START_TEST(blocked_shapes_match_double_precision)
     static const struct shape shapes[] = {
         {1, 129, 129, 1, 1, 16, true, false, true, 0},
         {1, 65, 130, 2, 1, 20, true, true, false, 0},
-        {1, 193, 64, 1, 1, 9, true, false, false, 0},
+        {1, 259, 64, 1, 1, 9, true, false, false, 0},
         {2, 66, 63, 1, 1, 80, false, true, false, 0},
-        {1, 131, 131, 1, 1, 24, true, false, true, 0.1f},
+        {1, 261, 261, 1, 1, 12, true, false, true, 0.1f},
         {1, 3, 200, 2, 2, 128, true, false, false, 0},
     };
     FOR_EACH_ROW(ops)
