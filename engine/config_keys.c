@@ -175,14 +175,14 @@ static const struct config_key flops_profiler_keys[] = {
     KEY("recompute_fwd_factor", KEY_FLOAT, "0.0",
         "backward counts (2 + this) times the forward flops",
         TO_DOUBLE(flops_profiler.recompute_fwd_factor)),
-    KEY("profile_step", KEY_INT, "1", "the step that is profiled",
+    KEY("profile_step", KEY_INT, "1", "the step that is profiled: boundaries before it",
         TO_INT64(flops_profiler.profile_step)),
-    KEY("module_depth", KEY_INT, "-1", "levels shown; -1: all",
+    KEY("module_depth", KEY_INT, "-1", "levels summed up: 1 the model, 2 its layers, too; -1: all",
         TO_INT64(flops_profiler.module_depth)),
     KEY("top_modules", KEY_INT, "1", "heaviest modules listed per level",
         TO_INT64(flops_profiler.top_modules)),
     KEY("detailed", KEY_BOOL, "true", "a line per module", TO_BOOL(flops_profiler.detailed)),
-    KEY("output_file", KEY_STRING, "null", "file for the table; null: standard output",
+    KEY("output_file", KEY_STRING, "null", "file for the table; null: the log",
         .flags = KEY_NULLABLE, TO_STRING(flops_profiler.output_file)),
 };
 SECTION(flops_profiler, "flops_profiler", SECTION_RAW, "Floating-point operations per layer.", );

@@ -33,6 +33,20 @@ cmp a.csv b.csv
 cmp a/model.safetensors b/model.safetensors
 test ! -s b.out && test ! -s b.err # --quiet prints nothing on success
 
+# What the config asks for is printed on stderr, and --quiet wins over it
+cat >report.json <<'JSON'
+{"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}, "gradient_clipping": 1.0,
+ "log_level": "info", "steps_per_print": 1, "wall_clock_breakdown": true, "flops_profiler": {"enabled": true}}
+JSON
+report=("${train[@]}" --config report.json --steps 3)
+"${report[@]}" >report.out 2>report.err
+test ! -s report.out
+grep -q '^czero: \[Rank 0\] time (ms) | fwd: ' report.err
+grep -q '^czero: Profile Summary at step 2:' report.err
+grep -q '^czero: epoch=0/micro_step=3/global_step=3, RunningAvgSamplesPerSec=' report.err
+"${report[@]}" --quiet >report.out 2>report.err
+test ! -s report.out && test ! -s report.err
+
 # The exported folder is a starting point again
 "${train[@]}" --steps 2 --model model --quiet --curve c.csv
 awk -F, 'NR==2 {exit !($2 < 4.5)}' c.csv

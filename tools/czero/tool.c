@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int tool_exit_code(cz_status status)
 {
@@ -35,23 +36,32 @@ int tool_fail(void)
     return tool_exit_code(cz_last_status());
 }
 
+struct log_style {
+    bool quiet;        /* warnings only, whatever level the config sets later */
+    const char *clear; /* takes a progress line off a terminal */
+};
+
 static void log_to_stderr(enum log_level level, const char *line, void *user)
 {
-    const bool *quiet = user;
-    if (level == LOG_ASKED && *quiet) return; /* the command line asked later than the config */
-    fprintf(stderr, level == LOG_WARN ? "czero: warning: %s\n" : "czero: %s\n", line);
+    const struct log_style *style = user;
+    if (style->quiet && level != LOG_WARN) return;
+    fprintf(stderr, "%sczero: %s%s\n", style->clear, level == LOG_WARN ? "warning: " : "", line);
 }
 
 void tool_log_init(bool quiet)
 {
-    static bool is_quiet; /* outlives the call: the sink looks at it */
-    is_quiet = quiet;
+    static struct log_style style; /* outlives the call: the sink looks at it */
     static const char *const names[] = {"warn", "info", "step", "micro", "bucket", "tensor"};
     enum log_level level = quiet ? LOG_WARN : LOG_INFO;
     const char *asked = getenv("CZERO_LOG");
+    style.quiet = quiet;
+    style.clear = isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";
     for (size_t i = 0; asked && i < CZ_ARRAY_LEN(names); i++)
-        if (strcmp(asked, names[i]) == 0) level = (enum log_level)i;
-    log_set_sink(log_to_stderr, &is_quiet);
+        if (strcmp(asked, names[i]) == 0) {
+            level = (enum log_level)i;
+            style.quiet = false;
+        }
+    log_set_sink(log_to_stderr, &style);
     log_set_level(level, SUB_ALL);
 }
 
