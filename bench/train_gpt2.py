@@ -69,6 +69,14 @@ def run_torch(args, precision, env):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def summary(runs, tokens):
+    """Median, worst and best tokens/s without each run's first two steps; peak RSS; first losses."""
+    seconds = [s for run in runs for s in run["seconds"][2:]]
+    losses = " ".join(f"{x:.3f}" for x in runs[0]["losses"][:3])
+    return (tokens / statistics.median(seconds), tokens / max(seconds), tokens / min(seconds),
+            max(run["peak_rss_bytes"] for run in runs), losses)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--czero", default=os.path.join(ROOT, "build", "czero"))
@@ -89,21 +97,21 @@ def main():
     tokens = args.batch * args.seq_len
     print(f"{args.model}, batch {args.batch} x {args.seq_len}, {args.threads} threads")
     for precision in args.precision:
-        ours, theirs = [], []
+        # fp32 masters, as czero keeps them, are what autocast has; weights and states in bf16 alone
+        # are PyTorch's fastest form.
+        peers = ["bf16", "autocast"] if precision == "bf16" else [precision]
+        runs = {"czero": []} | {f"torch {peer}": [] for peer in peers}
         for _ in range(args.rounds):
-            theirs.append(run_torch(args, precision, env))
-            ours.append(run_czero(args, precision, env))
-        sides = {}
-        for name, runs in (("czero", ours), ("torch", theirs)):
-            seconds = [s for run in runs for s in run["seconds"][2:]]
-            rss = max(run["peak_rss_bytes"] for run in runs)
-            sides[name] = (tokens / statistics.median(seconds), rss)
-            print(f"{precision} {name}: {sides[name][0]:7.1f} tokens/s median"
-                  f" ({tokens / max(seconds):.1f} to {tokens / min(seconds):.1f}),"
-                  f" peak RSS {rss / 2**30:.2f} GiB, first losses"
-                  f" {' '.join(f'{x:.3f}' for x in runs[0]['losses'][:3])}")
-        print(f"{precision} ratio: tokens/s {sides['czero'][0] / sides['torch'][0]:.2f}x,"
-              f" peak RSS {sides['czero'][1] / sides['torch'][1]:.2f}x")
+            for peer in peers:
+                runs[f"torch {peer}"].append(run_torch(args, peer, env))
+            runs["czero"].append(run_czero(args, precision, env))
+        figures = {name: summary(side, tokens) for name, side in runs.items()}
+        for name, (rate, low, high, rss, losses) in figures.items():
+            print(f"{precision} {name}: {rate:7.1f} tokens/s median ({low:.1f} to {high:.1f}),"
+                  f" peak RSS {rss / 2**30:.2f} GiB, first losses {losses}")
+        for name in list(figures)[1:]:
+            print(f"{precision} czero / {name}: tokens/s {figures['czero'][0] / figures[name][0]:.2f}x,"
+                  f" peak RSS {figures['czero'][3] / figures[name][3]:.2f}x")
 
 
 if __name__ == "__main__":
