@@ -197,10 +197,7 @@ static cz_status open_device(struct engine *e, const char *device)
     if (e->device->ops->kind != DEVICE_HOST)
         return err_set(CZ_UNSUPPORTED, 0, "device \"%s\" is not supported yet; \"cpu\" works",
                        device);
-    TRY(ops_create(e->device, &e->ops));
-    LOGV(LOG_INFO, SUB_ENGINE, "%s, %d thread%s, %s kernels", cpu_model_name(), threads_count(),
-         threads_count() == 1 ? "" : "s", e->ops->isa);
-    return CZ_OK;
+    return ops_create(e->device, &e->ops); /* says which kernels it chose */
 }
 
 cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,

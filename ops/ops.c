@@ -98,8 +98,8 @@ static cz_status wire_host(struct ops *ops)
     ops->isa = cpu_isa_name();
     for (size_t i = 0; i < CZ_ARRAY_LEN(host_folders); i++)
         TRY(host_folders[i].wire(ops, cpu_features()));
-    LOGV(LOG_INFO, SUB_OPS, "ops: %s rows on %s, %d thread(s)", ops->isa, cpu_model_name(),
-         threads_count());
+    LOGV(LOG_INFO, SUB_OPS, "%s, %d thread%s, %s kernels", cpu_model_name(), threads_count(),
+         threads_count() == 1 ? "" : "s", ops->isa);
     return CZ_OK;
 }
 
