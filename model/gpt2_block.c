@@ -229,9 +229,10 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
-/* att = attention over the packed qkv of this batch. */
-static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args *a,
-                        const struct block_kept *k, struct op_space space)
+/* Attention over the packed qkv of this batch, as forward and backward both need it. */
+static struct attention_args attention_over(const struct gpt2_block_hp *hp,
+                                            const struct layer_args *a, const struct block_kept *k,
+                                            struct op_space space)
 {
     const int64_t B = a->batch->B, T = a->batch->T;
     struct attention_args args = attention_of(hp, B, T, T, a->dtype);
@@ -248,6 +249,13 @@ static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args 
     }
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
+    return args;
+}
+
+static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args *a,
+                        const struct block_kept *k, struct op_space space)
+{
+    const struct attention_args args = attention_over(hp, a, k, space);
     return a->ops->attention_forward(a->ops, a->stream, &args);
 }
 
@@ -359,25 +367,11 @@ static cz_status attend_backward(const struct gpt2_block_hp *hp, const struct la
                                  const struct block_kept *k, const struct block_space *s,
                                  struct op_space space)
 {
-    const int64_t B = a->batch->B, T = a->batch->T;
-    struct attention_args args = attention_of(hp, B, T, T, a->dtype);
-    args.key_mask = a->batch->key_mask;
-    args.q = k->qkv;
-    args.k = elem_at(a, k->qkv, (size_t)hp->C);
-    args.v = elem_at(a, k->qkv, (size_t)(2 * hp->C));
-    args.out = k->att;
-    args.lse = k->lse;
-    if (dropout_acts(a, hp->attn_dropout_p)) {
-        args.dropout_p = hp->attn_dropout_p;
-        args.rng = a->rng;
-        args.rng.site += SITE_ATTENTION;
-    }
+    struct attention_args args = attention_over(hp, a, k, space);
     args.dout = s->row;
     args.dq = s->wide;
     args.dk = elem_at(a, s->wide, (size_t)hp->C);
     args.dv = elem_at(a, s->wide, (size_t)(2 * hp->C));
-    args.workspace = space.p;
-    args.workspace_nbytes = space.nbytes;
     return a->ops->attention_backward(a->ops, a->stream, &args);
 }
 
