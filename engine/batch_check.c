@@ -11,8 +11,8 @@ static size_t first_outside(const int32_t *v, size_t n, int64_t bound, int32_t o
 static cz_status outside(const struct batch *batch, const char *what, size_t idx, int32_t value,
                          const char *of, int64_t bound)
 {
-    return err_set(CZ_INVALID, 0, "%s %d in row %lld, column %lld is outside the %s of %lld", what,
-                   value, (long long)idx / (long long)batch->T,
+    return err_set(CZ_INVALID, 0, "%s %d in row %lld at position %lld is outside the %s of %lld",
+                   what, value, (long long)idx / (long long)batch->T,
                    (long long)idx % (long long)batch->T, of, (long long)bound);
 }
 

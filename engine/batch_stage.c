@@ -1,3 +1,4 @@
+#include "engine/batch_check.h"
 #include "engine/engine_impl.h"
 
 #include "base/size.h"
@@ -32,12 +33,9 @@ void batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, void *memory)
     s->loss = (float *)(void *)(at + piece(n, 1));
 }
 
+/* What was planned may be less than what the model takes. */
 static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
 {
-    if (!b->ids) return err_set(CZ_INVALID, 0, "the batch has no token ids");
-    if (b->B < 1 || b->T < 1)
-        return err_set(CZ_INVALID, 0, "the batch is empty (%lld rows × %lld tokens)",
-                       (long long)b->B, (long long)b->T);
     if (b->B > s->B)
         return err_set(CZ_INVALID, 0,
                        "the batch has %lld rows; the config's train_micro_batch_size_per_gpu "
@@ -47,34 +45,6 @@ static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
         return err_set(CZ_INVALID, 0,
                        "the batch has %lld tokens per row; the model was bounded to %lld",
                        (long long)b->T, (long long)s->T);
-    return CZ_OK;
-}
-
-static cz_status check_ids(const struct batch *b, int64_t vocab)
-{
-    for (int64_t i = 0; vocab > 0 && i < b->B * b->T; i++)
-        if (b->ids[i] < 0 || b->ids[i] >= vocab)
-            return err_set(CZ_INVALID, 0,
-                           "token %d in row %lld at position %lld is outside the model's "
-                           "vocabulary of %lld",
-                           b->ids[i], (long long)(i / b->T), (long long)(i % b->T),
-                           (long long)vocab);
-    return CZ_OK;
-}
-
-/* Labels are tokens (B,T), or classes (B). */
-static cz_status check_labels(const struct batch *b, const struct model *model)
-{
-    int64_t n_classes = model_n_classes(model);
-    int64_t limit = n_classes > 0 ? n_classes : model_vocab_size(model);
-    int64_t n = n_classes > 0 ? b->B : b->B * b->T, per_row = n_classes > 0 ? 1 : b->T;
-    for (int64_t i = 0; limit > 0 && i < n; i++)
-        if (b->labels[i] != BATCH_IGNORE_LABEL && (b->labels[i] < 0 || b->labels[i] >= limit))
-            return err_set(CZ_INVALID, 0,
-                           "label %d in row %lld at position %lld is outside 0…%lld (or %d for "
-                           "none)",
-                           b->labels[i], (long long)(i / per_row), (long long)(i % per_row),
-                           (long long)limit - 1, BATCH_IGNORE_LABEL);
     return CZ_OK;
 }
 
@@ -89,10 +59,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, con
                            bool need_labels)
 {
     TRY(check_shape(s, b));
-    TRY(check_ids(b, model_vocab_size(model)));
-    if (need_labels && !b->labels)
-        return err_set(CZ_INVALID, 0, "the batch has no labels, which the loss needs");
-    if (b->labels) TRY(check_labels(b, model));
+    TRY(batch_check(model, b, need_labels));
     size_t n = (size_t)(b->B * b->T), word = n * sizeof(int32_t);
     size_t labels = model_n_classes(model) > 0 ? (size_t)b->B * sizeof(int32_t) : word;
     s->batch = (struct batch){.B = b->B,

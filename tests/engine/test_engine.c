@@ -84,8 +84,12 @@ START_TEST(bad_batches_are_refused_by_place)
     ids[6] = 6, labels[1] = 9;
     ck_fails(engine_forward(e, &b, NULL), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "label 9 in row 0 at position 1"));
-    labels[1] = BATCH_IGNORE_LABEL;
     labels[1] = 2;
+    int32_t positions[8] = {0, 1, 2, 3, 0, 1, 2, 99};
+    b.positions = positions;
+    ck_fails(engine_forward(e, &b, NULL), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "position 99 in row 1 at position 3"));
+    b.positions = NULL;
     b.B = 3;
     ck_fails(engine_forward(e, &b, NULL), CZ_INVALID);
     b.B = 1, b.T = 5;

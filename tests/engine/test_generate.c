@@ -240,7 +240,7 @@ START_TEST(wrong_prompts_are_refused)
     ck_assert_uint_eq(t.n, 5);
     long_prompt[2] = 97;
     ck_fails(generate_run(m, &o, long_prompt, 5, collect, &t), CZ_INVALID);
-    ck_assert(strstr(cz_last_error(), "token 97 in row 0, column 2") != NULL);
+    ck_assert(strstr(cz_last_error(), "token 97 in row 0 at position 2") != NULL);
     long_prompt[2] = -1;
     ck_fails(generate_run(m, &o, long_prompt, 5, collect, &t), CZ_INVALID);
     o.temperature = NAN;
