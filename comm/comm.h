@@ -1,13 +1,22 @@
 /* The host communicator: collectives between ranks, behind one vtable.
  *
- * `self` (one rank; here), later `shm` (ranks of one host) and `mpi`. Buffers are in host memory.
+ * `self` (one rank; also pretends to be rank r of W), `shm` (the ranks of one host) and `mpi`
+ * (several hosts). Buffers are in host memory and lent from begin to wait.
  *
- * Life cycle: comm_self_create() → collectives → comm_destroy(). Every collective is a begin that
- * returns a ticket and a comm_wait() on it: buffers are lent from begin to wait. All ranks call the
- * same collectives in the same order. Threads: one caller per communicator.
+ * Life cycle: comm_self_create() | comm_create_world() → collectives → comm_destroy(). All ranks
+ * call the same collectives, with equal sizes, in the same order; a rank that does not is told so
+ * (CZ_COMM, naming each rank's collective) instead of hanging. A begin returns a ticket;
+ * comm_progress() between may move data without waiting; comm_wait() completes it and all tickets
+ * begun before it. Threads: one caller per communicator.
+ *
+ * Errors of every collective: CZ_PEER (another rank failed, left or died: the sentence names it,
+ * its step and phase), CZ_COMM (ranks disagree, or the transport failed). After one of these the
+ * communicator is broken: every later call returns the same error at once. Nothing is allocated
+ * after the communicator has been created.
  *
  * Canonical reduction, the same bits for every transport and bucket size: with c(·) rounding to the
- * wire dtype, result = c(scale · Σ_{r=0}^{W−1} c(x_r)), the sum in fp32 in rank order. */
+ * wire dtype, result = c(scale · Σ_{r=0}^{W−1} c(x_r)), the sum in fp32 in rank order, starting
+ * from 0. */
 #ifndef CZ_COMM_COMM_H
 #define CZ_COMM_COMM_H
 
@@ -20,41 +29,58 @@ struct comm;
 
 /* A started collective; plain data, valid until waited for. */
 struct comm_ticket {
-    uint64_t id; /* 0: nothing to wait for */
+    uint64_t id; /* 0: nothing to wait for; otherwise rising in the order of begins */
 };
 
-/* A reduction over ranks of floating-point data. */
-struct comm_reduce {
-    const void *src; /* all_reduce: numel elements; reduce_scatter: world_size · numel elements */
-    void *dst;       /* numel elements; may equal src (all_reduce) or this rank's piece of it */
+/* A run of elements that goes from one place to another. Tables of spans are equal on all ranks and
+ * lent from begin to wait; empty spans are allowed. */
+struct comm_span {
+    size_t src_off, dst_off; /* elements */
     size_t numel;
-    enum dtype dtype; /* of src and dst: F32, BF16 or F16 */
-    enum dtype wire;  /* what is sent, and what the result is rounded to */
-    float scale;      /* 1/W for a mean, with any predivide factor folded in; 1 for a sum */
+    int owner; /* reduction: the rank that gets the mean; move: the rank that has the data */
+    int to;    /* move: the rank that gets it, COMM_ALL for every rank; reduction: ignored */
+};
+#define COMM_ALL (-1)
+
+/* A reduction over ranks of floating-point data: every rank brings src at src_off; the span's owner
+ * puts the result at dst_off (with `all`: every rank does). */
+struct comm_reduce {
+    const void *src;
+    void *dst; /* may be src: a span's result may overwrite that span's own source, no other */
+    enum dtype src_dtype, dst_dtype; /* F32, BF16 or F16 */
+    enum dtype wire;                 /* what is sent, and what the result is rounded to */
+    float scale;                     /* 1/W for a mean; 1 for a sum */
+    bool accumulate; /* dst = round(dst + result), in fp32, instead of dst = result */
+    bool all;
+    const struct comm_span *spans;
+    size_t n_spans;
 };
 
-/* Bytes moved as they are. */
+/* Elements moved as they are. An owner named in `to` (or COMM_ALL) gets its own copy as well,
+ * unless src + src_off and dst + dst_off are the same place. */
 struct comm_move {
     const void *src;
-    void *dst;
-    size_t nbytes; /* per rank: all_gather and gather: dst holds world_size · nbytes in rank order;
-                      all_to_all: src and dst both do */
-    int root;      /* broadcast, gather (dst is used there alone) */
+    void *dst; /* may be src when no span's destination is another span's source */
+    size_t elem_nbytes;
+    const struct comm_span *spans;
+    size_t n_spans;
 };
 
-/* Mandatory slots all. */
+/* What a rank has sent, for proofs and plans: deterministic, the same for every transport. */
+struct comm_traffic {
+    uint64_t n_reduce, n_move;                     /* collectives begun */
+    uint64_t reduce_sent_nbytes, move_sent_nbytes; /* payload to other ranks */
+};
+
+/* Mandatory slots all but those that say so. */
 struct comm_ops {
     const char *name; /* "self", "shm", "mpi" */
-    cz_status (*all_reduce)(struct comm *, const struct comm_reduce *, struct comm_ticket *);
-    cz_status (*reduce_scatter)(struct comm *, const struct comm_reduce *, struct comm_ticket *);
-    cz_status (*all_gather)(struct comm *, const struct comm_move *, struct comm_ticket *);
-    cz_status (*all_to_all)(struct comm *, const struct comm_move *, struct comm_ticket *);
-    cz_status (*broadcast)(struct comm *, const struct comm_move *, struct comm_ticket *);
-    cz_status (*gather)(struct comm *, const struct comm_move *, struct comm_ticket *);
+    cz_status (*reduce)(struct comm *, const struct comm_reduce *, struct comm_ticket *);
+    cz_status (*move)(struct comm *, const struct comm_move *, struct comm_ticket *);
+    cz_status (*progress)(struct comm *); /* optional; NULL: nothing can be done between */
     cz_status (*wait)(struct comm *, struct comm_ticket);
-    cz_status (*barrier)(struct comm *);
-    /* Worst (smallest) status over ranks, and the rank it comes from. */
-    cz_status (*agree)(struct comm *, cz_status mine, cz_status *worst, int *rank);
+    void (*set_phase)(struct comm *, int64_t step, const char *phase); /* optional */
+    void (*leave)(struct comm *, const char *reason); /* optional; see comm_leave */
     void (*destroy)(struct comm *);
 };
 
@@ -62,27 +88,73 @@ struct comm_ops {
 struct comm {
     const struct comm_ops *ops;
     int rank, world_size;
-    int n_ranks_host; /* ranks that share this host's cores */
+    int rank_host, n_ranks_host; /* among the ranks that share this host */
+    struct comm_traffic traffic;
+    struct comm_span *spans; /* (world_size) of the composed collectives */
+    struct comm_note *notes; /* (world_size) of comm_agree() and comm_same() */
 };
 
 /* One rank alone, or pretending to be `rank` of `world_size` for planning and tests of partitions:
- * then every other rank is taken to send what this one sends, and an all_gather leaves the others'
- * pieces of dst as they are.
+ * then every other rank is taken to send what this one sends, and a move leaves what others own as
+ * it is.
  * Errors: CZ_INVALID (rank outside 0…world_size−1), CZ_NOMEM. */
 CZ_API cz_status comm_self_create(int rank, int world_size, struct comm **out);
 
-/* Accepts NULL. */
+/* The communicator this process was launched with: a rank of `czero launch` (shm), of mpirun or
+ * srun with more than one task (mpi, from the plug-in libczero_mpi.so), otherwise self. MPI is
+ * initialised for several ranks only. Collective over the launched ranks.
+ * Errors: CZ_COMM (the sentence says what is missing or did not start), CZ_NOMEM. */
+CZ_API cz_status comm_create_world(struct comm **out);
+
+/* Accepts NULL. After a failure peers are told (comm_leave). */
 CZ_API void comm_destroy(struct comm *comm);
 
+CZ_API cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
+                                   struct comm_ticket *ticket);
+CZ_API cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
+                                 struct comm_ticket *ticket);
+CZ_API cz_status comm_wait(struct comm *comm, struct comm_ticket ticket);
+
+/* Do what can be done for tickets under way without waiting. Cheap when there is nothing to do. */
+CZ_API cz_status comm_progress(struct comm *comm);
+
 /* Begin and wait in one. */
-CZ_API cz_status comm_all_reduce(struct comm *comm, const struct comm_reduce *args);
-CZ_API cz_status comm_reduce_scatter(struct comm *comm, const struct comm_reduce *args);
-CZ_API cz_status comm_all_gather(struct comm *comm, const struct comm_move *args);
+CZ_API cz_status comm_reduce(struct comm *comm, const struct comm_reduce *args);
+CZ_API cz_status comm_move(struct comm *comm, const struct comm_move *args);
+
+/* numel elements, all ranks get the result; src may be dst. */
+CZ_API cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
+                                 enum dtype dtype, enum dtype wire, float scale);
+
+/* dst: world_size · nbytes in rank order. src may be this rank's piece of dst. */
+CZ_API cz_status comm_all_gather(struct comm *comm, const void *src, void *dst, size_t nbytes);
+
+/* The same, but dst is used at `root` alone (elsewhere it may be NULL). */
+CZ_API cz_status comm_gather(struct comm *comm, const void *src, void *dst, size_t nbytes,
+                             int root);
+
 CZ_API cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int root);
 
+/* src and dst: world_size pieces of nbytes; piece r of src goes to rank r. src ≠ dst. */
+CZ_API cz_status comm_all_to_all(struct comm *comm, const void *src, void *dst, size_t nbytes);
+
+CZ_API cz_status comm_barrier(struct comm *comm);
+
 /* Turn a local result into everyone's: CZ_OK when all ranks pass CZ_OK; otherwise a rank that
- * failed gets its own error back and the others CZ_PEER with the rank's number. Collective. */
+ * failed gets its own error back and the others CZ_PEER with the number and the sentence of the
+ * lowest rank that failed. Collective; the communicator stays usable. */
 CZ_API cz_status comm_agree(struct comm *comm, cz_status mine);
+
+/* All ranks must bring the same text (a config, a model's shapes: lines). CZ_INVALID on every rank
+ * when they do not: names `what`, each rank that differs from rank 0 and its first differing line
+ * beside rank 0's. Collective. */
+CZ_API cz_status comm_same(struct comm *comm, const char *what, const char *text);
+
+/* Where this rank stands, for the messages of others when it dies. phase: a short text, copied. */
+CZ_API void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
+
+/* This rank gives up: peers that wait for it, or will, get CZ_PEER with `reason`. */
+CZ_API void comm_leave(struct comm *comm, const char *reason);
 
 CZ_EXTERN_C_END
 #endif

@@ -38,15 +38,22 @@ static cz_status reduce_group(struct zero *z, size_t g)
     const struct zero_options *o = &z->options;
     struct zero_group *group = &z->groups[g];
     float scale = o->reduce_sum ? 1.0f : 1.0f / (float)o->comm->world_size;
-    struct comm_reduce args = {.src = z->blocks[ZERO_GRADS] + group->grad_off,
-                               .dst = zero_own_grad(z, g),
-                               .numel = group->own_numel,
-                               .dtype = o->grad_dtype,
-                               .wire = o->wire_dtype,
-                               .scale = scale};
+    const unsigned char *whole = z->blocks[ZERO_GRADS] + group->grad_off;
     if (group->own_numel == 0) return CZ_OK;
-    if (o->stage == 0) return comm_all_reduce(o->comm, &args);
-    return comm_reduce_scatter(o->comm, &args);
+    if (o->stage == 0)
+        return comm_all_reduce(o->comm, whole, zero_own_grad(z, g), group->own_numel, o->grad_dtype,
+                               o->wire_dtype, scale);
+    const struct comm_span own = {
+        .src_off = group->own_begin, .numel = group->own_numel, .owner = o->comm->rank};
+    const struct comm_reduce args = {.src = whole,
+                                     .dst = zero_own_grad(z, g),
+                                     .src_dtype = o->grad_dtype,
+                                     .dst_dtype = o->grad_dtype,
+                                     .wire = o->wire_dtype,
+                                     .scale = scale,
+                                     .spans = &own,
+                                     .n_spans = 1};
+    return comm_reduce(o->comm, &args);
 }
 
 cz_status zero_reduce(struct zero *z)
@@ -102,8 +109,7 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
     struct comm *comm = z->options.comm;
     TRY(scan_own(z, out));
     for (int r = 0; r < comm->world_size; r++) z->scans[r] = *out;
-    const struct comm_move all = {.src = out, .dst = z->scans, .nbytes = sizeof *out};
-    TRY(comm_all_gather(comm, &all));
+    TRY(comm_all_gather(comm, &z->scans[comm->rank], z->scans, sizeof *out));
     for (int r = comm->world_size - 1; r >= 0; r--) {
         float max_abs = fmaxf(out->max_abs, z->scans[r].max_abs);
         if (!z->scans[r].finite) *out = z->scans[r];
@@ -128,8 +134,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     if (o->stage > 0 && o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;
         for (int i = 0; i < n; i++) z->norms[i] = parts[i % SUMSQ_PARTS];
-        const struct comm_move all = {.src = parts, .dst = z->norms, .nbytes = sizeof parts};
-        TRY(comm_all_gather(o->comm, &all));
+        TRY(comm_all_gather(o->comm, parts, z->norms, sizeof parts));
         memset(parts, 0, sizeof parts);
         for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->norms[i];
     }
@@ -198,9 +203,7 @@ static cz_status gather_params(struct zero *z, size_t g)
     size_t nbytes = group->flat.partition * dtype_size(o->dtype);
     unsigned char *flat = zero_flat_params(z, g);
     if (o->stage == 0 || o->comm->world_size == 1 || nbytes == 0) return CZ_OK;
-    const struct comm_move all = {
-        .src = flat + (size_t)o->comm->rank * nbytes, .dst = flat, .nbytes = nbytes};
-    return comm_all_gather(o->comm, &all);
+    return comm_all_gather(o->comm, flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
 }
 
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)

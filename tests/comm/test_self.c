@@ -10,9 +10,7 @@ START_TEST(one_rank_copies)
     struct comm *comm;
     ck_ok(comm_self_create(0, 1, &comm));
     float x[3] = {1, -2.5f, 1e-40f}, y[3] = {0};
-    const struct comm_reduce sum = {
-        .src = x, .dst = y, .numel = 3, .dtype = DTYPE_F32, .wire = DTYPE_F32, .scale = 1};
-    ck_ok(comm_all_reduce(comm, &sum));
+    ck_ok(comm_all_reduce(comm, x, y, 3, DTYPE_F32, DTYPE_F32, 1));
     ck_assert_mem_eq(x, y, sizeof x);
     ck_ok(comm_agree(comm, CZ_OK));
     ck_fails(comm_agree(comm, err_set(CZ_IO, 0, "disk")), CZ_IO);
@@ -26,19 +24,12 @@ START_TEST(the_wire_dtype_rounds_before_and_after)
     struct comm *comm;
     ck_ok(comm_self_create(0, 3, &comm));
     float x = 1.0f + 0x1p-8f + 0x1p-12f; /* bf16: 1 + 2^-7 (rounded up) */
-    const struct comm_reduce mean = {.src = &x,
-                                     .dst = &x,
-                                     .numel = 1,
-                                     .dtype = DTYPE_F32,
-                                     .wire = DTYPE_BF16,
-                                     .scale = 1.0f / 3.0f};
-    ck_ok(comm_all_reduce(comm, &mean));
+    const float third = 1.0f / 3.0f;
+    ck_ok(comm_all_reduce(comm, &x, &x, 1, DTYPE_F32, DTYPE_BF16, third));
     float sent = 1.0f + 0x1p-7f;
-    float want = (sent + sent + sent) * (1.0f / 3.0f);
+    float want = (sent + sent + sent) * third;
     ck_assert_float_eq(x, bf16_to_f32(f32_to_bf16(want)));
-    const struct comm_reduce ints = {
-        .src = &x, .dst = &x, .numel = 1, .dtype = DTYPE_I32, .wire = DTYPE_F32, .scale = 1};
-    ck_fails(comm_all_reduce(comm, &ints), CZ_INVALID);
+    ck_fails(comm_all_reduce(comm, &x, &x, 1, DTYPE_I32, DTYPE_F32, 1), CZ_INVALID);
     comm_destroy(comm);
 }
 END_TEST
@@ -47,22 +38,36 @@ START_TEST(a_pretended_rank_gets_its_pieces)
 {
     struct comm *comm;
     ck_ok(comm_self_create(1, 2, &comm));
-    float x[4] = {1, 2, 3, 4}, y[2];
-    const struct comm_reduce scatter = {
-        .src = x, .dst = y, .numel = 2, .dtype = DTYPE_F32, .wire = DTYPE_F32, .scale = 0.5f};
-    ck_ok(comm_reduce_scatter(comm, &scatter));
+    float x[4] = {1, 2, 3, 4}, y[2] = {10, 10};
+    const struct comm_span halves[] = {{.numel = 2, .owner = 0},
+                                       {.src_off = 2, .numel = 2, .owner = 1}};
+    struct comm_reduce mean = {.src = x,
+                               .dst = y,
+                               .src_dtype = DTYPE_F32,
+                               .dst_dtype = DTYPE_F32,
+                               .wire = DTYPE_F32,
+                               .scale = 0.5f,
+                               .spans = halves,
+                               .n_spans = 2};
+    ck_ok(comm_reduce(comm, &mean));
     ck_assert_float_eq(y[0], 3);
     ck_assert_float_eq(y[1], 4);
+    mean.accumulate = true;
+    ck_ok(comm_reduce(comm, &mean));
+    ck_assert_float_eq(y[0], 6);
+    ck_assert_uint_eq(comm->traffic.n_reduce, 2);
+    ck_assert_uint_eq(comm->traffic.reduce_sent_nbytes, 2 * 2 * sizeof *x);
     char all[4] = "abcd";
-    const struct comm_move gather = {.src = "XY", .dst = all, .nbytes = 2};
-    ck_ok(comm_all_gather(comm, &gather));
+    ck_ok(comm_all_gather(comm, "XY", all, 2));
     ck_assert_mem_eq(all, "abXY", 4);
-    char turned[4];
-    const struct comm_move exchange = {.src = "12AB", .dst = turned, .nbytes = 2};
-    struct comm_ticket t;
-    ck_ok(comm->ops->all_to_all(comm, &exchange, &t));
-    ck_ok(comm->ops->wait(comm, t));
-    ck_assert_mem_eq(turned, "ABAB", 4);
+    char turned[5] = "....";
+    ck_ok(comm_all_to_all(comm, "12AB", turned, 2));
+    ck_assert_mem_eq(turned, "..AB", 4);
+    ck_ok(comm_same(comm, "the config", "stage: 1\n"));
+    const struct comm_span nowhere = {.numel = 1, .owner = 2};
+    mean.spans = &nowhere;
+    mean.n_spans = 1;
+    ck_fails(comm_reduce(comm, &mean), CZ_INVALID);
     comm_destroy(comm);
     ck_fails(comm_self_create(2, 2, &comm), CZ_INVALID);
     ck_fails(comm_self_create(0, 0, &comm), CZ_INVALID);
