@@ -1,0 +1,47 @@
+/* Notices the death of ranks that share this host.
+ *
+ * Through one pidfd per peer: it becomes readable when the process has ended, whoever its parent
+ * is, and a pid that is used again is not mistaken for the old one. Kernels or sandboxes without
+ * pidfd are served by kill(pid, 0).
+ *
+ * Life cycle: peer_watch_init() → peer_watch_add() per peer → peer_watch_wait() … →
+ * peer_watch_free(). One thread. */
+#ifndef CZ_COMM_PEER_WATCH_IMPL_H
+#define CZ_COMM_PEER_WATCH_IMPL_H
+
+#include "base/status.h"
+
+#include <poll.h>
+#include <sys/types.h>
+
+struct peer_watch {
+    int n, n_max;
+    struct pollfd *fds; /* (n_max); fd −1: no pidfd, or no longer watched */
+    pid_t *pids;        /* (n_max); 0: known to be dead, −1: no longer watched */
+    int *ranks;         /* (n_max) */
+};
+
+/* Room for n_max peers. CZ_NOMEM. */
+cz_status peer_watch_init(struct peer_watch *w, int n_max);
+
+/* Accepts zeroed and half-built. */
+void peer_watch_free(struct peer_watch *w);
+
+/* Watch `rank`, which is process `pid` as seen from here. A pid that is gone already counts as
+ * dead. CZ_COMM when the system refuses a descriptor. */
+cz_status peer_watch_add(struct peer_watch *w, int rank, pid_t pid);
+
+/* This rank has said goodbye: its end is no news. */
+void peer_watch_forget(struct peer_watch *w, int rank);
+
+/* Sleep until a watched rank has died, at most timeout_ns (0: only look); a signal ends the sleep
+ * early. Returns the dead rank that was added first, −1 when all live. */
+int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns);
+
+bool peer_watch_has(const struct peer_watch *w, int rank);
+
+/* Record and return CZ_PEER for a rank found dead. step and phase: where it was last known to be;
+ * phase NULL or "": not known. */
+cz_status peer_died(int rank, int world_size, int64_t step, const char *phase);
+
+#endif
