@@ -7,12 +7,15 @@
  * parameters are dropped unless they come back soon. Each stay of a parameter has a fixed place in
  * one window, so the window's size is known before anything runs. All counts are elements.
  *
- *   prefetch   goes on while fewer than min(max_live − live, prefetch_numel) elements have been
- *              chosen in this round; the last parameter may go beyond prefetch_numel, none beyond
- *              max_live
- *   demand     is never refused
- *   keep       a parameter stays after a visit if fewer than max_reuse elements (of parameters, by
- *              visits in between) pass until its next visit and what stays is within max_live
+ *   demand     is never refused: a visit that alone needs more than max_live gets it
+ *   keep       a parameter stays between two visits when fewer than max_reuse elements (of the
+ *              visits in between, resident ones included) pass meanwhile and it fits within
+ *              max_live at each of them, the shortest gaps first; used at once again, it fits
+ *   prefetch   takes the next parameters that are neither live nor under way until
+ *              prefetch_numel elements are chosen in this round (the last may go beyond) or one
+ *              does not fit within max_live
+ *
+ * So no more than max(max_live, what the visit needs) is ever live; DeepSpeed bounds prefetch only.
  *
  * Life cycle: fetch_schedule_init() → read → fetch_schedule_free(). */
 #ifndef CZ_LAYOUT_FETCH_H
@@ -39,7 +42,8 @@ struct fetch_options {
     size_t align;          /* every stay begins at a multiple of this many elements; ≥ 1 */
 };
 
-/* A parameter in the window, from its fetch to its drop. */
+/* A parameter in the window, from the begin of its op to the end of its last visit. Stays that
+ * overlap in time never overlap in the window. */
 struct fetch_stay {
     size_t param_idx;
     size_t off;                     /* in the window */
@@ -62,8 +66,9 @@ struct fetch_schedule {
     /* Per visit v: */
     size_t *op_begin;   /* (n_visits + 1) ops [op_begin[v], op_begin[v + 1]) begin at v */
     size_t *ops_needed; /* (n_visits) ops [0, ops_needed[v]) must have arrived before v runs */
-    size_t *drop_begin; /* (n_visits + 1) stays drops[drop_begin[v] … drop_begin[v + 1]) end */
-    size_t *drops;      /* indices of stays */
+    size_t
+        *drop_begin; /* (n_visits + 1) stays drops[drop_begin[v] … drop_begin[v + 1]) end with v */
+    size_t *drops;   /* indices of stays */
     size_t n_visits;
 
     size_t window_numel;  /* what the window must hold, gaps included */
@@ -71,7 +76,8 @@ struct fetch_schedule {
     size_t fetched_numel; /* over all ops: what one pass gathers */
 };
 
-/* Errors: CZ_INVALID (a parameter index out of range, overflow), CZ_NOMEM. */
+/* Reads the options only now. Errors: CZ_INVALID (a parameter index out of range, align 0,
+ * overflow), CZ_NOMEM; *s is then zeroed. */
 CZ_API cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options);
 CZ_API void fetch_schedule_free(struct fetch_schedule *s); /* accepts zeroed; idempotent */
 

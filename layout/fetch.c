@@ -1,0 +1,370 @@
+#include "layout/fetch.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE SIZE_MAX
+
+/* A parameter at a visit that needs it; in order of use. */
+struct use {
+    size_t visit, param_idx;
+    size_t next; /* the parameter's next use, or NONE */
+    bool kept;   /* until then */
+};
+
+/* The time between two uses of a parameter. */
+struct gap {
+    size_t use;
+    size_t distance; /* elements that pass meanwhile */
+};
+
+/* A stay that no op has fetched yet. */
+struct pending {
+    struct fetch_stay stay;
+    size_t free_from; /* first visit at which the parameter's stay before this one is over */
+    bool begun;
+};
+
+/* A stay on its way into the window. */
+struct spot {
+    size_t stay;
+    size_t begin; /* visit of its op */
+    size_t numel;
+};
+
+/* What is only needed while the schedule is made. */
+struct plan {
+    const struct fetch_options *o;
+    struct use *uses;
+    size_t n_uses;
+    size_t *passed;    /* (n_visits + 1) elements of visits [0, v), resident ones included */
+    size_t *live;      /* (n_visits) elements decided so far to be live at v */
+    size_t *per_param; /* (n_params) scratch */
+    struct gap *gaps;
+    struct pending *pending; /* in order of first use */
+    size_t n_pending, first_pending;
+    struct spot *spots;
+};
+
+/* ---- uses ----------------------------------------------------------------------------------- */
+
+/* Elements of the whole pass, each parameter rounded up to align: when this fits, so does every sum
+ * below. */
+static cz_status pass_check(const struct fetch_options *o)
+{
+    size_t total = 0;
+    for (size_t v = 0; v < o->n_visits; v++)
+        for (size_t i = 0; i < o->visits[v].n; i++) {
+            size_t p = o->visits[v].param_idx[i], rounded;
+            if (p >= o->n_params)
+                return err_set(CZ_INVALID, 0, "visit %zu uses parameter %zu of %zu", v, p,
+                               o->n_params);
+            TRY(size_add(o->numel[p], o->align - 1, &rounded));
+            TRY(size_add(total, rounded, &total));
+        }
+    return CZ_OK;
+}
+
+/* per_param: 1 + the last visit that was seen to need the parameter. */
+static void uses_collect(struct plan *p)
+{
+    const struct fetch_options *o = p->o;
+    for (size_t v = 0; v < o->n_visits; v++) {
+        p->passed[v + 1] = p->passed[v];
+        for (size_t i = 0; i < o->visits[v].n; i++) {
+            size_t param = o->visits[v].param_idx[i];
+            if (p->per_param[param] == v + 1) continue;
+            p->per_param[param] = v + 1;
+            p->passed[v + 1] += o->numel[param];
+            if (o->resident[param]) continue;
+            p->live[v] += o->numel[param];
+            p->uses[p->n_uses++] = (struct use){.visit = v, .param_idx = param, .next = NONE};
+        }
+    }
+}
+
+static void uses_link(struct plan *p)
+{
+    for (size_t i = 0; i < p->o->n_params; i++) p->per_param[i] = NONE;
+    for (size_t i = p->n_uses; i-- > 0;) {
+        size_t *next = &p->per_param[p->uses[i].param_idx];
+        p->uses[i].next = *next;
+        *next = i;
+    }
+}
+
+/* ---- keep ----------------------------------------------------------------------------------- */
+
+static int by_distance(const void *a, const void *b)
+{
+    const struct gap *x = a, *y = b;
+    if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
+    return x->use < y->use ? -1 : 1;
+}
+
+/* May numel more elements be live during visits [begin, end)? */
+static bool live_fits(const struct plan *p, size_t begin, size_t end, size_t numel)
+{
+    if (numel > p->o->max_live) return begin == end;
+    for (size_t v = begin; v < end; v++)
+        if (p->live[v] > p->o->max_live - numel) return false;
+    return true;
+}
+
+static void live_add(struct plan *p, size_t begin, size_t end, size_t numel)
+{
+    for (size_t v = begin; v < end; v++) p->live[v] += numel;
+}
+
+/* The shortest gaps first: each saves one fetch of its parameter, and takes room for less time. */
+static void keep(struct plan *p)
+{
+    size_t n_gaps = 0;
+    for (size_t i = 0; i < p->n_uses; i++) {
+        const struct use *u = &p->uses[i];
+        if (u->next == NONE) continue;
+        size_t distance = p->passed[p->uses[u->next].visit] - p->passed[u->visit + 1];
+        if (distance < p->o->max_reuse) p->gaps[n_gaps++] = (struct gap){i, distance};
+    }
+    if (n_gaps > 0) qsort(p->gaps, n_gaps, sizeof *p->gaps, by_distance);
+    for (size_t i = 0; i < n_gaps; i++) {
+        struct use *u = &p->uses[p->gaps[i].use];
+        size_t end = p->uses[u->next].visit, numel = p->o->numel[u->param_idx];
+        u->kept = live_fits(p, u->visit + 1, end, numel);
+        if (u->kept) live_add(p, u->visit + 1, end, numel);
+    }
+}
+
+/* Uses joined by a kept gap are one stay. per_param: first visit after the parameter's last stay.
+ */
+static void stays_list(struct plan *p)
+{
+    memset(p->per_param, 0, p->o->n_params * sizeof *p->per_param);
+    for (size_t i = 0; i < p->n_uses; i++) {
+        const struct use *u = &p->uses[i];
+        size_t *free_from = &p->per_param[u->param_idx];
+        if (*free_from > u->visit) continue; /* inside a stay */
+        const struct use *last = u;
+        while (last->kept) last = &p->uses[last->next];
+        p->pending[p->n_pending++] = (struct pending){
+            .stay = {.param_idx = u->param_idx, .first_visit = u->visit, .last_visit = last->visit},
+            .free_from = *free_from};
+        *free_from = last->visit + 1;
+    }
+}
+
+/* ---- ops ------------------------------------------------------------------------------------ */
+
+/* Fetch a stay with the op that is being made, which is the schedule's last. */
+static void stay_begin(struct plan *p, struct fetch_schedule *s, struct pending *pending)
+{
+    struct fetch_op *op = &s->ops[s->n_ops];
+    pending->begun = true;
+    s->stays[s->n_stays++] = pending->stay;
+    op->n++;
+    op->numel += p->o->numel[pending->stay.param_idx];
+}
+
+static void op_open(struct fetch_schedule *s, size_t visit, bool is_demand)
+{
+    s->ops[s->n_ops] = (struct fetch_op){.visit = visit, .first = s->n_stays, .demand = is_demand};
+}
+
+static void op_close(struct fetch_schedule *s)
+{
+    const struct fetch_op *op = &s->ops[s->n_ops];
+    if (op->n == 0) return;
+    s->fetched_numel += op->numel;
+    s->n_ops++;
+}
+
+static void demand(struct plan *p, struct fetch_schedule *s, size_t visit)
+{
+    op_open(s, visit, true);
+    for (size_t i = p->first_pending; i < p->n_pending; i++) {
+        if (p->pending[i].stay.first_visit > visit) break;
+        if (!p->pending[i].begun) stay_begin(p, s, &p->pending[i]);
+    }
+    op_close(s);
+}
+
+/* In order of use, until one does not fit: to pass it over would take its room. What later visits
+ * up to its own need is live already, so that it fits now says that it fits until then. */
+static void prefetch(struct plan *p, struct fetch_schedule *s, size_t visit)
+{
+    op_open(s, visit, false);
+    for (size_t i = p->first_pending; i < p->n_pending; i++) {
+        struct pending *next = &p->pending[i];
+        if (s->ops[s->n_ops].numel >= p->o->prefetch_numel) break;
+        if (next->begun || next->free_from > visit) continue;
+        size_t numel = p->o->numel[next->stay.param_idx];
+        if (!live_fits(p, visit, visit + 1, numel)) break;
+        live_add(p, visit, next->stay.first_visit, numel);
+        stay_begin(p, s, next);
+    }
+    op_close(s);
+}
+
+/* 1 + the last op that brings something for this visit, or what was needed before. per_param: op
+ * of the parameter's latest stay. */
+static size_t ops_needed(struct plan *p, const struct fetch_schedule *s, size_t visit,
+                         size_t *use_idx, size_t needed)
+{
+    for (size_t op = s->op_begin[visit]; op < s->n_ops; op++)
+        for (size_t i = 0; i < s->ops[op].n; i++)
+            p->per_param[s->stays[s->ops[op].first + i].param_idx] = op;
+    for (; *use_idx < p->n_uses && p->uses[*use_idx].visit == visit; ++*use_idx) {
+        size_t op = p->per_param[p->uses[*use_idx].param_idx];
+        if (op + 1 > needed) needed = op + 1;
+    }
+    return needed;
+}
+
+static void walk(struct plan *p, struct fetch_schedule *s)
+{
+    size_t use_idx = 0, needed = 0;
+    for (size_t v = 0; v < s->n_visits; v++) {
+        s->op_begin[v] = s->n_ops;
+        demand(p, s, v);
+        prefetch(p, s, v);
+        while (p->first_pending < p->n_pending && p->pending[p->first_pending].begun)
+            p->first_pending++;
+        s->ops_needed[v] = needed = ops_needed(p, s, v, &use_idx, needed);
+        if (p->live[v] > s->live_max) s->live_max = p->live[v];
+    }
+    s->op_begin[s->n_visits] = s->n_ops;
+}
+
+/* ---- the window ----------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+    const struct spot *x = a, *y = b;
+    if (x->numel != y->numel) return x->numel > y->numel ? -1 : 1;
+    return x->stay < y->stay ? -1 : 1;
+}
+
+/* The lowest place that is free during the whole stay. placed: n spots, by offset. */
+static size_t place(const struct fetch_stay *stays, const struct spot *placed, size_t n,
+                    const struct spot *spot, size_t align)
+{
+    size_t off = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct spot *there = &placed[i];
+        if (there->begin > stays[spot->stay].last_visit) continue;
+        if (stays[there->stay].last_visit < spot->begin) continue;
+        size_t begin = stays[there->stay].off;
+        if (begin >= off && begin - off >= spot->numel) break;
+        size_t end = size_round_up(begin + there->numel, align);
+        if (end > off) off = end;
+    }
+    return off;
+}
+
+/* Large stays first, then small ones into the gaps between them: in the order of begins, a large
+ * one finds room above all that is scattered below. */
+static void window_place(struct plan *p, struct fetch_schedule *s)
+{
+    for (size_t i = 0; i < s->n_ops; i++)
+        for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
+            p->spots[k] = (struct spot){k, s->ops[i].visit, p->o->numel[s->stays[k].param_idx]};
+    if (s->n_stays > 0) qsort(p->spots, s->n_stays, sizeof *p->spots, by_size);
+    for (size_t i = 0; i < s->n_stays; i++) {
+        struct spot spot = p->spots[i];
+        size_t off = place(s->stays, p->spots, i, &spot, p->o->align), at = i;
+        for (; at > 0 && s->stays[p->spots[at - 1].stay].off > off; at--)
+            p->spots[at] = p->spots[at - 1];
+        p->spots[at] = spot;
+        s->stays[spot.stay].off = off;
+        if (off + spot.numel > s->window_numel) s->window_numel = off + spot.numel;
+    }
+}
+
+/* Stays sorted by their last visit. */
+static void drops_list(struct fetch_schedule *s)
+{
+    for (size_t i = 0; i < s->n_stays; i++) s->drop_begin[s->stays[i].last_visit + 1]++;
+    for (size_t v = 0; v < s->n_visits; v++) s->drop_begin[v + 1] += s->drop_begin[v];
+    for (size_t i = 0; i < s->n_stays; i++) s->drops[s->drop_begin[s->stays[i].last_visit]++] = i;
+    memmove(&s->drop_begin[1], s->drop_begin, s->n_visits * sizeof *s->drop_begin);
+    s->drop_begin[0] = 0;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static void plan_free(struct plan *p)
+{
+    free(p->uses);
+    free(p->passed);
+    free(p->live);
+    free(p->per_param);
+    free(p->gaps);
+    free(p->pending);
+    free(p->spots);
+}
+
+static cz_status plan_alloc(struct plan *p, size_t n_uses)
+{
+    size_t n_visits = p->o->n_visits;
+    p->uses = calloc(n_uses + 1, sizeof *p->uses);
+    p->passed = calloc(n_visits + 1, sizeof *p->passed);
+    p->live = calloc(n_visits + 1, sizeof *p->live);
+    p->per_param = calloc(p->o->n_params + 1, sizeof *p->per_param);
+    p->gaps = calloc(n_uses + 1, sizeof *p->gaps);
+    p->pending = calloc(n_uses + 1, sizeof *p->pending);
+    p->spots = calloc(n_uses + 1, sizeof *p->spots);
+    if (p->uses && p->passed && p->live && p->per_param && p->gaps && p->pending && p->spots)
+        return CZ_OK;
+    return err_set(CZ_NOMEM, 0, "no memory for a fetch schedule of %zu visits", n_visits);
+}
+
+static cz_status schedule_alloc(struct fetch_schedule *s, size_t n_visits, size_t n_uses)
+{
+    s->n_visits = n_visits;
+    s->stays = calloc(n_uses + 1, sizeof *s->stays);
+    s->ops = calloc(2 * n_visits + 1, sizeof *s->ops);
+    s->op_begin = calloc(n_visits + 1, sizeof *s->op_begin);
+    s->ops_needed = calloc(n_visits + 1, sizeof *s->ops_needed);
+    s->drop_begin = calloc(n_visits + 2, sizeof *s->drop_begin);
+    s->drops = calloc(n_uses + 1, sizeof *s->drops);
+    if (s->stays && s->ops && s->op_begin && s->ops_needed && s->drop_begin && s->drops)
+        return CZ_OK;
+    return err_set(CZ_NOMEM, 0, "no memory for a fetch schedule of %zu visits", n_visits);
+}
+
+cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options)
+{
+    memset(s, 0, sizeof *s);
+    struct plan p = {.o = options};
+    size_t n_uses = 0;
+    if (options->align == 0) return err_set(CZ_INVALID, 0, "an alignment of 0 elements");
+    TRY(pass_check(options));
+    for (size_t v = 0; v < options->n_visits; v++) n_uses += options->visits[v].n;
+    cz_status st;
+    TRY_GOTO(plan_alloc(&p, n_uses), done);
+    TRY_GOTO(schedule_alloc(s, options->n_visits, n_uses), done);
+    uses_collect(&p);
+    uses_link(&p);
+    keep(&p);
+    stays_list(&p);
+    walk(&p, s);
+    window_place(&p, s);
+    drops_list(s);
+done:
+    plan_free(&p);
+    if (st != CZ_OK) fetch_schedule_free(s);
+    return st;
+}
+
+void fetch_schedule_free(struct fetch_schedule *s)
+{
+    free(s->stays);
+    free(s->ops);
+    free(s->op_begin);
+    free(s->ops_needed);
+    free(s->drop_begin);
+    free(s->drops);
+    memset(s, 0, sizeof *s);
+}
