@@ -29,3 +29,9 @@ if(NOT CZ_NVCC)
 elseif(NOT CZ_CUDA_SOURCES)
   message(STATUS "CUDA: left out (nvcc found, this version has no CUDA sources yet)")
 endif()
+
+# MPI is a plug-in (comm/mpi); without it ranks talk over shared memory on one host.
+find_package(MPI COMPONENTS C)
+if(NOT MPI_C_FOUND)
+  message(STATUS "MPI: left out (no mpicc found: several hosts, mpirun and srun will not work)")
+endif()

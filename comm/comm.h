@@ -156,5 +156,11 @@ CZ_API void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
 /* This rank gives up: peers that wait for it, or will, get CZ_PEER with `reason`. */
 CZ_API void comm_leave(struct comm *comm, const char *reason);
 
+/* For a program's handler of SIGTERM, which launchers send when another rank has died: a rank that
+ * then waits 0.3 s in vain for one of another host gets CZ_PEER, and has time left to say so before
+ * it is killed. Changes nothing for one that is answered, so that a step under way can be finished.
+ * May be called from signal handlers, also without a communicator. */
+CZ_API void comm_interrupt(void);
+
 CZ_EXTERN_C_END
 #endif

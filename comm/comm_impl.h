@@ -17,4 +17,17 @@ cz_status comm_init(struct comm *comm, const struct comm_ops *ops, int rank, int
 /* Release what comm_init() took; accepts half-built. */
 void comm_fini(struct comm *comm);
 
+/* When comm_interrupt() was first called (clock_now_ns), 0: never. */
+int64_t comm_interrupted_ns(void);
+
+/* How many ranks mpirun or srun has started together with this one, by the environment; 0: it was
+ * started by neither. */
+int comm_mpi_env_world_size(void);
+
+struct transport;
+
+/* Between the ranks that mpirun or srun started, over MPI. Opens the plug-in and starts MPI;
+ * collective. Errors: CZ_COMM, CZ_NOMEM, CZ_PEER (one of them failed while joining). */
+cz_status comm_mpi_transport_create(struct transport **out);
+
 #endif

@@ -1,0 +1,60 @@
+/* The parts of the MPI transport: slots (transport_mpi.c), who is where (mpi_meet.c), waiting and
+ * parting (mpi_wait.c). */
+#ifndef CZ_COMM_MPI_TRANSPORT_IMPL_H
+#define CZ_COMM_MPI_TRANSPORT_IMPL_H
+
+#include "comm/mpi/mpi_world_impl.h"
+#include "comm/peer_watch_impl.h"
+
+enum direction { DIR_IN, DIR_OUT };
+
+struct where {
+    int64_t step;
+    char phase[COMM_PHASE_NBYTES]; /* "": nothing heard yet */
+};
+
+/* Requests and slots lie in four rows of world_size: in of even and odd rounds, out of even and odd
+ * rounds. This rank's own place holds no request; among the slots out it is the one that all
+ * read. */
+struct mpi_transport {
+    struct transport base;
+    MPI_Comm comm;
+    size_t stride; /* of a slot: head and payload */
+    char *slots;
+    MPI_Request *requests; /* MPI_REQUEST_NULL: complete, or not used */
+    int n_requests;
+    int *completed;        /* of MPI_Testsome */
+    MPI_Status *statuses;  /* the same */
+    int n_open[2][2];      /* requests under way by direction and parity of the round */
+    uint64_t next_receive; /* the first round whose receives have not been opened */
+    uint64_t n_completed;
+
+    struct peer_watch watch;  /* the other ranks of this host */
+    bool *is_gone;            /* (W) found dead; what they had sent may still be read */
+    struct where *last_heard; /* (W) */
+    struct where here;
+    bool cores_are_shared; /* spinning would take them from other ranks */
+    bool somebody_left;    /* a peer, or this rank */
+    int failed_rc;         /* of a test; reported by the next sleep */
+
+    int64_t idle_since_ns; /* when the present wait last saw something happen */
+    uint64_t idle_round, idle_n_completed;
+};
+
+/* Let MPI move data; note what has completed. */
+void mpi_transport_progress(struct mpi_transport *t);
+
+/* Whether peer's slot of this round is here. */
+bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int peer);
+
+/* Fill in who shares this host and its cores, watch them, and learn how every rank's part of
+ * creation went: `mine` or the others' failure. Collective; connects every pair. */
+cz_status mpi_transport_meet(struct mpi_transport *t, cz_status mine);
+
+cz_status mpi_transport_sleep(struct transport *base, uint64_t round);
+
+/* The end: true when all ranks have come to it, so that MPI can be ended in peace; otherwise what
+ * this rank has posted is on its way. */
+bool mpi_transport_part(struct mpi_transport *t);
+
+#endif

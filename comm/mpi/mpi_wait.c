@@ -1,0 +1,173 @@
+/* Waiting without taking the cores of those waited for, noticing who will never come, and the end.
+ */
+#include "comm/mpi/mpi_transport_impl.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+
+#define SPIN_NS        (200 * US) /* where every rank has a core */
+#define YIELD_NS       (1 * MS)
+#define PAUSE_MIN_NS   (50 * US)
+#define PAUSE_MAX_NS   (1 * MS)
+#define SLEEP_MAX_NS   (50 * MS)
+#define INTERRUPTED_NS (300 * MS) /* what a peer may take to answer once the launcher stops us */
+#define FLUSH_MIN_NS   (50 * MS)  /* TCP may hold on to what MPI calls sent */
+#define FLUSH_MAX_NS   (1000 * MS)
+
+/* One pause, longer the longer nothing has happened. True when a watched rank has died. */
+static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
+{
+    if (!t->cores_are_shared && idle_ns < SPIN_NS) return false;
+    if (idle_ns < YIELD_NS) {
+        sched_yield();
+        return false;
+    }
+    int64_t ns = idle_ns / 8;
+    if (ns < PAUSE_MIN_NS) ns = PAUSE_MIN_NS;
+    if (ns > PAUSE_MAX_NS) ns = PAUSE_MAX_NS;
+    int dead = peer_watch_wait(&t->watch, ns);
+    if (dead < 0) return false;
+    t->is_gone[dead] = true;
+    peer_watch_forget(&t->watch, dead);
+    return true;
+}
+
+/* TCP is looked at in one of eight calls only. */
+static void progress_well(struct mpi_transport *t)
+{
+    uint64_t before = t->n_completed;
+    for (int i = 0; i < 8 && t->n_completed == before; i++) mpi_transport_progress(t);
+}
+
+/* ---- who is missing ---------------------------------------------------------------------------
+ */
+
+static cz_status fail_dead(const struct mpi_transport *t, int rank, uint64_t round)
+{
+    const struct where *last = &t->last_heard[rank], *here = &t->here;
+    (void)round;
+    if (!last->phase[0])
+        return err_set(CZ_PEER, 0,
+                       "rank %d of %d died before it was first heard of; it was missed at step "
+                       "%" PRId64 " (%s)",
+                       rank, t->base.world_size, here->step, here->phase);
+    return err_set(CZ_PEER, 0,
+                   "rank %d of %d died: last heard of at step %" PRId64
+                   " (%s), missed at step %" PRId64 " (%s)",
+                   rank, t->base.world_size, last->step, last->phase, here->step, here->phase);
+}
+
+static cz_status fail_stopped(const struct mpi_transport *t, uint64_t round)
+{
+    char list[256] = "";
+    size_t at = 0;
+    int n = 0;
+    for (int r = 0; r < t->base.world_size && at < sizeof list; r++) {
+        if (r == t->base.rank || mpi_transport_has_posted(t, round, r)) continue;
+        at += (size_t)snprintf(list + at, sizeof list - at, n ? ", %d" : " %d", r);
+        n++;
+    }
+    return err_set(CZ_PEER, 0,
+                   "stopped by the launcher while waiting for rank%s%s of %d at step %" PRId64
+                   " (%s)",
+                   n == 1 ? "" : "s", list, t->base.world_size, t->here.step, t->here.phase);
+}
+
+/* Ranks of this host are watched, and may take their time; of the others only the launcher knows.
+ */
+static bool waits_for_other_host(const struct mpi_transport *t, uint64_t round)
+{
+    for (int r = 0; r < t->base.world_size; r++)
+        if (r != t->base.rank && !mpi_transport_has_posted(t, round, r) &&
+            !peer_watch_has(&t->watch, r))
+            return true;
+    return false;
+}
+
+static bool is_stopped(const struct mpi_transport *t, int64_t now)
+{
+    int64_t since = mpi_host.interrupted_ns();
+    if (since == 0) return false;
+    if (since < t->idle_since_ns) since = t->idle_since_ns;
+    return now - since > INTERRUPTED_NS;
+}
+
+static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
+{
+    if (t->failed_rc != MPI_SUCCESS) return mpi_failed(t->failed_rc, "MPI_Testsome");
+    for (int r = 0; r < t->base.world_size; r++)
+        if (t->is_gone[r] && !mpi_transport_has_posted(t, round, r)) return fail_dead(t, r, round);
+    if (is_stopped(t, now) && waits_for_other_host(t, round)) return fail_stopped(t, round);
+    return CZ_OK;
+}
+
+/* ---- the slots --------------------------------------------------------------------------------
+ */
+
+cz_status mpi_transport_sleep(struct transport *base, uint64_t round)
+{
+    struct mpi_transport *t = (struct mpi_transport *)base;
+    int64_t begin = clock_now_ns(), now = begin;
+    if (t->idle_round != round || t->idle_n_completed != t->n_completed || !t->idle_since_ns) {
+        t->idle_round = round;
+        t->idle_n_completed = t->n_completed;
+        t->idle_since_ns = begin;
+    }
+    while (t->n_completed == t->idle_n_completed && now - begin < SLEEP_MAX_NS) {
+        bool is_news = pause_and_look(t, now - t->idle_since_ns);
+        progress_well(t);
+        if (is_news) break; /* what the dead had sent has been taken in */
+        now = clock_now_ns();
+    }
+    return check(t, round, now);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static void flush(struct mpi_transport *t)
+{
+    int64_t begin = clock_now_ns(), waited = 0;
+    while (waited < FLUSH_MIN_NS ||
+           (t->n_open[DIR_OUT][0] + t->n_open[DIR_OUT][1] > 0 && waited < FLUSH_MAX_NS)) {
+        progress_well(t);
+        if (t->failed_rc != MPI_SUCCESS) return;
+        peer_watch_wait(&t->watch, 100 * US);
+        waited = clock_now_ns() - begin;
+    }
+}
+
+/* A barrier that ends when somebody will never come to it. */
+static bool all_come(struct mpi_transport *t)
+{
+    MPI_Request barrier;
+    int is_done = 0;
+    if (MPI_Ibarrier(t->comm, &barrier) != MPI_SUCCESS) return false;
+    t->idle_since_ns = clock_now_ns();
+    for (int64_t now = t->idle_since_ns;; now = clock_now_ns()) {
+        bool is_news = pause_and_look(t, now - t->idle_since_ns);
+        mpi_transport_progress(t); /* hears a peer that leaves */
+        for (int i = 0; i < 8 && !is_done; i++)
+            if (MPI_Test(&barrier, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (is_done) return true;
+        if (is_news || t->somebody_left || t->failed_rc != MPI_SUCCESS) return false;
+        if (is_stopped(t, now) && t->watch.n < t->base.world_size - 1) return false;
+    }
+}
+
+bool mpi_transport_part(struct mpi_transport *t)
+{
+    bool is_broken = t->somebody_left || t->failed_rc != MPI_SUCCESS;
+    if (t->comm == MPI_COMM_NULL) return false;
+    for (int r = 0; t->is_gone && r < t->base.world_size; r++) is_broken |= t->is_gone[r];
+    if (!is_broken && all_come(t)) return true;
+    flush(t);
+    return false;
+}

@@ -1,0 +1,78 @@
+#include "comm/mpi/mpi_world_impl.h"
+
+#include <stdlib.h>
+
+static struct {
+    bool is_ours;   /* we started MPI, so we end it */
+    bool is_broken; /* a peer is gone: MPI_Finalize would wait for it */
+    int n_open;
+} world;
+
+cz_status mpi_failed(int rc, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int n = 0;
+    MPI_Error_string(rc, text, &n);
+    return err_set(CZ_COMM, 0, "%s failed: %s", call, n > 0 ? text : "unknown MPI error");
+}
+
+static void finalize_at_exit(void)
+{
+    int is_done = 0;
+    if (world.is_broken || world.n_open > 0) return;
+    if (MPI_Finalized(&is_done) == MPI_SUCCESS && !is_done) MPI_Finalize();
+}
+
+/* Ranks that share cores hand them over inside MPI's own waits. The variable is OpenMPI's; what the
+ * user has set stays. */
+static void yield_when_cores_are_shared(void)
+{
+    const char *n_local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (n_local && atoi(n_local) > mpi_host.n_cores) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+static cz_status start(void)
+{
+    int is_up = 0, is_done = 0, level;
+    MPI_TRY(MPI_Finalized, &is_done);
+    if (is_done) return err_set(CZ_COMM, 0, "MPI has been ended already in this process");
+    MPI_TRY(MPI_Initialized, &is_up);
+    if (is_up) return CZ_OK;
+    yield_when_cores_are_shared();
+    MPI_TRY(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    world.is_ours = true;
+    if (atexit(finalize_at_exit) != 0)
+        return err_set(CZ_NOMEM, 0, "no memory to have MPI ended at exit");
+    return CZ_OK;
+}
+
+/* srun without PMI starts every rank as a world of its own. */
+static cz_status check_size(MPI_Comm comm)
+{
+    int n;
+    MPI_TRY(MPI_Comm_size, comm, &n);
+    if (mpi_host.world_size <= 1 || n == mpi_host.world_size) return CZ_OK;
+    return err_set(CZ_COMM, 0,
+                   "MPI knows %d rank%s where the launcher started %d: use the mpirun of the MPI "
+                   "that czero was built with, or under Slurm srun --mpi=pmix",
+                   n, n == 1 ? "" : "s", mpi_host.world_size);
+}
+
+cz_status mpi_world_acquire(MPI_Comm *out)
+{
+    TRY(start());
+    MPI_TRY(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    TRY(check_size(MPI_COMM_WORLD));
+    MPI_TRY(MPI_Comm_dup, MPI_COMM_WORLD, out); /* inherits the handler */
+    world.n_open++;
+    return CZ_OK;
+}
+
+void mpi_world_release(MPI_Comm comm, bool is_healthy)
+{
+    world.n_open--;
+    if (is_healthy)
+        MPI_Comm_free(&comm); /* it has no traffic left; a failure would show in the next one */
+    else
+        world.is_broken = true;
+}

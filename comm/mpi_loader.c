@@ -1,0 +1,59 @@
+/* Opening the MPI plug-in: by CZERO_MPI_PLUGIN, else by the run path of the object this is in
+ * (libczero.so looks beside itself, czero in ../lib), else where the system looks. */
+#include "base/threads.h"
+#include "comm/comm_impl.h"
+#include "comm/mpi_plugin_impl.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* Global, because OpenMPI opens components that expect its symbols; kept, because MPI does not
+ * survive being unmapped. */
+static cz_status plugin_open(const struct mpi_plugin **out)
+{
+    const char *path = getenv("CZERO_MPI_PLUGIN");
+    if (!path || !*path) path = MPI_PLUGIN_FILE;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (!handle) {
+        const char *reason = dlerror();
+        return err_set(CZ_COMM, 0,
+                       "several MPI ranks, but the MPI plug-in cannot be loaded (%s): build czero "
+                       "where MPI is installed, or name the file in CZERO_MPI_PLUGIN",
+                       reason ? reason : path);
+    }
+    const struct mpi_plugin *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
+    if (!plugin || plugin->version != MPI_PLUGIN_VERSION ||
+        plugin->head_nbytes != sizeof(struct slot_head))
+        return err_set(CZ_COMM, 0, "%s belongs to another version of czero", path);
+    *out = plugin;
+    return CZ_OK;
+}
+
+static int env_int(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : 0;
+}
+
+int comm_mpi_env_world_size(void)
+{
+    int n = env_int("OMPI_COMM_WORLD_SIZE"); /* OpenMPI's mpirun, also inside a Slurm job */
+    if (n <= 0) n = env_int("PMI_SIZE");     /* MPICH's mpirun; srun --mpi=pmi2 */
+    if (n <= 0 && getenv("SLURM_PROCID")) n = env_int("SLURM_STEP_NUM_TASKS"); /* srun */
+    return n > 0 ? n : 0;
+}
+
+cz_status comm_mpi_transport_create(struct transport **out)
+{
+    const struct mpi_plugin *plugin = NULL;
+    const struct mpi_plugin_host host = {
+        .err_set = err_set,
+        .err_trace = err_trace,
+        .interrupted_ns = comm_interrupted_ns,
+        .n_cores = threads_allowed_cores(NULL),
+        .world_size = comm_mpi_env_world_size(),
+    };
+    *out = NULL;
+    TRY(plugin_open(&plugin));
+    return plugin->create(&host, out);
+}

@@ -1,0 +1,31 @@
+/* What libczero and its MPI plug-in, libczero_mpi.so, give each other.
+ *
+ * The plug-in is the only thing linked against MPI, and is opened only when there are several ranks
+ * to talk to. It links against MPI alone: whichever copy of libczero opens it (the shared library,
+ * or a program linked with libczero.a) hands it the calls it needs. */
+#ifndef CZ_COMM_MPI_PLUGIN_IMPL_H
+#define CZ_COMM_MPI_PLUGIN_IMPL_H
+
+#include "comm/transport_impl.h"
+
+#define MPI_PLUGIN_FILE    "libczero_mpi.so"
+#define MPI_PLUGIN_SYMBOL  "czero_mpi_plugin"
+#define MPI_PLUGIN_VERSION 1 /* rises with any change here or in transport_impl.h */
+
+struct mpi_plugin_host {
+    cz_status (*err_set)(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
+    cz_status (*err_trace)(cz_status status, const char *func, int line);
+    int64_t (*interrupted_ns)(void); /* comm_interrupted_ns() */
+    int n_cores;                     /* that this process may use */
+    int world_size;                  /* as the launcher's environment says; 0: it does not */
+};
+
+struct mpi_plugin {
+    uint32_t version;
+    uint32_t head_nbytes; /* sizeof(struct slot_head), as a second check of the version */
+    /* Start MPI unless it runs already, and connect all ranks of MPI_COMM_WORLD. Collective.
+     * Errors: CZ_COMM, CZ_NOMEM, CZ_PEER. `host` is copied. */
+    cz_status (*create)(const struct mpi_plugin_host *host, struct transport **out);
+};
+
+#endif
