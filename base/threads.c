@@ -74,17 +74,21 @@ static int affinity_cores(void)
     return 1;
 }
 
-int threads_allowed_cores(const char *cgroup_dir)
+int threads_quota_cores(const char *cgroup_dir)
 {
     const char *mount = cgroup_dir ? cgroup_dir : CGROUP_MOUNT;
     char cpu[PATH_NBYTES / 2];
     snprintf(cpu, sizeof cpu, "%s/cpu", mount);
-    int n_cores = affinity_cores();
-    const int limits[] = {cgroup_limit_cores(mount, "", quota_v2),
-                          cgroup_limit_cores(cpu, "cpu", quota_v1)};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(limits); i++)
-        if (limits[i] > 0 && limits[i] < n_cores) n_cores = limits[i];
-    return n_cores;
+    int v2 = cgroup_limit_cores(mount, "", quota_v2);
+    int v1 = cgroup_limit_cores(cpu, "cpu", quota_v1);
+    if (v1 == 0 || v2 == 0) return v1 + v2;
+    return v1 < v2 ? v1 : v2;
+}
+
+int threads_allowed_cores(const char *cgroup_dir)
+{
+    int n_cores = affinity_cores(), quota = threads_quota_cores(cgroup_dir);
+    return quota > 0 && quota < n_cores ? quota : n_cores;
 }
 
 void threads_init(int n_ranks_host)

@@ -21,6 +21,9 @@ CZ_API int threads_count(void);
  * those above it, version 1 (in cgroup_dir/cpu) or 2. `cgroup_dir` NULL: /sys/fs/cgroup. */
 int threads_allowed_cores(const char *cgroup_dir);
 
+/* The CPU quota alone, in cores rounded up; 0 without one. */
+int threads_quota_cores(const char *cgroup_dir);
+
 /* Split [0, n) into `n_parts` nearly equal pieces, each a multiple of `unit` but the last; gives
  * piece `part` as [*begin, *end). Independent of timing, so reductions over parts repeat. */
 static inline void threads_split(size_t n, size_t unit, int n_parts, int part, size_t *begin,
