@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -16,8 +17,9 @@ cz_status peer_watch_init(struct peer_watch *w, int n_max)
     w->n_max = n_max;
     w->fds = calloc(n, sizeof *w->fds);
     w->pids = calloc(n, sizeof *w->pids);
+    w->starts = calloc(n, sizeof *w->starts);
     w->ranks = calloc(n, sizeof *w->ranks);
-    if (w->fds && w->pids && w->ranks) return CZ_OK;
+    if (w->fds && w->pids && w->starts && w->ranks) return CZ_OK;
     peer_watch_free(w);
     return err_set(CZ_NOMEM, 0, "no memory to watch %d ranks", n_max);
 }
@@ -28,24 +30,39 @@ void peer_watch_free(struct peer_watch *w)
         if (w->fds[i].fd >= 0) close(w->fds[i].fd);
     free(w->fds);
     free(w->pids);
+    free(w->starts);
     free(w->ranks);
     memset(w, 0, sizeof *w);
 }
 
+/* Fields 3 and 22 of /proc/PID/stat: its state, and when it was started. They follow the name in
+ * parentheses, which may hold anything. False when there is no such file. */
+static bool read_stat(pid_t pid, char *state, uint64_t *start)
+{
+    char path[64], line[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = '\0';
+    const char *at = strrchr(line, ')');
+    if (!at || sscanf(at, ") %c", state) != 1) return false;
+    for (int field = 3; field < 22 && at; field++) at = strchr(at + 2, ' ');
+    return at && sscanf(at, "%" SCNu64, start) == 1;
+}
+
 cz_status peer_watch_add(struct peer_watch *w, int rank, pid_t pid)
 {
+    char state;
     if (w->n == w->n_max || pid <= 0)
         return err_set(CZ_INVALID, 0, "rank %d (process %d) cannot be watched", rank, (int)pid);
     int i = w->n;
     w->ranks[i] = rank;
     w->pids[i] = pid;
-    w->fds[i] = (struct pollfd){.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-    if (w->fds[i].fd < 0) {
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-            return err_set(CZ_COMM, errno, "rank %d cannot be watched", rank);
-        if (errno == ESRCH) w->pids[i] = 0;
-        w->fds[i].fd = -1; /* ENOSYS, EPERM: kill(pid, 0) tells */
-    }
+    w->fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+    if (!w->no_pidfd) w->fds[i].fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (w->fds[i].fd < 0 && !read_stat(pid, &state, &w->starts[i])) w->starts[i] = 0;
     w->n++;
     return CZ_OK;
 }
@@ -72,10 +89,20 @@ void peer_watch_forget(struct peer_watch *w, int rank)
     w->pids[i] = -1;
 }
 
+/* A process that nobody has waited for is dead all the same. */
+static bool has_ended(pid_t pid, uint64_t start)
+{
+    char state;
+    uint64_t found;
+    if (read_stat(pid, &state, &found))
+        return state == 'Z' || state == 'X' || (start != 0 && found != start);
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
 static bool is_dead(const struct peer_watch *w, int i)
 {
     if (w->fds[i].fd >= 0) return w->fds[i].revents != 0;
-    return w->pids[i] == 0 || (w->pids[i] > 0 && kill(w->pids[i], 0) != 0 && errno == ESRCH);
+    return w->pids[i] > 0 && has_ended(w->pids[i], w->starts[i]);
 }
 
 static int first_dead(const struct peer_watch *w)

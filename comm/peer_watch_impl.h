@@ -1,8 +1,8 @@
 /* Notices the death of ranks that share this host.
  *
  * Through one pidfd per peer: it becomes readable when the process has ended, whoever its parent
- * is, and a pid that is used again is not mistaken for the old one. Kernels or sandboxes without
- * pidfd are served by kill(pid, 0).
+ * is, and a pid that is used again is not mistaken for the old one. Without pidfd (old kernels,
+ * sandboxes, no descriptors left) /proc tells by state and start time, without /proc kill(pid, 0).
  *
  * Life cycle: peer_watch_init() → peer_watch_add() per peer → peer_watch_wait() … →
  * peer_watch_free(). One thread. */
@@ -17,8 +17,10 @@
 struct peer_watch {
     int n, n_max;
     struct pollfd *fds; /* (n_max); fd −1: no pidfd, or no longer watched */
-    pid_t *pids;        /* (n_max); 0: known to be dead, −1: no longer watched */
+    pid_t *pids;        /* (n_max); −1: no longer watched */
+    uint64_t *starts;   /* (n_max) start time of the process, 0: not known */
     int *ranks;         /* (n_max) */
+    bool no_pidfd;      /* set after init: do as if the kernel had none */
 };
 
 /* Room for n_max peers. CZ_NOMEM. */
@@ -28,7 +30,7 @@ cz_status peer_watch_init(struct peer_watch *w, int n_max);
 void peer_watch_free(struct peer_watch *w);
 
 /* Watch `rank`, which is process `pid` as seen from here. A pid that is gone already counts as
- * dead. CZ_COMM when the system refuses a descriptor. */
+ * dead. CZ_INVALID when there is no room. */
 cz_status peer_watch_add(struct peer_watch *w, int rank, pid_t pid);
 
 /* This rank has said goodbye: its end is no news. */
