@@ -61,6 +61,39 @@ static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
     return CZ_OK;
 }
 
+static void visit(struct chain *c, size_t layer_idx, enum chain_phase phase)
+{
+    c->visits[c->n_visits++] = (struct chain_visit){layer_idx, phase};
+}
+
+/* Before a segment is differentiated, it is recomputed; the last one is still there from the
+ * forward. */
+static cz_status chain_order(struct chain *c)
+{
+    size_t last = c->n_nodes - 1;
+    c->visits = calloc(3 * c->n_nodes, sizeof *c->visits);
+    if (!c->visits) return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
+    for (size_t i = 0; i < c->n_nodes; i++) visit(c, i, CHAIN_FORWARD);
+    for (size_t i = c->n_nodes; i-- > 0;) {
+        bool ends_segment = i < last && ((i + 1) % c->segment == 0 || i + 1 == last);
+        size_t begin = i / c->segment * c->segment;
+        for (size_t k = begin; ends_segment && chain_is_recomputed(c, i) && k <= i; k++)
+            visit(c, k, CHAIN_RECOMPUTE);
+        visit(c, i, CHAIN_BACKWARD);
+    }
+    return CZ_OK;
+}
+
+size_t chain_n_visits(const struct chain *chain)
+{
+    return chain->n_visits;
+}
+
+struct chain_visit chain_visit_at(const struct chain *chain, size_t k)
+{
+    return chain->visits[k];
+}
+
 /* Take `nbytes` at the end of a growing block. */
 static cz_status place(size_t *block, size_t nbytes, size_t *off)
 {
@@ -136,6 +169,7 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
     c->n_segments = (inner + c->segment - 1) / c->segment;
     cz_status st;
     TRY_GOTO(chain_alloc(c, layers), fail);
+    TRY_GOTO(chain_order(c), fail);
     TRY_GOTO(chain_measure(c), fail);
     c->shape_B = options->B;
     c->shape_T = options->T;
@@ -153,6 +187,7 @@ void chain_destroy(struct chain *chain)
     free(chain->slots);
     free(chain->grads);
     free(chain->touched);
+    free(chain->visits);
     free(chain);
 }
 

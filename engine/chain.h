@@ -94,6 +94,15 @@ CZ_API struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t la
 /* Whether a TRAIN pass will run the layer's forward a second time during backward. */
 CZ_API bool chain_is_recomputed(const struct chain *chain, size_t layer_idx);
 
+/* The k-th visit of a TRAIN pass: every layer forward, then backward with what it recomputes. An
+ * EVAL pass makes the forward visits only. */
+struct chain_visit {
+    size_t layer_idx;
+    enum chain_phase phase;
+};
+CZ_API size_t chain_n_visits(const struct chain *chain);
+CZ_API struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
+
 CZ_API void chain_bind(struct chain *chain, const struct chain_memory *memory);
 
 /* Errors: CZ_INVALID (batch larger than planned, mode the chain was not made for), whatever layers

@@ -24,6 +24,8 @@ struct chain {
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
     size_t n_segments;
+    struct chain_visit *visits; /* of a TRAIN pass */
+    size_t n_visits;
 
     const void **slots;       /* storage behind every node's params */
     struct param_grad *grads; /* and dparams */

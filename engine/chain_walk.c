@@ -158,15 +158,6 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
     return CZ_OK;
 }
 
-/* Refill the scratch area with segment s. The last segment is still there from the forward pass. */
-static cz_status recompute(struct chain *c, size_t s)
-{
-    size_t begin = s * c->segment;
-    for (size_t i = begin; i < begin + c->segment; i++)
-        TRY(train_layer(c, i, &c->run, LAYER_RECOMPUTE));
-    return CZ_OK;
-}
-
 static cz_status backward_layer(struct chain *c, size_t i)
 {
     struct chain_node *node = &c->nodes[i];
@@ -188,11 +179,10 @@ cz_status chain_backward(struct chain *c)
     if (!c->pending)
         return err_set(CZ_INVALID, 0, "backward needs a training forward pass before it");
     c->pending = false;
-    size_t last = c->n_nodes - 1;
-    for (size_t i = c->n_nodes; i-- > 0;) {
-        bool ends_segment = i < last && ((i + 1) % c->segment == 0 || i + 1 == last);
-        if (ends_segment && chain_is_recomputed(c, i)) TRY(recompute(c, i / c->segment));
-        TRY(backward_layer(c, i));
+    for (size_t v = c->n_nodes; v < c->n_visits; v++) {
+        size_t i = c->visits[v].layer_idx;
+        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? train_layer(c, i, &c->run, LAYER_RECOMPUTE)
+                                                  : backward_layer(c, i));
     }
     return CZ_OK;
 }

@@ -14,11 +14,6 @@ struct refusal {
 /* ---- not here, or not yet
  * --------------------------------------------------------------------------------- */
 
-static bool stage_3(const struct ds_config *d)
-{
-    return d->zero.stage == 3;
-}
-
 static bool optimizer_on_nvme(const struct ds_config *d)
 {
     return d->zero.stage == 3 && d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME;
@@ -144,7 +139,6 @@ static bool fraction_steps(const struct ds_config *d)
 #define REJECTS CONFIG_NOTE_ENGINE_REJECTS
 
 static const struct refusal refusals[] = {
-    {"zero_optimization.stage", stage_3, NOT_YET "ZeRO stage 3; stages 0, 1 and 2 work"},
     {"zero_optimization.offload_optimizer.device", optimizer_on_nvme,
      NOT_YET "optimizer states on NVMe; \"cpu\" works"},
     {"zero_optimization.offload_param.device", params_offloaded,

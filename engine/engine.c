@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +72,9 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 {
     (void)phase;
     struct engine *e = user;
+    int64_t begin = clock_now_ns();
     TRY(zero_unit_acquire(e->zero, layer_idx));
+    e->comm_ns += clock_now_ns() - begin;
     profiler_enter(e->profiler);
     return CZ_OK;
 }
@@ -79,12 +83,11 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 {
     struct engine *e = user;
     profiler_leave(e->profiler, layer_idx);
-    if (phase == CHAIN_BACKWARD) {
-        int64_t begin = clock_now_ns();
-        TRY(zero_grads_ready(e->zero, layer_idx));
-        e->reduce_ns += clock_now_ns() - begin;
-    }
-    return zero_unit_release(e->zero, layer_idx);
+    int64_t begin = clock_now_ns();
+    if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->zero, layer_idx));
+    TRY(zero_unit_release(e->zero, layer_idx));
+    e->comm_ns += clock_now_ns() - begin;
+    return CZ_OK;
 }
 
 static cz_status bind(struct engine *e)
@@ -134,18 +137,67 @@ static cz_status start_monitor(struct engine *e)
     return monitor_create(&e->config->csv_monitor, &e->config->tensorboard, &e->monitor);
 }
 
+/* ---- ranks must mean the same run -------------------------------------------------------------
+ */
+
+static void describe_model(const struct engine *e, FILE *f)
+{
+    const struct param_table *table = model_params(e->model);
+    fprintf(f, "model %s, sequences up to %lld\n", model_name(e->model), (long long)e->plan.T);
+    fprintf(f, "seed %llu, %zu parameter groups\n", (unsigned long long)e->seed, e->n_groups);
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        fprintf(f, "%s", p->name);
+        for (int d = 0; d < p->ndim; d++) fprintf(f, " %lld", (long long)p->shape[d]);
+        fprintf(f, p->trainable ? " in group %zu\n" : " frozen\n", e->group_of[i]);
+    }
+}
+
+/* The kernels chosen are part of it: sums in another order would make ranks drift apart. */
+static cz_status same_model(struct engine *e)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *f = open_memstream(&text, &nbytes);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for the model's description");
+    fprintf(f, "kernels %s, %d threads\n", e->ops->isa, threads_count());
+    describe_model(e, f);
+    fclose(f);
+    if (!text) return err_set(CZ_NOMEM, 0, "no memory for the model's description");
+    cz_status st = comm_same(e->comm, "the model", text);
+    free(text);
+    return st;
+}
+
+static cz_status check_same(struct engine *e)
+{
+    char *config = NULL;
+    if (e->comm->world_size == 1) return CZ_OK;
+    TRY(comm_agree(e->comm, config_explain(e->config, &config)));
+    cz_status st = comm_same(e->comm, "the config", config);
+    free(config);
+    TRY(st);
+    return same_model(e);
+}
+
+/* A rank that cannot read its config says so to the others. */
+static cz_status agree(struct engine *e, const struct engine_options *options, cz_status mine)
+{
+    if (!options->comm) return mine;
+    e->comm = options->comm;
+    return comm_agree(options->comm, mine);
+}
+
 static cz_status start(struct engine *e, const struct engine_options *options, struct model *model)
 {
-    TRY(engine_prepare(e, options, options->comm, model));
-    if (e->comm->world_size > 1)
-        return err_set(CZ_UNSUPPORTED, 0, "training on %d ranks is not supported yet; 1 works",
-                       e->comm->world_size);
-    TRY(refuse_or_go_on(e));
-    TRY(allocate(e));
+    TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
+    TRY(check_same(e));
+    TRY(comm_agree(e->comm, refuse_or_go_on(e)));
+    TRY(comm_agree(e->comm, allocate(e)));
     TRY(bind(e));
     TRY(start_schedule(e));
     TRY(start_scale(e));
-    TRY(start_monitor(e));
+    TRY(comm_agree(e->comm, start_monitor(e)));
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
     return report_start(e);

@@ -48,8 +48,9 @@ struct engine {
     struct model *model; /* owned once engine_initialize() has succeeded */
     struct optim_group *groups;
     size_t n_groups;
-    size_t *group_of;        /* by parameter */
-    struct zero_unit *units; /* one per layer */
+    size_t *group_of;          /* by parameter */
+    struct zero_unit *units;   /* one per layer */
+    struct zero_visit *visits; /* of a training pass */
     struct chain *chain;
     struct zero *zero;
     struct plan plan;
@@ -75,11 +76,12 @@ struct engine {
     uint64_t n_updates;
     bool was_applied;
     double loss_sum, boundary_loss, grad_norm;
+    double *losses; /* (world_size) of the last boundary */
     int64_t n_skipped_in_a_row;
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;
     struct engine_timers timers;
-    int64_t reduce_ns; /* spent in reductions during the backward in work */
+    int64_t comm_ns; /* waited for other ranks during the pass in work */
     struct throughput throughput;
 };
 

@@ -92,16 +92,20 @@ static void state_rows(struct engine *e)
 {
     struct plan *p = &e->plan;
     const struct zero *z = e->zero;
-    size_t padded = zero_numel_padded(z), own = zero_numel_own(z);
+    const struct zero_figures f = zero_figures(z);
+    size_t own = f.numel_own, size = dtype_size(e->dtype);
     const char *grad = dtype_name(e->grad_dtype);
-    bool split_grads = p->stage >= 2 && p->world_size > 1;
-    row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s", p->numel,
-        dtype_name(e->dtype), zero_block_nbytes(z, ZERO_MASTERS) == 0 ? ", their own masters" : "");
+    row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s",
+        zero_block_nbytes(z, ZERO_PARAMS) / size, dtype_name(e->dtype),
+        zero_block_nbytes(z, ZERO_MASTERS) == 0 ? ", their own masters" : "");
+    row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
+        "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
+        dtype_name(e->dtype));
     row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32", own);
     row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s",
-        split_grads ? own : padded, grad);
-    row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS), "%d × %s",
-        e->config->zero.overlap_comm ? 2 : 1, grad);
+        f.n_buckets > 0 ? own : f.numel_padded, grad);
+    row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS),
+        "(%d × %zu + %zu of tied ones) × %s", f.n_buckets, f.bucket_numel, f.tied_numel, grad);
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {
         const char *name = e->groups[0].hyper.cls->state_names[s];
         enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
@@ -153,17 +157,14 @@ static void add_up(struct plan *p)
     p->host_peak_nbytes = p->baseline_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
 }
 
-/* Ring accounting of spec/config-and-runtime §7.7 with real reduce-scatters. */
+/* Gradients, parameters fetched for the layers, parameters after the update. */
 static void count_traffic(struct engine *e)
 {
     struct plan *p = &e->plan;
-    size_t w = (size_t)p->world_size, wire = dtype_size(e->config->communication_dtype);
-    size_t reduced = zero_numel_padded(e->zero) / w * (w - 1);
-    if (w == 1) return;
-    if (p->stage == 0) p->sent_nbytes_per_step = 2 * reduced * wire;
-    if (p->stage == 1) p->sent_nbytes_per_step = reduced * (wire + dtype_size(e->dtype));
-    if (p->stage == 2)
-        p->sent_nbytes_per_step = reduced * ((size_t)p->accumulation * wire + dtype_size(e->dtype));
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t n_passes = (size_t)p->accumulation, n_reduces = p->stage >= 2 ? n_passes : 1;
+    p->sent_nbytes_per_step =
+        n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes;
 }
 
 cz_status plan_fill(struct engine *e)

@@ -145,12 +145,21 @@ static cz_status make_chain(struct engine *e)
 
 static cz_status make_units(struct engine *e)
 {
-    size_t n = model_n_layers(e->model);
+    size_t n = model_n_layers(e->model), n_visits = chain_n_visits(e->chain);
     e->units = calloc(n, sizeof *e->units);
-    if (!e->units) return err_set(CZ_NOMEM, 0, "no memory for %zu layers", n);
+    e->visits = calloc(n_visits, sizeof *e->visits);
+    if (!e->units || !e->visits) return err_set(CZ_NOMEM, 0, "no memory for %zu layers", n);
     for (size_t i = 0; i < n; i++) {
         const struct model_layer *layer = model_layer_at(e->model, i);
         e->units[i] = (struct zero_unit){.param_idx = layer->param_idx, .n = layer->n_params};
+    }
+    for (size_t v = 0; v < n_visits; v++) {
+        struct chain_visit visit = chain_visit_at(e->chain, v);
+        bool is_backward = visit.phase == CHAIN_BACKWARD;
+        bool is_loss = model_layer_at(e->model, visit.layer_idx)->cls->flags & LAYER_LOSS;
+        e->visits[v] = (struct zero_visit){.unit_idx = visit.layer_idx,
+                                           .writes_grads = is_backward || is_loss,
+                                           .is_backward = is_backward};
     }
     return CZ_OK;
 }
@@ -168,6 +177,8 @@ static cz_status make_zero(struct engine *e)
         .table = model_params(e->model),
         .units = e->units,
         .n_units = model_n_layers(e->model),
+        .visits = e->visits,
+        .n_visits = chain_n_visits(e->chain),
         .group_of = e->group_of,
         .groups = e->groups,
         .n_groups = e->n_groups,
@@ -182,6 +193,12 @@ static cz_status make_zero(struct engine *e)
         .reduce_sum = c->gradient_allreduce_sum,
         .bucket_numel = (size_t)bucket,
         .overlap = c->zero.overlap_comm,
+        .stage3 = {.prefetch_numel = (size_t)c->zero.prefetch_bucket_size,
+                   .param_persistence_threshold = (size_t)c->zero.param_persistence_threshold,
+                   .model_persistence_threshold = (size_t)c->zero.model_persistence_threshold,
+                   .max_live = (size_t)c->zero.max_live_parameters,
+                   .max_reuse = (size_t)c->zero.max_reuse_distance,
+                   .sub_group_numel = (size_t)c->zero.sub_group_size},
         .comm = e->comm,
         .ops = e->ops,
         .stream = e->stream};
@@ -212,6 +229,8 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
         TRY(comm_self_create(0, 1, &e->comm));
         e->owns_comm = true;
     }
+    e->losses = calloc((size_t)e->comm->world_size, sizeof *e->losses);
+    if (!e->losses) return err_set(CZ_NOMEM, 0, "no memory for an engine");
     threads_init(e->comm->n_ranks_host);
     log_set_rank(e->comm->rank, e->comm->world_size);
     TRY(load_config(e, options));
@@ -219,8 +238,8 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
     e->grad_dtype = e->config->grad_accum_dtype;
     TRY(open_device(e, options->device));
     TRY(engine_make_groups(e, options));
-    TRY(make_units(e));
     TRY(make_chain(e));
+    TRY(make_units(e));
     TRY(make_zero(e));
     return plan_fill(e);
 }
@@ -232,7 +251,9 @@ void engine_free(struct engine *e)
     if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
     zero_destroy(e->zero);
     chain_destroy(e->chain);
+    free(e->losses);
     free(e->units);
+    free(e->visits);
     free(e->groups);
     free(e->group_of);
     ops_destroy(e->ops);

@@ -17,9 +17,16 @@ bool engine_is_gradient_accumulation_boundary(const struct engine *e)
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
+/* Whether the micro-batch that begins is known to be the last before the boundary. */
+static bool is_last_known(const struct engine *e)
+{
+    return e->config->managed_gradient_accumulation && engine_is_gradient_accumulation_boundary(e);
+}
+
 /* The layers' forward, profiled when this is the step to profile. */
 static cz_status walk_forward(struct engine *e, const struct chain_run *run)
 {
+    TRY(zero_pass_begin(e->zero, is_last_known(e) ? ZERO_PASS_LAST : ZERO_PASS_TRAIN));
     if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward(e->chain, run);
     TRY(profiler_begin(e->profiler, run->batch->B, run->batch->T));
     cz_status st = chain_forward(e->chain, run);
@@ -38,6 +45,7 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
     report_memory(e, "Engine before forward");
     int64_t begin = clock_now_ns();
     report_forward(e, begin);
+    comm_set_phase(e->comm, e->global_steps + 1, "forward");
     TRY(batch_stage_copy(&e->stage, e->model, batch, true));
     double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
     const struct chain_run run = {
@@ -47,7 +55,7 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
         .rng = {.seed = e->seed, .step = (uint32_t)e->global_steps, .sample = batch->sample},
         .dloss = (float)seed,
         .loss = e->stage.loss,
-        .accumulate = e->n_backward > 0};
+        .accumulate = e->n_backward > 0 && zero_accumulates(e->zero)};
     TRY(walk_forward(e, &run));
     TRY(e->device->ops->stream_sync(e->device, e->stream));
     e->phase = PHASE_FORWARD;
@@ -64,11 +72,15 @@ cz_status engine_backward(struct engine *e)
         return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
     report_memory(e, "Engine before backward");
     int64_t begin = clock_now_ns();
-    e->reduce_ns = 0;
+    e->comm_ns = 0;
+    comm_set_phase(e->comm, e->global_steps + 1, "backward");
     TRY(chain_backward(e->chain));
+    int64_t walked = clock_now_ns();
+    TRY(zero_pass_end(e->zero));
+    e->comm_ns += clock_now_ns() - walked;
     e->phase = PHASE_BACKWARD;
     e->n_backward++;
-    timers_add_backward(&e->timers, clock_now_ns() - begin - e->reduce_ns, e->reduce_ns);
+    timers_add_backward(&e->timers, clock_now_ns() - begin - e->comm_ns, e->comm_ns);
     report_memory(e, "Engine after backward");
     return CZ_OK;
 }
@@ -161,6 +173,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     double clip =
         isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
     int64_t normed = clock_now_ns();
+    comm_set_phase(e->comm, e->global_steps + 1, "update");
     TRY(zero_step(e->zero, e->n_updates + 1, made_with, clip));
     int64_t swept = clock_now_ns();
     TRY(zero_gather(e->zero));
@@ -179,11 +192,21 @@ static void skip(struct engine *e, const struct zero_scan *scan, double made_wit
     e->timers.updated = false;
 }
 
+/* Over micro-batches and ranks, in rank order. */
+static cz_status mean_loss(struct engine *e)
+{
+    double sum = 0;
+    e->losses[e->comm->rank] = e->loss_sum / (double)e->n_backward;
+    TRY(comm_all_gather(e->comm, &e->losses[e->comm->rank], e->losses, sizeof *e->losses));
+    for (int r = 0; r < e->comm->world_size; r++) sum += e->losses[r];
+    e->boundary_loss = sum / (double)e->comm->world_size;
+    return CZ_OK;
+}
+
 static void count_boundary(struct engine *e)
 {
     const struct ds_config *c = e->config;
     int64_t per_backward = c->train_batch_size / c->gradient_accumulation_steps;
-    e->boundary_loss = e->loss_sum / (double)e->n_backward;
     e->global_steps++;
     e->global_samples +=
         c->managed_gradient_accumulation ? c->train_batch_size : e->n_backward * per_backward;
@@ -198,8 +221,10 @@ static cz_status boundary(struct engine *e)
     bool skip_step;
     double made_with = e->scale.scale;
     int64_t begin = clock_now_ns();
+    comm_set_phase(e->comm, e->global_steps + 1, "reducing gradients");
     TRY(zero_reduce(e->zero));
-    e->reduce_ns = clock_now_ns() - begin;
+    e->comm_ns = clock_now_ns() - begin;
+    TRY(mean_loss(e));
     TRY(zero_scan(e->zero, &scan));
     bool usable = scan.finite || !checks_overflow(e->config);
     e->scale_history[e->n_scales++ % SCALE_HISTORY] = made_with;
@@ -210,6 +235,7 @@ static cz_status boundary(struct engine *e)
     else
         TRY(apply(e, &scan, made_with));
     e->was_applied = !skip_step;
+    zero_grads_drop(e->zero);
     count_boundary(e);
     return check_consecutive(e, &scan);
 }
@@ -222,12 +248,12 @@ cz_status engine_step(struct engine *e)
     int64_t begin = clock_now_ns();
     bool is_boundary = engine_is_gradient_accumulation_boundary(e);
     e->was_applied = false;
-    e->reduce_ns = 0;
+    e->comm_ns = 0;
     if (is_boundary) TRY(comm_agree(e->comm, boundary(e)));
     e->phase = PHASE_IDLE;
     e->micro_steps++;
-    timers_add_backward(&e->timers, 0, e->reduce_ns); /* wherever it happens: see report_timers.h */
-    timers_add(&e->timers, TIMER_STEP, clock_now_ns() - begin - e->reduce_ns);
+    timers_add_backward(&e->timers, 0, e->comm_ns); /* wherever it happens: see report_timers.h */
+    timers_add(&e->timers, TIMER_STEP, clock_now_ns() - begin - e->comm_ns);
     TRY(report_step(e, is_boundary));
     report_memory(e, "Engine after step");
     return CZ_OK;

@@ -1,21 +1,28 @@
-/* zero: who holds which elements of the model state, and when they move (stages 0-2).
+/* zero: who holds which elements of the model state, and when they move.
  *
- * The trainable parameters of each optimizer group lie in one flat buffer, laid out as DeepSpeed's
- * partitions (layout/flat.h), so that a rank's master partition is the tensor of its checkpoint.
- * Stage 0 keeps all of it on every rank; stages 1 and 2 keep masters and optimizer states of the
- * rank's own partition. With fp32 parameters the master is the parameter itself.
+ * Stages 0-2: the trainable parameters of each optimizer group lie in one flat buffer, laid out as
+ * DeepSpeed's partitions (layout/flat.h). Stage 0 keeps all of it on every rank; stage 1 keeps
+ * masters and optimizer states of the rank's own partition; stage 2 gradients too: a layer's
+ * gradients are made in a bucket, reduced to their owners and gone. Stage 3: every parameter is
+ * split on its own (layout/shard.h), frozen ones too, and gathered into a window while its layer
+ * runs (layout/fetch.h); small ones stay gathered. Either way a rank's master partition is the
+ * tensor of its checkpoint. With fp32 parameters the master is the parameter itself.
+ *
+ * One rank alone splits nothing: every stage is then the same bytes in the same places.
  *
  * Life cycle:
  *   zero_create()              layout only: nothing large is allocated
  *   zero_block_nbytes()        what the planner must provide
  *   zero_bind() → zero_load()  memory and weights
- *   per micro-batch            zero_unit_acquire / release, zero_grads_ready around each layer
+ *   per pass over the layers   zero_pass_begin, then zero_unit_acquire / zero_unit_release around
+ *                              each visit of a layer (zero_grads_ready before the release of a
+ *                              backward), zero_pass_end
  *   at the boundary            zero_reduce → zero_scan → zero_norm → zero_step → zero_gather
  *   zero_destroy()
  *
  * It sees units (the parameters of a layer, in call order) and never calls a layer. Nothing is
- * allocated after zero_create(). Not thread-safe; calls marked "collective" are made by all ranks.
- */
+ * allocated after zero_create(). Not thread-safe. Every call from zero_load() on is collective:
+ * all ranks make it, in the same order, unless it says "local". */
 #ifndef CZ_ZERO_ZERO_H
 #define CZ_ZERO_ZERO_H
 
@@ -33,14 +40,34 @@ struct zero_unit {
     size_t n;
 };
 
+/* One visit of a unit in a training pass. */
+struct zero_visit {
+    size_t unit_idx;
+    bool writes_grads; /* a backward, or the forward of a loss layer */
+    bool is_backward;  /* the unit's gradients are complete after it */
+};
+
+/* What is special about stage 3; sizes in elements, zero for none. */
+struct zero_stage3 {
+    size_t prefetch_numel;              /* stage3_prefetch_bucket_size */
+    size_t param_persistence_threshold; /* parameters up to this size stay gathered … */
+    size_t model_persistence_threshold; /* … up to this many elements in all */
+    size_t max_live;                    /* stage3_max_live_parameters */
+    size_t max_reuse;                   /* stage3_max_reuse_distance */
+    size_t sub_group_numel;             /* sub_group_size: layout only */
+};
+
 struct zero_options {
     const struct param_table *table; /* lent until zero_destroy() */
     const struct zero_unit *units;   /* in call order; what they point to is lent likewise */
     size_t n_units;
+    const struct zero_visit *visits; /* a training pass: every unit forward, then the backward with
+                                        what it recomputes; lent likewise */
+    size_t n_visits;
     const size_t *group_of;     /* (n_params) group of each trainable parameter; read once */
     struct optim_group *groups; /* lent; their lr and betas are read at every step */
     size_t n_groups;
-    int stage;               /* 0, 1 or 2 */
+    int stage;               /* 0 … 3 */
     enum dtype dtype;        /* of parameters */
     enum dtype grad_dtype;   /* of gradients: dtype or F32 */
     enum dtype wire_dtype;   /* what reductions round to (communication_data_type) */
@@ -51,10 +78,11 @@ struct zero_options {
     bool reduce_sum;     /* gradient_allreduce_op "sum": no division by W */
     size_t bucket_numel; /* reduce_bucket_size: elements reduced together; at least the largest
                             unit, at most all trainable */
-    bool overlap;        /* overlap_comm: two buckets in turn */
-    size_t tile_numel;   /* elements per step of the sweep; 0: TILE_NUMEL_MAX */
-    struct comm *comm;   /* lent */
-    struct ops *ops;     /* lent */
+    bool overlap;        /* overlap_comm: reduce while the backward goes on, two buckets in turn */
+    struct zero_stage3 stage3;
+    size_t tile_numel; /* elements per step of the sweep; 0: TILE_NUMEL_MAX */
+    struct comm *comm; /* lent */
+    struct ops *ops;   /* lent */
     struct dev_stream *stream;
 };
 
@@ -66,11 +94,14 @@ CZ_API void zero_destroy(struct zero *z); /* accepts NULL */
 /* ---- memory --------------------------------------------------------------------------------- */
 
 enum zero_block {
-    ZERO_PARAMS = 0, /* flat parameters of all groups, then the frozen ones */
-    ZERO_MASTERS,    /* 0 bytes when parameters are their own masters */
-    ZERO_GRADS,      /* whole; stage 2 with several ranks: this rank's partition */
-    ZERO_BUCKETS,    /* 0 bytes with one rank */
-    ZERO_STATE_0,    /* the optimizer's states, in its order */
+    ZERO_PARAMS =
+        0,        /* parameters of all groups, then the frozen ones; stage 3: this rank's chunks */
+    ZERO_WINDOW,  /* stage 3 with several ranks: parameters that are gathered */
+    ZERO_MASTERS, /* 0 bytes when parameters are their own masters */
+    ZERO_GRADS,   /* whole; stages 2 and 3 with several ranks: this rank's partition */
+    ZERO_BUCKETS, /* stages 2 and 3 with several ranks: where layers put their gradients, and
+                     those of tied parameters until their last use */
+    ZERO_STATE_0, /* the optimizer's states, in its order */
     ZERO_STATE_1,
     ZERO_SMALL, /* step scalars, per-tensor sums */
     ZERO_N_BLOCKS
@@ -79,12 +110,28 @@ enum zero_block {
 /* Bytes this rank needs. */
 CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
 
-/* Elements: over all trainable parameters with padding, and in this rank's partitions. */
-CZ_API size_t zero_numel_padded(const struct zero *z);
-CZ_API size_t zero_numel_own(const struct zero *z);
+/* Figures of the layout, for plans and proofs. Elements unless they say otherwise. */
+struct zero_figures {
+    size_t numel_padded; /* trainable, over all ranks, with padding */
+    size_t numel_own;    /* in this rank's partitions, with padding */
+    size_t bucket_numel; /* of one bucket; 0: gradients are reduced where they lie */
+    size_t tied_numel;   /* gradients of tied parameters, kept whole beside the buckets */
+    int n_buckets;
+    size_t resident_numel; /* stage 3: parameters that stay gathered */
+    size_t window_numel;   /* stage 3: room for those that come and go */
+    size_t live_max;       /* stage 3: most elements of those at any time */
+    size_t n_reduces;      /* reductions per micro-batch (stages 2, 3) or boundary (0, 1) */
+    size_t n_gathers;      /* stage 3: gathers per training pass */
+    /* Bytes that this rank sends: */
+    size_t reduce_nbytes; /* per micro-batch (stages 2, 3) or boundary (0, 1) */
+    size_t fetch_nbytes;  /* stage 3: per training pass */
+    size_t update_nbytes; /* parameters after an update */
+};
+
+CZ_API struct zero_figures zero_figures(const struct zero *z);
 
 /* Lend the blocks (aligned to 256 bytes, zeroed; NULL for 0 bytes) until zero_destroy(), and fill
- * states with their first values. CZ_UNSUPPORTED: stage 2 with several ranks. */
+ * states with their first values. Local. */
 CZ_API cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS]);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter. */
@@ -95,25 +142,43 @@ typedef cz_status (*zero_fetch)(void *user, size_t param_idx, size_t off, size_t
 CZ_API cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging,
                            size_t staging_numel);
 
-/* Pointers by parameter index, as chain_bind() wants them; grads has NULL for frozen parameters. */
+/* Pointers by parameter index, as chain_bind() wants them: parameters while their unit is acquired,
+ * gradients always; NULL for frozen parameters' gradients. Local. */
 CZ_API const void *const *zero_params(const struct zero *z);
 CZ_API void *const *zero_grads(const struct zero *z);
 
 /* ---- a pass over the layers ------------------------------------------------------------------
  */
 
-/* The unit's parameters are whole in memory between acquire and release. */
+enum zero_pass {
+    ZERO_PASS_EVAL = 0, /* every unit forward, once; no gradients */
+    ZERO_PASS_TRAIN,    /* all visits; more micro-batches follow before the boundary */
+    ZERO_PASS_LAST      /* all visits; the boundary follows */
+};
+
+/* Local. A pass that failed half-way is ended by the next begin. */
+CZ_API cz_status zero_pass_begin(struct zero *z, enum zero_pass pass);
+
+/* The unit's parameters are whole in memory between acquire and release; when the visit writes
+ * gradients, zero_grads() may be written. CZ_INVALID: not the unit whose turn it is. */
 CZ_API cz_status zero_unit_acquire(struct zero *z, size_t unit_idx);
 CZ_API cz_status zero_unit_release(struct zero *z, size_t unit_idx);
 
-/* The unit's last backward of this micro-batch is done: its gradients stand in zero_grads(). */
+/* The unit's backward of this micro-batch is done: before its release. */
 CZ_API cz_status zero_grads_ready(struct zero *z, size_t unit_idx);
+
+/* Everything that the pass began has arrived. */
+CZ_API cz_status zero_pass_end(struct zero *z);
+
+/* Whether a further micro-batch adds to zero_grads() (true) or overwrites them, because each was
+ * reduced on its own (stages 2 and 3 with several ranks). Local. */
+CZ_API bool zero_accumulates(const struct zero *z);
 
 /* ---- the boundary ---------------------------------------------------------------------------
  */
 
-/* Average gradients over ranks: afterwards this rank's partition holds the mean. Collective.
- * CZ_INVALID when some unit's gradients are not ready. */
+/* Average gradients over ranks: afterwards this rank's partition holds the mean. CZ_INVALID when
+ * no training pass has ended. */
 CZ_API cz_status zero_reduce(struct zero *z);
 
 struct zero_scan {
@@ -126,32 +191,36 @@ struct zero_scan {
     float value; /* as stored: still multiplied by the loss scale */
 };
 
-/* Look for non-finite gradients. Collective. */
+/* Look for non-finite gradients. */
 CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
 
 /* Global L2 norm of the (finite) gradients, still scaled; max_abs from zero_scan(). The same bits
- * for any partition. Collective. */
+ * for any partition. */
 CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
- * round to parameters). */
+ * round to parameters). Local. */
 CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
-/* Give every rank the parameters that the others have updated. Collective. */
+/* Give every rank the parameters that the others have updated and that it keeps whole. */
 CZ_API cz_status zero_gather(struct zero *z);
 
-/* Forget which gradients are ready: after a skipped step. */
+/* Forget the gradients: before the next step's first micro-batch. Local. */
 CZ_API void zero_grads_drop(struct zero *z);
 
 /* ---- single tensors ------------------------------------------------------------------------- */
 
 enum zero_what { ZERO_WEIGHT = 0, ZERO_GRAD, ZERO_STATE };
 
-/* Elements [off, off + numel) of a parameter's master weight, gradient (as stored) or state, as
- * fp32. A frozen parameter has a weight only (CZ_NOTFOUND). Writing a weight also writes the
- * rounded parameter. CZ_UNSUPPORTED: elements that another rank owns. */
+/* Elements [off, off + numel) of a parameter's master weight, gradient or state, as fp32, on every
+ * rank. A gradient is the mean over ranks of what has been accumulated, as stored (still multiplied
+ * by the loss scale). A frozen parameter has a weight only (CZ_NOTFOUND). CZ_UNSUPPORTED: a
+ * pretended rank is asked for what another owns. */
 CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                            size_t off, size_t numel, float *dst);
+
+/* The same for writing weights and states: every rank brings all of src. The rounded parameter is
+ * written too. */
 CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                             size_t off, size_t numel, const float *src);
 

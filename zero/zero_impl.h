@@ -1,15 +1,20 @@
-/* The inside of zero: where each group's flat buffers lie in the blocks. */
+/* The inside of zero: where everything lies in the blocks, and what is on its way. */
 #ifndef CZ_ZERO_ZERO_IMPL_H
 #define CZ_ZERO_ZERO_IMPL_H
 
+#include "layout/fetch.h"
 #include "layout/flat.h"
+#include "layout/shard.h"
 #include "zero/zero.h"
 
 #define ZERO_ALIGN ((size_t)256)
 
+/* An optimizer group. Its parameters in the order in which they lie in the partition. */
 struct zero_group {
-    struct flat_group flat;
-    size_t own_begin, own_numel; /* this rank's elements of the flat buffer */
+    struct flat_group flat;   /* stages 0-2 */
+    struct shard_group shard; /* stage 3 */
+    size_t own_begin;         /* where this rank's elements begin in the group's parameters */
+    size_t own_numel;
     size_t n_states;
     size_t param_off, master_off, grad_off; /* bytes into the blocks */
     size_t state_off[OPTIM_STATES_MAX];
@@ -18,30 +23,133 @@ struct zero_group {
     size_t sums_off, ratios_off;   /* bytes into ZERO_SMALL */
 };
 
+/* Where a parameter lies. */
+struct zero_place {
+    size_t group; /* n_groups when frozen */
+    size_t off;   /* first element: in the group's flat buffer, or of its chunk in the partition */
+    size_t frozen_off;   /* elements into ZERO_PARAMS */
+    size_t grad_off;     /* elements into the block that holds its gradient */
+    size_t resident_off; /* elements into ZERO_WINDOW; stage 3 with several ranks */
+    bool resident;       /* stays gathered */
+    bool tied;           /* several units use it */
+    size_t ready_unit;   /* the unit whose backward is its last use */
+};
+
+/* The elements of a parameter that a rank owns: one run. */
+struct zero_piece {
+    size_t param_off; /* in the parameter */
+    size_t own_off;   /* in the owner's partition of the group (frozen: in its chunk) */
+    size_t numel;
+};
+
+/* A reduction of ready gradients, begun after the backward of `unit`. */
+struct zero_flush {
+    size_t unit;
+    size_t first_span, n_spans;
+    size_t numel;
+    struct comm_ticket ticket;
+    bool begun;
+};
+
 struct zero {
     struct zero_options options;
+    bool own_masters;          /* masters lie apart from the parameters */
+    bool split_grads;          /* stages 2 and 3 with several ranks */
+    bool split_params;         /* stage 3 with several ranks */
     struct zero_group *groups; /* (n_groups) */
+    struct zero_place *places; /* (n_params) */
     size_t nbytes[ZERO_N_BLOCKS];
     unsigned char *blocks[ZERO_N_BLOCKS];
     struct step_scalars *scalars; /* (n_groups) in ZERO_SMALL */
-    size_t *frozen_off;           /* (n_params) bytes into ZERO_PARAMS */
-    size_t *place_group;          /* (n_params) group, n_groups when frozen */
-    size_t *place_off;            /* (n_params) first element in the group's flat buffer */
     const void **params;          /* (n_params) */
     void **grads;                 /* (n_params) */
     struct zero_scan *scans;      /* (world_size) */
     double *norms;                /* (SUMSQ_PARTS · world_size) */
-    size_t numel_padded, numel_own;
-    size_t n_ready;   /* units since the last boundary */
-    bool own_masters; /* masters lie apart from the parameters */
+    struct comm_span *spans;      /* (world_size) of single tensors */
+    struct zero_figures figures;
+
+    /* Reductions: buckets.c */
+    struct zero_flush *flushes; /* in the order in which they are begun */
+    size_t n_flushes;
+    struct comm_span *flush_spans;
+    size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients; n_flushes: none */
+    size_t next_flush;  /* in this pass */
+    bool reduced;       /* this boundary's gradients are means */
+    size_t n_passes;    /* training passes since the boundary */
+
+    /* Gathers of stage 3: gather.c */
+    struct fetch_schedule fetch;
+    struct comm_span *fetch_spans;
+    size_t *fetch_first_span;          /* (n_ops + 1) */
+    struct comm_ticket *fetch_tickets; /* (n_ops) */
+    struct comm_span *resident_spans;  /* trainable ones first */
+    size_t n_resident_spans, n_resident_spans_trained;
+    size_t n_fetches_begun;
+    size_t window_off; /* elements into ZERO_WINDOW: behind the resident parameters */
+
+    /* The pass in work. */
+    enum zero_pass pass;
+    bool in_pass;
+    size_t visit;
 };
+
+/* ---- place.c: the arithmetic of who owns what ------------------------------------------------ */
+
+size_t zero_group_n_params(const struct zero *z, size_t group);
+size_t zero_group_param(const struct zero *z, size_t group, size_t pos);
+
+/* What `rank` owns of a parameter. At stage 0, where everyone owns everything, an even share. */
+struct zero_piece zero_piece_of(const struct zero *z, size_t param_idx, int rank);
+
+/* What this rank has of a parameter: at stage 0 all of it. */
+struct zero_piece zero_piece_mine(const struct zero *z, size_t param_idx);
+
+/* The parameter behind element `at` of this rank's partition; false: padding. */
+bool zero_param_at(const struct zero *z, size_t group, size_t at, size_t *param_idx, size_t *elem);
+
+/* ---- buckets.c ------------------------------------------------------------------------------- */
+
+cz_status zero_buckets_init(struct zero *z); /* adds to nbytes[ZERO_BUCKETS] */
+void zero_buckets_free(struct zero *z);
+cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradients are written */
+cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
+cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
+
+/* ---- gather.c -------------------------------------------------------------------------------- */
+
+cz_status zero_gather_init(struct zero *z); /* adds to nbytes[ZERO_WINDOW] */
+void zero_gather_free(struct zero *z);
+void zero_gather_bind(struct zero *z);
+cz_status zero_fetch_visit(struct zero *z); /* the current visit's parameters have come */
+void zero_fetch_drop(struct zero *z);       /* after the current visit */
+cz_status zero_fetch_finish(struct zero *z);
+cz_status zero_gather_resident(struct zero *z, bool trained_only);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+/* Take `numel` elements of `dtype` at the end of a block; *off in bytes. */
+cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum dtype dtype,
+                          size_t *off);
 
 /* First element of this rank's masters, gradients, states of a group. */
 void *zero_own_master(const struct zero *z, size_t group);
 void *zero_own_grad(const struct zero *z, size_t group);
 void *zero_own_state(const struct zero *z, size_t group, size_t state_idx);
 
-/* First element of a group's whole flat parameters. */
-void *zero_flat_params(const struct zero *z, size_t group);
+/* First element of a group's parameters: whole, or at stage 3 this rank's chunks. */
+void *zero_group_params(const struct zero *z, size_t group);
+
+/* y = x in another dtype. */
+cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype to, void *y,
+                    size_t numel);
+
+/* One stored gradient element of this rank's partition. */
+cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
+
+/* A window of bytes into an element pointer. */
+static inline unsigned char *zero_advance(void *p, size_t elems, enum dtype dtype)
+{
+    return (unsigned char *)p + elems * dtype_size(dtype);
+}
 
 #endif

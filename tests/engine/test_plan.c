@@ -70,8 +70,8 @@ END_TEST
 START_TEST(ranks_split_what_their_stage_splits)
 {
     char config[256];
-    size_t states[3], grads[3];
-    for (int stage = 0; stage < 3; stage++) {
+    size_t states[4], grads[4], params[4];
+    for (int stage = 0; stage < 4; stage++) {
         snprintf(config, sizeof config,
                  "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}, "
                  "\"zero_optimization\": {\"stage\": %d}, " ADAM "}",
@@ -80,13 +80,18 @@ START_TEST(ranks_split_what_their_stage_splits)
         states[stage] = row_of(p, "exp_avg");
         grads[stage] = row_of(p, "gradients");
         ck_assert_uint_gt(p->sent_nbytes_per_step, 0);
-        ck_assert_uint_gt(row_of(p, "reduction buckets"), 0);
+        params[stage] = row_of(p, "parameters");
+        ck_assert((row_of(p, "reduction buckets") > 0) == (stage >= 2)); /* 0 and 1: in place */
+        ck_assert((row_of(p, "gathered parameters") > 0) == (stage == 3));
         plan_destroy(p);
     }
     ck_assert_uint_lt(states[1], states[0] / 4 + 8192);
     ck_assert_uint_eq(states[2], states[1]);
     ck_assert_uint_eq(grads[1], grads[0]);
     ck_assert_uint_lt(grads[2], grads[0] / 4 + 8192);
+    ck_assert_uint_lt(grads[3], grads[0] / 4 + 8192);
+    ck_assert_uint_eq(params[2], params[0]);
+    ck_assert_uint_lt(params[3], params[0] / 4 + 8192);
 }
 END_TEST
 

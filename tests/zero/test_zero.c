@@ -13,6 +13,12 @@ enum { N_PARAMS = 5, N_UNITS = 2, TOTAL = 35 + 45 + 9 + 9 + 45 };
 static const size_t numels[N_PARAMS] = {35, 45, 9, 9, 45};
 static const size_t unit_a[] = {0, 1, 2}, unit_b[] = {3, 4, 0};
 
+static const struct zero_visit visits[] = {
+    {.unit_idx = 0},
+    {.unit_idx = 1},
+    {.unit_idx = 1, .writes_grads = true, .is_backward = true},
+    {.unit_idx = 0, .writes_grads = true, .is_backward = true}};
+
 /* Five parameters in two units (parameter 0 tied into both); parameter 2 may be frozen. */
 struct world {
     struct param_table table;
@@ -37,9 +43,10 @@ static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, f
 struct world_setting {
     int stage, rank, world_size;
     enum dtype dtype, grad_dtype, master_dtype;
-    size_t tile;
+    size_t tile, bucket;
     const char *optimizer;
-    bool two_groups, freeze, round_robin;
+    bool two_groups, freeze, round_robin, overlap;
+    struct zero_stage3 stage3;
 };
 
 static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
@@ -70,6 +77,8 @@ static void world_make(struct world *w, struct world_setting s)
     const struct zero_options options = {.table = &w->table,
                                          .units = w->units,
                                          .n_units = N_UNITS,
+                                         .visits = visits,
+                                         .n_visits = CZ_ARRAY_LEN(visits),
                                          .group_of = w->group_of,
                                          .groups = w->groups,
                                          .n_groups = s.two_groups ? 2 : 1,
@@ -80,6 +89,9 @@ static void world_make(struct world *w, struct world_setting s)
                                          .master_dtype = s.master_dtype,
                                          .round_robin = s.round_robin,
                                          .tile_numel = s.tile,
+                                         .bucket_numel = s.bucket,
+                                         .overlap = s.overlap,
+                                         .stage3 = s.stage3,
                                          .comm = w->comm,
                                          .ops = w->ops};
     ck_ok(zero_create(&options, &w->z));
@@ -104,10 +116,11 @@ static void world_free(struct world *w)
     param_table_free(&w->table);
 }
 
-/* Whole gradients, the same on every pretended rank. */
-static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
+/* Whole gradients of a unit, the same on every pretended rank. */
+static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype)
 {
-    for (size_t i = 0; i < N_PARAMS; i++) {
+    for (size_t k = 0; k < w->units[unit].n; k++) {
+        size_t i = w->units[unit].param_idx[k];
         void *g = zero_grads(w->z)[i];
         const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
         for (size_t j = 0; g && j < numels[i]; j++) {
@@ -118,7 +131,22 @@ static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
                 ((uint16_t *)g)[j] = f32_to_bf16(x);
         }
     }
-    for (size_t u = 0; u < N_UNITS; u++) ck_ok(zero_grads_ready(w->z, u));
+}
+
+/* One micro-batch. */
+static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
+{
+    ck_ok(zero_pass_begin(w->z, ZERO_PASS_LAST));
+    for (size_t v = 0; v < CZ_ARRAY_LEN(visits); v++) {
+        size_t u = visits[v].unit_idx;
+        ck_ok(zero_unit_acquire(w->z, u));
+        for (size_t k = 0; k < w->units[u].n; k++)
+            ck_assert_ptr_nonnull(zero_params(w->z)[w->units[u].param_idx[k]]);
+        if (visits[v].writes_grads) fill_unit(w, u, step, dtype);
+        if (visits[v].is_backward) ck_ok(zero_grads_ready(w->z, u));
+        ck_ok(zero_unit_release(w->z, u));
+    }
+    ck_ok(zero_pass_end(w->z));
 }
 
 /* Three updates; gives the last norm. */
@@ -134,6 +162,7 @@ static double train(struct world *w, enum dtype dtype)
         ck_ok(zero_norm(w->z, scan.max_abs, &norm));
         ck_ok(zero_step(w->z, t, 1, 1));
         ck_ok(zero_gather(w->z));
+        zero_grads_drop(w->z);
     }
     return norm;
 }
@@ -167,11 +196,14 @@ START_TEST(a_rank_repeats_its_slice_of_the_whole)
         struct world whole;
         world_make(&whole, s);
         double want = train(&whole, s.dtype);
-        for (int stage = 0; stage <= 1; stage++)
+        for (int stage = 0; stage <= 3; stage++)
             for (int rank = 0; rank < 4; rank++)
                 for (size_t tile = 3; tile <= 64; tile += 61) {
                     struct world part;
                     s.stage = stage, s.rank = rank, s.world_size = 4, s.tile = tile;
+                    s.overlap = rank % 2, s.bucket = tile;
+                    s.stage3.param_persistence_threshold = rank < 2 ? 0 : 9;
+                    s.stage3.model_persistence_threshold = 1000;
                     world_make(&part, s);
                     double norm = train(&part, s.dtype);
                     /* a pretended rank sees its own partition four times */
@@ -186,19 +218,21 @@ END_TEST
 
 START_TEST(every_element_belongs_to_one_rank)
 {
-    size_t owned = 0;
-    for (int rank = 0; rank < 3; rank++) {
-        struct world_setting s = plain;
-        s.stage = 1, s.rank = rank, s.world_size = 3, s.two_groups = s.round_robin = true;
-        struct world w;
-        float x;
-        world_make(&w, s);
-        for (size_t i = 0; i < N_PARAMS; i++)
-            for (size_t j = 0; j < numels[i]; j++)
-                owned += zero_read(w.z, ZERO_STATE, 0, i, j, 1, &x) == CZ_OK;
-        world_free(&w);
+    for (int stage = 1; stage <= 3; stage++) {
+        size_t owned = 0;
+        for (int rank = 0; rank < 3; rank++) {
+            struct world_setting s = plain;
+            s.stage = stage, s.rank = rank, s.world_size = 3, s.two_groups = s.round_robin = true;
+            struct world w;
+            float x;
+            world_make(&w, s);
+            for (size_t i = 0; i < N_PARAMS; i++)
+                for (size_t j = 0; j < numels[i]; j++)
+                    owned += zero_read(w.z, ZERO_STATE, 0, i, j, 1, &x) == CZ_OK;
+            world_free(&w);
+        }
+        ck_assert_uint_eq(owned, TOTAL);
     }
-    ck_assert_uint_eq(owned, TOTAL);
 }
 END_TEST
 

@@ -1,0 +1,242 @@
+/* Stage 3: parameters come together for the visits that use them (layout/fetch.h), or for good. */
+#include "zero/zero_impl.h"
+
+#include <stdlib.h>
+
+/* First element of a parameter's chunk in ZERO_PARAMS: the same place on every rank. */
+static size_t chunk_off(const struct zero *z, size_t param_idx, const struct zero_piece *piece)
+{
+    const struct zero_place *place = &z->places[param_idx];
+    if (place->group == z->options.n_groups) return place->frozen_off;
+    return z->groups[place->group].param_off / dtype_size(z->options.dtype) + piece->own_off;
+}
+
+/* Everyone's chunk of a parameter, put together at `dst` in ZERO_WINDOW. */
+static size_t add_spans(const struct zero *z, struct comm_span *spans, size_t at, size_t param_idx,
+                        size_t dst)
+{
+    for (int r = 0; r < z->options.comm->world_size; r++) {
+        struct zero_piece piece = zero_piece_of(z, param_idx, r);
+        if (piece.numel > 0)
+            spans[at++] = (struct comm_span){.src_off = chunk_off(z, param_idx, &piece),
+                                             .dst_off = dst + piece.param_off,
+                                             .numel = piece.numel,
+                                             .owner = r,
+                                             .to = COMM_ALL};
+    }
+    return at;
+}
+
+static size_t sent_nbytes(const struct zero *z, const struct comm_span *spans, size_t n)
+{
+    size_t numel = 0;
+    for (size_t i = 0; i < n; i++)
+        if (spans[i].owner == z->options.comm->rank) numel += spans[i].numel;
+    return numel * (size_t)(z->options.comm->world_size - 1) * dtype_size(z->options.dtype);
+}
+
+/* ---- parameters that stay -------------------------------------------------------------------- */
+
+static cz_status place_residents(struct zero *z, bool *resident)
+{
+    const struct zero_options *o = &z->options;
+    size_t off, size = dtype_size(o->dtype);
+    size_t total = o->stage3.model_persistence_threshold;
+    z->figures.resident_numel =
+        shard_persistent(o->table, o->stage3.param_persistence_threshold, total, resident);
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        z->places[i].resident = resident[i];
+        if (!resident[i]) continue;
+        TRY(zero_block_take(z, ZERO_WINDOW, o->table->params[i].numel, o->dtype, &off));
+        z->places[i].resident_off = off / size;
+    }
+    return CZ_OK;
+}
+
+static cz_status span_residents(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    size_t n = o->table->n_params * (size_t)o->comm->world_size, at = 0;
+    z->resident_spans = calloc(n + 1, sizeof *z->resident_spans);
+    if (!z->resident_spans) return err_set(CZ_NOMEM, 0, "no memory for %zu spans", n);
+    for (int frozen = 0; frozen < 2; frozen++) {
+        for (size_t i = 0; i < o->table->n_params; i++)
+            if (z->places[i].resident && o->table->params[i].trainable == !frozen)
+                at = add_spans(z, z->resident_spans, at, i, z->places[i].resident_off);
+        if (!frozen) z->n_resident_spans_trained = at;
+    }
+    z->n_resident_spans = at;
+    return CZ_OK;
+}
+
+cz_status zero_gather_resident(struct zero *z, bool trained_only)
+{
+    const struct comm_move args = {.src = z->blocks[ZERO_PARAMS],
+                                   .dst = z->blocks[ZERO_WINDOW],
+                                   .elem_nbytes = dtype_size(z->options.dtype),
+                                   .spans = z->resident_spans,
+                                   .n_spans = trained_only ? z->n_resident_spans_trained
+                                                           : z->n_resident_spans};
+    return args.n_spans == 0 ? CZ_OK : comm_move(z->options.comm, &args);
+}
+
+/* ---- parameters that come and go ------------------------------------------------------------- */
+
+static cz_status schedule(struct zero *z, const bool *resident)
+{
+    const struct zero_options *o = &z->options;
+    size_t n_params = o->table->n_params;
+    size_t *numel = calloc(n_params + 1, sizeof *numel);
+    struct fetch_visit *visits = calloc(o->n_visits + 1, sizeof *visits);
+    cz_status st = CZ_OK;
+    if (!numel || !visits) {
+        st = err_set(CZ_NOMEM, 0, "no memory for the schedule of %zu visits", o->n_visits);
+    } else {
+        for (size_t i = 0; i < n_params; i++) numel[i] = o->table->params[i].numel;
+        for (size_t v = 0; v < o->n_visits; v++) {
+            const struct zero_unit *unit = &o->units[o->visits[v].unit_idx];
+            visits[v] = (struct fetch_visit){.param_idx = unit->param_idx, .n = unit->n};
+        }
+        const struct fetch_options options = {.numel = numel,
+                                              .resident = resident,
+                                              .n_params = n_params,
+                                              .visits = visits,
+                                              .n_visits = o->n_visits,
+                                              .max_live = o->stage3.max_live,
+                                              .prefetch_numel = o->stage3.prefetch_numel,
+                                              .max_reuse = o->stage3.max_reuse,
+                                              .align = ZERO_ALIGN / dtype_size(o->dtype)};
+        st = fetch_schedule_init(&z->fetch, &options);
+    }
+    free(numel);
+    free(visits);
+    return st;
+}
+
+static cz_status span_fetches(struct zero *z)
+{
+    const struct fetch_schedule *s = &z->fetch;
+    size_t n = s->n_stays * (size_t)z->options.comm->world_size, at = 0;
+    z->fetch_spans = calloc(n + 1, sizeof *z->fetch_spans);
+    z->fetch_first_span = calloc(s->n_ops + 1, sizeof *z->fetch_first_span);
+    z->fetch_tickets = calloc(s->n_ops + 1, sizeof *z->fetch_tickets);
+    if (!z->fetch_spans || !z->fetch_first_span || !z->fetch_tickets)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu gathers", s->n_ops);
+    for (size_t i = 0; i < s->n_ops; i++) {
+        z->fetch_first_span[i] = at;
+        for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
+            at = add_spans(z, z->fetch_spans, at, s->stays[k].param_idx,
+                           z->window_off + s->stays[k].off);
+    }
+    z->fetch_first_span[s->n_ops] = at;
+    z->figures.fetch_nbytes = sent_nbytes(z, z->fetch_spans, at);
+    return CZ_OK;
+}
+
+static cz_status init_split(struct zero *z, bool *resident)
+{
+    size_t off;
+    TRY(place_residents(z, resident));
+    TRY(schedule(z, resident));
+    z->figures.window_numel = z->fetch.window_numel;
+    z->figures.live_max = z->fetch.live_max;
+    z->figures.n_gathers = z->fetch.n_ops;
+    TRY(zero_block_take(z, ZERO_WINDOW, z->fetch.window_numel, z->options.dtype, &off));
+    z->window_off = off / dtype_size(z->options.dtype);
+    TRY(span_residents(z));
+    TRY(span_fetches(z));
+    z->figures.update_nbytes = sent_nbytes(z, z->resident_spans, z->n_resident_spans_trained);
+    return CZ_OK;
+}
+
+/* Stages 1 and 2 gather whole groups after an update. */
+static void count_update(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    size_t others = (size_t)o->comm->world_size - 1;
+    if (o->stage == 1 || o->stage == 2)
+        z->figures.update_nbytes = z->figures.numel_own * others * dtype_size(o->dtype);
+}
+
+cz_status zero_gather_init(struct zero *z)
+{
+    count_update(z);
+    if (!z->split_params) return CZ_OK;
+    bool *resident = calloc(z->options.table->n_params + 1, sizeof *resident);
+    if (!resident) return err_set(CZ_NOMEM, 0, "no memory for the parameters that stay gathered");
+    cz_status st = init_split(z, resident);
+    free(resident);
+    return st;
+}
+
+void zero_gather_free(struct zero *z)
+{
+    fetch_schedule_free(&z->fetch);
+    free(z->fetch_spans);
+    free(z->fetch_first_span);
+    free(z->fetch_tickets);
+    free(z->resident_spans);
+}
+
+static const void *window_at(const struct zero *z, size_t off)
+{
+    return z->blocks[ZERO_WINDOW] + off * dtype_size(z->options.dtype);
+}
+
+void zero_gather_bind(struct zero *z)
+{
+    for (size_t i = 0; i < z->options.table->n_params; i++)
+        z->params[i] = z->places[i].resident ? window_at(z, z->places[i].resident_off) : NULL;
+}
+
+/* ---- a pass ---------------------------------------------------------------------------------- */
+
+/* An evaluation stops after the forward visits: what only a backward needs is left out. */
+static bool is_wanted(const struct zero *z, const struct fetch_op *op)
+{
+    if (z->pass != ZERO_PASS_EVAL) return true;
+    for (size_t k = op->first; k < op->first + op->n; k++)
+        if (z->fetch.stays[k].first_visit < z->options.n_units) return true;
+    return false;
+}
+
+static cz_status fetch_begin(struct zero *z, size_t i)
+{
+    const struct fetch_op *op = &z->fetch.ops[i];
+    const struct comm_move args = {.src = z->blocks[ZERO_PARAMS],
+                                   .dst = z->blocks[ZERO_WINDOW],
+                                   .elem_nbytes = dtype_size(z->options.dtype),
+                                   .spans = z->fetch_spans + z->fetch_first_span[i],
+                                   .n_spans = z->fetch_first_span[i + 1] - z->fetch_first_span[i]};
+    z->fetch_tickets[i].id = 0;
+    z->n_fetches_begun = i + 1;
+    if (!is_wanted(z, op)) return CZ_OK;
+    for (size_t k = op->first; k < op->first + op->n; k++)
+        z->params[z->fetch.stays[k].param_idx] =
+            window_at(z, z->window_off + z->fetch.stays[k].off);
+    return comm_move_begin(z->options.comm, &args, &z->fetch_tickets[i]);
+}
+
+cz_status zero_fetch_visit(struct zero *z)
+{
+    const struct fetch_schedule *s = &z->fetch;
+    size_t needed = s->ops_needed[z->visit];
+    for (size_t i = s->op_begin[z->visit]; i < s->op_begin[z->visit + 1]; i++)
+        TRY(fetch_begin(z, i));
+    return needed > 0 ? comm_wait(z->options.comm, z->fetch_tickets[needed - 1]) : CZ_OK;
+}
+
+void zero_fetch_drop(struct zero *z)
+{
+    const struct fetch_schedule *s = &z->fetch;
+    for (size_t k = s->drop_begin[z->visit]; k < s->drop_begin[z->visit + 1]; k++)
+        z->params[s->stays[s->drops[k]].param_idx] = NULL;
+}
+
+cz_status zero_fetch_finish(struct zero *z)
+{
+    size_t n = z->n_fetches_begun;
+    z->n_fetches_begun = 0;
+    while (n > 0 && z->fetch_tickets[n - 1].id == 0) n--;
+    return n > 0 ? comm_wait(z->options.comm, z->fetch_tickets[n - 1]) : CZ_OK;
+}

@@ -1,0 +1,74 @@
+/* A pass over the layers: what each visit needs has come, what it leaves goes on its way. */
+#include "zero/zero_impl.h"
+
+cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
+{
+    if (z->in_pass) { /* the last one was given up: what it began still writes */
+        TRY(zero_fetch_finish(z));
+        TRY(zero_bucket_finish(z));
+    }
+    z->pass = pass;
+    z->visit = 0;
+    z->in_pass = true;
+    for (size_t f = 0; f < z->n_flushes && pass != ZERO_PASS_EVAL; f++) z->flushes[f].begun = false;
+    return CZ_OK;
+}
+
+static cz_status check_turn(const struct zero *z, size_t unit_idx)
+{
+    size_t n = z->pass == ZERO_PASS_EVAL ? z->options.n_units : z->options.n_visits;
+    if (z->in_pass && z->visit < n && z->options.visits[z->visit].unit_idx == unit_idx)
+        return CZ_OK;
+    return err_set(CZ_INVALID, 0, "it is not the turn of unit %zu at visit %zu of %zu", unit_idx,
+                   z->visit, n);
+}
+
+cz_status zero_unit_acquire(struct zero *z, size_t unit_idx)
+{
+    TRY(check_turn(z, unit_idx));
+    TRY(comm_progress(z->options.comm));
+    if (z->split_params) TRY(zero_fetch_visit(z));
+    bool writes = z->pass != ZERO_PASS_EVAL && z->options.visits[z->visit].writes_grads;
+    return writes ? zero_bucket_acquire(z, unit_idx) : CZ_OK;
+}
+
+cz_status zero_grads_ready(struct zero *z, size_t unit_idx)
+{
+    TRY(check_turn(z, unit_idx));
+    if (z->pass == ZERO_PASS_EVAL || !z->options.visits[z->visit].is_backward)
+        return err_set(CZ_INVALID, 0, "visit %zu is no backward", z->visit);
+    return zero_bucket_ready(z, unit_idx);
+}
+
+cz_status zero_unit_release(struct zero *z, size_t unit_idx)
+{
+    TRY(check_turn(z, unit_idx));
+    if (z->split_params) zero_fetch_drop(z);
+    z->visit++;
+    return comm_progress(z->options.comm);
+}
+
+cz_status zero_pass_end(struct zero *z)
+{
+    TRY(zero_fetch_finish(z));
+    if (z->pass != ZERO_PASS_EVAL) {
+        if (z->visit != z->options.n_visits)
+            return err_set(CZ_INVALID, 0, "the pass ended after %zu of %zu visits", z->visit,
+                           z->options.n_visits);
+        if (z->split_grads || !z->options.overlap) TRY(zero_bucket_finish(z));
+        z->n_passes++;
+    }
+    z->in_pass = false;
+    return CZ_OK;
+}
+
+bool zero_accumulates(const struct zero *z)
+{
+    return !z->split_grads;
+}
+
+void zero_grads_drop(struct zero *z)
+{
+    z->n_passes = 0;
+    z->reduced = false;
+}

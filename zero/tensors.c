@@ -1,0 +1,164 @@
+/* Single tensors: put together from their owners, or taken apart to them. */
+#include "zero/zero_impl.h"
+
+#include <string.h>
+
+/* A range of a parameter, checked. */
+struct target {
+    enum zero_what what;
+    size_t state_idx, param_idx, off, numel;
+};
+
+static cz_status check_target(const struct zero *z, const struct target *t)
+{
+    const struct zero_options *o = &z->options;
+    const struct param_info *info = &o->table->params[t->param_idx];
+    if (t->off > info->numel || t->numel > info->numel - t->off)
+        return err_set(CZ_INVALID, 0, "%s has %zu elements, not %zu at %zu", info->name,
+                       info->numel, t->numel, t->off);
+    size_t g = z->places[t->param_idx].group;
+    if (g == o->n_groups && t->what != ZERO_WEIGHT)
+        return err_set(CZ_NOTFOUND, 0, "%s is frozen: it has a weight and nothing else",
+                       info->name);
+    if (t->what == ZERO_STATE && t->state_idx >= z->groups[g].n_states)
+        return err_set(CZ_NOTFOUND, 0, "%s: %s keeps %zu states, there is no number %zu",
+                       info->name, o->groups[g].hyper.cls->name, z->groups[g].n_states,
+                       t->state_idx);
+    return CZ_OK;
+}
+
+/* What of the range lies in a piece; numel 0: nothing. param_off and own_off are its beginning. */
+static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
+{
+    size_t lo = piece.param_off > off ? piece.param_off : off;
+    size_t end = piece.param_off + piece.numel, hi = end < off + numel ? end : off + numel;
+    if (lo >= hi) return (struct zero_piece){0};
+    return (struct zero_piece){
+        .param_off = lo, .own_off = piece.own_off + (lo - piece.param_off), .numel = hi - lo};
+}
+
+/* Where element own_off of this rank's part of a group (or of a frozen parameter) lies. */
+static unsigned char *own_at(const struct zero *z, const struct target *t, size_t own_off,
+                             enum dtype *dtype)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_place *place = &z->places[t->param_idx];
+    *dtype = o->dtype;
+    if (place->group == o->n_groups)
+        return zero_advance(z->blocks[ZERO_PARAMS], place->frozen_off + own_off, *dtype);
+    switch (t->what) {
+    case ZERO_WEIGHT:
+        *dtype = o->master_dtype;
+        return zero_advance(zero_own_master(z, place->group), own_off, *dtype);
+    case ZERO_GRAD:
+        *dtype = o->grad_dtype;
+        return zero_advance(zero_own_grad(z, place->group), own_off, *dtype);
+    case ZERO_STATE: break;
+    }
+    *dtype = o->state_dtype;
+    return zero_advance(zero_own_state(z, place->group, t->state_idx), own_off, *dtype);
+}
+
+static bool is_pretended(const struct zero *z)
+{
+    return z->options.comm->world_size > 1 && strcmp(z->options.comm->ops->name, "self") == 0;
+}
+
+/* Each owner's piece of the range goes to everyone. */
+static cz_status share_pieces(struct zero *z, const struct target *t, float *dst)
+{
+    int w = z->options.comm->world_size;
+    for (int r = 0; r < w; r++) {
+        struct zero_piece p = meet(zero_piece_of(z, t->param_idx, r), t->off, t->numel);
+        size_t at = p.numel > 0 ? p.param_off - t->off : 0;
+        z->spans[r] = (struct comm_span){
+            .src_off = at, .dst_off = at, .numel = p.numel, .owner = r, .to = COMM_ALL};
+    }
+    const struct comm_move args = {.src = dst,
+                                   .dst = dst,
+                                   .elem_nbytes = sizeof *dst,
+                                   .spans = z->spans,
+                                   .n_spans = (size_t)w};
+    return comm_move(z->options.comm, &args);
+}
+
+/* Gradients that are still every rank's own sum. */
+static cz_status read_unreduced(struct zero *z, const struct target *t, float *dst)
+{
+    const struct zero_options *o = &z->options;
+    const void *local = zero_advance(z->blocks[ZERO_GRADS],
+                                     z->places[t->param_idx].grad_off + t->off, o->grad_dtype);
+    float scale = o->reduce_sum ? 1.0f : 1.0f / (float)o->comm->world_size;
+    TRY(zero_cast(z, o->grad_dtype, local, DTYPE_F32, dst, t->numel));
+    if (o->comm->world_size == 1) return CZ_OK;
+    return comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale);
+}
+
+cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
+                    size_t off, size_t numel, float *dst)
+{
+    const struct target t = {what, state_idx, param_idx, off, numel};
+    TRY(check_target(z, &t));
+    if (what == ZERO_GRAD && !z->split_grads && z->n_flushes > 0 && z->flushes[0].begun)
+        TRY(zero_reduce(z)); /* they have begun to be means */
+    if (what == ZERO_GRAD && !z->split_grads && !z->reduced) return read_unreduced(z, &t, dst);
+    struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
+    if (mine.numel < numel && is_pretended(z))
+        return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
+                       z->options.table->params[param_idx].name);
+    if (mine.numel > 0) {
+        enum dtype dtype;
+        const void *own = own_at(z, &t, mine.own_off, &dtype);
+        TRY(zero_cast(z, dtype, own, DTYPE_F32, dst + (mine.param_off - off), mine.numel));
+    }
+    bool is_split = z->options.stage == 3 ||
+                    (z->options.stage > 0 && z->places[param_idx].group != z->options.n_groups);
+    if (z->options.comm->world_size == 1 || !is_split) return CZ_OK;
+    return share_pieces(z, &t, dst);
+}
+
+/* The rounded parameter, wherever this rank keeps a copy of it. */
+static cz_status write_param(struct zero *z, const struct target *t, const float *src)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_place *place = &z->places[t->param_idx];
+    if (!z->split_params) {
+        void *whole = zero_advance((void *)(uintptr_t)z->params[t->param_idx], t->off, o->dtype);
+        return zero_cast(z, DTYPE_F32, src, o->dtype, whole, t->numel);
+    }
+    struct zero_piece mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
+    void *chunk = place->group == o->n_groups
+                      ? zero_advance(z->blocks[ZERO_PARAMS], place->frozen_off, o->dtype)
+                      : zero_group_params(z, place->group);
+    if (mine.numel > 0)
+        TRY(zero_cast(z, DTYPE_F32, src + (mine.param_off - t->off), o->dtype,
+                      zero_advance(chunk, mine.own_off, o->dtype), mine.numel));
+    if (!place->resident) return CZ_OK;
+    return zero_cast(z, DTYPE_F32, src, o->dtype,
+                     zero_advance(z->blocks[ZERO_WINDOW], place->resident_off + t->off, o->dtype),
+                     t->numel);
+}
+
+cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
+                     size_t off, size_t numel, const float *src)
+{
+    const struct target t = {what, state_idx, param_idx, off, numel};
+    TRY(check_target(z, &t));
+    struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
+    if (mine.numel < numel && is_pretended(z))
+        return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
+                       z->options.table->params[param_idx].name);
+    if (mine.numel > 0) {
+        enum dtype dtype;
+        void *own = own_at(z, &t, mine.own_off, &dtype);
+        TRY(zero_cast(z, DTYPE_F32, src + (mine.param_off - off), dtype, own, mine.numel));
+    }
+    return what == ZERO_WEIGHT ? write_param(z, &t, src) : CZ_OK;
+}
+
+cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value)
+{
+    const struct zero_options *o = &z->options;
+    return zero_cast(z, o->grad_dtype, zero_advance(zero_own_grad(z, group), at, o->grad_dtype),
+                     DTYPE_F32, value, 1);
+}
