@@ -9,7 +9,6 @@
 static const struct {
     const char *file, *word;
 } later[] = {
-    {"zero3.json", "stage 3"},
     {"nvme.json", "NVMe"},
     {"onebit_adam.json", "OneBitAdam"},
     {"onebit_lamb.json", "OneBitLamb"},

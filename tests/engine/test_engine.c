@@ -563,6 +563,8 @@ START_TEST(recomputation_and_runs_repeat_to_the_bit)
         "{\"train_micro_batch_size_per_gpu\": 3, \"zero_optimization\": {\"stage\": 1}, " ADAM "}",
         "{\"train_micro_batch_size_per_gpu\": 3, \"zero_optimization\": {\"stage\": 2, "
         "\"offload_optimizer\": {\"device\": \"cpu\"}}, " ADAM "}",
+        "{\"train_micro_batch_size_per_gpu\": 3, \"zero_optimization\": {\"stage\": 3, "
+        "\"sub_group_size\": 100}, " ADAM "}",
         "{\"train_micro_batch_size_per_gpu\": 3, "
         "\"activation_checkpointing\": {\"number_checkpoints\": 3}, " ADAM "}",
         "{\"train_micro_batch_size_per_gpu\": 3, "
@@ -631,8 +633,9 @@ START_TEST(bad_options_are_refused)
             "\"0.19\" or \"0.16\"");
     refused(&(struct engine_options){.config_json =
                                          "{\"train_batch_size\": 1, "
-                                         "\"zero_optimization\": {\"stage\": 3}, " ADAM "}"},
-            CZ_UNSUPPORTED, "stage 3");
+                                         "\"zero_optimization\": {\"stage\": 3, "
+                                         "\"offload_param\": {\"device\": \"cpu\"}}, " ADAM "}"},
+            CZ_UNSUPPORTED, "parameters outside the device");
     const struct engine_group bad[] = {{"(", NAN, NAN, NAN, NAN}};
     refused(&(struct engine_options){.config_json = TOY_CONFIG, .groups = bad, .n_groups = 1},
             CZ_INVALID, "(");
