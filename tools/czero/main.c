@@ -12,11 +12,24 @@ static const struct command {
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
+    {"launch", cmd_launch, "run a command over several ranks"},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
     {"train", cmd_train, "train a model from a DeepSpeed config"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
     {NULL, NULL, NULL},
 };
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; commands[i].name; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+bool tool_is_command(const char *name)
+{
+    return find_command(name) != NULL;
+}
 
 static void print_help(void)
 {
@@ -59,9 +72,8 @@ int main(int argc, char **argv)
         return tool_finish_stdout(EXIT_OK);
     }
     if (!environment_is_valid()) return EXIT_USAGE;
-    for (size_t i = 0; commands[i].name; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return tool_finish_stdout(commands[i].run(argc - 1, argv + 1));
+    const struct command *command = find_command(argv[1]);
+    if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));
     fprintf(stderr, "czero: unknown command \"%s\" (see czero --help)\n", argv[1]);
     return EXIT_USAGE;
 }

@@ -29,8 +29,12 @@ void tool_log_init(bool quiet);
  * Returns `code`, or EXIT_RUNTIME with a sentence. */
 int tool_finish_stdout(int code);
 
+/* Whether `name` is one of czero's commands ("train"). */
+bool tool_is_command(const char *name);
+
 int cmd_config(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
