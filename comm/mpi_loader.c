@@ -23,7 +23,8 @@ static cz_status plugin_open(const struct mpi_plugin **out)
     }
     const struct mpi_plugin *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
     if (!plugin || plugin->version != MPI_PLUGIN_VERSION ||
-        plugin->head_nbytes != sizeof(struct slot_head))
+        plugin->head_nbytes != sizeof(struct slot_head) ||
+        plugin->host_nbytes != sizeof(struct mpi_plugin_host))
         return err_set(CZ_COMM, 0, "%s belongs to another version of czero", path);
     *out = plugin;
     return CZ_OK;
@@ -50,7 +51,9 @@ cz_status comm_mpi_transport_create(struct transport **out)
         .err_set = err_set,
         .err_trace = err_trace,
         .interrupted_ns = comm_interrupted_ns,
-        .n_cores = threads_allowed_cores(NULL),
+        .n_threads = threads_count,
+        .allowed_cores = threads_allowed_cores(NULL),
+        .quota_cores = threads_quota_cores(NULL),
         .world_size = comm_mpi_env_world_size(),
     };
     *out = NULL;

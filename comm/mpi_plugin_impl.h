@@ -16,13 +16,14 @@ struct mpi_plugin_host {
     cz_status (*err_set)(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
     cz_status (*err_trace)(cz_status status, const char *func, int line);
     int64_t (*interrupted_ns)(void); /* comm_interrupted_ns() */
-    int n_cores;                     /* that this process may use */
+    int (*n_threads)(void);          /* threads_count() */
+    int allowed_cores, quota_cores;  /* threads_allowed_cores(), threads_quota_cores() */
     int world_size;                  /* as the launcher's environment says; 0: it does not */
 };
 
 struct mpi_plugin {
     uint32_t version;
-    uint32_t head_nbytes; /* sizeof(struct slot_head), as a second check of the version */
+    uint32_t head_nbytes, host_nbytes; /* sizes of slot_head and mpi_plugin_host: a second check */
     /* Start MPI unless it runs already, and connect all ranks of MPI_COMM_WORLD. Collective.
      * Errors: CZ_COMM, CZ_NOMEM, CZ_PEER. `host` is copied. */
     cz_status (*create)(const struct mpi_plugin_host *host, struct transport **out);

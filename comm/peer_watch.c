@@ -121,12 +121,3 @@ int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns)
         return -1;
     return first_dead(w);
 }
-
-cz_status peer_died(int rank, int world_size, int64_t step, const char *phase)
-{
-    if (!phase || !*phase)
-        return err_set(CZ_PEER, 0, "rank %d of %d died before its first collective", rank,
-                       world_size);
-    return err_set(CZ_PEER, 0, "rank %d of %d died at step %" PRId64 " (%s)", rank, world_size,
-                   step, phase);
-}

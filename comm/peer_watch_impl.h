@@ -42,8 +42,4 @@ int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns);
 
 bool peer_watch_has(const struct peer_watch *w, int rank);
 
-/* Record and return CZ_PEER for a rank found dead. step and phase: where it was last known to be;
- * phase NULL or "": not known. */
-cz_status peer_died(int rank, int world_size, int64_t step, const char *phase);
-
 #endif

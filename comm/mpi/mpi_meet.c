@@ -2,6 +2,7 @@
 #include "comm/mpi/mpi_transport_impl.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,10 +14,11 @@ struct card {
     int32_t status; /* of its part of creation */
     int32_t host;   /* the lowest rank on its host */
     int32_t pid;
-    int32_t n_cores;    /* its CPU quota's, when that is less than its affinity's */
+    int32_t quota_cores;
     uint64_t pid_space; /* pids mean the same processes where this is equal */
     uint64_t slot_nbytes;
     cpu_set_t affinity;
+    char host_name[32];
 };
 
 static cz_status find_host(const struct mpi_transport *t, int *host)
@@ -36,13 +38,13 @@ static cz_status write_card(const struct mpi_transport *t, cz_status mine, struc
     TRY(find_host(t, &host));
     CPU_ZERO(&card->affinity);
     (void)sched_getaffinity(0, sizeof card->affinity, &card->affinity); /* more than 1024: empty */
-    int n_cores = CPU_COUNT(&card->affinity);
     card->status = (int32_t)mine;
     card->host = host;
     card->pid = (int32_t)getpid();
-    card->n_cores = mpi_host.n_cores < n_cores ? mpi_host.n_cores : CPU_SETSIZE;
+    card->quota_cores = mpi_host.quota_cores;
     card->pid_space = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
     card->slot_nbytes = t->base.slot_nbytes;
+    (void)gethostname(card->host_name, sizeof card->host_name - 1); /* cut off when too long */
     return CZ_OK;
 }
 
@@ -77,15 +79,16 @@ static cz_status check_cards(const struct mpi_transport *t, const struct card *c
     return CZ_OK;
 }
 
-/* Ranks of this host: their number, whether they have a core each, and a watch on each. */
+/* Ranks of this host: their number, their cores, and a watch on each. */
 static cz_status read_host(struct mpi_transport *t, const struct card *cards)
 {
     const struct card *mine = &cards[t->base.rank];
     cpu_set_t all;
     CPU_ZERO(&all);
-    int n_cores = mine->n_cores;
     TRY(peer_watch_init(&t->watch, t->base.world_size - 1));
     for (int r = 0; r < t->base.world_size; r++) {
+        t->peers[r].pid = cards[r].pid;
+        snprintf(t->peers[r].host, sizeof t->peers[r].host, "%s", cards[r].host_name);
         if (cards[r].host != mine->host) continue;
         if (r < t->base.rank) t->base.rank_host++;
         t->base.n_ranks_host++;
@@ -93,8 +96,8 @@ static cz_status read_host(struct mpi_transport *t, const struct card *cards)
         if (r != t->base.rank && cards[r].pid_space == mine->pid_space && mine->pid_space != 0)
             TRY(peer_watch_add(&t->watch, r, (pid_t)cards[r].pid));
     }
-    if (CPU_COUNT(&all) < n_cores) n_cores = CPU_COUNT(&all);
-    t->cores_are_shared = n_cores < t->base.n_ranks_host;
+    t->n_cores = CPU_COUNT(&all);
+    if (mine->quota_cores > 0 && mine->quota_cores < t->n_cores) t->n_cores = mine->quota_cores;
     return CZ_OK;
 }
 

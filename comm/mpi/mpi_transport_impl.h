@@ -10,7 +10,14 @@ enum direction { DIR_IN, DIR_OUT };
 
 struct where {
     int64_t step;
-    char phase[COMM_PHASE_NBYTES]; /* "": nothing heard yet */
+    char phase[COMM_PHASE_NBYTES];
+};
+
+struct mpi_peer {
+    int pid;
+    char host[32];
+    struct where last_heard; /* phase "": not heard of since it joined */
+    bool is_gone;            /* found dead; what it had sent may still be read */
 };
 
 /* Requests and slots lie in four rows of world_size: in of even and odd rounds, out of even and odd
@@ -29,13 +36,12 @@ struct mpi_transport {
     uint64_t next_receive; /* the first round whose receives have not been opened */
     uint64_t n_completed;
 
-    struct peer_watch watch;  /* the other ranks of this host */
-    bool *is_gone;            /* (W) found dead; what they had sent may still be read */
-    struct where *last_heard; /* (W) */
+    struct mpi_peer *peers;  /* (W) */
+    struct peer_watch watch; /* those of this host */
     struct where here;
-    bool cores_are_shared; /* spinning would take them from other ranks */
-    bool somebody_left;    /* a peer, or this rank */
-    int failed_rc;         /* of a test; reported by the next sleep */
+    int n_cores;        /* that the ranks of this host have together */
+    bool somebody_left; /* a peer, or this rank */
+    int failed_rc;      /* of a test; reported by the next sleep */
 
     int64_t idle_since_ns; /* when the present wait last saw something happen */
     uint64_t idle_round, idle_n_completed;

@@ -12,7 +12,7 @@
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
 
-#define SPIN_NS        (200 * US) /* where every rank has a core */
+#define SPIN_NS        (200 * US) /* where every thread has a core */
 #define YIELD_NS       (1 * MS)
 #define PAUSE_MIN_NS   (50 * US)
 #define PAUSE_MAX_NS   (1 * MS)
@@ -24,7 +24,10 @@
 /* One pause, longer the longer nothing has happened. True when a watched rank has died. */
 static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
 {
-    if (!t->cores_are_shared && idle_ns < SPIN_NS) return false;
+    if (idle_ns < SPIN_NS && t->base.n_ranks_host * mpi_host.n_threads() <= t->n_cores) {
+        CZ_CPU_RELAX();
+        return false;
+    }
     if (idle_ns < YIELD_NS) {
         sched_yield();
         return false;
@@ -34,7 +37,7 @@ static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
     if (ns > PAUSE_MAX_NS) ns = PAUSE_MAX_NS;
     int dead = peer_watch_wait(&t->watch, ns);
     if (dead < 0) return false;
-    t->is_gone[dead] = true;
+    t->peers[dead].is_gone = true;
     peer_watch_forget(&t->watch, dead);
     return true;
 }
@@ -49,35 +52,31 @@ static void progress_well(struct mpi_transport *t)
 /* ---- who is missing ---------------------------------------------------------------------------
  */
 
-static cz_status fail_dead(const struct mpi_transport *t, int rank, uint64_t round)
+static cz_status fail_dead(const struct mpi_transport *t, int rank)
 {
-    const struct where *last = &t->last_heard[rank], *here = &t->here;
-    (void)round;
-    if (!last->phase[0])
-        return err_set(CZ_PEER, 0,
-                       "rank %d of %d died before it was first heard of; it was missed at step "
-                       "%" PRId64 " (%s)",
-                       rank, t->base.world_size, here->step, here->phase);
+    const struct mpi_peer *peer = &t->peers[rank];
+    const struct where *last = &peer->last_heard;
+    char heard[COMM_PHASE_NBYTES + 64] = "before it was first heard of";
+    if (last->phase[0])
+        snprintf(heard, sizeof heard, "last heard of at step %" PRId64 " (%s)", last->step,
+                 last->phase);
     return err_set(CZ_PEER, 0,
-                   "rank %d of %d died: last heard of at step %" PRId64
-                   " (%s), missed at step %" PRId64 " (%s)",
-                   rank, t->base.world_size, last->step, last->phase, here->step, here->phase);
+                   "rank %d (pid %d on %s) died, %s, while rank %d waited at step %" PRId64 " (%s)",
+                   rank, peer->pid, peer->host, heard, t->base.rank, t->here.step, t->here.phase);
 }
 
 static cz_status fail_stopped(const struct mpi_transport *t, uint64_t round)
 {
-    char list[256] = "";
+    char list[512] = "";
     size_t at = 0;
-    int n = 0;
-    for (int r = 0; r < t->base.world_size && at < sizeof list; r++) {
-        if (r == t->base.rank || mpi_transport_has_posted(t, round, r)) continue;
-        at += (size_t)snprintf(list + at, sizeof list - at, n ? ", %d" : " %d", r);
-        n++;
-    }
+    for (int r = 0; r < t->base.world_size && at < sizeof list; r++)
+        if (r != t->base.rank && !mpi_transport_has_posted(t, round, r))
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%d (on %s)", at ? ", rank " : "",
+                                   r, t->peers[r].host);
     return err_set(CZ_PEER, 0,
-                   "stopped by the launcher while waiting for rank%s%s of %d at step %" PRId64
+                   "stopped by the launcher while rank %d waited for rank %s at step %" PRId64
                    " (%s)",
-                   n == 1 ? "" : "s", list, t->base.world_size, t->here.step, t->here.phase);
+                   t->base.rank, list, t->here.step, t->here.phase);
 }
 
 /* Ranks of this host are watched, and may take their time; of the others only the launcher knows.
@@ -103,7 +102,7 @@ static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
 {
     if (t->failed_rc != MPI_SUCCESS) return mpi_failed(t->failed_rc, "MPI_Testsome");
     for (int r = 0; r < t->base.world_size; r++)
-        if (t->is_gone[r] && !mpi_transport_has_posted(t, round, r)) return fail_dead(t, r, round);
+        if (t->peers[r].is_gone && !mpi_transport_has_posted(t, round, r)) return fail_dead(t, r);
     if (is_stopped(t, now) && waits_for_other_host(t, round)) return fail_stopped(t, round);
     return CZ_OK;
 }
@@ -166,7 +165,7 @@ bool mpi_transport_part(struct mpi_transport *t)
 {
     bool is_broken = t->somebody_left || t->failed_rc != MPI_SUCCESS;
     if (t->comm == MPI_COMM_NULL) return false;
-    for (int r = 0; t->is_gone && r < t->base.world_size; r++) is_broken |= t->is_gone[r];
+    for (int r = 0; t->peers && r < t->base.world_size; r++) is_broken |= t->peers[r].is_gone;
     if (!is_broken && all_come(t)) return true;
     flush(t);
     return false;

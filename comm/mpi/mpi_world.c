@@ -28,7 +28,8 @@ static void finalize_at_exit(void)
 static void yield_when_cores_are_shared(void)
 {
     const char *n_local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (n_local && atoi(n_local) > mpi_host.n_cores) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (n_local && atoi(n_local) > mpi_host.allowed_cores)
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
 static cz_status start(void)

@@ -49,7 +49,7 @@ static cz_status open_receives(struct mpi_transport *t, uint64_t round)
 static void note_arrival(struct mpi_transport *t, size_t idx)
 {
     const struct slot_head *head = (const void *)(t->slots + idx * t->stride);
-    struct where *where = &t->last_heard[idx % (size_t)t->base.world_size];
+    struct where *where = &t->peers[idx % (size_t)t->base.world_size].last_heard;
     where->step = head->step;
     memcpy(where->phase, head->phase, sizeof where->phase);
     where->phase[sizeof where->phase - 1] = 0;
@@ -155,8 +155,7 @@ static void mpi_destroy(struct transport *base)
     free(t->requests);
     free(t->completed);
     free(t->statuses);
-    free(t->last_heard);
-    free(t->is_gone);
+    free(t->peers);
     free(t);
 }
 
@@ -176,11 +175,11 @@ static const struct transport_ops mpi_ops = {
 /* ---- creation ---------------------------------------------------------------------------------
  */
 
-/* 4 · W slots of at most 1 MiB in about 32 MiB. */
+/* 4 · W slots in about 32 MiB, but none larger than what stays in a core's cache. */
 static size_t choose_slot_nbytes(int world_size)
 {
     size_t nbytes = ((size_t)8 << 20) / (size_t)world_size / 4096 * 4096;
-    const size_t least = 16 << 10, most = 1 << 20;
+    const size_t least = 16 << 10, most = 256 << 10;
     return nbytes < least ? least : nbytes > most ? most : nbytes;
 }
 
@@ -194,10 +193,9 @@ static cz_status allocate(struct mpi_transport *t)
     t->requests = malloc(n * sizeof(MPI_Request));
     t->completed = calloc(n, sizeof *t->completed);
     t->statuses = calloc(n, sizeof *t->statuses);
-    t->last_heard = calloc(w, sizeof *t->last_heard);
-    t->is_gone = calloc(w, sizeof *t->is_gone);
+    t->peers = calloc(w, sizeof *t->peers);
     for (size_t i = 0; t->requests && i < n; i++) t->requests[i] = MPI_REQUEST_NULL;
-    if (!t->slots || !t->requests || !t->completed || !t->statuses || !t->last_heard || !t->is_gone)
+    if (!t->slots || !t->requests || !t->completed || !t->statuses || !t->peers)
         return err_set(CZ_NOMEM, 0, "no memory for %zu MPI slots of %zu bytes", n, t->stride);
     memset(t->slots, 0, n * t->stride); /* touched now, not in the first step */
     return CZ_OK;
@@ -237,5 +235,6 @@ CZ_API extern const struct mpi_plugin czero_mpi_plugin;
 const struct mpi_plugin czero_mpi_plugin = {
     .version = MPI_PLUGIN_VERSION,
     .head_nbytes = sizeof(struct slot_head),
+    .host_nbytes = sizeof(struct mpi_plugin_host),
     .create = mpi_transport_create,
 };
