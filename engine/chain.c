@@ -49,7 +49,8 @@ static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
     c->slots = calloc(n_slots + 1, sizeof *c->slots);
     c->grads = calloc(n_slots + 1, sizeof *c->grads);
     c->touched = calloc(c->n_params + 1, sizeof *c->touched);
-    if (!c->nodes || !c->slots || !c->grads || !c->touched)
+    c->used = calloc(c->n_params + 1, sizeof *c->used);
+    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used)
         return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
     size_t at = 0;
     for (size_t i = 0; i < c->n_nodes; i++) {
@@ -187,6 +188,7 @@ void chain_destroy(struct chain *chain)
     free(chain->slots);
     free(chain->grads);
     free(chain->touched);
+    free(chain->used);
     free(chain->visits);
     free(chain);
 }

@@ -54,6 +54,8 @@ struct chain_memory {
     void *activations, *workspace, *gradients, *cache; /* aligned to CHAIN_ALIGN */
     const void *const *params;                         /* by parameter index */
     void *const *grads; /* by parameter index; NULL entries: frozen. NULL: no training */
+    const size_t
+        *grad_numel; /* elements of each gradient; NULL: every layer gives all of its own */
     struct chain_hooks hooks;
 };
 #define CHAIN_ALIGN ((size_t)256)
@@ -102,6 +104,10 @@ struct chain_visit {
 };
 CZ_API size_t chain_n_visits(const struct chain *chain);
 CZ_API struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
+
+/* After chain_backward(): the first parameter with a gradient to fill for which every layer that
+ * uses it said `none`; SIZE_MAX when there is none. Its gradient is zero, or what it was before. */
+CZ_API size_t chain_param_unused(const struct chain *chain);
 
 CZ_API void chain_bind(struct chain *chain, const struct chain_memory *memory);
 

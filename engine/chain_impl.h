@@ -30,6 +30,7 @@ struct chain {
     const void **slots;       /* storage behind every node's params */
     struct param_grad *grads; /* and dparams */
     bool *touched;            /* (n_params) written in this TRAIN pass */
+    bool *used;               /* (n_params) got a gradient in this TRAIN pass */
 
     struct chain_memory memory;
     int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */

@@ -79,9 +79,36 @@ static struct param_grad *layer_grads(struct chain *c, size_t i)
         size_t idx = node->layer.param_idx[p];
         node->dparams[p].dp = c->memory.grads ? c->memory.grads[idx] : NULL;
         node->dparams[p].accumulate = c->run.accumulate || c->touched[idx];
+        node->dparams[p].none = false;
         c->touched[idx] = true;
     }
     return node->dparams;
+}
+
+/* What the layer said it has no gradient for is zero, unless something is there already. */
+static cz_status settle_grads(struct chain *c, size_t i)
+{
+    const struct chain_node *node = &c->nodes[i];
+    for (size_t p = 0; p < node->layer.n_params; p++) {
+        const struct param_grad *d = &node->dparams[p];
+        size_t idx = node->layer.param_idx[p];
+        if (!d->none) c->used[idx] = true;
+        if (!d->none || d->accumulate || !d->dp) continue;
+        if (!c->memory.grad_numel)
+            return err_set(CZ_UNSUPPORTED, 0, "layer %zu (%s) gives no gradient of a parameter", i,
+                           node->layer.cls->name);
+        struct device *device = c->options.ops->device;
+        TRY(device->ops->fill_zero(device, c->run.stream, d->dp,
+                                   c->memory.grad_numel[idx] * dtype_size(c->options.grad_dtype)));
+    }
+    return CZ_OK;
+}
+
+size_t chain_param_unused(const struct chain *c)
+{
+    for (size_t i = 0; i < c->n_params; i++)
+        if (c->touched[i] && !c->used[i] && c->memory.grads[i]) return i;
+    return SIZE_MAX;
 }
 
 static cz_status call(struct chain *c, size_t i,
@@ -115,6 +142,7 @@ static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *
         a.out = at(c->memory.activations, node->out_off); /* a segment's own output was kept */
     }
     TRY(call(c, i, node->layer.cls->forward, &a));
+    if (a.dparams) TRY(settle_grads(c, i));
     return leave(c, i, phase);
 }
 
@@ -152,6 +180,7 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
     if (run->mode != LAYER_TRAIN || !c->options.training)
         return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
     memset(c->touched, 0, c->n_params * sizeof *c->touched);
+    memset(c->used, 0, c->n_params * sizeof *c->used);
     c->run = *run;
     for (size_t i = 0; i < c->n_nodes; i++) TRY(train_layer(c, i, run, LAYER_TRAIN));
     c->pending = true;
@@ -171,6 +200,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
         a.dparams = layer_grads(c, i);
     }
     TRY(call(c, i, node->layer.cls->backward, &a));
+    if (a.dparams) TRY(settle_grads(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }
 

@@ -99,6 +99,7 @@ static cz_status bind(struct engine *e)
                                         .gradients = e->blocks[BLOCK_GRADIENTS],
                                         .params = zero_params(e->zero),
                                         .grads = zero_grads(e->zero),
+                                        .grad_numel = e->grad_numel,
                                         .hooks = {.user = e, .enter = on_enter, .leave = on_leave}};
     chain_bind(e->chain, &memory);
     float *staging = e->blocks[BLOCK_ACTIVATIONS]; /* not in use yet */

@@ -51,6 +51,7 @@ struct engine {
     size_t *group_of;          /* by parameter */
     struct zero_unit *units;   /* one per layer */
     struct zero_visit *visits; /* of a training pass */
+    size_t *grad_numel;        /* by parameter */
     struct chain *chain;
     struct zero *zero;
     struct plan plan;

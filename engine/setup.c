@@ -146,9 +146,13 @@ static cz_status make_chain(struct engine *e)
 static cz_status make_units(struct engine *e)
 {
     size_t n = model_n_layers(e->model), n_visits = chain_n_visits(e->chain);
+    const struct param_table *table = model_params(e->model);
     e->units = calloc(n, sizeof *e->units);
     e->visits = calloc(n_visits, sizeof *e->visits);
-    if (!e->units || !e->visits) return err_set(CZ_NOMEM, 0, "no memory for %zu layers", n);
+    e->grad_numel = calloc(table->n_params + 1, sizeof *e->grad_numel);
+    if (!e->units || !e->visits || !e->grad_numel)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu layers", n);
+    for (size_t i = 0; i < table->n_params; i++) e->grad_numel[i] = table->params[i].numel;
     for (size_t i = 0; i < n; i++) {
         const struct model_layer *layer = model_layer_at(e->model, i);
         e->units[i] = (struct zero_unit){.param_idx = layer->param_idx, .n = layer->n_params};
@@ -254,6 +258,7 @@ void engine_free(struct engine *e)
     free(e->losses);
     free(e->units);
     free(e->visits);
+    free(e->grad_numel);
     free(e->groups);
     free(e->group_of);
     ops_destroy(e->ops);

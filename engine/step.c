@@ -66,6 +66,19 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
     return CZ_OK;
 }
 
+/* ignore_unused_parameters false: as DeepSpeed, at stages 1 and 2 only. */
+static cz_status check_unused(const struct engine *e)
+{
+    size_t i = chain_param_unused(e->chain);
+    int stage = e->config->zero.stage;
+    if (i == SIZE_MAX || e->config->zero.ignore_unused_parameters || (stage != 1 && stage != 2))
+        return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s got no gradient; freeze it, or set "
+                   "zero_optimization.ignore_unused_parameters to true",
+                   model_params(e->model)->params[i].name);
+}
+
 cz_status engine_backward(struct engine *e)
 {
     if (e->phase != PHASE_FORWARD)
@@ -75,6 +88,7 @@ cz_status engine_backward(struct engine *e)
     e->comm_ns = 0;
     comm_set_phase(e->comm, e->global_steps + 1, "backward");
     TRY(chain_backward(e->chain));
+    TRY(check_unused(e));
     int64_t walked = clock_now_ns();
     TRY(zero_pass_end(e->zero));
     e->comm_ns += clock_now_ns() - walked;

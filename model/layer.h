@@ -56,6 +56,7 @@ enum layer_mode {
 struct param_grad {
     void *dp;
     bool accumulate; /* add to what is there; false: overwrite all of it */
+    bool none;       /* false; a layer sets it when this batch gives no gradient: dp is untouched */
 };
 
 struct layer_args {

@@ -580,6 +580,39 @@ START_TEST(recomputation_and_runs_repeat_to_the_bit)
 }
 END_TEST
 
+START_TEST(a_parameter_without_gradient_has_a_zero_one)
+{
+    toy_unused = 1;
+    for (int stage = 0; stage < 4; stage++) {
+        char config[256];
+        float grad[C];
+        snprintf(config, sizeof config,
+                 "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
+                 "\"zero_optimization\": {\"stage\": %d, \"ignore_unused_parameters\": %s}, " ADAM
+                 "}",
+                 stage, stage == 0 || stage == 3 ? "false" : "true");
+        struct engine *e = toy(config);
+        for (int micro = 0; micro < 4; micro++) {
+            ck_ok(engine_forward(e, &toy_batch, NULL));
+            ck_ok(engine_backward(e));
+            ck_ok(engine_param_get(e, "w1", "grad", grad, C));
+            for (int c = 0; c < C; c++) ck_assert_float_eq(grad[c], 0);
+            ck_ok(engine_param_get(e, "w0", "grad", grad, C));
+            ck_assert_float_ne(grad[0], 0);
+            ck_ok(engine_step(e));
+        }
+        engine_destroy(e);
+    }
+    struct engine *e = toy("{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": "
+                           "{\"stage\": 2, \"ignore_unused_parameters\": false}, " ADAM "}");
+    ck_ok(engine_forward(e, &toy_batch, NULL));
+    ck_fails(engine_backward(e), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "w1 got no gradient"));
+    engine_destroy(e);
+    toy_unused = -1;
+}
+END_TEST
+
 /* 16-bit masters: no fp32 copy in the plan, and it trains. */
 START_TEST(masters_and_states_can_have_16_bits)
 {
@@ -701,6 +734,6 @@ TEST_MAIN("engine", calls_out_of_order_are_refused, bad_batches_are_refused_by_p
           clipping_bounds_the_update, the_norm_can_be_left_out, tensors_can_be_read_and_set,
           gradients_are_shown_unscaled, frozen_parameters_stay, groups_take_parameters_by_name,
           the_hf_grouping_leaves_biases_and_norms_undecayed, evaluation_changes_nothing,
-          masters_and_states_can_have_16_bits, recomputation_and_runs_repeat_to_the_bit,
-          bad_options_are_refused, autos_are_filled_from_what_the_engine_knows,
-          exported_weights_are_the_masters)
+          masters_and_states_can_have_16_bits, a_parameter_without_gradient_has_a_zero_one,
+          recomputation_and_runs_repeat_to_the_bit, bad_options_are_refused,
+          autos_are_filled_from_what_the_engine_knows, exported_weights_are_the_masters)

@@ -20,6 +20,9 @@ struct scale_hp {
 static int toy_poisoned = -1;
 static float toy_poison;
 
+/* Set by a test: the scale layer with this number gives no gradient of its w. */
+static int toy_unused = -1;
+
 static cz_status table_declare(const void *hp, struct param_list *out)
 {
     (void)hp;
@@ -96,10 +99,11 @@ static cz_status scale_forward(const void *hp, const struct layer_args *a)
 static cz_status scale_backward(const void *hp, const struct layer_args *a)
 {
     const float *x = a->in, *w = a->params[0], *v = a->params[1], *dy = a->dout, *sq = a->saved;
+    a->dparams[0].none = hp && ((const struct scale_hp *)hp)->number == toy_unused;
     for (int p = 0; p < 2; p++)
-        if (a->dparams[p].dp && !a->dparams[p].accumulate)
+        if (a->dparams[p].dp && !a->dparams[p].accumulate && !a->dparams[p].none)
             memset(a->dparams[p].dp, 0, C * sizeof(float));
-    float *dw = a->dparams[0].dp, *dv = a->dparams[1].dp, *dx = a->din;
+    float *dw = a->dparams[0].none ? NULL : a->dparams[0].dp, *dv = a->dparams[1].dp, *dx = a->din;
     for (int64_t i = 0; i < a->batch->B * a->batch->T * C; i++) {
         float keep = rng_uniform(&a->rng, (uint64_t)i) > 0.3f;
         if (dw) dw[i % C] += dy[i] * keep * x[i];
