@@ -46,7 +46,8 @@ struct shm_segment shm_segment_layout(int world_size)
     seg.stride_nbytes = seg.slot_nbytes + sizeof(struct slot_head);
     seg.slots_off = round_up(
         round_up(sizeof(struct shm_head), SHM_LINE_NBYTES) + w * sizeof(struct shm_rank), PAGE);
-    seg.rank_nbytes = round_up(2 * (w - 1) * seg.stride_nbytes, PAGE);
+    seg.n_slots = w > 1 ? w - 1 : 1;
+    seg.rank_nbytes = round_up(2 * seg.n_slots * seg.stride_nbytes, PAGE);
     seg.nbytes = seg.slots_off + w * seg.rank_nbytes;
     return seg;
 }
@@ -163,7 +164,7 @@ void shm_segment_unmap(struct shm_segment *seg)
 void *shm_slot(const struct shm_segment *seg, uint64_t round, int from, int to)
 {
     size_t idx = to == COMM_ALL ? 0 : (size_t)(to < from ? to : to - 1);
-    idx += (round & 1) * ((size_t)seg->world_size - 1);
+    idx += (round & 1) * seg->n_slots;
     return seg->base + seg->slots_off + (size_t)from * seg->rank_nbytes + idx * seg->stride_nbytes;
 }
 

@@ -55,6 +55,7 @@ struct shm_segment {
     size_t nbytes;
     int world_size;
     size_t slot_nbytes, stride_nbytes; /* payload of a slot; from one slot to the next */
+    size_t n_slots;                    /* of a rank in one round */
     size_t slots_off, rank_nbytes;     /* of rank 0's slots; from one rank's slots to the next */
     struct shm_rank *ranks;            /* (world_size) */
 };
