@@ -18,6 +18,8 @@ target_link_libraries(cz_deps INTERFACE PkgConfig::CJSON PkgConfig::HWLOC PkgCon
   PkgConfig::UTF8PROC PkgConfig::DEFLATE ${DNNL_LIBRARY} Threads::Threads m dl)
 if(OpenMP_C_FOUND)
   target_link_libraries(cz_deps INTERFACE OpenMP::OpenMP_C)
+else()
+  target_link_libraries(cz_deps INTERFACE gomp) # oneDNN brings it: the calls about threads exist
 endif()
 
 # CUDA is a plug-in (*_cuda.cu files only); without nvcc everything else is complete.
