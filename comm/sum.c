@@ -11,6 +11,8 @@
 
 static const struct sum_row *const rows[] = {
     &sum_scalar,
+    &sum_avx2,
+    &sum_avx512,
 };
 
 const struct sum_row *const *sum_rows(size_t *n)
