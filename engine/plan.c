@@ -163,8 +163,11 @@ static void count_traffic(struct engine *e)
     struct plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     size_t n_passes = (size_t)p->accumulation, n_reduces = p->stage >= 2 ? n_passes : 1;
+    p->live_numel_max = f.resident_numel + f.live_max;
+    if (p->world_size == 1) return;
     p->sent_nbytes_per_step =
         n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes;
+    p->n_collectives_per_step = n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates;
 }
 
 cz_status plan_fill(struct engine *e)

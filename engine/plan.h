@@ -28,7 +28,9 @@ struct plan {
 
     /* Per rank. host_peak includes the baseline and pinned memory. */
     size_t host_peak_nbytes, device_peak_nbytes, pinned_nbytes, nvme_nbytes;
-    size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step */
+    size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
+    size_t n_collectives_per_step;
+    size_t live_numel_max; /* stage 3: most parameters whole in memory at any time */
 
     /* What the plan is for. */
     char model_name[64];

@@ -51,8 +51,11 @@ static void print_totals(FILE *f, const struct plan *p)
     if (p->nvme_nbytes > 0)
         fprintf(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
     if (p->sent_nbytes_per_step > 0)
-        fprintf(f, "Each rank sends %s per optimizer step.\n",
-                size_human(p->sent_nbytes_per_step, buf, sizeof buf));
+        fprintf(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
+                size_human(p->sent_nbytes_per_step, buf, sizeof buf), p->n_collectives_per_step);
+    if (p->stage == 3 && p->world_size > 1)
+        fprintf(f, "At most %.1f M parameters are whole in memory at a time.\n",
+                (double)p->live_numel_max / 1e6);
 }
 
 cz_status plan_table(const struct plan *plan, char **out)
@@ -112,6 +115,8 @@ static void write_totals(struct json_writer *w, const struct plan *p)
     write_size(w, "baseline_bytes", p->baseline_nbytes);
     write_size(w, "host_available_bytes", p->host_free_nbytes);
     write_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
+    write_size(w, "collectives_per_step", p->n_collectives_per_step);
+    if (p->stage == 3) write_size(w, "live_parameters_max", p->live_numel_max);
     json_write_key(w, "fits");
     json_write_bool(w, plan_fits(p));
 }

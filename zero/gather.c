@@ -146,6 +146,7 @@ static cz_status init_split(struct zero *z, bool *resident)
     TRY(span_residents(z));
     TRY(span_fetches(z));
     z->figures.update_nbytes = sent_nbytes(z, z->resident_spans, z->n_resident_spans_trained);
+    z->figures.n_updates = z->n_resident_spans_trained > 0;
     return CZ_OK;
 }
 
@@ -154,8 +155,9 @@ static void count_update(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     size_t others = (size_t)o->comm->world_size - 1;
-    if (o->stage == 1 || o->stage == 2)
-        z->figures.update_nbytes = z->figures.numel_own * others * dtype_size(o->dtype);
+    if (others == 0 || (o->stage != 1 && o->stage != 2)) return;
+    z->figures.update_nbytes = z->figures.numel_own * others * dtype_size(o->dtype);
+    z->figures.n_updates = o->n_groups;
 }
 
 cz_status zero_gather_init(struct zero *z)

@@ -121,6 +121,7 @@ struct zero_figures {
     size_t window_numel;   /* stage 3: room for those that come and go */
     size_t live_max;       /* stage 3: most elements of those at any time */
     size_t n_reduces;      /* reductions per micro-batch (stages 2, 3) or boundary (0, 1) */
+    size_t n_updates;      /* gathers after an update */
     size_t n_gathers;      /* stage 3: gathers per training pass */
     /* Bytes that this rank sends: */
     size_t reduce_nbytes; /* per micro-batch (stages 2, 3) or boundary (0, 1) */

@@ -1,0 +1,151 @@
+/* Training runs over real ranks, for tests of what must not matter and of what is sent: a trial
+ * says what to run, an outcome what came of it. */
+#ifndef CZ_TESTS_RANK_TRIAL_H
+#define CZ_TESTS_RANK_TRIAL_H
+
+#include "comm/comm.h"
+#include "engine/plan.h"
+#include "tests/support/ranks.h"
+#include "tests/support/replay.h"
+
+enum { TRIAL_T = 16, TRIAL_STEPS = 8 };
+
+struct trial {
+    char config[1024];
+    const char *freeze;
+    bool two_groups;
+    int steps;
+};
+
+struct outcome {
+    uint64_t masters; /* hash of all masters, then of all first moments */
+    double loss, norm;
+    struct comm_traffic traffic; /* of one step, on this rank */
+    struct plan plan;
+};
+
+/* Shared with the ranks. */
+struct trial_shared {
+    struct trial trial;
+    struct outcome outcomes[RANKS_MAX];
+};
+
+static inline uint64_t trial_hash(uint64_t h, const void *data, size_t nbytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < nbytes; i++) h = (h ^ p[i]) * 1099511628211u;
+    return h;
+}
+
+static inline cz_status trial_hash_tensors(struct engine *e, const char *what, uint64_t *h)
+{
+    static float x[256 * 64 + 1];
+    const struct param_table *table = model_params(engine_get_model(e));
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        rank_check(p->numel <= CZ_ARRAY_LEN(x));
+        if (!p->trainable && strcmp(what, "weight") != 0) continue;
+        TRY(engine_param_get(e, p->name, what, x, p->numel));
+        *h = trial_hash(*h, x, p->numel * sizeof *x);
+    }
+    return CZ_OK;
+}
+
+static inline cz_status trial_step(struct engine *e, struct replay_data *d)
+{
+    static struct replay_batch b;
+    int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);
+    int64_t B = engine_get_micro_batch(e);
+    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+        uint64_t first = d->row;
+        d->row = first + (uint64_t)(rank * B);
+        TRY(engine_forward(e, replay_next(d, &b, B, TRIAL_T), NULL));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
+        d->row = first + (uint64_t)(world * B);
+    }
+    return CZ_OK;
+}
+
+static inline cz_status trial_run(struct comm *comm, const struct trial *trial, struct outcome *out)
+{
+    static struct replay_data data;
+    const struct engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    struct model *model = model_from_hf(test_data("models/gpt2-tiny"));
+    if (!model) return cz_last_status();
+    TRY(model_set_shape(model, TRIAL_T));
+    if (trial->freeze) TRY(model_freeze(model, trial->freeze, NULL));
+    const struct engine_options options = {.config_json = trial->config,
+                                           .comm = comm,
+                                           .groups = groups,
+                                           .n_groups = trial->two_groups ? 1 : 0};
+    struct engine *e = engine_initialize_ex(&options, model);
+    if (!e) return cz_last_status();
+    replay_data_open(&data);
+    for (int s = 0; s < trial->steps; s++) {
+        comm->traffic = (struct comm_traffic){0};
+        TRY(trial_step(e, &data));
+    }
+    out->traffic = comm->traffic;
+    out->loss = engine_get_boundary_loss(e);
+    out->norm = engine_get_global_grad_norm(e);
+    out->plan = *engine_get_plan(e);
+    out->masters = 14695981039346656037u;
+    TRY(trial_hash_tensors(e, "weight", &out->masters));
+    TRY(trial_hash_tensors(e, "exp_avg", &out->masters));
+    engine_destroy(e);
+    return CZ_OK;
+}
+
+static inline cz_status trial_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct trial_shared *s = arg;
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(trial_run(comm, &s->trial, &s->outcomes[rank]));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+/* Run a trial over `world` ranks; all of them must see the same. */
+static inline struct outcome outcome_of(struct trial_shared *s, int world)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, world, trial_rank, s);
+    ranks_expect_ok(&ranks, 60);
+    for (int r = 1; r < world; r++) {
+        ck_assert_msg(s->outcomes[r].masters == s->outcomes[0].masters, "rank %d: %s", r,
+                      s->trial.config);
+        ck_assert_double_eq(s->outcomes[r].loss, s->outcomes[0].loss);
+        ck_assert_double_eq(s->outcomes[r].norm, s->outcomes[0].norm);
+    }
+    return s->outcomes[0];
+}
+
+static inline struct trial_shared *trial_make(void)
+{
+    struct trial_shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(s != MAP_FAILED);
+    s->trial.steps = TRIAL_STEPS;
+    return s;
+}
+
+static const char *const trial_dtypes[] = {
+    "\"fp16\": {\"enabled\": false}",
+    "\"bf16\": {\"enabled\": true}",
+    "\"fp16\": {\"enabled\": true, \"loss_scale\": 1024}",
+};
+
+static inline void configure(struct trial_shared *s, int stage, const char *variant,
+                             const char *dtype, int gas)
+{
+    snprintf(s->trial.config, sizeof s->trial.config,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
+             "\"gradient_clipping\": 0.5, %s, \"zero_optimization\": {\"stage\": %d, %s}, "
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
+             "\"weight_decay\": 0.1}}}",
+             gas, dtype, stage, variant);
+}
+
+#endif
