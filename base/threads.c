@@ -91,19 +91,24 @@ int threads_allowed_cores(const char *cgroup_dir)
     return quota > 0 && quota < n_cores ? quota : n_cores;
 }
 
-void threads_init(int n_ranks_host)
+static int sized_for; /* ranks on this host; 0: not yet */
+
+void threads_init_share(int n_threads, int n_ranks_host)
 {
-    static int done_for;
-    if (done_for == n_ranks_host) return;
-    done_for = n_ranks_host;
-    int allowed = threads_allowed_cores(NULL);
-    int n_threads = allowed / n_ranks_host > 0 ? allowed / n_ranks_host : 1;
+    sized_for = n_ranks_host;
     const char *asked = getenv("OMP_NUM_THREADS");
     if (asked && atoi(asked) > 0) n_threads = atoi(asked);
-    /* libgomp reads the wait policy when it is loaded, so only a child started by us sees this. */
-    if (n_threads * n_ranks_host > allowed) setenv("OMP_WAIT_POLICY", "passive", 0);
     omp_set_dynamic(0);
     omp_set_num_threads(n_threads);
+}
+
+void threads_init(int n_ranks_host)
+{
+    if (sized_for == n_ranks_host) return;
+    int allowed = threads_allowed_cores(NULL);
+    threads_init_share(allowed / n_ranks_host > 0 ? allowed / n_ranks_host : 1, n_ranks_host);
+    /* libgomp reads the wait policy when it is loaded, so only a child started by us sees this. */
+    if (omp_get_max_threads() * n_ranks_host > allowed) setenv("OMP_WAIT_POLICY", "passive", 0);
 }
 
 int threads_count(void)

@@ -14,6 +14,10 @@ CZ_EXTERN_C_BEGIN
  * n_ranks_host ≥ 1. Not thread-safe. */
 CZ_API void threads_init(int n_ranks_host);
 
+/* The same for ranks whose share of the cores is known: n_threads ≥ 1, for each of the ranks on
+ * this host, unless OMP_NUM_THREADS is set. threads_init() then changes nothing for as many. */
+void threads_init_share(int n_threads, int n_ranks_host);
+
 /* Threads that a parallel region will use (≥ 1). */
 CZ_API int threads_count(void);
 

@@ -36,7 +36,7 @@ struct engine_options {
     const char *config_path; /* a file, or … */
     const char *config_json; /* … the config itself; exactly one of the two */
     const char *device;      /* "cpu" (default when NULL) or "cuda" */
-    struct comm *comm;       /* borrowed; NULL: world size 1 */
+    struct comm *comm;       /* engine_world_create()'s, borrowed; NULL: world size 1 */
     const struct engine_group *groups;
     size_t n_groups;
     bool groups_hf;      /* preset: biases and norms without weight decay */
@@ -117,6 +117,44 @@ CZ_API cz_status engine_param_get(struct engine *engine, const char *name, const
                                   float *dst, size_t numel);
 CZ_API cz_status engine_param_set(struct engine *engine, const char *name, const char *what,
                                   const float *src, size_t numel);
+
+/* ---- several ranks ----------------------------------------------------------------------------
+ * One process a rank, started by `czero launch -n N -- ./program`, `mpirun -n N ./program` or srun;
+ * a program that was started plainly is a world of one.
+ *
+ *   engine_world_create → engine_options.comm → … → engine_destroy → engine_world_destroy
+ */
+
+/* Join the ranks that this process was started with; collective. Call it first of all: it decides
+ * the number of threads, the same on every rank, from the cores that ranks share. MPI is
+ * initialised for several ranks without `czero launch` only. *out is released by
+ * engine_world_destroy(); NULL on error. CZ_COMM, CZ_PEER (one of them failed), CZ_NOMEM. */
+CZ_API cz_status engine_world_create(struct comm **out);
+CZ_API void engine_world_destroy(struct comm *world); /* accepts NULL */
+
+CZ_API int engine_world_rank(const struct comm *world); /* NULL: 0 */
+CZ_API int engine_world_size(const struct comm *world); /* NULL: 1 */
+
+/* Turn a local result into everyone's; collective. CZ_OK when all ranks pass CZ_OK; otherwise the
+ * ranks that failed keep their own error and the others get CZ_PEER with the sentence of the lowest
+ * one. *speaks (all ranks pass it, or none): whether no lower rank has the same sentence to say. */
+CZ_API cz_status engine_world_agree(struct comm *world, cz_status mine, bool *speaks);
+
+/* This rank gives up: others that wait for it get CZ_PEER with its reason instead of hanging. For a
+ * failure that the others do not know of; cz_last_error() stays. Accepts NULL. */
+CZ_API void engine_world_leave(struct comm *world, const char *reason);
+
+/* For the program's SIGTERM handler, so that a rank whose peers are dead gives up waiting. */
+CZ_API void engine_world_interrupt(void);
+
+/* The rank this process was started as, by its environment, without joining a world; 0 if alone.
+ * For what one rank does for all. */
+CZ_API int engine_world_started_as(void);
+
+/* sums[i] = Σ over ranks, in rank order, of their mine[i]; the same bits on every rank. Collective,
+ * allocates nothing. */
+CZ_API cz_status engine_gather_metrics(struct engine *engine, const double *mine, size_t n,
+                                       double *sums);
 
 CZ_EXTERN_C_END
 #endif

@@ -36,6 +36,7 @@ struct batch_stage {
 enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 
 #define SCALE_HISTORY 8
+#define METRICS_CHUNK 8 /* exchanged at once */
 
 struct engine {
     /* What engine_prepare() makes: everything but the memory. */
@@ -77,7 +78,8 @@ struct engine {
     uint64_t n_updates;
     bool was_applied;
     double loss_sum, boundary_loss, grad_norm;
-    double *losses; /* (world_size) of the last boundary */
+    double *losses;  /* (world_size) of the last boundary */
+    double *metrics; /* (world_size, METRICS_CHUNK) of engine_gather_metrics() */
     int64_t n_skipped_in_a_row;
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,7 @@
 
 struct rank {
     pid_t pid; /* 0: not started, or gone */
+    int code;  /* it ended with, by itself; -1: otherwise */
     struct launch_stream out, err;
 };
 
@@ -194,16 +194,6 @@ static cz_status pipes_open(struct pipes *p, int rank)
     return err_set(CZ_IO, error, "cannot open pipes for rank %d", rank);
 }
 
-/* As many bytes as the processors of this machine need. */
-static void bind_self(hwloc_const_cpuset_t set)
-{
-    cpu_set_t mask[16]; /* 16384 processors */
-    memset(mask, 0, sizeof mask);
-    for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu))
-        if ((size_t)cpu < sizeof mask * 8) CPU_SET_S((size_t)cpu, sizeof mask, mask);
-    sched_setaffinity(0, sizeof mask, mask); /* refused (a sandbox): slower, not wrong */
-}
-
 /* Rank 0 alone reads what is typed. */
 static void redirect(const struct pipes *p, int rank)
 {
@@ -220,7 +210,7 @@ static void become_rank(const struct launch *l, int rank, const struct pipes *p,
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) raise(SIGKILL); /* it died before the line above */
-    if (l->shares.bound) bind_self(l->shares.sets[rank]);
+    if (l->shares.bound) launch_bind_self(l->shares.sets[rank]);
     redirect(p, rank);
     setrlimit(RLIMIT_NOFILE, &l->old_files);
     sigaction(SIGCHLD, &l->old_sigchld, NULL);
@@ -311,9 +301,18 @@ static void judge(struct launch *l, int rank, int wait_status)
     snprintf(l->reason, sizeof l->reason, "rank %d ended with exit code %d", rank, code);
 }
 
+/* Nobody is to blame then. */
+static bool all_ended_with(const struct launch *l, int code)
+{
+    for (int r = 0; r < l->options->n_ranks; r++)
+        if (l->ranks[r].code != code) return false;
+    return true;
+}
+
 static void rank_ended(struct launch *l, int rank, int wait_status)
 {
     l->ranks[rank].pid = 0;
+    l->ranks[rank].code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     l->n_alive--;
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return;
     if (l->ending >= ENDING_TERM) return; /* ended by us */
@@ -410,7 +409,10 @@ static cz_status run(struct launch *l)
     TRY(prepare(l));
     for (int r = 0; r < l->options->n_ranks; r++) TRY(start_rank(l, r));
     TRY(await_exec(l));
-    return supervise(l);
+    TRY(supervise(l));
+    if (all_ended_with(l, l->exit_code))
+        snprintf(l->reason, sizeof l->reason, "all ranks ended with exit code %d", l->exit_code);
+    return CZ_OK;
 }
 
 /* ---- afterwards -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 #include "base/threads.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,4 +174,13 @@ cz_status launch_divide_here(enum launch_bind bind_how, int n_threads_asked, int
     if (n_threads_asked > out->n_threads) out->passive = true;
     if (n_threads_asked > 0) out->n_threads = n_threads_asked;
     return CZ_OK;
+}
+
+void launch_bind_self(hwloc_const_cpuset_t set)
+{
+    cpu_set_t mask[16]; /* 16384 processors */
+    memset(mask, 0, sizeof mask);
+    for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu))
+        if ((size_t)cpu < sizeof mask * 8) CPU_SET_S((size_t)cpu, sizeof mask, mask);
+    sched_setaffinity(0, sizeof mask, mask);
 }

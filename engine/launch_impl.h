@@ -32,6 +32,10 @@ void launch_shares_free(struct launch_shares *shares);
 cz_status launch_divide_here(enum launch_bind bind, int n_threads_asked, int n_ranks,
                              struct launch_shares *out);
 
+/* Run the calling thread, and those it starts, on these processors. A system that refuses is no
+ * error: it is slower, not wrong. Safe between fork and exec. */
+void launch_bind_self(hwloc_const_cpuset_t set);
+
 /* ---- launch_output.c: lines of ranks ----------------------------------------------------------
  */
 

@@ -112,7 +112,7 @@ static cz_status load_config(struct engine *e, const struct engine_options *o)
                        "\"params\": {\"lr\": 3e-4}}",
                        config_where(e->config, "optimizer", where, sizeof where));
     apply_log_level(e->config->log_level);
-    log_notes(e->config);
+    if (e->comm->rank == 0) log_notes(e->config); /* the others have the same */
     return CZ_OK;
 }
 
@@ -234,7 +234,8 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
         e->owns_comm = true;
     }
     e->losses = calloc((size_t)e->comm->world_size, sizeof *e->losses);
-    if (!e->losses) return err_set(CZ_NOMEM, 0, "no memory for an engine");
+    e->metrics = calloc((size_t)e->comm->world_size * METRICS_CHUNK, sizeof *e->metrics);
+    if (!e->losses || !e->metrics) return err_set(CZ_NOMEM, 0, "no memory for an engine");
     threads_init(e->comm->n_ranks_host);
     log_set_rank(e->comm->rank, e->comm->world_size);
     TRY(load_config(e, options));
@@ -256,6 +257,7 @@ void engine_free(struct engine *e)
     zero_destroy(e->zero);
     chain_destroy(e->chain);
     free(e->losses);
+    free(e->metrics);
     free(e->units);
     free(e->visits);
     free(e->grad_numel);

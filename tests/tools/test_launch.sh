@@ -121,7 +121,7 @@ sleep 0.3
 exit 4
 SH
 expect 4 'czero: rank 2 ended with exit code 4' launch -n 4 -- ./fails_late
-expect 1 'czero: rank [012] ended with exit code 1' launch -n 3 -- false
+expect 1 'czero: all ranks ended with exit code 1' launch -n 3 -- false
 
 script dies <<'SH'
 if [ "$CZERO_RANK" = 1 ]; then kill -KILL $$; fi

@@ -2,9 +2,22 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static void complain(const struct arg_command *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void complain(const struct arg_command *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->silent) return;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+}
 
 static bool is_option(const char *word)
 {
@@ -49,7 +62,7 @@ static bool choice_contains(const char *choices, const char *value)
 static bool bad(const struct arg_command *c, const char *what, const char *value,
                 const char *wanted)
 {
-    fprintf(stderr, "%s: %s: \"%s\" is not %s\n", c->name, what, value, wanted);
+    complain(c, "%s: %s: \"%s\" is not %s\n", c->name, what, value, wanted);
     return false;
 }
 
@@ -61,7 +74,7 @@ static bool store_int(const struct arg_command *c, const struct arg_spec *s, con
     long long n = strtoll(value, &end, 10);
     if (end == value || *end != '\0' || errno != 0) return bad(c, s->name, value, "a whole number");
     if (n < s->min) {
-        fprintf(stderr, "%s: %s: %lld is less than %lld\n", c->name, s->name, n, (long long)s->min);
+        complain(c, "%s: %s: %lld is less than %lld\n", c->name, s->name, n, (long long)s->min);
         return false;
     }
     *out = n;
@@ -82,7 +95,7 @@ static bool store_item(const struct arg_command *c, const struct arg_spec *s, co
                        struct arg_list *list)
 {
     if (list->n == ARG_LIST_MAX) {
-        fprintf(stderr, "%s: %s: more than %d values\n", c->name, s->name, ARG_LIST_MAX);
+        complain(c, "%s: %s: more than %d values\n", c->name, s->name, ARG_LIST_MAX);
         return false;
     }
     list->items[list->n++] = value;
@@ -98,8 +111,7 @@ static bool store_value(const struct arg_command *c, const struct arg_spec *s, c
     case ARG_DOUBLE: return store_double(c, s, value, field);
     case ARG_CHOICE:
         if (!choice_contains(s->values, value)) {
-            fprintf(stderr, "%s: %s: \"%s\" is not one of %s\n", c->name, s->name, value,
-                    s->values);
+            complain(c, "%s: %s: \"%s\" is not one of %s\n", c->name, s->name, value, s->values);
             return false;
         }
         /* fall through */
@@ -134,9 +146,9 @@ static void complain_unknown(const struct arg_command *c, const char *word)
 {
     const char *near = nearest_option(c, word);
     if (near)
-        fprintf(stderr, "%s: unknown option %s; did you mean %s?\n", c->name, word, near);
+        complain(c, "%s: unknown option %s; did you mean %s?\n", c->name, word, near);
     else
-        fprintf(stderr, "%s: unknown option %s (see %s --help)\n", c->name, word, c->name);
+        complain(c, "%s: unknown option %s (see %s --help)\n", c->name, word, c->name);
 }
 
 /* Take the option at argv[i] and its values; gives the index of the next word, or -1. */
@@ -152,7 +164,7 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
     }
     if (s->kind == ARG_FLAG) {
         if (equals) {
-            fprintf(stderr, "%s: %s takes no value\n", c->name, s->name);
+            complain(c, "%s: %s takes no value\n", c->name, s->name);
             return -1;
         }
         *(bool *)field_of(s, options) = true;
@@ -160,7 +172,7 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
     }
     if (equals) return store_value(c, s, equals + 1, options) ? i + 1 : -1;
     if (i + 1 >= argc) {
-        fprintf(stderr, "%s: %s needs a value (%s)\n", c->name, s->name, s->values);
+        complain(c, "%s: %s needs a value (%s)\n", c->name, s->name, s->values);
         return -1;
     }
     if (!store_value(c, s, argv[i + 1], options)) return -1;
@@ -191,7 +203,7 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
     size_t n_positional = 0;
     for (int i = 1; i < argc;) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            args_print_help(c);
+            if (!c->silent) args_print_help(c);
             return ARGS_HELP;
         }
         if (is_option(argv[i])) {
@@ -201,15 +213,14 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
         }
         const struct arg_spec *s = find_positional(c, n_positional++);
         if (!s) {
-            fprintf(stderr, "%s: unexpected word \"%s\"\n", c->name, argv[i]);
+            complain(c, "%s: unexpected word \"%s\"\n", c->name, argv[i]);
             return ARGS_BAD;
         }
         if (!store_value(c, s, argv[i++], options)) return ARGS_BAD;
     }
     for (size_t i = 0; i < c->n_specs; i++)
         if (c->specs[i].required && !is_set(&c->specs[i], options)) {
-            fprintf(stderr, "%s: %s is missing (see %s --help)\n", c->name, c->specs[i].name,
-                    c->name);
+            complain(c, "%s: %s is missing (see %s --help)\n", c->name, c->specs[i].name, c->name);
             return ARGS_BAD;
         }
     return ARGS_OK;

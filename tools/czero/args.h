@@ -40,6 +40,7 @@ struct arg_command {
     const struct arg_spec *specs;
     size_t n_specs;
     const char *epilogue; /* examples, exit codes; may be NULL */
+    bool silent;          /* prints neither help nor sentences: another rank does */
 };
 
 enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };

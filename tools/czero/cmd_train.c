@@ -4,7 +4,6 @@
 #include "tool.h"
 
 #include "base/log.h"
-#include "base/threads.h"
 #include "data/data.h"
 #include "engine/config.h"
 #include "engine/engine.h"
@@ -90,7 +89,8 @@ static const struct arg_command train_command = {
         "              --data corpus.txt --seq-len 64 --steps 600 --export trained/\n\n"
         "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g of\n"
         "step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
-        "SIGTERM ends the run at the next step with exit code 0.",
+        "SIGTERM ends the run at the next step with exit code 0.\n"
+        "Several ranks: czero launch -n N -- train … (czero launch --help).",
 };
 
 /* --auto assignments made from the flags; texts owned by the struct. */
@@ -116,7 +116,7 @@ static void auto_add(struct auto_values *a, const char *path, const char *fmt, .
 
 /* The Hugging Face integration's rules: which flag fills which "auto". */
 static void auto_from_flags(struct auto_values *a, const struct train_options *o,
-                            const struct model *model)
+                            const struct model *model, int world_size)
 {
     for (size_t i = 0; i < o->autos.n; i++) a->items[a->n_items++] = o->autos.items[i];
     auto_add(a, "hidden_size", "%lld", (long long)model_hidden_size(model));
@@ -127,8 +127,9 @@ static void auto_from_flags(struct auto_values *a, const struct train_options *o
     if (o->accumulation > 0)
         auto_add(a, "gradient_accumulation_steps", "%lld", (long long)o->accumulation);
     if (o->micro_batch > 0)
-        auto_add(a, "train_batch_size", "%lld",
-                 (long long)(o->micro_batch * (o->accumulation > 0 ? o->accumulation : 1)));
+        auto_add(
+            a, "train_batch_size", "%lld",
+            (long long)(o->micro_batch * (o->accumulation > 0 ? o->accumulation : 1) * world_size));
     if (!isnan(o->lr)) {
         auto_add(a, "optimizer.params.lr", "%.17g", o->lr);
         auto_add(a, "scheduler.params.warmup_max_lr", "%.17g", o->lr);
@@ -187,6 +188,8 @@ static void warn_unused_flags(const struct train_options *o, const struct ds_con
 /* Everything a run holds; run_close() accepts any half-built state. */
 struct run {
     const struct train_options *options;
+    struct comm *world;
+    bool speaks;         /* whether this rank prints what it fails with */
     struct model *model; /* NULL once the engine owns it */
     struct engine *engine;
     struct tokenizer *tokenizer;
@@ -198,10 +201,16 @@ struct run {
 
 static volatile sig_atomic_t stop_asked;
 
-static void on_sigterm(int signal_number)
+static void on_stop(int signal_number)
 {
     (void)signal_number;
     stop_asked = 1;
+    engine_world_interrupt();
+}
+
+static bool is_first_rank(const struct run *r)
+{
+    return engine_world_rank(r->world) == 0;
 }
 
 static void run_close(struct run *r)
@@ -211,6 +220,7 @@ static void run_close(struct run *r)
     tokenizer_close(r->tokenizer);
     engine_destroy(r->engine);
     model_destroy(r->model);
+    engine_world_destroy(r->world);
 }
 
 static cz_status refuse_later_features(const struct train_options *o)
@@ -252,11 +262,12 @@ static cz_status check_flags(struct run *r)
     options.sets = o->set.items;
     options.n_sets = o->set.n;
     options.strict = o->strict;
+    options.world_size = engine_world_size(r->world);
     if (o->compat)
         options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
     struct ds_config *config;
     TRY(config_load(o->config, &options, &config));
-    warn_unused_flags(o, config);
+    if (is_first_rank(r)) warn_unused_flags(o, config);
     r->fp16 = config->model_dtype == DTYPE_F16;
     r->drop_last = config->dataloader_drop_last;
     config_free(config);
@@ -266,10 +277,9 @@ static cz_status check_flags(struct run *r)
 static cz_status open_engine(struct run *r)
 {
     const struct train_options *o = r->options;
-    auto_from_flags(&r->autos, o, r->model);
-    TRY(check_flags(r));
     struct engine_options options = {
         .config_path = o->config,
+        .comm = r->world,
         .device = o->device,
         .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
         .seed = (uint64_t)o->seed,
@@ -309,7 +319,7 @@ static cz_status open_data(struct run *r, const struct arg_list *paths, bool onc
 static cz_status open_curve(struct run *r)
 {
     const char *path = r->options->curve;
-    if (!path) return CZ_OK;
+    if (!path || !is_first_rank(r)) return CZ_OK;
     r->curve = fopen(path, "we");
     if (!r->curve) return err_set(CZ_IO, errno, "--curve: cannot write %s", path);
     fputs("step,loss,lr_next,grad_norm,loss_scale\n", r->curve);
@@ -327,16 +337,31 @@ static cz_status check_export_folder(const char *dir)
     return CZ_OK;
 }
 
-static cz_status run_open(struct run *r)
+/* What can fail on one rank alone. */
+static cz_status open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
     TRY(refuse_later_features(o));
     TRY(open_model(r));
     TRY(tokenizer_open(o->tokenizer, &r->tokenizer));
+    auto_from_flags(&r->autos, o, r->model, engine_world_size(r->world));
+    return check_flags(r);
+}
+
+static cz_status open_run(struct run *r)
+{
+    const struct train_options *o = r->options;
     TRY(open_engine(r));
     TRY(open_data(r, &o->data, false, &r->data));
-    TRY(check_export_folder(o->export_dir));
+    if (is_first_rank(r)) TRY(check_export_folder(o->export_dir));
     return open_curve(r);
+}
+
+/* Between the two, ranks learn of each other's failures before they meet in the engine. */
+static cz_status run_open(struct run *r)
+{
+    TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
+    return engine_world_agree(r->world, open_run(r), &r->speaks);
 }
 
 static cz_status train_step(struct run *r)
@@ -376,38 +401,79 @@ static struct progress_step step_figures(const struct engine *e)
     };
 }
 
-static cz_status train_all(struct run *r, struct progress *progress)
+/* A signal reaches ranks at different steps: all stop when one was asked to. */
+static cz_status agree_to_stop(struct run *r, bool *stops)
 {
-    while (engine_get_global_steps(r->engine) < r->options->steps && !stop_asked) {
+    double asked = stop_asked, n_asked;
+    TRY(engine_gather_metrics(r->engine, &asked, 1, &n_asked));
+    *stops = n_asked > 0;
+    return CZ_OK;
+}
+
+static cz_status train_all(struct run *r, struct progress *progress, bool *stopped)
+{
+    for (;;) {
+        TRY(agree_to_stop(r, stopped));
+        if (*stopped || engine_get_global_steps(r->engine) >= r->options->steps) return CZ_OK;
         TRY(train_step(r));
+        if (!is_first_rank(r)) continue;
         struct progress_step figures = step_figures(r->engine);
         progress_update(progress, &figures);
         TRY(write_curve_row(r, &figures));
     }
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------
+ */
+
+/* What a rank evaluates to keep company with others that still have rows. */
+struct filler {
+    int32_t *ids; /* (T) zeros: inputs and labels */
+    struct batch batch;
+};
+
+static cz_status filler_init(struct filler *f, int64_t T)
+{
+    f->ids = calloc((size_t)T, sizeof *f->ids);
+    if (!f->ids) return err_set(CZ_NOMEM, 0, "no memory for a row of %lld tokens", (long long)T);
+    f->batch = (struct batch){.B = 1, .T = T, .ids = f->ids, .labels = f->ids};
     return CZ_OK;
 }
 
-/* Mean loss over every row of --eval-data, weighting the last, smaller batch by its rows. */
+/* Losses of this rank's rows, added up with the rows they stand for. */
+static cz_status evaluate_rows(struct run *r, struct data_loader *data, const struct filler *filler,
+                               double sums[2])
+{
+    while (!data_is_done(data)) {
+        struct batch batch;
+        float loss;
+        TRY(data_next(data, &batch));
+        const struct batch *shown = batch.B > 0 ? &batch : &filler->batch;
+        TRY(engine_eval(r->engine, shown, &loss));
+        if (batch.B == 0) continue;
+        sums[0] += (double)loss * (double)batch.B;
+        sums[1] += (double)batch.B;
+    }
+    return CZ_OK;
+}
+
+/* Mean loss over every row of --eval-data, each counted once, by one rank. */
 static cz_status evaluate(struct run *r)
 {
     const struct arg_list *paths = &r->options->eval_data;
     if (paths->n == 0) return CZ_OK;
     struct data_loader *data = NULL;
+    struct filler filler = {0};
+    double mine[2] = {0}, sums[2];
     cz_status st;
-    double sum = 0, n_rows = 0;
     TRY_GOTO(open_data(r, paths, true, &data), done);
-    for (;;) {
-        struct batch batch;
-        float loss;
-        TRY_GOTO(data_next(data, &batch), done);
-        if (batch.B == 0) break;
-        TRY_GOTO(engine_eval(r->engine, &batch, &loss), done);
-        sum += (double)loss * (double)batch.B;
-        n_rows += (double)batch.B;
-    }
-    printf("eval_loss %.6f\n", sum / n_rows);
+    TRY_GOTO(filler_init(&filler, r->options->seq_len), done);
+    TRY_GOTO(evaluate_rows(r, data, &filler, mine), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
+    if (is_first_rank(r)) printf("eval_loss %.6f\n", sums[0] / sums[1]);
 done:
     data_close(data);
+    free(filler.ids);
     return st;
 }
 
@@ -418,16 +484,17 @@ static cz_status run_train(struct run *r)
     struct progress_options options = {
         .last_step = o->steps,
         .tokens_per_step = engine_get_train_batch(r->engine) * o->seq_len,
-        .quiet = o->quiet,
+        .quiet = o->quiet || !is_first_rank(r),
         .log_json = o->log_json,
         .show_scale = r->fp16,
     };
     progress_begin(&progress, &options);
-    cz_status st = train_all(r, &progress);
+    bool stopped = false;
+    cz_status st = train_all(r, &progress, &stopped);
     progress_end(&progress);
     if (st != CZ_OK) return st;
-    if (stop_asked) {
-        LOGV(LOG_INFO, SUB_ENGINE, "SIGTERM: stopped after step %lld",
+    if (stopped) {
+        LOGV(LOG_INFO, SUB_ENGINE, "asked to stop: stopped after step %lld",
              (long long)engine_get_global_steps(r->engine));
         return CZ_OK;
     }
@@ -436,6 +503,22 @@ static cz_status run_train(struct run *r)
     TRY(engine_export_hf(r->engine, o->export_dir, DTYPE_F32));
     LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", o->export_dir);
     return CZ_OK;
+}
+
+/* One rank ends at Ctrl-C as any program does; several end together, after the step under way. */
+static void handle_signals(const struct run *r)
+{
+    signal(SIGTERM, on_stop);
+    if (engine_world_size(r->world) > 1) signal(SIGINT, on_stop);
+}
+
+/* Tell the user, unless another rank does, and the ranks that wait for this one. */
+static int fail(const struct run *r, cz_status st)
+{
+    bool all_know = st == CZ_DIVERGED; /* agreed by all: one voice is enough */
+    engine_world_leave(r->world, cz_last_error());
+    if (!r->speaks || (all_know && !is_first_rank(r))) return tool_exit_code(st);
+    return tool_fail();
 }
 
 int cmd_train(int argc, char **argv)
@@ -449,15 +532,19 @@ int cmd_train(int argc, char **argv)
         .weight_decay = NAN,
         .max_grad_norm = NAN,
     };
-    enum args_result parsed = args_parse(&train_command, argc, argv, &options);
+    struct arg_command command = train_command;
+    command.silent = engine_world_started_as() > 0;
+    enum args_result parsed = args_parse(&command, argc, argv, &options);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(options.quiet);
-    signal(SIGTERM, on_sigterm);
-    threads_init(1);
-    struct run run = {.options = &options};
-    cz_status st = run_open(&run);
+    struct run run = {.options = &options, .speaks = true};
+    cz_status st = engine_world_create(&run.world);
+    if (st == CZ_OK) {
+        handle_signals(&run);
+        st = run_open(&run);
+    }
     if (st == CZ_OK) st = run_train(&run);
-    int code = st == CZ_OK ? EXIT_OK : tool_fail();
+    int code = st == CZ_OK ? EXIT_OK : fail(&run, st);
     run_close(&run);
     return code;
 }

@@ -1,4 +1,5 @@
 /* czero: one binary, one sub-command per task. */
+#include "engine/engine.h"
 #include "tool.h"
 
 #include <stdio.h>
@@ -9,14 +10,15 @@ static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *summary;
+    bool over_ranks; /* otherwise rank 0 does it for all */
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
-    {"launch", cmd_launch, "run a command over several ranks"},
+    {"launch", cmd_launch, "run a command over several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
-    {"train", cmd_train, "train a model from a DeepSpeed config"},
+    {"train", cmd_train, "train a model from a DeepSpeed config", true},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
-    {NULL, NULL, NULL},
+    {NULL, NULL, NULL, false},
 };
 
 static const struct command *find_command(const char *name)
@@ -73,6 +75,7 @@ int main(int argc, char **argv)
     }
     if (!environment_is_valid()) return EXIT_USAGE;
     const struct command *command = find_command(argv[1]);
+    if (command && !command->over_ranks && engine_world_started_as() > 0) return EXIT_OK;
     if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));
     fprintf(stderr, "czero: unknown command \"%s\" (see czero --help)\n", argv[1]);
     return EXIT_USAGE;

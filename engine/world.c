@@ -1,0 +1,209 @@
+/* The world of ranks as programs see it, and the threads of each. */
+#include "engine/engine_impl.h"
+#include "engine/launch_impl.h"
+#include "engine/world_impl.h"
+
+#include "base/log.h"
+#include "base/threads.h"
+#include "comm/shm.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* ---- how many threads -------------------------------------------------------------------------
+ * A launcher may have given every rank its own cores, or groups of ranks the same ones, or all of
+ * them everything. Who shares what shows in the affinity masks. */
+
+static bool has_cpu(const struct world_seat *s, int cpu)
+{
+    return s->cpus[cpu / 64] >> (cpu % 64) & 1;
+}
+
+/* Processors of a rank, one that k ranks use counting 1/k. */
+static double share_of(const struct world_seat *seats, int n_ranks, int rank)
+{
+    double share = 0;
+    for (int cpu = 0; cpu < WORLD_CPUS; cpu++) {
+        int n_users = 0;
+        if (!has_cpu(&seats[rank], cpu)) continue;
+        for (int r = 0; r < n_ranks; r++)
+            n_users += strcmp(seats[r].host, seats[rank].host) == 0 && has_cpu(&seats[r], cpu);
+        share += 1.0 / n_users;
+    }
+    return share;
+}
+
+int world_threads(const struct world_seat *seats, int n_ranks)
+{
+    int least = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        int n = (int)(share_of(seats, n_ranks, r) + 1e-6);
+        if (seats[r].n_threads_max > 0 && n > seats[r].n_threads_max) n = seats[r].n_threads_max;
+        if (n < 1) n = 1;
+        if (r == 0 || n < least) least = n;
+    }
+    return least;
+}
+
+/* The machine, not its name: two hosts of a test may be one machine, and two containers as well. */
+static void read_host(char *host, size_t nbytes)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    host[0] = '\0';
+    if (f && !fgets(host, (int)nbytes, f)) host[0] = '\0';
+    if (f) fclose(f);
+}
+
+static void read_cpus(uint64_t cpus[WORLD_CPUS / 64])
+{
+    cpu_set_t set[WORLD_CPUS / CPU_SETSIZE];
+    CPU_ZERO_S(sizeof set, set);
+    if (sched_getaffinity(0, sizeof set, set) != 0) CPU_SET_S(0, sizeof set, set);
+    for (size_t cpu = 0; cpu < WORLD_CPUS; cpu++)
+        if (CPU_ISSET_S(cpu, sizeof set, set)) cpus[cpu / 64] |= (uint64_t)1 << (cpu % 64);
+}
+
+static struct world_seat seat_here(const struct comm *comm, int n_threads_bound)
+{
+    struct world_seat seat = {.n_threads_max = n_threads_bound};
+    int quota = threads_quota_cores(NULL);
+    read_host(seat.host, sizeof seat.host);
+    read_cpus(seat.cpus);
+    if (quota > 0 && n_threads_bound == 0)
+        seat.n_threads_max = quota / comm->n_ranks_host > 0 ? quota / comm->n_ranks_host : 1;
+    return seat;
+}
+
+/* `czero launch --hostfile` leaves binding to the ranks: only they know their host. The share's
+ * threads, or 0 when nothing was bound. */
+static cz_status bind_here(const struct comm *comm, int *n_threads)
+{
+    const char *how = getenv("CZERO_BIND"), *asked = getenv("OMP_NUM_THREADS");
+    struct launch_shares shares;
+    *n_threads = 0;
+    if (!how || strcmp(how, "cores") != 0 || comm->n_ranks_host < 1) return CZ_OK;
+    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked ? atoi(asked) : 0, comm->n_ranks_host,
+                           &shares));
+    if (shares.bound) {
+        launch_bind_self(shares.sets[comm->rank_host]);
+        *n_threads = shares.n_threads;
+    }
+    launch_shares_free(&shares);
+    return CZ_OK;
+}
+
+static cz_status size_pool(struct comm *comm)
+{
+    int n_bound = 0;
+    struct world_seat *seats = calloc((size_t)comm->world_size, sizeof *seats);
+    cz_status st = seats ? bind_here(comm, &n_bound) : err_set(CZ_NOMEM, 0, "no memory for ranks");
+    TRY_GOTO(comm_agree(comm, st), done);
+    seats[comm->rank] = seat_here(comm, n_bound);
+    TRY_GOTO(comm_all_gather(comm, &seats[comm->rank], seats, sizeof *seats), done);
+    threads_init_share(world_threads(seats, comm->world_size), comm->n_ranks_host);
+done:
+    free(seats);
+    return st;
+}
+
+/* ---- joining and leaving ----------------------------------------------------------------------
+ */
+
+cz_status engine_world_create(struct comm **out)
+{
+    /* Started by a script that the launcher started: end with the script. */
+    if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    TRY(comm_create_world(out));
+    log_set_rank((*out)->rank, (*out)->world_size);
+    if ((*out)->world_size == 1) {
+        threads_init(1);
+        return CZ_OK;
+    }
+    cz_status st = size_pool(*out);
+    if (st == CZ_OK) return CZ_OK;
+    engine_world_leave(*out, cz_last_error());
+    engine_world_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+void engine_world_destroy(struct comm *world)
+{
+    comm_destroy(world);
+}
+
+int engine_world_rank(const struct comm *world)
+{
+    return world ? world->rank : 0;
+}
+
+int engine_world_size(const struct comm *world)
+{
+    return world ? world->world_size : 1;
+}
+
+int engine_world_started_as(void)
+{
+    /* czero launch; OpenMPI; MPICH and PMI; Slurm */
+    static const char *const names[] = {COMM_ENV_RANK, "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        const char *text = getenv(names[i]);
+        if (text) return atoi(text);
+    }
+    return 0;
+}
+
+void engine_world_interrupt(void)
+{
+    comm_interrupt();
+}
+
+void engine_world_leave(struct comm *world, const char *reason)
+{
+    struct err mine;
+    if (!world) return;
+    err_capture(&mine);
+    comm_leave(world, reason);
+    err_restore(&mine);
+}
+
+/* ---- agreement --------------------------------------------------------------------------------
+ */
+
+static uint64_t hash_text(const char *text)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+/* Whether no lower rank has the sentence of this one. Ranks that cannot be asked: it speaks. */
+static bool is_first_to_say(struct comm *world)
+{
+    uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;
+    struct err error;
+    bool is_first = true;
+    if (!hashes) return true;
+    err_capture(&error);
+    mine = hash_text(cz_last_error());
+    hashes[world->rank] = mine;
+    if (comm_all_gather(world, &hashes[world->rank], hashes, sizeof *hashes) == CZ_OK)
+        for (int r = 0; r < world->rank; r++) is_first = is_first && hashes[r] != mine;
+    err_restore(&error);
+    free(hashes);
+    return is_first;
+}
+
+cz_status engine_world_agree(struct comm *world, cz_status mine, bool *speaks)
+{
+    cz_status st = world ? comm_agree(world, mine) : mine;
+    if (!speaks) return st;
+    *speaks = true;
+    if (st != CZ_OK && engine_world_size(world) > 1) *speaks = is_first_to_say(world);
+    return st;
+}
