@@ -3,10 +3,11 @@
  * is named within two seconds; comm_create_world() joins what the environment says, or says what
  * is wrong with it. */
 #include "base/rng.h"
-#include "comm/comm.h"
+#include "comm/transport_shm_impl.h"
 #include "tests/support/ranks.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 
 #define JOIN_S 20.0
 
@@ -210,18 +211,24 @@ START_TEST(collectives_are_the_definition)
 }
 END_TEST
 
+static cz_status all_reduce_often(struct comm *comm)
+{
+    float x[50];
+    int w = comm->world_size;
+    for (int k = 0; k < 300; k++) {
+        for (int i = 0; i < 50; i++) x[i] = (float)(comm->rank + k + i);
+        TRY(comm_all_reduce(comm, x, x, 50, DTYPE_F32, DTYPE_F32, 1));
+        for (int i = 0; i < 50; i++) rank_check(x[i] == (float)(w * (k + i) + w * (w - 1) / 2));
+    }
+    return CZ_OK;
+}
+
 static cz_status small_collectives(struct ranks *ranks, int rank, void *arg)
 {
     (void)arg;
     struct comm *comm;
-    float x[50];
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, JOIN_S, &comm));
-    for (int k = 0; k < 300; k++) {
-        for (int i = 0; i < 50; i++) x[i] = (float)(rank + k + i);
-        TRY(comm_all_reduce(comm, x, x, 50, DTYPE_F32, DTYPE_F32, 1));
-        for (int i = 0; i < 50; i++)
-            rank_check(x[i] == (float)(ranks->n * (k + i) + ranks->n * (ranks->n - 1) / 2));
-    }
+    TRY(all_reduce_often(comm));
     comm_destroy(comm);
     return CZ_OK;
 }
@@ -231,6 +238,53 @@ START_TEST(more_ranks_than_cores_get_on)
     struct ranks ranks;
     ranks_start(&ranks, 8, small_collectives, NULL);
     ranks_expect_ok(&ranks, 15);
+}
+END_TEST
+
+/* One mapping for all, so that ThreadSanitizer sees who reads what another has written. */
+struct thread_rank {
+    const struct shm_segment *seg;
+    int rank;
+    struct err end;
+};
+
+static cz_status collectives_of_a_thread(struct thread_rank *r)
+{
+    struct transport *transport;
+    struct comm *comm;
+    TRY(transport_shm_join(r->seg, false, r->rank, JOIN_S, &transport));
+    TRY(comm_over_transport(transport, &comm));
+    TRY(all_reduce_often(comm));
+    TRY(reduce_many(comm));
+    TRY(move_one(comm, 300000));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+static void *run_thread(void *arg)
+{
+    struct thread_rank *r = arg;
+    if (collectives_of_a_thread(r) != CZ_OK) err_capture(&r->end);
+    return NULL;
+}
+
+START_TEST(ranks_may_be_threads)
+{
+    struct shm_segment seg;
+    struct thread_rank ranks[3];
+    pthread_t threads[3];
+    int fd;
+    ck_ok(comm_shm_segment_create(3, &fd));
+    ck_ok(shm_segment_map(fd, 3, &seg));
+    close(fd);
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = (struct thread_rank){.seg = &seg, .rank = r};
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_thread, &ranks[r]), 0);
+    }
+    for (int r = 0; r < 3; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < 3; r++)
+        ck_assert_msg(ranks[r].end.status == CZ_OK, "rank %d: %s", r, ranks[r].end.text);
+    shm_segment_unmap(&seg);
 }
 END_TEST
 
@@ -464,7 +518,7 @@ START_TEST(a_wrong_environment_is_one_sentence)
 END_TEST
 
 TEST_MAIN("comm/shm_comm", collectives_are_the_definition, more_ranks_than_cores_get_on,
-          ranks_agree_and_hear_of_differences, a_rank_that_leaves_says_why,
+          ranks_may_be_threads, ranks_agree_and_hear_of_differences, a_rank_that_leaves_says_why,
           ranks_in_different_collectives_are_told, a_rank_killed_in_a_large_collective_is_named,
           a_stopped_rank_is_waited_for, launched_ranks_find_each_other,
           a_wrong_environment_is_one_sentence)
