@@ -36,5 +36,9 @@ CZ_API size_t comm_shm_rank_nbytes(int world_size);
 CZ_API cz_status comm_shm_join(int fd, int rank, int world_size, double timeout_s,
                                struct comm **out);
 
+/* Where a rank of the segment stood last, also one that has died: "step 3 (backward)"; "" when it
+ * has said nothing yet. Errors: CZ_INVALID, CZ_COMM (see comm_shm_join), CZ_NOMEM. */
+CZ_API cz_status comm_shm_where(int fd, int world_size, int rank, char *text, size_t text_nbytes);
+
 CZ_EXTERN_C_END
 #endif

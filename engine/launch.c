@@ -20,9 +20,9 @@
 
 /* Others stop by themselves within moments of a failure; those that cannot are helped. A killed
  * rank's peers must be gone after 2 s (they may be deep in a computation). */
-#define GRACE_KILLED_NS ((int64_t)1200 * 1000 * 1000)
+#define GRACE_KILLED_NS ((int64_t)900 * 1000 * 1000)
 #define GRACE_FAILED_NS ((int64_t)3000 * 1000 * 1000)
-#define GRACE_TERM_NS   ((int64_t)500 * 1000 * 1000)
+#define GRACE_TERM_NS   ((int64_t)400 * 1000 * 1000)
 #define TWICE_NS        ((int64_t)300 * 1000 * 1000) /* signals further apart are two wishes */
 
 struct rank {
@@ -278,19 +278,27 @@ static void signal_name(int number, char *buf, size_t nbytes)
         snprintf(buf, nbytes, "signal %d", number);
 }
 
+/* Its peers may be deep in a computation and have no time to say where it died. */
+static void blame_killed(struct launch *l, int rank, int signal_number)
+{
+    char name[32], where[128];
+    signal_name(signal_number, name, sizeof name);
+    if (comm_shm_where(l->segment_fd, l->options->n_ranks, rank, where, sizeof where) != CZ_OK)
+        where[0] = '\0';
+    snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s%s%s", rank, name,
+             *where ? " at " : "", where,
+             signal_number == SIGKILL ? " (the kernel does so when memory runs out)" : "");
+}
+
 /* The first failure decides, but a plain 1 only until something better comes: a rank that learns
  * of another's failure ends with 1, perhaps sooner than the other. */
 static void judge(struct launch *l, int rank, int wait_status)
 {
-    char name[32];
     if (l->decided) return;
     if (WIFSIGNALED(wait_status)) {
         int number = WTERMSIG(wait_status);
-        bool asked = number == l->asked_signal;
-        signal_name(number, name, sizeof name);
-        snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s", rank, name,
-                 number == SIGKILL ? " (as the kernel does when memory runs out)" : "");
-        l->exit_code = asked ? 128 + number : 1;
+        blame_killed(l, rank, number);
+        l->exit_code = number == l->asked_signal ? 128 + number : 1;
         l->decided = true;
         return;
     }

@@ -139,7 +139,7 @@ for victim in 0 1; do
   kill -KILL "$(sed -n $((victim + 1))p <<<"$ranks")"
   ended 1 2000
   grep -qE "rank $victim .*died at step [0-9]+ \([a-z ]+\)" err || fail "who died, where"
-  grep -q "rank $victim was killed by SIGKILL" err || fail "the launcher's word"
+  grep -qE "rank $victim was killed by SIGKILL at step [0-9]+ \([a-z ]+\)" err || fail "the launcher's word"
 done
 
 # A rank that stands still: its peers wait, the launcher does not let a killed rank's peers do so
@@ -148,6 +148,7 @@ ranks=$(pgrep -P $launcher)
 kill -STOP "$(sed -n 3p <<<"$ranks")"
 kill -KILL "$(sed -n 2p <<<"$ranks")"
 ended 1 2000
+grep -qE "rank 1 was killed by SIGKILL at step [0-9]+ \([a-z ]+\)" err || fail "the launcher's word"
 
 # ---- asked to stop: together, in the middle of the run, exit 0
 for signal in TERM INT; do
