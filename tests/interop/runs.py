@@ -2,7 +2,8 @@
 
 Names say stage, precision, optimizer, then what is special. Together they touch every cell of
 {Adam, Adam L2, AdamW, Lion, Adagrad, SGD} x {fp32, bf16, fp16 dynamic, fp16 static} x {stage 0, 1, 2}
-x {accumulation 1, 3} pairwise, where DeepSpeed 0.19.8 works.
+x {accumulation 1, 3} pairwise, where DeepSpeed 0.19.8 works. Names that begin with wN train on N ranks
+and touch what only matters there: how gradients are reduced and state is divided, at stages 0 to 3.
 """
 
 FP16_STATIC = {"enabled": True, "loss_scale": 1024}
@@ -24,15 +25,22 @@ def scheduler(kind, **params):
 RUNS = []
 
 
-def run(name, opt, steps=20, seq=64, freeze="", micro=4, gas=1, stage=None, zero=None, **sections):
-    """Add one run; `zero` holds further keys of zero_optimization, `sections` further top-level keys."""
+def run(name, opt, steps=20, seq=64, freeze="", groups="", world=1, micro=4, gas=1, stage=None, zero=None, **sections):
+    """Add one run; `zero` holds further keys of zero_optimization, `sections` further top-level keys.
+
+    groups "hf": weights in one parameter group, biases and norms without decay in another.
+    """
     config = {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": gas, "optimizer": opt}
     config.update(sections)
     if stage is not None:
         config["zero_optimization"] = {"stage": stage, **(zero or {})}
     if opt["type"] == "SGD" and stage:
         config["zero_allow_untested_optimizer"] = True
-    RUNS.append(dict(name=name, steps=steps, seq=seq, freeze=freeze, config=config))
+    RUNS.append(dict(name=name, world=world, steps=steps, seq=seq, freeze=freeze, groups=groups, config=config))
+
+
+def run_ranks(name, opt, steps=12, micro=2, **more):
+    run(name, opt, steps=steps, micro=micro, world=int(name[1]), stage=int(name[4]), **more)
 
 
 # ---- fp32 -------------------------------------------------------------------------------------
@@ -160,3 +168,75 @@ run("s2-bf16-masters16-states32", optimizer("AdamW", lr=2e-3, weight_decay=0.1),
     gas=2, micro=2, bf16={"enabled": True, "bf16_master_weights_and_grads": True})
 run("s1-fp16-masters16-static", optimizer("AdamW", lr=2e-3, eps=1e-6, weight_decay=0.1), stage=1, zero=OFFLOAD,
     fp16={"enabled": True, "loss_scale": 256, "fp16_master_weights_and_grads": True})
+
+# ---- several ranks ----------------------------------------------------------------------------
+
+SMALL_BUCKETS = {"reduce_bucket_size": 5000, "allgather_bucket_size": 2000}
+ACCUM32 = {"grad_accum_dtype": "fp32"}
+
+# Stage 0 reports no norm in fp32; without clipping SGD shows how gradients are scaled.
+run_ranks("w2-s0-fp32-predivide-sgd-gas3", optimizer("SGD", lr=0.05, momentum=0.9), micro=1, gas=3,
+          gradient_predivide_factor=4.0, gradient_clipping=0.0)
+run_ranks("w3-s0-fp32-prescale-sgd", optimizer("SGD", lr=0.05, momentum=0.9), prescale_gradients=True,
+          gradient_clipping=0.0)
+run_ranks("w4-s0-fp32-sum-sgd", optimizer("SGD", lr=0.02, momentum=0.9, nesterov=True), micro=1,
+          gradient_allreduce_op="sum", gradient_clipping=0.0)
+run_ranks("w3-s1-fp32-roundrobin-buckets-gas3", optimizer("AdamW", lr=1e-3, weight_decay=0.1), micro=1, gas=3,
+          zero={"round_robin_gradients": True, "overlap_comm": True, **SMALL_BUCKETS})
+run_ranks("w2-s1-fp32-predivide-l2", optimizer("Adam", lr=1e-3, adam_w_mode=False, weight_decay=0.05), micro=3,
+          zero={"reduce_scatter": False}, gradient_predivide_factor=3.0)
+run_ranks("w4-s1-fp32-prescale-sgd", optimizer("SGD", lr=0.05, momentum=0.9, nesterov=True), micro=1,
+          zero={"reduce_scatter": False, "reduce_bucket_size": 5000}, prescale_gradients=True, gradient_clipping=0.7)
+run_ranks("w2-s1-fp32-groups-gas2", optimizer("AdamW", lr=2e-3, weight_decay=0.3), gas=2, groups="hf",
+          zero={"round_robin_gradients": True},
+          scheduler=scheduler("WarmupDecayLR", total_num_steps=14, warmup_num_steps=4, warmup_max_lr=2e-3))
+run_ranks("w3-s2-fp32-frozen-buckets-gas3", optimizer("AdamW", lr=1e-3, betas=[0.8, 0.95], weight_decay=0.05),
+          micro=1, gas=3, freeze="h.1.", zero={"overlap_comm": True, **SMALL_BUCKETS})
+run_ranks("w4-s2-fp32-adagrad", optimizer("Adagrad", lr=0.005), micro=1,
+          zero={"contiguous_gradients": False, "overlap_comm": False}, gradient_clipping=0.3)
+run_ranks("w2-s2-fp32-sum", optimizer("AdamW", lr=1e-3, eps=1e-6), micro=1, gradient_allreduce_op="sum",
+          zero={"reduce_scatter": False})
+run_ranks("w2-s3-fp32-subgroups-gas3", optimizer("AdamW", lr=2e-3, weight_decay=0.1), micro=1, gas=3,
+          zero={"sub_group_size": 7000, "stage3_param_persistence_threshold": 0,
+                "stage3_prefetch_bucket_size": 5000, "stage3_max_live_parameters": 50000,
+                "stage3_max_reuse_distance": 20000, "reduce_bucket_size": 5000})
+run_ranks("w3-s3-fp32-predivide-persistent", optimizer("Adam", lr=1e-3, adam_w_mode=False, weight_decay=0.05),
+          zero={"reduce_scatter": False, "stage3_param_persistence_threshold": 100000},
+          gradient_predivide_factor=2.0, gradient_clipping=0.0)
+run_ranks("w4-s3-fp32-groups-sgd", optimizer("SGD", lr=0.05, momentum=0.9, weight_decay=0.01), micro=1, groups="hf",
+          zero={"overlap_comm": False, "sub_group_size": 7000, "stage3_param_persistence_threshold": 200})
+run_ranks("w4-s3-fp32-lion-cpu-frozen-gas2", optimizer("Lion", lr=2e-4, weight_decay=0.1), micro=1, gas=2, freeze="ln_",
+          zero={**OFFLOAD, "stage3_param_persistence_threshold": 0})
+
+run_ranks("w3-s0-bf16-adagrad-gas3", optimizer("Adagrad", lr=0.004), bf16=BF16, micro=1, gas=3)
+run_ranks("w2-s0-bf16-comm32-sgd", optimizer("SGD", lr=0.05, momentum=0.9, nesterov=True), bf16=BF16,
+          communication_data_type="fp32", gradient_clipping=0.5)
+run_ranks("w4-s1-bf16-roundrobin-buckets-gas3", optimizer("AdamW", lr=1e-3, weight_decay=0.1), bf16=BF16, micro=1,
+          gas=3, zero={"round_robin_gradients": True, **SMALL_BUCKETS})
+run_ranks("w2-s1-bf16-accum32-gas3", optimizer("AdamW", lr=1e-3, betas=[0.9, 0.95], weight_decay=0.1), bf16=BF16,
+          gas=3, data_types=ACCUM32, gradient_clipping=0.5)
+run_ranks("w3-s2-bf16-accum32-comm32-gas3", optimizer("Adam", lr=1e-3, weight_decay=0.1), bf16=BF16, micro=1, gas=3,
+          data_types=ACCUM32, communication_data_type="fp32", gradient_clipping=0.5)
+run_ranks("w4-s2-bf16-frozen-sgd", optimizer("SGD", lr=0.05, momentum=0.9), bf16=BF16, micro=1, freeze="wpe",
+          zero={"overlap_comm": True, "round_robin_gradients": True})
+run_ranks("w2-s3-bf16-accum32-gas3", optimizer("AdamW", lr=1e-3, weight_decay=0.1), bf16=BF16, micro=3, gas=3,
+          data_types=ACCUM32, zero={"sub_group_size": 7000, "stage3_param_persistence_threshold": 0})
+run_ranks("w4-s3-bf16-allreduce-persistent", optimizer("AdamW", lr=2e-3, weight_decay=0.05), bf16=BF16, micro=1,
+          zero={"reduce_scatter": False, "overlap_comm": True, "reduce_bucket_size": 20000,
+                "stage3_param_persistence_threshold": 100000})
+run_ranks("w3-s3-bf16-cpu-gas2", optimizer("AdamW", lr=1e-3, weight_decay=0.1), bf16=BF16, micro=1, gas=2,
+          zero={**OFFLOAD, "sub_group_size": 7000}, communication_data_type="fp32")
+
+run_ranks("w2-s0-fp16-adam-nobias-scale1", optimizer("Adam", lr=3e-4, bias_correction=False, eps=1e-6),
+          fp16={"enabled": True, "loss_scale": 1})
+run_ranks("w3-s1-fp16-adagrad-static-gas3", optimizer("Adagrad", lr=0.004), fp16={"enabled": True, "loss_scale": 256},
+          micro=1, gas=3)
+run_ranks("w4-s2-fp16-roundrobin-static", optimizer("Adam", lr=1e-3, adam_w_mode=False, weight_decay=0.05), micro=1,
+          fp16={"enabled": True, "loss_scale": 512}, zero={"round_robin_gradients": True, **SMALL_BUCKETS})
+run_ranks("w2-s2-fp16-overflow-gas2", optimizer("AdamW", lr=1e-3, weight_decay=0.1), gas=2,
+          fp16=fp16(20, 4, hysteresis=2), gradient_clipping=0.2)
+run_ranks("w3-s3-fp16-groups-static-gas2", optimizer("AdamW", lr=1e-3, weight_decay=0.2), micro=1, gas=2, groups="hf",
+          fp16={"enabled": True, "loss_scale": 512}, zero={"stage3_param_persistence_threshold": 0})
+# No growth: stage 3 reports the norm of such a step with the new scale.
+run_ranks("w4-s3-fp16-overflow", optimizer("AdamW", lr=1e-3, weight_decay=0.1), micro=3,
+          fp16=fp16(20, 1000, hysteresis=1), gradient_clipping=0.2, zero={"sub_group_size": 7000})
