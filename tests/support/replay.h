@@ -114,6 +114,23 @@ static inline bool replay_close(double have, double want, double tol)
     return (isnan(want) && isnan(have)) || have == want || fabs(have - want) <= tol;
 }
 
+/* Compare a step (from 1); gives the difference in the loss. */
+static inline double replay_compare(const struct replay *r, int step, const struct replay_row *have,
+                                    const struct replay_row *want)
+{
+    ck_assert_msg(replay_close(have->loss, want->loss, r->loss_tol),
+                  "%s step %d: loss %.8g, not %.8g", r->name, step, have->loss, want->loss);
+    ck_assert_msg(replay_close(have->lr_next, want->lr_next, 1e-9 * fabs(want->lr_next)),
+                  "%s step %d: lr %.12g, not %.12g", r->name, step, have->lr_next, want->lr_next);
+    ck_assert_msg(have->loss_scale == want->loss_scale, "%s step %d: loss scale %g, not %g",
+                  r->name, step, have->loss_scale, want->loss_scale);
+    ck_assert_msg(isnan(want->grad_norm) ||
+                      replay_close(have->grad_norm, want->grad_norm, r->norm_tol * want->grad_norm),
+                  "%s step %d: grad norm %.8g, not %.8g", r->name, step, have->grad_norm,
+                  want->grad_norm);
+    return fabs(have->loss - want->loss);
+}
+
 /* Train along and compare every step; gives the largest difference in the loss. */
 static inline double replay_run(const struct replay *r)
 {
@@ -124,25 +141,100 @@ static inline double replay_run(const struct replay *r)
     replay_curve_read(r->curve, &curve);
     struct engine *e = replay_engine(r);
     for (int s = 0; s < curve.n; s++) {
-        const struct replay_row *want = &curve.rows[s];
         replay_one_step(e, &data, r->seq);
-        double loss = engine_get_boundary_loss(e), lr = engine_get_lr(e);
-        double norm = engine_get_global_grad_norm(e), scale = engine_get_loss_scale(e);
-        ck_assert_msg(replay_close(loss, want->loss, r->loss_tol),
-                      "%s step %d: loss %.8g, not %.8g", r->name, s + 1, loss, want->loss);
-        ck_assert_msg(replay_close(lr, want->lr_next, 1e-9 * fabs(want->lr_next)),
-                      "%s step %d: lr %.12g, not %.12g", r->name, s + 1, lr, want->lr_next);
-        ck_assert_msg(scale == want->loss_scale, "%s step %d: loss scale %g, not %g", r->name,
-                      s + 1, scale, want->loss_scale);
-        ck_assert_msg(isnan(want->grad_norm) ||
-                          replay_close(norm, want->grad_norm, r->norm_tol * want->grad_norm),
-                      "%s step %d: grad norm %.8g, not %.8g", r->name, s + 1, norm,
-                      want->grad_norm);
-        ck_assert(engine_was_step_applied(e) == !isinf(want->grad_norm));
-        worst = fmax(worst, fabs(loss - want->loss));
+        const struct replay_row have = {.loss = engine_get_boundary_loss(e),
+                                        .lr_next = engine_get_lr(e),
+                                        .grad_norm = engine_get_global_grad_norm(e),
+                                        .loss_scale = engine_get_loss_scale(e)};
+        worst = fmax(worst, replay_compare(r, s + 1, &have, &curve.rows[s]));
+        ck_assert(engine_was_step_applied(e) == !isinf(curve.rows[s].grad_norm));
     }
     engine_destroy(e);
     return worst;
+}
+
+/* The same by `czero launch -n world -- train …`, in a process per rank; groups: "hf" or "". */
+static inline double replay_launch(const struct replay *r, int world, const char *groups)
+{
+    static struct replay_curve want, have;
+    double worst = 0;
+    replay_curve_read(r->curve, &want);
+    char dir[64], path[160], command[4096];
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+    size_t n = (size_t)snprintf(
+        command, sizeof command,
+        "cd %s && '%s/czero' launch -n %d -- train --config '%s' --model '%s/tests/data/models/"
+        "gpt2-tiny' --data '%s/tests/data/text/fortunes-64k.txt' --tokenizer bytes --shuffle off "
+        "--seq-len %d --steps %d --curve curve.csv --quiet",
+        dir, CZ_BINARY_DIR, world, r->config, CZ_SOURCE_DIR, CZ_SOURCE_DIR, (int)r->seq, want.n);
+    if (r->freeze && *r->freeze)
+        n += (size_t)snprintf(command + n, sizeof command - n, " --freeze '%s'", r->freeze);
+    if (*groups) n += (size_t)snprintf(command + n, sizeof command - n, " --groups %s", groups);
+    if (r->compat)
+        n += (size_t)snprintf(command + n, sizeof command - n, " --compat %s", r->compat);
+    ck_assert_uint_lt(n, sizeof command);
+    ck_assert_msg(system(command) == 0, "%s: failed: %s", r->name, command);
+    snprintf(path, sizeof path, "%s/curve.csv", dir);
+    replay_curve_read(path, &have);
+    ck_assert_int_eq(have.n, want.n);
+    for (int s = 0; s < want.n; s++)
+        worst = fmax(worst, replay_compare(r, s + 1, &have.rows[s], &want.rows[s]));
+    test_tmp_remove(dir);
+    return worst;
+}
+
+/* ---- the runs of tests/golden/curves -------------------------------------------------------- */
+
+struct replay_golden {
+    char name[64], freeze[32], groups[8], config[512], curve[512];
+    int world;
+    int64_t seq;
+};
+
+#define REPLAY_GOLDEN_MAX 128
+
+/* Read runs.csv; gives how many there are. */
+static inline int replay_golden_read(struct replay_golden *runs)
+{
+    char line[256], path[512];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/tests/golden/curves/runs.csv", CZ_SOURCE_DIR);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+    ck_assert_str_eq(line, "name,world,steps,seq,freeze,groups\n");
+    for (; fgets(line, sizeof line, f); n++) {
+        char *rest = line, *field[6];
+        for (int i = 0; i < 6; i++) field[i] = strsep(&rest, ",\n");
+        ck_assert_ptr_nonnull(field[5]);
+        ck_assert_int_lt(n, REPLAY_GOLDEN_MAX);
+        struct replay_golden *g = &runs[n];
+        snprintf(g->name, sizeof g->name, "%s", field[0]);
+        snprintf(g->freeze, sizeof g->freeze, "%s", field[4]);
+        snprintf(g->groups, sizeof g->groups, "%s", field[5]);
+        g->world = atoi(field[1]);
+        g->seq = atoi(field[3]);
+        snprintf(g->config, sizeof g->config, "%s/tests/golden/curves/%s.json", CZ_SOURCE_DIR,
+                 g->name);
+        snprintf(g->curve, sizeof g->curve, "%s/tests/golden/curves/%s.csv", CZ_SOURCE_DIR,
+                 g->name);
+    }
+    fclose(f);
+    return n;
+}
+
+/* Tolerances of tests/golden/curves/README.md. The norm of 16-bit gradients: they are rounded at
+ * other places than PyTorch's (an accumulated sum is rounded once). */
+static inline struct replay replay_of(const struct replay_golden *g)
+{
+    bool is_fp32 = strstr(g->name, "-fp32-") != NULL;
+    return (struct replay){.name = g->name,
+                           .config = g->config,
+                           .curve = g->curve,
+                           .seq = g->seq,
+                           .freeze = g->freeze,
+                           .loss_tol = is_fp32 ? 1e-4 : 2e-2,
+                           .norm_tol = is_fp32 ? 1e-3 : 2e-1};
 }
 
 #endif

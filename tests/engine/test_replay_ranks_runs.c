@@ -1,0 +1,64 @@
+/* Claim: the recorded runs of fixtures/runs on two to four ranks are followed by as many ranks, at
+ * their own stage: losses within the tolerances of fixtures/README.md, learning rate and loss scale
+ * exactly. Aside: the 1-bit family and parameters in host memory. */
+#include "tests/support/replay.h"
+
+static void follow(const char *name, int world, const char *freeze)
+{
+    char config[512], curve[512], relative[160];
+    bool is_fp32 = !strstr(name, "16-"); /* bf16-, fp16-, v016- */
+    snprintf(relative, sizeof relative, "runs/%s/ds_config.json", name);
+    snprintf(config, sizeof config, "%s", test_fixture(relative));
+    snprintf(relative, sizeof relative, "runs/%s/curve.csv", name);
+    snprintf(curve, sizeof curve, "%s", test_fixture(relative));
+    const struct replay r = {.name = name,
+                             .config = config,
+                             .curve = curve,
+                             .seq = 64,
+                             .freeze = freeze,
+                             .compat = strncmp(name, "v016", 4) == 0 ? "0.16" : NULL,
+                             .loss_tol = is_fp32 ? 1e-4 : 2e-2,
+                             .norm_tol = is_fp32 ? 1e-3 : 2e-1};
+    printf("%-24s largest difference in the loss %.2g\n", name, replay_launch(&r, world, ""));
+}
+
+START_TEST(stage_0)
+{
+    follow("s0-adagrad", 2, "");
+    follow("s0-fp32-adamw", 2, "");
+    follow("s0-bf16-adamw", 2, "");
+}
+END_TEST
+
+START_TEST(stage_1)
+{
+    follow("s1-adagrad-cpu", 2, "");
+    follow("s1-bf16-adamw-dp4", 4, "");
+    follow("s1-fp16-static", 2, "");
+    follow("s1-fp32-adamw", 2, "");
+    follow("s1-fp32-dp3", 3, "");
+    follow("s1-lion-cpu", 2, "");
+}
+END_TEST
+
+START_TEST(stage_2)
+{
+    follow("s2-bf16-adamw", 2, "");
+    follow("s2-bf16-cpuoffload", 2, "");
+    follow("s2-fp16-dynscale", 2, "");
+    follow("s2-fp32-adamw-gas2", 2, "");
+    follow("s2-fp32-dp3-frozen", 3, "wpe");
+    follow("v016-s2-bf16", 2, "");
+}
+END_TEST
+
+START_TEST(stage_3)
+{
+    follow("s3-bf16-adamw", 2, "");
+    follow("s3-bf16-dp3-frozen", 3, "h\\.0\\.");
+    follow("s3-fp32-adamw", 2, "");
+    follow("v016-s3-fp16", 2, "");
+}
+END_TEST
+
+TEST_MAIN_FIXTURE("engine/replay_ranks_runs", "runs", stage_0, stage_1, stage_2, stage_3)
