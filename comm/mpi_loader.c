@@ -1,5 +1,6 @@
 /* Opening the MPI plug-in: by CZERO_MPI_PLUGIN, else by the run path of the object this is in
  * (libczero.so looks beside itself, czero in ../lib), else where the system looks. */
+#include "base/log.h"
 #include "base/threads.h"
 #include "comm/comm_impl.h"
 #include "comm/mpi_plugin_impl.h"
@@ -44,12 +45,18 @@ int comm_mpi_env_world_size(void)
     return n > 0 ? n : 0;
 }
 
+static void warn(const char *text)
+{
+    LOGV(LOG_WARN, SUB_COMM, "%s", text);
+}
+
 cz_status comm_mpi_transport_create(struct transport **out)
 {
     const struct mpi_plugin *plugin = NULL;
     const struct mpi_plugin_host host = {
         .err_set = err_set,
         .err_trace = err_trace,
+        .warn = warn,
         .interrupted_ns = comm_interrupted_ns,
         .n_threads = threads_count,
         .allowed_cores = threads_allowed_cores(NULL),

@@ -15,6 +15,7 @@
 struct mpi_plugin_host {
     cz_status (*err_set)(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
     cz_status (*err_trace)(cz_status status, const char *func, int line);
+    void (*warn)(const char *text);  /* into the log */
     int64_t (*interrupted_ns)(void); /* comm_interrupted_ns() */
     int (*n_threads)(void);          /* threads_count() */
     int allowed_cores, quota_cores;  /* threads_allowed_cores(), threads_quota_cores() */

@@ -12,14 +12,14 @@
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
 
-#define SPIN_NS        (200 * US) /* where every thread has a core */
-#define YIELD_NS       (1 * MS)
-#define PAUSE_MIN_NS   (50 * US)
-#define PAUSE_MAX_NS   (1 * MS)
-#define SLEEP_MAX_NS   (50 * MS)
-#define INTERRUPTED_NS (300 * MS) /* what a peer may take to answer once the launcher stops us */
-#define FLUSH_MIN_NS   (50 * MS)  /* TCP may hold on to what MPI calls sent */
-#define FLUSH_MAX_NS   (1000 * MS)
+#define SPIN_NS      (200 * US) /* where every thread has a core */
+#define YIELD_NS     (1 * MS)
+#define PAUSE_MIN_NS (50 * US)
+#define PAUSE_MAX_NS (1 * MS)
+#define SLEEP_MAX_NS (50 * MS)
+#define CUT_OFF_NS   (300 * MS) /* what a peer may take to answer when the end is near */
+#define FLUSH_MIN_NS (50 * MS)  /* TCP may hold on to what MPI calls sent */
+#define FLUSH_MAX_NS (1000 * MS)
 
 /* One pause, longer the longer nothing has happened. True when a watched rank has died. */
 static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
@@ -65,7 +65,8 @@ static cz_status fail_dead(const struct mpi_transport *t, int rank)
                    rank, peer->pid, peer->host, heard, t->base.rank, t->here.step, t->here.phase);
 }
 
-static cz_status fail_stopped(const struct mpi_transport *t, uint64_t round)
+/* Neither dead nor alive as far as we know: ranks of other hosts. */
+static cz_status fail_cut_off(const struct mpi_transport *t, uint64_t round)
 {
     char list[512] = "";
     size_t at = 0;
@@ -73,14 +74,13 @@ static cz_status fail_stopped(const struct mpi_transport *t, uint64_t round)
         if (r != t->base.rank && !mpi_transport_has_posted(t, round, r))
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%d (on %s)", at ? ", rank " : "",
                                    r, t->peers[r].host);
-    return err_set(CZ_PEER, 0,
-                   "stopped by the launcher while rank %d waited for rank %s at step %" PRId64
-                   " (%s)",
+    return err_set(CZ_PEER, 0, "%s while rank %d waited for rank %s at step %" PRId64 " (%s)",
+                   mpi_link_lost_ns() ? "lost a connection to another host"
+                                      : "stopped by the launcher",
                    t->base.rank, list, t->here.step, t->here.phase);
 }
 
-/* Ranks of this host are watched, and may take their time; of the others only the launcher knows.
- */
+/* Ranks of this host are watched, and may take their time. */
 static bool waits_for_other_host(const struct mpi_transport *t, uint64_t round)
 {
     for (int r = 0; r < t->base.world_size; r++)
@@ -90,12 +90,13 @@ static bool waits_for_other_host(const struct mpi_transport *t, uint64_t round)
     return false;
 }
 
-static bool is_stopped(const struct mpi_transport *t, int64_t now)
+/* Whether we have waited in vain since a connection broke or the launcher sent its signal. */
+static bool is_cut_off(const struct mpi_transport *t, int64_t now)
 {
-    int64_t since = mpi_host.interrupted_ns();
+    int64_t since = mpi_link_lost_ns() ? mpi_link_lost_ns() : mpi_host.interrupted_ns();
     if (since == 0) return false;
     if (since < t->idle_since_ns) since = t->idle_since_ns;
-    return now - since > INTERRUPTED_NS;
+    return now - since > CUT_OFF_NS;
 }
 
 static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
@@ -103,7 +104,7 @@ static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
     if (t->failed_rc != MPI_SUCCESS) return mpi_failed(t->failed_rc, "MPI_Testsome");
     for (int r = 0; r < t->base.world_size; r++)
         if (t->peers[r].is_gone && !mpi_transport_has_posted(t, round, r)) return fail_dead(t, r);
-    if (is_stopped(t, now) && waits_for_other_host(t, round)) return fail_stopped(t, round);
+    if (is_cut_off(t, now) && waits_for_other_host(t, round)) return fail_cut_off(t, round);
     return CZ_OK;
 }
 
@@ -157,7 +158,7 @@ static bool all_come(struct mpi_transport *t)
             if (MPI_Test(&barrier, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (is_done) return true;
         if (is_news || t->somebody_left || t->failed_rc != MPI_SUCCESS) return false;
-        if (is_stopped(t, now) && t->watch.n < t->base.world_size - 1) return false;
+        if (is_cut_off(t, now) && t->watch.n < t->base.world_size - 1) return false;
     }
 }
 
@@ -167,6 +168,6 @@ bool mpi_transport_part(struct mpi_transport *t)
     if (t->comm == MPI_COMM_NULL) return false;
     for (int r = 0; t->peers && r < t->base.world_size; r++) is_broken |= t->peers[r].is_gone;
     if (!is_broken && all_come(t)) return true;
-    flush(t);
+    if (!mpi_link_lost_ns()) flush(t);
     return false;
 }

@@ -23,15 +23,6 @@ static void finalize_at_exit(void)
     if (MPI_Finalized(&is_done) == MPI_SUCCESS && !is_done) MPI_Finalize();
 }
 
-/* Ranks that share cores hand them over inside MPI's own waits. The variable is OpenMPI's; what the
- * user has set stays. */
-static void yield_when_cores_are_shared(void)
-{
-    const char *n_local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (n_local && atoi(n_local) > mpi_host.allowed_cores)
-        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
-
 static cz_status start(void)
 {
     int is_up = 0, is_done = 0, level;
@@ -39,7 +30,8 @@ static cz_status start(void)
     if (is_done) return err_set(CZ_COMM, 0, "MPI has been ended already in this process");
     MPI_TRY(MPI_Initialized, &is_up);
     if (is_up) return CZ_OK;
-    yield_when_cores_are_shared();
+    mpi_yield_when_cores_are_shared();
+    mpi_survive_lost_links();
     MPI_TRY(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &level);
     world.is_ours = true;
     if (atexit(finalize_at_exit) != 0)
@@ -64,6 +56,7 @@ cz_status mpi_world_acquire(MPI_Comm *out)
     TRY(start());
     MPI_TRY(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     TRY(check_size(MPI_COMM_WORLD));
+    mpi_take_help();
     MPI_TRY(MPI_Comm_dup, MPI_COMM_WORLD, out); /* inherits the handler */
     world.n_open++;
     return CZ_OK;

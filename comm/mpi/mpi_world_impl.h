@@ -24,4 +24,17 @@ cz_status mpi_failed(int rc, const char *call);
 cz_status mpi_world_acquire(MPI_Comm *out);
 void mpi_world_release(MPI_Comm comm, bool is_healthy);
 
+/* Before MPI is started: MPI's own waits hand cores over where ranks share them. */
+void mpi_yield_when_cores_are_shared(void);
+
+/* OpenMPI writes to connections that may be broken: SIGPIPE is ignored from now on, unless the
+ * program handles it. */
+void mpi_survive_lost_links(void);
+
+/* Once MPI runs: have its explanations come here. */
+void mpi_take_help(void);
+
+/* When the connection to another host was first lost (clock_now_ns), 0: never. */
+int64_t mpi_link_lost_ns(void);
+
 #endif
