@@ -19,7 +19,7 @@ struct exchange {
     struct comm comm;
     struct comm_ops ops; /* named as the transport */
     struct transport *transport;
-    const struct sum_row *row;
+    struct sum_way way;
     struct job jobs[N_JOBS];
     uint64_t n_begun; /* done: take.ticket */
     struct walk post, take;
@@ -87,38 +87,38 @@ static void pack_reduce(struct exchange *ex, const struct job *job, struct strea
     size_t size = dtype_size(a->src_dtype);
     struct run run;
     for (; n > 0 && stream_next(stream, job, n, &run); n -= run.n) {
-        sum_put(ex->row, payload, a->wire, (const char *)a->src + run.src_off * size, a->src_dtype,
-                false, run.n);
+        sum_send(&ex->way, payload, a->wire, (const char *)a->src + run.src_off * size,
+                 a->src_dtype, run.n);
         payload += run.n * job->unit_nbytes;
     }
 }
 
-static void copy(void *dst, const void *src, size_t nbytes)
+static void copy(struct exchange *ex, void *dst, const void *src, size_t nbytes)
 {
-    if (dst != src && nbytes > 0) memmove(dst, src, nbytes);
+    if (dst != src) sum_put(&ex->way, dst, DTYPE_U8, src, DTYPE_U8, false, nbytes);
 }
 
 /* What goes to all is this rank's as well. */
-static void pack_move(const struct job *job, struct stream *stream, char *payload, size_t n,
-                      bool to_all)
+static void pack_move(struct exchange *ex, const struct job *job, struct stream *stream,
+                      char *payload, size_t n, bool to_all)
 {
     const struct comm_move *a = &job->move;
     struct run run;
     for (; n > 0 && stream_next(stream, job, n, &run); n -= run.n) {
         const char *src = (const char *)a->src + run.src_off;
-        memcpy(payload, src, run.n);
-        if (to_all) copy((char *)a->dst + run.dst_off, src, run.n);
+        sum_send(&ex->way, payload, DTYPE_U8, src, DTYPE_U8, run.n);
+        if (to_all) copy(ex, (char *)a->dst + run.dst_off, src, run.n);
         payload += run.n;
     }
 }
 
 /* Spans from this rank to itself. */
-static void move_own(const struct exchange *ex, const struct comm_move *a)
+static void move_own(struct exchange *ex, const struct comm_move *a)
 {
     for (size_t i = 0; i < a->n_spans; i++) {
         const struct comm_span *s = &a->spans[i];
         if (s->owner != ex->comm.rank || s->to != s->owner) continue;
-        copy((char *)a->dst + s->dst_off * a->elem_nbytes,
+        copy(ex, (char *)a->dst + s->dst_off * a->elem_nbytes,
              (const char *)a->src + s->src_off * a->elem_nbytes, s->numel * a->elem_nbytes);
     }
 }
@@ -131,12 +131,13 @@ static void fill_slot(struct exchange *ex, int peer, enum round_kind kind, struc
     if (job->is_reduce)
         pack_reduce(ex, job, stream, payload, n);
     else
-        pack_move(job, stream, payload, n, kind == ROUND_ALL);
+        pack_move(ex, job, stream, payload, n, kind == ROUND_ALL);
 }
 
 static cz_status post_round(struct exchange *ex, bool to_all)
 {
     walk_on(ex, &ex->post);
+    if (ex->way.past_caches) ex->way.row->send_end();
     return ex->transport->ops->post(ex->transport, ex->next_post++, to_all);
 }
 
@@ -215,7 +216,7 @@ static void take_scatter(struct exchange *ex, const struct job *job, struct stre
         from.own = (const char *)a->src + run.src_off * dtype_size(a->src_dtype);
         to.dst = (char *)a->dst + run.dst_off * dtype_size(a->dst_dtype);
         to.shared = shared;
-        sum_ranks(ex->row, &from, &to, run.n);
+        sum_ranks(&ex->way, &from, &to, run.n);
         size_t nbytes = run.n * job->unit_nbytes;
         if (shared) shared += nbytes;
         for (int r = 0; r < from.n_ranks; r++)
@@ -231,10 +232,10 @@ static void unpack(struct exchange *ex, const struct job *job, struct stream *st
     for (size_t n = stream_piece(stream, job); n > 0; n -= run.n) {
         if (!stream_next(stream, job, n, &run)) break;
         if (job->is_reduce)
-            sum_put(ex->row, (char *)a->dst + run.dst_off * dtype_size(a->dst_dtype), a->dst_dtype,
+            sum_put(&ex->way, (char *)a->dst + run.dst_off * dtype_size(a->dst_dtype), a->dst_dtype,
                     payload, a->wire, a->accumulate, run.n);
         else
-            memcpy((char *)job->move.dst + run.dst_off, payload, run.n);
+            copy(ex, (char *)job->move.dst + run.dst_off, payload, run.n);
         payload += run.n * job->unit_nbytes;
     }
 }
@@ -469,7 +470,7 @@ cz_status comm_over_transport(struct transport *transport, struct comm **out)
         return err_set(CZ_NOMEM, 0, "no memory for a communicator");
     }
     ex->transport = transport;
-    ex->row = sum_row_pick(cpu_features());
+    ex->way = (struct sum_way){sum_row_pick(cpu_features()), transport->shares_slots};
     ex->ops = exchange_ops;
     ex->ops.name = transport->ops->name;
     ex->comm.rank_host = transport->rank_host;

@@ -129,7 +129,8 @@ cz_status transport_shm_join(const struct shm_segment *seg, bool owns_seg, int r
                                  .world_size = seg->world_size,
                                  .rank_host = rank,
                                  .n_ranks_host = seg->world_size,
-                                 .slot_nbytes = seg->slot_nbytes};
+                                 .slot_nbytes = seg->slot_nbytes,
+                                 .shares_slots = true};
     s->seg = mapped;
     s->owns_seg = owns_seg;
     cz_status st = come_together(s, timeout_s);

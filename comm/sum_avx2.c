@@ -98,6 +98,15 @@ VEC_FN void half_join(void *p, vec even, vec odd)
     _mm256_storeu_si256(p, _mm256_blend_epi16(low, bf16_bits(odd), 0xAA));
 }
 
+VEC_FN void stream_line(void *line, const void *src)
+{
+    __m256i *to = line;
+    const __m256i *from = src;
+    __m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
+    _mm256_stream_si256(to, low);
+    _mm256_stream_si256(to + 1, high);
+}
+
 #include "comm/sum_vec_impl.h"
 
-const struct sum_row sum_avx2 = {"avx2", CPU_AVX2, convert, add, sum};
+const struct sum_row sum_avx2 = {"avx2", CPU_AVX2, convert, add, sum, send, send_end};

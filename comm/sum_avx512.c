@@ -97,6 +97,12 @@ VEC_FN void half_join(void *p, vec even, vec odd)
     _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xAAAAAAAAu, low, bf16_bits(odd)));
 }
 
+VEC_FN void stream_line(void *line, const void *src)
+{
+    _mm512_stream_si512(line, _mm512_loadu_si512(src));
+}
+
 #include "comm/sum_vec_impl.h"
 
-const struct sum_row sum_avx512 = {"avx512", CPU_AVX2 | CPU_AVX512, convert, add, sum};
+const struct sum_row sum_avx512 = {"avx512", CPU_AVX2 | CPU_AVX512, convert, add, sum, send,
+                                   send_end};

@@ -20,7 +20,7 @@ struct sum_sources {
 
 /* Where the sum goes. */
 struct sum_target {
-    void *shared; /* of the wire dtype, for the other ranks; NULL: none */
+    void *shared; /* of the wire dtype, in a slot; NULL: none */
     void *dst;
     enum dtype dst_dtype;
     bool accumulate; /* dst = round(dst + result) */
@@ -39,6 +39,16 @@ struct sum_row {
      * own, which is own[i] (without `begin`), already on the wire dtype. */
     void (*sum)(const struct sum_sources *s, const void *own, size_t begin, size_t numel,
                 void *out);
+    /* Copy to a slot that another core will read: past the caches, since to get hold of lines that
+     * the reader still has costs several times the copy. Not seen there before send_end(). */
+    void (*send)(void *slot, const void *src, size_t nbytes);
+    void (*send_end)(void);
+};
+
+/* How slots are written: by a row, past the caches or not. */
+struct sum_way {
+    const struct sum_row *row;
+    bool past_caches; /* then row->send_end() comes before slots are posted */
 };
 
 extern const struct sum_row sum_scalar, sum_avx2, sum_avx512;
@@ -49,14 +59,19 @@ const struct sum_row *const *sum_rows(size_t *n);
 /* The fastest row that cpu_features() allows. */
 const struct sum_row *sum_row_pick(uint32_t features);
 
-/* dst = src (+ dst), numel elements. src and dst: the same place (then of one dtype) or apart. */
-void sum_put(const struct sum_row *row, void *dst, enum dtype dst_dtype, const void *src,
+/* dst = src (+ dst), numel elements of any dtypes when they are the same, of floats otherwise. src
+ * and dst: the same place (then of one dtype) or apart. */
+void sum_put(const struct sum_way *way, void *dst, enum dtype dst_dtype, const void *src,
              enum dtype src_dtype, bool accumulate, size_t numel);
+
+/* The same into a slot. */
+void sum_send(const struct sum_way *way, void *slot, enum dtype wire, const void *src,
+              enum dtype src_dtype, size_t numel);
 
 /* The canonical reduction of numel elements. t->dst may be s->own where both are of one dtype.
  * Moves, per element: n_ranks − 1 wire values and its own in, one dst out (in as well when
  * accumulating), one wire value out when shared. */
-void sum_ranks(const struct sum_row *row, const struct sum_sources *s, const struct sum_target *t,
+void sum_ranks(const struct sum_way *way, const struct sum_sources *s, const struct sum_target *t,
                size_t numel);
 
 #endif

@@ -52,4 +52,11 @@ static void sum(const struct sum_sources *s, const void *own, size_t begin, size
     }
 }
 
-const struct sum_row sum_scalar = {"scalar", 0, convert, add, sum};
+static void send(void *slot, const void *src, size_t nbytes)
+{
+    if (nbytes > 0) memcpy(slot, src, nbytes);
+}
+
+static void send_end(void) {}
+
+const struct sum_row sum_scalar = {"scalar", 0, convert, add, sum, send, send_end};

@@ -3,12 +3,15 @@
  *   vec_set1, vec_plus (as in row 0: a NaN in the first stays), vec_mul,
  *   vec_load, vec_store (VEC_N elements of a dtype), vec_load_n, vec_store_n (the first n of them,
  *   0 for the others, nothing else touched),
+ *   stream_line (LINE_NBYTES past the caches, to a multiple of that),
  *   half_even, half_odd, half_join: 2·VEC_N bf16 elements as two vectors by their place, which
  *   costs less than putting them in order. */
 #ifndef CZ_COMM_SUM_VEC_IMPL_H
 #define CZ_COMM_SUM_VEC_IMPL_H
 
 #include "comm/sum_impl.h"
+
+#define LINE_NBYTES 64
 
 typedef struct pair { /* 2·VEC_N elements; in which order depends on the dtype alone */
     vec a, b;
@@ -155,6 +158,24 @@ static void add(void *dst, enum dtype dst_dtype, const void *src, enum dtype src
 static void sum(const struct sum_sources *s, const void *own, size_t begin, size_t numel, void *out)
 {
     BY_DTYPE(sum_loop, s->dtype, s, own, begin, numel, out);
+}
+
+/* Whole lines past the caches; what is before and behind them in the usual way. */
+static void send(void *slot, const void *src, size_t nbytes)
+{
+    char *to = slot;
+    const char *from = src;
+    size_t lead = -(uintptr_t)to % LINE_NBYTES;
+    if (nbytes < lead + LINE_NBYTES) lead = nbytes;
+    memcpy(to, from, lead);
+    size_t i = lead;
+    for (; i + LINE_NBYTES <= nbytes; i += LINE_NBYTES) stream_line(to + i, from + i);
+    memcpy(to + i, from + i, nbytes - i);
+}
+
+static void send_end(void)
+{
+    _mm_sfence();
 }
 
 #endif

@@ -75,6 +75,7 @@ struct transport {
     const struct transport_ops *ops;
     int rank, world_size, rank_host, n_ranks_host;
     size_t slot_nbytes; /* payload of one slot: a multiple of 4096, equal on all ranks */
+    bool shares_slots;  /* other cores read them where they were filled: write past the caches */
 };
 
 /* A communicator over a transport, which it owns from then on (also on failure). */

@@ -259,7 +259,8 @@ static inline void loopback_world_init(struct loopback_world *world, int w, size
                                              .world_size = w,
                                              .rank_host = r,
                                              .n_ranks_host = w,
-                                             .slot_nbytes = slot_nbytes};
+                                             .slot_nbytes = slot_nbytes,
+                                             .shares_slots = seed % 2 == 0};
         rank->world = world;
         rank->dice = seed * 1000 + (uint64_t)r * 100000000;
         rank->slots = aligned_alloc(64, 2 * (size_t)(w + 1) * loopback_stride(rank));

@@ -117,10 +117,10 @@ END_TEST
 /* The whole reduction: blocks, threads and the fused ways through it, against its parts. */
 START_TEST(cutting_does_not_show)
 {
-    enum { NUMEL = 70003 };
+    enum { NUMEL = 140003 };
     float *x = malloc(NUMEL * 4), *own = malloc(NUMEL * 4), *shared = malloc(NUMEL * 4);
     float *dst = malloc(NUMEL * 4), *sums = malloc(NUMEL * 4), *end = malloc(NUMEL * 4);
-    for (int k = 0; k < 27 * 4; k++) {
+    for (int k = 0; k < 27 * 4; k += 1 + k % 2) {
         enum dtype wire = floats[k % 3], own_dtype = floats[k / 3 % 3], to = floats[k / 9 % 3];
         bool accumulate = k / 27 % 2, shares = k / 54;
         fill(x, wire, NUMEL);
@@ -130,7 +130,8 @@ START_TEST(cutting_does_not_show)
         const void *wires[] = {x, NULL};
         const struct sum_sources s = {wires, own, own_dtype, wire, 2, 1, 0.5f};
         const struct sum_target t = {shares ? shared : NULL, dst, to, accumulate};
-        sum_ranks(sum_row_pick(cpu_features()), &s, &t, NUMEL);
+        const struct sum_way way = {sum_row_pick(cpu_features()), k % 2};
+        sum_ranks(&way, &s, &t, NUMEL);
         sum_scalar.convert(shares ? sums : shared, wire, own, own_dtype, NUMEL);
         const struct sum_sources all = {wires, NULL, wire, wire, 2, 1, 0.5f};
         sum_scalar.sum(&all, shares ? sums : shared, 0, NUMEL, sums);
@@ -138,6 +139,10 @@ START_TEST(cutting_does_not_show)
         ck_assert_msg(memcmp(dst, end, NUMEL * dtype_size(to)) == 0, "case %d: dst", k);
         ck_assert_msg(!shares || memcmp(shared, sums, NUMEL * dtype_size(wire)) == 0,
                       "case %d: shared", k);
+        memset(x, 0, NUMEL * 4); /* own part as it would be sent */
+        sum_send(&way, x, wire, own, own_dtype, NUMEL);
+        sum_scalar.convert(sums, wire, own, own_dtype, NUMEL);
+        ck_assert_msg(memcmp(x, sums, NUMEL * dtype_size(wire)) == 0, "case %d: sent", k);
     }
     free(x), free(own), free(shared), free(dst), free(sums), free(end);
 }
