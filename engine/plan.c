@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/size.h"
+#include "comm/shm.h"
 #include "engine/engine_impl.h"
 
 #include <stdarg.h>
@@ -63,6 +64,7 @@ static cz_status measure_host(struct engine *e)
     wake_pool();
     struct statm now = read_statm();
     p->baseline_nbytes = now.resident;
+    p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
     TRY(e->device->ops->mem_info(e->device, &available, &total));
     p->host_free_nbytes = SIZE_MAX;
     take_limit(p, available, "memory that is available");
@@ -154,7 +156,7 @@ static void add_up(struct plan *p)
     p->pinned_nbytes = sums[PLAN_PINNED];
     p->nvme_nbytes = sums[PLAN_NVME];
     p->device_peak_nbytes = sums[PLAN_DEVICE];
-    p->host_peak_nbytes = p->baseline_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
+    p->host_peak_nbytes = p->baseline_nbytes + p->comm_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
 }
 
 /* Gradients, parameters fetched for the layers, parameters after the update. */

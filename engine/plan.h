@@ -24,7 +24,8 @@ struct plan_row {
 struct plan {
     struct plan_row rows[PLAN_ROWS_MAX];
     size_t n_rows;
-    size_t baseline_nbytes; /* program, libraries, communicator: measured in this process */
+    size_t baseline_nbytes; /* program and libraries: measured in this process */
+    size_t comm_nbytes;     /* slots between the ranks of a host, as if all of them shared one */
 
     /* Per rank. host_peak includes the baseline and pinned memory. */
     size_t host_peak_nbytes, device_peak_nbytes, pinned_nbytes, nvme_nbytes;

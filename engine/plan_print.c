@@ -35,6 +35,9 @@ static void print_rows(FILE *f, const struct plan *p)
         if (p->rows[i].nbytes > 0)
             fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", p->rows[i].name, places[p->rows[i].place],
                     mib(p->rows[i].nbytes), p->rows[i].how);
+    if (p->comm_nbytes > 0)
+        fprintf(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n", "communicator",
+                "host", mib(p->comm_nbytes));
     fprintf(f, "  %-22s %-7s %11.1f MiB   measured in this process\n", "program and libraries",
             "host", mib(p->baseline_nbytes));
 }
@@ -133,6 +136,9 @@ cz_status plan_json(const struct plan *plan, char **out)
         if (plan->rows[i].nbytes > 0)
             write_row(&w, plan->rows[i].name, places[plan->rows[i].place], plan->rows[i].nbytes,
                       plan->rows[i].how);
+    if (plan->comm_nbytes > 0)
+        write_row(&w, "communicator", places[PLAN_HOST], plan->comm_nbytes,
+                  "slots between ranks of one host");
     write_row(&w, "program and libraries", places[PLAN_HOST], plan->baseline_nbytes,
               "measured in this process");
     json_end_array(&w);
