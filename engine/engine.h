@@ -137,7 +137,8 @@ CZ_API int engine_world_size(const struct comm *world); /* NULL: 1 */
 
 /* Turn a local result into everyone's; collective. CZ_OK when all ranks pass CZ_OK; otherwise the
  * ranks that failed keep their own error and the others get CZ_PEER with the sentence of the lowest
- * one. *speaks (all ranks pass it, or none): whether no lower rank has the same sentence to say. */
+ * one. *speaks (all ranks pass it, or none): whether no lower rank has the same sentence to say,
+ * figures aside. */
 CZ_API cz_status engine_world_agree(struct comm *world, cz_status mine, bool *speaks);
 
 /* This rank gives up: others that wait for it get CZ_PEER with its reason instead of hanging. For a

@@ -67,7 +67,11 @@ static cz_status measure_host(struct engine *e)
     p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
     TRY(e->device->ops->mem_info(e->device, &available, &total));
     p->host_free_nbytes = SIZE_MAX;
-    take_limit(p, available, "memory that is available");
+    /* Ranks of a host look before any of them allocates. */
+    size_t n_ranks = (size_t)e->comm->n_ranks_host;
+    take_limit(p, available / n_ranks,
+               n_ranks > 1 ? "memory that is available, divided by the ranks of this host,"
+                           : "memory that is available");
     take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
     take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
     return CZ_OK;

@@ -175,14 +175,17 @@ void engine_world_leave(struct comm *world, const char *reason)
 /* ---- agreement --------------------------------------------------------------------------------
  */
 
-static uint64_t hash_text(const char *text)
+/* Of a sentence without its figures: ranks that do not fit in memory measure a little more or less.
+ */
+static uint64_t hash_words(const char *text)
 {
     uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    for (; *text; text++)
+        if (*text < '0' || *text > '9') h = (h ^ (unsigned char)*text) * 1099511628211u;
     return h;
 }
 
-/* Whether no lower rank has the sentence of this one. Ranks that cannot be asked: it speaks. */
+/* Whether no lower rank has the sentence of this one. When they cannot be asked, it speaks. */
 static bool is_first_to_say(struct comm *world)
 {
     uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;
@@ -190,7 +193,7 @@ static bool is_first_to_say(struct comm *world)
     bool is_first = true;
     if (!hashes) return true;
     err_capture(&error);
-    mine = hash_text(cz_last_error());
+    mine = hash_words(cz_last_error());
     hashes[world->rank] = mine;
     if (comm_all_gather(world, &hashes[world->rank], hashes, sizeof *hashes) == CZ_OK)
         for (int r = 0; r < world->rank; r++) is_first = is_first && hashes[r] != mine;

@@ -44,6 +44,9 @@ static int role_agree(struct comm *world)
     EXPECT(st == CZ_NOTFOUND && speaks == (rank == 0));
     EXPECT(strcmp(cz_last_error(), "no such file") == 0);
 
+    st = engine_world_agree(world, err_set(CZ_NOMEM, 0, "%d bytes more", 100 + rank), &speaks);
+    EXPECT(st == CZ_NOMEM && speaks == (rank == 0));
+
     /* No voice is wanted */
     EXPECT(engine_world_agree(world, CZ_OK, NULL) == CZ_OK);
     return 0;
