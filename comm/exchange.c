@@ -189,7 +189,7 @@ static cz_status open_round(struct exchange *ex)
         mine.nbytes = ex->due[r] = (uint32_t)(stream_piece(due, job) * job->unit_nbytes);
         ex->heads[r] =
             r == rank ? &mine : ex->transport->ops->slot_in(ex->transport, ex->next_take, r);
-        ex->payloads[r] = ex->heads[r] + 1;
+        ex->payloads[r] = r == rank ? NULL : ex->heads[r] + 1;
         if (ex->heads[r]->kind == SLOT_LEAVE) return head_error_left(r, ex->heads[r]);
         agreed = agreed && head_agrees(&mine, ex->heads[r]);
     }
@@ -220,7 +220,7 @@ static void take_scatter(struct exchange *ex, const struct job *job, struct stre
         size_t nbytes = run.n * job->unit_nbytes;
         if (shared) shared += nbytes;
         for (int r = 0; r < from.n_ranks; r++)
-            ex->payloads[r] = (const char *)ex->payloads[r] + nbytes;
+            if (r != from.own_rank) ex->payloads[r] = (const char *)ex->payloads[r] + nbytes;
     }
 }
 
