@@ -157,9 +157,10 @@ CZ_API void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
 CZ_API void comm_leave(struct comm *comm, const char *reason);
 
 /* For a program's handler of SIGTERM, which launchers send when another rank has died: a rank that
- * then waits 0.3 s in vain for one of another host gets CZ_PEER, and has time left to say so before
- * it is killed. Changes nothing for one that is answered, so that a step under way can be finished.
- * May be called from signal handlers, also without a communicator. */
+ * then waits in vain for one of another host gets CZ_PEER, and has time left to say so before it is
+ * killed (under mpirun after 0.3 s, otherwise 20 s). Changes nothing for one that is answered, so
+ * that a step under way can be finished. May be called from signal handlers, also without a
+ * communicator. */
 CZ_API void comm_interrupt(void);
 
 CZ_EXTERN_C_END

@@ -45,6 +45,13 @@ int comm_mpi_env_world_size(void)
     return n > 0 ? n : 0;
 }
 
+/* OpenMPI's mpirun kills ranks a second after SIGTERM, Slurm after its KillWait, 30 s by default;
+ * what is left then must do for saying goodbye. */
+static int64_t patience_ns(void)
+{
+    return env_int("OMPI_COMM_WORLD_SIZE") > 0 ? INT64_C(300000000) : INT64_C(20000000000);
+}
+
 static void warn(const char *text)
 {
     LOGV(LOG_WARN, SUB_COMM, "%s", text);
@@ -58,6 +65,7 @@ cz_status comm_mpi_transport_create(struct transport **out)
         .err_trace = err_trace,
         .warn = warn,
         .interrupted_ns = comm_interrupted_ns,
+        .patience_ns = patience_ns(),
         .n_threads = threads_count,
         .allowed_cores = threads_allowed_cores(NULL),
         .quota_cores = threads_quota_cores(NULL),

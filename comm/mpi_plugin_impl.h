@@ -17,6 +17,7 @@ struct mpi_plugin_host {
     cz_status (*err_trace)(cz_status status, const char *func, int line);
     void (*warn)(const char *text);  /* into the log */
     int64_t (*interrupted_ns)(void); /* comm_interrupted_ns() */
+    int64_t patience_ns;             /* how long the launcher lets ranks live after SIGTERM */
     int (*n_threads)(void);          /* threads_count() */
     int allowed_cores, quota_cores;  /* threads_allowed_cores(), threads_quota_cores() */
     int world_size;                  /* as the launcher's environment says; 0: it does not */

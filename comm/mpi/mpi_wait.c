@@ -17,7 +17,7 @@
 #define PAUSE_MIN_NS (50 * US)
 #define PAUSE_MAX_NS (1 * MS)
 #define SLEEP_MAX_NS (50 * MS)
-#define CUT_OFF_NS   (300 * MS) /* what a peer may take to answer when the end is near */
+#define LINK_LOST_NS (300 * MS) /* what a peer may take to answer when a connection broke */
 #define FLUSH_MIN_NS (50 * MS)  /* TCP may hold on to what MPI calls sent */
 #define FLUSH_MAX_NS (1000 * MS)
 
@@ -96,7 +96,7 @@ static bool is_cut_off(const struct mpi_transport *t, int64_t now)
     int64_t since = mpi_link_lost_ns() ? mpi_link_lost_ns() : mpi_host.interrupted_ns();
     if (since == 0) return false;
     if (since < t->idle_since_ns) since = t->idle_since_ns;
-    return now - since > CUT_OFF_NS;
+    return now - since > (mpi_link_lost_ns() ? LINK_LOST_NS : mpi_host.patience_ns);
 }
 
 static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)

@@ -61,6 +61,23 @@ all_expect 2 disagree
 all_expect 4 leave
 echo "ranks of two hosts reduce, agree and disagree as those of one"
 
+# A training run gives the bytes that it gives over shared memory.
+data=$(cd "$(dirname "$0")/../.." && pwd)/examples/data/fortunes.txt
+head -c 50000 "$data" >"$work/text.txt"
+cat >"$work/config.json" <<'JSON'
+{"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, "zero_optimization": {"stage": 3},
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}
+JSON
+train=(train --config "$work/config.json" --model gpt2-tiny --data "$work/text.txt" --seq-len 32
+  --shuffle off --steps 12 --quiet)
+launch 2 "$build/czero" "${train[@]}" --curve "$work/tcp.csv" --export "$work/tcp" >"$work/log" 2>&1 ||
+  fail "training: exit code $?"
+"$build/czero" launch -n 2 -- "${train[@]}" --curve "$work/shm.csv" --export "$work/shm" >"$work/log" 2>&1 ||
+  fail "training over shared memory: exit code $?"
+cmp "$work/tcp.csv" "$work/shm.csv" || fail "another curve than over shared memory"
+cmp "$work/tcp/model.safetensors" "$work/shm/model.safetensors" || fail "other weights than over shared memory"
+echo "a training run on two hosts gives the bytes of one on one host"
+
 # The last rank is on the second host: the broken connection or the launcher's SIGTERM tells the
 # first, which may be a step behind.
 for _ in 1 2; do
