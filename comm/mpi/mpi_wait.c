@@ -132,11 +132,13 @@ cz_status mpi_transport_sleep(struct transport *base, uint64_t round)
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-static void flush(struct mpi_transport *t)
+/* What was posted goes out, unless to the dead. */
+static void flush(struct mpi_transport *t, bool somebody_died)
 {
     int64_t begin = clock_now_ns(), waited = 0;
+    int64_t most = somebody_died ? FLUSH_MIN_NS : FLUSH_MAX_NS;
     while (waited < FLUSH_MIN_NS ||
-           (t->n_open[DIR_OUT][0] + t->n_open[DIR_OUT][1] > 0 && waited < FLUSH_MAX_NS)) {
+           (t->n_open[DIR_OUT][0] + t->n_open[DIR_OUT][1] > 0 && waited < most)) {
         progress_well(t);
         if (t->failed_rc != MPI_SUCCESS) return;
         peer_watch_wait(&t->watch, 100 * US);
@@ -164,10 +166,10 @@ static bool all_come(struct mpi_transport *t)
 
 bool mpi_transport_part(struct mpi_transport *t)
 {
-    bool is_broken = t->somebody_left || t->failed_rc != MPI_SUCCESS;
+    bool is_broken = t->somebody_left || t->failed_rc != MPI_SUCCESS, somebody_died = false;
     if (t->comm == MPI_COMM_NULL) return false;
-    for (int r = 0; t->peers && r < t->base.world_size; r++) is_broken |= t->peers[r].is_gone;
-    if (!is_broken && all_come(t)) return true;
-    if (!mpi_link_lost_ns()) flush(t);
+    for (int r = 0; t->peers && r < t->base.world_size; r++) somebody_died |= t->peers[r].is_gone;
+    if (!is_broken && !somebody_died && !mpi_link_lost_ns() && all_come(t)) return true;
+    if (!mpi_link_lost_ns()) flush(t, somebody_died); /* a lost link takes no more */
     return false;
 }
