@@ -8,6 +8,13 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+static bool is_ours(const struct mpi_plugin *p)
+{
+    return p->version == MPI_PLUGIN_VERSION && p->head_nbytes == sizeof(struct slot_head) &&
+           p->transport_nbytes == sizeof(struct transport) &&
+           p->host_nbytes == sizeof(struct mpi_plugin_host);
+}
+
 /* Global, because OpenMPI opens components that expect its symbols; kept, because MPI does not
  * survive being unmapped. */
 static cz_status plugin_open(const struct mpi_plugin **out)
@@ -23,9 +30,7 @@ static cz_status plugin_open(const struct mpi_plugin **out)
                        reason ? reason : path);
     }
     const struct mpi_plugin *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
-    if (!plugin || plugin->version != MPI_PLUGIN_VERSION ||
-        plugin->head_nbytes != sizeof(struct slot_head) ||
-        plugin->host_nbytes != sizeof(struct mpi_plugin_host))
+    if (!plugin || !is_ours(plugin))
         return err_set(CZ_COMM, 0, "%s belongs to another version of czero", path);
     *out = plugin;
     return CZ_OK;

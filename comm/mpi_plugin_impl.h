@@ -25,7 +25,7 @@ struct mpi_plugin_host {
 
 struct mpi_plugin {
     uint32_t version;
-    uint32_t head_nbytes, host_nbytes; /* sizes of slot_head and mpi_plugin_host: a second check */
+    uint32_t head_nbytes, transport_nbytes, host_nbytes; /* sizes of structs: a second check */
     /* Start MPI unless it runs already, and connect all ranks of MPI_COMM_WORLD. Collective.
      * Errors: CZ_COMM, CZ_NOMEM, CZ_PEER. `host` is copied. */
     cz_status (*create)(const struct mpi_plugin_host *host, struct transport **out);

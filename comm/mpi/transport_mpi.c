@@ -235,6 +235,7 @@ CZ_API extern const struct mpi_plugin czero_mpi_plugin;
 const struct mpi_plugin czero_mpi_plugin = {
     .version = MPI_PLUGIN_VERSION,
     .head_nbytes = sizeof(struct slot_head),
+    .transport_nbytes = sizeof(struct transport),
     .host_nbytes = sizeof(struct mpi_plugin_host),
     .create = mpi_transport_create,
 };
