@@ -30,6 +30,12 @@ if(CZ_TSAN) # OpenMP is off: its pragmas mean nothing, loops over pieces run in 
   target_link_options(cz_flags INTERFACE -fsanitize=thread)
 endif()
 
+if(CZ_SANITIZE OR CZ_TSAN)
+  # Sanitizers open libraries in the program's place, and their own RUNPATH would count: RPATH is
+  # the program's for everyone, so that plug-ins are found.
+  target_link_options(cz_flags INTERFACE -Wl,--disable-new-dtags)
+endif()
+
 # <op>_<isa>.c is compiled for that instruction set; every other file for the baseline.
 set(CZ_ISA_avx2 -mavx2 -mfma -mf16c)
 set(CZ_ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c

@@ -80,8 +80,6 @@ echo "a training run on two hosts gives the bytes of one on one host"
 
 # The last rank is on the second host: the broken connection or the launcher's SIGTERM tells the
 # first, which may be a step behind.
-for _ in 1 2; do
-  stops_when_killed 2 '(lost a connection|stopped by the launcher).* rank 0 waited for rank 1 \(on .*\) at step 1[12] \(reducing gradients\)'
-done
+stops_when_killed 2 '(lost a connection|stopped by the launcher).* rank 0 waited for rank 1 \(on .*\) at step 1[12] \(reducing gradients\)'
 [ -z "$(ip netns pids "$b")" ] || fail "processes survive on the second host"
 echo "a rank killed on the other host is named, and nothing survives"
