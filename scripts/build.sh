@@ -8,6 +8,6 @@ cmake --preset "$preset" >/tmp/czero-configure.$$ 2>&1 || {
   cat /tmp/czero-configure.$$ >&2
   exit 1
 }
-grep -E '^-- CUDA' /tmp/czero-configure.$$ || true
+grep -E '^-- (CUDA|MPI)' /tmp/czero-configure.$$ || true
 rm -f /tmp/czero-configure.$$
 cmake --build --preset "$preset" --target "${2:-all}"

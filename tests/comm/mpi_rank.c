@@ -220,11 +220,9 @@ static cz_status run_mode(struct comm *comm, const char *mode, const char *argum
 
 static cz_status run(const char *mode, const char *argument)
 {
-    struct transport *transport;
     struct comm *comm;
     if (strcmp(mode, "slots") == 0) return run_slots(atoi(argument));
-    TRY(comm_mpi_transport_create(&transport));
-    TRY(comm_over_transport(transport, &comm));
+    TRY(comm_create_world(&comm));
     cz_status st = run_mode(comm, mode, argument);
     comm_destroy(comm);
     return st;
