@@ -28,6 +28,7 @@ ip netns add "$a" 2>"$work/log" || skip "no network namespaces here ($(cat "$wor
 ip netns add "$b"
 ip link add eth0 netns "$a" type veth peer name eth0 netns "$b" 2>"$work/log" ||
   skip "no veth pairs here ($(cat "$work/log"))"
+ip netns exec "$a" unshare --uts hostname "$a" 2>"$work/log" || skip "no host names here ($(cat "$work/log"))"
 for at in "$a 1" "$b 2"; do
   read -r host number <<<"$at"
   ip -n "$host" link set lo up
@@ -44,13 +45,14 @@ exec ip netns exec "$host" unshare --uts bash -c 'hostname "$0" && eval "$*"' "$
 END
 chmod +x "$work/agent"
 printf '%s slots=4\n%s slots=4\n' "$a" "$b" >"$work/hosts"
+export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent=$work/agent OMPI_MCA_btl=tcp,self \
+  OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
+
+on_a() { timeout -k 5 120 ip netns exec "$a" unshare --uts bash -c 'hostname "$0" && exec "$@"' "$a" "$@"; }
+
 launch() { # ranks, program…
-  local n=$1
-  shift
-  timeout -k 5 120 ip netns exec "$a" unshare --uts bash -c 'hostname "$0" && exec "$@"' "$a" \
-    mpirun --allow-run-as-root --hostfile "$work/hosts" --map-by node --bind-to none --oversubscribe \
-    --mca plm rsh --mca plm_rsh_agent "$work/agent" --mca btl tcp,self \
-    --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 -n "$n" "$@"
+  on_a mpirun --allow-run-as-root --hostfile "$work/hosts" --map-by node --bind-to none \
+    --oversubscribe -n "$@"
 }
 
 all_ok 2 slots 200
@@ -76,6 +78,10 @@ launch 2 "$build/czero" "${train[@]}" --curve "$work/tcp.csv" --export "$work/tc
   fail "training over shared memory: exit code $?"
 cmp "$work/tcp.csv" "$work/shm.csv" || fail "another curve than over shared memory"
 cmp "$work/tcp/model.safetensors" "$work/shm/model.safetensors" || fail "other weights than over shared memory"
+printf '%s slots=1\n%s slots=1\n' "$a" "$b" >"$work/hosts.one"
+on_a "$build/czero" launch -n 2 --hostfile "$work/hosts.one" -- "${train[@]}" --curve "$work/launch.csv" \
+  >"$work/log" 2>&1 || fail "czero launch --hostfile: exit code $?"
+cmp "$work/launch.csv" "$work/shm.csv" || fail "czero launch --hostfile: another curve"
 echo "a training run on two hosts gives the bytes of one on one host"
 
 # The last rank is on the second host: the broken connection or the launcher's SIGTERM tells the
