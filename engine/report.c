@@ -86,7 +86,9 @@ static void say_step_times(struct engine *e, bool is_boundary)
 {
     const struct engine_timers *t = &e->timers;
     say_times(e, engine_timer_names_micro, t->micro, N_ENGINE_TIMERS);
-    if (is_boundary) say_times(e, engine_timer_names, t->total, N_ENGINE_TIMERS);
+    if (!is_boundary) return;
+    say_times(e, engine_timer_names, t->total, N_ENGINE_TIMERS);
+    if (e->comm->world_size > 1) say_times(e, exposed_timer_names, t->exposed, N_EXPOSED_TIMERS);
 }
 
 void report_memory(struct engine *e, const char *where)

@@ -10,6 +10,9 @@ const char *const engine_timer_names[N_ENGINE_TIMERS] = {"fwd", "bwd", "bwd_inne
 const char *const update_timer_names[N_UPDATE_TIMERS] = {"optimizer_allgather",
                                                          "optimizer_gradients", "optimizer_step"};
 
+const char *const exposed_timer_names[N_EXPOSED_TIMERS] = {"exposed_comm_fwd", "exposed_comm_bwd",
+                                                           "exposed_comm_step"};
+
 void timers_add(struct engine_timers *t, enum engine_timer timer, int64_t ns)
 {
     t->micro[timer] += ns;
@@ -35,7 +38,9 @@ void timers_set_update(struct engine_timers *t, int64_t gradients_ns, int64_t up
 void timers_reset(struct engine_timers *t, bool is_boundary)
 {
     memset(t->micro, 0, sizeof t->micro);
-    if (is_boundary) memset(t->total, 0, sizeof t->total);
+    if (!is_boundary) return;
+    memset(t->total, 0, sizeof t->total);
+    memset(t->exposed, 0, sizeof t->exposed);
 }
 
 /* ---- throughput ------------------------------------------------------------------------------ */

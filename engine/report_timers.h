@@ -27,16 +27,21 @@ enum update_timer {
     N_UPDATE_TIMERS
 };
 
+/* Where the run stood still for other ranks: communication that nothing hid. */
+enum exposed_timer { EXPOSED_FORWARD = 0, EXPOSED_BACKWARD, EXPOSED_STEP, N_EXPOSED_TIMERS };
+
 struct engine_timers {
     int64_t micro[N_ENGINE_TIMERS]; /* of the last micro-batch */
     int64_t total[N_ENGINE_TIMERS]; /* since the last boundary */
     int64_t update[N_UPDATE_TIMERS];
+    int64_t exposed[N_EXPOSED_TIMERS]; /* since the last boundary */
     bool updated; /* `update` holds the last boundary's; false when it was skipped */
 };
 
 extern const char *const engine_timer_names_micro[N_ENGINE_TIMERS]; /* "fwd_microstep" … */
 extern const char *const engine_timer_names[N_ENGINE_TIMERS];       /* "fwd" … */
 extern const char *const update_timer_names[N_UPDATE_TIMERS];       /* "optimizer_allgather" … */
+extern const char *const exposed_timer_names[N_EXPOSED_TIMERS];     /* "exposed_comm_fwd" … */
 
 /* The layers' backward took `inner_ns` plus `reduce_ns` of reductions between them. */
 void timers_add(struct engine_timers *t, enum engine_timer timer, int64_t ns);

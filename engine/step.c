@@ -46,6 +46,7 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
     int64_t begin = clock_now_ns();
     report_forward(e, begin);
     comm_set_phase(e->comm, e->global_steps + 1, "forward");
+    e->comm_ns = 0;
     TRY(batch_stage_copy(&e->stage, e->model, batch, true));
     double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
     const struct chain_run run = {
@@ -62,6 +63,7 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
     e->loss_sum += (double)*e->stage.loss;
     if (loss) *loss = *e->stage.loss;
     timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
+    e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
     report_memory(e, "Engine after forward");
     return CZ_OK;
 }
@@ -92,6 +94,7 @@ cz_status engine_backward(struct engine *e)
     int64_t walked = clock_now_ns();
     TRY(zero_pass_end(e->zero));
     e->comm_ns += clock_now_ns() - walked;
+    e->timers.exposed[EXPOSED_BACKWARD] += e->comm_ns;
     e->phase = PHASE_BACKWARD;
     e->n_backward++;
     timers_add_backward(&e->timers, clock_now_ns() - begin - e->comm_ns, e->comm_ns);
@@ -191,6 +194,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     TRY(zero_step(e->zero, e->n_updates + 1, made_with, clip));
     int64_t swept = clock_now_ns();
     TRY(zero_gather(e->zero));
+    e->timers.exposed[EXPOSED_STEP] += clock_now_ns() - swept;
     timers_set_update(&e->timers, normed - begin, swept - normed, clock_now_ns() - swept);
     e->n_updates++;
     e->grad_norm = norm / made_with;
@@ -238,6 +242,7 @@ static cz_status boundary(struct engine *e)
     comm_set_phase(e->comm, e->global_steps + 1, "reducing gradients");
     TRY(zero_reduce(e->zero));
     e->comm_ns = clock_now_ns() - begin;
+    e->timers.exposed[EXPOSED_STEP] += e->comm_ns;
     TRY(mean_loss(e));
     TRY(zero_scan(e->zero, &scan));
     bool usable = scan.finite || !checks_overflow(e->config);
