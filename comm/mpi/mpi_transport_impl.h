@@ -17,30 +17,41 @@ struct mpi_peer {
     int pid;
     char host[32];
     struct where last_heard; /* phase "": not heard of since it joined */
+    uint64_t n_heard;        /* slots that have arrived from it */
     bool is_gone;            /* found dead; what it had sent may still be read */
+    bool gave_up;            /* it has told us so */
+};
+
+/* What a rank that gives up tells the others, or they would take it for the one that died. */
+struct obituary {
+    int32_t dead; /* −1: somebody on another host */
+    struct where last_heard;
 };
 
 /* Requests and slots lie in four rows of world_size: in of even and odd rounds, out of even and odd
  * rounds. This rank's own place holds no request; among the slots out it is the one that all
- * read. */
+ * read. A fifth row sends an obituary, where this rank's own place receives one. */
 struct mpi_transport {
     struct transport base;
     MPI_Comm comm;
     size_t stride; /* of a slot: head and payload */
     char *slots;
     MPI_Request *requests; /* MPI_REQUEST_NULL: complete, or not used */
-    int n_requests;
+    int n_requests;        /* 5 · W */
     int *completed;        /* of MPI_Testsome */
     MPI_Status *statuses;  /* the same */
     int n_open[2][2];      /* requests under way by direction and parity of the round */
     uint64_t next_receive; /* the first round whose receives have not been opened */
     uint64_t n_completed;
+    struct obituary inbox, heard, told; /* heard: the first that names somebody */
+    bool has_told;
 
     struct mpi_peer *peers;  /* (W) */
     struct peer_watch watch; /* those of this host */
     struct where here;
     int n_cores;        /* that the ranks of this host have together */
     bool somebody_left; /* a peer, or this rank */
+    bool gave_up;       /* waiting for one that will not come */
     int failed_rc;      /* of a test; reported by the next sleep */
 
     int64_t idle_since_ns; /* when the present wait last saw something happen */
@@ -52,6 +63,13 @@ void mpi_transport_progress(struct mpi_transport *t);
 
 /* Whether peer's slot of this round is here. */
 bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int peer);
+
+/* Tell all others, once, that this rank gives up because of `dead`, −1: of somebody on another
+ * host. */
+void mpi_transport_tell(struct mpi_transport *t, int dead);
+
+/* Whether something is under way to this peer. */
+bool mpi_transport_is_sending(const struct mpi_transport *t, int peer);
 
 /* Fill in who shares this host and its cores, watch them, and learn how every rank's part of
  * creation went: `mine` or the others' failure. Collective; connects every pair. */

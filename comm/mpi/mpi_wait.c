@@ -21,6 +21,17 @@
 #define FLUSH_MIN_NS (50 * MS)  /* TCP may hold on to what MPI calls sent */
 #define FLUSH_MAX_NS (1000 * MS)
 
+/* Sleep until a watched rank has died, at most ns; note all that have. */
+static bool look(struct mpi_transport *t, int64_t ns)
+{
+    bool is_news = false;
+    for (int r; (r = peer_watch_wait(&t->watch, is_news ? 0 : ns)) >= 0; is_news = true) {
+        t->peers[r].is_gone = true;
+        peer_watch_forget(&t->watch, r);
+    }
+    return is_news;
+}
+
 /* One pause, longer the longer nothing has happened. True when a watched rank has died. */
 static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
 {
@@ -35,11 +46,7 @@ static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
     int64_t ns = idle_ns / 8;
     if (ns < PAUSE_MIN_NS) ns = PAUSE_MIN_NS;
     if (ns > PAUSE_MAX_NS) ns = PAUSE_MAX_NS;
-    int dead = peer_watch_wait(&t->watch, ns);
-    if (dead < 0) return false;
-    t->peers[dead].is_gone = true;
-    peer_watch_forget(&t->watch, dead);
-    return true;
+    return look(t, ns);
 }
 
 /* TCP is looked at in one of eight calls only. */
@@ -52,10 +59,22 @@ static void progress_well(struct mpi_transport *t)
 /* ---- who is missing ---------------------------------------------------------------------------
  */
 
+/* The dead rank that this round lacks; of several the one that came least far: others may have
+ * ended because of it. −1: none. */
+static int find_culprit(const struct mpi_transport *t, uint64_t round)
+{
+    int found = -1;
+    for (int r = 0; r < t->base.world_size; r++) {
+        if (!t->peers[r].is_gone || mpi_transport_has_posted(t, round, r)) continue;
+        if (found < 0 || t->peers[r].n_heard < t->peers[found].n_heard) found = r;
+    }
+    return found;
+}
+
 static cz_status fail_dead(const struct mpi_transport *t, int rank)
 {
     const struct mpi_peer *peer = &t->peers[rank];
-    const struct where *last = &peer->last_heard;
+    const struct where *last = peer->n_heard ? &peer->last_heard : &t->heard.last_heard;
     char heard[COMM_PHASE_NBYTES + 64] = "before it was first heard of";
     if (last->phase[0])
         snprintf(heard, sizeof heard, "last heard of at step %" PRId64 " (%s)", last->step,
@@ -102,10 +121,14 @@ static bool is_cut_off(const struct mpi_transport *t, int64_t now)
 static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
 {
     if (t->failed_rc != MPI_SUCCESS) return mpi_failed(t->failed_rc, "MPI_Testsome");
-    for (int r = 0; r < t->base.world_size; r++)
-        if (t->peers[r].is_gone && !mpi_transport_has_posted(t, round, r)) return fail_dead(t, r);
-    if (is_cut_off(t, now) && waits_for_other_host(t, round)) return fail_cut_off(t, round);
-    return CZ_OK;
+    int culprit = t->heard.dead >= 0 ? t->heard.dead : find_culprit(t, round);
+    if (culprit >= 0) {
+        mpi_transport_tell(t, culprit);
+        return fail_dead(t, culprit);
+    }
+    if (!is_cut_off(t, now) || !waits_for_other_host(t, round)) return CZ_OK;
+    mpi_transport_tell(t, -1);
+    return fail_cut_off(t, round);
 }
 
 /* ---- the slots --------------------------------------------------------------------------------
@@ -126,22 +149,36 @@ cz_status mpi_transport_sleep(struct transport *base, uint64_t round)
         if (is_news) break; /* what the dead had sent has been taken in */
         now = clock_now_ns();
     }
-    return check(t, round, now);
+    cz_status st = check(t, round, now);
+    t->gave_up = st != CZ_OK;
+    return st;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-/* What was posted goes out, unless to the dead. */
-static void flush(struct mpi_transport *t, bool somebody_died)
+/* Whether somebody alive needs us: has yet to fetch what we posted, or, where this rank has given
+ * up, to do the same. Those of other hosts count as dead then. */
+static bool is_needed(const struct mpi_transport *t)
+{
+    for (int r = 0; r < t->base.world_size; r++) {
+        const struct mpi_peer *peer = &t->peers[r];
+        if (r == t->base.rank || peer->is_gone || (t->gave_up && !peer_watch_has(&t->watch, r)))
+            continue;
+        if (mpi_transport_is_sending(t, r) || (t->gave_up && !peer->gave_up)) return true;
+    }
+    return false;
+}
+
+/* What was posted goes out: a peer that lacked it would take this rank for the one that died. And
+ * the first rank to end makes the launcher kill the others, which have something to say, too. */
+static void flush(struct mpi_transport *t)
 {
     int64_t begin = clock_now_ns(), waited = 0;
-    int64_t most = somebody_died ? FLUSH_MIN_NS : FLUSH_MAX_NS;
-    while (waited < FLUSH_MIN_NS ||
-           (t->n_open[DIR_OUT][0] + t->n_open[DIR_OUT][1] > 0 && waited < most)) {
+    while (t->failed_rc == MPI_SUCCESS &&
+           (waited < FLUSH_MIN_NS || (waited < FLUSH_MAX_NS && is_needed(t)))) {
         progress_well(t);
-        if (t->failed_rc != MPI_SUCCESS) return;
-        peer_watch_wait(&t->watch, 100 * US);
+        look(t, 100 * US);
         waited = clock_now_ns() - begin;
     }
 }
@@ -159,17 +196,17 @@ static bool all_come(struct mpi_transport *t)
         for (int i = 0; i < 8 && !is_done; i++)
             if (MPI_Test(&barrier, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (is_done) return true;
-        if (is_news || t->somebody_left || t->failed_rc != MPI_SUCCESS) return false;
-        if (is_cut_off(t, now) && t->watch.n < t->base.world_size - 1) return false;
+        t->gave_up = is_news || t->failed_rc != MPI_SUCCESS ||
+                     (is_cut_off(t, now) && t->watch.n < t->base.world_size - 1);
+        if (t->gave_up || t->somebody_left) return false;
     }
 }
 
 bool mpi_transport_part(struct mpi_transport *t)
 {
-    bool is_broken = t->somebody_left || t->failed_rc != MPI_SUCCESS, somebody_died = false;
-    if (t->comm == MPI_COMM_NULL) return false;
-    for (int r = 0; t->peers && r < t->base.world_size; r++) somebody_died |= t->peers[r].is_gone;
-    if (!is_broken && !somebody_died && !mpi_link_lost_ns() && all_come(t)) return true;
-    if (!mpi_link_lost_ns()) flush(t, somebody_died); /* a lost link takes no more */
+    bool is_broken = t->somebody_left || t->gave_up || mpi_link_lost_ns();
+    if (t->comm == MPI_COMM_NULL || !t->peers) return false;
+    if (!is_broken && all_come(t)) return true;
+    flush(t);
     return false;
 }

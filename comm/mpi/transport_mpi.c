@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_SLOT = 1 };
+enum { TAG_SLOT = 1, TAG_OBITUARY = 3 }; /* 2: mpi_meet.c */
 
 static struct mpi_transport *self(struct transport *base)
 {
@@ -46,20 +46,52 @@ static cz_status open_receives(struct mpi_transport *t, uint64_t round)
     return CZ_OK;
 }
 
+static MPI_Request *obituary_to(const struct mpi_transport *t, int peer)
+{
+    return &t->requests[4 * (size_t)t->base.world_size + (size_t)peer];
+}
+
+static cz_status open_obituary(struct mpi_transport *t)
+{
+    MPI_TRY(MPI_Irecv, &t->inbox, (int)sizeof t->inbox, MPI_BYTE, MPI_ANY_SOURCE, TAG_OBITUARY,
+            t->comm, obituary_to(t, t->base.rank));
+    return CZ_OK;
+}
+
+/* A failure to receive more of them costs a name in a sentence. */
+static void note_obituary(struct mpi_transport *t, int from)
+{
+    t->peers[from].gave_up = true;
+    if (t->heard.dead < 0) t->heard = t->inbox;
+    (void)open_obituary(t);
+}
+
+void mpi_transport_tell(struct mpi_transport *t, int dead)
+{
+    if (t->has_told) return;
+    t->has_told = true;
+    t->told.dead = dead;
+    if (dead >= 0) t->told.last_heard = t->peers[dead].last_heard;
+    for (int r = 0; r < t->base.world_size; r++)
+        if (r != t->base.rank && !t->peers[r].is_gone)
+            MPI_Isend(&t->told, (int)sizeof t->told, MPI_BYTE, r, TAG_OBITUARY, t->comm,
+                      obituary_to(t, r)); /* it may fail: then that peer finds out by itself */
+}
+
 static void note_arrival(struct mpi_transport *t, size_t idx)
 {
     const struct slot_head *head = (const void *)(t->slots + idx * t->stride);
-    struct where *where = &t->peers[idx % (size_t)t->base.world_size].last_heard;
-    where->step = head->step;
-    memcpy(where->phase, head->phase, sizeof where->phase);
-    where->phase[sizeof where->phase - 1] = 0;
+    struct mpi_peer *peer = &t->peers[idx % (size_t)t->base.world_size];
+    peer->n_heard++;
+    peer->last_heard.step = head->step;
+    memcpy(peer->last_heard.phase, head->phase, sizeof head->phase);
+    peer->last_heard.phase[sizeof head->phase - 1] = 0;
     if (head->kind == SLOT_LEAVE) t->somebody_left = true;
 }
 
 void mpi_transport_progress(struct mpi_transport *t)
 {
     int n = 0;
-    if (!t->n_open[0][0] && !t->n_open[0][1] && !t->n_open[1][0] && !t->n_open[1][1]) return;
     int rc = MPI_Testsome(t->n_requests, t->requests, &n, t->completed, t->statuses);
     if (rc != MPI_SUCCESS) {
         for (int i = 0; rc == MPI_ERR_IN_STATUS && i < n; i++)
@@ -69,8 +101,13 @@ void mpi_transport_progress(struct mpi_transport *t)
     }
     for (int i = 0; i < n && n != MPI_UNDEFINED; i++) {
         size_t idx = (size_t)t->completed[i], row = idx / (size_t)t->base.world_size;
-        t->n_open[row / 2][row % 2]--;
         t->n_completed++;
+        if (row == 4) {
+            if ((int)(idx % (size_t)t->base.world_size) == t->base.rank)
+                note_obituary(t, t->statuses[i].MPI_SOURCE);
+            continue;
+        }
+        t->n_open[row / 2][row % 2]--;
         if (row / 2 == DIR_IN) note_arrival(t, idx);
     }
 }
@@ -79,6 +116,13 @@ bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int
 {
     return round < t->next_receive &&
            t->requests[place(t, DIR_IN, round, peer)] == MPI_REQUEST_NULL;
+}
+
+bool mpi_transport_is_sending(const struct mpi_transport *t, int peer)
+{
+    return t->requests[place(t, DIR_OUT, 0, peer)] != MPI_REQUEST_NULL ||
+           t->requests[place(t, DIR_OUT, 1, peer)] != MPI_REQUEST_NULL ||
+           *obituary_to(t, peer) != MPI_REQUEST_NULL;
 }
 
 /* ---- the vtable -------------------------------------------------------------------------------
@@ -185,19 +229,19 @@ static size_t choose_slot_nbytes(int world_size)
 
 static cz_status allocate(struct mpi_transport *t)
 {
-    size_t w = (size_t)t->base.world_size, n = 4 * w;
+    size_t w = (size_t)t->base.world_size, n = 5 * w, n_slots = 4 * w;
     t->base.slot_nbytes = choose_slot_nbytes(t->base.world_size);
     t->stride = sizeof(struct slot_head) + t->base.slot_nbytes;
     t->n_requests = (int)n;
-    t->slots = aligned_alloc(64, n * t->stride);
+    t->slots = aligned_alloc(64, n_slots * t->stride);
     t->requests = malloc(n * sizeof(MPI_Request));
     t->completed = calloc(n, sizeof *t->completed);
     t->statuses = calloc(n, sizeof *t->statuses);
     t->peers = calloc(w, sizeof *t->peers);
     for (size_t i = 0; t->requests && i < n; i++) t->requests[i] = MPI_REQUEST_NULL;
     if (!t->slots || !t->requests || !t->completed || !t->statuses || !t->peers)
-        return err_set(CZ_NOMEM, 0, "no memory for %zu MPI slots of %zu bytes", n, t->stride);
-    memset(t->slots, 0, n * t->stride); /* touched now, not in the first step */
+        return err_set(CZ_NOMEM, 0, "no memory for %zu MPI slots of %zu bytes", n_slots, t->stride);
+    memset(t->slots, 0, n_slots * t->stride); /* touched now, not in the first step */
     return CZ_OK;
 }
 
@@ -208,6 +252,8 @@ static cz_status create(struct mpi_transport *t)
     MPI_TRY(MPI_Comm_size, t->comm, &t->base.world_size);
     cz_status mine = allocate(t); /* not returned before the others have been told */
     TRY(mpi_transport_meet(t, mine));
+    t->heard.dead = -1;
+    TRY(open_obituary(t));
     for (uint64_t round = 0; round < 2; round++) TRY(open_receives(t, round));
     return CZ_OK;
 }

@@ -218,12 +218,22 @@ static cz_status run_mode(struct comm *comm, const char *mode, const char *argum
     return err_set(CZ_INVALID, 0, "mode %s is unknown", mode);
 }
 
+/* The last error, once. */
+static void complain(void)
+{
+    static bool is_done;
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!is_done) fprintf(stderr, "rank %s: %s\n", rank ? rank : "?", cz_last_error());
+    is_done = true;
+}
+
 static cz_status run(const char *mode, const char *argument)
 {
     struct comm *comm;
     if (strcmp(mode, "slots") == 0) return run_slots(atoi(argument));
     TRY(comm_create_world(&comm));
     cz_status st = run_mode(comm, mode, argument);
+    if (st != CZ_OK) complain(); /* now: once a rank has ended, mpirun kills the others */
     comm_destroy(comm);
     return st;
 }
@@ -234,7 +244,7 @@ int main(int argc, char **argv)
     char host[64] = "";
     signal(SIGTERM, on_sigterm);
     if (run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "") != CZ_OK) {
-        fprintf(stderr, "rank %s: %s\n", rank ? rank : "?", cz_last_error());
+        complain();
         return 1;
     }
     gethostname(host, sizeof host - 1);
