@@ -84,7 +84,7 @@ cz_status engine_param_get(struct engine *e, const char *name, const char *what,
 {
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
-    if (t.what == ZERO_GRAD && e->n_backward == 0)
+    if (t.what == ZERO_GRAD && (e->n_backward == 0 || e->phase == PHASE_FORWARD))
         return err_set(CZ_INVALID, 0, "there are no gradients before engine_backward");
     TRY(zero_read(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, dst));
     if (t.what != ZERO_GRAD || e->scale.scale == 1) return CZ_OK;
@@ -99,6 +99,9 @@ cz_status engine_param_set(struct engine *e, const char *name, const char *what,
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD)
         return err_set(CZ_INVALID, 0, "gradients cannot be set; weights and states can");
+    if (e->phase == PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0,
+                       "a training forward waits for its engine_backward: set %s after it", name);
     return zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
 }
 

@@ -111,8 +111,9 @@ CZ_API const struct model *engine_get_model(const struct engine *engine);
 /* A whole tensor by parameter name (or alias), gathered, fp32. what: "weight" (the master), "grad"
  * (accumulated so far, loss scale taken out; between backward and the boundary's step), or an
  * optimizer state by its name ("exp_avg"). numel must equal the parameter's. A weight that is set
- * is rounded to the parameter's dtype as well. CZ_NOTFOUND: no such parameter or state; CZ_INVALID.
- */
+ * is rounded to the parameter's dtype as well. CZ_NOTFOUND: no such parameter or state. CZ_INVALID:
+ * another numel; between engine_forward and engine_backward, setting anything and reading
+ * gradients. */
 CZ_API cz_status engine_param_get(struct engine *engine, const char *name, const char *what,
                                   float *dst, size_t numel);
 CZ_API cz_status engine_param_set(struct engine *engine, const char *name, const char *what,

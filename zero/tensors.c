@@ -82,7 +82,21 @@ static cz_status share_pieces(struct zero *z, const struct target *t, float *dst
     return comm_move(z->options.comm, &args);
 }
 
-/* Gradients that are still every rank's own sum. */
+/* To what the gradients' dtype can hold. */
+static cz_status round_as_stored(struct zero *z, float *x, size_t numel)
+{
+    enum dtype dtype = z->options.grad_dtype;
+    uint16_t stored[2048];
+    for (size_t off = 0, n; off < numel && dtype != DTYPE_F32; off += n) {
+        n = numel - off < CZ_ARRAY_LEN(stored) ? numel - off : CZ_ARRAY_LEN(stored);
+        TRY(zero_cast(z, DTYPE_F32, x + off, dtype, stored, n));
+        TRY(zero_cast(z, dtype, stored, DTYPE_F32, x + off, n));
+    }
+    return CZ_OK;
+}
+
+/* Gradients that are still every rank's own sum: the mean that the boundary will find, to the bit.
+ */
 static cz_status read_unreduced(struct zero *z, const struct target *t, float *dst)
 {
     const struct zero_options *o = &z->options;
@@ -90,8 +104,8 @@ static cz_status read_unreduced(struct zero *z, const struct target *t, float *d
                                      z->places[t->param_idx].grad_off + t->off, o->grad_dtype);
     float scale = o->reduce_sum ? 1.0f : 1.0f / (float)o->comm->world_size;
     TRY(zero_cast(z, o->grad_dtype, local, DTYPE_F32, dst, t->numel));
-    if (o->comm->world_size == 1) return CZ_OK;
-    return comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale);
+    TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale));
+    return round_as_stored(z, dst, t->numel);
 }
 
 cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,

@@ -382,6 +382,24 @@ START_TEST(tensors_can_be_read_and_set)
 }
 END_TEST
 
+/* What a backward still needs, or has half made, is left alone. */
+START_TEST(a_waiting_forward_keeps_tensors_as_they_are)
+{
+    struct engine *e = toy("{\"train_micro_batch_size_per_gpu\": 2, "
+                           "\"gradient_accumulation_steps\": 2, " ADAM "}");
+    float x[C];
+    toy_micro(e);
+    ck_ok(engine_forward(e, &toy_batch, NULL));
+    ck_ok(engine_param_get(e, "w0", "weight", x, C));
+    ck_fails(engine_param_set(e, "w0", "weight", x, C), CZ_INVALID);
+    ck_fails(engine_param_get(e, "w0", "grad", x, C), CZ_INVALID);
+    ck_ok(engine_backward(e));
+    ck_ok(engine_param_get(e, "w0", "grad", x, C));
+    ck_ok(engine_param_set(e, "w0", "weight", x, C));
+    engine_destroy(e);
+}
+END_TEST
+
 /* Gradients are shown without the loss scale and with the mean over micro-batches. */
 START_TEST(gradients_are_shown_unscaled)
 {
@@ -732,7 +750,8 @@ TEST_MAIN("engine", calls_out_of_order_are_refused, bad_batches_are_refused_by_p
           a_poisoned_gradient_is_named_and_skipped, too_many_skips_in_a_row_stop_the_run,
           a_scale_at_its_minimum_stops_the_run, bf16_without_the_check_applies_what_comes,
           clipping_bounds_the_update, the_norm_can_be_left_out, tensors_can_be_read_and_set,
-          gradients_are_shown_unscaled, frozen_parameters_stay, groups_take_parameters_by_name,
+          a_waiting_forward_keeps_tensors_as_they_are, gradients_are_shown_unscaled,
+          frozen_parameters_stay, groups_take_parameters_by_name,
           the_hf_grouping_leaves_biases_and_norms_undecayed, evaluation_changes_nothing,
           masters_and_states_can_have_16_bits, a_parameter_without_gradient_has_a_zero_one,
           recomputation_and_runs_repeat_to_the_bit, bad_options_are_refused,

@@ -1,7 +1,7 @@
 /* Claims: at a fixed number of ranks, fp32 masters after training have the same bytes whatever the
  * stage, overlap, bucket, sub-group, prefetch and persistence settings (with accumulation: inside
  * stages 0-1 and inside 2-3); also with frozen parameters and several groups. Every rank sees the
- * same whole tensors. */
+ * same whole tensors, gradients before the boundary as well, whatever they travel in. */
 #include "tests/support/rank_trial.h"
 
 /* What must not matter: flags of zero_optimization. */
@@ -80,6 +80,30 @@ START_TEST(frozen_parameters_and_groups_are_right_at_every_stage)
 }
 END_TEST
 
-TEST_MAIN("engine/ranks", two_ranks_get_the_same_bytes_at_every_stage,
+START_TEST(gradients_read_before_the_boundary_are_the_same_at_every_stage)
+{
+    static const char *const dtypes[] = {
+        "\"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"",
+        "\"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp16\"",
+        "\"communication_data_type\": \"bf16\"",
+    };
+    struct trial_shared *s = trial_make();
+    s->trial.reads_grads = true;
+    s->trial.steps = 2;
+    for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++) {
+        struct outcome want = {0};
+        for (int stage = 0; stage < 4; stage++)
+            for (size_t v = 0; v < 2; v++) { /* overlap_comm: reduced when read, or not yet */
+                configure(s, stage, variants[v], dtypes[d], 1);
+                struct outcome have = outcome_of(s, 2);
+                if (want.masters == 0) want = have;
+                ck_assert_msg(have.grads == want.grads, "%s", s->trial.config);
+            }
+    }
+}
+END_TEST
+
+TEST_MAIN("engine/ranks", gradients_read_before_the_boundary_are_the_same_at_every_stage,
+          two_ranks_get_the_same_bytes_at_every_stage,
           three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,
           frozen_parameters_and_groups_are_right_at_every_stage)

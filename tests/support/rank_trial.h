@@ -14,11 +14,13 @@ struct trial {
     char config[1024];
     const char *freeze, *model; /* model NULL: the small one */
     bool two_groups;
+    bool reads_grads; /* after each backward; a test of traffic or speed does not */
     int steps;
 };
 
 struct outcome {
     uint64_t masters; /* hash of all masters, then of all first moments */
+    uint64_t grads;   /* hash of what was read of them */
     double loss, norm;
     struct comm_traffic traffic; /* of one step, on this rank */
     struct plan plan;
@@ -52,7 +54,8 @@ static inline cz_status trial_hash_tensors(struct engine *e, const char *what, u
     return CZ_OK;
 }
 
-static inline cz_status trial_step(struct engine *e, struct replay_data *d)
+/* grads: hash what is there after each backward into it; may be NULL. */
+static inline cz_status trial_step(struct engine *e, struct replay_data *d, uint64_t *grads)
 {
     static struct replay_batch b;
     int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);
@@ -62,6 +65,7 @@ static inline cz_status trial_step(struct engine *e, struct replay_data *d)
         d->row = first + (uint64_t)(rank * B);
         TRY(engine_forward(e, replay_next(d, &b, B, TRIAL_T), NULL));
         TRY(engine_backward(e));
+        if (grads) TRY(trial_hash_tensors(e, "grad", grads));
         TRY(engine_step(e));
         d->row = first + (uint64_t)(world * B);
     }
@@ -83,9 +87,10 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     struct engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     replay_data_open(&data);
+    out->grads = 14695981039346656037u;
     for (int s = 0; s < trial->steps; s++) {
         comm->traffic = (struct comm_traffic){0};
-        TRY(trial_step(e, &data));
+        TRY(trial_step(e, &data, trial->reads_grads ? &out->grads : NULL));
     }
     out->traffic = comm->traffic;
     out->loss = engine_get_boundary_loss(e);
@@ -121,6 +126,8 @@ static inline struct outcome outcome_of(struct trial_shared *s, int world)
     ranks_expect_ok(&ranks, 60);
     for (int r = 1; r < world; r++) {
         ck_assert_msg(s->outcomes[r].masters == s->outcomes[0].masters, "rank %d: %s", r,
+                      s->trial.config);
+        ck_assert_msg(s->outcomes[r].grads == s->outcomes[0].grads, "rank %d: %s", r,
                       s->trial.config);
         ck_assert_double_eq(s->outcomes[r].loss, s->outcomes[0].loss);
         ck_assert_double_eq(s->outcomes[r].norm, s->outcomes[0].norm);
