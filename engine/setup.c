@@ -253,8 +253,8 @@ void engine_free(struct engine *e)
 {
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
+    zero_destroy(e->zero); /* before the arena: what is on its way ends in it */
     if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
-    zero_destroy(e->zero);
     chain_destroy(e->chain);
     free(e->losses);
     free(e->metrics);

@@ -182,6 +182,7 @@ static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
                                      .spans = z->flush_spans + flush->first_span,
                                      .n_spans = flush->n_spans};
     flush->begun = true;
+    z->is_reducing = true;
     return comm_reduce_begin(o->comm, &args, &flush->ticket);
 }
 
@@ -204,9 +205,12 @@ cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
 
 cz_status zero_bucket_finish(struct zero *z)
 {
-    for (size_t f = z->n_flushes; f-- > 0;)
-        if (z->flushes[f].begun) return comm_wait(z->options.comm, z->flushes[f].ticket);
-    return CZ_OK;
+    size_t f = z->n_flushes;
+    if (!z->is_reducing) return CZ_OK;
+    z->is_reducing = false;
+    while (!z->flushes[--f].begun) {
+    }
+    return comm_wait(z->options.comm, z->flushes[f].ticket);
 }
 
 cz_status zero_reduce(struct zero *z)

@@ -234,7 +234,11 @@ fail:
 
 void zero_destroy(struct zero *z)
 {
+    struct err mine;
     if (!z) return;
+    err_capture(&mine);
+    (void)zero_pass_drain(z); /* a world that has failed moves nothing any more */
+    err_restore(&mine);
     for (size_t g = 0; z->groups && g < z->options.n_groups; g++) {
         flat_group_free(&z->groups[g].flat);
         shard_group_free(&z->groups[g].shard);

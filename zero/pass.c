@@ -1,12 +1,16 @@
 /* A pass over the layers: what each visit needs has come, what it leaves goes on its way. */
 #include "zero/zero_impl.h"
 
+/* What a pass that is given up began still writes to the blocks. */
+cz_status zero_pass_drain(struct zero *z)
+{
+    TRY(zero_fetch_finish(z));
+    return zero_bucket_finish(z);
+}
+
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
-    if (z->in_pass) { /* the last one was given up: what it began still writes */
-        TRY(zero_fetch_finish(z));
-        TRY(zero_bucket_finish(z));
-    }
+    if (z->in_pass || pass != ZERO_PASS_EVAL) TRY(zero_pass_drain(z));
     z->pass = pass;
     z->visit = 0;
     z->in_pass = true;

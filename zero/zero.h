@@ -89,7 +89,10 @@ struct zero_options {
 /* Errors: CZ_INVALID (sizes overflow, a group index out of range), CZ_UNSUPPORTED (tensor norms
  * over several ranks), CZ_NOMEM. */
 CZ_API cz_status zero_create(const struct zero_options *options, struct zero **out);
-CZ_API void zero_destroy(struct zero *z); /* accepts NULL */
+
+/* Accepts NULL. Waits for what a pass without its boundary has begun: before the blocks and the
+ * communicator go. cz_last_error() stays. */
+CZ_API void zero_destroy(struct zero *z);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 

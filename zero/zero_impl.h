@@ -74,6 +74,7 @@ struct zero {
     struct comm_span *flush_spans;
     size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients; n_flushes: none */
     size_t next_flush;  /* in this pass */
+    bool is_reducing;   /* a flush was begun and not yet waited for */
     bool reduced;       /* this boundary's gradients are means */
     size_t n_passes;    /* training passes since the boundary */
 
@@ -114,6 +115,10 @@ void zero_buckets_free(struct zero *z);
 cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradients are written */
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
 cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
+
+/* ---- pass.c ---------------------------------------------------------------------------------- */
+
+cz_status zero_pass_drain(struct zero *z); /* what passes have begun has ended */
 
 /* ---- gather.c -------------------------------------------------------------------------------- */
 

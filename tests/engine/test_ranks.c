@@ -103,7 +103,46 @@ START_TEST(gradients_read_before_the_boundary_are_the_same_at_every_stage)
 }
 END_TEST
 
-TEST_MAIN("engine/ranks", gradients_read_before_the_boundary_are_the_same_at_every_stage,
+/* An engine that ends with reductions or gathers on their way, and another one after it. */
+static cz_status end_early(struct ranks *ranks, int rank, void *arg)
+{
+    struct trial_shared *s = arg;
+    static struct replay_data data;
+    static struct replay_batch b;
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    replay_data_open(&data);
+    for (int with_backward = 0; with_backward < 2; with_backward++) {
+        struct model *model = model_open(test_data("models/gpt2-tiny"));
+        const struct engine_options options = {.config_json = s->trial.config, .comm = comm};
+        struct engine *e = engine_initialize_ex(&options, model);
+        if (!e) return cz_last_status();
+        TRY(engine_forward(e, replay_next(&data, &b, 2, TRIAL_T), NULL));
+        if (with_backward) TRY(engine_backward(e));
+        engine_destroy(e);
+    }
+    TRY(trial_run(comm, &s->trial, &s->outcomes[rank]));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(an_engine_may_end_before_the_boundary)
+{
+    struct trial_shared *s = trial_make();
+    struct ranks ranks;
+    s->trial.steps = 2;
+    for (int stage = 0; stage < 4; stage++) {
+        configure(s, stage, variants[2], trial_dtypes[0], 1);
+        struct outcome want = outcome_of(s, 3);
+        ranks_start(&ranks, 3, end_early, s);
+        ranks_expect_ok(&ranks, 60);
+        for (int r = 0; r < 3; r++) ck_assert_uint_eq(s->outcomes[r].masters, want.masters);
+    }
+}
+END_TEST
+
+TEST_MAIN("engine/ranks", an_engine_may_end_before_the_boundary,
+          gradients_read_before_the_boundary_are_the_same_at_every_stage,
           two_ranks_get_the_same_bytes_at_every_stage,
           three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,
           frozen_parameters_and_groups_are_right_at_every_stage)
