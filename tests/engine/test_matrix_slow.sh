@@ -32,7 +32,7 @@ run() {
   [ "$1" = shm ] || launch=(mpirun -n "$2" --oversubscribe "$czero" train)
   cat >"$tmp/config.json" <<JSON
 {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $7, "gradient_clipping": 0.5,
- ${dtypes[$6]}, "optimizer": {"type": "AdamW", "params": {"lr": 0.002, "weight_decay": 0.1}},
+ ${dtypes[$6]}, "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.1}},
  "zero_optimization": {${sizes[$5]},
   "stage": $3, "overlap_comm": $4}}
 JSON
