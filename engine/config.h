@@ -308,6 +308,10 @@ CZ_API cz_status config_json(const struct ds_config *config, char **out);
 /* The same as lines "path = value  # origin", with each key's help: `explain` of the tool. */
 CZ_API cz_status config_explain(const struct ds_config *config, char **out);
 
+/* The same as lines "path = value" and no more: equal texts mean the same run, however the files
+ * were written. *out is the caller's, released by free(). */
+CZ_API cz_status config_values(const struct ds_config *config, char **out);
+
 /* Lines "path: A -> B" for every resolved value that differs; *n_out their number; *out is the
  * caller's, released by free(). */
 CZ_API cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,

@@ -1,6 +1,7 @@
 /* The resolved config as text: JSON, explained lines, differences. */
 #include "engine/config_impl.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static const char *join(char buf[PATH_NBYTES], const char *section, const char *
     return buf;
 }
 
-/* The value on one line, cut after VALUE_NBYTES. */
-static void put_value(struct json_writer *w, const struct cv *value)
+/* The value on one line, cut after nbytes_max. */
+static void put_value(struct json_writer *w, const struct cv *value, size_t nbytes_max)
 {
     struct json_writer line;
     char *text;
@@ -39,8 +40,8 @@ static void put_value(struct json_writer *w, const struct cv *value)
         return;
     }
     size_t n = strlen(text);
-    bool cut = n > VALUE_NBYTES;
-    if (cut) n = VALUE_NBYTES;
+    bool cut = n > nbytes_max;
+    if (cut) n = nbytes_max;
     while (cut && ((unsigned char)text[n] & 0xc0u) == 0x80u) n--;
     json_write_format(w, "%.*s%s", (int)n, text, cut ? "…" : "");
     free(text);
@@ -59,8 +60,9 @@ static void put_origin(struct json_writer *w, const struct cv *value)
     }
 }
 
+/* bare: nothing but what a run depends on. */
 static void explain_section(struct json_writer *w, const struct config_section *section,
-                            const struct cv *resolved)
+                            const struct cv *resolved, bool bare)
 {
     char path[PATH_NBYTES];
     for (size_t i = 0; i < section->n_keys; i++) {
@@ -68,14 +70,17 @@ static void explain_section(struct json_writer *w, const struct config_section *
         const struct cv *value = cv_get(resolved, key->name);
         if (!value) continue;
         if (key->type == KEY_SECTION && value->kind == CV_DICT) {
-            explain_section(w, key->section, value);
+            explain_section(w, key->section, value, bare);
             continue;
         }
         json_write_format(w, "%s = ", join(path, section->name, key->name));
-        put_value(w, value);
-        json_write_text(w, "  # ");
-        put_origin(w, value);
-        json_write_format(w, "; %s\n", key->type == KEY_SECTION ? key->section->help : key->help);
+        put_value(w, value, bare ? SIZE_MAX : VALUE_NBYTES);
+        if (!bare) {
+            json_write_text(w, "  # ");
+            put_origin(w, value);
+            json_write_format(w, "; %s", key->type == KEY_SECTION ? key->section->help : key->help);
+        }
+        json_write_text(w, "\n");
     }
 }
 
@@ -83,7 +88,15 @@ cz_status config_explain(const struct ds_config *config, char **out)
 {
     struct json_writer w;
     json_writer_init(&w, 0);
-    explain_section(&w, &config_top, config->impl->resolved);
+    explain_section(&w, &config_top, config->impl->resolved, false);
+    return json_writer_take(&w, out, NULL);
+}
+
+cz_status config_values(const struct ds_config *config, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    explain_section(&w, &config_top, config->impl->resolved, true);
     return json_writer_take(&w, out, NULL);
 }
 
@@ -93,7 +106,7 @@ cz_status config_explain(const struct ds_config *config, char **out)
 static void put_either(struct json_writer *w, const struct cv *value)
 {
     if (value) {
-        put_value(w, value);
+        put_value(w, value, VALUE_NBYTES);
     } else {
         json_write_text(w, "absent");
     }

@@ -146,6 +146,11 @@ static void describe_model(const struct engine *e, FILE *f)
     const struct param_table *table = model_params(e->model);
     fprintf(f, "model %s, sequences up to %lld\n", model_name(e->model), (long long)e->plan.T);
     fprintf(f, "seed %llu, %zu parameter groups\n", (unsigned long long)e->seed, e->n_groups);
+    for (size_t g = 0; g < e->n_groups; g++) {
+        const struct optim_group *group = &e->groups[g];
+        fprintf(f, "group %zu: lr %.17g, betas %.17g %.17g, weight decay %.17g\n", g, group->lr,
+                group->betas[0], group->betas[1], group->hyper.weight_decay);
+    }
     for (size_t i = 0; i < table->n_params; i++) {
         const struct param_info *p = &table->params[i];
         fprintf(f, "%s", p->name);
@@ -174,7 +179,7 @@ static cz_status check_same(struct engine *e)
 {
     char *config = NULL;
     if (e->comm->world_size == 1) return CZ_OK;
-    TRY(comm_agree(e->comm, config_explain(e->config, &config)));
+    TRY(comm_agree(e->comm, config_values(e->config, &config)));
     cz_status st = comm_same(e->comm, "the config", config);
     free(config);
     TRY(st);

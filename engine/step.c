@@ -149,8 +149,10 @@ static cz_status check_consecutive(struct engine *e, const struct zero_scan *sca
                    history(e, scales, sizeof scales));
 }
 
+/* All ranks know the same: one says it. */
 static void log_skip(struct engine *e, const struct zero_scan *scan, double old_scale)
 {
+    if (e->comm->rank != 0) return;
     char what[512], scale[96] = "";
     if (e->config->fp16.enabled && e->scale.scale != old_scale)
         snprintf(scale, sizeof scale, "; loss scale %g, now %g", old_scale, e->scale.scale);

@@ -2,6 +2,7 @@
  * stage, overlap, bucket, sub-group, prefetch and persistence settings (with accumulation: inside
  * stages 0-1 and inside 2-3); also with frozen parameters and several groups. Every rank sees the
  * same whole tensors, gradients before the boundary as well, whatever they travel in. */
+#include "base/log.h"
 #include "tests/support/rank_trial.h"
 
 /* What must not matter: flags of zero_optimization. */
@@ -141,7 +142,68 @@ START_TEST(an_engine_may_end_before_the_boundary)
 }
 END_TEST
 
-TEST_MAIN("engine/ranks", an_engine_may_end_before_the_boundary,
+static struct rank_report *log_report;
+
+static void count_skips(enum log_level level, const char *line, void *user)
+{
+    (void)level;
+    (void)user;
+    if (strstr(line, "skipped: the gradient of")) log_report->mark++;
+}
+
+static cz_status skip_rank(struct ranks *ranks, int rank, void *arg)
+{
+    log_report = &ranks->reports[rank];
+    log_set_sink(count_skips, NULL);
+    return trial_rank(ranks, rank, arg);
+}
+
+START_TEST(a_skipped_step_is_said_once)
+{
+    struct trial_shared *s = trial_make();
+    struct ranks ranks;
+    s->trial.steps = 2;
+    configure(s, 2, variants[1], "\"fp16\": {\"enabled\": true, \"loss_scale\": 16777216}", 1);
+    ranks_start(&ranks, 3, skip_rank, s);
+    ck_assert(ranks_wait(&ranks, 60));
+    for (int r = 0; r < 3; r++) {
+        rank_expect(&ranks, r, CZ_OK, "");
+        ck_assert_int_eq(ranks.reports[r].mark, r == 0 ? 2 : 0);
+        ck_assert_double_eq(s->outcomes[r].norm, INFINITY);
+    }
+    ranks_close(&ranks);
+}
+END_TEST
+
+static cz_status group_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct trial_shared *s = arg;
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    const struct engine_group group = {"bias", rank == 1 ? 0.5 : 0.25, NAN, NAN, NAN};
+    const struct engine_options options = {
+        .config_json = s->trial.config, .comm = comm, .groups = &group, .n_groups = 1};
+    struct model *model = model_open(test_data("models/gpt2-tiny"));
+    struct engine *e = engine_initialize_ex(&options, model);
+    rank_check(e == NULL);
+    return cz_last_status();
+}
+
+START_TEST(ranks_with_other_groups_are_told)
+{
+    struct trial_shared *s = trial_make();
+    struct ranks ranks;
+    configure(s, 1, variants[0], trial_dtypes[0], 1);
+    ranks_start(&ranks, 3, group_rank, s);
+    ck_assert(ranks_wait(&ranks, 60));
+    for (int r = 0; r < 3; r++)
+        rank_expect(&ranks, r, CZ_INVALID, "rank 1 has \"group 0: lr 0.5, betas");
+    ranks_close(&ranks);
+}
+END_TEST
+
+TEST_MAIN("engine/ranks", a_skipped_step_is_said_once, ranks_with_other_groups_are_told,
+          an_engine_may_end_before_the_boundary,
           gradients_read_before_the_boundary_are_the_same_at_every_stage,
           two_ranks_get_the_same_bytes_at_every_stage,
           three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,

@@ -115,6 +115,7 @@ odd() { # arguments of rank 1 alone
 odd '--set gradient_clipping=0.5' 2
 grep -q 'ranks differ in the config; rank 1 has "gradient_clipping = 0.5.* where rank 0 has "gradient_clipping = 1.0' \
   err || fail "another config"
+odd '--set gradient_clipping=1.0' 0 # said otherwise, the same
 odd '--seq-len 16' 2
 grep -q 'ranks differ in the model; rank 1 has "model gpt2-tiny, sequences up to 16" where rank 0 has .* 32"' \
   err || fail "another shape"
