@@ -35,12 +35,11 @@ static size_t bucket_capacity(const struct zero *z)
     return capacity > largest ? capacity : largest;
 }
 
-/* Deal units to flushes; places of gradients in the buckets. */
-static void deal_units(struct zero *z, size_t capacity)
+/* Deal units to flushes. Returns what the fullest of them holds: buckets need be no larger. */
+static size_t deal_units(struct zero *z, size_t capacity)
 {
-    const struct zero_options *o = &z->options;
-    size_t used = 0, n_buckets = o->overlap ? 2 : 1;
-    for (size_t u = o->n_units; u-- > 0;) {
+    size_t used = 0, most = 0;
+    for (size_t u = z->options.n_units; u-- > 0;) {
         size_t numel = unit_numel(z, u, z->split_grads);
         z->unit_flush[u] = SIZE_MAX;
         if (unit_numel(z, u, false) == 0) continue;
@@ -48,19 +47,42 @@ static void deal_units(struct zero *z, size_t capacity)
             z->n_flushes++;
             used = 0;
         }
-        struct zero_flush *flush = &z->flushes[z->n_flushes - 1];
-        size_t bucket = (z->n_flushes - 1) % n_buckets * capacity;
+        used += numel;
+        if (used > most) most = used;
         z->unit_flush[u] = z->n_flushes - 1;
-        flush->unit = u;
+        z->flushes[z->n_flushes - 1].unit = u;
+    }
+    return most;
+}
+
+/* Places of gradients in the buckets, which flushes take in turn. */
+static void place_in_buckets(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    size_t used = 0, flush = SIZE_MAX;
+    for (size_t u = o->n_units; u-- > 0;) {
+        if (z->unit_flush[u] == SIZE_MAX) continue;
+        if (z->unit_flush[u] != flush) used = 0;
+        flush = z->unit_flush[u];
+        size_t begin = flush % (size_t)z->figures.n_buckets * z->figures.bucket_numel;
         for (size_t i = 0; i < o->table->n_params; i++) {
             struct zero_place *p = &z->places[i];
-            if (p->group == o->n_groups || p->ready_unit != u) continue;
-            flush->numel += o->table->params[i].numel;
-            if (p->tied && z->split_grads) continue;
-            if (z->split_grads) p->grad_off = bucket + used;
+            if (p->group == o->n_groups || p->ready_unit != u || p->tied) continue;
+            p->grad_off = begin + used;
             used += o->table->params[i].numel;
         }
     }
+}
+
+static cz_status make_buckets(struct zero *z, size_t numel)
+{
+    struct zero_figures *f = &z->figures;
+    size_t off;
+    f->n_buckets = z->options.overlap && z->n_flushes > 1 ? 2 : 1;
+    f->bucket_numel = numel;
+    place_in_buckets(z);
+    return zero_block_take(z, ZERO_BUCKETS, (size_t)f->n_buckets * numel, z->options.grad_dtype,
+                           &off);
 }
 
 /* Whole gradients lie as the parameters do; tied ones behind the buckets. */
@@ -137,20 +159,14 @@ static void count_reductions(struct zero *z)
 cz_status zero_buckets_init(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    size_t capacity = bucket_capacity(z), off;
     size_t n_spans = o->table->n_params * (size_t)o->comm->world_size;
     z->flushes = calloc(o->n_units + 1, sizeof *z->flushes);
     z->unit_flush = calloc(o->n_units + 1, sizeof *z->unit_flush);
     z->flush_spans = calloc(n_spans + 1, sizeof *z->flush_spans);
     if (!z->flushes || !z->unit_flush || !z->flush_spans)
         return err_set(CZ_NOMEM, 0, "no memory for the reductions of %zu layers", o->n_units);
-    deal_units(z, capacity);
-    if (z->split_grads) {
-        z->figures.n_buckets = o->overlap ? 2 : 1;
-        z->figures.bucket_numel = capacity;
-        TRY(zero_block_take(z, ZERO_BUCKETS, (size_t)z->figures.n_buckets * capacity, o->grad_dtype,
-                            &off));
-    }
+    size_t fullest = deal_units(z, bucket_capacity(z));
+    if (z->split_grads) TRY(make_buckets(z, fullest));
     TRY(place_others(z));
     span_flushes(z);
     count_reductions(z);

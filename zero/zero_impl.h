@@ -46,7 +46,6 @@ struct zero_piece {
 struct zero_flush {
     size_t unit;
     size_t first_span, n_spans;
-    size_t numel;
     struct comm_ticket ticket;
     bool begun;
 };

@@ -95,6 +95,29 @@ START_TEST(ranks_split_what_their_stage_splits)
 }
 END_TEST
 
+/* Gradients of tied parameters lie beside the buckets; an empty second bucket is not kept. */
+START_TEST(buckets_are_as_large_as_what_is_reduced_together)
+{
+    static const char format[] =
+        "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}, "
+        "\"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true, "
+        "\"reduce_bucket_size\": %d}, "
+        "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}}";
+    const size_t tied = 256 * 64, block = 64 * (12 * 64 + 13), align = 2 * 4096;
+    char config[512];
+    for (int stage = 2; stage <= 3; stage++)
+        for (int small = 0; small < 2; small++) {
+            snprintf(config, sizeof config, format, stage, small ? 1 : 500000000);
+            struct plan *p = plan_of(test_data("models/gpt2-tiny"), config, 32, 4);
+            size_t buckets = small ? 2 * block : p->numel - tied;
+            size_t have = row_of(p, "reduction buckets"), want = 2 * (buckets + tied);
+            ck_assert_uint_ge(have, want - align);
+            ck_assert_uint_le(have, want + align);
+            plan_destroy(p);
+        }
+}
+END_TEST
+
 START_TEST(checkpointing_and_shorter_sequences_save_activations)
 {
     const char *plain = "{\"train_micro_batch_size_per_gpu\": 4, " ADAM "}";
@@ -148,5 +171,6 @@ END_TEST
 
 TEST_MAIN("engine/plan", peak_tiny_fp32, peak_tiny_bf16, peak_tiny_fp16, peak_tiny_checkpointed,
           rows_add_up_to_the_peak, ranks_split_what_their_stage_splits,
+          buckets_are_as_large_as_what_is_reduced_together,
           checkpointing_and_shorter_sequences_save_activations,
           what_does_not_fit_is_refused_with_the_table, limits_of_the_process_count)
