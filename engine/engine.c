@@ -206,7 +206,7 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(comm_agree(e->comm, start_monitor(e)));
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
-    return report_start(e);
+    return comm_agree(e->comm, report_start(e));
 }
 
 struct engine *engine_initialize_ex(const struct engine_options *options, struct model *model)

@@ -172,16 +172,14 @@ static void say_number(struct engine *e, const char *name, int64_t value)
     say_attribute(e, name, text);
 }
 
-/* "path = value  # origin; help", a line per key: without the help. */
+/* "path = value", a line per key. */
 static void say_config(struct engine *e, char *text)
 {
     for (char *line = text, *next; *line; line = next) {
         size_t len = strcspn(line, "\n");
         next = line + len + (line[len] == '\n');
         line[len] = '\0';
-        char *equals = strstr(line, " = "), *origin = NULL;
-        for (char *at = equals; at && (at = strstr(at, "  # ")) != NULL; at++) origin = at;
-        if (origin) *origin = '\0';
+        char *equals = strstr(line, " = ");
         if (!equals) continue;
         *equals = '\0';
         say_attribute(e, line, equals + 3);
@@ -191,7 +189,7 @@ static void say_config(struct engine *e, char *text)
 static cz_status dump_state(struct engine *e)
 {
     char *config;
-    TRY(config_explain(e->config, &config));
+    TRY(config_values(e->config, &config));
     say_text(e, "engine:");
     say_attribute(e, "model", model_name(e->model));
     say_number(e, "params", (int64_t)e->plan.numel);
