@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+/* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected, or
+ * behind the last one. */
+static void set_phase(struct engine *e, const char *phase)
+{
+    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
+}
+
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
 static cz_status evaluate(struct engine *e, const struct batch *batch, float *loss, float *logits)
@@ -10,7 +17,7 @@ static cz_status evaluate(struct engine *e, const struct batch *batch, float *lo
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: evaluate after it");
-    comm_set_phase(e->comm, e->global_steps, "evaluation");
+    set_phase(e, "evaluation");
     TRY(batch_stage_copy(&e->stage, e->model, batch, loss != NULL));
     const struct chain_run run = {.stream = e->stream,
                                   .batch = &e->stage.batch,
@@ -152,7 +159,7 @@ cz_status engine_export_hf(struct engine *e, const char *dir, enum dtype dtype)
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: export after it");
-    comm_set_phase(e->comm, e->global_steps, "export");
+    set_phase(e, "export");
     if (e->comm->rank != 0) {
         st = serve_export(e);
     } else {

@@ -202,8 +202,42 @@ START_TEST(ranks_with_other_groups_are_told)
 }
 END_TEST
 
-TEST_MAIN("engine/ranks", a_skipped_step_is_said_once, ranks_with_other_groups_are_told,
-          an_engine_may_end_before_the_boundary,
+/* Rank 1 ends where the others evaluate. */
+static cz_status evaluating_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct trial_shared *s = arg;
+    static struct replay_data data;
+    static struct replay_batch b;
+    struct comm *comm;
+    float loss;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    const struct engine_options options = {.config_json = s->trial.config, .comm = comm};
+    struct engine *e = engine_initialize_ex(&options, model_open(test_data("models/gpt2-tiny")));
+    if (!e) return cz_last_status();
+    replay_data_open(&data);
+    TRY(trial_step(e, &data, NULL));
+    if (rank != 1) TRY(engine_eval(e, replay_next(&data, &b, 2, TRIAL_T), &loss));
+    engine_destroy(e);
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(who_waits_in_an_evaluation_says_so)
+{
+    struct trial_shared *s = trial_make();
+    struct ranks ranks;
+    configure(s, 3, variants[2], trial_dtypes[0], 1);
+    ranks_start(&ranks, 3, evaluating_rank, s);
+    ck_assert(ranks_wait(&ranks, 60));
+    rank_expect(&ranks, 0, CZ_PEER, "waited at step 1 (evaluation)");
+    rank_expect(&ranks, 1, CZ_OK, "");
+    rank_expect(&ranks, 2, CZ_PEER, "(evaluation)");
+    ranks_close(&ranks);
+}
+END_TEST
+
+TEST_MAIN("engine/ranks", who_waits_in_an_evaluation_says_so, a_skipped_step_is_said_once,
+          ranks_with_other_groups_are_told, an_engine_may_end_before_the_boundary,
           gradients_read_before_the_boundary_are_the_same_at_every_stage,
           two_ranks_get_the_same_bytes_at_every_stage,
           three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,
