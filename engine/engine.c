@@ -157,6 +157,11 @@ static void describe_model(const struct engine *e, FILE *f)
         for (int d = 0; d < p->ndim; d++) fprintf(f, " %lld", (long long)p->shape[d]);
         fprintf(f, p->trainable ? " in group %zu\n" : " frozen\n", e->group_of[i]);
     }
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++) { /* heads and the like show in these */
+        struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
+        fprintf(f, "layer %zu: %s keeps %zu bytes, %.0f operations\n", i,
+                chain_layer(e->chain, i)->cls->name, sizes.saved_nbytes, sizes.flops_forward);
+    }
 }
 
 /* The kernels chosen are part of it: sums in another order would make ranks drift apart. */
