@@ -1,4 +1,5 @@
 """Peer of bench/comm.py: one rank of DeepSpeed's shared-memory all-reduce (or gloo's), microseconds per size."""
+import glob
 import os
 import statistics
 import sys
@@ -36,3 +37,6 @@ for way, reduce in ways.items():
             if rank == 0:
                 print(way, name, kib, f"{min(us):.1f} {statistics.median(us):.1f}", flush=True)
 torch.distributed.destroy_process_group()
+if rank == 0:  # it leaves its segments behind
+    for path in glob.glob(f"/dev/shm/deepspeed_allreduce_buffer_*_{os.environ['MASTER_PORT']}_*"):
+        os.unlink(path)
