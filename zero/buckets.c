@@ -191,8 +191,7 @@ static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
                                      .src_dtype = o->grad_dtype,
                                      .dst_dtype = o->grad_dtype,
                                      .wire = o->wire_dtype,
-                                     .scale =
-                                         o->reduce_sum ? 1.0f : 1.0f / (float)o->comm->world_size,
+                                     .scale = zero_reduce_scale(z),
                                      .accumulate = z->split_grads && z->n_passes > 0,
                                      .all = o->stage == 0,
                                      .spans = z->flush_spans + flush->first_span,

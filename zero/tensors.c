@@ -102,7 +102,7 @@ static cz_status read_unreduced(struct zero *z, const struct target *t, float *d
     const struct zero_options *o = &z->options;
     const void *local = zero_advance(z->blocks[ZERO_GRADS],
                                      z->places[t->param_idx].grad_off + t->off, o->grad_dtype);
-    float scale = o->reduce_sum ? 1.0f : 1.0f / (float)o->comm->world_size;
+    float scale = zero_reduce_scale(z);
     TRY(zero_cast(z, o->grad_dtype, local, DTYPE_F32, dst, t->numel));
     TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale));
     return round_as_stored(z, dst, t->numel);

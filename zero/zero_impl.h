@@ -107,6 +107,12 @@ struct zero_piece zero_piece_mine(const struct zero *z, size_t param_idx);
 /* The parameter behind element `at` of this rank's partition; false: padding. */
 bool zero_param_at(const struct zero *z, size_t group, size_t at, size_t *param_idx, size_t *elem);
 
+/* What sums over ranks are multiplied by. */
+static inline float zero_reduce_scale(const struct zero *z)
+{
+    return z->options.reduce_sum ? 1.0f : 1.0f / (float)z->options.comm->world_size;
+}
+
 /* ---- buckets.c ------------------------------------------------------------------------------- */
 
 cz_status zero_buckets_init(struct zero *z); /* adds to nbytes[ZERO_BUCKETS] */
