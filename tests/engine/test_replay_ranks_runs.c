@@ -5,20 +5,7 @@
 
 static void follow(const char *name, int world, const char *freeze)
 {
-    char config[512], curve[512], relative[160];
-    bool is_fp32 = !strstr(name, "16-"); /* bf16-, fp16-, v016- */
-    snprintf(relative, sizeof relative, "runs/%s/ds_config.json", name);
-    snprintf(config, sizeof config, "%s", test_fixture(relative));
-    snprintf(relative, sizeof relative, "runs/%s/curve.csv", name);
-    snprintf(curve, sizeof curve, "%s", test_fixture(relative));
-    const struct replay r = {.name = name,
-                             .config = config,
-                             .curve = curve,
-                             .seq = 64,
-                             .freeze = freeze,
-                             .compat = strncmp(name, "v016", 4) == 0 ? "0.16" : NULL,
-                             .loss_tol = is_fp32 ? 1e-4 : 2e-2,
-                             .norm_tol = is_fp32 ? 1e-3 : 2e-1};
+    const struct replay r = replay_of_fixture(name, freeze);
     printf("%-24s largest difference in the loss %.2g\n", name, replay_launch(&r, world, ""));
 }
 

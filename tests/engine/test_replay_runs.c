@@ -18,48 +18,34 @@ static const char *const *as_one_rank(int gas, int world, int stage)
     return set_list;
 }
 
-static void follow(const char *name, int world, int gas, int stage, const char *freeze,
-                   double loss_tol, double norm_tol)
+static void follow(const char *name, int world, int gas, int stage, const char *freeze)
 {
-    char config[512], curve[512];
-    char relative[160];
-    snprintf(relative, sizeof relative, "runs/%s/ds_config.json", name);
-    snprintf(config, sizeof config, "%s", test_fixture(relative));
-    snprintf(relative, sizeof relative, "runs/%s/curve.csv", name);
-    snprintf(curve, sizeof curve, "%s", test_fixture(relative));
-    const struct replay r = {.name = name,
-                             .config = config,
-                             .curve = curve,
-                             .seq = 64,
-                             .freeze = freeze,
-                             .compat = strncmp(name, "v016", 4) == 0 ? "0.16" : NULL,
-                             .sets = world == 1 ? NULL : as_one_rank(gas, world, stage),
-                             .loss_tol = loss_tol,
-                             .norm_tol = norm_tol};
+    struct replay r = replay_of_fixture(name, freeze);
+    if (world > 1) r.sets = as_one_rank(gas, world, stage);
     printf("%-24s largest difference in the loss %.2g\n", name, replay_run(&r));
 }
 
 START_TEST(one_rank)
 {
-    follow("s1-fp32-dp1-adam-l2", 1, 1, 1, "", 1e-4, 1e-3);
-    follow("sched-onecycle", 1, 1, 1, "", 1e-4, 1e-3);
-    follow("sched-rangetest", 1, 1, 1, "", 1e-4, 1e-3);
-    follow("sched-warmupcosine", 1, 1, 1, "", 1e-4, 1e-3);
-    follow("sched-warmupdecay", 1, 1, 1, "", 1e-4, 1e-3);
+    follow("s1-fp32-dp1-adam-l2", 1, 1, 1, "");
+    follow("sched-onecycle", 1, 1, 1, "");
+    follow("sched-rangetest", 1, 1, 1, "");
+    follow("sched-warmupcosine", 1, 1, 1, "");
+    follow("sched-warmupdecay", 1, 1, 1, "");
 }
 END_TEST
 
 START_TEST(several_ranks_in_fp32)
 {
-    follow("s0-adagrad", 2, 1, 0, "", 1e-4, 1e-3);
-    follow("s0-fp32-adamw", 2, 1, 0, "", 1e-4, 1e-3);
-    follow("s1-adagrad-cpu", 2, 1, 1, "", 1e-4, 1e-3);
-    follow("s1-fp32-adamw", 2, 1, 1, "", 1e-4, 1e-3);
-    follow("s1-fp32-dp3", 3, 1, 1, "", 1e-4, 1e-3);
-    follow("s1-lion-cpu", 2, 1, 1, "", 1e-4, 1e-3);
-    follow("s2-fp32-adamw-gas2", 2, 2, 2, "", 1e-4, 1e-3);
-    follow("s2-fp32-dp3-frozen", 3, 1, 2, "wpe", 1e-4, 1e-3);
-    follow("s3-fp32-adamw", 2, 1, 3, "", 1e-4, 1e-3);
+    follow("s0-adagrad", 2, 1, 0, "");
+    follow("s0-fp32-adamw", 2, 1, 0, "");
+    follow("s1-adagrad-cpu", 2, 1, 1, "");
+    follow("s1-fp32-adamw", 2, 1, 1, "");
+    follow("s1-fp32-dp3", 3, 1, 1, "");
+    follow("s1-lion-cpu", 2, 1, 1, "");
+    follow("s2-fp32-adamw-gas2", 2, 2, 2, "");
+    follow("s2-fp32-dp3-frozen", 3, 1, 2, "wpe");
+    follow("s3-fp32-adamw", 2, 1, 3, "");
 }
 END_TEST
 
@@ -67,16 +53,16 @@ END_TEST
  * the ranks' mean, so which steps overflow depends on ranks. */
 START_TEST(several_ranks_in_16_bits)
 {
-    follow("s0-bf16-adamw", 2, 1, 0, "", 2e-2, 2e-1);
-    follow("s1-bf16-adamw-dp4", 4, 1, 1, "", 2e-2, 2e-1);
-    follow("s1-fp16-static", 2, 1, 1, "", 2e-2, 2e-1);
-    follow("s2-bf16-adamw", 2, 1, 2, "", 2e-2, 2e-1);
-    follow("s2-bf16-cpuoffload", 2, 1, 2, "", 2e-2, 2e-1);
-    follow("s3-bf16-adamw", 2, 1, 3, "", 2e-2, 2e-1);
-    follow("s3-bf16-cpuoffload", 2, 1, 3, "", 2e-2, 2e-1);
-    follow("s3-bf16-dp3-frozen", 3, 1, 3, "h\\.0\\.", 2e-2, 2e-1);
-    follow("v016-s2-bf16", 2, 1, 2, "", 2e-2, 2e-1);
-    follow("v016-s3-fp16", 2, 1, 3, "", 2e-2, 2e-1);
+    follow("s0-bf16-adamw", 2, 1, 0, "");
+    follow("s1-bf16-adamw-dp4", 4, 1, 1, "");
+    follow("s1-fp16-static", 2, 1, 1, "");
+    follow("s2-bf16-adamw", 2, 1, 2, "");
+    follow("s2-bf16-cpuoffload", 2, 1, 2, "");
+    follow("s3-bf16-adamw", 2, 1, 3, "");
+    follow("s3-bf16-cpuoffload", 2, 1, 3, "");
+    follow("s3-bf16-dp3-frozen", 3, 1, 3, "h\\.0\\.");
+    follow("v016-s2-bf16", 2, 1, 2, "");
+    follow("v016-s3-fp16", 2, 1, 3, "");
 }
 END_TEST
 

@@ -86,6 +86,26 @@ struct replay {
     double loss_tol, norm_tol;
 };
 
+/* A run of fixtures/runs. Its strings last until the next call. */
+static inline struct replay replay_of_fixture(const char *name, const char *freeze)
+{
+    static char config[512], curve[512];
+    char relative[160];
+    bool is_fp32 = !strstr(name, "16-"); /* bf16-, fp16-, v016- */
+    snprintf(relative, sizeof relative, "runs/%s/ds_config.json", name);
+    snprintf(config, sizeof config, "%s", test_fixture(relative));
+    snprintf(relative, sizeof relative, "runs/%s/curve.csv", name);
+    snprintf(curve, sizeof curve, "%s", test_fixture(relative));
+    return (struct replay){.name = name,
+                           .config = config,
+                           .curve = curve,
+                           .seq = 64,
+                           .freeze = freeze,
+                           .compat = strncmp(name, "v016", 4) == 0 ? "0.16" : NULL,
+                           .loss_tol = is_fp32 ? 1e-4 : 2e-2,
+                           .norm_tol = is_fp32 ? 1e-3 : 2e-1};
+}
+
 static inline struct engine *replay_engine(const struct replay *r)
 {
     struct model *model = model_from_hf(test_data("models/gpt2-tiny"));
