@@ -87,5 +87,38 @@ static inline uint16_t f32_to_f16(float f)
     return (uint16_t)(sign | (f32_bits(aligned) - 0x3f000000u));
 }
 
+/* ---- arrays whose dtype is known at run time ---------------------------------------------------
+ */
+
+/* Call fn(<constant dtype>, …): kernels are inlined once per dtype, so their loops hold no switch.
+ */
+#define DTYPE_CALL(fn, dtype, ...)                                                                 \
+    do {                                                                                           \
+        if ((dtype) == DTYPE_BF16)                                                                 \
+            fn(DTYPE_BF16, __VA_ARGS__);                                                           \
+        else if ((dtype) == DTYPE_F16)                                                             \
+            fn(DTYPE_F16, __VA_ARGS__);                                                            \
+        else                                                                                       \
+            fn(DTYPE_F32, __VA_ARGS__);                                                            \
+    } while (0)
+
+/* Element i of an array of floating-point elements, for code that need not be fast. */
+static inline float dtype_get(const void *p, size_t i, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
+    if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
+    return ((const float *)p)[i];
+}
+
+static inline void dtype_put(void *p, size_t i, enum dtype dtype, float x)
+{
+    if (dtype == DTYPE_BF16)
+        ((uint16_t *)p)[i] = f32_to_bf16(x);
+    else if (dtype == DTYPE_F16)
+        ((uint16_t *)p)[i] = f32_to_f16(x);
+    else
+        ((float *)p)[i] = x;
+}
+
 CZ_EXTERN_C_END
 #endif

@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static float load(const void *p, size_t i, enum dtype dtype)
-{
-    switch (dtype) {
-    case DTYPE_BF16: return bf16_to_f32(((const uint16_t *)p)[i]);
-    case DTYPE_F16: return f16_to_f32(((const uint16_t *)p)[i]);
-    default: return ((const float *)p)[i];
-    }
-}
-
-static void store(void *p, size_t i, enum dtype dtype, float x)
-{
-    switch (dtype) {
-    case DTYPE_BF16: ((uint16_t *)p)[i] = f32_to_bf16(x); break;
-    case DTYPE_F16: ((uint16_t *)p)[i] = f32_to_f16(x); break;
-    default: ((float *)p)[i] = x; break;
-    }
-}
-
 static float round_to(float x, enum dtype dtype)
 {
     switch (dtype) {
@@ -38,12 +20,12 @@ static void reduce_span(const struct comm *comm, const struct comm_reduce *a,
 {
 #pragma omp parallel for schedule(static) if (s->numel > 65536)
     for (size_t i = 0; i < s->numel; i++) {
-        float x = round_to(load(a->src, s->src_off + i, a->src_dtype), a->wire);
+        float x = round_to(dtype_get(a->src, s->src_off + i, a->src_dtype), a->wire);
         float sum = 0;
         for (int r = 0; r < comm->world_size; r++) sum += x;
         float y = round_to(sum * a->scale, a->wire);
-        if (a->accumulate) y += load(a->dst, s->dst_off + i, a->dst_dtype);
-        store(a->dst, s->dst_off + i, a->dst_dtype, y);
+        if (a->accumulate) y += dtype_get(a->dst, s->dst_off + i, a->dst_dtype);
+        dtype_put(a->dst, s->dst_off + i, a->dst_dtype, y);
     }
 }
 

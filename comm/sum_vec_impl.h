@@ -109,17 +109,6 @@ VEC_FN void add_loop(enum dtype to, enum dtype from, void *dst, const void *src,
     vec_store_n(dst, i, to, sum, n);
 }
 
-/* Call fn(<constant dtype>, …). */
-#define BY_DTYPE(fn, dtype, ...)                                                                   \
-    do {                                                                                           \
-        if ((dtype) == DTYPE_BF16)                                                                 \
-            fn(DTYPE_BF16, __VA_ARGS__);                                                           \
-        else if ((dtype) == DTYPE_F16)                                                             \
-            fn(DTYPE_F16, __VA_ARGS__);                                                            \
-        else                                                                                       \
-            fn(DTYPE_F32, __VA_ARGS__);                                                            \
-    } while (0)
-
 VEC_FN void convert_to(enum dtype to, enum dtype from, void *dst, const void *src, size_t numel)
 {
     if (from == DTYPE_BF16)
@@ -144,7 +133,7 @@ static void convert(void *dst, enum dtype dst_dtype, const void *src, enum dtype
                     size_t numel)
 {
     if (dst_dtype != src_dtype)
-        BY_DTYPE(convert_to, dst_dtype, src_dtype, dst, src, numel);
+        DTYPE_CALL(convert_to, dst_dtype, src_dtype, dst, src, numel);
     else if (dst != src && numel > 0)
         memmove(dst, src, numel * dtype_size(dst_dtype));
 }
@@ -152,12 +141,12 @@ static void convert(void *dst, enum dtype dst_dtype, const void *src, enum dtype
 static void add(void *dst, enum dtype dst_dtype, const void *src, enum dtype src_dtype,
                 size_t numel)
 {
-    BY_DTYPE(add_to, dst_dtype, src_dtype, dst, src, numel);
+    DTYPE_CALL(add_to, dst_dtype, src_dtype, dst, src, numel);
 }
 
 static void sum(const struct sum_sources *s, const void *own, size_t begin, size_t numel, void *out)
 {
-    BY_DTYPE(sum_loop, s->dtype, s, own, begin, numel, out);
+    DTYPE_CALL(sum_loop, s->dtype, s, own, begin, numel, out);
 }
 
 /* Whole lines past the caches; what is before and behind them in the usual way. */

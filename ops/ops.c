@@ -75,7 +75,7 @@ static void combine_columns(const float *partial, int64_t n_blocks, int64_t stri
             sums[c - begin] += partial[(size_t)(block * stride) + c];
     for (size_t c = begin; c < end; c++) {
         float sum = sums[c - begin];
-        ops_put(db, c, grad_dtype, accumulate ? ops_get(db, c, grad_dtype) + sum : sum);
+        dtype_put(db, c, grad_dtype, accumulate ? dtype_get(db, c, grad_dtype) + sum : sum);
     }
 }
 

@@ -35,36 +35,6 @@ int ops_n_parts(size_t numel, size_t grain);
 /* Elements per thread below which waking another thread costs more than it saves (~2 us). */
 #define OPS_GRAIN ((size_t)8192)
 
-/* Call fn(<constant dtype>, …): kernels are inlined once per dtype, so their loops hold no switch.
- */
-#define OPS_BY_DTYPE(fn, dtype, ...)                                                               \
-    do {                                                                                           \
-        if ((dtype) == DTYPE_BF16)                                                                 \
-            fn(DTYPE_BF16, __VA_ARGS__);                                                           \
-        else if ((dtype) == DTYPE_F16)                                                             \
-            fn(DTYPE_F16, __VA_ARGS__);                                                            \
-        else                                                                                       \
-            fn(DTYPE_F32, __VA_ARGS__);                                                            \
-    } while (0)
-
-/* Element i of a tensor, for scalar rows. */
-static inline float ops_get(const void *p, size_t i, enum dtype dtype)
-{
-    if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
-    if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
-    return ((const float *)p)[i];
-}
-
-static inline void ops_put(void *p, size_t i, enum dtype dtype, float x)
-{
-    if (dtype == DTYPE_BF16)
-        ((uint16_t *)p)[i] = f32_to_bf16(x);
-    else if (dtype == DTYPE_F16)
-        ((uint16_t *)p)[i] = f32_to_f16(x);
-    else
-        ((float *)p)[i] = x;
-}
-
 /* Reductions over N rows are cut into blocks whose size follows from N alone, each summed in row
  * order, then added up in block order: the same bits for any number of threads. */
 #define OPS_BLOCKS_MAX 256

@@ -18,7 +18,7 @@ extern const struct activation_row activation_scalar, activation_avx2, activatio
 /* The table, slowest first. */
 const struct activation_row *const *activation_rows(size_t *n);
 
-/* Call fn(<constant kind>, …), as OPS_BY_DTYPE does for dtypes. */
+/* Call fn(<constant kind>, …), as DTYPE_CALL does for dtypes. */
 #define ACT_BY_KIND(fn, kind, ...)                                                                 \
     do {                                                                                           \
         switch (kind) {                                                                            \

@@ -45,15 +45,15 @@ static double slope(enum activation kind, double x)
 static void forward(const struct activation_args *a, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++)
-        ops_put(a->y, i, a->dtype, (float)value(a->kind, ops_get(a->x, i, a->dtype)));
+        dtype_put(a->y, i, a->dtype, (float)value(a->kind, dtype_get(a->x, i, a->dtype)));
 }
 
 static void backward(const struct activation_args *a, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
-        double x = ops_get(a->x, i, a->dtype), dy = ops_get(a->dy, i, a->dtype);
+        double x = dtype_get(a->x, i, a->dtype), dy = dtype_get(a->dy, i, a->dtype);
         double dx = a->kind == ACT_RELU && x <= 0 ? 0 : dy * slope(a->kind, x);
-        ops_put(a->dx, i, a->dtype, (float)dx);
+        dtype_put(a->dx, i, a->dtype, (float)dx);
     }
 }
 
@@ -61,8 +61,8 @@ static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin,
 {
     size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
     for (size_t c = begin; c < end; c++) {
-        double gate = ops_get(a->gate, in + c, a->dtype), up = ops_get(a->up, in + c, a->dtype);
-        ops_put(a->y, out + c, a->dtype, (float)(value(ACT_SILU, gate) * up));
+        double gate = dtype_get(a->gate, in + c, a->dtype), up = dtype_get(a->up, in + c, a->dtype);
+        dtype_put(a->y, out + c, a->dtype, (float)(value(ACT_SILU, gate) * up));
     }
 }
 
@@ -70,10 +70,10 @@ static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin
 {
     size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
     for (size_t c = begin; c < end; c++) {
-        double gate = ops_get(a->gate, in + c, a->dtype), up = ops_get(a->up, in + c, a->dtype);
-        double dy = ops_get(a->dy, out + c, a->dtype);
-        ops_put(a->dgate, in + c, a->dtype, (float)(dy * up * slope(ACT_SILU, gate)));
-        ops_put(a->dup, in + c, a->dtype, (float)(dy * value(ACT_SILU, gate)));
+        double gate = dtype_get(a->gate, in + c, a->dtype), up = dtype_get(a->up, in + c, a->dtype);
+        double dy = dtype_get(a->dy, out + c, a->dtype);
+        dtype_put(a->dgate, in + c, a->dtype, (float)(dy * up * slope(ACT_SILU, gate)));
+        dtype_put(a->dup, in + c, a->dtype, (float)(dy * value(ACT_SILU, gate)));
     }
 }
 

@@ -80,7 +80,7 @@ VEC_FN void forward_of(enum dtype dtype, const struct activation_args *a, size_t
 
 static void forward(const struct activation_args *a, size_t begin, size_t end)
 {
-    OPS_BY_DTYPE(forward_of, a->dtype, a, begin, end);
+    DTYPE_CALL(forward_of, a->dtype, a, begin, end);
 }
 
 VEC_FN void backward_step(enum activation kind, enum dtype dtype, const void *x, const void *dy,
@@ -105,7 +105,7 @@ VEC_FN void backward_of(enum dtype dtype, const struct activation_args *a, size_
 
 static void backward(const struct activation_args *a, size_t begin, size_t end)
 {
-    OPS_BY_DTYPE(backward_of, a->dtype, a, begin, end);
+    DTYPE_CALL(backward_of, a->dtype, a, begin, end);
 }
 
 /* Columns of one row: `i` counts from the piece's first. */
@@ -130,8 +130,8 @@ static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin,
     const size_t unit = dtype_size(a->dtype);
     const size_t in = ((size_t)(n * a->stride) + begin) * unit;
     const size_t out = ((size_t)(n * a->C) + begin) * unit;
-    OPS_BY_DTYPE(swiglu_forward_of, a->dtype, (const char *)a->gate + in, (const char *)a->up + in,
-                 (char *)a->y + out, end - begin);
+    DTYPE_CALL(swiglu_forward_of, a->dtype, (const char *)a->gate + in, (const char *)a->up + in,
+               (char *)a->y + out, end - begin);
 }
 
 struct swiglu_line {
@@ -171,5 +171,5 @@ static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin
     const struct swiglu_line l = {(const char *)a->gate + in, (const char *)a->up + in,
                                   (const char *)a->dy + out, (char *)a->dgate + in,
                                   (char *)a->dup + in};
-    OPS_BY_DTYPE(swiglu_backward_of, a->dtype, l, end - begin);
+    DTYPE_CALL(swiglu_backward_of, a->dtype, l, end - begin);
 }

@@ -10,7 +10,7 @@ static float dot(const struct attention_args *a, const void *x, size_t x_at, con
 {
     float sum = 0;
     for (size_t d = 0; d < (size_t)a->D; d++)
-        sum += ops_get(x, x_at + d, a->dtype) * ops_get(y, y_at + d, a->dtype);
+        sum += dtype_get(x, x_at + d, a->dtype) * dtype_get(y, y_at + d, a->dtype);
     return sum;
 }
 
@@ -72,12 +72,12 @@ static void forward_query(const struct attention_args *a, int64_t b, int64_t h, 
         size_t v_at = attention_kv_at(a, a->v_stride, b, tk, key_head(a, h));
         float weight = p[tk] * keep(a, b, h, tq, tk);
         for (int64_t d = 0; d < a->D; d++)
-            sums[d] += weight * ops_get(a->v, v_at + (size_t)d, a->dtype);
+            sums[d] += weight * dtype_get(a->v, v_at + (size_t)d, a->dtype);
     }
     bool any = total != 0;
     size_t out_at = attention_out_at(a, b, tq, h);
     for (int64_t d = 0; d < a->D; d++)
-        ops_put(a->out, out_at + (size_t)d, a->dtype, any ? sums[d] / total : 0.0f);
+        dtype_put(a->out, out_at + (size_t)d, a->dtype, any ? sums[d] / total : 0.0f);
     if (a->lse) a->lse[(b * a->H + h) * a->Tq + tq] = any ? most + logf(total) : -INFINITY;
 }
 
@@ -111,11 +111,11 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
             pair(a, b, h, tq, tk, &p, &ds);
             size_t k_at = attention_kv_at(a, a->k_stride, b, tk, key_head(a, h));
             for (int64_t d = 0; d < a->D; d++)
-                sums[d] += ds * ops_get(a->k, k_at + (size_t)d, a->dtype);
+                sums[d] += ds * dtype_get(a->k, k_at + (size_t)d, a->dtype);
         }
         size_t q_at = attention_q_at(a, b, tq, h);
         for (int64_t d = 0; d < a->D; d++)
-            ops_put(a->dq, q_at + (size_t)d, a->dtype, a->scale * sums[d]);
+            dtype_put(a->dq, q_at + (size_t)d, a->dtype, a->scale * sums[d]);
     }
 }
 
@@ -126,8 +126,8 @@ static void add_query_to_key(const struct attention_args *a, int64_t b, int64_t 
     pair(a, b, h, tq, tk, &p, &ds);
     size_t q_at = attention_q_at(a, b, tq, h), out_at = attention_out_at(a, b, tq, h);
     for (int64_t d = 0; d < a->D; d++) {
-        dk[d] += ds * ops_get(a->q, q_at + (size_t)d, a->dtype);
-        dv[d] += p * ops_get(a->dout, out_at + (size_t)d, a->dtype);
+        dk[d] += ds * dtype_get(a->q, q_at + (size_t)d, a->dtype);
+        dv[d] += p * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
     }
 }
 
@@ -144,8 +144,8 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
         size_t k_at = attention_kv_at(a, a->k_stride, b, tk, g);
         size_t v_at = attention_kv_at(a, a->v_stride, b, tk, g);
         for (int64_t d = 0; d < a->D; d++) {
-            ops_put(a->dk, k_at + (size_t)d, a->dtype, a->scale * dk[d]);
-            ops_put(a->dv, v_at + (size_t)d, a->dtype, dv[d]);
+            dtype_put(a->dk, k_at + (size_t)d, a->dtype, a->scale * dk[d]);
+            dtype_put(a->dv, v_at + (size_t)d, a->dtype, dv[d]);
         }
     }
 }

@@ -116,7 +116,7 @@ VEC_FN void pack_of(enum dtype dtype, const void *x, size_t at, size_t stride, s
 static void pack(const struct attention_args *a, const void *x, size_t at, int64_t stride,
                  size_t n_rows, const struct key_block *kb, float *y)
 {
-    OPS_BY_DTYPE(pack_of, a->dtype, x, at, (size_t)stride, n_rows, (size_t)a->D, kb, y);
+    DTYPE_CALL(pack_of, a->dtype, x, at, (size_t)stride, n_rows, (size_t)a->D, kb, y);
 }
 
 /* y (D, BK) = the transposed rows of x (rows, D), 0 for keys that are not shown. */
@@ -138,7 +138,7 @@ VEC_FN void pack_transposed_of(enum dtype dtype, const void *x, size_t at, size_
 static void pack_transposed(const struct attention_args *a, const void *x, size_t at,
                             int64_t stride, const struct key_block *kb, float *y)
 {
-    OPS_BY_DTYPE(pack_transposed_of, a->dtype, x, at, (size_t)stride, (size_t)a->D, kb, y);
+    DTYPE_CALL(pack_transposed_of, a->dtype, x, at, (size_t)stride, (size_t)a->D, kb, y);
 }
 
 /* y = scale·x, rows of Dp floats to rows of D elements. */
@@ -155,7 +155,7 @@ VEC_FN void unpack_of(enum dtype dtype, const float *x, float scale, size_t n_ro
 static void unpack(const struct attention_args *a, const float *x, float scale, size_t n_rows,
                    void *y, size_t at, int64_t stride)
 {
-    OPS_BY_DTYPE(unpack_of, a->dtype, x, scale, n_rows, (size_t)a->D, y, at, (size_t)stride);
+    DTYPE_CALL(unpack_of, a->dtype, x, scale, n_rows, (size_t)a->D, y, at, (size_t)stride);
 }
 
 /* ---- dropout ----------------------------------------------------------------------------------

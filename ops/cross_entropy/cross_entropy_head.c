@@ -317,7 +317,7 @@ static void panel_dz_row(const struct block *b, const struct panel *p, int64_t n
     const float factor = (float)(b->scale * weight_of(b, n)), lse = b->lse[n];
     b->ops->cross_entropy_row->softmax_grad(p->z + n * p->v, (size_t)p->v, lse, factor, dtype, dz);
     if (label_in(p, label)) /* from the fp32 value: p − 1 is rounded once */
-        ops_put(dz, (size_t)(label - p->v0), dtype, factor * (expf(b->z_label[n] - lse) - 1.0f));
+        dtype_put(dz, (size_t)(label - p->v0), dtype, factor * (expf(b->z_label[n] - lse) - 1.0f));
 }
 
 static void *panel_dz(const struct block *b, const struct panel *p)
@@ -357,7 +357,7 @@ static cz_status block_gradients(const struct block *b)
     float *sums = at(b, b->l->dx);
     const bool direct = dx_is_direct(a);
     for (int64_t n = 0; a->dbias && n < b->n; n++)
-        ops_put(at(b, b->l->ones), (size_t)n, a->dtype, 1.0f);
+        dtype_put(at(b, b->l->ones), (size_t)n, a->dtype, 1.0f);
     for (int64_t idx = 0; idx < n_panels_of(a->V); idx++) {
         struct panel p = panel_of(b, idx);
         TRY(panel_gradients(b, &p, direct ? dx : sums));

@@ -17,7 +17,7 @@ static float log_sum_exp(const float *z, size_t V)
 static void softmax_grad(const float *z, size_t V, float lse, float scale, enum dtype dtype,
                          void *dz)
 {
-    for (size_t v = 0; v < V; v++) ops_put(dz, v, dtype, scale * expf(z[v] - lse));
+    for (size_t v = 0; v < V; v++) dtype_put(dz, v, dtype, scale * expf(z[v] - lse));
 }
 
 const struct cross_entropy_row cross_entropy_scalar = {{"scalar", 0}, log_sum_exp, softmax_grad};

@@ -71,5 +71,5 @@ VEC_FN void grad_loop(enum dtype dtype, const float *z, size_t V, float lse, flo
 static void softmax_grad(const float *z, size_t V, float lse, float scale, enum dtype dtype,
                          void *dz)
 {
-    OPS_BY_DTYPE(grad_loop, dtype, z, V, lse, scale, dz);
+    DTYPE_CALL(grad_loop, dtype, z, V, lse, scale, dz);
 }

@@ -50,5 +50,5 @@ VEC_FN void dropout_of(enum dtype dtype, const struct dropout_args *a, size_t be
 
 static void dropout(const struct dropout_args *a, size_t begin, size_t end)
 {
-    if (begin < end) OPS_BY_DTYPE(dropout_of, a->dtype, a, begin, end);
+    if (begin < end) DTYPE_CALL(dropout_of, a->dtype, a, begin, end);
 }

@@ -4,14 +4,14 @@
 static void add(const struct add_args *a, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++)
-        ops_put(a->y, i, a->dtype, ops_get(a->a, i, a->dtype) + ops_get(a->b, i, a->dtype));
+        dtype_put(a->y, i, a->dtype, dtype_get(a->a, i, a->dtype) + dtype_get(a->b, i, a->dtype));
 }
 
 static void cast_scale(const struct cast_scale_args *a, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
-        float x = ops_get(a->x, i, a->x_dtype);
-        ops_put(a->y, i, a->y_dtype, a->alpha == 1.0f ? x : a->alpha * x);
+        float x = dtype_get(a->x, i, a->x_dtype);
+        dtype_put(a->y, i, a->y_dtype, a->alpha == 1.0f ? x : a->alpha * x);
     }
 }
 
@@ -21,7 +21,7 @@ static void column_sums(const struct bias_grad_args *a, int64_t row_begin, int64
     for (size_t c = begin; c < end; c++) {
         float sum = 0;
         for (int64_t n = row_begin; n < row_end; n++)
-            sum += ops_get(a->dy, (size_t)(n * a->C) + c, a->dtype);
+            sum += dtype_get(a->dy, (size_t)(n * a->C) + c, a->dtype);
         sums[c] = sum;
     }
 }

@@ -17,7 +17,7 @@ VEC_FN void add_loop(enum dtype dtype, const void *a, const void *b, void *y, si
 
 static void add(const struct add_args *a, size_t begin, size_t end)
 {
-    OPS_BY_DTYPE(add_loop, a->dtype, a->a, a->b, a->y, begin, end);
+    DTYPE_CALL(add_loop, a->dtype, a->a, a->b, a->y, begin, end);
 }
 
 /* Pairs only serve equal dtypes: they come apart in the order of theirs. */
@@ -51,14 +51,14 @@ VEC_FN void cast_loop(enum dtype x_dtype, enum dtype y_dtype, bool scale, float 
 VEC_FN void cast_to(enum dtype y_dtype, const struct cast_scale_args *a, size_t begin, size_t end)
 {
     if (a->alpha == 1.0f)
-        OPS_BY_DTYPE(cast_loop, a->x_dtype, y_dtype, false, 1.0f, a->x, a->y, begin, end);
+        DTYPE_CALL(cast_loop, a->x_dtype, y_dtype, false, 1.0f, a->x, a->y, begin, end);
     else
-        OPS_BY_DTYPE(cast_loop, a->x_dtype, y_dtype, true, a->alpha, a->x, a->y, begin, end);
+        DTYPE_CALL(cast_loop, a->x_dtype, y_dtype, true, a->alpha, a->x, a->y, begin, end);
 }
 
 static void cast_scale(const struct cast_scale_args *a, size_t begin, size_t end)
 {
-    OPS_BY_DTYPE(cast_to, a->y_dtype, a, begin, end);
+    DTYPE_CALL(cast_to, a->y_dtype, a, begin, end);
 }
 
 VEC_FN void sum_step(enum dtype dtype, const void *row, bool first, float *sums, size_t c, size_t n)
@@ -86,5 +86,5 @@ VEC_FN void column_sums_of(enum dtype dtype, const struct bias_grad_args *a, int
 static void column_sums(const struct bias_grad_args *a, int64_t row_begin, int64_t row_end,
                         float *sums, size_t begin, size_t end)
 {
-    OPS_BY_DTYPE(column_sums_of, a->dtype, a, row_begin, row_end, sums, begin, end);
+    DTYPE_CALL(column_sums_of, a->dtype, a, row_begin, row_end, sums, begin, end);
 }

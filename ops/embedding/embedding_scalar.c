@@ -4,7 +4,7 @@
 static void add(enum dtype dtype, void *y, const void *table, size_t numel)
 {
     for (size_t i = 0; i < numel; i++)
-        ops_put(y, i, dtype, ops_get(y, i, dtype) + ops_get(table, i, dtype));
+        dtype_put(y, i, dtype, dtype_get(y, i, dtype) + dtype_get(table, i, dtype));
 }
 
 static void sum_tokens(const struct embedding_args *a, const uint64_t *keys, size_t n_tokens,
@@ -14,9 +14,9 @@ static void sum_tokens(const struct embedding_args *a, const uint64_t *keys, siz
     for (size_t c = begin; c < end; c++) {
         float sum = 0;
         for (size_t i = 0; i < n_tokens; i++)
-            sum += ops_get(a->dy, (uint32_t)keys[i] * C + c, a->dtype);
-        float old = a->dtable_accumulate ? ops_get(a->dtable, id * C + c, a->grad_dtype) : 0.0f;
-        ops_put(a->dtable, id * C + c, a->grad_dtype, a->dtable_accumulate ? old + sum : sum);
+            sum += dtype_get(a->dy, (uint32_t)keys[i] * C + c, a->dtype);
+        float old = a->dtable_accumulate ? dtype_get(a->dtable, id * C + c, a->grad_dtype) : 0.0f;
+        dtype_put(a->dtable, id * C + c, a->grad_dtype, a->dtable_accumulate ? old + sum : sum);
     }
 }
 

@@ -14,7 +14,7 @@ VEC_FN void add_of(enum dtype dtype, void *y, const void *table, size_t numel)
 
 static void add(enum dtype dtype, void *y, const void *table, size_t numel)
 {
-    OPS_BY_DTYPE(add_of, dtype, y, table, numel);
+    DTYPE_CALL(add_of, dtype, y, table, numel);
 }
 
 #define N_SUMS 4 /* vectors of columns summed at once: 256 bytes of each fp32 row of dy */
@@ -59,5 +59,5 @@ static void sum_tokens(const struct embedding_args *a, const uint64_t *keys, siz
 {
     const struct token_sum s = {keys,  n_tokens,  (size_t)a->C,  id,
                                 a->dy, a->dtable, a->grad_dtype, a->dtable_accumulate};
-    OPS_BY_DTYPE(sum_tokens_of, a->dtype, &s, begin, end);
+    DTYPE_CALL(sum_tokens_of, a->dtype, &s, begin, end);
 }

@@ -25,7 +25,7 @@ static void moments(const struct lamb_args *a, size_t begin, size_t end, struct 
     const struct step_scalars *s = a->scalars;
     float *m = t->states[0], *v = t->states[1];
     for (size_t i = begin; i < end; i++) {
-        float p = ops_get(t->p, i, t->p_dtype);
+        float p = dtype_get(t->p, i, t->p_dtype);
         float g = step_grad(t, s, i);
         m[i] = fmaf(s->beta1, m[i], (1.0f - s->beta1) * g);
         v[i] = fmaf(s->beta2, v[i], (1.0f - s->beta2) * (g * g));
@@ -39,7 +39,7 @@ static void apply(const struct lamb_args *a, float step, size_t begin, size_t en
     const struct step_tensors *t = &a->t;
     const float *m = t->states[0], *v = t->states[1];
     for (size_t i = begin; i < end; i++) {
-        float p = ops_get(t->p, i, t->p_dtype);
+        float p = dtype_get(t->p, i, t->p_dtype);
         step_put_param(t, i, fmaf(-step, update_of(a, p, m[i], v[i]), p));
     }
 }

@@ -15,13 +15,13 @@ static void step(const struct lion_args *a, size_t begin, size_t end)
     const struct step_tensors *t = &a->t;
     const struct step_scalars *s = a->scalars;
     for (size_t i = begin; i < end; i++) {
-        float p = ops_get(t->p, i, t->p_dtype);
-        float m = ops_get(t->states[0], i, t->state_dtype);
+        float p = dtype_get(t->p, i, t->p_dtype);
+        float m = dtype_get(t->states[0], i, t->state_dtype);
         float g = step_grad(t, s, i);
         float u = sign(fmaf(s->beta1, m, (1.0f - s->beta1) * g));
         if (a->weight_decay != 0) u = fmaf(a->weight_decay, p, u);
         step_put_param(t, i, fmaf(-s->lr, u, p));
-        ops_put(t->states[0], i, t->state_dtype, fmaf(s->beta2, m, (1.0f - s->beta2) * g));
+        dtype_put(t->states[0], i, t->state_dtype, fmaf(s->beta2, m, (1.0f - s->beta2) * g));
     }
 }
 

@@ -132,8 +132,8 @@ static void write_empty_sum(const struct matmul_args *a)
     if (a->accumulate) return;
     for (int64_t i = 0; i < a->m; i++)
         for (int64_t j = 0; j < a->n; j++) {
-            float x = a->bias ? ops_get(a->bias, (size_t)j, a->dtype) : 0.0f;
-            ops_put(a->c, (size_t)(i * matmul_ldc(a) + j), a->c_dtype, x);
+            float x = a->bias ? dtype_get(a->bias, (size_t)j, a->dtype) : 0.0f;
+            dtype_put(a->c, (size_t)(i * matmul_ldc(a) + j), a->c_dtype, x);
         }
 }
 

@@ -12,7 +12,7 @@ VEC_FN void widen_loop(enum dtype dtype, const void *x, float *y, size_t n)
 
 static void widen(enum dtype dtype, const void *x, float *y, size_t n)
 {
-    OPS_BY_DTYPE(widen_loop, dtype, x, y, n);
+    DTYPE_CALL(widen_loop, dtype, x, y, n);
 }
 
 VEC_FN void write_loop(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
@@ -30,7 +30,7 @@ VEC_FN void write_loop(enum dtype c_dtype, void *c, const float *sums, enum dtyp
 static void write_out(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
                       const void *bias, bool accumulate, size_t n)
 {
-    OPS_BY_DTYPE(write_loop, c_dtype, c, sums, bias_dtype, bias, accumulate, n);
+    DTYPE_CALL(write_loop, c_dtype, c, sums, bias_dtype, bias, accumulate, n);
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ VEC_FN void add_rows(enum dtype dtype, const struct matmul_args *a, const int m,
     vf x[FEW][K_STEP];
     for (int i = 0; i < m; i++)
         for (int l = 0; l < n_k; l++)
-            x[i][l] = vf_set1(ops_get(a->a, (size_t)i * lda + k0 + (size_t)l, dtype));
+            x[i][l] = vf_set1(dtype_get(a->a, (size_t)i * lda + k0 + (size_t)l, dtype));
     for (size_t j = 0; j < n; j += VF_N) {
         const size_t w = n - j < VF_N ? n - j : VF_N;
         vf row[K_STEP];
@@ -121,13 +121,13 @@ VEC_FN void few_of(enum dtype dtype, const struct matmul_args *a, const int m, s
 static void few_unit(const struct matmul_args *a, size_t j0, size_t n, float *sums)
 {
     if (a->m == 1)
-        OPS_BY_DTYPE(few_of, a->dtype, a, 1, j0, n, sums);
+        DTYPE_CALL(few_of, a->dtype, a, 1, j0, n, sums);
     else if (a->m == 2)
-        OPS_BY_DTYPE(few_of, a->dtype, a, 2, j0, n, sums);
+        DTYPE_CALL(few_of, a->dtype, a, 2, j0, n, sums);
     else if (a->m == 3)
-        OPS_BY_DTYPE(few_of, a->dtype, a, 3, j0, n, sums);
+        DTYPE_CALL(few_of, a->dtype, a, 3, j0, n, sums);
     else
-        OPS_BY_DTYPE(few_of, a->dtype, a, 4, j0, n, sums);
+        DTYPE_CALL(few_of, a->dtype, a, 4, j0, n, sums);
 }
 
 static void few_rows(const struct matmul_args *a, size_t begin, size_t end)

@@ -7,7 +7,7 @@
 static double mean_of(const void *s, size_t first, size_t C, enum dtype dtype)
 {
     double sum = 0;
-    for (size_t c = 0; c < C; c++) sum += ops_get(s, first + c, dtype);
+    for (size_t c = 0; c < C; c++) sum += dtype_get(s, first + c, dtype);
     return sum / (double)C;
 }
 
@@ -15,7 +15,7 @@ static double mean_square_of(const void *s, size_t first, size_t C, enum dtype d
 {
     double sum = 0;
     for (size_t c = 0; c < C; c++) {
-        double centred = ops_get(s, first + c, dtype) - mean;
+        double centred = dtype_get(s, first + c, dtype) - mean;
         sum += centred * centred;
     }
     return sum / (double)C;
@@ -30,15 +30,17 @@ static void forward(const struct norm_args *a, bool centred, int64_t begin, int6
         const void *s = a->x;
         if (a->residual) {
             for (size_t i = first; i < first + C; i++)
-                ops_put(a->sum, i, dtype, ops_get(a->x, i, dtype) + ops_get(a->residual, i, dtype));
+                dtype_put(a->sum, i, dtype,
+                          dtype_get(a->x, i, dtype) + dtype_get(a->residual, i, dtype));
             s = a->sum;
         }
         double mean = centred ? mean_of(s, first, C, dtype) : 0;
         double rstd = 1.0 / sqrt(mean_square_of(s, first, C, dtype, mean) + a->eps);
         for (size_t c = 0; c < C; c++) {
-            double y = (ops_get(s, first + c, dtype) - mean) * rstd * ops_get(a->weight, c, dtype);
-            if (a->bias) y += ops_get(a->bias, c, dtype);
-            ops_put(a->y, first + c, dtype, (float)y);
+            double y =
+                (dtype_get(s, first + c, dtype) - mean) * rstd * dtype_get(a->weight, c, dtype);
+            if (a->bias) y += dtype_get(a->bias, c, dtype);
+            dtype_put(a->y, first + c, dtype, (float)y);
         }
         if (a->mean && centred) a->mean[n] = (float)mean;
         if (a->rstd) a->rstd[n] = (float)rstd;
@@ -54,19 +56,19 @@ static void backward_row(const struct norm_args *a, bool centred, size_t first, 
     const enum dtype dtype = a->dtype;
     double sum_g = 0, sum_g_xhat = 0;
     for (size_t c = 0; c < C; c++) {
-        double xhat = (ops_get(a->x, first + c, dtype) - mean) * rstd;
-        double g = (double)ops_get(a->dy, first + c, dtype) * ops_get(a->weight, c, dtype);
+        double xhat = (dtype_get(a->x, first + c, dtype) - mean) * rstd;
+        double g = (double)dtype_get(a->dy, first + c, dtype) * dtype_get(a->weight, c, dtype);
         sum_g += g;
         sum_g_xhat += g * xhat;
     }
     for (size_t c = 0; c < C; c++) {
-        double xhat = (ops_get(a->x, first + c, dtype) - mean) * rstd;
-        double g = (double)ops_get(a->dy, first + c, dtype) * ops_get(a->weight, c, dtype);
+        double xhat = (dtype_get(a->x, first + c, dtype) - mean) * rstd;
+        double g = (double)dtype_get(a->dy, first + c, dtype) * dtype_get(a->weight, c, dtype);
         double dx = g - xhat * sum_g_xhat / (double)C;
         if (centred) dx -= sum_g / (double)C;
         dx *= rstd;
-        if (a->dx_accumulate) dx += ops_get(a->dx, first + c, dtype);
-        ops_put(a->dx, first + c, dtype, (float)dx);
+        if (a->dx_accumulate) dx += dtype_get(a->dx, first + c, dtype);
+        dtype_put(a->dx, first + c, dtype, (float)dx);
     }
 }
 
@@ -78,8 +80,8 @@ static void backward(const struct norm_args *a, bool centred, int64_t begin, int
         double sum_w = 0, sum_b = 0;
         for (int64_t n = begin; n < end; n++) {
             size_t i = (size_t)n * C + c;
-            double dy = ops_get(a->dy, i, a->dtype), mean = centred ? a->mean[n] : 0;
-            sum_w += dy * (ops_get(a->x, i, a->dtype) - mean) * a->rstd[n];
+            double dy = dtype_get(a->dy, i, a->dtype), mean = centred ? a->mean[n] : 0;
+            sum_w += dy * (dtype_get(a->x, i, a->dtype) - mean) * a->rstd[n];
             sum_b += dy;
         }
         dweight[c] = (float)sum_w;

@@ -134,9 +134,9 @@ VEC_FN void forward_of(enum dtype dtype, const struct norm_args *a, bool centred
 static void forward(const struct norm_args *a, bool centred, int64_t begin, int64_t end)
 {
     if (centred)
-        OPS_BY_DTYPE(forward_of, a->dtype, a, true, begin, end);
+        DTYPE_CALL(forward_of, a->dtype, a, true, begin, end);
     else
-        OPS_BY_DTYPE(forward_of, a->dtype, a, false, begin, end);
+        DTYPE_CALL(forward_of, a->dtype, a, false, begin, end);
 }
 
 /* Σ g and Σ g·xhat with g = dy·weight; this row's share of dweight and dbias. */
@@ -210,13 +210,13 @@ static void backward(const struct norm_args *a, bool centred, int64_t begin, int
     if (dweight) memset(dweight, 0, C * sizeof *dweight);
     if (dbias) memset(dbias, 0, C * sizeof *dbias);
     if (centred && dweight)
-        OPS_BY_DTYPE(backward_of, a->dtype, a, true, true, begin, end, dweight, dbias);
+        DTYPE_CALL(backward_of, a->dtype, a, true, true, begin, end, dweight, dbias);
     else if (centred)
-        OPS_BY_DTYPE(backward_of, a->dtype, a, true, false, begin, end, NULL, NULL);
+        DTYPE_CALL(backward_of, a->dtype, a, true, false, begin, end, NULL, NULL);
     else if (dweight)
-        OPS_BY_DTYPE(backward_of, a->dtype, a, false, true, begin, end, dweight, NULL);
+        DTYPE_CALL(backward_of, a->dtype, a, false, true, begin, end, dweight, NULL);
     else
-        OPS_BY_DTYPE(backward_of, a->dtype, a, false, false, begin, end, NULL, NULL);
+        DTYPE_CALL(backward_of, a->dtype, a, false, false, begin, end, NULL, NULL);
     if (dweight) floats_interleave(dweight, C, a->dtype);
     if (dbias) floats_interleave(dbias, C, a->dtype);
 }

@@ -6,7 +6,7 @@
 static void scan(const struct scan_args *a, size_t begin, size_t end, struct scan_result *out)
 {
     for (size_t i = begin; i < end; i++) {
-        float x = fabsf(ops_get(a->x, i, a->dtype));
+        float x = fabsf(dtype_get(a->x, i, a->dtype));
         if (!isfinite(x)) {
             if (out->finite) out->first_nonfinite = i;
             out->finite = false;
@@ -21,9 +21,9 @@ static __int128 sumsq(const struct sumsq_args *a, const struct sumsq_grid *grid,
 {
     __int128 sum = 0;
     for (size_t i = begin; i < end; i++) {
-        double x = ops_get(a->x, i, a->dtype), square = x * x; /* 48 bits: exact */
-        double n_coarse = rint(square / grid->coarse);         /* ties to even */
-        double rest = square - n_coarse * grid->coarse;        /* exact */
+        double x = dtype_get(a->x, i, a->dtype), square = x * x; /* 48 bits: exact */
+        double n_coarse = rint(square / grid->coarse);           /* ties to even */
+        double rest = square - n_coarse * grid->coarse;          /* exact */
         double n_fine = rint(rest / grid->fine);
         sum += ((__int128)n_coarse << SUMSQ_COARSE_BITS) + (__int128)n_fine;
     }

@@ -114,7 +114,7 @@ static __int128 sumsq(const struct sumsq_args *a, const struct sumsq_grid *grid,
     while (begin < end) {
         size_t batch_end = end - begin < SUMSQ_BATCH * VF_N ? end : begin + SUMSQ_BATCH * VF_N;
         vl sums[2] = {vl_zero(), vl_zero()};
-        OPS_BY_DTYPE(count_loop, a->dtype, a->x, &r, begin, batch_end, sums);
+        DTYPE_CALL(count_loop, a->dtype, a->x, &r, begin, batch_end, sums);
         /* Lanes past the tail hold zeros: they counted 0 on top of the constants, as the others. */
         uint64_t n = (batch_end - begin + 2 * VF_N - 1) / (2 * VF_N) * (2 * VF_N);
         int64_t n_coarse = (int64_t)(vl_hsum(sums[0]) - n * (uint64_t)coarse_bits);

@@ -6,9 +6,9 @@ static void rotate(enum dtype dtype, void *x, const float *cos, const float *sin
 {
     for (size_t d = 0; d < half; d++) {
         float s = inverse ? -sin[d] : sin[d];
-        float a = ops_get(x, d, dtype), b = ops_get(x, d + half, dtype);
-        ops_put(x, d, dtype, a * cos[d] - b * s);
-        ops_put(x, d + half, dtype, b * cos[d] + a * s);
+        float a = dtype_get(x, d, dtype), b = dtype_get(x, d + half, dtype);
+        dtype_put(x, d, dtype, a * cos[d] - b * s);
+        dtype_put(x, d + half, dtype, b * cos[d] + a * s);
     }
 }
 

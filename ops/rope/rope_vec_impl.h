@@ -22,5 +22,5 @@ VEC_FN void rotate_of(enum dtype dtype, void *x, const float *cos, const float *
 static void rotate(enum dtype dtype, void *x, const float *cos, const float *sin, size_t half,
                    bool inverse)
 {
-    OPS_BY_DTYPE(rotate_of, dtype, x, cos, sin, half, inverse);
+    DTYPE_CALL(rotate_of, dtype, x, cos, sin, half, inverse);
 }

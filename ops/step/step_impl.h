@@ -15,13 +15,13 @@ cz_status step_check(const char *op, const struct step_tensors *t, size_t n_stat
 /* Element i as a row's definition reads and writes it. */
 static inline float step_grad(const struct step_tensors *t, const struct step_scalars *s, size_t i)
 {
-    return ops_get(t->g, i, t->g_dtype) * s->grad_scale;
+    return dtype_get(t->g, i, t->g_dtype) * s->grad_scale;
 }
 
 static inline void step_put_param(const struct step_tensors *t, size_t i, float p)
 {
-    ops_put(t->p, i, t->p_dtype, p);
-    if (t->out) ops_put(t->out, i, t->out_dtype, p);
+    dtype_put(t->p, i, t->p_dtype, p);
+    if (t->out) dtype_put(t->out, i, t->out_dtype, p);
 }
 
 #endif

@@ -74,12 +74,12 @@ static inline void agree_buf_free(struct agree_buf *b)
 
 static inline float agree_get(const struct agree_buf *b, size_t i)
 {
-    return ops_get(b->p, i, b->dtype);
+    return dtype_get(b->p, i, b->dtype);
 }
 
 static inline void agree_set(struct agree_buf *b, size_t i, float x)
 {
-    ops_put(b->p, i, b->dtype, x);
+    dtype_put(b->p, i, b->dtype, x);
 }
 
 /* 64 random bits of element i; cheaper than base/rng.h, and not what kernels use. */
