@@ -156,7 +156,7 @@ function(cz_install)
     install(TARGETS czero_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()
   install(FILES czero.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero)
-  foreach(room base device ops optim model data engine layout)
+  foreach(room base device ops optim model data engine layout formats checkpoint)
     install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero FILES_MATCHING
       PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE PATTERN "lab" EXCLUDE)
   endforeach()

@@ -1,0 +1,145 @@
+/* A checkpoint as one set of whole tensors, whatever stage and world size wrote it.
+ *
+ * ckpt_open() reads the pickles of all files of a tag (never the tensors), checks that they belong
+ * together, and works out where every element of every tensor lies: DeepSpeed's partitions of
+ * stages 1-2, chunks of stage 3, the parameter-shaped states of stage 0, universal folders of both
+ * families, and ours. Elements are then read, or copied as runs of file bytes, by (tensor, what,
+ * element range): resuming at another world size, consolidating, inspecting and exporting are all
+ * this one view.
+ *
+ *   ckpt_open() → ckpt_at()/ckpt_find() → ckpt_read() or ckpt_run() → ckpt_close()
+ *
+ * Files of DeepSpeed 0.16.9 and 0.19.x, fp32/bf16/fp16, with or without offload. Format:
+ * spec/checkpoint-and-offload.md §2-4; keys are read, versions are not compared.
+ * An open checkpoint may be read by several threads. Memory: the pickles' trees of rank 0's two
+ * files and a few dozen bytes per tensor, state and rank. */
+#ifndef CZ_CHECKPOINT_CHECKPOINT_H
+#define CZ_CHECKPOINT_CHECKPOINT_H
+
+#include "checkpoint/names.h"
+#include "formats/pt.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct ckpt; /* opaque */
+
+#define CKPT_NDIM_MAX 8
+
+enum ckpt_kind {
+    CKPT_TRAINED = 0, /* has a master, and states when the optimizer's were saved */
+    CKPT_FROZEN,      /* model dtype, as saved */
+    CKPT_BUFFER       /* any dtype; 0.19's consolidation leaves non-float ones alone */
+};
+
+enum ckpt_what {
+    CKPT_MASTER = 0, /* the fp32 weight. Stage 0: optimizer.fp32_groups, fp32_groups_flat, else
+                        `module`. FROZEN and BUFFER: the weight as saved */
+    CKPT_MODULE,     /* the weight in the model's dtype; not at stage 3 (CZ_NOTFOUND for TRAINED) */
+    CKPT_STATE_0     /* CKPT_STATE_0 + i: state i of ckpt_info.states */
+};
+
+struct ckpt_tensor {
+    const char *name;
+    enum ckpt_kind kind;
+    int ndim;
+    int64_t shape[CKPT_NDIM_MAX];
+    uint64_t numel;
+    const struct pickle_dtype *dtype; /* of CKPT_MASTER: "float32" for TRAINED */
+    size_t group;                     /* TRAINED: index of its param group */
+    const char *const *aliases;       /* other names of a tied weight, in the order of `module` */
+    size_t n_aliases;
+};
+
+struct ckpt_info {
+    const char *tag_dir, *tag;
+    bool is_universal;
+    bool is_ours;                           /* has our manifest */
+    int stage;                              /* 0 … 3; universal: of the family (2 or 3) */
+    int world_size;                         /* ranks that saved it */
+    const char *ds_version;                 /* "" when absent */
+    const struct pickle_dtype *model_dtype; /* of `module`; NULL when it holds nothing */
+    bool has_states;                        /* optimizer states are there */
+    size_t n_groups;                        /* param groups */
+    const char *states[CKPT_STATES_MAX];    /* names of states with an element per weight */
+    size_t n_states;
+    size_t n_files;
+    uint64_t nbytes; /* of all files that were opened */
+};
+
+struct ckpt_open_options {
+    const char *dir;   /* what the user gave: see ckpt_locate() */
+    const char *tag;   /* NULL: latest */
+    bool universal;    /* look for latest_universal first (checkpoint.load_universal) */
+    bool weights_only; /* do not demand optimizer files' states */
+};
+
+/* Errors: CZ_NOTFOUND (no folder, no tag, no files; missing shards are listed by name), CZ_CORRUPT
+ * (a file is damaged, or files contradict each other: ranks' stage, partition_count or param_shapes
+ * differ, more shards than partition_count ("stale …" names them), a length that the shapes do not
+ * explain), CZ_UNSUPPORTED (tensor, pipeline or expert parallelism, legacy torch format, NVMe-
+ * swapped fp32 groups without their copies), CZ_IO, CZ_NOMEM. Each sentence names the file. */
+CZ_API cz_status ckpt_open(const struct ckpt_open_options *options, struct ckpt **out);
+CZ_API void ckpt_close(struct ckpt *ck); /* accepts NULL */
+
+CZ_API const struct ckpt_info *ckpt_get_info(const struct ckpt *ck);
+
+/* Tensors under their first names: parameters in the model's order (the order of `module`), then
+ * buffers. The set is the same for every stage. */
+CZ_API size_t ckpt_count(const struct ckpt *ck);
+CZ_API const struct ckpt_tensor *ckpt_at(const struct ckpt *ck, size_t idx);
+
+/* By name or alias; ckpt_count() when there is none. */
+CZ_API size_t ckpt_find(const struct ckpt *ck, const char *name);
+
+/* The order in which DeepSpeed's script puts out tensors, on which its shards depend: buffers,
+ * frozen ones, trained ones in flat order. order: (ckpt_count()) indexes, written. */
+CZ_API void ckpt_script_order(const struct ckpt *ck, size_t *order);
+
+/* ---- elements ---------------------------------------------------------------------------------
+ */
+
+/* Consecutive elements of a tensor that lie side by side in one file. */
+struct ckpt_run {
+    const struct pt *file;
+    int fd;                           /* of the file, open for reading */
+    uint64_t file_off;                /* bytes */
+    uint64_t numel;                   /* ≥ 1, up to the tensor's end at most */
+    const struct pickle_dtype *dtype; /* as stored */
+};
+
+/* The run that begins at element elem_off (< numel) of (tensor, what). Errors: CZ_NOTFOUND (no such
+ * state or module entry for this tensor), CZ_UNSUPPORTED (stored with strides: use ckpt_read). */
+CZ_API cz_status ckpt_run(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
+                          struct ckpt_run *out);
+
+/* Elements [elem_off, elem_off + numel), widened to fp32. */
+CZ_API cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
+                           size_t numel, float *dst);
+
+/* Whether this tensor has state i. */
+CZ_API bool ckpt_has_state(const struct ckpt *ck, size_t idx, size_t state_idx);
+
+/* ---- what else is saved -----------------------------------------------------------------------
+ */
+
+/* Updates applied to a group ("step" of its states); -1: not saved. Groups whose ranks or tensors
+ * disagree are CZ_CORRUPT at open. */
+CZ_API int64_t ckpt_group_step(const struct ckpt *ck, size_t group);
+
+/* The optimizer's param_groups[group]: lr, betas, eps, weight_decay …; NULL: not saved. */
+CZ_API const struct pickle_node *ckpt_param_group(const struct ckpt *ck, size_t group);
+
+/* Rank 0's model_states dictionary: counters, lr_scheduler, ds_config, client state. Never NULL. */
+CZ_API const struct pickle_node *ckpt_model_states(const struct ckpt *ck);
+
+/* Rank 0's optimizer_state_dict, at stage 0 `optimizer`; NULL: none. */
+CZ_API const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
+
+/* A number that may be a python number or a one-element tensor of rank 0's files. */
+CZ_API bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
+
+/* The files that were opened, for those who verify or print them. */
+CZ_API const struct pt *ckpt_file_at(const struct ckpt *ck, size_t idx);
+
+CZ_EXTERN_C_END
+#endif

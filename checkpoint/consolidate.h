@@ -1,0 +1,46 @@
+/* Consolidation: the shards of a checkpoint become one set of whole weights.
+ *
+ * Output as DeepSpeed's zero_to_fp32.py names and splits it (spec/checkpoint-and-offload.md §3.4):
+ * pytorch_model.bin or model.safetensors, or numbered shards with an index. Bytes are streamed from
+ * the shards to their final offsets; memory does not depend on the model. Nothing appears under a
+ * final name before all of it is complete and synced. */
+#ifndef CZ_CHECKPOINT_CONSOLIDATE_H
+#define CZ_CHECKPOINT_CONSOLIDATE_H
+
+#include "checkpoint/checkpoint.h"
+
+CZ_EXTERN_C_BEGIN
+
+enum consolidate_format { CONSOLIDATE_BIN = 0, CONSOLIDATE_SAFETENSORS };
+
+struct consolidate_options {
+    const char *dir, *tag; /* as ckpt_open(); tag NULL: latest */
+    const char *out_dir;   /* created if missing */
+    enum consolidate_format format;
+    uint64_t shard_nbytes_max; /* 0: one file */
+    bool exclude_frozen;
+    bool has_dtype;   /* false: fp32 for trained weights; frozen ones are widened to fp32 */
+    enum dtype dtype; /* F32, BF16 or F16 for all floating-point tensors */
+    int n_threads;    /* 0: as many as pay off */
+    void (*progress)(uint64_t done, uint64_t total,
+                     void *user); /* bytes; any one thread at a time */
+    void *user;
+};
+
+struct consolidate_result {
+    size_t n_tensors, n_aliases, n_files;
+    uint64_t numel;  /* unique */
+    uint64_t nbytes; /* written */
+};
+
+/* Errors: ckpt_open()'s, CZ_IO (no space, read-only …). What was in out_dir before stays until the
+ * new set is complete; then files of an older set with other shard numbers are removed. */
+CZ_API cz_status consolidate_run(const struct consolidate_options *options,
+                                 struct consolidate_result *result);
+
+/* "5GB", "200MB", "1.5TB", "300KB": decimal units as Hugging Face reads them; a plain number is
+ * bytes. CZ_INVALID. */
+CZ_API cz_status consolidate_parse_size(const char *text, uint64_t *nbytes);
+
+CZ_EXTERN_C_END
+#endif

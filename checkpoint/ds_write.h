@@ -1,0 +1,113 @@
+/* DeepSpeed's files of one rank, written from slices of its state.
+ *
+ * ckpt_writer_create() lays out the rank's model_states.pt and optim_states.pt (whichever it has to
+ * write) → ckpt_writer_job()s are done in order, by any thread → ckpt_writer_finish() syncs
+ * → ckpt_writer_destroy(). The tensors' bytes come from the caller, job by job: nothing is gathered
+ * or copied, extra memory is the pickles.
+ *
+ * Files, keys, classes and their order: spec/checkpoint-and-offload.md §2 (as 0.19.8 writes them).
+ */
+#ifndef CZ_CHECKPOINT_DS_WRITE_H
+#define CZ_CHECKPOINT_DS_WRITE_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
+#include "formats/pickle.h"
+#include "layout/flat.h"
+#include "layout/shard.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define CKPT_DS_VERSION "0.19.8" /* whose keys we write */
+
+/* A hyper-parameter of a param group, under torch's name. */
+struct ckpt_setting {
+    const char *name; /* "lr", "betas", "eps", "weight_decay", "amsgrad", … */
+    enum { CKPT_NUMBER = 0, CKPT_INT, CKPT_BOOL, CKPT_PAIR, CKPT_NONE } kind;
+    double value[2]; /* PAIR: both, as a tuple; else the first */
+};
+
+struct ckpt_group {
+    const struct ckpt_setting *settings;
+    size_t n_settings;
+    int64_t step; /* updates applied; states are written when > 0, as torch makes them lazily */
+    const char *states[CKPT_STATES_MAX]; /* names, in order: "exp_avg", "exp_avg_sq" */
+    size_t n_states;
+    bool step_is_tensor; /* torch.optim: a 0-d float32 tensor; DeepSpeed's CPU optimizers: an int */
+    const struct flat_group *flat;   /* stages 0-2 */
+    const struct shard_group *shard; /* stage 3 */
+};
+
+struct ckpt_scaler { /* LossScaler, or DynamicLossScaler */
+    bool dynamic, consecutive_hysteresis;
+    double scale, factor, min_scale;
+    int64_t iter, last_overflow_iter, window, delayed_shift, hysteresis;
+};
+
+/* Whose elements a job writes. */
+enum ckpt_source {
+    CKPT_FROM_PARAM = 0, /* group's parameters in the model's dtype: element 0 is the first of the
+                            whole flat buffer (stages 0-2, rank 0 only) */
+    CKPT_FROM_FROZEN,    /* of parameter `param_idx`: whole, at stage 3 this rank's chunk */
+    CKPT_FROM_MASTER,    /* group's fp32 masters: element 0 is the first of this rank's partition */
+    CKPT_FROM_STATE      /* the same of state `state_idx` */
+};
+
+struct ckpt_job {
+    enum ckpt_source source;
+    size_t group, state_idx, param_idx;
+    size_t off, numel; /* elements in the source: at most CKPT_JOB_NUMEL */
+    enum dtype dtype;
+};
+
+#define CKPT_JOB_NUMEL ((size_t)1 << 20)
+
+struct ckpt_write_options {
+    const char *dir; /* existing folder to write into (the staging folder of a save) */
+    const struct param_table *table;
+    const size_t *group_of; /* (n_params) n_groups for frozen ones */
+    const struct ckpt_group *groups;
+    size_t n_groups;
+    int stage, rank, world_size;
+    enum dtype dtype;       /* of parameters; BF16 prefixes optim files */
+    enum dtype state_dtype; /* F32 */
+    bool fp16;              /* the config's fp16 section is on: scaler keys at stage 0 */
+    bool own_masters;       /* masters apart from parameters; false (fp32): the same numbers */
+    bool exclude_frozen;    /* exclude_frozen_parameters */
+    double clip_grad;
+    bool overflow; /* the last boundary was skipped */
+    struct ckpt_scaler scaler;
+    int64_t global_steps, global_samples, skipped_steps;
+    bool has_scheduler;
+    int64_t last_batch_iteration;
+    const char *ds_config_json;    /* becomes the dict `ds_config` */
+    const char *client_state_json; /* an object merged in last, as DeepSpeed does; NULL: none.
+                                      CZ_INVALID when it holds checkpoint_parallel_dimensions or is
+                                      not an object */
+};
+
+struct ckpt_writer;
+
+/* Everything in options is borrowed until destroy. Errors: CZ_INVALID, CZ_IO, CZ_NOMEM. A rank that
+ * has nothing to write (stage 0, rank > 0) gets a writer without jobs. */
+CZ_API cz_status ckpt_writer_create(const struct ckpt_write_options *options,
+                                    struct ckpt_writer **out);
+
+/* What has to be written, in the order to do it: parameters and frozen ones first, then master and
+ * states tile by tile, so that the part of a partition that an optimizer sweep updates first is
+ * free first. */
+CZ_API size_t ckpt_writer_n_jobs(const struct ckpt_writer *w);
+CZ_API const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_idx);
+
+/* Write one job's elements from `src` (job->numel of job->dtype). Threads: different jobs may be
+ * written by different threads. Errors: CZ_INVALID, CZ_IO. */
+CZ_API cz_status ckpt_writer_put(struct ckpt_writer *w, size_t job_idx, const void *src);
+
+/* Sync the files and give their manifest entries (owned by the writer until destroy). Errors:
+ * CZ_IO, CZ_INVALID (a job was not done). */
+CZ_API cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out);
+CZ_API void ckpt_writer_destroy(struct ckpt_writer *w); /* accepts NULL; before the finish it
+                                                           removes what it wrote */
+
+CZ_EXTERN_C_END
+#endif

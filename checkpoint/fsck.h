@@ -1,0 +1,45 @@
+/* fsck: is this checkpoint what was saved?
+ *
+ * With our manifest: every file present, no byte more or less, CRC-32 of each whole file; what is
+ * damaged is named by tensor, or by zip record for headers, padding, pickles. Then, and for
+ * DeepSpeed's folders, which have no manifest: structure of every file, CRC of every zip record,
+ * and consistency over shards (ckpt_open()). Memory does not grow with the checkpoint. */
+#ifndef CZ_CHECKPOINT_FSCK_H
+#define CZ_CHECKPOINT_FSCK_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct fsck_finding {
+    const char *path;     /* the file */
+    const char *tensor;   /* the parameter (with what: "transformer.wte.weight, exp_avg"), the zip
+                             record, or "" when it is about the whole file */
+    uint64_t off, nbytes; /* where in the file; nbytes 0: the whole file */
+    const char *sentence; /* all of it, for people */
+};
+
+struct fsck_report {
+    size_t n_files, n_findings;
+    uint64_t nbytes;    /* read */
+    size_t n_unchecked; /* zip records that carry no CRC */
+    bool has_manifest;
+    char *tag_dir; /* what was checked; released by fsck_report_free() */
+};
+
+struct fsck_options {
+    const char *dir; /* a folder of tags, a tag's folder, or one file (.pt, .safetensors) */
+    const char *tag; /* NULL: latest */
+    bool all_tags;   /* every tag in dir */
+    void (*finding)(const struct fsck_finding *finding, void *user);
+    void (*progress)(uint64_t done, uint64_t total, void *user); /* bytes; NULL: none */
+    void *user;
+};
+
+/* CZ_OK: checked, findings counted in *report. Errors are only those that stop checking:
+ * CZ_NOTFOUND, CZ_IO, CZ_NOMEM; damage is a finding (a tool exits with 4 then). */
+CZ_API cz_status fsck_run(const struct fsck_options *options, struct fsck_report *report);
+CZ_API void fsck_report_free(struct fsck_report *report);
+
+CZ_EXTERN_C_END
+#endif
