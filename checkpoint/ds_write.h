@@ -69,11 +69,11 @@ struct ckpt_write_options {
     const struct ckpt_group *groups;
     size_t n_groups;
     int stage, rank, world_size;
-    enum dtype dtype;       /* of parameters; BF16 prefixes optim files */
-    enum dtype state_dtype; /* F32 */
-    bool fp16;              /* the config's fp16 section is on: scaler keys at stage 0 */
-    bool own_masters;       /* masters apart from parameters; false (fp32): the same numbers */
-    bool exclude_frozen;    /* exclude_frozen_parameters */
+    enum dtype dtype;        /* of parameters; BF16 prefixes optim files */
+    enum dtype state_dtype;  /* F32 */
+    bool fp16;               /* the config's fp16 section is on: scaler keys at stage 0 */
+    enum dtype master_dtype; /* F32, or dtype: 16-bit masters */
+    bool exclude_frozen;     /* exclude_frozen_parameters */
     double clip_grad;
     bool overflow; /* the last boundary was skipped */
     struct ckpt_scaler scaler;
