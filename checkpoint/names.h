@@ -11,8 +11,8 @@ CZ_EXTERN_C_BEGIN
 #define CKPT_LATEST_UNIVERSAL "latest_universal"
 #define CKPT_MANIFEST         "czero_manifest.json" /* ours, in the tag's folder; DeepSpeed ignores it */
 #define CKPT_STATE            "czero_state.json" /* the same: what a run needs beyond DeepSpeed's keys */
-#define CKPT_NAME_MAX 96
-#define CKPT_STATES_MAX 8 /* kinds of optimizer state with an element per weight */
+#define CKPT_NAME_MAX         96
+#define CKPT_STATES_MAX       8 /* kinds of optimizer state with an element per weight */
 
 /* "mp_rank_00_model_states.pt"; at stage 3 "zero_pp_rank_R_mp_rank_00_model_states.pt". */
 CZ_API void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX]);
@@ -30,7 +30,8 @@ CZ_API cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
 
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
  * or DIR itself when it is a tag's folder (holds *_model_states.pt or zero/). *tag: its last
- * component. Both are the caller's to free(). Errors: CZ_NOTFOUND, CZ_CORRUPT, CZ_IO. */
+ * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one), CZ_NOTFOUND
+ * (with the tags that are there), CZ_CORRUPT, CZ_IO. */
 CZ_API cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out);
 
 /* Names in a folder that end in `suffix` ("" for all), in natural order (digit runs as numbers).
