@@ -105,6 +105,17 @@ static struct optim_range tile_range(struct zero *z, size_t g, size_t t)
     return r;
 }
 
+/* A checkpoint may still be reading what this tile overwrites. */
+static cz_status claim_tile(struct zero *z, const struct optim_range *r, size_t n_states)
+{
+    const struct step_tensors *t = &r->tensors;
+    TRY(zero_claim(z, t->p, t->numel * dtype_size(t->p_dtype)));
+    if (t->out) TRY(zero_claim(z, t->out, t->numel * dtype_size(t->out_dtype)));
+    for (size_t s = 0; s < n_states; s++)
+        TRY(zero_claim(z, t->states[s], t->numel * dtype_size(t->state_dtype)));
+    return CZ_OK;
+}
+
 static cz_status sweep_group(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;
@@ -119,6 +130,7 @@ static cz_status sweep_group(struct zero *z, size_t g)
             hyper->cls->between(hyper, r.sums, n_tensors, r.ratios);
         for (size_t t = 0; t < n_tiles; t++) {
             r = tile_range(z, g, t);
+            TRY(claim_tile(z, &r, group->n_states));
             TRY(hyper->cls->step(o->ops, o->stream, hyper, &z->scalars[g], &r, pass));
         }
     }
@@ -141,6 +153,7 @@ static cz_status gather_group(struct zero *z, size_t g)
     size_t nbytes = z->groups[g].own_numel * dtype_size(o->dtype);
     unsigned char *flat = zero_group_params(z, g);
     if (nbytes == 0) return CZ_OK;
+    TRY(zero_claim(z, flat, nbytes * (size_t)o->comm->world_size));
     return comm_all_gather(o->comm, flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
 }
 

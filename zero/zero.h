@@ -228,5 +228,58 @@ CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx
 CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                             size_t off, size_t numel, const float *src);
 
+/* ---- the whole state, for checkpoints -----------------------------------------------------------
+ */
+
+struct flat_group;  /* layout/flat.h */
+struct shard_group; /* layout/shard.h */
+
+/* How a group lies. Lent until zero_destroy(). */
+struct zero_layout {
+    const struct flat_group *flat;   /* stages 0-2, else NULL */
+    const struct shard_group *shard; /* stage 3, else NULL */
+    size_t own_numel;                /* elements of this rank's masters and of each state */
+    size_t n_states;
+};
+
+CZ_API struct zero_layout zero_group_layout(const struct zero *z, size_t group);
+
+enum zero_source {
+    ZERO_FROM_PARAMS =
+        0,             /* a group's rounded parameters: whole at stages 0-2, at 3 the own chunks */
+    ZERO_FROM_FROZEN,  /* a frozen parameter: whole, at stage 3 the own chunk */
+    ZERO_FROM_MASTERS, /* the own masters of a group */
+    ZERO_FROM_STATES   /* and one of its states */
+};
+
+/* Where the elements of a source lie; they may be read between boundaries. Local. */
+CZ_API const void *zero_source_at(const struct zero *z, enum zero_source source, size_t group,
+                                  size_t state_idx, size_t param_idx);
+
+/* Called before the optimizer's sweep or the gather after it changes [p, p + nbytes) of what
+ * zero_source_at() gives, from zero_step() and zero_gather(): a checkpoint that is still being
+ * written from there makes it wait. NULL: nobody. */
+typedef cz_status (*zero_guard)(void *user, const void *p, size_t nbytes);
+CZ_API void zero_set_guard(struct zero *z, zero_guard guard, void *user);
+
+/* Supplies fp32 elements [off, off + numel) of a parameter's master (ZERO_WEIGHT) or state. */
+typedef cz_status (*zero_restore_fetch)(void *user, enum zero_what what, size_t state_idx,
+                                        size_t param_idx, size_t off, size_t numel, float *dst);
+
+/* What zero_restore() replaces. */
+struct zero_restore {
+    zero_restore_fetch fetch;
+    void *user;
+    const bool *weights; /* (n_params) false: this parameter keeps its weight; NULL: all */
+    bool states;         /* the optimizer's states as well, of the same parameters */
+    float *staging;      /* staging_numel >= 1 floats of scratch */
+    size_t staging_numel;
+};
+
+/* Masters, states and rounded parameters from elsewhere, each rank its own part; parameters are the
+ * masters rounded, as after a step. Collected gradients are forgotten. When
+ * it fails the state is a mixture. */
+CZ_API cz_status zero_restore(struct zero *z, const struct zero_restore *args);
+
 CZ_EXTERN_C_END
 #endif

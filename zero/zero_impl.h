@@ -66,6 +66,8 @@ struct zero {
     double *norms;                /* (SUMSQ_PARTS · world_size) */
     struct comm_span *spans;      /* (world_size) of single tensors */
     struct zero_figures figures;
+    zero_guard guard; /* who still reads what a step changes; NULL: nobody */
+    void *guard_user;
 
     /* Reductions: buckets.c */
     struct zero_flush *flushes; /* in the order in which they are begun */
@@ -155,6 +157,12 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 
 /* One stored gradient element of this rank's partition. */
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
+
+/* Nobody reads these bytes any more. */
+static inline cz_status zero_claim(const struct zero *z, const void *p, size_t nbytes)
+{
+    return z->guard && nbytes > 0 ? z->guard(z->guard_user, p, nbytes) : CZ_OK;
+}
 
 /* A window of bytes into an element pointer. */
 static inline unsigned char *zero_advance(void *p, size_t elems, enum dtype dtype)
