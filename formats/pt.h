@@ -106,6 +106,9 @@ struct pt_written {
 CZ_API cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out);
 CZ_API cz_status pt_rename(struct pt_writer *w);
 
+/* Where a storage's bytes begin in the file. */
+CZ_API uint64_t pt_storage_off(const struct pt_writer *w, size_t storage_idx);
+
 /* CRC of a storage; after pt_finish(). */
 CZ_API uint32_t pt_storage_crc(const struct pt_writer *w, size_t storage_idx);
 
