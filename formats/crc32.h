@@ -9,8 +9,9 @@ CZ_EXTERN_C_BEGIN
 /* Continue `crc` (0 at the start) over nbytes. */
 CZ_API uint32_t crc32_update(uint32_t crc, const void *data, size_t nbytes);
 
-/* CRC of A followed by B, from both CRCs and B's length; O(log nbytes_b). */
-CZ_API uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
+/* CRC of A followed by B, from both CRCs and B's length; O(log nbytes_b). (zlib has a crc32_combine
+ * of other types, and programs may be linked with both.) */
+CZ_API uint32_t crc32_concat(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
 
 /* The CRC of a run of bytes that is written piece by piece, in any order, each byte once. */
 struct crc32_pieces {

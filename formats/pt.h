@@ -90,7 +90,7 @@ struct pt_create_options {
 CZ_API cz_status pt_create(const struct pt_create_options *options, struct pt_writer **out);
 
 /* Bytes [off, off + nbytes) of a storage, each exactly once. *crc (may be NULL): CRC-32 of these
- * bytes, for sums over pieces (crc32_combine). Threads: any. Errors: CZ_INVALID, CZ_IO. */
+ * bytes, for sums over pieces (crc32_concat). Threads: any. Errors: CZ_INVALID, CZ_IO. */
 CZ_API cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t nbytes,
                           const void *src, uint32_t *crc);
 
