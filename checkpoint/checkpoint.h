@@ -62,8 +62,11 @@ struct ckpt_info {
     size_t n_groups;                        /* param groups */
     const char *states[CKPT_STATES_MAX];    /* names of states with an element per weight */
     size_t n_states;
+    const char *const *absent; /* parameters of the model that are not saved here: frozen ones of a
+                                  universal folder, or left out by exclude_frozen_parameters */
+    size_t n_absent;
     size_t n_files;
-    uint64_t nbytes; /* of all files that were opened */
+    uint64_t nbytes; /* of all files that belong to it */
 };
 
 struct ckpt_open_options {
@@ -100,8 +103,7 @@ CZ_API void ckpt_script_order(const struct ckpt *ck, size_t *order);
 
 /* Consecutive elements of a tensor that lie side by side in one file. */
 struct ckpt_run {
-    const struct pt *file;
-    int fd;                           /* of the file, open for reading */
+    size_t file_idx;                  /* see ckpt_file_acquire() */
     uint64_t file_off;                /* bytes */
     uint64_t numel;                   /* ≥ 1, up to the tensor's end at most */
     const struct pickle_dtype *dtype; /* as stored */
@@ -138,8 +140,21 @@ CZ_API const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
 /* A number that may be a python number or a one-element tensor of rank 0's files. */
 CZ_API bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
 
-/* The files that were opened, for those who verify or print them. */
-CZ_API const struct pt *ckpt_file_at(const struct ckpt *ck, size_t idx);
+/* ---- files ------------------------------------------------------------------------------------
+ * The tag's files that hold this checkpoint (info.n_files), for those who verify, print or copy
+ * them. Of all those files only CKPT_FILES_IDLE_MAX are kept open, however many ranks there were.
+ */
+
+#define CKPT_FILES_IDLE_MAX 64
+
+CZ_API const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx);
+CZ_API uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx);
+
+/* A descriptor to read file file_idx with, at offsets (pread, copy_file_range); it stays open until
+ * ckpt_file_release(). Calls nest. Threads: any. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT when the
+ * file is another one than at ckpt_open(). */
+CZ_API cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd);
+CZ_API void ckpt_file_release(const struct ckpt *ck, size_t file_idx);
 
 CZ_EXTERN_C_END
 #endif
