@@ -10,6 +10,10 @@
 
 #define IO_NBYTES_MAX ((size_t)1 << 30) /* one system call; Linux stops just short of 2 GiB */
 
+/* Less than this is not worth going past the page cache. */
+#define DIRECT_NBYTES_MIN  ((size_t)64 << 10)
+#define DIRECT_COPY_NBYTES ((size_t)1 << 20)
+
 char *file_join(const char *dir, const char *name)
 {
     size_t n_dir = strlen(dir), n_name = strlen(name);
@@ -172,10 +176,35 @@ static cz_status reserve(struct file_durable *f, uint64_t nbytes)
     return CZ_OK;
 }
 
+/* A file without a name vanishes with its process. Where the file system has none (network file
+ * systems mostly), one with a name of its own. */
+static cz_status open_temp(struct file_durable *f)
+{
+    char *slash = strrchr(f->temp, '/'), *base = slash ? slash + 1 : f->temp;
+    char first = *base;
+    *base = '\0';                           /* what is left names the folder */
+    if (access("/proc/self/fd", X_OK) == 0) /* the way to a name later */
+        f->fd = open(slash ? f->temp : ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+    *base = first;
+    f->unnamed = f->fd >= 0;
+    if (f->unnamed) return CZ_OK;
+    unlink(f->temp); /* left by a killed process that had our number */
+    f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->fd < 0) return err_set(CZ_IO, errno, "%s: cannot be created", f->path);
+    return CZ_OK;
+}
+
+static void open_direct(struct file_durable *f)
+{
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+    f->direct_fd = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC);
+}
+
 cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes)
 {
     memset(f, 0, sizeof *f);
-    f->fd = -1;
+    f->fd = f->direct_fd = -1;
     size_t temp_nbytes = strlen(path) + 32;
     f->path = strdup(path);
     f->temp = malloc(temp_nbytes);
@@ -185,35 +214,106 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
         goto fail;
     }
     snprintf(f->temp, temp_nbytes, "%s.tmp%ld", path, (long)getpid());
-    unlink(f->temp); /* left by a killed process that had our number */
-    f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (f->fd < 0) {
-        st = err_set(CZ_IO, errno, "%s: cannot be created", path);
-        goto fail;
-    }
+    TRY_GOTO(open_temp(f), fail);
     TRY_GOTO(reserve(f, nbytes), fail);
+    if (nbytes >= DIRECT_NBYTES_MIN) open_direct(f);
     return CZ_OK;
 fail:
     file_durable_abort(f);
     return st;
 }
 
+/* Whole blocks past the page cache, from aligned memory. *done: how many bytes of it were written;
+ * short of nbytes when the file system refuses (the caller goes on through the cache). */
+static cz_status write_blocks(const struct file_durable *f, const char *src, size_t nbytes,
+                              uint64_t off, size_t *done)
+{
+    *done = 0;
+    while (*done < nbytes) {
+        size_t want = nbytes - *done < IO_NBYTES_MAX ? nbytes - *done : IO_NBYTES_MAX;
+        ssize_t put = pwrite(f->direct_fd, src + *done, want, (off_t)(off + *done));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) return CZ_OK;
+        if (put <= 0)
+            return err_set(CZ_IO, put < 0 ? errno : EIO, "%s: writing at byte %llu", f->path,
+                           (unsigned long long)(off + *done));
+        *done += (size_t)put;
+        if (put % FILE_DIRECT_ALIGN != 0) return CZ_OK;
+    }
+    return CZ_OK;
+}
+
+/* The same from memory that lies askew. */
+static cz_status write_blocks_copied(const struct file_durable *f, const char *src, size_t nbytes,
+                                     uint64_t off, size_t *done)
+{
+    size_t room = nbytes < DIRECT_COPY_NBYTES ? nbytes : DIRECT_COPY_NBYTES;
+    void *copy = NULL;
+    *done = 0;
+    if (posix_memalign(&copy, FILE_DIRECT_ALIGN, room) != 0) return CZ_OK;
+    cz_status st = CZ_OK;
+    while (*done < nbytes && st == CZ_OK) {
+        size_t want = nbytes - *done < room ? nbytes - *done : room, put;
+        memcpy(copy, src + *done, want);
+        st = write_blocks(f, copy, want, off + *done, &put);
+        *done += put;
+        if (put < want) break;
+    }
+    free(copy);
+    return st;
+}
+
+cz_status file_durable_pwrite(const struct file_durable *f, const void *src, size_t nbytes,
+                              uint64_t off)
+{
+    const char *at = src;
+    if (f->direct_fd < 0 || nbytes < DIRECT_NBYTES_MIN)
+        return file_pwrite(f->fd, f->path, src, nbytes, off);
+    size_t head = (size_t)(-off % FILE_DIRECT_ALIGN);
+    size_t blocks = (nbytes - head) / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN, done;
+    bool aligned = (uintptr_t)(at + head) % FILE_DIRECT_ALIGN == 0;
+    TRY(file_pwrite(f->fd, f->path, at, head, off));
+    TRY((aligned ? write_blocks : write_blocks_copied)(f, at + head, blocks, off + head, &done));
+    done += head;
+    return file_pwrite(f->fd, f->path, at + done, nbytes - done, off + done);
+}
+
+static void close_fds(struct file_durable *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    if (f->direct_fd >= 0) close(f->direct_fd);
+    f->fd = f->direct_fd = -1;
+}
+
 cz_status file_durable_sync(struct file_durable *f)
 {
-    int fd = f->fd;
-    if (fd < 0) return CZ_OK;
-    f->fd = -1;
-    int failed = fsync(fd) != 0 ? errno : 0;
-    if (close(fd) != 0 && !failed && errno != EINTR) failed = errno;
-    if (failed) return err_set(CZ_IO, failed, "%s: cannot be synced to disk", f->path);
+    if (f->fd >= 0 && fsync(f->fd) != 0)
+        return err_set(CZ_IO, errno, "%s: cannot be synced to disk", f->path);
+    return CZ_OK;
+}
+
+/* Give a nameless file its temporary name: only a rename can replace an older file. */
+static cz_status name_temp(struct file_durable *f)
+{
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+    unlink(f->temp);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) != 0)
+        return err_set(CZ_IO, errno, "%s: cannot be named", f->path);
+    f->unnamed = false;
     return CZ_OK;
 }
 
 cz_status file_durable_rename(struct file_durable *f)
 {
+    if (f->unnamed) TRY(name_temp(f));
     if (rename(f->temp, f->path) != 0)
         return err_set(CZ_IO, errno, "%s: cannot be put into place", f->path);
     f->renamed = true;
+    int failed = f->fd >= 0 && close(f->fd) != 0 && errno != EINTR ? errno : 0;
+    f->fd = -1;
+    close_fds(f);
+    if (failed) return err_set(CZ_IO, failed, "%s: cannot be closed", f->path);
     return CZ_OK;
 }
 
@@ -231,13 +331,13 @@ fail:
 void file_durable_abort(struct file_durable *f)
 {
     if (f->temp) {
-        if (f->fd >= 0) close(f->fd);
-        if (!f->renamed) unlink(f->temp);
+        close_fds(f);
+        if (!f->renamed && !f->unnamed) unlink(f->temp);
     }
     free(f->path);
     free(f->temp);
     memset(f, 0, sizeof *f);
-    f->fd = -1;
+    f->fd = f->direct_fd = -1;
 }
 
 cz_status file_save(const char *path, const void *src, size_t nbytes)

@@ -40,18 +40,31 @@ cz_status file_remove(const char *path);
 cz_status file_sync_parent(const char *path);
 
 struct file_durable {
-    int fd;       /* -1 when not open */
-    char *path;   /* final name */
-    char *temp;   /* the name it has until the commit */
-    bool renamed; /* committed: the final name is in place */
+    int fd;        /* -1 when not open */
+    int direct_fd; /* the same file past the page cache, for bulk; -1: not here */
+    char *path;    /* final name */
+    char *temp;    /* the name it has until the commit */
+    bool unnamed;  /* `temp` does not exist: a killed process leaves nothing behind */
+    bool renamed;  /* committed: the final name is in place */
 };
 
-/* Open the temporary. nbytes > 0 reserves that much disk, so that a full disk shows now.
+/* Open the temporary, without a name where the file system can. nbytes > 0 reserves that much disk,
+ * so that a full disk shows now.
  * Errors: CZ_IO (path, or not enough space), CZ_NOMEM; *f is then empty. */
 cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes);
 
-/* Sync and close (the temporary stays); later calls of file_durable_rename put it into place.
- * Errors: CZ_IO, after which only file_durable_abort() makes sense. */
+/* Memory and file offsets that are equal modulo this are written without a copy. */
+#define FILE_DIRECT_ALIGN 4096u
+
+/* As file_pwrite(), but the bulk of a large piece goes past the page cache where that works: faster
+ * than the disk's share of cached writing, and a long save pushes nothing else out of memory. Any
+ * alignment works; best are pieces that begin and end on multiples of FILE_DIRECT_ALIGN in the
+ * file, from memory aligned likewise. Threads: different ranges, any. Errors: CZ_IO. */
+cz_status file_durable_pwrite(const struct file_durable *f, const void *src, size_t nbytes,
+                              uint64_t off);
+
+/* Bring the bytes to disk (the file keeps its temporary state); file_durable_rename() puts it into
+ * place later. Errors: CZ_IO, after which only file_durable_abort() makes sense. */
 cz_status file_durable_sync(struct file_durable *f);
 cz_status file_durable_rename(struct file_durable *f);
 

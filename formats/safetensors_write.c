@@ -423,8 +423,8 @@ cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint6
     size_t nbytes;
     TRY(safetensors_piece(file->disk.path, e->name, e->dtype, e->numel, elem_off, numel, &byte_off,
                           &nbytes));
-    TRY(file_pwrite(file->disk.fd, file->disk.path, src, nbytes,
-                    file->header_nbytes + e->data_off + byte_off));
+    TRY(file_durable_pwrite(&file->disk, src, nbytes,
+                            file->header_nbytes + e->data_off + byte_off));
     atomic_fetch_add(&e->n_written, numel);
     return CZ_OK;
 }
