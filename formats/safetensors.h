@@ -139,13 +139,20 @@ cz_status safetensors_dir_create(const char *dir, uint64_t shard_nbytes_max,
                                  const struct safetensors_metadata *metadata, size_t n_metadata,
                                  struct safetensors_writer **out);
 
+/* Where a declared tensor lies: which file of the set, and at which byte of it. For those who cut
+ * their pieces at multiples of FILE_DIRECT_ALIGN, which go to disk fastest, or in disk order. */
+void safetensors_place(const struct safetensors_writer *w, size_t decl_idx, size_t *file_idx,
+                       uint64_t *file_off);
+size_t safetensors_writer_n_files(const struct safetensors_writer *w);
+
 /* Elements [elem_off, elem_off + numel) of declared tensor decl_idx. Pieces must not overlap.
  * Errors: CZ_INVALID (outside the tensor), CZ_IO. */
 cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint64_t elem_off,
                             size_t numel, const void *src);
 
 /* Check that every element was written, sync, and put the files under their final names (shards
- * first, index last). Errors: CZ_INVALID naming a tensor that is not complete, CZ_IO. After an
+ * first, index last; an older index of equally many shards is removed before, so that it never
+ * names a mixture). Errors: CZ_INVALID naming a tensor that is not complete, CZ_IO. After an
  * error only destroy makes sense; it removes what this writer made. */
 cz_status safetensors_finish(struct safetensors_writer *w);
 

@@ -411,6 +411,19 @@ cz_status safetensors_dir_create(const char *dir, uint64_t shard_nbytes_max,
 /* ---- writing and finishing --------------------------------------------------------------------
  */
 
+void safetensors_place(const struct safetensors_writer *w, size_t decl_idx, size_t *file_idx,
+                       uint64_t *file_off)
+{
+    const struct entry *e = &w->entries[decl_idx];
+    *file_idx = e->file_idx;
+    *file_off = w->files[e->file_idx].header_nbytes + e->data_off;
+}
+
+size_t safetensors_writer_n_files(const struct safetensors_writer *w)
+{
+    return w->n_files;
+}
+
 cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint64_t elem_off,
                             size_t numel, const void *src)
 {
@@ -491,7 +504,10 @@ cz_status safetensors_finish(struct safetensors_writer *w)
 {
     TRY(check_complete(w));
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_sync(&w->files[f].disk));
-    if (w->has_index) TRY(file_durable_sync(&w->index));
+    if (w->has_index) {
+        TRY(file_durable_sync(&w->index));
+        if (file_exists(w->files[0].disk.path)) TRY(file_remove(w->index.path));
+    }
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_rename(&w->files[f].disk));
     if (w->has_index) TRY(file_durable_rename(&w->index));
     w->done = true;
