@@ -2,11 +2,9 @@
  * offsets, and files get their names when all of them are complete. */
 #include "base/utf8.h"
 #include "formats/file_io.h"
-#include "formats/json_write.h"
 #include "formats/safetensors_impl.h"
+#include "formats/shards.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,52 +241,32 @@ fail:
     return st;
 }
 
-/* Hugging Face's rule: in declaration order, a shard is closed when the next tensor would exceed
- * the limit; a tensor above the limit gets a shard of its own, numbered before the open one.
- * Sets file_idx and n_files. */
-static void split_shards(struct safetensors_writer *w, uint64_t limit)
+static const struct shards_kind shards = {"model", ".safetensors"};
+
+/* Sets file_idx and n_files. */
+static cz_status split_shards(struct safetensors_writer *w, const char *path, uint64_t limit)
 {
-    const size_t open_shard = SIZE_MAX;
-    uint64_t open_nbytes = 0;
-    size_t n_files = 0, n_open = 0;
-    for (size_t i = 0; i <= w->n_entries; i++) {
-        struct entry *e = i < w->n_entries ? &w->entries[i] : NULL;
-        if (e && limit > 0 && e->nbytes > limit) {
-            e->file_idx = n_files++;
-            continue;
-        }
-        if (n_open > 0 && (!e || (limit > 0 && open_nbytes + e->nbytes > limit))) {
-            for (size_t k = 0; k < i; k++)
-                if (w->entries[k].file_idx == open_shard) w->entries[k].file_idx = n_files;
-            n_files++;
-            n_open = 0;
-            open_nbytes = 0;
-        }
-        if (!e) break;
-        e->file_idx = open_shard;
-        open_nbytes += e->nbytes;
-        n_open++;
+    uint64_t *nbytes = malloc((w->n_entries + 1) * sizeof *nbytes);
+    size_t *file_of = malloc((w->n_entries + 1) * sizeof *file_of);
+    cz_status st = CZ_OK;
+    if (!nbytes || !file_of) {
+        st = err_set(CZ_NOMEM, 0, "%s: no memory for %zu tensors", path, w->n_entries);
+        goto done;
     }
-    w->n_files = n_files > 0 ? n_files : 1;
-}
-
-#define SHARD_NAME_NBYTES 64
-
-static void shard_name(const struct safetensors_writer *w, size_t file_idx, char *buf)
-{
-    if (w->n_files == 1)
-        snprintf(buf, SHARD_NAME_NBYTES, "%s", SAFETENSORS_SINGLE);
-    else
-        snprintf(buf, SHARD_NAME_NBYTES, "model-%05zu-of-%05zu.safetensors", file_idx + 1,
-                 w->n_files);
+    for (size_t i = 0; i < w->n_entries; i++) nbytes[i] = w->entries[i].nbytes;
+    shards_split(nbytes, w->n_entries, limit, file_of, &w->n_files);
+    for (size_t i = 0; i < w->n_entries; i++) w->entries[i].file_idx = file_of[i];
+done:
+    free(nbytes);
+    free(file_of);
+    return st;
 }
 
 static char *file_path(const struct safetensors_writer *w, const char *path, size_t file_idx)
 {
     if (!w->dir) return strdup(path);
-    char name[SHARD_NAME_NBYTES];
-    shard_name(w, file_idx, name);
-    return file_join(w->dir, name);
+    char name[SHARDS_NAME_NBYTES];
+    return file_join(w->dir, shards_file_name(&shards, file_idx, w->n_files, name));
 }
 
 static cz_status start_files(struct safetensors_writer *w, const char *path,
@@ -319,30 +297,16 @@ static cz_status start_files(struct safetensors_writer *w, const char *path,
 
 static cz_status index_text(const struct safetensors_writer *w, char **out, size_t *nbytes)
 {
-    struct entry **list = sorted_entries(w, by_name);
+    struct shards_entry *list = malloc((w->n_entries + 1) * sizeof *list);
     if (!list) return err_set(CZ_NOMEM, 0, "%s: no memory for the index", w->dir);
-    struct json_writer json;
-    char name[SHARD_NAME_NBYTES];
     uint64_t total = 0;
-    for (size_t i = 0; i < w->n_entries; i++) total += list[i]->nbytes;
-    json_writer_init(&json, 2);
-    json_begin_object(&json);
-    json_write_key(&json, "metadata");
-    json_begin_object(&json);
-    json_write_key(&json, "total_size");
-    json_write_int(&json, (int64_t)total);
-    json_end_object(&json);
-    json_write_key(&json, "weight_map");
-    json_begin_object(&json);
     for (size_t i = 0; i < w->n_entries; i++) {
-        shard_name(w, list[i]->file_idx, name);
-        json_write_key(&json, list[i]->name);
-        json_write_string(&json, name);
+        list[i] = (struct shards_entry){w->entries[i].name, w->entries[i].file_idx};
+        total += w->entries[i].nbytes;
     }
-    json_end_object(&json);
-    json_end_object(&json);
+    cz_status st = shards_index_text(&shards, list, w->n_entries, w->n_files, total, out, nbytes);
     free(list);
-    return json_writer_take(&json, out, nbytes);
+    return st;
 }
 
 static cz_status start_index(struct safetensors_writer *w)
@@ -352,10 +316,9 @@ static cz_status start_index(struct safetensors_writer *w)
     cz_status st;
     if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for a file's name", w->dir);
     TRY_GOTO(index_text(w, &text, &nbytes), fail);
-    text[nbytes] = '\n'; /* instead of the terminator */
-    TRY_GOTO(file_durable_create(&w->index, path, nbytes + 1), fail);
+    TRY_GOTO(file_durable_create(&w->index, path, nbytes), fail);
     w->has_index = true;
-    TRY_GOTO(file_pwrite(w->index.fd, path, text, nbytes + 1, 0), fail);
+    TRY_GOTO(file_pwrite(w->index.fd, path, text, nbytes, 0), fail);
 fail:
     free(text);
     free(path);
@@ -382,7 +345,7 @@ static cz_status create_writer(const char *path, const char *dir, uint64_t shard
         TRY_GOTO(copy_decl(path, &decls[i], &w->entries[i]), fail);
     }
     TRY_GOTO(check_names(w, path), fail);
-    split_shards(w, shard_nbytes_max);
+    TRY_GOTO(split_shards(w, path, shard_nbytes_max), fail);
     if (dir) TRY_GOTO(file_make_dirs(dir), fail);
     TRY_GOTO(start_files(w, path, metadata, n_metadata), fail);
     if (w->n_files > 1) TRY_GOTO(start_index(w), fail);
@@ -442,51 +405,6 @@ cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint6
     return CZ_OK;
 }
 
-static bool is_digits(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isdigit((unsigned char)s[i])) return false;
-    return true;
-}
-
-/* model-ddddd-of-ddddd.safetensors */
-static bool is_shard_name(const char *name)
-{
-    return strlen(name) == strlen("model-00001-of-00002.safetensors") &&
-           strncmp(name, "model-", 6) == 0 && is_digits(name + 6, 5) &&
-           strncmp(name + 11, "-of-", 4) == 0 && is_digits(name + 15, 5) &&
-           strcmp(name + 20, ".safetensors") == 0;
-}
-
-static bool is_ours(const struct safetensors_writer *w, const char *name)
-{
-    char mine[SHARD_NAME_NBYTES];
-    if (w->has_index && strcmp(name, SAFETENSORS_INDEX) == 0) return true;
-    for (size_t f = 0; f < w->n_files; f++) {
-        shard_name(w, f, mine);
-        if (strcmp(name, mine) == 0) return true;
-    }
-    return false;
-}
-
-/* Weight files of an earlier save would be read instead of, or mistaken for, the new ones. */
-static cz_status remove_replaced(const struct safetensors_writer *w)
-{
-    DIR *dir = opendir(w->dir);
-    if (!dir) return err_set(CZ_IO, 0, "%s: cannot be listed", w->dir);
-    cz_status st = CZ_OK;
-    for (struct dirent *d; st == CZ_OK && (d = readdir(dir));) {
-        bool is_weights = is_shard_name(d->d_name) || strcmp(d->d_name, SAFETENSORS_SINGLE) == 0 ||
-                          strcmp(d->d_name, SAFETENSORS_INDEX) == 0;
-        if (!is_weights || is_ours(w, d->d_name)) continue;
-        char *path = file_join(w->dir, d->d_name);
-        st = path ? file_remove(path) : err_set(CZ_NOMEM, 0, "%s: no memory", w->dir);
-        free(path);
-    }
-    closedir(dir);
-    return st;
-}
-
 static cz_status check_complete(const struct safetensors_writer *w)
 {
     for (size_t i = 0; i < w->n_entries; i++) {
@@ -511,7 +429,7 @@ cz_status safetensors_finish(struct safetensors_writer *w)
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_rename(&w->files[f].disk));
     if (w->has_index) TRY(file_durable_rename(&w->index));
     w->done = true;
-    if (w->dir) TRY(remove_replaced(w));
+    if (w->dir) TRY(shards_remove_replaced(&shards, w->dir, w->n_files));
     return file_sync_parent(w->files[0].disk.path);
 }
 
