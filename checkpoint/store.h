@@ -1,14 +1,13 @@
 /* The folder that checkpoints are saved into: a tag appears whole or not at all.
  *
- * One save, the same steps on every rank unless noted; between them the caller makes ranks agree:
- *   store_stage()     rank 0: an empty staging folder DIR/.TAG.saving (what an earlier crash left
- *                     under that name is removed)
+ * One save; between its steps the caller makes ranks agree:
+ *   store_stage()     rank 0: an empty staging folder DIR/.TAG.saving
  *   … every rank writes and syncs its files there …
- *   store_publish()   rank 0: writes extra files and the manifest, syncs the staging folder,
- * renames it to DIR/TAG (an existing TAG is exchanged atomically and then removed), syncs DIR,
- * writes `latest` by rename, syncs again store_prune()     rank 0: removes old tags, oldest first
- * or store_discard()  rank 0: the save failed; nothing of it stays
+ *   store_publish()   rank 0: extra files, manifest, the final name, then `latest`
+ *   store_prune()     rank 0: removes old tags, oldest first
+ *   store_discard()   instead, when the save failed anywhere: nothing of it stays
  *
+ * The order of syncs and renames is docs/checkpoint-format.md's.
  * Whatever moment the process is killed at, `latest` names a tag all of whose files are on disk. */
 #ifndef CZ_CHECKPOINT_STORE_H
 #define CZ_CHECKPOINT_STORE_H
@@ -21,8 +20,10 @@ CZ_EXTERN_C_BEGIN
 /* DIR/.TAG.saving, for every rank; free() it. NULL: no memory. */
 CZ_API char *store_staging_path(const char *dir, const char *tag);
 
-/* Create DIR (and parents) and the empty staging folder; removes stale staging folders and half-
- * deleted tags of earlier crashes. Errors: CZ_INVALID (tag), CZ_IO (read-only, no space, …). */
+/* Create DIR (and parents) and the empty staging folder, which stays locked until it is published
+ * or discarded, or this process ends; remove unlocked staging folders and half-deleted tags of
+ * earlier crashes. Errors: CZ_INVALID (tag; a file called TAG or a folder called `latest` is in the
+ * way), CZ_BUSY (another process saves under this tag), CZ_IO (read-only, no space, …). */
 CZ_API cz_status store_stage(const char *dir, const char *tag);
 
 /* A small file that goes into the tag beside the shards, and into the manifest. */
@@ -33,14 +34,18 @@ struct store_extra {
 };
 
 /* All ranks' files are synced in the staging folder and listed in `m`, whose files are checked to
- * be there with their sizes; extras are written and added. Then the sequence above. update_latest
- * false: the tag is published but `latest` stays (save_latest=False). Errors: CZ_IO, CZ_CORRUPT (a
- * listed file is missing or short), CZ_NOMEM; the staging folder is then still there. */
+ * be there with their sizes; extras are written and added. Then the tag gets its name (an existing
+ * one is replaced in one step) and `latest` its content, all synced. update_latest false: `latest`
+ * stays (save_latest=False). Errors: CZ_IO, CZ_CORRUPT (a listed file is missing or short, another
+ * one lies there), CZ_UNSUPPORTED (a file system on which TAG cannot be replaced safely), CZ_NOMEM;
+ * call store_discard() then. `latest` names a whole checkpoint also after an error. */
 CZ_API cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
                                const struct store_extra *extras, size_t n_extras,
                                bool update_latest);
 
-CZ_API void store_discard(const char *dir, const char *tag); /* keeps the current error */
+/* Remove the staging folder, from any rank (rank 0 may be dead); one that another process holds
+ * stays. Keeps the current error. */
+CZ_API void store_discard(const char *dir, const char *tag);
 
 /* Keep the `keep` ≥ 1 newest tags that czero saved (by step in their czero_state.json, then time),
  * and always the one that `latest` names and the newest one that is complete by its manifest's

@@ -1,0 +1,280 @@
+/* Claims: a tag appears whole or not at all, `latest` follows it; saving over a tag replaces all of
+ * it; what crashes left is removed by the next save, and nothing else is; what stands in the way is
+ * said in a sentence; pruning keeps the newest, what `latest` names, and the newest good one. */
+#include "tests/support/check_main.h"
+#include "tests/support/tags.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static void put(const char *path, const char *text)
+{
+    ck_ok(file_save(path, text, strlen(text)));
+}
+
+static void check_sentence(const char *part)
+{
+    ck_assert_msg(strstr(cz_last_error(), part) != NULL, "\"%s\" is not in: %s", part,
+                  cz_last_error());
+}
+
+START_TEST(a_tag_appears_and_latest_names_it)
+{
+    const char *tmp = test_tmp_make();
+    char dir[128], *text;
+    snprintf(dir, sizeof dir, "%s/a/b//c/", tmp); /* is made with its parents */
+    ck_ok(tags_save(dir, "global_step1", 1, true));
+    ck_assert_int_eq(tags_latest_version(dir), 1);
+    ck_ok(file_load(tags_path(dir, "latest"), 100, &text, NULL));
+    ck_assert_str_eq(text, "global_step1"); /* as DeepSpeed writes it: no line feed */
+    free(text);
+    ck_ok(tags_save(dir, "global_step2", 2, true));
+    ck_assert_int_eq(tags_latest_version(dir), 2);
+    ck_assert_int_eq(tags_version(dir, "global_step1"), 1);
+    ck_ok(tags_save(dir, "a tag with spaces & ü", 3, false));
+    ck_assert_int_eq(tags_version(dir, "a tag with spaces & ü"), 3);
+    ck_assert_int_eq(tags_latest_version(dir), 2); /* save_latest=False */
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    test_tmp_remove(tmp);
+}
+END_TEST
+
+START_TEST(an_existing_tag_is_replaced_whole)
+{
+    const char *dir = test_tmp_make();
+    ck_ok(tags_save(dir, "best", 1, true));
+    put(tags_path(dir, "best/zero_pp_rank_7_mp_rank_00_model_states.pt"), "of a larger world");
+    ck_assert_int_eq(mkdir(tags_path(dir, "best/offloaded_tensors"), 0777), 0);
+    put(tags_path(dir, "best/offloaded_tensors/x"), "x");
+    ck_ok(tags_save(dir, "best", 2, true));
+    ck_assert_int_eq(tags_latest_version(dir), 2);
+    ck_ok(tags_save(dir, "best", 3, false));
+    ck_assert_int_eq(tags_latest_version(dir), 3);
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Links are replaced or removed themselves; what they point to is somebody else's. */
+START_TEST(links_are_not_followed)
+{
+    const char *dir = test_tmp_make();
+    ck_assert_int_eq(mkdir(tags_path(dir, "elsewhere"), 0777), 0);
+    put(tags_path(dir, "elsewhere/kept"), "kept");
+    put(tags_path(dir, "elsewhere/latest"), "old");
+    ck_assert_int_eq(mkdir(tags_path(dir, "run"), 0777), 0);
+    char run[128];
+    snprintf(run, sizeof run, "%s/run", dir);
+    ck_assert_int_eq(symlink("../elsewhere", tags_path(run, "best")), 0);
+    ck_assert_int_eq(symlink("../elsewhere/latest", tags_path(run, "latest")), 0);
+    ck_assert_int_eq(mkdir(tags_path(run, ".x.saving"), 0777), 0);
+    ck_assert_int_eq(symlink("../../elsewhere", tags_path(run, ".x.saving/link")), 0);
+    ck_assert_int_eq(symlink("../elsewhere", tags_path(run, ".y.deleting")), 0);
+    ck_ok(tags_save(run, "best", 2, true));
+    ck_assert_int_eq(tags_latest_version(run), 2);
+    ck_assert_int_eq(tags_n_leftovers(run), 0);
+    ck_assert(file_exists(tags_path(dir, "elsewhere/kept")));
+    char *text;
+    ck_ok(file_load(tags_path(dir, "elsewhere/latest"), 100, &text, NULL));
+    ck_assert_str_eq(text, "old");
+    free(text);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(what_crashes_left_goes_and_nothing_else)
+{
+    const char *dir = test_tmp_make();
+    const char *const stay[] = {
+        ".hidden",   ".saving",         "latest.tmp", "latest.tmpx",
+        "notes.txt", "zero_to_fp32.py", "latest.tmp1"}; /* process 1 lives */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(stay); i++) put(tags_path(dir, stay[i]), "x");
+    ck_assert_int_eq(mkdir(tags_path(dir, "deepspeeds"), 0777), 0);
+    put(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt"), "x");
+    ck_assert_int_eq(mkdir(tags_path(dir, ".t1.saving"), 0777), 0);
+    ck_assert_int_eq(mkdir(tags_path(dir, ".t1.saving/deep"), 0777), 0);
+    put(tags_path(dir, ".t1.saving/deep/shard.pt"), "x");
+    ck_assert_int_eq(mkdir(tags_path(dir, ".t0.deleting"), 0777), 0);
+    put(tags_path(dir, "latest.tmp99999999"), "x"); /* beyond any process's number */
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_assert(!file_exists(tags_path(dir, ".t1.saving")));
+    ck_assert(!file_exists(tags_path(dir, ".t0.deleting")));
+    ck_assert(!file_exists(tags_path(dir, "latest.tmp99999999")));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(stay); i++)
+        ck_assert_msg(file_exists(tags_path(dir, stay[i])), "%s is gone", stay[i]);
+    ck_assert(file_exists(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(a_discarded_save_leaves_nothing)
+{
+    const char *dir = test_tmp_make();
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_ok(store_stage(dir, "t2"));
+    put(tags_path(dir, ".t2.saving/shard.pt"), "x");
+    err_set(CZ_PEER, 0, "rank 1 died");
+    store_discard(dir, "t2");
+    ck_assert_str_eq(cz_last_error(), "rank 1 died");
+    ck_assert_int_eq(cz_last_status(), CZ_PEER);
+    store_discard(dir, "t2");
+    store_discard(dir, "../t2");
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    ck_assert_int_eq(tags_latest_version(dir), 1);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_not_published)
+{
+    const char *dir = test_tmp_make();
+    struct manifest m;
+    manifest_init(&m);
+    m.world_size = 1;
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_ok(store_stage(dir, "t2"));
+    ck_ok(manifest_add_file(&m, "missing.pt", 3, 0, NULL));
+    ck_fails(store_publish(dir, "t2", &m, NULL, 0, true), CZ_CORRUPT);
+    check_sentence("missing.pt");
+    put(tags_path(dir, ".t2.saving/missing.pt"), "shorter");
+    ck_fails(store_publish(dir, "t2", &m, NULL, 0, true), CZ_CORRUPT);
+    check_sentence("7 bytes");
+    put(tags_path(dir, ".t2.saving/missing.pt"), "xyz");
+    put(tags_path(dir, ".t2.saving/unknown.pt"), "xyz");
+    ck_fails(store_publish(dir, "t2", &m, NULL, 0, true), CZ_CORRUPT);
+    check_sentence("unknown.pt");
+    ck_assert_int_eq(tags_latest_version(dir), 1);
+    ck_assert(!file_exists(tags_path(dir, "t2")));
+    ck_ok(file_remove(tags_path(dir, ".t2.saving/unknown.pt")));
+    const struct store_extra extra = {CKPT_STATE, "{}", 2};
+    ck_ok(store_publish(dir, "t2", &m, &extra, 1, true)); /* a later try with the same manifest */
+    ck_assert(file_exists(tags_path(dir, "t2/missing.pt")));
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    manifest_free(&m);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(what_stands_in_the_way_is_said_first)
+{
+    const char *dir = test_tmp_make();
+    const char *const bad[] = {"../x", "", ".x", "a/b", "x\n", "/x"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) ck_fails(store_stage(dir, bad[i]), CZ_INVALID);
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    ck_fails(store_stage("", "t"), CZ_INVALID);
+    put(tags_path(dir, "file"), "x");
+    ck_fails(store_stage(tags_path(dir, "file"), "t"), CZ_IO);
+    check_sentence("/file: cannot be created as a folder");
+    ck_fails(store_stage(tags_path(dir, "file/below"), "t"), CZ_IO);
+    ck_fails(store_stage(dir, "file"), CZ_INVALID);
+    check_sentence("/file: a file has the name");
+    ck_assert_int_eq(mkdir(tags_path(dir, "latest"), 0777), 0);
+    ck_fails(store_stage(dir, "t"), CZ_INVALID);
+    check_sentence("/latest: is a folder");
+    ck_fails(store_stage("/proc/czero-test", "t"), CZ_IO);
+    ck_fails(store_stage("/proc/sys", "t"), CZ_IO);
+    check_sentence("/proc/sys/.t.saving: cannot be created");
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* A save that is under way in another process is left alone; when that one dies, it is not. */
+START_TEST(another_process_s_save_is_left_alone)
+{
+    const char *dir = test_tmp_make();
+    int ready[2];
+    char byte;
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool ok = store_stage(dir, "theirs") == CZ_OK;
+        ok = write(ready[1], ok ? "y" : "n", 1) == 1 && ok;
+        for (;;) pause();
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_int_eq(byte, 'y');
+    ck_fails(store_stage(dir, "theirs"), CZ_BUSY);
+    check_sentence("another process");
+    store_discard(dir, "theirs");
+    ck_assert(file_exists(tags_path(dir, ".theirs.saving")));
+    ck_ok(tags_save(dir, "ours", 1, true));
+    ck_assert(file_exists(tags_path(dir, ".theirs.saving")));
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_ok(tags_save(dir, "theirs", 2, true));
+    ck_assert_int_eq(tags_latest_version(dir), 2);
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    close(ready[0]);
+    close(ready[1]);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(old_tags_go_newest_first_stays)
+{
+    const char *dir = test_tmp_make();
+    size_t n;
+    /* By step, not by name or by time of saving. */
+    const int steps[] = {900, 1000, 90, 1200, 1100};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(steps); i++) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "step%d", steps[i]);
+        ck_ok(tags_save(dir, tag, steps[i], i == 0));
+    }
+    ck_assert_int_eq(mkdir(tags_path(dir, "deepspeeds"), 0777), 0);
+    put(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt"), "x");
+    ck_assert_int_eq(symlink("step900", tags_path(dir, "link")), 0);
+    ck_fails(store_prune(dir, 0, &n), CZ_INVALID);
+    ck_ok(store_prune(dir, 5, &n));
+    ck_assert_uint_eq(n, 0);
+    ck_ok(store_prune(dir, 2, &n));
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(tags_version(dir, "step1200"), 1200);
+    ck_assert_int_eq(tags_version(dir, "step1100"), 1100);
+    ck_assert_int_eq(tags_latest_version(dir), 900); /* old, but `latest` names it */
+    ck_assert(!file_exists(tags_path(dir, "step1000")));
+    ck_assert(!file_exists(tags_path(dir, "step90")));
+    ck_assert(file_exists(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt")));
+    ck_ok(store_prune(dir, 1, NULL));
+    ck_assert(!file_exists(tags_path(dir, "step1100")));
+    ck_assert_int_eq(tags_latest_version(dir), 900);
+    ck_assert(file_exists(tags_path(dir, "link")));
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(the_last_good_tag_is_never_removed)
+{
+    const char *dir = test_tmp_make();
+    size_t n;
+    for (int step = 1; step <= 4; step++) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "step%d", step);
+        ck_ok(tags_save(dir, tag, step, true));
+    }
+    /* 4 and 3 lose bytes, `latest` names nothing that is there. */
+    const char *shard = "zero_pp_rank_0_mp_rank_00_model_states.pt";
+    char path[256];
+    snprintf(path, sizeof path, "step4/%s", shard);
+    ck_assert_int_eq(truncate(tags_path(dir, path), 10), 0);
+    snprintf(path, sizeof path, "step3/%s", shard);
+    ck_ok(file_remove(tags_path(dir, path)));
+    put(tags_path(dir, "latest"), "gone");
+    ck_ok(store_prune(dir, 1, &n));
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(tags_version(dir, "step2"), 2);
+    ck_assert(file_exists(tags_path(dir, "step4")));
+    ck_assert(!file_exists(tags_path(dir, "step3")));
+    ck_assert(!file_exists(tags_path(dir, "step1")));
+    put(tags_path(dir, "step2/" CKPT_STATE), "damaged"); /* no step any more: the oldest */
+    ck_ok(store_prune(dir, 1, &n));
+    test_tmp_remove(dir);
+}
+END_TEST
+
+TEST_MAIN("checkpoint/store", a_tag_appears_and_latest_names_it, an_existing_tag_is_replaced_whole,
+          links_are_not_followed, what_crashes_left_goes_and_nothing_else,
+          a_discarded_save_leaves_nothing, what_is_not_there_is_not_published,
+          what_stands_in_the_way_is_said_first, another_process_s_save_is_left_alone,
+          old_tags_go_newest_first_stays, the_last_good_tag_is_never_removed)
