@@ -1,21 +1,14 @@
 #include "progress.h"
 
+#include "bar.h"
 #include "base/clock.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_WIDTH_MAX = 24, LINE_NBYTES = 512 };
-
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return 80;
-}
+enum { LINE_NBYTES = 512 };
 
 void progress_begin(struct progress *p, const struct progress_options *options)
 {
@@ -23,16 +16,6 @@ void progress_begin(struct progress *p, const struct progress_options *options)
     p->options = *options;
     p->terminal = isatty(STDERR_FILENO) == 1;
     p->start_ns = p->last_ns = clock_now_ns();
-}
-
-static void format_duration(double seconds, char *buf, size_t nbytes)
-{
-    int64_t s = isfinite(seconds) && seconds >= 0 ? (int64_t)(seconds + 0.5) : 0;
-    if (s >= 3600)
-        snprintf(buf, nbytes, "%lld:%02lld:%02lld", (long long)(s / 3600), (long long)(s / 60 % 60),
-                 (long long)(s % 60));
-    else
-        snprintf(buf, nbytes, "%lld:%02lld", (long long)(s / 60), (long long)(s % 60));
 }
 
 /* "1.24k", "350": three figures are enough for a rate. */
@@ -68,25 +51,17 @@ static void format_figures(const struct progress *p, const struct progress_step 
     snprintf(buf + n, nbytes - (size_t)n, "  %s tok/s", rate);
 }
 
-static void draw_bar(char *bar, int width, double fraction)
-{
-    int filled = (int)(fraction * width + 0.5);
-    for (int i = 0; i < width; i++) bar[i] = i < filled ? '#' : '.';
-    bar[width] = '\0';
-}
-
 static void draw_terminal(struct progress *p, const struct progress_step *s)
 {
-    char figures[LINE_NBYTES], bar[BAR_WIDTH_MAX + 1], eta[32];
+    char figures[LINE_NBYTES], bar[BAR_WIDTH_MAX + 4], eta[32];
     format_figures(p, s, figures, sizeof figures);
-    format_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
-    int columns = terminal_columns();
+    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
+    int columns = bar_columns();
     int room = columns - (int)strlen(figures) - (int)strlen(eta) - 30;
-    int width = room < 4 ? 0 : room > BAR_WIDTH_MAX ? BAR_WIDTH_MAX : room;
-    draw_bar(bar, width, (double)s->step / (double)p->options.last_step);
+    bar_draw(bar, room, (double)s->step / (double)p->options.last_step);
     char line[LINE_NBYTES * 2];
-    snprintf(line, sizeof line, "%s%s%s%lld/%lld  eta %s  %s", width ? "[" : "", bar,
-             width ? "] " : "", (long long)s->step, (long long)p->options.last_step, eta, figures);
+    snprintf(line, sizeof line, "%s%lld/%lld  eta %s  %s", bar, (long long)s->step,
+             (long long)p->options.last_step, eta, figures);
     /* Carriage return, text cut to the terminal, erase to the end of the line. */
     fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
     fflush(stderr);
@@ -97,7 +72,7 @@ static void print_plain(const struct progress *p, const struct progress_step *s)
 {
     char figures[LINE_NBYTES], eta[32];
     format_figures(p, s, figures, sizeof figures);
-    format_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
+    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
     fprintf(stderr, "step %lld/%lld  eta %s  %s\n", (long long)s->step,
             (long long)p->options.last_step, eta, figures);
 }

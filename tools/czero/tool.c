@@ -8,6 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *program = "czero";
+
+void tool_set_name(const char *name)
+{
+    program = name;
+}
+
 int tool_exit_code(cz_status status)
 {
     switch (status) {
@@ -30,9 +37,9 @@ int tool_exit_code(cz_status status)
 
 int tool_fail(void)
 {
-    fprintf(stderr, "czero: %s\n", cz_last_error());
+    fprintf(stderr, "%s: %s\n", program, cz_last_error());
     const char *debug = getenv("CZERO_DEBUG");
-    if (debug && *debug) fprintf(stderr, "czero: trace: %s\n", cz_last_trace());
+    if (debug && *debug) fprintf(stderr, "%s: trace: %s\n", program, cz_last_trace());
     return tool_exit_code(cz_last_status());
 }
 
@@ -45,7 +52,8 @@ static void log_to_stderr(enum log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
     if (style->quiet && level != LOG_WARN) return;
-    fprintf(stderr, "%sczero: %s%s\n", style->clear, level == LOG_WARN ? "warning: " : "", line);
+    fprintf(stderr, "%s%s: %s%s\n", style->clear, program, level == LOG_WARN ? "warning: " : "",
+            line);
 }
 
 void tool_log_init(bool quiet)
@@ -69,6 +77,6 @@ int tool_finish_stdout(int code)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    fprintf(stderr, "czero: cannot write to standard output: %s\n", strerror(errno));
+    fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }

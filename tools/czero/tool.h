@@ -13,11 +13,14 @@ enum {
     EXIT_DAMAGED = 4  /* damaged input */
 };
 
+/* What stands in front of sentences; "czero" until it is set. Borrowed. */
+void tool_set_name(const char *name);
+
 /* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
  * 3, CZ_CORRUPT and CZ_VERSION → 4, anything else → 1. */
 int tool_exit_code(cz_status status);
 
-/* Print "czero: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).
+/* Print "NAME: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).
  * CZERO_DEBUG=1 adds the trace. */
 int tool_fail(void);
 

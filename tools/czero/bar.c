@@ -1,0 +1,76 @@
+#include "bar.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+int bar_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return 80;
+}
+
+void bar_draw(char *text, int width, double fraction)
+{
+    *text = '\0';
+    if (width < 4) return;
+    if (width > BAR_WIDTH_MAX) width = BAR_WIDTH_MAX;
+    int filled = (int)(fraction * width + 0.5);
+    *text++ = '[';
+    for (int i = 0; i < width; i++) *text++ = i < filled ? '#' : '.';
+    strcpy(text, "] ");
+}
+
+void bar_duration(double seconds, char *text, size_t nbytes)
+{
+    int64_t s = isfinite(seconds) && seconds >= 0 ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600)
+        snprintf(text, nbytes, "%lld:%02lld:%02lld", (long long)(s / 3600),
+                 (long long)(s / 60 % 60), (long long)(s % 60));
+    else
+        snprintf(text, nbytes, "%lld:%02lld", (long long)(s / 60), (long long)(s % 60));
+}
+
+void bar_begin(struct bar *bar, const char *what, bool quiet)
+{
+    memset(bar, 0, sizeof *bar);
+    bar->what = what;
+    bar->shown = !quiet && isatty(STDERR_FILENO) == 1;
+    bar->start_ns = bar->last_draw_ns = clock_now_ns();
+}
+
+static void draw(struct bar *bar, double seconds, double done, double total)
+{
+    char marks[BAR_WIDTH_MAX + 4], eta[32], line[256];
+    const double gb = 1e-9, rate = done / seconds;
+    const int columns = bar_columns();
+    bar_draw(marks, columns - 56, total > 0 ? done / total : 1);
+    bar_duration(rate > 0 ? (total - done) / rate : 0, eta, sizeof eta);
+    snprintf(line, sizeof line, "%s %s%.2f of %.2f GB  %.2f GB/s  eta %s", bar->what, marks,
+             done * gb, total * gb, rate * gb, eta);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    fflush(stderr);
+    bar->line_open = true;
+}
+
+void bar_update(uint64_t done, uint64_t total, void *user)
+{
+    const int64_t first_ns = 300 * 1000 * 1000, redraw_ns = 50 * 1000 * 1000;
+    struct bar *bar = user;
+    if (!bar->shown) return;
+    int64_t now = clock_now_ns();
+    if (now - bar->last_draw_ns < (bar->line_open ? redraw_ns : first_ns)) return;
+    bar->last_draw_ns = now;
+    draw(bar, (double)(now - bar->start_ns) * 1e-9, (double)done, (double)total);
+}
+
+void bar_end(struct bar *bar)
+{
+    if (bar->line_open) fputs("\r\033[K", stderr);
+    bar->line_open = false;
+}
