@@ -33,7 +33,8 @@ enum pickle_kind {
     PICKLE_TENSOR,
     PICKLE_DTYPE,  /* torch.float16: `name` is "float16" */
     PICKLE_GLOBAL, /* a class or function standing by itself */
-    PICKLE_OBJECT  /* an instance of, or a call to, anything else */
+    PICKLE_OBJECT  /* an instance of, or a call to, anything else. module and name are "" when what
+                      is called is an object itself: args are then (object, its arguments) */
 };
 
 /* One element type of torch. size: bytes per element. */
@@ -63,20 +64,22 @@ struct pickle_pair;
 
 struct pickle_node {
     enum pickle_kind kind;
-    bool boolean;
+    bool boolean; /* BOOL; OBJECT: made by cls.__new__(cls, *args), not by a call */
     int64_t integer;
     double real;
     const char *text;                       /* STRING, BYTES, LONG */
     size_t n;                               /* bytes of text; number of items or pairs */
-    const char *module, *name;              /* GLOBAL, OBJECT, DICT's class ("" for dict) */
+    const char *module, *name;              /* GLOBAL, OBJECT, DICT's class ("" for dict); SET:
+                                               name is "set" or "frozenset" */
     const struct pickle_node *const *items; /* LIST, TUPLE, SET, SIZE; OBJECT: appended ones */
     const struct pickle_pair *pairs;        /* DICT in insertion order; a repeated key has its
                                                last value at its first place */
     size_t n_pairs;                         /* DICT; OBJECT: items set on it */
-    const struct pickle_node *args;         /* OBJECT: TUPLE or NULL */
+    const struct pickle_node *args;         /* OBJECT: TUPLE or NULL; DICT: defaultdict's */
     const struct pickle_node *state;        /* what BUILD gave: attributes of OBJECT, DICT
                                                (_metadata), TENSOR (ds_id); or NULL */
     const struct pickle_tensor *tensor;     /* TENSOR */
+    const uint32_t *index;                  /* the reader's own: where keys stand, or NULL */
 };
 
 struct pickle_pair {
