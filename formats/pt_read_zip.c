@@ -16,7 +16,8 @@ struct entry { /* of the central directory */
     struct pt_record record;
     const unsigned char *name; /* in the directory's bytes, no terminator, folder included */
     size_t name_nbytes;
-    uint16_t flags;
+    uint64_t csize; /* as stored */
+    uint16_t flags, method;
 };
 
 struct source {
@@ -143,19 +144,6 @@ static bool read_zip64_extra(const unsigned char *extra, size_t n, uint64_t *usi
     return is_complete;
 }
 
-static cz_status check_method(const char *path, const struct entry *e, unsigned method)
-{
-    int n = (int)e->name_nbytes;
-    if (e->flags & ZIP_ENCRYPTED)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: record %.*s is encrypted", path, n, e->name);
-    if (method != ZIP_STORED)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: record %.*s is compressed (zip method %u): save it again with "
-                       "torch.save, which stores records as they are",
-                       path, n, e->name, method);
-    return CZ_OK;
-}
-
 /* One entry; *used: its length in the directory. */
 static cz_status parse_entry(const struct source *s, const unsigned char *p, size_t n,
                              struct entry *e, size_t *used)
@@ -178,10 +166,8 @@ static cz_status parse_entry(const struct source *s, const unsigned char *p, siz
         return CORRUPT("%s: record %.*s: its size or place is missing in the directory at byte "
                        "%llu",
                        s->path, (int)name_nbytes, e->name, ULL(at));
-    TRY(check_method(s->path, e, get_u16(p + 10)));
-    if (csize != usize)
-        return CORRUPT("%s: record %.*s: stored as %llu bytes, but has %llu", s->path,
-                       (int)name_nbytes, e->name, ULL(csize), ULL(usize));
+    e->method = get_u16(p + 10);
+    e->csize = csize;
     e->record.header_off = off;
     e->record.nbytes = usize;
     e->record.crc = get_u32(p + 16);
@@ -205,6 +191,39 @@ static cz_status read_directory(struct source *s)
         return CORRUPT("%s: its directory has %llu bytes after its last entry", s->path,
                        ULL(s->dir.nbytes - at));
     if (s->n == 0) return CORRUPT("%s: an empty zip archive", s->path);
+    return CZ_OK;
+}
+
+static bool is_script(const struct entry *e)
+{
+    static const char mark[] = "/constants.pkl";
+    size_t n = sizeof mark - 1;
+    return e->name_nbytes >= n && memcmp(e->name + e->name_nbytes - n, mark, n) == 0;
+}
+
+/* What is well-formed, but not read here. */
+static cz_status check_methods(const struct source *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (is_script(&s->entries[i]))
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: a TorchScript archive (it has constants.pkl): save the model's "
+                           "state_dict with torch.save",
+                           s->path);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct entry *e = &s->entries[i];
+        int n = (int)e->name_nbytes;
+        if (e->flags & ZIP_ENCRYPTED)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: record %.*s is encrypted", s->path, n, e->name);
+        if (e->method != ZIP_STORED)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: record %.*s is compressed (zip method %u): save it again with "
+                           "torch.save, which stores records as they are",
+                           s->path, n, e->name, e->method);
+        if (e->csize != e->record.nbytes)
+            return CORRUPT("%s: record %.*s: stored as %llu bytes, but has %llu", s->path, n,
+                           e->name, ULL(e->csize), ULL(e->record.nbytes));
+    }
     return CZ_OK;
 }
 
@@ -374,6 +393,7 @@ static cz_status read_all(struct pt_zip *zip, struct source *s)
 {
     TRY(read_end(s));
     TRY(read_directory(s));
+    TRY(check_methods(s));
     const char *folder = (const char *)s->entries[0].name;
     const char *slash = memchr(folder, '/', s->entries[0].name_nbytes);
     if (!slash)
