@@ -23,8 +23,9 @@ CZ_EXTERN_C_BEGIN
 /* A hyper-parameter of a param group, under torch's name. */
 struct ckpt_setting {
     const char *name; /* "lr", "betas", "eps", "weight_decay", "amsgrad", … */
-    enum { CKPT_NUMBER = 0, CKPT_INT, CKPT_BOOL, CKPT_PAIR, CKPT_NONE } kind;
-    double value[2]; /* PAIR: both, as a tuple; else the first */
+    enum { CKPT_NUMBER = 0, CKPT_INT, CKPT_BOOL, CKPT_PAIR, CKPT_PAIR_LIST, CKPT_NONE } kind;
+    double value[2]; /* PAIR: both, as a tuple (torch.optim), PAIR_LIST as a list (DeepSpeed's CPU
+                        optimizers); else the first */
 };
 
 struct ckpt_group {
@@ -33,7 +34,8 @@ struct ckpt_group {
     int64_t step; /* updates applied; states are written when > 0, as torch makes them lazily */
     const char *states[CKPT_STATES_MAX]; /* names, in order: "exp_avg", "exp_avg_sq" */
     size_t n_states;
-    bool step_is_tensor; /* torch.optim: a 0-d float32 tensor; DeepSpeed's CPU optimizers: an int */
+    bool step_is_tensor; /* torch.optim: a 0-d float32 tensor; DeepSpeed's optimizers: an int */
+    bool no_step;        /* its states hold no step: SGD */
     const struct flat_group *flat;   /* stages 0-2 */
     const struct shard_group *shard; /* stage 3 */
 };
@@ -69,9 +71,11 @@ struct ckpt_write_options {
     const struct ckpt_group *groups;
     size_t n_groups;
     int stage, rank, world_size;
-    enum dtype dtype;        /* of parameters; BF16 prefixes optim files */
-    enum dtype state_dtype;  /* F32 */
-    bool fp16;               /* the config's fp16 section is on: scaler keys at stage 0 */
+    enum dtype dtype;       /* of parameters; BF16 prefixes optim files */
+    enum dtype state_dtype; /* F32 */
+    bool fp16;              /* the config's fp16 section is on: the scaler counts */
+    bool fused;             /* stage 0, 16 bit: as DeepSpeed wraps FusedAdam (Adam and AdamW without
+                               torch_adam): masters and states flat per group; else per parameter */
     enum dtype master_dtype; /* F32, or dtype: 16-bit masters */
     bool exclude_frozen;     /* exclude_frozen_parameters */
     double clip_grad;
@@ -82,8 +86,9 @@ struct ckpt_write_options {
     int64_t last_batch_iteration;
     const char *ds_config_json;    /* becomes the dict `ds_config` */
     const char *client_state_json; /* an object merged in last, as DeepSpeed does; NULL: none.
-                                      CZ_INVALID when it holds checkpoint_parallel_dimensions or is
-                                      not an object */
+                                      CZ_INVALID when it is not an object, or holds
+                                      checkpoint_parallel_dimensions or a key that describes or
+                                      holds tensors (module, optimizer, param_shapes …) */
 };
 
 struct ckpt_writer;
