@@ -127,6 +127,11 @@ size_t pt_put_end(const struct pt_layout *layout, unsigned char *bytes);
 /* 40 digits that depend on the records' names and checksums (those before the id itself). */
 void pt_put_id(const struct pt_layout *layout, const uint32_t *crcs, char digits[PT_ID_NBYTES + 1]);
 
+/* These bytes of a storage get into the file by other means (or are a hole, and zero), `crc` is
+ * theirs: count them as written. Errors and threads: pt_write(). */
+cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t off, uint64_t nbytes,
+                             uint32_t crc);
+
 #define PT_ARCHIVE_NBYTES_MAX 4096
 #define PT_PIECE_NBYTES       (PT_ARCHIVE_NBYTES_MAX + 256) /* room for any of them */
 

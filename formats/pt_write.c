@@ -61,7 +61,7 @@ fail:
  */
 
 static cz_status check_piece(const struct pt_writer *w, size_t storage_idx, uint64_t off,
-                             size_t nbytes)
+                             uint64_t nbytes)
 {
     const char *path = w->file.path;
     if (w->finished || w->file.fd < 0) return INVALID("%s: it is finished", path);
@@ -71,6 +71,16 @@ static cz_status check_piece(const struct pt_writer *w, size_t storage_idx, uint
     if (off > whole || nbytes > whole - off)
         return INVALID("%s: bytes %llu to %llu of storage data/%zu, which has %llu", path, ULL(off),
                        ULL(off + nbytes), storage_idx, ULL(whole));
+    return CZ_OK;
+}
+
+static cz_status add_piece(struct pt_writer *w, size_t storage_idx, uint64_t off, uint64_t nbytes,
+                           uint32_t crc)
+{
+    pthread_mutex_lock(&w->lock);
+    cz_status st = crc32_pieces_add(&w->pieces[storage_idx], off, nbytes, crc);
+    pthread_mutex_unlock(&w->lock);
+    if (st != CZ_OK) return err_prefix("%s: storage data/%zu", w->file.path, storage_idx);
     return CZ_OK;
 }
 
@@ -89,11 +99,14 @@ cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t
         at += n;
     }
     if (crc) *crc = sum;
-    pthread_mutex_lock(&w->lock);
-    cz_status st = crc32_pieces_add(&w->pieces[storage_idx], off, nbytes, sum);
-    pthread_mutex_unlock(&w->lock);
-    if (st != CZ_OK) return err_prefix("%s: storage data/%zu", w->file.path, storage_idx);
-    return CZ_OK;
+    return add_piece(w, storage_idx, off, nbytes, sum);
+}
+
+cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t off, uint64_t nbytes,
+                             uint32_t crc)
+{
+    TRY(check_piece(w, storage_idx, off, nbytes));
+    return add_piece(w, storage_idx, off, nbytes, crc);
 }
 
 /* ---- finish -----------------------------------------------------------------------------------
