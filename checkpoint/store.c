@@ -191,13 +191,16 @@ static cz_status write_manifest(const struct save *s, const struct manifest *m)
 
 /* ---- the rename ------------------------------------------------------------------------------ */
 
-static bool latest_names(const struct save *s, const char *tag)
+/* *yes: whether `latest` names this tag. One that names nothing at all does not. */
+static cz_status latest_names(const struct save *s, bool *yes)
 {
     char *named = NULL;
-    bool yes = ckpt_latest_read(s->dir, false, &named) == CZ_OK && strcmp(named, tag) == 0;
+    cz_status st = ckpt_latest_read(s->dir, false, &named);
+    *yes = st == CZ_OK && strcmp(named, s->tag) == 0;
     free(named);
+    if (st != CZ_NOTFOUND && st != CZ_CORRUPT) return st;
     err_clear();
-    return yes;
+    return CZ_OK;
 }
 
 static cz_status write_latest_temp(const struct save *s, const char *tag, struct file_durable *f)
@@ -280,7 +283,9 @@ static cz_status put_into_place(const struct save *s, struct file_durable *lates
     if (s->is_new) return store_rename(s->staging, s->final);
     TRY(store_exchange(s->staging, s->final, &exchanged));
     if (!exchanged) {
-        if (latest_names(s, s->tag)) {
+        bool named;
+        TRY(latest_names(s, &named));
+        if (named) {
             file_durable_abort(latest); /* the two would have the same name */
             TRY(keep_as_previous(s, &r->previous));
             TRY(write_latest_temp(s, s->tag, latest));
@@ -331,7 +336,7 @@ cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
     TRY_GOTO(write_manifest(&s, m), done);
     TRY_GOTO(store_sync_dir(s.staging), done);
     /* Written now, so that a full disk shows before anything is visible. */
-    if (update_latest || latest_names(&s, tag)) TRY_GOTO(write_latest_temp(&s, tag, &latest), done);
+    if (update_latest) TRY_GOTO(write_latest_temp(&s, tag, &latest), done);
     TRY_GOTO(finish(&s, &latest), done);
     store_unlock(s.staging);
 done:

@@ -93,10 +93,10 @@ static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64
 {
     char *named = NULL;
     cz_status st = ckpt_latest_read(dir, false, &named);
-    if (st == CZ_NOMEM) return st;
+    if (st != CZ_OK && st != CZ_NOTFOUND && st != CZ_CORRUPT) return st;
     if (st != CZ_OK) err_clear(); /* no `latest`, or not a tag: it protects nothing */
     bool have_complete = false;
-    for (size_t i = 0; i < n && st != CZ_NOMEM; i++) {
+    for (size_t i = 0; i < n; i++) {
         char *path = have_complete ? NULL : file_join(dir, tags[i].name);
         const bool newest_complete = path && is_complete(path);
         have_complete |= newest_complete;
