@@ -31,12 +31,13 @@ static inline const char *tags_path(const char *dir, const char *name)
 static inline cz_status tags_write_shard(const char *staging, int rank, int version,
                                          struct manifest *m)
 {
-    char name[64], bytes[4096];
+    char name[64], path[1024], bytes[4096];
     struct manifest_file *file;
     size_t n = (size_t)(1000 + 37 * rank + version % 50);
     snprintf(name, sizeof name, "zero_pp_rank_%d_mp_rank_00_model_states.pt", rank);
     for (size_t i = 0; i < n; i++) bytes[i] = (char)(version * 31 + rank * 7 + (int)i);
-    int fd = open(tags_path(staging, name), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    snprintf(path, sizeof path, "%s/%s", staging, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be created", name);
     cz_status st = file_pwrite(fd, name, bytes, n, 0);
     if (st == CZ_OK && fsync(fd) != 0) st = err_set(CZ_IO, errno, "%s: cannot be synced", name);
