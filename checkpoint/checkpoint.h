@@ -114,7 +114,16 @@ struct ckpt_run {
 CZ_API cz_status ckpt_run(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
                           struct ckpt_run *out);
 
-/* Elements [elem_off, elem_off + numel), widened to fp32. */
+/* Elements [elem_off, elem_off + numel) as stored, whatever the dtype and strides. Errors:
+ * CZ_NOTFOUND as above, CZ_INVALID (outside the tensor), CZ_IO, CZ_CORRUPT (the file changed). */
+CZ_API cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
+                               size_t numel, void *dst);
+
+/* How (tensor, what) is stored; NULL: it is not there. */
+CZ_API const struct pickle_dtype *ckpt_dtype(const struct ckpt *ck, size_t idx, int what);
+
+/* The same elements as fp32: bf16 and fp16 widened, fp64 rounded, integers converted;
+ * CZ_UNSUPPORTED for other types. */
 CZ_API cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
                            size_t numel, float *dst);
 
