@@ -145,8 +145,8 @@ def train(rank, world, config, steps, seq, freeze, groups, model_dir, text, watc
     return rows, loads
 
 
-def child(pipe, port, rank, world, arguments):
-    """In the forked child: train in an empty folder, send back the result or the failure."""
+def child(pipe, port, rank, world, work, arguments):
+    """In the forked child: work in an empty folder, send back the result or the failure."""
     try:
         os.environ.update(MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
         with tempfile.TemporaryDirectory() as scratch:
@@ -154,7 +154,7 @@ def child(pipe, port, rank, world, arguments):
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, 1)
             os.dup2(silence, 2)
-            pipe.send(("ok", train(rank, world, **arguments)))
+            pipe.send(("ok", work(rank, world, **arguments)))
     except BaseException as failure:  # the parent reports it
         pipe.send(("failed", f"{type(failure).__name__}: {failure}"))
     finally:
@@ -183,12 +183,13 @@ def gather(ranks):
     return rows, [max(loads) for loads in zip(*(loads for _, loads in ranks))]
 
 
-def train_apart(world, **arguments):
+def run_apart(world, work, **arguments):
+    """work(rank, world, **arguments) on every rank, each in a child; their results by rank."""
     fork = multiprocessing.get_context("fork")
     port, ranks = free_port(), []
     for rank in range(world):
         mine, theirs = fork.Pipe()
-        process = fork.Process(target=child, args=(theirs, port, rank, world, arguments))
+        process = fork.Process(target=child, args=(theirs, port, rank, world, work, arguments))
         process.start()
         theirs.close()
         ranks.append((process, mine))
@@ -208,7 +209,11 @@ def train_apart(world, **arguments):
         process.join()
     if failure:
         raise RuntimeError(failure)
-    return gather(results)
+    return results
+
+
+def train_apart(world, **arguments):
+    return gather(run_apart(world, train, **arguments))
 
 
 def write_curve(path, rows):
