@@ -1,5 +1,5 @@
-/* Looking at a run from outside: evaluation, single tensors, export, getters. */
-#include "engine/engine_impl.h"
+/* Looking at a run from outside: evaluation, single tensors, getters. */
+#include "engine/save_impl.h"
 
 #include <string.h>
 
@@ -110,89 +110,8 @@ cz_status engine_param_set(struct engine *e, const char *name, const char *what,
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: set %s after it", name);
+    engine_save_settle(e);
     return zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
-}
-
-/* ---- export -----------------------------------------------------------------------------------
- * Rank 0 writes; the others serve the pieces that it asks for, until it is done. */
-
-struct piece_request {
-    bool is_done; /* no further piece is wanted */
-    size_t param_idx, off, numel;
-};
-
-/* All ranks alike: as much at a time as the servers have room for, where activations lie. dst NULL:
- * only serve. */
-static cz_status read_piece(struct engine *e, const struct piece_request *r, float *dst)
-{
-    float *room = e->blocks[BLOCK_ACTIVATIONS];
-    size_t n_room = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof *room;
-    for (size_t at = 0; at < r->numel; at += n_room) {
-        size_t n = r->numel - at < n_room ? r->numel - at : n_room;
-        TRY(zero_read(e->zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
-                      dst ? dst + at : room));
-    }
-    return CZ_OK;
-}
-
-static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
-{
-    struct engine *e = user;
-    struct piece_request r = {.param_idx = param_idx, .off = off, .numel = numel};
-    TRY(comm_broadcast(e->comm, &r, sizeof r, 0));
-    return read_piece(e, &r, dst);
-}
-
-static cz_status serve_export(struct engine *e)
-{
-    for (;;) {
-        struct piece_request r;
-        TRY(comm_broadcast(e->comm, &r, sizeof r, 0));
-        if (r.is_done) return CZ_OK;
-        TRY(read_piece(e, &r, NULL));
-    }
-}
-
-cz_status engine_export_hf(struct engine *e, const char *dir, enum dtype dtype)
-{
-    cz_status st;
-    if (e->phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "a training forward waits for its engine_backward: export after it");
-    set_phase(e, "export");
-    if (e->comm->rank != 0) {
-        st = serve_export(e);
-    } else {
-        struct piece_request done = {.is_done = true};
-        struct err written;
-        st = model_export_hf(e->model, dir, dtype, fetch_master, e);
-        err_capture(&written);
-        if (st != CZ_PEER && st != CZ_COMM) TRY(comm_broadcast(e->comm, &done, sizeof done, 0));
-        if (st != CZ_OK) err_restore(&written);
-    }
-    return comm_agree(e->comm, st);
-}
-
-/* ---- checkpoints: later ---------------------------------------------------------------------- */
-
-cz_status engine_save_checkpoint(struct engine *e, const char *dir, const char *tag)
-{
-    (void)e;
-    (void)tag;
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "saving a checkpoint to %s is not supported yet; engine_export_hf (--export) "
-                   "writes the weights",
-                   dir);
-}
-
-cz_status engine_load_checkpoint(struct engine *e, const char *dir, const char *tag)
-{
-    (void)e;
-    (void)tag;
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "loading a checkpoint from %s is not supported yet; model_from_hf (--model) "
-                   "reads weights",
-                   dir);
 }
 
 /* ---- getters --------------------------------------------------------------------------------- */

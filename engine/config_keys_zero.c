@@ -205,6 +205,7 @@ static const struct config_key zero_keys[] = {
     KEY("memory_efficient_linear", KEY_BOOL, "true", "torch: the linear layer keeps the partition",
         NO_EFFECT("layers never hold gathered weights here")),
     KEY("pipeline_loading_checkpoint", KEY_BOOL, "false", "stage 3: ranks load one after the other",
+        NO_EFFECT("each rank reads its own part and no more"),
         TO_BOOL(zero.pipeline_loading_checkpoint)),
     KEY("override_module_apply", KEY_BOOL, "true", "torch: replace Module.apply",
         NO_EFFECT("there are no torch modules here")),

@@ -30,11 +30,6 @@ static bool lamb_under_zero(const struct ds_config *d)
            (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS);
 }
 
-static bool universal(const struct ds_config *d)
-{
-    return d->checkpoint.load_universal;
-}
-
 static bool sequence_parallel(const struct ds_config *d)
 {
     const struct cv *size = config_at(d->impl->resolved, "sequence_parallel_size");
@@ -144,8 +139,6 @@ static const struct refusal refusals[] = {
     {"zero_optimization.offload_param.device", params_offloaded,
      NOT_YET "parameters outside the device; \"none\" works"},
     {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
-    {"checkpoint.load_universal", universal,
-     NOT_YET "universal checkpoints; ordinary ones load at any world size"},
     {"data_types.grad_accum_dtype", accumulates_narrower,
      NOT_YET "gradients of another type than the model's; the model's type and fp32 work"},
     {"sequence_parallel_size", sequence_parallel, CONFIG_NOTE_UNSUPPORTED,

@@ -1,5 +1,5 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
-#include "engine/engine_impl.h"
+#include "engine/save_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -241,6 +241,8 @@ void engine_destroy(struct engine *e)
 {
     if (!e) return;
     struct model *model = e->model;
+    if (e->save && engine_save_wait(e) != CZ_OK)
+        LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved: %s", cz_last_error());
     engine_free(e);
     model_destroy(model);
     free(e);

@@ -74,7 +74,8 @@ CZ_API cz_status engine_eval(struct engine *engine, const struct batch *batch, f
  */
 CZ_API cz_status engine_predict(struct engine *engine, const struct batch *batch, float *logits);
 
-/* Checkpoints. Not in this version: CZ_UNSUPPORTED. tag NULL: "global_step{N}" / the latest. */
+/* Checkpoints in DeepSpeed's format; tag NULL: "global_step{N}" / the latest. The save is durable
+ * when it returns; engine/checkpoint.h has the background save, client state and partial loads. */
 CZ_API cz_status engine_save_checkpoint(struct engine *engine, const char *dir, const char *tag);
 CZ_API cz_status engine_load_checkpoint(struct engine *engine, const char *dir, const char *tag);
 

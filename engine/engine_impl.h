@@ -83,6 +83,8 @@ struct engine {
     int64_t n_skipped_in_a_row;
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;
+    struct save *save;     /* a checkpoint that is being written; NULL: none (save_impl.h) */
+    struct err save_error; /* of the last one, until engine_save_wait() has told */
     struct engine_timers timers;
     int64_t comm_ns; /* waited for other ranks during the pass in work */
     struct throughput throughput;

@@ -1,5 +1,5 @@
 /* forward, backward, step: the counters, the boundary and what happens there (spec §3.2-3.7). */
-#include "engine/engine_impl.h"
+#include "engine/save_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -273,6 +273,7 @@ cz_status engine_step(struct engine *e)
     if (is_boundary) TRY(comm_agree(e->comm, boundary(e)));
     e->phase = PHASE_IDLE;
     e->micro_steps++;
+    if (is_boundary) TRY(engine_save_poll(e));
     timers_add_backward(&e->timers, 0, e->comm_ns); /* wherever it happens: see report_timers.h */
     timers_add(&e->timers, TIMER_STEP, clock_now_ns() - begin - e->comm_ns);
     TRY(report_step(e, is_boundary));

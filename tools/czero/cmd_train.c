@@ -1,6 +1,8 @@
 /* czero train: a DeepSpeed config, a model and data in; a trained model out. */
 #include "args.h"
+#include "curve.h"
 #include "progress.h"
+#include "saver.h"
 #include "tool.h"
 
 #include "base/log.h"
@@ -42,11 +44,14 @@ static const struct arg_spec train_specs[] = {
      .required = true},
     {"", ARG_HEADING, 0, NULL, "Model and data:"},
     {"--init", ARG_STRING, FIELD(init), "random|DIR",
-     "where weights come from (default: the model's folder; random for a preset)"},
+     "where weights come from: a Hugging Face folder, or a checkpoint, of which nothing else is "
+     "used (default: the model's folder; random for a preset)"},
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
      "how text becomes tokens (default: bytes)"},
-    {"--seed", ARG_INT, FIELD(seed), "S", "weights, shuffling and dropout (default: 42)"},
-    {"--shuffle", ARG_CHOICE, FIELD(shuffle), "on|off", "order of rows (default: on)"},
+    {"--seed", ARG_INT, FIELD(seed), "S",
+     "weights, shuffling and dropout (default: 42; with --resume the run's)"},
+    {"--shuffle", ARG_CHOICE, FIELD(shuffle), "on|off",
+     "order of rows (default: on; with --resume the run's)"},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
     {"--device", ARG_CHOICE, FIELD(device), "cpu|cuda", "where to train (default: cpu)"},
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
@@ -58,10 +63,15 @@ static const struct arg_spec train_specs[] = {
      "write step,loss,lr_next,grad_norm,loss_scale"},
     {"--log-json", ARG_FLAG, FIELD(log_json), NULL, "one JSON object per step on stdout"},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "no progress, warnings only"},
-    {"--save", ARG_STRING, FIELD(save), "DIR", "checkpoints (not yet)"},
-    {"--save-interval", ARG_INT, FIELD(save_interval), "N", "(not yet)", .min = 1},
-    {"--save-keep", ARG_INT, FIELD(save_keep), "N", "(not yet)", .min = 1},
-    {"--resume", ARG_STRING, FIELD(resume), "DIR[:TAG]", "(not yet)"},
+    {"", ARG_HEADING, 0, NULL, "Checkpoints:"},
+    {"--save", ARG_STRING, FIELD(save), "DIR",
+     "write a checkpoint (DeepSpeed's format) after the last step"},
+    {"--save-interval", ARG_INT, FIELD(save_interval), "N", "and after every N steps", .min = 1},
+    {"--save-keep", ARG_INT, FIELD(save_keep), "N",
+     "remove all but the newest N (default: keep all)", .min = 1},
+    {"--resume", ARG_STRING, FIELD(resume), "DIR[:TAG]",
+     "go on from a checkpoint, czero's or DeepSpeed's, of any stage and number of ranks (default "
+     "tag: the latest)"},
     {"", ARG_HEADING, 0, NULL, "Values for \"auto\" in the config:"},
     {"--lr", ARG_DOUBLE, FIELD(lr), "X", "learning rate"},
     {"--warmup-steps", ARG_INT, FIELD(warmup_steps), "N", "steps of warm-up", .min = 0},
@@ -89,7 +99,7 @@ static const struct arg_command train_command = {
         "              --data corpus.txt --seq-len 64 --steps 600 --export trained/\n\n"
         "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g of\n"
         "step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
-        "SIGTERM ends the run at the next step with exit code 0.\n"
+        "SIGTERM ends the run at the next step, saved if --save says where, with exit code 0.\n"
         "Several ranks: czero launch -n N -- train … (czero launch --help).",
 };
 
@@ -194,8 +204,13 @@ struct run {
     struct engine *engine;
     struct tokenizer *tokenizer;
     struct data_loader *data;
-    FILE *curve;
+    struct curve *curve;
+    struct saver saver;
+    struct resume_point resume;
+    uint64_t seed;
+    bool shuffle;
     struct auto_values autos;
+    bool init_from_checkpoint;
     bool fp16, drop_last; /* from the config */
 };
 
@@ -215,7 +230,8 @@ static bool is_first_rank(const struct run *r)
 
 static void run_close(struct run *r)
 {
-    if (r->curve) fclose(r->curve);
+    curve_close(r->curve);
+    resume_free(&r->resume);
     data_close(r->data);
     tokenizer_close(r->tokenizer);
     engine_destroy(r->engine);
@@ -223,14 +239,25 @@ static void run_close(struct run *r)
     engine_world_destroy(r->world);
 }
 
-static cz_status refuse_later_features(const struct train_options *o)
+static cz_status check_options(const struct train_options *o)
 {
-    if (o->save || o->save_interval > 0 || o->save_keep > 0)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "--save: not yet: this version writes no checkpoints (--export writes the "
-                       "weights)");
-    if (o->resume)
-        return err_set(CZ_UNSUPPORTED, 0, "--resume: not yet: this version reads no checkpoints");
+    if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
+        return err_set(CZ_INVALID, 0, "%s needs --save, the folder to save into",
+                       o->save_interval > 0 ? "--save-interval" : "--save-keep");
+    return CZ_OK;
+}
+
+/* A run that goes on has its seed and order already. */
+static cz_status find_resume_point(struct run *r)
+{
+    const struct train_options *o = r->options;
+    if (o->resume) TRY(resume_parse(o->resume, &r->resume));
+    bool has_cursor = r->resume.has_run && r->resume.run.has_cursor;
+    r->seed = 42;
+    r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
+    if (r->resume.has_run) r->seed = has_cursor ? r->resume.run.cursor.seed : r->resume.run.seed;
+    if (o->seed >= 0) r->seed = (uint64_t)o->seed;
+    if (o->shuffle) r->shuffle = strcmp(o->shuffle, "on") == 0;
     return CZ_OK;
 }
 
@@ -240,13 +267,15 @@ static cz_status open_model(struct run *r)
     r->model = model_open(o->model);
     if (!r->model) return cz_last_status();
     bool random = o->init && strcmp(o->init, "random") == 0;
+    r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
     if (!o->init && access(o->model, F_OK) == 0 && !model_has_weights(r->model))
         return err_set(CZ_NOTFOUND, 0,
                        "%s holds no weights (model.safetensors); --init random starts without",
                        o->model);
-    if (random || !model_has_weights(r->model))
-        TRY(model_init_from(r->model, NULL, (uint64_t)o->seed));
-    if (o->init && !random) TRY(model_init_from(r->model, o->init, (uint64_t)o->seed));
+    if (random || r->init_from_checkpoint || !model_has_weights(r->model))
+        TRY(model_init_from(r->model, NULL, r->seed));
+    if (o->init && !random && !r->init_from_checkpoint)
+        TRY(model_init_from(r->model, o->init, r->seed));
     TRY(model_set_shape(r->model, o->seq_len));
     if (o->freeze) TRY(model_freeze(r->model, o->freeze, NULL));
     return CZ_OK;
@@ -282,7 +311,7 @@ static cz_status open_engine(struct run *r)
         .comm = r->world,
         .device = o->device,
         .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
-        .seed = (uint64_t)o->seed,
+        .seed = r->seed,
         .compat = o->compat,
         .strict = o->strict,
         .total_steps = o->steps,
@@ -307,8 +336,8 @@ static cz_status open_data(struct run *r, const struct arg_list *paths, bool onc
         .micro_batch = engine_get_micro_batch(r->engine),
         .rank = engine_get_rank(r->engine),
         .world_size = engine_get_world_size(r->engine),
-        .shuffle = !once && strcmp(o->shuffle, "on") == 0,
-        .seed = (uint64_t)o->seed,
+        .shuffle = !once && r->shuffle,
+        .seed = r->seed,
         .drop_last = !once && r->drop_last,
         .once = once,
     };
@@ -320,10 +349,19 @@ static cz_status open_curve(struct run *r)
 {
     const char *path = r->options->curve;
     if (!path || !is_first_rank(r)) return CZ_OK;
-    r->curve = fopen(path, "we");
-    if (!r->curve) return err_set(CZ_IO, errno, "--curve: cannot write %s", path);
-    fputs("step,loss,lr_next,grad_norm,loss_scale\n", r->curve);
-    return CZ_OK;
+    return curve_open(path, engine_get_global_steps(r->engine), &r->curve);
+}
+
+/* The engine first: a checkpoint that cannot be loaded should not leave a started curve behind. */
+static cz_status resume(struct run *r)
+{
+    struct engine_load_result result;
+    if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
+    if (!r->options->resume) return CZ_OK;
+    TRY(resume_load(&r->resume, r->engine, &result));
+    cz_status st = resume_data(&result, r->engine, r->drop_last, r->data);
+    engine_load_result_free(&result);
+    return st;
 }
 
 /* Find out now, not after hours of training, that the export has nowhere to go. */
@@ -341,7 +379,8 @@ static cz_status check_export_folder(const char *dir)
 static cz_status open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
-    TRY(refuse_later_features(o));
+    TRY(check_options(o));
+    TRY(find_resume_point(r));
     TRY(open_model(r));
     TRY(tokenizer_open(o->tokenizer, &r->tokenizer));
     auto_from_flags(&r->autos, o, r->model, engine_world_size(r->world));
@@ -353,15 +392,19 @@ static cz_status open_run(struct run *r)
     const struct train_options *o = r->options;
     TRY(open_engine(r));
     TRY(open_data(r, &o->data, false, &r->data));
+    r->saver = (struct saver){
+        .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
     if (is_first_rank(r)) TRY(check_export_folder(o->export_dir));
-    return open_curve(r);
+    return is_first_rank(r) ? saver_check(&r->saver) : CZ_OK;
 }
 
 /* Between the two, ranks learn of each other's failures before they meet in the engine. */
 static cz_status run_open(struct run *r)
 {
     TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
-    return engine_world_agree(r->world, open_run(r), &r->speaks);
+    TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
+    TRY(engine_world_agree(r->world, resume(r), &r->speaks));
+    return engine_world_agree(r->world, open_curve(r), &r->speaks);
 }
 
 static cz_status train_step(struct run *r)
@@ -374,17 +417,6 @@ static cz_status train_step(struct run *r)
         TRY(engine_backward(r->engine));
         TRY(engine_step(r->engine));
     }
-    return CZ_OK;
-}
-
-/* lr and scale with all digits, so that a curve can be compared exactly. */
-static cz_status write_curve_row(struct run *r, const struct progress_step *s)
-{
-    if (!r->curve) return CZ_OK;
-    fprintf(r->curve, "%lld,%.9g,%.17g,%.9g,%.17g\n", (long long)s->step, s->loss, s->lr_next,
-            s->grad_norm, s->loss_scale);
-    if (fflush(r->curve) != 0 || ferror(r->curve))
-        return err_set(CZ_IO, errno, "--curve: cannot write %s", r->options->curve);
     return CZ_OK;
 }
 
@@ -410,16 +442,22 @@ static cz_status agree_to_stop(struct run *r, bool *stops)
     return CZ_OK;
 }
 
+/* A step's row is on disk before a checkpoint of it can be. */
+static cz_status report(struct run *r, struct progress *progress)
+{
+    struct progress_step figures = step_figures(r->engine);
+    progress_update(progress, &figures);
+    return curve_write(r->curve, &figures);
+}
+
 static cz_status train_all(struct run *r, struct progress *progress, bool *stopped)
 {
     for (;;) {
         TRY(agree_to_stop(r, stopped));
         if (*stopped || engine_get_global_steps(r->engine) >= r->options->steps) return CZ_OK;
         TRY(train_step(r));
-        if (!is_first_rank(r)) continue;
-        struct progress_step figures = step_figures(r->engine);
-        progress_update(progress, &figures);
-        TRY(write_curve_row(r, &figures));
+        if (is_first_rank(r)) TRY(report(r, progress));
+        saver_step(&r->saver, r->engine, r->data);
     }
 }
 
@@ -493,6 +531,7 @@ static cz_status run_train(struct run *r)
     cz_status st = train_all(r, &progress, &stopped);
     progress_end(&progress);
     if (st != CZ_OK) return st;
+    TRY(saver_end(&r->saver, r->engine, r->data));
     if (stopped) {
         LOGV(LOG_INFO, SUB_ENGINE, "asked to stop: stopped after step %lld",
              (long long)engine_get_global_steps(r->engine));
@@ -525,8 +564,7 @@ int cmd_train(int argc, char **argv)
 {
     struct train_options options = {
         .tokenizer = "bytes",
-        .shuffle = "on",
-        .seed = 42,
+        .seed = -1,
         .warmup_steps = -1,
         .lr = NAN,
         .weight_decay = NAN,

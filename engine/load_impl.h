@@ -1,0 +1,31 @@
+/* A checkpoint being loaded: load.c finds and restores its tensors, load_run.c the rest of the run.
+ */
+#ifndef CZ_ENGINE_LOAD_IMPL_H
+#define CZ_ENGINE_LOAD_IMPL_H
+
+#include "checkpoint/checkpoint.h"
+#include "engine/checkpoint.h"
+#include "engine/engine_impl.h"
+#include "engine/run_state_impl.h"
+
+/* A checkpoint being loaded. */
+struct load {
+    struct engine *e;
+    const struct engine_load_options *options;
+    struct ckpt *ck;
+    size_t *tensor_of; /* (n_params) index in the checkpoint; ckpt_count(): missing */
+    int weight_what;   /* CKPT_MASTER or CKPT_MODULE */
+    bool *weights;     /* (n_params) restore this one */
+    size_t state_of[OPTIM_STATES_MAX]; /* the checkpoint's number of each state, per group alike */
+    bool with_states;                  /* restore the optimizer's states */
+    bool fresh_states;                 /* they were saved before the first update: none are there */
+    bool has_run_state;
+    struct run_state run; /* ours, when there is one */
+    size_t n_restored;
+};
+
+/* Counters, schedule, constants of the groups, loss scale, seed: what the options ask for. Local.
+ * Errors: CZ_UNSUPPORTED (groups that have seen different numbers of updates). */
+cz_status load_run(struct load *l);
+
+#endif

@@ -1,0 +1,181 @@
+/* Where the saved run stood. czero's own state file says it exactly; for DeepSpeed's checkpoints it
+ * is put together from the keys of spec/checkpoint-and-offload.md §2.2-2.4. */
+#include "engine/load_impl.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+/* ---- counters and constants -------------------------------------------------------------------
+ */
+
+static double number(const struct load *l, const struct pickle_node *dict, const char *key,
+                     double fallback)
+{
+    double value;
+    return ckpt_number(l->ck, pickle_get(dict, key), &value) ? value : fallback;
+}
+
+/* A group's place in the checkpoint is that of its first parameter which was trained there. */
+static bool saved_group(const struct load *l, size_t group, size_t *saved)
+{
+    const struct param_table *table = model_params(l->e->model);
+    for (size_t i = 0; i < table->n_params; i++) {
+        if (!l->weights[i] || !table->params[i].trainable || l->e->group_of[i] != group) continue;
+        const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
+        if (t->kind != CKPT_TRAINED) continue;
+        *saved = t->group;
+        return true;
+    }
+    return false;
+}
+
+/* The checkpoint's constants are used, as in DeepSpeed; where the config says otherwise, say so. */
+static void take_constant(const struct load *l, const struct pickle_node *saved, const char *name,
+                          double *field)
+{
+    double value = number(l, saved, name, *field);
+    if (value == *field) return;
+    if (l->e->comm->rank == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "%s: %g is the checkpoint's, and used; the config says %g", name,
+             value, *field);
+    *field = value;
+}
+
+static void restore_group(struct load *l, size_t g)
+{
+    struct optim_group *group = &l->e->groups[g];
+    size_t saved;
+    if (!saved_group(l, g, &saved)) return;
+    const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
+    const struct pickle_node *betas = pickle_get(settings, "betas");
+    group->lr = number(l, settings, "lr", group->lr);
+    for (size_t i = 0; betas && betas->n == 2 && i < 2; i++)
+        pickle_to_double(betas->items[i], &group->betas[i]);
+    take_constant(l, settings, "weight_decay", &group->hyper.weight_decay);
+    take_constant(l, settings, "eps", &group->hyper.eps);
+}
+
+/* Updates applied so far; all groups' states have seen the same. */
+static cz_status restore_updates(struct load *l)
+{
+    int64_t step = -1;
+    for (size_t g = 0; g < l->e->n_groups; g++) {
+        size_t saved;
+        if (!saved_group(l, g, &saved)) continue;
+        int64_t of_group = ckpt_group_step(l->ck, saved);
+        if (step >= 0 && of_group >= 0 && of_group != step)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: parameter groups have seen %lld and %lld updates",
+                           ckpt_get_info(l->ck)->tag_dir, (long long)step, (long long)of_group);
+        if (of_group >= 0) step = of_group;
+    }
+    if (l->fresh_states && step < 0) step = 0;
+    if (step < 0) step = l->e->global_steps - l->e->skipped_steps;
+    l->e->n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
+    return CZ_OK;
+}
+
+static void restore_counters(struct load *l)
+{
+    struct engine *e = l->e;
+    const struct pickle_node *m = ckpt_model_states(l->ck);
+    e->global_steps = (int64_t)number(l, m, "global_steps", 0);
+    e->skipped_steps = (int64_t)number(l, m, "skipped_steps", 0);
+    e->global_samples = (int64_t)number(l, m, "global_samples",
+                                        (double)(e->global_steps * e->config->train_batch_size));
+    /* Only whether a boundary is due depends on it: at a save none was. */
+    e->micro_steps = e->global_steps * e->config->gradient_accumulation_steps;
+    e->n_skipped_in_a_row = 0;
+    e->n_scales = 0;
+    if (!l->has_run_state) return;
+    int64_t gas = e->config->gradient_accumulation_steps;
+    if (l->run.micro_steps % gas == 0) e->micro_steps = l->run.micro_steps;
+    e->n_skipped_in_a_row = l->run.n_skipped_in_a_row;
+    e->n_scales = l->run.n_scales;
+    memcpy(e->scale_history, l->run.scale_history, sizeof e->scale_history);
+    e->seed = l->run.seed;
+}
+
+static void restore_schedule(struct load *l)
+{
+    struct engine *e = l->e;
+    if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return;
+    const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
+    int64_t last;
+    if (pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last))
+        schedule_restore(&e->schedule, last);
+    else if (e->comm->rank == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "the checkpoint has no learning-rate schedule: it starts anew");
+}
+
+static void take_bool(const struct pickle_node *scaler, const char *name, bool *field)
+{
+    bool value;
+    if (pickle_to_bool(pickle_attr(scaler, name), &value)) *field = value;
+}
+
+static void take_number(const struct pickle_node *scaler, const char *name, double *field)
+{
+    double value;
+    if (pickle_to_double(pickle_attr(scaler, name), &value)) *field = value;
+}
+
+static void take_int(const struct pickle_node *scaler, const char *name, int64_t *field)
+{
+    int64_t value;
+    if (pickle_to_int(pickle_attr(scaler, name), &value)) *field = value;
+}
+
+/* DeepSpeed's scaler object; stage 0 keeps a few of its fields beside the optimizer's states. */
+static void restore_deepspeed_scale(struct load *l)
+{
+    struct loss_scale *s = &l->e->scale;
+    const struct pickle_node *optim = ckpt_optim_states(l->ck);
+    const struct pickle_node *scaler = pickle_get(optim, "loss_scaler");
+    take_bool(scaler, "dynamic", &s->dynamic);
+    take_number(scaler, "cur_scale", &s->scale);
+    take_int(scaler, "cur_iter", &s->iter);
+    take_int(scaler, "last_overflow_iter", &s->last_overflow_iter);
+    take_number(scaler, "scale_factor", &s->factor);
+    take_int(scaler, "scale_window", &s->window);
+    take_number(scaler, "min_scale", &s->min_scale);
+    take_int(scaler, "delayed_shift", &s->delayed_shift);
+    take_int(scaler, "cur_hysteresis", &s->hysteresis);
+    take_bool(scaler, "consecutive_hysteresis", &s->consecutive_hysteresis);
+    if (scaler) return;
+    s->scale = number(l, optim, "cur_scale", s->scale);
+    s->iter = (int64_t)number(l, optim, "cur_iter", (double)s->iter);
+    s->last_overflow_iter =
+        (int64_t)number(l, optim, "last_overflow_iter", (double)s->last_overflow_iter);
+    s->factor = number(l, optim, "scale_factor", s->factor);
+    s->window = (int64_t)number(l, optim, "scale_window", (double)s->window);
+}
+
+/* A scale is worth keeping between two runs in fp16 only. */
+static void restore_scale(struct load *l)
+{
+    struct engine *e = l->e;
+    const struct pickle_dtype *saved = ckpt_get_info(l->ck)->model_dtype;
+    if (!e->config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16) return;
+    if (l->has_run_state)
+        e->scale = l->run.scale;
+    else
+        restore_deepspeed_scale(l);
+}
+
+cz_status load_run(struct load *l)
+{
+    if (l->options->module_only) return CZ_OK;
+    restore_counters(l);
+    restore_schedule(l);
+    if (!l->with_states) return CZ_OK;
+    for (size_t g = 0; g < l->e->n_groups; g++) restore_group(l, g);
+    for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
+         g++) {
+        l->e->groups[g].lr = l->run.lrs[g];
+        memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
+    }
+    restore_scale(l);
+    return restore_updates(l);
+}

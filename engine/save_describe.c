@@ -1,0 +1,168 @@
+/* The engine in the words of the checkpoint room. */
+#include "engine/save_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- param groups ------------------------------------------------------------------------------
+ */
+
+/* Names that DeepSpeed's and torch's optimizers keep in their param_groups; the value is a field of
+ * the settings table, or what torch's classes hold by default. One set serves them all: each takes
+ * what it knows. */
+static const char *const from_table[] = {"bias_correction",
+                                         "eps",
+                                         "weight_decay",
+                                         "amsgrad",
+                                         "lr_decay",
+                                         "momentum",
+                                         "dampening",
+                                         "nesterov",
+                                         "max_coeff",
+                                         "min_coeff",
+                                         "initial_accumulator_value"};
+
+static const struct ckpt_setting torch_switches[] = {{"maximize", CKPT_BOOL, {0}},
+                                                     {"foreach", CKPT_NONE, {0}},
+                                                     {"capturable", CKPT_BOOL, {0}},
+                                                     {"differentiable", CKPT_BOOL, {0}},
+                                                     {"fused", CKPT_NONE, {0}}};
+
+static bool exists_in(const struct setting *s, enum optim_dialect dialect)
+{
+    return s->dialects == 0 || (s->dialects & (1u << dialect));
+}
+
+static void add(struct ckpt_group *g, struct ckpt_setting *room, struct ckpt_setting setting)
+{
+    if (g->n_settings < SAVE_SETTINGS_MAX) room[g->n_settings++] = setting;
+}
+
+static void add_from_table(struct ckpt_group *g, struct ckpt_setting *room,
+                           const struct optim_hyper *hyper, const char *name)
+{
+    const struct setting_table *table = optim_settings(hyper);
+    int idx = settings_find(table, name);
+    if (idx < 0 || !exists_in(&table->settings[idx], hyper->dialect)) return;
+    const void *field = (const char *)hyper + table->settings[idx].offset;
+    if (table->settings[idx].type == SETTING_BOOL)
+        add(g, room, (struct ckpt_setting){name, CKPT_BOOL, {*(const bool *)field}});
+    else
+        add(g, room, (struct ckpt_setting){name, CKPT_NUMBER, {*(const double *)field}});
+}
+
+static void describe_settings(const struct optim_group *group, struct ckpt_group *g,
+                              struct ckpt_setting *room)
+{
+    const struct optim_hyper *hyper = &group->hyper;
+    g->settings = room;
+    add(g, room, (struct ckpt_setting){"lr", CKPT_NUMBER, {group->lr}});
+    if (hyper->cls->has_betas)
+        add(g, room, (struct ckpt_setting){"betas", CKPT_PAIR, {group->betas[0], group->betas[1]}});
+    for (size_t i = 0; i < CZ_ARRAY_LEN(from_table); i++)
+        add_from_table(g, room, hyper, from_table[i]);
+    if (hyper->dialect == OPTIM_OFFLOAD) return; /* DeepSpeed's own classes */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(torch_switches); i++) add(g, room, torch_switches[i]);
+    if (strcmp(hyper->cls->name, "Adam") == 0)
+        add(g, room,
+            (struct ckpt_setting){"decoupled_weight_decay", CKPT_BOOL, {hyper->adam_w_mode}});
+}
+
+const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx)
+{
+    const char *name = hyper->cls->state_names[state_idx];
+    bool is_cpu_adagrad = hyper->dialect == OPTIM_OFFLOAD && strcmp(name, "sum") == 0;
+    return is_cpu_adagrad ? "exp_avg_sq" : name;
+}
+
+static void describe_group(const struct engine *e, size_t idx, struct ckpt_group *g,
+                           struct ckpt_setting *room)
+{
+    const struct optim_hyper *hyper = &e->groups[idx].hyper;
+    struct zero_layout layout = zero_group_layout(e->zero, idx);
+    describe_settings(&e->groups[idx], g, room);
+    g->step = (int64_t)e->n_updates;
+    g->n_states = layout.n_states;
+    for (size_t s = 0; s < layout.n_states; s++) g->states[s] = save_state_name(hyper, s);
+    /* torch.optim turns an int into the tensor it wants; DeepSpeed's classes need the int. */
+    g->step_is_tensor = hyper->dialect == OPTIM_TORCH;
+    g->flat = layout.flat;
+    g->shard = layout.shard;
+}
+
+static cz_status describe_groups(const struct engine *e, struct save_description *d)
+{
+    const struct param_table *table = model_params(e->model);
+    d->group_of = calloc(table->n_params + 1, sizeof *d->group_of);
+    d->groups = calloc(e->n_groups, sizeof *d->groups);
+    d->settings = calloc(e->n_groups * SAVE_SETTINGS_MAX, sizeof *d->settings);
+    if (!d->group_of || !d->groups || !d->settings)
+        return err_set(CZ_NOMEM, 0, "no memory to describe %zu parameter groups", e->n_groups);
+    for (size_t g = 0; g < e->n_groups; g++)
+        describe_group(e, g, &d->groups[g], &d->settings[g * SAVE_SETTINGS_MAX]);
+    for (size_t i = 0; i < table->n_params; i++)
+        d->group_of[i] = table->params[i].trainable ? e->group_of[i] : e->n_groups;
+    return CZ_OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------
+ */
+
+static struct ckpt_scaler describe_scaler(const struct loss_scale *s)
+{
+    return (struct ckpt_scaler){.dynamic = s->dynamic,
+                                .consecutive_hysteresis = s->consecutive_hysteresis,
+                                .scale = s->scale,
+                                .factor = s->factor,
+                                .min_scale = s->min_scale,
+                                .iter = s->iter,
+                                .last_overflow_iter = s->last_overflow_iter,
+                                .window = s->window,
+                                .delayed_shift = s->delayed_shift,
+                                .hysteresis = s->hysteresis};
+}
+
+cz_status save_describe(const struct engine *e, const char *dir, const char *client_state_json,
+                        bool exclude_frozen, struct save_description *d)
+{
+    const struct ds_config *c = e->config;
+    memset(d, 0, sizeof *d);
+    TRY(describe_groups(e, d));
+    TRY(config_json(c, &d->config_json));
+    bool has_16bit_masters =
+        c->bf16.bf16_master_weights_and_grads || c->fp16.fp16_master_weights_and_grads;
+    d->options = (struct ckpt_write_options){
+        .dir = dir,
+        .table = model_params(e->model),
+        .group_of = d->group_of,
+        .groups = d->groups,
+        .n_groups = e->n_groups,
+        .stage = c->zero.stage,
+        .rank = e->comm->rank,
+        .world_size = e->comm->world_size,
+        .dtype = e->dtype,
+        .state_dtype = c->bf16.bf16_optimizer_states ? DTYPE_BF16 : DTYPE_F32,
+        .fp16 = c->fp16.enabled,
+        .master_dtype = has_16bit_masters ? e->dtype : DTYPE_F32,
+        .exclude_frozen = exclude_frozen,
+        .clip_grad = c->gradient_clipping,
+        .overflow = e->n_skipped_in_a_row > 0,
+        .scaler = describe_scaler(&e->scale),
+        .global_steps = e->global_steps,
+        .global_samples = e->global_samples,
+        .skipped_steps = e->skipped_steps,
+        .has_scheduler = c->scheduler.usable,
+        .last_batch_iteration = e->schedule.last_batch_iteration,
+        .ds_config_json = d->config_json,
+        .client_state_json = client_state_json};
+    return CZ_OK;
+}
+
+void save_description_free(struct save_description *d)
+{
+    free(d->groups);
+    free(d->settings);
+    free(d->group_of);
+    free(d->config_json);
+    memset(d, 0, sizeof *d);
+}

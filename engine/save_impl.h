@@ -1,0 +1,92 @@
+/* A save in work: what is written, by whom, and how far it has come. */
+#ifndef CZ_ENGINE_SAVE_IMPL_H
+#define CZ_ENGINE_SAVE_IMPL_H
+
+#include "checkpoint/ds_write.h"
+#include "engine/checkpoint.h"
+#include "engine/engine_impl.h"
+
+#include <pthread.h>
+
+#define SAVE_SETTINGS_MAX 24 /* of a param group */
+
+/* ---- save_describe.c: the engine in the words of the checkpoint room ---------------------------
+ */
+
+struct save_description {
+    struct ckpt_write_options options; /* points into what follows */
+    struct ckpt_group *groups;         /* (n_groups) */
+    struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
+    size_t *group_of; /* (n_params) n_groups for frozen ones */
+    char *config_json;
+};
+
+/* dir and client_state_json are borrowed. */
+cz_status save_describe(const struct engine *e, const char *dir, const char *client_state_json,
+                        bool exclude_frozen, struct save_description *out);
+void save_description_free(struct save_description *d); /* accepts zeroed */
+
+/* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
+const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
+
+/* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
+ */
+
+/* Elements of one job, in the run's memory. */
+struct save_job {
+    const unsigned char *src;
+    size_t nbytes;
+};
+
+struct save_writer {
+    struct ckpt_writer *files; /* borrowed */
+    struct save_job *jobs;
+    size_t n_jobs;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t moved;
+    size_t n_done; /* jobs, in order; under the mutex */
+    bool ended;    /* under the mutex */
+    const struct manifest *manifest;
+    struct err error; /* CZ_OK: all written and synced */
+};
+
+/* background false: writes everything before it returns. Otherwise save_writer_wait() must follow.
+ * Errors: CZ_NOMEM; failures to write are in `error`. */
+cz_status save_writer_start(struct save_writer *w, const struct engine *e,
+                            struct ckpt_writer *files, bool background);
+bool save_writer_has_ended(struct save_writer *w);
+
+/* Wait until nothing in [p, p + nbytes) is to be read any more. */
+void save_writer_claim(struct save_writer *w, const void *p, size_t nbytes);
+void save_writer_settle(struct save_writer *w); /* of everything */
+
+/* Wait for its end and release it; the result as this thread's error. Accepts zeroed. */
+cz_status save_writer_finish(struct save_writer *w);
+
+/* ---- save.c ------------------------------------------------------------------------------------
+ */
+
+struct save {
+    char *dir, *tag, *staging;
+    struct save_description description;
+    struct ckpt_writer *files;
+    struct save_writer writer;
+    char *state_json;
+    size_t state_nbytes;
+    bool keep_latest;
+    int64_t keep;
+};
+
+/* At a boundary: complete the save when all ranks have written their part. Collective while a save
+ * is in work, else free. Errors: CZ_PEER, CZ_COMM; a failed save is a warning. */
+cz_status engine_save_poll(struct engine *e);
+
+/* The save in work, if any, comes to its end before something else begins. Collective. */
+void engine_save_end(struct engine *e);
+
+/* Wait (this rank alone) until the save in work reads the run's memory no more. */
+void engine_save_settle(struct engine *e);
+
+#endif

@@ -1,0 +1,124 @@
+/* The thread that writes one rank's files straight from the run's memory. Its jobs are done in
+ * order, so "job k is done" says that everything before it is, too: whoever wants to overwrite
+ * memory looks for the last job that still reads it. */
+#include "engine/save_impl.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum zero_source sources[] = {[CKPT_FROM_PARAM] = ZERO_FROM_PARAMS,
+                                           [CKPT_FROM_FROZEN] = ZERO_FROM_FROZEN,
+                                           [CKPT_FROM_MASTER] = ZERO_FROM_MASTERS,
+                                           [CKPT_FROM_STATE] = ZERO_FROM_STATES};
+
+static void find_job(const struct engine *e, const struct ckpt_job *job, struct save_job *out)
+{
+    size_t elem = dtype_size(job->dtype);
+    const unsigned char *base =
+        zero_source_at(e->zero, sources[job->source], job->group, job->state_idx, job->param_idx);
+    *out = (struct save_job){.src = base + job->off * elem, .nbytes = job->numel * elem};
+}
+
+/* ---- the thread --------------------------------------------------------------------------------
+ */
+
+static cz_status write_jobs(struct save_writer *w)
+{
+    for (size_t i = 0; i < w->n_jobs; i++) {
+        TRY(ckpt_writer_put(w->files, i, w->jobs[i].src));
+        pthread_mutex_lock(&w->mutex);
+        w->n_done = i + 1;
+        pthread_cond_broadcast(&w->moved);
+        pthread_mutex_unlock(&w->mutex);
+    }
+    return ckpt_writer_finish(w->files, &w->manifest);
+}
+
+static void *write_all(void *user)
+{
+    struct save_writer *w = user;
+    struct err error = {.status = CZ_OK};
+    if (write_jobs(w) != CZ_OK) err_capture(&error);
+    pthread_mutex_lock(&w->mutex);
+    w->error = error;
+    w->ended = true;
+    pthread_cond_broadcast(&w->moved);
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+/* Signals are for the thread that trains. */
+static bool start_thread(struct save_writer *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->has_thread = pthread_create(&w->thread, NULL, write_all, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return w->has_thread;
+}
+
+cz_status save_writer_start(struct save_writer *w, const struct engine *e,
+                            struct ckpt_writer *files, bool background)
+{
+    memset(w, 0, sizeof *w);
+    w->files = files;
+    w->n_jobs = ckpt_writer_n_jobs(files);
+    w->jobs = calloc(w->n_jobs + 1, sizeof *w->jobs);
+    if (!w->jobs) return err_set(CZ_NOMEM, 0, "no memory for %zu pieces of a save", w->n_jobs);
+    for (size_t i = 0; i < w->n_jobs; i++) find_job(e, ckpt_writer_job(files, i), &w->jobs[i]);
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->moved, NULL);
+    if (!background || !start_thread(w)) write_all(w);
+    return CZ_OK;
+}
+
+/* ---- those who wait ----------------------------------------------------------------------------
+ */
+
+bool save_writer_has_ended(struct save_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    bool ended = w->ended;
+    pthread_mutex_unlock(&w->mutex);
+    return ended;
+}
+
+static bool overlaps(const struct save_job *job, const unsigned char *p, size_t nbytes)
+{
+    return job->src < p + nbytes && p < job->src + job->nbytes;
+}
+
+/* Until the first `needed` jobs are done. */
+static void wait_for(struct save_writer *w, size_t needed)
+{
+    while (w->n_done < needed && !w->ended) pthread_cond_wait(&w->moved, &w->mutex);
+}
+
+void save_writer_claim(struct save_writer *w, const void *p, size_t nbytes)
+{
+    pthread_mutex_lock(&w->mutex);
+    size_t needed = w->n_jobs;
+    while (needed > w->n_done && !overlaps(&w->jobs[needed - 1], p, nbytes)) needed--;
+    wait_for(w, needed);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void save_writer_settle(struct save_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    wait_for(w, w->n_jobs);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+cz_status save_writer_finish(struct save_writer *w)
+{
+    if (!w->jobs) return CZ_OK;
+    if (w->has_thread) pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->moved);
+    pthread_mutex_destroy(&w->mutex);
+    free(w->jobs);
+    w->jobs = NULL;
+    return w->error.status == CZ_OK ? CZ_OK : err_restore(&w->error);
+}

@@ -1,0 +1,196 @@
+/* Runs that stop and go on: a leg trains some steps over real ranks, from a checkpoint or afresh,
+ * saves or not, and reports hashes of its whole state. */
+#ifndef CZ_TESTS_RESUME_TRIAL_H
+#define CZ_TESTS_RESUME_TRIAL_H
+
+#include "comm/comm.h"
+#include "engine/checkpoint.h"
+#include "tests/support/ranks.h"
+#include "tests/support/replay.h"
+
+#include <sys/stat.h>
+
+enum { LEG_T = 16, LEG_STEPS_MAX = 16 };
+
+struct leg {
+    char config[1024];
+    const char *model, *freeze;
+    bool two_groups, unsaved_weights; /* unsaved_weights: start from another seed's weights */
+    int from, to;                     /* steps; from > 0 resumes */
+    char load[256], save[256];        /* folders; "" for neither */
+    int save_every;                   /* 0: once, at the end */
+    int abandon;                      /* > 0: the process ends right after this step, unsaved */
+    struct engine_load_options load_options;
+};
+
+struct leg_outcome {
+    uint64_t weights, exp_avg, exp_avg_sq;
+    double losses[LEG_STEPS_MAX], lrs[LEG_STEPS_MAX], norms[LEG_STEPS_MAX], scales[LEG_STEPS_MAX];
+    int64_t global_steps, skipped, samples;
+    size_t n_restored, n_tensors;
+};
+
+/* Shared with the ranks. */
+struct leg_shared {
+    struct leg leg;
+    struct leg_outcome outcomes[RANKS_MAX];
+};
+
+static inline struct leg_shared *leg_make(void)
+{
+    struct leg_shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(s != MAP_FAILED);
+    return s;
+}
+
+static inline cz_status leg_hash(struct engine *e, const char *what, uint64_t *h)
+{
+    static float x[256 * 64 + 1];
+    const struct param_table *table = model_params(engine_get_model(e));
+    *h = 14695981039346656037u;
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        const unsigned char *bytes = (const unsigned char *)x;
+        rank_check(p->numel <= CZ_ARRAY_LEN(x));
+        if (!p->trainable && strcmp(what, "weight") != 0) continue;
+        TRY(engine_param_get(e, p->name, what, x, p->numel));
+        for (size_t k = 0; k < p->numel * sizeof *x; k++) *h = (*h ^ bytes[k]) * 1099511628211u;
+    }
+    return CZ_OK;
+}
+
+static inline cz_status leg_step(struct engine *e, struct replay_data *d)
+{
+    static struct replay_batch b;
+    int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);
+    int64_t B = engine_get_micro_batch(e);
+    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+        uint64_t first = d->row;
+        d->row = first + (uint64_t)(rank * B);
+        TRY(engine_forward(e, replay_next(d, &b, B, LEG_T), NULL));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
+        d->row = first + (uint64_t)(world * B);
+    }
+    return CZ_OK;
+}
+
+static inline cz_status leg_save(struct engine *e, const struct leg *leg, uint64_t row, bool wait)
+{
+    const struct data_cursor cursor = {.sample = row, .n_rows = 1000, .seed = 7, .shuffle = true};
+    const struct engine_save_options options = {.cursor = &cursor,
+                                                .client_state_json = "{\"who\": \"a leg\"}"};
+    return wait ? engine_save_checkpoint_ex(e, leg->save, &options)
+                : engine_save_begin(e, leg->save, &options);
+}
+
+static inline cz_status leg_resume(struct engine *e, const struct leg *leg, struct replay_data *d,
+                                   struct leg_outcome *out)
+{
+    struct engine_load_result result;
+    TRY(engine_load_checkpoint_ex(e, leg->load, &leg->load_options, &result));
+    out->n_restored = result.n_restored;
+    out->n_tensors = result.n_tensors;
+    if (result.has_cursor) d->row = result.cursor.sample;
+    engine_load_result_free(&result);
+    return CZ_OK;
+}
+
+static inline cz_status leg_train(struct engine *e, const struct leg *leg, struct replay_data *d,
+                                  struct leg_outcome *out)
+{
+    for (int s = leg->from; s < leg->to; s++) {
+        TRY(leg_step(e, d));
+        out->losses[s] = engine_get_boundary_loss(e);
+        out->lrs[s] = engine_get_lr(e);
+        out->norms[s] = engine_get_global_grad_norm(e);
+        out->scales[s] = engine_get_loss_scale(e);
+        if (leg->abandon == s + 1) _exit(0);
+        if (leg->save[0] && leg->save_every > 0 && (s + 1) % leg->save_every == 0)
+            TRY(leg_save(e, leg, d->row, false));
+    }
+    if (leg->save[0] && leg->save_every == 0) TRY(leg_save(e, leg, d->row, true));
+    return CZ_OK;
+}
+
+static inline struct model *leg_model(const struct leg *leg)
+{
+    struct model *model = model_open(leg->model ? leg->model : test_data("models/gpt2-tiny"));
+    if (!model || model_set_shape(model, LEG_T) != CZ_OK) return NULL;
+    if (leg->unsaved_weights && model_init_from(model, NULL, 99) != CZ_OK) return NULL;
+    if (leg->freeze && model_freeze(model, leg->freeze, NULL) != CZ_OK) return NULL;
+    return model;
+}
+
+static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct leg_outcome *out)
+{
+    static struct replay_data data;
+    const struct engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    struct model *model = leg_model(leg);
+    if (!model) return cz_last_status();
+    const struct engine_options options = {.config_json = leg->config,
+                                           .comm = comm,
+                                           .groups = groups,
+                                           .n_groups = leg->two_groups ? 1 : 0,
+                                           .seed = leg->unsaved_weights ? 5 : 3};
+    struct engine *e = engine_initialize_ex(&options, model);
+    if (!e) return cz_last_status();
+    memset(out, 0, sizeof *out);
+    replay_data_open(&data);
+    if (leg->load[0]) TRY(leg_resume(e, leg, &data, out));
+    TRY(leg_train(e, leg, &data, out));
+    out->global_steps = engine_get_global_steps(e);
+    out->skipped = engine_get_skipped_steps(e);
+    out->samples = engine_get_global_samples(e);
+    TRY(leg_hash(e, "weight", &out->weights));
+    TRY(leg_hash(e, "exp_avg", &out->exp_avg));
+    TRY(leg_hash(e, "exp_avg_sq", &out->exp_avg_sq));
+    TRY(engine_save_wait(e));
+    engine_destroy(e);
+    return CZ_OK;
+}
+
+static inline cz_status leg_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct leg_shared *s = arg;
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(leg_run(comm, &s->leg, &s->outcomes[rank]));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+/* Run a leg over `world` ranks; all of them must see the same. */
+static inline struct leg_outcome leg_outcome_of(struct leg_shared *s, int world)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, world, leg_rank, s);
+    ranks_expect_ok(&ranks, 120);
+    for (int r = 1; r < world; r++)
+        ck_assert_msg(memcmp(&s->outcomes[r], &s->outcomes[0], sizeof s->outcomes[0]) == 0,
+                      "rank %d differs from rank 0: %s", r, s->leg.config);
+    return s->outcomes[0];
+}
+
+static const char *const leg_dtypes[] = {
+    "\"fp16\": {\"enabled\": false}",
+    "\"bf16\": {\"enabled\": true}",
+    /* begins with overflows: skipped steps and a scale on the move */
+    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 26, \"loss_scale_window\": 3, "
+    "\"hysteresis\": 1}",
+};
+
+static inline void leg_configure(struct leg *leg, int stage, const char *dtype, int gas)
+{
+    snprintf(leg->config, sizeof leg->config,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
+             "\"gradient_clipping\": 0.5, %s, \"zero_optimization\": {\"stage\": %d, "
+             "\"sub_group_size\": 5000}, "
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
+             "\"weight_decay\": 0.1}}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+             "{\"total_num_steps\": 12, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
+             gas, dtype, stage);
+}
+
+#endif

@@ -1,0 +1,119 @@
+#include "saver.h"
+
+#include "base/log.h"
+#include "checkpoint/names.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The folder, or the one above it that it will be made in. */
+cz_status saver_check(const struct saver *s)
+{
+    char path[PATH_MAX];
+    if (!s->dir) return CZ_OK;
+    if (snprintf(path, sizeof path, "%s", s->dir) >= (int)sizeof path)
+        return err_set(CZ_INVALID, 0, "--save: the folder's name is too long");
+    while (access(path, F_OK) != 0 && errno == ENOENT && strrchr(path, '/') > path)
+        *strrchr(path, '/') = '\0';
+    const char *made_in = strchr(path, '/') || access(path, F_OK) == 0 ? path : ".";
+    if (strrchr(path, '/') == path && errno == ENOENT) made_in = "/";
+    if (access(made_in, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "--save: cannot write to %s", s->dir);
+    return CZ_OK;
+}
+
+static cz_status save(struct saver *s, struct engine *engine, const struct data_loader *data)
+{
+    struct data_cursor cursor;
+    data_tell(data, &cursor);
+    const struct engine_save_options options = {.cursor = &cursor, .keep = s->keep};
+    TRY(engine_save_begin(engine, s->dir, &options));
+    s->saved_step = engine_get_global_steps(engine);
+    return CZ_OK;
+}
+
+void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data)
+{
+    int64_t step = engine_get_global_steps(engine);
+    if (!s->dir || s->interval <= 0 || step % s->interval != 0) return;
+    if (save(s, engine, data) == CZ_OK) return;
+    if (engine_get_rank(engine) == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "step %lld was not saved, the run goes on: %s", (long long)step,
+             cz_last_error());
+    err_clear();
+}
+
+cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data)
+{
+    if (!s->dir) return CZ_OK;
+    bool is_saved = s->saved_step == engine_get_global_steps(engine);
+    if (is_saved && engine_save_wait(engine) == CZ_OK) return CZ_OK;
+    TRY(save(s, engine, data));
+    return engine_save_wait(engine);
+}
+
+/* ---- resuming -------------------------------------------------------------------------------- */
+
+cz_status resume_parse(const char *text, struct resume_point *p)
+{
+    const char *colon = strrchr(text, ':');
+    memset(p, 0, sizeof *p);
+    bool has_tag = colon && colon != text && colon[1] != '\0' && access(text, F_OK) != 0;
+    p->dir = has_tag ? strndup(text, (size_t)(colon - text)) : strdup(text);
+    p->tag = has_tag ? strdup(colon + 1) : NULL;
+    if (!p->dir || (has_tag && !p->tag)) return err_set(CZ_NOMEM, 0, "no memory for --resume");
+    cz_status st = engine_saved_run_read(p->dir, p->tag, &p->run);
+    p->has_run = st == CZ_OK;
+    err_clear(); /* what is wrong with it, loading says */
+    return CZ_OK;
+}
+
+void resume_free(struct resume_point *p)
+{
+    free(p->dir);
+    free(p->tag);
+    memset(p, 0, sizeof *p);
+}
+
+cz_status resume_load(const struct resume_point *p, struct engine *engine,
+                      struct engine_load_result *result)
+{
+    const struct engine_load_options options = {.tag = p->tag};
+    return engine_load_checkpoint_ex(engine, p->dir, &options, result);
+}
+
+bool is_checkpoint(const char *dir)
+{
+    char *tag_dir, *tag;
+    bool found = ckpt_locate(dir, NULL, &tag_dir, &tag) == CZ_OK;
+    err_clear();
+    if (!found) return false;
+    free(tag_dir);
+    free(tag);
+    return true;
+}
+
+cz_status init_weights(const char *dir, struct engine *engine)
+{
+    const struct engine_load_options options = {.module_only = true};
+    return engine_load_checkpoint_ex(engine, dir, &options, NULL);
+}
+
+cz_status resume_data(const struct engine_load_result *result, const struct engine *engine,
+                      bool drop_last, struct data_loader *data)
+{
+    struct data_cursor cursor;
+    if (result->has_cursor) return data_seek(data, &result->cursor);
+    data_tell(data, &cursor);
+    uint64_t rows = cursor.n_rows, samples = (uint64_t)engine_get_global_samples(engine);
+    uint64_t per_batch = (uint64_t)(engine_get_micro_batch(engine) * engine_get_world_size(engine));
+    if (drop_last) rows -= rows % per_batch;
+    if (rows == 0) return CZ_OK;
+    cursor.epoch = samples / rows;
+    cursor.sample = samples % rows;
+    return data_seek(data, &cursor);
+}

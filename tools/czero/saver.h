@@ -1,0 +1,47 @@
+/* --save and --resume of `czero train`: when checkpoints are written, and where a run goes on. */
+#ifndef CZ_TOOLS_SAVER_H
+#define CZ_TOOLS_SAVER_H
+
+#include "data/data.h"
+#include "engine/checkpoint.h"
+
+struct saver {
+    const char *dir;        /* NULL: nothing is saved */
+    int64_t interval, keep; /* 0: at the end alone; all */
+    int64_t saved_step;     /* of the newest save, or of what was loaded from the same folder; -1 */
+};
+
+/* Find out now, not after hours of training, that checkpoints have nowhere to go. */
+cz_status saver_check(const struct saver *s);
+
+/* After each step: in the background when it is time. A save that fails is a warning. */
+void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data);
+
+/* The last one, unless this step has been saved; durable on return. */
+cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data);
+
+/* "DIR" or "DIR:TAG". */
+struct resume_point {
+    char *dir, *tag; /* tag NULL: latest */
+    bool has_run;    /* saved by czero: */
+    struct engine_saved_run run;
+};
+cz_status resume_parse(const char *text, struct resume_point *out);
+void resume_free(struct resume_point *p); /* accepts zeroed */
+
+/* Load into the engine; *result as engine_load_checkpoint_ex(). */
+cz_status resume_load(const struct resume_point *p, struct engine *engine,
+                      struct engine_load_result *result);
+
+/* Whether a folder holds checkpoints (and not a Hugging Face model). */
+bool is_checkpoint(const char *dir);
+
+/* The weights of a folder's latest checkpoint, and nothing else of it. */
+cz_status init_weights(const char *dir, struct engine *engine);
+
+/* Put the data where the run stopped. A checkpoint without a cursor (DeepSpeed's) has seen
+ * global_samples rows. */
+cz_status resume_data(const struct engine_load_result *result, const struct engine *engine,
+                      bool drop_last, struct data_loader *data);
+
+#endif
