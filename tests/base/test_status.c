@@ -32,6 +32,17 @@ START_TEST(errno_text_is_appended)
 }
 END_TEST
 
+/* Damaged files bring names that would move the cursor, or worse. */
+START_TEST(sentences_hold_no_control_characters)
+{
+    ck_fails(err_set(CZ_CORRUPT, 0, "no class %s\n\tin %s", "\x1b[2J\x07\x7f", "h\xc3\xa9"),
+             CZ_CORRUPT);
+    ck_assert_str_eq(cz_last_error(), "no class ?[2J??\n\tin h\xc3\xa9");
+    err_prefix("\x1b]0;x");
+    ck_assert_str_eq(cz_last_error(), "?]0;x: no class ?[2J??\n\tin h\xc3\xa9");
+}
+END_TEST
+
 START_TEST(captured_error_is_restored)
 {
     struct err carried;
@@ -45,4 +56,4 @@ START_TEST(captured_error_is_restored)
 END_TEST
 
 TEST_MAIN("base/status", error_keeps_sentence_and_gains_frames, errno_text_is_appended,
-          captured_error_is_restored)
+          sentences_hold_no_control_characters, captured_error_is_restored)
