@@ -181,7 +181,7 @@ static cz_status pop_mark(struct pickle_parser *p, struct pickle_work *const **i
         return pickle_fail(p, CZ_CORRUPT, "opcode 0x%02x finds no mark", p->bytes[p->op_off]);
     *n = n_open(p);
     p->n_stack = p->marks[--p->n_marks];
-    *items = p->stack + p->n_stack;
+    if (*n > 0) *items = p->stack + p->n_stack; /* before the first value there is no stack */
     return CZ_OK;
 }
 
