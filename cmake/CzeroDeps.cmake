@@ -8,7 +8,8 @@ pkg_check_modules(DEFLATE REQUIRED IMPORTED_TARGET libdeflate)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
 find_package(Threads REQUIRED)
-if(NOT CZ_TSAN) # libgomp is not instrumented: ThreadSanitizer would report its barriers as races
+# libgomp is not instrumented: ThreadSanitizer would report its barriers as races. Nor is it clang's.
+if(NOT CZ_TSAN AND NOT CZ_FUZZ)
   find_package(OpenMP REQUIRED COMPONENTS C)
 endif()
 

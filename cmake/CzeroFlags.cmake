@@ -29,6 +29,11 @@ if(CZ_TSAN) # OpenMP is off: its pragmas mean nothing, loops over pieces run in 
     -Wno-unused-variable -Wno-unused-but-set-variable)
   target_link_options(cz_flags INTERFACE -fsanitize=thread)
 endif()
+if(CZ_FUZZ) # the first finding ends a run; clang's own warnings are not the project's
+  target_compile_options(cz_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -O2 -Wno-error -Wno-unknown-pragmas -Wno-unknown-warning-option)
+  target_link_options(cz_flags INTERFACE -fsanitize=address,undefined)
+endif()
 
 if(CZ_SANITIZE OR CZ_TSAN)
   # Sanitizers open libraries in the program's place, and their own RUNPATH would count: RPATH is

@@ -1,0 +1,42 @@
+# tests/fuzz/fuzz_<reader>.c: one function over bytes each. docs/fuzzing.md says how they are run.
+
+# With clang's libFuzzer (preset "fuzz"), from the readers' sources alone: kernels would take minutes
+# to instrument and read nothing.
+function(cz_fuzz_targets)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "CZ_FUZZ needs clang: use the preset \"fuzz\"")
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
+    ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
+    ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
+    ${CMAKE_SOURCE_DIR}/optim/*.c)
+  list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
+  add_library(cz_readers STATIC ${sources})
+  target_link_libraries(cz_readers PRIVATE cz_flags cz_deps)
+  target_compile_options(cz_readers PRIVATE -fsanitize=fuzzer-no-link)
+  file(GLOB targets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+  foreach(source ${targets})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE cz_flags cz_readers cz_deps)
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+    # Tables of optimizers name kernels that no reader calls: they may be missing.
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer -no-pie
+      -Wl,--unresolved-symbols=ignore-all)
+  endforeach()
+endfunction()
+
+# In every other build: each target over its corpus in tests/data/fuzz, as a normal test.
+function(cz_fuzz_corpora)
+  file(GLOB targets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+  foreach(source ${targets})
+    get_filename_component(name ${source} NAME_WE)
+    string(REPLACE fuzz_ "" reader ${name})
+    cz_program(fuzz.${reader} ${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus_main.c)
+    set_target_properties(fuzz.${reader} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fuzz)
+    add_test(NAME fuzz.${reader}
+      COMMAND fuzz.${reader} ${CMAKE_SOURCE_DIR}/tests/data/fuzz/${reader})
+    cz_test_properties(fuzz.${reader} ${name})
+  endforeach()
+endfunction()

@@ -1,0 +1,64 @@
+/* What fuzz targets share. A target is one function over bytes: it must return for every input, and
+ * what the reader accepts must keep the reader's promises. docs/fuzzing.md says how they are run.
+ */
+#ifndef CZ_TESTS_FUZZ_H
+#define CZ_TESTS_FUZZ_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* libFuzzer's entry, and corpus_main.c's. */
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes);
+
+/* Never NDEBUG's business: a broken promise must end the run. */
+#define FUZZ_CHECK(cond)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "%s:%d: broken promise: %s (%s)\n", __FILE__, __LINE__, #cond,         \
+                    cz_last_error());                                                              \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* A refusal says why, in words that a terminal shows as they are. */
+static inline void fuzz_refused(cz_status status)
+{
+    const char *text = cz_last_error();
+    FUZZ_CHECK(status == CZ_CORRUPT || status == CZ_UNSUPPORTED || status == CZ_INVALID ||
+               status == CZ_VERSION);
+    FUZZ_CHECK(cz_last_status() == status);
+    FUZZ_CHECK(text[0] != '\0');
+    for (; *text; text++)
+        FUZZ_CHECK(((unsigned char)*text >= ' ' && *text != 0x7f) || strchr("\n\t", *text));
+}
+
+/* The bytes as a file in memory; the path is good until the next call. */
+static inline const char *fuzz_file(const void *bytes, size_t nbytes)
+{
+    static int fd = -1;
+    static char path[32];
+    if (fd < 0) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        FUZZ_CHECK(fd >= 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    FUZZ_CHECK(ftruncate(fd, 0) == 0);
+    FUZZ_CHECK(pwrite(fd, bytes, nbytes, 0) == (ssize_t)nbytes);
+    return path;
+}
+
+/* A copy of exactly nbytes, so that reading one byte too far is seen. */
+static inline char *fuzz_copy(const void *bytes, size_t nbytes)
+{
+    char *copy = calloc(1, nbytes ? nbytes : 1);
+    FUZZ_CHECK(copy);
+    if (nbytes > 0) memcpy(copy, bytes, nbytes);
+    return copy;
+}
+
+#endif

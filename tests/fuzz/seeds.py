@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Seeds for the fuzz targets: real files of tests/ and of the fixtures, and values of every kind.
+
+    python3 tests/fuzz/seeds.py OUT        writes OUT/TARGET/NAME
+
+Needs nothing but Python. Fixtures are read from ../shared/fixtures, if they are there."""
+
+import collections
+import datetime
+import hashlib
+import os
+import pathlib
+import pickle
+import sys
+import types
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
+NBYTES_MAX = {"config": 2048, "json": 8192, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
+
+
+def files(pattern, nbytes_max=64 << 20):
+    for root in (ROOT / "tests", ROOT / "configs", FIXTURES):
+        for path in sorted(root.rglob(pattern)):
+            if "fuzz" not in path.relative_to(root).parts and path.is_file() and path.stat().st_size <= nbytes_max:
+                yield path
+
+
+class Out:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.n = 0
+
+    def put(self, target, data):
+        if len(data) > NBYTES_MAX[target]:
+            return
+        folder = self.folder / target
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ("seed-" + hashlib.sha1(data).hexdigest()[:12])).write_bytes(data)
+        self.n += 1
+
+
+def odd_values():
+    deep = []
+    for _ in range(50):
+        deep = [deep]
+    shared = ["x", (1, 2)]
+    counter = collections.Counter("hello")
+    default = collections.defaultdict(list, {"a": [1]})
+    namespace = types.SimpleNamespace(lr=0.1, betas=(0.9, 0.999))
+    yield from (None, True, 2**31, -(2**63), 2**100, 1.5, float("nan"), "h\u00e9 \U0001f600", "\ud800")
+    yield from (b"", b"\x00\xff", bytearray(b"xy"), 1 + 2j, slice(1, 2), range(3), deque())
+    yield from ([], (), {}, set(), frozenset({1}), {1, 2}, deep, [shared, shared, {"s": shared}])
+    yield from (list(range(1001)), {i: str(i) for i in range(1000)}, counter, default, namespace)
+    yield from (datetime.timedelta(1), pathlib.PurePosixPath("a/b"), ValueError("x"), len)
+    yield {1: 1, True: 2, 1.0: 3, (1, (2, b"3")): 4, None: 5, frozenset(): 6}
+    yield collections.OrderedDict(a=1, b=collections.OrderedDict())
+
+
+def deque():
+    return collections.deque([1, 2], 3)
+
+
+def pickles(out):
+    for value in odd_values():
+        for protocol in (2, 3, 4, 5):
+            out.put("pickle", pickle.dumps(value, protocol))
+    for path in files("*.pt"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as z:
+                for name in z.namelist():
+                    if name.endswith("/data.pkl") and path.name != "no_crc.pt":
+                        out.put("pickle", z.read(name))
+
+
+def texts(out):
+    for path in files("*.json"):
+        data = path.read_bytes()
+        out.put("json", data)
+        if "manifest" in path.name:
+            out.put("manifest", data)
+        if "zero_optimization" in str(data) or "train_batch_size" in str(data):
+            out.put("config", data)
+
+
+def tensors(out):
+    for path in files("*.safetensors"):
+        data = path.read_bytes()
+        out.put("safetensors", data)
+        header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+        out.put("json", header)
+    for path in files("*.pt"):
+        out.put("pt", path.read_bytes())
+
+
+def main():
+    out = Out(sys.argv[1])
+    pickles(out)
+    texts(out)
+    tensors(out)
+    print(out.n, "seeds in", out.folder)
+
+
+if __name__ == "__main__":
+    main()
