@@ -1,7 +1,7 @@
 /* Writing a .pt: pieces of storages land at places fixed at the start, their checksums are put
  * together as they come; everything between the payloads is written at the end. */
 #include "formats/crc32.h"
-#include "formats/file_io.h"
+#include "formats/file_queue.h"
 #include "formats/pt_impl.h"
 
 #include <pthread.h>
@@ -11,12 +11,12 @@
 #define INVALID(...) err_set(CZ_INVALID, 0, __VA_ARGS__)
 #define ULL(x)       ((unsigned long long)(x))
 
-/* Checksummed and written in turns. Blocks end on multiples of this in the file, so that all but
- * the first and the last go to disk whole. */
-#define BLOCK_NBYTES ((size_t)4 << 20)
+/* Smaller files are written by whoever calls. */
+#define QUEUE_NBYTES_MIN ((size_t)2 << 20)
 
 struct pt_writer {
     struct file_durable file;
+    struct file_queue *queue; /* NULL: none */
     struct pt_layout layout;
     unsigned char *pickle;
     pthread_mutex_t lock;        /* of pieces */
@@ -50,6 +50,8 @@ cz_status pt_create(const struct pt_create_options *o, struct pt_writer **out)
     TRY_GOTO(pt_layout_make(&w->layout, o), fail);
     TRY_GOTO(copy_pickle(w, o), fail);
     TRY_GOTO(file_durable_create(&w->file, o->path, w->layout.nbytes), fail);
+    if (w->layout.nbytes >= QUEUE_NBYTES_MIN)
+        TRY_GOTO(file_queue_create(&w->file, &w->queue), fail);
     *out = w;
     return CZ_OK;
 fail:
@@ -89,14 +91,12 @@ cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t
 {
     TRY(check_piece(w, storage_idx, off, nbytes));
     uint64_t file_off = w->layout.slots[PT_FIRST_STORAGE + storage_idx].off + off;
-    const char *bytes = src;
     uint32_t sum = 0;
-    for (size_t at = 0; at < nbytes;) {
-        size_t n = BLOCK_NBYTES - (size_t)((file_off + at) % BLOCK_NBYTES);
-        if (n > nbytes - at) n = nbytes - at;
-        sum = crc32_update(sum, bytes + at, n);
-        TRY(file_durable_pwrite(&w->file, bytes + at, n, file_off + at));
-        at += n;
+    if (w->queue) {
+        TRY(file_queue_put(w->queue, src, nbytes, file_off, &sum));
+    } else {
+        sum = crc32_update(sum, src, nbytes);
+        TRY(file_durable_pwrite(&w->file, src, nbytes, file_off));
     }
     if (crc) *crc = sum;
     return add_piece(w, storage_idx, off, nbytes, sum);
@@ -212,6 +212,7 @@ cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out)
 {
     if (w->finished || w->file.fd < 0) return INVALID("%s: it is finished", w->file.path);
     TRY(sum_storages(w));
+    if (w->queue) TRY(file_queue_drain(w->queue));
     struct run run = {.w = w, .bytes = malloc(RUN_NBYTES + PT_PIECE_NBYTES)};
     if (!run.bytes) return err_set(CZ_NOMEM, 0, "%s: no memory for its directory", w->file.path);
     cz_status st = put_all(&run);
@@ -246,6 +247,7 @@ uint32_t pt_storage_crc(const struct pt_writer *w, size_t storage_idx)
 void pt_writer_destroy(struct pt_writer *w)
 {
     if (!w) return;
+    file_queue_destroy(w->queue); /* it writes to the file */
     file_durable_abort(&w->file);
     for (size_t i = 0; w->pieces && i < w->layout.n_storages; i++) crc32_pieces_free(&w->pieces[i]);
     pthread_mutex_destroy(&w->lock);
