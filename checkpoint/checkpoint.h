@@ -76,11 +76,12 @@ struct ckpt_open_options {
     bool weights_only; /* do not demand optimizer files' states */
 };
 
-/* Errors: CZ_NOTFOUND (no folder, no tag, no files; missing shards are listed by name), CZ_CORRUPT
- * (a file is damaged, or files contradict each other: ranks' stage, partition_count or param_shapes
- * differ, more shards than partition_count ("stale …" names them), a length that the shapes do not
- * explain), CZ_UNSUPPORTED (tensor, pipeline or expert parallelism, legacy torch format, NVMe-
- * swapped fp32 groups without their copies), CZ_IO, CZ_NOMEM. Each sentence names the file. */
+/* Errors: CZ_NOTFOUND (no folder, no tag, no checkpoint in it), CZ_CORRUPT (shards are missing:
+ * they are listed by name; a file is damaged, or files contradict each other: ranks' stage,
+ * partition_count or param_shapes differ, more shards than partition_count ("stale …" names them),
+ * a length that the shapes do not explain), CZ_UNSUPPORTED (tensor, pipeline or expert parallelism,
+ * legacy torch format, NVMe-swapped fp32 groups without their copies), CZ_IO, CZ_NOMEM. Each
+ * sentence names the file. */
 CZ_API cz_status ckpt_open(const struct ckpt_open_options *options, struct ckpt **out);
 CZ_API void ckpt_close(struct ckpt *ck); /* accepts NULL */
 

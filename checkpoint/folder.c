@@ -141,7 +141,7 @@ static cz_status check_twice(const char *dir, const struct ckpt_shard_file *file
 static cz_status check_folder(const char *dir, const struct ckpt_folder *folder)
 {
     if (!folder->whole_model && folder->n_models == 0)
-        return err_set(CZ_NOTFOUND, 0, "%s: there is no *_model_states.pt in it", dir);
+        return err_set(CZ_CORRUPT, 0, "%s: there is no *_model_states.pt in it", dir);
     if (folder->whole_model && folder->n_models > 0)
         return err_set(CZ_CORRUPT, 0,
                        "%s: holds %s (stages 0 to 2) as well as %s (stage 3): files of two saves; "
@@ -226,7 +226,7 @@ static cz_status missing(const struct ckpt *ck, const struct ckpt_shard_file *fi
     }
     if (t.n == 0) return CZ_OK;
     names_end(&t);
-    return err_set(CZ_NOTFOUND, 0, "%s: %zu of %d %s files are missing: %s", ck->tag_dir, t.n,
+    return err_set(CZ_CORRUPT, 0, "%s: %zu of %d %s files are missing: %s", ck->tag_dir, t.n,
                    world_size, what, t.text);
 }
 

@@ -88,7 +88,7 @@ static cz_status none_there(struct ckpt *ck)
 {
     int W = model_world_size(ck);
     if (W > 0) return ckpt_folder_check(ck, NULL, 0, W, "optimizer");
-    return err_set(CZ_NOTFOUND, 0, "%s: there is no *_optim_states.pt in it", ck->tag_dir);
+    return err_set(CZ_CORRUPT, 0, "%s: there is no *_optim_states.pt in it", ck->tag_dir);
 }
 
 /* One rank after the first: opened, checked, read, closed. */

@@ -56,18 +56,18 @@ START_TEST(missing_shards_are_listed)
 {
     const char *dir = folder_of(plain(2, 4));
     shell(dir, "rm bf16_zero_pp_rank_1_* bf16_zero_pp_rank_3_*");
-    refused(dir, CZ_NOTFOUND, "2 of 4", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    refused(dir, CZ_CORRUPT, "2 of 4", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
             "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", NULL);
     shell(dir, "rm bf16_*");
-    refused(dir, CZ_NOTFOUND, "4 of 4", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", NULL);
+    refused(dir, CZ_CORRUPT, "4 of 4", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", NULL);
     shell(dir, "rm mp_rank*");
     refused(dir, CZ_NOTFOUND, "no checkpoint here", NULL);
     test_tmp_remove(dir);
     dir = folder_of(plain(3, 3));
     shell(dir, "rm zero_pp_rank_2_mp_rank_00_model_states.pt");
-    refused(dir, CZ_NOTFOUND, "1 of 3", "zero_pp_rank_2_mp_rank_00_model_states.pt", NULL);
+    refused(dir, CZ_CORRUPT, "1 of 3", "zero_pp_rank_2_mp_rank_00_model_states.pt", NULL);
     shell(dir, "rm zero_pp_rank_0_mp_rank_00_model_states.pt");
-    refused(dir, CZ_NOTFOUND, "2 of 3", "zero_pp_rank_0_mp_rank_00_model_states.pt", NULL);
+    refused(dir, CZ_CORRUPT, "2 of 3", "zero_pp_rank_0_mp_rank_00_model_states.pt", NULL);
     test_tmp_remove(dir);
     dir = folder_of(plain(1, 3));
     shell(dir, "rm mp_rank_00_model_states.pt");
@@ -120,7 +120,7 @@ START_TEST(files_of_two_saves_do_not_mix)
     shaped.frozen = false;
     fp16.dtype = DTYPE_F16;
     mixed(plain(2, 3), plain(2, 4), OPTIM_1, CZ_CORRUPT, "partition_count");
-    mixed(plain(2, 3), plain(2, 4), "bf16_zero_pp_rank_0_*", CZ_NOTFOUND, "rank_3");
+    mixed(plain(2, 3), plain(2, 4), "bf16_zero_pp_rank_0_*", CZ_CORRUPT, "rank_3");
     mixed(plain(2, 3), plain(1, 3), OPTIM_1, CZ_CORRUPT, "zero_stage");
     mixed(plain(2, 3), later, OPTIM_1, CZ_CORRUPT, "5 steps were done here, and 4");
     mixed(plain(3, 3), shaped, OPTIM_1, CZ_CORRUPT, "elements");
