@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,9 +115,19 @@ static bool is_shard_name(const struct shards_kind *kind, const char *name)
     return s && strcmp(s, kind->ext) == 0;
 }
 
-static bool is_of_kind(const struct shards_kind *kind, const char *name)
+/* Without the ".tmp1234" of a process that was killed between two renames. */
+static void drop_temp_suffix(char *name)
 {
-    char other[SHARDS_NAME_NBYTES];
+    char *end = name + strlen(name);
+    while (end > name && isdigit((unsigned char)end[-1])) end--;
+    if (*end && end - name > 4 && strncmp(end - 4, ".tmp", 4) == 0) end[-4] = '\0';
+}
+
+static bool is_of_kind(const struct shards_kind *kind, const char *file_name)
+{
+    char other[SHARDS_NAME_NBYTES], name[NAME_MAX + 1];
+    snprintf(name, sizeof name, "%s", file_name);
+    drop_temp_suffix(name);
     return is_shard_name(kind, name) || strcmp(name, shards_file_name(kind, 0, 1, other)) == 0 ||
            strcmp(name, shards_index_name(kind, other)) == 0;
 }

@@ -37,7 +37,8 @@ cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry 
                             size_t n_files, uint64_t total_size, char **text, size_t *nbytes);
 
 /* Remove from dir the files of an earlier set of this kind that a new set of n_files does not have:
- * they would be read instead of, or mistaken for, the new ones. Errors: CZ_IO, CZ_NOMEM. */
+ * they would be read instead of, or mistaken for, the new ones; and temporaries of a set that was
+ * never finished. Errors: CZ_IO, CZ_NOMEM. */
 cz_status shards_remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files);
 
 CZ_EXTERN_C_END

@@ -95,9 +95,12 @@ static bool there(const char *dir, const char *name)
 
 START_TEST(only_files_of_an_earlier_set_are_removed)
 {
-    static const char *const stale[] = {"pytorch_model.bin", "pytorch_model-00001-of-00003.bin",
+    static const char *const stale[] = {"pytorch_model.bin",
+                                        "pytorch_model-00001-of-00003.bin",
                                         "pytorch_model-00003-of-00003.bin",
-                                        "pytorch_model-123456-of-123456.bin"};
+                                        "pytorch_model-123456-of-123456.bin",
+                                        "pytorch_model-00001-of-00002.bin.tmp77",
+                                        "pytorch_model.bin.index.json.tmp1"};
     static const char *const kept[] = {"pytorch_model-00001-of-00002.bin",
                                        "pytorch_model-00002-of-00002.bin",
                                        "pytorch_model.bin.index.json",
@@ -106,7 +109,9 @@ START_TEST(only_files_of_an_earlier_set_are_removed)
                                        "pytorch_model-1-of-3.bin",
                                        "pytorch_model-00001-of-00003.txt",
                                        "pytorch_model-00001-of-00003.bin.old",
-                                       "config.json"};
+                                       "config.json",
+                                       "notes.bin.tmp12",
+                                       "pytorch_model.bin.tmp"};
     const char *dir = test_tmp_make();
     for (size_t i = 0; i < CZ_ARRAY_LEN(stale); i++) touch(dir, stale[i]);
     for (size_t i = 0; i < CZ_ARRAY_LEN(kept); i++) touch(dir, kept[i]);
