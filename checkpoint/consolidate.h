@@ -21,9 +21,10 @@ struct consolidate_options {
     bool exclude_frozen;
     bool has_dtype;   /* false: fp32 for trained weights; frozen ones are widened to fp32 */
     enum dtype dtype; /* F32, BF16 or F16 for all floating-point tensors */
+    bool verify;      /* afterwards read the output again and compare it with the shards */
     int n_threads;    /* 0: as many as pay off */
-    void (*progress)(uint64_t done, uint64_t total,
-                     void *user); /* bytes; any one thread at a time */
+    /* Bytes, verifying included; called by one thread at a time, in any. NULL: none. */
+    void (*progress)(uint64_t done, uint64_t total, void *user);
     void *user;
 };
 
@@ -33,13 +34,15 @@ struct consolidate_result {
     uint64_t nbytes; /* written */
 };
 
-/* Errors: ckpt_open()'s, CZ_IO (no space, read-only …). What was in out_dir before stays until the
- * new set is complete; then files of an older set with other shard numbers are removed. */
+/* Errors: ckpt_open()'s, CZ_IO (no space, read-only, output that reads otherwise than it was
+ * written), CZ_UNSUPPORTED (a buffer of a dtype that the format lacks), CZ_NOMEM. What was in
+ * out_dir before stays until the new set is complete; then files of an older set with other shard
+ * numbers are removed. */
 CZ_API cz_status consolidate_run(const struct consolidate_options *options,
                                  struct consolidate_result *result);
 
 /* "5GB", "200MB", "1.5TB", "300KB": decimal units as Hugging Face reads them; a plain number is
- * bytes. CZ_INVALID. */
+ * bytes. CZ_INVALID; *nbytes ≥ 1. */
 CZ_API cz_status consolidate_parse_size(const char *text, uint64_t *nbytes);
 
 CZ_EXTERN_C_END
