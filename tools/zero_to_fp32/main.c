@@ -1,19 +1,145 @@
-/* zero_to_fp32: consolidate a DeepSpeed checkpoint. The reader of checkpoints is not part of this
- * version; the tool says so instead of doing something else. */
+/* zero_to_fp32: a folder of DeepSpeed's shards in, whole weights out. Options as DeepSpeed's script
+ * of that name has them, and more. */
+#include "base/clock.h"
+#include "checkpoint/consolidate.h"
+#include "details.h"
+#include "tools/czero/args.h"
+#include "tools/czero/bar.h"
+#include "tools/czero/tool.h"
+
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+
+struct options {
+    const char *dir, *out_dir, *tag, *max_shard_size, *dtype;
+    bool safetensors, exclude_frozen, debug, verify, quiet;
+};
+
+#define FIELD(name) offsetof(struct options, name)
+
+static const struct arg_spec specs[] = {
+    {"CHECKPOINT_DIR", ARG_STRING, FIELD(dir), NULL,
+     "folder that was given to save_checkpoint(), or the folder of one tag in it", 0, true},
+    {"OUTPUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "folder to write to; made if missing", 0,
+     true},
+    {"--max_shard_size", ARG_STRING, FIELD(max_shard_size), "SIZE",
+     "start another file beyond this size, such as 5GB, 200MB, none (default: 5GB)", 0, false},
+    {"--safe_serialization", ARG_FLAG, FIELD(safetensors), NULL,
+     "write model.safetensors instead of pytorch_model.bin", 0, false},
+    {"--tag", ARG_STRING, FIELD(tag), "TAG",
+     "which checkpoint, such as global_step1 (default: the one that `latest` names)", 0, false},
+    {"-t", ARG_STRING, FIELD(tag), "TAG", "the same", 0, false},
+    {"--exclude_frozen_parameters", ARG_FLAG, FIELD(exclude_frozen), NULL,
+     "leave out weights that were not trained", 0, false},
+    {"--dtype", ARG_CHOICE, FIELD(dtype), "float32|fp32|float16|fp16|bfloat16|bf16",
+     "what weights are written as (default: fp32)", 0, false},
+    {"--verify", ARG_FLAG, FIELD(verify), NULL,
+     "read the output again and compare every tensor with the shards", 0, false},
+    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
+    {"--debug", ARG_FLAG, FIELD(debug), NULL, "say on stderr where every tensor lies in the shards",
+     0, false},
+    {"-d", ARG_FLAG, FIELD(debug), NULL, "the same", 0, false},
+    {"--version", ARG_HEADING, 0, NULL, "  --version                    name this version", 0,
+     false},
+};
+
+static const struct arg_command command = {
+    .name = "zero_to_fp32",
+    .summary = "Put the shards of a DeepSpeed checkpoint (stages 0-3) together into whole weights.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Nothing appears in OUTPUT_DIR before all of it is complete and on disk. Memory does not\n"
+        "grow with the model.\n\n"
+        "Examples:\n"
+        "  zero_to_fp32 checkpoints/ out/\n"
+        "  zero_to_fp32 checkpoints/ out/ -t global_step100 --safe_serialization\n\n"
+        "Exit codes: 0 done, 1 run-time failure, 2 usage (no such folder or tag), 3 no memory,\n"
+        "            4 damaged or incomplete checkpoint.",
+};
+
+static enum dtype parse_dtype(const char *name)
+{
+    if (strcmp(name, "float16") == 0 || strcmp(name, "fp16") == 0) return DTYPE_F16;
+    if (strcmp(name, "bfloat16") == 0 || strcmp(name, "bf16") == 0) return DTYPE_BF16;
+    return DTYPE_F32;
+}
+
+static cz_status to_library(const struct options *o, struct bar *bar,
+                            struct consolidate_options *out)
+{
+    *out = (struct consolidate_options){
+        .dir = o->dir,
+        .tag = o->tag,
+        .out_dir = o->out_dir,
+        .format = o->safetensors ? CONSOLIDATE_SAFETENSORS : CONSOLIDATE_BIN,
+        .exclude_frozen = o->exclude_frozen,
+        .has_dtype = o->dtype != NULL,
+        .dtype = o->dtype ? parse_dtype(o->dtype) : DTYPE_F32,
+        .verify = o->verify,
+        .progress = bar_update,
+        .user = bar,
+    };
+    const char *size = o->max_shard_size ? o->max_shard_size : "5GB";
+    if (strcmp(size, "none") == 0 || strcmp(size, "None") == 0) return CZ_OK;
+    if (consolidate_parse_size(size, &out->shard_nbytes_max) != CZ_OK)
+        return err_prefix("--max_shard_size");
+    return CZ_OK;
+}
+
+/* Every output file stays open until it is complete. */
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit); /* refused: as many as before */
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_result(const struct options *o, const struct consolidate_result *r,
+                         double seconds)
+{
+    printf("wrote %zu file%s, %zu tensor%s", r->n_files, plural(r->n_files), r->n_tensors,
+           plural(r->n_tensors));
+    if (r->n_aliases > 0) printf(" (and %zu tied name%s)", r->n_aliases, plural(r->n_aliases));
+    printf(", %llu parameters, %.2f MB, to %s in %.1f s%s\n", (unsigned long long)r->numel,
+           (double)r->nbytes * 1e-6, o->out_dir, seconds, o->verify ? ", verified" : "");
+}
+
+static int run(const struct options *o)
+{
+    struct bar bar;
+    struct consolidate_options options;
+    struct consolidate_result result;
+    bar_begin(&bar, "writing", o->quiet);
+    if (to_library(o, &bar, &options) != CZ_OK) return tool_fail();
+    if (o->debug && details_print(o->dir, o->tag, stderr) != CZ_OK) return tool_fail();
+    cz_status st = consolidate_run(&options, &result);
+    bar_end(&bar);
+    if (st != CZ_OK) return tool_fail();
+    if (!o->quiet) print_result(o, &result, (double)(clock_now_ns() - bar.start_ns) * 1e-9);
+    return EXIT_OK;
+}
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        printf("zero_to_fp32 (czero) %s\n", CZERO_VERSION);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        printf("Usage: zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR\n\n"
-               "Not yet: this version of czero reads no checkpoints.\n");
-        return 0;
-    }
-    fprintf(stderr, "zero_to_fp32: not yet: this version of czero reads no checkpoints\n");
-    return 2;
+    struct options o = {0};
+    tool_set_name("zero_to_fp32");
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("zero_to_fp32 (czero) %s\n", CZERO_VERSION);
+            return tool_finish_stdout(EXIT_OK);
+        }
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed == ARGS_HELP) return tool_finish_stdout(EXIT_OK);
+    if (parsed != ARGS_OK) return EXIT_USAGE;
+    tool_log_init(o.quiet);
+    allow_many_files();
+    return tool_finish_stdout(run(&o));
 }

@@ -1,0 +1,28 @@
+/* Claim: zero_to_fp32 stays below 64 MiB of memory on a gigabyte of weights, in both formats, and
+ * what it writes is whole. (test_zero_to_fp32_memory_slow.c: more than 4 GiB in one file.) */
+#include "tests/support/sparse_run.h"
+
+START_TEST(a_gigabyte_takes_no_more_memory_than_a_megabyte)
+{
+    sparse_run(40, 6700417, false); /* a prime: nothing is aligned */
+}
+END_TEST
+
+START_TEST(the_same_as_safetensors)
+{
+    sparse_run(1000, 100003, true);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const cases[] = {a_gigabyte_takes_no_more_memory_than_a_megabyte,
+                                  the_same_as_safetensors};
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skipped: sanitizers take memory of their own\n");
+    (void)cases;
+    return TEST_SKIPPED;
+#else
+    return test_run("tools/zero_to_fp32_memory", cases, 2);
+#endif
+}

@@ -1,0 +1,68 @@
+#include "details.h"
+
+#include "checkpoint/checkpoint.h"
+
+#include <string.h>
+
+enum { RUNS_MAX = 8 }; /* shown of one tensor */
+
+static const char *const kinds[] = {"trained", "frozen", "buffer"};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void print_info(const struct ckpt_info *info, size_t n_tensors, FILE *out)
+{
+    fprintf(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
+            info->tag_dir, info->stage, info->is_universal ? " (universal)" : "", info->world_size,
+            info->world_size == 1 ? "" : "s", info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
+            *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
+            (double)info->nbytes * 1e-6, n_tensors);
+}
+
+static cz_status print_runs(const struct ckpt *ck, size_t idx, FILE *out)
+{
+    const struct ckpt_tensor *t = ckpt_at(ck, idx);
+    uint64_t off = 0;
+    for (int n = 0; off < t->numel; n++) {
+        struct ckpt_run run;
+        cz_status st = ckpt_run(ck, idx, CKPT_MASTER, off, &run);
+        if (st == CZ_UNSUPPORTED) return CZ_OK; /* strided: there are no runs to show */
+        TRY(st);
+        if (n == RUNS_MAX) {
+            fprintf(out, "    …\n");
+            return CZ_OK;
+        }
+        fprintf(out, "    [%llu, %llu) %s at byte %llu of %s\n", (unsigned long long)off,
+                (unsigned long long)(off + run.numel), run.dtype->torch_name,
+                (unsigned long long)run.file_off, base_name(ckpt_file_path(ck, run.file_idx)));
+        off += run.numel;
+    }
+    return CZ_OK;
+}
+
+static cz_status print_tensor(const struct ckpt *ck, size_t idx, FILE *out)
+{
+    const struct ckpt_tensor *t = ckpt_at(ck, idx);
+    fprintf(out, "  %s: %s, %s, (", t->name, kinds[t->kind], t->dtype->torch_name);
+    for (int d = 0; d < t->ndim; d++)
+        fprintf(out, d > 0 ? ", %lld" : "%lld", (long long)t->shape[d]);
+    fprintf(out, ")");
+    for (size_t a = 0; a < t->n_aliases; a++) fprintf(out, ", tied: %s", t->aliases[a]);
+    fprintf(out, "\n");
+    return print_runs(ck, idx, out);
+}
+
+cz_status details_print(const char *dir, const char *tag, FILE *out)
+{
+    struct ckpt *ck;
+    TRY(ckpt_open(&(struct ckpt_open_options){.dir = dir, .tag = tag, .weights_only = true}, &ck));
+    cz_status st = CZ_OK;
+    print_info(ckpt_get_info(ck), ckpt_count(ck), out);
+    for (size_t i = 0; i < ckpt_count(ck) && st == CZ_OK; i++) st = print_tensor(ck, i, out);
+    ckpt_close(ck);
+    return st;
+}
