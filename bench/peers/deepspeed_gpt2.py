@@ -1,4 +1,5 @@
 """Peer of bench/train_zero.py: one rank of GPT-2 training by DeepSpeed on the CPU; rank 0 prints a JSON line.
+With --save it makes the checkpoints of bench/consolidate.py.
 
 Same work as `czero launch -- train` in that benchmark: the same config file, shapes and tokens, no dropout.
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who this is, as torchrun would.
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--data", required=True)
+    parser.add_argument("--save", help="folder for a checkpoint after the last step")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -51,6 +53,8 @@ def main():
         engine.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - begin)
+    if args.save:
+        engine.save_checkpoint(args.save)
     if rank == 0:
         print(json.dumps({
             "seconds": seconds,
