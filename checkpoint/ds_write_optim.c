@@ -182,7 +182,8 @@ static void put_torch(struct ckpt_writer *w, int file)
     pickle_put_string(p, "state");
     pickle_dict_begin(p);
     for (size_t g = 0; g < o->n_groups; g++) {
-        bool has_states = o->groups[g].step > 0 && o->groups[g].n_states > 0;
+        /* Without states torch has nothing to save; ZeRO asks for it and gets an empty one. */
+        bool has_states = o->groups[g].step > 0 && (o->groups[g].n_states > 0 || o->stage > 0);
         for (size_t i = 0; i < n_optim_params(w, g); i++, running++) {
             if (!has_states) continue;
             pickle_put_int(p, running);

@@ -18,6 +18,8 @@ struct rig_case {
     int stage, world_size;
     enum dtype dtype;
     bool tied, frozen, two_groups, round_robin, fused, exclude_frozen, big;
+    bool sgd; /* one kind of state, or with `plain` none, and no step */
+    bool plain;
     size_t param_align, sub_group_size;
     int64_t step;
 };
@@ -69,14 +71,19 @@ static inline void rig_layout(struct rig *r, size_t group)
     ck_ok(flat_group_init(&r->flat[group], &r->table, idx, n, &options));
     ck_ok(shard_group_init(&r->shard[group], &r->table, idx, n, r->c.world_size,
                            r->c.sub_group_size ? r->c.sub_group_size : 1000000000));
-    r->groups[group] = (struct ckpt_group){.settings = rig_settings,
-                                           .n_settings = sizeof rig_settings / sizeof *rig_settings,
-                                           .step = r->c.step,
-                                           .states = {"exp_avg", "exp_avg_sq"},
-                                           .n_states = 2,
-                                           .step_is_tensor = !r->c.fused,
-                                           .flat = r->c.stage < 3 ? &r->flat[group] : NULL,
-                                           .shard = r->c.stage < 3 ? NULL : &r->shard[group]};
+    struct ckpt_group *g = &r->groups[group];
+    *g = (struct ckpt_group){.settings = rig_settings,
+                             .n_settings = sizeof rig_settings / sizeof *rig_settings,
+                             .step = r->c.step,
+                             .states = {"exp_avg", "exp_avg_sq"},
+                             .n_states = 2,
+                             .step_is_tensor = !r->c.fused,
+                             .flat = r->c.stage < 3 ? &r->flat[group] : NULL,
+                             .shard = r->c.stage < 3 ? NULL : &r->shard[group]};
+    if (!r->c.sgd) return;
+    g->states[0] = "momentum_buffer";
+    g->n_states = r->c.plain ? 0 : 1;
+    g->no_step = true;
 }
 
 static inline void rig_init(struct rig *r, const struct rig_case *c)

@@ -260,6 +260,10 @@ static void check_model(const struct rig *r, const char *dir, int rank)
 static void check_step(const struct rig *r, const struct pt *pt, const struct pickle_node *state)
 {
     double step;
+    if (r->groups[0].no_step) {
+        ck_assert_ptr_null(pickle_get(state, "step"));
+        return;
+    }
     const struct pickle_node *node = get(state, "step");
     ck_assert_int_eq(node->kind, r->groups[0].step_is_tensor ? PICKLE_TENSOR : PICKLE_INT);
     ck_ok(pt_number(pt, node, &step));
@@ -272,7 +276,8 @@ static void check_states(const struct rig *r, const struct pt *pt, const struct 
 {
     struct ckpt_job source = *where;
     const struct pickle_node *all = get(torch, "state");
-    if (r->c.step == 0) {
+    size_t n_states = r->groups[0].n_states;
+    if (r->c.step == 0 || (n_states == 0 && r->c.stage == 0)) {
         ck_assert_uint_eq(all->n_pairs, 0);
         return;
     }
@@ -280,10 +285,10 @@ static void check_states(const struct rig *r, const struct pt *pt, const struct 
     check_step(r, pt, state);
     source.source = CKPT_FROM_STATE;
     source.dtype = DTYPE_F32;
-    for (size_t i = 0; i < 2; i++) {
+    ck_assert_uint_eq(state->n_pairs, n_states + !r->groups[0].no_step);
+    for (size_t i = 0; i < n_states; i++) {
         source.state_idx = i;
-        check_tensor(r, pt, get(state, i ? "exp_avg_sq" : "exp_avg"), rank, &source, where->off,
-                     numel);
+        check_tensor(r, pt, get(state, r->groups[0].states[i]), rank, &source, where->off, numel);
     }
 }
 
@@ -446,7 +451,7 @@ static void check_plain(const struct rig *r, const char *dir)
 
 static size_t what_of(const char *what)
 {
-    if (strcmp(what, "exp_avg") == 0) return 1;
+    if (strcmp(what, "exp_avg") == 0 || strcmp(what, "momentum_buffer") == 0) return 1;
     if (strcmp(what, "exp_avg_sq") == 0) return 2;
     return RIG_WHAT_MASTER;
 }
@@ -499,8 +504,8 @@ static void check_manifest(const struct rig *r, const char *dir, const struct ma
         bool no_weight = r->c.stage == 3 ? trained > 0 || r->c.exclude_frozen
                                          : is_frozen(r, i) && r->c.exclude_frozen;
         ck_assert_uint_eq(n_seen[4 * i], has_masters ? trained : 0);
-        ck_assert_uint_eq(n_seen[4 * i + 1], states);
-        ck_assert_uint_eq(n_seen[4 * i + 2], states);
+        ck_assert_uint_eq(n_seen[4 * i + 1], r->groups[0].n_states > 0 ? states : 0);
+        ck_assert_uint_eq(n_seen[4 * i + 2], r->groups[0].n_states > 1 ? states : 0);
         ck_assert_uint_eq(n_seen[4 * i + 3], no_weight ? 0 : numel);
     }
 }
@@ -556,8 +561,9 @@ static void check_view(const struct rig *r, const char *dir, const struct manife
     for (size_t i = 0; i < r->table.n_params; i++)
         n_left_out += is_frozen(r, i) && r->c.exclude_frozen;
     ck_assert_uint_eq(ckpt_count(ck), r->table.n_params - n_left_out);
+    ck_assert_uint_eq(info->n_states, r->c.step ? r->groups[0].n_states : 0);
     for (size_t g = 0; r->c.step && g < r->n_groups; g++)
-        ck_assert_int_eq(ckpt_group_step(ck, g), r->c.step);
+        ck_assert_int_eq(ckpt_group_step(ck, g), r->groups[0].no_step ? -1 : r->c.step);
     if (r->c.tied) ck_assert_uint_eq(ckpt_find(ck, "head.weight"), ckpt_find(ck, "emb.weight"));
     ckpt_close(ck);
 }
@@ -669,6 +675,17 @@ START_TEST(states_are_absent_before_the_first_step)
         struct rig_case c = {.stage = stage, .world_size = 2, .dtype = DTYPE_BF16};
         check_case(&c);
     }
+}
+END_TEST
+
+START_TEST(states_may_be_one_or_none_without_a_step)
+{
+    for (int stage = 0; stage <= 3; stage++)
+        for (unsigned plain = 0; plain < 2; plain++) {
+            struct rig_case c = {
+                .stage = stage, .world_size = 2, .sgd = true, .plain = plain, .step = 4};
+            check_case(&c);
+        }
 }
 END_TEST
 
@@ -823,7 +840,8 @@ END_TEST
 TEST_MAIN("checkpoint/ds_write", stage_0_keeps_torchs_dictionaries, stage_1_keeps_partitions,
           stage_2_keeps_partitions_and_frozen_fragments, stage_3_keeps_chunks,
           stage_0_keeps_flat_masters_of_a_fused_optimizer, round_robin_order_and_alignment_are_told,
-          states_are_absent_before_the_first_step, frozen_parameters_can_be_left_out,
-          large_tensors_are_cut_into_jobs, jobs_come_parameters_first_then_tile_by_tile,
-          client_state_is_merged_last, client_state_must_not_replace_tensors,
-          what_is_not_finished_leaves_nothing, a_rank_of_stage_0_writes_nothing)
+          states_are_absent_before_the_first_step, states_may_be_one_or_none_without_a_step,
+          frozen_parameters_can_be_left_out, large_tensors_are_cut_into_jobs,
+          jobs_come_parameters_first_then_tile_by_tile, client_state_is_merged_last,
+          client_state_must_not_replace_tensors, what_is_not_finished_leaves_nothing,
+          a_rank_of_stage_0_writes_nothing)
