@@ -21,23 +21,28 @@ struct fsck_finding {
 
 struct fsck_report {
     size_t n_files, n_findings;
-    uint64_t nbytes;    /* read */
-    size_t n_unchecked; /* zip records that carry no CRC */
-    bool has_manifest;
-    char *tag_dir; /* what was checked; released by fsck_report_free() */
+    size_t n_tensors;   /* pieces of tensors in these files */
+    uint64_t nbytes;    /* of these files */
+    size_t n_unchecked; /* zip records that carry no CRC, and all tensors of safetensors */
+    bool has_manifest;  /* ours: of some tag, with all_tags */
+    char *tag_dir;      /* what was checked; released by fsck_report_free() */
 };
 
 struct fsck_options {
-    const char *dir; /* a folder of tags, a tag's folder, or one file (.pt, .safetensors) */
+    const char *dir; /* a folder of tags, a tag's folder, one of weights (*.safetensors, *.bin), or
+                        one file */
     const char *tag; /* NULL: latest */
     bool all_tags;   /* every tag in dir */
+    /* From any thread, one at a time; findings in the order of the files. */
     void (*finding)(const struct fsck_finding *finding, void *user);
-    void (*progress)(uint64_t done, uint64_t total, void *user); /* bytes; NULL: none */
+    void (*progress)(uint64_t done, uint64_t total, void *user); /* bytes of a tag; NULL: none */
     void *user;
 };
 
-/* CZ_OK: checked, findings counted in *report. Errors are only those that stop checking:
- * CZ_NOTFOUND, CZ_IO, CZ_NOMEM; damage is a finding (a tool exits with 4 then). */
+/* CZ_OK: checked, findings counted in *report. Errors are only those that keep something from being
+ * checked: CZ_NOTFOUND, CZ_IO, CZ_NOMEM, CZ_VERSION, CZ_UNSUPPORTED (legacy torch format, …); what
+ * was found in the other files is reported all the same. Damage is a finding (a tool exits with 4
+ * then), and so are missing and stale files and a `latest` that leads nowhere. */
 CZ_API cz_status fsck_run(const struct fsck_options *options, struct fsck_report *report);
 CZ_API void fsck_report_free(struct fsck_report *report);
 

@@ -71,6 +71,12 @@ CZ_API cz_status pt_number(const struct pt *pt, const struct pickle_node *node, 
  * name and offset, *bad (may be NULL) = it. *n_unchecked (may be NULL): records without CRC. */
 CZ_API cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, size_t *n_unchecked);
 
+/* For a file whose bytes are known to have changed although every record's CRC holds: the first
+ * byte of headers, padding, descriptors or directory that is not as pt_create() writes it around
+ * these records. *found false: there is none, or the file is laid out by another writer. Errors:
+ * CZ_IO, CZ_NOMEM. */
+CZ_API cz_status pt_find_stray(const struct pt *pt, uint64_t *off, bool *found);
+
 /* ---- writing ----------------------------------------------------------------------------------
  */
 

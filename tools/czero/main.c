@@ -13,7 +13,9 @@ static const struct command {
     bool over_ranks; /* otherwise rank 0 does it for all */
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
+    {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
+    {"inspect", cmd_inspect, "show what is inside a checkpoint or a file of weights"},
     {"launch", cmd_launch, "run a command over several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
     {"train", cmd_train, "train a model from a DeepSpeed config", true},

@@ -36,7 +36,9 @@ int tool_finish_stdout(int code);
 bool tool_is_command(const char *name);
 
 int cmd_config(int argc, char **argv);
+int cmd_fsck(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);

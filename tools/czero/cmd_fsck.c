@@ -1,0 +1,166 @@
+/* czero fsck: is this checkpoint what was saved? */
+#include "args.h"
+#include "bar.h"
+#include "checkpoint/fsck.h"
+#include "formats/json_write.h"
+#include "tool.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fsck_command {
+    const char *dir, *tag;
+    bool all, json, quiet;
+};
+
+static const struct arg_spec specs[] = {
+    {"DIR", ARG_STRING, offsetof(struct fsck_command, dir), NULL,
+     "folder of checkpoints, one tag's folder, a folder of weights, or one file", 0, true},
+    {"--tag", ARG_STRING, offsetof(struct fsck_command, tag), "TAG",
+     "check this tag instead of the one that `latest` names", 0, false},
+    {"--all", ARG_FLAG, offsetof(struct fsck_command, all), NULL, "check every tag in DIR", 0,
+     false},
+    {"--json", ARG_FLAG, offsetof(struct fsck_command, json), NULL,
+     "print one JSON object instead of sentences", 0, false},
+    {"--quiet", ARG_FLAG, offsetof(struct fsck_command, quiet), NULL,
+     "print damage only, and no progress", 0, false},
+};
+
+static const struct arg_command command = {
+    .name = "czero fsck",
+    .summary = "Check that a checkpoint is what was saved.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Checkpoints that czero saved are compared with their manifest: every byte of every file.\n"
+        "DeepSpeed's have none: structure, the CRC-32 of every zip record, and whether the ranks'\n"
+        "files fit each other. Each finding names file, tensor and place.\n"
+        "Exit codes: 0 no damage, 4 damage was found, 1 or 2 something could not be checked.",
+};
+
+struct session {
+    struct bar bar;
+    struct json_writer findings; /* an array */
+    bool json;
+};
+
+static void write_text(struct json_writer *w, const char *key, const char *value)
+{
+    json_write_key(w, key);
+    json_write_string(w, value);
+}
+
+static void write_count(struct json_writer *w, const char *key, uint64_t value)
+{
+    json_write_key(w, key);
+    json_write_int(w, (int64_t)value);
+}
+
+static void show_finding(const struct fsck_finding *finding, void *user)
+{
+    struct session *s = user;
+    if (!s->json) {
+        bar_end(&s->bar);
+        printf("%s\n", finding->sentence);
+        return;
+    }
+    json_begin_object(&s->findings);
+    write_text(&s->findings, "file", finding->path);
+    write_text(&s->findings, "tensor", finding->tensor);
+    write_count(&s->findings, "offset", finding->off);
+    write_count(&s->findings, "nbytes", finding->nbytes);
+    write_text(&s->findings, "message", finding->sentence);
+    json_end_object(&s->findings);
+}
+
+static void show_progress(uint64_t done, uint64_t total, void *user)
+{
+    struct session *s = user;
+    bar_update(done, total, &s->bar);
+}
+
+/* error: what kept something from being checked, or NULL. */
+static int show_json(const struct fsck_report *report, struct session *s, const char *error)
+{
+    struct json_writer w;
+    char *findings = NULL, *text = NULL;
+    json_writer_init(&w, 2);
+    json_end_array(&s->findings);
+    cz_status st = json_writer_take(&s->findings, &findings, NULL);
+    json_begin_object(&w);
+    write_text(&w, "checked", report->tag_dir ? report->tag_dir : "");
+    json_write_key(&w, "clean");
+    json_write_bool(&w, report->n_findings == 0 && !error);
+    json_write_key(&w, "error");
+    if (error)
+        json_write_string(&w, error);
+    else
+        json_write_null(&w);
+    json_write_key(&w, "manifest");
+    json_write_bool(&w, report->has_manifest);
+    write_count(&w, "files", report->n_files);
+    write_count(&w, "tensors", report->n_tensors);
+    write_count(&w, "nbytes", report->nbytes);
+    write_count(&w, "without_checksum", report->n_unchecked);
+    write_count(&w, "n_findings", report->n_findings);
+    json_write_key(&w, "findings");
+    if (st == CZ_OK) json_write_raw(&w, findings);
+    json_end_object(&w);
+    if (st == CZ_OK) st = json_writer_take(&w, &text, NULL);
+    if (st == CZ_OK) printf("%s\n", text);
+    json_writer_free(&w);
+    free(findings);
+    free(text);
+    return st == CZ_OK ? EXIT_OK : tool_fail();
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void show_summary(const struct fsck_report *r)
+{
+    printf("%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", r->tag_dir, r->n_files,
+           plural(r->n_files), r->n_tensors, plural(r->n_tensors), r->nbytes);
+    if (r->n_findings == 0)
+        printf("no damage\n");
+    else
+        printf("%zu finding%s\n", r->n_findings, plural(r->n_findings));
+    if (r->n_unchecked > 0)
+        printf("%zu piece%s without a checksum: only the structure was checked there\n",
+               r->n_unchecked, plural(r->n_unchecked));
+}
+
+int cmd_fsck(int argc, char **argv)
+{
+    struct fsck_command o = {0};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    struct session s = {.json = o.json};
+    struct fsck_report report;
+    json_writer_init(&s.findings, 0);
+    json_begin_array(&s.findings);
+    bar_begin(&s.bar, "checking", o.quiet);
+    const struct fsck_options options = {.dir = o.dir,
+                                         .tag = o.tag,
+                                         .all_tags = o.all,
+                                         .finding = show_finding,
+                                         .progress = show_progress,
+                                         .user = &s};
+    const cz_status st = fsck_run(&options, &report);
+    bar_end(&s.bar);
+    int failed = EXIT_OK;
+    char *error = st != CZ_OK ? strdup(cz_last_error()) : NULL;
+    if (st != CZ_OK) failed = tool_fail();
+    if (o.json && show_json(&report, &s, error) != EXIT_OK) failed = EXIT_RUNTIME;
+    if (!o.json && !o.quiet && st == CZ_OK) show_summary(&report);
+    const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
+    free(error);
+    json_writer_free(&s.findings);
+    fsck_report_free(&report);
+    return code;
+}

@@ -1,0 +1,2 @@
+#include "tool.h"
+int cmd_inspect(int argc, char **argv) { (void)argc; (void)argv; return EXIT_USAGE; }
