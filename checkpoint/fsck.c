@@ -33,29 +33,112 @@ static cz_status load_manifest(const char *tag_dir, struct manifest *m, bool *ha
     return st;
 }
 
+/* Do the ranks' files make one checkpoint? The view stays open, to name what lies where; NULL: *why
+ * says why not. */
+static struct ckpt *open_view(const char *tag_dir, struct err *why)
+{
+    struct ckpt *view = NULL;
+    char *zero = file_join(tag_dir, "zero");
+    const struct ckpt_open_options o = {.dir = tag_dir, .universal = zero && is_folder(zero)};
+    if (ckpt_open(&o, &view) != CZ_OK) err_capture(why);
+    err_clear();
+    free(zero);
+    return view;
+}
+
+/* Whether a finding about the file that the sentence begins with is there already. */
+static bool is_told(const struct fsck_findings *f, const char *sentence)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strncmp(sentence, f->items[i].path, strlen(f->items[i].path)) == 0) return true;
+    return false;
+}
+
+/* That the files do not fit each other is news unless some of them are damaged anyway. What we do
+ * not read (tensor parallelism, …) is no damage, but was not checked. */
+static cz_status report_view(const struct fsck_options *options, const char *tag_dir,
+                             const struct fsck_files *files, const struct fsck_findings *before,
+                             const struct err *why, struct fsck_report *report)
+{
+    bool told = is_told(before, why->text);
+    for (size_t i = 0; i < files->n && !told; i++)
+        told = is_told(&files->items[i].findings, why->text);
+    if (told) return CZ_OK;
+    err_restore(why);
+    if (why->status != CZ_CORRUPT && why->status != CZ_NOTFOUND) return why->status;
+    struct fsck_findings found = {NULL, 0, 0, 0};
+    cz_status st = fsck_note_error(&found, tag_dir);
+    if (st == CZ_OK) fsck_report_findings(options, &found, report);
+    fsck_findings_free(&found);
+    return st;
+}
+
 static cz_status check_tag(const struct fsck_options *options, const char *tag_dir,
                            struct fsck_report *report)
 {
     struct manifest m;
     struct fsck_files files = {NULL, 0, 0};
     struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct err why = {.status = CZ_OK};
+    struct ckpt *view = NULL;
     bool has;
     manifest_init(&m);
     cz_status st;
+    const size_t n_before = report->n_findings;
     TRY_GOTO(load_manifest(tag_dir, &m, &has, &findings), done);
     report->has_manifest |= has;
     TRY_GOTO(fsck_list_tag(tag_dir, has ? &m : NULL, &files, &findings), done);
-    if (files.n == 0 && findings.n == 0)
-        TRY_GOTO(
-            fsck_note(&findings, tag_dir, "", 0, 0, "no file of a checkpoint is in this folder"),
-            done);
     fsck_report_findings(options, &findings, report);
+    /* A manifest says by itself what is missing, stale or changed, and whose bytes are where. */
+    if (!has) view = open_view(tag_dir, &why);
+    for (size_t i = 0; i < files.n; i++) files.items[i].view = view;
     TRY_GOTO(fsck_check_files(options, &files, report), done);
+    if (has && report->n_findings == n_before) view = open_view(tag_dir, &why);
+    if (why.status != CZ_OK)
+        TRY_GOTO(report_view(options, tag_dir, &files, &findings, &why, report), done);
 done:
+    ckpt_close(view);
     fsck_files_free(&files);
     fsck_findings_free(&findings);
     manifest_free(&m);
     return st;
+}
+
+/* ---- latest ---------------------------------------------------------------------------------- */
+
+/* `latest` is there, but leads nowhere: the current error says how. */
+static cz_status note_latest(const struct fsck_options *options, struct fsck_report *report)
+{
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    char *path = file_join(options->dir, CKPT_LATEST);
+    cz_status st = path ? fsck_note_error(&findings, path)
+                        : err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
+    if (st == CZ_OK) fsck_report_findings(options, &findings, report);
+    fsck_findings_free(&findings);
+    free(path);
+    return st;
+}
+
+/* A file `latest` (or latest_universal), whatever is in it. */
+static bool has_latest(const char *dir)
+{
+    bool yes = false;
+    static const char *const names[] = {CKPT_LATEST, CKPT_LATEST_UNIVERSAL};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names) && !yes; i++) {
+        char *path = file_join(dir, names[i]);
+        yes = path && file_exists(path) && !is_folder(path);
+        free(path);
+    }
+    return yes;
+}
+
+static cz_status check_latest(const struct fsck_options *options, struct fsck_report *report)
+{
+    char *tag_dir = NULL, *tag = NULL;
+    cz_status st = ckpt_locate(options->dir, NULL, &tag_dir, &tag);
+    free(tag_dir);
+    free(tag);
+    return st == CZ_CORRUPT || st == CZ_NOTFOUND ? note_latest(options, report) : st;
 }
 
 /* ---- all tags -------------------------------------------------------------------------------- */
@@ -96,6 +179,7 @@ static cz_status check_all(const struct fsck_options *options, struct fsck_repor
     ckpt_list_free(&list);
     if (st == CZ_OK && n == 0)
         st = err_set(CZ_NOTFOUND, 0, "%s: no checkpoint is in this folder", options->dir);
+    if (st == CZ_OK && has_latest(options->dir)) st = check_latest(options, report);
     return st;
 }
 
@@ -161,32 +245,6 @@ static cz_status check_weights(const struct fsck_options *options, struct fsck_r
     fsck_files_free(&files);
     fsck_findings_free(&findings);
     return st;
-}
-
-/* `latest` is there, but leads nowhere: the current error says how. */
-static cz_status note_latest(const struct fsck_options *options, struct fsck_report *report)
-{
-    struct fsck_findings findings = {NULL, 0, 0, 0};
-    char *path = file_join(options->dir, CKPT_LATEST);
-    cz_status st = path ? fsck_note_error(&findings, path)
-                        : err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
-    if (st == CZ_OK) fsck_report_findings(options, &findings, report);
-    fsck_findings_free(&findings);
-    free(path);
-    return st;
-}
-
-/* A file `latest` (or latest_universal), whatever is in it. */
-static bool has_latest(const char *dir)
-{
-    bool yes = false;
-    static const char *const names[] = {CKPT_LATEST, CKPT_LATEST_UNIVERSAL};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names) && !yes; i++) {
-        char *path = file_join(dir, names[i]);
-        yes = path && file_exists(path) && !is_folder(path);
-        free(path);
-    }
-    return yes;
 }
 
 static cz_status check_folder(const struct fsck_options *options, struct fsck_report *report)

@@ -2,9 +2,9 @@
 #ifndef CZ_CHECKPOINT_FSCK_IMPL_H
 #define CZ_CHECKPOINT_FSCK_IMPL_H
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/fsck.h"
 #include "checkpoint/manifest.h"
-#include "formats/pt.h"
 
 #define FSCK_PIECE_NBYTES ((size_t)1 << 20) /* read at once, by each thread */
 #define FSCK_FINDINGS_MAX 200               /* kept for one file; more are counted */
@@ -24,7 +24,8 @@ struct fsck_file {
     char *path;
     enum fsck_kind kind;
     const struct manifest_file *listed;
-    uint64_t nbytes; /* to be read */
+    const struct ckpt *view; /* of the whole tag, to say whose bytes are where; NULL: not open */
+    uint64_t nbytes;         /* to be read */
     /* Results. */
     struct fsck_findings findings;
     uint64_t nbytes_read;
@@ -69,9 +70,10 @@ cz_status fsck_check_safetensors(struct fsck_file *file);
 cz_status fsck_check_records(struct fsck_file *file, const struct pt *pt, void *buf,
                              struct fsck_meter *meter, size_t *n_bad);
 
-/* What lies in a record, as people see it: "data/3 (module/transformer.wte.weight and 27 more)". */
-void fsck_describe_record(const struct pt *pt, const struct pt_record *record, char *text,
-                          size_t nbytes);
+/* What lies in a record, as people see it: "data/3 (transformer.wte.weight, exp_avg, and 27 more)",
+ * by parameters where a view is open, else by the place in the pickle. */
+void fsck_describe_record(const struct fsck_file *file, const struct pt *pt,
+                          const struct pt_record *record, char *text, size_t nbytes);
 
 /* Tensors in the tree of an open .pt. */
 size_t fsck_count_tensors(const struct pt *pt);

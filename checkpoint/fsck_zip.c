@@ -68,17 +68,52 @@ size_t fsck_count_tensors(const struct pt *pt)
     return n;
 }
 
-void fsck_describe_record(const struct pt *pt, const struct pt_record *record, char *text,
-                          size_t nbytes)
+static const char *what_name(const struct ckpt_info *info, int what)
+{
+    if (what == CKPT_MODULE) return "param";
+    return what == CKPT_MASTER ? "master" : info->states[what - CKPT_STATE_0];
+}
+
+/* Whether some element of (tensor, what) is stored in these bytes of a file. */
+static bool lies_in(const struct ckpt *view, size_t idx, int what, const char *path, uint64_t off,
+                    uint64_t nbytes)
+{
+    struct ckpt_run run;
+    const uint64_t numel = ckpt_at(view, idx)->numel;
+    bool yes = false;
+    for (uint64_t at = 0; at < numel && !yes; at += run.numel) {
+        if (ckpt_run(view, idx, what, at, &run) != CZ_OK) break;
+        yes = run.file_off < off + nbytes && off < run.file_off + run.numel * run.dtype->size &&
+              strcmp(ckpt_file_path(view, run.file_idx), path) == 0;
+    }
+    err_clear(); /* not stored, or with strides: then it is not named */
+    return yes;
+}
+
+/* How many parameters' values lie in these bytes; first: one of them. */
+static size_t names_in(const struct fsck_file *file, uint64_t off, uint64_t nbytes, char first[512])
+{
+    const struct ckpt_info *info = ckpt_get_info(file->view);
+    size_t n = 0;
+    for (int what = 0; what < CKPT_STATE_0 + (int)info->n_states; what++)
+        for (size_t i = 0; i < ckpt_count(file->view); i++)
+            if (lies_in(file->view, i, what, file->path, off, nbytes) && n++ == 0)
+                snprintf(first, 512, "%s, %s", ckpt_at(file->view, i)->name, what_name(info, what));
+    return n;
+}
+
+void fsck_describe_record(const struct fsck_file *file, const struct pt *pt,
+                          const struct pt_record *record, char *text, size_t nbytes)
 {
     struct walk *w = calloc(1, sizeof *w);
     snprintf(text, nbytes, "%s", record->name);
     if (!w) return; /* the record's name must do */
     w->pt = pt;
     w->record = record;
-    visit(w, pt_root(pt));
+    if (file->view) w->n = names_in(file, record->off, record->nbytes, w->first);
+    if (w->n == 0) visit(w, pt_root(pt));
     if (w->n == 1) snprintf(text, nbytes, "%s (%s)", record->name, w->first);
-    if (w->n > 1) snprintf(text, nbytes, "%s (%s and %zu more)", record->name, w->first, w->n - 1);
+    if (w->n > 1) snprintf(text, nbytes, "%s (%s, and %zu more)", record->name, w->first, w->n - 1);
     free(w);
 }
 
@@ -98,7 +133,7 @@ static cz_status check_record(struct fsck_file *file, const struct pt *pt, int f
     }
     ++*n_bad;
     if (st != CZ_OK) return fsck_note_error(&file->findings, file->path);
-    fsck_describe_record(pt, r, text, sizeof text);
+    fsck_describe_record(file, pt, r, text, sizeof text);
     return fsck_note(&file->findings, file->path, text, r->off, r->nbytes,
                      "record %s: damaged within the %" PRIu64 " bytes at byte %" PRIu64
                      " (CRC-32 %08" PRIx32 ", stored is %08" PRIx32 ")",
