@@ -46,5 +46,15 @@ struct fsck_options {
 CZ_API cz_status fsck_run(const struct fsck_options *options, struct fsck_report *report);
 CZ_API void fsck_report_free(struct fsck_report *report);
 
+/* The same for programs, as one JSON object: every finding is added as it comes, then the text is
+ * taken, the caller's to free(). error: what kept something from being checked, or NULL. create:
+ * NULL when memory ran out; destroy accepts NULL. Errors: CZ_NOMEM. */
+struct fsck_json;
+CZ_API struct fsck_json *fsck_json_create(void);
+CZ_API void fsck_json_add(struct fsck_json *j, const struct fsck_finding *finding);
+CZ_API cz_status fsck_json_take(struct fsck_json *j, const struct fsck_report *report,
+                                const char *error, char **text);
+CZ_API void fsck_json_destroy(struct fsck_json *j);
+
 CZ_EXTERN_C_END
 #endif

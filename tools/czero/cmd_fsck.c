@@ -2,7 +2,6 @@
 #include "args.h"
 #include "bar.h"
 #include "checkpoint/fsck.h"
-#include "formats/json_write.h"
 #include "tool.h"
 
 #include <inttypes.h>
@@ -42,37 +41,18 @@ static const struct arg_command command = {
 
 struct session {
     struct bar bar;
-    struct json_writer findings; /* an array */
-    bool json;
+    struct fsck_json *json; /* NULL: sentences, as they come */
 };
-
-static void write_text(struct json_writer *w, const char *key, const char *value)
-{
-    json_write_key(w, key);
-    json_write_string(w, value);
-}
-
-static void write_count(struct json_writer *w, const char *key, uint64_t value)
-{
-    json_write_key(w, key);
-    json_write_int(w, (int64_t)value);
-}
 
 static void show_finding(const struct fsck_finding *finding, void *user)
 {
     struct session *s = user;
-    if (!s->json) {
-        bar_end(&s->bar);
-        printf("%s\n", finding->sentence);
+    if (s->json) {
+        fsck_json_add(s->json, finding);
         return;
     }
-    json_begin_object(&s->findings);
-    write_text(&s->findings, "file", finding->path);
-    write_text(&s->findings, "tensor", finding->tensor);
-    write_count(&s->findings, "offset", finding->off);
-    write_count(&s->findings, "nbytes", finding->nbytes);
-    write_text(&s->findings, "message", finding->sentence);
-    json_end_object(&s->findings);
+    bar_end(&s->bar);
+    printf("%s\n", finding->sentence);
 }
 
 static void show_progress(uint64_t done, uint64_t total, void *user)
@@ -81,39 +61,13 @@ static void show_progress(uint64_t done, uint64_t total, void *user)
     bar_update(done, total, &s->bar);
 }
 
-/* error: what kept something from being checked, or NULL. */
-static int show_json(const struct fsck_report *report, struct session *s, const char *error)
+static int show_json(const struct session *s, const struct fsck_report *report, const char *error)
 {
-    struct json_writer w;
-    char *findings = NULL, *text = NULL;
-    json_writer_init(&w, 2);
-    json_end_array(&s->findings);
-    cz_status st = json_writer_take(&s->findings, &findings, NULL);
-    json_begin_object(&w);
-    write_text(&w, "checked", report->tag_dir ? report->tag_dir : "");
-    json_write_key(&w, "clean");
-    json_write_bool(&w, report->n_findings == 0 && !error);
-    json_write_key(&w, "error");
-    if (error)
-        json_write_string(&w, error);
-    else
-        json_write_null(&w);
-    json_write_key(&w, "manifest");
-    json_write_bool(&w, report->has_manifest);
-    write_count(&w, "files", report->n_files);
-    write_count(&w, "tensors", report->n_tensors);
-    write_count(&w, "nbytes", report->nbytes);
-    write_count(&w, "without_checksum", report->n_unchecked);
-    write_count(&w, "n_findings", report->n_findings);
-    json_write_key(&w, "findings");
-    if (st == CZ_OK) json_write_raw(&w, findings);
-    json_end_object(&w);
-    if (st == CZ_OK) st = json_writer_take(&w, &text, NULL);
-    if (st == CZ_OK) printf("%s\n", text);
-    json_writer_free(&w);
-    free(findings);
+    char *text;
+    if (fsck_json_take(s->json, report, error, &text) != CZ_OK) return tool_fail();
+    printf("%s\n", text);
     free(text);
-    return st == CZ_OK ? EXIT_OK : tool_fail();
+    return EXIT_OK;
 }
 
 static const char *plural(size_t n)
@@ -140,10 +94,8 @@ int cmd_fsck(int argc, char **argv)
     enum args_result parsed = args_parse(&command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
-    struct session s = {.json = o.json};
+    struct session s = {.json = o.json ? fsck_json_create() : NULL};
     struct fsck_report report;
-    json_writer_init(&s.findings, 0);
-    json_begin_array(&s.findings);
     bar_begin(&s.bar, "checking", o.quiet);
     const struct fsck_options options = {.dir = o.dir,
                                          .tag = o.tag,
@@ -156,11 +108,11 @@ int cmd_fsck(int argc, char **argv)
     int failed = EXIT_OK;
     char *error = st != CZ_OK ? strdup(cz_last_error()) : NULL;
     if (st != CZ_OK) failed = tool_fail();
-    if (o.json && show_json(&report, &s, error) != EXIT_OK) failed = EXIT_RUNTIME;
+    if (s.json && show_json(&s, &report, error) != EXIT_OK) failed = EXIT_RUNTIME;
     if (!o.json && !o.quiet && st == CZ_OK) show_summary(&report);
     const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
     free(error);
-    json_writer_free(&s.findings);
+    fsck_json_destroy(s.json);
     fsck_report_free(&report);
     return code;
 }
