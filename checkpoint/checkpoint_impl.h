@@ -152,6 +152,10 @@ cz_status ckpt_vec_set(struct ckpt *ck, size_t vec_idx, int rank, uint32_t file_
 struct ckpt_place ckpt_place_of(const struct pt *pt, uint32_t file_idx,
                                 const struct pickle_tensor *t);
 
+/* Whether the ends of a master, rounded, are those of its low-precision weight (runs.c); true when
+ * one of them is not there. Errors: CZ_IO. */
+cz_status ckpt_rounds_to_module(const struct ckpt *ck, size_t idx, bool *yes);
+
 /* ---- rank 0's model file (model.c) ----------------------------------------------------------- */
 
 /* Entries for all of `module`: buffers, parameters (their kind is not known yet), aliases. At stage

@@ -55,7 +55,7 @@ static bool is_sharded(const struct ckpt *ck)
 
 static cz_status read_sources(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
-    if (folder->is_universal) return ckpt_universal_read(ck, folder, file_idx);
+    if (ck->info.is_universal) return ckpt_universal_read(ck, folder, file_idx);
     if (!folder->whole_model) return ckpt_shard_read(ck, folder, file_idx);
     if (is_sharded(ck)) return ckpt_flat_read(ck, folder, file_idx);
     return ckpt_whole_read(ck, folder, file_idx);
@@ -89,7 +89,7 @@ static cz_status open_tag(struct ckpt *ck, const struct ckpt_open_options *optio
     TRY(ckpt_files_create(&ck->files));
     TRY(locate(ck, options));
     TRY(ckpt_folder_scan(ck->tag_dir, &folder));
-    ck->info.is_universal = folder.is_universal;
+    ck->info.is_universal = folder.is_universal && (folder.n_optims == 0 || options->universal);
     cz_status st = read_folder(ck, &folder);
     ckpt_folder_free(&folder);
     ck->info.has_states = st == CZ_OK && any_states(ck);

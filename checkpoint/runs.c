@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define READ_PIECE_NBYTES ((size_t)16 << 10) /* on the stack, between the file and fp32 */
+#define SAMPLE_NUMEL      32                 /* elements compared at either end of a tensor */
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -178,4 +179,38 @@ cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_o
         numel -= n;
     }
     return CZ_OK;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static float rounded(float x, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) return bf16_to_f32(f32_to_bf16(x));
+    if (dtype == DTYPE_F16) return f16_to_f32(f32_to_f16(x));
+    return x;
+}
+
+static cz_status piece_rounds(const struct ckpt *ck, size_t idx, uint64_t off, size_t n, bool *yes)
+{
+    float weight[SAMPLE_NUMEL], master[SAMPLE_NUMEL];
+    TRY(ckpt_read(ck, idx, CKPT_MODULE, off, n, weight));
+    TRY(ckpt_read(ck, idx, CKPT_MASTER, off, n, master));
+    for (size_t i = 0; i < n; i++) {
+        float want = rounded(master[i], ck->entries[idx].module.dtype->base);
+        bool both_nan = want != want && weight[i] != weight[i];
+        if (want != weight[i] && !both_nan) *yes = false;
+    }
+    return CZ_OK;
+}
+
+cz_status ckpt_rounds_to_module(const struct ckpt *ck, size_t idx, bool *yes)
+{
+    const struct ckpt_entry *e = &ck->entries[idx];
+    uint64_t numel = e->tensor.numel;
+    size_t n = numel < SAMPLE_NUMEL ? (size_t)numel : SAMPLE_NUMEL;
+    *yes = true;
+    if (e->module.kind == PLACE_NONE || e->master.kind == PLACE_NONE) return CZ_OK;
+    if (!e->module.dtype->has_base || !e->master.dtype->has_base) return CZ_OK;
+    TRY(piece_rounds(ck, idx, 0, n, yes));
+    return *yes ? piece_rounds(ck, idx, numel - n, n, yes) : CZ_OK;
 }

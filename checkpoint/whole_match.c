@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-#define STEPS_MAX    ((size_t)1 << 20)
-#define SAMPLE_NUMEL 32 /* elements compared at either end of a parameter */
+#define STEPS_MAX ((size_t)1 << 20)
 
 /* ---- one candidate --------------------------------------------------------------------------- */
 
@@ -73,41 +72,14 @@ static bool shape_fits(const struct whole_group *g, const struct ckpt_tensor *wa
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static float rounded(float x, enum dtype dtype)
-{
-    if (dtype == DTYPE_BF16) return bf16_to_f32(f32_to_bf16(x));
-    if (dtype == DTYPE_F16) return f16_to_f32(f32_to_f16(x));
-    return x;
-}
-
-/* Elements [off, off + n) of the weight are those of the master, rounded. */
-static cz_status values_fit(struct whole *w, size_t idx, size_t group, uint64_t off, size_t n,
-                            bool *fits)
+/* Whether the weight is the group's next master, rounded. */
+static cz_status values_fit(struct whole *w, size_t idx, size_t group, bool *fits)
 {
     struct ckpt_entry *e = &w->ck->entries[idx];
-    float weight[SAMPLE_NUMEL], master[SAMPLE_NUMEL];
-    *fits = true;
-    if (!e->module.dtype || !e->module.dtype->has_base || n == 0) return CZ_OK;
-    TRY(ckpt_read(w->ck, idx, CKPT_MODULE, off, n, weight));
     e->master = whole_master(w, group); /* for the moment of this call */
-    cz_status st = ckpt_read(w->ck, idx, CKPT_MASTER, off, n, master);
+    cz_status st = ckpt_rounds_to_module(w->ck, idx, fits);
     e->master.kind = PLACE_NONE;
-    if (st != CZ_OK) return st;
-    for (size_t i = 0; i < n && *fits; i++) {
-        float want = rounded(master[i], e->module.dtype->base);
-        bool nan = want != want && weight[i] != weight[i];
-        *fits = want == weight[i] || nan;
-    }
-    return CZ_OK;
-}
-
-static cz_status ends_fit(struct whole *w, size_t idx, size_t group, bool *fits)
-{
-    uint64_t numel = w->ck->entries[idx].tensor.numel;
-    size_t n = numel < SAMPLE_NUMEL ? (size_t)numel : SAMPLE_NUMEL;
-    TRY(values_fit(w, idx, group, 0, n, fits));
-    if (*fits) TRY(values_fit(w, idx, group, numel - n, n, fits));
-    return CZ_OK;
+    return st;
 }
 
 /* ---- our manifest ---------------------------------------------------------------------------- */
@@ -201,7 +173,7 @@ static cz_status may_be(struct search *s, size_t i, size_t group, bool *yes)
     if (frozen == 1 || !shape_fits(&w->groups[group], &e->tensor)) return CZ_OK;
     const struct manifest_tensor *written = w->written ? item_written(w, group) : NULL;
     *yes = !written || strcmp(written->name, e->name) == 0;
-    return *yes && s->compare ? ends_fit(w, w->params[i], group, yes) : CZ_OK;
+    return *yes && s->compare ? values_fit(w, w->params[i], group, yes) : CZ_OK;
 }
 
 static void choose(struct search *s, size_t i, size_t group)
