@@ -125,11 +125,12 @@ static cz_status bind_all(struct whole *w, bool with_states)
     return CZ_OK;
 }
 
-/* Older optimizers keep the step with the group. */
+/* Older optimizers keep the step with the group; FusedAdam leaves a 0 there. */
 static cz_status group_steps(struct whole *w, const struct opt_view *view)
 {
     for (size_t g = 0; g < w->n_groups; g++)
-        TRY(ckpt_step_take(w->ck, w->ck->model, g, pickle_get(view->groups->items[g], "step")));
+        if (w->ck->steps[g] < 0)
+            TRY(ckpt_step_take(w->ck, w->ck->model, g, pickle_get(view->groups->items[g], "step")));
     return CZ_OK;
 }
 
