@@ -32,17 +32,20 @@ const struct pickle_node *pickle_attr(const struct pickle_node *object, const ch
 /* ---- values ------------------------------------------------------------------------------------
  */
 
-/* A number itself; of an enum object such as ZeroStageEnum(2), its value. */
-static const struct pickle_node *number_of(const struct pickle_node *node)
+/* A number itself; of an enum object such as ZeroStageEnum(2), its value; of a numpy scalar what it
+ * holds, in *scalar. */
+static const struct pickle_node *number_of(const struct pickle_node *node,
+                                           struct pickle_node *scalar)
 {
-    if (pickle_is(node, PICKLE_OBJECT) && node->args && node->args->n == 1)
-        return node->args->items[0];
-    return node;
+    if (!pickle_is(node, PICKLE_OBJECT) || !node->args) return node;
+    if (node->args->n == 1) return node->args->items[0];
+    return pickle_numpy_scalar(node, scalar) ? scalar : node;
 }
 
 bool pickle_to_int(const struct pickle_node *node, int64_t *out)
 {
-    node = number_of(node);
+    struct pickle_node scalar;
+    node = number_of(node, &scalar);
     if (!node) return false;
     switch (node->kind) {
     case PICKLE_BOOL: *out = node->boolean; return true;
@@ -68,7 +71,8 @@ static double long_to_double(const struct pickle_node *node)
 
 bool pickle_to_double(const struct pickle_node *node, double *out)
 {
-    node = number_of(node);
+    struct pickle_node scalar;
+    node = number_of(node, &scalar);
     if (!node) return false;
     switch (node->kind) {
     case PICKLE_BOOL: *out = node->boolean; return true;

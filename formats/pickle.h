@@ -92,7 +92,8 @@ struct pickle; /* a parsed tree; owns its nodes and a copy of all text */
  * front of sentences ("FILE: data.pkl"). *out is released by pickle_free(); NULL on error.
  * Errors: CZ_CORRUPT (truncated, unknown opcode, stack underflow, bad memo index, bad UTF-8, a
  * length beyond the input, tensor outside its storage, nesting beyond 1000, a cycle), with the byte
- * offset; CZ_UNSUPPORTED (sparse or quantised tensors, text-protocol opcodes), CZ_NOMEM. */
+ * offset; CZ_UNSUPPORTED (sparse or quantised tensors, text-protocol opcodes, more than
+ * PICKLE_NDIM_MAX dimensions), CZ_NOMEM. */
 CZ_API cz_status pickle_parse(const void *bytes, size_t nbytes, const char *label,
                               struct pickle **out);
 CZ_API const struct pickle_node *pickle_root(const struct pickle *p);
@@ -106,7 +107,8 @@ CZ_API const struct pickle_node *pickle_get(const struct pickle_node *dict, cons
 CZ_API const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key);
 
 /* The value if node (may be NULL) is of that kind. A number may be INT, BOOL, FLOAT, a 0-d enum
- * object such as ZeroStageEnum(2) (its first argument), but not a tensor: that is in a record. */
+ * object such as ZeroStageEnum(2) (its first argument), or a numpy scalar, but not a tensor: that
+ * is in a record. */
 CZ_API bool pickle_to_int(const struct pickle_node *node, int64_t *out); /* FLOAT: if integral */
 CZ_API bool pickle_to_double(const struct pickle_node *node, double *out);
 CZ_API bool pickle_to_bool(const struct pickle_node *node, bool *out);

@@ -77,6 +77,7 @@ static cz_status make_size(struct pickle_parser *p, const struct call *call,
     if (call->args->n == 1) {
         const struct pickle_node *dims = call->args->items[0];
         if (!is_sequence(dims)) return CZ_OK;
+        TRY(pickle_work(p, dims->n));
         for (size_t i = 0; i < dims->n; i++)
             if (dims->items[i]->kind != PICKLE_INT) return CZ_OK;
     }
@@ -108,6 +109,7 @@ static cz_status make_dict(struct pickle_parser *p, const struct call *call,
                            struct pickle_work **out)
 {
     const struct pickle_node *from = call->args->n > 0 ? call->args->items[0] : NULL;
+    if (from && is_sequence(from)) TRY(pickle_work(p, from->n));
     bool is_list = from && is_list_of_pairs(from);
     if (call->args->n > 1 || (from && !is_list && from->kind != PICKLE_DICT)) return CZ_OK;
     TRY(make_from(p, PICKLE_DICT, is_list ? NULL : from, out));

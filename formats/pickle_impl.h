@@ -62,7 +62,7 @@ struct pickle_parser {
     struct pickle_memo_slot *memo; /* open addressing */
     size_t n_memo, memo_capacity;
     uint32_t seed;      /* of hashes, so that nobody can prepare collisions */
-    uint64_t work_left; /* steps that comparing keys may still take */
+    uint64_t work_left; /* steps that arguments and keys may still take to be looked at */
     struct pickle_work *none, *yes, *no, *empty; /* one of each is enough */
 };
 
@@ -90,6 +90,9 @@ void pickle_parser_free(struct pickle_parser *p);
 
 /* ---- errors (pickle_read.c) --------------------------------------------------------------------
  */
+
+/* Count n steps over what cost no input: shared values could be looked at forever. */
+cz_status pickle_work(struct pickle_parser *p, uint64_t n);
 
 /* err_set with "LABEL: byte OFF: " in front. */
 cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const char *fmt, ...)
@@ -122,6 +125,12 @@ static inline bool pickle_is_global(const struct pickle_node *node, const char *
     return node->kind == PICKLE_GLOBAL && strcmp(node->module, module) == 0 &&
            strcmp(node->name, name) == 0;
 }
+
+/* ---- numbers of numpy (pickle_numpy.c) ---------------------------------------------------------
+ */
+
+/* The value of an OBJECT that is a numpy scalar of up to 64 bits, as a BOOL, INT or FLOAT. */
+bool pickle_numpy_scalar(const struct pickle_node *node, struct pickle_node *out);
 
 /* ---- the finished tree (pickle_tree.c) ---------------------------------------------------------
  */

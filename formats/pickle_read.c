@@ -76,6 +76,14 @@ cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const cha
     return err_set(status, 0, "%s: byte %zu: %s", p->label, p->op_off, text);
 }
 
+cz_status pickle_work(struct pickle_parser *p, uint64_t n)
+{
+    if (n > p->work_left)
+        return pickle_fail(p, CZ_CORRUPT, "the same values are looked at too often");
+    p->work_left -= n;
+    return CZ_OK;
+}
+
 /* ---- input -------------------------------------------------------------------------------------
  */
 

@@ -138,7 +138,9 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
     if (v->off->kind != PICKLE_INT || v->off->integer < 0)
         return fail_tensor(p, t, "has an impossible offset");
     t->off = (uint64_t)v->off->integer;
-    if (v->shape->n > PICKLE_NDIM_MAX) return fail_tensor(p, t, "has too many dimensions");
+    if (v->shape->n > PICKLE_NDIM_MAX)
+        return pickle_fail(p, CZ_UNSUPPORTED, "a tensor of storage %s has more than %d dimensions",
+                           t->key, PICKLE_NDIM_MAX);
     t->ndim = (int)v->shape->n;
     TRY(read_dims(p, t, v->shape, "has an impossible shape", &t->shape));
     TRY(read_dims(p, t, v->stride, "has impossible strides", &t->stride));
