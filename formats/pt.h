@@ -27,8 +27,8 @@ struct pt_record {
     uint64_t off;        /* of its first payload byte */
     uint64_t nbytes;
     uint32_t crc; /* as stored in the central directory */
-    bool has_crc; /* false: 0 is stored for bytes whose CRC is not 0 may be "not computed" (torch's
-                     set_crc32_options(False)): true unless stored crc is 0 and nbytes > 0 */
+    bool has_crc; /* false: 0 is stored for a payload that is not empty, which torch does when told
+                     not to compute any (set_crc32_options(False)) */
 };
 
 /* Open, check, parse. A reader of any writer's .pt: storages in any order, optional records absent,
@@ -96,7 +96,9 @@ struct pt_create_options {
 CZ_API cz_status pt_create(const struct pt_create_options *options, struct pt_writer **out);
 
 /* Bytes [off, off + nbytes) of a storage, each exactly once. *crc (may be NULL): CRC-32 of these
- * bytes, for sums over pieces (crc32_concat). Threads: any. Errors: CZ_INVALID, CZ_IO. */
+ * bytes, for sums over pieces (crc32_concat). src is free again at once; the bytes may still be on
+ * their way (8 MiB at most, in threads of the writer's own). Threads: any. Errors: CZ_INVALID;
+ * CZ_IO, of this write or of an earlier one (then only destroy makes sense). */
 CZ_API cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t nbytes,
                           const void *src, uint32_t *crc);
 

@@ -63,13 +63,20 @@ static inline unsigned char *put_u64(unsigned char *p, uint64_t value)
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
+struct pt_zip_directory {
+    uint64_t off, nbytes, n_entries;
+};
+
+/* From the end of the file. The directory lies inside it, and is long enough for its entries. */
+cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
+                                struct pt_zip_directory *out);
+
 /* A zip's directory, checked against its local headers. */
 struct pt_zip {
     struct pt_record *records; /* in the order in which they lie in the file; folders left out */
     size_t n;
-    char *names;     /* of all records */
-    uint32_t *slots; /* open addressing by name: index of a record + 1, 0 free */
-    size_t n_slots;
+    char *names;                      /* of all records */
+    const struct pt_record **by_name; /* sorted */
 };
 
 /* Errors and what is checked: pt_open(). zip is empty on error. */

@@ -1,4 +1,4 @@
-/* The zip of a .pt: end → directory → local headers, each checked before it is believed. */
+/* The zip of a .pt: directory → local headers → names, each checked before it is believed. */
 #include "formats/file_io.h"
 #include "formats/pt_impl.h"
 
@@ -7,10 +7,6 @@
 
 #define CORRUPT(...) err_set(CZ_CORRUPT, 0, __VA_ARGS__)
 #define ULL(x)       ((unsigned long long)(x))
-
-struct directory {
-    uint64_t off, nbytes, n_entries;
-};
 
 struct entry { /* of the central directory */
     struct pt_record record;
@@ -24,98 +20,11 @@ struct source {
     const char *path;
     int fd;
     uint64_t nbytes;
-    struct directory dir;
+    struct pt_zip_directory dir;
     unsigned char *dir_bytes;
     struct entry *entries;
     size_t n;
 };
-
-/* ---- the end of the file ----------------------------------------------------------------------
- */
-
-/* The record that ends with the file, whatever comment it carries. */
-static cz_status find_end(const struct source *s, unsigned char *tail, size_t n, uint64_t *end_off)
-{
-    uint64_t tail_off = s->nbytes - n;
-    TRY(file_pread(s->fd, s->path, tail, n, tail_off));
-    for (size_t at = n < ZIP_END_NBYTES ? 0 : n - ZIP_END_NBYTES + 1; at-- > 0;) {
-        if (get_u32(tail + at) != ZIP_END) continue;
-        if (at + ZIP_END_NBYTES + get_u16(tail + at + 20) != n) continue;
-        *end_off = tail_off + at;
-        memmove(tail, tail + at, ZIP_END_NBYTES);
-        return CZ_OK;
-    }
-    return CORRUPT("%s: no end of a zip directory in its last %zu bytes: truncated, or not a .pt "
-                   "file",
-                   s->path, n);
-}
-
-/* Whether a number of the classic record is left to, or the same as, that of the zip64 record. */
-static bool agrees(uint64_t classic, uint64_t mark, uint64_t zip64)
-{
-    return classic == mark || classic == zip64;
-}
-
-static cz_status read_zip64_end(const struct source *s, uint64_t locator_off, struct directory *d)
-{
-    unsigned char locator[ZIP64_LOCATOR_NBYTES], end[ZIP64_END_NBYTES];
-    TRY(file_pread(s->fd, s->path, locator, sizeof locator, locator_off));
-    uint64_t off = get_u64(locator + 8);
-    if (locator_off < sizeof end || off > locator_off - sizeof end)
-        return CORRUPT("%s: the zip64 end at byte %llu lies outside the file", s->path, ULL(off));
-    TRY(file_pread(s->fd, s->path, end, sizeof end, off));
-    if (get_u32(end) != ZIP64_END)
-        return CORRUPT("%s: no zip64 end at byte %llu", s->path, ULL(off));
-    if (get_u32(end + 16) != 0 || get_u32(end + 20) != 0 || get_u64(end + 24) != get_u64(end + 32))
-        return CORRUPT("%s: the zip64 end at byte %llu is of an archive in several files", s->path,
-                       ULL(off));
-    struct directory zip64 = {
-        .n_entries = get_u64(end + 32), .nbytes = get_u64(end + 40), .off = get_u64(end + 48)};
-    if (!agrees(d->n_entries, ZIP_IN_ZIP64_16, zip64.n_entries) ||
-        !agrees(d->nbytes, ZIP_IN_ZIP64, zip64.nbytes) || !agrees(d->off, ZIP_IN_ZIP64, zip64.off))
-        return CORRUPT("%s: its two ends of directory, at bytes %llu and %llu, disagree", s->path,
-                       ULL(off), ULL(locator_off + ZIP64_LOCATOR_NBYTES));
-    *d = zip64;
-    return CZ_OK;
-}
-
-static cz_status read_end(struct source *s)
-{
-    size_t n = ZIP_END_NBYTES + UINT16_MAX;
-    if (n > s->nbytes) n = (size_t)s->nbytes;
-    unsigned char signature[4], *tail = malloc(n + 1);
-    uint64_t end_off = 0;
-    if (!tail) return err_set(CZ_NOMEM, 0, "%s: no memory for its end", s->path);
-    cz_status st = find_end(s, tail, n, &end_off);
-    struct directory *d = &s->dir;
-    if (st == CZ_OK) {
-        d->n_entries = get_u16(tail + 10);
-        d->nbytes = get_u32(tail + 12);
-        d->off = get_u32(tail + 16);
-        if (get_u16(tail + 4) != 0 || get_u16(tail + 6) != 0 || get_u16(tail + 8) != d->n_entries)
-            st = CORRUPT("%s: its end at byte %llu is of an archive in several files", s->path,
-                         ULL(end_off));
-    }
-    free(tail);
-    TRY(st);
-    uint64_t before = end_off; /* where the directory must have ended */
-    if (end_off >= ZIP64_LOCATOR_NBYTES) {
-        before -= ZIP64_LOCATOR_NBYTES;
-        TRY(file_pread(s->fd, s->path, signature, sizeof signature, before));
-        if (get_u32(signature) == ZIP64_LOCATOR)
-            TRY(read_zip64_end(s, before, d));
-        else
-            before = end_off;
-    }
-    if (d->off > before || d->nbytes > before - d->off)
-        return CORRUPT("%s: its directory, %llu bytes at byte %llu, lies outside the file (%llu "
-                       "bytes)",
-                       s->path, ULL(d->nbytes), ULL(d->off), ULL(s->nbytes));
-    if (d->n_entries > d->nbytes / ZIP_CENTRAL_NBYTES)
-        return CORRUPT("%s: %llu records do not fit its directory of %llu bytes", s->path,
-                       ULL(d->n_entries), ULL(d->nbytes));
-    return CZ_OK;
-}
 
 /* ---- the central directory --------------------------------------------------------------------
  */
@@ -313,47 +222,48 @@ static cz_status check_locals(struct source *s)
 /* ---- names ------------------------------------------------------------------------------------
  */
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001B3u; /* FNV-1a */
-    return hash;
-}
-
-static bool is_name(const char *name, const char *folder, const char *rest)
+/* As strcmp of folder + name with `other`. */
+static int compare(const char *folder, const char *name, const char *other)
 {
     size_t n = strlen(folder);
-    return strncmp(name, folder, n) == 0 && strcmp(name + n, rest) == 0;
-}
-
-/* The slot of the record called folder + name, or the free one where it would go. */
-static uint32_t *find_slot(const struct pt_zip *zip, const char *folder, const char *name)
-{
-    uint64_t hash = hash_text(hash_text(0xCBF29CE484222325u, folder), name);
-    size_t at = (size_t)(hash ^ hash >> 29) & (zip->n_slots - 1);
-    while (zip->slots[at] != 0 && !is_name(zip->records[zip->slots[at] - 1].name, folder, name))
-        at = (at + 1) & (zip->n_slots - 1);
-    return &zip->slots[at];
+    int order = strncmp(folder, other, n);
+    return order != 0 ? order : strcmp(name, other + n);
 }
 
 const struct pt_record *pt_zip_find(const struct pt_zip *zip, const char *folder, const char *name)
 {
-    uint32_t slot = *find_slot(zip, folder, name);
-    return slot == 0 ? NULL : &zip->records[slot - 1];
+    for (size_t low = 0, high = zip->n; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        const struct pt_record *r = zip->by_name[middle];
+        int order = compare(folder, name, r->name);
+        if (order == 0) return r;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct pt_record *a = *(const struct pt_record *const *)left;
+    const struct pt_record *b = *(const struct pt_record *const *)right;
+    return strcmp(a->name, b->name);
 }
 
 static cz_status index_names(struct pt_zip *zip, const char *path)
 {
-    for (zip->n_slots = 16; zip->n_slots < 2 * zip->n;) zip->n_slots *= 2;
-    zip->slots = calloc(zip->n_slots, sizeof *zip->slots);
-    if (!zip->slots || zip->n >= UINT32_MAX)
+    zip->by_name = malloc((zip->n + 1) * sizeof(const struct pt_record *));
+    if (!zip->by_name)
         return err_set(CZ_NOMEM, 0, "%s: no memory for an index of %zu records", path, zip->n);
-    for (size_t i = 0; i < zip->n; i++) {
-        const struct pt_record *r = &zip->records[i];
-        uint32_t *slot = find_slot(zip, "", r->name);
-        if (*slot != 0)
-            return CORRUPT("%s: record %s is there twice, at bytes %llu and %llu", path, r->name,
-                           ULL(zip->records[*slot - 1].header_off), ULL(r->header_off));
-        *slot = (uint32_t)(i + 1);
+    for (size_t i = 0; i < zip->n; i++) zip->by_name[i] = &zip->records[i];
+    qsort(zip->by_name, zip->n, sizeof *zip->by_name, by_name);
+    for (size_t i = 1; i < zip->n; i++) {
+        const struct pt_record *a = zip->by_name[i - 1], *b = zip->by_name[i];
+        if (strcmp(a->name, b->name) == 0)
+            return CORRUPT("%s: record %s is there twice, at bytes %llu and %llu", path, a->name,
+                           ULL(a->header_off), ULL(b->header_off));
     }
     return CZ_OK;
 }
@@ -391,7 +301,7 @@ static cz_status keep_records(struct pt_zip *zip, const struct source *s, const 
 
 static cz_status read_all(struct pt_zip *zip, struct source *s)
 {
-    TRY(read_end(s));
+    TRY(pt_zip_find_directory(s->fd, s->path, s->nbytes, &s->dir));
     TRY(read_directory(s));
     TRY(check_methods(s));
     const char *folder = (const char *)s->entries[0].name;
@@ -420,6 +330,6 @@ void pt_zip_free(struct pt_zip *zip)
 {
     free(zip->records);
     free(zip->names);
-    free(zip->slots);
+    free(zip->by_name);
     memset(zip, 0, sizeof *zip);
 }
