@@ -187,8 +187,7 @@ done:
     return st;
 }
 
-cz_status model_export_hf(const struct model *m, const char *dir, enum dtype dtype,
-                          model_fetch fetch, void *user)
+static cz_status check_exportable(const struct model *m, enum dtype dtype)
 {
     if (!m->config)
         return err_set(
@@ -199,6 +198,23 @@ cz_status model_export_hf(const struct model *m, const char *dir, enum dtype dty
     if (!torch_name(dtype))
         return err_set(CZ_INVALID, 0, "weights are exported as fp32, bf16 or fp16, not %s",
                        dtype_name(dtype));
+    return CZ_OK;
+}
+
+cz_status model_export_config(const struct model *m, const char *dir, enum dtype dtype)
+{
+    struct file_durable config = {.fd = -1};
+    TRY(check_exportable(m, dtype));
+    cz_status st = config_prepare(m, dir, dtype, &config);
+    if (st == CZ_OK) st = file_durable_commit(&config);
+    file_durable_abort(&config);
+    return st;
+}
+
+cz_status model_export_hf(const struct model *m, const char *dir, enum dtype dtype,
+                          model_fetch fetch, void *user)
+{
+    TRY(check_exportable(m, dtype));
     struct file_durable config = {.fd = -1};
     cz_status st;
     const bool existed = file_exists(dir);

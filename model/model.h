@@ -94,5 +94,8 @@ typedef cz_status (*model_fetch)(void *user, size_t param_idx, size_t elem_off, 
 CZ_API cz_status model_export_hf(const struct model *m, const char *dir, enum dtype dtype,
                                  model_fetch fetch, void *user);
 
+/* Only its config.json, durably, into an existing folder. Errors: the same. */
+CZ_API cz_status model_export_config(const struct model *m, const char *dir, enum dtype dtype);
+
 CZ_EXTERN_C_END
 #endif

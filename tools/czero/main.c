@@ -13,6 +13,7 @@ static const struct command {
     bool over_ranks; /* otherwise rank 0 does it for all */
 } commands[] = {
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
+    {"export", cmd_export, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
     {"inspect", cmd_inspect, "show what is inside a checkpoint or a file of weights"},

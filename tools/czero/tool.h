@@ -36,6 +36,7 @@ int tool_finish_stdout(int code);
 bool tool_is_command(const char *name);
 
 int cmd_config(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_fsck(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
