@@ -160,7 +160,7 @@ static void for_each_fixture(each_fixture fn)
 {
     DIR *runs = opendir(test_fixture("runs"));
     ck_assert_ptr_nonnull(runs);
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     int n = 0;
     for (struct dirent *d; (d = readdir(runs));) {
         char relative[512];
@@ -235,7 +235,7 @@ static const char *fixture_ckpt(const char *run_name)
 
 START_TEST(a_file_per_tensor)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     struct consolidate_options o = {.dir = fixture_ckpt("s3-bf16-adamw"), .out_dir = tmp};
     for (int format = 0; format < 2; format++) {
         o.format = (enum consolidate_format)format;
@@ -272,7 +272,7 @@ static void expect_same_file(const char *dir_a, const char *dir_b, const char *n
 
 START_TEST(output_does_not_depend_on_threads)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     char *one = file_join(tmp, "one"), *many = file_join(tmp, "many");
     struct consolidate_options o = {.dir = fixture_ckpt("s3-bf16-adamw"), .n_threads = 1};
     for (int format = 0; format < 2; format++) {
@@ -299,7 +299,7 @@ START_TEST(frozen_weights_may_be_left_out)
     } recorded[] = {
         {"s2-fp32-dp3-frozen", "transformer.wpe.weight", "transformer.wte.weight", 1},
         {"s3-bf16-dp3-frozen", "transformer.h.0.ln_1.weight", "transformer.h.1.ln_1.weight", 12}};
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     for (size_t i = 0; i < CZ_ARRAY_LEN(recorded); i++) {
         struct consolidate_options o = {.dir = fixture_ckpt(recorded[i].run),
                                         .out_dir = tmp,
@@ -320,7 +320,7 @@ END_TEST
 
 START_TEST(tied_names_share_one_storage)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     struct consolidate_options o = {.dir = fixture_ckpt("s2-fp32-adamw-gas2"), .out_dir = tmp};
     struct output got;
     const struct pt *file;
@@ -352,7 +352,7 @@ static size_t count_entries(const char *dir)
 
 START_TEST(a_new_set_replaces_an_old_one)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     char *other = file_join(tmp, "notes.txt");
     ck_ok(file_save(other, "mine", 4));
     struct consolidate_options o = {.dir = fixture_ckpt("s1-fp32-dp3"), .out_dir = tmp};
@@ -372,7 +372,7 @@ END_TEST
 
 START_TEST(failure_leaves_no_folder_behind)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     char *out = file_join(tmp, "out");
     struct consolidate_result result;
     struct consolidate_options o = {.dir = tmp, .out_dir = out};
@@ -408,7 +408,7 @@ static void see(uint64_t done, uint64_t total, void *user)
 
 START_TEST(progress_rises_to_the_end)
 {
-    const char *tmp = test_tmp_make();
+    const char *tmp = test_tmp_make_fast();
     struct seen seen = {0};
     struct consolidate_options o = {.dir = fixture_ckpt("s3-fp32-adamw"),
                                     .out_dir = tmp,

@@ -107,7 +107,7 @@ static int in_child(const char *out, enum consolidate_format format, long nth, i
 
 static void at_every_moment(enum consolidate_format format, int error)
 {
-    const char *out = test_tmp_make();
+    const char *out = test_tmp_make_fast();
     faults_clear();
     ck_ok(consolidate(NEW_RUN, out, format));
     const long n_calls = faults_count(FAULT_ANY);
@@ -158,7 +158,7 @@ END_TEST
 
 START_TEST(short_writes_are_continued)
 {
-    const char *out = test_tmp_make();
+    const char *out = test_tmp_make_fast();
     for (int format = 0; format < 2; format++) {
         faults_clear();
         ck_ok(consolidate(NEW_RUN, out, (enum consolidate_format)format));
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(a_full_disk_is_reported)
 {
-    const char *out = test_tmp_make();
+    const char *out = test_tmp_make_fast();
     for (int format = 0; format < 2; format++) {
         faults_clear();
         faults_disk_full(300000);
