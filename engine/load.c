@@ -1,5 +1,6 @@
 /* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
  * size saved them. */
+#include "checkpoint/fsck.h"
 #include "engine/client_state_impl.h"
 #include "engine/load_impl.h"
 #include "engine/save_impl.h"
@@ -170,6 +171,27 @@ static void choose_weights(struct load *l)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
+static void remember_first(const struct fsck_finding *finding, void *user)
+{
+    struct err *first = user;
+    if (first->status != CZ_OK) return;
+    err_set(CZ_CORRUPT, 0, "%s", finding->sentence);
+    err_capture(first);
+}
+
+/* One rank reads everything once and compares checksums. */
+static cz_status verify(const struct load *l, const char *dir)
+{
+    struct err first = {.status = CZ_OK};
+    struct fsck_report report;
+    if (l->options->no_verify || l->e->comm->rank != 0) return CZ_OK;
+    const struct fsck_options options = {
+        .dir = dir, .tag = l->options->tag, .finding = remember_first, .user = &first};
+    TRY(fsck_run(&options, &report));
+    fsck_report_free(&report);
+    return first.status == CZ_OK ? CZ_OK : err_restore(&first);
+}
+
 static cz_status open_checkpoint(struct load *l, const char *dir)
 {
     const struct engine *e = l->e;
@@ -264,6 +286,7 @@ static cz_status fill_result(const struct load *l, struct engine_load_result *r)
 static cz_status load(struct load *l, const char *dir, struct engine_load_result *result)
 {
     struct engine *e = l->e;
+    TRY(comm_agree(e->comm, verify(l, dir)));
     TRY(comm_agree(e->comm, open_checkpoint(l, dir)));
     TRY(same_checkpoint(l));
     TRY(restore_tensors(l));

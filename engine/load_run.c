@@ -31,11 +31,11 @@ static bool saved_group(const struct load *l, size_t group, size_t *saved)
 }
 
 /* The checkpoint's constants are used, as in DeepSpeed; where the config says otherwise, say so. */
-static void take_constant(const struct load *l, const struct pickle_node *saved, const char *name,
-                          double *field)
+static void take_constant(const struct load *l, const struct pickle_node *saved,
+                          const struct optim_hyper *hyper, const char *name, double *field)
 {
     double value = number(l, saved, name, *field);
-    if (value == *field) return;
+    if (value == *field || settings_find(optim_settings(hyper), name) < 0) return;
     if (l->e->comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT, "%s: %g is the checkpoint's, and used; the config says %g", name,
              value, *field);
@@ -52,8 +52,8 @@ static void restore_group(struct load *l, size_t g)
     group->lr = number(l, settings, "lr", group->lr);
     for (size_t i = 0; betas && betas->n == 2 && i < 2; i++)
         pickle_to_double(betas->items[i], &group->betas[i]);
-    take_constant(l, settings, "weight_decay", &group->hyper.weight_decay);
-    take_constant(l, settings, "eps", &group->hyper.eps);
+    take_constant(l, settings, &group->hyper, "weight_decay", &group->hyper.weight_decay);
+    take_constant(l, settings, &group->hyper, "eps", &group->hyper.eps);
 }
 
 /* Updates applied so far; all groups' states have seen the same. */

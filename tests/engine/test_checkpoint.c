@@ -216,6 +216,31 @@ START_TEST(a_strict_load_names_what_is_missing)
 }
 END_TEST
 
+/* A flipped bit anywhere in a tensor stops the load before anything is changed. */
+START_TEST(a_flipped_bit_is_found_before_it_is_loaded)
+{
+    const char *dir = test_tmp_make();
+    struct engine *e = trained(configured(2, leg_dtypes[0], 1), NULL, 2);
+    ck_ok(engine_save_checkpoint(e, dir, "t"));
+    struct state before = state_of(e);
+    char path[256];
+    snprintf(path, sizeof path, "%s/t/zero_pp_rank_0_mp_rank_00_optim_states.pt", dir);
+    FILE *f = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(f);
+    fseek(f, 300001, SEEK_SET);
+    int byte = fgetc(f);
+    fseek(f, 300001, SEEK_SET);
+    fputc(byte ^ 4, f);
+    fclose(f);
+    ck_fails(engine_load_checkpoint(e, dir, NULL), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "optim_states.pt"));
+    struct state after = state_of(e);
+    ck_assert_mem_eq(&before, &after, sizeof before);
+    engine_destroy(e);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 /* What the layers see, under every name. */
 static void check_16bit(struct engine *e, const char *path, enum dtype dtype)
 {
@@ -269,4 +294,5 @@ END_TEST
 TEST_MAIN("engine/checkpoint", loads_take_what_their_options_say,
           masters_may_begin_as_the_16_bit_weights, client_state_and_cursor_come_back,
           a_save_waits_for_the_boundary, bad_folders_and_tags_are_refused_and_the_run_goes_on,
-          a_strict_load_names_what_is_missing, sixteen_bit_weights_are_one_file)
+          a_strict_load_names_what_is_missing, a_flipped_bit_is_found_before_it_is_loaded,
+          sixteen_bit_weights_are_one_file)
