@@ -1,8 +1,10 @@
 /* DeepSpeed's own checkpoints, taken apart and written again: our files hold the same dictionaries,
  * key by key in the same order, of the same types and classes, with the same tensors in the same
- * storages. (Only module._metadata may lack modules without parameters.) */
+ * storages. (Only module._metadata may lack modules without parameters.) Those in tests/data/ckpt
+ * are made by tests/interop/ckpt_golden.py; those of ../shared/fixtures are taken when there. */
 #include "checkpoint/ds_write.h"
 #include "formats/file_io.h"
+#include "formats/json.h"
 #include "formats/pt.h"
 #include "tests/support/check_main.h"
 
@@ -39,8 +41,10 @@ static const struct pickle_node *optim_root(const struct copy *c, int rank)
 
 static const struct pickle_node *torch_root(const struct copy *c, int rank)
 {
-    return pickle_get(optim_root(c, rank), c->stage == 1 || c->stage == 2 ? "base_optimizer_state"
-                                                                          : "optimizer_state_dict");
+    const struct pickle_node *root = optim_root(c, rank), *inner;
+    inner = pickle_get(root, c->stage == 1 || c->stage == 2 ? "base_optimizer_state"
+                                                            : "optimizer_state_dict");
+    return inner ? inner : root; /* stage 0 in fp32: no wrapper */
 }
 
 static int64_t get_int(const struct pickle_node *dict, const char *key)
@@ -68,14 +72,10 @@ static struct pt *open_in(const struct copy *c, const char *name)
     return pt;
 }
 
-static void open_files(struct copy *c, const char *run)
+static void open_files(struct copy *c, const char *dir, const char *config)
 {
-    char relative[256];
     struct ckpt_list list;
     char *tag;
-    snprintf(relative, sizeof relative, "runs/%s/ckpt", run);
-    const char *dir = test_fixture(relative);
-    ck_assert_msg(dir != NULL, "no %s", relative);
     ck_ok(ckpt_latest_read(dir, false, &tag));
     snprintf(c->dir, sizeof c->dir, "%s/%s", dir, tag);
     free(tag);
@@ -92,8 +92,39 @@ static void open_files(struct copy *c, const char *run)
     } else {
         c->world_size = (int)get_int(model_root(c), "dp_world_size");
     }
-    snprintf(relative, sizeof relative, "runs/%s/ds_config.json", run);
-    ck_ok(file_load(test_fixture(relative), 1 << 20, &c->config, NULL));
+    ck_ok(file_load(config, 1 << 20, &c->config, NULL));
+}
+
+/* A number of the config's zero_optimization. */
+static int64_t zero_setting(const struct copy *c, const char *key, int64_t otherwise)
+{
+    struct json_doc *doc;
+    int64_t value = otherwise;
+    ck_ok(json_parse(c->config, strlen(c->config), "ds_config", JSON_CONFIG, &doc));
+    const struct json_node *node = json_get(json_get(json_root(doc), "zero_optimization"), key);
+    if (node && json_type(node) == JSON_BOOL)
+        value = strncmp(json_text(node, &(size_t){0}), "true", 4) == 0;
+    else if (node)
+        ck_ok(json_as_int(node, &value));
+    json_free(doc);
+    return value;
+}
+
+/* Stage 0 under FusedAdam's wrapper. */
+static bool is_fused(const struct copy *c)
+{
+    return pickle_get(optim_root(c, 0), "fp32_groups_flat") != NULL;
+}
+
+/* The group of the n-th entry of param_shapes: at stage 3 a sub-group's. */
+static size_t group_at(const struct copy *c, size_t n)
+{
+    const struct pickle_node *groups = pickle_get(torch_root(c, 0), "param_groups");
+    size_t g = 0;
+    if (c->stage < 3) return n;
+    while (n >= pickle_get(groups->items[g], "params")->n)
+        n -= pickle_get(groups->items[g++], "params")->n;
+    return g;
 }
 
 /* The group that trains a parameter, and its shape; NULL and n_groups: none. */
@@ -101,12 +132,25 @@ static const struct pickle_node *trained_shape(const struct copy *c, const char 
                                                size_t *group)
 {
     const struct pickle_node *shapes = pickle_get(model_root(c), "param_shapes");
-    for (*group = 0; shapes && *group < shapes->n; ++*group) {
-        const struct pickle_node *shape = pickle_get(shapes->items[*group], name);
+    for (size_t i = 0; pickle_is(shapes, PICKLE_LIST) && i < shapes->n; i++) {
+        const struct pickle_node *shape = pickle_get(shapes->items[i], name);
+        *group = group_at(c, i);
         if (shape) return shape;
     }
     *group = c->n_groups;
     return NULL;
+}
+
+/* Stage 0 does not say which parameters are trained, and where: as ckpt_golden.py grouped them. */
+static size_t plain_group(const struct copy *c, const char *name, int ndim)
+{
+    const struct pickle_node *groups = pickle_get(torch_root(c, 0), "param_groups");
+    size_t n_module = pickle_get(model_root(c), "module")->n_pairs, n_trained = 0;
+    for (size_t g = 0; g < groups->n; g++) n_trained += pickle_get(groups->items[g], "params")->n;
+    bool has_frozen =
+        is_fused(c) ? c->n_groups > 1 : n_trained + 1 < n_module; /* 1: the tied name */
+    if (has_frozen && strstr(name, "fixed")) return c->n_groups;
+    return c->n_groups > 1 && ndim < 2 ? 1 : 0;
 }
 
 static void add_param(struct copy *c, const char *name, const struct pickle_tensor *t)
@@ -120,7 +164,7 @@ static void add_param(struct copy *c, const char *name, const struct pickle_tens
     if (shape) ndim = (int)shape->n;
     for (size_t d = 0; shape && d < shape->n; d++) dims[d] = shape->items[d]->integer;
     ck_ok(param_table_add(&c->table, name, ndim, dims, PARAM_INIT_ZERO, 0, &idx));
-    c->group_of[idx] = c->stage == 0 ? 0 : group;
+    c->group_of[idx] = c->stage == 0 ? plain_group(c, name, ndim) : group;
 }
 
 static void read_table(struct copy *c)
@@ -142,6 +186,18 @@ static void read_table(struct copy *c)
         else
             ck_ok(param_table_alias(&c->table, name, owner));
     }
+}
+
+/* The states of a group's idx-th tensor, as the optimizer numbers them. */
+static const struct pickle_node *state_of(const struct copy *c, int rank, size_t group, size_t idx)
+{
+    const struct pickle_node *torch = torch_root(c, rank), *states = pickle_get(torch, "state");
+    const struct pickle_node *dict = pickle_get(torch, "param_groups")->items[group];
+    int64_t want = pickle_get(dict, "params")->items[idx]->integer, id;
+    for (size_t i = 0; i < states->n_pairs; i++)
+        if (pickle_to_int(states->pairs[i].key, &id) && id == want) return states->pairs[i].value;
+    ck_abort_msg("no state %lld", (long long)want);
+    return NULL;
 }
 
 static void read_settings(struct copy *c, size_t group)
@@ -171,18 +227,24 @@ static void read_group(struct copy *c, size_t group)
 {
     size_t n = 0, *idx = calloc(c->table.n_params + 1, sizeof *idx);
     struct ckpt_group *g = &c->groups[group];
-    const struct pickle_node *state = pickle_get(torch_root(c, 0), "state")->pairs[group].value;
-    const struct flat_options options = {.world_size = c->world_size};
-    double step;
+    const struct pickle_node *state = state_of(c, 0, group, 0);
+    bool is_aligned = zero_setting(c, "parameter_alignment", 0) != 0;
+    const struct flat_options options = {.world_size = c->world_size,
+                                         .param_align = is_aligned ? 16 / sizeof(uint16_t) : 0};
+    int64_t sub_group_size = zero_setting(c, "sub_group_size", 1000000000);
+    double step = 1;
     for (size_t i = 0; i < c->table.n_params; i++)
         if (c->group_of[i] == group) idx[n++] = i;
     ck_ok(flat_group_init(&c->flat[group], &c->table, idx, n, &options));
-    ck_ok(shard_group_init(&c->shard[group], &c->table, idx, n, c->world_size, 1000000000));
+    ck_ok(shard_group_init(&c->shard[group], &c->table, idx, n, c->world_size,
+                           (size_t)sub_group_size));
     free(idx);
     g->flat = &c->flat[group];
     g->shard = &c->shard[group];
     g->step_is_tensor = pickle_is(pickle_get(state, "step"), PICKLE_TENSOR);
-    ck_ok(pt_number(c->stage ? c->optim[0] : c->model[0], pickle_get(state, "step"), &step));
+    g->no_step = pickle_get(state, "step") == NULL;
+    if (!g->no_step)
+        ck_ok(pt_number(c->stage ? c->optim[0] : c->model[0], pickle_get(state, "step"), &step));
     g->step = (int64_t)step;
     for (size_t i = 0; i < state->n_pairs; i++) {
         const char *name = pickle_to_string(state->pairs[i].key);
@@ -193,8 +255,16 @@ static void read_group(struct copy *c, size_t group)
 
 static struct ckpt_scaler read_scaler(const struct copy *c)
 {
-    const struct pickle_node *object = pickle_get(optim_root(c, 0), "loss_scaler");
+    const struct pickle_node *sd = optim_root(c, 0), *object = pickle_get(sd, "loss_scaler");
     struct ckpt_scaler s = {.scale = 1.0};
+    if (pickle_to_bool(pickle_get(sd, "dynamic_loss_scale"), &s.dynamic) && s.dynamic && !object) {
+        s.scale = get_double(sd, "cur_scale");
+        s.iter = get_int(sd, "cur_iter");
+        s.last_overflow_iter = get_int(sd, "last_overflow_iter");
+        s.factor = get_double(sd, "scale_factor");
+        s.window = get_int(sd, "scale_window");
+        return s;
+    }
     if (!object || !pickle_is(object->state, PICKLE_DICT)) return s;
     s.scale = get_double(object->state, "cur_scale");
     ck_assert(pickle_to_bool(pickle_attr(object, "dynamic"), &s.dynamic));
@@ -211,10 +281,10 @@ static struct ckpt_scaler read_scaler(const struct copy *c)
     return s;
 }
 
-static void copy_open(struct copy *c, const char *run)
+static void copy_open(struct copy *c, const char *dir, const char *config)
 {
     memset(c, 0, sizeof *c);
-    open_files(c, run);
+    open_files(c, dir, config);
     read_table(c);
     ck_assert_uint_le(c->n_groups, GROUPS_MAX);
     for (size_t g = 0; g < c->n_groups; g++) read_group(c, g);
@@ -250,6 +320,8 @@ static struct ckpt_write_options options_of(const struct copy *c, const char *di
                                    .rank = rank,
                                    .world_size = c->world_size,
                                    .dtype = module->pairs[0].value->tensor->dtype->base,
+                                   .state_dtype = DTYPE_F32,
+                                   .master_dtype = DTYPE_F32,
                                    .scaler = read_scaler(c),
                                    .global_steps = get_int(root, "global_steps"),
                                    .global_samples = get_int(root, "global_samples"),
@@ -257,70 +329,87 @@ static struct ckpt_write_options options_of(const struct copy *c, const char *di
                                    .has_scheduler = true,
                                    .ds_config_json = c->config};
     o.fp16 = o.dtype == DTYPE_F16;
+    o.fused = is_fused(c);
     o.last_batch_iteration = get_int(pickle_get(root, "lr_scheduler"), "last_batch_iteration");
     if (pickle_get(sd, "clip_grad")) o.clip_grad = get_double(sd, "clip_grad");
     return o;
 }
 
-/* The tensor that holds a job's source, when one does. */
-static const struct pickle_tensor *tensor_of(const struct copy *c, int rank,
-                                             const struct ckpt_job *job, const struct pt **pt)
+/* A group's masters and states are several tensors: by parameter, or by sub-group. */
+static size_t count_items(const struct copy *c, size_t group)
 {
-    const struct pickle_node *sd = optim_root(c, rank), *node;
-    *pt = c->optim[rank];
-    if (job->source == CKPT_FROM_STATE) {
-        node = pickle_get(torch_root(c, rank), "state")->pairs[job->group].value;
-        return pickle_get(node, c->groups[job->group].states[job->state_idx])->tensor;
-    }
-    if (job->source == CKPT_FROM_MASTER)
-        return pickle_get(sd,
-                          c->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups")
-            ->items[job->group]
-            ->tensor;
-    *pt = c->model[rank];
-    node = pickle_get(pt_root(*pt), c->stage == 3 ? "frozen_param_fragments" : "module");
-    return pickle_get(node, c->table.params[job->param_idx].name)->tensor;
+    if (c->stage == 3) return c->shard[group].n_sub_groups;
+    return c->stage == 0 && !is_fused(c) ? c->flat[group].n_params : 1;
 }
 
-/* Elements of a job that lie parameter by parameter: module at stages 0-2, all of stage 0. */
-static void read_by_param(const struct copy *c, const struct ckpt_job *job, unsigned char *dst)
+/* Where item idx begins among the elements of its source. */
+static size_t item_off(const struct copy *c, size_t group, size_t idx)
+{
+    size_t off = 0;
+    if (c->stage == 0) return idx ? c->flat[group].params[idx].off : 0;
+    for (size_t i = 0; i < idx; i++) off += c->shard[group].sub_groups[i].numel;
+    return off;
+}
+
+static const struct pickle_tensor *item_tensor(const struct copy *c, int rank,
+                                               const struct ckpt_job *job, size_t idx)
+{
+    const struct pickle_node *sd = optim_root(c, rank);
+    size_t sub = idx;
+    if (job->source == CKPT_FROM_STATE)
+        return pickle_get(state_of(c, rank, job->group, idx),
+                          c->groups[job->group].states[job->state_idx])
+            ->tensor;
+    if (is_fused(c)) return pickle_get(sd, "fp32_groups_flat")->items[job->group]->tensor;
+    if (c->stage == 0) return pickle_get(sd, "fp32_groups")->items[job->group]->items[idx]->tensor;
+    if (c->stage < 3)
+        return pickle_get(sd, "single_partition_of_fp32_groups")->items[job->group]->tensor;
+    for (size_t g = 0; g < job->group; g++) sub += c->shard[g].n_sub_groups;
+    return pickle_get(sd, "fp32_flat_groups")->items[sub]->tensor;
+}
+
+/* Elements [off, off + numel) of a source at which tensor t stands from `begin` on; of those, the
+ * ones that t has. (The rest is padding.) */
+static void read_part(const struct pt *pt, const struct pickle_tensor *t, size_t begin,
+                      const struct ckpt_job *job, unsigned char *dst)
+{
+    size_t from = job->off > begin ? job->off : begin;
+    size_t to = job->off + job->numel < begin + t->numel ? job->off + job->numel : begin + t->numel;
+    if (from >= to) return;
+    ck_ok(pt_read(pt, t, from - begin, to - from, dst + (from - job->off) * t->dtype->size));
+}
+
+static void read_job(const struct copy *c, int rank, const struct ckpt_job *job, unsigned char *dst)
 {
     const struct flat_group *flat = &c->flat[job->group];
-    const struct pickle_node *module = pickle_get(model_root(c), "module");
-    struct flat_piece piece;
-    size_t pos = 0, size = dtype_size(job->dtype);
-    while (flat_group_next(flat, job->off, job->off + job->numel, &pos, &piece)) {
-        const struct pickle_node *node =
-            pickle_get(module, c->table.params[flat->params[piece.pos].param_idx].name);
-        if (job->source == CKPT_FROM_MASTER)
-            node = pickle_get(optim_root(c, 0), "fp32_groups")->items[job->group]->items[piece.pos];
-        if (job->source == CKPT_FROM_STATE)
-            node = pickle_get(pickle_get(torch_root(c, 0), "state")->pairs[piece.pos].value,
-                              c->groups[job->group].states[job->state_idx]);
-        ck_ok(pt_read(c->model[0], node->tensor, piece.param_off, piece.numel,
-                      dst + piece.range_off * size));
+    const struct pickle_node *root = pt_root(c->model[c->stage == 3 ? rank : 0]);
+    const struct pickle_node *module = pickle_get(root, "module");
+    if (job->source == CKPT_FROM_FROZEN) {
+        const char *name = c->table.params[job->param_idx].name;
+        if (c->stage == 3) module = pickle_get(root, "frozen_param_fragments");
+        read_part(c->model[rank], pickle_get(module, name)->tensor, 0, job, dst);
+    } else if (job->source == CKPT_FROM_PARAM) {
+        for (size_t i = 0; i < flat->n_params; i++) {
+            const char *name = c->table.params[flat->params[i].param_idx].name;
+            read_part(c->model[0], pickle_get(module, name)->tensor, flat->params[i].off, job, dst);
+        }
+    } else {
+        const struct pt *pt = c->stage ? c->optim[rank] : c->model[0];
+        for (size_t i = 0; i < count_items(c, job->group); i++)
+            read_part(pt, item_tensor(c, rank, job, i), item_off(c, job->group, i), job, dst);
     }
 }
 
 static void write_rank(const struct copy *c, const char *dir, int rank)
 {
     const struct ckpt_write_options o = options_of(c, dir, rank);
-    struct ckpt_write_options o32 = o;
-    o32.state_dtype = o32.master_dtype = DTYPE_F32;
     struct ckpt_writer *w;
     const struct manifest *part;
-    ck_ok(ckpt_writer_create(&o32, &w));
+    ck_ok(ckpt_writer_create(&o, &w));
     for (size_t i = 0; i < ckpt_writer_n_jobs(w); i++) {
         const struct ckpt_job *job = ckpt_writer_job(w, i);
         unsigned char *buf = calloc(job->numel, dtype_size(job->dtype));
-        const struct pt *pt;
-        if (c->stage == 0 || job->source == CKPT_FROM_PARAM) {
-            read_by_param(c, job, buf);
-        } else {
-            const struct pickle_tensor *t = tensor_of(c, rank, job, &pt);
-            size_t left = t->numel - job->off; /* the rest is padding */
-            ck_ok(pt_read(pt, t, job->off, left < job->numel ? left : job->numel, buf));
-        }
+        read_job(c, rank, job, buf);
         ck_ok(ckpt_writer_put(w, i, buf));
         free(buf);
     }
@@ -438,13 +527,13 @@ static void check_file(const char *dir, const struct pt *theirs)
     pt_close(ours);
 }
 
-static void check_run(const char *run)
+static void check_folder(const char *folder, const char *config)
 {
     const char *dir = test_tmp_make();
     struct copy c;
     struct ckpt_list list;
     size_t n = 0;
-    copy_open(&c, run);
+    copy_open(&c, folder, config);
     for (int rank = 0; rank < c.world_size; rank++) write_rank(&c, dir, rank);
     for (int i = 0; i < RANKS_MAX; i++) {
         if (c.model[i]) check_file(dir, c.model[i]);
@@ -458,14 +547,40 @@ static void check_run(const char *run)
     test_tmp_remove(dir);
 }
 
+static void check_run(const char *run)
+{
+    char folder[256], config[256];
+    snprintf(folder, sizeof folder, "runs/%s/ckpt", run);
+    snprintf(config, sizeof config, "runs/%s/ds_config.json", run);
+    if (test_fixture(folder)) check_folder(test_fixture(folder), test_fixture(config));
+}
+
+static void check_data(const char *name)
+{
+    char folder[256], config[256];
+    snprintf(folder, sizeof folder, "ckpt/%s", name);
+    snprintf(config, sizeof config, "ckpt/%s/ds_config.json", name);
+    check_folder(test_data(folder), test_data(config));
+}
+
 START_TEST(stage_0_is_written_as_deepspeed_does)
 {
+    check_data("s0-fp32");
+    check_data("s0-fp32-groups");
+    check_data("s0-bf16-fused");
+    check_data("s0-fp16-fused");
+    check_data("s0-fp16-unfused");
     check_run("s0-bf16-adamw");
 }
 END_TEST
 
 START_TEST(stage_1_is_written_as_deepspeed_does)
 {
+    check_data("s1-fp32-groups");
+    check_data("s1-bf16-fused");
+    check_data("s1-fp32-sgd");
+    check_data("s1-fp32-adagrad");
+    check_data("s1-bf16-aligned");
     check_run("s1-fp32-adamw");
     check_run("s1-fp32-dp3");
     check_run("s1-bf16-adamw-dp4");
@@ -474,6 +589,8 @@ END_TEST
 
 START_TEST(stage_2_is_written_as_deepspeed_does)
 {
+    check_data("s2-bf16-frozen");
+    check_data("s2-fp16-lion-offload");
     check_run("s2-bf16-adamw");
     check_run("s2-fp32-adamw-gas2");
     check_run("s2-fp16-dynscale");
@@ -483,6 +600,9 @@ END_TEST
 
 START_TEST(stage_3_is_written_as_deepspeed_does)
 {
+    check_data("s3-fp32-subgroups");
+    check_data("s3-bf16-one");
+    check_data("s3-fp16");
     check_run("s3-fp32-adamw");
     check_run("s3-bf16-adamw");
     check_run("s3-bf16-dp3-frozen");
@@ -490,6 +610,6 @@ START_TEST(stage_3_is_written_as_deepspeed_does)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("checkpoint/ds_write_fixtures", "runs/s3-bf16-adamw/ckpt",
-                  stage_0_is_written_as_deepspeed_does, stage_1_is_written_as_deepspeed_does,
-                  stage_2_is_written_as_deepspeed_does, stage_3_is_written_as_deepspeed_does)
+TEST_MAIN("checkpoint/ds_write_fixtures", stage_0_is_written_as_deepspeed_does,
+          stage_1_is_written_as_deepspeed_does, stage_2_is_written_as_deepspeed_does,
+          stage_3_is_written_as_deepspeed_does)
