@@ -7,85 +7,15 @@
 /* ---- param groups ------------------------------------------------------------------------------
  */
 
-/* Names that DeepSpeed's and torch's optimizers keep in their param_groups; the value is a field of
- * the settings table, or what torch's classes hold by default. One set serves them all: each takes
- * what it knows. */
-static const char *const from_table[] = {"bias_correction",
-                                         "eps",
-                                         "weight_decay",
-                                         "amsgrad",
-                                         "lr_decay",
-                                         "momentum",
-                                         "dampening",
-                                         "nesterov",
-                                         "max_coeff",
-                                         "min_coeff",
-                                         "initial_accumulator_value"};
-
-static const struct ckpt_setting torch_switches[] = {{"maximize", CKPT_BOOL, {0}},
-                                                     {"foreach", CKPT_NONE, {0}},
-                                                     {"capturable", CKPT_BOOL, {0}},
-                                                     {"differentiable", CKPT_BOOL, {0}},
-                                                     {"fused", CKPT_NONE, {0}}};
-
-static bool exists_in(const struct setting *s, enum optim_dialect dialect)
-{
-    return s->dialects == 0 || (s->dialects & (1u << dialect));
-}
-
-static void add(struct ckpt_group *g, struct ckpt_setting *room, struct ckpt_setting setting)
-{
-    if (g->n_settings < SAVE_SETTINGS_MAX) room[g->n_settings++] = setting;
-}
-
-static void add_from_table(struct ckpt_group *g, struct ckpt_setting *room,
-                           const struct optim_hyper *hyper, const char *name)
-{
-    const struct setting_table *table = optim_settings(hyper);
-    int idx = settings_find(table, name);
-    if (idx < 0 || !exists_in(&table->settings[idx], hyper->dialect)) return;
-    const void *field = (const char *)hyper + table->settings[idx].offset;
-    if (table->settings[idx].type == SETTING_BOOL)
-        add(g, room, (struct ckpt_setting){name, CKPT_BOOL, {*(const bool *)field}});
-    else
-        add(g, room, (struct ckpt_setting){name, CKPT_NUMBER, {*(const double *)field}});
-}
-
-static void describe_settings(const struct optim_group *group, struct ckpt_group *g,
-                              struct ckpt_setting *room)
-{
-    const struct optim_hyper *hyper = &group->hyper;
-    g->settings = room;
-    add(g, room, (struct ckpt_setting){"lr", CKPT_NUMBER, {group->lr}});
-    if (hyper->cls->has_betas)
-        add(g, room, (struct ckpt_setting){"betas", CKPT_PAIR, {group->betas[0], group->betas[1]}});
-    for (size_t i = 0; i < CZ_ARRAY_LEN(from_table); i++)
-        add_from_table(g, room, hyper, from_table[i]);
-    if (hyper->dialect == OPTIM_OFFLOAD) return; /* DeepSpeed's own classes */
-    for (size_t i = 0; i < CZ_ARRAY_LEN(torch_switches); i++) add(g, room, torch_switches[i]);
-    if (strcmp(hyper->cls->name, "Adam") == 0)
-        add(g, room,
-            (struct ckpt_setting){"decoupled_weight_decay", CKPT_BOOL, {hyper->adam_w_mode}});
-}
-
-const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx)
-{
-    const char *name = hyper->cls->state_names[state_idx];
-    bool is_cpu_adagrad = hyper->dialect == OPTIM_OFFLOAD && strcmp(name, "sum") == 0;
-    return is_cpu_adagrad ? "exp_avg_sq" : name;
-}
-
 static void describe_group(const struct engine *e, size_t idx, struct ckpt_group *g,
                            struct ckpt_setting *room)
 {
-    const struct optim_hyper *hyper = &e->groups[idx].hyper;
     struct zero_layout layout = zero_group_layout(e->zero, idx);
-    describe_settings(&e->groups[idx], g, room);
+    save_describe_class(&e->groups[idx], g, room);
     g->step = (int64_t)e->n_updates;
     g->n_states = layout.n_states;
-    for (size_t s = 0; s < layout.n_states; s++) g->states[s] = save_state_name(hyper, s);
-    /* torch.optim turns an int into the tensor it wants; DeepSpeed's classes need the int. */
-    g->step_is_tensor = hyper->dialect == OPTIM_TORCH;
+    for (size_t s = 0; s < layout.n_states; s++)
+        g->states[s] = save_state_name(&e->groups[idx].hyper, s);
     g->flat = layout.flat;
     g->shard = layout.shard;
 }
@@ -143,6 +73,7 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
         .dtype = e->dtype,
         .state_dtype = c->bf16.bf16_optimizer_states ? DTYPE_BF16 : DTYPE_F32,
         .fp16 = c->fp16.enabled,
+        .fused = save_is_fused(&e->groups[0].hyper),
         .master_dtype = has_16bit_masters ? e->dtype : DTYPE_F32,
         .exclude_frozen = exclude_frozen,
         .clip_grad = c->gradient_clipping,

@@ -17,7 +17,7 @@ struct save_description {
     struct ckpt_write_options options; /* points into what follows */
     struct ckpt_group *groups;         /* (n_groups) */
     struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
-    size_t *group_of; /* (n_params) n_groups for frozen ones */
+    size_t *group_of;                  /* (n_params) n_groups for frozen ones */
     char *config_json;
 };
 
@@ -26,8 +26,18 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
                         bool exclude_frozen, struct save_description *out);
 void save_description_free(struct save_description *d); /* accepts zeroed */
 
+/* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
+ */
+
+/* The settings (into `room`) and the kind of step of the class that the config would build. */
+void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
+                         struct ckpt_setting room[SAVE_SETTINGS_MAX]);
+
 /* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
 const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
+
+/* DeepSpeed's FusedAdam: at stage 0 its wrapper keeps 16-bit runs' masters flat. */
+bool save_is_fused(const struct optim_hyper *hyper);
 
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
  */
