@@ -89,8 +89,11 @@ const struct safetensors_info *safetensors_at(const struct safetensors *st, size
 /* By name; NULL when there is none (no error is set). */
 const struct safetensors_info *safetensors_find(const struct safetensors *st, const char *name);
 
-/* Value of the first file's __metadata__ entry `key`, or NULL. */
+/* Value of the first file's __metadata__ entry `key`, or NULL; and all of them, in file order. */
 const char *safetensors_metadata(const struct safetensors *st, const char *key);
+size_t safetensors_n_metadata(const struct safetensors *st);
+void safetensors_metadata_at(const struct safetensors *st, size_t idx, const char **key,
+                             const char **value);
 
 /* Elements [elem_off, elem_off + numel) of a tensor, as stored (little endian), into dst.
  * F4 and F6: both bounds must fall on whole bytes. Errors: CZ_INVALID (outside the tensor),

@@ -523,6 +523,18 @@ const char *safetensors_metadata(const struct safetensors *st, const char *key)
     return NULL;
 }
 
+size_t safetensors_n_metadata(const struct safetensors *st)
+{
+    return st->n_metadata;
+}
+
+void safetensors_metadata_at(const struct safetensors *st, size_t idx, const char **key,
+                             const char **value)
+{
+    *key = st->metadata[2 * idx];
+    *value = st->metadata[2 * idx + 1];
+}
+
 cz_status safetensors_read(const struct safetensors *st, const struct safetensors_info *info,
                            uint64_t elem_off, size_t numel, void *dst)
 {
