@@ -3,6 +3,7 @@
 #include "formats/crc32.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,18 @@ static void submit(struct file_queue *q, struct buffer *b)
 /* ---- create and destroy -----------------------------------------------------------------------
  */
 
+/* Signals are for the program's own threads. */
+static void start_threads(struct file_queue *q)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (q->n_threads < N_THREADS &&
+           pthread_create(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
+        q->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 cz_status file_queue_create(const struct file_durable *f, struct file_queue **out)
 {
     void *memory = NULL;
@@ -140,9 +153,7 @@ cz_status file_queue_create(const struct file_durable *f, struct file_queue **ou
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_full, NULL);
     pthread_cond_init(&q->has_free, NULL);
-    while (q->n_threads < N_THREADS &&
-           pthread_create(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
-        q->n_threads++;
+    start_threads(q);
     *out = q;
     return CZ_OK;
 }
