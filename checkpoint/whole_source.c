@@ -86,6 +86,16 @@ static cz_status read_groups(struct whole *w, const struct opt_view *view)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+/* The step of the group's next parameter. DeepSpeed's FusedAdam and FusedLion (whose groups hold a
+ * "step" that stays 0) count in the state of a group's last parameter only. */
+static cz_status bind_step(struct whole *w, size_t group, const struct pickle_node *state)
+{
+    const struct whole_group *g = &w->groups[group];
+    bool in_last_only = pickle_get(w->ck->groups_node->items[group], "step") != NULL;
+    if (in_last_only && g->pos + 1 < g->n_items) return CZ_OK;
+    return ckpt_step_take(w->ck, w->ck->model, group, pickle_get(state, "step"));
+}
+
 /* State tensors of the group's next parameter: of its shape, or its range of a flat tensor. */
 static cz_status bind_states(struct whole *w, size_t group, struct ckpt_entry *e)
 {
@@ -106,7 +116,7 @@ static cz_status bind_states(struct whole *w, size_t group, struct ckpt_entry *e
         e->states[state_idx] = ckpt_place_of(w->ck->model, w->file_idx, t);
         if (g->flat) e->states[state_idx].whole.off += g->off * t->dtype->size;
     }
-    return ckpt_step_take(w->ck, w->ck->model, group, pickle_get(state, "step"));
+    return bind_step(w, group, state);
 }
 
 /* Follow choice[]: masters, states, steps. */

@@ -36,6 +36,7 @@ def case(name, opt, world=1, freeze="", groups="", zero=None, **sections):
 
 
 case("s0-fp32", ADAMW)
+case("s0-fp32-fused", FUSED, groups="hf")
 case("s0-fp32-groups", ADAMW, world=2, groups="hf", freeze="fixed")
 case("s0-bf16-fused", FUSED, groups="hf", freeze="fixed", **BF16)
 case("s0-fp16-fused", FUSED, **DYNAMIC)

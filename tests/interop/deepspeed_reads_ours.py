@@ -39,8 +39,10 @@ BF16 = {"bf16": {"enabled": True}}
 RUNS = []
 
 
-def run(name, opt, world=1, freeze="", groups="", zero=None, universal=None, **sections):
-    """universal: whether ds_to_universal can convert it; None: by stage and optimizer."""
+def run(name, opt, world=1, freeze="", groups="", zero=None, trains=True, universal=None, **sections):
+    """trains: whether both train on alike; universal: whether ds_to_universal can convert it (None: by
+    stage and optimizer).
+    """
     stage = int(name[1])
     config = {"train_micro_batch_size_per_gpu": 2, "optimizer": opt, "scheduler": WARMUP, "gradient_clipping": 1.0,
               "zero_optimization": {"stage": stage, **(zero or {})}, **sections}
@@ -48,7 +50,7 @@ def run(name, opt, world=1, freeze="", groups="", zero=None, universal=None, **s
         config["zero_allow_untested_optimizer"] = True
     if universal is None:
         universal = stage > 0 and opt["type"].startswith("Adam")
-    RUNS.append(dict(name=name, world=world, freeze=freeze, groups=groups, universal=universal, config=config))
+    RUNS.append(dict(name=name, world=world, freeze=freeze, groups=groups, trains=trains, universal=universal, config=config))
 
 
 run("s0-fp32", ADAMW)
@@ -56,8 +58,10 @@ run("s0-fp32-fused-groups", FUSED, world=2, groups="hf")
 run("s0-bf16", ADAMW, world=2, **BF16)
 run("s0-bf16-fused", FUSED, **BF16)
 run("s0-bf16-frozen", ADAMW, freeze="h.0.", **BF16)
-run("s0-fp16-dynamic", ADAMW, fp16=DYNAMIC)
-run("s0-fp16-fused-dynamic", FUSED, world=2, groups="hf", fp16=DYNAMIC)
+# At stage 0 DeepSpeed does not multiply an fp16 loss by the scale (docs/compatibility.md, Q1).
+run("s0-fp16-scale1", ADAMW, fp16={"enabled": True, "loss_scale": 1})
+run("s0-fp16-dynamic", ADAMW, trains=False, fp16=DYNAMIC)
+run("s0-fp16-fused-dynamic", FUSED, world=2, groups="hf", trains=False, fp16=DYNAMIC)
 run("s1-fp32", ADAMW, world=2)
 run("s1-fp32-one", ADAMW)
 run("s1-bf16-groups", FUSED, world=2, groups="hf", **BF16)
@@ -250,6 +254,8 @@ def judge(case, theirs, ours):
     loss_limit, norm_limit = LIMITS[precision(case["config"])]
     wrong = [] if len(theirs) == len(ours) else [f"{len(ours)} steps against {len(theirs)}"]
     worst = 0.0
+    if not case["trains"]:
+        return math.nan, wrong
     for want, got in zip(theirs, ours):
         want = dict(zip(curves.COLUMNS, want))
         step = f"step {got['step']}"
@@ -257,7 +263,7 @@ def judge(case, theirs, ours):
         wrong += [f"{step} {key}: {got[key]} against {want[key]}" for key in ("lr_next", "loss_scale")
                   if not curves.same(got[key], want[key], 1e-9 * abs(float(want[key])))]
         norm = float(want["grad_norm"])
-        if math.isfinite(norm) and abs(float(got["grad_norm"]) / norm - 1) > norm_limit:
+        if math.isfinite(norm) and norm > 0 and abs(float(got["grad_norm"]) / norm - 1) > norm_limit:
             wrong.append(f"{step} grad_norm: {got['grad_norm']} against {want['grad_norm']}")
     if worst > loss_limit:
         wrong.append(f"loss differs by {worst:.3g}")
@@ -381,7 +387,7 @@ def check_one(folder, config, freeze):
     model, _ = load_files(folder, 0)
     config = json.loads(pathlib.Path(config).read_text())
     config.setdefault("zero_optimization", {"stage": 0})
-    case = dict(config=config, world=model["dp_world_size"], freeze=freeze, groups="",
+    case = dict(config=config, world=model["dp_world_size"], freeze=freeze, groups="", trains=True,
                 universal=config["zero_optimization"]["stage"] > 0)
     with tempfile.TemporaryDirectory() as scratch:
         rows, wrong = check_folder(case, pathlib.Path(folder).absolute(), pathlib.Path(scratch))
