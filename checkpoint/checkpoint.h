@@ -73,7 +73,13 @@ struct ckpt_open_options {
     const char *dir;   /* what the user gave: see ckpt_locate() */
     const char *tag;   /* NULL: latest */
     bool universal;    /* look for latest_universal first (checkpoint.load_universal) */
-    bool weights_only; /* do not demand optimizer files' states */
+    bool weights_only; /* optimizer states are not looked at: they may be missing or odd */
+
+    /* Stage 0 numbers the optimizer's parameters without naming them. Where shapes and values do
+     * not tell which is which, the caller's own optimizer does, as DeepSpeed takes for granted: the
+     * group of a parameter, SIZE_MAX for a frozen one. NULL: not known. Called during the open. */
+    size_t (*group_of)(const char *name, void *user);
+    void *user;
 };
 
 /* Errors: CZ_NOTFOUND (no folder, no tag, no checkpoint in it), CZ_CORRUPT (shards are missing:

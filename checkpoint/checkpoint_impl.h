@@ -61,6 +61,8 @@ struct ckpt {
     struct ckpt_info info;
     char *tag_dir, *tag, *ds_version;
     bool weights_only;
+    size_t (*group_of)(const char *name, void *user); /* during the open only; may be NULL */
+    void *user;
     struct ckpt_files *files;
     struct pt *model, *optim; /* rank 0's, trees and all; optim may be NULL */
     struct pt **kept;         /* further files with strided tensors */

@@ -86,6 +86,8 @@ static cz_status open_tag(struct ckpt *ck, const struct ckpt_open_options *optio
 {
     struct ckpt_folder folder;
     ck->weights_only = options->weights_only;
+    ck->group_of = options->group_of;
+    ck->user = options->user;
     TRY(ckpt_files_create(&ck->files));
     TRY(locate(ck, options));
     TRY(ckpt_folder_scan(ck->tag_dir, &folder));

@@ -134,6 +134,7 @@ struct search {
     struct whole *w;
     uint64_t slack; /* parameters, or elements when groups are flat, that may still be frozen */
     bool by_numel, compare;
+    bool by_caller; /* only the groups that the caller names */
     size_t n_steps;
 };
 
@@ -142,10 +143,11 @@ static uint64_t cost_of(const struct search *s, const struct ckpt_tensor *t)
     return s->by_numel ? t->numel : 1;
 }
 
-static cz_status search_init(struct search *s, struct whole *w)
+static cz_status search_init(struct search *s, struct whole *w, bool by_caller)
 {
     uint64_t have = 0, want = 0;
-    *s = (struct search){.w = w, .by_numel = w->n_groups > 0 && w->groups[0].flat};
+    *s = (struct search){
+        .w = w, .by_numel = w->n_groups > 0 && w->groups[0].flat, .by_caller = by_caller};
     for (size_t i = 0; i < w->n_params; i++)
         have += cost_of(s, &w->ck->entries[w->params[i]].tensor);
     for (size_t g = 0; g < w->n_groups; g++)
@@ -159,6 +161,15 @@ static cz_status search_init(struct search *s, struct whole *w)
     return CZ_OK;
 }
 
+/* Whether the caller's optimizer has a parameter in this group. */
+static bool caller_agrees(const struct search *s, const struct ckpt_entry *e, size_t group)
+{
+    const struct ckpt *ck = s->w->ck;
+    if (!s->by_caller) return true;
+    size_t named = ck->group_of(e->name, ck->user);
+    return named == SIZE_MAX ? group == s->w->n_groups : group == named;
+}
+
 /* Whether parameter i may be the next one of a group; group n_groups: frozen. */
 static cz_status may_be(struct search *s, size_t i, size_t group, bool *yes)
 {
@@ -166,6 +177,7 @@ static cz_status may_be(struct search *s, size_t i, size_t group, bool *yes)
     const struct ckpt_entry *e = &w->ck->entries[w->params[i]];
     int frozen = written_frozen(w, e);
     *yes = false;
+    if (!caller_agrees(s, e, group)) return CZ_OK;
     if (group == w->n_groups) {
         *yes = frozen != 0 && s->slack >= cost_of(s, &e->tensor);
         return CZ_OK;
@@ -238,14 +250,22 @@ static cz_status another_way(struct search *s, size_t *copy, bool *found)
     return st;
 }
 
+/* The first way there is. */
+static cz_status first_way(struct search *s, struct whole *w, bool by_caller, bool *found)
+{
+    TRY(search_init(s, w, by_caller));
+    whole_rewind(w);
+    return search_on(s, 0, 0, found);
+}
+
 cz_status whole_match(struct whole *w, size_t *scratch, bool *is_unique)
 {
     struct search s;
-    bool found;
+    bool found = false;
     *is_unique = true;
-    TRY(search_init(&s, w));
-    whole_rewind(w);
-    TRY(search_on(&s, 0, 0, &found));
+    if (w->ck->group_of) TRY(first_way(&s, w, true, &found));
+    if (found) return CZ_OK;
+    TRY(first_way(&s, w, false, &found));
     if (!found)
         return err_set(CZ_CORRUPT, 0,
                        "%s: the optimizer's tensors do not fit the parameters of 'module'",

@@ -152,14 +152,24 @@ static cz_status train_all(struct whole *w)
     return CZ_OK;
 }
 
+static cz_status match(struct whole *w, bool *is_unique)
+{
+    size_t *scratch = calloc(w->n_params + 1, sizeof *scratch);
+    if (!scratch) return err_set(CZ_NOMEM, 0, "out of memory");
+    cz_status st = whole_match(w, scratch, is_unique);
+    free(scratch);
+    return st;
+}
+
 static cz_status read_matched(struct whole *w, const struct opt_view *view)
 {
     struct ckpt *ck = w->ck;
-    bool is_unique;
-    size_t *scratch = calloc(w->n_params + 1, sizeof *scratch);
-    if (!scratch) return err_set(CZ_NOMEM, 0, "out of memory");
-    cz_status st = whole_match(w, scratch, &is_unique);
-    free(scratch);
+    bool is_unique = false;
+    cz_status st = match(w, &is_unique);
+    if (ck->weights_only && !w->has_masters && !is_unique) { /* `module` has the weights */
+        err_clear();
+        return train_all(w);
+    }
     TRY(st);
     if (!is_unique && !ck->weights_only)
         return err_set(CZ_UNSUPPORTED, 0,
@@ -193,7 +203,6 @@ static cz_status read_whole(struct whole *w)
     }
     TRY(ckpt_groups_set(ck, view.groups->n, view.groups));
     TRY(read_groups(w, &view));
-    if (!w->has_masters && ck->weights_only && !w->written) return train_all(w);
     return read_matched(w, &view);
 }
 
