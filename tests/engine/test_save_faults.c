@@ -1,0 +1,149 @@
+/* Claims: when one rank cannot write its part, the save fails on all ranks with its reason, nothing
+ * of it stays, the checkpoint before it stays whole, and the run goes on; in the background the
+ * same is a warning at the next boundary. */
+#include "base/log.h"
+#include "tests/support/faults.h"
+#include "tests/support/resume_trial.h"
+
+#include <dirent.h>
+
+/* What goes wrong, and where. */
+struct fault_case {
+    int rank;
+    enum fault_call call;
+    long nth;
+    int error;
+};
+
+static const struct fault_case fault_cases[] = {
+    {1, FAULT_RESERVE, 0, ENOSPC}, {1, FAULT_PWRITE, 0, EIO}, {0, FAULT_PWRITE, 2, EIO},
+    {1, FAULT_FSYNC, 0, EIO},      {0, FAULT_FSYNC, 2, EIO},  {0, FAULT_RENAME, 0, EIO},
+};
+
+struct run_case {
+    char config[1024], dir[128];
+    bool background;
+    struct fault_case fault;
+};
+
+static int warnings;
+
+static void count_warnings(enum log_level level, const char *line, void *user)
+{
+    (void)user;
+    warnings += level == LOG_WARN && strstr(line, "was not saved") != NULL;
+}
+
+static size_t n_entries(const char *dir)
+{
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *entry; d && (entry = readdir(d));) n += entry->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+static cz_status expect_failure(const struct comm *comm, const struct run_case *c, cz_status st)
+{
+    rank_check(st == (comm->rank == c->fault.rank ? CZ_IO : CZ_PEER));
+    rank_check(strstr(cz_last_error(), strerror(c->fault.error)) != NULL);
+    err_clear();
+    return CZ_OK;
+}
+
+/* Until the failed save has been noticed at a boundary. */
+static cz_status train_past_it(struct engine *e, struct replay_data *d)
+{
+    for (int s = 0; s < 60; s++) {
+        TRY(leg_step(e, d));
+        usleep(1000);
+    }
+    return CZ_OK;
+}
+
+static cz_status fail_one(struct comm *comm, const struct run_case *c, struct engine *e,
+                          struct replay_data *d)
+{
+    const struct engine_save_options options = {.tag = "second"};
+    if (comm->rank == c->fault.rank) faults_plan(c->fault.call, c->fault.nth, c->fault.error);
+    cz_status st = c->background ? engine_save_begin(e, c->dir, &options)
+                                 : engine_save_checkpoint_ex(e, c->dir, &options);
+    if (st == CZ_OK) {
+        rank_check(c->background);
+        TRY(train_past_it(e, d));
+        if (comm->rank == 0) rank_check(warnings == 1);
+        st = engine_save_wait(e);
+    }
+    faults_clear();
+    return expect_failure(comm, c, st);
+}
+
+static cz_status faulty_run(struct comm *comm, const struct run_case *c)
+{
+    static struct replay_data d;
+    uint64_t saved, loaded;
+    struct model *model = model_open(test_data("models/gpt2-tiny"));
+    rank_check(model != NULL);
+    TRY(model_set_shape(model, LEG_T));
+    const struct engine_options options = {.config_json = c->config, .comm = comm};
+    struct engine *e = engine_initialize_ex(&options, model);
+    if (!e) return cz_last_status();
+    log_set_sink(count_warnings, NULL);
+    replay_data_open(&d);
+    faults_clear();
+    TRY(leg_step(e, &d));
+    TRY(engine_save_checkpoint(e, c->dir, "first"));
+    TRY(leg_hash(e, "weight", &saved));
+    TRY(leg_step(e, &d));
+    TRY(fail_one(comm, c, e, &d));
+    rank_check(n_entries(c->dir) == 2); /* first, latest */
+    TRY(leg_step(e, &d));
+    TRY(engine_load_checkpoint(e, c->dir, NULL));
+    TRY(leg_hash(e, "weight", &loaded));
+    rank_check(saved == loaded);
+    TRY(engine_save_checkpoint(e, c->dir, "third"));
+    engine_destroy(e);
+    return CZ_OK;
+}
+
+static cz_status faulty_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(faulty_run(comm, arg));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+static void one_rank_fails(bool background)
+{
+    struct ranks ranks;
+    struct leg leg;
+    struct run_case c = {.background = background};
+    const char *dir = test_tmp_make();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++) {
+        int stage = 1 + (int)i % 3;
+        leg_configure(&leg, stage, leg_dtypes[1], 1);
+        memcpy(c.config, leg.config, sizeof c.config);
+        snprintf(c.dir, sizeof c.dir, "%s/case%zu", dir, i);
+        c.fault = fault_cases[i];
+        ranks_start(&ranks, 2, faulty_rank, &c);
+        ranks_expect_ok(&ranks, 60);
+    }
+    test_tmp_remove(dir);
+}
+
+START_TEST(a_save_fails_on_all_ranks_when_one_cannot_write)
+{
+    one_rank_fails(false);
+}
+END_TEST
+
+START_TEST(a_background_save_that_fails_is_a_warning)
+{
+    one_rank_fails(true);
+}
+END_TEST
+
+TEST_MAIN("engine/save_faults", a_save_fails_on_all_ranks_when_one_cannot_write,
+          a_background_save_that_fails_is_a_warning)
