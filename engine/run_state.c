@@ -5,6 +5,8 @@
 #include "formats/json.h"
 #include "formats/json_write.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,8 +156,9 @@ static cz_status need_u64(const struct json_node *node, const char *key, uint64_
     const char *text;
     char *end, where[256];
     TRY(json_need_string(node, key, &text));
+    errno = 0;
     *out = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == '\0') return CZ_OK;
+    if (*text >= '0' && *text <= '9' && *end == '\0' && errno == 0) return CZ_OK;
     return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is no number: \"%s\"",
                    json_where(node, where, sizeof where), key, text);
 }
@@ -167,6 +170,20 @@ static cz_status need_count(const struct json_node *node, const char *key, int64
     if (*out >= 0) return CZ_OK;
     return err_set(CZ_CORRUPT, 0, "%s: %s is negative: %lld", json_where(node, where, sizeof where),
                    key, (long long)*out);
+}
+
+static cz_status need_range(const struct json_node *node, const char *key, int64_t lo, int64_t hi,
+                            int *out)
+{
+    int64_t value;
+    char where[256];
+    TRY(json_need_int(node, key, &value));
+    if (value < lo || value > hi)
+        return err_set(CZ_CORRUPT, 0, "%s: %s is outside %lld..%lld: %lld",
+                       json_where(node, where, sizeof where), key, (long long)lo, (long long)hi,
+                       (long long)value);
+    *out = (int)value;
+    return CZ_OK;
 }
 
 static cz_status read_scale(const struct json_node *root, struct loss_scale *s)
@@ -249,10 +266,10 @@ static cz_status read_version(const struct json_node *root)
 static cz_status read_state(const struct json_node *root, struct run_state *s)
 {
     const struct json_node *history;
-    int64_t n_updates, stage, world_size;
+    int64_t n_updates;
     TRY(read_version(root));
-    TRY(need_count(root, "zero_stage", &stage));
-    TRY(need_count(root, "world_size", &world_size));
+    TRY(need_range(root, "zero_stage", 0, 3, &s->stage));
+    TRY(need_range(root, "world_size", 1, INT_MAX, &s->world_size));
     TRY(need_count(root, "global_steps", &s->global_steps));
     TRY(need_count(root, "global_samples", &s->global_samples));
     TRY(need_count(root, "skipped_steps", &s->skipped_steps));
@@ -260,8 +277,6 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     TRY(need_count(root, "n_updates", &n_updates));
     TRY(need_count(root, "n_skipped_in_a_row", &s->n_skipped_in_a_row));
     TRY(need_count(root, "n_scales", &s->n_scales));
-    s->stage = (int)stage;
-    s->world_size = (int)world_size;
     s->n_updates = (uint64_t)n_updates;
     TRY(json_need(root, "scale_history", JSON_ARRAY, &history));
     TRY(read_list(history, SCALE_HISTORY, s->scale_history));

@@ -1,0 +1,68 @@
+/* Claims: czero_state.json reads back as it was written; a file whose numbers are out of range is
+ * refused by name. The files are of the fuzz corpus. */
+#include "checkpoint/names.h"
+#include "engine/run_state_impl.h"
+#include "formats/file_io.h"
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+/* One file of the corpus, in a folder by itself. */
+static cz_status load(const char *name, struct run_state *out)
+{
+    char path[256], *text;
+    size_t nbytes;
+    const char *dir = test_tmp_make();
+    snprintf(path, sizeof path, "fuzz/run_state/%s", name);
+    ck_ok(file_load(test_data(path), 1 << 20, &text, &nbytes));
+    snprintf(path, sizeof path, "%s/%s", dir, CKPT_STATE);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, nbytes, file), nbytes);
+    ck_assert_int_eq(fclose(file), 0);
+    free(text);
+    cz_status st = run_state_load(dir, out);
+    test_tmp_remove(dir);
+    return st;
+}
+
+START_TEST(a_state_is_read)
+{
+    struct run_state s;
+    ck_ok(load("good", &s));
+    ck_assert(s.stage == 2 && s.world_size == 4 && s.global_steps == 7 && s.seed == 42);
+    ck_assert(s.n_groups == 2 && s.lrs[0] == 0.00025 && s.betas[1][1] == 0.5);
+    ck_assert(s.has_schedule && s.last_batch_iteration == 6);
+    ck_assert(s.has_cursor && s.cursor.sample == 12 && s.cursor.seed == 17 && s.cursor.shuffle);
+    ck_assert(s.scale.dynamic && s.scale.scale == 65536 && s.scale_history[3] == 8);
+}
+END_TEST
+
+START_TEST(numbers_out_of_range_are_refused)
+{
+    static const char *const cases[][2] = {
+        {"stage_beyond_int", "zero_stage is outside 0..3: 4294967298"},
+        {"world_size_zero", "world_size is outside 1..2147483647: 0"},
+        {"seed_beyond_64_bits", "\"seed\" is no number"},
+        {"scale_infinite", "scale"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct run_state s;
+        ck_fails(load(cases[i][0], &s), CZ_CORRUPT);
+        ck_assert_msg(strstr(cz_last_error(), cases[i][1]), "%s", cz_last_error());
+        ck_assert_msg(strstr(cz_last_error(), CKPT_STATE), "%s", cz_last_error());
+    }
+}
+END_TEST
+
+START_TEST(a_folder_without_one_says_so)
+{
+    struct run_state s;
+    const char *dir = test_tmp_make();
+    ck_fails(run_state_load(dir, &s), CZ_NOTFOUND);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+TEST_MAIN("engine/run_state", a_state_is_read, numbers_out_of_range_are_refused,
+          a_folder_without_one_says_so)
