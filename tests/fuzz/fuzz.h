@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,43 @@ static inline const char *fuzz_file(const void *bytes, size_t nbytes)
     FUZZ_CHECK(ftruncate(fd, 0) == 0);
     FUZZ_CHECK(pwrite(fd, bytes, nbytes, 0) == (ssize_t)nbytes);
     return path;
+}
+
+/* Set a file of a folder in memory; nbytes bytes, or none of it is there (bytes NULL). */
+static inline void fuzz_folder_put(int dir_fd, const char *name, const void *bytes, size_t nbytes)
+{
+    unlinkat(dir_fd, name, 0);
+    if (!bytes) return;
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FUZZ_CHECK(fd >= 0 && write(fd, bytes, nbytes) == (ssize_t)nbytes);
+    close(fd);
+}
+
+static inline char *fuzz_folder_path(void)
+{
+    static char path[64];
+    return path;
+}
+
+static inline void fuzz_folder_remove(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", fuzz_folder_path());
+    if (system(command) != 0) perror("rm");
+}
+
+/* A fresh folder in memory, one for the whole run; its descriptor. */
+static inline int fuzz_folder(void)
+{
+    static int fd = -1;
+    if (fd >= 0) return fd;
+    snprintf(fuzz_folder_path(), 64, "%s/czero-fuzz-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    FUZZ_CHECK(mkdtemp(fuzz_folder_path()));
+    atexit(fuzz_folder_remove);
+    fd = open(fuzz_folder_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FUZZ_CHECK(fd >= 0);
+    return fd;
 }
 
 /* A copy of exactly nbytes, so that reading one byte too far is seen. */

@@ -8,6 +8,7 @@ Needs nothing but Python. Fixtures are read from ../shared/fixtures, if they are
 import collections
 import datetime
 import hashlib
+import json
 import os
 import pathlib
 import pickle
@@ -17,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"config": 2048, "json": 8192, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -94,11 +95,61 @@ def tensors(out):
         out.put("pt", path.read_bytes())
 
 
+# The names that fuzz_checkpoint.c chooses from.
+NAMES = (
+    "mp_rank_00_model_states.pt",
+    "zero_pp_rank_0_mp_rank_00_model_states.pt",
+    "zero_pp_rank_1_mp_rank_00_model_states.pt",
+    "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+    "zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+    "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+)
+
+
+def checkpoints(out):
+    folders = {path.parent for path in files("*_model_states.pt")}
+    for folder in sorted(folders):
+        data = b""
+        for number, name in enumerate(NAMES):
+            if (folder / name).exists():
+                with zipfile.ZipFile(folder / name) as z:
+                    pkl = z.read(next(n for n in z.namelist() if n.endswith("/data.pkl")))
+                data += bytes([number]) + len(pkl).to_bytes(2, "little") + pkl
+        out.put("checkpoint", data)
+
+
+def states(out):
+    scale = {
+        "dynamic": True,
+        "growth_0_16": False,
+        "consecutive_hysteresis": False,
+        "scale": 65536.0,
+        "factor": 2.0,
+        "iter": 7,
+        "last_overflow_iter": -1,
+        "window": 1000,
+        "min_scale": 1.0,
+        "delayed_shift": 2,
+        "hysteresis": 2,
+    }
+    state = {"format": "czero state", "version": 1, "global_steps": 7, "zero_stage": 2, "world_size": 4, "dtype": "bf16"}
+    counts = ("global_samples", "skipped_steps", "micro_steps", "n_updates", "n_skipped_in_a_row", "n_scales")
+    state |= {name: i for i, name in enumerate(counts)}
+    groups = [{"lr": 0.00025, "betas": [0.9, 0.95]}, {"lr": 0, "betas": [0, 0.5]}]
+    data = {"epoch": 1, "sample": 12, "n_rows": 100, "seed": "17", "shuffle": True}
+    state |= {"scale_history": [2.0**i for i in range(8)], "loss_scale": scale, "seed": "42"}
+    out.put("run_state", json.dumps(state | {"groups": []}).encode())
+    out.put("run_state", json.dumps(state | {"groups": groups, "data": data, "last_batch_iteration": 6}, indent=2).encode())
+
+
 def main():
     out = Out(sys.argv[1])
     pickles(out)
     texts(out)
     tensors(out)
+    checkpoints(out)
+    states(out)
     print(out.n, "seeds in", out.folder)
 
 
