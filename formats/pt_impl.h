@@ -28,6 +28,10 @@
 
 #define PT_ALIGN 64
 
+/* What is loaded whole when a file is opened: a directory of ten million records, a pickle of as
+ * many values. More (a hole in a sparse file, say) is refused, not allocated. */
+#define PT_WHOLE_NBYTES_MAX ((uint64_t)1 << 30)
+
 static inline uint16_t get_u16(const unsigned char *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);

@@ -48,7 +48,10 @@ static cz_status check_format(const struct pt *pt)
 static cz_status load_record(const struct pt *pt, const struct pt_record *r, char **out)
 {
     *out = NULL;
-    char *bytes = r->nbytes < SIZE_MAX ? malloc((size_t)r->nbytes + 1) : NULL;
+    if (r->nbytes > PT_WHOLE_NBYTES_MAX)
+        return CORRUPT("%s: record %s has %llu bytes; at most %llu are read", pt->path, r->name,
+                       ULL(r->nbytes), ULL(PT_WHOLE_NBYTES_MAX));
+    char *bytes = malloc((size_t)r->nbytes + 1);
     if (!bytes)
         return err_set(CZ_NOMEM, 0, "%s: no memory for the %llu bytes of %s", pt->path,
                        ULL(r->nbytes), r->name);

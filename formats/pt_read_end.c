@@ -99,6 +99,9 @@ cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
         return CORRUPT("%s: its directory, %llu bytes at byte %llu, lies outside the file (%llu "
                        "bytes)",
                        path, ULL(d->nbytes), ULL(d->off), ULL(nbytes));
+    if (d->nbytes > PT_WHOLE_NBYTES_MAX)
+        return CORRUPT("%s: a directory of %llu bytes; at most %llu are read", path, ULL(d->nbytes),
+                       ULL(PT_WHOLE_NBYTES_MAX));
     if (d->n_entries > d->nbytes / ZIP_CENTRAL_NBYTES)
         return CORRUPT("%s: %llu records do not fit its directory of %llu bytes", path,
                        ULL(d->n_entries), ULL(d->nbytes));

@@ -159,6 +159,7 @@ static cz_status run_add(struct run *run, const void *bytes, size_t n)
 /* Step over a payload that is there already. */
 static cz_status run_skip(struct run *run, uint64_t nbytes, uint32_t crc)
 {
+    if (nbytes == 0) return CZ_OK;
     TRY(run_flush(run));
     run->off += nbytes;
     run->crc = crc32_concat(run->crc, crc, nbytes);

@@ -78,12 +78,18 @@ static void refuse_threads(void)
     ck_assert_int_ne(pthread_create(&thread, NULL, put_pieces, NULL), 0);
 }
 
+static bool is_cached; /* as on file systems without O_DIRECT */
+
 static cz_status save(const char *path, int n_threads)
 {
     struct file_durable f;
     struct shared s = {0};
     pthread_t threads[N_THREADS];
     TRY(file_durable_create(&f, path, N));
+    if (is_cached && f.direct_fd >= 0) {
+        close(f.direct_fd);
+        f.direct_fd = -1;
+    }
     ck_ok(file_queue_create(&f, &s.q));
     for (int t = 0; t < n_threads; t++)
         ck_assert_int_eq(pthread_create(&threads[t], NULL, put_pieces, &s), 0);
@@ -173,6 +179,20 @@ START_TEST(failing_writes_are_reported)
 }
 END_TEST
 
+START_TEST(through_the_cache)
+{
+    const char *dir = test_tmp_make();
+    char *path = file_join(dir, "file");
+    make_content();
+    is_cached = true;
+    cut(300000, true);
+    ck_ok(save(path, N_THREADS));
+    expect_content(path);
+    free(path);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(without_threads_puts_write)
 {
     const char *dir = test_tmp_make();
@@ -211,5 +231,5 @@ START_TEST(a_queue_that_is_not_drained_can_go)
 END_TEST
 
 TEST_MAIN("formats/file_queue", pieces_of_all_sizes, puts_that_continue_each_other_are_joined,
-          failing_writes_are_reported, without_threads_puts_write,
+          failing_writes_are_reported, through_the_cache, without_threads_puts_write,
           a_queue_that_is_not_drained_can_go)

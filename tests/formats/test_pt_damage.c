@@ -490,6 +490,60 @@ START_TEST(a_damaged_payload_is_found_by_verify)
 }
 END_TEST
 
+/* ---- sparse files that ask for memory --------------------------------------------------------
+ */
+
+enum { HUGE = 40 }; /* GiB */
+
+static void expect_refused(const struct memfile *m, const char *says)
+{
+    struct pt *pt;
+    ck_fails(pt_open(m->path, &pt), CZ_CORRUPT);
+    ck_assert_msg(strstr(cz_last_error(), says), "%s", cz_last_error());
+}
+
+START_TEST(a_directory_of_gigabytes_is_refused)
+{
+    struct memfile m;
+    unsigned char end[PT_PIECE_NBYTES];
+    memfile_init(&m, test_data("pt/simple.pt"));
+    struct pt_layout l = {.dir_nbytes = (uint64_t)HUGE << 30, .n = 100};
+    size_t n = pt_put_end(&l, end);
+    ck_ok(file_pwrite(m.fd, m.path, end, n, l.dir_nbytes));
+    expect_refused(&m, "a directory of 42949672960 bytes");
+    memfile_free(&m);
+}
+END_TEST
+
+START_TEST(a_pickle_of_gigabytes_is_refused)
+{
+    struct memfile m;
+    struct pt_layout l;
+    unsigned char bytes[PT_PIECE_NBYTES];
+    const struct pt_create_options o = {.path = "x.pt", .pickle_nbytes = (size_t)HUGE << 30};
+    memfile_init(&m, test_data("pt/simple.pt"));
+    ck_ok(pt_layout_make(&l, &o));
+    uint64_t entry_off = l.dir_off;
+    for (size_t i = 0; i < l.n; i++) {
+        const char *text = pt_layout_text(&l, i);
+        const struct pt_slot *s = &l.slots[i];
+        uint32_t crc = text ? crc32_update(0, text, strlen(text)) : 0;
+        ck_ok(file_pwrite(m.fd, m.path, bytes, pt_put_local(&l, i, bytes), s->header_off));
+        if (text) ck_ok(file_pwrite(m.fd, m.path, text, strlen(text), s->off));
+        ck_ok(file_pwrite(m.fd, m.path, bytes, pt_put_descriptor(&l, i, crc, bytes),
+                          s->off + s->nbytes));
+        size_t n = pt_put_central(&l, i, crc, bytes);
+        ck_ok(file_pwrite(m.fd, m.path, bytes, n, entry_off));
+        entry_off += n;
+    }
+    ck_ok(file_pwrite(m.fd, m.path, bytes, pt_put_end(&l, bytes), entry_off));
+    expect_refused(&m, "record data.pkl has 42949672960 bytes");
+    pt_layout_free(&l);
+    memfile_free(&m);
+}
+END_TEST
+
 TEST_MAIN("formats/pt_damage", our_file_is_whole, every_truncation_is_refused,
           every_random_flip_is_found, wild_damage_crashes_nothing,
-          contradictions_are_refused_by_name, a_damaged_payload_is_found_by_verify)
+          contradictions_are_refused_by_name, a_damaged_payload_is_found_by_verify,
+          a_directory_of_gigabytes_is_refused, a_pickle_of_gigabytes_is_refused)
