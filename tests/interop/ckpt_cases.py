@@ -23,6 +23,7 @@ import sys
 ADAM = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1, "torch_adam": True}}
 FUSED = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1}}
 BF16 = {"bf16": {"enabled": True}}
+OFFLOAD = {"sub_group_size": 300000, "stage3_param_persistence_threshold": 0}
 FP16 = {"fp16": {"enabled": True, "initial_scale_power": 4}}
 
 
@@ -51,6 +52,12 @@ CASES = {
                    zero={"sub_group_size": 20, "stage3_param_persistence_threshold": 0}),
     "s3-fp32": case(2, 3),
     "s3-exclude": case(2, 3, FP16, exclude_frozen=True),
+    # Swapped tensors are not in memory: what they hold is taken from a run that keeps them there.
+    "s3-cpu": case(2, 3, BF16, zero=OFFLOAD | {"offload_optimizer": {"device": "cpu"}},
+                   optimizer=FUSED, wide=True),
+    "s3-nvme": case(2, 3, BF16, zero=OFFLOAD | {"offload_optimizer": {"device": "nvme"}},
+                    optimizer=FUSED, wide=True, same_as="s3-cpu"),  # needs libaio's headers
+    "s3-swapped": {"swap_of": "s3-sub", "shipped": True},
     "u2": case(3, 2, BF16, groups=2, universal=True, shipped=True),
     "u2-rr": case(3, 2, BF16, zero={"round_robin_gradients": True}, universal=True),
     "u3": case(3, 3, BF16, groups=2, universal=True, shipped=True,
@@ -58,7 +65,7 @@ CASES = {
 }
 
 
-def make_model():
+def make_model(wide=False):
     import torch
     from torch import nn
 
@@ -88,10 +95,13 @@ def make_model():
             self.l2 = nn.Linear(9, 5, bias=False)
             self.out = nn.Linear(5, 7, bias=False)
             self.out.weight = self.emb.weight
+            if wide:  # only tensors of a MiB and more are swapped
+                self.wide = nn.Linear(800, 801)
 
         def forward(self, ids):
             h = self.bn(self.fz(self.l1(self.emb(ids))))
-            return nn.functional.cross_entropy(self.out(self.l2(h)).float(), (ids + 1) % 7)
+            loss = nn.functional.cross_entropy(self.out(self.l2(h)).float(), (ids + 1) % 7)
+            return loss + self.wide(torch.ones_like(h[:1, :1]).expand(1, 800)).float().square().mean() if wide else loss
 
     torch.manual_seed(5)
     model = Model()
@@ -216,9 +226,12 @@ def train(name, out, rank, port):
     from deepspeed.accelerator import get_accelerator
     from safetensors.torch import save_file
     get_accelerator().is_fp16_supported = lambda: True
-    model = make_model()
+    model = make_model(c.get("wide"))
     config = json.loads(json.dumps({k: v for k, v in c["config"].items() if v is not None}))
     stage = config["zero_optimization"]["stage"]
+    if name == "s3-nvme":
+        config["zero_optimization"]["offload_optimizer"]["nvme_path"] = out + ".swap"
+        os.makedirs(out + ".swap", exist_ok=True)
     client = {}
     if c.get("sgd"):
         client["optimizer"] = torch.optim.SGD(groups_of(model, 1), lr=0.1, momentum=0.9)
@@ -230,10 +243,10 @@ def train(name, out, rank, port):
         engine.backward(engine(torch.randint(0, 7, (8,))))
         engine.step()
     states = ["momentum_buffer"] if c.get("sgd") else ["exp_avg", "exp_avg_sq"]
-    expected = collect(engine, stage, states)
+    expected = {} if c.get("same_as") else collect(engine, stage, states)
     engine.save_checkpoint(out, tag="t3",
                            exclude_frozen_parameters=bool(c.get("exclude_frozen")))
-    if rank == 0:
+    if rank == 0 and expected:
         if not c.get("exclude_frozen"):
             dtype = torch.bfloat16 if "bf16" in config else torch.float16 if "fp16" in config else torch.float32
             expected.update({k: v.to(dtype) for k, v in frozen_tensors().items()})
@@ -257,11 +270,40 @@ def convert(folder, stage):
     shutil.rmtree(plain)
 
 
+def swap_out(source, folder):
+    """A copy of a stage-3 checkpoint as if every other sub-group had been swapped to NVMe: small
+    tensors never are, so a real one would not be small."""
+    import torch
+    import deepspeed  # its classes are in the pickles
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    for path in sorted((folder / "t3").glob("*_optim_states.pt")):
+        rank = int(path.name.split("pp_rank_")[1].split("_")[0])
+        swap = folder / "t3" / "offloaded_tensors" / f"rank{rank:02d}"
+        swap.mkdir(parents=True)
+        state = torch.load(path, weights_only=False)
+        inner = state["optimizer_state_dict"]
+        for i, flat in enumerate(inner["fp32_flat_groups"]):
+            if i % 2 == 0:
+                continue
+            held = inner["optimizer_state_dict"]["state"][i]
+            for prefix, tensor in [("", flat), ("exp_avg-", held["exp_avg"]), ("exp_avg_sq-", held["exp_avg_sq"])]:
+                raw = tensor.detach().numpy().tobytes()
+                raw += b"\xff" * (-len(raw) % 1024)
+                (swap / f"{prefix}{flat.ds_id}.tensor.swp").write_bytes(raw)
+                tensor.data = torch.Tensor()
+                tensor.ds_id = prefix + flat.ds_id.split("-")[-1]
+        torch.save(state, path)
+
+
 def make(name, out):
     c = CASES[name]
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if "swap_of" in c:
+        swap_out(out / c["swap_of"], folder)
+        print(name)
+        return
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -273,6 +315,9 @@ def make(name, out):
         p.join()
     if any(p.exitcode for p in ranks):
         sys.exit(f"{name}: a rank failed")
+    shutil.rmtree(out / (name + ".swap"), ignore_errors=True)
+    if c.get("same_as"):
+        shutil.copy(out / c["same_as"] / "expected.safetensors", folder)
     for script in glob.glob(str(folder / "*.py")):
         os.remove(script)
     if c["universal"]:
