@@ -67,6 +67,7 @@ run("s1-fp32-one", ADAMW)
 run("s1-bf16-groups", FUSED, world=2, groups="hf", **BF16)
 run("s1-bf16-roundrobin", ADAMW, world=2, zero={"round_robin_gradients": True}, **BF16)
 run("s1-bf16-aligned", ADAMW, world=2, zero={"parameter_alignment": True}, **BF16)
+run("s1-bf16-sum-fp32", ADAMW, world=2, data_types={"grad_accum_dtype": "fp32"}, **BF16)
 run("s1-fp16-static", FUSED, fp16={"enabled": True, "loss_scale": 256})
 run("s1-fp32-frozen", ADAMW, world=2, freeze="wpe")
 run("s1-fp32-sgd", optimizer("SGD", lr=0.05, momentum=0.9), world=2)
@@ -116,8 +117,10 @@ def flat_masters(engine, saved):
         wrapper._clear_fp32_optimizer_param_groups()
         return (list(zip(wrapper.fp32_partitioned_groups_flat, optim["fp32_flat_groups"])), held,
                 optim["optimizer_state_dict"])
-    held = [have[:want.numel()] for have, want in zip(wrapper.single_partition_of_fp32_groups,
-                                                      optim["single_partition_of_fp32_groups"])]
+    partitions = getattr(wrapper, "single_partition_of_fp32_groups", None)
+    if partitions is None:  # BF16_Optimizer: stage 1 whose gradients are summed in fp32
+        partitions = wrapper.fp32_groups_flat_partition
+    held = [have[:want.numel()] for have, want in zip(partitions, optim["single_partition_of_fp32_groups"])]
     return (list(zip(held, optim["single_partition_of_fp32_groups"])), wrapper.optimizer.state_dict(),
             optim["base_optimizer_state"])
 
