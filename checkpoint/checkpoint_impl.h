@@ -158,7 +158,7 @@ struct ckpt_place ckpt_place_of(const struct pt *pt, uint32_t file_idx,
  * one of them is not there. Errors: CZ_IO. */
 cz_status ckpt_rounds_to_module(const struct ckpt *ck, size_t idx, bool *yes);
 
-/* ---- rank 0's model file (model.c) ----------------------------------------------------------- */
+/* ---- rank 0's model file (model.c, model_frozen.c) ------------------------------------------- */
 
 /* Entries for all of `module`: buffers, parameters (their kind is not known yet), aliases. At stage
  * 3 parameters have no module place. Needs ck->model and its file index. */

@@ -4,7 +4,7 @@
 #include "formats/file_io.h"
 #include "tests/checkpoint/ds_write_rig.h"
 
-#include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 /* ---- a folder -------------------------------------------------------------------------------- */
@@ -288,7 +288,55 @@ START_TEST(many_ranks_need_few_descriptors)
 }
 END_TEST
 
+struct reader {
+    const struct ckpt *ck;
+    const struct rig *rig;
+    bool wrong;
+};
+
+/* Every element of every parameter, one by one: files are opened and closed all the time. */
+static void *read_all(void *user)
+{
+    struct reader *reader = user;
+    for (size_t i = 0; i < reader->rig->table.n_params; i++) {
+        const struct param_info *info = &reader->rig->table.params[i];
+        size_t idx = ckpt_find(reader->ck, info->name);
+        for (size_t e = 0; e < info->numel; e++) {
+            float have = 0;
+            cz_status st = ckpt_read(reader->ck, idx, CKPT_MASTER, e, 1, &have);
+            if (st != CZ_OK || have != rig_value(RIG_WHAT_MASTER, i, e)) reader->wrong = true;
+        }
+    }
+    return NULL;
+}
+
+START_TEST(several_threads_read_one_checkpoint)
+{
+    const struct rig_case c = {.stage = 3, .world_size = 100, .dtype = DTYPE_BF16, .step = 1};
+    struct rig r;
+    struct ckpt *ck;
+    pthread_t threads[4];
+    struct reader readers[4];
+    rig_init(&r, &c);
+    const char *dir = write_folder(&r, false);
+    const struct ckpt_open_options options = {.dir = dir};
+    ck_ok(ckpt_open(&options, &ck));
+    for (int i = 0; i < 4; i++) {
+        readers[i] = (struct reader){.ck = ck, .rig = &r};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_all, &readers[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert(!readers[i].wrong);
+    }
+    ckpt_close(ck);
+    test_tmp_remove(dir);
+    rig_free(&r);
+}
+END_TEST
+
 TEST_MAIN("checkpoint/ckpt_synthetic", stage_1_opens_whole, stage_2_opens_whole,
           stage_3_opens_whole, stage_3_of_many_ranks_opens_whole, stage_0_opens_whole,
           stage_0_in_fp32_opens_whole, states_that_could_be_anyones_are_refused,
-          runs_end_at_partitions, many_ranks_need_few_descriptors)
+          runs_end_at_partitions, many_ranks_need_few_descriptors,
+          several_threads_read_one_checkpoint)
