@@ -89,7 +89,8 @@ static cz_status create_file(struct bin *b, struct cons_plan *plan, size_t f, ui
                                               .pickle = pickle,
                                               .pickle_nbytes = pickle_nbytes,
                                               .storage_nbytes = nbytes,
-                                              .n_storages = n};
+                                              .n_storages = n,
+                                              .unbuffered = true};
     cz_status st = pt_create(&options, &b->files[f]);
     free(pickle);
     TRY(st);

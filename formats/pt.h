@@ -89,6 +89,8 @@ struct pt_create_options {
     size_t pickle_nbytes;
     const uint64_t *storage_nbytes; /* (n_storages) storage i is record data/i */
     size_t n_storages;
+    bool unbuffered; /* pt_write() writes before it returns, and keeps no memory or threads of its
+                        own: for several threads with large pieces and many files at a time */
 };
 
 /* Lay the file out and reserve the disk. *out is released by pt_writer_destroy(); NULL on error.

@@ -50,7 +50,7 @@ cz_status pt_create(const struct pt_create_options *o, struct pt_writer **out)
     TRY_GOTO(pt_layout_make(&w->layout, o), fail);
     TRY_GOTO(copy_pickle(w, o), fail);
     TRY_GOTO(file_durable_create(&w->file, o->path, w->layout.nbytes), fail);
-    if (w->layout.nbytes >= QUEUE_NBYTES_MIN)
+    if (!o->unbuffered && w->layout.nbytes >= QUEUE_NBYTES_MIN)
         TRY_GOTO(file_queue_create(&w->file, &w->queue), fail);
     *out = w;
     return CZ_OK;

@@ -14,7 +14,8 @@
 #define SPARSE_RSS_MAX ((long)64 << 10) /* KiB: the promise of docs/zero_to_fp32.md */
 
 /* The tool in a process with little address space to begin with; gives its peak RSS in KiB. */
-static inline long sparse_consolidate(const char *dir, const char *out, bool safetensors)
+static inline long sparse_consolidate(const char *dir, const char *out, bool safetensors,
+                                      const char *max_shard_size)
 {
     struct rusage usage;
     int status;
@@ -24,7 +25,8 @@ static inline long sparse_consolidate(const char *dir, const char *out, bool saf
         const struct rlimit address_space = {(rlim_t)512 << 20, (rlim_t)512 << 20};
         setrlimit(RLIMIT_AS, &address_space);
         execl(CZ_BINARY_DIR "/zero_to_fp32", "zero_to_fp32", dir, out, "--quiet",
-              safetensors ? "--safe_serialization" : NULL, (char *)NULL);
+              "--max_shard_size", max_shard_size, safetensors ? "--safe_serialization" : NULL,
+              (char *)NULL);
         _exit(127);
     }
     ck_assert_int_eq(wait4(child, &status, 0, &usage), child);
@@ -90,7 +92,7 @@ static inline bool sparse_has_room(const char *dir, uint64_t nbytes)
 }
 
 /* Make, consolidate, check, delete; false when the disk is too small. */
-static inline bool sparse_run(size_t n, int64_t numel, bool safetensors)
+static inline bool sparse_run(size_t n, int64_t numel, bool safetensors, const char *max_shard_size)
 {
     const struct sparse_model m = sparse_model(n, numel);
     const char *tmp = test_tmp_make();
@@ -98,9 +100,9 @@ static inline bool sparse_run(size_t n, int64_t numel, bool safetensors)
     if (room) {
         char *out = file_join(tmp, "out");
         sparse_ckpt_make(tmp, &m);
-        long rss = sparse_consolidate(tmp, out, safetensors);
-        printf("%.2f GB of weights: peak RSS %.1f MiB\n", (double)m.whole * 4e-9,
-               (double)rss / 1024);
+        long rss = sparse_consolidate(tmp, out, safetensors, max_shard_size);
+        printf("%.2f GB of weights, shards of %s: peak RSS %.1f MiB\n", (double)m.whole * 4e-9,
+               max_shard_size, (double)rss / 1024);
         (safetensors ? sparse_check_safetensors : sparse_check_bin)(out, &m);
         ck_assert_int_le(rss, SPARSE_RSS_MAX);
         free(out);

@@ -4,13 +4,13 @@
 /* One tensor larger than 4 GiB: a .bin with zip64 sizes; it has a shard to itself. */
 START_TEST(a_tensor_beyond_4_gib)
 {
-    sparse_run(1, 1200000011, false);
+    sparse_run(1, 1200000011, false, "5GB");
 }
 END_TEST
 
 START_TEST(safetensors_of_several_gigabytes)
 {
-    sparse_run(14, 100000007, true);
+    sparse_run(14, 100000007, true, "none");
 }
 END_TEST
 
