@@ -1,5 +1,6 @@
 #include "checkpoint/consolidate.h"
 
+#include "base/log.h"
 #include "checkpoint/consolidate_impl.h"
 #include "formats/file_io.h"
 
@@ -46,6 +47,16 @@ static cz_status check_options(const struct consolidate_options *o)
     return CZ_OK;
 }
 
+/* A model with holes loads without a word in many programs. */
+static void warn_absent(const struct ckpt *ck, const struct consolidate_options *o)
+{
+    const struct ckpt_info *info = ckpt_get_info(ck);
+    if (info->n_absent == 0 || o->exclude_frozen) return;
+    LOGV(LOG_WARN, SUB_CKPT, "%s: %zu weight%s of the model %s not saved in it: %s%s",
+         info->tag_dir, info->n_absent, info->n_absent == 1 ? "" : "s",
+         info->n_absent == 1 ? "is" : "are", info->absent[0], info->n_absent == 1 ? "" : " …");
+}
+
 cz_status consolidate_run(const struct consolidate_options *options,
                           struct consolidate_result *result)
 {
@@ -60,6 +71,7 @@ cz_status consolidate_run(const struct consolidate_options *options,
     TRY(check_options(options));
     const bool existed = file_exists(options->out_dir);
     TRY_GOTO(ckpt_open(&open, &ck), fail);
+    warn_absent(ck, options);
     TRY_GOTO(cons_plan_init(&plan, ck, options), fail);
     TRY_GOTO(write_output(&plan, cls, &result->n_files), fail);
     if (options->verify) TRY_GOTO(cons_verify(&plan, cls), fail);
