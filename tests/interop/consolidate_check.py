@@ -2,9 +2,10 @@
 
     python tests/interop/consolidate_check.py [--zero-to-fp32 build/zero_to_fp32] [DIR...]
 
-DIR: folders of checkpoints (default: those of fixtures/runs). For each, and for several shard sizes and
-dtypes, torch.load and safetensors read what both wrote. Where the script cannot do it (stage 0, tied
-weights to safetensors), ours is compared with the script's .bin, or only loaded.
+DIR: folders of checkpoints (default: those of fixtures/runs; consolidate_make.py makes odd ones). For
+each, and for several shard sizes and dtypes, torch.load and safetensors read what both wrote. Where the
+script cannot do it, ours is compared with something else: tied weights in safetensors with the script's
+.bin; frozen weights at stage 1, and all of stage 0, with the model file's `module`.
 """
 import argparse
 import contextlib
@@ -113,18 +114,46 @@ def compare_safetensors(label, folder, want):
         complain(f"{label}: the index names other tensors")
 
 
+def model_file(ckpt, tag):
+    return torch.load(sorted(glob.glob(os.path.join(ckpt, tag, "*_model_states.pt")))[0], weights_only=False)
+
+
+def compare_module(label, state, saved, names):
+    """These of our tensors against `module`, which may hold 16 bits: rounded alike they are equal."""
+    if set(state) != set(saved["module"]):
+        complain(f"{label}: names {sorted(set(state) ^ set(saved['module']))}")
+    for name in names & set(state):
+        want = saved["module"][name]
+        got = state[name]
+        if want.is_floating_point() and got.dtype != torch.float32:
+            complain(f"{label}: {name} is {got.dtype}")
+        if not torch.equal(got.to(want.dtype), want):
+            complain(f"{label}: {name} differs from `module`")
+
+
 def check(ckpt, tmp):
     a, b = os.path.join(tmp, "ours"), os.path.join(tmp, "theirs")
     tag = open(os.path.join(ckpt, "latest")).read().strip()
+    saved = model_file(ckpt, tag)
+    trained = {name for group in saved["param_shapes"] or [] for name in group}
+    frozen = set(saved["module"]) - trained - set(saved["buffer_names"]) - set(saved["shared_params"] or {})
     if not glob.glob(os.path.join(ckpt, tag, "*_optim_states.pt")):
-        if ours(ckpt, a) and ours(ckpt, b, "--safe_serialization"):
-            compare_safetensors(f"{ckpt}, stage 0", b, load_bin(a)["pytorch_model.bin"])
+        if ours(ckpt, a):
+            state = load_bin(a)["pytorch_model.bin"]
+            compare_module(f"{ckpt}, stage 0", state, saved, set(state))
+            if ours(ckpt, b, "--safe_serialization"):
+                compare_safetensors(f"{ckpt}, stage 0", b, state)
+        print("checked", ckpt, flush=True)
         return
+    dropped = bool(frozen) and saved["frozen_param_shapes"] is None  # stage 1: the script loses them
+    if dropped and ours(ckpt, a):
+        compare_module(f"{ckpt}, frozen", load_bin(a)["pytorch_model.bin"], saved, frozen)
     variants = [("5GB", "float32", False), ("200KB", "float32", False), ("60KB", "bfloat16", False),
                 ("1KB", "float16", False), ("100KB", "float32", True)]
     if sum(os.path.getsize(p) for p in glob.glob(os.path.join(ckpt, tag, "*"))) > 1e8:
         variants = [("5GB", "float32", False), ("100MB", "bfloat16", False)]
     for size, dtype, exclude in variants:
+        exclude = exclude or dropped
         label = f"{ckpt}, {size}, {dtype}" + (", without frozen" if exclude else "")
         options = ["--max_shard_size", size, "--dtype", dtype] + ["--exclude_frozen_parameters"] * exclude
         theirs(ckpt, b, dtype=dtype, max_shard_size=size, exclude_frozen_parameters=exclude)
