@@ -11,6 +11,8 @@
 enum { THREADS_MAX = 8 };
 
 #define PIECE_NBYTES ((uint64_t)2 << 20)
+#define ROOM_NBYTES  (PIECE_NBYTES + FILE_DIRECT_ALIGN)
+#define STACK_NBYTES ((size_t)512 << 10)
 
 struct work {
     const struct cons_plan *plan;
@@ -67,27 +69,24 @@ static void account(struct work *w, cz_status st, uint64_t nbytes)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *worker(void *arg)
+struct worker {
+    struct work *work;
+    char *buf, *buf2; /* ROOM_NBYTES each; buf2 may be NULL */
+};
+
+static void *work_on(void *arg)
 {
-    struct work *w = arg;
-    const size_t room = PIECE_NBYTES + FILE_DIRECT_ALIGN;
-    char *buf = NULL;
-    void *memory = NULL;
-    if (posix_memalign(&memory, FILE_DIRECT_ALIGN, room * (w->second_buf ? 2 : 1)) != 0) {
-        account(w, err_set(CZ_NOMEM, 0, "no memory for %zu bytes of buffer", room), 0);
-        return NULL;
-    }
-    buf = memory;
+    const struct worker *me = arg;
+    struct work *w = me->work;
     const struct cons_tensor *t;
     uint64_t elem_off;
     size_t numel;
     while (deal(w, &t, &elem_off, &numel)) {
         uint64_t place = t->file_off + elem_off * t->dtype->size;
-        cz_status st = w->piece(w->user, t, elem_off, numel, buf + place % FILE_DIRECT_ALIGN,
-                                w->second_buf ? buf + room : NULL);
+        cz_status st =
+            w->piece(w->user, t, elem_off, numel, me->buf + place % FILE_DIRECT_ALIGN, me->buf2);
         account(w, st, numel * t->dtype->size);
     }
-    free(memory);
     return NULL;
 }
 
@@ -100,14 +99,38 @@ static int count_threads(const struct cons_plan *plan)
     return (uint64_t)n < n_pieces ? n : (int)n_pieces;
 }
 
-static void run_threads(struct work *w, int n_threads)
+/* Threads that cannot be had are done without: this one works too. */
+static void run_threads(struct worker *workers, int n_threads)
 {
     pthread_t threads[THREADS_MAX];
+    pthread_attr_t attr;
     int n_started = 0;
-    while (n_started < n_threads - 1 && pthread_create(&threads[n_started], NULL, worker, w) == 0)
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_NBYTES);
+    while (n_started < n_threads - 1 &&
+           pthread_create(&threads[n_started], &attr, work_on, &workers[n_started]) == 0)
         n_started++;
-    worker(w); /* this thread works too, alone if there are no others to be had */
+    pthread_attr_destroy(&attr);
+    work_on(&workers[n_started]);
     for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
+}
+
+/* All buffers at once, before there are threads: they are what a tight limit on memory refuses. */
+static cz_status run(struct work *w)
+{
+    struct worker workers[THREADS_MAX];
+    const int n_threads = count_threads(w->plan);
+    const size_t room = (w->second_buf ? 2 : 1) * ROOM_NBYTES;
+    void *memory = NULL;
+    if (posix_memalign(&memory, FILE_DIRECT_ALIGN, (size_t)n_threads * room) != 0)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu bytes of buffers", (size_t)n_threads * room);
+    for (int i = 0; i < n_threads; i++) {
+        char *buf = (char *)memory + (size_t)i * room;
+        workers[i] = (struct worker){w, buf, w->second_buf ? buf + ROOM_NBYTES : NULL};
+    }
+    run_threads(workers, n_threads);
+    free(memory);
+    return w->err.status == CZ_OK ? CZ_OK : err_restore(&w->err);
 }
 
 cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, void *user,
@@ -124,8 +147,8 @@ cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, vo
     for (size_t i = 0; i < plan->n; i++) w.order[i] = &plan->tensors[i];
     qsort(w.order, plan->n, sizeof *w.order, by_place);
     pthread_mutex_init(&w.lock, NULL);
-    run_threads(&w, count_threads(plan));
+    cz_status st = run(&w);
     pthread_mutex_destroy(&w.lock);
     free(w.order);
-    return w.err.status == CZ_OK ? CZ_OK : err_restore(&w.err);
+    return st;
 }
