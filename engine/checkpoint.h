@@ -78,9 +78,10 @@ struct engine_load_result {
 /* Weights, optimizer states, counters, loss scale, schedule and dropout's RNG, from a checkpoint of
  * czero or of DeepSpeed (0.16, 0.19), of any stage, precision and world size. Weights are the saved
  * fp32 masters wherever there are any. Checksums are compared first (a flipped bit is CZ_CORRUPT).
- * Errors: CZ_NOTFOUND (folder, tag, `latest`, or, unless lenient, a parameter), CZ_INVALID (another
- * shape; inside an accumulation window), CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. After an error while
- * tensors are being read, weights are a mixture: load again or give up.
+ * Errors: CZ_NOTFOUND (there is no such folder, tag or `latest`: nothing to load), CZ_INVALID (a
+ * parameter is missing or of another shape, another optimizer's states; inside an accumulation
+ * window), CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. After an error while tensors are being read, weights
+ * are a mixture: load again or give up.
  * options and result may be NULL; engine_load_result_free() releases the result. */
 CZ_API cz_status engine_load_checkpoint_ex(struct engine *engine, const char *dir,
                                            const struct engine_load_options *options,

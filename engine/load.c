@@ -67,7 +67,7 @@ static cz_status find_weights(struct load *l)
         }
     }
     if (n_missing == 0 || l->options->lenient) return CZ_OK;
-    return err_set(CZ_NOTFOUND, 0,
+    return err_set(CZ_INVALID, 0,
                    "%s holds %zu of the model's %zu parameters: %s is missing; a lenient load "
                    "(load_module_strict=False) leaves such weights as they are",
                    ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params, missing);
@@ -150,7 +150,7 @@ static cz_status plan_states(struct load *l)
     l->fresh_states = no_update_yet || optim_n_states(&l->e->groups[0].hyper) == 0;
     if (l->fresh_states) return CZ_OK;
     if (!info->has_states)
-        return err_set(CZ_NOTFOUND, 0,
+        return err_set(CZ_INVALID, 0,
                        "%s holds no optimizer states; load its weights alone (module_only)",
                        info->tag_dir);
     TRY(find_states(l));
