@@ -31,9 +31,14 @@ void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX])
 /* Why `tag` cannot be one; NULL when it can. */
 static const char *tag_fault(const char *tag)
 {
-    if (tag[0] == '\0') return "it is empty";
+    const size_t n = strlen(tag);
+    if (n == 0) return "it is empty";
     if (tag[0] == '.') return "it begins with a dot";
-    if (strlen(tag) > TAG_NBYTES_MAX) return "it is longer than 200 bytes";
+    if (n > TAG_NBYTES_MAX) return "it is longer than 200 bytes";
+    if (strcmp(tag, CKPT_LATEST) == 0 || strcmp(tag, CKPT_LATEST_UNIVERSAL) == 0)
+        return "the file that names the newest checkpoint is called so";
+    /* Readers of `latest` (DeepSpeed's, too) drop white space around what it names. */
+    if (tag[0] == ' ' || tag[n - 1] == ' ') return "it begins or ends with a space";
     for (const char *at = tag; *at; at++) {
         if (*at == '/') return "it holds a slash";
         if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it holds a control character";

@@ -20,8 +20,8 @@ CZ_API void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX]);
 /* "[bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt". Stage 0 has none. */
 CZ_API void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX]);
 
-/* A tag may be any text without '/', control characters or a leading '.', up to 200 bytes.
- * CZ_INVALID says what is wrong. */
+/* A tag may be any text without '/', control characters, a leading '.' or spaces at its ends, up to
+ * 200 bytes, but not "latest" or "latest_universal". CZ_INVALID says what is wrong. */
 CZ_API cz_status ckpt_tag_check(const char *tag);
 
 /* The tag that dir/latest names (surrounding white space dropped), free() it. CZ_NOTFOUND: no such

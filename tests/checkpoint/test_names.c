@@ -52,7 +52,19 @@ START_TEST(tags_are_single_visible_names)
     ck_fails(ckpt_tag_check(longest), CZ_INVALID);
     static const char *const good[] = {"global_step20", "a b", "épöque 3", "x.y", "0", "-x"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(good); i++) ck_ok(ckpt_tag_check(good[i]));
-    static const char *const bad[] = {"", ".", "..", ".x", "a/b", "/", "a\nb", "a\tb", "\x7f"};
+    static const char *const bad[] = {"",
+                                      ".",
+                                      "..",
+                                      ".x",
+                                      "a/b",
+                                      "/",
+                                      "a\nb",
+                                      "a\tb",
+                                      "\x7f",
+                                      " a",
+                                      "a ",
+                                      "latest",
+                                      "latest_universal"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) ck_fails(ckpt_tag_check(bad[i]), CZ_INVALID);
 }
 END_TEST
