@@ -16,6 +16,21 @@ static double number(const struct load *l, const struct pickle_node *dict, const
     return ckpt_number(l->ck, pickle_get(dict, key), &value) ? value : fallback;
 }
 
+#define COUNT_MAX ((int64_t)1 << 53) /* what a double counts exactly */
+
+/* *out stays when the key is not there. */
+static cz_status take_count(const struct load *l, const char *key, int64_t *out)
+{
+    double value;
+    const struct pickle_node *node = pickle_get(ckpt_model_states(l->ck), key);
+    if (!ckpt_number(l->ck, node, &value)) return CZ_OK;
+    if (!(value >= 0 && value <= (double)COUNT_MAX))
+        return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %g", ckpt_get_info(l->ck)->tag_dir, key,
+                       value);
+    *out = (int64_t)value;
+    return CZ_OK;
+}
+
 /* A group's place in the checkpoint is that of its first parameter which was trained there. */
 static bool saved_group(const struct load *l, size_t group, size_t *saved)
 {
@@ -76,99 +91,113 @@ static cz_status restore_updates(struct load *l)
     return CZ_OK;
 }
 
-static void restore_counters(struct load *l)
+static cz_status restore_counters(struct load *l)
 {
     struct engine *e = l->e;
-    const struct pickle_node *m = ckpt_model_states(l->ck);
-    e->global_steps = (int64_t)number(l, m, "global_steps", 0);
-    e->skipped_steps = (int64_t)number(l, m, "skipped_steps", 0);
-    e->global_samples = (int64_t)number(l, m, "global_samples",
-                                        (double)(e->global_steps * e->config->train_batch_size));
+    e->global_steps = e->skipped_steps = 0;
+    TRY(take_count(l, "global_steps", &e->global_steps));
+    TRY(take_count(l, "skipped_steps", &e->skipped_steps));
+    if (__builtin_mul_overflow(e->global_steps, e->config->train_batch_size, &e->global_samples))
+        e->global_samples = COUNT_MAX;
+    TRY(take_count(l, "global_samples", &e->global_samples));
     /* Only whether a boundary is due depends on it: at a save none was. */
-    e->micro_steps = e->global_steps * e->config->gradient_accumulation_steps;
+    const int64_t gas = e->config->gradient_accumulation_steps;
+    if (__builtin_mul_overflow(e->global_steps, gas, &e->micro_steps)) e->micro_steps = 0;
     e->n_skipped_in_a_row = 0;
     e->n_scales = 0;
-    if (!l->has_run_state) return;
-    int64_t gas = e->config->gradient_accumulation_steps;
+    if (!l->has_run_state) return CZ_OK;
+    if (l->run.global_steps != e->global_steps)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: the model's file is of step %lld, " CKPT_STATE
+                       " of step %lld: files of two saves",
+                       ckpt_get_info(l->ck)->tag_dir, (long long)e->global_steps,
+                       (long long)l->run.global_steps);
     if (l->run.micro_steps % gas == 0) e->micro_steps = l->run.micro_steps;
     e->n_skipped_in_a_row = l->run.n_skipped_in_a_row;
     e->n_scales = l->run.n_scales;
     memcpy(e->scale_history, l->run.scale_history, sizeof e->scale_history);
     e->seed = l->run.seed;
+    return CZ_OK;
 }
 
-static void restore_schedule(struct load *l)
+static cz_status restore_schedule(struct load *l)
 {
     struct engine *e = l->e;
-    if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return;
+    if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
     const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
     int64_t last;
-    if (pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last))
-        schedule_restore(&e->schedule, last);
-    else if (e->comm->rank == 0)
-        LOGV(LOG_WARN, SUB_CKPT, "the checkpoint has no learning-rate schedule: it starts anew");
+    if (!pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
+        if (e->comm->rank == 0)
+            LOGV(LOG_WARN, SUB_CKPT,
+                 "the checkpoint has no learning-rate schedule: it starts anew");
+        return CZ_OK;
+    }
+    if (last < -1 || last > COUNT_MAX)
+        return err_set(CZ_CORRUPT, 0, "%s: last_batch_iteration cannot be %lld",
+                       ckpt_get_info(l->ck)->tag_dir, (long long)last);
+    schedule_restore(&e->schedule, last);
+    return CZ_OK;
 }
 
-static void take_bool(const struct pickle_node *scaler, const char *name, bool *field)
+static void take_bool(const struct pickle_node *value, bool *field)
 {
-    bool value;
-    if (pickle_to_bool(pickle_attr(scaler, name), &value)) *field = value;
+    bool taken;
+    if (pickle_to_bool(value, &taken)) *field = taken;
 }
 
-static void take_number(const struct pickle_node *scaler, const char *name, double *field)
+static void take_number(const struct load *l, const struct pickle_node *value, double *field)
 {
-    double value;
-    if (pickle_to_double(pickle_attr(scaler, name), &value)) *field = value;
+    double taken;
+    if (ckpt_number(l->ck, value, &taken)) *field = taken;
 }
 
-static void take_int(const struct pickle_node *scaler, const char *name, int64_t *field)
+static void take_int(const struct pickle_node *value, int64_t *field)
 {
-    int64_t value;
-    if (pickle_to_int(pickle_attr(scaler, name), &value)) *field = value;
+    int64_t taken;
+    if (pickle_to_int(value, &taken)) *field = taken;
 }
 
-/* DeepSpeed's scaler object; stage 0 keeps a few of its fields beside the optimizer's states. */
-static void restore_deepspeed_scale(struct load *l)
+/* Of DeepSpeed's scaler object; stage 0 keeps a few of its fields beside the optimizer's states. */
+static const struct pickle_node *scale_field(const struct load *l, const char *key)
 {
-    struct loss_scale *s = &l->e->scale;
     const struct pickle_node *optim = ckpt_optim_states(l->ck);
     const struct pickle_node *scaler = pickle_get(optim, "loss_scaler");
-    take_bool(scaler, "dynamic", &s->dynamic);
-    take_number(scaler, "cur_scale", &s->scale);
-    take_int(scaler, "cur_iter", &s->iter);
-    take_int(scaler, "last_overflow_iter", &s->last_overflow_iter);
-    take_number(scaler, "scale_factor", &s->factor);
-    take_int(scaler, "scale_window", &s->window);
-    take_number(scaler, "min_scale", &s->min_scale);
-    take_int(scaler, "delayed_shift", &s->delayed_shift);
-    take_int(scaler, "cur_hysteresis", &s->hysteresis);
-    take_bool(scaler, "consecutive_hysteresis", &s->consecutive_hysteresis);
-    if (scaler) return;
-    s->scale = number(l, optim, "cur_scale", s->scale);
-    s->iter = (int64_t)number(l, optim, "cur_iter", (double)s->iter);
-    s->last_overflow_iter =
-        (int64_t)number(l, optim, "last_overflow_iter", (double)s->last_overflow_iter);
-    s->factor = number(l, optim, "scale_factor", s->factor);
-    s->window = (int64_t)number(l, optim, "scale_window", (double)s->window);
+    return scaler ? pickle_attr(scaler, key) : pickle_get(optim, key);
+}
+
+static void take_deepspeed_scale(const struct load *l, struct loss_scale *s)
+{
+    take_bool(scale_field(l, "dynamic"), &s->dynamic);
+    take_number(l, scale_field(l, "cur_scale"), &s->scale);
+    take_int(scale_field(l, "cur_iter"), &s->iter);
+    take_int(scale_field(l, "last_overflow_iter"), &s->last_overflow_iter);
+    take_number(l, scale_field(l, "scale_factor"), &s->factor);
+    take_int(scale_field(l, "scale_window"), &s->window);
+    take_number(l, scale_field(l, "min_scale"), &s->min_scale);
+    take_int(scale_field(l, "delayed_shift"), &s->delayed_shift);
+    take_int(scale_field(l, "cur_hysteresis"), &s->hysteresis);
+    take_bool(scale_field(l, "consecutive_hysteresis"), &s->consecutive_hysteresis);
 }
 
 /* A scale is worth keeping between two runs in fp16 only. */
-static void restore_scale(struct load *l)
+static cz_status restore_scale(struct load *l)
 {
     struct engine *e = l->e;
     const struct pickle_dtype *saved = ckpt_get_info(l->ck)->model_dtype;
-    if (!e->config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16) return;
-    if (l->has_run_state)
-        e->scale = l->run.scale;
-    else
-        restore_deepspeed_scale(l);
+    if (!e->config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16)
+        return CZ_OK;
+    struct loss_scale scale = l->has_run_state ? l->run.scale : e->scale;
+    if (!l->has_run_state) take_deepspeed_scale(l, &scale);
+    if (loss_scale_check(&scale) != CZ_OK) return err_prefix("%s", ckpt_get_info(l->ck)->tag_dir);
+    e->scale = scale;
+    return CZ_OK;
 }
 
 cz_status load_run(struct load *l)
 {
     if (l->options->module_only) return CZ_OK;
-    restore_counters(l);
-    restore_schedule(l);
+    TRY(restore_counters(l));
+    TRY(restore_schedule(l));
     if (!l->with_states) return CZ_OK;
     for (size_t g = 0; g < l->e->n_groups; g++) restore_group(l, g);
     for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
@@ -176,6 +205,6 @@ cz_status load_run(struct load *l)
         l->e->groups[g].lr = l->run.lrs[g];
         memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
     }
-    restore_scale(l);
+    TRY(restore_scale(l));
     return restore_updates(l);
 }

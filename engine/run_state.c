@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COUNT_MAX ((int64_t)1 << 53) /* no run gets there; sums of two cannot overflow */
+
 void run_state_take(const struct engine *e, const struct data_cursor *cursor, struct run_state *out)
 {
     *out = (struct run_state){
@@ -167,9 +169,9 @@ static cz_status need_count(const struct json_node *node, const char *key, int64
 {
     char where[256];
     TRY(json_need_int(node, key, out));
-    if (*out >= 0) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: %s is negative: %lld", json_where(node, where, sizeof where),
-                   key, (long long)*out);
+    if (*out >= 0 && *out <= COUNT_MAX) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "%s: %s is out of range: %lld",
+                   json_where(node, where, sizeof where), key, (long long)*out);
 }
 
 static cz_status need_range(const struct json_node *node, const char *key, int64_t lo, int64_t hi,
@@ -200,7 +202,10 @@ static cz_status read_scale(const struct json_node *root, struct loss_scale *s)
     TRY(json_need_int(n, "window", &s->window));
     TRY(json_need_double(n, "min_scale", &s->min_scale));
     TRY(json_need_int(n, "delayed_shift", &s->delayed_shift));
-    return json_need_int(n, "hysteresis", &s->hysteresis);
+    TRY(json_need_int(n, "hysteresis", &s->hysteresis));
+    char where[256];
+    if (loss_scale_check(s) == CZ_OK) return CZ_OK;
+    return err_prefix("%s", json_where(n, where, sizeof where));
 }
 
 static cz_status read_list(const struct json_node *list, size_t n, double *out)

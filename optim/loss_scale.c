@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#define COUNT_MAX ((int64_t)1 << 53) /* no run gets there; sums of two cannot overflow */
+
 struct loss_scale_options loss_scale_defaults(bool fp16, bool compat_0_16, bool none_given)
 {
     struct loss_scale_options o = {
@@ -61,6 +63,31 @@ cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options 
     s->delayed_shift = o->hysteresis;
     s->hysteresis = o->hysteresis;
     return CZ_OK;
+}
+
+static cz_status check_count(const char *name, int64_t value, int64_t least)
+{
+    if (value >= least && value <= COUNT_MAX) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "loss scale: %s cannot be %lld", name, (long long)value);
+}
+
+static cz_status check_above(const char *name, double value, double bound)
+{
+    if (value > bound && isfinite(value)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "loss scale: %s cannot be %g", name, value);
+}
+
+cz_status loss_scale_check(const struct loss_scale *s)
+{
+    TRY(check_above("scale", s->scale, 0));
+    if (!s->dynamic) return CZ_OK;
+    TRY(check_above("factor", s->factor, 1));
+    TRY(check_above("min_scale", s->min_scale, 0));
+    TRY(check_count("window", s->window, 1));
+    TRY(check_count("delayed_shift", s->delayed_shift, 1));
+    TRY(check_count("hysteresis", s->hysteresis, 1));
+    TRY(check_count("last_overflow_iter", s->last_overflow_iter, -1));
+    return check_count("iter", s->iter, 0);
 }
 
 static cz_status lower(struct loss_scale *s)

@@ -43,6 +43,10 @@ struct loss_scale {
 /* Errors: CZ_INVALID (values that DeepSpeed's config check refuses). */
 CZ_API cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options *options);
 
+/* Whether values that come from a file can be gone on with. Errors: CZ_CORRUPT names the first that
+ * cannot. */
+CZ_API cz_status loss_scale_check(const struct loss_scale *s);
+
 /* One boundary. *skip_step: gradients were not finite, the update must not be applied (at any
  * precision). Errors: CZ_INVALID when the scale stands at its minimum and the hysteresis is used
  * up: training cannot go on; the state is then unchanged. */

@@ -45,6 +45,9 @@ START_TEST(numbers_out_of_range_are_refused)
         {"world_size_zero", "world_size is outside 1..2147483647: 0"},
         {"seed_beyond_64_bits", "\"seed\" is no number"},
         {"scale_infinite", "scale"},
+        {"scale_window_zero", "window cannot be 0"},
+        {"scale_hysteresis_zero", "hysteresis cannot be 0"},
+        {"steps_beyond_counting", "global_steps is out of range: 9007199254740993"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct run_state s;

@@ -162,6 +162,27 @@ static void replay(const char *curve, struct loss_scale *s)
     ck_assert_int_ge(n_rows, 10);
 }
 
+START_TEST(values_from_a_file_are_checked)
+{
+    const struct loss_scale good = make(16, 1000, 2, false);
+    ck_ok(loss_scale_check(&good));
+    struct loss_scale bad[9];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) bad[i] = good;
+    bad[0].scale = NAN;
+    bad[1].scale = 0;
+    bad[2].factor = 1; /* would never move */
+    bad[3].window = 0; /* would be divided by */
+    bad[4].min_scale = -1;
+    bad[5].iter = -1;
+    bad[6].last_overflow_iter = INT64_MIN;
+    bad[7].hysteresis = 0;
+    bad[8].delayed_shift = INT64_MAX;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) ck_fails(loss_scale_check(&bad[i]), CZ_CORRUPT);
+    bad[3].dynamic = false; /* a fixed scale looks at nothing else */
+    ck_ok(loss_scale_check(&bad[3]));
+}
+END_TEST
+
 START_TEST(recorded_runs_are_reproduced)
 {
     struct loss_scale s = make(32, 4, 2, false);
@@ -177,4 +198,4 @@ TEST_MAIN("optim/loss_scale", trace_without_consecutive_hysteresis,
           halves_at_once_without_hysteresis_and_stops_at_the_minimum, the_floor_is_not_undershot,
           growth_comes_one_step_earlier_in_0_16, defaults_follow_the_version,
           static_and_unscaled_never_move_but_still_skip, nonsense_is_refused,
-          recorded_runs_are_reproduced)
+          values_from_a_file_are_checked, recorded_runs_are_reproduced)
