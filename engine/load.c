@@ -1,6 +1,7 @@
 /* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
  * size saved them. */
 #include "checkpoint/fsck.h"
+#include "checkpoint/names.h"
 #include "engine/client_state_impl.h"
 #include "engine/load_impl.h"
 #include "engine/save_impl.h"
@@ -179,16 +180,37 @@ static void remember_first(const struct fsck_finding *finding, void *user)
     err_capture(first);
 }
 
+/* The tag that ckpt_open() will take: under checkpoint.load_universal not the one of `latest`. *tag
+ * is the caller's to free(); NULL: fsck finds the same. */
+static cz_status tag_to_verify(const struct load *l, const char *dir, char **tag)
+{
+    const char *given = l->options->tag;
+    *tag = NULL;
+    if (given) {
+        *tag = strdup(given);
+        return *tag ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
+    }
+    if (!l->e->config->checkpoint.load_universal) return CZ_OK;
+    cz_status st = ckpt_latest_read(dir, true, tag);
+    if (st != CZ_NOTFOUND) return st;
+    err_clear();
+    return CZ_OK;
+}
+
 /* One rank reads everything once and compares checksums. */
 static cz_status verify(const struct load *l, const char *dir)
 {
     struct err first = {.status = CZ_OK};
     struct fsck_report report;
+    char *tag;
     if (l->options->no_verify || l->e->comm->rank != 0) return CZ_OK;
+    TRY(tag_to_verify(l, dir, &tag));
     const struct fsck_options options = {
-        .dir = dir, .tag = l->options->tag, .finding = remember_first, .user = &first};
-    TRY(fsck_run(&options, &report));
+        .dir = dir, .tag = tag, .finding = remember_first, .user = &first};
+    cz_status st = fsck_run(&options, &report);
     fsck_report_free(&report);
+    free(tag);
+    if (st != CZ_OK) return st;
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
