@@ -92,6 +92,33 @@ for kind in one more; do
 done
 cmp one-fp32/model.safetensors more-fp32/model.safetensors
 
+# ---- colons and spaces, no `latest`, the folder itself ------------------------------------------
+mkdir "runs: a"
+cp -r ranks/global_step2 "runs: a/b:c"
+for point in "runs: a:b:c" "$work/runs: a/b:c" "./runs: a/b:c/"; do
+  "$czero" "${train[@]}" --config ds.json --resume "$point" --steps 2 --save "named $point"
+  cmp one/global_step2/mp_rank_00_model_states.pt "named $point"/global_step2/mp_rank_00_model_states.pt
+done
+
+# ---- what is saved already is not saved again ---------------------------------------------------
+before=$(stat -c %i ranks/global_step4/czero_manifest.json)
+"$czero" "${train[@]}" --config ds.json --resume ranks --save ranks --steps 4
+test "$before" = "$(stat -c %i ranks/global_step4/czero_manifest.json)"
+"$czero" "${train[@]}" --config ds.json --resume ranks:global_step2 --save ranks --steps 2
+test "$(cat ranks/latest)" = global_step2
+"$czero" fsck ranks --all --quiet
+
+# ---- curves that a kill left empty or short -----------------------------------------------------
+: >empty.csv
+"$czero" "${train[@]}" --config ds.json --resume ranks:global_step4 --steps 5 --curve empty.csv
+test "$(head -1 empty.csv)" = step,loss,lr_next,grad_norm,loss_scale
+test "$(tail -1 empty.csv | cut -d, -f1)" = 5
+sed -i '$d' empty.csv
+printf '1,5,0,1,1\n2,5,' >>empty.csv
+"$czero" "${train[@]}" --config ds.json --resume ranks:global_step4 --steps 5 --curve empty.csv 2>err.txt
+grep -q "ends at step 1.*after step 4" err.txt
+test "$(cut -d, -f1 empty.csv | tr '\n' ' ')" = "step 1 5 "
+
 # ---- only the newest stay -----------------------------------------------------------------------
 "$czero" "${train[@]}" --config ds.json --steps 9 --save kept --save-interval 2 --save-keep 2
 test "$(ls kept | sort | tr '\n' ' ')" = "global_step8 global_step9 latest "
@@ -106,6 +133,7 @@ mkdir -p empty
 expect 2 "latest" "${resume[@]}" --resume empty
 expect 1 "/dev/null/x" "${resume[@]}" --save /dev/null/x
 expect 2 "seed" "${resume[@]}" --resume kept --seed 1
+expect 2 "--seed 1" "${resume[@]}" --resume kept --seed 1 --shuffle off
 head -c 30000 "$source_dir/examples/data/fortunes.txt" >other.txt
 expect 2 "rows" "${resume[@]}" --resume kept --data other.txt
 printf 'not a curve\n' >no.csv
@@ -125,3 +153,10 @@ truncate -s -100 short/global_step9/mp_rank_00_model_states.pt
 expect 4 "mp_rank_00_model_states.pt" "${resume[@]}" --resume short
 : >short/latest
 expect 4 "latest" "${resume[@]}" --resume short
+
+# With load_universal the tag that latest_universal names is the one that is compared.
+cp -r kept other
+printf global_step8 >other/latest_universal
+shard=$(ls other/global_step8/*optim_states.pt)
+printf '\x55' | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") / 2)) conv=notrunc status=none
+expect 4 "global_step8" "${resume[@]}" --resume other --set checkpoint.load_universal=true

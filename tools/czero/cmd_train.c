@@ -256,6 +256,10 @@ static cz_status find_resume_point(struct run *r)
     r->seed = 42;
     r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
     if (r->resume.has_run) r->seed = has_cursor ? r->resume.run.cursor.seed : r->resume.run.seed;
+    if (o->seed >= 0 && r->resume.has_run && r->seed != (uint64_t)o->seed)
+        return err_set(CZ_INVALID, 0,
+                       "--seed %lld: the run that goes on has seed %llu; leave the option out",
+                       (long long)o->seed, (unsigned long long)r->seed);
     if (o->seed >= 0) r->seed = (uint64_t)o->seed;
     if (o->shuffle) r->shuffle = strcmp(o->shuffle, "on") == 0;
     return CZ_OK;
@@ -359,7 +363,8 @@ static cz_status resume(struct run *r)
     if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
     if (!r->options->resume) return CZ_OK;
     TRY(resume_load(&r->resume, r->engine, &result));
-    cz_status st = resume_data(&result, r->engine, r->drop_last, r->data);
+    cz_status st = saver_resumed(&r->saver, r->engine, result.tag_dir);
+    if (st == CZ_OK) st = resume_data(&result, r->engine, r->drop_last, r->data);
     engine_load_result_free(&result);
     return st;
 }

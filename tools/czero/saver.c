@@ -2,12 +2,14 @@
 
 #include "base/log.h"
 #include "checkpoint/names.h"
+#include "formats/file_io.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The folder, or the one above it that it will be made in. */
@@ -23,6 +25,29 @@ cz_status saver_check(const struct saver *s)
     if (strrchr(path, '/') == path && errno == ENOENT) made_in = "/";
     if (access(made_in, W_OK | X_OK) != 0)
         return err_set(CZ_IO, errno, "--save: cannot write to %s", s->dir);
+    return CZ_OK;
+}
+
+/* Whether `latest` in dir names the folder tag_dir. */
+static bool latest_is(const char *dir, const char *tag_dir)
+{
+    char *tag = NULL;
+    struct stat a, b;
+    char *path = ckpt_latest_read(dir, false, &tag) == CZ_OK ? file_join(dir, tag) : NULL;
+    bool same = path && stat(path, &a) == 0 && stat(tag_dir, &b) == 0 && a.st_dev == b.st_dev &&
+                a.st_ino == b.st_ino;
+    err_clear();
+    free(path);
+    free(tag);
+    return same;
+}
+
+cz_status saver_resumed(struct saver *s, struct engine *engine, const char *tag_dir)
+{
+    double same = s->dir && latest_is(s->dir, tag_dir), n_same;
+    TRY(engine_gather_metrics(engine, &same, 1, &n_same));
+    if (n_same == (double)engine_get_world_size(engine))
+        s->saved_step = engine_get_global_steps(engine);
     return CZ_OK;
 }
 
@@ -58,14 +83,34 @@ cz_status saver_end(struct saver *s, struct engine *engine, const struct data_lo
 
 /* ---- resuming -------------------------------------------------------------------------------- */
 
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The colon between DIR and TAG, both of which may hold some: what is before it is a folder. NULL:
+ * there is no tag. */
+static const char *find_colon(const char *text)
+{
+    const char *found = NULL;
+    if (access(text, F_OK) == 0) return NULL;
+    for (const char *at = strchr(text, ':'); at; at = strchr(at + 1, ':')) {
+        if (at == text || at[1] == '\0' || strchr(at, '/')) continue; /* no tag holds a slash */
+        char *dir = strndup(text, (size_t)(at - text));
+        if (!found || (dir && is_folder(dir))) found = at;
+        free(dir);
+    }
+    return found;
+}
+
 cz_status resume_parse(const char *text, struct resume_point *p)
 {
-    const char *colon = strrchr(text, ':');
+    const char *colon = find_colon(text);
     memset(p, 0, sizeof *p);
-    bool has_tag = colon && colon != text && colon[1] != '\0' && access(text, F_OK) != 0;
-    p->dir = has_tag ? strndup(text, (size_t)(colon - text)) : strdup(text);
-    p->tag = has_tag ? strdup(colon + 1) : NULL;
-    if (!p->dir || (has_tag && !p->tag)) return err_set(CZ_NOMEM, 0, "no memory for --resume");
+    p->dir = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);
+    p->tag = colon ? strdup(colon + 1) : NULL;
+    if (!p->dir || (colon && !p->tag)) return err_set(CZ_NOMEM, 0, "no memory for --resume");
     cz_status st = engine_saved_run_read(p->dir, p->tag, &p->run);
     p->has_run = st == CZ_OK;
     err_clear(); /* what is wrong with it, loading says */

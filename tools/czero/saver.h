@@ -14,6 +14,10 @@ struct saver {
 /* Find out now, not after hours of training, that checkpoints have nowhere to go. */
 cz_status saver_check(const struct saver *s);
 
+/* A run goes on from tag_dir: when that is what the folder's `latest` names, this step is saved
+ * already. Collective. Errors: CZ_PEER, CZ_COMM. */
+cz_status saver_resumed(struct saver *s, struct engine *engine, const char *tag_dir);
+
 /* After each step: in the background when it is time. A save that fails is a warning. */
 void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data);
 
