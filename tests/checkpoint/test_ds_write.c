@@ -6,6 +6,8 @@
 #include "formats/pt.h"
 #include "tests/checkpoint/ds_write_rig.h"
 
+#include <pthread.h>
+
 static char path_text[512];
 
 static const char *path_of(const char *dir, const char *name)
@@ -741,6 +743,59 @@ START_TEST(jobs_come_parameters_first_then_tile_by_tile)
 }
 END_TEST
 
+#define N_THREADS 4
+
+struct share {
+    const struct rig *r;
+    struct ckpt_writer *w;
+    size_t first;
+    cz_status st;
+};
+
+static void *put_share(void *arg)
+{
+    struct share *s = arg;
+    void *buf = malloc(CKPT_JOB_NUMEL * sizeof(float));
+    s->st = buf ? CZ_OK : CZ_NOMEM;
+    for (size_t i = s->first; i < ckpt_writer_n_jobs(s->w) && s->st == CZ_OK; i += N_THREADS) {
+        rig_fill(s->r, 0, ckpt_writer_job(s->w, i), buf);
+        s->st = ckpt_writer_put(s->w, i, buf);
+    }
+    free(buf);
+    return NULL;
+}
+
+START_TEST(jobs_may_be_done_by_several_threads)
+{
+    const char *dir = test_tmp_make();
+    struct rig_case c = {.stage = 2, .world_size = 1, .big = true, .two_groups = true, .step = 1};
+    struct rig r;
+    struct ckpt_writer *w;
+    const struct manifest *m;
+    struct share shares[N_THREADS];
+    pthread_t threads[N_THREADS];
+    rig_init(&r, &c);
+    const struct ckpt_write_options options = rig_options(&r, dir, 0);
+    ck_ok(ckpt_writer_create(&options, &w));
+    ck_assert_uint_gt(ckpt_writer_n_jobs(w), N_THREADS);
+    for (size_t i = 0; i < N_THREADS; i++) {
+        shares[i] = (struct share){.r = &r, .w = w, .first = i};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, put_share, &shares[i]), 0);
+    }
+    for (size_t i = 0; i < N_THREADS; i++) {
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        ck_assert_int_eq(shares[i].st, CZ_OK);
+    }
+    ck_ok(ckpt_writer_finish(w, &m));
+    check_manifest(&r, dir, m);
+    check_model(&r, dir, 0);
+    check_optim(&r, dir, 0);
+    ckpt_writer_destroy(w);
+    rig_free(&r);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(client_state_is_merged_last)
 {
     const char *dir = test_tmp_make();
@@ -842,6 +897,6 @@ TEST_MAIN("checkpoint/ds_write", stage_0_keeps_torchs_dictionaries, stage_1_keep
           stage_0_keeps_flat_masters_of_a_fused_optimizer, round_robin_order_and_alignment_are_told,
           states_are_absent_before_the_first_step, states_may_be_one_or_none_without_a_step,
           frozen_parameters_can_be_left_out, large_tensors_are_cut_into_jobs,
-          jobs_come_parameters_first_then_tile_by_tile, client_state_is_merged_last,
-          client_state_must_not_replace_tensors, what_is_not_finished_leaves_nothing,
-          a_rank_of_stage_0_writes_nothing)
+          jobs_come_parameters_first_then_tile_by_tile, jobs_may_be_done_by_several_threads,
+          client_state_is_merged_last, client_state_must_not_replace_tensors,
+          what_is_not_finished_leaves_nothing, a_rank_of_stage_0_writes_nothing)
