@@ -2,9 +2,11 @@
  * number that chooses the name, the pickle's length in two bytes, the pickle. Each becomes a .pt
  * whose storages are as large as the pickle says, and zero.
  * Promises: the folder opens or is refused with a sentence; every tensor that it then shows can be
- * read at both ends, whatever stage wrote it; fsck ends. */
+ * read at both ends, whatever stage wrote it; fsck and inspect end. */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/fsck.h"
+#include "checkpoint/inspect.h"
+#include "formats/json.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/stat.h>
@@ -17,6 +19,11 @@ static const char *const names[] = {
     "zero_pp_rank_1_mp_rank_00_optim_states.pt",
     "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
     "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    "zero/optimizer_state.pt", /* universal folders */
+    "zero/w/fp32.pt",
+    "zero/w/exp_avg.pt",
+    "zero/w/exp_avg_sq.pt",
+    "zero/w/step.pt",
 };
 
 /* ---- a zip without sums ------------------------------------------------------------------------
@@ -148,15 +155,27 @@ static bool make_pt(const char *name, const unsigned char *bytes, size_t nbytes)
     return fits;
 }
 
+static void empty_folder(void)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) unlinkat(fuzz_folder(), names[i], 0);
+    unlinkat(fuzz_folder(), "zero/w", AT_REMOVEDIR);
+    unlinkat(fuzz_folder(), "zero", AT_REMOVEDIR);
+}
+
 /* The input's files into the folder; false when one cannot be made. */
 static bool make_folder(const unsigned char *data, size_t nbytes)
 {
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) unlinkat(fuzz_folder(), names[i], 0);
+    empty_folder();
     size_t n_files = 0;
     while (nbytes > 3 && n_files < CZ_ARRAY_LEN(names)) {
         size_t length = data[1] | (size_t)data[2] << 8;
         if (length > nbytes - 3) length = nbytes - 3;
-        if (!make_pt(names[data[0] % CZ_ARRAY_LEN(names)], data + 3, length)) return false;
+        const char *name = names[data[0] % CZ_ARRAY_LEN(names)];
+        if (strchr(name, '/')) {
+            mkdirat(fuzz_folder(), "zero", 0700);
+            mkdirat(fuzz_folder(), "zero/w", 0700);
+        }
+        if (!make_pt(name, data + 3, length)) return false;
         data += 3 + length;
         nbytes -= 3 + length;
         n_files++;
@@ -231,6 +250,42 @@ static void check_fsck(void)
     fsck_report_free(&report);
 }
 
+/* What inspect prints as JSON is JSON. Our own reader takes no NULs and no great depth. */
+static void check_json(const char *text, size_t nbytes)
+{
+    struct json_doc *doc;
+    if (json_parse(text, nbytes, "inspect", JSON_STRICT, &doc) != CZ_OK)
+        FUZZ_CHECK(strstr(cz_last_error(), "levels of nesting") ||
+                   strstr(cz_last_error(), "\\u0000 is not supported"));
+    json_free(doc);
+}
+
+static void check_inspect(const char *path)
+{
+    for (int json = 0; json < 2; json++) {
+        char *text = NULL;
+        size_t nbytes = 0;
+        FILE *out = open_memstream(&text, &nbytes);
+        FUZZ_CHECK(out);
+        const struct inspect_options options = {.path = path, .json = json, .all = json};
+        cz_status st = inspect_print(&options, out);
+        fclose(out);
+        if (st != CZ_OK && st != CZ_NOTFOUND) fuzz_refused(st);
+        if (st == CZ_OK) FUZZ_CHECK(nbytes > 0);
+        if (st == CZ_OK && json) check_json(text, nbytes);
+        free(text);
+    }
+}
+
+/* The folder, and one of its files by itself. */
+static void check_inspects(void)
+{
+    char path[128];
+    check_inspect(fuzz_folder_path());
+    snprintf(path, sizeof path, "%s/%s", fuzz_folder_path(), names[0]);
+    check_inspect(path);
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
     if (!make_folder(data, nbytes)) return 0;
@@ -245,5 +300,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
         ckpt_close(ck);
     }
     check_fsck();
+    check_inspects();
     return 0;
 }

@@ -104,6 +104,11 @@ NAMES = (
     "zero_pp_rank_1_mp_rank_00_optim_states.pt",
     "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
     "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    "zero/optimizer_state.pt",
+    "zero/w/fp32.pt",
+    "zero/w/exp_avg.pt",
+    "zero/w/exp_avg_sq.pt",
+    "zero/w/step.pt",
 )
 
 
