@@ -39,7 +39,7 @@ shrink() { # target, files
   find "$out" "build-fuzz/corpus/$1" "build-fuzz/seeds/$1" -type f -size "-$size" \
     -exec cp -t "$small" {} +
   find "$out" -name 'auto-*' -delete
-  "build-fuzz/fuzz_$1" -set_cover_merge=1 "$kept" "$small" 2>&1 | grep -a 'MERGE-OUTER.*new files'
+  nice -n 10 "build-fuzz/fuzz_$1" -set_cover_merge=1 "$kept" "$small" 2>&1 | grep -a 'MERGE-OUTER.*new files'
   # set_cover_merge adds files in order of what they cover
   local nbytes=0 name
   for name in $(ls -tr "$kept" | head -n "$2"); do
