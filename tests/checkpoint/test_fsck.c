@@ -378,6 +378,87 @@ START_TEST(safetensors_have_their_structure_checked)
 }
 END_TEST
 
+/* ---- several at a time ----------------------------------------------------------------------- */
+
+#define N_LARGE 5
+
+/* A .pt with one storage of 8 MiB. */
+static void write_large(const char *path, int number)
+{
+    const uint64_t nbytes = (uint64_t)8 << 20;
+    const int64_t shape[1] = {(int64_t)(nbytes / 4)};
+    struct pickle_writer *w = pickle_writer_create();
+    unsigned char *bytes;
+    size_t n;
+    struct pt_writer *pt;
+    struct pt_written written;
+    pickle_dict_begin(w);
+    pickle_put_string(w, "large");
+    const struct pickle_tensor_desc t = {
+        .dtype = DTYPE_F32, .storage_numel = nbytes / 4, .ndim = 1, .shape = shape};
+    pickle_put_tensor(w, &t);
+    pickle_dict_end(w);
+    ck_ok(pickle_writer_take(w, &bytes, &n));
+    pickle_writer_destroy(w);
+    const struct pt_create_options o = {.path = path,
+                                        .pickle = bytes,
+                                        .pickle_nbytes = n,
+                                        .storage_nbytes = &nbytes,
+                                        .n_storages = 1};
+    char *values = malloc(nbytes);
+    memset(values, number, nbytes);
+    ck_ok(pt_create(&o, &pt));
+    ck_ok(pt_write(pt, 0, 0, nbytes, values, NULL));
+    ck_ok(pt_finish(pt, true, &written));
+    pt_writer_destroy(pt);
+    free(values);
+    free(bytes);
+}
+
+struct order {
+    int n;
+    char paths[8][256];
+    uint64_t done;
+};
+
+static void note_order(const struct fsck_finding *f, void *user)
+{
+    struct order *order = user;
+    snprintf(order->paths[order->n++], sizeof order->paths[0], "%s", f->path);
+    ck_assert_str_eq(f->tensor, "data/0 (large)");
+}
+
+static void note_done(uint64_t done, uint64_t total, void *user)
+{
+    struct order *order = user;
+    ck_assert(done >= order->done && done <= total);
+    order->done = done;
+}
+
+START_TEST(findings_of_many_files_come_in_their_order)
+{
+    char dir[64], path[256];
+    struct order order = {0};
+    struct fsck_report report;
+    snprintf(dir, sizeof dir, "%s", fast_tmp());
+    for (int i = 0; i < N_LARGE; i++) {
+        snprintf(path, sizeof path, "%s/part%d.bin", dir, i);
+        write_large(path, i);
+        if (i != 2) flip(path, (((uint64_t)i << 20) + 5000) * 8);
+    }
+    const struct fsck_options o = {
+        .dir = dir, .finding = note_order, .progress = note_done, .user = &order};
+    ck_ok(fsck_run(&o, &report));
+    ck_assert_int_eq(order.n, N_LARGE - 1);
+    ck_assert_uint_gt(order.done, (uint64_t)N_LARGE << 23);
+    for (int i = 1; i < order.n; i++) ck_assert(strcmp(order.paths[i - 1], order.paths[i]) < 0);
+    ck_assert_uint_eq(report.n_files, N_LARGE);
+    ck_assert_uint_eq(report.n_tensors, N_LARGE);
+    fsck_report_free(&report);
+    ck_ok(store_remove_tree(dir));
+}
+END_TEST
+
 /* ---- DeepSpeed's ----------------------------------------------------------------------------- */
 
 /* Copy a fixture's folder of tags. */
@@ -435,4 +516,5 @@ END_TEST
 TEST_MAIN("checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
           every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
           missing_and_stale_files_are_found, single_files_and_folders_of_weights,
-          safetensors_have_their_structure_checked, flips_in_deepspeeds_records_are_found)
+          safetensors_have_their_structure_checked, findings_of_many_files_come_in_their_order,
+          flips_in_deepspeeds_records_are_found)

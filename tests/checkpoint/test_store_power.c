@@ -60,7 +60,8 @@ START_TEST(the_power_goes_at_any_moment)
         if (succeeded) done.old_version = done.new_version;
         current = &done;
         cut_now();
-        power.on = power.no_exchange = false;
+        power_unwatch();
+        power.no_exchange = false;
         ck_assert_int_gt(n_cuts, 100);
         ck_ok(store_remove_tree(tmp));
     }

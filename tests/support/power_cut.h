@@ -178,11 +178,21 @@ static inline int power_scan(const char *path)
     return id;
 }
 
+/* End watching and forget the disk. */
+static inline void power_unwatch(void)
+{
+    for (int i = 0; i < power.n_nodes; i++) free(power.nodes[i].bytes);
+    free(power.nodes);
+    power.nodes = NULL;
+    power.n_nodes = 0;
+    power.on = false;
+}
+
 static inline void power_watch(const char *root)
 {
     snprintf(power.root, sizeof power.root, "%s", root);
-    if (!power.nodes) power.nodes = calloc(POWER_NODES, sizeof *power.nodes);
-    power.n_nodes = 0;
+    power_unwatch();
+    power.nodes = calloc(POWER_NODES, sizeof *power.nodes);
     power.on = true;
     power_scan(root);
 }
