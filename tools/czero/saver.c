@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "checkpoint/names.h"
-#include "formats/file_io.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -31,13 +30,13 @@ cz_status saver_check(const struct saver *s)
 /* Whether `latest` in dir names the folder tag_dir. */
 static bool latest_is(const char *dir, const char *tag_dir)
 {
-    char *tag = NULL;
+    char *tag = NULL, path[PATH_MAX];
     struct stat a, b;
-    char *path = ckpt_latest_read(dir, false, &tag) == CZ_OK ? file_join(dir, tag) : NULL;
-    bool same = path && stat(path, &a) == 0 && stat(tag_dir, &b) == 0 && a.st_dev == b.st_dev &&
+    bool same = ckpt_latest_read(dir, false, &tag) == CZ_OK &&
+                snprintf(path, sizeof path, "%s/%s", dir, tag) < (int)sizeof path &&
+                stat(path, &a) == 0 && stat(tag_dir, &b) == 0 && a.st_dev == b.st_dev &&
                 a.st_ino == b.st_ino;
     err_clear();
-    free(path);
     free(tag);
     return same;
 }
