@@ -140,9 +140,19 @@ cz_status store_remove_tree(const char *path)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* Overlay file systems (containers) do not rename a folder that the image brought along. */
+static cz_status in_lower_layer(const char *path)
+{
+    return err_set(CZ_IO, EXDEV,
+                   "%s: is part of a container's image and cannot be renamed: remove it yourself, "
+                   "or save into another folder",
+                   path);
+}
+
 cz_status store_rename(const char *from, const char *to)
 {
     if (rename(from, to) == 0) return CZ_OK;
+    if (errno == EXDEV) return in_lower_layer(from);
     return err_set(CZ_IO, errno, "%s: cannot be renamed to %s", from, to);
 }
 
@@ -150,6 +160,7 @@ cz_status store_exchange(const char *a, const char *b, bool *done)
 {
     *done = renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
     if (*done || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return CZ_OK;
+    if (errno == EXDEV) return in_lower_layer(b);
     return err_set(CZ_IO, errno, "%s: cannot change places with %s", a, b);
 }
 
