@@ -283,6 +283,7 @@ static cz_status put_checkpoint(struct inspect *in, const struct ckpt *ck)
     json_write_text(&in->w, "\n");
     put_origin(in, info);
     put_steps(in, ck);
+    TRY(inspect_run(in, info->tag_dir));
     TRY(put_optimizer(in, ck));
     put_totals(in, ck);
     TRY(put_tensors(in, ck));
@@ -436,6 +437,7 @@ static cz_status json_checkpoint(struct inspect *in, const struct ckpt *ck)
 {
     json_begin_object(&in->w);
     json_head(in, ck);
+    TRY(inspect_run(in, ckpt_get_info(ck)->tag_dir));
     TRY(json_groups(in, ck));
     json_write_key(&in->w, "tensors");
     json_begin_array(&in->w);

@@ -59,6 +59,11 @@ void inspect_json_shape(struct inspect *in, const int64_t *shape, size_t ndim); 
 /* A number; infinities and NaN, which JSON has not, as strings. */
 void inspect_json_double(struct inspect *in, double value);
 
+/* Our state file, when the tag has one: a line "run", or the member "run". Errors: CZ_CORRUPT,
+ * CZ_IO.
+ */
+cz_status inspect_run(struct inspect *in, const char *tag_dir);
+
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 struct inspect_sums {

@@ -76,6 +76,10 @@ stopped=$(sed 's/global_step//' stop/latest)
 test "$(tail -1 stop.csv | cut -d, -f1)" = "$stopped"
 "$czero" fsck stop >/dev/null
 
+"$czero" inspect stop >inspect.txt
+grep -q '^  run           seed 42; data: [0-9]* of [0-9]* rows taken in epoch [0-9]*, shuffled with seed 42$' inspect.txt
+"$czero" inspect stop --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["run"]["seed"] == "42"'
+
 # Already there: nothing is trained, and what is asked for is written
 "$czero" "${train[@]}" --config ds.json --steps 3 --resume stop --save again --export hf
 test "$(cat again/latest)" = "global_step$stopped"
@@ -118,6 +122,12 @@ printf '1,5,0,1,1\n2,5,' >>empty.csv
 "$czero" "${train[@]}" --config ds.json --resume ranks:global_step4 --steps 5 --curve empty.csv 2>err.txt
 grep -q "ends at step 1.*after step 4" err.txt
 test "$(cut -d, -f1 empty.csv | tr '\n' ' ')" = "step 1 5 "
+
+# The weights come from the checkpoint: the model's folder needs none
+mkdir config-only
+cp "$source_dir/tests/data/models/gpt2-tiny/config.json" config-only/
+"$czero" "${train[@]}" --model config-only --config ds.json --seed 7 --init random --steps 1 --save bare
+"$czero" "${train[@]}" --model config-only --config ds.json --resume bare --steps 2 --save bare
 
 # ---- only the newest stay -----------------------------------------------------------------------
 "$czero" "${train[@]}" --config ds.json --steps 9 --save kept --save-interval 2 --save-keep 2

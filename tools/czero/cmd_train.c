@@ -272,7 +272,7 @@ static cz_status open_model(struct run *r)
     if (!r->model) return cz_last_status();
     bool random = o->init && strcmp(o->init, "random") == 0;
     r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
-    if (!o->init && access(o->model, F_OK) == 0 && !model_has_weights(r->model))
+    if (!o->init && !o->resume && access(o->model, F_OK) == 0 && !model_has_weights(r->model))
         return err_set(CZ_NOTFOUND, 0,
                        "%s holds no weights (model.safetensors); --init random starts without",
                        o->model);
