@@ -214,6 +214,20 @@ static cz_status verify(const struct load *l, const char *dir)
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
+/* Whose states a stage-0 checkpoint of DeepSpeed's holds is not in it where frozen parameters or
+ * groups have equal shapes and values: then this run's own are taken, as DeepSpeed does. */
+static size_t group_of_name(const char *name, void *user)
+{
+    const struct engine *e = user;
+    const struct param_table *table = model_params(e->model);
+    size_t idx;
+    if (param_table_find(table, name, &idx) != CZ_OK) {
+        err_clear();
+        return SIZE_MAX;
+    }
+    return table->params[idx].trainable ? e->group_of[idx] : SIZE_MAX;
+}
+
 static cz_status open_checkpoint(struct load *l, const char *dir)
 {
     const struct engine *e = l->e;
@@ -222,7 +236,9 @@ static cz_status open_checkpoint(struct load *l, const char *dir)
                                               .tag = l->options->tag,
                                               .universal = e->config->checkpoint.load_universal,
                                               .weights_only = l->options->no_optimizer_states ||
-                                                              l->options->module_only};
+                                                              l->options->module_only,
+                                              .group_of = group_of_name,
+                                              .user = l->e};
     l->tensor_of = calloc(n, sizeof *l->tensor_of);
     l->weights = calloc(n, sizeof *l->weights);
     if (!l->tensor_of || !l->weights) return err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
