@@ -34,7 +34,7 @@ FACTS = ("global_steps", "skipped_steps", "global_samples")
 ADAMW = optimizer("AdamW", lr=1e-3, betas=[0.9, 0.95], weight_decay=0.1, torch_adam=True)
 FUSED = optimizer("AdamW", lr=1e-3, weight_decay=0.01)
 WARMUP = scheduler("WarmupLR", warmup_max_lr=1e-3, warmup_num_steps=6, warmup_type="linear")
-DYNAMIC = {"enabled": True, "initial_scale_power": 34, "loss_scale_window": 2, "hysteresis": 2}
+DYNAMIC = {"enabled": True, "initial_scale_power": 18, "loss_scale_window": 1000, "hysteresis": 2}
 BF16 = {"bf16": {"enabled": True}}
 RUNS = []
 
