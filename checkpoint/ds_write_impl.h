@@ -6,7 +6,8 @@
  * which keeps its CRC until the manifest adds them up.
  *
  * ds_write.c life cycle; ds_write_jobs.c segments and jobs; ds_write_model.c, ds_write_optim.c the
- * two dictionaries; ds_write_json.c JSON as Python values.
+ * two dictionaries; ds_write_module.c, ds_write_torch.c their tensors; ds_write_json.c JSON as
+ * Python values.
  *
  * While dictionaries are walked, the first failure (memory) is kept in `failed`: calls need no
  * checks. */
@@ -148,6 +149,39 @@ void ds_put_optim(struct ckpt_writer *w); /* optim_states.pt */
 
 /* Stage 0: the value of `optimizer` in the model file. */
 void ds_put_plain_optimizer(struct ckpt_writer *w);
+
+/* ---- ds_write_module.c: values of keys of the model file ---------------------------------------
+ */
+
+void ds_put_module(struct ckpt_writer *w);
+void ds_put_param_shapes(struct ckpt_writer *w);
+void ds_put_frozen_shapes(struct ckpt_writer *w);
+void ds_put_frozen_fragments(struct ckpt_writer *w);
+void ds_put_shared(struct ckpt_writer *w);
+
+/* ---- ds_write_torch.c ------------------------------------------------------------------------ */
+
+/* A master or state: all of its storage but `n_hidden` elements of padding at the end. */
+struct ds_optim_tensor {
+    int file;
+    size_t stream, group, idx, n_hidden;
+    enum dtype dtype;
+    bool requires_grad;
+    const char *ds_id;
+};
+
+void ds_put_optim_tensor(struct ckpt_writer *w, const struct ds_optim_tensor *tensor);
+
+/* How many tensors torch's optimizer sees in a group: its parameters, or ZeRO's flat ones. */
+size_t ds_n_optim_params(const struct ckpt_writer *w, size_t group);
+
+/* Position in the flat buffer of the k-th parameter of a group as given to the optimizer. */
+size_t ds_flat_position(const struct flat_group *flat, size_t k);
+
+/* torch.optim's state_dict(). */
+void ds_put_torch(struct ckpt_writer *w, int file);
+
+/* ---- ds_write_json.c ------------------------------------------------------------------------- */
 
 /* A JSON value as Python's json.load() would give it. */
 void ds_put_json(struct pickle_writer *p, const struct json_node *node);
