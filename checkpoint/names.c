@@ -199,7 +199,11 @@ static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
 
 cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out)
 {
+    struct stat info;
     *tag_dir = *tag_out = NULL;
+    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return err_set(CZ_INVALID, 0,
+                       "%s: is a file; a folder of checkpoints, or a tag's, is needed", dir);
     if (tag) {
         TRY(ckpt_tag_check(tag));
         char *copy = strdup(tag);

@@ -30,8 +30,8 @@ CZ_API cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
 
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
  * or DIR itself when it is a tag's folder (holds *_model_states.pt or zero/). *tag: its last
- * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one), CZ_NOTFOUND
- * (with the tags that are there), CZ_CORRUPT, CZ_IO. */
+ * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one; DIR is a
+ * file), CZ_NOTFOUND (with the tags that are there), CZ_CORRUPT, CZ_IO. */
 CZ_API cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out);
 
 /* Names in a folder that end in `suffix` ("" for all), in natural order (digit runs as numbers).

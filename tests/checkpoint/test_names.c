@@ -140,6 +140,8 @@ START_TEST(a_folder_leads_to_a_tag)
     leads_nowhere(dir, NULL, CZ_NOTFOUND, "tags in it: t10, t9");
     leads_nowhere(dir, "t11", CZ_NOTFOUND, "no tag 't11'; tags in it: t10, t9");
     leads_nowhere(dir, "t9/x", CZ_INVALID, "slash");
+    put(dir, "a_file", "", 0);
+    leads_nowhere(under(dir, "a_file"), NULL, CZ_INVALID, "is a file");
     snprintf(want, sizeof want, "%s/t9", dir);
     leads_to(dir, "t9", want, "t9");
     snprintf(other, sizeof other, "%s/t9", dir); /* the tag's folder itself */
