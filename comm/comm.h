@@ -163,5 +163,9 @@ CZ_API void comm_leave(struct comm *comm, const char *reason);
  * communicator. */
 CZ_API void comm_interrupt(void);
 
+/* The signal asked to stop in good order, and all ranks have answered since: from here on waits are
+ * as patient as before it, however long a save takes. */
+CZ_API void comm_interrupt_over(void);
+
 CZ_EXTERN_C_END
 #endif

@@ -17,7 +17,7 @@ cz_status comm_init(struct comm *comm, const struct comm_ops *ops, int rank, int
 /* Release what comm_init() took; accepts half-built. */
 void comm_fini(struct comm *comm);
 
-/* When comm_interrupt() was first called (clock_now_ns), 0: never. */
+/* When comm_interrupt() was first called (clock_now_ns), 0: never, or that is over. */
 int64_t comm_interrupted_ns(void);
 
 /* How many ranks mpirun or srun has started together with this one, by the environment; 0: it was

@@ -12,6 +12,11 @@ void comm_interrupt(void)
     atomic_compare_exchange_strong(&interrupted_ns, &never, clock_now_ns());
 }
 
+void comm_interrupt_over(void)
+{
+    atomic_store(&interrupted_ns, 0);
+}
+
 int64_t comm_interrupted_ns(void)
 {
     return atomic_load_explicit(&interrupted_ns, memory_order_relaxed);

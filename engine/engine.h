@@ -150,6 +150,10 @@ CZ_API void engine_world_leave(struct comm *world, const char *reason);
 /* For the program's SIGTERM handler, so that a rank whose peers are dead gives up waiting. */
 CZ_API void engine_world_interrupt(void);
 
+/* All ranks have agreed since that it was a request to stop: they wait for each other as patiently
+ * as before, so that a last save may take its time. */
+CZ_API void engine_world_interrupt_over(void);
+
 /* The rank this process was started as, by its environment, without joining a world; 0 if alone.
  * For what one rank does for all. */
 CZ_API int engine_world_started_as(void);

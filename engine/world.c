@@ -163,6 +163,11 @@ void engine_world_interrupt(void)
     comm_interrupt();
 }
 
+void engine_world_interrupt_over(void)
+{
+    comm_interrupt_over();
+}
+
 void engine_world_leave(struct comm *world, const char *reason)
 {
     struct err mine;

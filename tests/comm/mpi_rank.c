@@ -198,6 +198,16 @@ static cz_status run_slow(struct comm *comm)
     return used < 0.4 ? CZ_OK : err_set(CZ_CORRUPT, 0, "waiting 2 s took %.2f s of a core", used);
 }
 
+/* Everyone is asked to stop, answers, and then has to wait for one that saves for long. */
+static cz_status run_request(struct comm *comm)
+{
+    raise(SIGTERM);
+    TRY(comm_barrier(comm));
+    comm_interrupt_over();
+    if (comm->rank == 1) sleep(2);
+    return comm_barrier(comm);
+}
+
 /* ---- main -------------------------------------------------------------------------------------
  */
 
@@ -215,6 +225,7 @@ static cz_status run_mode(struct comm *comm, const char *mode, const char *argum
     if (strcmp(mode, "leave") == 0) return run_leave(comm);
     if (strcmp(mode, "kill") == 0) return run_kill(comm, argument);
     if (strcmp(mode, "slow") == 0) return run_slow(comm);
+    if (strcmp(mode, "request") == 0) return run_request(comm);
     return err_set(CZ_INVALID, 0, "mode %s is unknown", mode);
 }
 

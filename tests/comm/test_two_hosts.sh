@@ -61,6 +61,7 @@ all_ok 4 collectives 10
 all_ok 2 agree
 all_expect 2 disagree
 all_expect 4 leave
+all_ok 2 request
 echo "ranks of two hosts reduce, agree and disagree as those of one"
 
 # A training run gives the bytes that it gives over shared memory.

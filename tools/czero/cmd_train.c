@@ -214,13 +214,14 @@ struct run {
     bool fp16, drop_last; /* from the config */
 };
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked, stop_agreed;
 
 static void on_stop(int signal_number)
 {
     (void)signal_number;
+    /* A request that others had heard of first is no sign that a rank has died. */
+    if (!stop_agreed || stop_asked) engine_world_interrupt();
     stop_asked = 1;
-    engine_world_interrupt();
 }
 
 static bool is_first_rank(const struct run *r)
@@ -444,6 +445,10 @@ static cz_status agree_to_stop(struct run *r, bool *stops)
     double asked = stop_asked, n_asked;
     TRY(engine_gather_metrics(r->engine, &asked, 1, &n_asked));
     *stops = n_asked > 0;
+    if (*stops) { /* everyone is alive, and has time to save */
+        stop_agreed = 1;
+        engine_world_interrupt_over();
+    }
     return CZ_OK;
 }
 
