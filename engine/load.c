@@ -104,7 +104,22 @@ static bool find_state(const struct ckpt_info *info, const char *name, size_t *i
     return false;
 }
 
-/* All groups have one optimizer class. Adagrad's sum has two names. */
+/* A state that is left over tells of another optimizer: it may mean something else by the names
+ * that both have. */
+static void warn_of_others(const struct load *l, size_t n_states)
+{
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    for (size_t i = 0; i < info->n_states; i++) {
+        bool used = false;
+        for (size_t s = 0; s < n_states; s++) used |= l->state_of[s] == i;
+        if (used || l->e->comm->rank != 0) continue;
+        LOGV(LOG_WARN, SUB_CKPT,
+             "%s has the optimizer state %s, which %s does not: did another optimizer save it?",
+             info->tag_dir, info->states[i], l->e->groups[0].hyper.cls->name);
+    }
+}
+
+/* All groups have one optimizer class. Adagrad's sum has two names, one of which is Adam's, too. */
 static cz_status find_states(struct load *l)
 {
     const struct engine *e = l->e;
@@ -112,15 +127,17 @@ static cz_status find_states(struct load *l)
     const struct optim_hyper *hyper = &e->groups[0].hyper;
     for (size_t s = 0; s < optim_n_states(hyper); s++) {
         const char *name = hyper->cls->state_names[s];
-        bool is_sum = strcmp(name, "sum") == 0;
+        bool is_sum = strcmp(name, "sum") == 0 && info->n_states == 1;
         if (find_state(info, name, &l->state_of[s]) ||
             (is_sum && find_state(info, "exp_avg_sq", &l->state_of[s])))
             continue;
-        return err_set(CZ_INVALID, 0,
-                       "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
-                       "without the optimizer's states (load_optimizer_states=False)",
-                       info->tag_dir, name, hyper->cls->name);
+        return err_set(
+            CZ_INVALID, 0,
+            "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
+            "without the optimizer's states (load_optimizer_states=False; czero train --init)",
+            info->tag_dir, name, hyper->cls->name);
     }
+    warn_of_others(l, optim_n_states(hyper));
     return CZ_OK;
 }
 
@@ -133,11 +150,12 @@ static cz_status check_states(const struct load *l)
         if (!l->weights[i] || !table->params[i].trainable) continue;
         for (size_t s = 0; s < optim_n_states(&e->groups[e->group_of[i]].hyper); s++)
             if (!ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[s]))
-                return err_set(CZ_INVALID, 0,
-                               "%s has no %s of %s: it was not trained there; load it without the "
-                               "optimizer's states (load_optimizer_states=False)",
-                               ckpt_get_info(l->ck)->tag_dir,
-                               e->groups[0].hyper.cls->state_names[s], table->params[i].name);
+                return err_set(
+                    CZ_INVALID, 0,
+                    "%s has no %s of %s: it was not trained there; load it without the "
+                    "optimizer's states (load_optimizer_states=False; czero train --init)",
+                    ckpt_get_info(l->ck)->tag_dir, e->groups[0].hyper.cls->state_names[s],
+                    table->params[i].name);
     }
     return CZ_OK;
 }
@@ -152,7 +170,8 @@ static cz_status plan_states(struct load *l)
     if (l->fresh_states) return CZ_OK;
     if (!info->has_states)
         return err_set(CZ_INVALID, 0,
-                       "%s holds no optimizer states; load its weights alone (module_only)",
+                       "%s holds no optimizer states; load its weights alone (load_module_only; "
+                       "czero train --init)",
                        info->tag_dir);
     TRY(find_states(l));
     return check_states(l);

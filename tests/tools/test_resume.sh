@@ -152,6 +152,12 @@ sed 's/"AdamW", "params": {/"SGD", "params": {"momentum": 0.9, /' ds.json >sgd.j
 expect 2 "momentum_buffer" "${resume[@]}" --config sgd.json --resume kept \
   --set zero_allow_untested_optimizer=true
 
+# Adam's exp_avg_sq is no sum of Adagrad's; what Lion makes of Adam's exp_avg is worth a warning.
+sed 's/"AdamW", "params": {/"Adagrad", "params": {/' ds.json >adagrad.json
+expect 2 "Adagrad needs: another optimizer" "${resume[@]}" --config adagrad.json --resume kept
+sed 's/"AdamW", "params": {/"Lion", "params": {/' ds.json >lion.json
+expect 0 "exp_avg_sq, which Lion does not" "${resume[@]}" --config lion.json --resume kept --steps 9
+
 cp -r kept flipped
 shard=$(ls flipped/global_step9/*optim_states.pt)
 printf '\x55' | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") / 2)) conv=notrunc status=none
