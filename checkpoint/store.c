@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The names of one save. */
 struct save {
@@ -29,7 +30,17 @@ static void save_free(struct save *s)
     memset(s, 0, sizeof *s);
 }
 
-/* What stands in the way of the final names is said before a run spends hours. */
+static cz_status check_latest(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s: is a folder, where the file that names the newest checkpoint belongs: "
+                   "remove or rename it",
+                   path);
+}
+
+/* What stands in the way of the final names is said before anything is written. */
 static cz_status check_names(struct save *s)
 {
     struct stat info;
@@ -41,12 +52,7 @@ static cz_status check_names(struct save *s)
                        "%s: a file has the name of this checkpoint: remove it, or choose another "
                        "tag",
                        s->final);
-    if (lstat(s->latest, &info) == 0 && S_ISDIR(info.st_mode))
-        return err_set(CZ_INVALID, 0,
-                       "%s: is a folder, where the file that names the newest checkpoint belongs: "
-                       "remove or rename it",
-                       s->latest);
-    return CZ_OK;
+    return check_latest(s->latest);
 }
 
 static cz_status save_init(struct save *s, const char *dir, const char *tag)
@@ -62,6 +68,17 @@ static cz_status save_init(struct save *s, const char *dir, const char *tag)
     if (!s->staging || !s->final || !s->latest) st = err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
     if (st == CZ_OK) st = check_names(s);
     if (st != CZ_OK) save_free(s);
+    return st;
+}
+
+cz_status store_check(const char *dir)
+{
+    TRY(store_make_dirs(dir));
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "%s: cannot be written to", dir);
+    char *latest = file_join(dir, CKPT_LATEST);
+    cz_status st = latest ? check_latest(latest) : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    free(latest);
     return st;
 }
 

@@ -17,6 +17,11 @@
 
 CZ_EXTERN_C_BEGIN
 
+/* Create DIR (and parents) and find out whether a save could begin there: for a run's start, so
+ * that it does not train for hours first. Errors: CZ_IO, CZ_INVALID (no name; a folder called
+ * `latest` is in the way). */
+CZ_API cz_status store_check(const char *dir);
+
 /* DIR/.TAG.saving, for every rank; free() it. NULL: no memory. */
 CZ_API char *store_staging_path(const char *dir, const char *tag);
 

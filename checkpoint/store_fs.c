@@ -41,6 +41,7 @@ static cz_status make_dir(const char *path)
     if (mkdir(path, 0777) == 0) return file_sync_parent(path);
     int saved = errno; /* EEXIST, but EROFS or EACCES come first on some systems */
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return CZ_OK;
+    if (saved == EEXIST) saved = ENOTDIR; /* a file, or a link to nothing */
     return err_set(CZ_IO, saved, "%s: cannot be created as a folder", path);
 }
 

@@ -141,7 +141,15 @@ expect 2 "nowhere" "${resume[@]}" --resume nowhere
 expect 2 "no_such_tag" "${resume[@]}" --resume kept:no_such_tag
 mkdir -p empty
 expect 2 "latest" "${resume[@]}" --resume empty
-expect 1 "/dev/null/x" "${resume[@]}" --save /dev/null/x
+expect 1 "/dev/null" "${resume[@]}" --save /dev/null/x
+# Before a step is made, not after the last: there would be a row of the curve.
+ln -s nowhere_at_all dangling
+mkdir -p taken/latest
+expect 1 "dangling" "${resume[@]}" --steps 1 --save dangling/ --curve none.csv
+expect 1 "text.txt" "${resume[@]}" --steps 1 --save text.txt --curve none.csv
+expect 2 "taken/latest" "${resume[@]}" --steps 1 --save taken --curve none.csv
+expect 2 "no name" "${resume[@]}" --steps 1 --save "" --curve none.csv
+test ! -e none.csv
 expect 2 "seed" "${resume[@]}" --resume kept --seed 1
 expect 2 "--seed 1" "${resume[@]}" --resume kept --seed 1 --shuffle off
 head -c 30000 "$source_dir/examples/data/fortunes.txt" >other.txt

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "checkpoint/names.h"
+#include "checkpoint/store.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,20 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder, or the one above it that it will be made in. */
 cz_status saver_check(const struct saver *s)
 {
-    char path[PATH_MAX];
-    if (!s->dir) return CZ_OK;
-    if (snprintf(path, sizeof path, "%s", s->dir) >= (int)sizeof path)
-        return err_set(CZ_INVALID, 0, "--save: the folder's name is too long");
-    while (access(path, F_OK) != 0 && errno == ENOENT && strrchr(path, '/') > path)
-        *strrchr(path, '/') = '\0';
-    const char *made_in = strchr(path, '/') || access(path, F_OK) == 0 ? path : ".";
-    if (strrchr(path, '/') == path && errno == ENOENT) made_in = "/";
-    if (access(made_in, W_OK | X_OK) != 0)
-        return err_set(CZ_IO, errno, "--save: cannot write to %s", s->dir);
-    return CZ_OK;
+    if (!s->dir || store_check(s->dir) == CZ_OK) return CZ_OK;
+    return err_prefix("--save");
 }
 
 /* Whether `latest` in dir names the folder tag_dir. */
