@@ -112,7 +112,8 @@ static cz_status restore_counters(struct load *l)
                        " of step %lld: files of two saves",
                        ckpt_get_info(l->ck)->tag_dir, (long long)e->global_steps,
                        (long long)l->run.global_steps);
-    if (l->run.micro_steps % gas == 0) e->micro_steps = l->run.micro_steps;
+    if (!e->config->managed_gradient_accumulation || l->run.micro_steps % gas == 0)
+        e->micro_steps = l->run.micro_steps;
     e->n_skipped_in_a_row = l->run.n_skipped_in_a_row;
     e->n_scales = l->run.n_scales;
     memcpy(e->scale_history, l->run.scale_history, sizeof e->scale_history);

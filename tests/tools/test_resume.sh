@@ -96,6 +96,19 @@ for kind in one more; do
 done
 cmp one-fp32/model.safetensors more-fp32/model.safetensors
 
+# ---- the caller says where an accumulation ends -------------------------------------------------
+config 1 bf16 3 >held.json
+for managed in true false; do
+  "$czero" "${train[@]}" --config held.json --set managed_gradient_accumulation=$managed --steps 5 \
+    --curve held-$managed.csv --save held-$managed --save-interval 3
+done
+cmp held-true.csv held-false.csv
+"$czero" "${train[@]}" --config held.json --set managed_gradient_accumulation=false --steps 5 \
+  --resume held-false:global_step3 --save held-again
+for file in held-again/global_step5/*; do
+  cmp "$file" "held-false/global_step5/${file##*/}"
+done
+
 # ---- colons and spaces, no `latest`, the folder itself ------------------------------------------
 mkdir "runs: a"
 cp -r ranks/global_step2 "runs: a/b:c"

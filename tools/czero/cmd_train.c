@@ -211,7 +211,7 @@ struct run {
     bool shuffle;
     struct auto_values autos;
     bool init_from_checkpoint;
-    bool fp16, drop_last; /* from the config */
+    bool fp16, drop_last, steps_managed; /* from the config */
 };
 
 static volatile sig_atomic_t stop_asked, stop_agreed;
@@ -304,6 +304,7 @@ static cz_status check_flags(struct run *r)
     if (is_first_rank(r)) warn_unused_flags(o, config);
     r->fp16 = config->model_dtype == DTYPE_F16;
     r->drop_last = config->dataloader_drop_last;
+    r->steps_managed = config->managed_gradient_accumulation;
     config_free(config);
     return CZ_OK;
 }
@@ -413,6 +414,7 @@ static cz_status run_open(struct run *r)
     return engine_world_agree(r->world, open_curve(r), &r->speaks);
 }
 
+/* managed_gradient_accumulation false: every engine_step() ends an accumulation. */
 static cz_status train_step(struct run *r)
 {
     int64_t n_micro = engine_get_accumulation(r->engine);
@@ -421,7 +423,7 @@ static cz_status train_step(struct run *r)
         TRY(data_next(r->data, &batch));
         TRY(engine_forward(r->engine, &batch, NULL));
         TRY(engine_backward(r->engine));
-        TRY(engine_step(r->engine));
+        if (r->steps_managed || g + 1 == n_micro) TRY(engine_step(r->engine));
     }
     return CZ_OK;
 }
