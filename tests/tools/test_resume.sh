@@ -80,6 +80,20 @@ test "$(tail -1 stop.csv | cut -d, -f1)" = "$stopped"
 grep -q '^  run           seed 42; data: [0-9]* of [0-9]* rows taken in epoch [0-9]*, shuffled with seed 42$' inspect.txt
 "$czero" inspect stop --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["run"]["seed"] == "42"'
 
+# Asked before the first step: there is nothing to save, and `latest` stays. (Its config comes through
+# a pipe, twice, so that the signal finds it between its start and its first step.)
+mkfifo pipe.json
+cp -r stop early
+"$czero" "${train[@]}" --config pipe.json --steps 1000000 --save early &
+pid=$!
+exec 3>pipe.json
+kill -TERM $pid
+cat ds.json >&3
+exec 3>&-
+timeout 30 cp ds.json pipe.json
+wait $pid
+diff -r stop early
+
 # Already there: nothing is trained, and what is asked for is written
 "$czero" "${train[@]}" --config ds.json --steps 3 --resume stop --save again --export hf
 test "$(cat again/latest)" = "global_step$stopped"

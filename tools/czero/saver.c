@@ -63,7 +63,8 @@ void saver_step(struct saver *s, struct engine *engine, const struct data_loader
 
 cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data)
 {
-    if (!s->dir) return CZ_OK;
+    /* Stopped before the first step: `latest` of an earlier run is worth more than step 0. */
+    if (!s->dir || engine_get_global_steps(engine) == 0) return CZ_OK;
     bool is_saved = s->saved_step == engine_get_global_steps(engine);
     if (is_saved && engine_save_wait(engine) == CZ_OK) return CZ_OK;
     TRY(save(s, engine, data));

@@ -21,7 +21,7 @@ cz_status saver_resumed(struct saver *s, struct engine *engine, const char *tag_
 /* After each step: in the background when it is time. A save that fails is a warning. */
 void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data);
 
-/* The last one, unless this step has been saved; durable on return. */
+/* The last one, unless this step has been saved or none was made; durable on return. */
 cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data);
 
 /* "DIR" or "DIR:TAG". */
