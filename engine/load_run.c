@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- counters and constants -------------------------------------------------------------------
@@ -45,30 +46,45 @@ static bool saved_group(const struct load *l, size_t group, size_t *saved)
     return false;
 }
 
-/* The checkpoint's constants are used, as in DeepSpeed; where the config says otherwise, say so. */
-static void take_constant(const struct load *l, const struct pickle_node *saved,
-                          const struct optim_hyper *hyper, const char *name, double *field)
+/* The checkpoint's constants are used, as in DeepSpeed; where the config says otherwise, say so,
+ * unless a schedule moves them anyway. */
+static cz_status take_constant(const struct load *l, const char *name, double value, bool moves,
+                               double *field)
 {
-    double value = number(l, saved, name, *field);
-    if (value == *field || settings_find(optim_settings(hyper), name) < 0) return;
-    if (l->e->comm->rank == 0)
+    if (!isfinite(value))
+        return err_set(CZ_CORRUPT, 0, "%s: %s in param_groups cannot be %g",
+                       ckpt_get_info(l->ck)->tag_dir, name, value);
+    if (value != *field && !moves && l->e->comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT, "%s: %g is the checkpoint's, and used; the config says %g", name,
              value, *field);
     *field = value;
+    return CZ_OK;
 }
 
-static void restore_group(struct load *l, size_t g)
+static cz_status take_setting(const struct load *l, const struct pickle_node *saved,
+                              const struct optim_hyper *hyper, const char *name, double *field)
 {
+    if (settings_find(optim_settings(hyper), name) < 0) return CZ_OK;
+    return take_constant(l, name, number(l, saved, name, *field), false, field);
+}
+
+static cz_status restore_group(struct load *l, size_t g)
+{
+    static const char *const names[] = {"betas[0]", "betas[1]"};
     struct optim_group *group = &l->e->groups[g];
     size_t saved;
-    if (!saved_group(l, g, &saved)) return;
+    if (!saved_group(l, g, &saved)) return CZ_OK;
     const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
     const struct pickle_node *betas = pickle_get(settings, "betas");
-    group->lr = number(l, settings, "lr", group->lr);
-    for (size_t i = 0; betas && betas->n == 2 && i < 2; i++)
-        pickle_to_double(betas->items[i], &group->betas[i]);
-    take_constant(l, settings, &group->hyper, "weight_decay", &group->hyper.weight_decay);
-    take_constant(l, settings, &group->hyper, "eps", &group->hyper.eps);
+    double lr = number(l, settings, "lr", group->lr);
+    TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
+    for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2; i++) {
+        double beta = group->betas[i];
+        pickle_to_double(betas->items[i], &beta);
+        TRY(take_constant(l, names[i], beta, l->e->schedule.cycles_momentum, &group->betas[i]));
+    }
+    TRY(take_setting(l, settings, &group->hyper, "weight_decay", &group->hyper.weight_decay));
+    return take_setting(l, settings, &group->hyper, "eps", &group->hyper.eps);
 }
 
 /* Updates applied so far; all groups' states have seen the same. */
@@ -200,7 +216,7 @@ cz_status load_run(struct load *l)
     TRY(restore_counters(l));
     TRY(restore_schedule(l));
     if (!l->with_states) return CZ_OK;
-    for (size_t g = 0; g < l->e->n_groups; g++) restore_group(l, g);
+    for (size_t g = 0; g < l->e->n_groups; g++) TRY(restore_group(l, g));
     for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
          g++) {
         l->e->groups[g].lr = l->run.lrs[g];

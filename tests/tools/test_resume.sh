@@ -187,6 +187,16 @@ sed 's/"AdamW", "params": {/"SGD", "params": {"momentum": 0.9, /' ds.json >sgd.j
 expect 2 "momentum_buffer" "${resume[@]}" --config sgd.json --resume kept \
   --set zero_allow_untested_optimizer=true
 
+# The checkpoint's constants count, as in DeepSpeed; another one in the config is not passed over.
+sed '/"scheduler"/d' ds.json >plain.json
+"$czero" "${train[@]}" --config plain.json --steps 2 --save plain
+expect 0 "lr: 0.003 is the checkpoint's, and used; the config says 0.001" "${resume[@]}" \
+  --config plain.json --resume plain --steps 3 --set optimizer.params.lr=0.001
+expect 0 "betas[1]: 0.999 is the checkpoint's" "${resume[@]}" \
+  --config plain.json --resume plain --steps 3 --set 'optimizer.params.betas=[0.9, 0.95]'
+"${resume[@]}" --resume kept --steps 10 --set optimizer.params.lr=0.001 2>err.txt # a schedule moves it
+test ! -s err.txt
+
 # Adam's exp_avg_sq is no sum of Adagrad's; what Lion makes of Adam's exp_avg is worth a warning.
 sed 's/"AdamW", "params": {/"Adagrad", "params": {/' ds.json >adagrad.json
 expect 2 "Adagrad needs: another optimizer" "${resume[@]}" --config adagrad.json --resume kept
