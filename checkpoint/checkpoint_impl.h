@@ -239,6 +239,11 @@ cz_status ckpt_ranks_read(struct ckpt *ck, const struct ckpt_folder *folder,
                                             void *user),
                           void *user);
 
+/* Whether a rank's file, by its own word (param_slice_mappings), holds what that rank has of param
+ * group g, whose tensors have their places: else it is another rank's. Errors: CZ_CORRUPT. */
+cz_status ckpt_mapping_check(const struct ckpt *ck, const struct rank_file *file, size_t g,
+                             uint64_t partition);
+
 /* ---- sources --------------------------------------------------------------------------------- */
 
 cz_status ckpt_whole_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx);

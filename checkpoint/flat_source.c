@@ -1,6 +1,6 @@
 /* Stages 1 and 2: a group's parameters stand one after the other in a flat tensor, of which every
  * rank has an equal partition (spec/checkpoint-and-offload.md §3.1). param_shapes holds their true
- * order; param_slice_mappings does not when gradients go round-robin, and is not read.
+ * order; param_slice_mappings does not when gradients go round-robin, and is only compared.
  *
  * Legend: W ranks; L elements up to the end of the last parameter; a partition is L rounded up to a
  * multiple of 2W, divided by W. Masters are saved without padding, states with it. */
@@ -176,6 +176,7 @@ static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
         const struct pickle_tensor *t = masters->items[g]->tensor;
         if (!length_fits(plan, file->rank, t)) return wrong_length(file, g, "master", t, plan);
         if (read->has_paddings) TRY(check_padding(file, g, plan));
+        TRY(ckpt_mapping_check(ck, file, g, plan->partition));
         TRY(ckpt_vec_set(ck, plan->master_vec, file->rank, file->file_idx, file->pt, t));
     }
     return CZ_OK;

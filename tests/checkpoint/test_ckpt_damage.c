@@ -134,6 +134,21 @@ START_TEST(files_of_two_saves_do_not_mix)
 }
 END_TEST
 
+/* Of equal length, and of the same save: only their own words tell them apart. */
+START_TEST(files_that_changed_ranks_are_named)
+{
+    const char *dir = folder_of(plain(1, 4));
+    opens(dir);
+    shell(dir, "mv bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt x && "
+               "mv bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt "
+               "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt && "
+               "mv x bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+    refused(dir, CZ_CORRUPT, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+            "param_slice_mappings", "not rank 1's file", NULL);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(other_kinds_of_parallelism_are_named)
 {
     const char *dir = folder_of(plain(2, 2));
@@ -189,5 +204,6 @@ START_TEST(a_file_replaced_while_it_is_read_is_noticed)
 END_TEST
 
 TEST_MAIN("checkpoint/ckpt_damage", missing_shards_are_listed, shards_of_a_larger_save_are_stale,
-          files_of_two_saves_do_not_mix, other_kinds_of_parallelism_are_named,
-          damaged_files_are_named, a_file_replaced_while_it_is_read_is_noticed)
+          files_of_two_saves_do_not_mix, files_that_changed_ranks_are_named,
+          other_kinds_of_parallelism_are_named, damaged_files_are_named,
+          a_file_replaced_while_it_is_read_is_noticed)
