@@ -39,8 +39,10 @@ static struct ckpt *open_view(const char *tag_dir, struct err *why)
 {
     struct ckpt *view = NULL;
     char *zero = file_join(tag_dir, "zero");
-    const struct ckpt_open_options o = {.dir = tag_dir, .universal = zero && is_folder(zero)};
+    struct ckpt_open_options o = {.dir = tag_dir, .universal = zero && is_folder(zero)};
     if (ckpt_open(&o, &view) != CZ_OK) err_capture(why);
+    o.weights_only = true; /* stage 0's states need not tell whose they are */
+    if (why->status == CZ_UNSUPPORTED && ckpt_open(&o, &view) == CZ_OK) why->status = CZ_OK;
     err_clear();
     free(zero);
     return view;

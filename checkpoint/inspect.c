@@ -1,6 +1,7 @@
 /* What the path leads to, and the finished text. */
 #include "checkpoint/inspect_impl.h"
 
+#include "base/log.h"
 #include "formats/file_io.h"
 
 #include <errno.h>
@@ -79,6 +80,20 @@ static cz_status inspect_weights(struct inspect *in, const struct err *why)
     return err_restore(why);
 }
 
+/* Where it cannot be told whose the optimizer's states are: without them. */
+static cz_status open_tag(const char *tag_dir, bool universal, struct ckpt **ck)
+{
+    struct ckpt_open_options open = {.dir = tag_dir, .universal = universal};
+    struct err why;
+    cz_status st = ckpt_open(&open, ck);
+    if (st != CZ_UNSUPPORTED) return st;
+    err_capture(&why);
+    open.weights_only = true;
+    if (ckpt_open(&open, ck) != CZ_OK) return err_restore(&why);
+    LOGV(LOG_WARN, SUB_CKPT, "%s", why.text);
+    return CZ_OK;
+}
+
 static cz_status inspect_folder(struct inspect *in)
 {
     struct ckpt *ck = NULL;
@@ -92,8 +107,7 @@ static cz_status inspect_folder(struct inspect *in)
     }
     TRY(st);
     char *zero = file_join(tag_dir, "zero");
-    const struct ckpt_open_options open = {.dir = tag_dir, .universal = zero && is_folder(zero)};
-    st = ckpt_open(&open, &ck);
+    st = open_tag(tag_dir, zero && is_folder(zero), &ck);
     if (st == CZ_OK) st = inspect_checkpoint(in, ck);
     ckpt_close(ck);
     free(zero);

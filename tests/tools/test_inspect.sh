@@ -37,6 +37,12 @@ expect 4 err 'cut\.pt' -- "$work/cut.pt"
 "$czero" inspect $pt/simple.pt >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
 
+# Whose the states are cannot be told here: the rest is shown, and nothing is damaged.
+twins=tests/data/ckpt/s0-fp32-groups
+expect 0 out 'ZeRO stage    0' -- $twins
+grep -q "do not tell which parameters" "$work/err" || complain "no word about the states"
+"$czero" fsck $twins >"$work/out" || complain "fsck of $twins: exit $?"
+
 runs=../shared/fixtures/runs
 if [ -d $runs ]; then
   for ckpt in $runs/*/ckpt; do
