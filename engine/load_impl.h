@@ -1,5 +1,5 @@
-/* A checkpoint being loaded: load.c finds and restores its tensors, load_run.c the rest of the run.
- */
+/* A checkpoint being loaded: load_match.c finds its tensors, load.c restores them, load_run.c the
+ * rest of the run. */
 #ifndef CZ_ENGINE_LOAD_IMPL_H
 #define CZ_ENGINE_LOAD_IMPL_H
 
@@ -23,6 +23,10 @@ struct load {
     struct run_state run; /* ours, when there is one */
     size_t n_restored;
 };
+
+/* Find a tensor for every parameter and a state for every one that the optimizer keeps. Local.
+ * Errors: CZ_INVALID: something is missing, left over, of another shape or of another optimizer. */
+cz_status load_match(struct load *l);
 
 /* Counters, schedule, constants of the groups, loss scale, seed: what the options ask for. Local.
  * Errors: CZ_UNSUPPORTED (groups that have seen different numbers of updates). */

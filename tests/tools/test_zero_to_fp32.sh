@@ -82,6 +82,9 @@ expect 2 "is not a size" -- "$ckpt" "$work/x" --max_shard_size 5GiB
 expect 2 "is not one of" -- "$ckpt" "$work/x" --dtype int8
 expect 2 "nonexistent" -- "$work/nonexistent" "$work/x"
 expect 2 "global_step99" -- "$ckpt" "$work/x" -t global_step99
+expect 2 "global_step98" -- "$ckpt" "$work/x" -tglobal_step98
+expect 2 "global_step97" -- "$ckpt" "$work/x" -t=global_step97
+expect 2 "unknown option -x" -- "$ckpt" "$work/x" -xyz
 mkdir "$work/empty"
 expect 2 "$work/empty" -- "$work/empty" "$work/x"
 [ -e "$work/x" ] && complain "a failure made a folder"

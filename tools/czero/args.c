@@ -155,8 +155,10 @@ static void complain_unknown(const struct arg_command *c, const char *word)
 static int take_option(const struct arg_command *c, int argc, char **argv, int i, void *options)
 {
     const char *word = argv[i];
-    const char *equals = strchr(word, '=');
-    size_t len = equals ? (size_t)(equals - word) : strlen(word);
+    bool is_short = word[1] != '-' && strlen(word) > 2; /* -tTAG */
+    const char *equals = strchr(word, '=');             /* the value is behind it */
+    if (is_short) equals = word[2] == '=' ? word + 2 : word + 1;
+    size_t len = is_short ? 2 : equals ? (size_t)(equals - word) : strlen(word);
     const struct arg_spec *s = find_option(c, word, len);
     if (!s) {
         complain_unknown(c, word);
