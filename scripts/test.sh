@@ -2,7 +2,8 @@
 # Build and run the default tests (everything but the label "slow").
 #   scripts/test.sh            release build
 #   scripts/test.sh asan       with AddressSanitizer and UndefinedBehaviorSanitizer
-#   scripts/test.sh tsan -R '^(comm|zero)[.]'     with ThreadSanitizer (no OpenMP), where ranks meet
+#   scripts/test.sh tsan -R '^(comm|zero)[.]|engine.test_(resume|save)'   with ThreadSanitizer (no OpenMP),
+#                              where ranks and threads meet
 #   scripts/test.sh release -L slow     the long ones; further arguments go to ctest
 set -euo pipefail
 cd "$(dirname "$0")/.."
