@@ -24,36 +24,15 @@ void fsck_json_destroy(struct fsck_json *j)
     free(j);
 }
 
-static void write_text(struct json_writer *w, const char *key, const char *value)
-{
-    json_write_key(w, key);
-    if (value)
-        json_write_string(w, value);
-    else
-        json_write_null(w);
-}
-
-static void write_count(struct json_writer *w, const char *key, uint64_t value)
-{
-    json_write_key(w, key);
-    json_write_int(w, (int64_t)value);
-}
-
-static void write_bool(struct json_writer *w, const char *key, bool value)
-{
-    json_write_key(w, key);
-    json_write_bool(w, value);
-}
-
 void fsck_json_add(struct fsck_json *j, const struct fsck_finding *finding)
 {
     struct json_writer *w = &j->findings;
     json_begin_object(w);
-    write_text(w, "file", finding->path);
-    write_text(w, "tensor", finding->tensor);
-    write_count(w, "offset", finding->off);
-    write_count(w, "nbytes", finding->nbytes);
-    write_text(w, "message", finding->sentence);
+    json_put_string(w, "file", finding->path);
+    json_put_string(w, "tensor", finding->tensor);
+    json_put_int(w, "offset", (int64_t)finding->off);
+    json_put_int(w, "nbytes", (int64_t)finding->nbytes);
+    json_put_string(w, "message", finding->sentence);
     json_end_object(w);
 }
 
@@ -67,15 +46,15 @@ cz_status fsck_json_take(struct fsck_json *j, const struct fsck_report *report, 
     TRY(json_writer_take(&j->findings, &findings, NULL));
     json_writer_init(&w, 2);
     json_begin_object(&w);
-    write_text(&w, "checked", report->tag_dir);
-    write_bool(&w, "clean", report->n_findings == 0 && !error);
-    write_text(&w, "error", error);
-    write_bool(&w, "manifest", report->has_manifest);
-    write_count(&w, "files", report->n_files);
-    write_count(&w, "tensors", report->n_tensors);
-    write_count(&w, "nbytes", report->nbytes);
-    write_count(&w, "without_checksum", report->n_unchecked);
-    write_count(&w, "n_findings", report->n_findings);
+    json_put_string(&w, "checked", report->tag_dir);
+    json_put_bool(&w, "clean", report->n_findings == 0 && !error);
+    json_put_string(&w, "error", error);
+    json_put_bool(&w, "manifest", report->has_manifest);
+    json_put_int(&w, "files", (int64_t)report->n_files);
+    json_put_int(&w, "tensors", (int64_t)report->n_tensors);
+    json_put_int(&w, "nbytes", (int64_t)report->nbytes);
+    json_put_int(&w, "without_checksum", (int64_t)report->n_unchecked);
+    json_put_int(&w, "n_findings", (int64_t)report->n_findings);
     json_write_key(&w, "findings");
     json_write_raw(&w, findings);
     json_end_object(&w);

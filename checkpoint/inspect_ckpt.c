@@ -371,8 +371,8 @@ static cz_status json_tensor(struct inspect *in, const struct ckpt *ck, size_t i
     inspect_json_string(in, "kind", kind_name(t->kind));
     inspect_json_string(in, "dtype", t->dtype->torch_name);
     inspect_json_shape(in, t->shape, (size_t)t->ndim);
-    inspect_json_int(in, "numel", (int64_t)t->numel);
-    if (t->kind == CKPT_TRAINED) inspect_json_int(in, "group", (int64_t)t->group);
+    json_put_int(&in->w, "numel", (int64_t)t->numel);
+    if (t->kind == CKPT_TRAINED) json_put_int(&in->w, "group", (int64_t)t->group);
     json_names(in, "aliases", t->aliases, t->n_aliases);
     TRY(json_states(in, ck, idx));
     if (in->options->sums) {
@@ -391,7 +391,7 @@ static void json_files(struct inspect *in, const struct ckpt *ck)
     for (size_t i = 0; i < ckpt_get_info(ck)->n_files; i++) {
         json_begin_object(&in->w);
         inspect_json_string(in, "path", ckpt_file_path(ck, i));
-        inspect_json_int(in, "nbytes", (int64_t)ckpt_file_nbytes(ck, i));
+        json_put_int(&in->w, "nbytes", (int64_t)ckpt_file_nbytes(ck, i));
         json_end_object(&in->w);
     }
     json_end_array(&in->w);
@@ -420,9 +420,9 @@ static void json_head(struct inspect *in, const struct ckpt *ck)
     inspect_json_string(in, "tag", info->tag);
     inspect_json_string(in, "saved_by", info->is_ours ? "czero" : "deepspeed");
     inspect_json_string(in, "ds_version", info->ds_version);
-    inspect_json_bool(in, "universal", info->is_universal);
-    inspect_json_int(in, "stage", info->stage);
-    inspect_json_int(in, "world_size", info->world_size);
+    json_put_bool(&in->w, "universal", info->is_universal);
+    json_put_int(&in->w, "stage", info->stage);
+    json_put_int(&in->w, "world_size", info->world_size);
     inspect_json_string(in, "model_dtype",
                         info->model_dtype ? info->model_dtype->torch_name : NULL);
     json_number(in, ck, "global_steps");
@@ -430,7 +430,7 @@ static void json_head(struct inspect *in, const struct ckpt *ck)
     json_number(in, ck, "global_samples");
     json_names(in, "states", (const char *const *)info->states, info->n_states);
     json_names(in, "not_saved", info->absent, info->n_absent);
-    inspect_json_int(in, "nbytes", (int64_t)info->nbytes);
+    json_put_int(&in->w, "nbytes", (int64_t)info->nbytes);
 }
 
 static cz_status json_checkpoint(struct inspect *in, const struct ckpt *ck)

@@ -52,9 +52,7 @@ void inspect_json_text(struct inspect *in, const char *text, size_t n);
 void inspect_json_key(struct inspect *in, const char *key, size_t n);
 
 void inspect_json_string(struct inspect *in, const char *key, const char *value); /* NULL: null */
-void inspect_json_int(struct inspect *in, const char *key, int64_t value);
-void inspect_json_bool(struct inspect *in, const char *key, bool value);
-void inspect_json_shape(struct inspect *in, const int64_t *shape, size_t ndim); /* key "shape" */
+void inspect_json_shape(struct inspect *in, const int64_t *shape, size_t ndim);   /* key "shape" */
 
 /* A number; infinities and NaN, which JSON has not, as strings. */
 void inspect_json_double(struct inspect *in, double value);

@@ -102,8 +102,8 @@ static cz_status json_tensor(struct inspect *in, const struct pt *pt,
     inspect_json_string(in, "dtype", t->dtype->torch_name);
     inspect_json_shape(in, t->shape, (size_t)t->ndim);
     inspect_json_string(in, "storage", pt ? pt_storage(pt, t)->name : t->key);
-    inspect_json_int(in, "offset", (int64_t)t->off);
-    inspect_json_bool(in, "contiguous", t->is_contiguous);
+    json_put_int(&in->w, "offset", (int64_t)t->off);
+    json_put_bool(&in->w, "contiguous", t->is_contiguous);
     if (in->options->sums && pt) {
         TRY(inspect_sum_tensor(pt, t, &sums));
         inspect_json_sums(in, &sums);

@@ -38,8 +38,8 @@ static void json_record(struct inspect *in, const struct pt_record *r)
     json_begin_object(&in->w);
     in->w.indent = 0;
     inspect_json_string(in, "name", r->name);
-    inspect_json_int(in, "off", (int64_t)r->off);
-    inspect_json_int(in, "nbytes", (int64_t)r->nbytes);
+    json_put_int(&in->w, "off", (int64_t)r->off);
+    json_put_int(&in->w, "nbytes", (int64_t)r->nbytes);
     inspect_json_string(in, "crc32", r->has_crc ? crc : NULL);
     json_end_object(&in->w);
     in->w.indent = indent;
@@ -50,7 +50,7 @@ static cz_status json_file(struct inspect *in, const struct pt *pt)
     json_begin_object(&in->w);
     inspect_json_string(in, "kind", "torch");
     inspect_json_string(in, "path", pt_path(pt));
-    inspect_json_int(in, "nbytes", (int64_t)pt_nbytes(pt));
+    json_put_int(&in->w, "nbytes", (int64_t)pt_nbytes(pt));
     json_write_key(&in->w, "records");
     json_begin_array(&in->w);
     for (size_t i = 0; i < pt_n_records(pt); i++) json_record(in, pt_record_at(pt, i));

@@ -121,8 +121,8 @@ static cz_status json_tensor(struct inspect *in, const struct safetensors *st, s
     inspect_json_string(in, "dtype", safetensors_dtype_name(info->dtype));
     inspect_json_shape(in, info->shape, info->ndim);
     inspect_json_string(in, "file", info->path);
-    inspect_json_int(in, "off", (int64_t)info->file_off);
-    inspect_json_int(in, "nbytes", (int64_t)info->nbytes);
+    json_put_int(&in->w, "off", (int64_t)info->file_off);
+    json_put_int(&in->w, "nbytes", (int64_t)info->nbytes);
     if (in->options->sums) {
         TRY(sum(st, info, &sums, &has));
         if (has) inspect_json_sums(in, &sums);
@@ -138,7 +138,7 @@ static cz_status json_all(struct inspect *in, const struct safetensors *st)
     json_begin_object(&in->w);
     inspect_json_string(in, "kind", "safetensors");
     inspect_json_string(in, "path", in->options->path);
-    inspect_json_int(in, "n_files", (int64_t)safetensors_n_files(st));
+    json_put_int(&in->w, "n_files", (int64_t)safetensors_n_files(st));
     json_write_key(&in->w, "metadata");
     json_begin_object(&in->w);
     for (size_t i = 0; i < safetensors_n_metadata(st); i++) {

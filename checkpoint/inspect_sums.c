@@ -83,7 +83,7 @@ void inspect_json_sums(struct inspect *in, const struct inspect_sums *s)
     write_value(in, "min", any, s->min);
     write_value(in, "max", any, s->max);
     write_value(in, "mean", any, s->mean);
-    if (s->has_values) inspect_json_int(in, "nonfinite", (int64_t)s->n_nonfinite);
+    if (s->has_values) json_put_int(&in->w, "nonfinite", (int64_t)s->n_nonfinite);
     char crc[9];
     snprintf(crc, sizeof crc, "%08" PRIx32, s->crc);
     inspect_json_string(in, "crc32", crc);

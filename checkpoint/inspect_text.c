@@ -140,18 +140,6 @@ void inspect_json_string(struct inspect *in, const char *key, const char *value)
         json_write_null(&in->w);
 }
 
-void inspect_json_int(struct inspect *in, const char *key, int64_t value)
-{
-    json_write_key(&in->w, key);
-    json_write_int(&in->w, value);
-}
-
-void inspect_json_bool(struct inspect *in, const char *key, bool value)
-{
-    json_write_key(&in->w, key);
-    json_write_bool(&in->w, value);
-}
-
 /* A list of numbers takes one line. */
 void inspect_json_shape(struct inspect *in, const int64_t *shape, size_t ndim)
 {

@@ -24,20 +24,7 @@ static void write_crc(struct json_writer *w, const char *key, uint32_t crc)
 {
     char digits[9];
     snprintf(digits, sizeof digits, "%08" PRIx32, crc);
-    json_write_key(w, key);
-    json_write_string(w, digits);
-}
-
-static void write_int(struct json_writer *w, const char *key, uint64_t value)
-{
-    json_write_key(w, key);
-    json_write_int(w, (int64_t)value);
-}
-
-static void write_string(struct json_writer *w, const char *key, const char *value)
-{
-    json_write_key(w, key);
-    json_write_string(w, value);
+    json_put_string(w, key, digits);
 }
 
 /* A tensor takes one line. */
@@ -46,10 +33,10 @@ static void write_tensor(struct json_writer *w, const struct manifest_tensor *te
     const int indent = w->indent;
     json_begin_object(w);
     w->indent = 0;
-    write_string(w, "name", tensor->name);
-    write_string(w, "what", tensor->what);
-    write_int(w, "off", tensor->off);
-    write_int(w, "nbytes", tensor->nbytes);
+    json_put_string(w, "name", tensor->name);
+    json_put_string(w, "what", tensor->what);
+    json_put_int(w, "off", (int64_t)tensor->off);
+    json_put_int(w, "nbytes", (int64_t)tensor->nbytes);
     write_crc(w, "crc32", tensor->crc);
     json_end_object(w);
     w->indent = indent;
@@ -58,8 +45,8 @@ static void write_tensor(struct json_writer *w, const struct manifest_tensor *te
 static void write_file(struct json_writer *w, const struct manifest_file *file)
 {
     json_begin_object(w);
-    write_string(w, "name", file->name);
-    write_int(w, "nbytes", file->nbytes);
+    json_put_string(w, "name", file->name);
+    json_put_int(w, "nbytes", (int64_t)file->nbytes);
     write_crc(w, "crc32", file->crc);
     json_write_key(w, "tensors");
     json_begin_array(w);
@@ -85,10 +72,10 @@ cz_status manifest_to_json(const struct manifest *m, char **text, size_t *nbytes
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);
-    write_string(&w, "format", MANIFEST_FORMAT);
-    write_int(&w, "version", MANIFEST_VERSION);
-    write_int(&w, "world_size", (uint64_t)m->world_size);
-    write_int(&w, "stage", (uint64_t)m->stage);
+    json_put_string(&w, "format", MANIFEST_FORMAT);
+    json_put_int(&w, "version", MANIFEST_VERSION);
+    json_put_int(&w, "world_size", m->world_size);
+    json_put_int(&w, "stage", m->stage);
     json_write_key(&w, "files");
     json_begin_array(&w);
     for (size_t i = 0; i < m->n_files; i++) write_file(&w, &m->files[i]);

@@ -80,32 +80,26 @@ cz_status plan_table(const struct plan *plan, char **out)
 
 static void write_size(struct json_writer *w, const char *key, size_t value)
 {
-    json_write_key(w, key);
-    json_write_int(w, (int64_t)value);
+    json_put_int(w, key, (int64_t)value);
 }
 
 static void write_row(struct json_writer *w, const char *name, const char *place, size_t nbytes,
                       const char *how)
 {
     json_begin_object(w);
-    json_write_key(w, "name");
-    json_write_string(w, name);
-    json_write_key(w, "where");
-    json_write_string(w, place);
+    json_put_string(w, "name", name);
+    json_put_string(w, "where", place);
     write_size(w, "bytes", nbytes);
-    json_write_key(w, "how");
-    json_write_string(w, how);
+    json_put_string(w, "how", how);
     json_end_object(w);
 }
 
 static void write_totals(struct json_writer *w, const struct plan *p)
 {
-    json_write_key(w, "model");
-    json_write_string(w, p->model_name);
+    json_put_string(w, "model", p->model_name);
     write_size(w, "parameters", p->numel);
     write_size(w, "trainable_parameters", p->numel_trainable);
-    json_write_key(w, "dtype");
-    json_write_string(w, dtype_name(p->dtype));
+    json_put_string(w, "dtype", dtype_name(p->dtype));
     write_size(w, "zero_stage", (size_t)p->stage);
     write_size(w, "world_size", (size_t)p->world_size);
     write_size(w, "micro_batch", (size_t)p->B);
@@ -120,8 +114,7 @@ static void write_totals(struct json_writer *w, const struct plan *p)
     write_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
     write_size(w, "collectives_per_step", p->n_collectives_per_step);
     if (p->stage == 3) write_size(w, "live_parameters_max", p->live_numel_max);
-    json_write_key(w, "fits");
-    json_write_bool(w, plan_fits(p));
+    json_put_bool(w, "fits", plan_fits(p));
 }
 
 cz_status plan_json(const struct plan *plan, char **out)

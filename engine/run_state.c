@@ -43,39 +43,21 @@ void run_state_take(const struct engine *e, const struct data_cursor *cursor, st
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_int(struct json_writer *w, const char *key, int64_t value)
-{
-    json_write_key(w, key);
-    json_write_int(w, value);
-}
-
-static void put_double(struct json_writer *w, const char *key, double value)
-{
-    json_write_key(w, key);
-    json_write_double(w, value);
-}
-
-static void put_bool(struct json_writer *w, const char *key, bool value)
-{
-    json_write_key(w, key);
-    json_write_bool(w, value);
-}
-
 static void put_scale(struct json_writer *w, const struct loss_scale *s)
 {
     json_write_key(w, "loss_scale");
     json_begin_object(w);
-    put_bool(w, "dynamic", s->dynamic);
-    put_bool(w, "growth_0_16", s->growth_0_16);
-    put_bool(w, "consecutive_hysteresis", s->consecutive_hysteresis);
-    put_double(w, "scale", s->scale);
-    put_double(w, "factor", s->factor);
-    put_int(w, "iter", s->iter);
-    put_int(w, "last_overflow_iter", s->last_overflow_iter);
-    put_int(w, "window", s->window);
-    put_double(w, "min_scale", s->min_scale);
-    put_int(w, "delayed_shift", s->delayed_shift);
-    put_int(w, "hysteresis", s->hysteresis);
+    json_put_bool(w, "dynamic", s->dynamic);
+    json_put_bool(w, "growth_0_16", s->growth_0_16);
+    json_put_bool(w, "consecutive_hysteresis", s->consecutive_hysteresis);
+    json_put_double(w, "scale", s->scale);
+    json_put_double(w, "factor", s->factor);
+    json_put_int(w, "iter", s->iter);
+    json_put_int(w, "last_overflow_iter", s->last_overflow_iter);
+    json_put_int(w, "window", s->window);
+    json_put_double(w, "min_scale", s->min_scale);
+    json_put_int(w, "delayed_shift", s->delayed_shift);
+    json_put_int(w, "hysteresis", s->hysteresis);
     json_end_object(w);
 }
 
@@ -85,7 +67,7 @@ static void put_groups(struct json_writer *w, const struct run_state *s)
     json_begin_array(w);
     for (size_t g = 0; g < s->n_groups; g++) {
         json_begin_object(w);
-        put_double(w, "lr", s->lrs[g]);
+        json_put_double(w, "lr", s->lrs[g]);
         json_write_key(w, "betas");
         json_begin_array(w);
         json_write_double(w, s->betas[g][0]);
@@ -101,8 +83,7 @@ static void put_seed(struct json_writer *w, uint64_t seed)
 {
     char text[24];
     snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
-    json_write_key(w, "seed");
-    json_write_string(w, text);
+    json_put_string(w, "seed", text);
 }
 
 static void put_data(struct json_writer *w, const struct run_state *s)
@@ -110,11 +91,11 @@ static void put_data(struct json_writer *w, const struct run_state *s)
     if (!s->has_cursor) return;
     json_write_key(w, "data");
     json_begin_object(w);
-    put_int(w, "epoch", (int64_t)s->cursor.epoch);
-    put_int(w, "sample", (int64_t)s->cursor.sample);
-    put_int(w, "n_rows", (int64_t)s->cursor.n_rows);
+    json_put_int(w, "epoch", (int64_t)s->cursor.epoch);
+    json_put_int(w, "sample", (int64_t)s->cursor.sample);
+    json_put_int(w, "n_rows", (int64_t)s->cursor.n_rows);
     put_seed(w, s->cursor.seed);
-    put_bool(w, "shuffle", s->cursor.shuffle);
+    json_put_bool(w, "shuffle", s->cursor.shuffle);
     json_end_object(w);
 }
 
@@ -123,26 +104,24 @@ cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbyt
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);
-    json_write_key(&w, "format");
-    json_write_string(&w, "czero state");
-    put_int(&w, "version", RUN_STATE_VERSION);
-    put_int(&w, "global_steps", s->global_steps);
-    put_int(&w, "zero_stage", s->stage);
-    put_int(&w, "world_size", s->world_size);
-    json_write_key(&w, "dtype");
-    json_write_string(&w, dtype_name(s->dtype));
-    put_int(&w, "global_samples", s->global_samples);
-    put_int(&w, "skipped_steps", s->skipped_steps);
-    put_int(&w, "micro_steps", s->micro_steps);
-    put_int(&w, "n_updates", (int64_t)s->n_updates);
-    put_int(&w, "n_skipped_in_a_row", s->n_skipped_in_a_row);
-    put_int(&w, "n_scales", s->n_scales);
+    json_put_string(&w, "format", "czero state");
+    json_put_int(&w, "version", RUN_STATE_VERSION);
+    json_put_int(&w, "global_steps", s->global_steps);
+    json_put_int(&w, "zero_stage", s->stage);
+    json_put_int(&w, "world_size", s->world_size);
+    json_put_string(&w, "dtype", dtype_name(s->dtype));
+    json_put_int(&w, "global_samples", s->global_samples);
+    json_put_int(&w, "skipped_steps", s->skipped_steps);
+    json_put_int(&w, "micro_steps", s->micro_steps);
+    json_put_int(&w, "n_updates", (int64_t)s->n_updates);
+    json_put_int(&w, "n_skipped_in_a_row", s->n_skipped_in_a_row);
+    json_put_int(&w, "n_scales", s->n_scales);
     json_write_key(&w, "scale_history");
     json_begin_array(&w);
     for (size_t i = 0; i < SCALE_HISTORY; i++) json_write_double(&w, s->scale_history[i]);
     json_end_array(&w);
     put_scale(&w, &s->scale);
-    if (s->has_schedule) put_int(&w, "last_batch_iteration", s->last_batch_iteration);
+    if (s->has_schedule) json_put_int(&w, "last_batch_iteration", s->last_batch_iteration);
     put_seed(&w, s->seed);
     put_groups(&w, s);
     put_data(&w, s);

@@ -207,6 +207,33 @@ void json_write_string(struct json_writer *w, const char *utf8)
     put_quoted(w, utf8);
 }
 
+void json_put_bool(struct json_writer *w, const char *key, bool value)
+{
+    json_write_key(w, key);
+    json_write_bool(w, value);
+}
+
+void json_put_int(struct json_writer *w, const char *key, int64_t value)
+{
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+
+void json_put_double(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    json_write_double(w, value);
+}
+
+void json_put_string(struct json_writer *w, const char *key, const char *utf8)
+{
+    json_write_key(w, key);
+    if (utf8)
+        json_write_string(w, utf8);
+    else
+        json_write_null(w);
+}
+
 /* Fewest significant digits that read back as `value`, as "d.ddde±xx". */
 static void shortest_scientific(double value, char *buf, size_t buf_nbytes)
 {

@@ -43,6 +43,12 @@ CZ_API void json_write_double(struct json_writer *w, double value); /* shortest 
 CZ_API void json_write_string(struct json_writer *w, const char *utf8);
 CZ_API void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
 
+/* A member of an object: key and value in one. A string that is NULL becomes null. */
+CZ_API void json_put_bool(struct json_writer *w, const char *key, bool value);
+CZ_API void json_put_int(struct json_writer *w, const char *key, int64_t value);
+CZ_API void json_put_double(struct json_writer *w, const char *key, double value);
+CZ_API void json_put_string(struct json_writer *w, const char *key, const char *utf8);
+
 /* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */
 CZ_API void json_write_text(struct json_writer *w, const char *text);
 CZ_API void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);

@@ -77,14 +77,13 @@ cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry 
     json_begin_object(&json);
     json_write_key(&json, "metadata");
     json_begin_object(&json);
-    json_write_key(&json, "total_size");
-    json_write_int(&json, (int64_t)total_size);
+    json_put_int(&json, "total_size", (int64_t)total_size);
     json_end_object(&json);
     json_write_key(&json, "weight_map");
     json_begin_object(&json);
     for (size_t i = 0; i < n; i++) {
-        json_write_key(&json, entries[i].name);
-        json_write_string(&json, shards_file_name(kind, entries[i].file_idx, n_files, name));
+        json_put_string(&json, entries[i].name,
+                        shards_file_name(kind, entries[i].file_idx, n_files, name));
     }
     json_end_object(&json);
     json_end_object(&json);

@@ -88,8 +88,7 @@ static cz_status config_write(struct json_writer *w, const struct json_node *con
         json_write_key(w, name);
         TRY(write_node(w, child));
     }
-    json_write_key(w, key);
-    json_write_string(w, dtype);
+    json_put_string(w, key, dtype);
     json_end_object(w);
     return CZ_OK;
 }

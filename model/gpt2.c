@@ -258,24 +258,6 @@ const char *gpt2_preset_names(void)
     return "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b";
 }
 
-static void write_int(struct json_writer *w, const char *key, int64_t value)
-{
-    json_write_key(w, key);
-    json_write_int(w, value);
-}
-
-static void write_double(struct json_writer *w, const char *key, double value)
-{
-    json_write_key(w, key);
-    json_write_double(w, value);
-}
-
-static void write_string(struct json_writer *w, const char *key, const char *value)
-{
-    json_write_key(w, key);
-    json_write_string(w, value);
-}
-
 cz_status gpt2_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;
@@ -287,27 +269,26 @@ cz_status gpt2_preset_config(const char *name, char **text)
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);
-    write_string(&w, "activation_function", "gelu_new");
+    json_put_string(&w, "activation_function", "gelu_new");
     json_write_key(&w, "architectures");
     json_begin_array(&w);
     json_write_string(&w, "GPT2LMHeadModel");
     json_end_array(&w);
-    write_double(&w, "attn_pdrop", p->dropout);
-    write_int(&w, "bos_token_id", p->end_of_text);
-    write_double(&w, "embd_pdrop", p->dropout);
-    write_int(&w, "eos_token_id", p->end_of_text);
-    write_double(&w, "initializer_range", 0.02);
-    write_double(&w, "layer_norm_epsilon", 1e-5);
-    write_string(&w, "model_type", "gpt2");
-    write_int(&w, "n_embd", p->n_embd);
-    write_int(&w, "n_head", p->n_head);
-    write_int(&w, "n_layer", p->n_layer);
-    write_int(&w, "n_positions", p->n_positions);
-    write_double(&w, "resid_pdrop", p->dropout);
-    json_write_key(&w, "tie_word_embeddings");
-    json_write_bool(&w, true);
-    write_string(&w, "torch_dtype", "float32");
-    write_int(&w, "vocab_size", p->vocab_size);
+    json_put_double(&w, "attn_pdrop", p->dropout);
+    json_put_int(&w, "bos_token_id", p->end_of_text);
+    json_put_double(&w, "embd_pdrop", p->dropout);
+    json_put_int(&w, "eos_token_id", p->end_of_text);
+    json_put_double(&w, "initializer_range", 0.02);
+    json_put_double(&w, "layer_norm_epsilon", 1e-5);
+    json_put_string(&w, "model_type", "gpt2");
+    json_put_int(&w, "n_embd", p->n_embd);
+    json_put_int(&w, "n_head", p->n_head);
+    json_put_int(&w, "n_layer", p->n_layer);
+    json_put_int(&w, "n_positions", p->n_positions);
+    json_put_double(&w, "resid_pdrop", p->dropout);
+    json_put_bool(&w, "tie_word_embeddings", true);
+    json_put_string(&w, "torch_dtype", "float32");
+    json_put_int(&w, "vocab_size", p->vocab_size);
     json_end_object(&w);
     return json_writer_take(&w, text, NULL);
 }
