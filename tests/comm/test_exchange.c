@@ -106,7 +106,7 @@ static void like_self(struct comm *comm, void *test)
                                 .n_spans = 2};
         void *x = floats_roll(7 + (uint64_t)i, a.src_dtype, 3601);
         void *y = malloc(3603 * 4), *want = malloc(3603 * 4);
-        for (size_t e = 0; e < 3603; e++) store(y, e, a.dst_dtype, (float)e);
+        for (size_t e = 0; e < 3603; e++) dtype_put(y, e, a.dst_dtype, (float)e);
         memcpy(want, y, 3603 * dtype_size(a.dst_dtype));
         a.src = x;
         a.dst = y;

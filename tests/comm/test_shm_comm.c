@@ -14,28 +14,11 @@
 /* ---- the definition ---------------------------------------------------------------------------
  */
 
-static float load(const void *p, size_t i, enum dtype dtype)
-{
-    if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
-    if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
-    return ((const float *)p)[i];
-}
-
-static void store(void *p, size_t i, enum dtype dtype, float x)
-{
-    if (dtype == DTYPE_BF16)
-        ((uint16_t *)p)[i] = f32_to_bf16(x);
-    else if (dtype == DTYPE_F16)
-        ((uint16_t *)p)[i] = f32_to_f16(x);
-    else
-        ((float *)p)[i] = x;
-}
-
 static float rounded(float x, enum dtype dtype)
 {
     float y;
-    store(&y, 0, dtype, x);
-    return load(&y, 0, dtype);
+    dtype_put(&y, 0, dtype, x);
+    return dtype_get(&y, 0, dtype);
 }
 
 /* What rank `rank` has at element i: no two ranks the same, sums round in every dtype. */
@@ -82,7 +65,7 @@ static cz_status check_reduced(const struct comm *comm, const struct comm_reduce
             if (got) want = mean(a, seed, comm->world_size, s->src_off + i);
             if (got && a->accumulate) want -= 7;
             want = rounded(want, a->dst_dtype);
-            float found = load(dst, s->dst_off + i, a->dst_dtype);
+            float found = dtype_get(dst, s->dst_off + i, a->dst_dtype);
             rank_check(memcmp(&found, &want, sizeof want) == 0);
         }
     }
@@ -94,8 +77,8 @@ static cz_status reduce_one(struct comm *comm, struct comm_reduce *a, uint64_t s
     struct comm_span spans[5];
     char *src = malloc(numel * sizeof(float) + 1), *dst = malloc(numel * sizeof(float) + 1);
     for (size_t i = 0; i < numel; i++) {
-        store(src, i, a->src_dtype, value(seed, comm->rank, i));
-        store(dst, i, a->dst_dtype, -7);
+        dtype_put(src, i, a->src_dtype, value(seed, comm->rank, i));
+        dtype_put(dst, i, a->dst_dtype, -7);
     }
     a->src = src;
     a->dst = dst;

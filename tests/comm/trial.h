@@ -77,23 +77,6 @@ static inline void table_roll(struct table *t, struct dice *dice, int w, size_t 
     if (in_place) t->dst_numel = t->src_numel;
 }
 
-static inline float load(const void *p, size_t i, enum dtype dtype)
-{
-    if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
-    if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
-    return ((const float *)p)[i];
-}
-
-static inline void store(void *p, size_t i, enum dtype dtype, float x)
-{
-    if (dtype == DTYPE_BF16)
-        ((uint16_t *)p)[i] = f32_to_bf16(x);
-    else if (dtype == DTYPE_F16)
-        ((uint16_t *)p)[i] = f32_to_f16(x);
-    else
-        ((float *)p)[i] = x;
-}
-
 /* One element in eight is special: any bits of the dtype, infinity, NaN and denormals among them.
  */
 static inline void *floats_roll(uint64_t seed, enum dtype dtype, size_t numel)
@@ -102,7 +85,7 @@ static inline void *floats_roll(uint64_t seed, enum dtype dtype, size_t numel)
     unsigned char *p = trial_alloc(numel * dtype_size(dtype));
     for (size_t i = 0; i < numel; i++) {
         uint64_t bits = roll(&dice, UINT64_MAX);
-        store(p, i, dtype, ((float)(bits >> 40) * 0x1p-23f - 1.0f) * 3.0f);
+        dtype_put(p, i, dtype, ((float)(bits >> 40) * 0x1p-23f - 1.0f) * 3.0f);
         if (bits % 8 != 0) continue;
         uint32_t any = (uint32_t)(bits >> 8);
         if (bits % 16 == 0) any = any % 4 == 0 ? 0x7f800000u : any & 0x807fffffu;
@@ -115,8 +98,8 @@ static inline void *floats_roll(uint64_t seed, enum dtype dtype, size_t numel)
 static inline float rounded(float x, enum dtype dtype)
 {
     float y;
-    store(&y, 0, dtype, x);
-    return load(&y, 0, dtype);
+    dtype_put(&y, 0, dtype, x);
+    return dtype_get(&y, 0, dtype);
 }
 
 /* Of two NaNs the first stays. */
@@ -135,10 +118,11 @@ static inline void reduce_naive(const struct comm_reduce *a, void *const *source
         for (size_t e = 0; e < s->numel; e++) {
             float sum = 0;
             for (int r = 0; r < w; r++)
-                sum = plus(sum, rounded(load(sources[r], s->src_off + e, a->src_dtype), a->wire));
+                sum = plus(sum,
+                           rounded(dtype_get(sources[r], s->src_off + e, a->src_dtype), a->wire));
             float y = rounded(sum * a->scale, a->wire);
-            if (a->accumulate) y = plus(y, load(dst, s->dst_off + e, a->dst_dtype));
-            store(dst, s->dst_off + e, a->dst_dtype, y);
+            if (a->accumulate) y = plus(y, dtype_get(dst, s->dst_off + e, a->dst_dtype));
+            dtype_put(dst, s->dst_off + e, a->dst_dtype, y);
         }
     }
 }

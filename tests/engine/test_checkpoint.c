@@ -12,7 +12,7 @@ static struct engine *engine_of(const char *config, const char *freeze, uint64_t
 {
     struct model *model = model_open(test_data("models/gpt2-tiny"));
     ck_assert_ptr_nonnull(model);
-    ck_ok(model_set_shape(model, LEG_T));
+    ck_ok(model_set_shape(model, TRIAL_T));
     if (seed != 3) ck_ok(model_init_from(model, NULL, seed));
     if (freeze) ck_ok(model_freeze(model, freeze, NULL));
     const struct engine_options options = {.config_json = config, .seed = seed};
@@ -25,7 +25,7 @@ static struct engine *trained(const char *config, const char *freeze, int steps)
 {
     struct engine *e = engine_of(config, freeze, 3);
     replay_data_open(&data);
-    for (int s = 0; s < steps; s++) ck_ok(leg_step(e, &data));
+    for (int s = 0; s < steps; s++) ck_ok(trial_step(e, &data, NULL));
     return e;
 }
 
@@ -137,7 +137,7 @@ START_TEST(client_state_and_cursor_come_back)
     ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
     save.client_state_json = "{\"checkpoint_parallel_dimensions\": 1}";
     ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
-    ck_ok(leg_step(e, &data)); /* the run goes on */
+    ck_ok(trial_step(e, &data, NULL)); /* the run goes on */
     engine_destroy(e);
     test_tmp_remove(dir);
 }
@@ -148,7 +148,7 @@ START_TEST(a_save_waits_for_the_boundary)
     static struct replay_batch b;
     const char *dir = test_tmp_make();
     struct engine *e = trained(configured(2, leg_dtypes[0], 2), NULL, 1);
-    const struct batch *batch = replay_next(&data, &b, 2, LEG_T);
+    const struct batch *batch = replay_next(&data, &b, 2, TRIAL_T);
     ck_ok(engine_forward(e, batch, NULL));
     ck_fails(engine_save_checkpoint(e, dir, NULL), CZ_INVALID);
     ck_ok(engine_backward(e));
@@ -177,7 +177,7 @@ START_TEST(bad_folders_and_tags_are_refused_and_the_run_goes_on)
     ck_fails(engine_load_checkpoint(e, dir, NULL), CZ_NOTFOUND);
     ck_fails(engine_load_checkpoint(e, "/nowhere", NULL), CZ_NOTFOUND);
     ck_fails(engine_load_checkpoint(e, dir, "missing"), CZ_NOTFOUND);
-    ck_ok(leg_step(e, &data));
+    ck_ok(trial_step(e, &data, NULL));
     ck_ok(engine_save_checkpoint(e, dir, NULL));
     engine_destroy(e);
     test_tmp_remove(dir);

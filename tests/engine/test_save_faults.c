@@ -55,7 +55,7 @@ static cz_status expect_failure(const struct comm *comm, const struct run_case *
 static cz_status train_past_it(struct engine *e, struct replay_data *d)
 {
     for (int s = 0; s < 60; s++) {
-        TRY(leg_step(e, d));
+        TRY(trial_step(e, d, NULL));
         usleep(1000);
     }
     return CZ_OK;
@@ -84,20 +84,20 @@ static cz_status faulty_run(struct comm *comm, const struct run_case *c)
     uint64_t saved, loaded;
     struct model *model = model_open(test_data("models/gpt2-tiny"));
     rank_check(model != NULL);
-    TRY(model_set_shape(model, LEG_T));
+    TRY(model_set_shape(model, TRIAL_T));
     const struct engine_options options = {.config_json = c->config, .comm = comm};
     struct engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     log_set_sink(count_warnings, NULL);
     replay_data_open(&d);
     faults_clear();
-    TRY(leg_step(e, &d));
+    TRY(trial_step(e, &d, NULL));
     TRY(engine_save_checkpoint(e, c->dir, "first"));
     TRY(leg_hash(e, "weight", &saved));
-    TRY(leg_step(e, &d));
+    TRY(trial_step(e, &d, NULL));
     TRY(fail_one(comm, c, e, &d));
     rank_check(n_entries(c->dir) == 2); /* first, latest */
-    TRY(leg_step(e, &d));
+    TRY(trial_step(e, &d, NULL));
     TRY(engine_load_checkpoint(e, c->dir, NULL));
     TRY(leg_hash(e, "weight", &loaded));
     rank_check(saved == loaded);

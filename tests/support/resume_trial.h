@@ -5,12 +5,11 @@
 
 #include "comm/comm.h"
 #include "engine/checkpoint.h"
-#include "tests/support/ranks.h"
-#include "tests/support/replay.h"
+#include "tests/support/trial_step.h"
 
 #include <sys/stat.h>
 
-enum { LEG_T = 16, LEG_STEPS_MAX = 16 };
+enum { LEG_STEPS_MAX = 16 };
 
 struct leg {
     char config[1024];
@@ -46,34 +45,8 @@ static inline struct leg_shared *leg_make(void)
 
 static inline cz_status leg_hash(struct engine *e, const char *what, uint64_t *h)
 {
-    static float x[256 * 64 + 1];
-    const struct param_table *table = model_params(engine_get_model(e));
-    *h = 14695981039346656037u;
-    for (size_t i = 0; i < table->n_params; i++) {
-        const struct param_info *p = &table->params[i];
-        const unsigned char *bytes = (const unsigned char *)x;
-        rank_check(p->numel <= CZ_ARRAY_LEN(x));
-        if (!p->trainable && strcmp(what, "weight") != 0) continue;
-        TRY(engine_param_get(e, p->name, what, x, p->numel));
-        for (size_t k = 0; k < p->numel * sizeof *x; k++) *h = (*h ^ bytes[k]) * 1099511628211u;
-    }
-    return CZ_OK;
-}
-
-static inline cz_status leg_step(struct engine *e, struct replay_data *d)
-{
-    static struct replay_batch b;
-    int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);
-    int64_t B = engine_get_micro_batch(e);
-    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
-        uint64_t first = d->row;
-        d->row = first + (uint64_t)(rank * B);
-        TRY(engine_forward(e, replay_next(d, &b, B, LEG_T), NULL));
-        TRY(engine_backward(e));
-        TRY(engine_step(e));
-        d->row = first + (uint64_t)(world * B);
-    }
-    return CZ_OK;
+    *h = TRIAL_HASH_BEGIN;
+    return trial_hash_tensors(e, what, h);
 }
 
 static inline cz_status leg_save(struct engine *e, const struct leg *leg, uint64_t row, bool wait)
@@ -101,7 +74,7 @@ static inline cz_status leg_train(struct engine *e, const struct leg *leg, struc
                                   struct leg_outcome *out)
 {
     for (int s = leg->from; s < leg->to; s++) {
-        TRY(leg_step(e, d));
+        TRY(trial_step(e, d, NULL));
         out->losses[s] = engine_get_boundary_loss(e);
         out->lrs[s] = engine_get_lr(e);
         out->norms[s] = engine_get_global_grad_norm(e);
@@ -117,7 +90,7 @@ static inline cz_status leg_train(struct engine *e, const struct leg *leg, struc
 static inline struct model *leg_model(const struct leg *leg)
 {
     struct model *model = model_open(leg->model ? leg->model : test_data("models/gpt2-tiny"));
-    if (!model || model_set_shape(model, LEG_T) != CZ_OK) return NULL;
+    if (!model || model_set_shape(model, TRIAL_T) != CZ_OK) return NULL;
     if (leg->unsaved_weights && model_init_from(model, NULL, 99) != CZ_OK) return NULL;
     if (leg->freeze && model_freeze(model, leg->freeze, NULL) != CZ_OK) return NULL;
     return model;

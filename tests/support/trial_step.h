@@ -1,0 +1,51 @@
+/* One rank's share of a training run over the recorded text, and hashes of its whole state. */
+#ifndef CZ_TESTS_TRIAL_STEP_H
+#define CZ_TESTS_TRIAL_STEP_H
+
+#include "tests/support/ranks.h"
+#include "tests/support/replay.h"
+
+enum { TRIAL_T = 16 }; /* tokens per row */
+
+#define TRIAL_HASH_BEGIN 14695981039346656037u
+
+static inline uint64_t trial_hash(uint64_t h, const void *data, size_t nbytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < nbytes; i++) h = (h ^ p[i]) * 1099511628211u;
+    return h;
+}
+
+static inline cz_status trial_hash_tensors(struct engine *e, const char *what, uint64_t *h)
+{
+    static float x[256 * 64 + 1];
+    const struct param_table *table = model_params(engine_get_model(e));
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        rank_check(p->numel <= CZ_ARRAY_LEN(x));
+        if (!p->trainable && strcmp(what, "weight") != 0) continue;
+        TRY(engine_param_get(e, p->name, what, x, p->numel));
+        *h = trial_hash(*h, x, p->numel * sizeof *x);
+    }
+    return CZ_OK;
+}
+
+/* grads: hash what is there after each backward into it; may be NULL. */
+static inline cz_status trial_step(struct engine *e, struct replay_data *d, uint64_t *grads)
+{
+    static struct replay_batch b;
+    int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);
+    int64_t B = engine_get_micro_batch(e);
+    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+        uint64_t first = d->row;
+        d->row = first + (uint64_t)(rank * B);
+        TRY(engine_forward(e, replay_next(d, &b, B, TRIAL_T), NULL));
+        TRY(engine_backward(e));
+        if (grads) TRY(trial_hash_tensors(e, "grad", grads));
+        TRY(engine_step(e));
+        d->row = first + (uint64_t)(world * B);
+    }
+    return CZ_OK;
+}
+
+#endif
