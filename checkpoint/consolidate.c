@@ -22,18 +22,33 @@ static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t el
     return c->cls->write(c->sink, t, elem_off, numel, buf);
 }
 
+/* The copying has failed already: that is the error. */
+static void end_quietly(struct cons_check *check)
+{
+    struct err error;
+    err_capture(&error);
+    cons_check_end(check);
+    err_restore(&error);
+}
+
 static cz_status write_output(struct cons_plan *plan, const struct cons_sink_class *cls,
                               size_t *n_files)
 {
     cz_status st;
     const bool verify = plan->options->verify;
     struct copy c = {plan, cls, NULL};
+    struct cons_check *check = NULL;
     TRY_GOTO(cls->create(plan, &c.sink), done);
+    TRY_GOTO(cons_check_begin(plan, &check), done);
     *n_files = cls->n_files(c.sink);
     TRY_GOTO(cons_for_each_piece(plan, copy_piece, &c, false, 0, plan->nbytes * (verify ? 2 : 1)),
              done);
+    st = cons_check_end(check);
+    check = NULL;
+    TRY_GOTO(st, done);
     TRY_GOTO(cls->finish(c.sink), done);
 done:
+    if (st != CZ_OK) end_quietly(check);
     cls->destroy(c.sink);
     return st;
 }

@@ -4,6 +4,7 @@
  *   consolidate_plan.c         which tensors come out, in which dtype and order
  *   consolidate_fetch.c        elements of one of them, out of the shards
  *   consolidate_copy.c         pieces in disk order, over threads
+ *   consolidate_check.c        the shards' checksums, beside the copying
  *   consolidate_safetensors.c  output formats: sinks
  *   consolidate_bin.c
  *   consolidate_verify.c       reading the output again */
@@ -73,6 +74,13 @@ typedef cz_status (*cons_piece)(void *user, const struct cons_tensor *t, uint64_
  * several threads; the first error stops all. base: bytes that progress counts as done before. */
 cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, void *user,
                               bool second_buf, uint64_t base, uint64_t total);
+
+/* Compare the CRC-32 of every zip record of the shards that the plan's weights come from, in a
+ * thread of its own. The end waits for it, releases (accepts NULL) and gives its result: CZ_CORRUPT
+ * names file, record and byte. begin's *out is to be ended on failure, too. */
+struct cons_check;
+cz_status cons_check_begin(const struct cons_plan *plan, struct cons_check **out);
+cz_status cons_check_end(struct cons_check *check);
 
 cz_status cons_verify(const struct cons_plan *plan, const struct cons_sink_class *cls);
 

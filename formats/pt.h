@@ -77,6 +77,9 @@ CZ_API cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, si
  * CZ_IO, CZ_NOMEM. */
 CZ_API cz_status pt_find_stray(const struct pt *pt, uint64_t *off, bool *found);
 
+/* The same for one record of this file; one without CRC is fine. */
+CZ_API cz_status pt_verify_record(const struct pt *pt, const struct pt_record *record);
+
 /* ---- writing ----------------------------------------------------------------------------------
  */
 

@@ -273,3 +273,13 @@ cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, size_t *n
     if (n_unchecked) *n_unchecked = n_without;
     return st;
 }
+
+cz_status pt_verify_record(const struct pt *pt, const struct pt_record *record)
+{
+    size_t n_without = 0;
+    void *buf = malloc(VERIFY_NBYTES);
+    if (!buf) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", pt->path);
+    cz_status st = verify_record(pt, record, buf, &n_without);
+    free(buf);
+    return st;
+}

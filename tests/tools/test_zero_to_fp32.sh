@@ -81,6 +81,40 @@ expect 2 "did you mean --max_shard_size" -- "$ckpt" "$work/x" --max_shard 5GB
 expect 2 "is not a size" -- "$ckpt" "$work/x" --max_shard_size 5GiB
 expect 2 "is not one of" -- "$ckpt" "$work/x" --dtype int8
 expect 2 "nonexistent" -- "$work/nonexistent" "$work/x"
+# A flipped bit in a weight is found by the shard's own checksum; a moment's is no weight's
+cp -r "$ckpt" "$work/bad"
+chmod -R u+w "$work/bad"
+python3 - "$work/bad/$tag" <<'PY'
+import glob, sys, zipfile
+path = sorted(glob.glob(sys.argv[1] + "/*optim_states.pt"))[0]
+records = [r for r in zipfile.ZipFile(path).infolist() if "/data/" in r.filename]
+largest = max(r.file_size for r in records)
+for turn, record in enumerate(r for r in records if r.file_size == largest):
+    bytes_ = bytearray(open(path, "rb").read())
+    head = bytes_[record.header_offset:record.header_offset + 30]
+    at = record.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+    bytes_[at + largest // 2] ^= 4
+    open(sys.argv[1] + f"/../flip{turn}", "wb").write(bytes_)
+open(sys.argv[1] + "/../name", "w").write(path)
+PY
+n_found=0
+for flip in "$work"/bad/flip?; do
+  cp "$flip" "$(cat "$work/bad/name")"
+  for format in "" --safe_serialization; do
+    code=0
+    "$tool" "$work/bad" "$work/bad-out" $format --quiet 2>"$work/err" || code=$?
+    if [ $code = 4 ]; then
+      n_found=$((n_found + 1))
+      grep -q "optim_states.pt: record data/.* is damaged: its CRC-32 is" "$work/err" || complain "$(cat "$work/err")"
+      [ -e "$work/bad-out" ] && complain "a damaged checkpoint left $(ls "$work/bad-out")"
+    else
+      [ $code = 0 ] || complain "exit $code: $(cat "$work/err")"
+    fi
+    rm -rf "$work/bad-out"
+  done
+done
+[ $n_found = 2 ] || complain "a flipped weight was found $n_found times of 2"
+
 expect 2 "global_step99" -- "$ckpt" "$work/x" -t global_step99
 expect 2 "global_step98" -- "$ckpt" "$work/x" -tglobal_step98
 expect 2 "global_step97" -- "$ckpt" "$work/x" -t=global_step97
