@@ -134,17 +134,39 @@ START_TEST(files_of_two_saves_do_not_mix)
 }
 END_TEST
 
+static void exchange_ranks_1_and_2(const char *dir)
+{
+    shell(dir, "mv bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt x && "
+               "mv bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt "
+               "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt && "
+               "mv x bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+}
+
 /* Of equal length, and of the same save: only their own words tell them apart. */
 START_TEST(files_that_changed_ranks_are_named)
 {
     const char *dir = folder_of(plain(1, 4));
     opens(dir);
-    shell(dir, "mv bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt x && "
-               "mv bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt "
-               "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt && "
-               "mv x bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+    exchange_ranks_1_and_2(dir);
     refused(dir, CZ_CORRUPT, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
             "param_slice_mappings", "not rank 1's file", NULL);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* DeepSpeed's mappings are wrong under round_robin_gradients, and a config that was saved as a path
+ * does not say whether that was on. */
+START_TEST(without_a_config_their_words_prove_nothing)
+{
+    struct rig r;
+    const struct rig_case c = plain(1, 4);
+    const char *dir = test_tmp_make_fast();
+    rig_init(&r, &c);
+    r.client_state = "{\"ds_config\": \"ds_config.json\"}"; /* takes the dictionary's place */
+    rig_write(&r, dir, NULL);
+    rig_free(&r);
+    exchange_ranks_1_and_2(dir);
+    opens(dir);
     test_tmp_remove(dir);
 }
 END_TEST
@@ -205,5 +227,5 @@ END_TEST
 
 TEST_MAIN("checkpoint/ckpt_damage", missing_shards_are_listed, shards_of_a_larger_save_are_stale,
           files_of_two_saves_do_not_mix, files_that_changed_ranks_are_named,
-          other_kinds_of_parallelism_are_named, damaged_files_are_named,
-          a_file_replaced_while_it_is_read_is_noticed)
+          without_a_config_their_words_prove_nothing, other_kinds_of_parallelism_are_named,
+          damaged_files_are_named, a_file_replaced_while_it_is_read_is_noticed)
