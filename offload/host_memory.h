@@ -1,0 +1,44 @@
+/* host_memory: the host tier: memory near the rank's cores, in huge pages where they are to be had,
+ * page-locked where that is asked for and allowed.
+ *
+ * Life cycle: host_memory_lockable() (before anything is allocated) → host_memory_map() →
+ * host_memory_touch() of every array in it → host_memory_lock() → host_memory_unmap(). */
+#ifndef CZ_OFFLOAD_HOST_MEMORY_H
+#define CZ_OFFLOAD_HOST_MEMORY_H
+
+#include "offload/place.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct host_memory {
+    unsigned char *base; /* aligned to 2 MiB */
+    size_t nbytes;       /* mapped: a multiple of 2 MiB */
+    bool is_locked;
+    char name[32];
+};
+
+/* Bytes that this process may still page-lock: RLIMIT_MEMLOCK less what is locked already (VmLck);
+ * SIZE_MAX with CAP_IPC_LOCK or without a limit. */
+size_t host_memory_lockable(void);
+
+/* What the kernel says is locked now (VmLck of /proc/self/status). */
+size_t host_memory_locked(void);
+
+/* Map zeroed anonymous memory that no one has touched yet, on the place's nodes (NULL: wherever it
+ * is touched), huge pages advised. nbytes 0 is fine. Errors: CZ_NOMEM with name and size. */
+cz_status host_memory_map(const struct place *place, const char *name, size_t nbytes,
+                          struct host_memory *out);
+
+/* First touch of one array, so that each page lies near the thread that will work on it: kernels
+ * run over tiles of tile_nbytes, each split evenly over the threads (threads_split). tile_nbytes 0:
+ * the whole array is one tile. */
+void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes);
+
+/* Page-lock the mapping. Errors: CZ_NOMEM, naming RLIMIT_MEMLOCK, the bytes allowed and needed, and
+ * what would help; nothing is locked then and the memory works all the same. */
+cz_status host_memory_lock(struct host_memory *m);
+
+void host_memory_unmap(struct host_memory *m); /* accepts zeroed; idempotent */
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,55 @@
+/* ring: tiles of a swap file streamed through a few buffers in turn: while tile i is worked on,
+ * the next ones are read and the one before is written.
+ *
+ * Life cycle, per sweep over n tiles:
+ *   ring_begin() → n × (ring_next() → work in the slot → ring_done()) → ring_end()
+ *
+ * A tile is made of pieces: runs of the file that have a place in the slot. Some are only read,
+ * some only written. Nothing is allocated after ring_create(). Not thread-safe. */
+#ifndef CZ_OFFLOAD_RING_H
+#define CZ_OFFLOAD_RING_H
+
+#include "offload/swap.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define RING_PIECES_MAX 8
+#define RING_SLOTS      4 /* one in work, two read ahead, one written behind */
+
+struct ring_piece {
+    uint64_t off;    /* in the file */
+    size_t nbytes;   /* off and nbytes aligned to SWAP_ALIGN */
+    size_t slot_off; /* in the slot; aligned */
+    bool is_read, is_written;
+};
+
+/* The pieces of tile `tile` (at most RING_PIECES_MAX, none for a tile that lies in memory). */
+typedef size_t (*ring_pieces)(void *user, size_t tile, struct ring_piece *out);
+
+struct ring_options {
+    struct swap *swap;  /* lent */
+    void *memory;       /* RING_SLOTS × slot_nbytes, aligned to SWAP_ALIGN; lent */
+    size_t slot_nbytes; /* aligned */
+    bool read_ahead;    /* pipeline_read; false: a tile is read when its turn comes */
+    bool write_behind;  /* pipeline_write; false: ring_done() waits for its writes */
+};
+
+struct ring; /* opaque */
+
+/* Errors: CZ_NOMEM, CZ_INVALID. */
+cz_status ring_create(const struct ring_options *options, struct ring **out);
+void ring_destroy(struct ring *r); /* accepts NULL; what is under way must have been ended */
+
+cz_status ring_begin(struct ring *r, size_t n_tiles, ring_pieces pieces, void *user);
+
+/* The next tile's slot, read. Errors: what swap_wait() gives. */
+cz_status ring_next(struct ring *r, unsigned char **slot);
+
+/* The current tile's written pieces may go. */
+cz_status ring_done(struct ring *r);
+
+/* Everything is in the file. Also ends a sweep that failed half-way: nothing is under way then. */
+cz_status ring_end(struct ring *r);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,97 @@
+/* swap: one file per rank that holds what does not fit into memory, read and written past the page
+ * cache while the rank computes.
+ *
+ * The file is preallocated, so a full disk shows at the start and not under way, and named
+ * czero-swap-… in the folder it is given. It goes when swap_close() is called. What a killed run
+ * leaves behind is recognised by its lock, which died with it, and removed by the next
+ * swap_open() in that folder; so are folders that were made for it.
+ *
+ * Requests are cut into blocks, of which up to `queue_depth` are in flight: through io_uring with
+ * O_DIRECT, the file and swap_register()ed buffers registered; by threads with pread and pwrite
+ * where io_uring is refused; through the page cache where O_DIRECT is. What was refused is said
+ * once, at LOG_INFO. A thread of its own keeps the queue full: the caller need not come by.
+ * Interrupted, short and deferred transfers are completed. The first failure stays: every later
+ * call returns it, and nothing hangs.
+ *
+ * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
+ * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
+ * swap_counts() may be called from any. Whoever overlaps a range that is being written waits first;
+ * requests in flight have no order. */
+#ifndef CZ_OFFLOAD_SWAP_H
+#define CZ_OFFLOAD_SWAP_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define SWAP_ALIGN ((size_t)4096) /* of addresses, offsets and sizes of asynchronous requests */
+
+enum swap_engine { SWAP_ENGINE_AUTO = 0, SWAP_ENGINE_URING, SWAP_ENGINE_THREADS };
+
+struct swap_options {
+    const char *dir; /* nvme_path; made when it is missing, with the folders above it */
+    int rank;        /* part of the file's name: a number for people */
+    size_t nbytes;   /* of the file; rounded up to SWAP_ALIGN. Never-written bytes read as zero */
+    size_t block_nbytes; /* aio.block_size: rounded up to SWAP_ALIGN; 0: 1 MiB */
+    int queue_depth;     /* aio.queue_depth: blocks in flight; 0: 8 */
+    int n_threads;       /* aio.intra_op_parallelism: threads where io_uring is refused, at least
+                            queue_depth's worth of 1 … 8 are used; 0: by queue_depth */
+    bool single_submit;  /* aio.single_submit: one system call per block */
+    bool checksums;      /* keep a CRC-32 per SWAP_ALIGN bytes written and compare it when read */
+    enum swap_engine engine;
+};
+
+struct swap; /* opaque */
+
+/* Bytes of memory that the swap itself takes beside registered buffers: bounce buffers, checksums,
+ * queue. What the plan counts. */
+size_t swap_memory_nbytes(const struct swap_options *options);
+
+/* Bytes free in the file system that holds `dir`, or in that of its nearest existing parent,
+ * counting what leftovers of killed runs there would give back. Makes nothing. Errors: CZ_IO. */
+cz_status swap_dir_free(const char *dir, size_t *nbytes);
+
+/* Make and preallocate the file. Errors: CZ_IO naming folder, bytes needed and bytes free when the
+ * disk is too small (nothing stays behind); CZ_INVALID (dir is no folder, name too long). */
+cz_status swap_open(const struct swap_options *options, struct swap **out);
+
+/* End all requests, remove the file and the folders made for it; accepts NULL. */
+void swap_close(struct swap *s);
+
+/* Buffers that requests will use, for good: at most 16 calls, aligned to SWAP_ALIGN. Where the
+ * kernel refuses to register them (RLIMIT_MEMLOCK) they work all the same. */
+cz_status swap_register(struct swap *s, void *base, size_t nbytes);
+
+/* Begin to move [off, off + nbytes) of the file; all aligned to SWAP_ALIGN and inside the file. The
+ * buffer is lent until swap_wait() of the ticket (0 for nothing to do). Errors: CZ_INVALID, and
+ * what failed before. */
+cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket);
+cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
+                           uint64_t *ticket);
+
+/* Until that request is done (its memory is free, its bytes are there for the next read).
+ * Errors: CZ_IO naming file, offset and cause; CZ_CORRUPT when a checksum differs. */
+cz_status swap_wait(struct swap *s, uint64_t ticket);
+
+/* Until everything begun is done, whether it failed or not. */
+cz_status swap_drain(struct swap *s);
+
+/* Any bytes of the file, unaligned too, done on return; through a buffer of its own. */
+cz_status swap_read(struct swap *s, uint64_t off, size_t nbytes, void *dst);
+cz_status swap_write(struct swap *s, uint64_t off, size_t nbytes, const void *src);
+
+struct swap_counts {
+    uint64_t read_nbytes, written_nbytes; /* since swap_open() */
+    int64_t waited_ns; /* spent in swap_wait, swap_drain, swap_read, swap_write */
+    int64_t busy_ns;   /* at least one block in flight */
+};
+struct swap_counts swap_counts(const struct swap *s);
+
+/* How it works here: "io_uring, O_DIRECT, registered buffers", for the log and the plan. */
+const char *swap_describe(const struct swap *s);
+
+/* The file's path, for messages and tests. */
+const char *swap_path(const struct swap *s);
+
+CZ_EXTERN_C_END
+#endif
