@@ -45,8 +45,9 @@ struct machine_options {
 CZ_API cz_status machine_measure(const struct machine_options *options,
                                  struct machine_profile *out);
 
-/* As JSON with units in the keys ("triad_bytes_per_second"). Errors: CZ_IO, CZ_CORRUPT with
- * line:column (a missing or negative figure, an unknown version). */
+/* As JSON with units in the keys ("triad_bytes_per_second"). A key that begins with "_" is a
+ * comment. Errors: CZ_IO; CZ_NOTFOUND (nothing there to read); CZ_CORRUPT with line:column (a
+ * missing or negative figure, an unknown key or version). */
 CZ_API cz_status machine_write(const struct machine_profile *profile, const char *path);
 CZ_API cz_status machine_read(const char *path, struct machine_profile *out);
 
