@@ -251,11 +251,16 @@ static const struct preset {
     {"gpt2-large", 36, 1280, 20, 50257, 1024, 50256, 0.1},
     {"gpt2-xl", 48, 1600, 25, 50257, 1024, 50256, 0.1},
     {"gpt2-1.3b", 24, 2048, 16, 50257, 1024, 50256, 0.1},
+    /* no weights exist for these: sizes to plan with, and to train from scratch */
+    {"gpt2-7b", 32, 4096, 32, 50257, 2048, 50256, 0.1},
+    {"gpt2-13b", 40, 5120, 40, 50257, 2048, 50256, 0.1},
+    {"gpt2-70b", 86, 8192, 64, 50257, 2048, 50256, 0.1},
 };
 
 const char *gpt2_preset_names(void)
 {
-    return "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b";
+    return "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b, gpt2-7b, gpt2-13b, "
+           "gpt2-70b";
 }
 
 cz_status gpt2_preset_config(const char *name, char **text)

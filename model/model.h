@@ -38,8 +38,8 @@ CZ_API struct model *model_create(const struct model_desc *desc);
  * CZ_UNSUPPORTED model_type or activation: the sentence lists what is supported). */
 CZ_API struct model *model_from_hf(const char *dir);
 
-/* "gpt2-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-1.3b": random init. NULL when
- * the name is unknown (the sentence lists the names). */
+/* "gpt2-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-1.3b", "gpt2-7b",
+ * "gpt2-13b", "gpt2-70b": random init. NULL when the name is unknown (the sentence lists them). */
 CZ_API struct model *model_from_preset(const char *name);
 
 /* A folder if it holds config.json, else a preset. */

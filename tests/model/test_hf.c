@@ -419,13 +419,15 @@ START_TEST(presets_have_the_published_sizes)
         {"gpt2-tiny", 4, 120576, 64},         {"gpt2", 14, 124439808, 768},
         {"gpt2-medium", 26, 354823168, 1024}, {"gpt2-large", 38, 774030080, 1280},
         {"gpt2-xl", 50, 1557611200, 1600},    {"gpt2-1.3b", 26, 1313626112, 2048},
+        {"gpt2-7b", 34, 6658404352, 4096},    {"gpt2-13b", 42, 12853386240, 5120},
+        {"gpt2-70b", 88, 69694005248, 8192},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
         struct model *m = open_ok(presets[i].name);
         ck_assert_uint_eq(model_n_layers(m), presets[i].n_layers);
         ck_assert_uint_eq(param_table_numel(model_params(m), false), presets[i].numel);
         ck_assert_int_eq(model_hidden_size(m), presets[i].hidden);
-        ck_assert_int_eq(model_t_max(m), i == 0 ? 64 : 1024);
+        ck_assert_int_eq(model_t_max(m), i == 0 ? 64 : i < 6 ? 1024 : 2048);
         ck_assert_int_eq(model_vocab_size(m), i == 0 ? 256 : 50257);
         ck_assert_str_eq(model_name(m), presets[i].name);
         model_destroy(m);
