@@ -39,6 +39,8 @@ enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 #define METRICS_CHUNK 8 /* exchanged at once */
 
 struct engine {
+    const struct plan_request *request; /* only a plan is wanted; NULL: an engine */
+
     /* What engine_prepare() makes: everything but the memory. */
     struct ds_config *config;
     struct device *device;

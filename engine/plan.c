@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/size.h"
 #include "comm/shm.h"
-#include "engine/engine_impl.h"
+#include "engine/plan_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,12 +61,17 @@ static cz_status measure_host(struct engine *e)
 {
     struct plan *p = &e->plan;
     size_t available, total;
+    p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
+    p->host_free_nbytes = SIZE_MAX;
+    p->host_limit = "nothing known";
+    if (e->request && e->request->baseline_nbytes > 0) {
+        p->baseline_nbytes = e->request->baseline_nbytes;
+        return CZ_OK;
+    }
     wake_pool();
     struct statm now = read_statm();
     p->baseline_nbytes = now.resident;
-    p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
     TRY(e->device->ops->mem_info(e->device, &available, &total));
-    p->host_free_nbytes = SIZE_MAX;
     /* Ranks of a host look before any of them allocates. */
     size_t n_ranks = (size_t)e->comm->n_ranks_host;
     take_limit(p, available / n_ranks,
@@ -155,7 +160,6 @@ static void round_up(struct plan *p)
 static void add_up(struct plan *p)
 {
     size_t sums[PLAN_N_PLACES] = {0};
-    round_up(p);
     for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
     p->pinned_nbytes = sums[PLAN_PINNED];
     p->nvme_nbytes = sums[PLAN_NVME];
@@ -193,14 +197,21 @@ cz_status plan_fill(struct engine *e)
     state_rows(e);
     chain_rows(e);
     TRY(measure_host(e));
+    if (p->on_cuda)
+        TRY(plan_place_on_device(e));
+    else
+        round_up(p);
     add_up(p);
     count_traffic(e);
+    TRY(plan_fill_phases(e));
+    plan_fill_times(e, e->request ? e->request->profile : NULL);
     return CZ_OK;
 }
 
-cz_status plan_create(const struct engine_options *options, int64_t world_size, struct model *model,
-                      struct plan **out)
+cz_status plan_create_ex(const struct engine_options *options, const struct plan_request *request,
+                         struct model *model, struct plan **out)
 {
+    int64_t world_size = request->world_size;
     *out = NULL;
     if (world_size < 1 || world_size > INT32_MAX)
         return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned",
@@ -213,6 +224,7 @@ cz_status plan_create(const struct engine_options *options, int64_t world_size, 
         st = err_set(CZ_NOMEM, 0, "no memory for a plan");
         goto done;
     }
+    e->request = request;
     TRY_GOTO(comm_self_create(0, (int)world_size, &comm), done);
     TRY_GOTO(engine_prepare(e, options, comm, model), done);
     *p = e->plan;
@@ -223,6 +235,13 @@ done:
     comm_destroy(comm);
     if (st != CZ_OK) free(p);
     return st;
+}
+
+cz_status plan_create(const struct engine_options *options, int64_t world_size, struct model *model,
+                      struct plan **out)
+{
+    const struct plan_request request = {.world_size = world_size};
+    return plan_create_ex(options, &request, model, out);
 }
 
 void plan_destroy(struct plan *plan)

@@ -5,20 +5,46 @@
 #ifndef CZ_ENGINE_PLAN_H
 #define CZ_ENGINE_PLAN_H
 
+#include "base/dtype.h"
 #include "engine/engine.h"
 
 CZ_EXTERN_C_BEGIN
 
+struct machine_profile; /* engine/machine.h */
+
 enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 #define PLAN_N_PLACES 4
 
-#define PLAN_ROWS_MAX 16
+#define PLAN_ROWS_MAX 32
 
 struct plan_row {
     const char *name; /* "master weights" */
     enum plan_place place;
     size_t nbytes; /* as allocated, gaps included; rows of a place lie one after the other */
     char how[112]; /* what it is made of */
+};
+
+/* What happens, one after the other, in a training step; a save comes when it is asked for. */
+enum plan_phase { PLAN_FORWARD = 0, PLAN_BACKWARD, PLAN_STEP, PLAN_SAVE };
+#define PLAN_N_PHASES 4
+
+/* What a phase costs one rank: the forward and the backward of all micro-batches of one optimizer
+ * step, its update, and one checkpoint. Memory is allocated once, before the first step, so the
+ * peak is the sum of all rows in every phase; `in_use` is the phase's working set: the rows that it
+ * touches, and the program. */
+struct plan_cost {
+    size_t in_use_nbytes[PLAN_N_PLACES];
+    size_t nvme_read_nbytes, nvme_written_nbytes; /* of the swap file */
+    size_t to_device_nbytes, to_host_nbytes;      /* between host memory and the device */
+    size_t sent_nbytes;                           /* to the other ranks */
+    size_t saved_nbytes;                          /* into the files of a checkpoint */
+    size_t moved_nbytes; /* through the memory of whoever computes: what kernels other than matrix
+                            products read and write, and weights */
+    double flops;        /* of matrix products; a multiply-add is 2 */
+
+    /* Seconds by what they are spent on, and how long the phase takes, given what overlaps
+     * (docs/memory.md). NAN: the plan has no profile, or a figure that it needs is not in there. */
+    double compute_s, nvme_s, link_s, comm_s, total_s;
 };
 
 struct plan {
@@ -32,12 +58,16 @@ struct plan {
     size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
     size_t n_collectives_per_step;
     size_t live_numel_max; /* stage 3: most parameters whole in memory at any time */
+    struct plan_cost phases[PLAN_N_PHASES];
+    double step_s;            /* forward, backward and step; NAN: see plan_cost */
+    const char *missing_rate; /* what the profile lacks for it, in words; NULL: nothing */
 
     /* What the plan is for. */
     char model_name[64];
     size_t numel, numel_trainable;
     int stage;
     enum dtype dtype;
+    bool on_cuda; /* planned for a GPU: some sizes are assumed (docs/memory.md) */
     int64_t world_size, B, T, accumulation;
     int64_t t_limit;          /* what the sequence length was bounded to: model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */
@@ -52,6 +82,26 @@ struct plan {
 CZ_API cz_status plan_create(const struct engine_options *options, int64_t world_size,
                              struct model *model, struct plan **out);
 CZ_API void plan_destroy(struct plan *plan); /* accepts NULL */
+
+/* How to plan. */
+struct plan_request {
+    int64_t world_size;                    /* ≥ 1 */
+    const struct machine_profile *profile; /* times are predicted from it; NULL: none are */
+    size_t baseline_nbytes; /* of the program, measured before; 0: measure this process. Given, the
+                               plan does not look at this machine: host_free_nbytes is SIZE_MAX */
+};
+
+/* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
+ * sizes that only the GPU knows are assumed. */
+CZ_API cz_status plan_create_ex(const struct engine_options *options,
+                                const struct plan_request *request, struct model *model,
+                                struct plan **out);
+
+CZ_API const char *plan_phase_name(enum plan_phase phase); /* "forward" */
+CZ_API const char *plan_place_name(enum plan_place place); /* "host" */
+
+/* Whether a row is touched in a phase. */
+CZ_API bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase);
 
 /* CZ_NOMEM, with the table in the sentence, when the rows do not fit into what this machine, its
  * container or this process may still allocate. */

@@ -1,13 +1,15 @@
 /* The plan as a table for people and as JSON. */
-#include "engine/plan.h"
-
 #include "base/size.h"
-#include "formats/json_write.h"
+#include "engine/plan_impl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static const char *const places[PLAN_N_PLACES] = {"host", "device", "pinned", "nvme"};
+
+const char *plan_place_name(enum plan_place place)
+{
+    return places[place];
+}
 
 static double mib(size_t nbytes)
 {
@@ -70,6 +72,7 @@ cz_status plan_table(const struct plan *plan, char **out)
     print_head(f, plan);
     print_rows(f, plan);
     print_totals(f, plan);
+    plan_print_phases(f, plan);
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;
@@ -135,6 +138,7 @@ cz_status plan_json(const struct plan *plan, char **out)
     write_row(&w, "program and libraries", places[PLAN_HOST], plan->baseline_nbytes,
               "measured in this process");
     json_end_array(&w);
+    plan_write_phases(&w, plan);
     json_end_object(&w);
     return json_writer_take(&w, out, NULL);
 }

@@ -35,6 +35,14 @@ grep -q '"master weights"' "$work/out" || complain "bf16 has no masters"
   --set train_micro_batch_size_per_gpu=4096 >"$work/out" || complain "exit $?"
 grep -q "It does not fit here" "$work/out" || complain "4096 rows of gpt2-xl fit"
 
+# a GPU run is planned without a GPU; every phase is there
+plan --device cuda --json >"$work/out" || complain "exit $?"
+[ "$(value device_peak_bytes)" -gt 1000000000 ] || complain "nothing on the device"
+for phase in forward backward step save; do
+  grep -q "\"phase\": \"$phase\"" "$work/out" || complain "no phase $phase"
+done
+grep -q '"step_seconds": null' "$work/out" || complain "a time without a profile"
+
 refused() { # expected exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2
@@ -49,7 +57,7 @@ refused 2 "parameters outside" "${base[@]}" --set zero_optimization.stage=3 \
 refused 2 "gpt2-huge" --config configs/quickstart.json --model gpt2-huge --seq-len 64
 refused 2 "seq" --config configs/quickstart.json --model gpt2-tiny --seq-len 65
 refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64
-refused 2 "cuda" "${base[@]}" --device cuda
+refused 2 "nothing.json" "${base[@]}" --profile nothing.json
 refused 2 "--seq-len" --config configs/quickstart.json --model gpt2-tiny
 refused 2 "grad_accum_dtype" "${base[@]}" --set data_types.grad_accum_dtype=bf16
 exit $failed

@@ -1,5 +1,6 @@
 /* czero plan: the memory of a run, before it starts. */
 #include "args.h"
+#include "engine/machine.h"
 #include "engine/plan.h"
 #include "tool.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 
 struct plan_options {
-    const char *config, *model, *device, *freeze, *compat;
+    const char *config, *model, *device, *freeze, *compat, *profile;
     struct arg_list set, autos;
     int64_t seq_len, world_size;
     bool json, strict;
@@ -21,8 +22,11 @@ static const struct arg_spec specs[] = {
      "Hugging Face folder, or gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks to plan for (default: 1)", .min = 1},
-    {"--device", ARG_CHOICE, FIELD(device), "cpu|cuda", "where to train (default: cpu)"},
+    {"--device", ARG_CHOICE, FIELD(device), "cpu|cuda",
+     "where to train (default: cpu); cuda is planned without a GPU, too"},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
+    {"--profile", ARG_STRING, FIELD(profile), "FILE",
+     "what this machine can do, from `czero bench --profile`: predicts times"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
     {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value for an \"auto\" in the config"},
     {"--set", ARG_LIST, FIELD(set), "path=value", "override any key of the config"},
@@ -36,8 +40,10 @@ static const struct arg_command command = {
     .summary = "Show the memory that a training run needs, without running it.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "Sizes are those of one rank. The engine allocates exactly these rows, once.\n"
-                "Exit 0 also when the run does not fit here: the table says so.",
+    .epilogue =
+        "Sizes are those of one rank. The engine allocates exactly these rows, once. Phases show\n"
+        "what each part of a step touches and moves; docs/memory.md explains the rows.\n"
+        "Exit 0 also when the run does not fit here: the table says so.",
 };
 
 static cz_status show(const struct plan *plan, bool json)
@@ -58,10 +64,14 @@ static cz_status plan_model(const struct plan_options *o, struct model *model)
                                            .strict = o->strict,
                                            .auto_values = o->autos.items,
                                            .set_values = o->set.items};
+    struct plan_request request = {.world_size = o->world_size};
+    struct machine_profile profile;
     struct plan *plan;
+    if (o->profile && machine_read(o->profile, &profile) != CZ_OK) return cz_last_status();
+    if (o->profile) request.profile = &profile;
     if (model_set_shape(model, o->seq_len) != CZ_OK) return cz_last_status();
     if (o->freeze && model_freeze(model, o->freeze, NULL) != CZ_OK) return cz_last_status();
-    if (plan_create(&options, o->world_size, model, &plan) != CZ_OK) return cz_last_status();
+    if (plan_create_ex(&options, &request, model, &plan) != CZ_OK) return cz_last_status();
     cz_status st = show(plan, o->json);
     plan_destroy(plan);
     return st;

@@ -1,0 +1,44 @@
+/* Parts of the plan, shared by the files that make it. */
+#ifndef CZ_ENGINE_PLAN_IMPL_H
+#define CZ_ENGINE_PLAN_IMPL_H
+
+#include "engine/engine_impl.h"
+#include "formats/json_write.h"
+
+#include <stdio.h>
+
+/* ---- plan_device.c --------------------------------------------------------------------------- */
+
+/* Turn the rows of a CPU run into those of a GPU run: places, and what only a GPU run has. */
+cz_status plan_place_on_device(struct engine *e);
+
+/* Parameters that wait outside the memory of whoever computes (offload_param), and the window that
+ * they pass through. All zero when they wait nowhere. */
+struct plan_window {
+    size_t resident_numel; /* always there */
+    size_t window_numel;
+    size_t fetched_numel; /* over a training pass, forward and backward */
+};
+cz_status plan_window(const struct engine *e, struct plan_window *out);
+
+/* ---- plan_phases.c, plan_times.c ---------------------------------------------------------------
+ */
+
+/* Fill the plan's phases, once its rows and totals stand; then what they take on a machine (NULL:
+ * nobody knows). */
+cz_status plan_fill_phases(struct engine *e);
+void plan_fill_times(struct engine *e, const struct machine_profile *profile);
+
+/* Bytes that the optimizer's update of this rank's partition reads and writes. */
+size_t plan_update_nbytes(const struct engine *e);
+
+/* Whether the host updates the parameters of a GPU run. */
+bool plan_steps_on_host(const struct plan *p);
+
+/* ---- plan_print_phases.c -----------------------------------------------------------------------
+ */
+
+void plan_print_phases(FILE *f, const struct plan *p);
+void plan_write_phases(struct json_writer *w, const struct plan *p);
+
+#endif

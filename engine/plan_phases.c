@@ -1,0 +1,247 @@
+/* What the phases of a step touch and move: read off the plan's rows, so that a row that changes
+ * its place changes the traffic as well. */
+#include "engine/plan_impl.h"
+
+#include <string.h>
+
+enum { F = 1 << PLAN_FORWARD, B = 1 << PLAN_BACKWARD, S = 1 << PLAN_STEP, C = 1 << PLAN_SAVE };
+
+/* Rows by name; optimizer states count as master weights. The loss layer makes its gradients in the
+ * forward. A row that is not here counts as touched in every phase (a test knows them all). */
+static const struct row_use {
+    const char *name;
+    unsigned phases;
+} uses[] = {
+    {"parameters", F | B | S | C},
+    {"gathered parameters", F | B},
+    {"parameter window", F | B},
+    {"master weights", S | C},
+    {"gradients", F | B | S},
+    {"reduction buckets", F | B},
+    {"step scalars", S},
+    {"activations", F | B},
+    {"kept activations", F | B},
+    {"gradient buckets", F | B},
+    {"update staging", S},
+    {"CUDA context", F | B | S | C},
+    {"CUDA libraries", F | B | S | C},
+    {"activation gradients", B},
+    {"workspace", F | B},
+    {"micro-batch", F | B},
+    {"swap buffers", S | C},
+};
+
+static bool is_state(const char *name)
+{
+    size_t n;
+    const struct optim_class *const *classes = optim_classes(&n);
+    for (size_t c = 0; c < n; c++)
+        for (size_t s = 0; s < OPTIM_STATES_MAX && classes[c]->state_names[s]; s++)
+            if (strcmp(classes[c]->state_names[s], name) == 0) return true;
+    return false;
+}
+
+bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase)
+{
+    unsigned phases = is_state(row->name) ? S | C : F | B | S | C;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(uses); i++)
+        if (strcmp(uses[i].name, row->name) == 0) phases = uses[i].phases;
+    return phases >> phase & 1;
+}
+
+const char *plan_phase_name(enum plan_phase phase)
+{
+    static const char *const names[PLAN_N_PHASES] = {"forward", "backward", "step", "save"};
+    return names[phase];
+}
+
+static void count_in_use(struct plan *p)
+{
+    for (int f = 0; f < PLAN_N_PHASES; f++) {
+        size_t *in_use = p->phases[f].in_use_nbytes;
+        in_use[PLAN_HOST] += p->baseline_nbytes + p->comm_nbytes;
+        for (size_t i = 0; i < p->n_rows; i++)
+            if (plan_row_in_phase(&p->rows[i], (enum plan_phase)f))
+                in_use[p->rows[i].place] += p->rows[i].nbytes;
+    }
+}
+
+/* ---- where the parts of the model state lie ---------------------------------------------------
+ */
+
+/* Bytes of the rows "parameters" (states false), or master weights and states, in a place. */
+static size_t part_in(const struct plan *p, bool states, enum plan_place place)
+{
+    size_t nbytes = 0;
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct plan_row *r = &p->rows[i];
+        bool is_part = states ? strcmp(r->name, "master weights") == 0 || is_state(r->name)
+                              : strcmp(r->name, "parameters") == 0;
+        if (is_part && r->place == place) nbytes += r->nbytes;
+    }
+    return nbytes;
+}
+
+bool plan_steps_on_host(const struct plan *p)
+{
+    return !p->on_cuda || part_in(p, true, PLAN_DEVICE) == 0;
+}
+
+static bool grads_on_device(const struct plan *p)
+{
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (strcmp(p->rows[i].name, "gradients") == 0) return p->rows[i].place == PLAN_DEVICE;
+    return false;
+}
+
+/* ---- forward and backward ---------------------------------------------------------------------
+ */
+
+/* Sums over the layers of one micro-batch. */
+struct pass_work {
+    double flops_forward, flops_backward;
+    size_t moved_forward, moved_backward;
+};
+
+static size_t layer_numel(const struct engine *e, size_t layer_idx, bool trained_only)
+{
+    const struct param_table *table = model_params(e->model);
+    const struct model_layer *layer = chain_layer(e->chain, layer_idx);
+    size_t numel = 0;
+    for (size_t k = 0; k < layer->n_params; k++) {
+        const struct param_info *info = &table->params[layer->param_idx[k]];
+        if (!trained_only || info->trainable) numel += info->numel;
+    }
+    return numel;
+}
+
+/* A layer writes its output and what it keeps, and the next kernel reads them; its backward reads
+ * both and makes gradients of the same size, which are read in turn. The gradient of the input and,
+ * for what is trained, of the weights cost a forward each. A loss layer does all of it in the
+ * forward, a recomputed layer a second forward in the backward. */
+static void add_layer(const struct engine *e, size_t i, struct pass_work *w)
+{
+    struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
+    size_t numel = layer_numel(e, i, false), trained = layer_numel(e, i, true);
+    size_t results = sizes.out_nbytes + sizes.saved_nbytes, size = dtype_size(e->dtype);
+    double share = numel > 0 ? (double)trained / (double)numel : 1;
+    double flops = sizes.flops_forward * (1 + share);
+    size_t moved = 3 * results + numel * size + trained * dtype_size(e->grad_dtype);
+    bool is_loss = chain_layer(e->chain, i)->cls->flags & LAYER_LOSS;
+    w->flops_forward += sizes.flops_forward + (is_loss ? flops : 0);
+    w->moved_forward += 2 * results + numel * size + (is_loss ? moved : 0);
+    w->flops_backward += is_loss ? 0 : flops;
+    w->moved_backward += is_loss ? 0 : moved;
+    if (!chain_is_recomputed(e->chain, i)) return;
+    w->flops_backward += sizes.flops_forward;
+    w->moved_backward += 2 * results + numel * size;
+}
+
+/* Parameters that wait elsewhere come for their layers' turns: about half of the pass's fetches
+ * forward, the rest backward. */
+static cz_status fill_fetches(const struct engine *e, struct plan *p)
+{
+    struct plan_window w;
+    TRY(plan_window(e, &w));
+    size_t own = w.fetched_numel / (size_t)p->world_size * dtype_size(e->dtype);
+    size_t all = own * (size_t)p->accumulation;
+    bool on_nvme = part_in(p, false, PLAN_NVME) > 0;
+    for (int f = PLAN_FORWARD; f <= PLAN_BACKWARD; f++) {
+        size_t part = f == PLAN_FORWARD ? all / 2 : all - all / 2;
+        p->phases[f].nvme_read_nbytes = on_nvme ? part : 0;
+        p->phases[f].to_device_nbytes = p->on_cuda ? part : 0;
+    }
+    return CZ_OK;
+}
+
+static cz_status fill_passes(const struct engine *e, struct plan *p)
+{
+    struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
+    size_t n = (size_t)p->accumulation;
+    struct pass_work w = {0};
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++) add_layer(e, i, &w);
+    forward->flops = w.flops_forward * (double)n;
+    backward->flops = w.flops_backward * (double)n;
+    forward->moved_nbytes = w.moved_forward * n;
+    backward->moved_nbytes = w.moved_backward * n;
+    return fill_fetches(e, p);
+}
+
+/* Every micro-batch moves what its layers wrote (stages 2 and 3, one rank); a boundary the own part
+ * (0, 1). Checkpointed activations that wait in host memory go there and come back. */
+static void fill_device_traffic(const struct engine *e, struct plan *p)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t own = f.numel_own, n = (size_t)p->accumulation;
+    size_t states = part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
+    p->phases[PLAN_SAVE].to_host_nbytes = states;
+    if (plan_steps_on_host(p)) {
+        size_t grads = own * dtype_size(e->grad_dtype);
+        if (grads_on_device(p))
+            p->phases[PLAN_STEP].to_host_nbytes = grads;
+        else
+            p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
+        if (part_in(p, false, PLAN_DEVICE) > 0)
+            p->phases[PLAN_STEP].to_device_nbytes = own * dtype_size(e->dtype);
+    }
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct plan_row *r = &p->rows[i];
+        if (strcmp(r->name, "kept activations") != 0 || r->place == PLAN_DEVICE) continue;
+        p->phases[PLAN_FORWARD].to_host_nbytes += r->nbytes * n;
+        p->phases[PLAN_BACKWARD].to_device_nbytes += r->nbytes * n;
+    }
+}
+
+/* ---- step and save --------------------------------------------------------------------------- */
+
+size_t plan_update_nbytes(const struct engine *e)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t state = e->config->bf16.bf16_optimizer_states ? 2 : 4;
+    size_t master = zero_block_nbytes(e->zero, ZERO_MASTERS) > 0 ? 4 : dtype_size(e->dtype);
+    size_t each = 2 * master + dtype_size(e->grad_dtype);
+    if (zero_block_nbytes(e->zero, ZERO_MASTERS) > 0) each += dtype_size(e->dtype);
+    each += 2 * state * optim_n_states(&e->groups[0].hyper);
+    return each * f.numel_own;
+}
+
+static void fill_step(const struct engine *e, struct plan *p)
+{
+    struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
+    size_t own = zero_figures(e->zero).numel_own;
+    size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
+    step->nvme_read_nbytes = states;
+    step->nvme_written_nbytes = states + params;
+    /* once to look for overflows, once for the norm, once to update */
+    step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
+    save->nvme_read_nbytes = states + params;
+    for (int place = 0; place < PLAN_N_PLACES; place++)
+        save->saved_nbytes +=
+            part_in(p, true, (enum plan_place)place) + part_in(p, false, (enum plan_place)place);
+}
+
+static void fill_sent(const struct engine *e, struct plan *p)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t n = (size_t)p->accumulation;
+    if (p->world_size == 1) return;
+    /* The schedule of stage 3 is one for both directions; a backward fetches what a forward does.
+     */
+    p->phases[PLAN_FORWARD].sent_nbytes = n * f.fetch_nbytes / 2;
+    p->phases[PLAN_BACKWARD].sent_nbytes = n * f.fetch_nbytes - n * f.fetch_nbytes / 2;
+    p->phases[p->stage >= 2 ? PLAN_BACKWARD : PLAN_STEP].sent_nbytes +=
+        (p->stage >= 2 ? n : 1) * f.reduce_nbytes;
+    p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes;
+}
+
+cz_status plan_fill_phases(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    memset(p->phases, 0, sizeof p->phases);
+    count_in_use(p);
+    TRY(fill_passes(e, p));
+    fill_step(e, p);
+    if (p->on_cuda) fill_device_traffic(e, p);
+    fill_sent(e, p);
+    return CZ_OK;
+}

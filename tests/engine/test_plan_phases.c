@@ -1,0 +1,232 @@
+/* Claims: the plan says what each phase touches, moves and, on a machine whose rates are known,
+ * takes; a GPU run is planned without a GPU, and what is offloaded leaves the device. */
+#include "engine/machine.h"
+#include "engine/plan.h"
+#include "tests/support/check_main.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ADAM "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}"
+#define BF16 "\"bf16\": {\"enabled\": true}, "
+
+/* Round figures, so that times can be told by hand. */
+static const struct machine_profile machine = {.gemm_f32 = 1e11,
+                                               .gemm_bf16 = 2e11,
+                                               .gemm_f16 = 1e11,
+                                               .triad = 4e10,
+                                               .adam_f32 = 1e9,
+                                               .adam_bf16 = 2e9,
+                                               .comm = 1e10,
+                                               .host_to_device = 2e10,
+                                               .device_to_host = 1e10,
+                                               .device_gemm_f32 = 5e13,
+                                               .device_gemm_bf16 = 5e14,
+                                               .device_gemm_f16 = 5e14,
+                                               .device_copy = 2e12,
+                                               .nvme_read = 3e9,
+                                               .nvme_write = 2e9,
+                                               .nvme_both = 4e9};
+
+static struct plan *plan_on(const char *device, const char *model, const char *config, int64_t T,
+                            int64_t world_size)
+{
+    const struct engine_options options = {.config_json = config, .device = device};
+    const struct plan_request request = {
+        .world_size = world_size, .profile = &machine, .baseline_nbytes = 16 << 20};
+    struct model *m = model_open(model);
+    struct plan *p;
+    ck_assert_ptr_nonnull(m);
+    ck_ok(model_set_shape(m, T));
+    ck_ok(plan_create_ex(&options, &request, m, &p));
+    model_destroy(m);
+    return p;
+}
+
+static const struct plan_row *row_of(const struct plan *p, const char *name)
+{
+    static const struct plan_row none;
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (strcmp(p->rows[i].name, name) == 0) return &p->rows[i];
+    return &none;
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+START_TEST(a_phase_uses_no_more_than_the_peak)
+{
+    struct plan *p = plan_on("cpu", "gpt2-tiny",
+                             "{\"train_micro_batch_size_per_gpu\": 4, " BF16 ADAM "}", 64, 1);
+    for (int f = 0; f < PLAN_N_PHASES; f++) {
+        ck_assert_uint_le(p->phases[f].in_use_nbytes[PLAN_HOST], p->host_peak_nbytes);
+        ck_assert_uint_gt(p->phases[f].in_use_nbytes[PLAN_HOST], p->baseline_nbytes);
+    }
+    size_t states = row_of(p, "exp_avg")->nbytes;
+    ck_assert(plan_row_in_phase(row_of(p, "exp_avg"), PLAN_STEP));
+    ck_assert(!plan_row_in_phase(row_of(p, "exp_avg"), PLAN_FORWARD));
+    ck_assert(!plan_row_in_phase(row_of(p, "activations"), PLAN_STEP));
+    ck_assert_uint_gt(states, 0);
+    ck_assert_uint_eq(p->host_free_nbytes, SIZE_MAX); /* a given baseline: no look around */
+    plan_destroy(p);
+}
+END_TEST
+
+/* 6 operations per weight and token in all, and a forward more when layers are recomputed. */
+START_TEST(operations_follow_the_model)
+{
+    struct plan *plain = plan_on("cpu", "gpt2",
+                                 "{\"train_micro_batch_size_per_gpu\": 2, "
+                                 "\"gradient_accumulation_steps\": 3, " ADAM "}",
+                                 128, 1);
+    struct plan *again = plan_on("cpu", "gpt2",
+                                 "{\"train_micro_batch_size_per_gpu\": 2, "
+                                 "\"gradient_accumulation_steps\": 3, \"czero\": "
+                                 "{\"activation_checkpointing\": {\"every\": 1}}, " ADAM "}",
+                                 128, 1);
+    double all = plain->phases[PLAN_FORWARD].flops + plain->phases[PLAN_BACKWARD].flops;
+    double tokens = 3 * 2 * 128;
+    ck_assert_double_gt(all, 6 * 123.6e6 * tokens);
+    ck_assert_double_lt(all, 6.4 * 124.4e6 * tokens);
+    double more = again->phases[PLAN_BACKWARD].flops - plain->phases[PLAN_BACKWARD].flops;
+    ck_assert_double_gt(more, 1.8 * 77e6 * tokens); /* eleven of twelve blocks */
+    ck_assert_double_lt(more, 2.2 * 85e6 * tokens);
+    ck_assert(near(again->phases[PLAN_FORWARD].flops, plain->phases[PLAN_FORWARD].flops));
+    plan_destroy(plain);
+    plan_destroy(again);
+}
+END_TEST
+
+/* On the CPU nothing overlaps but the disk; the ranks of a host share its cores. */
+START_TEST(times_come_from_the_rates)
+{
+    const char *config = "{\"train_micro_batch_size_per_gpu\": 2, " BF16 ADAM "}";
+    struct plan *one = plan_on("cpu", "gpt2", config, 128, 1);
+    struct plan *two = plan_on("cpu", "gpt2", config, 128, 2);
+    const struct plan_cost *f = &one->phases[PLAN_FORWARD], *s = &one->phases[PLAN_STEP];
+    ck_assert(near(f->compute_s, f->flops / 2e11 + (double)f->moved_nbytes / 4e10));
+    ck_assert(near(f->total_s, f->compute_s));
+    ck_assert_double_eq(f->nvme_s + f->link_s + f->comm_s, 0);
+    /* 28 bytes a parameter at Adam's rate, and the gradients read twice more */
+    double n = (double)(one->numel);
+    ck_assert_double_eq_tol(s->compute_s, n / 2e9 + 2 * 2 * n / 4e10, 1e-3 * s->compute_s);
+    ck_assert(near(one->step_s, f->total_s + one->phases[PLAN_BACKWARD].total_s + s->total_s));
+    ck_assert(near(two->phases[PLAN_FORWARD].compute_s, 2 * f->compute_s));
+    ck_assert_double_gt(two->phases[PLAN_STEP].comm_s, 0);
+    ck_assert_ptr_null(one->missing_rate);
+    plan_destroy(one);
+    plan_destroy(two);
+}
+END_TEST
+
+START_TEST(without_a_rate_there_is_no_time)
+{
+    struct machine_profile slow = machine;
+    const struct engine_options options = {.config_json =
+                                               "{\"train_micro_batch_size_per_gpu\": 1, " ADAM "}"};
+    struct plan_request request = {.world_size = 1, .profile = &slow};
+    struct model *m = model_open("gpt2-tiny");
+    struct plan *p;
+    char *text;
+    slow.adam_f32 = 0;
+    ck_ok(plan_create_ex(&options, &request, m, &p));
+    ck_assert(isnan(p->step_s) && p->missing_rate);
+    ck_assert(!isnan(p->phases[PLAN_FORWARD].total_s));
+    ck_ok(plan_table(p, &text));
+    ck_assert_ptr_nonnull(strstr(text, "No time is predicted: the machine profile has no figure"));
+    free(text);
+    plan_destroy(p);
+    request.profile = NULL;
+    ck_ok(plan_create_ex(&options, &request, m, &p));
+    ck_assert(isnan(p->step_s) && !p->missing_rate);
+    ck_ok(plan_json(p, &text));
+    ck_assert_ptr_nonnull(strstr(text, "\"step_seconds\": null"));
+    ck_assert_ptr_nonnull(strstr(text, "\"phase\": \"backward\""));
+    free(text);
+    plan_destroy(p);
+    model_destroy(m);
+}
+END_TEST
+
+/* ---- a GPU that is not here -------------------------------------------------------------------
+ */
+
+#define BIG                                                                                        \
+    "\"train_micro_batch_size_per_gpu\": 1, \"czero\": {\"activation_checkpointing\": "            \
+    "{\"every\": 1}}, " BF16 ADAM
+#define OFFLOAD(stage, device)                                                                     \
+    "\"zero_optimization\": {\"stage\": " stage ", \"reduce_bucket_size\": 50000000, "             \
+    "\"offload_optimizer\": {\"device\": \"" device "\"}}, "
+
+START_TEST(a_gpu_run_without_offload_lies_on_the_device)
+{
+    struct plan *p = plan_on("cuda", "gpt2-1.3b", "{" BIG "}", 1024, 1);
+    size_t states = 16 * p->numel; /* 2 + 2 and 4 · 3 */
+    ck_assert_uint_gt(p->device_peak_nbytes, states);
+    ck_assert_uint_lt(p->device_peak_nbytes, states + ((size_t)1 << 30));
+    ck_assert_uint_eq(p->pinned_nbytes + p->nvme_nbytes, 0);
+    ck_assert_uint_eq(p->phases[PLAN_STEP].to_host_nbytes, 0);
+    ck_assert_uint_ge(p->phases[PLAN_SAVE].to_host_nbytes, 14 * p->numel);
+    ck_assert_ptr_nonnull(strstr(row_of(p, "CUDA context")->how, "assumed"));
+    ck_assert(
+        near(p->phases[PLAN_STEP].compute_s, (double)p->phases[PLAN_STEP].moved_nbytes / 2e12));
+    plan_destroy(p);
+}
+END_TEST
+
+/* Gradients leave bucket by bucket: parameters, two buckets and the tied gradient stay. */
+START_TEST(billion_parameters_fit_into_five_gigabytes)
+{
+    struct plan *p = plan_on("cuda", "gpt2-1.3b", "{" OFFLOAD("2", "cpu") BIG "}", 1024, 1);
+    ck_assert_uint_lt(p->device_peak_nbytes, (size_t)5000000000);
+    ck_assert_uint_ge(p->pinned_nbytes, 14 * p->numel);
+    ck_assert_int_eq(row_of(p, "gradients")->place, PLAN_PINNED);
+    ck_assert_int_eq(row_of(p, "gradient buckets")->place, PLAN_DEVICE);
+    ck_assert_int_eq(row_of(p, "parameters")->place, PLAN_DEVICE);
+    ck_assert_uint_eq(p->phases[PLAN_BACKWARD].to_host_nbytes, 2 * p->numel);
+    ck_assert_uint_eq(p->phases[PLAN_STEP].to_device_nbytes, 2 * p->numel);
+    /* copies up at 20 GB/s are slower than Adam at 2 G parameters a second? no: 0.13 < 0.66 s */
+    const struct plan_cost *s = &p->phases[PLAN_STEP];
+    ck_assert(near(s->link_s, 2.0 * (double)p->numel / 2e10));
+    ck_assert(near(s->total_s, s->compute_s));
+    plan_destroy(p);
+}
+END_TEST
+
+/* Below stage 2 several ranks keep whole gradients on the device until the boundary. */
+START_TEST(stage_one_keeps_its_gradients_on_the_device)
+{
+    struct plan *p = plan_on("cuda", "gpt2-1.3b", "{" OFFLOAD("1", "cpu") BIG "}", 1024, 4);
+    ck_assert_int_eq(row_of(p, "gradients")->place, PLAN_DEVICE);
+    ck_assert_int_eq(row_of(p, "exp_avg")->place, PLAN_PINNED);
+    ck_assert_uint_eq(p->phases[PLAN_BACKWARD].to_host_nbytes, 0);
+    ck_assert_uint_gt(p->phases[PLAN_STEP].to_host_nbytes, 0);
+    plan_destroy(p);
+}
+END_TEST
+
+START_TEST(kept_activations_go_to_the_host_when_asked)
+{
+    struct plan *on = plan_on("cuda", "gpt2-1.3b", "{" BIG "}", 1024, 1);
+    struct plan *off =
+        plan_on("cuda", "gpt2-1.3b",
+                "{\"activation_checkpointing\": {\"cpu_checkpointing\": true}, " BIG "}", 1024, 1);
+    size_t each = 2 * 1024 * 2048, moved = row_of(off, "kept activations")->nbytes;
+    ck_assert_uint_ge(moved, 23 * each);
+    ck_assert_int_eq(row_of(off, "kept activations")->place, PLAN_PINNED);
+    size_t less = row_of(on, "activations")->nbytes - row_of(off, "activations")->nbytes;
+    ck_assert_uint_le(less, moved - 2 * each);
+    ck_assert_uint_ge(less + 65536, moved - 2 * each); /* gaps between rows */
+    ck_assert_uint_eq(off->phases[PLAN_FORWARD].to_host_nbytes, moved);
+    ck_assert_uint_eq(off->phases[PLAN_BACKWARD].to_device_nbytes, moved);
+    plan_destroy(on);
+    plan_destroy(off);
+}
+END_TEST
+
+TEST_MAIN("engine/plan_phases", a_phase_uses_no_more_than_the_peak, operations_follow_the_model,
+          times_come_from_the_rates, without_a_rate_there_is_no_time,
+          a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
+          stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked)
