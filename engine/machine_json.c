@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define FORMAT    "czero machine"
 #define VERSION   1
@@ -49,6 +50,7 @@ static const struct member members[] = {
     {"nvme_read_and_write_bytes_per_second", RATE, AT(nvme_both), 0, 0},
     {"nvme_block_bytes", SIZE, AT(nvme_block_nbytes), 0, 0},
     {"nvme_queue_depth", COUNT, AT(nvme_depth), 0, 1 << 16},
+    {"nvme_how", TEXT, AT(nvme_how), 0, 0},
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -87,6 +89,17 @@ cz_status machine_write(const struct machine_profile *profile, const char *path)
     cz_status st = file_save(path, text, nbytes);
     free(text);
     return st;
+}
+
+cz_status machine_write_check(const char *path)
+{
+    struct file_durable f;
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return err_set(CZ_IO, 0, "%s: is a folder, not a file", path);
+    TRY(file_durable_create(&f, path, 0));
+    file_durable_abort(&f);
+    return CZ_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
