@@ -1,0 +1,299 @@
+#include "offload/swap.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "offload/swap_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+/* ---- options ----------------------------------------------------------------------------------
+ */
+
+/* What the options come down to; `s` is zeroed. */
+static cz_status take_options(struct swap *s, const struct swap_options *o)
+{
+    if (o->queue_depth < 0 || o->queue_depth > SWAP_QUEUE_DEPTH_MAX)
+        return err_set(CZ_INVALID, 0, "aio.queue_depth: %d is outside 1..%d", o->queue_depth,
+                       SWAP_QUEUE_DEPTH_MAX);
+    if (o->block_nbytes > SWAP_BLOCK_NBYTES_MAX)
+        return err_set(CZ_INVALID, 0, "aio.block_size: %zu is above %zu", o->block_nbytes,
+                       SWAP_BLOCK_NBYTES_MAX);
+    if (o->n_threads < 0)
+        return err_set(CZ_INVALID, 0, "aio.intra_op_parallelism: %d is below 1", o->n_threads);
+    if (o->nbytes > SIZE_MAX - SWAP_ALIGN)
+        return err_set(CZ_INVALID, 0, "a swap file of %zu bytes is too large", o->nbytes);
+    s->queue_depth = o->queue_depth ? o->queue_depth : SWAP_QUEUE_DEPTH;
+    s->block_nbytes =
+        size_round_up(o->block_nbytes ? o->block_nbytes : SWAP_BLOCK_NBYTES, SWAP_ALIGN);
+    s->n_threads = s->queue_depth < 8 ? s->queue_depth : 8;
+    if (o->n_threads > s->n_threads) s->n_threads = o->n_threads;
+    if (s->n_threads > SWAP_THREADS_MAX) s->n_threads = SWAP_THREADS_MAX;
+    s->single_submit = o->single_submit;
+    s->bounce_nbytes = swap_bounce_nbytes(s->block_nbytes);
+    return CZ_OK;
+}
+
+/* CZERO_IO stands for the user's wish where the caller has none. */
+static cz_status choose_engine(enum swap_engine asked, enum swap_engine *out)
+{
+    const char *wish = getenv("CZERO_IO");
+    *out = asked;
+    if (!wish || !wish[0]) return CZ_OK;
+    enum swap_engine wished = SWAP_ENGINE_URING;
+    if (!strcmp(wish, "threads"))
+        wished = SWAP_ENGINE_THREADS;
+    else if (strcmp(wish, "uring") != 0)
+        return err_set(CZ_INVALID, 0, "CZERO_IO=%s: there is uring and threads", wish);
+    if (asked == SWAP_ENGINE_AUTO) *out = wished;
+    return CZ_OK;
+}
+
+size_t swap_memory_nbytes(const struct swap_options *options)
+{
+    struct swap s = {0};
+    if (take_options(&s, options) != CZ_OK) return 0;
+    size_t uring = swap_backend_uring.memory_nbytes(s.queue_depth, s.n_threads);
+    size_t threads = swap_backend_threads.memory_nbytes(s.queue_depth, s.n_threads);
+    size_t nbytes = sizeof s + SWAP_REQUESTS * sizeof(struct swap_request) +
+                    (size_t)s.queue_depth * sizeof(struct swap_block) +
+                    SWAP_BOUNCES * s.bounce_nbytes + (uring > threads ? uring : threads);
+    if (options->checksums) nbytes += (options->nbytes / SWAP_ALIGN + 2) * sizeof(uint32_t);
+    return nbytes;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------
+ */
+
+int swap_thread_start(pthread_t *thread, size_t stack_nbytes, void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, stack_nbytes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, &attr, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+static void stop_backend(struct swap *s)
+{
+    if (!s->backend) return;
+    pthread_mutex_lock(&s->queue.lock);
+    s->queue.is_closing = true;
+    if (s->backend_state) s->backend->wake(s);
+    pthread_mutex_unlock(&s->queue.lock);
+    s->backend->stop(s);
+    s->queue.is_closing = false;
+    s->backend = NULL;
+}
+
+static cz_status start_backend(struct swap *s, const struct swap_backend *backend)
+{
+    s->backend = backend;
+    cz_status st = backend->start(s);
+    if (st != CZ_OK) stop_backend(s);
+    return st;
+}
+
+static cz_status start(struct swap *s, enum swap_engine engine)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (engine == SWAP_ENGINE_THREADS) return start_backend(s, &swap_backend_threads);
+    cz_status st = start_backend(s, &swap_backend_uring);
+    if (st != CZ_UNSUPPORTED) return st;
+    if (engine == SWAP_ENGINE_URING)
+        return err_prefix("CZERO_IO=uring asks for io_uring, which is not to be had here");
+    if (!atomic_flag_test_and_set(&said))
+        LOGV(LOG_INFO, SUB_SWAP, "io_uring is not to be had here (%s): %d threads read and write",
+             cz_last_error(), s->n_threads);
+    err_clear();
+    return start_backend(s, &swap_backend_threads);
+}
+
+static cz_status allocate(struct swap *s, const struct swap_options *o)
+{
+    size_t file_nbytes = size_round_up(o->nbytes, SWAP_ALIGN);
+    void *bounce = NULL;
+    TRY(swap_queue_allocate(&s->queue, s->queue_depth));
+    if (posix_memalign(&bounce, SWAP_ALIGN, SWAP_BOUNCES * s->bounce_nbytes) == 0)
+        s->bounce = bounce;
+    if (o->checksums) s->checksums = swap_checksums_create(file_nbytes);
+    if (!s->bounce || (o->checksums && !s->checksums))
+        return err_set(CZ_NOMEM, 0, "no memory for a swap file's buffers and checksums");
+    return CZ_OK;
+}
+
+static cz_status open_all(struct swap *s, const struct swap_options *o)
+{
+    enum swap_engine engine;
+    TRY(take_options(s, o));
+    TRY(choose_engine(o->engine, &engine));
+    TRY(allocate(s, o));
+    TRY(swap_file_open(&s->file, o->dir, o->rank, size_round_up(o->nbytes, SWAP_ALIGN)));
+    TRY(start(s, engine));
+    return swap_register(s, s->bounce, SWAP_BOUNCES * s->bounce_nbytes);
+}
+
+cz_status swap_open(const struct swap_options *options, struct swap **out)
+{
+    *out = NULL;
+    struct swap *s = calloc(1, sizeof *s);
+    if (!s) return err_set(CZ_NOMEM, 0, "no memory for a swap file");
+    s->file.fd = s->file.lock_fd = -1;
+    pthread_mutex_init(&s->sync_lock, NULL);
+    swap_queue_init(&s->queue);
+    cz_status st = open_all(s, options);
+    if (st == CZ_OK)
+        *out = s;
+    else
+        swap_close(s);
+    return st;
+}
+
+void swap_close(struct swap *s)
+{
+    if (!s) return;
+    stop_backend(s);
+    swap_file_close(&s->file);
+    swap_queue_free(&s->queue);
+    pthread_mutex_destroy(&s->sync_lock);
+    free(s->checksums);
+    free(s->bounce);
+    free(s);
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
+cz_status swap_register(struct swap *s, void *base, size_t nbytes)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    int n = atomic_load(&s->n_buffers);
+    if ((uintptr_t)base % SWAP_ALIGN != 0)
+        return err_set(CZ_INVALID, 0, "swap: a buffer at %p is not aligned to %zu bytes", base,
+                       SWAP_ALIGN);
+    if (n > SWAP_BUFFERS_MAX)
+        return err_set(CZ_INVALID, 0, "swap: more than %d buffers", SWAP_BUFFERS_MAX);
+    if (nbytes == 0 || !s->backend->register_buffer) return CZ_OK;
+    struct swap_buffer *known = &s->buffers[n];
+    known->base = base;
+    known->nbytes = s->backend->register_buffer(s, base, nbytes, &known->first_idx);
+    atomic_store(&s->n_buffers, n + 1);
+    if (known->nbytes == nbytes) return CZ_OK;
+    atomic_store(&s->has_unknown, true);
+    if (!atomic_flag_test_and_set(&said))
+        LOGV(LOG_INFO, SUB_SWAP,
+             "the kernel registers no buffers of %zu bytes for swapping (%s; see ulimit -l): "
+             "it pins pages at each transfer instead",
+             nbytes, strerror(errno));
+    return CZ_OK;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------
+ */
+
+static cz_status check_request(const struct swap *s, const void *buf, uint64_t off, size_t nbytes)
+{
+    if (((uintptr_t)buf | off | nbytes) % SWAP_ALIGN != 0)
+        return err_set(CZ_INVALID, 0,
+                       "swap: %zu bytes at offset %" PRIu64 " from %p are not aligned to %zu",
+                       nbytes, off, buf, SWAP_ALIGN);
+    if (off > s->file.nbytes || nbytes > s->file.nbytes - off)
+        return err_set(CZ_INVALID, 0,
+                       "swap file %s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64
+                       " bytes",
+                       s->file.path, nbytes, off, s->file.nbytes);
+    return CZ_OK;
+}
+
+cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket)
+{
+    *ticket = 0;
+    TRY(check_request(s, buf, off, nbytes));
+    return swap_queue_begin(s, buf, off, nbytes, false, ticket);
+}
+
+cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
+                           uint64_t *ticket)
+{
+    *ticket = 0;
+    TRY(check_request(s, buf, off, nbytes));
+    return swap_queue_begin(s, (void *)(uintptr_t)buf, off, nbytes, true, ticket);
+}
+
+cz_status swap_wait(struct swap *s, uint64_t ticket)
+{
+    int64_t since = clock_now_ns();
+    cz_status st = swap_queue_wait(&s->queue, ticket);
+    swap_queue_add_wait(&s->queue, since);
+    return st;
+}
+
+cz_status swap_drain(struct swap *s)
+{
+    int64_t since = clock_now_ns();
+    cz_status st = swap_queue_drain(&s->queue);
+    swap_queue_add_wait(&s->queue, since);
+    return st;
+}
+
+/* ---- what it is and did -----------------------------------------------------------------------
+ */
+
+struct swap_counts swap_counts(const struct swap *s)
+{
+    struct swap_queue *q = (struct swap_queue *)(uintptr_t)&s->queue;
+    pthread_mutex_lock(&q->lock);
+    struct swap_counts counts = q->counts;
+    if (q->n_flying > 0) counts.busy_ns += clock_now_ns() - q->busy_since_ns;
+    pthread_mutex_unlock(&q->lock);
+    return counts;
+}
+
+const char *swap_describe(const struct swap *s)
+{
+    bool is_direct = atomic_load(&s->file.is_direct);
+    if (s->backend == &swap_backend_threads)
+        return is_direct ? "threads, O_DIRECT" : "threads, page cache";
+    if (atomic_load(&s->has_unknown))
+        return is_direct ? "io_uring, O_DIRECT" : "io_uring, page cache";
+    return is_direct ? "io_uring, O_DIRECT, registered buffers"
+                     : "io_uring, page cache, registered buffers";
+}
+
+const char *swap_path(const struct swap *s)
+{
+    return s->file.path;
+}
+
+cz_status swap_dir_free(const char *dir, size_t *nbytes)
+{
+    struct statvfs fs;
+    char *path = swap_absolute(dir);
+    *nbytes = 0;
+    if (!path) return cz_last_status();
+    int dir_fd = swap_folder_lock(path);
+    uint64_t leftovers = dir_fd < 0 ? 0 : swap_folder_leftovers(dir_fd);
+    swap_folder_unlock(dir_fd);
+    while (statvfs(path, &fs) != 0) {
+        char *slash = strrchr(path, '/');
+        if ((errno != ENOENT && errno != ENOTDIR) || (slash == path && !path[1])) {
+            cz_status st = err_set(CZ_IO, errno, "nvme_path \"%s\": free space is not known", dir);
+            free(path);
+            return st;
+        }
+        slash[slash == path] = '\0';
+    }
+    free(path);
+    *nbytes = (size_t)((uint64_t)fs.f_bavail * fs.f_frsize + leftovers);
+    return CZ_OK;
+}

@@ -1,0 +1,96 @@
+#include "base/clock.h"
+#include "base/size.h"
+#include "offload/swap_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <time.h>
+
+/* How long a transfer may be put off (EINTR, EAGAIN, nothing moved) before that is an error. */
+#define STUCK_NS_MAX (500 * INT64_C(1000000))
+#define STUCK_NAP_NS 100000
+
+void swap_set_fault(struct swap *s, const struct swap_fault *fault)
+{
+    s->fault = *fault;
+}
+
+size_t swap_block_ask(struct swap *s, struct swap_block *b, unsigned char **buf, uint64_t *off)
+{
+    if (s->checksums && b->is_write && b->done == 0) swap_checksums_note(s->checksums, b);
+    *buf = b->buf + b->done;
+    *off = b->off + b->done;
+    b->n_asked = b->nbytes - b->done;
+    b->was_direct = atomic_load(&s->file.is_direct);
+    if (s->fault.ask) b->n_asked = s->fault.ask(s->fault.user, b, b->n_asked);
+    return b->n_asked;
+}
+
+static void block_fail(struct swap *s, const struct swap_block *b, cz_status status, int error,
+                       const char *why)
+{
+    char size[24];
+    err_set(status, error, "swap file %s: %s %s at offset %" PRIu64 "%s", s->file.path,
+            b->is_write ? "writing" : "reading", size_human(b->nbytes - b->done, size, sizeof size),
+            b->off + b->done, why);
+    swap_queue_fail(&s->queue);
+}
+
+/* Nothing moved, but may if asked again. True: not any more. */
+static bool block_stuck(struct swap *s, struct swap_block *b, int error)
+{
+    int64_t now = clock_now_ns();
+    if (b->stuck_ns == 0) {
+        b->stuck_ns = now;
+        return false;
+    }
+    if (now - b->stuck_ns > STUCK_NS_MAX) {
+        block_fail(s, b, CZ_IO, error, "");
+        return true;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = STUCK_NAP_NS}, NULL);
+    return false;
+}
+
+static bool block_complete(struct swap *s, struct swap_block *b)
+{
+    int error = b->is_write || b->was_direct ? 0 : swap_file_writeback_error(&s->file);
+    if (error != 0)
+        block_fail(s, b, CZ_IO, error, ": what was written before did not reach the disk");
+    else if (s->checksums && !b->is_write &&
+             swap_checksums_check(s->checksums, s->file.path, b) != CZ_OK)
+        swap_queue_fail(&s->queue);
+    return true;
+}
+
+/* Past the page cache only whole multiples of SWAP_ALIGN can be asked for again. */
+static bool block_progress(struct swap *s, struct swap_block *b, size_t nbytes)
+{
+    size_t left = b->nbytes - b->done;
+    if (nbytes >= left) {
+        b->done = b->nbytes;
+        return block_complete(s, b);
+    }
+    if (b->was_direct) nbytes -= nbytes % SWAP_ALIGN;
+    if (nbytes == 0) return block_stuck(s, b, EIO);
+    b->done += nbytes;
+    b->stuck_ns = 0;
+    return false;
+}
+
+bool swap_block_result(struct swap *s, struct swap_block *b, long result)
+{
+    if (s->fault.result) result = s->fault.result(s->fault.user, b, result);
+    if (result > 0) return block_progress(s, b, (size_t)result);
+    if (result == -EINTR || result == -EAGAIN) return block_stuck(s, b, (int)-result);
+    if (result == -EINVAL && b->was_direct) {
+        swap_file_leave_direct(&s->file);
+        return false;
+    }
+    if (result == 0 && b->is_write) return block_stuck(s, b, EIO);
+    if (result == 0)
+        block_fail(s, b, CZ_IO, 0, ": the file has become shorter");
+    else
+        block_fail(s, b, CZ_IO, (int)-result, "");
+    return true;
+}

@@ -1,0 +1,258 @@
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "offload/swap_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAME_TRIES   100
+#define ZEROS_NBYTES ((size_t)1 << 20)
+#define FREED_NS_MAX (1000 * INT64_C(1000000)) /* for the disk to give back what was removed */
+#define FREED_NAP_NS (10 * 1000000)
+
+char *swap_absolute(const char *dir)
+{
+    char cwd[PATH_MAX] = "", *path = NULL;
+    if (!dir || !dir[0]) {
+        err_set(CZ_INVALID, 0, "nvme_path is empty: it names the folder for swap files");
+        return NULL;
+    }
+    if (dir[0] != '/' && !getcwd(cwd, sizeof cwd)) {
+        err_set(CZ_IO, errno, "nvme_path \"%s\": the current folder has no name", dir);
+        return NULL;
+    }
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') n--;
+    if (asprintf(&path, "%s%s%.*s", cwd, cwd[0] ? "/" : "", (int)n, dir) < 0) {
+        err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
+        return NULL;
+    }
+    return path;
+}
+
+/* ---- space ------------------------------------------------------------------------------------
+ */
+
+static uint64_t free_nbytes(const char *dir)
+{
+    struct statvfs fs;
+    return statvfs(dir, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+}
+
+static cz_status too_small(const char *dir, uint64_t nbytes)
+{
+    char need[24], have[24];
+    uint64_t n_free = free_nbytes(dir);
+    return err_set(CZ_IO, 0,
+                   "nvme_path \"%s\": a swap file of %s (%" PRIu64
+                   " bytes) does not fit, %s (%" PRIu64 " bytes) are free there",
+                   dir, size_human(nbytes, need, sizeof need), nbytes,
+                   size_human(n_free, have, sizeof have), n_free);
+}
+
+/* What was just removed may take a moment to come back: a killed run's transfers end first. */
+static cz_status check_space(const char *dir, uint64_t nbytes)
+{
+    int64_t since = clock_now_ns();
+    while (free_nbytes(dir) < nbytes) {
+        if (clock_now_ns() - since > FREED_NS_MAX) return too_small(dir, nbytes);
+        nanosleep(&(struct timespec){.tv_nsec = FREED_NAP_NS}, NULL);
+    }
+    return CZ_OK;
+}
+
+/* For file systems that cannot reserve. 0 or an errno. */
+static int write_zeros(int fd, uint64_t nbytes)
+{
+    unsigned char *zeros = calloc(1, ZEROS_NBYTES);
+    if (!zeros) return ENOMEM;
+    int error = 0;
+    for (uint64_t at = 0; at < nbytes && error == 0;) {
+        size_t n = nbytes - at < ZEROS_NBYTES ? (size_t)(nbytes - at) : ZEROS_NBYTES;
+        ssize_t done = pwrite(fd, zeros, n, (off_t)at);
+        if (done > 0)
+            at += (uint64_t)done;
+        else if (done == 0 || errno != EINTR)
+            error = done == 0 ? ENOSPC : errno;
+    }
+    free(zeros);
+    if (error == 0 && fdatasync(fd) != 0) error = errno;
+    return error;
+}
+
+static cz_status preallocate(struct swap_file *f)
+{
+    int error;
+    if (f->nbytes > INT64_MAX) return too_small(f->dir, f->nbytes);
+    do {
+        error = fallocate(f->lock_fd, 0, 0, (off_t)f->nbytes) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error == EOPNOTSUPP || error == ENOSYS || error == EINVAL)
+        error = write_zeros(f->lock_fd, f->nbytes);
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) return too_small(f->dir, f->nbytes);
+    if (error != 0)
+        return err_set(CZ_IO, error, "swap file %s: cannot be given %" PRIu64 " bytes", f->path,
+                       f->nbytes);
+    return CZ_OK;
+}
+
+/* ---- name and lock ----------------------------------------------------------------------------
+ */
+
+static uint64_t some_number(void)
+{
+    uint64_t n;
+    if (getrandom(&n, sizeof n, GRND_NONBLOCK) == (ssize_t)sizeof n) return n;
+    return (uint64_t)clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+}
+
+/* A new file under a new name, locked. Where the folder's lock does not work somebody may have
+ * taken it for a leftover before it was ours: then it has no name any more. 0 or an errno. */
+static int create_one(struct swap_file *f, int dir_fd)
+{
+    struct stat info;
+    int fd = openat(dir_fd, f->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return errno;
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    if (fstat(fd, &info) == 0 && info.st_nlink > 0) {
+        f->lock_fd = fd;
+        return 0;
+    }
+    close(fd);
+    return EEXIST;
+}
+
+static cz_status create_named(struct swap_file *f, int dir_fd, int rank)
+{
+    int error = EEXIST;
+    for (int i = 0; i < NAME_TRIES && error == EEXIST; i++) {
+        free(f->path);
+        if (asprintf(&f->path, "%s/czero-swap-rank%d-%016" PRIx64, f->dir, rank, some_number()) <
+            0) {
+            f->path = NULL;
+            return err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
+        }
+        f->name = strrchr(f->path, '/') + 1;
+        error = create_one(f, dir_fd);
+    }
+    if (error == ENAMETOOLONG)
+        return err_set(CZ_INVALID, 0, "nvme_path \"%.200s…\" is longer than the system allows",
+                       f->dir);
+    if (error == ENOSPC || error == EDQUOT) return too_small(f->dir, f->nbytes);
+    if (error != 0)
+        return err_set(CZ_IO, error, "nvme_path \"%s\": no swap file can be made there", f->dir);
+    return CZ_OK;
+}
+
+/* ---- O_DIRECT ---------------------------------------------------------------------------------
+ */
+
+void swap_file_leave_direct(struct swap_file *f)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_exchange(&f->is_direct, false)) return;
+    fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_DIRECT);
+    if (!atomic_flag_test_and_set(&said))
+        LOGV(LOG_INFO, SUB_SWAP,
+             "nvme_path \"%s\": O_DIRECT is refused there, swapping goes through the page cache",
+             f->dir);
+}
+
+/* Write a block of zeros, which is what the file holds, and read it. */
+static int try_transfer(const struct swap_file *f)
+{
+    void *block;
+    if (posix_memalign(&block, SWAP_ALIGN, SWAP_ALIGN) != 0) return ENOMEM;
+    memset(block, 0, SWAP_ALIGN);
+    int error = pwrite(f->fd, block, SWAP_ALIGN, 0) < 0 || pread(f->fd, block, SWAP_ALIGN, 0) < 0
+                    ? errno
+                    : 0;
+    free(block);
+    return error;
+}
+
+/* The opening for transfers. */
+static cz_status open_for_transfers(struct swap_file *f, int dir_fd)
+{
+    atomic_store(&f->is_direct, true);
+    f->fd = openat(dir_fd, f->name, O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
+    if (f->fd < 0 && errno == EINVAL) {
+        f->fd = openat(dir_fd, f->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (f->fd >= 0) swap_file_leave_direct(f);
+    }
+    if (f->fd < 0) return err_set(CZ_IO, errno, "swap file %s: cannot be opened", f->path);
+    return CZ_OK;
+}
+
+int swap_file_writeback_error(const struct swap_file *f)
+{
+    /* Waits for nothing, as nothing lies behind the end; reports what the whole file met. */
+    int n = sync_file_range(f->fd, (off_t)f->nbytes, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
+    return n != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT) ? errno : 0;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------
+ */
+
+static cz_status create(struct swap_file *f, int rank)
+{
+    int dir_fd;
+    TRY(swap_folder_make(f->dir, &dir_fd));
+    swap_folder_reclaim(dir_fd, f->dir);
+    cz_status st = create_named(f, dir_fd, rank);
+    if (st == CZ_OK) st = open_for_transfers(f, dir_fd);
+    swap_folder_unlock(dir_fd);
+    return st;
+}
+
+cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_t nbytes)
+{
+    memset(f, 0, sizeof *f);
+    f->fd = f->lock_fd = -1;
+    f->nbytes = nbytes;
+    f->dir = swap_absolute(dir);
+    if (!f->dir) return cz_last_status();
+    TRY(create(f, rank));
+    TRY(check_space(f->dir, nbytes));
+    TRY(preallocate(f));
+    if (nbytes > 0 && try_transfer(f) == EINVAL) swap_file_leave_direct(f);
+    return CZ_OK;
+}
+
+/* Unless somebody has given the name to another file. */
+static void remove_own(const struct swap_file *f, int dir_fd)
+{
+    struct stat own, named;
+    if (fstat(f->lock_fd, &own) != 0 || fstatat(dir_fd, f->name, &named, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    if (own.st_ino == named.st_ino && own.st_dev == named.st_dev) unlinkat(dir_fd, f->name, 0);
+}
+
+void swap_file_close(struct swap_file *f)
+{
+    int dir_fd = f->dir ? swap_folder_lock(f->dir) : -1;
+    if (dir_fd >= 0) {
+        if (f->lock_fd >= 0) remove_own(f, dir_fd);
+        swap_folder_leave(f->dir);
+    }
+    if (f->fd >= 0) close(f->fd);
+    if (f->lock_fd >= 0) close(f->lock_fd);
+    swap_folder_unlock(dir_fd);
+    free(f->path);
+    free(f->dir);
+    f->fd = f->lock_fd = -1;
+    f->path = f->dir = NULL;
+}

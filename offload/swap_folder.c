@@ -1,0 +1,249 @@
+/* The folder of swap files. Those who open or close one hold the folder's lock meanwhile; a swap
+ * file that nobody has locked belongs to nobody. Folders that czero made hold an empty file,
+ * SWAP_MARK: whoever removes the last swap file removes them too, in whichever run that is. */
+#include "base/log.h"
+#include "offload/swap_impl.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES_MAX 100 /* another run may remove the folder that we are about to use */
+
+bool swap_name_is_ours(const char *name)
+{
+    const char *at = name + strlen("czero-swap-rank");
+    if (strncmp(name, "czero-swap-rank", strlen("czero-swap-rank")) != 0) return false;
+    if (!isdigit((unsigned char)*at)) return false;
+    while (isdigit((unsigned char)*at)) at++;
+    return *at == '-' && strspn(at + 1, "0123456789abcdef") == 16 && at[17] == '\0';
+}
+
+/* ---- made and locked --------------------------------------------------------------------------
+ */
+
+static cz_status folder_error(const char *dir, const char *part, int error)
+{
+    if (error == ENAMETOOLONG)
+        return err_set(CZ_INVALID, 0, "nvme_path \"%.200s…\" is longer than the system allows",
+                       dir);
+    if (error == ENOTDIR || error == EEXIST)
+        return err_set(CZ_INVALID, 0, "nvme_path \"%s\": \"%s\" is a file, not a folder", dir,
+                       part);
+    return err_set(CZ_IO, error, "nvme_path \"%s\": the folder \"%s\" cannot be used", dir, part);
+}
+
+static void mark_path(char out[PATH_MAX + 32], const char *dir)
+{
+    snprintf(out, PATH_MAX + 32, "%s/" SWAP_MARK, dir);
+}
+
+static bool has_mark(const char *dir)
+{
+    char path[PATH_MAX + 32];
+    mark_path(path, dir);
+    return access(path, F_OK) == 0;
+}
+
+/* 0 or an errno. */
+static int put_mark(const char *dir)
+{
+    char path[PATH_MAX + 32];
+    mark_path(path, dir);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) return errno;
+    close(fd);
+    return 0;
+}
+
+/* One folder; its parent is there. 0 or an errno. */
+static int make_one(const char *dir)
+{
+    struct stat info;
+    if (stat(dir, &info) == 0) return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+    if (mkdir(dir, 0777) != 0) return errno == EEXIST ? 0 : errno;
+    int error = put_mark(dir);
+    if (error != 0) rmdir(dir);
+    return error;
+}
+
+/* The folder and all above it. 0 or an errno; `part` (PATH_MAX) then names where. */
+static int make_all(const char *dir, char *part)
+{
+    size_t n = strlen(dir);
+    part[0] = '\0';
+    if (n >= PATH_MAX) return ENAMETOOLONG;
+    for (size_t i = 1; i <= n; i++) {
+        if (dir[i] != '/' && dir[i] != '\0') continue;
+        memcpy(part, dir, i);
+        part[i] = '\0';
+        int error = make_one(part);
+        if (error != 0) {
+            swap_folder_leave(part);
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* Whether the path still names what is open. */
+static bool is_same(int fd, const char *path)
+{
+    struct stat here, there;
+    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_ino == there.st_ino &&
+           here.st_dev == there.st_dev;
+}
+
+/* File systems that know no such lock go without: names are tried again where it matters. */
+static void lock(int fd)
+{
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+}
+
+int swap_folder_lock(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    lock(fd);
+    if (is_same(fd, dir)) return fd;
+    close(fd);
+    errno = ENOENT;
+    return -1;
+}
+
+cz_status swap_folder_make(const char *dir, int *dir_fd)
+{
+    char part[PATH_MAX];
+    int error = ENOENT;
+    for (int i = 0; i < TRIES_MAX && error == ENOENT; i++) {
+        error = make_all(dir, part);
+        if (error != 0) continue;
+        *dir_fd = swap_folder_lock(dir);
+        if (*dir_fd >= 0) return CZ_OK;
+        error = errno;
+    }
+    return folder_error(dir, part, error);
+}
+
+void swap_folder_unlock(int dir_fd)
+{
+    if (dir_fd >= 0) close(dir_fd);
+}
+
+/* ---- leftovers --------------------------------------------------------------------------------
+ */
+
+/* Open a swap file that nobody holds; negative: it is not one. Its lock is ours until close(). */
+static int open_leftover(int dir_fd, const char *name, struct stat *info)
+{
+    if (!swap_name_is_ours(name)) return -1;
+    int fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static DIR *list(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !entries) close(fd);
+    return entries;
+}
+
+void swap_folder_reclaim(int dir_fd, const char *dir)
+{
+    DIR *entries = list(dir_fd);
+    if (!entries) return;
+    for (struct dirent *e; (e = readdir(entries));) {
+        struct stat info;
+        int fd = open_leftover(dir_fd, e->d_name, &info);
+        if (fd < 0) continue;
+        if (unlinkat(dir_fd, e->d_name, 0) == 0)
+            LOGV(LOG_INFO, SUB_SWAP, "removed %s/%s, the swap file of a run that was killed", dir,
+                 e->d_name);
+        close(fd);
+    }
+    closedir(entries);
+}
+
+uint64_t swap_folder_leftovers(int dir_fd)
+{
+    DIR *entries = list(dir_fd);
+    uint64_t nbytes = 0;
+    if (!entries) return 0;
+    for (struct dirent *e; (e = readdir(entries));) {
+        struct stat info;
+        int fd = open_leftover(dir_fd, e->d_name, &info);
+        if (fd < 0) continue;
+        nbytes += (uint64_t)info.st_blocks * 512;
+        close(fd);
+    }
+    closedir(entries);
+    return nbytes;
+}
+
+/* ---- removed ----------------------------------------------------------------------------------
+ */
+
+struct contents {
+    bool has_ours; /* swap files, or folders made for them */
+    bool has_other;
+};
+
+static struct contents look_into(const char *dir)
+{
+    struct contents c = {.has_ours = true}; /* nothing is removed that could not be seen */
+    DIR *entries = opendir(dir);
+    if (!entries) return c;
+    c.has_ours = false;
+    for (struct dirent *e; (e = readdir(entries));) {
+        char inside[NAME_MAX + 32];
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, SWAP_MARK))
+            continue;
+        snprintf(inside, sizeof inside, "%s/" SWAP_MARK, e->d_name);
+        if (swap_name_is_ours(e->d_name) || faccessat(dirfd(entries), inside, F_OK, 0) == 0)
+            c.has_ours = true;
+        else
+            c.has_other = true;
+    }
+    closedir(entries);
+    return c;
+}
+
+/* A folder that czero made, if nothing else is in it. False: it stays. What somebody else put there
+ * makes it theirs: then only the mark goes. */
+static bool remove_one(const char *dir)
+{
+    char mark[PATH_MAX + 32];
+    if (!has_mark(dir)) return false;
+    struct contents c = look_into(dir);
+    if (c.has_ours) return false;
+    mark_path(mark, dir);
+    unlink(mark);
+    if (c.has_other) return false;
+    if (rmdir(dir) == 0) return true;
+    if (look_into(dir).has_ours) put_mark(dir); /* a run has come this very moment */
+    return false;
+}
+
+void swap_folder_leave(const char *dir)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s", dir) >= (int)sizeof path) return;
+    while (remove_one(path)) {
+        char *slash = strrchr(path, '/');
+        if (!slash || slash == path) return;
+        *slash = '\0';
+    }
+}

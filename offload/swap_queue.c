@@ -1,0 +1,216 @@
+#include "base/clock.h"
+#include "offload/swap_impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Of waiting reads and writes, that many blocks are reads before one is a write: who reads mostly
+ * stands still meanwhile, who writes does not. */
+#define READS_IN_TURN 3
+
+void swap_queue_init(struct swap_queue *q)
+{
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->is_done, NULL);
+}
+
+cz_status swap_queue_allocate(struct swap_queue *q, int queue_depth)
+{
+    q->requests = calloc(SWAP_REQUESTS, sizeof *q->requests);
+    q->blocks = calloc((size_t)queue_depth, sizeof *q->blocks);
+    if (!q->requests || !q->blocks)
+        return err_set(CZ_NOMEM, 0, "no memory for a swap file's queue");
+    for (int i = 0; i < queue_depth; i++) {
+        q->blocks[i].next = q->free;
+        q->free = &q->blocks[i];
+    }
+    return CZ_OK;
+}
+
+void swap_queue_free(struct swap_queue *q)
+{
+    free(q->requests);
+    free(q->blocks);
+    pthread_cond_destroy(&q->is_done);
+    pthread_mutex_destroy(&q->lock);
+}
+
+/* ---- requests: with the lock ------------------------------------------------------------------
+ */
+
+static void line_add(struct swap_line *line, struct swap_request *r)
+{
+    r->next = NULL;
+    if (line->first)
+        line->last->next = r;
+    else
+        line->first = r;
+    line->last = r;
+}
+
+static void request_close(struct swap_queue *q, struct swap_request *r)
+{
+    r->is_open = false;
+    pthread_cond_broadcast(&q->is_done);
+}
+
+/* Requests in line will not be begun any more. */
+static void drop_lines(struct swap_queue *q)
+{
+    for (int i = 0; i < 2; i++) {
+        for (struct swap_request *r = q->lines[i].first; r; r = r->next) {
+            r->nbytes = r->n_cut;
+            if (r->n_flying == 0) request_close(q, r);
+        }
+        q->lines[i].first = NULL;
+    }
+}
+
+/* ---- callers ----------------------------------------------------------------------------------
+ */
+
+/* The slot of the next ticket, once its last owner is through. */
+static cz_status slot_take(struct swap_queue *q, struct swap_request **out)
+{
+    for (;;) {
+        if (q->has_failed) return err_restore(&q->error);
+        struct swap_request *r = &q->requests[(q->newest + 1) % SWAP_REQUESTS];
+        if (!r->is_open) {
+            r->ticket = ++q->newest;
+            *out = r;
+            return CZ_OK;
+        }
+        pthread_cond_wait(&q->is_done, &q->lock);
+    }
+}
+
+cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
+                           uint64_t *ticket)
+{
+    struct swap_queue *q = &s->queue;
+    struct swap_request *r = NULL;
+    *ticket = 0;
+    if (nbytes == 0) return swap_queue_wait(q, 0);
+    pthread_mutex_lock(&q->lock);
+    cz_status st = slot_take(q, &r);
+    if (st == CZ_OK) {
+        *ticket = r->ticket;
+        r->buf = buf;
+        r->off = off;
+        r->nbytes = nbytes;
+        r->n_cut = 0;
+        r->n_flying = 0;
+        r->is_write = is_write;
+        r->is_open = true;
+        line_add(&q->lines[is_write], r);
+        s->backend->wake(s);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+static cz_status current_error(struct swap_queue *q)
+{
+    return q->has_failed ? err_restore(&q->error) : CZ_OK;
+}
+
+/* With the lock: until what `ticket` stood for is through; its slot may be another's by then. */
+static void wait_for(struct swap_queue *q, uint64_t ticket)
+{
+    struct swap_request *r = &q->requests[ticket % SWAP_REQUESTS];
+    while (r->ticket == ticket && r->is_open) pthread_cond_wait(&q->is_done, &q->lock);
+}
+
+cz_status swap_queue_wait(struct swap_queue *q, uint64_t ticket)
+{
+    pthread_mutex_lock(&q->lock);
+    cz_status st = CZ_OK;
+    if (ticket > q->newest)
+        st = err_set(CZ_INVALID, 0, "swap: ticket %" PRIu64 " was never given out", ticket);
+    else if (ticket != 0)
+        wait_for(q, ticket);
+    if (st == CZ_OK) st = current_error(q);
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+cz_status swap_queue_drain(struct swap_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    uint64_t newest = q->newest;
+    uint64_t oldest = newest < SWAP_REQUESTS ? 1 : newest - SWAP_REQUESTS + 1;
+    for (uint64_t t = oldest; t <= newest; t++) wait_for(q, t);
+    cz_status st = current_error(q);
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+void swap_queue_add_wait(struct swap_queue *q, int64_t since_ns)
+{
+    pthread_mutex_lock(&q->lock);
+    q->counts.waited_ns += clock_now_ns() - since_ns;
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- backends ---------------------------------------------------------------------------------
+ */
+
+/* Reads and writes both get through, whatever stands in the other line. */
+static struct swap_line *next_line(struct swap_queue *q)
+{
+    struct swap_line *reads = &q->lines[0], *writes = &q->lines[1];
+    bool is_write = writes->first && (!reads->first || q->n_reads_in_turn >= READS_IN_TURN);
+    if (!is_write && !reads->first) return NULL;
+    q->n_reads_in_turn = is_write ? 0 : q->n_reads_in_turn + 1;
+    return is_write ? writes : reads;
+}
+
+static void block_cut(struct swap *s, struct swap_request *r, struct swap_block *b)
+{
+    size_t left = r->nbytes - r->n_cut;
+    b->request = r;
+    b->buf = r->buf + r->n_cut;
+    b->off = r->off + r->n_cut;
+    b->nbytes = left < s->block_nbytes ? left : s->block_nbytes;
+    b->done = 0;
+    b->is_write = r->is_write;
+    b->stuck_ns = 0;
+    r->n_cut += b->nbytes;
+    r->n_flying++;
+}
+
+struct swap_block *swap_queue_take(struct swap *s)
+{
+    struct swap_queue *q = &s->queue;
+    if (q->is_closing) drop_lines(q);
+    if (!q->free) return NULL;
+    struct swap_line *line = next_line(q);
+    if (!line) return NULL;
+    struct swap_block *b = q->free;
+    q->free = b->next;
+    block_cut(s, line->first, b);
+    if (b->request->n_cut == b->request->nbytes) line->first = line->first->next;
+    if (q->n_flying++ == 0) q->busy_since_ns = clock_now_ns();
+    return b;
+}
+
+void swap_queue_finish(struct swap_queue *q, struct swap_block *b)
+{
+    struct swap_request *r = b->request;
+    if (b->done == b->nbytes)
+        *(b->is_write ? &q->counts.written_nbytes : &q->counts.read_nbytes) += b->nbytes;
+    if (--r->n_flying == 0 && r->n_cut == r->nbytes) request_close(q, r);
+    b->request = NULL;
+    b->next = q->free;
+    q->free = b;
+    if (--q->n_flying == 0) q->counts.busy_ns += clock_now_ns() - q->busy_since_ns;
+}
+
+void swap_queue_fail(struct swap_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    if (!q->has_failed) err_capture(&q->error);
+    q->has_failed = true;
+    drop_lines(q);
+    pthread_mutex_unlock(&q->lock);
+}

@@ -1,0 +1,92 @@
+/* Blocks by threads with pread and pwrite: where io_uring is not to be had. Readable specification
+ * of a backend. */
+#include "offload/swap_impl.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define STACK_NBYTES ((size_t)256 << 10)
+
+struct threads {
+    pthread_cond_t has_work;
+    int n_started;
+    pthread_t threads[SWAP_THREADS_MAX];
+};
+
+static long transfer(struct swap *s, struct swap_block *b)
+{
+    unsigned char *buf;
+    uint64_t off;
+    size_t n = swap_block_ask(s, b, &buf, &off);
+    ssize_t moved = b->is_write ? pwrite(s->file.fd, buf, n, (off_t)off)
+                                : pread(s->file.fd, buf, n, (off_t)off);
+    return moved < 0 ? -errno : moved;
+}
+
+static void *threads_run(void *arg)
+{
+    struct swap *s = arg;
+    struct threads *t = s->backend_state;
+    pthread_mutex_lock(&s->queue.lock);
+    for (;;) {
+        struct swap_block *b = swap_queue_take(s);
+        if (b) {
+            pthread_mutex_unlock(&s->queue.lock);
+            while (!swap_block_result(s, b, transfer(s, b))) {
+            }
+            pthread_mutex_lock(&s->queue.lock);
+            swap_queue_finish(&s->queue, b);
+        } else if (s->queue.is_closing) {
+            break;
+        } else {
+            pthread_cond_wait(&t->has_work, &s->queue.lock);
+        }
+    }
+    pthread_mutex_unlock(&s->queue.lock);
+    return NULL;
+}
+
+static void threads_wake(struct swap *s)
+{
+    struct threads *t = s->backend_state;
+    pthread_cond_broadcast(&t->has_work);
+}
+
+static void threads_stop(struct swap *s)
+{
+    struct threads *t = s->backend_state;
+    if (!t) return;
+    for (int i = 0; i < t->n_started; i++) pthread_join(t->threads[i], NULL);
+    pthread_cond_destroy(&t->has_work);
+    free(t);
+    s->backend_state = NULL;
+}
+
+static cz_status threads_start(struct swap *s)
+{
+    struct threads *t = s->backend_state = calloc(1, sizeof *t);
+    if (!t) return err_set(CZ_NOMEM, 0, "no memory for a swap file's threads");
+    pthread_cond_init(&t->has_work, NULL);
+    while (t->n_started < s->n_threads &&
+           swap_thread_start(&t->threads[t->n_started], STACK_NBYTES, threads_run, s) == 0)
+        t->n_started++;
+    if (t->n_started == 0)
+        return err_set(CZ_NOMEM, 0, "the system starts no thread to read and write swap files");
+    return CZ_OK;
+}
+
+static size_t threads_memory(int queue_depth, int n_threads)
+{
+    (void)queue_depth;
+    return sizeof(struct threads) + (size_t)n_threads * 16384; /* of a stack that are touched */
+}
+
+const struct swap_backend swap_backend_threads = {
+    .name = "threads",
+    .memory_nbytes = threads_memory,
+    .start = threads_start,
+    .wake = threads_wake,
+    .stop = threads_stop,
+};

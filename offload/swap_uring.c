@@ -1,0 +1,296 @@
+/* Blocks through io_uring. One thread owns the ring; it sleeps in the kernel until a block is
+ * through or the eventfd, on which a read of the ring's own waits, says that there is new work. */
+#include "base/clock.h"
+#include "offload/swap_impl.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STACK_NBYTES   ((size_t)256 << 10)
+#define N_PIECES       512 /* of registered buffers */
+#define LOST_NS_MAX    (500 * INT64_C(1000000))
+#define REFUSED_NAP_NS 100000
+
+struct uring {
+    struct io_uring ring;
+    bool has_ring, has_thread, has_file, has_table;
+    pthread_t thread;
+    int wake_fd;
+    uint64_t wake_value; /* where the read of the eventfd puts its count */
+    bool is_wake_armed;  /* that read is in the ring */
+    int n_pieces;        /* registered so far */
+    int n_in_ring;       /* blocks */
+    /* With the queue's lock: */
+    bool is_hungry; /* the thread sleeps, or will, with room for more blocks */
+};
+
+/* ---- submit -----------------------------------------------------------------------------------
+ */
+
+/* Index of the registered buffer that holds all of [buf, buf + n); negative: none does. */
+static int registered(struct swap *s, const unsigned char *buf, size_t n)
+{
+    int n_buffers = atomic_load(&s->n_buffers);
+    for (int i = 0; i < n_buffers; i++) {
+        const struct swap_buffer *known = &s->buffers[i];
+        if (buf < known->base || buf + n > known->base + known->nbytes) continue;
+        size_t first = (size_t)(buf - known->base), last = first + n - 1;
+        if (first / SWAP_BUFFER_PIECE != last / SWAP_BUFFER_PIECE) return -1;
+        return known->first_idx + (int)(first / SWAP_BUFFER_PIECE);
+    }
+    return -1;
+}
+
+/* The ring has an entry for every block and the eventfd. */
+static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
+{
+    unsigned char *buf;
+    uint64_t off;
+    size_t n = swap_block_ask(s, b, &buf, &off);
+    int idx = registered(s, buf, n), fd = u->has_file ? 0 : s->file.fd;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    if (idx >= 0 && b->is_write)
+        io_uring_prep_write_fixed(sqe, fd, buf, (unsigned)n, off, idx);
+    else if (idx >= 0)
+        io_uring_prep_read_fixed(sqe, fd, buf, (unsigned)n, off, idx);
+    else if (b->is_write)
+        io_uring_prep_write(sqe, fd, buf, (unsigned)n, off);
+    else
+        io_uring_prep_read(sqe, fd, buf, (unsigned)n, off);
+    if (u->has_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data(sqe, b);
+    u->n_in_ring++;
+    if (s->single_submit) io_uring_submit(&u->ring);
+}
+
+static void arm_wake(struct uring *u)
+{
+    if (u->is_wake_armed) return;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    io_uring_prep_read(sqe, u->wake_fd, &u->wake_value, sizeof u->wake_value, 0);
+    io_uring_sqe_set_data(sqe, NULL);
+    u->is_wake_armed = true;
+}
+
+/* Blocks that are new, into the ring. False: the swap closes and nothing is left. */
+static bool prepare_new(struct swap *s, struct uring *u)
+{
+    struct swap_block *taken = NULL, *b;
+    pthread_mutex_lock(&s->queue.lock);
+    struct swap_block **end = &taken;
+    while ((b = swap_queue_take(s))) {
+        b->next = NULL;
+        *end = b;
+        end = &b->next;
+    }
+    u->is_hungry = s->queue.free != NULL;
+    bool goes_on = !s->queue.is_closing || s->queue.n_flying > 0;
+    pthread_mutex_unlock(&s->queue.lock);
+    for (; taken; taken = b) {
+        b = taken->next;
+        prepare(s, u, taken);
+    }
+    return goes_on;
+}
+
+/* ---- complete ---------------------------------------------------------------------------------
+ */
+
+static void finish(struct swap *s, struct uring *u, struct swap_block *done)
+{
+    pthread_mutex_lock(&s->queue.lock);
+    for (struct swap_block *b = done, *next; b; b = next) {
+        next = b->next;
+        swap_queue_finish(&s->queue, b);
+        u->n_in_ring--;
+    }
+    pthread_mutex_unlock(&s->queue.lock);
+}
+
+/* All completions there are. Blocks that are not through go into the ring again. */
+static void reap(struct swap *s, struct uring *u)
+{
+    struct swap_block *done = NULL, *again = NULL;
+    struct io_uring_cqe *cqe;
+    while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+        struct swap_block *b = io_uring_cqe_get_data(cqe);
+        long result = cqe->res;
+        io_uring_cqe_seen(&u->ring, cqe);
+        if (!b) {
+            u->is_wake_armed = false;
+            continue;
+        }
+        struct swap_block **list = swap_block_result(s, b, result) ? &done : &again;
+        b->next = *list;
+        *list = b;
+    }
+    finish(s, u, done);
+    for (struct swap_block *next; again; again = next) {
+        next = again->next;
+        u->n_in_ring--;
+        prepare(s, u, again);
+    }
+}
+
+/* The kernel takes no more work from this ring. What it has is given a little time; then the
+ * blocks are given up, as failed ones. */
+static void break_down(struct swap *s, struct uring *u, int error)
+{
+    err_set(CZ_IO, error, "swap file %s: io_uring takes no more requests", s->file.path);
+    swap_queue_fail(&s->queue);
+    int64_t since = clock_now_ns();
+    while (u->n_in_ring > 0 && clock_now_ns() - since < LOST_NS_MAX) {
+        struct io_uring_cqe *cqe;
+        if (io_uring_peek_cqe(&u->ring, &cqe) != 0) {
+            nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
+            continue;
+        }
+        struct swap_block *b = io_uring_cqe_get_data(cqe);
+        io_uring_cqe_seen(&u->ring, cqe);
+        if (!b) continue;
+        b->next = NULL;
+        finish(s, u, b);
+    }
+    pthread_mutex_lock(&s->queue.lock);
+    for (int i = 0; i < s->queue_depth; i++) {
+        struct swap_block *b = &s->queue.blocks[i];
+        if (b->request) swap_queue_finish(&s->queue, b);
+    }
+    pthread_mutex_unlock(&s->queue.lock);
+}
+
+static bool is_passing(int error)
+{
+    return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
+}
+
+static void *uring_run(void *arg)
+{
+    struct swap *s = arg;
+    struct uring *u = s->backend_state;
+    while (prepare_new(s, u)) {
+        arm_wake(u);
+        int n = io_uring_submit_and_wait(&u->ring, 1);
+        if (n < 0 && !is_passing(-n)) {
+            break_down(s, u, -n);
+            break;
+        }
+        if (n < 0 && n != -EINTR) nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
+        reap(s, u);
+    }
+    return NULL;
+}
+
+static void uring_wake(struct swap *s)
+{
+    struct uring *u = s->backend_state;
+    if (!u->is_hungry) return;
+    u->is_hungry = false;
+    uint64_t one = 1;
+    ssize_t n;
+    do {
+        n = write(u->wake_fd, &one, sizeof one);
+    } while (n < 0 && errno == EINTR);
+}
+
+/* ---- start and stop ---------------------------------------------------------------------------
+ */
+
+/* One empty operation through the whole ring: a sandbox may allow to make rings, not to use them.
+ */
+static int ring_try(struct io_uring *ring)
+{
+    struct io_uring_cqe *cqe;
+    io_uring_prep_nop(io_uring_get_sqe(ring));
+    int n = io_uring_submit_and_wait(ring, 1);
+    if (n < 0) return n;
+    n = io_uring_peek_cqe(ring, &cqe);
+    if (n == 0) io_uring_cqe_seen(ring, cqe);
+    return n;
+}
+
+static int ring_open(struct uring *u, int queue_depth)
+{
+    struct io_uring_params p = {.flags = IORING_SETUP_COOP_TASKRUN};
+    unsigned n_entries = (unsigned)queue_depth + 1;
+    int n = io_uring_queue_init_params(n_entries, &u->ring, &p);
+    if (n == -EINVAL) n = io_uring_queue_init(n_entries, &u->ring, 0); /* an older kernel */
+    if (n < 0) return n;
+    u->has_ring = true;
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+    bool is_able = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                   io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    if (probe) io_uring_free_probe(probe);
+    return is_able ? ring_try(&u->ring) : -ENOSYS;
+}
+
+static size_t uring_register(struct swap *s, unsigned char *base, size_t nbytes, int *first_idx)
+{
+    struct uring *u = s->backend_state;
+    size_t at = 0;
+    *first_idx = u->n_pieces;
+    while (u->has_table && at < nbytes && u->n_pieces < N_PIECES) {
+        size_t n = nbytes - at < SWAP_BUFFER_PIECE ? nbytes - at : SWAP_BUFFER_PIECE;
+        struct iovec piece = {.iov_base = base + at, .iov_len = n};
+        if (io_uring_register_buffers_update_tag(&u->ring, (unsigned)u->n_pieces, &piece, NULL, 1) <
+            0)
+            break;
+        u->n_pieces++;
+        at += n;
+    }
+    return at;
+}
+
+static void uring_stop(struct swap *s)
+{
+    struct uring *u = s->backend_state;
+    if (!u) return;
+    if (u->has_thread) pthread_join(u->thread, NULL);
+    /* Said out loud, file and memory are free at once; the ring's end comes later. */
+    if (u->has_file) io_uring_unregister_files(&u->ring);
+    if (u->has_table) io_uring_unregister_buffers(&u->ring);
+    if (u->has_ring) io_uring_queue_exit(&u->ring);
+    if (u->wake_fd >= 0) close(u->wake_fd);
+    free(u);
+    s->backend_state = NULL;
+}
+
+static cz_status uring_start(struct swap *s)
+{
+    struct uring *u = s->backend_state = calloc(1, sizeof *u);
+    if (!u) return err_set(CZ_NOMEM, 0, "no memory for a swap file's ring");
+    u->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (u->wake_fd < 0) return err_set(CZ_UNSUPPORTED, errno, "eventfd");
+    int n = ring_open(u, s->queue_depth);
+    if (n < 0) return err_set(CZ_UNSUPPORTED, -n, "io_uring");
+    u->has_file = io_uring_register_files(&u->ring, &s->file.fd, 1) == 0;
+    u->has_table = io_uring_register_buffers_sparse(&u->ring, N_PIECES) == 0;
+    if (swap_thread_start(&u->thread, STACK_NBYTES, uring_run, s) != 0)
+        return err_set(CZ_UNSUPPORTED, errno, "a thread for io_uring");
+    u->has_thread = true;
+    return CZ_OK;
+}
+
+static size_t uring_memory(int queue_depth, int n_threads)
+{
+    (void)n_threads;
+    size_t n_entries = 64; /* the kernel rounds up to a power of two; twice as many results */
+    while (n_entries < (size_t)queue_depth + 1) n_entries *= 2;
+    return sizeof(struct uring) + n_entries * (sizeof(struct io_uring_sqe) + 2 * 16) +
+           N_PIECES * 16 + 32768;
+}
+
+const struct swap_backend swap_backend_uring = {
+    .name = "io_uring",
+    .memory_nbytes = uring_memory,
+    .start = uring_start,
+    .wake = uring_wake,
+    .stop = uring_stop,
+    .register_buffer = uring_register,
+};
