@@ -5,28 +5,34 @@
 
 #include "comm/comm.h"
 #include "engine/checkpoint.h"
+#include "engine/plan.h"
 #include "tests/support/trial_step.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
-enum { LEG_STEPS_MAX = 16 };
+enum { LEG_STEPS_MAX = 64 };
 
 struct leg {
-    char config[1024];
+    char config[2048];
     const char *model, *freeze;
     bool two_groups, unsaved_weights; /* unsaved_weights: start from another seed's weights */
     int from, to;                     /* steps; from > 0 resumes */
     char load[256], save[256];        /* folders; "" for neither */
     int save_every;                   /* 0: once, at the end */
-    int abandon;                      /* > 0: the process ends right after this step, unsaved */
+    int abandon;                      /* > 0: after this step it waits to be killed (legs_kill) */
+    char swap_dir[256];               /* nvme_path: what lies there during the run is counted */
     struct engine_load_options load_options;
 };
 
 struct leg_outcome {
-    uint64_t weights, exp_avg, exp_avg_sq;
+    uint64_t weights, states; /* hashes: masters; all states, one after the other */
     double losses[LEG_STEPS_MAX], lrs[LEG_STEPS_MAX], norms[LEG_STEPS_MAX], scales[LEG_STEPS_MAX];
     int64_t global_steps, skipped, samples;
     size_t n_restored, n_tensors;
+    int n_swap_files;         /* in swap_dir, after the last step */
+    bool plans_nvme;          /* the plan has bytes on NVMe */
+    volatile bool is_waiting; /* to be killed */
 };
 
 /* Shared with the ranks. */
@@ -79,12 +85,24 @@ static inline cz_status leg_train(struct engine *e, const struct leg *leg, struc
         out->lrs[s] = engine_get_lr(e);
         out->norms[s] = engine_get_global_grad_norm(e);
         out->scales[s] = engine_get_loss_scale(e);
-        if (leg->abandon == s + 1) _exit(0);
         if (leg->save[0] && leg->save_every > 0 && (s + 1) % leg->save_every == 0)
-            TRY(leg_save(e, leg, d->row, false));
+            TRY(leg_save(e, leg, d->row, leg->abandon > 0));
+        out->is_waiting = leg->abandon == s + 1;
+        while (out->is_waiting) pause();
     }
     if (leg->save[0] && leg->save_every == 0) TRY(leg_save(e, leg, d->row, true));
     return CZ_OK;
+}
+
+/* Swap files in a folder. */
+static inline int leg_swap_files(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *entry; d && (entry = readdir(d)) != NULL;)
+        n += strncmp(entry->d_name, "czero-swap", strlen("czero-swap")) == 0;
+    if (d) closedir(d);
+    return n;
 }
 
 static inline struct model *leg_model(const struct leg *leg)
@@ -113,12 +131,13 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
     replay_data_open(&data);
     if (leg->load[0]) TRY(leg_resume(e, leg, &data, out));
     TRY(leg_train(e, leg, &data, out));
+    out->plans_nvme = engine_get_plan(e)->nvme_nbytes > 0;
+    out->n_swap_files = leg->swap_dir[0] ? leg_swap_files(leg->swap_dir) : 0;
     out->global_steps = engine_get_global_steps(e);
     out->skipped = engine_get_skipped_steps(e);
     out->samples = engine_get_global_samples(e);
     TRY(leg_hash(e, "weight", &out->weights));
-    TRY(leg_hash(e, "exp_avg", &out->exp_avg));
-    TRY(leg_hash(e, "exp_avg_sq", &out->exp_avg_sq));
+    TRY(trial_hash_states(e, &out->states));
     TRY(engine_save_wait(e));
     engine_destroy(e);
     return CZ_OK;
@@ -132,6 +151,22 @@ static inline cz_status leg_rank(struct ranks *ranks, int rank, void *arg)
     TRY(leg_run(comm, &s->leg, &s->outcomes[rank]));
     comm_destroy(comm);
     return CZ_OK;
+}
+
+/* Run a leg that waits at its `abandon`, and kill all its ranks there. */
+static inline void legs_kill(struct leg_shared *s, int world)
+{
+    struct ranks ranks;
+    for (int r = 0; r < world; r++) s->outcomes[r].is_waiting = false;
+    ranks_start(&ranks, world, leg_rank, s);
+    int64_t until = clock_now_ns() + (int64_t)60e9;
+    for (int r = 0; r < world; r++)
+        while (!s->outcomes[r].is_waiting && clock_now_ns() < until) usleep(1000);
+    for (int r = 0; r < world; r++) kill(ranks.pids[r], SIGKILL);
+    ck_assert(ranks_wait(&ranks, 10));
+    for (int r = 0; r < world; r++)
+        ck_assert_msg(s->outcomes[r].is_waiting, "rank %d: %s", r, ranks.reports[r].text);
+    ranks_close(&ranks);
 }
 
 /* Run a leg over `world` ranks; all of them must see the same. */

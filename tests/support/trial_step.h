@@ -30,6 +30,19 @@ static inline cz_status trial_hash_tensors(struct engine *e, const char *what, u
     return CZ_OK;
 }
 
+/* All states of an optimizer, whichever it is. */
+static inline cz_status trial_hash_states(struct engine *e, uint64_t *h)
+{
+    static const char *const states[] = {"exp_avg", "exp_avg_sq", "sum", "momentum_buffer"};
+    *h = TRIAL_HASH_BEGIN;
+    for (size_t s = 0; s < CZ_ARRAY_LEN(states); s++) {
+        cz_status st = trial_hash_tensors(e, states[s], h);
+        if (st != CZ_OK && st != CZ_NOTFOUND) return st;
+    }
+    err_clear();
+    return CZ_OK;
+}
+
 /* grads: hash what is there after each backward into it; may be NULL. */
 static inline cz_status trial_step(struct engine *e, struct replay_data *d, uint64_t *grads)
 {
