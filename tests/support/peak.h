@@ -8,20 +8,28 @@
 #include <sys/wait.h>
 
 struct peak {
-    size_t planned, measured; /* bytes */
+    size_t planned, measured;      /* bytes: resident at most */
+    size_t planned_pinned, locked; /* page-locked during the run */
+    size_t planned_nvme;
 };
+
+/* A figure of this process in bytes: "VmHWM", "VmLck". */
+static inline size_t peak_status(const char *name)
+{
+    char line[128];
+    size_t kib = 0, n = strlen(name);
+    FILE *f = fopen("/proc/self/status", "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, name, n) == 0 && sscanf(line + n, ": %zu kB", &kib) == 1) break;
+    fclose(f);
+    return kib * 1024;
+}
 
 /* High-water mark of this process's resident memory. */
 static inline size_t peak_resident(void)
 {
-    char line[128];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    ck_assert_ptr_nonnull(f);
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "VmHWM: %zu kB", &kib) == 1) break;
-    fclose(f);
-    return kib * 1024;
+    return peak_status("VmHWM");
 }
 
 /* Train `steps` steps of random tokens in a fresh process image is not needed: Check forks each
@@ -35,7 +43,9 @@ static inline struct peak peak_of_run(const char *model, const char *config, int
     ck_ok(model_set_shape(m, T));
     struct engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());
-    struct peak p = {.planned = engine_get_plan(e)->host_peak_nbytes};
+    struct peak p = {.planned = engine_get_plan(e)->host_peak_nbytes,
+                     .planned_pinned = engine_get_plan(e)->pinned_nbytes,
+                     .planned_nvme = engine_get_plan(e)->nvme_nbytes};
     int64_t B = engine_get_micro_batch(e);
     for (int64_t i = 0; i < B * T; i++) {
         b.ids[i] = (int32_t)(i * 7 % 200);
@@ -49,6 +59,7 @@ static inline struct peak peak_of_run(const char *model, const char *config, int
             ck_ok(engine_step(e));
         }
     p.measured = peak_resident();
+    p.locked = peak_status("VmLck");
     engine_destroy(e);
     return p;
 }
