@@ -58,7 +58,7 @@ CZ_API cz_status machine_write(const struct machine_profile *profile, const char
 CZ_API cz_status machine_read(const char *path, struct machine_profile *out);
 
 /* Whether machine_write() could write there: to be asked before half a minute of measuring. Changes
- * nothing. Errors: CZ_IO. */
+ * nothing. Errors: CZ_IO, CZ_INVALID (no name). */
 CZ_API cz_status machine_write_check(const char *path);
 
 /* Predicted seconds of one Adam step over numel parameters of a rank: the gradients of a 16-bit

@@ -95,6 +95,7 @@ cz_status machine_write_check(const char *path)
 {
     struct file_durable f;
     struct stat info;
+    if (!*path) return err_set(CZ_INVALID, 0, "the file of the profile has no name");
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return err_set(CZ_IO, 0, "%s: is a folder, not a file", path);
     TRY(file_durable_create(&f, path, 0));

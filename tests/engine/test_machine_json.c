@@ -121,14 +121,34 @@ START_TEST(other_files_are_no_profiles)
 }
 END_TEST
 
+/* Whether it works is asked before measuring: an old profile survives the question. */
+START_TEST(asking_changes_nothing)
+{
+    const struct machine_profile p = some_profile();
+    struct machine_profile again;
+    const char *dir = test_tmp_make();
+    char path[256];
+    snprintf(path, sizeof path, "%s/machine.json", dir);
+    ck_ok(machine_write_check(path));
+    ck_assert(access(path, F_OK) != 0);
+    ck_ok(machine_write(&p, path));
+    ck_ok(machine_write_check(path));
+    ck_ok(machine_read(path, &again));
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(a_path_that_cannot_be_written_fails)
 {
     const struct machine_profile p = some_profile();
     ck_fails(machine_write(&p, "/nowhere/machine.json"), CZ_IO);
     ck_fails(machine_write(&p, "/"), CZ_IO);
+    ck_fails(machine_write_check("/nowhere/machine.json"), CZ_IO);
+    ck_fails(machine_write_check("/"), CZ_IO);
+    ck_fails(machine_write_check(""), CZ_INVALID);
 }
 END_TEST
 
 TEST_MAIN("engine/machine_json", a_profile_reads_back_as_written, figures_may_be_edited_by_hand,
-          what_is_wrong_is_said_with_its_place, other_files_are_no_profiles,
+          what_is_wrong_is_said_with_its_place, other_files_are_no_profiles, asking_changes_nothing,
           a_path_that_cannot_be_written_fails)

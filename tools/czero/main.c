@@ -12,6 +12,7 @@ static const struct command {
     const char *summary;
     bool over_ranks; /* otherwise rank 0 does it for all */
 } commands[] = {
+    {"bench", cmd_bench, "measure this machine, for plans with times"},
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
     {"export", cmd_export, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},

@@ -35,6 +35,7 @@ int tool_finish_stdout(int code);
 /* Whether `name` is one of czero's commands ("train"). */
 bool tool_is_command(const char *name);
 
+int cmd_bench(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_fsck(int argc, char **argv);
