@@ -11,31 +11,36 @@
 CZ_EXTERN_C_BEGIN
 
 struct host_memory {
-    unsigned char *base; /* aligned to 2 MiB */
-    size_t nbytes;       /* mapped: a multiple of 2 MiB */
+    unsigned char *base;  /* aligned to 2 MiB */
+    size_t nbytes;        /* mapped: a multiple of 2 MiB */
+    size_t usable_nbytes; /* as asked for, rounded up to whole pages: what is locked */
     bool is_locked;
     char name[32];
 };
 
 /* Bytes that this process may still page-lock: RLIMIT_MEMLOCK less what is locked already (VmLck);
- * SIZE_MAX with CAP_IPC_LOCK or without a limit. */
+ * SIZE_MAX without a limit or with CAP_IPC_LOCK (which counts only outside user namespaces: root of
+ * a rootless container is held to the limit). */
 size_t host_memory_lockable(void);
 
 /* What the kernel says is locked now (VmLck of /proc/self/status). */
 size_t host_memory_locked(void);
 
-/* Map zeroed anonymous memory that no one has touched yet, on the place's nodes (NULL: wherever it
- * is touched), huge pages advised. nbytes 0 is fine. Errors: CZ_NOMEM with name and size. */
+/* Map zeroed anonymous memory that no one has touched yet, on the place's node if it has one (when
+ * that is full, on its neighbours), otherwise wherever it is touched; huge pages advised. A memory
+ * policy that the user has set (numactl) is left alone. nbytes 0 is fine. The place is not needed
+ * afterwards. Errors: CZ_NOMEM with name and size. On error *out is zeroed. */
 cz_status host_memory_map(const struct place *place, const char *name, size_t nbytes,
                           struct host_memory *out);
 
 /* First touch of one array, so that each page lies near the thread that will work on it: kernels
  * run over tiles of tile_nbytes, each split evenly over the threads (threads_split). tile_nbytes 0:
- * the whole array is one tile. */
+ * the whole array is one tile. Contents stay as they are. Call after place_bind_threads(). */
 void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes);
 
-/* Page-lock the mapping. Errors: CZ_NOMEM, naming RLIMIT_MEMLOCK, the bytes allowed and needed, and
- * what would help; nothing is locked then and the memory works all the same. */
+/* Page-lock what was asked for (touched first: what was not is faulted in here, by the caller).
+ * Errors: CZ_NOMEM, naming RLIMIT_MEMLOCK, the bytes allowed and needed, and what would help;
+ * nothing is locked then and the memory works all the same. */
 cz_status host_memory_lock(struct host_memory *m);
 
 void host_memory_unmap(struct host_memory *m); /* accepts zeroed; idempotent */

@@ -1,0 +1,84 @@
+#include "offload/place_impl.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdatomic.h>
+
+/* The place that bound this thread last; 0: none. Threads of a pool come and go. */
+static _Thread_local unsigned bound_by;
+
+static int bind_thread(const struct place *p, hwloc_const_cpuset_t set)
+{
+    return hwloc_set_cpubind(p->topology, set, HWLOC_CPUBIND_THREAD) == 0 ? 0 : errno;
+}
+
+/* Where the caller, and what it starts, may run: wherever its threads do. */
+static int widen_caller(const struct place *p)
+{
+    hwloc_bitmap_t all = hwloc_bitmap_dup(p->threads[0]);
+    if (!all) return ENOMEM;
+    for (int t = 1; t < p->n_threads; t++) hwloc_bitmap_or(all, all, p->threads[t]);
+    int error = bind_thread(p, all);
+    hwloc_bitmap_free(all);
+    return error;
+}
+
+static void remember_caller(struct place *p)
+{
+    if (p->is_bound) return;
+    p->is_bound = hwloc_get_cpubind(p->topology, p->before, HWLOC_CPUBIND_THREAD) == 0;
+}
+
+void place_bind_threads(struct place *p)
+{
+    static atomic_bool was_said;
+    atomic_int error = 0;
+    if (!place_can_bind(p)) return;
+    remember_caller(p);
+#pragma omp parallel num_threads(p->n_threads)
+    {
+        int thread = omp_get_thread_num();
+        if (bound_by != p->id) {
+            int mine = bind_thread(p, p->threads[thread]);
+            if (mine == 0 && thread == 0) mine = widen_caller(p);
+            if (mine != 0) error = mine;
+            bound_by = p->id; /* also when it was refused: once is enough */
+        }
+    }
+    if (error != 0 && !atomic_exchange(&was_said, true))
+        LOGV(LOG_INFO, SUB_ENGINE, "threads stay unbound: the system refuses (%s)",
+             strerrordesc_np(error));
+}
+
+void place_unbind_threads(struct place *p)
+{
+    if (!p->is_bound || bound_by != p->id) return;
+#pragma omp parallel num_threads(p->n_threads)
+    {
+        if (bound_by == p->id) {
+            bind_thread(p, p->before);
+            bound_by = 0;
+        }
+    }
+    p->is_bound = false;
+}
+
+/* The user's own policy (numactl) stays. Without a policy of ours pages come from the node of the
+ * thread that touches them, which is right for a rank on several nodes. */
+void place_memory(const struct place *p, void *base, size_t nbytes)
+{
+    hwloc_membind_policy_t policy = HWLOC_MEMBIND_MIXED;
+    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    if (!nodes) return;
+    if (p->is_here && hwloc_bitmap_weight(p->nodes) == 1 &&
+        hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_NUMANODE) > 1 &&
+        hwloc_get_membind(p->topology, nodes, &policy,
+                          HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0 &&
+        (policy == HWLOC_MEMBIND_FIRSTTOUCH || policy == HWLOC_MEMBIND_DEFAULT))
+        hwloc_set_area_membind(
+            p->topology, base, nbytes, p->nodes, HWLOC_MEMBIND_BIND,
+            HWLOC_MEMBIND_BYNODESET); /* not STRICT: a full node has neighbours */
+    hwloc_bitmap_free(nodes);
+}

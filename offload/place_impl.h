@@ -1,0 +1,87 @@
+/* What the files of placement share. */
+#ifndef CZ_OFFLOAD_PLACE_IMPL_H
+#define CZ_OFFLOAD_PLACE_IMPL_H
+
+#include "offload/place.h"
+
+#include <hwloc.h>
+
+/* A core with an allowed processor. */
+struct place_core {
+    hwloc_cpuset_t cpus; /* its allowed hardware threads */
+    int node;            /* NUMA node, OS index */
+    int cache;           /* last-level cache, any number that differs from the others' */
+};
+
+struct place_cores {
+    struct place_core *v; /* neighbours are near each other */
+    int n;
+};
+
+struct place {
+    hwloc_topology_t topology;
+    bool is_here;  /* the topology is this machine */
+    bool is_dealt; /* threads are told apart; otherwise they go their own ways in the share */
+    bool is_bound; /* threads were bound, and `before` is the caller's mask before that */
+    unsigned id;   /* of all places of this process: threads know by which they were bound */
+    int n_threads;
+    hwloc_cpuset_t *threads; /* (n_threads) where each may run */
+    hwloc_cpuset_t share, before;
+    hwloc_nodeset_t nodes; /* of its memory */
+    char text[512];
+};
+
+/* ---- place_topology.c: what machine it is ------------------------------------------------------
+ */
+
+/* A topology in the words of place_options. with_pci: also its PCI devices (takes ten times as
+ * long). */
+cz_status place_topology_open(const char *words, bool with_pci, hwloc_topology_t *out);
+
+/* The cores with a processor in `allowed`, in hwloc's order. CZ_NOMEM. */
+cz_status place_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
+                           struct place_cores *out);
+void place_cores_free(struct place_cores *c);
+
+/* The NUMA node (OS index) of an object: the first of those nearest to it. */
+int place_node_of(hwloc_obj_t obj);
+
+/* The NUMA node (OS index) that a PCI device hangs on; −1: unknown. */
+int place_gpu_node(hwloc_topology_t topology, const char *pci_bus_id);
+
+/* The processors this process may use, whatever its threads are bound to. CZ_NOMEM, CZ_IO. */
+cz_status place_allowed_here(hwloc_topology_t topology, hwloc_bitmap_t out);
+
+/* Whether the user has said where threads run. */
+bool place_user_binds(void);
+
+/* ---- place_deal.c: arithmetic over cores -------------------------------------------------------
+ */
+
+/* Cut the cores into n_ranks ≤ c->n runs: rank r gets [cuts[r], cuts[r + 1]). No run is shorter
+ * than floor(n / n_ranks); nodes, then caches, are cut only where that would be. cuts: (n_ranks +
+ * 1). */
+void place_deal(const struct place_cores *c, int n_ranks, int *cuts);
+
+/* Which run each rank gets: on the node it would like, wants[r] (−1: any), as far as there are
+ * runs; otherwise in order. runs: (n_ranks). */
+void place_match(const struct place_cores *c, const int *cuts, const int *wants, int n_ranks,
+                 int *runs);
+
+/* Fill sets[0 … n_threads−1] from the cores [begin, end): one core or several neighbours of one
+ * node for each thread, all on one node when they fit there (`want` before others); hardware
+ * threads of one core only when cores run out. false: there are more threads than hardware threads;
+ * they share then. CZ_NOMEM. */
+cz_status place_threads(const struct place_cores *c, int begin, int end, int want, int n_threads,
+                        hwloc_cpuset_t *sets, bool *is_enough);
+
+/* ---- place_bind.c ------------------------------------------------------------------------------
+ */
+
+/* Ask for pages of a fresh mapping on the place's node, when it has one. */
+void place_memory(const struct place *p, void *base, size_t nbytes);
+
+/* Undo place_bind_threads(). */
+void place_unbind_threads(struct place *p);
+
+#endif
