@@ -1,10 +1,10 @@
 #include "base/threads.h"
 
 #include "base/cgroup.h"
+#include "base/processors.h"
 
 #include <limits.h>
 #include <omp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,20 +60,6 @@ static int cgroup_limit_cores(const char *mount, const char *controller,
     return t.limit;
 }
 
-/* Cores in the affinity mask, however many the kernel was built for. */
-static int affinity_cores(void)
-{
-    for (int n_cpus = CPU_SETSIZE; n_cpus <= 1 << 20; n_cpus *= 2) {
-        size_t nbytes = CPU_ALLOC_SIZE((size_t)n_cpus);
-        cpu_set_t *set = CPU_ALLOC((size_t)n_cpus);
-        if (!set) return 1;
-        int n = sched_getaffinity(0, nbytes, set) == 0 ? CPU_COUNT_S(nbytes, set) : 0;
-        CPU_FREE(set);
-        if (n > 0) return n;
-    }
-    return 1;
-}
-
 int threads_quota_cores(const char *cgroup_dir)
 {
     const char *mount = cgroup_dir ? cgroup_dir : CGROUP_MOUNT;
@@ -87,7 +73,10 @@ int threads_quota_cores(const char *cgroup_dir)
 
 int threads_allowed_cores(const char *cgroup_dir)
 {
-    int n_cores = affinity_cores(), quota = threads_quota_cores(cgroup_dir);
+    struct processors allowed;
+    processors_allowed(&allowed);
+    processors_keep_cores(&allowed, NULL);
+    int n_cores = processors_count(&allowed), quota = threads_quota_cores(cgroup_dir);
     return quota > 0 && quota < n_cores ? quota : n_cores;
 }
 

@@ -21,8 +21,9 @@ void threads_init_share(int n_threads, int n_ranks_host);
 /* Threads that a parallel region will use (≥ 1). */
 CZ_API int threads_count(void);
 
-/* Cores this process may use: affinity ∩ CPU quota (≥ 1), the tightest of our control group and
- * those above it, version 1 (in cgroup_dir/cpu) or 2. `cgroup_dir` NULL: /sys/fs/cgroup. */
+/* Cores this process may use, not hardware threads: affinity ∩ CPU quota (≥ 1), the tightest of our
+ * control group and those above it, version 1 (in cgroup_dir/cpu) or 2. `cgroup_dir` NULL:
+ * /sys/fs/cgroup. */
 int threads_allowed_cores(const char *cgroup_dir);
 
 /* The CPU quota alone, in cores rounded up; 0 without one. */

@@ -128,7 +128,7 @@ static cz_status prepare(struct launch *l)
 /* ---- one rank ---------------------------------------------------------------------------------
  */
 
-enum { N_VARIABLES = 5, VARIABLE_NBYTES = 64 };
+enum { N_VARIABLES = 6, VARIABLE_NBYTES = 64 };
 
 struct environment {
     char variables[N_VARIABLES][VARIABLE_NBYTES];
@@ -160,6 +160,8 @@ static cz_status make_environment(const struct launch *l, int rank, struct envir
     snprintf(env->variables[env->n++], VARIABLE_NBYTES, "OMP_NUM_THREADS=%d", l->shares.n_threads);
     if (l->shares.passive && !getenv("OMP_WAIT_POLICY"))
         snprintf(env->variables[env->n++], VARIABLE_NBYTES, "OMP_WAIT_POLICY=passive");
+    if (l->options->bind == LAUNCH_BIND_NONE) /* ranks would divide the cores by themselves */
+        snprintf(env->variables[env->n++], VARIABLE_NBYTES, "CZERO_BIND=none");
     while (environ[n_inherited]) n_inherited++;
     env->v = calloc(n_inherited + N_VARIABLES + 1, sizeof *env->v);
     if (!env->v) return err_set(CZ_NOMEM, 0, "no memory for the environment of a rank");

@@ -81,7 +81,7 @@ cz_status launch_mpirun(const struct launch_options *o)
         return err_set(CZ_NOTFOUND, 0,
                        "--hostfile needs mpirun (OpenMPI), which is not on PATH; without a "
                        "hostfile the ranks of this host need no MPI");
-    if (o->bind == LAUNCH_BIND_CORES && setenv("CZERO_BIND", "cores", 1) != 0)
+    if (setenv("CZERO_BIND", o->bind == LAUNCH_BIND_CORES ? "cores" : "none", 1) != 0)
         return err_set(CZ_NOMEM, errno, "no memory for the environment of ranks");
     char **argv = launch_mpirun_argv(o, program, geteuid() == 0, environ, n_ranks_text);
     if (!argv) return err_set(CZ_NOMEM, 0, "no memory for the words of mpirun");

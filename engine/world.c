@@ -7,7 +7,6 @@
 #include "base/threads.h"
 #include "comm/shm.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,20 +17,16 @@
  * A launcher may have given every rank its own cores, or groups of ranks the same ones, or all of
  * them everything. Who shares what shows in the affinity masks. */
 
-static bool has_cpu(const struct world_seat *s, int cpu)
-{
-    return s->cpus[cpu / 64] >> (cpu % 64) & 1;
-}
-
-/* Processors of a rank, one that k ranks use counting 1/k. */
+/* Cores of a rank, one that k ranks use counting 1/k. */
 static double share_of(const struct world_seat *seats, int n_ranks, int rank)
 {
     double share = 0;
-    for (int cpu = 0; cpu < WORLD_CPUS; cpu++) {
+    for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++) {
         int n_users = 0;
-        if (!has_cpu(&seats[rank], cpu)) continue;
+        if (!processors_has(&seats[rank].cores, cpu)) continue;
         for (int r = 0; r < n_ranks; r++)
-            n_users += strcmp(seats[r].host, seats[rank].host) == 0 && has_cpu(&seats[r], cpu);
+            n_users += strcmp(seats[r].host, seats[rank].host) == 0 &&
+                       processors_has(&seats[r].cores, cpu);
         share += 1.0 / n_users;
     }
     return share;
@@ -58,21 +53,14 @@ static void read_host(char *host, size_t nbytes)
     if (f) fclose(f);
 }
 
-static void read_cpus(uint64_t cpus[WORLD_CPUS / 64])
-{
-    cpu_set_t set[WORLD_CPUS / CPU_SETSIZE];
-    CPU_ZERO_S(sizeof set, set);
-    if (sched_getaffinity(0, sizeof set, set) != 0) CPU_SET_S(0, sizeof set, set);
-    for (size_t cpu = 0; cpu < WORLD_CPUS; cpu++)
-        if (CPU_ISSET_S(cpu, sizeof set, set)) cpus[cpu / 64] |= (uint64_t)1 << (cpu % 64);
-}
-
 static struct world_seat seat_here(const struct comm *comm, int n_threads_bound)
 {
     struct world_seat seat = {.n_threads_max = n_threads_bound};
     int quota = threads_quota_cores(NULL);
     read_host(seat.host, sizeof seat.host);
-    read_cpus(seat.cpus);
+    processors_allowed(&seat.cpus);
+    seat.cores = seat.cpus;
+    processors_keep_cores(&seat.cores, NULL);
     if (quota > 0 && n_threads_bound == 0)
         seat.n_threads_max = quota / comm->n_ranks_host > 0 ? quota / comm->n_ranks_host : 1;
     return seat;

@@ -2,15 +2,15 @@
 #ifndef CZ_ENGINE_WORLD_IMPL_H
 #define CZ_ENGINE_WORLD_IMPL_H
 
+#include "base/processors.h"
 #include "base/status.h"
-
-#define WORLD_CPUS 4096
 
 /* Where a rank runs. */
 struct world_seat {
-    char host[40];                  /* equal on the same machine */
-    int32_t n_threads_max;          /* by a CPU quota or the rank's binding; 0: no limit */
-    uint64_t cpus[WORLD_CPUS / 64]; /* processors it may use */
+    char host[40];           /* equal on the same machine */
+    int32_t n_threads_max;   /* by a CPU quota or the rank's binding; 0: no limit */
+    struct processors cpus;  /* it may use */
+    struct processors cores; /* one of each core among them */
 };
 
 /* Threads of every rank: what the rank with the smallest share of its processors can use. Equal on

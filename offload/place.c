@@ -47,7 +47,7 @@ static cz_status read_mask(struct place *p, const char *list, hwloc_bitmap_t out
             return err_set(CZ_INVALID, 0, "\"%s\" is no list of processors; \"0-3,8\" would be one",
                            list);
     } else if (p->is_here) {
-        TRY(place_allowed_here(p->topology, out));
+        TRY(place_allowed_here(out));
     } else if (hwloc_bitmap_copy(out, all) != 0) {
         return no_memory();
     }

@@ -49,8 +49,8 @@ int place_node_of(hwloc_obj_t obj);
 /* The NUMA node (OS index) that a PCI device hangs on; −1: unknown. */
 int place_gpu_node(hwloc_topology_t topology, const char *pci_bus_id);
 
-/* The processors this process may use, whatever its threads are bound to. CZ_NOMEM, CZ_IO. */
-cz_status place_allowed_here(hwloc_topology_t topology, hwloc_bitmap_t out);
+/* The processors this process may use, whatever OpenMP has bound its threads to. CZ_NOMEM. */
+cz_status place_allowed_here(hwloc_bitmap_t out);
 
 /* Whether the user has said where threads run. */
 bool place_user_binds(void);

@@ -1,7 +1,8 @@
 #include "offload/place_impl.h"
 
+#include "base/processors.h"
+
 #include <errno.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -121,28 +122,13 @@ bool place_user_binds(void)
     return false;
 }
 
-/* The OpenMP runtime's places, when it has any: it has then bound this very thread to one of them.
- */
-static cz_status add_omp_places(hwloc_bitmap_t out)
+cz_status place_allowed_here(hwloc_bitmap_t out)
 {
-    for (int place = 0; place < omp_get_num_places(); place++) {
-        int n = omp_get_place_num_procs(place);
-        int *ids = calloc((size_t)n + 1, sizeof *ids);
-        if (!ids) return err_set(CZ_NOMEM, 0, "no memory for %d processors", n);
-        omp_get_place_proc_ids(place, ids);
-        for (int i = 0; i < n; i++) hwloc_bitmap_set(out, (unsigned)ids[i]);
-        free(ids);
-    }
-    return CZ_OK;
-}
-
-cz_status place_allowed_here(hwloc_topology_t topology, hwloc_bitmap_t out)
-{
+    struct processors allowed;
+    processors_allowed(&allowed);
     hwloc_bitmap_zero(out);
-    TRY(add_omp_places(out));
-    if (!hwloc_bitmap_iszero(out)) return CZ_OK;
-    if (hwloc_get_cpubind(topology, out, HWLOC_CPUBIND_THREAD) == 0) return CZ_OK;
-    return hwloc_bitmap_copy(out, hwloc_topology_get_topology_cpuset(topology)) == 0
-               ? CZ_OK
-               : err_set(CZ_NOMEM, 0, "no memory for a set of processors");
+    for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++)
+        if (processors_has(&allowed, cpu) && hwloc_bitmap_set(out, (unsigned)cpu) != 0)
+            return err_set(CZ_NOMEM, 0, "no memory for a set of processors");
+    return CZ_OK;
 }

@@ -1,7 +1,9 @@
-/* Claims: the cores that may be used are those of the affinity mask, further limited by the
- * tightest CPU quota of our control group and its parents, version 1 or 2, rounded up, never below
- * one; OMP_NUM_THREADS overrides them; several ranks on a host share them; and a split over threads
+/* Claims: the cores (not hardware threads) that may be used are those of the affinity mask, also
+ * when the OpenMP runtime has bound this thread to one of them, further limited by the tightest CPU
+ * quota of our control group and its parents, version 1 or 2, rounded up, never below one;
+ * OMP_NUM_THREADS overrides them; several ranks on a host share them; and a split over threads
  * covers everything once, in whole units. */
+#include "base/processors.h"
 #include "base/threads.h"
 #include "tests/support/check_main.h"
 
@@ -47,9 +49,10 @@ static const char *own_group(const char *controllers)
 
 static int affinity(void)
 {
-    cpu_set_t set;
-    ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
-    return CPU_COUNT(&set);
+    struct processors p;
+    processors_allowed(&p);
+    processors_keep_cores(&p, NULL);
+    return processors_count(&p);
 }
 
 static int at_most(int limit)

@@ -208,7 +208,8 @@ static void seat(struct world_seat *s, const char *host, int first, int last)
 {
     memset(s, 0, sizeof *s);
     snprintf(s->host, sizeof s->host, "%s", host);
-    for (int cpu = first; cpu <= last; cpu++) s->cpus[cpu / 64] |= (uint64_t)1 << (cpu % 64);
+    for (int cpu = first; cpu <= last; cpu++) processors_add(&s->cpus, cpu);
+    s->cores = s->cpus;
 }
 
 START_TEST(ranks_with_the_same_cores_divide_them)
