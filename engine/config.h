@@ -85,7 +85,7 @@ struct config_offload_param {
     const char *nvme_path; /* NULL when absent */
     int64_t buffer_count;
     int64_t buffer_size; /* elements */
-    int64_t max_in_cpu;  /* elements */
+    int64_t max_in_cpu;  /* elements; 0 when the file does not say */
     bool pin_memory;
 };
 
@@ -95,7 +95,7 @@ struct config_offload_optimizer {
     const char *nvme_path;
     int64_t buffer_count;
     bool pin_memory;
-    bool pipeline_read, pipeline_write;
+    bool pipeline_read, pipeline_write; /* true when the file does not say */
     bool fast_init;
     double ratio;
 };
@@ -186,6 +186,8 @@ struct config_checkpoint {
 struct config_czero {
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
     bool async_save;                        /* write checkpoints in the background; true */
+    bool offload_checksums;                 /* compare what comes back from the swap file */
+    int64_t tile_numel;                     /* elements per step of the sweep; 0: chosen */
     int64_t max_consecutive_skips;          /* stop after so many overflow skips in a row; 50 */
 };
 

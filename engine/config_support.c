@@ -14,16 +14,6 @@ struct refusal {
 /* ---- not here, or not yet
  * --------------------------------------------------------------------------------- */
 
-static bool optimizer_on_nvme(const struct ds_config *d)
-{
-    return d->zero.stage == 3 && d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME;
-}
-
-static bool params_offloaded(const struct ds_config *d)
-{
-    return d->zero.stage == 3 && d->zero.offload_param.device != CONFIG_OFFLOAD_NONE;
-}
-
 static bool lamb_under_zero(const struct ds_config *d)
 {
     return d->optimizer.usable && d->zero.stage > 0 &&
@@ -106,13 +96,13 @@ static bool unmanaged_overlap(const struct ds_config *d)
 static bool nvme_without_path(const struct ds_config *d)
 {
     const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
-    return d->zero.stage == 3 && o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
 }
 
 static bool param_nvme_without_path(const struct ds_config *d)
 {
     const struct config_offload_param *o = &d->zero.offload_param;
-    return d->zero.stage == 3 && o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
 }
 
 static bool fraction_train(const struct ds_config *d)
@@ -134,10 +124,6 @@ static bool fraction_steps(const struct ds_config *d)
 #define REJECTS CONFIG_NOTE_ENGINE_REJECTS
 
 static const struct refusal refusals[] = {
-    {"zero_optimization.offload_optimizer.device", optimizer_on_nvme,
-     NOT_YET "optimizer states on NVMe; \"cpu\" works"},
-    {"zero_optimization.offload_param.device", params_offloaded,
-     NOT_YET "parameters outside the device; \"none\" works"},
     {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
     {"data_types.grad_accum_dtype", accumulates_narrower,
      NOT_YET "gradients of another type than the model's; the model's type and fp32 work"},
@@ -178,30 +164,87 @@ static const struct refusal refusals[] = {
 /* ---- decisions worth a line
  * ------------------------------------------------------------------------------------ */
 
+/* Values with DeepSpeed's default, where the file says nothing, are not what a run here should
+ * have: pipelines cost nothing, and a model that fits into max_in_cpu would never leave memory. */
+static void choose_offload(struct ds_config *d)
+{
+    const struct cv *top = d->impl->resolved;
+    struct config_offload_optimizer *o = &d->zero.offload_optimizer;
+    static const char section[] = "zero_optimization.offload_optimizer";
+    const struct cv *optimizer = config_at(top, section);
+    if (!cv_is_given(cv_get(optimizer, "pipeline_read"))) o->pipeline_read = true;
+    if (!cv_is_given(cv_get(optimizer, "pipeline_write"))) o->pipeline_write = true;
+    if (!cv_is_given(config_at(top, "zero_optimization.offload_param.max_in_cpu")))
+        d->zero.offload_param.max_in_cpu = 0;
+}
+
+/* Keys of the NVMe tier that DeepSpeed needs and czero does not. */
+static void note_buffers(struct config_impl *c, const struct ds_config *d)
+{
+    static const struct {
+        const char *path, *why;
+    } keys[] = {
+        {"zero_optimization.offload_optimizer.buffer_count", "buffers follow from the model"},
+        {"zero_optimization.offload_optimizer.fast_init", "masters are always made in the file"},
+        {"zero_optimization.offload_param.buffer_count", "buffers follow from the model"},
+        {"zero_optimization.offload_param.buffer_size", "buffers follow from the model"},
+        {"aio.overlap_events", "requests are always submitted while others complete"},
+    };
+    bool is_used = d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME ||
+                   d->zero.offload_param.device == CONFIG_OFFLOAD_NVME;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys) && is_used; i++) {
+        const struct cv *value = config_at(c->resolved, keys[i].path);
+        if (cv_is_given(value))
+            config_say(c, CONFIG_NOTE_NO_EFFECT, value, keys[i].path, "has no effect: %s",
+                       keys[i].why);
+    }
+}
+
+static void note_paths(struct config_impl *c, const struct ds_config *d)
+{
+    static const char path[] = "zero_optimization.offload_param.nvme_path";
+    const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
+    const struct config_offload_param *p = &d->zero.offload_param;
+    if (o->device != CONFIG_OFFLOAD_NVME || p->device != CONFIG_OFFLOAD_NVME) return;
+    if (!o->nvme_path || !p->nvme_path || strcmp(o->nvme_path, p->nvme_path) == 0) return;
+    config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, path), path,
+               "has no effect: a rank has one swap file, in offload_optimizer.nvme_path");
+}
+
 static void note_offload(struct ds_config *d)
 {
     struct config_impl *c = d->impl;
     static const char optimizer[] = "zero_optimization.offload_optimizer.device";
     static const char param[] = "zero_optimization.offload_param.device";
+    static const char kept[] = "activation_checkpointing.cpu_checkpointing";
     enum config_offload_device device = d->zero.offload_optimizer.device;
+    enum config_offload_device param_device = d->zero.offload_param.device;
     const struct cv *value = config_at(c->resolved, optimizer);
-    if (device == CONFIG_OFFLOAD_NVME && (d->zero.stage == 1 || d->zero.stage == 2))
+    if (device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
-                   "\"nvme\" means \"cpu\" at stage %d, as in DeepSpeed", d->zero.stage);
-    if (device == CONFIG_OFFLOAD_CPU && d->zero.stage > 0)
+                   "\"nvme\" is done at stage %d too; DeepSpeed %s", d->zero.stage,
+                   d->zero.stage == 0 ? "ignores it there" : "takes \"cpu\" for it there");
+    if (device == CONFIG_OFFLOAD_CPU)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
                    "on the CPU device the optimizer states are in host memory already");
-    if (device != CONFIG_OFFLOAD_NONE && d->zero.stage == 0)
-        config_say(c, CONFIG_NOTE_NO_EFFECT, value, optimizer,
-                   "has no effect at stage 0: there is no ZeRO to offload");
-    if (d->zero.offload_param.device != CONFIG_OFFLOAD_NONE && d->zero.stage != 3)
-        config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, param), param,
-                   "has no effect at stage %d: only stage 3 splits parameters", d->zero.stage);
+    if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3)
+        config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
+                   "\"nvme\" is done at stage %d too; DeepSpeed does it at stage 3 only",
+                   d->zero.stage);
+    if (param_device == CONFIG_OFFLOAD_CPU)
+        config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
+                   "on the CPU device the parameters are in host memory already");
+    if (d->activation_checkpointing.cpu_checkpointing)
+        config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, kept), kept,
+                   "on the CPU device activations are in host memory already");
+    note_buffers(c, d);
+    note_paths(c, d);
 }
 
 void config_check_support(struct ds_config *d)
 {
     struct config_impl *c = d->impl;
+    choose_offload(d);
     for (size_t i = 0; i < CZ_ARRAY_LEN(refusals); i++)
         if (refusals[i].applies(d))
             config_say(c, refusals[i].kind, config_at(c->resolved, refusals[i].path),

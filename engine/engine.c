@@ -1,5 +1,6 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
 #include "engine/save_impl.h"
+#include "engine/tiers_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,20 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* One allocation, cut into the plan's rows. */
-static cz_status allocate(struct engine *e)
-{
-    for (size_t i = 0; i < e->plan.n_rows; i++) e->arena_nbytes += e->plan.rows[i].nbytes;
-    TRY(e->device->ops->mem_alloc(e->device, e->arena_nbytes, "the run", &e->arena));
-    unsigned char *at = e->arena;
-    for (size_t i = 0; i < ENGINE_N_BLOCKS; i++) {
-        size_t nbytes = e->plan.rows[i].nbytes;
-        if (nbytes > 0) e->blocks[i] = at;
-        at += nbytes;
-    }
-    return CZ_OK;
-}
 
 /* The longest halving of the sequence bound that fits, for the sentence of a refusal; 0: none. */
 static int64_t fitting_length(const struct engine *e)
@@ -92,7 +79,7 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 
 static cz_status bind(struct engine *e)
 {
-    TRY(zero_bind(e->zero, e->blocks));
+    TRY(zero_bind(e->zero, e->blocks, e->swap));
     batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->blocks[BLOCK_BATCH]);
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],
@@ -204,13 +191,15 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
     TRY(check_same(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
-    TRY(comm_agree(e->comm, allocate(e)));
+    TRY(comm_agree(e->comm, tiers_allocate(e)));
     TRY(bind(e));
     TRY(start_schedule(e));
     TRY(start_scale(e));
     TRY(comm_agree(e->comm, start_monitor(e)));
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
+    tiers_count_step(e); /* from here on */
+    e->swap_traffic = (struct engine_swap_traffic){0};
     return comm_agree(e->comm, report_start(e));
 }
 

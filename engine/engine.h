@@ -106,6 +106,15 @@ CZ_API int64_t engine_get_accumulation(const struct engine *engine);
 CZ_API int64_t engine_get_train_batch(const struct engine *engine);
 CZ_API int64_t engine_get_world_size(const struct engine *engine);
 CZ_API int64_t engine_get_rank(const struct engine *engine);
+
+/* What this rank moved between memory and its swap file during the last optimizer step, its
+ * micro-batches included. All zero without a swap file. */
+struct engine_swap_traffic {
+    double read_nbytes, written_nbytes;
+    double waited_s; /* the run stood still for the disk */
+    double step_s;   /* from the end of the step before */
+};
+CZ_API struct engine_swap_traffic engine_get_swap_traffic(const struct engine *engine);
 CZ_API const struct plan *engine_get_plan(const struct engine *engine);
 CZ_API const struct model *engine_get_model(const struct engine *engine);
 

@@ -10,6 +10,7 @@
 #include "engine/plan.h"
 #include "engine/profiler.h"
 #include "engine/report_timers.h"
+#include "offload/host_memory.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "zero/zero.h"
@@ -20,6 +21,7 @@ enum engine_block {
     BLOCK_GRADIENTS,                   /* of activations */
     BLOCK_WORKSPACE,
     BLOCK_BATCH, /* a copy of the micro-batch, and the loss */
+    BLOCK_SAVE,  /* what passes from the swap file into a checkpoint */
     ENGINE_N_BLOCKS
 };
 
@@ -64,8 +66,14 @@ struct engine {
     void *print_user;
 
     /* What engine_initialize() adds. */
-    void *arena;
+    void *arena; /* of the device */
     size_t arena_nbytes;
+    struct place *place; /* which cores and nodes; NULL: not chosen */
+    struct host_memory pinned;
+    struct swap *swap;                       /* NULL: nothing is swapped */
+    struct swap_counts swap_before;          /* at the last boundary */
+    int64_t swap_before_ns;                  /* when that was */
+    struct engine_swap_traffic swap_traffic; /* of the last step */
     void *blocks[ENGINE_N_BLOCKS];
     struct batch_stage stage;
     struct schedule schedule; /* when config->scheduler is usable */

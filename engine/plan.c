@@ -4,6 +4,9 @@
 #include "base/size.h"
 #include "comm/shm.h"
 #include "engine/plan_impl.h"
+#include "engine/save_impl.h"
+#include "engine/tiers_impl.h"
+#include "offload/ring.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,6 +60,17 @@ static void take_rlimit(struct plan *p, int resource, size_t used, const char *w
     take_limit(p, limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0, what);
 }
 
+/* Ranks of a host share the disk, as they do memory. */
+static cz_status measure_disk(struct engine *e)
+{
+    const struct swap_options options = tiers_swap_options(e);
+    if (options.nbytes == 0) return CZ_OK;
+    snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir);
+    TRY(swap_dir_free(options.dir, &e->plan.nvme_free_nbytes));
+    e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
+    return CZ_OK;
+}
+
 static cz_status measure_host(struct engine *e)
 {
     struct plan *p = &e->plan;
@@ -64,6 +78,7 @@ static cz_status measure_host(struct engine *e)
     p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
     p->host_free_nbytes = SIZE_MAX;
     p->host_limit = "nothing known";
+    p->nvme_free_nbytes = SIZE_MAX;
     if (e->request && e->request->baseline_nbytes > 0) {
         p->baseline_nbytes = e->request->baseline_nbytes;
         return CZ_OK;
@@ -79,7 +94,7 @@ static cz_status measure_host(struct engine *e)
                            : "memory that is available");
     take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
     take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
-    return CZ_OK;
+    return measure_disk(e);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -125,6 +140,12 @@ static void state_rows(struct engine *e)
     }
     row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
         e->n_groups == 1 ? "" : "s");
+    row(p, ZERO_RING, "swap buffers", zero_block_nbytes(z, ZERO_RING),
+        "tiles of %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
+    row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
+        "chunks of parameters on their way into a gather");
+    row(p, BLOCK_SAVE, "save buffer", zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
+        "what passes from the swap file into a checkpoint");
 }
 
 static void chain_rows(struct engine *e)
@@ -147,14 +168,6 @@ static void chain_rows(struct engine *e)
         hungriest, chain_layer(e->chain, hungriest)->cls->name);
     row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(p->B, p->T),
         "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
-}
-
-/* The arena is mapped in whole pages; its last row owns the rest. */
-static void round_up(struct plan *p)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < p->n_rows; i++) total += p->rows[i].nbytes;
-    p->rows[p->n_rows - 1].nbytes += size_round_up(total, ARENA_PAGE_BYTES) - total;
 }
 
 static void add_up(struct plan *p)
@@ -197,10 +210,8 @@ cz_status plan_fill(struct engine *e)
     state_rows(e);
     chain_rows(e);
     TRY(measure_host(e));
-    if (p->on_cuda)
-        TRY(plan_place_on_device(e));
-    else
-        round_up(p);
+    tiers_place_rows(e);
+    if (p->on_cuda) TRY(plan_place_on_device(e));
     add_up(p);
     count_traffic(e);
     TRY(plan_fill_phases(e));
@@ -251,15 +262,26 @@ void plan_destroy(struct plan *plan)
 
 /* ---- does it fit ----------------------------------------------------------------------------- */
 
+bool plan_fits(const struct plan *p)
+{
+    return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
+           p->nvme_nbytes <= p->nvme_free_nbytes;
+}
+
 cz_status plan_check(const struct plan *p)
 {
     size_t need = p->host_peak_nbytes - p->baseline_nbytes;
-    if (need <= p->host_free_nbytes) return CZ_OK;
     char *table = NULL, want[24], have[24];
+    if (plan_fits(p)) return CZ_OK;
     TRY(plan_table(p, &table));
-    cz_status st = err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
-                           size_human(need, want, sizeof want), p->host_limit,
-                           size_human(p->host_free_nbytes, have, sizeof have), table);
+    if (p->nvme_nbytes > p->nvme_free_nbytes)
+        err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.\n%s",
+                size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
+                size_human(p->nvme_free_nbytes, have, sizeof have), table);
+    else
+        err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
+                size_human(need, want, sizeof want), p->host_limit,
+                size_human(p->host_free_nbytes, have, sizeof have), table);
     free(table);
-    return st;
+    return CZ_NOMEM;
 }

@@ -72,6 +72,10 @@ struct plan {
     int64_t t_limit;          /* what the sequence length was bounded to: model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */
 
+    size_t unpinned_nbytes;  /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
+    char nvme_path[256];     /* where the swap file goes; "": there is none */
+    size_t nvme_free_nbytes; /* what the swap files of this host's ranks may take, for one of them;
+                                SIZE_MAX: nobody asked */
     size_t host_free_nbytes; /* what may still be allocated here: memory, cgroup and rlimits */
     const char *host_limit;  /* which of them binds: "available memory", … */
 };
@@ -103,8 +107,11 @@ CZ_API const char *plan_place_name(enum plan_place place); /* "host" */
 /* Whether a row is touched in a phase. */
 CZ_API bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase);
 
-/* CZ_NOMEM, with the table in the sentence, when the rows do not fit into what this machine, its
- * container or this process may still allocate. */
+/* Whether the rows fit into what this machine, its container or this process may still allocate,
+ * and the swap file on its disk. */
+CZ_API bool plan_fits(const struct plan *plan);
+
+/* CZ_NOMEM, with the table in the sentence, when they do not. */
 CZ_API cz_status plan_check(const struct plan *plan);
 
 /* A table for people, lines ending in newlines; and one JSON object (docs/design.md §7). *out is

@@ -51,9 +51,10 @@ static struct placement place_parts(const struct engine *e)
     const struct config_zero *z = &e->config->zero;
     const struct config_activation_checkpointing *a = &e->config->activation_checkpointing;
     struct placement p = {PLAN_DEVICE, PLAN_DEVICE, PLAN_DEVICE, PLAN_DEVICE, false};
-    if (z->stage > 0)
+    if (z->stage > 0 || z->offload_optimizer.device == CONFIG_OFFLOAD_NVME)
         p.states = offloaded(z->offload_optimizer.device, z->offload_optimizer.pin_memory);
-    if (z->stage == 3) p.params = offloaded(z->offload_param.device, z->offload_param.pin_memory);
+    if (z->stage == 3 || z->offload_param.device == CONFIG_OFFLOAD_NVME)
+        p.params = offloaded(z->offload_param.device, z->offload_param.pin_memory);
     p.grads_leave = p.states != PLAN_DEVICE && (z->stage >= 2 || e->comm->world_size == 1);
     if (p.grads_leave) p.grads = host_place(z->offload_optimizer.pin_memory);
     if (a->cpu_checkpointing && e->plan.checkpoint_every > 0) p.kept = PLAN_PINNED;
@@ -158,6 +159,10 @@ static cz_status set_params(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
     struct plan_window w;
+    if (place->params == PLAN_NVME) { /* zero and tiers.c have made the rows */
+        move(p, "gathered parameters", PLAN_DEVICE);
+        return CZ_OK;
+    }
     move(p, "parameters", place->params);
     TRY(plan_window(e, &w));
     if (place->params == PLAN_DEVICE || e->comm->world_size > 1) return CZ_OK; /* gathered there */
@@ -210,11 +215,12 @@ static void set_optimizer(struct engine *e, const struct placement *place)
     const struct zero_figures f = zero_figures(e->zero);
     const struct optim_class *optim = e->groups[0].hyper.cls;
     struct plan_row *masters = find(p, "master weights");
-    if (masters && masters->nbytes == 0 && place->states != PLAN_DEVICE)
+    bool is_swapped = place->states == PLAN_NVME; /* tiers.c has made the rows */
+    if (masters && masters->nbytes == 0 && place->states != PLAN_DEVICE && !is_swapped)
         set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
-    move(p, "master weights", place->states);
-    for (size_t s = 0; s < OPTIM_STATES_MAX && optim->state_names[s]; s++)
+    for (size_t s = 0; s < OPTIM_STATES_MAX && optim->state_names[s] && !is_swapped; s++)
         move(p, optim->state_names[s], place->states);
+    if (!is_swapped) move(p, "master weights", place->states);
     move(p, "gradients", place->grads);
     if (place->grads_leave && e->comm->world_size == 1) set_buckets(e);
     if (place->states == PLAN_DEVICE) return;

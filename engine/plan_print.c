@@ -16,11 +16,6 @@ static double mib(size_t nbytes)
     return (double)nbytes / (1 << 20);
 }
 
-static bool plan_fits(const struct plan *p)
-{
-    return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes;
-}
-
 static void print_head(FILE *f, const struct plan *p)
 {
     fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name, (double)p->numel / 1e6);

@@ -232,6 +232,22 @@ void report_forward(struct engine *e, int64_t now_ns)
     if (e->config->timers_throughput_enabled) throughput_begin(&e->throughput, now_ns);
 }
 
+/* How much the disk moved, and how long the run stood still for it. */
+static void say_swap(struct engine *e)
+{
+    const struct engine_swap_traffic *t = &e->swap_traffic;
+    struct report_line line;
+    if (!e->swap || !(t->step_s > 0)) return;
+    report_line_begin(&line);
+    report_put(&line, "swap file: read %.2f GB/s, written %.2f GB/s, %.1f %% of the step exposed",
+               t->read_nbytes / t->step_s * 1e-9, t->written_nbytes / t->step_s * 1e-9,
+               100 * t->waited_s / t->step_s);
+    if (e->config->wall_clock_breakdown)
+        say(e, &line);
+    else
+        log_line(LOG_INFO, "%s", line.text);
+}
+
 static void report_boundary(struct engine *e)
 {
     int64_t every = e->config->steps_per_print;
@@ -239,6 +255,7 @@ static void report_boundary(struct engine *e)
     if (e->config->wall_clock_breakdown && e->timers.updated && e->config->zero.stage > 0)
         say_times(e, update_timer_names, e->timers.update, N_UPDATE_TIMERS);
     if (is_due) log_progress(e);
+    if (is_due || e->config->wall_clock_breakdown) say_swap(e);
     if (every > 0 && e->throughput.counted && e->throughput.n_global % every == 0) log_speed(e);
 }
 

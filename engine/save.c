@@ -257,10 +257,10 @@ static cz_status begin(struct engine *e, const char *dir, const char *tag,
                       save_writer_start(&s->writer, e, s->files, e->config->czero.async_save));
 }
 
-static cz_status guard(void *user, const void *p, size_t nbytes)
+static cz_status guard(void *user, const struct zero_range *range)
 {
     struct engine *e = user;
-    save_writer_claim(&e->save->writer, p, nbytes);
+    save_writer_claim(&e->save->writer, range);
     return CZ_OK;
 }
 

@@ -42,16 +42,19 @@ bool save_is_fused(const struct optim_hyper *hyper);
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
  */
 
-/* Elements of one job, in the run's memory. */
+/* Where the elements of one job lie: in memory, in the swap file, or the first here and the others
+ * there. */
 struct save_job {
-    const unsigned char *src;
-    size_t nbytes;
+    struct zero_range ranges[2];
+    size_t n_ranges;
 };
 
 struct save_writer {
     struct ckpt_writer *files; /* borrowed */
+    const struct zero *zero;   /* borrowed */
     struct save_job *jobs;
     size_t n_jobs;
+    unsigned char *bounce; /* what comes from the swap file; NULL: nothing does */
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t mutex;
@@ -66,10 +69,13 @@ struct save_writer {
  * Errors: CZ_NOMEM; failures to write are in `error`. */
 cz_status save_writer_start(struct save_writer *w, const struct engine *e,
                             struct ckpt_writer *files, bool background);
+
+/* Memory that a save takes beside the run's, at most: what passes from the swap file. */
+#define SAVE_BOUNCE_NBYTES (CKPT_JOB_NUMEL * sizeof(float))
 bool save_writer_has_ended(struct save_writer *w);
 
-/* Wait until nothing in [p, p + nbytes) is to be read any more. */
-void save_writer_claim(struct save_writer *w, const void *p, size_t nbytes);
+/* Wait until nothing of the range is to be read any more. */
+void save_writer_claim(struct save_writer *w, const struct zero_range *range);
 void save_writer_settle(struct save_writer *w); /* of everything */
 
 /* Wait for its end and release it; the result as this thread's error. Accepts zeroed. */

@@ -14,19 +14,30 @@ static const enum zero_source sources[] = {[CKPT_FROM_PARAM] = ZERO_FROM_PARAMS,
 
 static void find_job(const struct engine *e, const struct ckpt_job *job, struct save_job *out)
 {
-    size_t elem = dtype_size(job->dtype);
-    const unsigned char *base =
-        zero_source_at(e->zero, sources[job->source], job->group, job->state_idx, job->param_idx);
-    *out = (struct save_job){.src = base + job->off * elem, .nbytes = job->numel * elem};
+    out->n_ranges = zero_source_ranges(e->zero, sources[job->source], job->group, job->state_idx,
+                                       job->param_idx, job->off, job->numel, out->ranges);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------
  */
 
+static cz_status write_job(struct save_writer *w, size_t i)
+{
+    const struct save_job *job = &w->jobs[i];
+    size_t at = 0;
+    if (job->n_ranges == 1 && job->ranges[0].memory)
+        return ckpt_writer_put(w->files, i, job->ranges[0].memory);
+    for (size_t k = 0; k < job->n_ranges; k++) {
+        TRY(zero_range_read(w->zero, &job->ranges[k], w->bounce + at));
+        at += job->ranges[k].nbytes;
+    }
+    return ckpt_writer_put(w->files, i, w->bounce);
+}
+
 static cz_status write_jobs(struct save_writer *w)
 {
     for (size_t i = 0; i < w->n_jobs; i++) {
-        TRY(ckpt_writer_put(w->files, i, w->jobs[i].src));
+        TRY(write_job(w, i));
         pthread_mutex_lock(&w->mutex);
         w->n_done = i + 1;
         pthread_cond_broadcast(&w->moved);
@@ -66,6 +77,8 @@ cz_status save_writer_start(struct save_writer *w, const struct engine *e,
     w->files = files;
     w->n_jobs = ckpt_writer_n_jobs(files);
     w->jobs = calloc(w->n_jobs + 1, sizeof *w->jobs);
+    w->zero = e->zero;
+    w->bounce = e->blocks[BLOCK_SAVE];
     if (!w->jobs) return err_set(CZ_NOMEM, 0, "no memory for %zu pieces of a save", w->n_jobs);
     for (size_t i = 0; i < w->n_jobs; i++) find_job(e, ckpt_writer_job(files, i), &w->jobs[i]);
     pthread_mutex_init(&w->mutex, NULL);
@@ -85,9 +98,11 @@ bool save_writer_has_ended(struct save_writer *w)
     return ended;
 }
 
-static bool overlaps(const struct save_job *job, const unsigned char *p, size_t nbytes)
+static bool overlaps(const struct save_job *job, const struct zero_range *range)
 {
-    return job->src < p + nbytes && p < job->src + job->nbytes;
+    for (size_t i = 0; i < job->n_ranges; i++)
+        if (zero_ranges_overlap(&job->ranges[i], range)) return true;
+    return false;
 }
 
 /* Until the first `needed` jobs are done. */
@@ -96,11 +111,11 @@ static void wait_for(struct save_writer *w, size_t needed)
     while (w->n_done < needed && !w->ended) pthread_cond_wait(&w->moved, &w->mutex);
 }
 
-void save_writer_claim(struct save_writer *w, const void *p, size_t nbytes)
+void save_writer_claim(struct save_writer *w, const struct zero_range *range)
 {
     pthread_mutex_lock(&w->mutex);
     size_t needed = w->n_jobs;
-    while (needed > w->n_done && !overlaps(&w->jobs[needed - 1], p, nbytes)) needed--;
+    while (needed > w->n_done && !overlaps(&w->jobs[needed - 1], range)) needed--;
     wait_for(w, needed);
     pthread_mutex_unlock(&w->mutex);
 }

@@ -1,5 +1,5 @@
 /* From options to everything but memory: config, device, ops, groups, chain, model state, plan. */
-#include "engine/engine_impl.h"
+#include "engine/tiers_impl.h"
 
 #include "base/cpu.h"
 #include "base/log.h"
@@ -203,6 +203,8 @@ static cz_status make_zero(struct engine *e)
                    .max_live = (size_t)c->zero.max_live_parameters,
                    .max_reuse = (size_t)c->zero.max_reuse_distance,
                    .sub_group_numel = (size_t)c->zero.sub_group_size},
+        .swap = tiers_swap(c),
+        .tile_numel = (size_t)c->czero.tile_numel,
         .comm = e->comm,
         .ops = e->ops,
         .stream = e->stream};
@@ -256,7 +258,7 @@ void engine_free(struct engine *e)
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
     zero_destroy(e->zero); /* before the arena: what is on its way ends in it */
-    if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
+    tiers_free(e);
     chain_destroy(e->chain);
     free(e->losses);
     free(e->metrics);

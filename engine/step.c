@@ -1,5 +1,6 @@
 /* forward, backward, step: the counters, the boundary and what happens there (spec §3.2-3.7). */
 #include "engine/save_impl.h"
+#include "engine/tiers_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -193,7 +194,8 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
         isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
     int64_t normed = clock_now_ns();
     comm_set_phase(e->comm, e->global_steps + 1, "update");
-    TRY(zero_step(e->zero, e->n_updates + 1, made_with, clip));
+    cz_status st = zero_step(e->zero, e->n_updates + 1, made_with, clip);
+    TRY(e->swap ? comm_agree(e->comm, st) : st); /* one rank's disk may fail */
     int64_t swept = clock_now_ns();
     TRY(zero_gather(e->zero));
     e->timers.exposed[EXPOSED_STEP] += clock_now_ns() - swept;
@@ -232,6 +234,7 @@ static void count_boundary(struct engine *e)
         c->managed_gradient_accumulation ? c->train_batch_size : e->n_backward * per_backward;
     e->n_backward = 0;
     e->loss_sum = 0;
+    tiers_count_step(e);
     log_set_step(e->global_steps);
 }
 

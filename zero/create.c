@@ -1,5 +1,7 @@
 #include "zero/zero_impl.h"
 
+#include "base/size.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,20 +96,59 @@ static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
     return CZ_OK;
 }
 
+/* Room for one of the group's arrays that an update changes: its first elements in the block, the
+ * others in the file. */
+static cz_status array_take(struct zero *z, enum zero_block block, const struct zero_group *group,
+                            enum dtype dtype, size_t *off, uint64_t *swap_off)
+{
+    size_t in_memory = z->options.swap.optimizer ? group->resident : group->own_numel, nbytes;
+    TRY(size_mul(group->own_numel - in_memory, dtype_size(dtype), &nbytes));
+    if (nbytes > 0) TRY(zero_swap_take(z, nbytes, 0, swap_off));
+    size_t *swapped = &z->figures.master_swapped_nbytes;
+    if (block != ZERO_MASTERS) swapped = &z->figures.swapped_nbytes[block - ZERO_STATE_0];
+    *swapped += nbytes;
+    return zero_block_take(z, block, in_memory, dtype, off);
+}
+
+/* Parameters in the file lie so that this rank's own begin with a block. */
+static cz_status params_take(struct zero *z, struct zero_group *group, size_t numel)
+{
+    size_t size = dtype_size(z->options.dtype), nbytes;
+    if (!z->options.swap.params)
+        return zero_block_take(z, ZERO_PARAMS, numel, z->options.dtype, &group->param_off);
+    TRY(size_mul(numel, size, &nbytes));
+    z->figures.param_swapped_nbytes += nbytes;
+    return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
+}
+
 static cz_status group_blocks(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;
     struct zero_group *group = &z->groups[g];
     size_t own = group->own_numel, whole = o->stage == 3 ? own : group->flat.numel_padded;
-    TRY(zero_block_take(z, ZERO_PARAMS, whole, o->dtype, &group->param_off));
+    TRY(params_take(z, group, whole));
     if (z->own_masters)
-        TRY(zero_block_take(z, ZERO_MASTERS, own, o->master_dtype, &group->master_off));
+        TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
+                       &group->master_swap));
     TRY(zero_block_take(z, ZERO_GRADS, z->split_grads ? own : whole, o->grad_dtype,
                         &group->grad_off));
     for (size_t s = 0; s < group->n_states; s++)
-        TRY(zero_block_take(z, (enum zero_block)(ZERO_STATE_0 + s), own, o->state_dtype,
-                            &group->state_off[s]));
+        TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
+                       &group->state_off[s], &group->state_swap[s]));
     return CZ_OK;
+}
+
+/* Which masters and states stay in memory: whole tiles of the first groups, up to their share. */
+static void choose_residents(struct zero *z)
+{
+    const struct zero_swap *swap = &z->options.swap;
+    size_t tile = z->options.tile_numel;
+    size_t left = (size_t)(swap->memory_share * (double)z->figures.numel_own);
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        struct zero_group *group = &z->groups[g];
+        group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
+        left -= group->resident;
+    }
 }
 
 /* Tensors inside each tile of this rank's range, for optimizers with a norm per tensor. */
@@ -146,14 +187,15 @@ static cz_status groups_init(struct zero *z)
     size_t *idx = calloc(o->table->n_params + 1, sizeof *idx);
     if (!idx) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", o->table->n_params);
     cz_status st = CZ_OK;
-    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) {
-        st = group_layout(z, g, idx);
-        if (st == CZ_OK) st = group_blocks(z, g);
-        if (st == CZ_OK && (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS))
-            st = group_segments(z, g);
-    }
+    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = group_layout(z, g, idx);
     free(idx);
-    return st;
+    TRY(st);
+    choose_residents(z);
+    for (size_t g = 0; g < o->n_groups; g++) {
+        TRY(group_blocks(z, g));
+        if (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS) TRY(group_segments(z, g));
+    }
+    return CZ_OK;
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -189,13 +231,27 @@ static cz_status place_frozen(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     for (size_t i = 0; i < o->table->n_params; i++) {
-        size_t numel = o->table->params[i].numel, off;
+        size_t numel = o->table->params[i].numel, nbytes;
+        uint64_t off;
         if (z->places[i].group != o->n_groups) continue;
         if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
-        TRY(zero_block_take(z, ZERO_PARAMS, numel, o->dtype, &off));
-        z->places[i].frozen_off = off / dtype_size(o->dtype);
+        if (!o->swap.params) {
+            TRY(zero_block_take(z, ZERO_PARAMS, numel, o->dtype, &z->places[i].frozen_off));
+            continue;
+        }
+        TRY(size_mul(numel, dtype_size(o->dtype), &nbytes));
+        TRY(zero_swap_take(z, nbytes, 0, &off));
+        z->places[i].frozen_off = off;
+        z->figures.param_swapped_nbytes += nbytes;
     }
     return CZ_OK;
+}
+
+/* Two halves: one to read or round into, one for what is on its way. */
+static cz_status take_scratch(struct zero *z)
+{
+    if (z->swap_nbytes == 0) return CZ_OK;
+    return zero_block_take(z, ZERO_SMALL, 2 * ZERO_SCRATCH_NBYTES, DTYPE_U8, &z->scratch_off);
 }
 
 static cz_status layout_all(struct zero *z)
@@ -207,8 +263,19 @@ static cz_status layout_all(struct zero *z)
     note_uses(z);
     TRY(groups_init(z));
     TRY(place_frozen(z));
+    TRY(take_scratch(z));
     TRY(zero_buckets_init(z));
+    TRY(zero_sweep_init(z));
     return zero_gather_init(z);
+}
+
+static void choose_tile(struct zero *z)
+{
+    struct zero_options *o = &z->options;
+    bool is_swapped = o->swap.optimizer || o->swap.params;
+    if (o->tile_numel == 0) o->tile_numel = is_swapped ? TILE_NUMEL_SWAP : TILE_NUMEL_MAX;
+    if (is_swapped) o->tile_numel = size_round_up(o->tile_numel, TILE_NUMEL_UNIT);
+    z->figures.tile_numel = o->tile_numel;
 }
 
 cz_status zero_create(const struct zero_options *options, struct zero **out)
@@ -218,10 +285,11 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     struct zero *z = calloc(1, sizeof *z);
     if (!z) return err_set(CZ_NOMEM, 0, "no memory for the model state");
     z->options = *options;
-    if (z->options.tile_numel == 0) z->options.tile_numel = TILE_NUMEL_MAX;
+    choose_tile(z);
     z->own_masters = options->master_dtype != options->dtype;
     z->split_grads = options->stage >= 2 && options->comm->world_size > 1;
     z->split_params = options->stage == 3 && options->comm->world_size > 1;
+    z->windowed = z->split_params || options->swap.params;
     cz_status st;
     TRY_GOTO(alloc_tables(z), fail);
     TRY_GOTO(layout_all(z), fail);
@@ -247,6 +315,7 @@ void zero_destroy(struct zero *z)
     }
     zero_buckets_free(z);
     zero_gather_free(z);
+    ring_destroy(z->ring);
     free(z->groups);
     free(z->places);
     free(z->params);
@@ -255,6 +324,11 @@ void zero_destroy(struct zero *z)
     free(z->norms);
     free(z->spans);
     free(z);
+}
+
+size_t zero_swap_nbytes(const struct zero *z)
+{
+    return (size_t)z->swap_nbytes;
 }
 
 size_t zero_block_nbytes(const struct zero *z, enum zero_block block)

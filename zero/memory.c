@@ -17,13 +17,6 @@ void *zero_group_params(const struct zero *z, size_t group)
     return z->blocks[ZERO_PARAMS] + z->groups[group].param_off;
 }
 
-void *zero_own_master(const struct zero *z, size_t group)
-{
-    const struct zero_group *g = &z->groups[group];
-    if (z->own_masters) return z->blocks[ZERO_MASTERS] + g->master_off;
-    return zero_advance(zero_group_params(z, group), g->own_begin, z->options.dtype);
-}
-
 void *zero_own_grad(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
@@ -31,43 +24,55 @@ void *zero_own_grad(const struct zero *z, size_t group)
                         z->options.grad_dtype);
 }
 
-void *zero_own_state(const struct zero *z, size_t group, size_t state_idx)
-{
-    return z->blocks[ZERO_STATE_0 + state_idx] + z->groups[group].state_off[state_idx];
-}
-
-/* Optimizers that start from something else than zero (the blocks are zeroed). */
-static void states_init(struct zero *z, size_t g)
+/* Optimizers that start from something else than zero (blocks and file are zeroed). */
+static cz_status states_init(struct zero *z, size_t g)
 {
     const struct zero_group *group = &z->groups[g];
-    if (z->options.state_dtype != DTYPE_F32) return;
     for (size_t s = 0; s < group->n_states; s++) {
         float value = (float)optim_state_init(&z->options.groups[g].hyper, s);
-        float *state = zero_own_state(z, g, s);
-        if (value == 0) continue;
-        for (size_t i = 0; i < group->own_numel; i++) state[i] = value;
+        const struct zero_home home = zero_state_home(z, g, s);
+        if (value != 0) TRY(zero_home_fill(z, &home, group->own_numel, value));
     }
+    return CZ_OK;
 }
 
 /* Parameters that lie whole, or as the one chunk of one rank. */
 static void bind_params(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) {
-        const struct zero_place *p = &z->places[i];
-        if (p->group == o->n_groups)
-            z->params[i] = zero_advance(z->blocks[ZERO_PARAMS], p->frozen_off, o->dtype);
-        else
-            z->params[i] = zero_advance(zero_group_params(z, p->group), p->off, o->dtype);
-    }
+    for (size_t i = 0; i < o->table->n_params; i++) z->params[i] = zero_param_home(z, i).memory;
 }
 
-cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS])
+/* What the file's requests read into and write from begins with a block. */
+static cz_status lend_to_swap(struct zero *z, enum zero_block block)
+{
+    size_t lead = (SWAP_ALIGN - (uintptr_t)z->blocks[block] % SWAP_ALIGN) % SWAP_ALIGN;
+    if (z->nbytes[block] == 0) return CZ_OK;
+    z->blocks[block] += lead;
+    return swap_register(z->swap, z->blocks[block], z->nbytes[block] - SWAP_ALIGN);
+}
+
+static cz_status bind_swap(struct zero *z, struct swap *swap)
+{
+    z->swap = swap;
+    if (z->swap_nbytes == 0) return CZ_OK;
+    if (!swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
+    z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
+    TRY(lend_to_swap(z, ZERO_RING));
+    if (z->options.swap.params) {
+        TRY(lend_to_swap(z, ZERO_STAGING));
+        TRY(lend_to_swap(z, ZERO_WINDOW));
+    }
+    return zero_sweep_bind(z);
+}
+
+cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap)
 {
     const struct zero_options *o = &z->options;
     for (int b = 0; b < ZERO_N_BLOCKS; b++) z->blocks[b] = blocks[b];
     z->scalars = (struct step_scalars *)(void *)z->blocks[ZERO_SMALL];
-    if (z->split_params)
+    TRY(bind_swap(z, swap));
+    if (z->windowed)
         zero_gather_bind(z);
     else
         bind_params(z);
@@ -75,7 +80,7 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS])
     for (size_t i = 0; i < o->table->n_params; i++)
         if (z->places[i].group != o->n_groups)
             z->grads[i] = zero_advance(grads, z->places[i].grad_off, o->grad_dtype);
-    for (size_t g = 0; g < o->n_groups; g++) states_init(z, g);
+    for (size_t g = 0; g < o->n_groups; g++) TRY(states_init(z, g));
     return CZ_OK;
 }
 
@@ -100,31 +105,19 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The elements of a parameter that this rank keeps, and where: whole, or at stage 3 its chunk. */
-static struct zero_piece kept_piece(const struct zero *z, size_t i, unsigned char **dst)
-{
-    const struct zero_place *p = &z->places[i];
-    struct zero_piece piece = {.numel = z->options.table->params[i].numel};
-    bool is_frozen = p->group == z->options.n_groups;
-    if (z->options.stage == 3) piece = zero_piece_mine(z, i);
-    *dst = is_frozen ? zero_advance(z->blocks[ZERO_PARAMS], p->frozen_off, z->options.dtype)
-                     : zero_advance(zero_group_params(z, p->group), p->off, z->options.dtype);
-    return piece;
-}
-
+/* The elements of a parameter that this rank keeps: whole, or at stage 3 its chunk. */
 static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *user, float *staging,
                             size_t staging_numel)
 {
-    unsigned char *dst;
-    struct zero_piece piece = kept_piece(z, i, &dst);
-    if (z->options.dtype == DTYPE_F32 && piece.numel > 0)
-        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)dst);
-    for (size_t off = 0; off < piece.numel;) {
-        size_t n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
+    const struct zero_home home = zero_param_home(z, i);
+    struct zero_piece piece = {.numel = z->options.table->params[i].numel};
+    if (z->options.stage == 3) piece = zero_piece_mine(z, i);
+    if (home.dtype == DTYPE_F32 && home.memory && piece.numel > 0)
+        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)home.memory);
+    for (size_t off = 0, n; off < piece.numel; off += n) {
+        n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
         TRY(fetch(user, i, piece.param_off + off, n, staging));
-        TRY(zero_cast(z, DTYPE_F32, staging, z->options.dtype,
-                      zero_advance(dst, off, z->options.dtype), n));
-        off += n;
+        TRY(zero_home_put(z, &home, off, n, staging));
     }
     return CZ_OK;
 }
@@ -137,9 +130,8 @@ static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *s
     for (size_t i = 0; i < o->table->n_params; i++)
         TRY(load_param(z, i, fetch, user, staging, staging_numel));
     for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
-        const struct zero_group *group = &z->groups[g];
-        const void *own = zero_advance(zero_group_params(z, g), group->own_begin, o->dtype);
-        TRY(zero_cast(z, o->dtype, own, o->master_dtype, zero_own_master(z, g), group->own_numel));
+        const struct zero_home from = zero_own_params_home(z, g), to = zero_master_home(z, g);
+        TRY(zero_home_copy(z, &from, &to, z->groups[g].own_numel));
     }
     return CZ_OK;
 }
@@ -148,5 +140,5 @@ cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging
                     size_t staging_numel)
 {
     TRY(comm_agree(z->options.comm, load_own(z, fetch, user, staging, staging_numel)));
-    return z->split_params ? zero_gather_resident(z, false) : CZ_OK;
+    return z->windowed ? zero_gather_resident(z, false) : CZ_OK;
 }

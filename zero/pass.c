@@ -31,7 +31,7 @@ cz_status zero_unit_acquire(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
     TRY(comm_progress(z->options.comm));
-    if (z->split_params) TRY(zero_fetch_visit(z));
+    if (z->windowed) TRY(zero_fetch_visit(z));
     bool writes = z->pass != ZERO_PASS_EVAL && z->options.visits[z->visit].writes_grads;
     return writes ? zero_bucket_acquire(z, unit_idx) : CZ_OK;
 }
@@ -47,7 +47,7 @@ cz_status zero_grads_ready(struct zero *z, size_t unit_idx)
 cz_status zero_unit_release(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
-    if (z->split_params) zero_fetch_drop(z);
+    if (z->windowed) zero_fetch_drop(z);
     z->visit++;
     return comm_progress(z->options.comm);
 }

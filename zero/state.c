@@ -13,18 +13,18 @@ struct zero_layout zero_group_layout(const struct zero *z, size_t group)
                                 .n_states = g->n_states};
 }
 
-const void *zero_source_at(const struct zero *z, enum zero_source source, size_t group,
-                           size_t state_idx, size_t param_idx)
+size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
+                          size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                          struct zero_range out[2])
 {
+    struct zero_home home = {0};
     switch (source) {
-    case ZERO_FROM_PARAMS: return zero_group_params(z, group);
-    case ZERO_FROM_FROZEN:
-        return zero_advance(z->blocks[ZERO_PARAMS], z->places[param_idx].frozen_off,
-                            z->options.dtype);
-    case ZERO_FROM_MASTERS: return zero_own_master(z, group);
-    case ZERO_FROM_STATES: break;
+    case ZERO_FROM_PARAMS: home = zero_params_home(z, group); break;
+    case ZERO_FROM_FROZEN: home = zero_param_home(z, param_idx); break;
+    case ZERO_FROM_MASTERS: home = zero_master_home(z, group); break;
+    case ZERO_FROM_STATES: home = zero_state_home(z, group, state_idx); break;
     }
-    return zero_own_state(z, group, state_idx);
+    return zero_home_ranges(&home, off, numel, out);
 }
 
 void zero_set_guard(struct zero *z, zero_guard guard, void *user)
@@ -35,31 +35,29 @@ void zero_set_guard(struct zero *z, zero_guard guard, void *user)
 
 /* ---- restoring ------------------------------------------------------------------------------- */
 
-/* Elements of this rank's piece of a parameter, into `dst` of any floating-point dtype. */
+/* Elements of this rank's piece of a parameter, into `home` from element `at` on. */
 static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enum zero_what what,
-                               size_t state_idx, size_t param_idx, void *dst, enum dtype dtype)
+                               size_t state_idx, size_t param_idx, struct zero_home home, size_t at)
 {
     struct zero_piece piece = zero_piece_mine(z, param_idx);
-    if (dtype == DTYPE_F32 && piece.numel > 0)
-        return a->fetch(a->user, what, state_idx, param_idx, piece.param_off, piece.numel, dst);
+    home = zero_home_from(home, at);
+    if (home.dtype == DTYPE_F32 && piece.numel > 0 && piece.numel <= home.resident)
+        return a->fetch(a->user, what, state_idx, param_idx, piece.param_off, piece.numel,
+                        (float *)(void *)home.memory);
     for (size_t off = 0, n; off < piece.numel; off += n) {
         n = piece.numel - off < a->staging_numel ? piece.numel - off : a->staging_numel;
         TRY(a->fetch(a->user, what, state_idx, param_idx, piece.param_off + off, n, a->staging));
-        TRY(zero_cast(z, DTYPE_F32, a->staging, dtype, zero_advance(dst, off, dtype), n));
+        TRY(zero_home_put(z, &home, off, n, a->staging));
     }
     return CZ_OK;
 }
 
 static cz_status restore_trained(struct zero *z, const struct zero_restore *a, size_t i)
 {
-    const struct zero_options *o = &z->options;
     size_t g = z->places[i].group, at = zero_piece_mine(z, i).own_off;
-    TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i,
-                      zero_advance(zero_own_master(z, g), at, o->master_dtype), o->master_dtype));
+    TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_home(z, g), at));
     for (size_t s = 0; a->states && s < z->groups[g].n_states; s++)
-        TRY(restore_piece(z, a, ZERO_STATE, s, i,
-                          zero_advance(zero_own_state(z, g, s), at, o->state_dtype),
-                          o->state_dtype));
+        TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_home(z, g, s), at));
     return CZ_OK;
 }
 
@@ -68,21 +66,15 @@ static cz_status restore_own(struct zero *z, const struct zero_restore *a)
 {
     const struct zero_options *o = &z->options;
     for (size_t i = 0; i < o->table->n_params; i++) {
-        const struct zero_place *p = &z->places[i];
         if (a->weights && !a->weights[i]) continue;
-        if (p->group != o->n_groups)
+        if (z->places[i].group != o->n_groups)
             TRY(restore_trained(z, a, i));
         else
-            TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i,
-                              zero_advance(z->blocks[ZERO_PARAMS], p->frozen_off, o->dtype),
-                              o->dtype));
+            TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_param_home(z, i), 0));
     }
-    for (size_t g = 0; g < o->n_groups; g++) {
-        const struct zero_group *group = &z->groups[g];
-        void *params = zero_advance(zero_group_params(z, g), group->own_begin, o->dtype);
-        if (z->own_masters)
-            TRY(zero_cast(z, o->master_dtype, zero_own_master(z, g), o->dtype, params,
-                          group->own_numel));
+    for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
+        const struct zero_home from = zero_master_home(z, g), to = zero_own_params_home(z, g);
+        TRY(zero_home_copy(z, &from, &to, z->groups[g].own_numel));
     }
     return CZ_OK;
 }
@@ -92,6 +84,6 @@ cz_status zero_restore(struct zero *z, const struct zero_restore *a)
     TRY(zero_pass_drain(z));
     TRY(comm_agree(z->options.comm, restore_own(z, a)));
     zero_grads_drop(z);
-    if (z->split_params) return zero_gather_resident(z, false);
-    return zero_gather(z);
+    if (!z->split_params) TRY(zero_gather(z));
+    return z->windowed ? zero_gather_resident(z, false) : CZ_OK;
 }

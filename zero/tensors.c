@@ -37,26 +37,20 @@ static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
         .param_off = lo, .own_off = piece.own_off + (lo - piece.param_off), .numel = hi - lo};
 }
 
-/* Where element own_off of this rank's part of a group (or of a frozen parameter) lies. */
-static unsigned char *own_at(const struct zero *z, const struct target *t, size_t own_off,
-                             enum dtype *dtype)
+/* Where this rank's part of a group (or of a frozen parameter) lies. */
+static struct zero_home own_home(const struct zero *z, const struct target *t)
 {
-    const struct zero_options *o = &z->options;
     const struct zero_place *place = &z->places[t->param_idx];
-    *dtype = o->dtype;
-    if (place->group == o->n_groups)
-        return zero_advance(z->blocks[ZERO_PARAMS], place->frozen_off + own_off, *dtype);
+    if (place->group == z->options.n_groups) return zero_param_home(z, t->param_idx);
     switch (t->what) {
-    case ZERO_WEIGHT:
-        *dtype = o->master_dtype;
-        return zero_advance(zero_own_master(z, place->group), own_off, *dtype);
+    case ZERO_WEIGHT: return zero_master_home(z, place->group);
     case ZERO_GRAD:
-        *dtype = o->grad_dtype;
-        return zero_advance(zero_own_grad(z, place->group), own_off, *dtype);
+        return (struct zero_home){.dtype = z->options.grad_dtype,
+                                  .memory = zero_own_grad(z, place->group),
+                                  .resident = SIZE_MAX};
     case ZERO_STATE: break;
     }
-    *dtype = o->state_dtype;
-    return zero_advance(zero_own_state(z, place->group, t->state_idx), own_off, *dtype);
+    return zero_state_home(z, place->group, t->state_idx);
 }
 
 static bool is_pretended(const struct zero *z)
@@ -121,9 +115,8 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
-        enum dtype dtype;
-        const void *own = own_at(z, &t, mine.own_off, &dtype);
-        TRY(zero_cast(z, dtype, own, DTYPE_F32, dst + (mine.param_off - off), mine.numel));
+        const struct zero_home home = own_home(z, &t);
+        TRY(zero_home_get(z, &home, mine.own_off, mine.numel, dst + (mine.param_off - off)));
     }
     bool is_split = z->options.stage == 3 ||
                     (z->options.stage > 0 && z->places[param_idx].group != z->options.n_groups);
@@ -136,18 +129,14 @@ static cz_status write_param(struct zero *z, const struct target *t, const float
 {
     const struct zero_options *o = &z->options;
     const struct zero_place *place = &z->places[t->param_idx];
-    if (!z->split_params) {
-        void *whole = zero_advance((void *)(uintptr_t)z->params[t->param_idx], t->off, o->dtype);
-        return zero_cast(z, DTYPE_F32, src, o->dtype, whole, t->numel);
-    }
-    struct zero_piece mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
-    void *chunk = place->group == o->n_groups
-                      ? zero_advance(z->blocks[ZERO_PARAMS], place->frozen_off, o->dtype)
-                      : zero_group_params(z, place->group);
+    struct zero_piece mine = {.param_off = t->off, .numel = t->numel};
+    const struct zero_home home = zero_param_home(z, t->param_idx);
+    if (z->split_params) mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
+    size_t at =
+        z->split_params ? mine.param_off - zero_piece_mine(z, t->param_idx).param_off : t->off;
     if (mine.numel > 0)
-        TRY(zero_cast(z, DTYPE_F32, src + (mine.param_off - t->off), o->dtype,
-                      zero_advance(chunk, mine.own_off, o->dtype), mine.numel));
-    if (!place->resident) return CZ_OK;
+        TRY(zero_home_put(z, &home, at, mine.numel, src + (mine.param_off - t->off)));
+    if (!z->windowed || !place->resident) return CZ_OK;
     return zero_cast(z, DTYPE_F32, src, o->dtype,
                      zero_advance(z->blocks[ZERO_WINDOW], place->resident_off + t->off, o->dtype),
                      t->numel);
@@ -163,9 +152,8 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
-        enum dtype dtype;
-        void *own = own_at(z, &t, mine.own_off, &dtype);
-        TRY(zero_cast(z, DTYPE_F32, src + (mine.param_off - off), dtype, own, mine.numel));
+        const struct zero_home home = own_home(z, &t);
+        TRY(zero_home_put(z, &home, mine.own_off, mine.numel, src + (mine.param_off - off)));
     }
     return what == ZERO_WEIGHT ? write_param(z, &t, src) : CZ_OK;
 }

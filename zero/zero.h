@@ -10,6 +10,10 @@
  *
  * One rank alone splits nothing: every stage is then the same bytes in the same places.
  *
+ * Masters and states, and parameters, may rest in a swap file (offload/swap.h) at every stage. The
+ * sweep then streams its tiles through a ring of buffers, and layers find their parameters in the
+ * window of stage 3. What is computed, and in which order, does not change.
+ *
  * Life cycle:
  *   zero_create()              layout only: nothing large is allocated
  *   zero_block_nbytes()        what the planner must provide
@@ -28,6 +32,7 @@
 
 #include "comm/comm.h"
 #include "layout/param_table.h"
+#include "offload/swap.h"
 #include "optim/optim.h"
 
 CZ_EXTERN_C_BEGIN
@@ -57,6 +62,17 @@ struct zero_stage3 {
     size_t sub_group_numel;             /* sub_group_size: layout only */
 };
 
+/* What rests in a swap file instead of memory. */
+struct zero_swap {
+    bool optimizer;      /* masters (unless parameters are their own) and states */
+    bool params;         /* parameters of the model's dtype, frozen ones too */
+    double memory_share; /* of masters and states: the first of them stay in memory (1 − ratio) */
+    size_t params_in_memory; /* whole parameters, up to so many elements, stay gathered
+                                (max_in_cpu) */
+    bool read_ahead;         /* pipeline_read */
+    bool write_behind;       /* pipeline_write */
+};
+
 struct zero_options {
     const struct param_table *table; /* lent until zero_destroy() */
     const struct zero_unit *units;   /* in call order; what they point to is lent likewise */
@@ -80,7 +96,9 @@ struct zero_options {
                             unit, at most all trainable */
     bool overlap;        /* overlap_comm: reduce while the backward goes on, two buckets in turn */
     struct zero_stage3 stage3;
-    size_t tile_numel; /* elements per step of the sweep; 0: TILE_NUMEL_MAX */
+    struct zero_swap swap;
+    size_t tile_numel; /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
+                          TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
     struct comm *comm; /* lent */
     struct ops *ops;   /* lent */
     struct dev_stream *stream;
@@ -99,24 +117,30 @@ CZ_API void zero_destroy(struct zero *z);
 enum zero_block {
     ZERO_PARAMS =
         0,        /* parameters of all groups, then the frozen ones; stage 3: this rank's chunks */
-    ZERO_WINDOW,  /* stage 3 with several ranks: parameters that are gathered */
+    ZERO_WINDOW,  /* parameters that come and go: stage 3 with several ranks, or swapped */
     ZERO_MASTERS, /* 0 bytes when parameters are their own masters */
     ZERO_GRADS,   /* whole; stages 2 and 3 with several ranks: this rank's partition */
     ZERO_BUCKETS, /* stages 2 and 3 with several ranks: where layers put their gradients, and
                      those of tied parameters until their last use */
     ZERO_STATE_0, /* the optimizer's states, in its order */
     ZERO_STATE_1,
-    ZERO_SMALL, /* step scalars, per-tensor sums */
+    ZERO_SMALL,   /* step scalars, per-tensor sums, room to convert what is swapped */
+    ZERO_RING,    /* swapped: buffers that tiles pass through */
+    ZERO_STAGING, /* swapped and split parameters: own chunks on their way into a gather */
     ZERO_N_BLOCKS
 };
 
 /* Bytes this rank needs. */
 CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
 
+/* Bytes of the swap file that this rank needs; 0: none. */
+CZ_API size_t zero_swap_nbytes(const struct zero *z);
+
 /* Figures of the layout, for plans and proofs. Elements unless they say otherwise. */
 struct zero_figures {
     size_t numel_padded; /* trainable, over all ranks, with padding */
     size_t numel_own;    /* in this rank's partitions, with padding */
+    size_t tile_numel;   /* of the sweep */
     size_t bucket_numel; /* of one bucket; 0: gradients are reduced where they lie */
     size_t tied_numel;   /* gradients of tied parameters, kept whole beside the buckets */
     int n_buckets;
@@ -130,13 +154,19 @@ struct zero_figures {
     size_t reduce_nbytes; /* per micro-batch (stages 2, 3) or boundary (0, 1) */
     size_t fetch_nbytes;  /* stage 3: per training pass */
     size_t update_nbytes; /* parameters after an update */
+    /* Swapped: bytes from and to the file, as they are, without rounding to blocks: */
+    size_t master_swapped_nbytes, param_swapped_nbytes; /* what rests there */
+    size_t swapped_nbytes[OPTIM_STATES_MAX];            /* of each state */
+    size_t pass_read_nbytes;                            /* by a training pass */
+    size_t update_read_nbytes, update_written_nbytes;   /* by a step */
 };
 
 CZ_API struct zero_figures zero_figures(const struct zero *z);
 
-/* Lend the blocks (aligned to 256 bytes, zeroed; NULL for 0 bytes) until zero_destroy(), and fill
- * states with their first values. Local. */
-CZ_API cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS]);
+/* Lend the blocks (aligned to 256 bytes, zeroed; NULL for 0 bytes) and the swap file (fresh, of
+ * zero_swap_nbytes(); NULL when that is 0) until zero_destroy(), and fill states with their first
+ * values. Local. */
+CZ_API cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter. */
 typedef cz_status (*zero_fetch)(void *user, size_t param_idx, size_t off, size_t numel, float *dst);
@@ -252,14 +282,34 @@ enum zero_source {
     ZERO_FROM_STATES   /* and one of its states */
 };
 
-/* Where the elements of a source lie; they may be read between boundaries. Local. */
-CZ_API const void *zero_source_at(const struct zero *z, enum zero_source source, size_t group,
-                                  size_t state_idx, size_t param_idx);
+/* A run of bytes of the state: in memory, or in the swap file. */
+struct zero_range {
+    const unsigned char *memory; /* NULL: in the swap file */
+    uint64_t off;                /* in the swap file */
+    size_t nbytes;
+};
 
-/* Called before the optimizer's sweep or the gather after it changes [p, p + nbytes) of what
- * zero_source_at() gives, from zero_step() and zero_gather(): a checkpoint that is still being
+static inline bool zero_ranges_overlap(const struct zero_range *a, const struct zero_range *b)
+{
+    if (!a->memory != !b->memory) return false;
+    uint64_t a_begin = a->memory ? (uintptr_t)a->memory : a->off;
+    uint64_t b_begin = b->memory ? (uintptr_t)b->memory : b->off;
+    return a_begin < b_begin + b->nbytes && b_begin < a_begin + a->nbytes;
+}
+
+/* Where elements [off, off + numel) of a source lie, in one or two runs; returns how many. They may
+ * be read between boundaries. Local. */
+CZ_API size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
+                                 size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                                 struct zero_range out[2]);
+
+/* Read a run from wherever it is. Any thread. Errors: CZ_IO. */
+CZ_API cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst);
+
+/* Called before the optimizer's sweep or the gather after it changes a run of what
+ * zero_source_ranges() gives, from zero_step() and zero_gather(): a checkpoint that is still being
  * written from there makes it wait. NULL: nobody. */
-typedef cz_status (*zero_guard)(void *user, const void *p, size_t nbytes);
+typedef cz_status (*zero_guard)(void *user, const struct zero_range *range);
 CZ_API void zero_set_guard(struct zero *z, zero_guard guard, void *user);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter's master (ZERO_WEIGHT) or state. */

@@ -5,9 +5,18 @@
 #include "layout/fetch.h"
 #include "layout/flat.h"
 #include "layout/shard.h"
+#include "offload/ring.h"
 #include "zero/zero.h"
 
 #define ZERO_ALIGN ((size_t)256)
+
+/* Tiles of a swapped sweep: large enough for a disk, small enough that a few of them are little
+ * memory; every tile but a group's last ends where a block of the file does, whatever its dtype. */
+#define TILE_NUMEL_SWAP ((size_t)2 << 20)
+#define TILE_NUMEL_UNIT SWAP_ALIGN
+
+#define ZERO_SCRATCH_NBYTES ((size_t)1 << 20) /* to convert what is swapped, piece by piece */
+#define ZERO_FETCH_SLOTS    3                 /* own chunks: read, sent, and the next */
 
 /* An optimizer group. Its parameters in the order in which they lie in the partition. */
 struct zero_group {
@@ -18,6 +27,10 @@ struct zero_group {
     size_t n_states;
     size_t param_off, master_off, grad_off; /* bytes into the blocks */
     size_t state_off[OPTIM_STATES_MAX];
+    /* Swapped: the first `resident` masters and states are in the blocks, the others here; all of
+     * the parameters are here. Bytes into the file. */
+    size_t resident;
+    uint64_t param_swap, master_swap, state_swap[OPTIM_STATES_MAX];
     struct lamb_segment *segments; /* of all tiles; only with tensor norms */
     size_t *tile_segment;          /* (n_tiles + 1) first segment of each tile */
     size_t sums_off, ratios_off;   /* bytes into ZERO_SMALL */
@@ -27,12 +40,20 @@ struct zero_group {
 struct zero_place {
     size_t group; /* n_groups when frozen */
     size_t off;   /* first element: in the group's flat buffer, or of its chunk in the partition */
-    size_t frozen_off;   /* elements into ZERO_PARAMS */
+    size_t frozen_off;   /* bytes into ZERO_PARAMS, or into the swap file */
     size_t grad_off;     /* elements into the block that holds its gradient */
     size_t resident_off; /* elements into ZERO_WINDOW; stage 3 with several ranks */
     bool resident;       /* stays gathered */
     bool tied;           /* several units use it */
     size_t ready_unit;   /* the unit whose backward is its last use */
+};
+
+/* Where an array of this rank lies: its first elements in memory, the others in the swap file. */
+struct zero_home {
+    enum dtype dtype;
+    unsigned char *memory; /* element 0 */
+    size_t resident;       /* elements in memory; SIZE_MAX: all of them */
+    uint64_t swap_off;     /* of element `resident`, in bytes */
 };
 
 /* The elements of a parameter that a rank owns: one run. */
@@ -52,9 +73,16 @@ struct zero_flush {
 
 struct zero {
     struct zero_options options;
-    bool own_masters;          /* masters lie apart from the parameters */
-    bool split_grads;          /* stages 2 and 3 with several ranks */
-    bool split_params;         /* stage 3 with several ranks */
+    bool own_masters;  /* masters lie apart from the parameters */
+    bool split_grads;  /* stages 2 and 3 with several ranks */
+    bool split_params; /* stage 3 with several ranks */
+    bool windowed;     /* parameters come and go: split or swapped */
+    struct swap *swap; /* NULL: everything is in memory */
+    uint64_t swap_nbytes;
+    struct ring *ring;
+    size_t ring_slot_nbytes;
+    unsigned char *scratch; /* ZERO_SCRATCH_NBYTES in ZERO_SMALL */
+    size_t scratch_off;
     struct zero_group *groups; /* (n_groups) */
     struct zero_place *places; /* (n_params) */
     size_t nbytes[ZERO_N_BLOCKS];
@@ -88,6 +116,13 @@ struct zero {
     size_t n_resident_spans, n_resident_spans_trained;
     size_t n_fetches_begun;
     size_t window_off; /* elements into ZERO_WINDOW: behind the resident parameters */
+
+    /* The same when parameters are swapped: gather_swap.c */
+    uint64_t *read_tickets;     /* (n_stays) */
+    size_t n_reads_begun;       /* ops, in this pass */
+    size_t n_reads_ended;       /* ops that were waited for */
+    size_t *staging_off;        /* (n_stays) bytes into the op's slot: the chunk's first block */
+    size_t staging_slot_nbytes; /* one op's own chunks, or a batch of the resident ones' */
 
     /* The pass in work. */
     enum zero_pass pass;
@@ -136,6 +171,61 @@ cz_status zero_fetch_visit(struct zero *z); /* the current visit's parameters ha
 void zero_fetch_drop(struct zero *z);       /* after the current visit */
 cz_status zero_fetch_finish(struct zero *z);
 cz_status zero_gather_resident(struct zero *z, bool trained_only);
+bool zero_fetch_is_wanted(const struct zero *z, const struct fetch_op *op); /* in this pass */
+
+/* Everyone's chunk of a parameter, at element `src` there, put together at `dst`: adds to `spans`
+ * from `at` on, returns where they end. */
+size_t zero_chunk_spans(const struct zero *z, struct comm_span *spans, size_t at, size_t param_idx,
+                        size_t src, size_t dst);
+
+/* ---- gather_swap.c: the same, from the swap file --------------------------------------------- */
+
+cz_status zero_swap_fetch_init(struct zero *z); /* adds to nbytes[ZERO_STAGING] */
+void zero_swap_fetch_free(struct zero *z);
+cz_status zero_swap_fetch_begin(struct zero *z, size_t op);   /* what it fetches is on its way */
+cz_status zero_swap_fetch_wait(struct zero *z, size_t n_ops); /* the first n_ops have been read */
+cz_status zero_swap_fetch_finish(struct zero *z);
+cz_status zero_swap_residents(struct zero *z, bool trained_only);
+cz_status zero_swap_gather_group(struct zero *z, size_t group); /* stages 1 and 2 after an update */
+
+/* A parameter that is read straight into the window comes in whole blocks: bytes before its first
+ * element there, and elements that its place needs beside its own. 0 where that is not so. */
+size_t zero_swap_lead(const struct zero *z, size_t param_idx);
+size_t zero_swap_slack(const struct zero *z);
+
+/* ---- sweep.c --------------------------------------------------------------------------------- */
+
+cz_status zero_sweep_init(struct zero *z); /* adds to nbytes[ZERO_RING] */
+cz_status zero_sweep_bind(struct zero *z);
+cz_status zero_sweep_group(struct zero *z, size_t group);
+
+/* ---- home.c: elements in memory or in the swap file -------------------------------------------
+ */
+
+/* Take bytes at the end of the file, so that byte `aligned_at` of them begins a block. */
+cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off);
+
+struct zero_home zero_params_home(const struct zero *z, size_t group); /* whole, or own chunks */
+struct zero_home zero_own_params_home(const struct zero *z, size_t group); /* what a sweep writes */
+struct zero_home zero_param_home(const struct zero *z, size_t param_idx);  /* whole, or own chunk */
+struct zero_home zero_master_home(const struct zero *z, size_t group);
+struct zero_home zero_state_home(const struct zero *z, size_t group, size_t state_idx);
+
+/* The home of what begins with element `off`. */
+struct zero_home zero_home_from(struct zero_home home, size_t off);
+
+/* Elements [off, off + numel) from and to fp32, to another home, or all the same. */
+cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
+                        float *dst);
+cz_status zero_home_put(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
+                        const float *src);
+cz_status zero_home_copy(struct zero *z, const struct zero_home *from, const struct zero_home *to,
+                         size_t numel);
+cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t numel, float value);
+
+/* Where elements lie, in one or two runs. */
+size_t zero_home_ranges(const struct zero_home *home, size_t off, size_t numel,
+                        struct zero_range out[2]);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
@@ -143,12 +233,10 @@ cz_status zero_gather_resident(struct zero *z, bool trained_only);
 cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum dtype dtype,
                           size_t *off);
 
-/* First element of this rank's masters, gradients, states of a group. */
-void *zero_own_master(const struct zero *z, size_t group);
+/* First element of this rank's gradients of a group. */
 void *zero_own_grad(const struct zero *z, size_t group);
-void *zero_own_state(const struct zero *z, size_t group, size_t state_idx);
 
-/* First element of a group's parameters: whole, or at stage 3 this rank's chunks. */
+/* First element of a group's parameters in memory: whole, or at stage 3 this rank's chunks. */
 void *zero_group_params(const struct zero *z, size_t group);
 
 /* y = x in another dtype. */
@@ -159,9 +247,9 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
 
 /* Nobody reads these bytes any more. */
-static inline cz_status zero_claim(const struct zero *z, const void *p, size_t nbytes)
+static inline cz_status zero_claim(const struct zero *z, const struct zero_range *range)
 {
-    return z->guard && nbytes > 0 ? z->guard(z->guard_user, p, nbytes) : CZ_OK;
+    return z->guard && range->nbytes > 0 ? z->guard(z->guard_user, range) : CZ_OK;
 }
 
 /* A window of bytes into an element pointer. */

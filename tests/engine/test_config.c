@@ -301,7 +301,7 @@ START_TEST(keys_that_do_not_go_together)
         {"\"data_types\": {\"keep_in_fp32_modules\": \"x\"}", "\"auto\" or a list of strings"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        char text[256];
+        char text[512];
         snprintf(text, sizeof text, "{" BATCH "%s}", cases[i].text);
         config_refused(text, NULL, cases[i].sentence);
     }
@@ -334,6 +334,10 @@ START_TEST(unknown_top_level_keys_warn_with_the_nearest)
 }
 END_TEST
 
+#define NVME(stage, more)                                                                          \
+    "\"zero_optimization\": {\"stage\": " stage                                                    \
+    ", \"offload_optimizer\": {\"device\": \"nvme\", " more "}}"
+
 START_TEST(every_x_key_is_answered)
 {
     const struct {
@@ -361,8 +365,6 @@ START_TEST(every_x_key_is_answered)
          CZ_UNSUPPORTED},
         {"\"compile\": {\"deepcompile\": true}", CONFIG_NOTE_UNSUPPORTED, "DeepCompile",
          CZ_UNSUPPORTED},
-        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}",
-         CONFIG_NOTE_UNSUPPORTED, "not supported yet: parameters outside", CZ_UNSUPPORTED},
         {"\"optimizer\": {\"type\": \"OneBitAdam\"}", CONFIG_NOTE_UNSUPPORTED, "OneBitAdam",
          CZ_UNSUPPORTED},
         {"\"optimizer\": {\"type\": \"sgd\"}", CONFIG_NOTE_ENGINE_REJECTS, "SGD", CZ_INVALID},
@@ -397,11 +399,26 @@ START_TEST(every_x_key_is_answered)
         {"\"comms_logger\": {\"enabled\": false}", CONFIG_NOTE_CHOICE, "is off", CZ_OK},
         {"\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}",
          CONFIG_NOTE_CHOICE, "in host memory already", CZ_OK},
-        {"\"zero_optimization\": {\"stage\": 2, \"offload_param\": {\"device\": \"cpu\"}}",
-         CONFIG_NOTE_NO_EFFECT, "only stage 3", CZ_OK},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}",
+         CONFIG_NOTE_CHOICE, "the parameters are in host memory already", CZ_OK},
+        {NVME("1", "\"nvme_path\": \"/n\""), CONFIG_NOTE_CHOICE, "is done at stage 1 too", CZ_OK},
+        {NVME("3", "\"buffer_count\": 4"), CONFIG_NOTE_ENGINE_REJECTS, "nvme_path: is missing",
+         CZ_INVALID},
+        {NVME("3", "\"nvme_path\": \"/n\", \"buffer_count\": 4"), CONFIG_NOTE_NO_EFFECT,
+         "buffers follow from the model", CZ_OK},
+        {NVME("3", "\"nvme_path\": \"/n\", \"fast_init\": true"), CONFIG_NOTE_NO_EFFECT,
+         "made in the file", CZ_OK},
+        {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"overlap_events\": false}",
+         CONFIG_NOTE_NO_EFFECT, "while others complete", CZ_OK},
+        {"\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": "
+         "\"/p\"}, "
+         "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}}",
+         CONFIG_NOTE_NO_EFFECT, "one swap file", CZ_OK},
+        {"\"activation_checkpointing\": {\"cpu_checkpointing\": true}", CONFIG_NOTE_CHOICE,
+         "activations are in host memory already", CZ_OK},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        char text[256];
+        char text[512];
         snprintf(text, sizeof text, "{" BATCH "%s}", cases[i].text);
         struct ds_config *config = config_of(text, NULL);
         ck_assert_msg(config_has_note(config, cases[i].kind, cases[i].part), "%s: no note \"%s\"",

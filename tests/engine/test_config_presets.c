@@ -9,7 +9,6 @@
 static const struct {
     const char *file, *word;
 } later[] = {
-    {"nvme.json", "NVMe"},
     {"onebit_adam.json", "OneBitAdam"},
     {"onebit_lamb.json", "OneBitLamb"},
     {"zero_one_adam.json", "ZeroOneAdam"},

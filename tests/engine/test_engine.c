@@ -680,11 +680,9 @@ START_TEST(bad_options_are_refused)
             "tpu");
     refused(&(struct engine_options){.config_json = TOY_CONFIG, .compat = "1.0"}, CZ_INVALID,
             "\"0.19\" or \"0.16\"");
-    refused(&(struct engine_options){.config_json =
-                                         "{\"train_batch_size\": 1, "
-                                         "\"zero_optimization\": {\"stage\": 3, "
-                                         "\"offload_param\": {\"device\": \"cpu\"}}, " ADAM "}"},
-            CZ_UNSUPPORTED, "parameters outside the device");
+    refused(&(struct engine_options){.config_json = "{\"train_batch_size\": 1, "
+                                                    "\"sequence_parallel_size\": 2, " ADAM "}"},
+            CZ_UNSUPPORTED, "sequence parallelism");
     const struct engine_group bad[] = {{"(", NAN, NAN, NAN, NAN}};
     refused(&(struct engine_options){.config_json = TOY_CONFIG, .groups = bad, .n_groups = 1},
             CZ_INVALID, "(");

@@ -10,7 +10,7 @@ echo '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "gradient_clipp
 echo '{"train_batch_size": 16, "bf16": {"enabled": true}, "foo": 1}' >"$tmp/b"
 echo '{"train_batch_size": 8, "zero_optimization": {"stage": 7}}' >"$tmp/bad"
 echo '{"train_batch_size": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}' >"$tmp/auto"
-echo '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}' >"$tmp/later"
+echo '{"train_batch_size": 8, "zero_optimization": {"stage": 3}, "sequence_parallel_size": 2}' >"$tmp/later"
 echo '{"train_batch_size": True}' >"$tmp/python"
 
 "$czero" config show "$tmp/a" >"$tmp/show1" 2>"$tmp/err" || n_failed=$((n_failed + 1))
@@ -53,7 +53,7 @@ works '"gradient_clipping": 0.0' show "$tmp/b" --compat 0.16
 works '^# Keys of ds_config.json' reference
 works '^Usage' --help
 fails 'bad:1:56: zero_optimization.stage: 7 is outside 0..3' show "$tmp/bad"
-fails 'not supported yet: parameters outside the device' check "$tmp/later"
+fails 'not supported: sequence parallelism' check "$tmp/later"
 fails '"auto" must be filled in; give --auto train_batch_size=VALUE' show "$tmp/auto"
 fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto train_batch_size=4
 fails 'write true' show "$tmp/python"

@@ -52,8 +52,7 @@ refused() { # expected exit code, part of the sentence, arguments…
   grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
 }
 base=(--config configs/quickstart.json --model gpt2-tiny --seq-len 64)
-refused 2 "parameters outside" "${base[@]}" --set zero_optimization.stage=3 \
-  --set zero_optimization.offload_param.device=cpu
+refused 2 "sequence parallelism" "${base[@]}" --set sequence_parallel_size=2
 refused 2 "gpt2-huge" --config configs/quickstart.json --model gpt2-huge --seq-len 64
 refused 2 "seq" --config configs/quickstart.json --model gpt2-tiny --seq-len 65
 refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64

@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "engine/config.h"
 #include "engine/engine.h"
+#include "engine/plan.h"
 #include "model/model.h"
 
 #include <errno.h>
@@ -430,6 +431,7 @@ static cz_status train_step(struct run *r)
 
 static struct progress_step step_figures(const struct engine *e)
 {
+    const struct engine_swap_traffic swap = engine_get_swap_traffic(e);
     return (struct progress_step){
         .step = engine_get_global_steps(e),
         .skipped = engine_get_skipped_steps(e),
@@ -438,6 +440,11 @@ static struct progress_step step_figures(const struct engine *e)
         .grad_norm = engine_get_global_grad_norm(e),
         .loss_scale = engine_get_loss_scale(e),
         .samples = engine_get_global_samples(e),
+        .swaps = engine_get_plan(e)->nvme_nbytes > 0,
+        .swap_read_nbytes = swap.read_nbytes,
+        .swap_written_nbytes = swap.written_nbytes,
+        .swap_waited_s = swap.waited_s,
+        .step_s = swap.step_s,
     };
 }
 

@@ -48,7 +48,11 @@ static void format_figures(const struct progress *p, const struct progress_step 
     if (p->options.show_scale)
         n += snprintf(buf + n, nbytes - (size_t)n, "  scale %g  skipped %lld", s->loss_scale,
                       (long long)s->skipped);
-    snprintf(buf + n, nbytes - (size_t)n, "  %s tok/s", rate);
+    n += snprintf(buf + n, nbytes - (size_t)n, "  %s tok/s", rate);
+    if (s->swaps && s->step_s > 0)
+        snprintf(buf + n, nbytes - (size_t)n, "  disk %.2f+%.2f GB/s, %.0f%% exposed",
+                 s->swap_read_nbytes / s->step_s * 1e-9, s->swap_written_nbytes / s->step_s * 1e-9,
+                 100 * s->swap_waited_s / s->step_s);
 }
 
 static void draw_terminal(struct progress *p, const struct progress_step *s)
@@ -97,6 +101,12 @@ static void print_json(const struct progress *p, const struct progress_step *s)
     print_json_number("tokens_per_s", p->seconds_recent > 0
                                           ? (double)p->options.tokens_per_step / p->seconds_recent
                                           : NAN);
+    if (s->swaps) {
+        print_json_number("swap_read_bytes", s->swap_read_nbytes);
+        print_json_number("swap_written_bytes", s->swap_written_nbytes);
+        print_json_number("swap_exposed_s", s->swap_waited_s);
+        print_json_number("step_s", s->step_s);
+    }
     printf("}\n");
     fflush(stdout);
 }

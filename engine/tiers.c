@@ -1,0 +1,241 @@
+#include "engine/tiers_impl.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what the config asks for -----------------------------------------------------------------
+ */
+
+static bool optimizer_is(const struct ds_config *c, enum config_offload_device device)
+{
+    return c->zero.offload_optimizer.device == device;
+}
+
+static bool params_are(const struct ds_config *c, enum config_offload_device device)
+{
+    return c->zero.offload_param.device == device;
+}
+
+struct zero_swap tiers_swap(const struct ds_config *c)
+{
+    const struct config_offload_optimizer *o = &c->zero.offload_optimizer;
+    return (struct zero_swap){.optimizer = optimizer_is(c, CONFIG_OFFLOAD_NVME),
+                              .params = params_are(c, CONFIG_OFFLOAD_NVME),
+                              .memory_share = 1 - o->ratio,
+                              .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
+                              .read_ahead = o->pipeline_read,
+                              .write_behind = o->pipeline_write};
+}
+
+struct swap_options tiers_swap_options(const struct engine *e)
+{
+    const struct ds_config *c = e->config;
+    const char *dir = NULL;
+    if (params_are(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_param.nvme_path;
+    if (optimizer_is(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_optimizer.nvme_path;
+    return (struct swap_options){.dir = dir,
+                                 .rank = e->comm->rank,
+                                 .nbytes = zero_swap_nbytes(e->zero),
+                                 .block_nbytes = (size_t)c->aio.block_size,
+                                 .queue_depth = (int)c->aio.queue_depth,
+                                 .n_threads = (int)c->aio.intra_op_parallelism,
+                                 .single_submit = c->aio.single_submit,
+                                 .checksums = c->czero.offload_checksums};
+}
+
+/* ---- rows --------------------------------------------------------------------------------------
+ */
+
+/* Rows that pin_memory speaks of: what is offloaded to the host, and what passes to and from the
+ * swap file. */
+static bool wants_pin(const struct ds_config *c, int block)
+{
+    bool optimizer = c->zero.offload_optimizer.pin_memory,
+         params = c->zero.offload_param.pin_memory;
+    switch (block) {
+    case ZERO_MASTERS:
+    case ZERO_STATE_0:
+    case ZERO_STATE_1: return optimizer && !optimizer_is(c, CONFIG_OFFLOAD_NONE);
+    case ZERO_PARAMS: return params && params_are(c, CONFIG_OFFLOAD_CPU);
+    case ZERO_WINDOW:
+    case ZERO_STAGING: return params && params_are(c, CONFIG_OFFLOAD_NVME);
+    case ZERO_RING:
+        return (optimizer && optimizer_is(c, CONFIG_OFFLOAD_NVME)) ||
+               (params && params_are(c, CONFIG_OFFLOAD_NVME));
+    default: return false;
+    }
+}
+
+static void place_pinned(struct engine *e)
+{
+    struct plan *p = &e->plan;
+    size_t wanted = 0, lockable = host_memory_lockable();
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (wants_pin(e->config, b)) wanted += p->rows[b].nbytes;
+    wanted = size_round_up(wanted, ARENA_PAGE_BYTES);
+    p->unpinned_nbytes = wanted <= lockable ? 0 : wanted;
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (wanted <= lockable && wants_pin(e->config, b)) p->rows[b].place = PLAN_PINNED;
+}
+
+/* Each place's memory is mapped in whole pages; its last row owns the rest. */
+static void round_up(struct plan *p, enum plan_place place)
+{
+    size_t total = 0;
+    struct plan_row *last = NULL;
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++) {
+        if (p->rows[b].place != place || p->rows[b].nbytes == 0) continue;
+        total += p->rows[b].nbytes;
+        last = &p->rows[b];
+    }
+    if (last) last->nbytes += size_round_up(total, ARENA_PAGE_BYTES) - total;
+}
+
+static void add_row(struct plan *p, const char *name, enum plan_place place, size_t nbytes,
+                    const char *how)
+{
+    if (nbytes == 0 || p->n_rows == PLAN_ROWS_MAX) return;
+    struct plan_row *r = &p->rows[p->n_rows++];
+    *r = (struct plan_row){.name = name, .place = place, .nbytes = nbytes};
+    snprintf(r->how, sizeof r->how, "%s", how);
+}
+
+/* What the file holds, and what it takes to know about it. */
+static void swap_rows(struct engine *e)
+{
+    static const char how[] = "in the swap file";
+    struct plan *p = &e->plan;
+    const struct zero_figures f = zero_figures(e->zero);
+    const struct swap_options options = tiers_swap_options(e);
+    size_t rest = options.nbytes - f.master_swapped_nbytes - f.param_swapped_nbytes;
+    if (options.nbytes == 0) return;
+    add_row(p, p->rows[ZERO_MASTERS].name, PLAN_NVME, f.master_swapped_nbytes, how);
+    for (int s = 0; s < OPTIM_STATES_MAX; s++) {
+        add_row(p, p->rows[ZERO_STATE_0 + s].name, PLAN_NVME, f.swapped_nbytes[s], how);
+        rest -= f.swapped_nbytes[s];
+    }
+    add_row(p, p->rows[ZERO_PARAMS].name, PLAN_NVME, f.param_swapped_nbytes, how);
+    add_row(p, "rounding to blocks", PLAN_NVME, rest, how);
+    add_row(p, "swap bookkeeping", PLAN_HOST, swap_memory_nbytes(&options),
+            options.checksums ? "queue, bounce buffers, checksums" : "queue, bounce buffers");
+}
+
+void tiers_place_rows(struct engine *e)
+{
+    if (!e->plan.on_cuda) place_pinned(e);
+    round_up(&e->plan, PLAN_HOST);
+    round_up(&e->plan, PLAN_PINNED);
+    swap_rows(e);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static size_t place_nbytes(const struct plan *p, enum plan_place place)
+{
+    size_t nbytes = 0;
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (p->rows[b].place == place) nbytes += p->rows[b].nbytes;
+    return nbytes;
+}
+
+/* Cut a place's memory into its rows. */
+static void cut(struct engine *e, enum plan_place place, unsigned char *at)
+{
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++) {
+        size_t nbytes = e->plan.rows[b].nbytes;
+        if (e->plan.rows[b].place != place || nbytes == 0) continue;
+        e->blocks[b] = at;
+        at += nbytes;
+    }
+}
+
+/* Kernels go over masters, states and gradients tile by tile. */
+static size_t tile_nbytes(const struct engine *e, int block)
+{
+    size_t tile = zero_figures(e->zero).tile_numel;
+    switch (block) {
+    case ZERO_MASTERS:
+    case ZERO_STATE_0:
+    case ZERO_STATE_1: return tile * sizeof(float);
+    case ZERO_PARAMS:
+    case ZERO_GRADS: return tile * dtype_size(e->dtype);
+    default: return 0;
+    }
+}
+
+static void say_unpinned(const struct engine *e, const char *reason)
+{
+    if (e->comm->rank == 0)
+        LOGV(LOG_INFO, SUB_ENGINE, "pin_memory: pageable memory is used: %s", reason);
+}
+
+static void say_limit(const struct engine *e)
+{
+    char want[24], have[24], reason[160];
+    if (e->plan.unpinned_nbytes == 0) return;
+    snprintf(reason, sizeof reason,
+             "%s would have to be page-locked, RLIMIT_MEMLOCK allows %s (ulimit -l)",
+             size_human(e->plan.unpinned_nbytes, want, sizeof want),
+             size_human(host_memory_lockable(), have, sizeof have));
+    say_unpinned(e, reason);
+}
+
+static cz_status allocate_pinned(struct engine *e)
+{
+    size_t nbytes = place_nbytes(&e->plan, PLAN_PINNED);
+    say_limit(e);
+    TRY(host_memory_map(e->place, "the offloaded state", nbytes, &e->pinned));
+    cut(e, PLAN_PINNED, e->pinned.base);
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (e->plan.rows[b].place == PLAN_PINNED && e->plan.rows[b].nbytes > 0)
+            host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, tile_nbytes(e, b));
+    if (nbytes > 0 && host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
+    return CZ_OK;
+}
+
+cz_status tiers_allocate(struct engine *e)
+{
+    const struct swap_options options = tiers_swap_options(e);
+    e->arena_nbytes = place_nbytes(&e->plan, PLAN_HOST);
+    TRY(e->device->ops->mem_alloc(e->device, e->arena_nbytes, "the run", &e->arena));
+    cut(e, PLAN_HOST, e->arena);
+    TRY(allocate_pinned(e));
+    if (options.nbytes == 0) return CZ_OK;
+    TRY(swap_open(&options, &e->swap));
+    if (e->comm->rank == 0)
+        LOGV(LOG_INFO, SUB_ENGINE, "swap file %s: %s", swap_path(e->swap), swap_describe(e->swap));
+    return CZ_OK;
+}
+
+void tiers_count_step(struct engine *e)
+{
+    if (!e->swap) return;
+    int64_t now_ns = clock_now_ns();
+    const struct swap_counts now = swap_counts(e->swap), *before = &e->swap_before;
+    e->swap_traffic = (struct engine_swap_traffic){
+        .read_nbytes = (double)(now.read_nbytes - before->read_nbytes),
+        .written_nbytes = (double)(now.written_nbytes - before->written_nbytes),
+        .waited_s = (double)(now.waited_ns - before->waited_ns) * 1e-9,
+        .step_s = (double)(now_ns - e->swap_before_ns) * 1e-9};
+    e->swap_before = now;
+    e->swap_before_ns = now_ns;
+}
+
+struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e)
+{
+    return e->swap_traffic;
+}
+
+void tiers_free(struct engine *e)
+{
+    swap_close(e->swap);
+    if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
+    host_memory_unmap(&e->pinned);
+    place_destroy(e->place);
+}

@@ -1,0 +1,27 @@
+/* What rests where: the config's offload sections made places for the plan's rows, a swap file and
+ * page-locked memory. */
+#ifndef CZ_ENGINE_TIERS_IMPL_H
+#define CZ_ENGINE_TIERS_IMPL_H
+
+#include "engine/engine_impl.h"
+
+/* What zero keeps in the swap file. */
+struct zero_swap tiers_swap(const struct ds_config *config);
+
+/* The swap file of this run; dir NULL: there is none. */
+struct swap_options tiers_swap_options(const struct engine *e);
+
+/* The places of the run's rows on the CPU device, page-locked where the config and RLIMIT_MEMLOCK
+ * allow, and the rows of the swap file behind the run's blocks. */
+void tiers_place_rows(struct engine *e);
+
+/* Memory of all places and the swap file, by the plan; what was not to be had is said. */
+cz_status tiers_allocate(struct engine *e);
+
+/* At a boundary: what the step behind it has moved. */
+void tiers_count_step(struct engine *e);
+
+/* Accepts an engine without. After zero_destroy(): requests end in this memory. */
+void tiers_free(struct engine *e);
+
+#endif

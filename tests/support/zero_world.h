@@ -1,0 +1,167 @@
+/* A small model state for tests of zero: five parameters in two units, gradients from a counter, on
+ * any pretended rank. */
+#ifndef CZ_TESTS_SUPPORT_ZERO_WORLD_H
+#define CZ_TESTS_SUPPORT_ZERO_WORLD_H
+
+#include "base/rng.h"
+#include "tests/support/check_main.h"
+#include "zero/zero.h"
+
+#include <math.h>
+#include <string.h>
+
+#ifndef ZERO_WORLD_SCALE
+#define ZERO_WORLD_SCALE 1 /* elements are multiplied by this */
+#endif
+#define OF(n) ((size_t)(n)*ZERO_WORLD_SCALE)
+
+enum { N_PARAMS = 5, N_UNITS = 2, TOTAL = (35 + 45 + 9 + 9 + 45) * ZERO_WORLD_SCALE };
+
+static const size_t numels[N_PARAMS] = {OF(35), OF(45), OF(9), OF(9), OF(45)};
+static const size_t unit_a[] = {0, 1, 2}, unit_b[] = {3, 4, 0};
+
+static const struct zero_visit visits[] = {
+    {.unit_idx = 0},
+    {.unit_idx = 1},
+    {.unit_idx = 1, .writes_grads = true, .is_backward = true},
+    {.unit_idx = 0, .writes_grads = true, .is_backward = true}};
+
+/* Five parameters in two units (parameter 0 tied into both); parameter 2 may be frozen. */
+struct world {
+    struct param_table table;
+    struct zero_unit units[N_UNITS];
+    struct optim_group groups[2];
+    size_t group_of[N_PARAMS];
+    struct device *device;
+    struct ops *ops;
+    struct comm *comm;
+    struct zero *z;
+    struct swap *swap;
+    void *blocks[ZERO_N_BLOCKS];
+};
+
+static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    (void)user;
+    const struct rng_key key = {.seed = 5, .site = (uint32_t)param_idx};
+    for (size_t i = 0; i < numel; i++) dst[i] = rng_normal(&key, off + i);
+    return CZ_OK;
+}
+
+struct world_setting {
+    int stage, rank, world_size;
+    enum dtype dtype, grad_dtype, master_dtype;
+    size_t tile, bucket;
+    const char *optimizer;
+    bool two_groups, freeze, round_robin, overlap;
+    struct zero_stage3 stage3;
+    struct zero_swap swap;
+    const char *swap_dir;
+};
+
+static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
+
+static void world_make(struct world *w, struct world_setting s)
+{
+    memset(w, 0, sizeof *w);
+    param_table_init(&w->table);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        char name[8];
+        size_t idx;
+        const int64_t shape[] = {(int64_t)numels[i]};
+        snprintf(name, sizeof name, "p%zu", i);
+        ck_ok(param_table_add(&w->table, name, 1, shape, PARAM_INIT_NORMAL, 1, &idx));
+        w->group_of[i] = s.two_groups ? i % 2 : 0;
+    }
+    if (s.freeze) w->table.params[2].trainable = false;
+    w->units[0] = (struct zero_unit){unit_a, 3};
+    w->units[1] = (struct zero_unit){unit_b, 3};
+    struct optim_hyper hyper;
+    ck_ok(optim_hyper_begin(s.optimizer, OPTIM_FUSED, &hyper));
+    ck_ok(optim_hyper_set_number(&hyper, "weight_decay", 0.1));
+    ck_ok(optim_hyper_finish(&hyper));
+    for (int g = 0; g < 2; g++) ck_ok(optim_group_init(&w->groups[g], &hyper, NULL));
+    ck_ok(device_open("cpu", 0, &w->device));
+    ck_ok(ops_create(w->device, &w->ops));
+    ck_ok(comm_self_create(s.rank, s.world_size, &w->comm));
+    const struct zero_options options = {.table = &w->table,
+                                         .units = w->units,
+                                         .n_units = N_UNITS,
+                                         .visits = visits,
+                                         .n_visits = CZ_ARRAY_LEN(visits),
+                                         .group_of = w->group_of,
+                                         .groups = w->groups,
+                                         .n_groups = s.two_groups ? 2 : 1,
+                                         .stage = s.stage,
+                                         .dtype = s.dtype,
+                                         .grad_dtype = s.grad_dtype,
+                                         .wire_dtype = s.dtype,
+                                         .master_dtype = s.master_dtype,
+                                         .round_robin = s.round_robin,
+                                         .tile_numel = s.tile,
+                                         .bucket_numel = s.bucket,
+                                         .overlap = s.overlap,
+                                         .stage3 = s.stage3,
+                                         .swap = s.swap,
+                                         .comm = w->comm,
+                                         .ops = w->ops};
+    ck_ok(zero_create(&options, &w->z));
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) {
+        size_t nbytes = zero_block_nbytes(w->z, (enum zero_block)b);
+        ck_ok(w->device->ops->mem_alloc(w->device, nbytes, "test", &w->blocks[b]));
+    }
+    const struct swap_options swap = {.dir = s.swap_dir, .nbytes = zero_swap_nbytes(w->z)};
+    if (swap.nbytes > 0) ck_ok(swap_open(&swap, &w->swap));
+    ck_ok(zero_bind(w->z, w->blocks, w->swap));
+    static float staging[OF(7)];
+    ck_ok(zero_load(w->z, fetch, NULL, staging, OF(7)));
+}
+
+static void world_free(struct world *w)
+{
+    size_t nbytes[ZERO_N_BLOCKS];
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) nbytes[b] = zero_block_nbytes(w->z, (enum zero_block)b);
+    zero_destroy(w->z);
+    swap_close(w->swap);
+    for (int b = 0; b < ZERO_N_BLOCKS; b++)
+        w->device->ops->mem_free(w->device, w->blocks[b], nbytes[b]);
+    comm_destroy(w->comm);
+    ops_destroy(w->ops);
+    device_close(w->device);
+    param_table_free(&w->table);
+}
+
+/* Whole gradients of a unit, the same on every pretended rank. */
+static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype)
+{
+    for (size_t k = 0; k < w->units[unit].n; k++) {
+        size_t i = w->units[unit].param_idx[k];
+        void *g = zero_grads(w->z)[i];
+        const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
+        for (size_t j = 0; g && j < numels[i]; j++) {
+            float x = rng_normal(&key, j);
+            if (dtype == DTYPE_F32)
+                ((float *)g)[j] = x;
+            else
+                ((uint16_t *)g)[j] = f32_to_bf16(x);
+        }
+    }
+}
+
+/* One micro-batch. */
+static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
+{
+    ck_ok(zero_pass_begin(w->z, ZERO_PASS_LAST));
+    for (size_t v = 0; v < CZ_ARRAY_LEN(visits); v++) {
+        size_t u = visits[v].unit_idx;
+        ck_ok(zero_unit_acquire(w->z, u));
+        for (size_t k = 0; k < w->units[u].n; k++)
+            ck_assert_ptr_nonnull(zero_params(w->z)[w->units[u].param_idx[k]]);
+        if (visits[v].writes_grads) fill_unit(w, u, step, dtype);
+        if (visits[v].is_backward) ck_ok(zero_grads_ready(w->z, u));
+        ck_ok(zero_unit_release(w->z, u));
+    }
+    ck_ok(zero_pass_end(w->z));
+}
+
+#endif

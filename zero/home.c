@@ -1,0 +1,175 @@
+/* Elements wherever they rest: in memory, in the swap file, or the first in one and the others in
+ * the other. Everything but the sweep and the gathers sees arrays through here. */
+#include "zero/zero_impl.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off)
+{
+    size_t lead = (SWAP_ALIGN - aligned_at % SWAP_ALIGN) % SWAP_ALIGN, end;
+    *off = z->swap_nbytes + lead;
+    TRY(size_add(nbytes, lead + SWAP_ALIGN - 1, &nbytes));
+    TRY(size_add((size_t)z->swap_nbytes, nbytes / SWAP_ALIGN * SWAP_ALIGN, &end));
+    z->swap_nbytes = end;
+    return CZ_OK;
+}
+
+/* ---- homes ----------------------------------------------------------------------------------- */
+
+struct zero_home zero_params_home(const struct zero *z, size_t group)
+{
+    const struct zero_group *g = &z->groups[group];
+    if (z->options.swap.params)
+        return (struct zero_home){.dtype = z->options.dtype, .swap_off = g->param_swap};
+    return (struct zero_home){
+        .dtype = z->options.dtype, .memory = zero_group_params(z, group), .resident = SIZE_MAX};
+}
+
+struct zero_home zero_own_params_home(const struct zero *z, size_t group)
+{
+    return zero_home_from(zero_params_home(z, group), z->groups[group].own_begin);
+}
+
+struct zero_home zero_param_home(const struct zero *z, size_t param_idx)
+{
+    const struct zero_place *p = &z->places[param_idx];
+    if (p->group != z->options.n_groups)
+        return zero_home_from(zero_params_home(z, p->group), p->off);
+    if (z->options.swap.params)
+        return (struct zero_home){.dtype = z->options.dtype, .swap_off = p->frozen_off};
+    return (struct zero_home){.dtype = z->options.dtype,
+                              .memory = z->blocks[ZERO_PARAMS] + p->frozen_off,
+                              .resident = SIZE_MAX};
+}
+
+struct zero_home zero_master_home(const struct zero *z, size_t group)
+{
+    const struct zero_group *g = &z->groups[group];
+    if (!z->own_masters) return zero_own_params_home(z, group);
+    return (struct zero_home){.dtype = z->options.master_dtype,
+                              .memory = z->blocks[ZERO_MASTERS] + g->master_off,
+                              .resident = z->options.swap.optimizer ? g->resident : SIZE_MAX,
+                              .swap_off = g->master_swap};
+}
+
+struct zero_home zero_state_home(const struct zero *z, size_t group, size_t state_idx)
+{
+    const struct zero_group *g = &z->groups[group];
+    return (struct zero_home){.dtype = z->options.state_dtype,
+                              .memory =
+                                  z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
+                              .resident = z->options.swap.optimizer ? g->resident : SIZE_MAX,
+                              .swap_off = g->state_swap[state_idx]};
+}
+
+struct zero_home zero_home_from(struct zero_home home, size_t off)
+{
+    size_t in_memory = off < home.resident ? off : home.resident;
+    if (in_memory > 0) home.memory = zero_advance(home.memory, in_memory, home.dtype);
+    if (home.resident != SIZE_MAX) home.resident -= in_memory;
+    home.swap_off += (off - in_memory) * dtype_size(home.dtype);
+    return home;
+}
+
+size_t zero_home_ranges(const struct zero_home *home, size_t off, size_t numel,
+                        struct zero_range out[2])
+{
+    const struct zero_home from = zero_home_from(*home, off);
+    size_t in_memory = numel < from.resident ? numel : from.resident, n = 0;
+    size_t size = dtype_size(home->dtype);
+    if (in_memory > 0)
+        out[n++] = (struct zero_range){.memory = from.memory, .nbytes = in_memory * size};
+    if (in_memory < numel)
+        out[n++] = (struct zero_range){.off = from.swap_off, .nbytes = (numel - in_memory) * size};
+    return n;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static cz_status get_swapped(struct zero *z, enum dtype dtype, uint64_t off, size_t numel,
+                             float *dst)
+{
+    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
+    if (dtype == DTYPE_F32) return swap_read(z->swap, off, numel * size, dst);
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(swap_read(z->swap, off + at * size, n * size, z->scratch));
+        TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
+    }
+    return CZ_OK;
+}
+
+static cz_status put_swapped(struct zero *z, enum dtype dtype, uint64_t off, size_t numel,
+                             const float *src)
+{
+    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
+    if (dtype == DTYPE_F32) return swap_write(z->swap, off, numel * size, src);
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->scratch, n));
+        TRY(swap_write(z->swap, off + at * size, n * size, z->scratch));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
+                        float *dst)
+{
+    const struct zero_home from = zero_home_from(*home, off);
+    size_t in_memory = numel < from.resident ? numel : from.resident;
+    TRY(zero_cast(z, from.dtype, from.memory, DTYPE_F32, dst, in_memory));
+    if (in_memory == numel) return CZ_OK;
+    return get_swapped(z, from.dtype, from.swap_off, numel - in_memory, dst + in_memory);
+}
+
+cz_status zero_home_put(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
+                        const float *src)
+{
+    const struct zero_home to = zero_home_from(*home, off);
+    size_t in_memory = numel < to.resident ? numel : to.resident;
+    TRY(zero_cast(z, DTYPE_F32, src, to.dtype, to.memory, in_memory));
+    if (in_memory == numel) return CZ_OK;
+    return put_swapped(z, to.dtype, to.swap_off, numel - in_memory, src + in_memory);
+}
+
+/* The first half of the scratch is left to the conversion. */
+static float *other_half(struct zero *z)
+{
+    return (float *)(void *)(z->scratch + ZERO_SCRATCH_NBYTES);
+}
+
+#define HALF_NUMEL (ZERO_SCRATCH_NBYTES / sizeof(float))
+
+cz_status zero_home_copy(struct zero *z, const struct zero_home *from, const struct zero_home *to,
+                         size_t numel)
+{
+    if (numel <= from->resident && numel <= to->resident)
+        return zero_cast(z, from->dtype, from->memory, to->dtype, to->memory, numel);
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < HALF_NUMEL ? numel - at : HALF_NUMEL;
+        TRY(zero_home_get(z, from, at, n, other_half(z)));
+        TRY(zero_home_put(z, to, at, n, other_half(z)));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t numel, float value)
+{
+    float few[256], *values = z->scratch ? other_half(z) : few;
+    size_t most = z->scratch ? HALF_NUMEL : CZ_ARRAY_LEN(few);
+    for (size_t i = 0; i < most; i++) values[i] = value;
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(zero_home_put(z, home, at, n, values));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst)
+{
+    if (!range->memory) return swap_read(z->swap, range->off, range->nbytes, dst);
+    memcpy(dst, range->memory, range->nbytes);
+    return CZ_OK;
+}

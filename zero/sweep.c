@@ -1,0 +1,234 @@
+/* The optimizer's sweep over tiles: masters, states and rounded parameters where they lie in
+ * memory, or in the slot of a ring through which the swap file streams. */
+#include "zero/zero_impl.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The arrays of a tile, in the order of their places in a slot. */
+enum { ARRAY_MASTER = 0, ARRAY_OUT, ARRAY_STATE, N_ARRAYS = ARRAY_STATE + OPTIM_STATES_MAX };
+
+/* Equal pieces of 2^k bytes side by side would meet in the same memory banks (base/arena.h). */
+#define SLOT_SKEW (5 * SWAP_ALIGN)
+
+/* One pass over a group. */
+struct sweep {
+    struct zero *z;
+    size_t group;
+    int pass;
+    size_t n_tiles;
+};
+
+/* Where an array of the group lies, and whether the group has it. */
+static bool array_home(const struct zero *z, size_t g, size_t array, struct zero_home *out)
+{
+    if (array == ARRAY_MASTER) {
+        *out = zero_master_home(z, g);
+        return true;
+    }
+    if (array == ARRAY_OUT) {
+        *out = zero_own_params_home(z, g);
+        return z->own_masters;
+    }
+    size_t state_idx = array - ARRAY_STATE;
+    if (state_idx >= z->groups[g].n_states) return false;
+    *out = zero_state_home(z, g, state_idx);
+    return true;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------
+ */
+
+/* Elements of the largest tile. */
+static size_t largest_tile(const struct zero *z)
+{
+    size_t most = 0;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        if (z->groups[g].own_numel > most) most = z->groups[g].own_numel;
+    return most < z->options.tile_numel ? most : z->options.tile_numel;
+}
+
+/* Where an array begins in a slot; that of N_ARRAYS is the slot's end. */
+static size_t slot_off(const struct zero *z, size_t array)
+{
+    const struct zero_options *o = &z->options;
+    const enum dtype dtypes[] = {o->master_dtype, o->dtype, o->state_dtype};
+    size_t numel = largest_tile(z), off = 0;
+    for (size_t a = 0; a < array; a++) {
+        size_t nbytes = numel * dtype_size(dtypes[a < ARRAY_STATE ? a : ARRAY_STATE]);
+        off += size_round_up(nbytes, SWAP_ALIGN) + SLOT_SKEW;
+    }
+    return off;
+}
+
+/* What a step reads and writes, for plans. */
+static void count_traffic(struct zero *z)
+{
+    struct zero_figures *f = &z->figures;
+    size_t out =
+        z->own_masters && z->options.swap.params ? f->numel_own * dtype_size(z->options.dtype) : 0;
+    size_t own = z->own_masters || !z->options.swap.params
+                     ? f->master_swapped_nbytes
+                     : f->numel_own * dtype_size(z->options.dtype);
+    size_t states = 0;
+    for (size_t s = 0; s < OPTIM_STATES_MAX; s++) states += f->swapped_nbytes[s];
+    f->update_read_nbytes = own + states;
+    f->update_written_nbytes = own + states + out;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states once more */
+            f->update_read_nbytes *= 2;
+            f->update_written_nbytes += states;
+            break;
+        }
+}
+
+cz_status zero_sweep_init(struct zero *z)
+{
+    size_t off;
+    if (z->swap_nbytes == 0) return CZ_OK;
+    count_traffic(z);
+    z->ring_slot_nbytes = slot_off(z, N_ARRAYS);
+    return zero_block_take(z, ZERO_RING, RING_SLOTS * z->ring_slot_nbytes + SWAP_ALIGN, DTYPE_U8,
+                           &off);
+}
+
+cz_status zero_sweep_bind(struct zero *z)
+{
+    const struct ring_options options = {.swap = z->swap,
+                                         .memory = z->blocks[ZERO_RING],
+                                         .slot_nbytes = z->ring_slot_nbytes,
+                                         .read_ahead = z->options.swap.read_ahead,
+                                         .write_behind = z->options.swap.write_behind};
+    return ring_create(&options, &z->ring);
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------
+ */
+
+/* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. */
+static struct zero_range array_range(const struct zero *z, size_t g, const struct zero_home *home,
+                                     size_t t)
+{
+    struct zero_range ranges[2];
+    size_t tile = z->options.tile_numel, own = z->groups[g].own_numel;
+    zero_home_ranges(home, t * tile, tile_numel(own, tile, t), ranges); /* never cut in two */
+    return ranges[0];
+}
+
+/* Parameters change in an optimizer's last pass only; states may in any. */
+static bool is_changed(const struct sweep *s, size_t array)
+{
+    const struct optim_class *cls = s->z->options.groups[s->group].hyper.cls;
+    return array >= ARRAY_STATE || s->pass + 1 == cls->n_passes;
+}
+
+/* The last block of a tile may hold elements of another rank, or of a group: they are read to be
+ * written as they were. */
+static bool ends_inside_a_block(const struct sweep *s, size_t t, size_t nbytes)
+{
+    return t + 1 == s->n_tiles && nbytes % SWAP_ALIGN != 0;
+}
+
+static size_t tile_pieces(void *user, size_t t, struct ring_piece *out)
+{
+    const struct sweep *s = user;
+    struct zero_home home;
+    size_t n = 0;
+    for (size_t a = 0; a < N_ARRAYS; a++) {
+        if (!array_home(s->z, s->group, a, &home)) continue;
+        struct zero_range range = array_range(s->z, s->group, &home, t);
+        bool is_written = is_changed(s, a);
+        bool is_read = a != ARRAY_OUT || (is_written && ends_inside_a_block(s, t, range.nbytes));
+        if (range.memory || !(is_read || is_written)) continue;
+        out[n++] = (struct ring_piece){.off = range.off,
+                                       .nbytes = size_round_up(range.nbytes, SWAP_ALIGN),
+                                       .slot_off = slot_off(s->z, a),
+                                       .is_read = is_read,
+                                       .is_written = is_written};
+    }
+    return n;
+}
+
+/* Where the kernel finds an array of tile t. A checkpoint may still be reading what it overwrites.
+ */
+static cz_status array_ready(const struct sweep *s, size_t array, size_t t, unsigned char *slot,
+                             void **out)
+{
+    struct zero_home home;
+    *out = NULL;
+    if (!array_home(s->z, s->group, array, &home)) return CZ_OK;
+    struct zero_range range = array_range(s->z, s->group, &home, t);
+    *out = range.memory ? (void *)(uintptr_t)range.memory : slot + slot_off(s->z, array);
+    return is_changed(s, array) ? zero_claim(s->z, &range) : CZ_OK;
+}
+
+/* Masters, gradients, states of tile t, and where the rounded parameters go. */
+static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot,
+                            struct optim_range *r)
+{
+    struct zero *z = s->z;
+    const struct zero_options *o = &z->options;
+    const struct zero_group *group = &z->groups[s->group];
+    *r = (struct optim_range){
+        .tensors = {.numel = tile_numel(group->own_numel, o->tile_numel, t),
+                    .p_dtype = o->master_dtype,
+                    .g = zero_advance(zero_own_grad(z, s->group), t * o->tile_numel, o->grad_dtype),
+                    .g_dtype = o->grad_dtype,
+                    .state_dtype = o->state_dtype,
+                    .out_dtype = o->dtype}};
+    TRY(array_ready(s, ARRAY_MASTER, t, slot, &r->tensors.p));
+    TRY(array_ready(s, ARRAY_OUT, t, slot, &r->tensors.out));
+    for (size_t i = 0; i < group->n_states; i++)
+        TRY(array_ready(s, ARRAY_STATE + i, t, slot, &r->tensors.states[i]));
+    if (group->segments) {
+        r->segments = group->segments + group->tile_segment[t];
+        r->n_segments = group->tile_segment[t + 1] - group->tile_segment[t];
+        r->sums = (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + group->sums_off);
+        r->ratios = (float *)(void *)(z->blocks[ZERO_SMALL] + group->ratios_off);
+    }
+    return CZ_OK;
+}
+
+static cz_status sweep_tile(const struct sweep *s, size_t t)
+{
+    const struct zero_options *o = &s->z->options;
+    const struct optim_hyper *hyper = &o->groups[s->group].hyper;
+    struct optim_range r;
+    unsigned char *slot = NULL;
+    if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
+    TRY(tile_range(s, t, slot, &r));
+    TRY(hyper->cls->step(o->ops, o->stream, hyper, &s->z->scalars[s->group], &r, s->pass));
+    return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
+}
+
+static cz_status sweep_tiles(struct sweep *s)
+{
+    cz_status st = CZ_OK;
+    if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
+    for (size_t t = 0; t < s->n_tiles && st == CZ_OK; t++) st = sweep_tile(s, t);
+    if (!s->z->ring) return st;
+    if (st == CZ_OK) return ring_end(s->z->ring);
+    struct err first;
+    err_capture(&first);
+    (void)ring_end(s->z->ring); /* nothing is under way when the error is told */
+    return err_restore(&first);
+}
+
+cz_status zero_sweep_group(struct zero *z, size_t group)
+{
+    const struct zero_group *g = &z->groups[group];
+    const struct optim_hyper *hyper = &z->options.groups[group].hyper;
+    struct sweep s = {
+        .z = z, .group = group, .n_tiles = tile_count(g->own_numel, z->options.tile_numel)};
+    struct lamb_sums *sums = (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + g->sums_off);
+    float *ratios = (float *)(void *)(z->blocks[ZERO_SMALL] + g->ratios_off);
+    size_t n_tensors = zero_group_n_params(z, group);
+    for (; s.n_tiles > 0 && s.pass < hyper->cls->n_passes; s.pass++) {
+        if (s.pass == 0 && g->segments) memset(sums, 0, n_tensors * sizeof *sums);
+        if (s.pass > 0 && hyper->cls->between) hyper->cls->between(hyper, sums, n_tensors, ratios);
+        TRY(sweep_tiles(&s));
+    }
+    return CZ_OK;
+}
