@@ -221,6 +221,9 @@ struct ds_config {
     enum dtype communication_dtype; /* given, or the model's */
     enum dtype grad_accum_dtype;    /* data_types.grad_accum_dtype, or the model's */
     bool grad_accum_dtype_given;
+    enum dtype master_dtype; /* F32, or the model's: *_master_weights_and_grads */
+    enum dtype state_dtype;  /* F32, or the masters': bf16_optimizer_states, and under offload
+                                fp32_optimizer_states false */
 
     struct config_fp16 fp16;
     struct config_bf16 bf16;

@@ -267,6 +267,7 @@ void config_fill(struct ds_config *config)
     fill_scaler_given(config);
     fill_clipping(config);
     config_fill_optimizer(config);
+    config_fill_state_dtypes(config);
     config_fill_scheduler(config);
     config_check_support(config);
 }

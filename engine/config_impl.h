@@ -63,6 +63,10 @@ void config_cross_check(struct config_impl *c, struct cv *top);
 void config_fill(struct ds_config *config);
 void config_fill_optimizer(struct ds_config *config);
 void config_fill_scheduler(struct ds_config *config);
+
+/* What masters and states are kept in, and what DeepSpeed asks for before it keeps them in 16 bits.
+ * After the optimizer. */
+void config_fill_state_dtypes(struct ds_config *config);
 void config_check_support(struct ds_config *config);
 
 #endif

@@ -136,7 +136,7 @@ static void state_rows(struct engine *e)
         const char *name = e->groups[0].hyper.cls->state_names[s];
         enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
         row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s", own,
-            e->config->bf16.bf16_optimizer_states ? "bf16" : "fp32");
+            dtype_name(e->config->state_dtype));
     }
     row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
         e->n_groups == 1 ? "" : "s");

@@ -59,8 +59,6 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
     memset(d, 0, sizeof *d);
     TRY(describe_groups(e, d));
     TRY(config_json(c, &d->config_json));
-    bool has_16bit_masters =
-        c->bf16.bf16_master_weights_and_grads || c->fp16.fp16_master_weights_and_grads;
     d->options = (struct ckpt_write_options){
         .dir = dir,
         .table = model_params(e->model),
@@ -71,10 +69,10 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
         .rank = e->comm->rank,
         .world_size = e->comm->world_size,
         .dtype = e->dtype,
-        .state_dtype = c->bf16.bf16_optimizer_states ? DTYPE_BF16 : DTYPE_F32,
+        .state_dtype = c->state_dtype,
         .fp16 = c->fp16.enabled,
         .fused = save_is_fused(&e->groups[0].hyper),
-        .master_dtype = has_16bit_masters ? e->dtype : DTYPE_F32,
+        .master_dtype = c->master_dtype,
         .exclude_frozen = exclude_frozen,
         .clip_grad = c->gradient_clipping,
         .overflow = e->n_skipped_in_a_row > 0,

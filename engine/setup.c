@@ -168,11 +168,6 @@ static cz_status make_units(struct engine *e)
     return CZ_OK;
 }
 
-static bool masters_are_16bit(const struct ds_config *c)
-{
-    return c->bf16.bf16_master_weights_and_grads || c->fp16.fp16_master_weights_and_grads;
-}
-
 static cz_status make_zero(struct engine *e)
 {
     const struct ds_config *c = e->config;
@@ -190,8 +185,8 @@ static cz_status make_zero(struct engine *e)
         .dtype = e->dtype,
         .grad_dtype = e->grad_dtype,
         .wire_dtype = c->communication_dtype,
-        .master_dtype = masters_are_16bit(c) ? e->dtype : DTYPE_F32,
-        .state_dtype = c->bf16.bf16_optimizer_states ? DTYPE_BF16 : DTYPE_F32,
+        .master_dtype = c->master_dtype,
+        .state_dtype = c->state_dtype,
         .round_robin = c->zero.round_robin_gradients,
         .align_params = c->zero.parameter_alignment,
         .reduce_sum = c->gradient_allreduce_sum,

@@ -10,7 +10,7 @@ static const struct setting settings[] = {
     OPTIM_NUMBER("eps", eps, 1e-10, 0, "added to the root of the sum"),
     OPTIM_BOOL("amsgrad", amsgrad, 0, OPTIM_IN_OFFLOAD, "not supported"),
     OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, OPTIM_IN_OFFLOAD,
-               "keep the state in fp32"),
+               "state in fp32; false: in the masters' type"),
     OPTIM_TORCH_SWITCHES(OPTIM_IN_FUSED),
 };
 

@@ -12,8 +12,8 @@ static const struct setting settings[] = {
     OPTIM_BOOL("torch_adam", torch_adam, 0, 0, "torch's class: its names and defaults"),
     OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),
     OPTIM_BOOL("set_grad_none", no_effect, 1, OPTIM_IN_FUSED, "no effect here"),
-    OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, OPTIM_IN_OFFLOAD,
-               "keep the states in fp32"),
+    OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, 0,
+               "under offload: states in fp32; false: in the masters' type"),
     OPTIM_BOOL("capturable", no_effect, 0, OPTIM_IN_TORCH, "no effect here"),
     OPTIM_TORCH_SWITCHES(OPTIM_IN_TORCH),
 };

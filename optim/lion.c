@@ -7,7 +7,7 @@ static const struct setting settings[] = {
     OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "decoupled weight decay"),
     OPTIM_BOOL("set_grad_none", no_effect, 1, OPTIM_IN_FUSED, "no effect here"),
     OPTIM_BOOL("fp32_optimizer_states", fp32_optimizer_states, 1, OPTIM_IN_OFFLOAD,
-               "keep the state in fp32"),
+               "state in fp32; false: in the masters' type"),
 };
 
 static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};

@@ -639,6 +639,7 @@ START_TEST(masters_and_states_can_have_16_bits)
         "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 1, "
         "\"offload_optimizer\": {\"device\": \"cpu\"}}, \"fp16\": {\"enabled\": true, "
         "\"initial_scale_power\": 8, \"fp16_master_weights_and_grads\": true}, " ADAM "}"};
+    static const char *const states[] = {"bf16", "fp32"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(configs); i++) {
         struct engine *e = gpt2(configs[i]);
         static struct replay_data d;
@@ -652,6 +653,8 @@ START_TEST(masters_and_states_can_have_16_bits)
         for (size_t r = 0; r < p->n_rows; r++)
             if (strcmp(p->rows[r].name, "master weights") == 0)
                 ck_assert_uint_eq(p->rows[r].nbytes, 0);
+            else if (strcmp(p->rows[r].name, "exp_avg") == 0)
+                ck_assert_ptr_nonnull(strstr(p->rows[r].how, states[i]));
         engine_destroy(e);
     }
 }

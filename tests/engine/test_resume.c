@@ -107,6 +107,33 @@ START_TEST(three_ranks_with_frozen_parameters_and_two_groups_too)
 }
 END_TEST
 
+/* Masters and moments in 16 bits, in every way that DeepSpeed allows. */
+START_TEST(so_do_masters_and_states_of_16_bits)
+{
+    static const char *const precisions[] = {
+        "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+        "\"bf16_optimizer_states\": true}",
+        "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}",
+        "\"fp16\": {\"enabled\": true, \"loss_scale\": 256, "
+        "\"fp16_master_weights_and_grads\": true}",
+    };
+    struct leg_shared *s = leg_make();
+    root = test_tmp_make();
+    s->leg.model = model_with_dropout();
+    for (int stage = 1; stage < 4; stage++)
+        for (size_t i = 0; i < CZ_ARRAY_LEN(precisions); i++) {
+            snprintf(s->leg.config, sizeof s->leg.config,
+                     "{\"train_micro_batch_size_per_gpu\": 2, %s, \"zero_optimization\": "
+                     "{\"stage\": %d, \"offload_optimizer\": {\"device\": \"cpu\"}}, "
+                     "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.002, "
+                     "\"eps\": 0.001, \"fp32_optimizer_states\": %s}}}",
+                     precisions[i], stage, stage == 2 && i > 0 ? "true" : "false");
+            whole_and_in_two(s, 1 + stage % 2);
+        }
+    test_tmp_remove(root);
+}
+END_TEST
+
 /* Every second step is saved behind the training's back; the last save is of an earlier state. */
 START_TEST(a_background_save_is_of_its_own_step)
 {
@@ -190,4 +217,5 @@ END_TEST
 TEST_MAIN("engine/resume", one_rank_goes_on_as_if_it_had_never_stopped,
           two_ranks_go_on_as_if_they_had_never_stopped,
           three_ranks_with_frozen_parameters_and_two_groups_too,
-          a_background_save_is_of_its_own_step, a_checkpoint_loads_at_any_stage_and_world_size)
+          so_do_masters_and_states_of_16_bits, a_background_save_is_of_its_own_step,
+          a_checkpoint_loads_at_any_stage_and_world_size)

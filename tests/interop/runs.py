@@ -168,6 +168,14 @@ run("s2-bf16-masters16-states32", optimizer("AdamW", lr=2e-3, weight_decay=0.1),
     gas=2, micro=2, bf16={"enabled": True, "bf16_master_weights_and_grads": True})
 run("s1-fp16-masters16-static", optimizer("AdamW", lr=2e-3, eps=1e-6, weight_decay=0.1), stage=1, zero=OFFLOAD,
     fp16={"enabled": True, "loss_scale": 256, "fp16_master_weights_and_grads": True})
+# The CPU class keeps its states in the masters' type. In fp16 most second moments are 0: eps decides.
+run("s2-bf16-masters16-states16-cpu", optimizer("AdamW", lr=2e-3, weight_decay=0.1, fp32_optimizer_states=False),
+    stage=2, zero=OFFLOAD, steps=16, gas=2, micro=2, bf16={"enabled": True, "bf16_master_weights_and_grads": True})
+run("s1-fp16-masters16-states16-static", optimizer("AdamW", lr=2e-3, eps=1e-3, fp32_optimizer_states=False), stage=1,
+    zero=OFFLOAD, fp16={"enabled": True, "loss_scale": 256, "fp16_master_weights_and_grads": True})
+# With fp32 masters the switch changes nothing.
+run("s1-bf16-states32-cpu", optimizer("AdamW", lr=2e-3, fp32_optimizer_states=False), stage=1, zero=OFFLOAD, steps=16,
+    bf16={"enabled": True})
 
 # ---- several ranks ----------------------------------------------------------------------------
 
