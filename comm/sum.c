@@ -51,7 +51,7 @@ void sum_put(const struct sum_way *way, void *dst, enum dtype dst_dtype, const v
              enum dtype src_dtype, bool accumulate, size_t numel)
 {
     int n_parts = n_parts_of(numel, src_dtype);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(numel, BLOCK_NUMEL, n_parts, part, &begin, &end);
@@ -81,7 +81,7 @@ void sum_send(const struct sum_way *way, void *slot, enum dtype wire, const void
               enum dtype src_dtype, size_t numel)
 {
     int n_parts = n_parts_of(numel, src_dtype);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(numel, BLOCK_NUMEL, n_parts, part, &begin, &end);
@@ -117,7 +117,7 @@ void sum_ranks(const struct sum_way *way, const struct sum_sources *s, const str
                size_t numel)
 {
     int n_parts = n_parts_of(numel, s->own_dtype);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(numel, BLOCK_NUMEL, n_parts, part, &begin, &end);

@@ -84,7 +84,7 @@ void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, 
 {
     const int64_t n_cuts = (C + (int64_t)OPS_PART_UNIT - 1) / (int64_t)OPS_PART_UNIT;
     int n_parts = ops_n_parts((size_t)(C * n_blocks), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t cut = 0; cut < n_cuts; cut++) {
         size_t begin = (size_t)cut * OPS_PART_UNIT, end = begin + OPS_PART_UNIT;
         combine_columns(partial, n_blocks, stride, grad_dtype, accumulate, db, begin,

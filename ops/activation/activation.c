@@ -30,7 +30,7 @@ static void run(const struct activation_args *a,
                 void (*piece)(const struct activation_args *, size_t, size_t))
 {
     int n_parts = ops_n_parts(a->numel, ACTIVATION_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
@@ -86,7 +86,7 @@ static void run_swiglu(const struct swiglu_args *a,
 {
     size_t numel = (size_t)(a->N * a->C);
     int n_parts = ops_n_parts(numel, ACTIVATION_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(numel, OPS_PART_UNIT, n_parts, part, &begin, &end);

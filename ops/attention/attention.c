@@ -89,7 +89,7 @@ static void run(const struct attention_row *row, const struct attention_args *a,
     char *scratch = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
     int n_parts = n_parts_of(&tasks);
     int64_t next = 0;
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         float *own = (float *)(void *)(scratch + (size_t)part * nbytes);
         int64_t t;

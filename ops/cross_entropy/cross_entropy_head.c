@@ -269,7 +269,7 @@ static void panel_statistics(const struct block *b, const struct panel *p)
 {
     const struct cross_entropy_row *row = b->ops->cross_entropy_row;
     int n_parts = ops_n_parts((size_t)(b->n * p->v), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t n = 0; n < b->n; n++) {
         const float *z = p->z + n * p->v;
         const int32_t label = label_of(b, n);
@@ -325,7 +325,7 @@ static void *panel_dz(const struct block *b, const struct panel *p)
     char *dz = b->dz ? b->dz : (void *)p->z;
     const size_t row_nbytes = (size_t)p->v * dtype_size(b->a->dtype);
     int n_parts = ops_n_parts((size_t)(b->n * p->v), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t n = 0; n < b->n; n++) panel_dz_row(b, p, n, dz + (size_t)n * row_nbytes);
     return dz;
 }

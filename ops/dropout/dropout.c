@@ -24,7 +24,7 @@ static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struc
     if (a->numel > 0 && (!a->x || !a->y))
         return err_set(CZ_INVALID, 0, "dropout: x and y are needed for %zu elements", a->numel);
     int n_parts = ops_n_parts(a->numel, DROPOUT_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);

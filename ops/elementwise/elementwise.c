@@ -23,7 +23,7 @@ static cz_status add(struct ops *ops, struct dev_stream *stream, const struct ad
     if (!a->a || !a->b || !a->y)
         return err_set(CZ_INVALID, 0, "add: a, b and y are needed for %zu elements", a->numel);
     int n_parts = ops_n_parts(a->numel, OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
@@ -58,7 +58,7 @@ static cz_status cast_scale(struct ops *ops, struct dev_stream *stream,
     bool is_copy = a->alpha == 1.0f && a->x_dtype == a->y_dtype;
     if (a->numel == 0 || (is_copy && a->x == a->y)) return CZ_OK;
     int n_parts = ops_n_parts(a->numel, OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
@@ -101,7 +101,7 @@ static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
     int n_cuts =
         n_blocks > 0 && n_blocks < n_parts ? (n_parts + (int)n_blocks - 1) / (int)n_blocks : 1;
     float *partial = a->workspace;
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t task = 0; task < n_blocks * n_cuts; task++) {
         int64_t block = task / n_cuts, first = block * block_rows;
         int64_t last = first + block_rows < a->N ? first + block_rows : a->N;

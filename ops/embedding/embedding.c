@@ -50,7 +50,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     (void)stream;
     TRY(check(a, "embedding_forward", a->table && a->y));
     int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
@@ -98,7 +98,7 @@ static void zero_rows(const struct token_segments *s, const struct embedding_arg
 static void zero_unnamed(const struct token_segments *s, const struct embedding_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->V * a->C), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->V, 1, n_parts, part, &begin, &end);
@@ -116,7 +116,7 @@ static void sum_segments(struct ops *ops, const struct token_segments *s,
     int n_cuts = ops_n_parts(C, 2 * OPS_PART_UNIT); /* of the columns */
     if (n_cuts > n_threads) n_cuts = n_threads;
     int n_parts = n_threads / n_cuts * n_cuts;
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end, first, last;
         threads_split(C, OPS_PART_UNIT, n_cuts, part % n_cuts, &begin, &end);

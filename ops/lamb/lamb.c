@@ -52,7 +52,7 @@ static cz_status lamb_moments(struct ops *ops, struct dev_stream *stream, const 
     for (size_t i = 0; i < a->n_segments; i++) {
         const struct lamb_segment *segment = &a->segments[i];
         int n_parts = ops_n_parts(segment->end - segment->begin, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
         for (int part = 0; part < n_parts; part++) {
             size_t begin, end;
             struct lamb_sums sums = {{0}, {0}};
@@ -73,7 +73,7 @@ static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream, const st
         const struct lamb_segment *segment = &a->segments[i];
         float step = a->scalars->step_size * a->ratios[segment->tensor];
         int n_parts = ops_n_parts(segment->end - segment->begin, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
         for (int part = 0; part < n_parts; part++) {
             size_t begin, end;
             segment_split(segment, n_parts, part, &begin, &end);

@@ -14,7 +14,7 @@ static cz_status lion(struct ops *ops, struct dev_stream *stream, const struct l
     (void)stream;
     TRY(step_check("lion", &a->t, 1, a->scalars));
     int n_parts = ops_n_parts(a->t.numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->t.numel, OPS_PART_UNIT, n_parts, part, &begin, &end);

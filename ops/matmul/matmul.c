@@ -81,7 +81,7 @@ static bool takes_few_rows_form(const struct matmul_args *a)
 static void run_few_rows(const struct matmul_row *row, const struct matmul_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->n, MATMUL_FEW_UNIT, n_parts, part, &begin, &end);

@@ -119,7 +119,7 @@ static void pack(const struct matmul_vec *vec, enum dtype from, enum dtype to, c
                  size_t first, int64_t ld, int64_t rows, int64_t cols, void *y)
 {
     int n_parts = ops_n_parts((size_t)(rows * cols), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t row = 0; row < rows; row++) {
         const char *src = (const char *)x + (first + (size_t)(row * ld)) * dtype_size(from);
         char *dst = (char *)y + (size_t)(row * cols) * dtype_size(to);
@@ -147,7 +147,7 @@ static void write_block(const struct matmul_vec *vec, const struct matmul_args *
     const char *bias = a->bias;
     if (bias) bias += (size_t)n0 * dtype_size(a->dtype);
     int n_parts = ops_n_parts((size_t)(m * n), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t i = 0; i < m; i++) {
         size_t c_idx = (size_t)((m0 + i) * matmul_ldc(a) + n0);
         vec->write(a->c_dtype, (char *)a->c + c_idx * dtype_size(a->c_dtype), sums + i * n,

@@ -17,7 +17,7 @@ static float dot(const struct matmul_args *a, int64_t i, int64_t j)
 void matmul_scalar(const struct matmul_args *a)
 {
     int n_parts = ops_n_parts((size_t)a->m * (size_t)a->n * (size_t)a->k, OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t i = 0; i < a->m; i++)
         for (int64_t j = 0; j < a->n; j++) {
             size_t c_idx = (size_t)(i * matmul_ldc(a) + j);

@@ -41,7 +41,7 @@ static cz_status forward(struct ops *ops, const struct norm_args *a, const char 
 {
     TRY(check_forward(a, op, centred));
     int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
@@ -99,7 +99,7 @@ static cz_status backward(struct ops *ops, const struct norm_args *a, const char
     const int64_t C = a->C, stride = sums_stride(C);
     float *partial = a->workspace;
     int n_parts = ops_n_parts((size_t)(a->N * C), OPS_GRAIN);
-#pragma omp parallel for schedule(static) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t block = 0; block < n_blocks; block++) {
         int64_t begin = block * block_rows;
         int64_t end = begin + block_rows < a->N ? begin + block_rows : a->N;

@@ -39,7 +39,7 @@ static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct s
         return err_set(CZ_INVALID, 0, "scan: x and result are needed for %zu elements", a->numel);
     struct scan_result found[N_PARTS_MAX];
     int n_parts = n_parts_of(a->numel);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
@@ -84,7 +84,7 @@ static cz_status sumsq(struct ops *ops, struct dev_stream *stream, const struct 
     const struct sumsq_grid grid = grid_of(a->max_abs);
     __int128 found[N_PARTS_MAX];
     int n_parts = n_parts_of(a->numel);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);

@@ -56,7 +56,7 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
     if (a->N == 0 || a->H == 0 || a->D == 0) return CZ_OK;
     size_t n_heads = (size_t)(a->N * a->H);
     int n_parts = ops_n_parts(n_heads * (size_t)a->D, OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) num_threads(n_parts) if (n_parts > 1)
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(n_heads, 1, n_parts, part, &begin, &end);
