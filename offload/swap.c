@@ -278,9 +278,9 @@ const char *swap_path(const struct swap *s)
 cz_status swap_dir_free(const char *dir, size_t *nbytes)
 {
     struct statvfs fs;
-    char *path = swap_absolute(dir);
+    char *path;
     *nbytes = 0;
-    if (!path) return cz_last_status();
+    TRY(swap_folder_resolve(dir, &path));
     int dir_fd = swap_folder_lock(path);
     uint64_t leftovers = dir_fd < 0 ? 0 : swap_folder_leftovers(dir_fd);
     swap_folder_unlock(dir_fd);

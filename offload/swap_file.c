@@ -22,26 +22,6 @@
 #define FREED_NS_MAX (1000 * INT64_C(1000000)) /* for the disk to give back what was removed */
 #define FREED_NAP_NS (10 * 1000000)
 
-char *swap_absolute(const char *dir)
-{
-    char cwd[PATH_MAX] = "", *path = NULL;
-    if (!dir || !dir[0]) {
-        err_set(CZ_INVALID, 0, "nvme_path is empty: it names the folder for swap files");
-        return NULL;
-    }
-    if (dir[0] != '/' && !getcwd(cwd, sizeof cwd)) {
-        err_set(CZ_IO, errno, "nvme_path \"%s\": the current folder has no name", dir);
-        return NULL;
-    }
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/') n--;
-    if (asprintf(&path, "%s%s%.*s", cwd, cwd[0] ? "/" : "", (int)n, dir) < 0) {
-        err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
-        return NULL;
-    }
-    return path;
-}
-
 /* ---- space ------------------------------------------------------------------------------------
  */
 
@@ -223,8 +203,7 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     memset(f, 0, sizeof *f);
     f->fd = f->lock_fd = -1;
     f->nbytes = nbytes;
-    f->dir = swap_absolute(dir);
-    if (!f->dir) return cz_last_status();
+    TRY(swap_folder_resolve(dir, &f->dir));
     TRY(create(f, rank));
     TRY(check_space(f->dir, nbytes));
     TRY(preallocate(f));

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -24,6 +25,52 @@ bool swap_name_is_ours(const char *name)
     if (!isdigit((unsigned char)*at)) return false;
     while (isdigit((unsigned char)*at)) at++;
     return *at == '-' && strspn(at + 1, "0123456789abcdef") == 16 && at[17] == '\0';
+}
+
+/* ---- named ------------------------------------------------------------------------------------
+ */
+
+/* One more part of a path that is free of links so far. False: too long. */
+static bool resolve_part(char path[PATH_MAX], const char *part, size_t n)
+{
+    char resolved[PATH_MAX];
+    size_t have = strlen(path);
+    if (n == 0 || (n == 1 && part[0] == '.')) return true;
+    if (n == 2 && part[0] == '.' && part[1] == '.') {
+        char *slash = strrchr(path, '/');
+        if (slash) *slash = '\0';
+        return true;
+    }
+    if (have + 1 + n >= PATH_MAX) return false;
+    snprintf(path + have, PATH_MAX - have, "/%.*s", (int)n, part);
+    if (realpath(path, resolved)) memcpy(path, resolved, strlen(resolved) + 1);
+    return true;
+}
+
+static bool resolve_parts(char path[PATH_MAX], const char *parts)
+{
+    for (;;) {
+        size_t n = strcspn(parts, "/");
+        if (!resolve_part(path, parts, n)) return false;
+        if (!parts[n]) return true;
+        parts += n + 1;
+    }
+}
+
+cz_status swap_folder_resolve(const char *dir, char **out)
+{
+    char path[PATH_MAX] = "";
+    *out = NULL;
+    if (!dir || !dir[0])
+        return err_set(CZ_INVALID, 0, "nvme_path is empty: it names the folder for swap files");
+    if (dir[0] != '/' && !getcwd(path, sizeof path))
+        return err_set(CZ_IO, errno, "nvme_path \"%s\": the current folder has no name", dir);
+    if (!strcmp(path, "/")) path[0] = '\0';
+    if (!resolve_parts(path, dir))
+        return err_set(CZ_INVALID, 0, "nvme_path \"%.200s…\" is longer than the system allows",
+                       dir);
+    *out = strdup(path[0] ? path : "/");
+    return *out ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
 }
 
 /* ---- made and locked --------------------------------------------------------------------------
@@ -74,6 +121,15 @@ static int make_one(const char *dir)
     return error;
 }
 
+/* What was made on the way to a folder that could not be. */
+static void leave_above(const char *dir)
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(dir, '/');
+    snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - dir) : 0, dir);
+    if (above[0]) swap_folder_leave(above);
+}
+
 /* The folder and all above it. 0 or an errno; `part` (PATH_MAX) then names where. */
 static int make_all(const char *dir, char *part)
 {
@@ -86,7 +142,7 @@ static int make_all(const char *dir, char *part)
         part[i] = '\0';
         int error = make_one(part);
         if (error != 0) {
-            swap_folder_leave(part);
+            leave_above(part);
             return error;
         }
     }

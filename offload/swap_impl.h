@@ -33,6 +33,10 @@
 
 #define SWAP_MARK ".czero-swap-made" /* in a folder that goes when its last swap file does */
 
+/* The folder's path from the root, free of links, "." and ".."; what is missing is taken at its
+ * word. free() it. Errors: CZ_INVALID (empty, too long), CZ_IO, CZ_NOMEM. */
+cz_status swap_folder_resolve(const char *dir, char **out);
+
 /* Make `dir` and the folders above it where they are missing, open and lock it: nobody else looks
  * for leftovers or removes it until swap_folder_unlock(). Errors: CZ_INVALID, CZ_IO. */
 cz_status swap_folder_make(const char *dir, int *dir_fd);
@@ -70,9 +74,6 @@ void swap_file_leave_direct(struct swap_file *f);
 /* Whether the system has failed to write cached pages since the last call: 0 or an errno. What is
  * then read back may be old. */
 int swap_file_writeback_error(const struct swap_file *f);
-
-/* An absolute path for `dir`; free() it. NULL: CZ_NOMEM or CZ_IO is set. */
-char *swap_absolute(const char *dir);
 
 /* ---- swap_queue.c ---------------------------------------------------------------------------- */
 

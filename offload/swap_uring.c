@@ -238,9 +238,12 @@ static size_t uring_register(struct swap *s, unsigned char *base, size_t nbytes,
     while (u->has_table && at < nbytes && u->n_pieces < N_PIECES) {
         size_t n = nbytes - at < SWAP_BUFFER_PIECE ? nbytes - at : SWAP_BUFFER_PIECE;
         struct iovec piece = {.iov_base = base + at, .iov_len = n};
-        if (io_uring_register_buffers_update_tag(&u->ring, (unsigned)u->n_pieces, &piece, NULL, 1) <
-            0)
+        int n_done =
+            io_uring_register_buffers_update_tag(&u->ring, (unsigned)u->n_pieces, &piece, NULL, 1);
+        if (n_done < 0) {
+            errno = -n_done;
             break;
+        }
         u->n_pieces++;
         at += n;
     }

@@ -1,73 +1,316 @@
 /* Claim: what is written into a swap file is what is read, at any size and place, aligned and not,
- * through every engine, with and without checksums, and nothing remains. */
+ * through every engine, with and without checksums, past the page cache and through it (tmpfs). */
 #include "swap_rig.h"
 
 #define BLOCK ((size_t)16 << 10)
 
+static bool has_uring;
+
+/* `run` with every engine, with and without checksums, in a folder of /tmp and of tmpfs. */
+static void each_way(void (*run)(const char *dir, const struct swap_way *way))
+{
+    for (int fast = 0; fast < 2; fast++) {
+        const char *dir = fast ? test_tmp_make_fast() : test_tmp_make();
+        has_uring = swap_has_uring(dir);
+        for (size_t i = 0; i < CZ_ARRAY_LEN(swap_ways); i++)
+            if (swap_ways[i].engine != SWAP_ENGINE_URING || has_uring) run(dir, &swap_ways[i]);
+        ck_assert_int_eq(swap_rig_entries(dir), 0);
+        test_tmp_remove(dir);
+    }
+}
+
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
-static void check_unaligned(struct swap *s, uint64_t off, size_t n)
+START_TEST(unaligned_sizes_round_trip)
 {
-    static unsigned char src[4 * BLOCK], dst[4 * BLOCK + 2], around[2 * SWAP_ALIGN];
-    swap_rig_fill(src, n, off + n);
-    ck_ok(swap_write(s, off, n, src));
-    memset(dst, 0xEE, sizeof dst);
-    ck_ok(swap_read(s, off, n, dst + 1));
-    ck_assert_mem_eq(dst + 1, src, n);
-    ck_assert_uint_eq(dst[0], 0xEE);
-    ck_assert_uint_eq(dst[n + 1], 0xEE);
-    (void)around;
+    each_way(swap_rig_unaligned);
+}
+END_TEST
+
+START_TEST(aligned_sizes_round_trip)
+{
+    each_way(swap_rig_aligned);
+}
+END_TEST
+
+/* ---- a model ----------------------------------------------------------------------------------
+ */
+
+#define MODEL_NBYTES ((size_t)512 << 10)
+#define N_OPEN       6
+
+struct open_request {
+    uint64_t off, ticket;
+    size_t nbytes;
+    bool is_write;
+    unsigned char *buf; /* MODEL_NBYTES / 4 */
+};
+
+static uint64_t random_below(uint64_t *state, uint64_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % n;
 }
 
-static void round_trip_unaligned(const char *dir, const struct swap_way *way)
+static void request_end(struct swap *s, struct open_request *r, const unsigned char *model)
 {
-    static const size_t offs[] = {0, 1, 511, 4095, 4096, 4097, BLOCK - 1, BLOCK + 3};
-    struct swap *s = swap_rig_open(dir, way, 8 * BLOCK, BLOCK, 3);
-    for (size_t k = 0; k < CZ_ARRAY_LEN(offs); k++) {
-        for (size_t blocks = 0; blocks <= 3; blocks++)
-            for (int d = -1; d <= 1; d++)
-                if (blocks * BLOCK > 0 || d == 1)
-                    check_unaligned(s, offs[k], blocks * BLOCK + (size_t)(ptrdiff_t)d);
-        check_unaligned(s, offs[k], 513);
-        check_unaligned(s, offs[k], 4096);
+    if (r->ticket == 0) return;
+    ck_ok(swap_wait(s, r->ticket));
+    if (!r->is_write) ck_assert_mem_eq(r->buf, model + r->off, r->nbytes);
+    r->ticket = 0;
+}
+
+/* Those that overlap [off, off + nbytes) are waited for when one of the two writes. */
+static void requests_clear(struct swap *s, struct open_request *open, uint64_t off, size_t nbytes,
+                           bool is_write, const unsigned char *model)
+{
+    for (int i = 0; i < N_OPEN; i++)
+        if ((open[i].is_write || is_write) && open[i].off < off + nbytes &&
+            off < open[i].off + open[i].nbytes)
+            request_end(s, &open[i], model);
+}
+
+static void random_async(struct swap *s, struct open_request *open, int slot, uint64_t *state,
+                         unsigned char *model)
+{
+    struct open_request *r = &open[slot];
+    size_t nbytes = (1 + random_below(state, 20)) * SWAP_ALIGN;
+    uint64_t off = random_below(state, (MODEL_NBYTES - nbytes) / SWAP_ALIGN + 1) * SWAP_ALIGN;
+    bool is_write = random_below(state, 2);
+    request_end(s, r, model);
+    requests_clear(s, open, off, nbytes, is_write, model);
+    r->off = off;
+    r->nbytes = nbytes;
+    r->is_write = is_write;
+    if (is_write) {
+        swap_rig_fill(r->buf, nbytes, *state);
+        memcpy(model + off, r->buf, nbytes);
+        ck_ok(swap_write_begin(s, r->buf, off, nbytes, &r->ticket));
+    } else {
+        ck_ok(swap_read_begin(s, r->buf, off, nbytes, &r->ticket));
     }
-    swap_close(s);
 }
 
-static void round_trip_aligned(const char *dir, const struct swap_way *way)
+static void random_sync(struct swap *s, struct open_request *open, uint64_t *state,
+                        unsigned char *model)
 {
-    size_t n = 4 * BLOCK;
-    unsigned char *src = swap_rig_memory(n), *dst = swap_rig_memory(n);
-    struct swap *s = swap_rig_open(dir, way, 2 * n, BLOCK, 2);
-    ck_ok(swap_register(s, src, n));
-    for (size_t size = SWAP_ALIGN; size <= n; size += SWAP_ALIGN) {
+    static unsigned char bytes[MODEL_NBYTES];
+    uint64_t off = random_below(state, MODEL_NBYTES);
+    size_t nbytes = 1 + random_below(state, 50000);
+    if (nbytes > MODEL_NBYTES - off) nbytes = MODEL_NBYTES - off;
+    bool is_write = random_below(state, 2);
+    uint64_t first = off / SWAP_ALIGN * SWAP_ALIGN;
+    uint64_t end = (off + nbytes + SWAP_ALIGN - 1) / SWAP_ALIGN * SWAP_ALIGN;
+    requests_clear(s, open, first, end - first, is_write, model);
+    if (is_write) {
+        swap_rig_fill(bytes, nbytes, *state);
+        memcpy(model + off, bytes, nbytes);
+        ck_ok(swap_write(s, off, nbytes, bytes));
+    } else {
+        ck_ok(swap_read(s, off, nbytes, bytes));
+        ck_assert_mem_eq(bytes, model + off, nbytes);
+    }
+}
+
+static void random_calls(const char *dir, const struct swap_way *way)
+{
+    struct swap *s = swap_rig_open(dir, way, MODEL_NBYTES, 3 * SWAP_ALIGN, 4);
+    unsigned char *model = swap_rig_memory(MODEL_NBYTES);
+    unsigned char *bufs = swap_rig_memory(N_OPEN * MODEL_NBYTES / 4);
+    struct open_request open[N_OPEN] = {0};
+    uint64_t state = 7 + (uint64_t)way->engine;
+    ck_ok(swap_register(s, bufs, 2 * MODEL_NBYTES / 4)); /* the others stay unregistered */
+    for (int i = 0; i < N_OPEN; i++) open[i].buf = bufs + (size_t)i * MODEL_NBYTES / 4;
+    for (int i = 0; i < 600; i++) {
+        if (random_below(&state, 4) == 0)
+            random_sync(s, open, &state, model);
+        else
+            random_async(s, open, (int)random_below(&state, N_OPEN), &state, model);
+    }
+    for (int i = 0; i < N_OPEN; i++) request_end(s, &open[i], model);
+    ck_ok(swap_read(s, 0, MODEL_NBYTES, bufs));
+    ck_assert_mem_eq(bufs, model, MODEL_NBYTES);
+    swap_close(s);
+    free(model);
+    free(bufs);
+}
+
+START_TEST(random_calls_agree_with_memory)
+{
+    each_way(random_calls);
+}
+END_TEST
+
+/* ---- the rest of the contract -----------------------------------------------------------------
+ */
+
+static void fresh_file(const char *dir, const struct swap_way *way)
+{
+    size_t n = 3 * BLOCK;
+    unsigned char *buf = swap_rig_memory(n);
+    struct swap *s = swap_rig_open(dir, way, n - 5, BLOCK, 0); /* rounded up */
+    uint64_t ticket;
+    memset(buf, 1, n);
+    ck_ok(swap_read_begin(s, buf, 0, n, &ticket));
+    ck_ok(swap_wait(s, ticket));
+    ck_assert(swap_rig_is_all(buf, n, 0));
+    memset(buf, 1, n);
+    ck_ok(swap_read(s, 77, n - 77, buf));
+    ck_assert(swap_rig_is_all(buf, n - 77, 0));
+    swap_close(s);
+    free(buf);
+}
+
+START_TEST(never_written_bytes_read_as_zero)
+{
+    each_way(fresh_file);
+}
+END_TEST
+
+/* More requests than the queue has room for, in one go; then a read that overtakes most of them. */
+static void many_requests(const char *dir, const struct swap_way *way)
+{
+    size_t n = 2 * SWAP_REQUESTS;
+    unsigned char *buf = swap_rig_memory(SWAP_ALIGN * 4), *back = swap_rig_memory(SWAP_ALIGN);
+    struct swap *s = swap_rig_open(dir, way, (n + 1) * SWAP_ALIGN, 0, 5);
+    uint64_t ticket = 0, first;
+    swap_rig_fill(buf, SWAP_ALIGN * 4, 1);
+    ck_ok(swap_write_begin(s, buf, n * SWAP_ALIGN, SWAP_ALIGN, &first));
+    ck_ok(swap_wait(s, first));
+    for (size_t i = 0; i < n; i++)
+        ck_ok(swap_write_begin(s, buf + i % 4 * SWAP_ALIGN, i * SWAP_ALIGN, SWAP_ALIGN, &ticket));
+    ck_ok(swap_read(s, n * SWAP_ALIGN, SWAP_ALIGN, back));
+    ck_assert_mem_eq(back, buf, SWAP_ALIGN);
+    ck_ok(swap_drain(s));
+    ck_ok(swap_wait(s, first)); /* its slot is long another's */
+    for (size_t i = 0; i < n; i += 37) {
+        ck_ok(swap_read(s, i * SWAP_ALIGN, SWAP_ALIGN, back));
+        ck_assert_mem_eq(back, buf + i % 4 * SWAP_ALIGN, SWAP_ALIGN);
+    }
+    struct swap_counts c = swap_counts(s);
+    ck_assert_uint_eq(c.written_nbytes, (n + 1) * SWAP_ALIGN);
+    ck_assert_uint_eq(c.read_nbytes, (1 + (n + 36) / 37) * SWAP_ALIGN);
+    ck_assert_int_gt(c.busy_ns, 0);
+    ck_assert_int_gt(c.waited_ns, 0);
+    swap_close(s);
+    free(buf);
+    free(back);
+}
+
+START_TEST(more_requests_than_the_queue_holds)
+{
+    each_way(many_requests);
+}
+END_TEST
+
+/* Requests under way when the swap closes are ended before it returns. */
+static void close_under_way(const char *dir, const struct swap_way *way)
+{
+    size_t n = (size_t)4 << 20;
+    unsigned char *buf = swap_rig_memory(n);
+    for (int i = 0; i < 5; i++) {
+        struct swap *s = swap_rig_open(dir, way, n, 64 << 10, 2);
         uint64_t w, r;
-        swap_rig_fill(src, size, size);
-        ck_ok(swap_write_begin(s, src, size, size, &w));
-        ck_ok(swap_wait(s, w));
-        ck_ok(swap_read_begin(s, dst, size, size, &r));
-        ck_ok(swap_wait(s, r));
-        ck_ok(swap_wait(s, w)); /* again is fine */
-        ck_assert_mem_eq(dst, src, size);
+        ck_ok(swap_write_begin(s, buf, 0, n / 2, &w));
+        ck_ok(swap_read_begin(s, buf + n / 2, n / 2, n / 2, &r));
+        swap_close(s);
+        memset(buf, 0xEE, n);
     }
-    swap_close(s);
-    free(src);
-    free(dst);
+    ck_assert(swap_rig_is_all(buf, n, 0xEE));
+    free(buf);
 }
 
-START_TEST(every_size_round_trips)
+START_TEST(closing_ends_what_is_under_way)
+{
+    each_way(close_under_way);
+}
+END_TEST
+
+START_TEST(single_submit_and_odd_options_work)
 {
     const char *dir = test_tmp_make();
-    bool has_uring = swap_has_uring(dir);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(swap_ways); i++) {
-        if (swap_ways[i].engine == SWAP_ENGINE_URING && !has_uring) continue;
-        round_trip_unaligned(dir, &swap_ways[i]);
-        round_trip_aligned(dir, &swap_ways[i]);
+    unsigned char *buf = swap_rig_memory(1 << 20);
+    static const struct swap_options odd[] = {
+        {.nbytes = 1 << 20, .single_submit = true, .block_nbytes = 5000, .queue_depth = 3},
+        {.nbytes = 1 << 20, .queue_depth = 1, .n_threads = 7, .block_nbytes = 1},
+        {.nbytes = 1 << 20, .queue_depth = 500, .n_threads = 100, .block_nbytes = 64 << 20},
+        {.nbytes = 1 << 20, .engine = SWAP_ENGINE_THREADS, .n_threads = 3, .queue_depth = 128}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(odd); i++) {
+        struct swap_options o = odd[i];
+        struct swap *s;
+        uint64_t ticket;
+        o.dir = dir;
+        o.rank = 12;
+        ck_ok(swap_open(&o, &s));
+        ck_assert_ptr_nonnull(strstr(swap_path(s), "/czero-swap-rank12-"));
+        swap_rig_fill(buf, 1 << 20, i);
+        ck_ok(swap_write_begin(s, buf, 0, 1 << 20, &ticket));
+        ck_ok(swap_drain(s));
+        memset(buf, 0, 1 << 20);
+        ck_ok(swap_read_begin(s, buf, 0, 1 << 20, &ticket));
+        ck_ok(swap_wait(s, ticket));
+        static unsigned char want[1 << 20];
+        swap_rig_fill(want, 1 << 20, i);
+        ck_assert_mem_eq(buf, want, 1 << 20);
+        swap_close(s);
     }
-    ck_assert_int_eq(swap_rig_entries(dir), 0);
+    free(buf);
     test_tmp_remove(dir);
 }
 END_TEST
 
-TEST_MAIN("offload/swap", every_size_round_trips)
+START_TEST(wrong_calls_are_refused_and_do_no_harm)
+{
+    const char *dir = test_tmp_make();
+    unsigned char *buf = swap_rig_memory(4 * SWAP_ALIGN);
+    struct swap *s = swap_rig_open(dir, &swap_ways[0], 2 * SWAP_ALIGN, 0, 0);
+    uint64_t t = 1;
+    ck_fails(swap_read_begin(s, buf + 1, 0, SWAP_ALIGN, &t), CZ_INVALID);
+    ck_assert_uint_eq(t, 0);
+    ck_fails(swap_read_begin(s, buf, 512, SWAP_ALIGN, &t), CZ_INVALID);
+    ck_fails(swap_write_begin(s, buf, 0, 100, &t), CZ_INVALID);
+    ck_fails(swap_write_begin(s, buf, 0, 3 * SWAP_ALIGN, &t), CZ_INVALID);
+    ck_fails(swap_write_begin(s, buf, UINT64_MAX - SWAP_ALIGN + 1, SWAP_ALIGN, &t), CZ_INVALID);
+    ck_fails(swap_read(s, 2 * SWAP_ALIGN, 1, buf), CZ_INVALID);
+    ck_fails(swap_write(s, UINT64_MAX, 1, buf), CZ_INVALID);
+    ck_fails(swap_wait(s, 1000), CZ_INVALID);
+    ck_fails(swap_register(s, buf + 8, SWAP_ALIGN), CZ_INVALID);
+    ck_ok(swap_read(s, 2 * SWAP_ALIGN, 0, buf));
+    ck_ok(swap_write_begin(s, buf, 2 * SWAP_ALIGN, 0, &t));
+    ck_assert_uint_eq(t, 0);
+    for (int i = 0; i < SWAP_BUFFERS_MAX; i++) ck_ok(swap_register(s, buf, SWAP_ALIGN));
+    ck_fails(swap_register(s, buf, SWAP_ALIGN), CZ_INVALID);
+    ck_ok(swap_write_begin(s, buf, 0, 2 * SWAP_ALIGN, &t));
+    ck_ok(swap_wait(s, t));
+    ck_ok(swap_wait(s, 0));
+    swap_close(s);
+    swap_close(NULL);
+    ck_fails(swap_open(&(struct swap_options){.dir = dir, .queue_depth = -1}, &s), CZ_INVALID);
+    ck_fails(swap_open(&(struct swap_options){.dir = dir, .queue_depth = 1 << 20}, &s), CZ_INVALID);
+    ck_fails(swap_open(&(struct swap_options){.dir = dir, .block_nbytes = SIZE_MAX}, &s),
+             CZ_INVALID);
+    ck_fails(swap_open(&(struct swap_options){.dir = dir, .nbytes = SIZE_MAX}, &s), CZ_INVALID);
+    ck_fails(swap_open(&(struct swap_options){.dir = "", .nbytes = 1}, &s), CZ_INVALID);
+    ck_fails(swap_open(&(struct swap_options){.nbytes = 1}, &s), CZ_INVALID);
+    ck_assert_int_eq(swap_rig_entries(dir), 0);
+    free(buf);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(a_file_of_no_bytes_is_fine)
+{
+    const char *dir = test_tmp_make();
+    struct swap *s = swap_rig_open(dir, &swap_ways[1], 0, 0, 0);
+    ck_ok(swap_drain(s));
+    swap_close(s);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+TEST_MAIN("offload/swap", unaligned_sizes_round_trip, aligned_sizes_round_trip,
+          random_calls_agree_with_memory, never_written_bytes_read_as_zero,
+          more_requests_than_the_queue_holds, closing_ends_what_is_under_way,
+          single_submit_and_odd_options_work, wrong_calls_are_refused_and_do_no_harm,
+          a_file_of_no_bytes_is_fine)
