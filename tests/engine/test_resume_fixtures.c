@@ -1,6 +1,7 @@
 /* Claim: every checkpoint that DeepSpeed made (0.16.9 and 0.19.8, stages 0-3, fp32/bf16/fp16, host
- * offload, frozen parameters) is resumed at every stage here: weights are those of DeepSpeed's own
- * consolidation to the bit, steps, learning rate and loss scale those of the recorded run. */
+ * offload, frozen parameters) is resumed at every stage here, on the host and on NVMe: weights are
+ * those of DeepSpeed's own consolidation to the bit, steps, learning rate and loss scale those of
+ * the recorded run. */
 #include "engine/checkpoint.h"
 #include "formats/safetensors.h"
 #include "tests/support/replay.h"
@@ -26,13 +27,16 @@ static void check_weights(struct engine *e, const char *name)
     safetensors_close(expected);
 }
 
-static void resume(const char *name, const char *freeze, int stage)
+/* swap_dir: optimizer states and parameters go there; NULL: they stay where the run had them. */
+static void resume(const char *name, const char *freeze, int stage, const char *swap_dir)
 {
     struct replay r = replay_of_fixture(name, freeze);
     static struct replay_curve curve;
     char relative[160], set[48];
+    const char *sets[8] = {set};
     snprintf(set, sizeof set, "zero_optimization.stage=%d", stage);
-    const char *const sets[] = {set, "zero_optimization.offload_param.device=none", NULL};
+    for (int i = 0; swap_dir && replay_on_nvme(swap_dir)[i]; i++)
+        sets[i + 1] = replay_on_nvme(swap_dir)[i];
     r.sets = sets;
     struct engine *e = replay_engine(&r);
     struct engine_load_result result;
@@ -52,7 +56,14 @@ static void resume(const char *name, const char *freeze, int stage)
 
 static void resume_everywhere(const char *name, const char *freeze)
 {
-    for (int stage = 0; stage < 4; stage++) resume(name, freeze, stage);
+    char swap_dir[160];
+    const char *root = test_tmp_make();
+    snprintf(swap_dir, sizeof swap_dir, "%s/swap", root);
+    for (int stage = 0; stage < 4; stage++) {
+        resume(name, freeze, stage, NULL);
+        resume(name, freeze, stage, swap_dir);
+    }
+    ck_assert_int_eq(rmdir(root), 0); /* nothing remains in it */
 }
 
 START_TEST(stage_0)

@@ -106,6 +106,19 @@ static inline struct replay replay_of_fixture(const char *name, const char *free
                            .norm_tol = is_fp32 ? 1e-3 : 2e-1};
 }
 
+/* Overrides that put optimizer states and parameters on NVMe, in a folder that is made for them. */
+static inline const char *const *replay_on_nvme(const char *swap_dir)
+{
+    static char paths[2][192];
+    static const char *const sets[] = {"zero_optimization.offload_optimizer.device=nvme", paths[0],
+                                       "zero_optimization.offload_param.device=nvme",     paths[1],
+                                       "zero_optimization.offload_param.max_in_cpu=0",    NULL};
+    snprintf(paths[0], sizeof paths[0], "zero_optimization.offload_optimizer.nvme_path=%s",
+             swap_dir);
+    snprintf(paths[1], sizeof paths[1], "zero_optimization.offload_param.nvme_path=%s", swap_dir);
+    return sets;
+}
+
 static inline struct engine *replay_engine(const struct replay *r)
 {
     struct model *model = model_from_hf(test_data("models/gpt2-tiny"));
@@ -192,6 +205,8 @@ static inline double replay_launch(const struct replay *r, int world, const char
     if (*groups) n += (size_t)snprintf(command + n, sizeof command - n, " --groups %s", groups);
     if (r->compat)
         n += (size_t)snprintf(command + n, sizeof command - n, " --compat %s", r->compat);
+    for (int i = 0; r->sets && r->sets[i]; i++)
+        n += (size_t)snprintf(command + n, sizeof command - n, " --set '%s'", r->sets[i]);
     ck_assert_uint_lt(n, sizeof command);
     ck_assert_msg(system(command) == 0, "%s: failed: %s", r->name, command);
     snprintf(path, sizeof path, "%s/curve.csv", dir);
