@@ -31,6 +31,7 @@ SAVED, MORE, SEQ = 4, 4, 32
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (2e-2, 5e-2), "fp16": (2e-2, 5e-2)}  # loss absolute, norm relative
 FACTS = ("global_steps", "skipped_steps", "global_samples")
 
+OFFLOAD_BOTH = {**OFFLOAD, "offload_param": {"device": "cpu", "pin_memory": False}}
 ADAMW = optimizer("AdamW", lr=1e-3, betas=[0.9, 0.95], weight_decay=0.1, torch_adam=True)
 FUSED = optimizer("AdamW", lr=1e-3, weight_decay=0.01)
 WARMUP = scheduler("WarmupLR", warmup_max_lr=1e-3, warmup_num_steps=6, warmup_type="linear")
@@ -39,9 +40,9 @@ BF16 = {"bf16": {"enabled": True}}
 RUNS = []
 
 
-def run(name, opt, world=1, freeze="", groups="", zero=None, trains=True, universal=None, **sections):
+def run(name, opt, world=1, freeze="", groups="", zero=None, trains=True, universal=None, tiers=("", ""), **sections):
     """trains: whether both train on alike; universal: whether ds_to_universal can convert it (None: by
-    stage and optimizer).
+    stage and optimizer); tiers: where czero keeps optimizer states and parameters ("": as the config says).
     """
     stage = int(name[1])
     config = {"train_micro_batch_size_per_gpu": 2, "optimizer": opt, "scheduler": WARMUP, "gradient_clipping": 1.0,
@@ -50,7 +51,8 @@ def run(name, opt, world=1, freeze="", groups="", zero=None, trains=True, univer
         config["zero_allow_untested_optimizer"] = True
     if universal is None:
         universal = stage > 0 and opt["type"].startswith("Adam")
-    RUNS.append(dict(name=name, world=world, freeze=freeze, groups=groups, trains=trains, universal=universal, config=config))
+    RUNS.append(dict(name=name, world=world, freeze=freeze, groups=groups, trains=trains, universal=universal, tiers=tiers,
+                     config=config))
 
 
 run("s0-fp32", ADAMW)
@@ -84,6 +86,18 @@ run("s3-bf16-frozen", ADAMW, world=2, freeze="h.0.", **BF16)
 run("s3-bf16-subgroups", FUSED, world=2, groups="hf", zero={"sub_group_size": 5000}, **BF16)
 run("s3-bf16-offload", FUSED, world=2, zero=OFFLOAD, **BF16)
 run("s3-fp16-dynamic", ADAMW, world=2, fp16=DYNAMIC)
+# What czero keeps on NVMe; DeepSpeed, which has that at stage 3 alone, keeps it in host memory.
+NVME = ("nvme", "nvme")
+run("s0-bf16-nvme", ADAMW, world=2, tiers=NVME, **BF16)
+run("s1-fp32-nvme", FUSED, world=2, zero=OFFLOAD, tiers=NVME)
+run("s1-fp32-lion-nvme", optimizer("Lion", lr=3e-4), zero=OFFLOAD, tiers=("nvme", ""))
+run("s1-fp32-adagrad-nvme", optimizer("Adagrad", lr=0.01), world=2, zero=OFFLOAD, tiers=("nvme", "cpu"))
+run("s2-bf16-nvme", FUSED, world=2, zero=OFFLOAD, tiers=("nvme", ""), **BF16)
+run("s2-bf16-nvme-frozen", FUSED, world=2, freeze="wpe", zero=OFFLOAD, tiers=NVME, **BF16)
+run("s2-fp16-nvme-groups", FUSED, world=2, groups="hf", zero=OFFLOAD, tiers=NVME, fp16=DYNAMIC)
+run("s3-fp32-nvme", FUSED, zero=OFFLOAD_BOTH, tiers=NVME)
+run("s3-bf16-nvme", FUSED, world=2, zero={**OFFLOAD_BOTH, "sub_group_size": 5000}, tiers=NVME, **BF16)
+run("s3-bf16-nvme-frozen", FUSED, world=2, freeze="h.0.", zero=OFFLOAD, tiers=("cpu", "nvme"), **BF16)
 
 
 # ---- what DeepSpeed holds after load_checkpoint ----------------------------------------------------
@@ -243,9 +257,14 @@ def czero(binary, case, folder, *arguments):
                TEXT, "--tokenizer", "bytes", "--shuffle", "off", "--seq-len", str(SEQ), "--quiet", *arguments]
     for key in ("freeze", "groups"):
         command += [f"--{key}", case[key]] if case[key] else []
+    for what, tier in zip(("offload_optimizer", "offload_param"), case.get("tiers", ("", ""))):
+        path = f"zero_optimization.{what}"
+        command += ["--set", f"{path}.device={tier}", "--set", f"{path}.nvme_path={folder / 'swap'}"] if tier else []
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         raise RuntimeError("czero: " + done.stderr.strip())
+    if (folder / "swap").exists():
+        raise RuntimeError("czero leaves something in nvme_path")
 
 
 def precision(config):
