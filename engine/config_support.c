@@ -176,6 +176,13 @@ static void choose_offload(struct ds_config *d)
     if (!cv_is_given(cv_get(optimizer, "pipeline_write"))) o->pipeline_write = true;
     if (!cv_is_given(config_at(top, "zero_optimization.offload_param.max_in_cpu")))
         d->zero.offload_param.max_in_cpu = 0;
+    if (d->zero.offload_param.device != CONFIG_OFFLOAD_NVME) return;
+    if (!cv_is_given(config_at(top, "zero_optimization.stage3_prefetch_bucket_size")))
+        d->zero.prefetch_bucket_size = -1;
+    if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_live_parameters")))
+        d->zero.max_live_parameters = -1;
+    if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_reuse_distance")))
+        d->zero.max_reuse_distance = 0;
 }
 
 /* Keys of the NVMe tier that DeepSpeed needs and czero does not. */

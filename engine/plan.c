@@ -120,10 +120,11 @@ static void state_rows(struct engine *e)
     const struct zero *z = e->zero;
     const struct zero_figures f = zero_figures(z);
     size_t own = f.numel_own, size = dtype_size(e->dtype);
+    size_t masters = zero_block_nbytes(z, ZERO_MASTERS) + f.master_swapped_nbytes;
     const char *grad = dtype_name(e->grad_dtype);
     row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s",
         zero_block_nbytes(z, ZERO_PARAMS) / size, dtype_name(e->dtype),
-        zero_block_nbytes(z, ZERO_MASTERS) == 0 ? ", their own masters" : "");
+        masters > 0 ? "" : ", their own masters");
     row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
         "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
         dtype_name(e->dtype));

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/size.h"
 #include "engine/plan_impl.h"
+#include "engine/tiers_impl.h"
 #include "layout/fetch.h"
 #include "layout/flat.h"
 #include "layout/shard.h"
@@ -107,7 +108,7 @@ static void move(struct plan *p, const char *name, enum plan_place place)
 static cz_status window_schedule(const struct engine *e, const bool *resident, size_t *numel,
                                  struct fetch_visit *visits, struct plan_window *out)
 {
-    const struct config_zero *z = &e->config->zero;
+    const struct zero_stage3 w = tiers_window(e);
     const struct param_table *table = model_params(e->model);
     size_t n_visits = chain_n_visits(e->chain);
     for (size_t i = 0; i < table->n_params; i++) numel[i] = table->params[i].numel;
@@ -120,9 +121,9 @@ static cz_status window_schedule(const struct engine *e, const bool *resident, s
                                           .n_params = table->n_params,
                                           .visits = visits,
                                           .n_visits = n_visits,
-                                          .max_live = (size_t)z->max_live_parameters,
-                                          .prefetch_numel = (size_t)z->prefetch_bucket_size,
-                                          .max_reuse = (size_t)z->max_reuse_distance,
+                                          .max_live = w.max_live,
+                                          .prefetch_numel = w.prefetch_numel,
+                                          .max_reuse = w.max_reuse,
                                           .align = 256 / dtype_size(e->dtype)};
     struct fetch_schedule s;
     TRY(fetch_schedule_init(&s, &options));

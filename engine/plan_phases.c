@@ -146,6 +146,7 @@ static cz_status fill_fetches(const struct engine *e, struct plan *p)
     size_t own = w.fetched_numel / (size_t)p->world_size * dtype_size(e->dtype);
     size_t all = own * (size_t)p->accumulation;
     bool on_nvme = part_in(p, false, PLAN_NVME) > 0;
+    if (on_nvme) all = zero_figures(e->zero).pass_read_nbytes * (size_t)p->accumulation;
     for (int f = PLAN_FORWARD; f <= PLAN_BACKWARD; f++) {
         size_t part = f == PLAN_FORWARD ? all / 2 : all - all / 2;
         p->phases[f].nvme_read_nbytes = on_nvme ? part : 0;
@@ -210,8 +211,8 @@ static void fill_step(const struct engine *e, struct plan *p)
     struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
     size_t own = zero_figures(e->zero).numel_own;
     size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
-    step->nvme_read_nbytes = states;
-    step->nvme_written_nbytes = states + params;
+    step->nvme_read_nbytes = zero_figures(e->zero).update_read_nbytes;
+    step->nvme_written_nbytes = zero_figures(e->zero).update_written_nbytes;
     /* once to look for overflows, once for the norm, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;

@@ -6,6 +6,7 @@
 #include "base/size.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what the config asks for -----------------------------------------------------------------
@@ -30,6 +31,41 @@ struct zero_swap tiers_swap(const struct ds_config *c)
                               .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
                               .read_ahead = o->pipeline_read,
                               .write_behind = o->pipeline_write};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Parameters on NVMe, and a file that does not say: two layers of the usual size are read ahead
+ * while the largest one is at work. */
+static void window_of_model(const struct engine *e, struct zero_stage3 *w)
+{
+    size_t n = model_n_layers(e->model), *sizes = calloc(n, sizeof *sizes);
+    const struct param_table *table = model_params(e->model);
+    for (size_t u = 0; sizes && u < n; u++)
+        for (size_t k = 0; k < e->units[u].n; k++)
+            sizes[u] += table->params[e->units[u].param_idx[k]].numel;
+    if (sizes) qsort(sizes, n, sizeof *sizes, by_size);
+    size_t usual = sizes ? sizes[n / 2] : 0, largest = sizes ? sizes[n - 1] : 0;
+    if (e->config->zero.prefetch_bucket_size < 0) w->prefetch_numel = 2 * usual;
+    if (e->config->zero.max_live_parameters < 0) w->max_live = largest + 2 * usual;
+    free(sizes);
+}
+
+struct zero_stage3 tiers_window(const struct engine *e)
+{
+    const struct config_zero *z = &e->config->zero;
+    struct zero_stage3 w = {.prefetch_numel = (size_t)z->prefetch_bucket_size,
+                            .param_persistence_threshold = (size_t)z->param_persistence_threshold,
+                            .model_persistence_threshold = (size_t)z->model_persistence_threshold,
+                            .max_live = (size_t)z->max_live_parameters,
+                            .max_reuse = (size_t)z->max_reuse_distance,
+                            .sub_group_numel = (size_t)z->sub_group_size};
+    if (z->prefetch_bucket_size < 0 || z->max_live_parameters < 0) window_of_model(e, &w);
+    return w;
 }
 
 struct swap_options tiers_swap_options(const struct engine *e)

@@ -8,6 +8,9 @@
 /* What zero keeps in the swap file. */
 struct zero_swap tiers_swap(const struct ds_config *config);
 
+/* How far layers' parameters are fetched ahead, and how many may be there at a time. */
+struct zero_stage3 tiers_window(const struct engine *e);
+
 /* The swap file of this run; dir NULL: there is none. */
 struct swap_options tiers_swap_options(const struct engine *e);
 

@@ -50,15 +50,27 @@ static size_t largest_tile(const struct zero *z)
     return most < z->options.tile_numel ? most : z->options.tile_numel;
 }
 
+/* Bytes per element of an array that passes through slots; 0: it lies in memory. */
+static size_t slot_elem_nbytes(const struct zero *z, size_t array)
+{
+    const struct zero_options *o = &z->options;
+    size_t n_states = 0;
+    for (size_t g = 0; g < o->n_groups; g++)
+        if (z->groups[g].n_states > n_states) n_states = z->groups[g].n_states;
+    if (array == ARRAY_OUT) return z->own_masters && o->swap.params ? dtype_size(o->dtype) : 0;
+    if (array == ARRAY_MASTER)
+        return (z->own_masters ? o->swap.optimizer : o->swap.params) ? dtype_size(o->master_dtype)
+                                                                     : 0;
+    return o->swap.optimizer && array - ARRAY_STATE < n_states ? dtype_size(o->state_dtype) : 0;
+}
+
 /* Where an array begins in a slot; that of N_ARRAYS is the slot's end. */
 static size_t slot_off(const struct zero *z, size_t array)
 {
-    const struct zero_options *o = &z->options;
-    const enum dtype dtypes[] = {o->master_dtype, o->dtype, o->state_dtype};
     size_t numel = largest_tile(z), off = 0;
     for (size_t a = 0; a < array; a++) {
-        size_t nbytes = numel * dtype_size(dtypes[a < ARRAY_STATE ? a : ARRAY_STATE]);
-        off += size_round_up(nbytes, SWAP_ALIGN) + SLOT_SKEW;
+        size_t nbytes = numel * slot_elem_nbytes(z, a);
+        if (nbytes > 0) off += size_round_up(nbytes, SWAP_ALIGN) + SLOT_SKEW;
     }
     return off;
 }
