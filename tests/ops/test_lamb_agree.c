@@ -40,26 +40,11 @@ static cz_status run(struct ops *ops, const struct step_tensors *t, const struct
     return ops->lamb_apply(ops, NULL, &args);
 }
 
-static const struct step_op op = {"lamb", 2, 16, lamb_wire, row, run};
+static const struct step_op op = {"lamb", 2, 16, lamb_wire, row, run, .fp32_states = true};
 
-/* Lamb keeps its states in fp32, so only those combinations are its. */
 START_TEST(rows_agree_to_the_bit)
 {
-    size_t numels[AGREE_NUMELS];
-    size_t n = agree_numels(AGREE_WIDTH, numels);
-    struct ops truth = agree_wire(lamb_wire, row(0));
-    for (size_t r = 1; row(r) && agree_row_runs(row(r)); r++) {
-        struct ops ops = agree_wire(lamb_wire, row(r));
-        for (size_t d = 0; d < 5; d++)
-            for (int v = 0; v < op.n_variants; v++)
-                for (size_t i = 0; i < n; i++) {
-                    if (numels[i] > 1000 && v != 2) continue;
-                    size_t step = numels[i] > 100 ? 11 : 3;
-                    for (size_t offset = 0; offset < AGREE_WIDTH; offset += step)
-                        step_agree_case(&op, &ops, &truth, &step_dtypes[d], numels[i], offset, v,
-                                        offset & 1);
-                }
-    }
+    step_test_rows(&op);
 }
 END_TEST
 
@@ -122,25 +107,33 @@ static void spread(struct agree_buf *p)
         agree_set(p, i, ldexpf(agree_get(p, i), (int)(agree_random(3, i) % 80) - 60));
 }
 
-START_TEST(shards_do_not_show)
+static void shards_of(const struct step_dtypes *d)
 {
-    struct step_tile whole = step_tile_make(&step_dtypes[0], 30011, 0, 5, false);
+    struct step_tile whole = step_tile_make(d, 30011, 0, 5, false);
     struct ops truth = agree_wire(lamb_wire, row(0));
     spread(&whole.p);
     struct norms want = run_shards(&truth, &whole, 1, false);
     for (size_t r = 0; row(r) && agree_row_runs(row(r)); r++) {
         struct ops ops = agree_wire(lamb_wire, row(r));
         for (size_t n_shards = 1; n_shards <= 7; n_shards++) {
-            struct step_tile split = step_tile_make(&step_dtypes[0], 30011, 0, 5, false);
+            struct step_tile split = step_tile_make(d, 30011, 0, 5, false);
             spread(&split.p);
             struct norms have = run_shards(&ops, &split, n_shards, n_shards & 1);
             ck_assert(have.p == want.p && have.u == want.u);
             agree_same(&split.p, &whole.p, "p");
+            agree_same(&split.states[0], &whole.states[0], "exp_avg");
             agree_same(&split.states[1], &whole.states[1], "exp_avg_sq");
+            agree_same(&split.out, &whole.out, "out");
             step_tile_free(&split);
         }
     }
     step_tile_free(&whole);
+}
+
+START_TEST(shards_do_not_show)
+{
+    for (size_t d = 0; d < CZ_ARRAY_LEN(step_dtypes); d++)
+        if (step_takes(&op, &step_dtypes[d])) shards_of(&step_dtypes[d]);
 }
 END_TEST
 
