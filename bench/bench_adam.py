@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Adam on the host: czero beside PyTorch's fused AdamW and DeepSpeed's CPU Adam, in one run.
+"""The optimizers on the host: czero beside PyTorch's fused AdamW and DeepSpeed's CPU classes, in one run.
 
     scripts/peers.sh && python3 bench/bench_adam.py [--numel N] [--rounds R] [--threads T] [--json]
 
-fp32: one step over N parameters. bf16: what a 16-bit model costs on the host; czero takes bf16
-gradients and writes bf16 parameters in the same pass, the peers cast the gradient to fp32, multiply by
-the inverse loss scale, step, and cast the parameters to bf16. czero and the peers take turns step by
-step, so that both see the same machine. Memory: 24 bytes per parameter for each side.
+fp32: one step over N parameters. bf16: what a 16-bit model costs on the host; czero takes bf16 gradients
+and writes bf16 parameters in the same pass. The peers do what DeepSpeed's offload does: cast the gradient
+to fp32, multiply by the inverse of loss scale and clip factor, step, cast the parameters to bf16 (its
+gradient norm, one more pass, is left out). czero and the peers take turns step by step, so that both see
+the same machine. Memory: 24 bytes per parameter for each side. Arrays should be 4 times the last-level
+cache or more: the default, 256 MiB each, is for caches up to 64 MiB.
 """
 import argparse
 import json
@@ -45,7 +47,9 @@ def reenter_with_peers():
 class Ours:
     """bench_adam --serve: one step at a time, timed there."""
 
-    LINES = ["triad", "triad_streamed", "adam_fp32", "adam_bf16"]
+    NBYTES = {"triad": 12, "triad_streamed": 12, "adam_fp32": 28, "adam_bf16": 28, "adam_fp16": 28,
+              "adagrad_fp32": 20, "adagrad_bf16": 20, "lion_fp32": 20, "lion_bf16": 20,
+              "lamb_fp32": 40, "lamb_bf16": 40}
 
     def __init__(self, args):
         command = [str(args.build / "bench/bench_adam"), "--serve", "--numel", str(args.numel)]
@@ -67,18 +71,26 @@ class Ours:
 def peer_steps(numel):
     """name -> a function that runs one step, over shared tensors."""
     import torch
+    from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
     from deepspeed.ops.adam import DeepSpeedCPUAdam
+    from deepspeed.ops.lion import DeepSpeedCPULion
 
     param = torch.nn.Parameter(torch.linspace(-1, 1, numel))
     param.grad = torch.linspace(2e-3, -2e-3, numel)
     grad16 = param.grad.to(torch.bfloat16)
     param16 = param.detach().to(torch.bfloat16)
-    keywords = dict(lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    fused = torch.optim.AdamW([param], fused=True, **keywords)
-    deepspeed = DeepSpeedCPUAdam([param], **keywords)
-    fused.step()
-    deepspeed.step()
-    deepspeed.state[param] = fused.state[param] | {"step": 1}  # one set of moments serves both
+    keywords = dict(lr=1e-4, weight_decay=0.01)
+    adam = keywords | dict(betas=(0.9, 0.999), eps=1e-8)
+    torch_adam = torch.optim.AdamW([param], fused=True, **adam)
+    torch_adam.step()
+    # One set of moments serves all.
+    state = torch_adam.state[param] | {"step": 1}
+    optimizers = {"torch_adam": torch_adam, "deepspeed_adam": DeepSpeedCPUAdam([param], **adam),
+                  "deepspeed_adagrad": DeepSpeedCPUAdagrad([param], **keywords),
+                  "deepspeed_lion": DeepSpeedCPULion([param], betas=(0.9, 0.999), **keywords)}
+    for name, optimizer in optimizers.items():
+        if optimizer is not torch_adam:
+            optimizer.state[param] = dict(state)
 
     def sequence(step):
         param.grad.copy_(grad16)
@@ -86,12 +98,11 @@ def peer_steps(numel):
         step()
         param16.copy_(param.detach())
 
-    return {
-        "torch_fused_fp32": fused.step,
-        "deepspeed_fp32": deepspeed.step,
-        "torch_fused_bf16": lambda: sequence(fused.step),
-        "deepspeed_bf16": lambda: sequence(deepspeed.step),
-    }
+    steps = {}
+    for name, optimizer in optimizers.items():
+        steps[f"{name}_fp32"] = optimizer.step
+        steps[f"{name}_bf16"] = lambda step=optimizer.step: sequence(step)
+    return steps
 
 
 def timed(step):
@@ -103,14 +114,29 @@ def timed(step):
 def measure(args):
     """name -> seconds of every round; a first round warms up."""
     ours, peers = Ours(args), peer_steps(args.numel)
-    every = {name: [] for name in [*Ours.LINES, *peers]}
+    every = {name: [] for name in [*Ours.NBYTES, *peers]}
     for _ in range(args.rounds + 1):
-        for name in Ours.LINES:
+        for name in Ours.NBYTES:
             every[name].append(ours.seconds(name))
         for name, step in peers.items():
             every[name].append(timed(step))
     ours.close()
     return {name: seconds[1:] for name, seconds in every.items()}
+
+
+def ratios_of(median):
+    """Faster than each peer by, and bytes moved against the triad's."""
+    ratios = {}
+    for peer in median:
+        if peer.startswith(("torch", "deepspeed")):
+            ours = peer.split("_", 1)[1]
+            how = " (cast, scale, step, cast)" if peer.endswith("bf16") else ""
+            ratios[f"{ours} against {peer.split('_')[0]}{how}"] = median[peer] / median[ours]
+    for ours, nbytes in Ours.NBYTES.items():
+        if not ours.startswith("triad"):
+            for triad in ("triad", "triad_streamed"):
+                ratios[f"{ours} bandwidth against {triad}"] = nbytes / 12 * median[triad] / median[ours]
+    return ratios
 
 
 def main():
@@ -124,24 +150,18 @@ def main():
     best = {name: min(seconds) for name, seconds in every.items()}
     median = {name: statistics.median(seconds) for name, seconds in every.items()}
     numel = args.numel
-    ratios = {
-        "fp32 vs torch fused AdamW": median["torch_fused_fp32"] / median["adam_fp32"],
-        "fp32 vs DeepSpeed CPUAdam": median["deepspeed_fp32"] / median["adam_fp32"],
-        "bf16 vs torch (cast, scale, step, cast)": median["torch_fused_bf16"] / median["adam_bf16"],
-        "bf16 vs DeepSpeed (cast, scale, step, cast)": median["deepspeed_bf16"] / median["adam_bf16"],
-        "fp32 bandwidth vs triad": 28 / 12 * median["triad"] / median["adam_fp32"],
-        "bf16 bandwidth vs triad": 28 / 12 * median["triad"] / median["adam_bf16"],
-    }
+    ratios = ratios_of(median)
     if args.json:
         print(json.dumps({"numel": numel, "threads": args.threads, "best_s": best, "median_s": median,
                           "ratios": ratios}))
         return
     print(f"{numel / 1e6:.0f} M parameters, {args.threads} thread(s)")
     for name in best:
-        print(f"  {name:<20} best {best[name] * 1e3:8.1f} ms   median {median[name] * 1e3:8.1f} ms")
-    print("czero is faster by (medians)")
+        print(f"  {name:<24} best {best[name] * 1e3:8.1f} ms   median {median[name] * 1e3:8.1f} ms"
+              f"   {numel / median[name] * 1e-6:8.0f} M/s")
+    print("ratios of medians")
     for name, ratio in ratios.items():
-        print(f"  {name:<46} {ratio:5.2f} x")
+        print(f"  {name:<58} {ratio:5.2f} x")
 
 
 if __name__ == "__main__":
