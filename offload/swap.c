@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
+#include <unistd.h>
 
 /* ---- options ----------------------------------------------------------------------------------
  */
@@ -277,23 +277,18 @@ const char *swap_path(const struct swap *s)
 
 cz_status swap_dir_free(const char *dir, size_t *nbytes)
 {
-    struct statvfs fs;
     char *path;
     *nbytes = 0;
     TRY(swap_folder_resolve(dir, &path));
     int dir_fd = swap_folder_lock(path);
     uint64_t leftovers = dir_fd < 0 ? 0 : swap_folder_leftovers(dir_fd);
     swap_folder_unlock(dir_fd);
-    while (statvfs(path, &fs) != 0) {
+    while (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR) && path[1]) {
         char *slash = strrchr(path, '/');
-        if ((errno != ENOENT && errno != ENOTDIR) || (slash == path && !path[1])) {
-            cz_status st = err_set(CZ_IO, errno, "nvme_path \"%s\": free space is not known", dir);
-            free(path);
-            return st;
-        }
         slash[slash == path] = '\0';
     }
+    uint64_t n_free = swap_file_system_free(path);
     free(path);
-    *nbytes = (size_t)((uint64_t)fs.f_bavail * fs.f_frsize + leftovers);
+    *nbytes = n_free > SIZE_MAX - leftovers ? SIZE_MAX : n_free + leftovers;
     return CZ_OK;
 }

@@ -48,7 +48,8 @@ struct swap; /* opaque */
 size_t swap_memory_nbytes(const struct swap_options *options);
 
 /* Bytes free in the file system that holds `dir`, or in that of its nearest existing parent,
- * counting what leftovers of killed runs there would give back. Makes nothing. Errors: CZ_IO. */
+ * counting what leftovers of killed runs there would give back; SIZE_MAX where the file system does
+ * not tell. Makes nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes);
 
 /* Make and preallocate the file. Errors: CZ_IO naming folder, bytes needed and bytes free when the

@@ -25,16 +25,18 @@
 /* ---- space ------------------------------------------------------------------------------------
  */
 
-static uint64_t free_nbytes(const char *dir)
+/* Some file systems (ramfs, some FUSE ones) do not tell. */
+uint64_t swap_file_system_free(const char *dir)
 {
     struct statvfs fs;
-    return statvfs(dir, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return UINT64_MAX;
+    return (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
 static cz_status too_small(const char *dir, uint64_t nbytes)
 {
     char need[24], have[24];
-    uint64_t n_free = free_nbytes(dir);
+    uint64_t n_free = swap_file_system_free(dir);
     return err_set(CZ_IO, 0,
                    "nvme_path \"%s\": a swap file of %s (%" PRIu64
                    " bytes) does not fit, %s (%" PRIu64 " bytes) are free there",
@@ -46,7 +48,7 @@ static cz_status too_small(const char *dir, uint64_t nbytes)
 static cz_status check_space(const char *dir, uint64_t nbytes)
 {
     int64_t since = clock_now_ns();
-    while (free_nbytes(dir) < nbytes) {
+    while (swap_file_system_free(dir) < nbytes) {
         if (clock_now_ns() - since > FREED_NS_MAX) return too_small(dir, nbytes);
         nanosleep(&(struct timespec){.tv_nsec = FREED_NAP_NS}, NULL);
     }

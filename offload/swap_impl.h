@@ -71,6 +71,9 @@ void swap_file_close(struct swap_file *f); /* idempotent */
 /* Go on through the page cache; from any thread. */
 void swap_file_leave_direct(struct swap_file *f);
 
+/* Bytes free where an existing folder is; UINT64_MAX: nobody knows. */
+uint64_t swap_file_system_free(const char *dir);
+
 /* Whether the system has failed to write cached pages since the last call: 0 or an errno. What is
  * then read back may be old. */
 int swap_file_writeback_error(const struct swap_file *f);
