@@ -1,6 +1,7 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
 #include "engine/save_impl.h"
 #include "engine/tiers_impl.h"
+#include "engine/world_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -191,6 +192,7 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
     TRY(check_same(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
+    TRY(comm_agree(e->comm, world_place(e->comm, &e->place)));
     TRY(comm_agree(e->comm, tiers_allocate(e)));
     TRY(bind(e));
     TRY(start_schedule(e));

@@ -66,10 +66,8 @@ struct engine {
     void *print_user;
 
     /* What engine_initialize() adds. */
-    void *arena; /* of the device */
-    size_t arena_nbytes;
-    struct place *place; /* which cores and nodes; NULL: not chosen */
-    struct host_memory pinned;
+    struct place *place; /* which cores and nodes; NULL: hwloc cannot tell */
+    struct host_memory pageable, pinned;
     struct swap *swap;                       /* NULL: nothing is swapped */
     struct swap_counts swap_before;          /* at the last boundary */
     int64_t swap_before_ns;                  /* when that was */

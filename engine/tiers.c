@@ -191,20 +191,6 @@ static void cut(struct engine *e, enum plan_place place, unsigned char *at)
     }
 }
 
-/* Kernels go over masters, states and gradients tile by tile. */
-static size_t tile_nbytes(const struct engine *e, int block)
-{
-    size_t tile = zero_figures(e->zero).tile_numel;
-    switch (block) {
-    case ZERO_MASTERS:
-    case ZERO_STATE_0:
-    case ZERO_STATE_1: return tile * sizeof(float);
-    case ZERO_PARAMS:
-    case ZERO_GRADS: return tile * dtype_size(e->dtype);
-    default: return 0;
-    }
-}
-
 static void say_unpinned(const struct engine *e, const char *reason)
 {
     if (e->comm->rank == 0)
@@ -222,26 +208,38 @@ static void say_limit(const struct engine *e)
     say_unpinned(e, reason);
 }
 
-static cz_status allocate_pinned(struct engine *e)
+static void touch_array(void *user, const struct zero_array *array)
 {
-    size_t nbytes = place_nbytes(&e->plan, PLAN_PINNED);
-    say_limit(e);
-    TRY(host_memory_map(e->place, "the offloaded state", nbytes, &e->pinned));
-    cut(e, PLAN_PINNED, e->pinned.base);
+    const struct engine *e = user;
+    unsigned char *block = e->blocks[array->block];
+    if (block) host_memory_touch(block + array->off, array->nbytes, array->tile_nbytes);
+}
+
+/* First what the sweep cuts into tiles, each page by the thread that will work on it; then what is
+ * left, evenly. */
+static void touch(struct engine *e)
+{
+    zero_each_array(e->zero, touch_array, e);
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (e->plan.rows[b].place == PLAN_PINNED && e->plan.rows[b].nbytes > 0)
-            host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, tile_nbytes(e, b));
-    if (nbytes > 0 && host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
+        if (e->blocks[b]) host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, 0);
+}
+
+static cz_status map(struct engine *e, enum plan_place place, const char *name,
+                     struct host_memory *out)
+{
+    TRY(host_memory_map(e->place, name, place_nbytes(&e->plan, place), out));
+    cut(e, place, out->base);
     return CZ_OK;
 }
 
 cz_status tiers_allocate(struct engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
-    e->arena_nbytes = place_nbytes(&e->plan, PLAN_HOST);
-    TRY(e->device->ops->mem_alloc(e->device, e->arena_nbytes, "the run", &e->arena));
-    cut(e, PLAN_HOST, e->arena);
-    TRY(allocate_pinned(e));
+    say_limit(e);
+    TRY(map(e, PLAN_HOST, "the run", &e->pageable));
+    TRY(map(e, PLAN_PINNED, "the offloaded state", &e->pinned));
+    touch(e);
+    if (host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
     if (e->comm->rank == 0)
@@ -271,7 +269,7 @@ struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e)
 void tiers_free(struct engine *e)
 {
     swap_close(e->swap);
-    if (e->arena) e->device->ops->mem_free(e->device, e->arena, e->arena_nbytes);
+    host_memory_unmap(&e->pageable);
     host_memory_unmap(&e->pinned);
     place_destroy(e->place);
 }

@@ -84,18 +84,33 @@ static cz_status bind_here(const struct comm *comm, int *n_threads)
     return CZ_OK;
 }
 
+cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
+                      struct world_seat **out)
+{
+    struct world_seat *seats = calloc((size_t)comm->world_size, sizeof *seats);
+    *out = NULL;
+    if (mine == CZ_OK && !seats) mine = err_set(CZ_NOMEM, 0, "no memory for ranks");
+    cz_status st = comm_agree(comm, mine);
+    if (st == CZ_OK) {
+        seats[comm->rank] = seat_here(comm, n_threads_bound);
+        st = comm_all_gather(comm, &seats[comm->rank], seats, sizeof *seats);
+    }
+    if (st == CZ_OK)
+        *out = seats;
+    else
+        free(seats);
+    return st;
+}
+
 static cz_status size_pool(struct comm *comm)
 {
     int n_bound = 0;
-    struct world_seat *seats = calloc((size_t)comm->world_size, sizeof *seats);
-    cz_status st = seats ? bind_here(comm, &n_bound) : err_set(CZ_NOMEM, 0, "no memory for ranks");
-    TRY_GOTO(comm_agree(comm, st), done);
-    seats[comm->rank] = seat_here(comm, n_bound);
-    TRY_GOTO(comm_all_gather(comm, &seats[comm->rank], seats, sizeof *seats), done);
+    struct world_seat *seats;
+    cz_status st = bind_here(comm, &n_bound);
+    TRY(world_seats(comm, st, n_bound, &seats));
     threads_init_share(world_threads(seats, comm->world_size), comm->n_ranks_host);
-done:
     free(seats);
-    return st;
+    return CZ_OK;
 }
 
 /* ---- joining and leaving ----------------------------------------------------------------------

@@ -1,9 +1,10 @@
-/* How many threads the ranks of a world get. */
+/* How many threads the ranks of a world get, and where. */
 #ifndef CZ_ENGINE_WORLD_IMPL_H
 #define CZ_ENGINE_WORLD_IMPL_H
 
 #include "base/processors.h"
-#include "base/status.h"
+#include "comm/comm.h"
+#include "offload/place.h"
 
 /* Where a rank runs. */
 struct world_seat {
@@ -16,5 +17,18 @@ struct world_seat {
 /* Threads of every rank: what the rank with the smallest share of its processors can use. Equal on
  * all ranks, since sums may depend on it. */
 int world_threads(const struct world_seat *seats, int n_ranks);
+
+/* The seats of all ranks, n_threads_bound being what binding gave this one (0: nothing); free() the
+ * array. Collective; a rank brings what went wrong before as `mine`. */
+cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
+                      struct world_seat **out);
+
+/* ---- world_place.c -----------------------------------------------------------------------------
+ */
+
+/* Choose this rank's cores and nodes among the ranks of its machine, for a pool that is sized
+ * already, and bind its threads. NULL where hwloc cannot describe the machine. Collective. CZ_NOMEM
+ * may come to one rank alone; release with place_destroy(). */
+cz_status world_place(struct comm *comm, struct place **out);
 
 #endif

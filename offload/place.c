@@ -206,9 +206,8 @@ static cz_status fill(struct place *p, const struct place_options *o)
     struct place_cores cores = {.v = NULL};
     p->id = ++n_places;
     p->share = hwloc_bitmap_alloc();
-    p->before = hwloc_bitmap_alloc();
     p->nodes = hwloc_bitmap_alloc();
-    if (!p->share || !p->before || !p->nodes) return no_memory();
+    if (!p->share || !p->nodes) return no_memory();
     TRY(place_topology_open(o->topology, any_gpu(o), &p->topology));
     p->is_here = !o->topology && hwloc_topology_is_thissystem(p->topology);
     cz_status st = deal_read(p, o, &d);
@@ -243,7 +242,6 @@ void place_destroy(struct place *p)
     for (int t = 0; p->threads && t < p->n_threads; t++) hwloc_bitmap_free(p->threads[t]);
     free(p->threads);
     hwloc_bitmap_free(p->share);
-    hwloc_bitmap_free(p->before);
     hwloc_bitmap_free(p->nodes);
     if (p->topology) hwloc_topology_destroy(p->topology);
     free(p);

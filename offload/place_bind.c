@@ -25,10 +25,18 @@ static int widen_caller(const struct place *p)
     return error;
 }
 
+/* What the caller could use before any place bound it; the last place that is destroyed gives it
+ * back. */
+static hwloc_bitmap_t original;
+static int n_bound;
+
 static void remember_caller(struct place *p)
 {
     if (p->is_bound) return;
-    p->is_bound = hwloc_get_cpubind(p->topology, p->before, HWLOC_CPUBIND_THREAD) == 0;
+    if (n_bound == 0) original = hwloc_bitmap_alloc();
+    if (n_bound == 0 && original) hwloc_get_cpubind(p->topology, original, HWLOC_CPUBIND_THREAD);
+    p->is_bound = true;
+    n_bound++;
 }
 
 void place_bind_threads(struct place *p)
@@ -54,15 +62,16 @@ void place_bind_threads(struct place *p)
 
 void place_unbind_threads(struct place *p)
 {
-    if (!p->is_bound || bound_by != p->id) return;
+    if (!p->is_bound || --n_bound > 0) return;
+    if (original && !hwloc_bitmap_iszero(original)) {
 #pragma omp parallel num_threads(p->n_threads)
-    {
-        if (bound_by == p->id) {
-            bind_thread(p, p->before);
+        {
+            bind_thread(p, original);
             bound_by = 0;
         }
     }
-    p->is_bound = false;
+    hwloc_bitmap_free(original);
+    original = NULL;
 }
 
 /* The user's own policy (numactl) stays. Without a policy of ours pages come from the node of the

@@ -22,11 +22,11 @@ struct place {
     hwloc_topology_t topology;
     bool is_here;  /* the topology is this machine */
     bool is_dealt; /* threads are told apart; otherwise they go their own ways in the share */
-    bool is_bound; /* threads were bound, and `before` is the caller's mask before that */
+    bool is_bound; /* place_bind_threads() was here */
     unsigned id;   /* of all places of this process: threads know by which they were bound */
     int n_threads;
     hwloc_cpuset_t *threads; /* (n_threads) where each may run */
-    hwloc_cpuset_t share, before;
+    hwloc_cpuset_t share;
     hwloc_nodeset_t nodes; /* of its memory */
     char text[512];
 };

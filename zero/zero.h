@@ -136,6 +136,17 @@ CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
 /* Bytes of the swap file that this rank needs; 0: none. */
 CZ_API size_t zero_swap_nbytes(const struct zero *z);
 
+/* An array in a block over which the sweep goes in tiles, each cut evenly among the threads. */
+struct zero_array {
+    enum zero_block block;
+    size_t off, nbytes; /* in the block */
+    size_t tile_nbytes;
+};
+
+/* All of them that lie in memory, for whoever decides where pages lie. */
+CZ_API void zero_each_array(const struct zero *z,
+                            void (*visit)(void *user, const struct zero_array *array), void *user);
+
 /* Figures of the layout, for plans and proofs. Elements unless they say otherwise. */
 struct zero_figures {
     size_t numel_padded; /* trainable, over all ranks, with padding */
