@@ -9,6 +9,7 @@ function(cz_fuzz_targets)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
     ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
     ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
+    ${CMAKE_SOURCE_DIR}/engine/machine_json.c
     ${CMAKE_SOURCE_DIR}/optim/*.c)
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
   add_library(cz_readers STATIC ${sources})

@@ -113,6 +113,10 @@ static cz_status read_text(const struct json_node *node, const struct member *m,
     if (strlen(text) >= m->nbytes)
         return err_set(CZ_CORRUPT, 0, "%s: longer than %zu bytes",
                        json_where(node, where, sizeof where), m->nbytes - 1);
+    for (const char *c = text; *c; c++) /* it is printed: no escape sequences */
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return err_set(CZ_CORRUPT, 0, "%s: holds a control character",
+                           json_where(node, where, sizeof where));
     memcpy(out, text, strlen(text) + 1);
     return CZ_OK;
 }

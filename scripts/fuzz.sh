@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 NBYTES_MAX=25000 # of one committed corpus
-declare -A nbytes_max=([checkpoint]=12288 [config]=2048 [json]=4096 [manifest]=4096 [pickle]=8192 [pt]=16384
+declare -A nbytes_max=([checkpoint]=12288 [config]=2048 [json]=4096 [machine]=2048 [manifest]=4096 [pickle]=8192 [pt]=16384
   [run_state]=4096 [safetensors]=8192)
 
 build() {
@@ -34,6 +34,7 @@ fuzz() { # target, seconds
 shrink() { # target, files
   local kept=build-fuzz/kept/$1 out=tests/data/fuzz/$1
   local small=build-fuzz/small/$1 size=1000c
+  [ "$1" = machine ] && size=1500c
   [ "$1" = pt ] && size=2500c
   rm -rf "$kept" "$small" && mkdir -p "$kept" "$small" "$out"
   find "$out" "build-fuzz/corpus/$1" "build-fuzz/seeds/$1" -type f -size "-$size" \

@@ -18,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -148,6 +148,19 @@ def states(out):
     out.put("run_state", json.dumps(state | {"groups": groups, "data": data, "last_batch_iteration": 6}, indent=2).encode())
 
 
+def machines(out):
+    rates = "gemm_fp32_operations gemm_bf16_operations gemm_fp16_operations triad_bytes adam_fp32_parameters "
+    rates += "adam_bf16_parameters comm_bytes host_to_device_bytes device_to_host_bytes device_gemm_fp32_operations "
+    rates += "device_gemm_bf16_operations device_gemm_fp16_operations device_copy_bytes nvme_read_bytes nvme_write_bytes "
+    profile = {"format": "czero machine", "version": 1, "cpu": "a CPU", "isa": "avx2", "device": "", "threads": 2}
+    profile |= {f"{name}_per_second": 1.5e9 for name in rates.split()}
+    profile |= {"device_memory_bytes": 0, "nvme_path": "/mnt", "nvme_read_and_write_bytes_per_second": 3e9}
+    profile |= {"nvme_block_bytes": 1 << 20, "nvme_queue_depth": 8, "nvme_how": "io_uring"}
+    out.put("machine", json.dumps(profile, indent=1).encode())
+    for name, value in (("threads", 0), ("version", 2), ("triad_bytes_per_second", -1), ("isa", "x" * 16), ("typo", 1)):
+        out.put("machine", json.dumps(profile | {name: value}).encode())
+
+
 def main():
     out = Out(sys.argv[1])
     pickles(out)
@@ -155,6 +168,7 @@ def main():
     tensors(out)
     checkpoints(out)
     states(out)
+    machines(out)
     print(out.n, "seeds in", out.folder)
 
 
