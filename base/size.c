@@ -1,6 +1,9 @@
 #include "base/size.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 cz_status size_mul(size_t a, size_t b, size_t *out)
 {
@@ -32,4 +35,35 @@ const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes)
     }
     snprintf(buf, buf_nbytes, unit_idx == 0 ? "%.0f %s" : "%.2f %s", value, units[unit_idx]);
     return buf;
+}
+
+/* "", "B", "GB", "G" and the like are powers of 1000, "GiB" of 1024. */
+static bool unit_factor(const char *unit, double *factor)
+{
+    static const char prefixes[] = "kmgtp";
+    *factor = 1;
+    if (!*unit || strcasecmp(unit, "b") == 0) return true;
+    for (size_t i = 0; prefixes[i]; i++) {
+        bool is_binary = strcasecmp(unit + 1, "ib") == 0;
+        *factor *= is_binary ? 1024 : 1000;
+        if ((unit[0] | 0x20) != prefixes[i]) continue;
+        return is_binary || !unit[1] || strcasecmp(unit + 1, "b") == 0;
+    }
+    return false;
+}
+
+cz_status size_parse(const char *text, size_t *nbytes)
+{
+    char *end = NULL;
+    double factor = 0, number = 0;
+    bool begins = (*text >= '0' && *text <= '9') || *text == '.';
+    if (begins) number = strtod(text, &end);
+    if (begins && end > text)
+        while (*end == ' ') end++;
+    if (!begins || end == text || !unit_factor(end, &factor))
+        return err_set(CZ_INVALID, 0, "\"%s\" is not a size: write 24GB, 64GiB or 1.5TB", text);
+    if (!(number * factor >= 1) || !(number * factor < 9e18))
+        return err_set(CZ_INVALID, 0, "\"%s\" is no size that memory can have", text);
+    *nbytes = (size_t)(number * factor);
+    return CZ_OK;
 }

@@ -26,6 +26,8 @@
  * masters, states        device              host     NVMe, through buffers in the host
  * gradients              device              host: they leave bucket by bucket, at stages 2 and 3
  *                                            and on one rank; device otherwise
+ * ratio < 1 (stage 3)                        the first 1 − ratio of masters, states and gradients
+ *                                            stay on the device
  * kept activations       device; host with cpu_checkpointing, through two places on the device
  * all else               device
  *
@@ -60,6 +62,14 @@ static struct placement place_parts(const struct engine *e)
     if (p.grads_leave) p.grads = host_place(z->offload_optimizer.pin_memory);
     if (a->cpu_checkpointing && e->plan.checkpoint_every > 0) p.kept = PLAN_PINNED;
     return p;
+}
+
+double plan_device_share(const struct engine *e)
+{
+    const struct config_zero *z = &e->config->zero;
+    if (!e->plan.on_cuda) return 0;
+    if (place_parts(e).states == PLAN_DEVICE) return 1;
+    return z->stage == 3 ? 1 - z->offload_optimizer.ratio : 0;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -210,6 +220,27 @@ static void set_buckets(struct engine *e)
         "(%d × %zu + %zu of tied ones) × %s", n, bucket, tied, dtype_name(e->grad_dtype));
 }
 
+/* What ratio keeps on the device is taken from the rows that leave it. */
+static void set_share(struct engine *e, const struct placement *place)
+{
+    struct plan *p = &e->plan;
+    double share = plan_device_share(e);
+    size_t states = 0, grads = 0;
+    if (place->states == PLAN_DEVICE || share <= 0) return;
+    for (size_t i = 0; i < p->n_rows; i++) {
+        struct plan_row *r = &p->rows[i];
+        bool is_grad = strcmp(r->name, "gradients") == 0 && place->grads_leave;
+        if (!is_grad && !plan_row_is_state(r)) continue;
+        size_t part = arena_piece((size_t)(share * (double)r->nbytes));
+        if (part > r->nbytes) part = r->nbytes;
+        *(is_grad ? &grads : &states) += part;
+        r->nbytes -= part;
+    }
+    int percent = (int)(share * 100 + 0.5);
+    set(p, "device's states", PLAN_DEVICE, states, "ratio: %d %% of masters and states", percent);
+    set(p, "device's gradients", PLAN_DEVICE, grads, "ratio: %d %% of the gradients", percent);
+}
+
 static void set_optimizer(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
@@ -224,6 +255,7 @@ static void set_optimizer(struct engine *e, const struct placement *place)
     if (!is_swapped) move(p, "master weights", place->states);
     move(p, "gradients", place->grads);
     if (place->grads_leave && e->comm->world_size == 1) set_buckets(e);
+    set_share(e, place);
     if (place->states == PLAN_DEVICE) return;
     size_t tile = f.numel_own < TILE_NUMEL_MAX ? f.numel_own : TILE_NUMEL_MAX;
     set(p, "update staging", PLAN_PINNED, 2 * tile * dtype_size(e->dtype),

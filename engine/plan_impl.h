@@ -12,6 +12,9 @@
 /* Turn the rows of a CPU run into those of a GPU run: places, and what only a GPU run has. */
 cz_status plan_place_on_device(struct engine *e);
 
+/* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
+double plan_device_share(const struct engine *e);
+
 /* Parameters that wait outside the memory of whoever computes (offload_param), and the window that
  * they pass through. All zero when they wait nowhere. */
 struct plan_window {
@@ -32,8 +35,8 @@ void plan_fill_times(struct engine *e, const struct machine_profile *profile);
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */
 size_t plan_update_nbytes(const struct engine *e);
 
-/* Whether the host updates the parameters of a GPU run. */
-bool plan_steps_on_host(const struct plan *p);
+/* Whether a row holds masters or optimizer states. */
+bool plan_row_is_state(const struct plan_row *row);
 
 /* ---- plan_print_phases.c -----------------------------------------------------------------------
  */

@@ -6,44 +6,38 @@
 
 enum { F = 1 << PLAN_FORWARD, B = 1 << PLAN_BACKWARD, S = 1 << PLAN_STEP, C = 1 << PLAN_SAVE };
 
-/* Rows by name; optimizer states count as master weights. The loss layer makes its gradients in the
- * forward. A row that is not here counts as touched in every phase (a test knows them all). */
+/* Rows by name; masters and optimizer states are known by their names. The loss layer makes its
+ * gradients in the forward. A row that is not here counts as touched in every phase (a test knows
+ * them all). */
 static const struct row_use {
     const char *name;
     unsigned phases;
 } uses[] = {
-    {"parameters", F | B | S | C},
-    {"gathered parameters", F | B},
-    {"parameter window", F | B},
-    {"master weights", S | C},
-    {"gradients", F | B | S},
-    {"reduction buckets", F | B},
-    {"step scalars", S},
-    {"activations", F | B},
-    {"kept activations", F | B},
-    {"gradient buckets", F | B},
-    {"update staging", S},
-    {"CUDA context", F | B | S | C},
-    {"CUDA libraries", F | B | S | C},
-    {"activation gradients", B},
-    {"workspace", F | B},
-    {"micro-batch", F | B},
-    {"swap buffers", S | C},
+    {"parameters", F | B | S | C},   {"gathered parameters", F | B},
+    {"parameter window", F | B},     {"gradients", F | B | S},
+    {"reduction buckets", F | B},    {"step scalars", S},
+    {"activations", F | B},          {"kept activations", F | B},
+    {"gradient buckets", F | B},     {"update staging", S},
+    {"device's states", S | C},      {"device's gradients", F | B | S},
+    {"CUDA context", F | B | S | C}, {"CUDA libraries", F | B | S | C},
+    {"activation gradients", B},     {"workspace", F | B},
+    {"micro-batch", F | B},          {"swap buffers", S | C},
 };
 
-static bool is_state(const char *name)
+bool plan_row_is_state(const struct plan_row *row)
 {
     size_t n;
     const struct optim_class *const *classes = optim_classes(&n);
+    if (strcmp(row->name, "master weights") == 0) return true;
     for (size_t c = 0; c < n; c++)
         for (size_t s = 0; s < OPTIM_STATES_MAX && classes[c]->state_names[s]; s++)
-            if (strcmp(classes[c]->state_names[s], name) == 0) return true;
-    return false;
+            if (strcmp(classes[c]->state_names[s], row->name) == 0) return true;
+    return strcmp(row->name, "device's states") == 0;
 }
 
 bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase)
 {
-    unsigned phases = is_state(row->name) ? S | C : F | B | S | C;
+    unsigned phases = plan_row_is_state(row) ? S | C : F | B | S | C;
     for (size_t i = 0; i < CZ_ARRAY_LEN(uses); i++)
         if (strcmp(uses[i].name, row->name) == 0) phases = uses[i].phases;
     return phases >> phase & 1;
@@ -75,16 +69,10 @@ static size_t part_in(const struct plan *p, bool states, enum plan_place place)
     size_t nbytes = 0;
     for (size_t i = 0; i < p->n_rows; i++) {
         const struct plan_row *r = &p->rows[i];
-        bool is_part = states ? strcmp(r->name, "master weights") == 0 || is_state(r->name)
-                              : strcmp(r->name, "parameters") == 0;
+        bool is_part = states ? plan_row_is_state(r) : strcmp(r->name, "parameters") == 0;
         if (is_part && r->place == place) nbytes += r->nbytes;
     }
     return nbytes;
-}
-
-bool plan_steps_on_host(const struct plan *p)
-{
-    return !p->on_cuda || part_in(p, true, PLAN_DEVICE) == 0;
 }
 
 static bool grads_on_device(const struct plan *p)
@@ -174,17 +162,16 @@ static void fill_device_traffic(const struct engine *e, struct plan *p)
 {
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own, n = (size_t)p->accumulation;
-    size_t states = part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
-    p->phases[PLAN_SAVE].to_host_nbytes = states;
-    if (plan_steps_on_host(p)) {
-        size_t grads = own * dtype_size(e->grad_dtype);
-        if (grads_on_device(p))
-            p->phases[PLAN_STEP].to_host_nbytes = grads;
-        else
-            p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
-        if (part_in(p, false, PLAN_DEVICE) > 0)
-            p->phases[PLAN_STEP].to_device_nbytes = own * dtype_size(e->dtype);
-    }
+    double host_share = 1 - plan_device_share(e);
+    size_t grads = (size_t)(host_share * (double)(own * dtype_size(e->grad_dtype)));
+    size_t params = (size_t)(host_share * (double)(own * dtype_size(e->dtype)));
+    if (grads_on_device(p))
+        p->phases[PLAN_STEP].to_host_nbytes = grads;
+    else
+        p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
+    if (part_in(p, false, PLAN_DEVICE) > 0) p->phases[PLAN_STEP].to_device_nbytes = params;
+    p->phases[PLAN_SAVE].to_host_nbytes =
+        part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
     for (size_t i = 0; i < p->n_rows; i++) {
         const struct plan_row *r = &p->rows[i];
         if (strcmp(r->name, "kept activations") != 0 || r->place == PLAN_DEVICE) continue;

@@ -40,16 +40,19 @@ static double pass_seconds(struct plan *p, const struct plan_cost *c,
            take(p, (double)c->moved_nbytes, memory, "the memory bandwidth");
 }
 
-/* Adam's measured rate, for as many bytes as this optimizer moves. */
+/* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
+ * same time. */
 static double step_seconds(struct engine *e, const struct machine_profile *m, double share)
 {
     struct plan *p = &e->plan;
+    double on_device = plan_device_share(e), on_host = 1 - on_device;
     double all = (double)p->phases[PLAN_STEP].moved_nbytes;
     double update = (double)plan_update_nbytes(e);
-    if (!plan_steps_on_host(p)) return take(p, all, m->device_copy, "the GPU's memory bandwidth");
     double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
-    return take(p, update / 28, adam * share, "the optimizer's step") +
-           take(p, all - update, m->triad * share, "the memory bandwidth");
+    double host = take(p, on_host * update / 28, adam * share, "the optimizer's step") +
+                  take(p, on_host * (all - update), m->triad * share, "the memory bandwidth");
+    double device = take(p, on_device * all, m->device_copy, "the GPU's memory bandwidth");
+    return longer(host, device);
 }
 
 static double nvme_seconds(struct plan *p, const struct plan_cost *c,

@@ -71,5 +71,30 @@ START_TEST(sizes_are_shown_in_the_largest_fitting_unit)
 }
 END_TEST
 
+START_TEST(sizes_are_read_as_people_write_them)
+{
+    static const struct {
+        const char *text;
+        size_t nbytes;
+    } cases[] = {{"4096", 4096},
+                 {"1B", 1},
+                 {"24GB", 24000000000},
+                 {"24 gb", 24000000000},
+                 {"64GiB", (size_t)64 << 30},
+                 {"1.5TB", 1500000000000},
+                 {"0.5kib", 512},
+                 {"3m", 3000000}};
+    static const char *const bad[] = {"", "GB", "-1GB", "4GX", "4GBB", "nan", "0", "1e30", "4iB"};
+    size_t nbytes;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        ck_ok(size_parse(cases[i].text, &nbytes));
+        ck_assert_uint_eq(nbytes, cases[i].nbytes);
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++)
+        ck_fails(size_parse(bad[i], &nbytes), CZ_INVALID);
+}
+END_TEST
+
 TEST_MAIN("base/size", products_are_checked, sums_are_checked,
-          rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit)
+          rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit,
+          sizes_are_read_as_people_write_them)

@@ -207,6 +207,31 @@ START_TEST(stage_one_keeps_its_gradients_on_the_device)
 }
 END_TEST
 
+/* ratio 0.75: a quarter of masters, states and gradients stays, and is neither copied nor waited
+ * for. */
+START_TEST(a_ratio_keeps_its_share_on_the_device)
+{
+    const char *head = "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": "
+                       "\"cpu\", \"ratio\": %s}}, ";
+    char zero[256], config[1024];
+    struct plan *p[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(zero, sizeof zero, head, i ? "0.75" : "1.0");
+        snprintf(config, sizeof config, "{%s" BIG "}", zero);
+        p[i] = plan_on("cuda", "gpt2-1.3b", config, 1024, 1);
+    }
+    double stays = 14.0 * (double)p[0]->numel / 4;
+    ck_assert_double_eq_tol((double)(p[0]->pinned_nbytes - p[1]->pinned_nbytes), stays, 1e5);
+    ck_assert_double_eq_tol((double)(p[1]->device_peak_nbytes - p[0]->device_peak_nbytes), stays,
+                            1e5);
+    ck_assert_uint_eq(p[1]->phases[PLAN_STEP].to_device_nbytes,
+                      p[0]->phases[PLAN_STEP].to_device_nbytes / 4 * 3);
+    ck_assert(near(p[1]->phases[PLAN_STEP].compute_s, 0.75 * p[0]->phases[PLAN_STEP].compute_s));
+    plan_destroy(p[0]);
+    plan_destroy(p[1]);
+}
+END_TEST
+
 START_TEST(kept_activations_go_to_the_host_when_asked)
 {
     struct plan *on = plan_on("cuda", "gpt2-1.3b", "{" BIG "}", 1024, 1);
@@ -229,4 +254,5 @@ END_TEST
 TEST_MAIN("engine/plan_phases", a_phase_uses_no_more_than_the_peak, operations_follow_the_model,
           times_come_from_the_rates, without_a_rate_there_is_no_time,
           a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
-          stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked)
+          stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked,
+          a_ratio_keeps_its_share_on_the_device)
