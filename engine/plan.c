@@ -215,7 +215,7 @@ cz_status plan_fill(struct engine *e)
     if (p->on_cuda) TRY(plan_place_on_device(e));
     add_up(p);
     count_traffic(e);
-    TRY(plan_fill_phases(e));
+    plan_fill_phases(e);
     plan_fill_times(e, e->request ? e->request->profile : NULL);
     return CZ_OK;
 }

@@ -38,9 +38,9 @@ struct plan_cost {
     size_t to_device_nbytes, to_host_nbytes;      /* between host memory and the device */
     size_t sent_nbytes;                           /* to the other ranks */
     size_t saved_nbytes;                          /* into the files of a checkpoint */
-    size_t moved_nbytes; /* through the memory of whoever computes: what kernels other than matrix
-                            products read and write, and weights */
-    double flops;        /* of matrix products; a multiply-add is 2 */
+    size_t moved_nbytes;   /* through the memory of whoever computes, by all but matrix products */
+    size_t weights_nbytes; /* and by those: weights read, their gradients written */
+    double flops;          /* of matrix products; a multiply-add is 2 */
 
     /* Seconds by what they are spent on, and how long the phase takes, given what overlaps
      * (docs/memory.md). NAN: the plan has no profile, or a figure that it needs is not in there. */
@@ -58,6 +58,7 @@ struct plan {
     size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
     size_t n_collectives_per_step;
     size_t live_numel_max; /* stage 3: most parameters whole in memory at any time */
+    size_t fetched_numel;  /* a GPU's: parameters that a training pass brings from host or NVMe */
     struct plan_cost phases[PLAN_N_PHASES];
     double step_s;            /* forward, backward and step; NAN: see plan_cost */
     const char *missing_rate; /* what the profile lacks for it, in words; NULL: nothing */

@@ -26,8 +26,10 @@
  * masters, states        device              host     NVMe, through buffers in the host
  * gradients              device              host: they leave bucket by bucket, at stages 2 and 3
  *                                            and on one rank; device otherwise
- * ratio < 1 (stage 3)                        the first 1 − ratio of masters, states and gradients
+ * ratio < 1                                  the first 1 − ratio of masters, states and gradients
  *                                            stay on the device
+ * max_in_cpu                                                                     that many in the
+ *                                                                                host
  * kept activations       device; host with cpu_checkpointing, through two places on the device
  * all else               device
  *
@@ -69,7 +71,7 @@ double plan_device_share(const struct engine *e)
     const struct config_zero *z = &e->config->zero;
     if (!e->plan.on_cuda) return 0;
     if (place_parts(e).states == PLAN_DEVICE) return 1;
-    return z->stage == 3 ? 1 - z->offload_optimizer.ratio : 0;
+    return 1 - z->offload_optimizer.ratio;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -78,6 +80,13 @@ static struct plan_row *find(struct plan *p, const char *name)
 {
     for (size_t i = 0; i < p->n_rows; i++)
         if (strcmp(p->rows[i].name, name) == 0) return &p->rows[i];
+    return NULL;
+}
+
+static struct plan_row *find_in(struct plan *p, const char *name, enum plan_place place)
+{
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (p->rows[i].place == place && strcmp(p->rows[i].name, name) == 0) return &p->rows[i];
     return NULL;
 }
 
@@ -115,6 +124,12 @@ static void move(struct plan *p, const char *name, enum plan_place place)
 /* ---- the window of parameters that wait elsewhere ----------------------------------------------
  */
 
+struct plan_window {
+    size_t resident_numel; /* always there */
+    size_t window_numel;
+    size_t fetched_numel; /* over a training pass, forward and backward */
+};
+
 static cz_status window_schedule(const struct engine *e, const bool *resident, size_t *numel,
                                  struct fetch_visit *visits, struct plan_window *out)
 {
@@ -143,12 +158,12 @@ static cz_status window_schedule(const struct engine *e, const bool *resident, s
     return CZ_OK;
 }
 
-cz_status plan_window(const struct engine *e, struct plan_window *out)
+static cz_status plan_window(const struct engine *e, struct plan_window *out)
 {
     const struct config_zero *z = &e->config->zero;
     const struct param_table *table = model_params(e->model);
     memset(out, 0, sizeof *out);
-    if (z->stage != 3 || z->offload_param.device == CONFIG_OFFLOAD_NONE) return CZ_OK;
+    if (z->offload_param.device == CONFIG_OFFLOAD_NONE) return CZ_OK;
     bool *resident = calloc(table->n_params + 1, sizeof *resident);
     size_t *numel = calloc(table->n_params + 1, sizeof *numel);
     struct fetch_visit *visits = calloc(chain_n_visits(e->chain) + 1, sizeof *visits);
@@ -166,18 +181,34 @@ cz_status plan_window(const struct engine *e, struct plan_window *out)
     return st;
 }
 
+/* What max_in_cpu keeps out of the swap file, and where what comes from there passes through. */
+static void set_swapped_params(struct engine *e, enum plan_place host)
+{
+    struct plan *p = &e->plan;
+    size_t kept = (size_t)e->config->zero.offload_param.max_in_cpu * dtype_size(e->dtype);
+    size_t ahead = tiers_window(e).prefetch_numel * dtype_size(e->dtype);
+    struct plan_row *file = find_in(p, "parameters", PLAN_NVME);
+    if (!file) return;
+    if (kept > file->nbytes) kept = file->nbytes;
+    if (ahead > file->nbytes - kept) ahead = file->nbytes - kept;
+    file->nbytes -= kept;
+    set(p, "parameters", host, kept, "kept out of the swap file (max_in_cpu)");
+    set(p, "fetch staging", host, 2 * ahead, "parameters on their way from NVMe to the device");
+}
+
 static cz_status set_params(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
     struct plan_window w;
-    if (place->params == PLAN_NVME) { /* zero and tiers.c have made the rows */
-        move(p, "gathered parameters", PLAN_DEVICE);
-        return CZ_OK;
-    }
-    move(p, "parameters", place->params);
+    enum plan_place host = host_place(e->config->zero.offload_param.pin_memory);
+    bool swaps = place->params == PLAN_NVME, alone = e->comm->world_size == 1;
     TRY(plan_window(e, &w));
-    if (place->params == PLAN_DEVICE || e->comm->world_size > 1) return CZ_OK; /* gathered there */
-    set(p, "parameter window", PLAN_DEVICE,
+    p->fetched_numel = w.fetched_numel / (size_t)e->comm->world_size;
+    if (!swaps) move(p, "parameters", place->params);
+    if (swaps) set_swapped_params(e, host);
+    move(p, "chunk staging", host);
+    if (place->params == PLAN_DEVICE || !alone) return CZ_OK; /* gathered there, or all there */
+    set(p, swaps ? "gathered parameters" : "parameter window", PLAN_DEVICE,
         (w.resident_numel + w.window_numel) * dtype_size(e->dtype),
         "(%zu that stay + %zu in turn) × %s", w.resident_numel, w.window_numel,
         dtype_name(e->dtype));
@@ -220,7 +251,8 @@ static void set_buckets(struct engine *e)
         "(%d × %zu + %zu of tied ones) × %s", n, bucket, tied, dtype_name(e->grad_dtype));
 }
 
-/* What ratio keeps on the device is taken from the rows that leave it. */
+/* What ratio keeps on the device is taken from the rows that leave it. Masters and states of a swap
+ * file have been divided already: what is not in there is the device's. */
 static void set_share(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
@@ -230,7 +262,8 @@ static void set_share(struct engine *e, const struct placement *place)
     for (size_t i = 0; i < p->n_rows; i++) {
         struct plan_row *r = &p->rows[i];
         bool is_grad = strcmp(r->name, "gradients") == 0 && place->grads_leave;
-        if (!is_grad && !plan_row_is_state(r)) continue;
+        bool is_state = plan_row_is_state(r) && r->place == place->states && r->place != PLAN_NVME;
+        if (!is_grad && !is_state) continue;
         size_t part = arena_piece((size_t)(share * (double)r->nbytes));
         if (part > r->nbytes) part = r->nbytes;
         *(is_grad ? &grads : &states) += part;
@@ -241,24 +274,34 @@ static void set_share(struct engine *e, const struct placement *place)
     set(p, "device's gradients", PLAN_DEVICE, grads, "ratio: %d %% of the gradients", percent);
 }
 
+/* fp32 parameters are their own masters only where both lie together. */
+static void set_masters(struct engine *e, const struct placement *place)
+{
+    struct plan *p = &e->plan;
+    const struct zero_figures f = zero_figures(e->zero);
+    bool own = zero_block_nbytes(e->zero, ZERO_MASTERS) + f.master_swapped_nbytes > 0;
+    if (!own && place->states != place->params)
+        set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
+}
+
 static void set_optimizer(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     const struct optim_class *optim = e->groups[0].hyper.cls;
-    struct plan_row *masters = find(p, "master weights");
-    bool is_swapped = place->states == PLAN_NVME; /* tiers.c has made the rows */
-    if (masters && masters->nbytes == 0 && place->states != PLAN_DEVICE && !is_swapped)
-        set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
-    for (size_t s = 0; s < OPTIM_STATES_MAX && optim->state_names[s] && !is_swapped; s++)
-        move(p, optim->state_names[s], place->states);
-    if (!is_swapped) move(p, "master weights", place->states);
+    enum plan_place resting = place->states == PLAN_NVME ? PLAN_DEVICE : place->states;
+    enum plan_place host = host_place(e->config->zero.offload_optimizer.pin_memory);
+    move(p, "master weights", resting);
+    for (size_t s = 0; s < OPTIM_STATES_MAX && optim->state_names[s]; s++)
+        move(p, optim->state_names[s], resting);
+    set_masters(e, place);
+    move(p, "swap buffers", host);
     move(p, "gradients", place->grads);
     if (place->grads_leave && e->comm->world_size == 1) set_buckets(e);
     set_share(e, place);
     if (place->states == PLAN_DEVICE) return;
     size_t tile = f.numel_own < TILE_NUMEL_MAX ? f.numel_own : TILE_NUMEL_MAX;
-    set(p, "update staging", PLAN_PINNED, 2 * tile * dtype_size(e->dtype),
+    set(p, "update staging", host, 2 * tile * dtype_size(e->dtype),
         "2 × %zu × %s on their way to the device", tile, dtype_name(e->dtype));
 }
 

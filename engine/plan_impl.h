@@ -15,21 +15,12 @@ cz_status plan_place_on_device(struct engine *e);
 /* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
 double plan_device_share(const struct engine *e);
 
-/* Parameters that wait outside the memory of whoever computes (offload_param), and the window that
- * they pass through. All zero when they wait nowhere. */
-struct plan_window {
-    size_t resident_numel; /* always there */
-    size_t window_numel;
-    size_t fetched_numel; /* over a training pass, forward and backward */
-};
-cz_status plan_window(const struct engine *e, struct plan_window *out);
-
 /* ---- plan_phases.c, plan_times.c ---------------------------------------------------------------
  */
 
 /* Fill the plan's phases, once its rows and totals stand; then what they take on a machine (NULL:
  * nobody knows). */
-cz_status plan_fill_phases(struct engine *e);
+void plan_fill_phases(struct engine *e);
 void plan_fill_times(struct engine *e, const struct machine_profile *profile);
 
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */

@@ -13,15 +13,29 @@ static const struct row_use {
     const char *name;
     unsigned phases;
 } uses[] = {
-    {"parameters", F | B | S | C},   {"gathered parameters", F | B},
-    {"parameter window", F | B},     {"gradients", F | B | S},
-    {"reduction buckets", F | B},    {"step scalars", S},
-    {"activations", F | B},          {"kept activations", F | B},
-    {"gradient buckets", F | B},     {"update staging", S},
-    {"device's states", S | C},      {"device's gradients", F | B | S},
-    {"CUDA context", F | B | S | C}, {"CUDA libraries", F | B | S | C},
-    {"activation gradients", B},     {"workspace", F | B},
-    {"micro-batch", F | B},          {"swap buffers", S | C},
+    {"parameters", F | B | S | C},
+    {"gathered parameters", F | B},
+    {"parameter window", F | B},
+    {"gradients", F | B | S},
+    {"reduction buckets", F | B},
+    {"step scalars", S},
+    {"activations", F | B},
+    {"kept activations", F | B},
+    {"gradient buckets", F | B},
+    {"update staging", S},
+    {"device's states", S | C},
+    {"device's gradients", F | B | S},
+    {"CUDA context", F | B | S | C},
+    {"CUDA libraries", F | B | S | C},
+    {"activation gradients", B},
+    {"workspace", F | B},
+    {"micro-batch", F | B},
+    {"swap buffers", S},
+    {"chunk staging", F | B},
+    {"fetch staging", F | B},
+    {"save buffer", C},
+    {"rounding to blocks", 0},
+    {"swap bookkeeping", F | B | S | C},
 };
 
 bool plan_row_is_state(const struct plan_row *row)
@@ -89,6 +103,7 @@ static bool grads_on_device(const struct plan *p)
 struct pass_work {
     double flops_forward, flops_backward;
     size_t moved_forward, moved_backward;
+    size_t weights_forward, weights_backward;
 };
 
 static size_t layer_numel(const struct engine *e, size_t layer_idx, bool trained_only)
@@ -114,36 +129,34 @@ static void add_layer(const struct engine *e, size_t i, struct pass_work *w)
     size_t results = sizes.out_nbytes + sizes.saved_nbytes, size = dtype_size(e->dtype);
     double share = numel > 0 ? (double)trained / (double)numel : 1;
     double flops = sizes.flops_forward * (1 + share);
-    size_t moved = 3 * results + numel * size + trained * dtype_size(e->grad_dtype);
+    size_t weights = numel * size, made = weights + trained * dtype_size(e->grad_dtype);
     bool is_loss = chain_layer(e->chain, i)->cls->flags & LAYER_LOSS;
     w->flops_forward += sizes.flops_forward + (is_loss ? flops : 0);
-    w->moved_forward += 2 * results + numel * size + (is_loss ? moved : 0);
+    w->moved_forward += (is_loss ? 5 : 2) * results;
+    w->weights_forward += weights + (is_loss ? made : 0);
     w->flops_backward += is_loss ? 0 : flops;
-    w->moved_backward += is_loss ? 0 : moved;
+    w->moved_backward += is_loss ? 0 : 3 * results;
+    w->weights_backward += is_loss ? 0 : made;
     if (!chain_is_recomputed(e->chain, i)) return;
     w->flops_backward += sizes.flops_forward;
-    w->moved_backward += 2 * results + numel * size;
+    w->moved_backward += 2 * results;
+    w->weights_backward += weights;
 }
 
-/* Parameters that wait elsewhere come for their layers' turns: about half of the pass's fetches
+/* Parameters that wait elsewhere come for their layers' turns: about half of what a pass fetches
  * forward, the rest backward. */
-static cz_status fill_fetches(const struct engine *e, struct plan *p)
+static void fill_fetches(const struct engine *e, struct plan *p)
 {
-    struct plan_window w;
-    TRY(plan_window(e, &w));
-    size_t own = w.fetched_numel / (size_t)p->world_size * dtype_size(e->dtype);
-    size_t all = own * (size_t)p->accumulation;
-    bool on_nvme = part_in(p, false, PLAN_NVME) > 0;
-    if (on_nvme) all = zero_figures(e->zero).pass_read_nbytes * (size_t)p->accumulation;
-    for (int f = PLAN_FORWARD; f <= PLAN_BACKWARD; f++) {
-        size_t part = f == PLAN_FORWARD ? all / 2 : all - all / 2;
-        p->phases[f].nvme_read_nbytes = on_nvme ? part : 0;
-        p->phases[f].to_device_nbytes = p->on_cuda ? part : 0;
-    }
-    return CZ_OK;
+    size_t n = (size_t)p->accumulation;
+    size_t read = zero_figures(e->zero).pass_read_nbytes * n;
+    size_t up = p->fetched_numel * dtype_size(e->dtype) * n;
+    p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
+    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2;
+    p->phases[PLAN_FORWARD].to_device_nbytes = up / 2;
+    p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }
 
-static cz_status fill_passes(const struct engine *e, struct plan *p)
+static void fill_passes(const struct engine *e, struct plan *p)
 {
     struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
     size_t n = (size_t)p->accumulation;
@@ -153,7 +166,9 @@ static cz_status fill_passes(const struct engine *e, struct plan *p)
     backward->flops = w.flops_backward * (double)n;
     forward->moved_nbytes = w.moved_forward * n;
     backward->moved_nbytes = w.moved_backward * n;
-    return fill_fetches(e, p);
+    forward->weights_nbytes = w.weights_forward * n;
+    backward->weights_nbytes = w.weights_backward * n;
+    fill_fetches(e, p);
 }
 
 /* Every micro-batch moves what its layers wrote (stages 2 and 3, one rank); a boundary the own part
@@ -196,10 +211,11 @@ size_t plan_update_nbytes(const struct engine *e)
 static void fill_step(const struct engine *e, struct plan *p)
 {
     struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
-    size_t own = zero_figures(e->zero).numel_own;
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t own = f.numel_own;
     size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
-    step->nvme_read_nbytes = zero_figures(e->zero).update_read_nbytes;
-    step->nvme_written_nbytes = zero_figures(e->zero).update_written_nbytes;
+    step->nvme_read_nbytes = p->on_cuda ? states : f.update_read_nbytes;
+    step->nvme_written_nbytes = p->on_cuda ? states + params : f.update_written_nbytes;
     /* once to look for overflows, once for the norm, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;
@@ -222,14 +238,13 @@ static void fill_sent(const struct engine *e, struct plan *p)
     p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes;
 }
 
-cz_status plan_fill_phases(struct engine *e)
+void plan_fill_phases(struct engine *e)
 {
     struct plan *p = &e->plan;
     memset(p->phases, 0, sizeof p->phases);
     count_in_use(p);
-    TRY(fill_passes(e, p));
+    fill_passes(e, p);
     fill_step(e, p);
     if (p->on_cuda) fill_device_traffic(e, p);
     fill_sent(e, p);
-    return CZ_OK;
 }

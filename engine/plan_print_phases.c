@@ -123,6 +123,7 @@ static void write_phase(struct json_writer *w, const struct plan *p, enum plan_p
     put_size(w, "sent_bytes", c->sent_nbytes);
     put_size(w, "saved_bytes", c->saved_nbytes);
     put_size(w, "moved_bytes", c->moved_nbytes);
+    put_size(w, "weights_bytes", c->weights_nbytes);
     json_put_double(w, "flops", c->flops);
     write_seconds(w, c);
     json_end_object(w);

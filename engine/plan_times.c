@@ -31,13 +31,23 @@ static double gemm_rate(const struct plan *p, const struct machine_profile *m)
     return gpu ? m->device_gemm_f32 : m->gemm_f32;
 }
 
-/* Matrix products, then everything that only moves memory. */
+/* How real layers compare with the profile's large products and plain copies: fitted to GPT-2 124M
+ * on one machine (docs/performance.md). CPU kernels compute in fp32 whatever they read, so what
+ * counts there is elements. */
+#define GEMM_EFFICIENCY   0.95
+#define CPU_ELEMENT_BYTES 22.0
+
+/* Matrix products, which wait for weights when there are few rows; then everything else. */
 static double pass_seconds(struct plan *p, const struct plan_cost *c,
                            const struct machine_profile *m, double share)
 {
     double memory = p->on_cuda ? m->device_copy : m->triad * share;
-    return take(p, c->flops, gemm_rate(p, m) * (p->on_cuda ? 1 : share), "the matrix products") +
-           take(p, (double)c->moved_nbytes, memory, "the memory bandwidth");
+    double gemm = gemm_rate(p, m) * (p->on_cuda ? 1 : share) * GEMM_EFFICIENCY;
+    double moved = (double)c->moved_nbytes;
+    if (!p->on_cuda) moved *= CPU_ELEMENT_BYTES / (double)dtype_size(p->dtype);
+    double products = longer(take(p, c->flops, gemm, "the matrix products"),
+                             take(p, (double)c->weights_nbytes, memory, "the memory bandwidth"));
+    return products + take(p, moved, memory, "the memory bandwidth");
 }
 
 /* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
@@ -84,9 +94,11 @@ static double together(const struct engine *e, enum plan_phase phase, const stru
     bool overlaps = gpu && phase != PLAN_STEP && z->overlap_comm;
     busy = overlaps ? longer(busy, c->comm_s) : busy + c->comm_s;
     const struct config_offload_optimizer *o = &z->offload_optimizer;
-    bool ahead = phase == PLAN_STEP ? o->pipeline_read || o->pipeline_write
-                                    : phase == PLAN_SAVE || z->prefetch_bucket_size > 0;
-    return ahead ? longer(busy, c->nvme_s) : busy + c->nvme_s;
+    bool reads = phase == PLAN_STEP ? o->pipeline_read : z->prefetch_bucket_size != 0;
+    bool writes = phase == PLAN_STEP ? o->pipeline_write : reads;
+    if (phase == PLAN_SAVE) reads = writes = true;
+    double beside = c->nvme_s * (reads + writes) / 2; /* reading and writing move as much */
+    return longer(busy, beside) + c->nvme_s - beside;
 }
 
 void plan_fill_times(struct engine *e, const struct machine_profile *m)

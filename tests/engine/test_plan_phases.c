@@ -106,7 +106,8 @@ START_TEST(times_come_from_the_rates)
     struct plan *one = plan_on("cpu", "gpt2", config, 128, 1);
     struct plan *two = plan_on("cpu", "gpt2", config, 128, 2);
     const struct plan_cost *f = &one->phases[PLAN_FORWARD], *s = &one->phases[PLAN_STEP];
-    ck_assert(near(f->compute_s, f->flops / 2e11 + (double)f->moved_nbytes / 4e10));
+    double elements = (double)f->moved_nbytes / 2; /* 22 bytes each: fitted (docs/memory.md) */
+    ck_assert(near(f->compute_s, f->flops / (0.95 * 2e11) + 22 * elements / 4e10));
     ck_assert(near(f->total_s, f->compute_s));
     ck_assert_double_eq(f->nvme_s + f->link_s + f->comm_s, 0);
     /* 28 bytes a parameter at Adam's rate, and the gradients read twice more */

@@ -44,6 +44,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_train(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 
 #endif

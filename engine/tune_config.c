@@ -1,0 +1,162 @@
+/* An offer as a ds_config: what DeepSpeed knows under its own keys, the rest under "czero". */
+#include "engine/tune_impl.h"
+#include "formats/file_io.h"
+#include "formats/json_write.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const devices[] = {"none", "cpu", "nvme"};
+
+static void begin(struct json_writer *w, const char *key)
+{
+    json_write_key(w, key);
+    json_begin_object(w);
+}
+
+/* Smaller models take larger steps: 3e-4 is what the presets of configs/ have. */
+static double learning_rate(size_t numel)
+{
+    return numel < 1000000000 ? 3e-4 : numel < 10000000000 ? 1.2e-4 : 6e-5;
+}
+
+static void write_optimizer(struct json_writer *w, double lr)
+{
+    begin(w, "optimizer");
+    json_put_string(w, "type", "AdamW");
+    begin(w, "params");
+    json_put_double(w, "lr", lr);
+    json_write_key(w, "betas");
+    json_begin_array(w);
+    json_write_double(w, 0.9);
+    json_write_double(w, 0.95);
+    json_end_array(w);
+    json_put_double(w, "eps", 1e-8);
+    json_put_double(w, "weight_decay", 0.1);
+    json_end_object(w);
+    json_end_object(w);
+    begin(w, "scheduler");
+    json_put_string(w, "type", "WarmupLR");
+    begin(w, "params");
+    json_put_double(w, "warmup_min_lr", 0);
+    json_put_double(w, "warmup_max_lr", lr);
+    json_put_int(w, "warmup_num_steps", 100);
+    json_put_string(w, "warmup_type", "linear");
+    json_end_object(w);
+    json_end_object(w);
+}
+
+static void write_precision(struct json_writer *w, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32) return;
+    begin(w, dtype == DTYPE_BF16 ? "bf16" : "fp16");
+    json_put_bool(w, "enabled", true);
+    json_end_object(w);
+}
+
+static void write_offload_optimizer(struct json_writer *w, const struct tune *t,
+                                    const struct tune_offer *o)
+{
+    if (o->optimizer == CONFIG_OFFLOAD_NONE) return;
+    begin(w, "offload_optimizer");
+    json_put_string(w, "device", devices[o->optimizer]);
+    if (o->optimizer == CONFIG_OFFLOAD_NVME) {
+        json_put_string(w, "nvme_path", t->nvme_path);
+        json_put_bool(w, "pipeline_read", true);
+        json_put_bool(w, "pipeline_write", true);
+    }
+    json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
+    if (o->ratio < 1) json_put_double(w, "ratio", o->ratio);
+    json_end_object(w);
+}
+
+/* DeepSpeed wants buffers that hold the largest parameter; here they come from the model. */
+static void write_offload_param(struct json_writer *w, const struct tune *t,
+                                const struct tune_offer *o)
+{
+    if (o->params == CONFIG_OFFLOAD_NONE) return;
+    begin(w, "offload_param");
+    json_put_string(w, "device", devices[o->params]);
+    if (o->params == CONFIG_OFFLOAD_NVME) {
+        json_put_string(w, "nvme_path", t->nvme_path);
+        json_put_int(w, "buffer_count", 5);
+        json_put_int(w, "buffer_size", (int64_t)t->largest_numel);
+        json_put_int(w, "max_in_cpu", o->max_in_cpu);
+    }
+    json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
+    json_end_object(w);
+}
+
+static void write_zero(struct json_writer *w, const struct tune *t, const struct tune_offer *o)
+{
+    begin(w, "zero_optimization");
+    json_put_int(w, "stage", o->stage);
+    if (o->stage > 0) {
+        json_put_bool(w, "overlap_comm", true);
+        json_put_int(w, "reduce_bucket_size", o->bucket_numel);
+    }
+    if (o->stage == 3) {
+        json_put_int(w, "sub_group_size", 100000000);
+        json_put_int(w, "stage3_prefetch_bucket_size", o->prefetch_numel);
+        json_put_int(w, "stage3_max_live_parameters", o->live_numel);
+        json_put_int(w, "stage3_max_reuse_distance", o->live_numel);
+        json_put_bool(w, "stage3_gather_16bit_weights_on_model_save", true);
+    }
+    write_offload_optimizer(w, t, o);
+    write_offload_param(w, t, o);
+    json_end_object(w);
+}
+
+static void write_aio(struct json_writer *w, const struct tune *t, const struct tune_offer *o)
+{
+    const struct machine_profile *m = t->options.profile;
+    if (o->optimizer != CONFIG_OFFLOAD_NVME && o->params != CONFIG_OFFLOAD_NVME) return;
+    bool is_measured = m && m->nvme_block_nbytes > 0 && m->nvme_depth > 0;
+    begin(w, "aio");
+    json_put_int(w, "block_size", is_measured ? (int64_t)m->nvme_block_nbytes : 1 << 20);
+    json_put_int(w, "queue_depth", is_measured ? m->nvme_depth : 16);
+    json_put_bool(w, "single_submit", false);
+    json_put_bool(w, "overlap_events", true);
+    json_end_object(w);
+}
+
+static void write_checkpointing(struct json_writer *w, const struct tune_offer *o)
+{
+    if (o->checkpoint_every == 0) return;
+    begin(w, "activation_checkpointing");
+    json_put_bool(w, "cpu_checkpointing", o->cpu_checkpointing);
+    json_end_object(w);
+    begin(w, "czero");
+    begin(w, "activation_checkpointing");
+    json_put_int(w, "every", o->checkpoint_every);
+    json_end_object(w);
+    json_end_object(w);
+}
+
+cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_int(&w, "train_micro_batch_size_per_gpu", o->micro_batch);
+    json_put_int(&w, "gradient_accumulation_steps", o->accumulation);
+    json_put_double(&w, "gradient_clipping", 1);
+    json_put_int(&w, "steps_per_print", 10);
+    write_optimizer(&w, learning_rate(t->numel));
+    write_precision(&w, t->options.dtype);
+    write_zero(&w, t, o);
+    write_aio(&w, t, o);
+    write_checkpointing(&w, o);
+    json_end_object(&w);
+    *out = NULL;
+    return json_writer_take(&w, out, NULL);
+}
+
+cz_status tune_config_save(const struct tune *t, const struct tune_offer *offer, const char *path)
+{
+    char *text;
+    TRY(tune_config(t, offer, &text));
+    cz_status st = file_save(path, text, strlen(text));
+    free(text);
+    return st;
+}

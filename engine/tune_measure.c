@@ -1,0 +1,109 @@
+/* An offer, trained for a few steps. */
+#include "base/clock.h"
+#include "engine/tune_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* High-water mark of this process's resident memory; 0: the kernel does not say. */
+static size_t resident_peak(void)
+{
+    char line[128];
+    size_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %zu kB", &kib) == 1) break;
+    fclose(f);
+    return kib * 1024;
+}
+
+/* Forget the peak of what was before; where the kernel does not allow it, it counts. */
+static void forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    if (!f) return;
+    fprintf(f, "5");
+    fclose(f);
+}
+
+/* Tokens of no meaning; labels are in the second half. */
+static void fill_tokens(int32_t *ids, size_t n, int64_t vocab_size)
+{
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)((i * 2654435761u >> 8) % (uint64_t)vocab_size);
+}
+
+static cz_status step(struct engine *e, const struct batch *batch)
+{
+    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+        TRY(engine_forward(e, batch, NULL));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
+    }
+    return CZ_OK;
+}
+
+/* The first step warms up and does not count. */
+static cz_status run(struct engine *e, const struct batch *batch, int n_steps,
+                     struct tune_measured *out)
+{
+    for (int s = 0; s <= n_steps; s++) {
+        int64_t begin = clock_now_ns();
+        TRY(step(e, batch));
+        double seconds = (double)(clock_now_ns() - begin) * 1e-9;
+        if (s == 1 || (s > 1 && seconds < out->seconds)) out->seconds = seconds;
+    }
+    out->peak_nbytes = resident_peak();
+    return CZ_OK;
+}
+
+static cz_status train(struct engine *e, int n_steps, struct tune_measured *out)
+{
+    const struct model *model = engine_get_model(e);
+    int64_t B = engine_get_micro_batch(e), T = model_t_max(model);
+    size_t n = (size_t)(B * T);
+    int32_t *ids = malloc(2 * n * sizeof *ids);
+    if (!ids) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", 2 * n);
+    fill_tokens(ids, 2 * n, model_vocab_size(model));
+    const struct batch batch = {.B = B, .T = T, .ids = ids, .labels = ids + n};
+    cz_status st = run(e, &batch, n_steps, out);
+    free(ids);
+    return st;
+}
+
+cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, struct model *model,
+                       int n_steps, struct tune_measured *out)
+{
+    struct engine_options options = {0};
+    struct engine *e = NULL;
+    char *config = NULL;
+    cz_status st;
+    *out = (struct tune_measured){0};
+    forget_peak();
+    if (t->options.gpu_nbytes > 0)
+        st = err_set(CZ_UNSUPPORTED, 0,
+                     "a plan for a GPU cannot be measured here: this version "
+                     "trains on the CPU");
+    else if (t->options.world_size > 1)
+        st = err_set(CZ_UNSUPPORTED, 0,
+                     "a plan for %lld ranks cannot be measured by one process; "
+                     "time it with `czero launch -n %lld -- train`",
+                     (long long)t->options.world_size, (long long)t->options.world_size);
+    else
+        st = tune_config(t, offer, &config);
+    options.config_json = config;
+    if (st == CZ_OK) e = engine_initialize_ex(&options, model);
+    if (st == CZ_OK && !e) st = cz_last_status();
+    if (e) st = train(e, n_steps, out);
+    free(config);
+    if (!e) {
+        struct err mine;
+        err_capture(&mine);
+        model_destroy(model);
+        err_restore(&mine);
+        return st;
+    }
+    engine_destroy(e);
+    return st;
+}
