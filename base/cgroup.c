@@ -78,14 +78,14 @@ struct tightest {
     size_t left, limit;
 };
 
-/* A counter by name in dir/memory.stat; 0 when it is not there. */
-static long long stat_number(const char *dir, const char *name)
+/* A counter by name in dir/file; `missing` when it is not there. */
+static long long counter(const char *dir, const char *file, const char *name, long long missing)
 {
     char path[PATH_NBYTES], key[64];
-    long long value, found = 0;
-    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    long long value, found = missing;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
-    if (!f) return 0;
+    if (!f) return missing;
     while (fscanf(f, "%63s %lld", key, &value) == 2)
         if (strcmp(key, name) == 0) found = value;
     fclose(f);
@@ -97,7 +97,8 @@ static void take_tightest(const char *dir, void *user)
     struct tightest *t = user;
     long long limit = cgroup_number(dir, t->files->limit, -1);
     if (limit < 0) return;
-    long long used = cgroup_number(dir, t->files->usage, 0) - stat_number(dir, t->files->inactive);
+    long long used =
+        cgroup_number(dir, t->files->usage, 0) - counter(dir, "memory.stat", t->files->inactive, 0);
     long long left = used < 0 ? limit : used < limit ? limit - used : 0;
     if ((size_t)left >= t->left) return;
     t->left = (size_t)left;
@@ -115,4 +116,30 @@ size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes)
     cgroup_visit(memory, "memory", take_tightest, &t);
     *limit_nbytes = t.limit;
     return t.left;
+}
+
+/* The group that is visited first after the mount is our own; the mount answers where it is all
+ * that a container shows. */
+struct kills {
+    const char *file;
+    int n_visited;
+    long long n; /* −1: unknown */
+};
+
+static void take_kills(const char *dir, void *user)
+{
+    struct kills *k = user;
+    if (k->n_visited++ < 2) k->n = counter(dir, k->file, "oom_kill", k->n);
+}
+
+long long cgroup_oom_kills(const char *mount)
+{
+    char memory[PATH_NBYTES / 2];
+    if (!mount) mount = CGROUP_MOUNT;
+    snprintf(memory, sizeof memory, "%s/memory", mount);
+    struct kills v1 = {.file = "memory.oom_control", .n = -1};
+    struct kills v2 = {.file = "memory.events", .n = -1};
+    cgroup_visit(memory, "memory", take_kills, &v1);
+    cgroup_visit(mount, "", take_kills, &v2);
+    return v1.n > v2.n ? v1.n : v2.n;
 }

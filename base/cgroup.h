@@ -21,5 +21,9 @@ long long cgroup_number(const char *dir, const char *name, long long missing);
  * free; SIZE_MAX without a limit. *limit_nbytes: the limit that binds. mount NULL: CGROUP_MOUNT. */
 size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes);
 
+/* How many processes of this process's group the kernel has killed for memory (oom_kill); −1: the
+ * kernel does not say. mount NULL: CGROUP_MOUNT. */
+long long cgroup_oom_kills(const char *mount);
+
 CZ_EXTERN_C_END
 #endif

@@ -1,8 +1,10 @@
 /* The ranks of this host: started, watched, their output passed on, and none left behind. */
 #include "engine/launch_impl.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "comm/shm.h"
 
 #include <errno.h>
@@ -26,8 +28,9 @@
 #define TWICE_NS        ((int64_t)300 * 1000 * 1000) /* signals further apart are two wishes */
 
 struct rank {
-    pid_t pid; /* 0: not started, or gone */
-    int code;  /* it ended with, by itself; -1: otherwise */
+    pid_t pid;          /* 0: not started, or gone */
+    int code;           /* it ended with, by itself; -1: otherwise */
+    size_t peak_nbytes; /* of its resident memory, once it has ended */
     struct launch_stream out, err;
 };
 
@@ -52,6 +55,7 @@ struct launch {
     int asked_signal;    /* a signal that we were sent and have passed on; 0: none */
     int64_t asked_ns;
 
+    long long n_oom_kills; /* in our control group, before the ranks; −1: unknown */
     int exit_code;
     bool decided; /* exit_code is final */
     char reason[512];
@@ -117,6 +121,7 @@ static cz_status prepare(struct launch *l)
     if (getrlimit(RLIMIT_NOFILE, &l->old_files) != 0)
         return err_set(CZ_IO, errno, "cannot read the limit of open files");
     raise_file_limit(l);
+    l->n_oom_kills = cgroup_oom_kills(NULL);
     TRY(comm_shm_segment_create(o->n_ranks, &l->segment_fd));
     TRY(watch_signals(l));
     if (pipe2(l->exec_pipe, O_CLOEXEC) != 0) return err_set(CZ_IO, errno, "cannot open a pipe");
@@ -280,16 +285,33 @@ static void signal_name(int number, char *buf, size_t nbytes)
         snprintf(buf, nbytes, "signal %d", number);
 }
 
+/* Whether memory was the reason, as far as the control group tells. */
+static const char *memory_verdict(const struct launch *l, int signal_number, char *buf,
+                                  size_t nbytes)
+{
+    long long now = cgroup_oom_kills(NULL);
+    buf[0] = '\0';
+    if (signal_number != SIGKILL) return buf;
+    if (now < 0 || l->n_oom_kills < 0)
+        snprintf(buf, nbytes, "; the kernel does so when memory runs out");
+    else if (now > l->n_oom_kills)
+        snprintf(buf, nbytes, "; its memory limit was reached: oom_kill rose to %lld", now);
+    else
+        snprintf(buf, nbytes, "; not for its control group's memory: oom_kill stayed at %lld", now);
+    return buf;
+}
+
 /* Its peers may be deep in a computation and have no time to say where it died. */
 static void blame_killed(struct launch *l, int rank, int signal_number)
 {
-    char name[32], where[128];
+    char name[32], where[128], peak[24], memory[96];
     signal_name(signal_number, name, sizeof name);
     if (comm_shm_where(l->segment_fd, l->options->n_ranks, rank, where, sizeof where) != CZ_OK)
         where[0] = '\0';
-    snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s%s%s", rank, name,
-             *where ? " at " : "", where,
-             signal_number == SIGKILL ? " (the kernel does so when memory runs out)" : "");
+    snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s%s (peak memory %s%s)", rank,
+             name, *where ? " at " : "", where,
+             size_human(l->ranks[rank].peak_nbytes, peak, sizeof peak),
+             memory_verdict(l, signal_number, memory, sizeof memory));
 }
 
 /* The first failure decides, but a plain 1 only until something better comes: a rank that learns
@@ -336,9 +358,13 @@ static void rank_ended(struct launch *l, int rank, int wait_status)
 static void reap(struct launch *l)
 {
     int wait_status;
-    for (int r = 0; r < l->options->n_ranks; r++)
-        if (l->ranks[r].pid > 0 && waitpid(l->ranks[r].pid, &wait_status, WNOHANG) > 0)
-            rank_ended(l, r, wait_status);
+    struct rusage used;
+    for (int r = 0; r < l->options->n_ranks; r++) {
+        if (l->ranks[r].pid <= 0 || wait4(l->ranks[r].pid, &wait_status, WNOHANG, &used) <= 0)
+            continue;
+        l->ranks[r].peak_nbytes = (size_t)used.ru_maxrss * 1024;
+        rank_ended(l, r, wait_status);
+    }
 }
 
 static void go_on_ending(struct launch *l)

@@ -74,5 +74,23 @@ START_TEST(version_1_and_the_tightest_group_bind)
 }
 END_TEST
 
+START_TEST(kills_are_counted_in_either_version)
+{
+    char deepest[1024] = "";
+    snprintf(mount_dir, sizeof mount_dir, "%s", test_tmp_make());
+    ck_assert_int_eq(cgroup_oom_kills(mount_dir), -1);
+    put("", "memory.events", "low 0\noom 7\noom_kill 3\noom_group_kill 0\n");
+    ck_assert_int_eq(cgroup_oom_kills(mount_dir), 3);
+    put("/memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+    ck_assert_int_eq(cgroup_oom_kills(mount_dir), 5);
+    cgroup_visit("", "", last_dir, deepest); /* our own group counts, not all of the mount */
+    if (strlen(deepest) > 1) {
+        put(deepest, "memory.events", "oom_kill 9\n");
+        ck_assert_int_eq(cgroup_oom_kills(mount_dir), 9);
+    }
+    test_tmp_remove(mount_dir);
+}
+END_TEST
+
 TEST_MAIN("base/cgroup", no_limit_is_no_limit, version_2_counts_droppable_pages_as_free,
-          version_1_and_the_tightest_group_bind)
+          version_1_and_the_tightest_group_bind, kills_are_counted_in_either_version)

@@ -128,7 +128,7 @@ if [ "$CZERO_RANK" = 1 ]; then kill -KILL $$; fi
 exec sleep "$1"
 SH
 begin=$(now_ms)
-expect 1 'rank 1 was killed by SIGKILL' launch -n 3 -- ./dies $nap
+expect 1 'rank 1 was killed by SIGKILL \(peak memory' launch -n 3 -- ./dies $nap
 [ $(($(now_ms) - begin)) -lt 2000 ] || fail "took $(($(now_ms) - begin)) ms"
 gone "sleep $nap"
 script segv <<'SH'
