@@ -1,6 +1,6 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
- * across overflow-skipped steps, evaluation and CSV monitors; resident memory does not grow. */
+ * across overflow-skipped steps, evaluation and offload to NVMe; resident memory does not grow. */
 #include "engine/engine.h"
 #include "tests/support/check_main.h"
 
@@ -142,7 +142,27 @@ static const char *const configs[] = {
     "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 2}, "
     "\"czero\": {\"activation_checkpointing\": {\"every\": 1}}}",
     "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Lion\"}, "
-    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 30, \"loss_scale_window\": 3}}"};
+    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 30, \"loss_scale_window\": 3}}",
+    "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\"}, "
+    "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, "
+    "\"stage3_max_live_parameters\": 60000, \"offload_optimizer\": {\"device\": \"nvme\", "
+    "\"nvme_path\": \"SWAP\", \"pipeline_read\": true, \"pipeline_write\": true}, "
+    "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"SWAP\", \"max_in_cpu\": 0}}, "
+    "\"czero\": {\"tile_numel\": 8192, \"offload_checksums\": true}}"};
+
+/* The config with its swap folder, if it has one, in `dir`. */
+static const char *placed(const char *config, const char *dir)
+{
+    static char text[2048];
+    size_t n = 0;
+    for (const char *at = config; *at && n + 128 < sizeof text;) {
+        bool is_path = strncmp(at, "SWAP", 4) == 0;
+        n += (size_t)snprintf(text + n, sizeof text - n, is_path ? "%s/swap" : "%.1s",
+                              is_path ? dir : at);
+        at += is_path ? 4 : 1;
+    }
+    return text;
+}
 
 /* Boundaries with evaluation of whole and short batches among them. No ck_ macro in here: Check
  * allocates in each. */
@@ -170,8 +190,9 @@ static cz_status run(struct engine *e, int n_steps)
 
 START_TEST(nothing_is_allocated_after_the_first_step)
 {
+    const char *dir = test_tmp_make_fast();
     for (size_t i = 0; i < CZ_ARRAY_LEN(configs); i++) {
-        const struct engine_options options = {.config_json = configs[i]};
+        const struct engine_options options = {.config_json = placed(configs[i], dir)};
         struct model *m = model_from_hf(test_data("models/gpt2-tiny"));
         ck_ok(model_set_shape(m, 32));
         struct engine *e = engine_initialize_ex(&options, m);
@@ -191,6 +212,7 @@ START_TEST(nothing_is_allocated_after_the_first_step)
         if (i == 3) ck_assert_int_gt(engine_get_skipped_steps(e), 2);
         engine_destroy(e);
     }
+    test_tmp_remove(dir);
 }
 END_TEST
 
