@@ -300,12 +300,16 @@ struct zero_range {
     size_t nbytes;
 };
 
+/* In the file: of whole blocks, because those are what is read and written. A byte keeps its value
+ * when its neighbours are written, but a checksum (swap_options.checksums) covers the block. */
 static inline bool zero_ranges_overlap(const struct zero_range *a, const struct zero_range *b)
 {
     if (!a->memory != !b->memory) return false;
+    uint64_t unit = a->memory ? 1 : SWAP_ALIGN;
     uint64_t a_begin = a->memory ? (uintptr_t)a->memory : a->off;
     uint64_t b_begin = b->memory ? (uintptr_t)b->memory : b->off;
-    return a_begin < b_begin + b->nbytes && b_begin < a_begin + a->nbytes;
+    uint64_t a_end = a_begin + a->nbytes, b_end = b_begin + b->nbytes;
+    return a_begin / unit * unit < b_end && b_begin / unit * unit < a_end;
 }
 
 /* Where elements [off, off + numel) of a source lie, in one or two runs; returns how many. They may

@@ -14,7 +14,7 @@ enum moment { FETCH = 0, SWEEP, SAVE, BACKGROUND_SAVE, LOAD };
 
 static const char *const moments[] = {"fetch", "sweep", "save", "background save", "load"};
 
-enum mishap { FAIL = 0, CUT_OFF, FLIP, MOLEST };
+enum mishap { FAIL = 0, CUT_OFF, FLIP, MOLEST, SLOW };
 
 struct fault_case {
     enum moment moment;
@@ -55,7 +55,6 @@ static struct {
     const struct fault_case *c; /* NULL: all is well */
     atomic_int n;
     _Atomic int64_t hit_ns;
-    struct rng_key key;
 } plan;
 
 static size_t ask(void *user, const struct swap_block *b, size_t nbytes)
@@ -75,12 +74,21 @@ static long molest(long result)
     }
 }
 
+static long dawdle(long result)
+{
+    unsigned x = (unsigned)atomic_fetch_add(&plan.n, 1) * 2654435761u >> 16;
+    const struct timespec t = {0, (long)(x * 8)};
+    if (x % 4 == 0) nanosleep(&t, NULL);
+    return result;
+}
+
 static long result_of(void *user, const struct swap_block *b, long result)
 {
     (void)user;
     const struct fault_case *c = plan.c;
     if (!c) return result;
     if (c->mishap == MOLEST) return molest(result);
+    if (c->mishap == SLOW) return dawdle(result);
     if (b->is_write != c->write || atomic_fetch_add(&plan.n, 1) < c->nth) return result;
     int64_t none = 0, now = clock_now_ns();
     bool first = atomic_compare_exchange_strong(&plan.hit_ns, &none, now);
@@ -223,7 +231,7 @@ static struct faulty_run *run_make(const struct fault_case *c, const char *root,
                                       .gas = 1,
                                       .dtype = dtypes[c->nth % 2],
                                       .optimizer = tier_optimizers[0],
-                                      .turn = c->mishap == FLIP ? 5 : 4};
+                                      .turn = c->mishap == FLIP || c->mishap == SLOW ? 5 : 4};
     snprintf(swap, sizeof swap, "%s/swap", root);
     tiers_configure(&leg, &settings, c->tiers, swap);
     memcpy(run->config, leg.config, sizeof leg.config);
@@ -310,5 +318,50 @@ START_TEST(interrupted_short_and_deferred_transfers_change_nothing)
 }
 END_TEST
 
+/* Saves read the file while the sweep writes it, out of step with each other: with checksums a
+ * block that is read as it is being written would show. */
+static cz_status save_at_every_step(struct comm *comm, struct faulty_run *run)
+{
+    static struct replay_data d;
+    struct engine *e;
+    TRY(make_engine(comm, run, &e));
+    replay_data_open(&d);
+    arm(e, run->c);
+    for (int s = 0; s < 8; s++) {
+        TRY(save(e, run, "again", false));
+        TRY(trial_step(e, &d, NULL));
+    }
+    TRY(engine_save_wait(e));
+    engine_destroy(e);
+    return CZ_OK;
+}
+
+static cz_status slow_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(save_at_every_step(comm, arg));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(saves_and_sweeps_meet_on_a_slow_disk)
+{
+    for (int stage = 0; stage < 4; stage++) {
+        const struct fault_case c = {
+            .mishap = SLOW, .nth = stage, .tiers = {TIER_NVME, TIER_NVME}, .stage = stage};
+        const char *root = test_tmp_make_fast();
+        struct faulty_run *run = run_make(&c, root, 2);
+        struct ranks ranks;
+        ck_assert(strstr(run->config, "\"offload_checksums\": true"));
+        ranks_start(&ranks, 2, slow_rank, run);
+        ranks_expect_ok(&ranks, 60);
+        munmap(run, sizeof *run);
+        test_tmp_remove(root);
+    }
+}
+END_TEST
+
 TEST_MAIN("engine/offload_faults", a_swap_file_that_fails_ends_the_run_with_its_reason,
-          the_other_ranks_learn_of_it, interrupted_short_and_deferred_transfers_change_nothing)
+          the_other_ranks_learn_of_it, interrupted_short_and_deferred_transfers_change_nothing,
+          saves_and_sweeps_meet_on_a_slow_disk)
