@@ -26,6 +26,9 @@ void plan_fill_times(struct engine *e, const struct machine_profile *profile);
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */
 size_t plan_update_nbytes(const struct engine *e);
 
+/* Whether plan_row_in_phase() knows the row by its name. */
+bool plan_row_is_known(const struct plan_row *row);
+
 /* Whether a row holds masters or optimizer states. */
 bool plan_row_is_state(const struct plan_row *row);
 

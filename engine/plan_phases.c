@@ -49,12 +49,23 @@ bool plan_row_is_state(const struct plan_row *row)
     return strcmp(row->name, "device's states") == 0;
 }
 
+static const struct row_use *find_use(const struct plan_row *row)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(uses); i++)
+        if (strcmp(uses[i].name, row->name) == 0) return &uses[i];
+    return NULL;
+}
+
+bool plan_row_is_known(const struct plan_row *row)
+{
+    return find_use(row) || plan_row_is_state(row) || row->nbytes == 0;
+}
+
 bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase)
 {
+    const struct row_use *use = find_use(row);
     unsigned phases = plan_row_is_state(row) ? S | C : F | B | S | C;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(uses); i++)
-        if (strcmp(uses[i].name, row->name) == 0) phases = uses[i].phases;
-    return phases >> phase & 1;
+    return (use ? use->phases : phases) >> phase & 1;
 }
 
 const char *plan_phase_name(enum plan_phase phase)
