@@ -83,7 +83,8 @@ cz_status swap_write(struct swap *s, uint64_t off, size_t nbytes, const void *sr
 
 struct swap_counts {
     uint64_t read_nbytes, written_nbytes; /* since swap_open() */
-    int64_t waited_ns; /* spent in swap_wait, swap_drain, swap_read, swap_write */
+    int64_t waited_ns; /* the thread that opened the swap stood still: in swap_wait, swap_drain,
+                          swap_read and swap_write */
     int64_t busy_ns;   /* at least one block in flight */
 };
 struct swap_counts swap_counts(const struct swap *s);

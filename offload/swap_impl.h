@@ -120,6 +120,7 @@ struct swap_queue {
     struct err error; /* the first one */
     struct swap_counts counts;
     int64_t busy_since_ns;
+    pthread_t owner; /* who opened the swap: whose waits are counted */
 };
 
 void swap_queue_init(struct swap_queue *q); /* of a zeroed one */

@@ -10,6 +10,7 @@
 
 void swap_queue_init(struct swap_queue *q)
 {
+    q->owner = pthread_self();
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->is_done, NULL);
 }
@@ -147,6 +148,7 @@ cz_status swap_queue_drain(struct swap_queue *q)
 
 void swap_queue_add_wait(struct swap_queue *q, int64_t since_ns)
 {
+    if (!pthread_equal(pthread_self(), q->owner)) return;
     pthread_mutex_lock(&q->lock);
     q->counts.waited_ns += clock_now_ns() - since_ns;
     pthread_mutex_unlock(&q->lock);
