@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The optimizers on the host: czero beside PyTorch's fused AdamW and DeepSpeed's CPU classes, in one run.
 
-    scripts/peers.sh && python3 bench/bench_adam.py [--numel N] [--rounds R] [--threads T] [--json]
+    scripts/peers.sh && python3 bench/bench_adam.py [--numel N] [--rounds R] [--threads T] [--only WORD] [--json]
 
 fp32: one step over N parameters. bf16: what a 16-bit model costs on the host; czero takes bf16 gradients
 and writes bf16 parameters in the same pass. The peers do what DeepSpeed's offload does: cast the gradient
@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--only", default="", help="lines whose name holds this: adam_, adam_bf16, lion, …")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -113,10 +114,12 @@ def timed(step):
 
 def measure(args):
     """name -> seconds of every round; a first round warms up."""
-    ours, peers = Ours(args), peer_steps(args.numel)
-    every = {name: [] for name in [*Ours.NBYTES, *peers]}
+    ours = Ours(args)
+    names = [name for name in Ours.NBYTES if name.startswith("triad") or args.only in name]
+    peers = {name: step for name, step in peer_steps(args.numel).items() if args.only in name}
+    every = {name: [] for name in [*names, *peers]}
     for _ in range(args.rounds + 1):
-        for name in Ours.NBYTES:
+        for name in names:
             every[name].append(ours.seconds(name))
         for name, step in peers.items():
             every[name].append(timed(step))
@@ -124,18 +127,18 @@ def measure(args):
     return {name: seconds[1:] for name, seconds in every.items()}
 
 
-def ratios_of(median):
+def ratios_of(seconds):
     """Faster than each peer by, and bytes moved against the triad's."""
     ratios = {}
-    for peer in median:
+    for peer in seconds:
         if peer.startswith(("torch", "deepspeed")):
             ours = peer.split("_", 1)[1]
             how = " (cast, scale, step, cast)" if peer.endswith("bf16") else ""
-            ratios[f"{ours} against {peer.split('_')[0]}{how}"] = median[peer] / median[ours]
-    for ours, nbytes in Ours.NBYTES.items():
-        if not ours.startswith("triad"):
-            for triad in ("triad", "triad_streamed"):
-                ratios[f"{ours} bandwidth against {triad}"] = nbytes / 12 * median[triad] / median[ours]
+            ratios[f"{ours} against {peer.split('_')[0]}{how}"] = seconds[peer] / seconds[ours]
+    for ours in (name for name in seconds if name in Ours.NBYTES and not name.startswith("triad")):
+        for triad in ("triad", "triad_streamed"):
+            bandwidth = Ours.NBYTES[ours] / 12 * seconds[triad] / seconds[ours]
+            ratios[f"{ours} bandwidth against {triad}"] = bandwidth
     return ratios
 
 
@@ -150,18 +153,18 @@ def main():
     best = {name: min(seconds) for name, seconds in every.items()}
     median = {name: statistics.median(seconds) for name, seconds in every.items()}
     numel = args.numel
-    ratios = ratios_of(median)
+    ratios, of_best = ratios_of(median), ratios_of(best)
     if args.json:
         print(json.dumps({"numel": numel, "threads": args.threads, "best_s": best, "median_s": median,
-                          "ratios": ratios}))
+                          "ratios": ratios, "ratios_of_best": of_best}))
         return
     print(f"{numel / 1e6:.0f} M parameters, {args.threads} thread(s)")
     for name in best:
         print(f"  {name:<24} best {best[name] * 1e3:8.1f} ms   median {median[name] * 1e3:8.1f} ms"
               f"   {numel / median[name] * 1e-6:8.0f} M/s")
-    print("ratios of medians")
+    print(f"{'ratios':<60} medians    bests")
     for name, ratio in ratios.items():
-        print(f"  {name:<58} {ratio:5.2f} x")
+        print(f"  {name:<58} {ratio:6.2f} x {of_best[name]:6.2f} x")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ code=$?
 grep -q "stopped before" "$work/err" || complain "stopped: $(cat "$work/err")"
 [ -z "$(ls -A "$work/disk")" ] || complain "stopped, and left $(ls -A "$work/disk")"
 
+(ulimit -f 1000; "$czero" bench --seconds 5 --quiet --nvme "$work/disk" >/dev/null 2>"$work/err")
+code=$?
+[ $code = 1 ] || complain "a limit on file sizes: exit $code"
+grep -q "$work/disk" "$work/err" || complain "a limit on file sizes: $(cat "$work/err")"
+[ -z "$(ls -A "$work/disk")" ] || complain "a limit on file sizes left $(ls -A "$work/disk")"
+
 refused() { # expected exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2
