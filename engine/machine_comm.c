@@ -39,15 +39,14 @@ static cz_status pass_on(void *user)
 
 static cz_status measure(const struct machine_run *run, struct exchange *x)
 {
-    struct device *dev = run->device;
     const size_t nbytes = (size_t)x->n_threads * N_ROUNDS * SLOT_NBYTES;
     struct machine_line line = {.step = pass_on};
-    void *own = NULL;
-    TRY(dev->ops->mem_alloc(dev, 2 * nbytes, "slots", &own));
-    memset(own, 1, 2 * nbytes); /* pages that nobody wrote are one page of zeros */
-    x->own = own;
+    struct host_memory own;
+    TRY(host_memory_map(run->place, "slots", 2 * nbytes, &own));
+    host_memory_touch(own.base, 2 * nbytes, 0);
+    x->own = own.base;
     cz_status st = machine_time(run, SHARE * run->seconds, &line, 1, x);
-    dev->ops->mem_free(dev, own, 2 * nbytes);
+    host_memory_unmap(&own);
     if (st == CZ_OK) run->out->comm = (double)nbytes / line.seconds;
     return st;
 }

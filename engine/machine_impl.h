@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/machine.h"
+#include "offload/host_memory.h"
 #include "ops/ops.h"
 
 struct json_writer;
@@ -14,6 +15,7 @@ struct machine_run {
     double seconds; /* for all of it */
     struct device *device;
     struct ops *ops;
+    struct place *place; /* threads are bound and memory is placed as in training; or NULL */
     struct machine_profile *out;
 };
 

@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "engine/machine_impl.h"
+#include "engine/world_impl.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -71,9 +72,20 @@ static cz_status check(const struct machine_options *o)
     return CZ_OK;
 }
 
+/* The cores and nodes that training would get as the only rank. */
+static cz_status bind_threads(struct machine_run *run)
+{
+    struct comm *self;
+    TRY(comm_self_create(0, 1, &self));
+    cz_status st = world_place(self, &run->place);
+    comm_destroy(self);
+    return st;
+}
+
 static cz_status measure(struct machine_run *run)
 {
     struct machine_profile *p = run->out;
+    TRY(bind_threads(run));
     TRY(device_open("cpu", 0, &run->device));
     TRY(ops_create(run->device, &run->ops));
     snprintf(p->cpu, sizeof p->cpu, "%s", cpu_model_name());
@@ -94,6 +106,7 @@ cz_status machine_measure(const struct machine_options *options, struct machine_
     cz_status st = measure(&run);
     ops_destroy(run.ops);
     device_close(run.device);
+    place_destroy(run.place);
     if (st != CZ_OK) memset(out, 0, sizeof *out);
     return st;
 }

@@ -13,7 +13,7 @@
 
 struct memory {
     struct ops *ops;
-    struct arena arena;
+    struct host_memory arrays;
     size_t numel;
     void *p, *m, *v, *g; /* fp32 */
     void *g16, *out16;   /* bf16 */
@@ -76,20 +76,23 @@ static void fill(struct memory *b)
     }
 }
 
-static cz_status memory_init(struct memory *b)
+/* Each a page and more after the one before (base/arena.h says why), near its threads. */
+static cz_status memory_init(struct memory *b, const struct place *place)
 {
     const size_t wide = b->numel * sizeof(float), half = b->numel * sizeof(uint16_t);
     const struct {
-        const char *what;
         size_t nbytes;
         void **out;
-    } arrays[] = {{"p", wide, &b->p}, {"m", wide, &b->m},     {"v", wide, &b->v},
-                  {"g", wide, &b->g}, {"g16", half, &b->g16}, {"out16", half, &b->out16}};
-    size_t total = 0;
+    } arrays[] = {{wide, &b->p}, {wide, &b->m},   {wide, &b->v},
+                  {wide, &b->g}, {half, &b->g16}, {half, &b->out16}};
+    size_t total = 0, at = 0;
     for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++) total += arena_piece(arrays[i].nbytes);
-    TRY(arena_init(&b->arena, "arrays to measure", total));
-    for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++)
-        TRY(arena_take(&b->arena, arrays[i].nbytes, arrays[i].what, arrays[i].out));
+    TRY(host_memory_map(place, "arrays to measure", total, &b->arrays));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++) {
+        *arrays[i].out = b->arrays.base + at;
+        host_memory_touch(*arrays[i].out, arrays[i].nbytes, 0);
+        at += arena_piece(arrays[i].nbytes);
+    }
     b->scalars = (struct step_scalars){.grad_scale = 0.5f,
                                        .lr = 1e-4f,
                                        .beta1 = 0.9f,
@@ -160,8 +163,8 @@ cz_status machine_measure_memory(const struct machine_run *run)
     TRY(choose_numel(run, &b.numel));
     TRY(machine_next(run, "memory and the Adam step, arrays of %s",
                      size_human(b.numel * sizeof(float), size, sizeof size)));
-    cz_status st = memory_init(&b);
+    cz_status st = memory_init(&b, run->place);
     if (st == CZ_OK) st = measure(run, &b);
-    arena_free(&b.arena);
+    host_memory_unmap(&b.arrays);
     return st;
 }
