@@ -7,13 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* First touch: one byte per 4 KiB page, in the same static order as element-wise kernels run. */
-static void arena_touch(unsigned char *base, size_t nbytes)
+void arena_touch(void *memory, size_t nbytes)
 {
+    volatile unsigned char *base = memory;
     const size_t page = 4096;
-    const size_t n_pages = nbytes / page;
+    const size_t n_pages = (nbytes + page - 1) / page;
 #pragma omp parallel for schedule(static) if (n_pages > 1024)
-    for (size_t i = 0; i < n_pages; i++) ((volatile unsigned char *)base)[i * page] = 0;
+    for (size_t i = 0; i < n_pages; i++) base[i * page] = 0;
+    if (nbytes > 0) base[nbytes - 1] = 0;
 }
 
 /* Anonymous memory starting on a huge-page boundary: map one page more and trim both ends. */
@@ -44,7 +45,6 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
                        size_human(nbytes, human, sizeof human));
     }
     madvise(base, mapped, MADV_HUGEPAGE); /* only advice: a kernel without THP is no error */
-    arena_touch(base, mapped);
     CZ_POISON(base, mapped);
     a->base = base;
     a->nbytes = mapped;
@@ -60,6 +60,7 @@ cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **ou
     unsigned char *p = a->base + a->used;
     a->used += piece;
     CZ_UNPOISON(p, nbytes);
+    arena_touch(p, nbytes);
     *out = p;
     return CZ_OK;
 }

@@ -33,14 +33,17 @@ static inline size_t arena_piece(size_t nbytes)
     return (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + gap;
 }
 
-/* Map at least `nbytes` of zeroed anonymous memory, advise huge pages, and touch it from the OpenMP
- * threads in the static split that kernels use, so that pages lie near their threads. nbytes 0 is
- * fine. Errors: CZ_NOMEM with the name and size. On error *a is zeroed. */
+/* Map at least `nbytes` of zeroed anonymous memory and advise huge pages. nbytes 0 is fine. Errors:
+ * CZ_NOMEM with the name and size. On error *a is zeroed. */
 cz_status arena_init(struct arena *a, const char *name, size_t nbytes);
 
-/* The next piece, ARENA_ALIGN-aligned and zeroed. Errors: CZ_NOMEM when the plan was too small
- * (a defect of the planner: the sentence names the arena and the piece). */
+/* The next piece, ARENA_ALIGN-aligned and zeroed, touched (arena_touch). Errors: CZ_NOMEM when the
+ * plan was too small (a defect of the planner: the sentence names the arena and the piece). */
 cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out);
+
+/* First touch of one zeroed array: a byte of every page, in the even split over the OpenMP threads
+ * that kernels use, so that its pages lie near their threads. */
+void arena_touch(void *memory, size_t nbytes);
 
 /* Unmap. Accepts a zeroed or half-built arena; idempotent. */
 void arena_free(struct arena *a);

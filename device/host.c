@@ -41,6 +41,7 @@ static cz_status host_mem_alloc(struct device *dev, size_t nbytes, const char *w
     struct arena a;
     TRY(arena_init(&a, what, nbytes));
     CZ_UNPOISON(a.base, nbytes);
+    arena_touch(a.base, nbytes);
     *out = a.base;
     return CZ_OK;
 }
