@@ -9,6 +9,7 @@
 #include "layout/fetch.h"
 #include "layout/flat.h"
 #include "layout/shard.h"
+#include "offload/ring.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -280,8 +281,13 @@ static void set_masters(struct engine *e, const struct placement *place)
     struct plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     bool own = zero_block_nbytes(e->zero, ZERO_MASTERS) + f.master_swapped_nbytes > 0;
-    if (!own && place->states != place->params)
-        set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
+    if (own || place->states == place->params) return;
+    set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
+    struct plan_row *params = find(p, "parameters"), *ring = find(p, "swap buffers");
+    char *text = strstr(params->how, ", their own masters");
+    if (text) *text = '\0';
+    if (place->states == PLAN_NVME)
+        ring->nbytes += arena_piece(RING_SLOTS * f.tile_numel * sizeof(float));
 }
 
 static void set_optimizer(struct engine *e, const struct placement *place)

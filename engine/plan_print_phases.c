@@ -32,7 +32,7 @@ static void print_part(FILE *f, double seconds, const char *what, const char **b
 static void print_seconds(FILE *f, const struct plan_cost *c)
 {
     const char *between = "";
-    if (isnan(c->total_s)) return;
+    if (!(c->total_s > 0)) return; /* not known, or no part of it is */
     fprintf(f, "\n             %.3g s (", c->total_s);
     print_part(f, c->compute_s, "computing", &between);
     print_part(f, c->nvme_s, "NVMe", &between);

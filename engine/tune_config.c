@@ -148,6 +148,7 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     write_aio(&w, t, o);
     write_checkpointing(&w, o);
     json_end_object(&w);
+    json_write_text(&w, "\n");
     *out = NULL;
     return json_writer_take(&w, out, NULL);
 }

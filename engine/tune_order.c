@@ -140,9 +140,11 @@ static const char *why_computing(const struct tune *t, const struct tune_offer *
                                  const struct tune_offer *o, enum plan_phase phase)
 {
     bool on_gpu = t->options.gpu_nbytes > 0;
+    if (phase == PLAN_STEP && on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE)
+        return "is made by the host";
     if (phase == PLAN_STEP)
-        return on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE ? "is made by the host"
-                                                             : "comes more often";
+        return o->stage < best->stage ? "updates what other ranks update as well"
+                                      : "comes more often";
     if (per_token(t, o, OPERATIONS) > 1.001 * per_token(t, best, OPERATIONS))
         return "recomputes layers";
     return "reads weights for smaller micro-batches";
