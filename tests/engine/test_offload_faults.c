@@ -244,7 +244,7 @@ static struct faulty_run *run_make(const struct fault_case *c, const char *root,
 
 static void fails_cleanly(const struct fault_case *c, int world)
 {
-    const char *root = test_tmp_make();
+    const char *root = world == 1 ? test_tmp_make() : test_tmp_make_fast();
     char swap[192];
     struct ranks ranks;
     struct faulty_run *run = run_make(c, root, world);

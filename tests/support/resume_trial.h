@@ -30,7 +30,7 @@ struct leg_outcome {
     double losses[LEG_STEPS_MAX], lrs[LEG_STEPS_MAX], norms[LEG_STEPS_MAX], scales[LEG_STEPS_MAX];
     int64_t global_steps, skipped, samples;
     size_t n_restored, n_tensors;
-    int n_swap_files;         /* in swap_dir, after the last step */
+    int n_swap_files;         /* in swap_dir, before the first step */
     bool plans_nvme;          /* the plan has bytes on NVMe */
     volatile bool is_waiting; /* to be killed */
 };
@@ -128,11 +128,12 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
     struct engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     memset(out, 0, sizeof *out);
+    out->plans_nvme = engine_get_plan(e)->nvme_nbytes > 0;
+    /* all have made theirs by now, and none can end before the others have trained */
+    out->n_swap_files = leg->swap_dir[0] ? leg_swap_files(leg->swap_dir) : 0;
     replay_data_open(&data);
     if (leg->load[0]) TRY(leg_resume(e, leg, &data, out));
     TRY(leg_train(e, leg, &data, out));
-    out->plans_nvme = engine_get_plan(e)->nvme_nbytes > 0;
-    out->n_swap_files = leg->swap_dir[0] ? leg_swap_files(leg->swap_dir) : 0;
     out->global_steps = engine_get_global_steps(e);
     out->skipped = engine_get_skipped_steps(e);
     out->samples = engine_get_global_samples(e);
