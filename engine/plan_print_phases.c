@@ -57,6 +57,23 @@ static void print_phase(FILE *f, const struct plan *p, enum plan_phase phase)
     fprintf(f, "\n");
 }
 
+/* Disks wear out: bytes that go to NVMe in a day of steps without pause, saves left out; NAN
+ * without a predicted step. */
+static double written_per_day(const struct plan *p)
+{
+    double nbytes = 0;
+    for (int phase = 0; phase < PLAN_SAVE; phase++)
+        nbytes += (double)p->phases[phase].nvme_written_nbytes;
+    return p->step_s > 0 ? nbytes / p->step_s * 86400 : NAN;
+}
+
+static void print_wear(FILE *f, const struct plan *p)
+{
+    if (written_per_day(p) > 0)
+        fprintf(f, "At that pace each rank writes %.3g TB a day to NVMe.\n",
+                written_per_day(p) * 1e-12);
+}
+
 void plan_print_phases(FILE *f, const struct plan *p)
 {
     fprintf(f,
@@ -70,6 +87,7 @@ void plan_print_phases(FILE *f, const struct plan *p)
     else if (p->missing_rate)
         fprintf(f, "No time is predicted: the machine profile has no figure for %s.\n",
                 p->missing_rate);
+    print_wear(f, p);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------
@@ -80,13 +98,13 @@ static void put_size(struct json_writer *w, const char *key, size_t value)
     json_put_int(w, key, (int64_t)value);
 }
 
-static void put_seconds(struct json_writer *w, const char *key, double seconds)
+static void put_figure(struct json_writer *w, const char *key, double value)
 {
     json_write_key(w, key);
-    if (isnan(seconds))
+    if (isnan(value))
         json_write_null(w);
     else
-        json_write_double(w, seconds);
+        json_write_double(w, value);
 }
 
 static void write_in_use(struct json_writer *w, const struct plan_cost *c)
@@ -102,11 +120,11 @@ static void write_seconds(struct json_writer *w, const struct plan_cost *c)
 {
     json_write_key(w, "seconds");
     json_begin_object(w);
-    put_seconds(w, "compute", c->compute_s);
-    put_seconds(w, "nvme", c->nvme_s);
-    put_seconds(w, "link", c->link_s);
-    put_seconds(w, "ranks", c->comm_s);
-    put_seconds(w, "total", c->total_s);
+    put_figure(w, "compute", c->compute_s);
+    put_figure(w, "nvme", c->nvme_s);
+    put_figure(w, "link", c->link_s);
+    put_figure(w, "ranks", c->comm_s);
+    put_figure(w, "total", c->total_s);
     json_end_object(w);
 }
 
@@ -131,7 +149,8 @@ static void write_phase(struct json_writer *w, const struct plan *p, enum plan_p
 
 void plan_write_phases(struct json_writer *w, const struct plan *p)
 {
-    put_seconds(w, "step_seconds", p->step_s);
+    put_figure(w, "step_seconds", p->step_s);
+    put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
     json_write_key(w, "phases");
     json_begin_array(w);
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) write_phase(w, p, (enum plan_phase)phase);

@@ -179,6 +179,19 @@ START_TEST(every_row_is_known)
 }
 END_TEST
 
+static void says_wear(const struct plan *p, double nbytes_per_day)
+{
+    char want[96], *text;
+    snprintf(want, sizeof want, "each rank writes %.3g TB a day to NVMe.\n",
+             nbytes_per_day * 1e-12);
+    ck_ok(plan_table(p, &text));
+    ck_assert_msg(strstr(text, want), "no \"%s\" in\n%s", want, text);
+    free(text);
+    ck_ok(plan_json(p, &text));
+    ck_assert_ptr_nonnull(strstr(text, "\"nvme_written_bytes_per_day\": "));
+    free(text);
+}
+
 /* On the CPU the swap file's traffic is zero's own; on a GPU it is what the rows say. */
 START_TEST(a_swapped_step_waits_for_the_disk)
 {
@@ -196,6 +209,7 @@ START_TEST(a_swapped_step_waits_for_the_disk)
         ck_assert_double_eq_tol((double)s->nvme_written_nbytes, 12.0 * (double)p->numel, 1e5);
         ck_assert(near(s->nvme_s, (double)(s->nvme_read_nbytes + s->nvme_written_nbytes) / 4e9));
         ck_assert(near(s->total_s, s->nvme_s)); /* computing is beside it */
+        says_wear(p, (double)s->nvme_written_nbytes / p->step_s * 86400);
         snprintf(text, sizeof text, config,
                  ", \"pipeline_read\": false, \"pipeline_write\": false");
         struct plan *slow = plan_on(devices[i], "gpt2", text, 64, 1);
