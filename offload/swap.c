@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,20 +68,6 @@ size_t swap_memory_nbytes(const struct swap_options *options)
 
 /* ---- open and close ---------------------------------------------------------------------------
  */
-
-int swap_thread_start(pthread_t *thread, size_t stack_nbytes, void *(*run)(void *), void *arg)
-{
-    pthread_attr_t attr;
-    sigset_t all, before;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, stack_nbytes);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, &attr, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return error;
-}
 
 static void stop_backend(struct swap *s)
 {
@@ -232,18 +217,12 @@ cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t
 
 cz_status swap_wait(struct swap *s, uint64_t ticket)
 {
-    int64_t since = clock_now_ns();
-    cz_status st = swap_queue_wait(&s->queue, ticket);
-    swap_queue_add_wait(&s->queue, since);
-    return st;
+    return swap_queue_wait(&s->queue, ticket);
 }
 
 cz_status swap_drain(struct swap *s)
 {
-    int64_t since = clock_now_ns();
-    cz_status st = swap_queue_drain(&s->queue);
-    swap_queue_add_wait(&s->queue, since);
-    return st;
+    return swap_queue_drain(&s->queue);
 }
 
 /* ---- what it is and did -----------------------------------------------------------------------

@@ -7,6 +7,7 @@
  *   swap_block.c      what a transfer's result means for its block; faults for tests
  *   swap_uring.c      blocks through io_uring            (backend)
  *   swap_threads.c    blocks by threads, pread, pwrite   (backend)
+ *   swap_thread.c     the threads of both
  *   swap_sync.c       unaligned access through a buffer of the swap's own
  *   swap_checksums.c  a CRC-32 per SWAP_ALIGN bytes
  *
@@ -108,6 +109,7 @@ struct swap_line { /* requests that are not cut up yet, oldest first */
 struct swap_queue {
     pthread_mutex_t lock;
     pthread_cond_t is_done;        /* some request is */
+    bool has_news;                 /* and nobody was told yet */
     struct swap_line lines[2];     /* reads, writes */
     int n_reads_in_turn;           /* blocks of reads since the last of a write */
     struct swap_request *requests; /* SWAP_REQUESTS; ticket t uses slot t % SWAP_REQUESTS */
@@ -132,12 +134,16 @@ cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbyte
                            uint64_t *ticket);
 cz_status swap_queue_wait(struct swap_queue *q, uint64_t ticket);
 cz_status swap_queue_drain(struct swap_queue *q);
-void swap_queue_add_wait(struct swap_queue *q, int64_t since_ns);
 
 /* Backends, with the lock: the next block to move, NULL when there is none or all are in flight;
  * and a block that is done or failed. */
 struct swap_block *swap_queue_take(struct swap *s);
 void swap_queue_finish(struct swap_queue *q, struct swap_block *b);
+
+/* With the lock: whether requests ended since the last call; then, once the lock is given up and
+ * the disk has new work, tell those who wait. */
+bool swap_queue_has_news(struct swap_queue *q);
+void swap_queue_announce(struct swap_queue *q);
 
 /* Without the lock: the thread's current error becomes the swap's, if it is the first. */
 void swap_queue_fail(struct swap_queue *q);
@@ -182,8 +188,15 @@ struct swap_backend {
 };
 extern const struct swap_backend swap_backend_uring, swap_backend_threads;
 
-/* A thread that takes no signals; returns an errno. */
-int swap_thread_start(pthread_t *thread, size_t stack_nbytes, void *(*run)(void *), void *arg);
+/* ---- swap_thread.c --------------------------------------------------------------------------- */
+
+/* A thread on any of the process's cores that takes no signals; returns an errno. */
+int swap_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+/* What such a thread calls first: when it has something to do it gets a processor soon. */
+void swap_thread_settle(void);
+
+/* ---- the swap -------------------------------------------------------------------------------- */
 
 struct swap_buffer { /* known to the kernel, in pieces of SWAP_BUFFER_PIECE */
     unsigned char *base;

@@ -52,7 +52,7 @@ static void line_add(struct swap_line *line, struct swap_request *r)
 static void request_close(struct swap_queue *q, struct swap_request *r)
 {
     r->is_open = false;
-    pthread_cond_broadcast(&q->is_done);
+    q->has_news = true;
 }
 
 /* Requests in line will not be begun any more. */
@@ -119,7 +119,10 @@ static cz_status current_error(struct swap_queue *q)
 static void wait_for(struct swap_queue *q, uint64_t ticket)
 {
     struct swap_request *r = &q->requests[ticket % SWAP_REQUESTS];
+    if (r->ticket != ticket || !r->is_open) return;
+    int64_t since = clock_now_ns();
     while (r->ticket == ticket && r->is_open) pthread_cond_wait(&q->is_done, &q->lock);
+    if (pthread_equal(pthread_self(), q->owner)) q->counts.waited_ns += clock_now_ns() - since;
 }
 
 cz_status swap_queue_wait(struct swap_queue *q, uint64_t ticket)
@@ -144,14 +147,6 @@ cz_status swap_queue_drain(struct swap_queue *q)
     cz_status st = current_error(q);
     pthread_mutex_unlock(&q->lock);
     return st;
-}
-
-void swap_queue_add_wait(struct swap_queue *q, int64_t since_ns)
-{
-    if (!pthread_equal(pthread_self(), q->owner)) return;
-    pthread_mutex_lock(&q->lock);
-    q->counts.waited_ns += clock_now_ns() - since_ns;
-    pthread_mutex_unlock(&q->lock);
 }
 
 /* ---- backends ---------------------------------------------------------------------------------
@@ -208,6 +203,18 @@ void swap_queue_finish(struct swap_queue *q, struct swap_block *b)
     if (--q->n_flying == 0) q->counts.busy_ns += clock_now_ns() - q->busy_since_ns;
 }
 
+bool swap_queue_has_news(struct swap_queue *q)
+{
+    bool has_news = q->has_news;
+    q->has_news = false;
+    return has_news;
+}
+
+void swap_queue_announce(struct swap_queue *q)
+{
+    pthread_cond_broadcast(&q->is_done);
+}
+
 void swap_queue_fail(struct swap_queue *q)
 {
     pthread_mutex_lock(&q->lock);
@@ -215,4 +222,5 @@ void swap_queue_fail(struct swap_queue *q)
     q->has_failed = true;
     drop_lines(q);
     pthread_mutex_unlock(&q->lock);
+    swap_queue_announce(q);
 }

@@ -1,6 +1,5 @@
 /* Unaligned access: aligned requests to bounce buffers, several in flight, in the queue that all
  * others use. One caller at a time. */
-#include "base/clock.h"
 #include "offload/swap_impl.h"
 
 #include <inttypes.h>
@@ -118,21 +117,17 @@ static cz_status write_range(struct swap *s, uint64_t begin, uint64_t end, const
 cz_status swap_read(struct swap *s, uint64_t off, size_t nbytes, void *dst)
 {
     TRY(check_range(s, off, nbytes));
-    int64_t since = clock_now_ns();
     pthread_mutex_lock(&s->sync_lock);
     cz_status st = read_range(s, off, off + nbytes, dst);
     pthread_mutex_unlock(&s->sync_lock);
-    swap_queue_add_wait(&s->queue, since);
     return st;
 }
 
 cz_status swap_write(struct swap *s, uint64_t off, size_t nbytes, const void *src)
 {
     TRY(check_range(s, off, nbytes));
-    int64_t since = clock_now_ns();
     pthread_mutex_lock(&s->sync_lock);
     cz_status st = write_range(s, off, off + nbytes, src);
     pthread_mutex_unlock(&s->sync_lock);
-    swap_queue_add_wait(&s->queue, since);
     return st;
 }

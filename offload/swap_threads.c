@@ -3,11 +3,8 @@
 #include "offload/swap_impl.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define STACK_NBYTES ((size_t)256 << 10)
 
 struct threads {
     pthread_cond_t has_work;
@@ -25,26 +22,32 @@ static long transfer(struct swap *s, struct swap_block *b)
     return moved < 0 ? -errno : moved;
 }
 
+/* With the lock: the next block, waited for; NULL: the swap closes. */
+static struct swap_block *next_block(struct swap *s, struct threads *t)
+{
+    struct swap_block *b;
+    while (!(b = swap_queue_take(s)) && !s->queue.is_closing)
+        pthread_cond_wait(&t->has_work, &s->queue.lock);
+    return b;
+}
+
 static void *threads_run(void *arg)
 {
     struct swap *s = arg;
-    struct threads *t = s->backend_state;
-    pthread_mutex_lock(&s->queue.lock);
-    for (;;) {
-        struct swap_block *b = swap_queue_take(s);
-        if (b) {
-            pthread_mutex_unlock(&s->queue.lock);
-            while (!swap_block_result(s, b, transfer(s, b))) {
-            }
-            pthread_mutex_lock(&s->queue.lock);
-            swap_queue_finish(&s->queue, b);
-        } else if (s->queue.is_closing) {
-            break;
-        } else {
-            pthread_cond_wait(&t->has_work, &s->queue.lock);
+    struct swap_queue *q = &s->queue;
+    swap_thread_settle();
+    pthread_mutex_lock(&q->lock);
+    struct swap_block *b = next_block(s, s->backend_state);
+    while (b) {
+        pthread_mutex_unlock(&q->lock);
+        while (!swap_block_result(s, b, transfer(s, b))) {
         }
+        pthread_mutex_lock(&q->lock);
+        swap_queue_finish(q, b);
+        if (swap_queue_has_news(q)) swap_queue_announce(q);
+        b = next_block(s, s->backend_state);
     }
-    pthread_mutex_unlock(&s->queue.lock);
+    pthread_mutex_unlock(&q->lock);
     return NULL;
 }
 
@@ -70,7 +73,7 @@ static cz_status threads_start(struct swap *s)
     if (!t) return err_set(CZ_NOMEM, 0, "no memory for a swap file's threads");
     pthread_cond_init(&t->has_work, NULL);
     while (t->n_started < s->n_threads &&
-           swap_thread_start(&t->threads[t->n_started], STACK_NBYTES, threads_run, s) == 0)
+           swap_thread_start(&t->threads[t->n_started], threads_run, s) == 0)
         t->n_started++;
     if (t->n_started == 0)
         return err_set(CZ_NOMEM, 0, "the system starts no thread to read and write swap files");

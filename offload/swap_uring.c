@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STACK_NBYTES   ((size_t)256 << 10)
 #define N_PIECES       512 /* of registered buffers */
 #define LOST_NS_MAX    (500 * INT64_C(1000000))
 #define REFUSED_NAP_NS 100000
@@ -25,7 +24,8 @@ struct uring {
     uint64_t wake_value; /* where the read of the eventfd puts its count */
     bool is_wake_armed;  /* that read is in the ring */
     int n_pieces;        /* registered so far */
-    int n_in_ring;       /* blocks */
+    int table_error;     /* why no buffers can be registered */
+    int64_t stuck_ns;    /* since when the kernel puts us off; 0: it does not */
     /* With the queue's lock: */
     bool is_hungry; /* the thread sleeps, or will, with room for more blocks */
 };
@@ -65,7 +65,6 @@ static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
         io_uring_prep_read(sqe, fd, buf, (unsigned)n, off);
     if (u->has_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(sqe, b);
-    u->n_in_ring++;
     if (s->single_submit) io_uring_submit(&u->ring);
 }
 
@@ -78,43 +77,18 @@ static void arm_wake(struct uring *u)
     u->is_wake_armed = true;
 }
 
-/* Blocks that are new, into the ring. False: the swap closes and nothing is left. */
-static bool prepare_new(struct swap *s, struct uring *u)
-{
-    struct swap_block *taken = NULL, *b;
-    pthread_mutex_lock(&s->queue.lock);
-    struct swap_block **end = &taken;
-    while ((b = swap_queue_take(s))) {
-        b->next = NULL;
-        *end = b;
-        end = &b->next;
-    }
-    u->is_hungry = s->queue.free != NULL;
-    bool goes_on = !s->queue.is_closing || s->queue.n_flying > 0;
-    pthread_mutex_unlock(&s->queue.lock);
-    for (; taken; taken = b) {
-        b = taken->next;
-        prepare(s, u, taken);
-    }
-    return goes_on;
-}
-
 /* ---- complete ---------------------------------------------------------------------------------
  */
 
-static void finish(struct swap *s, struct uring *u, struct swap_block *done)
+static void list_add(struct swap_block **list, struct swap_block *b)
 {
-    pthread_mutex_lock(&s->queue.lock);
-    for (struct swap_block *b = done, *next; b; b = next) {
-        next = b->next;
-        swap_queue_finish(&s->queue, b);
-        u->n_in_ring--;
-    }
-    pthread_mutex_unlock(&s->queue.lock);
+    b->next = *list;
+    *list = b;
 }
 
-/* All completions there are. Blocks that are not through go into the ring again. */
-static void reap(struct swap *s, struct uring *u)
+/* All completions there are. Blocks that are not through go into the ring again; returns those that
+ * are. */
+static struct swap_block *reap(struct swap *s, struct uring *u)
 {
     struct swap_block *done = NULL, *again = NULL;
     struct io_uring_cqe *cqe;
@@ -122,68 +96,114 @@ static void reap(struct swap *s, struct uring *u)
         struct swap_block *b = io_uring_cqe_get_data(cqe);
         long result = cqe->res;
         io_uring_cqe_seen(&u->ring, cqe);
-        if (!b) {
+        if (!b)
             u->is_wake_armed = false;
-            continue;
-        }
-        struct swap_block **list = swap_block_result(s, b, result) ? &done : &again;
-        b->next = *list;
-        *list = b;
+        else
+            list_add(swap_block_result(s, b, result) ? &done : &again, b);
     }
-    finish(s, u, done);
     for (struct swap_block *next; again; again = next) {
         next = again->next;
-        u->n_in_ring--;
         prepare(s, u, again);
     }
+    return done;
+}
+
+struct turn {
+    bool goes_on;  /* false: the swap closes and nothing is left */
+    bool has_news; /* for those who wait */
+};
+
+/* Blocks that are through make room for new ones, which go into the ring. */
+static struct turn turn_over(struct swap *s, struct uring *u, struct swap_block *done)
+{
+    struct swap_queue *q = &s->queue;
+    struct swap_block *taken = NULL, **end = &taken, *b, *next;
+    pthread_mutex_lock(&q->lock);
+    for (; done; done = next) {
+        next = done->next;
+        swap_queue_finish(q, done);
+    }
+    for (; (b = swap_queue_take(s)); end = &b->next) *end = b;
+    *end = NULL;
+    u->is_hungry = q->free != NULL;
+    struct turn turn = {!q->is_closing || q->n_flying > 0, swap_queue_has_news(q)};
+    pthread_mutex_unlock(&q->lock);
+    for (; taken; taken = next) {
+        next = taken->next;
+        prepare(s, u, taken);
+    }
+    return turn;
+}
+
+/* All blocks in flight; only when they have been given up. */
+static struct swap_block *flying(struct swap *s)
+{
+    struct swap_block *list = NULL;
+    for (int i = 0; i < s->queue_depth; i++)
+        if (s->queue.blocks[i].request) list_add(&list, &s->queue.blocks[i]);
+    return list;
 }
 
 /* The kernel takes no more work from this ring. What it has is given a little time; then the
  * blocks are given up, as failed ones. */
 static void break_down(struct swap *s, struct uring *u, int error)
 {
+    struct swap_queue *q = &s->queue;
     err_set(CZ_IO, error, "swap file %s: io_uring takes no more requests", s->file.path);
-    swap_queue_fail(&s->queue);
+    swap_queue_fail(q);
     int64_t since = clock_now_ns();
-    while (u->n_in_ring > 0 && clock_now_ns() - since < LOST_NS_MAX) {
-        struct io_uring_cqe *cqe;
-        if (io_uring_peek_cqe(&u->ring, &cqe) != 0) {
-            nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
-            continue;
-        }
-        struct swap_block *b = io_uring_cqe_get_data(cqe);
-        io_uring_cqe_seen(&u->ring, cqe);
-        if (!b) continue;
-        b->next = NULL;
-        finish(s, u, b);
+    pthread_mutex_lock(&q->lock);
+    while (q->n_flying > 0) {
+        pthread_mutex_unlock(&q->lock);
+        bool gave_up = clock_now_ns() - since > LOST_NS_MAX;
+        struct swap_block *done = gave_up ? flying(s) : reap(s, u);
+        if (!done) nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
+        turn_over(s, u, done);
+        pthread_mutex_lock(&q->lock);
     }
-    pthread_mutex_lock(&s->queue.lock);
-    for (int i = 0; i < s->queue_depth; i++) {
-        struct swap_block *b = &s->queue.blocks[i];
-        if (b->request) swap_queue_finish(&s->queue, b);
-    }
-    pthread_mutex_unlock(&s->queue.lock);
+    pthread_mutex_unlock(&q->lock);
+    swap_queue_announce(q);
 }
 
-static bool is_passing(int error)
+/* What submitting said: whether to go on. Short of memory, the kernel may put us off a while. */
+static bool survives(struct uring *u, int n)
 {
-    return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
+    if (n >= 0 || n == -EINTR) {
+        u->stuck_ns = 0;
+        return true;
+    }
+    int64_t now = clock_now_ns();
+    if (u->stuck_ns == 0) u->stuck_ns = now;
+    if (n != -EAGAIN && n != -EBUSY && n != -ENOMEM) return false;
+    nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
+    return now - u->stuck_ns < LOST_NS_MAX;
+}
+
+/* The disk gets its new work before those who wait are woken: they may take the processor. */
+static int submit(struct swap *s, struct uring *u, bool has_news)
+{
+    if (!has_news) return io_uring_submit_and_wait(&u->ring, 1);
+    int n = io_uring_submit(&u->ring);
+    swap_queue_announce(&s->queue);
+    return n < 0 ? n : io_uring_submit_and_wait(&u->ring, 1);
 }
 
 static void *uring_run(void *arg)
 {
     struct swap *s = arg;
     struct uring *u = s->backend_state;
-    while (prepare_new(s, u)) {
+    swap_thread_settle();
+    for (struct swap_block *done = NULL;; done = reap(s, u)) {
+        struct turn turn = turn_over(s, u, done);
+        if (!turn.goes_on) break;
         arm_wake(u);
-        int n = io_uring_submit_and_wait(&u->ring, 1);
-        if (n < 0 && !is_passing(-n)) {
+        int n = submit(s, u, turn.has_news);
+        if (!survives(u, n)) {
             break_down(s, u, -n);
             break;
         }
-        if (n < 0 && n != -EINTR) nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
-        reap(s, u);
     }
+    swap_queue_announce(&s->queue);
     return NULL;
 }
 
@@ -235,6 +255,7 @@ static size_t uring_register(struct swap *s, unsigned char *base, size_t nbytes,
     struct uring *u = s->backend_state;
     size_t at = 0;
     *first_idx = u->n_pieces;
+    errno = u->has_table ? ENOSPC : u->table_error;
     while (u->has_table && at < nbytes && u->n_pieces < N_PIECES) {
         size_t n = nbytes - at < SWAP_BUFFER_PIECE ? nbytes - at : SWAP_BUFFER_PIECE;
         struct iovec piece = {.iov_base = base + at, .iov_len = n};
@@ -273,9 +294,10 @@ static cz_status uring_start(struct swap *s)
     int n = ring_open(u, s->queue_depth);
     if (n < 0) return err_set(CZ_UNSUPPORTED, -n, "io_uring");
     u->has_file = io_uring_register_files(&u->ring, &s->file.fd, 1) == 0;
-    u->has_table = io_uring_register_buffers_sparse(&u->ring, N_PIECES) == 0;
-    if (swap_thread_start(&u->thread, STACK_NBYTES, uring_run, s) != 0)
-        return err_set(CZ_UNSUPPORTED, errno, "a thread for io_uring");
+    u->table_error = -io_uring_register_buffers_sparse(&u->ring, N_PIECES);
+    u->has_table = u->table_error == 0;
+    int error = swap_thread_start(&u->thread, uring_run, s);
+    if (error != 0) return err_set(CZ_UNSUPPORTED, error, "a thread for io_uring");
     u->has_thread = true;
     return CZ_OK;
 }

@@ -1,6 +1,7 @@
 /* Claim: where a sandbox refuses io_uring, threads do the same work; where memory may not be
  * pinned, buffers work unregistered; where there is no O_DIRECT, the page cache serves. Each is
  * said once. CZERO_IO chooses, and a wish that cannot be granted is an error. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "swap_rig.h"
 
@@ -31,7 +32,7 @@ static int n_said(const char *words)
 }
 
 /* From now on this process is told `error` when it calls `call`. False: no such sandbox here. */
-static bool refuse(unsigned call, unsigned error)
+static bool refuse(unsigned call, unsigned error) /* its threads too */
 {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -40,7 +41,7 @@ static bool refuse(unsigned call, unsigned error)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     struct sock_fprog filter = {.len = CZ_ARRAY_LEN(rules), .filter = rules};
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
 static struct swap *open_auto(const char *dir)
@@ -107,6 +108,34 @@ START_TEST(rings_without_registration_work)
         swap_close(s);
         check_works(dir, how); /* what a kernel can do is asked by registering: threads, mostly */
     }
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(rings_that_are_taken_away_end_in_an_error_within_a_second)
+{
+    const char *dir = test_tmp_make();
+    if (swap_has_uring(dir)) {
+        struct swap *s = open_auto(dir);
+        unsigned char *buf = swap_rig_memory(1 << 20);
+        uint64_t ticket;
+        ck_ok(swap_write_begin(s, buf, 0, 1 << 20, &ticket));
+        ck_ok(swap_drain(s));
+        if (refuse(SYS_io_uring_enter, EPERM)) {
+            int64_t since = clock_now_ns();
+            cz_status st = swap_write_begin(s, buf, 0, 1 << 20, &ticket);
+            if (st == CZ_OK)
+                st = swap_wait(s, ticket); /* what the thread waits for may come first */
+            if (st == CZ_OK) st = swap_write(s, 5, 1, "x");
+            ck_assert_int_eq(st, CZ_IO);
+            ck_assert_ptr_nonnull(strstr(cz_last_error(), "takes no more requests"));
+            ck_assert_int_lt(clock_now_ns() - since, 1000000000);
+            ck_fails(swap_drain(s), CZ_IO);
+        }
+        swap_close(s);
+        free(buf);
+    }
+    ck_assert_int_eq(swap_rig_entries(dir), 0);
     test_tmp_remove(dir);
 }
 END_TEST
@@ -221,5 +250,6 @@ END_TEST
 
 TEST_MAIN("offload/swap_refused", a_sandbox_without_rings_gets_threads,
           a_kernel_without_rings_gets_threads, a_sandbox_whose_rings_do_nothing_gets_threads,
-          rings_without_registration_work, the_environment_chooses,
+          rings_without_registration_work,
+          rings_that_are_taken_away_end_in_an_error_within_a_second, the_environment_chooses,
           buffers_that_may_not_be_pinned_work, transfers_past_the_page_cache_may_be_refused_late)
