@@ -2,6 +2,7 @@
 
 #include "base/threads.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -115,7 +116,7 @@ static int fair_threads(const struct place *p, const struct place_cores *c, cons
 }
 
 static cz_status place_on(struct place *p, const struct place_cores *c, int begin, int end,
-                          int wants)
+                          int near)
 {
     bool is_enough;
     p->threads = calloc((size_t)p->n_threads, sizeof *p->threads);
@@ -124,9 +125,18 @@ static cz_status place_on(struct place *p, const struct place_cores *c, int begi
         if (!(p->threads[t] = hwloc_bitmap_alloc())) return no_memory();
     for (int i = begin; i < end; i++)
         if (hwloc_bitmap_or(p->share, p->share, c->v[i].cpus) != 0) return no_memory();
-    TRY(place_threads(c, begin, end, wants, p->n_threads, p->threads, &is_enough));
+    TRY(place_threads(c, begin, end, near, p->n_threads, p->threads, &is_enough));
     p->is_dealt = p->is_dealt && is_enough;
     return CZ_OK;
+}
+
+/* The node where few threads should stay: the GPU's, or the one this process was started on.
+ * Several jobs that know nothing of each other would otherwise all choose the same one. */
+static int node_to_stay_on(const struct place *p, const struct deal *d, int wants)
+{
+    int cpu = p->is_here && d->n_same == 1 ? sched_getcpu() : -1;
+    if (wants >= 0 || cpu < 0) return wants;
+    return place_node_of(hwloc_get_pu_obj_by_os_index(p->topology, (unsigned)cpu));
 }
 
 /* The GPU's node, those of the threads, or, where threads go their own ways, those of the share. */
@@ -186,7 +196,7 @@ static cz_status settle(struct place *p, const struct place_options *o, const st
         TRY(choose_run(c, d, &begin, &end));
     p->n_threads = o->n_threads > 0 ? o->n_threads : fair_threads(p, c, d, o->n_ranks_host);
     p->is_dealt = !d->is_muddled && d->n_same <= c->n && !(p->is_here && place_user_binds());
-    TRY(place_on(p, c, begin, end, wants));
+    TRY(place_on(p, c, begin, end, node_to_stay_on(p, d, wants)));
     TRY(choose_nodes(p, c, begin, end, wants));
     describe(p, o->ranks ? o->ranks[o->rank_host].pci_bus_id : o->pci_bus_id, wants);
     return CZ_OK;

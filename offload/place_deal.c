@@ -97,18 +97,18 @@ void place_match(const struct place_cores *c, const int *cuts, const int *wants,
 /* ---- threads on cores -------------------------------------------------------------------------
  */
 
-/* Narrow [*begin, *end) to one node if n_threads have a core each there: to `want`, or the largest.
+/* Narrow [*begin, *end) to one node if n_threads have a core each there: to `near`, or the largest.
  */
-static void stay_on_a_node(const struct place_cores *c, int n_threads, int want, int *begin,
+static void stay_on_a_node(const struct place_cores *c, int n_threads, int near, int *begin,
                            int *end)
 {
     int best_begin = *begin, best_end = *end;
-    bool has_best = false, is_wanted = false;
-    for (int i = *begin, next; i < *end && !is_wanted; i = next) {
+    bool has_best = false, is_near = false;
+    for (int i = *begin, next; i < *end && !is_near; i = next) {
         for (next = i + 1; next < *end && !is_edge(c, next, false);) next++;
         if (next - i < n_threads) continue;
-        is_wanted = c->v[i].node == want;
-        if (has_best && !is_wanted && next - i <= best_end - best_begin) continue;
+        is_near = c->v[i].node == near;
+        if (has_best && !is_near && next - i <= best_end - best_begin) continue;
         has_best = true;
         best_begin = i;
         best_end = next;
@@ -160,13 +160,13 @@ static cz_status take_hardware_threads(const struct place_cores *c, int begin, i
     return CZ_OK;
 }
 
-cz_status place_threads(const struct place_cores *c, int begin, int end, int want, int n_threads,
+cz_status place_threads(const struct place_cores *c, int begin, int end, int near, int n_threads,
                         hwloc_cpuset_t *sets, bool *is_enough)
 {
     *is_enough = true;
     if (n_threads > end - begin)
         return take_hardware_threads(c, begin, end, n_threads, sets, is_enough);
-    stay_on_a_node(c, n_threads, want, &begin, &end);
+    stay_on_a_node(c, n_threads, near, &begin, &end);
     int64_t n = end - begin;
     for (int t = 0; t < n_threads; t++)
         TRY(take_cores(c, begin + (int)(n * t / n_threads), begin + (int)(n * (t + 1) / n_threads),

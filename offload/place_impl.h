@@ -72,7 +72,7 @@ void place_match(const struct place_cores *c, const int *cuts, const int *wants,
  * node for each thread, all on one node when they fit there (`want` before others); hardware
  * threads of one core only when cores run out. false: there are more threads than hardware threads;
  * they share then. CZ_NOMEM. */
-cz_status place_threads(const struct place_cores *c, int begin, int end, int want, int n_threads,
+cz_status place_threads(const struct place_cores *c, int begin, int end, int near, int n_threads,
                         hwloc_cpuset_t *sets, bool *is_enough);
 
 /* ---- place_bind.c ------------------------------------------------------------------------------

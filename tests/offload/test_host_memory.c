@@ -8,6 +8,7 @@
 #include "tests/support/check_main.h"
 
 #include <errno.h>
+#include <hwloc.h>
 #include <linux/capability.h>
 #include <omp.h>
 #include <sched.h>
@@ -249,6 +250,106 @@ START_TEST(pages_lie_on_the_nodes_of_their_threads)
 }
 END_TEST
 
+/* ---- a machine with two nodes -----------------------------------------------------------------
+ * hwloc is made to believe that processors 0 and 1 have a node each. The kernel knows node 0 only,
+ * which is enough to see what is asked of it. */
+
+static const char *believe_in_two_nodes(void)
+{
+    static char path[64];
+    hwloc_topology_t t;
+    snprintf(path, sizeof path, "/tmp/czero-nodes-%d.xml", (int)getpid());
+    ck_assert_int_eq(hwloc_topology_init(&t), 0);
+    ck_assert_int_eq(hwloc_topology_set_synthetic(t, "package:2 [numa] core:1 pu:1"), 0);
+    ck_assert_int_eq(hwloc_topology_load(t), 0);
+    ck_assert_int_eq(hwloc_topology_export_xml(t, path, 0), 0);
+    hwloc_topology_destroy(t);
+    setenv("HWLOC_XMLFILE", path, 1);
+    setenv("HWLOC_THISSYSTEM", "1", 1);
+    return path;
+}
+
+static bool has_processors_0_and_1(void)
+{
+    cpu_set_t mask;
+    return sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_ISSET(0, &mask) &&
+           CPU_ISSET(1, &mask);
+}
+
+enum { DEFAULT_POLICY = 0, PREFERRED = 1, INTERLEAVE = 3, PREFERRED_MANY = 5 };
+
+/* The policy of the page at `at` and its nodes, as the kernel tells them. */
+static int policy_of(void *at, unsigned long *nodes)
+{
+    int policy = -1;
+    const unsigned long of_address = 2, n_max = 64;
+    *nodes = 0;
+    ck_assert_int_eq(syscall(SYS_get_mempolicy, &policy, nodes, n_max, at, of_address), 0);
+    return policy;
+}
+
+static int policy_with(const char *allowed, unsigned long *nodes)
+{
+    struct place *p;
+    struct host_memory m;
+    const struct place_options o = {.allowed = allowed, .n_ranks_host = 1};
+    ck_ok(place_create(&o, &p));
+    ck_assert(place_can_bind(p));
+    ck_ok(host_memory_map(p, "states", 3 * MIB, &m));
+    place_destroy(p);
+    int policy = policy_of(m.base, nodes), last = policy_of(m.base + m.nbytes - 1, nodes);
+    ck_assert_int_eq(policy, last);
+    host_memory_touch(m.base, 3 * MIB, 0);
+    host_memory_unmap(&m);
+    return policy;
+}
+
+START_TEST(memory_is_asked_from_the_node_of_the_rank)
+{
+    unsigned long nodes;
+    int unused;
+    if (!has_processors_0_and_1() || syscall(SYS_get_mempolicy, &unused, NULL, 0, NULL, 0) != 0)
+        return; /* nothing to see */
+    unsetenv("OMP_PROC_BIND");
+    const char *path = believe_in_two_nodes();
+    int policy = policy_with("0", &nodes);
+    ck_assert_msg(policy == PREFERRED || policy == PREFERRED_MANY, "policy %d", policy);
+    ck_assert_uint_eq(nodes, 1);
+    /* A rank on both: pages follow the threads that touch them. */
+    ck_assert_int_eq(policy_with("0-1", &nodes), DEFAULT_POLICY);
+    /* Node 1, of which the kernel knows nothing: memory all the same. */
+    policy_with("1", &nodes);
+    /* The user's own policy stays: the mapping has none in front of it. */
+    unsigned long node_0 = 1;
+    ck_assert_int_eq(syscall(SYS_set_mempolicy, INTERLEAVE, &node_0, 64), 0);
+    ck_assert_int_eq(policy_with("0", &nodes), DEFAULT_POLICY);
+    unlink(path);
+}
+END_TEST
+
+/* Of two nodes that would do, the one that the process is on already. */
+START_TEST(few_threads_stay_on_the_node_they_are_on)
+{
+    cpu_set_t mask, one;
+    if (!has_processors_0_and_1()) return;
+    const char *path = believe_in_two_nodes();
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct place *p;
+        const struct place_options o = {.allowed = "0-1", .n_ranks_host = 1, .n_threads = 1};
+        sched_getaffinity(0, sizeof mask, &mask);
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cpu, &one);
+        ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
+        ck_ok(place_create(&o, &p));
+        ck_assert_int_eq(place_cpu(p, 0), cpu);
+        ck_assert_int_eq(place_node(p, 0), cpu);
+        place_destroy(p);
+        sched_setaffinity(0, sizeof mask, &mask);
+    }
+    unlink(path);
+}
+END_TEST
+
 START_TEST(huge_pages_where_they_are_to_be_had)
 {
     char mode[128] = "";
@@ -373,6 +474,8 @@ int main(void)
                                   nothing_and_too_much,
                                   pages_are_touched_by_their_threads,
                                   pages_lie_on_the_nodes_of_their_threads,
+                                  memory_is_asked_from_the_node_of_the_rank,
+                                  few_threads_stay_on_the_node_they_are_on,
                                   huge_pages_where_they_are_to_be_had,
                                   locked_bytes_are_those_asked_for,
                                   the_limit_is_known_and_named,
