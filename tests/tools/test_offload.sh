@@ -66,13 +66,29 @@ for stage in 0 1 2 3; do
     read -r optimizer params <<<"$tiers"
     name=s$stage-$optimizer-$params
     config $stage "$optimizer" "$params" swap/a/b >ds.json
-    run "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 5 --curve $name.csv --export $name
+    run "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 5 --curve $name.csv --export $name --save $name-ckpt
     [ $code = 0 ] || fail "$name: exit code $code"
     gone swap "$name"
+    grep -q 'disk [0-9.]*+[0-9.]* GB/s, [0-9]*% exposed' out.txt err.txt
+    [ $? = "$([ "$optimizer" = nvme ]; echo $?)" ] || fail "$name: what the log says of the disk"
     cmp s$stage-none-none.csv $name.csv || fail "$name: another curve"
     cmp s$stage-none-none/model.safetensors $name/model.safetensors || fail "$name: other weights"
+    [ $stage = 0 ] && continue
+    run "$build/zero_to_fp32" $name-ckpt $name-fp32 --safe_serialization
+    [ $code = 0 ] || fail "$name: zero_to_fp32 ends with $code"
+    cmp s$stage-none-none-fp32/model.safetensors $name-fp32/model.safetensors || fail "$name: other masters"
   done
 done
+
+# Figures for programs: bytes each way, the whole optimizer state once (12 bytes a parameter and blocks).
+config 1 nvme none swap >ds.json
+run "$czero" "${train[@]}" --config ds.json --steps 2 --log-json
+[ $code = 0 ] || fail "--log-json: exit code $code"
+for way in read written; do
+  bytes=$(tail -1 out.txt | sed 's/.*"swap_'$way'_bytes": \([0-9]*\).*/\1/')
+  [ "$bytes" -ge $((12 * 120576)) ] && [ "$bytes" -le $((12 * 120576 + 65536)) ] || fail "swap_${way}_bytes: $bytes"
+done
+grep -q '"swap_exposed_s": [0-9.e-]*' out.txt || fail "swap_exposed_s is missing"
 
 # ---- every way out -------------------------------------------------------------------------------
 
@@ -168,6 +184,15 @@ for stage in 0 1 2 3; do
   refused 2 "nvme_path" "$czero" "${train[@]}" --config ds.json --steps 2
 done
 gone swap "refusals"
+
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+  mkdir -m 755 roots
+  config 1 nvme none "$work/roots/swap" >ds.json
+  chmod 755 "$work" && chmod -R a+rX "$work"
+  refused 1 "roots.*Permission denied" setpriv --reuid=65534 --regid=65534 --clear-groups "$czero" "${train[@]}" \
+    --config ds.json --steps 2
+  gone roots/swap "a folder of another user"
+fi
 
 if [ "$(id -u)" = 0 ]; then
   mkdir disk
