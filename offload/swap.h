@@ -59,6 +59,11 @@ cz_status swap_open(const struct swap_options *options, struct swap **out);
 /* End all requests, remove the file and the folders made for it; accepts NULL. */
 void swap_close(struct swap *s);
 
+/* Remove the files of all open swaps of this process, and the folders made for them, although they
+ * are in use: for a program that a signal is about to end. Transfers go on to work. Any thread, but
+ * not a signal handler. */
+void swap_remove_files(void);
+
 /* Buffers that requests will use, for good: at most 16 calls, aligned to SWAP_ALIGN. Where the
  * kernel refuses to register them (RLIMIT_MEMLOCK) they work all the same. */
 cz_status swap_register(struct swap *s, void *base, size_t nbytes);

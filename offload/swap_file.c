@@ -189,6 +189,11 @@ int swap_file_writeback_error(const struct swap_file *f)
 /* ---- open and close ---------------------------------------------------------------------------
  */
 
+/* Files that have a name, for whoever has to remove them all. The lock is held while a name comes
+ * or goes. */
+static pthread_mutex_t named_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct swap_file *open_files;
+
 static cz_status create(struct swap_file *f, int rank)
 {
     int dir_fd;
@@ -206,7 +211,12 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     f->fd = f->lock_fd = -1;
     f->nbytes = nbytes;
     TRY(swap_folder_resolve(dir, &f->dir));
-    TRY(create(f, rank));
+    pthread_mutex_lock(&named_lock);
+    f->next = open_files;
+    open_files = f;
+    cz_status st = create(f, rank);
+    pthread_mutex_unlock(&named_lock);
+    TRY(st);
     TRY(check_space(f->dir, nbytes));
     TRY(preallocate(f));
     if (nbytes > 0 && try_transfer(f) == EINVAL) swap_file_leave_direct(f);
@@ -222,16 +232,33 @@ static void remove_own(const struct swap_file *f, int dir_fd)
     if (own.st_ino == named.st_ino && own.st_dev == named.st_dev) unlinkat(dir_fd, f->name, 0);
 }
 
-void swap_file_close(struct swap_file *f)
+/* With named_lock. */
+static void remove_name(const struct swap_file *f)
 {
     int dir_fd = f->dir ? swap_folder_lock(f->dir) : -1;
-    if (dir_fd >= 0) {
-        if (f->lock_fd >= 0) remove_own(f, dir_fd);
-        swap_folder_leave(f->dir);
-    }
+    if (dir_fd < 0) return;
+    if (f->lock_fd >= 0) remove_own(f, dir_fd);
+    swap_folder_leave(f->dir);
+    swap_folder_unlock(dir_fd);
+}
+
+void swap_remove_files(void)
+{
+    pthread_mutex_lock(&named_lock);
+    for (const struct swap_file *f = open_files; f; f = f->next) remove_name(f);
+    pthread_mutex_unlock(&named_lock);
+}
+
+void swap_file_close(struct swap_file *f)
+{
+    pthread_mutex_lock(&named_lock);
+    remove_name(f);
+    struct swap_file **at = &open_files;
+    while (*at && *at != f) at = &(*at)->next;
+    if (*at) *at = f->next;
+    pthread_mutex_unlock(&named_lock);
     if (f->fd >= 0) close(f->fd);
     if (f->lock_fd >= 0) close(f->lock_fd);
-    swap_folder_unlock(dir_fd);
     free(f->path);
     free(f->dir);
     f->fd = f->lock_fd = -1;

@@ -63,6 +63,7 @@ struct swap_file {
     const char *name; /* in path */
     uint64_t nbytes;
     _Atomic bool is_direct; /* past the page cache */
+    struct swap_file *next; /* of those that are open */
 };
 
 /* Errors: CZ_INVALID, CZ_IO, CZ_NOMEM; nothing stays behind, *f is for swap_file_close(). */

@@ -237,6 +237,33 @@ START_TEST(a_folder_removed_under_way_is_no_error)
 }
 END_TEST
 
+/* As a program does that a signal ends: transfers go on until then. */
+START_TEST(all_open_files_can_be_removed_at_once)
+{
+    base = test_tmp_make();
+    swap_remove_files(); /* there is none */
+    struct swap *a = open_in(below("x/y")), *b = open_in(below("z"));
+    killed_run(below("k"));
+    swap_remove_files();
+    ck_assert(!exists(below("x")) && !exists(below("z")));
+    ck_assert(exists(below("k"))); /* of another run, and that folder is not ours to look at */
+    swap_remove_files();
+    char c = 0;
+    ck_ok(swap_write(a, 5, 1, "x"));
+    ck_ok(swap_read(a, 5, 1, &c));
+    ck_assert_int_eq(c, 'x');
+    swap_close(b);
+    swap_close(a);
+    struct swap *d = open_in(below("z"));
+    ck_assert_int_eq(swap_rig_entries(below("z")), 2);
+    swap_close(d);
+    ck_assert(!exists(below("z")));
+    swap_close(open_in(below("k")));
+    ck_assert_int_eq(swap_rig_entries(base), 0);
+    test_tmp_remove(base);
+}
+END_TEST
+
 START_TEST(the_current_folder_may_change)
 {
     char cwd[PATH_MAX];
@@ -343,6 +370,6 @@ TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           folders_that_were_made_go, links_to_folders_are_followed,
           the_last_one_removes_the_folder_whoever_made_it,
           folders_with_somebodys_files_stay_without_ours, a_folder_removed_under_way_is_no_error,
-          the_current_folder_may_change, impossible_folders_end_in_a_sentence,
-          a_folder_that_may_not_be_written_ends_in_a_sentence,
+          all_open_files_can_be_removed_at_once, the_current_folder_may_change,
+          impossible_folders_end_in_a_sentence, a_folder_that_may_not_be_written_ends_in_a_sentence,
           free_space_is_known_for_folders_to_come, a_disk_that_is_too_small_is_refused)
