@@ -115,6 +115,11 @@ struct engine_swap_traffic {
     double step_s;   /* from the end of the step before */
 };
 CZ_API struct engine_swap_traffic engine_get_swap_traffic(const struct engine *engine);
+
+/* For a program that a signal is about to end: remove the swap files of all engines of this
+ * process, and the folders made for them, as engine_destroy() would. Any thread, at any time, but
+ * not a signal handler. */
+CZ_API void engine_remove_swap_files(void);
 CZ_API const struct plan *engine_get_plan(const struct engine *engine);
 CZ_API const struct model *engine_get_model(const struct engine *engine);
 

@@ -261,6 +261,11 @@ void tiers_count_step(struct engine *e)
     e->swap_before_ns = now_ns;
 }
 
+void engine_remove_swap_files(void)
+{
+    swap_remove_files();
+}
+
 struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e)
 {
     return e->swap_traffic;

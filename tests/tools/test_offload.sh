@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Claims: nothing that czero made remains in nvme_path when a run ends, well, by SIGTERM, by an error
-# or because another rank was killed; what a killed run leaves is gone after the next one, and never
+# Claims: nothing that czero made remains in nvme_path when a run ends, well, by a signal, by an error or
+# because another rank was killed; what a killed run leaves is gone after the next one, and never
 # what belongs to a run that lives, or to someone else; a folder that cannot be used, or a disk too
 # small, is refused before training with a sentence and the exit code of its kind; without offload,
 # on the host and on NVMe the curve and the weights are the same bytes; the step log says what NVMe
@@ -126,6 +126,17 @@ for ranks in 1 2; do
   ended
   [ $code = 0 ] || fail "SIGTERM, $ranks ranks: exit code $code"
   gone swap "SIGTERM, $ranks ranks"
+
+  for signal in INT HUP QUIT; do
+    start "${command[@]}"
+    kill -$signal "$running"
+    ended
+    gone swap "SIG$signal, $ranks ranks"
+    case $signal$ranks in
+      INT2) [ $code = 0 ] || fail "SIGINT, 2 ranks: exit code $code" ;;
+      *) [ $code -gt 128 ] || fail "SIG$signal, $ranks ranks: exit code $code" ;;
+    esac
+  done
 
   # Killed: files stay, and the next run in that folder removes them.
   start "${command[@]}"

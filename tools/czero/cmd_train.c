@@ -563,11 +563,14 @@ static cz_status run_train(struct run *r)
     return CZ_OK;
 }
 
-/* One rank ends at Ctrl-C as any program does; several end together, after the step under way. */
+/* One rank ends at Ctrl-C as any program does, but for its swap file; several end together, after
+ * the step under way. */
 static void handle_signals(const struct run *r)
 {
+    bool several = engine_world_size(r->world) > 1;
     signal(SIGTERM, on_stop);
-    if (engine_world_size(r->world) > 1) signal(SIGINT, on_stop);
+    if (several) signal(SIGINT, on_stop);
+    tool_tidy_at_signals(engine_remove_swap_files, several ? SIGINT : 0);
 }
 
 /* Tell the user, unless another rank does, and the ranks that wait for this one. */
@@ -595,6 +598,7 @@ int cmd_train(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(options.quiet);
     struct run run = {.options = &options, .speaks = true};
+    tool_hold_signals();
     cz_status st = engine_world_create(&run.world);
     if (st == CZ_OK) {
         handle_signals(&run);
