@@ -37,7 +37,8 @@ static inline bool same_node(const struct pickle_node *a, const struct pickle_no
     if (a->boolean != b->boolean || a->integer != b->integer) return false;
     if (memcmp(&a->real, &b->real, sizeof a->real) != 0) return false;
     if (!same_text(a->module, b->module) || !same_text(a->name, b->name)) return false;
-    if (a->text && memcmp(a->text, b->text, a->n) != 0) return false;
+    bool is_text = a->kind == PICKLE_STRING || a->kind == PICKLE_BYTES || a->kind == PICKLE_LONG;
+    if (is_text && memcmp(a->text, b->text, a->n) != 0) return false;
     if (a->tensor && !same_tensor(a->tensor, b->tensor)) return false;
     for (size_t i = 0; a->items && i < a->n; i++)
         if (!same_node(a->items[i], b->items[i])) return false;
