@@ -339,7 +339,11 @@ START_TEST(memory_is_near_the_gpu)
     static const struct {
         const char *gpu;
         int node;
-    } cases[] = {{"0000:17:00.0", 0}, {"0000:ca:00.0", 1}, {"0000:cb:00.0", 1}};
+    } cases[] = {{"0000:17:00.0", 0},
+                 {"0000:ca:00.0", 1},
+                 {"0000:cb:00.0", 1},
+                 {"0000:CA:00.0", 1},      /* as CUDA writes it */
+                 {"00000000:CB:00.0", 1}}; /* as nvidia-smi does */
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         int node;
         const struct place_options o = {.topology = two_sockets_gpus(),
@@ -457,6 +461,33 @@ START_TEST(recorded_machines_are_read)
     expect_shares(&h, "8-11 12-15");
     expect_nodes(&h, "1 1");
     release(&h);
+}
+END_TEST
+
+/* All processors, but memory of the second socket only. */
+START_TEST(nodes_without_allowed_memory_are_not_asked)
+{
+    char line[4096], path[64], words[80];
+    struct host h;
+    const char *dir = test_tmp_make();
+    snprintf(path, sizeof path, "%s/mems.xml", dir);
+    FILE *in = fopen(test_data("topologies/cpuset_half.xml"), "r"), *out = fopen(path, "w");
+    ck_assert(in && out);
+    while (fgets(line, sizeof line, in)) {
+        char *at = strstr(line, "allowed_cpuset=\"0x0000ff00\"");
+        if (at)
+            memcpy(at, "allowed_cpuset=\"0x0000ffff\"", strlen("allowed_cpuset=\"0x0000ffff\""));
+        fputs(line, out);
+    }
+    fclose(in);
+    fclose(out);
+    snprintf(words, sizeof words, "xml:%s", path);
+    deal(&h, words, NULL, 2);
+    expect_shares(&h, "0-7 8-15");
+    expect_fair(&h, "0-15");
+    expect_nodes(&h, "1 1");
+    release(&h);
+    test_tmp_remove(dir);
 }
 END_TEST
 
@@ -623,6 +654,7 @@ TEST_MAIN("offload/place", shares_follow_the_machine, every_deal_is_fair,
           threads_get_a_core_each, threads_stay_on_their_node, memory_is_near_the_gpu,
           unknown_gpus_have_no_say, ranks_go_where_their_gpus_are, gpu_of_another_socket,
           masks_that_were_dealt_are_kept, masks_that_overlap_are_left_alone,
-          recorded_machines_are_read, nonsense_is_refused, a_place_says_what_it_is,
-          threads_run_where_they_were_bound, who_binds_threads_is_left_in_peace,
-          more_threads_than_processors_are_not_bound, the_affinity_mask_is_kept)
+          recorded_machines_are_read, nodes_without_allowed_memory_are_not_asked,
+          nonsense_is_refused, a_place_says_what_it_is, threads_run_where_they_were_bound,
+          who_binds_threads_is_left_in_peace, more_threads_than_processors_are_not_bound,
+          the_affinity_mask_is_kept)
