@@ -9,7 +9,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+/* A block in huge pages is one piece for the disk, not one of hundreds. */
+#define HUGE_NBYTES ((size_t)2 << 20)
 
 /* ---- options ----------------------------------------------------------------------------------
  */
@@ -109,8 +113,10 @@ static cz_status allocate(struct swap *s, const struct swap_options *o)
     size_t file_nbytes = size_round_up(o->nbytes, SWAP_ALIGN);
     void *bounce = NULL;
     TRY(swap_queue_allocate(&s->queue, s->queue_depth));
-    if (posix_memalign(&bounce, SWAP_ALIGN, SWAP_BOUNCES * s->bounce_nbytes) == 0)
-        s->bounce = bounce;
+    size_t bounce_nbytes = SWAP_BOUNCES * s->bounce_nbytes;
+    size_t align = bounce_nbytes < HUGE_NBYTES ? SWAP_ALIGN : HUGE_NBYTES;
+    if (posix_memalign(&bounce, align, bounce_nbytes) == 0) s->bounce = bounce;
+    if (align == HUGE_NBYTES && bounce) madvise(bounce, bounce_nbytes, MADV_HUGEPAGE);
     if (o->checksums) s->checksums = swap_checksums_create(file_nbytes);
     if (!s->bounce || (o->checksums && !s->checksums))
         return err_set(CZ_NOMEM, 0, "no memory for a swap file's buffers and checksums");

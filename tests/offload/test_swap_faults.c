@@ -162,14 +162,17 @@ START_TEST(a_failing_block_fails_everything_once)
     for (int nth = 0; nth < 20; nth += way->checksums ? 7 : 1) {
         struct moods m = {.nth = nth, .error = nth % 2 ? EIO : ENOSPC};
         struct swap *s = open_moody(dir, way, &m);
-        unsigned char *buf = swap_rig_memory(NBYTES);
+        unsigned char *buf = swap_rig_memory(20 * BLOCK);
         uint64_t tickets[10];
         int64_t since = clock_now_ns();
         cz_status st = CZ_OK;
         int begun = 0;
-        for (; begun < 10 && st == CZ_OK; begun++)
-            st = begun % 2 ? swap_read_begin(s, buf, NBYTES / 2, 2 * BLOCK, &tickets[begun])
-                           : swap_write_begin(s, buf, 0, 2 * BLOCK, &tickets[begun]);
+        for (; begun < 10 && st == CZ_OK; begun++) {
+            unsigned char *own = buf + (size_t)begun * 2 * BLOCK;
+            uint64_t off = (uint64_t)begun / 2 * 2 * BLOCK;
+            st = begun % 2 ? swap_read_begin(s, own, NBYTES - 2 * BLOCK, 2 * BLOCK, &tickets[begun])
+                           : swap_write_begin(s, own, off, 2 * BLOCK, &tickets[begun]);
+        }
         if (st != CZ_OK) begun--;
         for (int i = begun - 1; i >= 0; i--) st = swap_wait(s, tickets[i]);
         ck_assert_int_eq(st, CZ_IO); /* the first request's wait comes after all others */
