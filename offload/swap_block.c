@@ -52,9 +52,18 @@ static bool block_stuck(struct swap *s, struct swap_block *b, int error)
     return false;
 }
 
+/* What the page cache adds: writes that stay there until memory is short, and may fail then. */
+static int block_cached(struct swap *s, const struct swap_block *b)
+{
+    if (b->was_direct) return 0;
+    if (!b->is_write) return swap_file_writeback_error(&s->file);
+    swap_file_writeback_begin(&s->file, b->off, b->nbytes);
+    return 0;
+}
+
 static bool block_complete(struct swap *s, struct swap_block *b)
 {
-    int error = b->is_write || b->was_direct ? 0 : swap_file_writeback_error(&s->file);
+    int error = block_cached(s, b);
     if (error != 0)
         block_fail(s, b, CZ_IO, error, ": what was written before did not reach the disk");
     else if (s->checksums && !b->is_write &&

@@ -186,6 +186,11 @@ int swap_file_writeback_error(const struct swap_file *f)
     return n != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT) ? errno : 0;
 }
 
+void swap_file_writeback_begin(const struct swap_file *f, uint64_t off, size_t nbytes)
+{
+    sync_file_range(f->fd, (off_t)off, (off_t)nbytes, SYNC_FILE_RANGE_WRITE);
+}
+
 /* ---- open and close ---------------------------------------------------------------------------
  */
 

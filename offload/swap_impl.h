@@ -80,6 +80,10 @@ uint64_t swap_file_system_free(const char *dir);
  * then read back may be old. */
 int swap_file_writeback_error(const struct swap_file *f);
 
+/* Have cached pages written now: left alone they wait until memory is short, then come all at once.
+ */
+void swap_file_writeback_begin(const struct swap_file *f, uint64_t off, size_t nbytes);
+
 /* ---- swap_queue.c ---------------------------------------------------------------------------- */
 
 struct swap_request {

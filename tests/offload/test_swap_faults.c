@@ -209,7 +209,7 @@ START_TEST(a_mood_that_does_not_pass_is_an_error_within_a_second)
     static const int errors[] = {EAGAIN, EINTR};
     setup();
     EACH_WAY(way)
-    for (size_t i = 0; i < CZ_ARRAY_LEN(errors); i++) {
+    for (size_t i = 0; i < CZ_ARRAY_LEN(errors) && !way->checksums; i++) {
         struct moods m = {.nth = 1, .error = errors[i], .is_for_ever = true};
         struct swap *s = open_moody(dir, way, &m);
         unsigned char *buf = swap_rig_memory(NBYTES);
