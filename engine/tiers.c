@@ -215,13 +215,22 @@ static void touch_array(void *user, const struct zero_array *array)
     if (block) host_memory_touch(block + array->off, array->nbytes, array->tile_nbytes);
 }
 
-/* First what the sweep cuts into tiles, each page by the thread that will work on it; then what is
- * left, evenly. */
+/* What all threads use in ways of many kinds goes round the rank's nodes, huge page by huge page:
+ * half of it after the other would have all of them at one node's memory at a time. */
+static size_t shared_tile(const struct engine *e)
+{
+    size_t n_nodes = e->place ? place_nodes(e->place, NULL, 0) : 1;
+    return n_nodes > 1 ? n_nodes * ARENA_PAGE_BYTES : 0;
+}
+
+/* First what the sweep cuts into tiles, each page by the thread that will work on it; then the
+ * rest.
+ */
 static void touch(struct engine *e)
 {
     zero_each_array(e->zero, touch_array, e);
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (e->blocks[b]) host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, 0);
+        if (e->blocks[b]) host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
 }
 
 static cz_status map(struct engine *e, enum plan_place place, const char *name,

@@ -310,7 +310,9 @@ START_TEST(memory_is_asked_from_the_node_of_the_rank)
     int unused;
     if (!has_processors_0_and_1() || syscall(SYS_get_mempolicy, &unused, NULL, 0, NULL, 0) != 0)
         return; /* nothing to see */
-    unsetenv("OMP_PROC_BIND");
+    static const char *const users[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                        "KMP_AFFINITY", "CZERO_BIND"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(users); i++) unsetenv(users[i]);
     const char *path = believe_in_two_nodes();
     int policy = policy_with("0", &nodes);
     ck_assert_msg(policy == PREFERRED || policy == PREFERRED_MANY, "policy %d", policy);
