@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The optimizers on the host: czero beside PyTorch's fused AdamW and DeepSpeed's CPU classes, in one run.
 
-    scripts/peers.sh && python3 bench/bench_adam.py [--numel N] [--rounds R] [--threads T] [--only WORD] [--json]
+    scripts/peers.sh && python3 bench/bench_adam.py [--numel N] [--rounds R] [--threads T] [--only WORD] [--cpu] [--json]
 
 fp32: one step over N parameters. bf16: what a 16-bit model costs on the host; czero takes bf16 gradients
 and writes bf16 parameters in the same pass. The peers do what DeepSpeed's offload does: cast the gradient
@@ -30,8 +30,12 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--only", default="", help="lines whose name holds this: adam_, adam_bf16, lion, …")
+    parser.add_argument("--cpu", action="store_true", help="one thread, processor time: for a busy machine")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.cpu:
+        args.threads = 1
+    return args
 
 
 def reenter_with_peers():
@@ -54,6 +58,7 @@ class Ours:
 
     def __init__(self, args):
         command = [str(args.build / "bench/bench_adam"), "--serve", "--numel", str(args.numel)]
+        command += ["--cpu"] if args.cpu else []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self, line):
@@ -106,10 +111,10 @@ def peer_steps(numel):
     return steps
 
 
-def timed(step):
-    begin = time.perf_counter()
+def timed(step, clock):
+    begin = clock()
     step()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
 def measure(args):
@@ -122,7 +127,7 @@ def measure(args):
         for name in names:
             every[name].append(ours.seconds(name))
         for name, step in peers.items():
-            every[name].append(timed(step))
+            every[name].append(timed(step, time.process_time if args.cpu else time.perf_counter))
     ours.close()
     return {name: seconds[1:] for name, seconds in every.items()}
 
