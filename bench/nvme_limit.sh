@@ -76,7 +76,7 @@ JSON
 
 train() { # CONFIG OUT: one JSON line a step
   "${arg[czero]}" train --config "$1" --model "${arg[model]}" --data "$top/examples/data/fortunes.txt" \
-    --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --log-json >"$2" \
+    --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --init random --log-json >"$2" \
     2>"$2.err"
 }
 
@@ -85,7 +85,7 @@ train_inside() {
   (
     echo "$BASHPID" >"$group/cgroup.procs"
     exec "${arg[czero]}" train --config "$1" --model "${arg[model]}" --data "$top/examples/data/fortunes.txt" \
-      --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --log-json \
+      --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --init random --log-json \
       >"$2" 2>"$2.err"
   ) &
   local pid=$!
