@@ -26,6 +26,7 @@ struct outcome {
     struct comm_traffic traffic; /* of one step, on this rank */
     struct plan plan;
     size_t peak_nbytes; /* of resident memory, before tensors are put together */
+    size_t locked_nbytes;
 };
 
 /* Shared with the ranks. */
@@ -59,6 +60,7 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     out->norm = engine_get_global_grad_norm(e);
     out->plan = *engine_get_plan(e);
     out->peak_nbytes = peak_resident();
+    out->locked_nbytes = peak_status("VmLck");
     if (trial->model) { /* too large to be put together here */
         engine_destroy(e);
         return CZ_OK;
