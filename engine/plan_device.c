@@ -219,8 +219,10 @@ static cz_status set_params(struct engine *e, const struct placement *place)
 /* ---- gradients and optimizer --------------------------------------------------------------------
  */
 
-/* One rank reduces nothing, and needs buckets all the same when its gradients leave: as large as
- * several ranks would have them. */
+/* One rank reduces nothing, and needs buckets all the same when its gradients leave: as several
+ * ranks would have them, but no larger than what a copy is quick with. */
+#define LEAVING_NUMEL_MAX ((size_t)1 << 26)
+
 static void set_buckets(struct engine *e)
 {
     const struct param_table *table = model_params(e->model);
@@ -244,6 +246,7 @@ static void set_buckets(struct engine *e)
     free(uses);
     const struct config_zero *z = &e->config->zero;
     size_t bucket = (size_t)z->reduce_bucket_size;
+    if (bucket > LEAVING_NUMEL_MAX) bucket = LEAVING_NUMEL_MAX;
     if (bucket > all - tied) bucket = all - tied;
     if (bucket < largest) bucket = largest;
     int n = z->overlap_comm && bucket < all - tied ? 2 : 1;

@@ -264,6 +264,12 @@ START_TEST(billion_parameters_fit_into_five_gigabytes)
     ck_assert(near(s->link_s, 2.0 * (double)p->numel / 2e10));
     ck_assert(near(s->total_s, s->compute_s));
     plan_destroy(p);
+    p = plan_on("cuda", "gpt2-1.3b",
+                "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": "
+                "\"cpu\"}}, " BIG "}", /* two buckets of 500 M elements would not fit */
+                1024, 1);
+    ck_assert_uint_lt(p->device_peak_nbytes, (size_t)5000000000);
+    plan_destroy(p);
 }
 END_TEST
 
