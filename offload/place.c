@@ -3,202 +3,113 @@
 #include "base/threads.h"
 
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static cz_status no_memory(void)
+cz_status place_no_memory(void)
 {
     return err_set(CZ_NOMEM, 0, "no memory to place threads");
-}
-
-/* ---- whose cores are whose --------------------------------------------------------------------
- */
-
-/* What a rank brings to the deal. */
-struct bidder {
-    hwloc_bitmap_t allowed; /* within the topology */
-    int wants;              /* the node of its GPU; −1: none */
-};
-
-/* How the ranks of a host stand to this one. */
-struct deal {
-    struct bidder *v; /* (n_ranks) */
-    int n_ranks;
-    int *same;        /* ranks with our mask, in order */
-    int n_same, ours; /* which of those we are */
-    bool is_muddled;  /* another mask overlaps ours in part */
-};
-
-static void deal_free(struct deal *d)
-{
-    for (int r = 0; d->v && r < d->n_ranks; r++) hwloc_bitmap_free(d->v[r].allowed);
-    free(d->v);
-    free(d->same);
-}
-
-/* list NULL: what this process may use, or all there is. */
-static cz_status read_mask(struct place *p, const char *list, hwloc_bitmap_t out)
-{
-    hwloc_const_cpuset_t all = hwloc_topology_get_topology_cpuset(p->topology);
-    if (list) {
-        if (hwloc_bitmap_list_sscanf(out, list) != 0)
-            return err_set(CZ_INVALID, 0, "\"%s\" is no list of processors; \"0-3,8\" would be one",
-                           list);
-    } else if (p->is_here) {
-        TRY(place_allowed_here(out));
-    } else if (hwloc_bitmap_copy(out, all) != 0) {
-        return no_memory();
-    }
-    if (hwloc_bitmap_and(out, out, all) != 0) return no_memory();
-    if (hwloc_bitmap_iszero(out))
-        return err_set(CZ_INVALID, 0, "none of the processors %s is there",
-                       list ? list : "allowed");
-    return CZ_OK;
-}
-
-static cz_status deal_read(struct place *p, const struct place_options *o, struct deal *d)
-{
-    const struct place_rank mine = {.allowed = o->allowed, .pci_bus_id = o->pci_bus_id};
-    d->n_ranks = o->n_ranks_host;
-    d->v = calloc((size_t)d->n_ranks, sizeof *d->v);
-    d->same = calloc((size_t)d->n_ranks, sizeof *d->same);
-    if (!d->v || !d->same) return no_memory();
-    for (int r = 0; r < d->n_ranks; r++) {
-        const struct place_rank *rank = o->ranks ? &o->ranks[r] : &mine;
-        d->v[r].allowed = hwloc_bitmap_alloc();
-        if (!d->v[r].allowed) return no_memory();
-        TRY(read_mask(p, rank->allowed, d->v[r].allowed));
-        d->v[r].wants = place_gpu_node(p->topology, rank->pci_bus_id);
-    }
-    for (int r = 0; r < d->n_ranks; r++) {
-        hwloc_const_bitmap_t ours = d->v[o->rank_host].allowed, other = d->v[r].allowed;
-        bool is_same = hwloc_bitmap_isequal(ours, other);
-        if (is_same && r == o->rank_host) d->ours = d->n_same;
-        if (is_same) d->same[d->n_same++] = r;
-        d->is_muddled |= !is_same && hwloc_bitmap_intersects(ours, other);
-    }
-    return CZ_OK;
-}
-
-/* The run of cores [*begin, *end) that is ours. More ranks than cores take turns. */
-static cz_status choose_run(const struct place_cores *c, const struct deal *d, int *begin, int *end)
-{
-    int n = d->n_same;
-    if (n > c->n) {
-        *begin = d->ours % c->n;
-        *end = *begin + 1;
-        return CZ_OK;
-    }
-    int *cuts = calloc(3 * (size_t)n + 1, sizeof *cuts), *wants = cuts + n + 1, *runs = wants + n;
-    if (!cuts) return no_memory();
-    for (int i = 0; i < n; i++) wants[i] = d->v[d->same[i]].wants;
-    place_deal(c, n, cuts);
-    place_match(c, cuts, wants, n, runs);
-    *begin = cuts[runs[d->ours]];
-    *end = cuts[runs[d->ours] + 1];
-    free(cuts);
-    return CZ_OK;
 }
 
 /* ---- one rank ---------------------------------------------------------------------------------
  */
 
 /* Equal for all ranks that divide the cores: they wait for each other. */
-static int fair_threads(const struct place *p, const struct place_cores *c, const struct deal *d,
-                        int n_ranks_host)
+static int fair_threads(const struct place *p, const struct place_cores *c,
+                        const struct place_run *run, int n_ranks_host)
 {
-    int n = c->n / d->n_same, quota = p->is_here ? threads_quota_cores(NULL) : 0;
+    int n = c->n / run->n_same, quota = p->is_here ? threads_quota_cores(NULL) : 0;
     if (quota > 0 && quota / n_ranks_host < n) n = quota / n_ranks_host;
     return n > 0 ? n : 1;
 }
 
-static cz_status place_on(struct place *p, const struct place_cores *c, int begin, int end,
-                          int near)
+/* The node where few threads should stay: the GPU's, or the one this process was started on.
+ * Several jobs that know nothing of each other would otherwise all choose the same one. */
+static int node_to_stay_on(const struct place *p, const struct place_run *run)
+{
+    int cpu = p->is_here && run->n_same == 1 ? sched_getcpu() : -1;
+    if (run->wants >= 0 || cpu < 0) return run->wants;
+    return place_node_of(hwloc_get_pu_obj_by_os_index(p->topology, (unsigned)cpu));
+}
+
+static cz_status place_on(struct place *p, const struct place_cores *c, const struct place_run *run)
 {
     bool is_enough;
     p->threads = calloc((size_t)p->n_threads, sizeof *p->threads);
-    if (!p->threads) return no_memory();
+    if (!p->threads) return place_no_memory();
     for (int t = 0; t < p->n_threads; t++)
-        if (!(p->threads[t] = hwloc_bitmap_alloc())) return no_memory();
-    for (int i = begin; i < end; i++)
-        if (hwloc_bitmap_or(p->share, p->share, c->v[i].cpus) != 0) return no_memory();
-    TRY(place_threads(c, begin, end, near, p->n_threads, p->threads, &is_enough));
+        if (!(p->threads[t] = hwloc_bitmap_alloc())) return place_no_memory();
+    for (int i = run->begin; i < run->end; i++)
+        if (hwloc_bitmap_or(p->share, p->share, c->v[i].cpus) != 0) return place_no_memory();
+    TRY(place_threads(c, run->begin, run->end, node_to_stay_on(p, run), p->n_threads, p->threads,
+                      &is_enough));
     p->is_dealt = p->is_dealt && is_enough;
     return CZ_OK;
 }
 
-/* The node where few threads should stay: the GPU's, or the one this process was started on.
- * Several jobs that know nothing of each other would otherwise all choose the same one. */
-static int node_to_stay_on(const struct place *p, const struct deal *d, int wants)
-{
-    int cpu = p->is_here && d->n_same == 1 ? sched_getcpu() : -1;
-    if (wants >= 0 || cpu < 0) return wants;
-    return place_node_of(hwloc_get_pu_obj_by_os_index(p->topology, (unsigned)cpu));
-}
-
 /* The GPU's node, those of the threads, or, where threads go their own ways, those of the share. */
-static cz_status choose_nodes(struct place *p, const struct place_cores *c, int begin, int end,
-                              int wants)
+static cz_status choose_nodes(struct place *p, const struct place_cores *c,
+                              const struct place_run *run)
 {
     int st = 0;
-    if (wants >= 0) st = hwloc_bitmap_set(p->nodes, (unsigned)wants);
-    for (int t = 0; wants < 0 && p->is_dealt && t < p->n_threads; t++)
+    if (run->wants >= 0)
+        return hwloc_bitmap_set(p->nodes, (unsigned)run->wants) == 0 ? CZ_OK : place_no_memory();
+    for (int t = 0; p->is_dealt && t < p->n_threads; t++)
         st |= hwloc_bitmap_set(p->nodes, (unsigned)place_node(p, t));
-    for (int i = begin; wants < 0 && !p->is_dealt && i < end; i++)
+    for (int i = run->begin; !p->is_dealt && i < run->end; i++)
         st |= hwloc_bitmap_set(p->nodes, (unsigned)c->v[i].node);
-    return st == 0 ? CZ_OK : no_memory();
+    return st == 0 ? CZ_OK : place_no_memory();
 }
 
-static void add(char *text, size_t nbytes, const char *fmt, ...) CZ_PRINTF(3, 4);
-static void add(char *text, size_t nbytes, const char *fmt, ...)
+/* Of each core in use its first hardware thread, by which people call it; and the nodes of both. */
+static void name_cores(const struct place *p, const struct place_cores *c, hwloc_bitmap_t cores,
+                       hwloc_bitmap_t nodes)
 {
-    size_t n = strlen(text);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text + n, nbytes - n, fmt, args);
-    va_end(args);
+    hwloc_bitmap_t used = hwloc_bitmap_dup(p->share);
+    if (!used) return;
+    if (p->is_dealt) hwloc_bitmap_zero(used);
+    for (int t = 0; p->is_dealt && t < p->n_threads; t++)
+        hwloc_bitmap_or(used, used, p->threads[t]);
+    for (int i = 0; i < c->n; i++) {
+        if (!hwloc_bitmap_intersects(c->v[i].cpus, used)) continue;
+        hwloc_bitmap_set(cores, (unsigned)hwloc_bitmap_first(c->v[i].cpus));
+        hwloc_bitmap_set(nodes, (unsigned)c->v[i].node);
+    }
+    hwloc_bitmap_free(used);
 }
 
 /* "4 threads on cores 0-3 of NUMA node 0", and what is not as usual. */
-static void describe(struct place *p, const char *pci_bus_id, int wants)
+static void describe(struct place *p, const struct place_cores *c, const char *gpu, int wants)
 {
-    char cpus[160], nodes[64];
-    hwloc_bitmap_t used = hwloc_bitmap_alloc(), near = hwloc_bitmap_alloc();
-    if (used && near) {
-        for (int t = 0; t < p->n_threads; t++) {
-            hwloc_bitmap_or(used, used, p->threads[t]);
-            hwloc_bitmap_set(near, (unsigned)place_node(p, t));
-        }
-        const char *plural = hwloc_bitmap_weight(used) == 1 ? "" : "s";
-        hwloc_bitmap_list_snprintf(cpus, sizeof cpus, p->is_dealt ? used : p->share);
-        hwloc_bitmap_list_snprintf(nodes, sizeof nodes, p->is_dealt ? near : p->nodes);
-        add(p->text, sizeof p->text, "%d thread%s on core%s %s of NUMA node%s %s", p->n_threads,
-            p->n_threads == 1 ? "" : "s", plural, cpus, strpbrk(nodes, ",-") ? "s" : "", nodes);
+    char core_list[160] = "", node_list[64] = "", memory[128] = "";
+    hwloc_bitmap_t cores = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
+    if (cores && nodes) {
+        name_cores(p, c, cores, nodes);
+        hwloc_bitmap_list_snprintf(core_list, sizeof core_list, cores);
+        hwloc_bitmap_list_snprintf(node_list, sizeof node_list, nodes);
         if (wants >= 0)
-            add(p->text, sizeof p->text, ", memory on node %d near GPU %s", wants, pci_bus_id);
-        if (!p->is_dealt) add(p->text, sizeof p->text, ", not bound");
+            snprintf(memory, sizeof memory, ", memory on node %d near GPU %s", wants, gpu);
+        snprintf(p->text, sizeof p->text, "%d thread%s on core%s %s of NUMA node%s %s%s%s",
+                 p->n_threads, p->n_threads == 1 ? "" : "s",
+                 hwloc_bitmap_weight(cores) == 1 ? "" : "s", core_list,
+                 hwloc_bitmap_weight(nodes) == 1 ? "" : "s", node_list, memory,
+                 p->is_dealt ? "" : ", not bound");
     }
-    hwloc_bitmap_free(used);
-    hwloc_bitmap_free(near);
+    hwloc_bitmap_free(cores);
+    hwloc_bitmap_free(nodes);
 }
 
-static cz_status settle(struct place *p, const struct place_options *o, const struct deal *d,
-                        struct place_cores *c)
+static cz_status settle(struct place *p, const struct place_options *o, struct place_cores *c)
 {
-    int begin = 0, end = 0, wants = d->v[o->rank_host].wants;
-    TRY(place_cores_list(p->topology, d->v[o->rank_host].allowed, c));
-    if (d->is_muddled)
-        end = c->n;
-    else
-        TRY(choose_run(c, d, &begin, &end));
-    p->n_threads = o->n_threads > 0 ? o->n_threads : fair_threads(p, c, d, o->n_ranks_host);
-    p->is_dealt = !d->is_muddled && d->n_same <= c->n && !(p->is_here && place_user_binds());
-    TRY(place_on(p, c, begin, end, node_to_stay_on(p, d, wants)));
-    TRY(choose_nodes(p, c, begin, end, wants));
-    describe(p, o->ranks ? o->ranks[o->rank_host].pci_bus_id : o->pci_bus_id, wants);
+    struct place_run run;
+    TRY(place_share_choose(p, o, c, &run));
+    p->n_threads = o->n_threads > 0 ? o->n_threads : fair_threads(p, c, &run, o->n_ranks_host);
+    p->is_dealt = run.is_certain && !(p->is_here && place_user_binds());
+    TRY(place_on(p, c, &run));
+    TRY(choose_nodes(p, c, &run));
+    describe(p, c, o->ranks ? o->ranks[o->rank_host].pci_bus_id : o->pci_bus_id, run.wants);
     return CZ_OK;
 }
 
@@ -212,18 +123,15 @@ static bool any_gpu(const struct place_options *o)
 static cz_status fill(struct place *p, const struct place_options *o)
 {
     static atomic_uint n_places;
-    struct deal d = {.v = NULL};
     struct place_cores cores = {.v = NULL};
     p->id = ++n_places;
     p->share = hwloc_bitmap_alloc();
     p->nodes = hwloc_bitmap_alloc();
-    if (!p->share || !p->nodes) return no_memory();
+    if (!p->share || !p->nodes) return place_no_memory();
     TRY(place_topology_open(o->topology, any_gpu(o), &p->topology));
     p->is_here = !o->topology && hwloc_topology_is_thissystem(p->topology);
-    cz_status st = deal_read(p, o, &d);
-    if (st == CZ_OK) st = settle(p, o, &d, &cores);
+    cz_status st = settle(p, o, &cores);
     place_cores_free(&cores);
-    deal_free(&d);
     return st;
 }
 
@@ -236,7 +144,7 @@ cz_status place_create(const struct place_options *options, struct place **out)
                        "rank %d of %d ranks on a host, with %d threads, has no place",
                        options->rank_host, options->n_ranks_host, options->n_threads);
     struct place *p = calloc(1, sizeof *p);
-    if (!p) return no_memory();
+    if (!p) return place_no_memory();
     cz_status st = fill(p, options);
     if (st == CZ_OK)
         *out = p;

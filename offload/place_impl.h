@@ -31,6 +31,11 @@ struct place {
     char text[512];
 };
 
+/* ---- place.c -----------------------------------------------------------------------------------
+ */
+
+cz_status place_no_memory(void); /* CZ_NOMEM with its sentence */
+
 /* ---- place_topology.c: what machine it is ------------------------------------------------------
  */
 
@@ -54,6 +59,22 @@ cz_status place_allowed_here(hwloc_bitmap_t out);
 
 /* Whether the user has said where threads run. */
 bool place_user_binds(void);
+
+/* ---- place_share.c: whose cores are whose ------------------------------------------------------
+ */
+
+/* This rank's share: cores [begin, end) of those in its mask. */
+struct place_run {
+    int begin, end;
+    int n_same;      /* ranks that divide this mask */
+    int wants;       /* the node of the rank's GPU; −1: none */
+    bool is_certain; /* nobody else has these cores */
+};
+
+/* Fills *c with the cores of the rank's mask, also for place_cores_free() when it fails. Errors as
+ * place_create(). */
+cz_status place_share_choose(struct place *p, const struct place_options *o, struct place_cores *c,
+                             struct place_run *out);
 
 /* ---- place_deal.c: arithmetic over cores -------------------------------------------------------
  */

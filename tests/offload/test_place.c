@@ -529,6 +529,12 @@ START_TEST(a_place_says_what_it_is)
     p = one(TWO_SOCKETS, NULL, 0);
     ck_assert_str_eq(place_describe(p), "16 threads on cores 0-15 of NUMA nodes 0-1");
     place_destroy(p);
+    p = one("synthetic:numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)", NULL, 0);
+    ck_assert_str_eq(place_describe(p), "4 threads on cores 0-3 of NUMA node 0");
+    place_destroy(p);
+    p = one("synthetic:numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)", NULL, 8);
+    ck_assert_str_eq(place_describe(p), "8 threads on cores 0-3 of NUMA node 0");
+    place_destroy(p);
     p = one(TWO_SOCKETS, "0-3", 5);
     ck_assert_str_eq(place_describe(p), "5 threads on cores 0-3 of NUMA node 0, not bound");
     place_destroy(p);
