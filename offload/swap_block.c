@@ -6,9 +6,11 @@
 #include <inttypes.h>
 #include <time.h>
 
-/* How long a transfer may be put off (EINTR, EAGAIN, nothing moved) before that is an error. */
-#define STUCK_NS_MAX (500 * INT64_C(1000000))
-#define STUCK_NAP_NS 100000
+/* A transfer that was put off (EINTR, EAGAIN, nothing moved) so long and so often has failed. Time
+ * alone would blame the disk for a busy processor. */
+#define STUCK_NS_MAX    (300 * INT64_C(1000000))
+#define STUCK_TRIES_MAX 20
+#define STUCK_NAP_NS    100000
 
 void swap_set_fault(struct swap *s, const struct swap_fault *fault)
 {
@@ -40,11 +42,11 @@ static void block_fail(struct swap *s, const struct swap_block *b, cz_status sta
 static bool block_stuck(struct swap *s, struct swap_block *b, int error)
 {
     int64_t now = clock_now_ns();
-    if (b->stuck_ns == 0) {
+    if (b->n_stuck++ == 0) {
         b->stuck_ns = now;
         return false;
     }
-    if (now - b->stuck_ns > STUCK_NS_MAX) {
+    if (now - b->stuck_ns > STUCK_NS_MAX && b->n_stuck > STUCK_TRIES_MAX) {
         block_fail(s, b, CZ_IO, error, "");
         return true;
     }
@@ -83,7 +85,7 @@ static bool block_progress(struct swap *s, struct swap_block *b, size_t nbytes)
     if (b->was_direct) nbytes -= nbytes % SWAP_ALIGN;
     if (nbytes == 0) return block_stuck(s, b, EIO);
     b->done += nbytes;
-    b->stuck_ns = 0;
+    b->n_stuck = 0;
     return false;
 }
 

@@ -103,7 +103,8 @@ struct swap_block {
     size_t nbytes, done;
     size_t n_asked; /* of the transfer under way */
     bool is_write, was_direct;
-    int64_t stuck_ns; /* since when nothing has moved; 0: it does */
+    int n_stuck;      /* transfers since anything moved */
+    int64_t stuck_ns; /* the first of them */
     struct swap_block *next;
 };
 

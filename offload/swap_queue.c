@@ -171,7 +171,7 @@ static void block_cut(struct swap *s, struct swap_request *r, struct swap_block 
     b->nbytes = left < s->block_nbytes ? left : s->block_nbytes;
     b->done = 0;
     b->is_write = r->is_write;
-    b->stuck_ns = 0;
+    b->n_stuck = 0;
     r->n_cut += b->nbytes;
     r->n_flying++;
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define N_PIECES       512 /* of registered buffers */
-#define LOST_NS_MAX    (500 * INT64_C(1000000))
+#define LOST_NS_MAX    (300 * INT64_C(1000000))
 #define REFUSED_NAP_NS 100000
 
 struct uring {

@@ -1,6 +1,6 @@
 /* Claim: what is written into a swap file is what is read, at any size and place, aligned and not,
  * through every engine, with and without checksums, past the page cache and through it (tmpfs). */
-#include "swap_rig.h"
+#include "swap_model.h"
 
 #define BLOCK ((size_t)16 << 10)
 
@@ -34,106 +34,11 @@ START_TEST(aligned_sizes_round_trip)
 }
 END_TEST
 
-/* ---- a model ----------------------------------------------------------------------------------
- */
-
-#define MODEL_NBYTES ((size_t)512 << 10)
-#define N_OPEN       6
-
-struct open_request {
-    uint64_t off, ticket;
-    size_t nbytes;
-    bool is_write;
-    unsigned char *buf; /* MODEL_NBYTES / 4 */
-};
-
-static uint64_t random_below(uint64_t *state, uint64_t n)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % n;
-}
-
-static void request_end(struct swap *s, struct open_request *r, const unsigned char *model)
-{
-    if (r->ticket == 0) return;
-    ck_ok(swap_wait(s, r->ticket));
-    if (!r->is_write) ck_assert_mem_eq(r->buf, model + r->off, r->nbytes);
-    r->ticket = 0;
-}
-
-/* Those that overlap [off, off + nbytes) are waited for when one of the two writes. */
-static void requests_clear(struct swap *s, struct open_request *open, uint64_t off, size_t nbytes,
-                           bool is_write, const unsigned char *model)
-{
-    for (int i = 0; i < N_OPEN; i++)
-        if ((open[i].is_write || is_write) && open[i].off < off + nbytes &&
-            off < open[i].off + open[i].nbytes)
-            request_end(s, &open[i], model);
-}
-
-static void random_async(struct swap *s, struct open_request *open, int slot, uint64_t *state,
-                         unsigned char *model)
-{
-    struct open_request *r = &open[slot];
-    size_t nbytes = (1 + random_below(state, 20)) * SWAP_ALIGN;
-    uint64_t off = random_below(state, (MODEL_NBYTES - nbytes) / SWAP_ALIGN + 1) * SWAP_ALIGN;
-    bool is_write = random_below(state, 2);
-    request_end(s, r, model);
-    requests_clear(s, open, off, nbytes, is_write, model);
-    r->off = off;
-    r->nbytes = nbytes;
-    r->is_write = is_write;
-    if (is_write) {
-        swap_rig_fill(r->buf, nbytes, *state);
-        memcpy(model + off, r->buf, nbytes);
-        ck_ok(swap_write_begin(s, r->buf, off, nbytes, &r->ticket));
-    } else {
-        ck_ok(swap_read_begin(s, r->buf, off, nbytes, &r->ticket));
-    }
-}
-
-static void random_sync(struct swap *s, struct open_request *open, uint64_t *state,
-                        unsigned char *model)
-{
-    static unsigned char bytes[MODEL_NBYTES];
-    uint64_t off = random_below(state, MODEL_NBYTES);
-    size_t nbytes = 1 + random_below(state, 50000);
-    if (nbytes > MODEL_NBYTES - off) nbytes = MODEL_NBYTES - off;
-    bool is_write = random_below(state, 2);
-    uint64_t first = off / SWAP_ALIGN * SWAP_ALIGN;
-    uint64_t end = (off + nbytes + SWAP_ALIGN - 1) / SWAP_ALIGN * SWAP_ALIGN;
-    requests_clear(s, open, first, end - first, is_write, model);
-    if (is_write) {
-        swap_rig_fill(bytes, nbytes, *state);
-        memcpy(model + off, bytes, nbytes);
-        ck_ok(swap_write(s, off, nbytes, bytes));
-    } else {
-        ck_ok(swap_read(s, off, nbytes, bytes));
-        ck_assert_mem_eq(bytes, model + off, nbytes);
-    }
-}
-
 static void random_calls(const char *dir, const struct swap_way *way)
 {
-    struct swap *s = swap_rig_open(dir, way, MODEL_NBYTES, 3 * SWAP_ALIGN, 4);
-    unsigned char *model = swap_rig_memory(MODEL_NBYTES);
-    unsigned char *bufs = swap_rig_memory(N_OPEN * MODEL_NBYTES / 4);
-    struct open_request open[N_OPEN] = {0};
-    uint64_t state = 7 + (uint64_t)way->engine;
-    ck_ok(swap_register(s, bufs, 2 * MODEL_NBYTES / 4)); /* the others stay unregistered */
-    for (int i = 0; i < N_OPEN; i++) open[i].buf = bufs + (size_t)i * MODEL_NBYTES / 4;
-    for (int i = 0; i < 600; i++) {
-        if (random_below(&state, 4) == 0)
-            random_sync(s, open, &state, model);
-        else
-            random_async(s, open, (int)random_below(&state, N_OPEN), &state, model);
-    }
-    for (int i = 0; i < N_OPEN; i++) request_end(s, &open[i], model);
-    ck_ok(swap_read(s, 0, MODEL_NBYTES, bufs));
-    ck_assert_mem_eq(bufs, model, MODEL_NBYTES);
+    struct swap *s = swap_rig_open(dir, way, SWAP_MODEL_NBYTES, 3 * SWAP_ALIGN, 4);
+    ck_ok(swap_model_run(s, 600, 7 + (uint64_t)way->engine));
     swap_close(s);
-    free(model);
-    free(bufs);
 }
 
 START_TEST(random_calls_agree_with_memory)
