@@ -66,13 +66,13 @@ class Fio:
         pass
 
 
-def ours(engine, args):
+def ours(engine, args, checksums=False):
     program = os.path.join(ROOT, "build", "bench", "bench_swap")
     command = [program, args.dir, str(args.mib), "--engine", engine, "--block", str(args.block_kib), "--depth",
                str(args.depth)]
-    command += ["--checksums"] if args.checksums else []
+    command += ["--checksums"] if checksums else []
     command += ["--small-pages"] if args.small_pages else []
-    return Side(f"czero, {engine}", command, 2)
+    return Side(f"czero, {'checksums' if checksums else engine}", command, 2)
 
 
 def open_sides(args):
@@ -80,6 +80,8 @@ def open_sides(args):
     path, how = sides[0].greetings
     print(f"{how}; {args.mib} MiB, blocks of {args.block_kib} KiB, {args.depth} in flight")
     sides.append(ours("threads", args))
+    if args.checksums:
+        sides.append(ours("uring", args, checksums=True))
     if shutil.which("fio"):
         sides.append(Fio(path, args))
     else:
@@ -115,7 +117,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--block-kib", type=int, default=1024)
     parser.add_argument("--depth", type=int, default=8)
-    parser.add_argument("--checksums", action="store_true", help="ours with checksums, the debug setting")
+    parser.add_argument("--checksums", action="store_true", help="ours with checksums too, the debug setting")
     parser.add_argument("--small-pages", action="store_true", help="ours without huge pages, as fio and DeepSpeed")
     parser.add_argument("--fio-fixed", action="store_true", help="fio with registered buffers and file too")
     parser.add_argument("--fio-huge", action="store_true", help="fio in huge pages too (needs vm.nr_hugepages)")
