@@ -188,9 +188,9 @@ static cz_status measure_best(struct disk *d, const struct candidate *c, double 
     TRY(file_open(d, c, nbytes / SWAP_ALIGN * SWAP_ALIGN));
     d->slot_nbytes = smaller(d->slot_nbytes, d->nbytes / (2 * N_SLOTS) / SWAP_ALIGN * SWAP_ALIGN);
     TRY(fill(d, 2 * part, &filled));
-    TRY(one_way(d, false, part, &p->nvme_read));
-    TRY(one_way(d, true, part, &p->nvme_write));
-    TRY(both_ways(d, part, &p->nvme_both));
+    TRY(one_way(d, false, 0.7 * part, &p->nvme_read));
+    TRY(one_way(d, true, 0.7 * part, &p->nvme_write));
+    TRY(both_ways(d, 1.6 * part, &p->nvme_both)); /* what a sweep does: predictions rest on it */
     snprintf(p->nvme_path, sizeof p->nvme_path, "%s", d->run->options->nvme_path);
     snprintf(p->nvme_how, sizeof p->nvme_how, "%s", swap_describe(d->swap));
     p->nvme_block_nbytes = c->block_nbytes;
