@@ -187,6 +187,7 @@ struct config_checkpoint {
 struct config_czero {
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
     bool async_save;                        /* write checkpoints in the background; true */
+    bool offload_gradients;                 /* gradients follow the optimizer to NVMe (one rank) */
     bool offload_checksums;                 /* compare what comes back from the swap file */
     int64_t tile_numel;                     /* elements per step of the sweep; 0: chosen */
     int64_t max_consecutive_skips;          /* stop after so many overflow skips in a row; 50 */

@@ -207,6 +207,22 @@ static void note_buffers(struct config_impl *c, const struct ds_config *d)
     }
 }
 
+static void note_gradients(struct config_impl *c, const struct ds_config *d)
+{
+    static const char path[] = "czero.offload_gradients";
+    const char *why = NULL;
+    if (!d->czero.offload_gradients) return;
+    if (d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NVME)
+        why = "the optimizer is not on NVMe";
+    else if (c->world_size > 1)
+        why = "several ranks keep their gradients in memory";
+    else if (d->communication_dtype != d->grad_accum_dtype)
+        why = "communication_data_type is not the gradients' type";
+    if (why)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, path), path,
+                   "has no effect: %s", why);
+}
+
 static void note_paths(struct config_impl *c, const struct ds_config *d)
 {
     static const char path[] = "zero_optimization.offload_param.nvme_path";
@@ -245,6 +261,7 @@ static void note_offload(struct ds_config *d)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, kept), kept,
                    "on the CPU device activations are in host memory already");
     note_buffers(c, d);
+    note_gradients(c, d);
     note_paths(c, d);
 }
 

@@ -129,8 +129,9 @@ static void state_rows(struct engine *e)
         "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
         dtype_name(e->dtype));
     row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32", own);
-    row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s",
-        f.n_buckets > 0 ? own : f.numel_padded, grad);
+    row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s%s",
+        f.n_buckets > 0 ? own : f.numel_padded, grad,
+        f.grad_swapped_nbytes > 0 ? ", the blocks that parameters share" : "");
     row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS),
         "(%d × %zu + %zu of tied ones) × %s", f.n_buckets, f.bucket_numel, f.tied_numel, grad);
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {

@@ -155,14 +155,17 @@ static void add_layer(const struct engine *e, size_t i, struct pass_work *w)
 }
 
 /* Parameters that wait elsewhere come for their layers' turns: about half of what a pass fetches
- * forward, the rest backward. */
+ * forward, the rest backward. Gradients that follow the optimizer go; every micro-batch but a
+ * step's first adds to what is there. */
 static void fill_fetches(const struct engine *e, struct plan *p)
 {
     size_t n = (size_t)p->accumulation;
     size_t read = zero_figures(e->zero).pass_read_nbytes * n;
+    size_t grads = zero_figures(e->zero).grad_swapped_nbytes;
     size_t up = p->fetched_numel * dtype_size(e->dtype) * n;
     p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
-    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2;
+    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2 + grads * (n - 1);
+    p->phases[PLAN_BACKWARD].nvme_written_nbytes = grads * n;
     p->phases[PLAN_FORWARD].to_device_nbytes = up / 2;
     p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }

@@ -27,6 +27,7 @@ struct zero_swap tiers_swap(const struct ds_config *c)
     const struct config_offload_optimizer *o = &c->zero.offload_optimizer;
     return (struct zero_swap){.optimizer = optimizer_is(c, CONFIG_OFFLOAD_NVME),
                               .params = params_are(c, CONFIG_OFFLOAD_NVME),
+                              .grads = c->czero.offload_gradients,
                               .memory_share = 1 - o->ratio,
                               .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
                               .read_ahead = o->pipeline_read,
@@ -100,6 +101,7 @@ static bool wants_pin(const struct ds_config *c, int block)
     case ZERO_PARAMS: return params && params_are(c, CONFIG_OFFLOAD_CPU);
     case ZERO_WINDOW:
     case ZERO_STAGING: return params && params_are(c, CONFIG_OFFLOAD_NVME);
+    case ZERO_BUCKETS: return optimizer && c->czero.offload_gradients;
     case ZERO_RING:
         return (optimizer && optimizer_is(c, CONFIG_OFFLOAD_NVME)) ||
                (params && params_are(c, CONFIG_OFFLOAD_NVME));
@@ -148,7 +150,8 @@ static void swap_rows(struct engine *e)
     struct plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     const struct swap_options options = tiers_swap_options(e);
-    size_t rest = options.nbytes - f.master_swapped_nbytes - f.param_swapped_nbytes;
+    size_t rest =
+        options.nbytes - f.master_swapped_nbytes - f.param_swapped_nbytes - f.grad_swapped_nbytes;
     if (options.nbytes == 0) return;
     add_row(p, p->rows[ZERO_MASTERS].name, PLAN_NVME, f.master_swapped_nbytes, how);
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {
@@ -156,6 +159,7 @@ static void swap_rows(struct engine *e)
         rest -= f.swapped_nbytes[s];
     }
     add_row(p, p->rows[ZERO_PARAMS].name, PLAN_NVME, f.param_swapped_nbytes, how);
+    add_row(p, p->rows[ZERO_GRADS].name, PLAN_NVME, f.grad_swapped_nbytes, how);
     add_row(p, "rounding to blocks", PLAN_NVME, rest, how);
     add_row(p, "swap bookkeeping", PLAN_HOST, swap_memory_nbytes(&options),
             options.checksums ? "queue, bounce buffers, checksums" : "queue, bounce buffers");

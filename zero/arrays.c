@@ -26,7 +26,7 @@ static void give_group(const struct visitor *v, const struct zero_group *g)
     if (z->own_masters) give(v, ZERO_MASTERS, g->master_off, kept, o->master_dtype);
     for (size_t s = 0; s < g->n_states; s++)
         give(v, (enum zero_block)(ZERO_STATE_0 + s), g->state_off[s], kept, o->state_dtype);
-    give(v, ZERO_GRADS, g->grad_off + own_grad, numel, o->grad_dtype);
+    if (!z->swaps_grads) give(v, ZERO_GRADS, g->grad_off + own_grad, numel, o->grad_dtype);
     if (!o->swap.params) give(v, ZERO_PARAMS, g->param_off + own_begin, numel, o->dtype);
 }
 

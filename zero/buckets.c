@@ -17,12 +17,13 @@ static size_t unit_numel(const struct zero *z, size_t u, bool bucketed)
     for (size_t i = 0; i < o->table->n_params; i++) {
         const struct zero_place *p = &z->places[i];
         if (p->group == o->n_groups || p->ready_unit != u) continue;
-        if (!(bucketed && p->tied)) numel += o->table->params[i].numel;
+        if (!(bucketed && p->tied)) numel += zero_grad_room(z, i);
     }
     return numel;
 }
 
-/* min(reduce_bucket_size, all trainable), but at least the largest unit. */
+/* min(reduce_bucket_size, all trainable), but at least the largest unit; no more than that where
+ * gradients go to the swap file. */
 static size_t bucket_capacity(const struct zero *z)
 {
     const struct zero_options *o = &z->options;
@@ -32,6 +33,7 @@ static size_t bucket_capacity(const struct zero *z)
         if (numel > largest) largest = numel;
     }
     size_t capacity = o->bucket_numel < all ? o->bucket_numel : all;
+    if (z->swaps_grads) capacity = largest;
     return capacity > largest ? capacity : largest;
 }
 
@@ -68,8 +70,8 @@ static void place_in_buckets(struct zero *z)
         for (size_t i = 0; i < o->table->n_params; i++) {
             struct zero_place *p = &z->places[i];
             if (p->group == o->n_groups || p->ready_unit != u || p->tied) continue;
-            p->grad_off = begin + used;
-            used += o->table->params[i].numel;
+            p->grad_off = begin + used + zero_grad_lead(z, i);
+            used += zero_grad_room(z, i);
         }
     }
 }
@@ -79,6 +81,7 @@ static cz_status make_buckets(struct zero *z, size_t numel)
     struct zero_figures *f = &z->figures;
     size_t off;
     f->n_buckets = z->options.overlap && z->n_flushes > 1 ? 2 : 1;
+    if (z->swaps_grads) f->n_buckets = 3; /* written, in work, read back */
     f->bucket_numel = numel;
     place_in_buckets(z);
     return zero_block_take(z, ZERO_BUCKETS, (size_t)f->n_buckets * numel, z->options.grad_dtype,
@@ -89,19 +92,21 @@ static cz_status make_buckets(struct zero *z, size_t numel)
 static cz_status place_others(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    size_t size = dtype_size(o->grad_dtype);
+    size_t size = dtype_size(o->grad_dtype), off;
     for (size_t i = 0; i < o->table->n_params; i++) {
         struct zero_place *p = &z->places[i];
-        size_t numel = o->table->params[i].numel, off;
+        size_t numel = o->table->params[i].numel;
         if (p->group == o->n_groups) continue;
         if (!z->split_grads) {
             p->grad_off = z->groups[p->group].grad_off / size + p->off;
         } else if (p->tied) {
-            TRY(zero_block_take(z, ZERO_BUCKETS, numel, o->grad_dtype, &off));
-            p->grad_off = off / size;
+            TRY(zero_block_take(z, ZERO_BUCKETS, zero_grad_room(z, i), o->grad_dtype, &off));
+            p->grad_off = off / size + zero_grad_lead(z, i);
             z->figures.tied_numel += numel;
         }
     }
+    if (z->swaps_grads) /* the buckets' begin moves up to a block */
+        return zero_block_take(z, ZERO_BUCKETS, SWAP_ALIGN, DTYPE_U8, &off);
     return CZ_OK;
 }
 
@@ -185,6 +190,11 @@ void zero_buckets_free(struct zero *z)
 static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
 {
     const struct zero_options *o = &z->options;
+    if (z->swaps_grads) {
+        flush->begun = true;
+        z->is_reducing = true;
+        return zero_grads_write(z, (size_t)(flush - z->flushes));
+    }
     void *src = z->blocks[z->split_grads ? ZERO_BUCKETS : ZERO_GRADS];
     const struct comm_reduce args = {.src = src,
                                      .dst = z->blocks[ZERO_GRADS],
@@ -201,12 +211,31 @@ static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
     return comm_reduce_begin(o->comm, &args, &flush->ticket);
 }
 
+/* A flush's gradients have gone where they go. */
+static cz_status flush_wait(struct zero *z, size_t f)
+{
+    return z->swaps_grads ? zero_grads_wait(z, f)
+                          : comm_wait(z->options.comm, z->flushes[f].ticket);
+}
+
+/* Gradients that a micro-batch adds to come back, the next flush's as well. */
+static cz_status read_back(struct zero *z, size_t f)
+{
+    for (; z->n_grads_read <= f + 1 && z->n_grads_read < z->n_flushes; z->n_grads_read++) {
+        size_t next = z->n_grads_read, n_buckets = (size_t)z->figures.n_buckets;
+        if (next >= n_buckets) TRY(flush_wait(z, next - n_buckets));
+        TRY(zero_grads_read(z, next));
+    }
+    return zero_grads_wait(z, f);
+}
+
 /* The bucket that the unit's gradients are about to be written to has been emptied. */
 cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx)
 {
     size_t f = z->unit_flush[unit_idx], n_buckets = (size_t)z->figures.n_buckets;
-    if (!z->split_grads || f == SIZE_MAX || f < n_buckets) return CZ_OK;
-    return comm_wait(z->options.comm, z->flushes[f - n_buckets].ticket);
+    if (!z->split_grads || f == SIZE_MAX) return CZ_OK;
+    if (z->swaps_grads && z->n_passes > 0) return read_back(z, f);
+    return f < n_buckets ? CZ_OK : flush_wait(z, f - n_buckets);
 }
 
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
@@ -215,17 +244,19 @@ cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
     bool now = z->split_grads || (z->options.overlap && z->pass == ZERO_PASS_LAST);
     if (!now || f == SIZE_MAX || z->flushes[f].unit != unit_idx) return CZ_OK;
     TRY(flush_begin(z, &z->flushes[f]));
-    return z->options.overlap ? CZ_OK : comm_wait(z->options.comm, z->flushes[f].ticket);
+    return z->options.overlap || z->swaps_grads ? CZ_OK : flush_wait(z, f);
 }
 
+/* Tickets of a communicator are waited for in order, those of the swap file each. */
 cz_status zero_bucket_finish(struct zero *z)
 {
     size_t f = z->n_flushes;
     if (!z->is_reducing) return CZ_OK;
     z->is_reducing = false;
+    if (z->swaps_grads) return swap_drain(z->swap);
     while (!z->flushes[--f].begun) {
     }
-    return comm_wait(z->options.comm, z->flushes[f].ticket);
+    return flush_wait(z, f);
 }
 
 cz_status zero_reduce(struct zero *z)

@@ -121,6 +121,16 @@ static cz_status params_take(struct zero *z, struct zero_group *group, size_t nu
     return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
 }
 
+static cz_status grads_take(struct zero *z, struct zero_group *group, size_t numel)
+{
+    size_t nbytes;
+    if (!z->swaps_grads)
+        return zero_block_take(z, ZERO_GRADS, numel, z->options.grad_dtype, &group->grad_off);
+    TRY(size_mul(numel, dtype_size(z->options.grad_dtype), &nbytes));
+    z->figures.grad_swapped_nbytes += nbytes;
+    return zero_swap_take(z, nbytes, 0, &group->grad_swap);
+}
+
 static cz_status group_blocks(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;
@@ -130,8 +140,7 @@ static cz_status group_blocks(struct zero *z, size_t g)
     if (z->own_masters)
         TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
                        &group->master_swap));
-    TRY(zero_block_take(z, ZERO_GRADS, z->split_grads ? own : whole, o->grad_dtype,
-                        &group->grad_off));
+    TRY(grads_take(z, group, z->split_grads ? own : whole));
     for (size_t s = 0; s < group->n_states; s++)
         TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
                        &group->state_off[s], &group->state_swap[s]));
@@ -264,6 +273,7 @@ static cz_status layout_all(struct zero *z)
     TRY(groups_init(z));
     TRY(place_frozen(z));
     TRY(take_scratch(z));
+    TRY(zero_grads_swap_init(z));
     TRY(zero_buckets_init(z));
     TRY(zero_sweep_init(z));
     return zero_gather_init(z);
@@ -287,7 +297,9 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     z->options = *options;
     choose_tile(z);
     z->own_masters = options->master_dtype != options->dtype;
-    z->split_grads = options->stage >= 2 && options->comm->world_size > 1;
+    z->swaps_grads = options->swap.grads && options->swap.optimizer &&
+                     options->comm->world_size == 1 && options->wire_dtype == options->grad_dtype;
+    z->split_grads = (options->stage >= 2 && options->comm->world_size > 1) || z->swaps_grads;
     z->split_params = options->stage == 3 && options->comm->world_size > 1;
     z->windowed = z->split_params || options->swap.params;
     cz_status st;
@@ -314,6 +326,7 @@ void zero_destroy(struct zero *z)
         free(z->groups[g].tile_segment);
     }
     zero_buckets_free(z);
+    zero_grads_swap_free(z);
     zero_gather_free(z);
     ring_destroy(z->ring);
     free(z->groups);

@@ -59,6 +59,7 @@ static cz_status bind_swap(struct zero *z, struct swap *swap)
     if (!swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
     z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
     TRY(lend_to_swap(z, ZERO_RING));
+    if (z->swaps_grads) TRY(lend_to_swap(z, ZERO_BUCKETS));
     if (z->options.swap.params) {
         TRY(lend_to_swap(z, ZERO_STAGING));
         TRY(lend_to_swap(z, ZERO_WINDOW));

@@ -14,6 +14,7 @@ cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
     z->pass = pass;
     z->visit = 0;
     z->in_pass = true;
+    z->n_grads_read = 0;
     for (size_t f = 0; f < z->n_flushes && pass != ZERO_PASS_EVAL; f++) z->flushes[f].begun = false;
     return CZ_OK;
 }
@@ -68,7 +69,7 @@ cz_status zero_pass_end(struct zero *z)
 
 bool zero_accumulates(const struct zero *z)
 {
-    return !z->split_grads;
+    return !z->split_grads || z->swaps_grads;
 }
 
 void zero_grads_drop(struct zero *z)

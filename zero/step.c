@@ -16,22 +16,33 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     return zero_own_grad_at(z, g, at, &out->value);
 }
 
+/* The scan of a group, tile by tile. */
+struct own_scan {
+    struct zero *z;
+    size_t group;
+    struct zero_scan *out;
+};
+
+static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
+{
+    const struct own_scan *s = user;
+    const struct zero_options *o = &s->z->options;
+    struct scan_result r = {.finite = true};
+    const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
+    TRY(o->ops->scan(o->ops, o->stream, &args));
+    TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
+    if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
+    if (r.finite || !s->out->finite) return CZ_OK;
+    return describe(s->z, s->group, at + (size_t)r.first_nonfinite, s->out);
+}
+
 static cz_status scan_own(struct zero *z, struct zero_scan *out)
 {
-    const struct zero_options *o = &z->options;
     memset(out, 0, sizeof *out);
     out->finite = true;
-    for (size_t g = 0; g < o->n_groups; g++) {
-        struct scan_result r = {.finite = true};
-        const struct scan_args args = {.dtype = o->grad_dtype,
-                                       .numel = z->groups[g].own_numel,
-                                       .x = zero_own_grad(z, g),
-                                       .result = &r};
-        if (args.numel == 0) continue;
-        TRY(o->ops->scan(o->ops, o->stream, &args));
-        TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
-        if (r.max_abs > out->max_abs) out->max_abs = r.max_abs;
-        if (!r.finite && out->finite) TRY(describe(z, g, (size_t)r.first_nonfinite, out));
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        struct own_scan s = {z, g, out};
+        TRY(zero_each_grads(z, g, scan_tile, &s));
     }
     return CZ_OK;
 }
@@ -50,18 +61,30 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
     return CZ_OK;
 }
 
+struct own_sum {
+    const struct zero_options *options;
+    float max_abs;
+    double *parts;
+};
+
+static cz_status sum_tile(void *user, const void *x, size_t at, size_t numel)
+{
+    const struct own_sum *s = user;
+    (void)at;
+    const struct sumsq_args args = {.dtype = s->options->grad_dtype,
+                                    .numel = numel,
+                                    .x = x,
+                                    .max_abs = s->max_abs,
+                                    .parts = s->parts};
+    return s->options->ops->sumsq(s->options->ops, s->options->stream, &args);
+}
+
 cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 {
     const struct zero_options *o = &z->options;
     double parts[SUMSQ_PARTS] = {0};
-    for (size_t g = 0; g < o->n_groups; g++) {
-        const struct sumsq_args args = {.dtype = o->grad_dtype,
-                                        .numel = z->groups[g].own_numel,
-                                        .x = zero_own_grad(z, g),
-                                        .max_abs = max_abs,
-                                        .parts = parts};
-        if (args.numel > 0) TRY(o->ops->sumsq(o->ops, o->stream, &args));
-    }
+    struct own_sum sum = {o, max_abs, parts};
+    for (size_t g = 0; g < o->n_groups; g++) TRY(zero_each_grads(z, g, sum_tile, &sum));
     TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
     if (o->stage > 0 && o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;

@@ -8,7 +8,13 @@
 #include <string.h>
 
 /* The arrays of a tile, in the order of their places in a slot. */
-enum { ARRAY_MASTER = 0, ARRAY_OUT, ARRAY_STATE, N_ARRAYS = ARRAY_STATE + OPTIM_STATES_MAX };
+enum {
+    ARRAY_MASTER = 0,
+    ARRAY_OUT,
+    ARRAY_GRAD,
+    ARRAY_STATE,
+    N_ARRAYS = ARRAY_STATE + OPTIM_STATES_MAX
+};
 
 /* Equal pieces of 2^k bytes side by side would meet in the same memory banks (base/arena.h). */
 #define SLOT_SKEW (5 * SWAP_ALIGN)
@@ -31,6 +37,13 @@ static bool array_home(const struct zero *z, size_t g, size_t array, struct zero
     if (array == ARRAY_OUT) {
         *out = zero_own_params_home(z, g);
         return z->own_masters;
+    }
+    if (array == ARRAY_GRAD) {
+        *out = (struct zero_home){.dtype = z->options.grad_dtype,
+                                  .memory = z->swaps_grads ? NULL : zero_own_grad(z, g),
+                                  .resident = z->swaps_grads ? 0 : SIZE_MAX,
+                                  .swap_off = z->groups[g].grad_swap};
+        return true;
     }
     size_t state_idx = array - ARRAY_STATE;
     if (state_idx >= z->groups[g].n_states) return false;
@@ -57,6 +70,7 @@ static size_t slot_elem_nbytes(const struct zero *z, size_t array)
     size_t n_states = 0;
     for (size_t g = 0; g < o->n_groups; g++)
         if (z->groups[g].n_states > n_states) n_states = z->groups[g].n_states;
+    if (array == ARRAY_GRAD) return z->swaps_grads ? dtype_size(o->grad_dtype) : 0;
     if (array == ARRAY_OUT) return z->own_masters && o->swap.params ? dtype_size(o->dtype) : 0;
     if (array == ARRAY_MASTER)
         return (z->own_masters ? o->swap.optimizer : o->swap.params) ? dtype_size(o->master_dtype)
@@ -86,11 +100,13 @@ static void count_traffic(struct zero *z)
                      : f->numel_own * dtype_size(z->options.dtype);
     size_t states = 0;
     for (size_t s = 0; s < OPTIM_STATES_MAX; s++) states += f->swapped_nbytes[s];
-    f->update_read_nbytes = own + states;
+    /* gradients: once to look for overflows, once for the norm, once to update */
+    f->update_read_nbytes = own + states + 3 * f->grad_swapped_nbytes;
     f->update_written_nbytes = own + states + out;
+    f->pass_written_nbytes = f->grad_swapped_nbytes;
     for (size_t g = 0; g < z->options.n_groups; g++)
         if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states once more */
-            f->update_read_nbytes *= 2;
+            f->update_read_nbytes += own + states + f->grad_swapped_nbytes;
             f->update_written_nbytes += states;
             break;
         }
@@ -133,7 +149,7 @@ static struct zero_range array_range(const struct zero *z, size_t g, const struc
 static bool is_changed(const struct sweep *s, size_t array)
 {
     const struct optim_class *cls = s->z->options.groups[s->group].hyper.cls;
-    return array >= ARRAY_STATE || s->pass + 1 == cls->n_passes;
+    return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->pass + 1 == cls->n_passes);
 }
 
 /* The last block of a tile may hold elements of another rank, or of a group: they are read to be
@@ -176,6 +192,18 @@ static cz_status array_ready(const struct sweep *s, size_t array, size_t t, unsi
     return is_changed(s, array) ? zero_claim(s->z, &range) : CZ_OK;
 }
 
+static cz_status grads_ready(const struct sweep *s, size_t t, unsigned char *slot, const void **out)
+{
+    size_t size = dtype_size(s->z->options.grad_dtype), tile = s->z->options.tile_numel;
+    void *g;
+    TRY(array_ready(s, ARRAY_GRAD, t, slot, &g));
+    *out = g;
+    if (s->z->swaps_grads)
+        zero_grads_lay_edges(s->z, g, s->z->groups[s->group].grad_swap + t * tile * size,
+                             tile_numel(s->z->groups[s->group].own_numel, tile, t) * size);
+    return CZ_OK;
+}
+
 /* Masters, gradients, states of tile t, and where the rounded parameters go. */
 static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot,
                             struct optim_range *r)
@@ -183,15 +211,14 @@ static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot
     struct zero *z = s->z;
     const struct zero_options *o = &z->options;
     const struct zero_group *group = &z->groups[s->group];
-    *r = (struct optim_range){
-        .tensors = {.numel = tile_numel(group->own_numel, o->tile_numel, t),
-                    .p_dtype = o->master_dtype,
-                    .g = zero_advance(zero_own_grad(z, s->group), t * o->tile_numel, o->grad_dtype),
-                    .g_dtype = o->grad_dtype,
-                    .state_dtype = o->state_dtype,
-                    .out_dtype = o->dtype}};
+    *r = (struct optim_range){.tensors = {.numel = tile_numel(group->own_numel, o->tile_numel, t),
+                                          .p_dtype = o->master_dtype,
+                                          .g_dtype = o->grad_dtype,
+                                          .state_dtype = o->state_dtype,
+                                          .out_dtype = o->dtype}};
     TRY(array_ready(s, ARRAY_MASTER, t, slot, &r->tensors.p));
     TRY(array_ready(s, ARRAY_OUT, t, slot, &r->tensors.out));
+    TRY(grads_ready(s, t, slot, &r->tensors.g));
     for (size_t i = 0; i < group->n_states; i++)
         TRY(array_ready(s, ARRAY_STATE + i, t, slot, &r->tensors.states[i]));
     if (group->segments) {
@@ -215,17 +242,21 @@ static cz_status sweep_tile(const struct sweep *s, size_t t)
     return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
 }
 
+cz_status zero_ring_end(struct zero *z, cz_status st)
+{
+    struct err first;
+    if (st == CZ_OK) return ring_end(z->ring);
+    err_capture(&first);
+    (void)ring_end(z->ring); /* nothing is under way when the error is told */
+    return err_restore(&first);
+}
+
 static cz_status sweep_tiles(struct sweep *s)
 {
     cz_status st = CZ_OK;
     if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
     for (size_t t = 0; t < s->n_tiles && st == CZ_OK; t++) st = sweep_tile(s, t);
-    if (!s->z->ring) return st;
-    if (st == CZ_OK) return ring_end(s->z->ring);
-    struct err first;
-    err_capture(&first);
-    (void)ring_end(s->z->ring); /* nothing is under way when the error is told */
-    return err_restore(&first);
+    return s->z->ring ? zero_ring_end(s->z, st) : st;
 }
 
 cz_status zero_sweep_group(struct zero *z, size_t group)

@@ -44,13 +44,20 @@ static struct zero_home own_home(const struct zero *z, const struct target *t)
     if (place->group == z->options.n_groups) return zero_param_home(z, t->param_idx);
     switch (t->what) {
     case ZERO_WEIGHT: return zero_master_home(z, place->group);
-    case ZERO_GRAD:
-        return (struct zero_home){.dtype = z->options.grad_dtype,
-                                  .memory = zero_own_grad(z, place->group),
-                                  .resident = SIZE_MAX};
+    case ZERO_GRAD: /* see own_get() */
     case ZERO_STATE: break;
     }
     return zero_state_home(z, place->group, t->state_idx);
+}
+
+/* Elements [off, off + numel) of it as fp32. */
+static cz_status own_get(struct zero *z, const struct target *t, size_t off, size_t numel,
+                         float *dst)
+{
+    if (t->what == ZERO_GRAD)
+        return zero_grads_get(z, z->places[t->param_idx].group, off, numel, dst);
+    const struct zero_home home = own_home(z, t);
+    return zero_home_get(z, &home, off, numel, dst);
 }
 
 static bool is_pretended(const struct zero *z)
@@ -115,8 +122,7 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
-        const struct zero_home home = own_home(z, &t);
-        TRY(zero_home_get(z, &home, mine.own_off, mine.numel, dst + (mine.param_off - off)));
+        TRY(own_get(z, &t, mine.own_off, mine.numel, dst + (mine.param_off - off)));
     }
     bool is_split = z->options.stage == 3 ||
                     (z->options.stage > 0 && z->places[param_idx].group != z->options.n_groups);
@@ -160,7 +166,5 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
 
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value)
 {
-    const struct zero_options *o = &z->options;
-    return zero_cast(z, o->grad_dtype, zero_advance(zero_own_grad(z, group), at, o->grad_dtype),
-                     DTYPE_F32, value, 1);
+    return zero_grads_get(z, group, at, 1, value);
 }

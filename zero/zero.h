@@ -66,6 +66,8 @@ struct zero_stage3 {
 struct zero_swap {
     bool optimizer;      /* masters (unless parameters are their own) and states */
     bool params;         /* parameters of the model's dtype, frozen ones too */
+    bool grads;          /* gradients too: of one rank that offloads its optimizer and whose
+                            gradients are not rounded on a wire; others keep theirs in memory */
     double memory_share; /* of masters and states: the first of them stay in memory (1 − ratio) */
     size_t params_in_memory; /* whole parameters, up to so many elements, stay gathered
                                 (max_in_cpu) */
@@ -166,10 +168,10 @@ struct zero_figures {
     size_t fetch_nbytes;  /* stage 3: per training pass */
     size_t update_nbytes; /* parameters after an update */
     /* Swapped: bytes from and to the file, as they are, without rounding to blocks: */
-    size_t master_swapped_nbytes, param_swapped_nbytes; /* what rests there */
-    size_t swapped_nbytes[OPTIM_STATES_MAX];            /* of each state */
-    size_t pass_read_nbytes;                            /* by a training pass */
-    size_t update_read_nbytes, update_written_nbytes;   /* by a step */
+    size_t master_swapped_nbytes, param_swapped_nbytes, grad_swapped_nbytes; /* what rests there */
+    size_t swapped_nbytes[OPTIM_STATES_MAX];                                 /* of each state */
+    size_t pass_read_nbytes, pass_written_nbytes;     /* by a step's first training pass */
+    size_t update_read_nbytes, update_written_nbytes; /* by a step */
 };
 
 CZ_API struct zero_figures zero_figures(const struct zero *z);

@@ -30,7 +30,7 @@ struct zero_group {
     /* Swapped: the first `resident` masters and states are in the blocks, the others here; all of
      * the parameters are here. Bytes into the file. */
     size_t resident;
-    uint64_t param_swap, master_swap, state_swap[OPTIM_STATES_MAX];
+    uint64_t param_swap, master_swap, grad_swap, state_swap[OPTIM_STATES_MAX];
     struct lamb_segment *segments; /* of all tiles; only with tensor norms */
     size_t *tile_segment;          /* (n_tiles + 1) first segment of each tile */
     size_t sums_off, ratios_off;   /* bytes into ZERO_SMALL */
@@ -77,6 +77,7 @@ struct zero {
     bool split_grads;  /* stages 2 and 3 with several ranks */
     bool split_params; /* stage 3 with several ranks */
     bool windowed;     /* parameters come and go: split or swapped */
+    bool swaps_grads;  /* of one rank; then split_grads is true as well */
     struct swap *swap; /* NULL: everything is in memory */
     uint64_t swap_nbytes;
     struct ring *ring;
@@ -106,6 +107,12 @@ struct zero {
     bool is_reducing;   /* a flush was begun and not yet waited for */
     bool reduced;       /* this boundary's gradients are means */
     size_t n_passes;    /* training passes since the boundary */
+
+    /* Gradients in the swap file: grads_swap.c */
+    uint64_t *edges; /* (n_edges) blocks, ascending, whose bytes are in ZERO_GRADS in this order */
+    size_t n_edges;
+    uint64_t *grad_tickets; /* (n_params) */
+    size_t n_grads_read;    /* flushes of this pass whose gradients were read back */
 
     /* Gathers of stage 3: gather.c */
     struct fetch_schedule fetch;
@@ -158,6 +165,29 @@ cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradie
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
 cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
 
+/* ---- grads_swap.c ---------------------------------------------------------------------------- */
+
+cz_status zero_grads_swap_init(struct zero *z); /* adds to nbytes[ZERO_GRADS] */
+void zero_grads_swap_free(struct zero *z);
+
+/* Where a gradient lies in its bucket: elements before it, and its room with them. */
+size_t zero_grad_lead(const struct zero *z, size_t param_idx);
+size_t zero_grad_room(const struct zero *z, size_t param_idx);
+
+cz_status zero_grads_write(struct zero *z, size_t flush); /* begun */
+cz_status zero_grads_read(struct zero *z, size_t flush);  /* begun */
+cz_status zero_grads_wait(struct zero *z, size_t flush);  /* what was begun for it is done */
+
+/* Bytes [off, off + nbytes) of the file, read: put what is kept in memory of them in its place. */
+void zero_grads_lay_edges(struct zero *z, unsigned char *bytes, uint64_t off, size_t nbytes);
+
+/* Look at this rank's gradients of a group: all at once, or tile by tile as they are read. */
+typedef cz_status (*zero_grads_visit)(void *user, const void *x, size_t at, size_t numel);
+cz_status zero_each_grads(struct zero *z, size_t group, zero_grads_visit visit, void *user);
+
+/* Elements of them as fp32. */
+cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst);
+
 /* ---- pass.c ---------------------------------------------------------------------------------- */
 
 cz_status zero_pass_drain(struct zero *z); /* what passes have begun has ended */
@@ -198,6 +228,7 @@ size_t zero_swap_slack(const struct zero *z);
 cz_status zero_sweep_init(struct zero *z); /* adds to nbytes[ZERO_RING] */
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
+cz_status zero_ring_end(struct zero *z, cz_status st); /* nothing is under way any more */
 
 /* ---- home.c: elements in memory or in the swap file -------------------------------------------
  */

@@ -87,6 +87,7 @@ static void draw_rest(struct run *r)
         ONE_OF("1", "2", "4"));
     put(t, "\"czero\": {\"tile_numel\": %s, \"offload_checksums\": %s, ",
         ONE_OF("0", "1", "4096", "8192", "50000"), ONE_OF("true", "false"));
+    put(t, "\"offload_gradients\": %s, ", ONE_OF("true", "false"));
     put(t, "\"activation_checkpointing\": {\"every\": %s}}, ", ONE_OF("0", "1", "2"));
     put(t, "\"optimizer\": {%s}}", r->stage == 0 && dice(2) ? zero_0 : optimizer);
 }

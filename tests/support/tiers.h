@@ -72,11 +72,13 @@ static inline void tiers_configure(struct leg *leg, const struct tier_run *run, 
              "\"stage3_param_persistence_threshold\": 100, \"stage3_prefetch_bucket_size\": 9000, "
              "\"stage3_max_live_parameters\": 60000, \"stage3_max_reuse_distance\": 1000, %s}, "
              "\"aio\": {\"block_size\": %d, \"queue_depth\": %d}, "
-             "\"czero\": {\"tile_numel\": 4096, \"offload_checksums\": %s}, "
+             "\"czero\": {\"tile_numel\": 4096, \"offload_checksums\": %s, "
+             "\"offload_gradients\": %s}, "
              "\"optimizer\": {%s}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
              "{\"total_num_steps\": 60, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
              run->gas, run->dtype, run->stage, offload, run->turn % 3 ? 4096 : 1 << 20,
-             1 + run->turn % 5, run->turn % 2 ? "true" : "false", run->optimizer);
+             1 + run->turn % 5, run->turn % 2 ? "true" : "false",
+             (run->turn + 3) % 4 < 2 ? "true" : "false", run->optimizer);
 }
 
 /* What a run is called in a failure. */

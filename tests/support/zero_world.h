@@ -131,19 +131,21 @@ static void world_free(struct world *w)
     param_table_free(&w->table);
 }
 
-/* Whole gradients of a unit, the same on every pretended rank. */
-static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype)
+/* Whole gradients of a unit, the same on every pretended rank; instead of what is there, or added
+ * to it. */
+static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype, bool adds)
 {
     for (size_t k = 0; k < w->units[unit].n; k++) {
         size_t i = w->units[unit].param_idx[k];
         void *g = zero_grads(w->z)[i];
         const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
         for (size_t j = 0; g && j < numels[i]; j++) {
-            float x = rng_normal(&key, j);
+            float x = rng_normal(&key, j), *f = g;
+            uint16_t *h = g;
             if (dtype == DTYPE_F32)
-                ((float *)g)[j] = x;
+                f[j] = adds ? f[j] + x : x;
             else
-                ((uint16_t *)g)[j] = f32_to_bf16(x);
+                h[j] = f32_to_bf16(adds ? bf16_to_f32(h[j]) + x : x);
         }
     }
 }
@@ -157,7 +159,7 @@ static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
         ck_ok(zero_unit_acquire(w->z, u));
         for (size_t k = 0; k < w->units[u].n; k++)
             ck_assert_ptr_nonnull(zero_params(w->z)[w->units[u].param_idx[k]]);
-        if (visits[v].writes_grads) fill_unit(w, u, step, dtype);
+        if (visits[v].writes_grads) fill_unit(w, u, step, dtype, false);
         if (visits[v].is_backward) ck_ok(zero_grads_ready(w->z, u));
         ck_ok(zero_unit_release(w->z, u));
     }

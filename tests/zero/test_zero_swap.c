@@ -5,6 +5,8 @@
 #define ZERO_WORLD_SCALE 301 /* many tiles, and nothing begins with a block of the file */
 #include "tests/support/zero_world.h"
 
+enum { SECOND = 7 }; /* the number of a step's second micro-batch */
+
 /* Bytes of a source, wherever it lies. */
 static void read_source(struct world *w, enum zero_source source, size_t group, size_t state_idx,
                         size_t off, size_t numel, void *dst)
@@ -62,6 +64,8 @@ static void same_state(struct world *a, struct world *b, const struct world_sett
 static void pass_both(struct world *a, struct world *b, const struct world_setting *s, uint32_t t)
 {
     size_t size = dtype_size(s->dtype);
+    bool adds = t == SECOND && zero_accumulates(a->z);
+    ck_assert_int_eq(zero_accumulates(a->z), zero_accumulates(b->z));
     ck_ok(zero_pass_begin(a->z, ZERO_PASS_LAST));
     ck_ok(zero_pass_begin(b->z, ZERO_PASS_LAST));
     for (size_t v = 0; v < CZ_ARRAY_LEN(visits); v++) {
@@ -74,8 +78,8 @@ static void pass_both(struct world *a, struct world *b, const struct world_setti
             if (s->world_size == 1 || s->stage == 0)
                 ck_assert_mem_eq(zero_params(a->z)[i], zero_params(b->z)[i], numels[i] * size);
         }
-        if (visits[v].writes_grads) fill_unit(a, u, t, s->grad_dtype);
-        if (visits[v].writes_grads) fill_unit(b, u, t, s->grad_dtype);
+        if (visits[v].writes_grads) fill_unit(a, u, t, s->grad_dtype, adds);
+        if (visits[v].writes_grads) fill_unit(b, u, t, s->grad_dtype, adds);
         if (visits[v].is_backward) ck_ok(zero_grads_ready(a->z, u));
         if (visits[v].is_backward) ck_ok(zero_grads_ready(b->z, u));
         ck_ok(zero_unit_release(a->z, u));
@@ -97,11 +101,20 @@ static void boundary(struct world *w, uint32_t t)
     zero_grads_drop(w->z);
 }
 
-/* Three updates of both. */
+/* Gradients as they are collected are the same, before the boundary and after. */
+static void same_grads(struct world *a, struct world *b, const struct world_setting *s)
+{
+    for (size_t i = 0; i < N_PARAMS && s->world_size == 1; i++)
+        if (a->table.params[i].trainable) same_tensor(a, b, ZERO_GRAD, 0, i);
+}
+
+/* Three updates of both, the last of two micro-batches. */
 static void train_both(struct world *a, struct world *b, const struct world_setting *s)
 {
     for (uint32_t t = 1; t <= 3; t++) {
         pass_both(a, b, s, t);
+        if (t == 3) pass_both(a, b, s, SECOND);
+        same_grads(a, b, s);
         boundary(a, t);
         boundary(b, t);
     }
@@ -145,6 +158,8 @@ static const struct zero_swap swaps[] = {
     {.optimizer = true, .params = true},
     {.optimizer = true, .memory_share = 0.4, .write_behind = true},
     {.params = true, .params_in_memory = 16000, .read_ahead = true},
+    {.optimizer = true, .grads = true, .read_ahead = true, .write_behind = true},
+    {.optimizer = true, .params = true, .grads = true, .memory_share = 0.3, .read_ahead = true},
 };
 
 START_TEST(one_rank_computes_the_same)
@@ -310,7 +325,43 @@ START_TEST(figures_say_what_the_file_moves)
 }
 END_TEST
 
+START_TEST(gradients_in_the_file_leave_little_in_memory)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.swap = swaps[6];
+    s.swap_dir = test_tmp_make_fast();
+    s.tile = 4096;
+    world_make(&w, s);
+    const struct zero_figures f = zero_figures(w.z);
+    size_t unit = numels[3] + numels[4], tied = numels[0], slack = 15 * 4096;
+    ck_assert_uint_eq(f.grad_swapped_nbytes, f.numel_own * 2);
+    ck_assert_uint_le(zero_block_nbytes(w.z, ZERO_GRADS), 2 * N_PARAMS * 4096);
+    ck_assert_uint_le(zero_block_nbytes(w.z, ZERO_BUCKETS), 2 * (3 * unit + tied) + slack);
+    for (int micro = 0; micro < 2; micro++) {
+        const struct swap_counts before = swap_counts(w.swap);
+        fill_grads(&w, 1, s.dtype);
+        const struct swap_counts after = swap_counts(w.swap);
+        size_t read = after.read_nbytes - before.read_nbytes;
+        size_t written = after.written_nbytes - before.written_nbytes;
+        ck_assert_uint_le(written, f.pass_written_nbytes);
+        ck_assert_uint_ge(written, f.pass_written_nbytes - 2 * N_PARAMS * 4096);
+        if (micro == 0) ck_assert_uint_eq(read, 0);
+        ck_assert_uint_le(read, written);
+        ck_assert_uint_ge(read, micro == 0 ? 0 : written - 2 * tied);
+    }
+    const struct swap_counts before = swap_counts(w.swap);
+    boundary(&w, 1);
+    size_t read = swap_counts(w.swap).read_nbytes - before.read_nbytes;
+    ck_assert_uint_ge(read, f.update_read_nbytes);
+    ck_assert_uint_le(read, f.update_read_nbytes + 16 * 4096);
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
 TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
           every_optimizer_computes_the_same, parameters_may_be_their_own_16_bit_masters,
           restores_and_single_tensors_reach_the_file, what_changes_is_claimed,
-          figures_say_what_the_file_moves)
+          figures_say_what_the_file_moves, gradients_in_the_file_leave_little_in_memory)
