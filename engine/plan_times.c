@@ -44,10 +44,12 @@ static double pass_seconds(struct plan *p, const struct plan_cost *c,
     double memory = p->on_cuda ? m->device_copy : m->triad * share;
     double gemm = gemm_rate(p, m) * (p->on_cuda ? 1 : share) * GEMM_EFFICIENCY;
     double moved = (double)c->moved_nbytes;
+    const char *products_of = p->on_cuda ? "a GPU's matrix products" : "matrix products";
+    const char *memory_of = p->on_cuda ? "a GPU's memory" : "the memory";
     if (!p->on_cuda) moved *= CPU_ELEMENT_BYTES / (double)dtype_size(p->dtype);
-    double products = longer(take(p, c->flops, gemm, "the matrix products"),
-                             take(p, (double)c->weights_nbytes, memory, "the memory bandwidth"));
-    return products + take(p, moved, memory, "the memory bandwidth");
+    double products = longer(take(p, c->flops, gemm, products_of),
+                             take(p, (double)c->weights_nbytes, memory, memory_of));
+    return products + take(p, moved, memory, memory_of);
 }
 
 /* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
@@ -60,8 +62,8 @@ static double step_seconds(struct engine *e, const struct machine_profile *m, do
     double update = (double)plan_update_nbytes(e);
     double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
     double host = take(p, on_host * update / 28, adam * share, "the optimizer's step") +
-                  take(p, on_host * (all - update), m->triad * share, "the memory bandwidth");
-    double device = take(p, on_device * all, m->device_copy, "the GPU's memory bandwidth");
+                  take(p, on_host * (all - update), m->triad * share, "the memory");
+    double device = take(p, on_device * all, m->device_copy, "a GPU's memory");
     return longer(host, device);
 }
 

@@ -50,7 +50,7 @@ static const struct arg_command command = {
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue =
-        "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of each budget, and 32 MiB\n"
+        "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host, and 32 MiB\n"
         "of host memory a rank, are left free. docs/memory.md explains the table.\n"
         "Exit 3 when nothing fits: the sentence says what is missing and by how much.",
 };
