@@ -85,6 +85,11 @@ run("s3-fp32-ranks", ADAMW, world=2, zero={"stage3_param_persistence_threshold":
 run("s3-bf16-frozen", ADAMW, world=2, freeze="h.0.", **BF16)
 run("s3-bf16-subgroups", FUSED, world=2, groups="hf", zero={"sub_group_size": 5000}, **BF16)
 run("s3-bf16-offload", FUSED, world=2, zero=OFFLOAD, **BF16)
+STATES16 = optimizer("AdamW", lr=1e-3, eps=1e-3, weight_decay=0.01, fp32_optimizer_states=False)
+run("s1-fp16-masters16-states16", STATES16, zero=OFFLOAD, universal=False,
+    fp16={"enabled": True, "loss_scale": 256, "fp16_master_weights_and_grads": True})
+run("s2-bf16-masters16-states16", STATES16, world=2, zero=OFFLOAD, universal=False,
+    bf16={"enabled": True, "bf16_master_weights_and_grads": True})
 run("s3-fp16-dynamic", ADAMW, world=2, fp16=DYNAMIC)
 # What czero keeps on NVMe; DeepSpeed, which has that at stage 3 alone, keeps it in host memory.
 NVME = ("nvme", "nvme")
