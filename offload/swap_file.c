@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -74,16 +75,32 @@ static int write_zeros(int fd, uint64_t nbytes)
     return error;
 }
 
+/* The kernel ends a process that goes beyond this limit, by a signal. */
+static cz_status check_limit(const struct swap_file *f)
+{
+    struct rlimit limit;
+    char need[24], have[24];
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        f->nbytes <= limit.rlim_cur)
+        return CZ_OK;
+    return err_set(CZ_IO, 0,
+                   "nvme_path \"%s\": a swap file of %s is larger than the %s that files of this "
+                   "process may have (ulimit -f)",
+                   f->dir, size_human(f->nbytes, need, sizeof need),
+                   size_human((size_t)limit.rlim_cur, have, sizeof have));
+}
+
 static cz_status preallocate(struct swap_file *f)
 {
     int error;
     if (f->nbytes > INT64_MAX) return too_small(f->dir, f->nbytes);
+    TRY(check_limit(f));
     do {
         error = fallocate(f->lock_fd, 0, 0, (off_t)f->nbytes) == 0 ? 0 : errno;
     } while (error == EINTR);
     if (error == EOPNOTSUPP || error == ENOSYS || error == EINVAL)
         error = write_zeros(f->lock_fd, f->nbytes);
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG) return too_small(f->dir, f->nbytes);
+    if (error == ENOSPC) return too_small(f->dir, f->nbytes);
     if (error != 0)
         return err_set(CZ_IO, error, "swap file %s: cannot be given %" PRIu64 " bytes", f->path,
                        f->nbytes);

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static const struct swap_way way = {SWAP_ENGINE_AUTO, false};
@@ -365,6 +366,23 @@ START_TEST(a_disk_that_is_too_small_is_refused)
 }
 END_TEST
 
+START_TEST(a_limit_on_file_sizes_is_named)
+{
+    struct swap *s;
+    base = test_tmp_make();
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = 1 << 20;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct swap_options o = {.dir = below("x"), .nbytes = 3 << 20};
+    ck_fails(swap_open(&o, &s), CZ_IO);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "of 3.00 MiB is larger than the 1.00 MiB"));
+    ck_assert_int_eq(swap_rig_entries(base), 0);
+    swap_close(swap_rig_open(base, &way, 1 << 20, 0, 0));
+    test_tmp_remove(base);
+}
+END_TEST
+
 TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           live_files_and_other_peoples_files_stay, ranks_that_start_together_leave_each_other_alone,
           folders_that_were_made_go, links_to_folders_are_followed,
@@ -372,4 +390,5 @@ TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           folders_with_somebodys_files_stay_without_ours, a_folder_removed_under_way_is_no_error,
           all_open_files_can_be_removed_at_once, the_current_folder_may_change,
           impossible_folders_end_in_a_sentence, a_folder_that_may_not_be_written_ends_in_a_sentence,
-          free_space_is_known_for_folders_to_come, a_disk_that_is_too_small_is_refused)
+          a_limit_on_file_sizes_is_named, free_space_is_known_for_folders_to_come,
+          a_disk_that_is_too_small_is_refused)

@@ -1,10 +1,13 @@
 /* Claim: every size round-trips on ext4, xfs, tmpfs and overlay, with folders made and removed; and
  * a file system that is too small is refused with the bytes needed and free, and stays empty. Needs
  * the right to mount; what cannot be mounted here is left out by name. */
+#include "base/clock.h"
 #include "swap_rig.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 
 static const char *base; /* a folder of our own */
@@ -207,12 +210,139 @@ START_TEST(a_read_only_disk_is_refused)
 }
 END_TEST
 
+/* ---- disks that go wrong under way ------------------------------------------------------------
+ */
+
+#define FS_SHUTDOWN _IOR('X', 125, uint32_t) /* of ext4 and xfs */
+
+static void shut_down(const char *dir)
+{
+    uint32_t how = 2; /* at once, nothing is flushed */
+    int fd = open(dir, O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    int n = ioctl(fd, FS_SHUTDOWN, &how);
+    close(fd);
+    ck_assert_int_eq(n, 0);
+}
+
+/* What comes back is right, or is an error within a second that stays. Returns whether it failed.
+ */
+static bool fails_or_is_right(struct swap *s, const unsigned char *want, size_t nbytes)
+{
+    unsigned char *got = swap_rig_memory(nbytes);
+    uint64_t ticket = 0;
+    int64_t since = clock_now_ns();
+    cz_status st = swap_read_begin(s, got, 0, nbytes, &ticket);
+    if (st == CZ_OK) st = swap_wait(s, ticket);
+    ck_assert_int_lt(clock_now_ns() - since, 1000000000);
+    if (st == CZ_OK) ck_assert_mem_eq(got, want, nbytes);
+    ck_assert_int_eq(swap_drain(s), st);
+    if (st != CZ_OK) ck_assert_ptr_nonnull(strstr(cz_last_error(), swap_path(s)));
+    free(got);
+    return st != CZ_OK;
+}
+
+START_TEST(a_disk_that_dies_under_way_is_an_error)
+{
+    size_t n = 4 << 20;
+    unsigned char *buf = swap_rig_memory(n);
+    swap_rig_fill(buf, n, 1);
+    base = test_tmp_make();
+    for (size_t i = 0; i < 4; i++) {
+        const struct kind *kind = &kinds[i % 2 ? 3 : 0]; /* xfs, ext4 */
+        struct swap *s;
+        uint64_t ticket;
+        if (!kind->mount(kind->mkfs, kind->image_nbytes)) continue;
+        struct swap_options o = {.dir = below("m/x"),
+                                 .nbytes = n,
+                                 .engine = i < 2 ? SWAP_ENGINE_AUTO : SWAP_ENGINE_THREADS};
+        ck_ok(swap_open(&o, &s));
+        ck_ok(swap_write_begin(s, buf, 0, n, &ticket));
+        ck_ok(swap_wait(s, ticket));
+        shut_down(below("m"));
+        ck_assert(fails_or_is_right(s, buf, n));
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "Input/output error"));
+        swap_close(s);
+        ck_assert_int_eq(umount2(below("m"), 0), 0);
+        unlink(below("image"));
+    }
+    free(buf);
+    test_tmp_remove(base);
+}
+END_TEST
+
+/* A disk that promises more than there is behind it, as thin volumes do. */
+static bool mount_thin(void)
+{
+    mkdir(below("under"), 0700);
+    mkdir(below("m"), 0700);
+    return mount("tmpfs", below("under"), "tmpfs", 0, "size=16m") == 0 &&
+           shell("truncate -s %2$s '%1$s/under/image'", base, "64M") &&
+           shell("%s '%s/under/image' >/dev/null 2>&1", "mkfs.ext4 -q -O ^has_journal", base) &&
+           shell("mount -o loop '%s/under/image' '%s' 2>/dev/null", base, below("m"));
+}
+
+static long never_direct(void *user, const struct swap_block *b, long result)
+{
+    (void)user;
+    return b->was_direct ? -EINVAL : result;
+}
+
+/* Written pages reach the disk, or not, and are forgotten. */
+static void forget_cache(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    (void)fdatasync(fd); /* fails, as it should */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+static void thin(enum swap_engine engine, bool is_cached)
+{
+    size_t n = 32 << 20;
+    unsigned char *buf = swap_rig_memory(n);
+    struct swap *s;
+    uint64_t ticket;
+    swap_rig_fill(buf, n, 1);
+    ck_ok(swap_open(&(struct swap_options){.dir = below("m"), .nbytes = n, .engine = engine}, &s));
+    if (is_cached) swap_set_fault(s, &(struct swap_fault){.result = never_direct});
+    cz_status st = swap_write_begin(s, buf, 0, n, &ticket);
+    if (st == CZ_OK) st = swap_wait(s, ticket);
+    if (is_cached) {
+        ck_assert_ptr_nonnull(strstr(swap_describe(s), "page cache"));
+        forget_cache(swap_path(s));
+        ck_assert(fails_or_is_right(s, buf, n));
+    } else {
+        ck_assert_int_eq(st, CZ_IO);
+        ck_assert_msg(strstr(cz_last_error(), "writing 1.00 MiB at offset "), "%s",
+                      cz_last_error());
+    }
+    swap_close(s);
+    free(buf);
+}
+
+START_TEST(a_disk_that_fills_under_way_is_an_error)
+{
+    base = test_tmp_make();
+    for (int i = 0; i < 4; i++) {
+        if (!mount_thin()) break;
+        thin(i % 2 ? SWAP_ENGINE_THREADS : SWAP_ENGINE_AUTO, i < 2);
+        umount2(below("m"), MNT_DETACH);
+        umount2(below("under"), MNT_DETACH);
+    }
+    test_tmp_remove(base);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const cases[] = {every_size_round_trips_on_every_file_system,
                                   a_full_disk_is_said_at_the_start_and_stays_empty,
                                   a_disk_without_room_for_a_name_is_refused,
-                                  a_read_only_disk_is_refused};
+                                  a_read_only_disk_is_refused,
+                                  a_disk_that_dies_under_way_is_an_error,
+                                  a_disk_that_fills_under_way_is_an_error};
     if (!may_mount()) {
         printf("skipped: file systems may not be mounted here\n");
         return TEST_SKIPPED;
