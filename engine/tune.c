@@ -18,16 +18,20 @@ enum { N = CONFIG_OFFLOAD_NONE, C = CONFIG_OFFLOAD_CPU, D = CONFIG_OFFLOAD_NVME 
  * memory where NVMe is asked for, and splits parameters at stage 3 only: so do offers. */
 static const struct scheme {
     int stage, optimizer, params;
+    bool gradients;
 } schemes[] = {
-    {0, N, N}, {1, N, N}, {2, N, N}, {3, N, N}, {1, C, N}, {2, C, N}, {3, C, N},
-    {3, N, C}, {3, C, C}, {3, D, N}, {3, D, C}, {3, N, D}, {3, C, D}, {3, D, D},
+    {0, N, N}, {1, N, N}, {2, N, N},       {3, N, N},       {1, C, N}, {2, C, N},
+    {3, C, N}, {3, N, C}, {3, C, C},       {3, D, N},       {3, D, C}, {3, N, D},
+    {3, C, D}, {3, D, D}, {3, D, N, true}, {3, D, D, true},
 };
 
-/* On the CPU everything is in host memory already; one rank has nothing to split. */
+/* On the CPU everything is in host memory already, and one rank's gradients may leave it; one rank
+ * has nothing to split. */
 static bool makes_sense(const struct tune *t, const struct scheme *s)
 {
     bool gpu = t->options.gpu_nbytes > 0, alone = t->options.world_size == 1;
     bool offloads = s->optimizer != N || s->params != N;
+    if (s->gradients && (gpu || !alone)) return false;
     if (!gpu && (s->optimizer == C || s->params == C)) return false;
     if (alone && !offloads) return s->stage == 0;
     return !(alone && s->stage == 1);
@@ -90,7 +94,7 @@ static int64_t accumulation_of(const struct tune *t, int64_t micro)
 static bool same_kind(const struct tune_offer *a, const struct tune_offer *b)
 {
     return a->stage == b->stage && a->optimizer == b->optimizer && a->params == b->params &&
-           !a->checkpoint_every == !b->checkpoint_every &&
+           a->gradients == b->gradients && !a->checkpoint_every == !b->checkpoint_every &&
            a->cpu_checkpointing == b->cpu_checkpointing;
 }
 
@@ -223,6 +227,7 @@ static cz_status try_scheme(struct tune *t, struct model *model, const struct mi
         const struct tune_offer o = {.stage = s->stage,
                                      .optimizer = (enum config_offload_device)s->optimizer,
                                      .params = (enum config_offload_device)s->params,
+                                     .gradients = s->gradients,
                                      .ratio = 1,
                                      .checkpoint_every = every,
                                      .cpu_checkpointing = to_cpu,

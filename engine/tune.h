@@ -40,6 +40,7 @@ enum tune_budget { TUNE_GPU = 0, TUNE_HOST, TUNE_NVME };
 struct tune_offer {
     int stage;
     enum config_offload_device optimizer, params;
+    bool gradients;     /* follow the optimizer to NVMe (czero.offload_gradients) */
     double ratio;       /* of offload_optimizer: 1 leaves nothing behind */
     int64_t max_in_cpu; /* of offload_param on NVMe: elements that stay in host memory */
     int64_t checkpoint_every;

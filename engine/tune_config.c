@@ -126,10 +126,19 @@ static void write_checkpointing(struct json_writer *w, const struct tune_offer *
     begin(w, "activation_checkpointing");
     json_put_bool(w, "cpu_checkpointing", o->cpu_checkpointing);
     json_end_object(w);
+}
+
+/* What DeepSpeed does not know. */
+static void write_own(struct json_writer *w, const struct tune_offer *o)
+{
+    if (o->checkpoint_every == 0 && !o->gradients) return;
     begin(w, "czero");
-    begin(w, "activation_checkpointing");
-    json_put_int(w, "every", o->checkpoint_every);
-    json_end_object(w);
+    if (o->checkpoint_every > 0) {
+        begin(w, "activation_checkpointing");
+        json_put_int(w, "every", o->checkpoint_every);
+        json_end_object(w);
+    }
+    if (o->gradients) json_put_bool(w, "offload_gradients", true);
     json_end_object(w);
 }
 
@@ -147,6 +156,7 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     write_zero(&w, t, o);
     write_aio(&w, t, o);
     write_checkpointing(&w, o);
+    write_own(&w, o);
     json_end_object(&w);
     json_write_text(&w, "\n");
     *out = NULL;

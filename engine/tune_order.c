@@ -85,6 +85,7 @@ const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
     add(buf, n, "stage %d", o->stage);
     if (o->optimizer != CONFIG_OFFLOAD_NONE) add(buf, n, ", optimizer %s", places[o->optimizer]);
     if (o->ratio < 1) add(buf, n, " (%.1f %%)", o->ratio * 100);
+    if (o->gradients) add(buf, n, ", gradients on NVMe");
     if (o->params != CONFIG_OFFLOAD_NONE) add(buf, n, ", parameters %s", places[o->params]);
     if (o->max_in_cpu > 0) add(buf, n, " (%.3g M not)", (double)o->max_in_cpu / 1e6);
     if (o->checkpoint_every == 1)

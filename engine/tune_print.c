@@ -87,6 +87,7 @@ static void write_choice(struct json_writer *w, const struct tune_offer *o)
 {
     json_put_int(w, "zero_stage", o->stage);
     json_put_string(w, "offload_optimizer", devices[o->optimizer]);
+    json_put_bool(w, "offload_gradients", o->gradients);
     json_put_double(w, "ratio", o->ratio);
     json_put_string(w, "offload_param", devices[o->params]);
     json_put_int(w, "max_in_cpu", o->max_in_cpu);
