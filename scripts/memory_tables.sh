@@ -50,6 +50,7 @@ tables() {
   row "all in memory"
   row "optimizer on NVMe" "${optimizer_nvme[@]}"
   row "optimizer and parameters on NVMe" "${optimizer_nvme[@]}" "${params_nvme[@]}"
+  row "the same, and gradients" "${optimizer_nvme[@]}" "${params_nvme[@]}" --set czero.offload_gradients=true
   head_of "One rank with a GPU:"
   row "all on the GPU" --device cuda
   row "optimizer in the host" --device cuda "${optimizer_cpu[@]}"
