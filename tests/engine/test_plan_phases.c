@@ -222,6 +222,56 @@ START_TEST(a_swapped_step_waits_for_the_disk)
 }
 END_TEST
 
+static cz_status train_step(struct engine *e)
+{
+    enum { ROWS = 2, T = 32 };
+    static int32_t ids[ROWS * T];
+    for (int i = 0; i < ROWS * T; i++) ids[i] = i * 7 % 200;
+    const struct batch batch = {.B = ROWS, .T = T, .ids = ids, .labels = ids};
+    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+        TRY(engine_forward(e, &batch, NULL));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
+    }
+    return CZ_OK;
+}
+
+/* A real step reads and writes what its plan says, but for whole blocks at the ends of runs. */
+START_TEST(a_step_moves_the_planned_bytes)
+{
+    const char *format =
+        "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
+        "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": "
+        "1000, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, "
+        "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, " BF16 ADAM "}";
+    const char *dir = test_tmp_make();
+    char config[1024];
+    for (int params = 0; params < 2; params++) {
+        snprintf(config, sizeof config, format, dir, params ? "nvme" : "none", dir);
+        const struct engine_options options = {.config_json = config};
+        struct model *m = model_open("gpt2-tiny");
+        ck_ok(model_set_shape(m, 32));
+        struct engine *e = engine_initialize_ex(&options, m);
+        ck_assert_msg(e != NULL, "%s", cz_last_error());
+        for (int s = 0; s < 2; s++) ck_ok(train_step(e));
+        const struct engine_swap_traffic real = engine_get_swap_traffic(e);
+        const struct plan_cost *c = engine_get_plan(e)->phases;
+        double read = 0, written = 0, blocks = 4096.0 * 80;
+        for (int f = 0; f < PLAN_SAVE; f++) read += (double)c[f].nvme_read_nbytes;
+        for (int f = 0; f < PLAN_SAVE; f++) written += (double)c[f].nvme_written_nbytes;
+        printf("read %.0f, planned %.0f; written %.0f, planned %.0f\n", real.read_nbytes, read,
+               real.written_nbytes, written);
+        ck_assert_double_gt(read, 1e6);
+        ck_assert_double_ge(real.read_nbytes, read);
+        ck_assert_double_le(real.read_nbytes, read + blocks);
+        ck_assert_double_ge(real.written_nbytes, written);
+        ck_assert_double_le(real.written_nbytes, written + blocks);
+        engine_destroy(e);
+    }
+    test_tmp_remove(dir);
+}
+END_TEST
+
 /* ---- a GPU that is not here -------------------------------------------------------------------
  */
 
@@ -331,6 +381,7 @@ END_TEST
 
 TEST_MAIN("engine/plan_phases", a_phase_uses_no_more_than_the_peak, operations_follow_the_model,
           times_come_from_the_rates, without_a_rate_there_is_no_time, every_row_is_known,
-          a_swapped_step_waits_for_the_disk, a_gpu_run_without_offload_lies_on_the_device,
-          billion_parameters_fit_into_five_gigabytes, stage_one_keeps_its_gradients_on_the_device,
-          kept_activations_go_to_the_host_when_asked, a_ratio_keeps_its_share_on_the_device)
+          a_swapped_step_waits_for_the_disk, a_step_moves_the_planned_bytes,
+          a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
+          stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked,
+          a_ratio_keeps_its_share_on_the_device)
