@@ -74,7 +74,7 @@ static double nvme_seconds(struct plan *p, const struct plan_cost *c,
     double alone = take(p, read, m->nvme_read * share, "reading from NVMe") +
                    take(p, written, m->nvme_write * share, "writing to NVMe");
     if (read == 0 || written == 0 || m->nvme_both <= 0) return alone;
-    return fmin(alone, (read + written) / (m->nvme_both * share));
+    return (read + written) / (m->nvme_both * share); /* requests of both kinds are in flight */
 }
 
 /* Both directions at once. */
