@@ -70,6 +70,8 @@ static void write_offload_optimizer(struct json_writer *w, const struct tune *t,
     json_end_object(w);
 }
 
+#define DEEPSPEED_BUFFER_NUMEL ((size_t)100000000) /* its default */
+
 /* DeepSpeed wants buffers that hold the largest parameter; here they come from the model. */
 static void write_offload_param(struct json_writer *w, const struct tune *t,
                                 const struct tune_offer *o)
@@ -79,8 +81,8 @@ static void write_offload_param(struct json_writer *w, const struct tune *t,
     json_put_string(w, "device", devices[o->params]);
     if (o->params == CONFIG_OFFLOAD_NVME) {
         json_put_string(w, "nvme_path", t->nvme_path);
-        json_put_int(w, "buffer_count", 5);
-        json_put_int(w, "buffer_size", (int64_t)t->largest_numel);
+        if (t->largest_numel > DEEPSPEED_BUFFER_NUMEL)
+            json_put_int(w, "buffer_size", (int64_t)t->largest_numel);
         json_put_int(w, "max_in_cpu", o->max_in_cpu);
     }
     json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
@@ -115,8 +117,6 @@ static void write_aio(struct json_writer *w, const struct tune *t, const struct 
     begin(w, "aio");
     json_put_int(w, "block_size", is_measured ? (int64_t)m->nvme_block_nbytes : 1 << 20);
     json_put_int(w, "queue_depth", is_measured ? m->nvme_depth : 16);
-    json_put_bool(w, "single_submit", false);
-    json_put_bool(w, "overlap_events", true);
     json_end_object(w);
 }
 
