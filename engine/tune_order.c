@@ -87,7 +87,7 @@ const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
     if (o->ratio < 1) add(buf, n, " (%.1f %%)", o->ratio * 100);
     if (o->gradients) add(buf, n, ", gradients on NVMe");
     if (o->params != CONFIG_OFFLOAD_NONE) add(buf, n, ", parameters %s", places[o->params]);
-    if (o->max_in_cpu > 0) add(buf, n, " (%.3g M not)", (double)o->max_in_cpu / 1e6);
+    if (o->max_in_cpu > 0) add(buf, n, " (%.0f M not)", (double)o->max_in_cpu / 1e6);
     if (o->checkpoint_every == 1)
         add(buf, n, ", layers recomputed");
     else if (o->checkpoint_every > 1)
