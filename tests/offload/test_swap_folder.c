@@ -243,8 +243,8 @@ START_TEST(all_open_files_can_be_removed_at_once)
 {
     base = test_tmp_make();
     swap_remove_files(); /* there is none */
-    struct swap *a = open_in(below("x/y")), *b = open_in(below("z"));
     killed_run(below("k"));
+    struct swap *a = open_in(below("x/y")), *b = open_in(below("z"));
     swap_remove_files();
     ck_assert(!exists(below("x")) && !exists(below("z")));
     ck_assert(exists(below("k"))); /* of another run, and that folder is not ours to look at */
