@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -110,13 +109,6 @@ static cz_status preallocate(struct swap_file *f)
 /* ---- name and lock ----------------------------------------------------------------------------
  */
 
-static uint64_t some_number(void)
-{
-    uint64_t n;
-    if (getrandom(&n, sizeof n, GRND_NONBLOCK) == (ssize_t)sizeof n) return n;
-    return (uint64_t)clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
-}
-
 /* A new file under a new name, locked. Where the folder's lock does not work somebody may have
  * taken it for a leftover before it was ours: then it has no name any more. 0 or an errno. */
 static int create_one(struct swap_file *f, int dir_fd)
@@ -137,10 +129,11 @@ static int create_one(struct swap_file *f, int dir_fd)
 static cz_status create_named(struct swap_file *f, int dir_fd, int rank)
 {
     int error = EEXIST;
+    char name[SWAP_NAME_NBYTES];
     for (int i = 0; i < NAME_TRIES && error == EEXIST; i++) {
         free(f->path);
-        if (asprintf(&f->path, "%s/czero-swap-rank%d-%016" PRIx64, f->dir, rank, some_number()) <
-            0) {
+        swap_name_make(name, rank);
+        if (asprintf(&f->path, "%s/%s", f->dir, name) < 0) {
             f->path = NULL;
             return err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
         }

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "offload/swap_impl.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +16,6 @@
 #include <unistd.h>
 
 #define TRIES_MAX 100 /* another run may remove the folder that we are about to use */
-
-bool swap_name_is_ours(const char *name)
-{
-    const char *at = name + strlen("czero-swap-rank");
-    if (strncmp(name, "czero-swap-rank", strlen("czero-swap-rank")) != 0) return false;
-    if (!isdigit((unsigned char)*at)) return false;
-    while (isdigit((unsigned char)*at)) at++;
-    return *at == '-' && strspn(at + 1, "0123456789abcdef") == 16 && at[17] == '\0';
-}
 
 /* ---- named ------------------------------------------------------------------------------------
  */
@@ -197,10 +187,12 @@ void swap_folder_unlock(int dir_fd)
 /* ---- leftovers --------------------------------------------------------------------------------
  */
 
-/* Open a swap file that nobody holds; negative: it is not one. Its lock is ours until close(). */
+/* Open a swap file that nobody holds; negative: it is not one. Its lock is ours until close().
+ * Network file systems may keep locks to each host: there, other hosts' files are left alone. */
 static int open_leftover(int dir_fd, const char *name, struct stat *info)
 {
     if (!swap_name_is_ours(name)) return -1;
+    if (!swap_name_is_of_this_host(name) && !swap_folder_is_local(dir_fd)) return -1;
     int fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
     if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)

@@ -2,6 +2,7 @@
  *
  *   swap.c            the public calls, options, memory
  *   swap_file.c       the file: name, lock, space, preallocation, O_DIRECT
+ *   swap_name.c       names of swap files, and whose they are
  *   swap_folder.c     the folder: made, locked, searched for leftovers, removed
  *   swap_queue.c      requests, cut into blocks; who waits for what; the first failure
  *   swap_block.c      what a transfer's result means for its block; faults for tests
@@ -30,6 +31,19 @@
 #define SWAP_BUFFERS_MAX      16   /* swap_register() */
 #define SWAP_BOUNCES          4    /* buffers of swap_read() and swap_write() */
 
+/* ---- swap_name.c ----------------------------------------------------------------------------- */
+
+#define SWAP_NAME_NBYTES 64
+
+void swap_name_make(char out[SWAP_NAME_NBYTES], int rank); /* different at each call */
+
+/* Whether swap_name_make() gives such names; on this host. */
+bool swap_name_is_ours(const char *name);
+bool swap_name_is_of_this_host(const char *name);
+
+/* Whether locks in this folder are known to all who can reach it. */
+bool swap_folder_is_local(int dir_fd);
+
 /* ---- swap_folder.c --------------------------------------------------------------------------- */
 
 #define SWAP_MARK ".czero-swap-made" /* in a folder that goes when its last swap file does */
@@ -50,9 +64,6 @@ uint64_t swap_folder_leftovers(int dir_fd);
 
 /* With the lock: remove the folders made for swap files if this was the last one. */
 void swap_folder_leave(const char *dir);
-
-/* Whether a file name is one that swap_file_open() gives. */
-bool swap_name_is_ours(const char *name);
 
 /* ---- swap_file.c ----------------------------------------------------------------------------- */
 

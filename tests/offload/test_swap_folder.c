@@ -366,6 +366,37 @@ START_TEST(a_disk_that_is_too_small_is_refused)
 }
 END_TEST
 
+/* Locks of network file systems may not reach other hosts: their live files look left over. */
+START_TEST(names_say_which_host_they_are_of)
+{
+    char name[SWAP_NAME_NBYTES], other[SWAP_NAME_NBYTES];
+    swap_name_make(name, 1234567);
+    swap_name_make(other, 1234567);
+    ck_assert_str_ne(name, other);
+    ck_assert(swap_name_is_ours(name) && swap_name_is_of_this_host(name));
+    char *host = strrchr(name, '-') + 1;
+    host[0] = host[0] == '0' ? '1' : '0';
+    ck_assert(swap_name_is_ours(name) && !swap_name_is_of_this_host(name));
+    ck_assert(!swap_name_is_of_this_host("mine") && !swap_name_is_ours("czero-swap-rank"));
+    int local = open("/dev/shm", O_RDONLY | O_DIRECTORY), unknown = open("/proc", O_RDONLY);
+    ck_assert(local < 0 || swap_folder_is_local(local));
+    ck_assert(!swap_folder_is_local(unknown) && !swap_folder_is_local(-1));
+    close(local);
+    close(unknown);
+}
+END_TEST
+
+/* On a local one the lock tells, whatever the host was called then: containers change names. */
+START_TEST(leftovers_of_another_host_name_go_on_a_local_disk)
+{
+    base = test_tmp_make();
+    close(open(below("czero-swap-rank3-0123456701234567"), O_CREAT | O_WRONLY, 0600));
+    swap_close(open_in(base));
+    ck_assert_int_eq(swap_rig_entries(base), 0);
+    test_tmp_remove(base);
+}
+END_TEST
+
 START_TEST(a_limit_on_file_sizes_is_named)
 {
     struct swap *s;
@@ -390,5 +421,6 @@ TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           folders_with_somebodys_files_stay_without_ours, a_folder_removed_under_way_is_no_error,
           all_open_files_can_be_removed_at_once, the_current_folder_may_change,
           impossible_folders_end_in_a_sentence, a_folder_that_may_not_be_written_ends_in_a_sentence,
+          names_say_which_host_they_are_of, leftovers_of_another_host_name_go_on_a_local_disk,
           a_limit_on_file_sizes_is_named, free_space_is_known_for_folders_to_come,
           a_disk_that_is_too_small_is_refused)
