@@ -52,7 +52,7 @@ static const struct fault_case fault_cases[] = {
  */
 
 static struct {
-    const struct fault_case *c; /* NULL: all is well */
+    const struct fault_case *_Atomic c; /* NULL: all is well */
     atomic_int n;
     _Atomic int64_t hit_ns;
 } plan;
