@@ -41,7 +41,7 @@ static void put(struct text *t, const char *fmt, ...)
 /* What a run is but for its tiers. */
 struct run {
     int stage, world;
-    bool two_groups;
+    bool two_groups, only_adam, needs_offload;
     const char *freeze;
     struct text before, after; /* of the offload sections */
 };
@@ -53,10 +53,14 @@ static const char *const precisions[] = {
     "\"hysteresis\": 1}",
     "\"fp16\": {\"enabled\": true, \"loss_scale\": 512}",
     "\"bf16\": {\"enabled\": true}, \"data_types\": {\"grad_accum_dtype\": \"fp32\"}",
-    "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}",
     "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
     "\"bf16_optimizer_states\": true}",
+    /* DeepSpeed takes these under offload_optimizer only */
+    "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}",
+    "\"fp16\": {\"enabled\": true, \"loss_scale\": 512, \"fp16_master_weights_and_grads\": true}",
 };
+
+enum { N_WIDE = 5, N_FREE = 6 }; /* with fp32 masters; that go without offload */
 
 static void draw_zero(struct run *r)
 {
@@ -79,6 +83,7 @@ static void draw_rest(struct run *r)
 {
     struct text *t = &r->after;
     const char *optimizer = tier_optimizers[dice(CZ_ARRAY_LEN(tier_optimizers))];
+    if (r->only_adam) optimizer = tier_optimizers[0];
     const char *zero_0 = tier_optimizers_0[dice(CZ_ARRAY_LEN(tier_optimizers_0))];
     put(t, "}, \"aio\": {\"block_size\": %s, \"queue_depth\": %s, \"single_submit\": %s, ",
         ONE_OF("1", "4096", "10000", "65536", "1048576"), ONE_OF("1", "2", "8", "32"),
@@ -89,7 +94,8 @@ static void draw_rest(struct run *r)
         ONE_OF("0", "1", "4096", "8192", "50000"), ONE_OF("true", "false"));
     put(t, "\"offload_gradients\": %s, ", ONE_OF("true", "false"));
     put(t, "\"activation_checkpointing\": {\"every\": %s}}, ", ONE_OF("0", "1", "2"));
-    put(t, "\"optimizer\": {%s}}", r->stage == 0 && dice(2) ? zero_0 : optimizer);
+    bool is_static = strstr(r->before.s, "\"loss_scale\"") != NULL; /* not for Lamb */
+    put(t, "\"optimizer\": {%s}}", r->stage == 0 && !is_static && dice(2) ? zero_0 : optimizer);
 }
 
 static struct run draw(uint64_t seed)
@@ -103,6 +109,8 @@ static struct run draw(uint64_t seed)
     r.two_groups = dice(2);
     r.freeze = freezes[dice(CZ_ARRAY_LEN(freezes))];
     size_t p = dice(r.stage == 0 ? 4 : CZ_ARRAY_LEN(precisions));
+    r.only_adam = p >= N_WIDE;
+    r.needs_offload = p >= N_FREE;
     put(&r.before,
         "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
         "\"gradient_clipping\": %s, %s, \"zero_allow_untested_optimizer\": true, ",
@@ -162,9 +170,10 @@ static void expect_same(const struct leg_outcome *want, const struct leg_outcome
     ck_assert_msg(same, "seed %llu: other numbers: %s", (unsigned long long)seed, config);
 }
 
-static struct tiers any_tiers(void)
+static struct tiers any_tiers(const struct run *r)
 {
-    return (struct tiers){(enum tier)dice(TIER_COUNT), (enum tier)dice(TIER_COUNT)};
+    uint64_t optimizer = r->needs_offload ? 1 + dice(TIER_COUNT - 1) : dice(TIER_COUNT);
+    return (struct tiers){(enum tier)optimizer, (enum tier)dice(TIER_COUNT)};
 }
 
 static void try_seed(struct leg_shared *s, uint64_t seed)
@@ -173,13 +182,14 @@ static void try_seed(struct leg_shared *s, uint64_t seed)
     const char *root = dice(2) ? test_tmp_make() : test_tmp_make_fast();
     const struct run r = draw(seed);
     snprintf(swap, sizeof swap, "%s/swap", root);
-    struct leg_outcome want = leg_in(s, &r, tiers_none, root, 0, STEPS);
+    const struct tiers plain = {r.needs_offload ? TIER_CPU : TIER_NONE, TIER_NONE};
+    struct leg_outcome want = leg_in(s, &r, plain, root, 0, STEPS);
     for (int i = 0; i < 2; i++) {
-        struct leg_outcome have = leg_in(s, &r, any_tiers(), root, 0, STEPS);
+        struct leg_outcome have = leg_in(s, &r, any_tiers(&r), root, 0, STEPS);
         expect_same(&want, &have, 0, seed, s->leg.config);
     }
-    leg_in(s, &r, any_tiers(), root, 0, SAVED_AT);
-    struct leg_outcome rest = leg_in(s, &r, any_tiers(), root, SAVED_AT, STEPS);
+    leg_in(s, &r, any_tiers(&r), root, 0, SAVED_AT);
+    struct leg_outcome rest = leg_in(s, &r, any_tiers(&r), root, SAVED_AT, STEPS);
     expect_same(&want, &rest, SAVED_AT, seed, s->leg.config);
     tiers_expect_gone(swap, s->leg.config);
     test_tmp_remove(root);
