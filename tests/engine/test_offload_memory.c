@@ -29,7 +29,7 @@ struct memory_case {
     int stage;
     const char *dtype;
     struct tiers tiers;
-    bool pin;
+    bool pin, gradients; /* page-locked; gradients too */
 };
 
 static struct peak run_case(const struct memory_case *c)
@@ -39,7 +39,8 @@ static struct peak run_case(const struct memory_case *c)
     root = test_tmp_make();
     snprintf(config, sizeof config,
              "{\"train_micro_batch_size_per_gpu\": 1, %s, \"gradient_clipping\": 1.0, "
-             "\"czero\": {\"tile_numel\": 262144}, \"zero_optimization\": {\"stage\": %d, "
+             "\"czero\": {\"tile_numel\": 262144, \"offload_gradients\": %s}, "
+             "\"zero_optimization\": {\"stage\": %d, "
              "\"stage3_max_live_parameters\": 7000000, \"stage3_max_reuse_distance\": 0, "
              "\"stage3_prefetch_bucket_size\": 3500000, "
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s/swap\", "
@@ -47,8 +48,8 @@ static struct peak run_case(const struct memory_case *c)
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s/swap\", "
              "\"max_in_cpu\": 0, \"pin_memory\": %s}}, "
              "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}}",
-             c->dtype, c->stage, tier_names[c->tiers.optimizer], root, pin,
-             tier_names[c->tiers.params], root, pin);
+             c->dtype, c->gradients ? "true" : "false", c->stage, tier_names[c->tiers.optimizer],
+             root, pin, tier_names[c->tiers.params], root, pin);
     struct peak p = peak_of_run(model_folder(), config, 32, 3);
     test_tmp_remove(root);
     return p;
@@ -94,6 +95,13 @@ CASE(parameters_on_nvme_below_stage_3, 1, BF16, TIER_CPU, TIER_NVME, true)
 CASE(both_on_nvme, 3, BF16, TIER_NVME, TIER_NVME, true)
 CASE(both_on_nvme_in_fp32, 3, FP32, TIER_NVME, TIER_NVME, false)
 
+START_TEST(gradients_on_nvme_too)
+{
+    check_case((struct memory_case){3, BF16, {TIER_NVME, TIER_NVME}, true, .gradients = true});
+    check_case((struct memory_case){1, FP32, {TIER_NVME, TIER_NONE}, false, .gradients = true});
+}
+END_TEST
+
 /* Masters and both moments, 12 bytes a parameter, and then the parameters' 2. */
 START_TEST(what_nvme_takes_is_gone_from_memory)
 {
@@ -108,4 +116,5 @@ END_TEST
 TEST_MAIN("engine/offload_memory", none, optimizer_on_the_host, optimizer_on_the_host_pinned,
           both_on_the_host_pinned, optimizer_on_nvme, optimizer_on_nvme_pinned,
           optimizer_on_nvme_in_fp32, parameters_on_nvme, parameters_on_nvme_below_stage_3,
-          both_on_nvme, both_on_nvme_in_fp32, what_nvme_takes_is_gone_from_memory)
+          both_on_nvme, both_on_nvme_in_fp32, gradients_on_nvme_too,
+          what_nvme_takes_is_gone_from_memory)
