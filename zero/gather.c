@@ -52,12 +52,18 @@ static void keep_more(const struct zero *z, bool *resident)
     }
 }
 
+/* Room in the window; what is read straight into it comes in whole blocks. */
+static cz_status window_take(struct zero *z, size_t numel, size_t *off)
+{
+    size_t block = zero_swap_slack(z);
+    if (block > 0) numel = size_round_up(numel, block);
+    return zero_block_take(z, ZERO_WINDOW, numel, z->options.dtype, off);
+}
+
 static cz_status place_resident(struct zero *z, size_t i)
 {
     size_t size = dtype_size(z->options.dtype), lead = zero_swap_lead(z, i), off;
-    size_t numel = z->options.table->params[i].numel + zero_swap_slack(z);
-    size_t align = zero_swap_slack(z) > 0 ? SWAP_ALIGN / size : 1;
-    TRY(zero_block_take(z, ZERO_WINDOW, size_round_up(numel, align), z->options.dtype, &off));
+    TRY(window_take(z, z->options.table->params[i].numel + zero_swap_slack(z), &off));
     z->places[i].resident_off = (off + lead) / size;
     return CZ_OK;
 }
@@ -169,11 +175,10 @@ static cz_status init_window(struct zero *z, bool *resident)
     z->figures.window_numel = z->fetch.window_numel;
     z->figures.live_max = z->fetch.live_max;
     z->figures.n_gathers = z->split_params ? z->fetch.n_ops : 0;
-    TRY(zero_block_take(z, ZERO_WINDOW, z->fetch.window_numel, z->options.dtype, &off));
+    TRY(window_take(z, z->fetch.window_numel, &off));
     z->window_off = off / dtype_size(z->options.dtype);
     z->fetch_tickets = calloc(z->fetch.n_ops + 1, sizeof *z->fetch_tickets);
-    if (!z->fetch_tickets)
-        return err_set(CZ_NOMEM, 0, "no memory for %zu gathers", z->fetch.n_ops);
+    if (!z->fetch_tickets) return err_set(CZ_NOMEM, 0, "no memory for %zu gathers", z->fetch.n_ops);
     if (z->split_params) {
         TRY(span_residents(z));
         TRY(span_fetches(z));

@@ -60,10 +60,7 @@ static cz_status bind_swap(struct zero *z, struct swap *swap)
     z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
     TRY(lend_to_swap(z, ZERO_RING));
     if (z->swaps_grads) TRY(lend_to_swap(z, ZERO_BUCKETS));
-    if (z->options.swap.params) {
-        TRY(lend_to_swap(z, ZERO_STAGING));
-        TRY(lend_to_swap(z, ZERO_WINDOW));
-    }
+    if (z->options.swap.params) TRY(lend_to_swap(z, z->split_params ? ZERO_STAGING : ZERO_WINDOW));
     return zero_sweep_bind(z);
 }
 

@@ -40,6 +40,10 @@ struct world {
     void *blocks[ZERO_N_BLOCKS];
 };
 
+/* Blocks are aligned as little as zero_bind() allows, and what lies behind them is watched. */
+#define WORLD_LEAD  ((size_t)256)
+#define WORLD_GUARD ((size_t)4096)
+
 static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
     (void)user;
@@ -60,6 +64,25 @@ struct world_setting {
 };
 
 static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
+
+static void *world_block(struct world *w, enum zero_block block)
+{
+    size_t nbytes = zero_block_nbytes(w->z, block);
+    void *memory;
+    if (nbytes == 0) return NULL;
+    ck_ok(w->device->ops->mem_alloc(w->device, WORLD_LEAD + nbytes + WORLD_GUARD, "test", &memory));
+    return (unsigned char *)memory + WORLD_LEAD;
+}
+
+static void world_block_free(struct world *w, int b, size_t nbytes)
+{
+    const unsigned char *block = w->blocks[b], *end = block + nbytes;
+    if (!block) return;
+    for (size_t i = 0; i < WORLD_GUARD; i++)
+        ck_assert_msg(end[i] == 0, "block %d is written behind its end", b);
+    w->device->ops->mem_free(w->device, (void *)(uintptr_t)(block - WORLD_LEAD),
+                             WORLD_LEAD + nbytes + WORLD_GUARD);
+}
 
 static void world_make(struct world *w, struct world_setting s)
 {
@@ -106,10 +129,7 @@ static void world_make(struct world *w, struct world_setting s)
                                          .comm = w->comm,
                                          .ops = w->ops};
     ck_ok(zero_create(&options, &w->z));
-    for (int b = 0; b < ZERO_N_BLOCKS; b++) {
-        size_t nbytes = zero_block_nbytes(w->z, (enum zero_block)b);
-        ck_ok(w->device->ops->mem_alloc(w->device, nbytes, "test", &w->blocks[b]));
-    }
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) w->blocks[b] = world_block(w, (enum zero_block)b);
     const struct swap_options swap = {.dir = s.swap_dir, .nbytes = zero_swap_nbytes(w->z)};
     if (swap.nbytes > 0) ck_ok(swap_open(&swap, &w->swap));
     ck_ok(zero_bind(w->z, w->blocks, w->swap));
@@ -123,8 +143,7 @@ static void world_free(struct world *w)
     for (int b = 0; b < ZERO_N_BLOCKS; b++) nbytes[b] = zero_block_nbytes(w->z, (enum zero_block)b);
     zero_destroy(w->z);
     swap_close(w->swap);
-    for (int b = 0; b < ZERO_N_BLOCKS; b++)
-        w->device->ops->mem_free(w->device, w->blocks[b], nbytes[b]);
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) world_block_free(w, b, nbytes[b]);
     comm_destroy(w->comm);
     ops_destroy(w->ops);
     device_close(w->device);
