@@ -278,19 +278,21 @@ static void set_share(struct engine *e, const struct placement *place)
     set(p, "device's gradients", PLAN_DEVICE, grads, "ratio: %d %% of the gradients", percent);
 }
 
-/* fp32 parameters are their own masters only where both lie together. */
+/* Parameters are their own masters only where both lie together. */
 static void set_masters(struct engine *e, const struct placement *place)
 {
     struct plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     bool own = zero_block_nbytes(e->zero, ZERO_MASTERS) + f.master_swapped_nbytes > 0;
     if (own || place->states == place->params) return;
-    set(p, "master weights", place->states, f.numel_own * 4, "%zu × fp32", f.numel_own);
+    enum dtype dtype = e->config->master_dtype;
+    set(p, "master weights", place->states, f.numel_own * dtype_size(dtype), "%zu × %s",
+        f.numel_own, dtype_name(dtype));
     struct plan_row *params = find(p, "parameters"), *ring = find(p, "swap buffers");
     char *text = strstr(params->how, ", their own masters");
     if (text) *text = '\0';
     if (place->states == PLAN_NVME)
-        ring->nbytes += arena_piece(RING_SLOTS * f.tile_numel * sizeof(float));
+        ring->nbytes += arena_piece(RING_SLOTS * f.tile_numel * dtype_size(dtype));
 }
 
 static void set_optimizer(struct engine *e, const struct placement *place)

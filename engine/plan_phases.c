@@ -214,11 +214,10 @@ static void fill_device_traffic(const struct engine *e, struct plan *p)
 size_t plan_update_nbytes(const struct engine *e)
 {
     const struct zero_figures f = zero_figures(e->zero);
-    size_t state = e->config->bf16.bf16_optimizer_states ? 2 : 4;
-    size_t master = zero_block_nbytes(e->zero, ZERO_MASTERS) > 0 ? 4 : dtype_size(e->dtype);
-    size_t each = 2 * master + dtype_size(e->grad_dtype);
-    if (zero_block_nbytes(e->zero, ZERO_MASTERS) > 0) each += dtype_size(e->dtype);
-    each += 2 * state * optim_n_states(&e->groups[0].hyper);
+    const struct ds_config *c = e->config;
+    size_t each = 2 * dtype_size(c->master_dtype) + dtype_size(e->grad_dtype);
+    if (c->master_dtype != e->dtype) each += dtype_size(e->dtype); /* the rounded parameter */
+    each += 2 * dtype_size(c->state_dtype) * optim_n_states(&e->groups[0].hyper);
     return each * f.numel_own;
 }
 

@@ -379,9 +379,56 @@ START_TEST(kept_activations_go_to_the_host_when_asked)
 }
 END_TEST
 
-TEST_MAIN("engine/plan_phases", a_phase_uses_no_more_than_the_peak, operations_follow_the_model,
-          times_come_from_the_rates, without_a_rate_there_is_no_time, every_row_is_known,
-          a_swapped_step_waits_for_the_disk, a_step_moves_the_planned_bytes,
+/* What the kernels of an update move per parameter: nothing of it is where things rest. */
+START_TEST(an_update_moves_the_same_wherever_states_rest)
+{
+    static const struct {
+        const char *precision;
+        size_t each; /* bytes, with the gradients that are read for overflow and norm */
+    } cases[] = {
+        {"\"bf16\": {\"enabled\": true}", 2 * 4 + 2 + 2 + 16 + 4},
+        {"\"fp16\": {\"enabled\": false}", 2 * 4 + 4 + 16 + 8},
+        {"\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+         "\"bf16_optimizer_states\": true}",
+         2 * 2 + 2 + 8 + 4},
+    };
+    static const char *const devices[] = {"cpu", "nvme"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases) * 4; i++) {
+        char config[768];
+        snprintf(
+            config, sizeof config,
+            "{\"train_micro_batch_size_per_gpu\": 1, %s, \"zero_optimization\": {\"stage\": 3, "
+            "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"/tmp\"}, "
+            "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"/tmp\"}}, " ADAM "}",
+            cases[i / 4].precision, devices[i % 2], devices[i / 2 % 2]);
+        struct plan *p = plan_on("cpu", "gpt2-tiny", config, 32, 1);
+        ck_assert_uint_eq(p->phases[PLAN_STEP].moved_nbytes, cases[i / 4].each * p->numel);
+        plan_destroy(p);
+    }
+}
+END_TEST
+
+/* 16-bit masters take 16 bits beside parameters that are elsewhere. */
+START_TEST(masters_of_sixteen_bits_are_planned_as_such)
+{
+    struct plan *p =
+        plan_on("cuda", "gpt2-tiny",
+                "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true, "
+                "\"bf16_master_weights_and_grads\": true}, \"zero_optimization\": "
+                "{\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\", "
+                "\"pin_memory\": false}}, " ADAM "}",
+                32, 1);
+    const struct plan_row *masters = row_of(p, "master weights");
+    ck_assert_uint_le(masters->nbytes, 2 * p->numel + 4096);
+    ck_assert_ptr_nonnull(strstr(masters->how, "bf16"));
+    plan_destroy(p);
+}
+END_TEST
+
+TEST_MAIN("engine/plan_phases", an_update_moves_the_same_wherever_states_rest,
+          masters_of_sixteen_bits_are_planned_as_such, a_phase_uses_no_more_than_the_peak,
+          operations_follow_the_model, times_come_from_the_rates, without_a_rate_there_is_no_time,
+          every_row_is_known, a_swapped_step_waits_for_the_disk, a_step_moves_the_planned_bytes,
           a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
           stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked,
           a_ratio_keeps_its_share_on_the_device)
