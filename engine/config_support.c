@@ -1,6 +1,7 @@
 /* What config_check() refuses beyond the parser: one table. A feature that arrives deletes its row.
  */
 #include "engine/config_impl.h"
+#include "offload/swap.h"
 
 #include <string.h>
 
@@ -105,6 +106,22 @@ static bool param_nvme_without_path(const struct ds_config *d)
     return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
 }
 
+static bool uses_nvme(const struct ds_config *d)
+{
+    return d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME ||
+           d->zero.offload_param.device == CONFIG_OFFLOAD_NVME;
+}
+
+static bool large_blocks(const struct ds_config *d)
+{
+    return uses_nvme(d) && d->aio.block_size > (int64_t)SWAP_BLOCK_NBYTES_MAX;
+}
+
+static bool deep_queue(const struct ds_config *d)
+{
+    return uses_nvme(d) && d->aio.queue_depth > SWAP_QUEUE_DEPTH_MAX;
+}
+
 static bool fraction_train(const struct ds_config *d)
 {
     return config_at(d->impl->resolved, "train_batch_size")->kind == CV_FLOAT;
@@ -155,6 +172,10 @@ static const struct refusal refusals[] = {
      "is missing; the device nvme needs the folder of its swap file"},
     {"zero_optimization.offload_param.nvme_path", param_nvme_without_path, REJECTS,
      "is missing; the device nvme needs the folder of its swap file"},
+    {"aio.block_size", large_blocks, CONFIG_NOTE_UNSUPPORTED,
+     "not supported: blocks above 1 GiB; 1048576 is a good size"},
+    {"aio.queue_depth", deep_queue, CONFIG_NOTE_UNSUPPORTED,
+     "not supported: more than 4096 blocks in flight; 8 to 32 keep a disk busy"},
     {"train_batch_size", fraction_train, REJECTS, "must be a whole number below 1e10"},
     {"train_micro_batch_size_per_gpu", fraction_micro, REJECTS,
      "must be a whole number below 1e10"},
@@ -197,9 +218,7 @@ static void note_buffers(struct config_impl *c, const struct ds_config *d)
         {"zero_optimization.offload_param.buffer_size", "buffers follow from the model"},
         {"aio.overlap_events", "requests are always submitted while others complete"},
     };
-    bool is_used = d->zero.offload_optimizer.device == CONFIG_OFFLOAD_NVME ||
-                   d->zero.offload_param.device == CONFIG_OFFLOAD_NVME;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(keys) && is_used; i++) {
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys) && uses_nvme(d); i++) {
         const struct cv *value = config_at(c->resolved, keys[i].path);
         if (cv_is_given(value))
             config_say(c, CONFIG_NOTE_NO_EFFECT, value, keys[i].path, "has no effect: %s",

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,7 @@ struct zero_stage3 tiers_window(const struct engine *e)
 struct swap_options tiers_swap_options(const struct engine *e)
 {
     const struct ds_config *c = e->config;
+    const int64_t n_threads = c->aio.intra_op_parallelism;
     const char *dir = NULL;
     if (params_are(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_param.nvme_path;
     if (optimizer_is(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_optimizer.nvme_path;
@@ -80,7 +82,7 @@ struct swap_options tiers_swap_options(const struct engine *e)
                                  .nbytes = zero_swap_nbytes(e->zero),
                                  .block_nbytes = (size_t)c->aio.block_size,
                                  .queue_depth = (int)c->aio.queue_depth,
-                                 .n_threads = (int)c->aio.intra_op_parallelism,
+                                 .n_threads = n_threads < INT_MAX ? (int)n_threads : INT_MAX,
                                  .single_submit = c->aio.single_submit,
                                  .checksums = c->czero.offload_checksums};
 }

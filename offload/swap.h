@@ -26,6 +26,9 @@ CZ_EXTERN_C_BEGIN
 
 #define SWAP_ALIGN ((size_t)4096) /* of addresses, offsets and sizes of asynchronous requests */
 
+#define SWAP_BLOCK_NBYTES_MAX ((size_t)1 << 30) /* a system call moves less than 2 GiB */
+#define SWAP_QUEUE_DEPTH_MAX  4096
+
 enum swap_engine { SWAP_ENGINE_AUTO = 0, SWAP_ENGINE_URING, SWAP_ENGINE_THREADS };
 
 struct swap_options {

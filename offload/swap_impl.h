@@ -22,14 +22,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define SWAP_BLOCK_NBYTES     ((size_t)1 << 20) /* defaults, DeepSpeed's */
-#define SWAP_QUEUE_DEPTH      8
-#define SWAP_BLOCK_NBYTES_MAX ((size_t)1 << 30) /* a system call moves less than 2 GiB */
-#define SWAP_QUEUE_DEPTH_MAX  4096
-#define SWAP_THREADS_MAX      64
-#define SWAP_REQUESTS         1024 /* open at a time; who begins more waits */
-#define SWAP_BUFFERS_MAX      16   /* swap_register() */
-#define SWAP_BOUNCES          4    /* buffers of swap_read() and swap_write() */
+#define SWAP_BLOCK_NBYTES ((size_t)1 << 20) /* defaults, DeepSpeed's */
+#define SWAP_QUEUE_DEPTH  8
+#define SWAP_THREADS_MAX  64
+#define SWAP_REQUESTS     1024 /* open at a time; who begins more waits */
+#define SWAP_BUFFERS_MAX  16   /* swap_register() */
+#define SWAP_BOUNCES      4    /* buffers of swap_read() and swap_write() */
 
 /* ---- swap_name.c ----------------------------------------------------------------------------- */
 

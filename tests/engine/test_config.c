@@ -410,6 +410,10 @@ START_TEST(every_x_key_is_answered)
          "made in the file", CZ_OK},
         {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"overlap_events\": false}",
          CONFIG_NOTE_NO_EFFECT, "while others complete", CZ_OK},
+        {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"queue_depth\": 4294967304}",
+         CONFIG_NOTE_UNSUPPORTED, "more than 4096 blocks", CZ_UNSUPPORTED},
+        {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"block_size\": 1073741825}",
+         CONFIG_NOTE_UNSUPPORTED, "blocks above 1 GiB", CZ_UNSUPPORTED},
         {"\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": "
          "\"/p\"}, "
          "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}}",
