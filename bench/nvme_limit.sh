@@ -5,13 +5,15 @@
 # machine has the memory, the speed without limit and offload, and whether the losses are the same.
 #
 #   sudo bench/nvme_limit.sh [--model gpt2-medium] [--limit-mib 2048] [--steps 6] [--batch 4]
-#        [--seq-len 128] [--stage 3] [--accumulation 1] [--dir FOLDER_ON_THE_DISK] [--czero build/czero]
+#        [--seq-len 128] [--stage 3] [--accumulation 1] [--gradients true]
+#        [--dir FOLDER_ON_THE_DISK] [--czero build/czero]
 #
-# Needs root (it makes a group) and about 16 bytes a parameter on the disk.
+# Needs root (it makes a group) and about 16 bytes a parameter on the disk. With --gradients true they go
+# to NVMe as well: memory then does not grow with the model.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 declare -A arg=([model]=gpt2-medium [limit-mib]=2048 [steps]=6 [batch]=4 [seq-len]=128 [stage]=3
-  [accumulation]=1 [dir]=/var/tmp [czero]=$top/build/czero)
+  [accumulation]=1 [gradients]=false [dir]=/var/tmp [czero]=$top/build/czero)
 while [ $# -gt 0 ]; do
   name=${1#--}
   [ -n "${arg[$name]:-}" ] && [ $# -gt 1 ] || { echo "unknown option $1" >&2; exit 2; }
@@ -65,12 +67,12 @@ peak() { [ -r "$group/$peak_file" ] && cat "$group/$peak_file" || echo 0; }
 config() { # DEVICE FILE
   cat >"$2" <<JSON
 {"train_micro_batch_size_per_gpu": ${arg[batch]}, "gradient_accumulation_steps": ${arg[accumulation]},
- "gradient_clipping": 1.0, "bf16": {"enabled": true},
+ "gradient_clipping": 1.0, "bf16": {"enabled": true}, "czero": {"offload_gradients": ${arg[gradients]}},
  "optimizer": {"type": "AdamW", "params": {"lr": 0.0001, "weight_decay": 0.01}},
  "zero_optimization": {"stage": ${arg[stage]},
   "offload_optimizer": {"device": "$1", "nvme_path": "$work/swap", "pipeline_read": true, "pipeline_write": true},
   "offload_param": {"device": "$1", "nvme_path": "$work/swap", "max_in_cpu": 0},
-  "stage3_max_live_parameters": 100000000, "stage3_max_reuse_distance": 0}}
+  "overlap_comm": true}}
 JSON
 }
 
