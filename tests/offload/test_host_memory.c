@@ -6,6 +6,7 @@
 #include "base/threads.h"
 #include "offload/host_memory.h"
 #include "tests/support/check_main.h"
+#include "tests/support/mlock.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -382,16 +383,6 @@ static void limit_locking(size_t nbytes)
     caps[0].effective &= ~(1u << CAP_IPC_LOCK);
     caps[0].permitted &= ~(1u << CAP_IPC_LOCK);
     ck_assert_int_eq(syscall(SYS_capset, &header, caps), 0);
-}
-
-/* Sanitizers make mlock() a call that does nothing. */
-static bool mlock_is_real(void)
-{
-    void *page = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    size_t before = host_memory_locked();
-    bool is_real = mlock(page, PAGE) != 0 || host_memory_locked() > before;
-    munmap(page, PAGE);
-    return is_real;
 }
 
 START_TEST(locked_bytes_are_those_asked_for)
