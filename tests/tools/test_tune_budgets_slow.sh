@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Claim: over twenty models, precisions and budgets, with and without NVMe, what `czero tune` chooses trains within
-# its budget, and takes what was planned within max(2 %, 32 MiB).
+# its budget, and takes what was planned within max(2 %, 32 MiB). A signal
+# that ends it takes the swap file along.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 czero=$1/czero
@@ -51,4 +52,19 @@ for precision in fp32 bf16; do
 done
 [ $n = 20 ] || complain "only $n of 20 were measured"
 [ -e "$work/swap" ] && complain "$work/swap is still there"
+# A measurement that is ended by a signal takes its swap file and the folder made for it along.
+"$czero" tune --model gpt2 --seq-len 64 --micro-batch 1 --host-memory 2GB --nvme 20GB \
+  --nvme-path "$work/nvme" --measure --measure-count 1 >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 600); do
+  [ -n "$(find "$work/nvme" -name 'czero-swap-rank*' 2>/dev/null)" ] && break
+  kill -0 $pid 2>/dev/null || break
+  sleep 0.05
+done
+kill -TERM $pid || complain "ended before it was stopped"
+wait $pid
+code=$?
+[ $code = 143 ] || complain "a measurement that is stopped: exit $code"
+[ -e "$work/nvme" ] && complain "a measurement that is stopped leaves $(ls -A "$work/nvme")"
+
 exit $failed

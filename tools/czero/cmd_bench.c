@@ -46,6 +46,14 @@ static void on_stop(int signal_number)
     is_stopped = 1;
 }
 
+/* From now on; those that are ignored stay ignored. */
+static void handle_signals(void (*how)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (signal(numbers[i], how) == SIG_IGN) signal(numbers[i], SIG_IGN);
+}
+
 static bool stopped(void *user)
 {
     (void)user;
@@ -74,11 +82,9 @@ static cz_status measure(const struct bench_options *o, struct machine_profile *
                                             .progress = o->quiet ? NULL : say,
                                             .stopped = stopped};
     threads_init(1);
-    signal(SIGINT, on_stop);
-    signal(SIGTERM, on_stop);
+    handle_signals(on_stop);
     cz_status st = machine_measure(&options, profile);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    handle_signals(SIG_DFL);
     return st;
 }
 

@@ -598,7 +598,7 @@ int cmd_train(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(options.quiet);
     struct run run = {.options = &options, .speaks = true};
-    tool_hold_signals();
+    tool_hold_signals(0);
     cz_status st = engine_world_create(&run.world);
     if (st == CZ_OK) {
         handle_signals(&run);

@@ -1,11 +1,13 @@
 /* czero tune: the configuration that a model and a machine want. */
 #include "args.h"
 #include "base/size.h"
+#include "engine/engine.h"
 #include "engine/machine.h"
 #include "engine/tune.h"
 #include "tool.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +165,10 @@ int cmd_tune(int argc, char **argv)
     enum args_result parsed = args_parse(&command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
+    if (o.measure) { /* with swap files, which go before the program does */
+        tool_hold_signals(SIGTERM);
+        tool_tidy_at_signals(engine_remove_swap_files, 0);
+    }
     if (read_options(&o, &profile, &options) != CZ_OK) return tool_fail();
     struct model *model = open_model(&o);
     if (!model) return tool_fail();

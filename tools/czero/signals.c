@@ -14,9 +14,10 @@ static void hold(int number)
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL) sigaddset(&held, number);
 }
 
-void tool_hold_signals(void)
+void tool_hold_signals(int too)
 {
     sigemptyset(&held);
+    if (too > 0) hold(too);
     hold(SIGINT);
     hold(SIGHUP);
     hold(SIGQUIT);

@@ -28,9 +28,9 @@ int tool_fail(void);
  * CZERO_LOG=info|step|micro|bucket|tensor sets the level. */
 void tool_log_init(bool quiet);
 
-/* SIGINT, SIGHUP and SIGQUIT wait from here on; those that are ignored stay ignored. Before any
- * other thread is made: threads do as the one that made them. */
-void tool_hold_signals(void);
+/* SIGINT, SIGHUP, SIGQUIT and `too` (0: none) wait from here on; those that are ignored stay
+ * ignored. Before any other thread is made: threads do as the one that made them. */
+void tool_hold_signals(int too);
 
 /* When one of them comes, or has come since: tidy(), in a thread of its own, and the program ends
  * of the signal as any other. `but` goes back to its own handling (0: none does). */
