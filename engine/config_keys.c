@@ -459,7 +459,7 @@ static const struct config_key czero_keys[] = {
     KEY("async_save", KEY_BOOL, "true", "write checkpoints in the background",
         TO_BOOL(czero.async_save)),
     KEY("offload_gradients", KEY_BOOL, "false",
-        "gradients follow the optimizer to NVMe as well; one rank only",
+        "gradients follow the optimizer to NVMe as well; one rank on the CPU only",
         TO_BOOL(czero.offload_gradients)),
     KEY("offload_checksums", KEY_BOOL, "false",
         "for debugging: compare what comes back from the swap file with what was written",

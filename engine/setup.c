@@ -193,7 +193,7 @@ static cz_status make_zero(struct engine *e)
         .bucket_numel = (size_t)bucket,
         .overlap = c->zero.overlap_comm,
         .stage3 = tiers_window(e),
-        .swap = tiers_swap(c),
+        .swap = tiers_swap(e),
         .tile_numel = (size_t)c->czero.tile_numel,
         .comm = e->comm,
         .ops = e->ops,

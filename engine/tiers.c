@@ -23,12 +23,13 @@ static bool params_are(const struct ds_config *c, enum config_offload_device dev
     return c->zero.offload_param.device == device;
 }
 
-struct zero_swap tiers_swap(const struct ds_config *c)
+struct zero_swap tiers_swap(const struct engine *e)
 {
+    const struct ds_config *c = e->config;
     const struct config_offload_optimizer *o = &c->zero.offload_optimizer;
     return (struct zero_swap){.optimizer = optimizer_is(c, CONFIG_OFFLOAD_NVME),
                               .params = params_are(c, CONFIG_OFFLOAD_NVME),
-                              .grads = c->czero.offload_gradients,
+                              .grads = c->czero.offload_gradients && !e->plan.on_cuda,
                               .memory_share = 1 - o->ratio,
                               .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
                               .read_ahead = o->pipeline_read,
@@ -92,8 +93,9 @@ struct swap_options tiers_swap_options(const struct engine *e)
 
 /* Rows that pin_memory speaks of: what is offloaded to the host, and what passes to and from the
  * swap file. */
-static bool wants_pin(const struct ds_config *c, int block)
+static bool wants_pin(const struct engine *e, int block)
 {
+    const struct ds_config *c = e->config;
     bool optimizer = c->zero.offload_optimizer.pin_memory,
          params = c->zero.offload_param.pin_memory;
     switch (block) {
@@ -103,7 +105,7 @@ static bool wants_pin(const struct ds_config *c, int block)
     case ZERO_PARAMS: return params && params_are(c, CONFIG_OFFLOAD_CPU);
     case ZERO_WINDOW:
     case ZERO_STAGING: return params && params_are(c, CONFIG_OFFLOAD_NVME);
-    case ZERO_BUCKETS: return optimizer && c->czero.offload_gradients;
+    case ZERO_BUCKETS: return optimizer && zero_figures(e->zero).grad_swapped_nbytes > 0;
     case ZERO_RING:
         return (optimizer && optimizer_is(c, CONFIG_OFFLOAD_NVME)) ||
                (params && params_are(c, CONFIG_OFFLOAD_NVME));
@@ -116,11 +118,11 @@ static void place_pinned(struct engine *e)
     struct plan *p = &e->plan;
     size_t wanted = 0, lockable = host_memory_lockable();
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (wants_pin(e->config, b)) wanted += p->rows[b].nbytes;
+        if (wants_pin(e, b)) wanted += p->rows[b].nbytes;
     wanted = size_round_up(wanted, ARENA_PAGE_BYTES);
     p->unpinned_nbytes = wanted <= lockable ? 0 : wanted;
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (wanted <= lockable && wants_pin(e->config, b)) p->rows[b].place = PLAN_PINNED;
+        if (wanted <= lockable && wants_pin(e, b)) p->rows[b].place = PLAN_PINNED;
 }
 
 /* Each place's memory is mapped in whole pages; its last row owns the rest. */

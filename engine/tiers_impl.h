@@ -5,8 +5,8 @@
 
 #include "engine/engine_impl.h"
 
-/* What zero keeps in the swap file. */
-struct zero_swap tiers_swap(const struct ds_config *config);
+/* What zero keeps in the swap file. A GPU's gradients leave it for the host. */
+struct zero_swap tiers_swap(const struct engine *e);
 
 /* How far layers' parameters are fetched ahead, and how many may be there at a time. */
 struct zero_stage3 tiers_window(const struct engine *e);

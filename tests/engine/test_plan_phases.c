@@ -425,7 +425,36 @@ START_TEST(masters_of_sixteen_bits_are_planned_as_such)
 }
 END_TEST
 
-TEST_MAIN("engine/plan_phases", an_update_moves_the_same_wherever_states_rest,
+/* Gradients that stay all the same: on a GPU they wait in the host, several ranks reduce theirs. */
+START_TEST(gradients_follow_the_optimizer_on_one_cpu_rank_alone)
+{
+    static const char config[] =
+        "{\"train_micro_batch_size_per_gpu\": 1, " BF16 "\"zero_optimization\": {\"stage\": 2, "
+        "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}}, "
+        "\"czero\": {\"offload_gradients\": true}, " ADAM "}";
+    const struct {
+        const char *device;
+        int64_t world_size;
+        size_t n_gradients; /* rows of that name, with bytes */
+        enum plan_place gradients, buckets;
+    } cases[] = {{"cpu", 1, 2, PLAN_HOST, PLAN_PINNED},
+                 {"cpu", 2, 1, PLAN_HOST, PLAN_HOST},
+                 {"cuda", 1, 1, PLAN_PINNED, PLAN_DEVICE}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct plan *p = plan_on(cases[i].device, "gpt2-tiny", config, 32, cases[i].world_size);
+        size_t n = 0;
+        for (size_t r = 0; r < p->n_rows; r++)
+            n += p->rows[r].nbytes > 0 && strcmp(p->rows[r].name, "gradients") == 0;
+        ck_assert_uint_eq(n, cases[i].n_gradients);
+        ck_assert_int_eq(row_of(p, "gradients")->place, cases[i].gradients);
+        ck_assert_int_eq(row_of(p, "reduction buckets")->place, cases[i].buckets);
+        plan_destroy(p);
+    }
+}
+END_TEST
+
+TEST_MAIN("engine/plan_phases", gradients_follow_the_optimizer_on_one_cpu_rank_alone,
+          an_update_moves_the_same_wherever_states_rest,
           masters_of_sixteen_bits_are_planned_as_such, a_phase_uses_no_more_than_the_peak,
           operations_follow_the_model, times_come_from_the_rates, without_a_rate_there_is_no_time,
           every_row_is_known, a_swapped_step_waits_for_the_disk, a_step_moves_the_planned_bytes,
