@@ -170,7 +170,7 @@ static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dt
 }
 
 /* One micro-batch. */
-static void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
+static inline void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
 {
     ck_ok(zero_pass_begin(w->z, ZERO_PASS_LAST));
     for (size_t v = 0; v < CZ_ARRAY_LEN(visits); v++) {
