@@ -206,24 +206,43 @@ static void choose_offload(struct ds_config *d)
         d->zero.max_reuse_distance = 0;
 }
 
-/* Keys of the NVMe tier that DeepSpeed needs and czero does not. */
+/* Keys that DeepSpeed needs and czero does not. */
 static void note_buffers(struct config_impl *c, const struct ds_config *d)
 {
     static const struct {
         const char *path, *why;
+        bool of_nvme; /* means nothing elsewhere, and nobody need hear of it */
     } keys[] = {
         {"zero_optimization.offload_optimizer.buffer_count", "buffers follow from the model"},
-        {"zero_optimization.offload_optimizer.fast_init", "masters are always made in the file"},
         {"zero_optimization.offload_param.buffer_count", "buffers follow from the model"},
         {"zero_optimization.offload_param.buffer_size", "buffers follow from the model"},
-        {"aio.overlap_events", "requests are always submitted while others complete"},
+        {"zero_optimization.offload_optimizer.fast_init", "masters are always made in the file",
+         true},
+        {"aio.overlap_events", "requests are always submitted while others complete", true},
     };
-    for (size_t i = 0; i < CZ_ARRAY_LEN(keys) && uses_nvme(d); i++) {
+    bool offloads = d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NONE ||
+                    d->zero.offload_param.device != CONFIG_OFFLOAD_NONE;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
         const struct cv *value = config_at(c->resolved, keys[i].path);
-        if (cv_is_given(value))
+        if (cv_is_given(value) && (keys[i].of_nvme ? uses_nvme(d) : offloads))
             config_say(c, CONFIG_NOTE_NO_EFFECT, value, keys[i].path, "has no effect: %s",
                        keys[i].why);
     }
+}
+
+/* What decides between memory and elsewhere, where all of it is memory. */
+static void note_shares(struct config_impl *c, const struct ds_config *d)
+{
+    static const char ratio[] = "zero_optimization.offload_optimizer.ratio";
+    static const char kept[] = "zero_optimization.offload_param.max_in_cpu";
+    const struct cv *r = config_at(c->resolved, ratio), *k = config_at(c->resolved, kept);
+    if (d->zero.offload_optimizer.device == CONFIG_OFFLOAD_CPU && cv_is_given(r) &&
+        d->zero.offload_optimizer.ratio < 1)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, r, ratio,
+                   "has no effect on the CPU device: both parts are in host memory");
+    if (d->zero.offload_param.device == CONFIG_OFFLOAD_CPU && cv_is_given(k))
+        config_say(c, CONFIG_NOTE_NO_EFFECT, k, kept,
+                   "has no effect: it is for the device nvme, which this file does not choose");
 }
 
 static void note_gradients(struct config_impl *c, const struct ds_config *d)
@@ -280,6 +299,7 @@ static void note_offload(struct ds_config *d)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, kept), kept,
                    "on the CPU device activations are in host memory already");
     note_buffers(c, d);
+    note_shares(c, d);
     note_gradients(c, d);
     note_paths(c, d);
 }

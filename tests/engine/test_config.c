@@ -410,6 +410,15 @@ START_TEST(every_x_key_is_answered)
          "made in the file", CZ_OK},
         {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"overlap_events\": false}",
          CONFIG_NOTE_NO_EFFECT, "while others complete", CZ_OK},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", "
+         "\"ratio\": 0.5}}",
+         CONFIG_NOTE_NO_EFFECT, "both parts are in host memory", CZ_OK},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", "
+         "\"max_in_cpu\": 5}}",
+         CONFIG_NOTE_NO_EFFECT, "it is for the device nvme", CZ_OK},
+        {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", "
+         "\"buffer_size\": 5}}",
+         CONFIG_NOTE_NO_EFFECT, "buffers follow from the model", CZ_OK},
         {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"queue_depth\": 4294967304}",
          CONFIG_NOTE_UNSUPPORTED, "more than 4096 blocks", CZ_UNSUPPORTED},
         {NVME("3", "\"nvme_path\": \"/n\"") ", \"aio\": {\"block_size\": 1073741825}",
