@@ -143,7 +143,7 @@ static void state_rows(struct engine *e)
     row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
         e->n_groups == 1 ? "" : "s");
     row(p, ZERO_RING, "swap buffers", zero_block_nbytes(z, ZERO_RING),
-        "tiles of %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
+        "tiles of up to %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
     row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
         "chunks of parameters on their way into a gather");
     row(p, BLOCK_SAVE, "save buffer", zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,

@@ -283,7 +283,8 @@ cz_status zero_fetch_finish(struct zero *z)
 {
     size_t n = z->n_fetches_begun;
     z->n_fetches_begun = 0;
-    if (z->options.swap.params) TRY(zero_swap_fetch_finish(z));
+    cz_status read = z->options.swap.params ? zero_swap_fetch_finish(z) : CZ_OK;
     while (n > 0 && z->fetch_tickets[n - 1].id == 0) n--;
-    return n > 0 ? comm_wait(z->options.comm, z->fetch_tickets[n - 1]) : CZ_OK;
+    cz_status moved = n > 0 ? comm_wait(z->options.comm, z->fetch_tickets[n - 1]) : CZ_OK;
+    return read != CZ_OK ? read : moved;
 }

@@ -4,8 +4,8 @@
 /* What a pass that is given up began still writes to the blocks. */
 cz_status zero_pass_drain(struct zero *z)
 {
-    TRY(zero_fetch_finish(z));
-    return zero_bucket_finish(z);
+    cz_status fetched = zero_fetch_finish(z), reduced = zero_bucket_finish(z);
+    return fetched != CZ_OK ? fetched : reduced;
 }
 
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
