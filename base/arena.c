@@ -17,10 +17,11 @@ void arena_touch(void *memory, size_t nbytes)
     if (nbytes > 0) base[nbytes - 1] = 0;
 }
 
-/* Anonymous memory starting on a huge-page boundary: map one page more and trim both ends. */
-static unsigned char *map_aligned(size_t nbytes)
+/* Map one page more and trim both ends. */
+void *arena_map(size_t nbytes)
 {
     size_t slack = nbytes + ARENA_PAGE_BYTES;
+    errno = ENOMEM; /* also what a size beyond the address space means */
     if (slack < nbytes) return NULL;
     unsigned char *raw =
         mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -28,6 +29,8 @@ static unsigned char *map_aligned(size_t nbytes)
     size_t lead = size_round_up((uintptr_t)raw, ARENA_PAGE_BYTES) - (uintptr_t)raw;
     if (lead > 0) munmap(raw, lead);
     if (ARENA_PAGE_BYTES - lead > 0) munmap(raw + lead + nbytes, ARENA_PAGE_BYTES - lead);
+    /* only advice: a kernel without huge pages is no error */
+    madvise(raw + lead, nbytes, MADV_HUGEPAGE);
     return raw + lead;
 }
 
@@ -38,13 +41,12 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
     if (nbytes == 0) return CZ_OK;
     size_t mapped = size_round_up(nbytes, ARENA_PAGE_BYTES);
     errno = ENOMEM; /* also what a size beyond the address space means */
-    unsigned char *base = mapped < nbytes ? NULL : map_aligned(mapped);
+    unsigned char *base = mapped < nbytes ? NULL : arena_map(mapped);
     if (!base) {
         char human[24];
         return err_set(CZ_NOMEM, errno, "arena %s: cannot map %s", name,
                        size_human(nbytes, human, sizeof human));
     }
-    madvise(base, mapped, MADV_HUGEPAGE); /* only advice: a kernel without THP is no error */
     CZ_POISON(base, mapped);
     a->base = base;
     a->nbytes = mapped;

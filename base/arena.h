@@ -33,6 +33,11 @@ static inline size_t arena_piece(size_t nbytes)
     return (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + gap;
 }
 
+/* Zeroed anonymous memory that nobody has touched, starting on a huge page, huge pages advised.
+ * nbytes: a multiple of ARENA_PAGE_BYTES; released by munmap(). NULL and errno when there is none.
+ */
+void *arena_map(size_t nbytes);
+
 /* Map at least `nbytes` of zeroed anonymous memory and advise huge pages. nbytes 0 is fine. Errors:
  * CZ_NOMEM with the name and size. On error *a is zeroed. */
 cz_status arena_init(struct arena *a, const char *name, size_t nbytes);

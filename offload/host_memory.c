@@ -1,5 +1,6 @@
 #include "offload/place_impl.h"
 
+#include "base/arena.h"
 #include "base/size.h"
 #include "base/threads.h"
 #include "offload/host_memory.h"
@@ -13,8 +14,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#define HUGE_PAGE_NBYTES ((size_t)2 << 20)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -76,29 +75,15 @@ size_t host_memory_lockable(void)
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* Starting on a huge page: map one more and trim both ends. */
-static unsigned char *map_aligned(size_t nbytes)
-{
-    size_t slack = nbytes + HUGE_PAGE_NBYTES;
-    if (slack < nbytes) return NULL;
-    unsigned char *raw =
-        mmap(NULL, slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) return NULL;
-    size_t lead = size_round_up((uintptr_t)raw, HUGE_PAGE_NBYTES) - (uintptr_t)raw;
-    if (lead > 0) munmap(raw, lead);
-    if (HUGE_PAGE_NBYTES - lead > 0) munmap(raw + lead + nbytes, HUGE_PAGE_NBYTES - lead);
-    return raw + lead;
-}
-
 cz_status host_memory_map(const struct place *place, const char *name, size_t nbytes,
                           struct host_memory *out)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%s", name);
     if (nbytes == 0) return CZ_OK;
-    size_t mapped = size_round_up(nbytes, HUGE_PAGE_NBYTES);
+    size_t mapped = size_round_up(nbytes, ARENA_PAGE_BYTES);
     errno = ENOMEM; /* also what a size beyond the address space means */
-    unsigned char *base = mapped < nbytes ? NULL : map_aligned(mapped);
+    unsigned char *base = mapped < nbytes ? NULL : arena_map(mapped);
     if (!base) {
         int error = errno;
         char human[24];
@@ -106,7 +91,6 @@ cz_status host_memory_map(const struct place *place, const char *name, size_t nb
         return err_set(CZ_NOMEM, error, "host memory for %s: cannot map %s", name,
                        size_human(nbytes, human, sizeof human));
     }
-    madvise(base, mapped, MADV_HUGEPAGE); /* only advice: a kernel without huge pages is no error */
     if (place) place_memory(place, base, mapped);
     out->base = base;
     out->nbytes = mapped;
@@ -152,7 +136,7 @@ void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes)
     const int n_parts = threads_count();
     unsigned char *array = base;
     if (tile_nbytes == 0) tile_nbytes = nbytes;
-#pragma omp parallel for schedule(static, 1) if (nbytes > HUGE_PAGE_NBYTES)
+#pragma omp parallel for schedule(static, 1) if (nbytes > ARENA_PAGE_BYTES)
     for (int part = 0; part < n_parts; part++)
         for (size_t off = 0; off < nbytes; off += tile_nbytes) {
             size_t left = nbytes - off;
