@@ -1,10 +1,10 @@
 /* The CPU as a device: every call is done when it returns. */
 #include "base/arena.h"
 #include "base/cgroup.h"
+#include "base/proc.h"
 #include "base/size.h"
 #include "device/device.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,28 +53,12 @@ static void host_mem_free(struct device *dev, void *p, size_t nbytes)
     arena_free(&a);
 }
 
-/* Value of `key` ("MemAvailable:") in /proc/meminfo, in bytes; 0 when unknown. */
-static size_t meminfo_nbytes(const char *key)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f) return 0;
-    char line[128];
-    size_t kib = 0;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0) {
-            kib = strtoull(line + strlen(key), NULL, 10);
-            break;
-        }
-    fclose(f);
-    return kib * 1024;
-}
-
 /* What the system calls available, within the container's limit when there is one. */
 static cz_status host_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
 {
     (void)dev;
-    size_t total = meminfo_nbytes("MemTotal:");
-    size_t available = meminfo_nbytes("MemAvailable:");
+    size_t total = proc_nbytes("/proc/meminfo", "MemTotal:");
+    size_t available = proc_nbytes("/proc/meminfo", "MemAvailable:");
     if (total == 0) return err_set(CZ_IO, 0, "/proc/meminfo: MemTotal cannot be read");
     size_t limit, left = cgroup_memory_left(NULL, &limit);
     if (limit < total) total = limit;

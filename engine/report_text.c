@@ -1,13 +1,12 @@
 #include "engine/report_text.h"
 
+#include "base/proc.h"
 #include "formats/json_write.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GIB 1073741824.0
 
@@ -121,34 +120,10 @@ void report_put_host_memory(struct report_line *line, const struct report_memory
     report_put(line, "%%");
 }
 
-/* The beginning of a file of /proc, as text. */
-static void read_proc(const char *path, char *buf, size_t nbytes)
-{
-    size_t len = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && len + 1 < nbytes) {
-        ssize_t n = read(fd, buf + len, nbytes - 1 - len);
-        if (n <= 0) break;
-        len += (size_t)n;
-    }
-    if (fd >= 0) close(fd);
-    buf[len] = '\0';
-}
-
-/* The "NAME:  1234 kB" of such a text in bytes; 0 when it has none. */
-static size_t field_nbytes(const char *text, const char *name)
-{
-    const char *at = strstr(text, name);
-    return at ? (size_t)strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
-}
-
 void report_memory_read(struct report_memory *m)
 {
-    char text[4096];
-    read_proc("/proc/self/status", text, sizeof text);
-    m->resident = field_nbytes(text, "\nVmRSS:");
-    m->resident_max = field_nbytes(text, "\nVmHWM:");
-    read_proc("/proc/meminfo", text, sizeof text);
-    m->host_total = field_nbytes(text, "MemTotal:");
-    m->host_available = field_nbytes(text, "\nMemAvailable:");
+    m->resident = proc_nbytes("/proc/self/status", "VmRSS:");
+    m->resident_max = proc_nbytes("/proc/self/status", "VmHWM:");
+    m->host_total = proc_nbytes("/proc/meminfo", "MemTotal:");
+    m->host_available = proc_nbytes("/proc/meminfo", "MemAvailable:");
 }

@@ -1,22 +1,10 @@
 /* An offer, trained for a few steps. */
 #include "base/clock.h"
+#include "base/proc.h"
 #include "engine/tune_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* High-water mark of this process's resident memory; 0: the kernel does not say. */
-static size_t resident_peak(void)
-{
-    char line[128];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "VmHWM: %zu kB", &kib) == 1) break;
-    fclose(f);
-    return kib * 1024;
-}
 
 /* Forget the peak of what was before; where the kernel does not allow it, it counts. */
 static void forget_peak(void)
@@ -57,7 +45,7 @@ static cz_status run(struct engine *e, const struct batch *batch, int n_steps,
         double seconds = (double)(clock_now_ns() - begin) * 1e-9;
         if (s == 1 || (s > 1 && seconds < out->seconds)) out->seconds = seconds;
     }
-    out->peak_nbytes = resident_peak();
+    out->peak_nbytes = proc_nbytes("/proc/self/status", "VmHWM:");
     return CZ_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "offload/place_impl.h"
 
 #include "base/arena.h"
+#include "base/proc.h"
 #include "base/size.h"
 #include "base/threads.h"
 #include "offload/host_memory.h"
@@ -27,19 +28,6 @@ static size_t page_nbytes(void)
 /* ---- what may be locked -----------------------------------------------------------------------
  */
 
-/* The number behind `key` ("VmLck:") in /proc/self/status; 0 when it is not there. */
-static unsigned long long status_number(const char *key, int base)
-{
-    char line[256];
-    unsigned long long number = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0) number = strtoull(line + strlen(key), NULL, base);
-    fclose(f);
-    return number;
-}
-
 /* The kernel asks for the capability in the first user namespace: there ids map to themselves. */
 static bool in_first_user_namespace(void)
 {
@@ -55,12 +43,13 @@ static bool in_first_user_namespace(void)
 static bool may_lock_all(void)
 {
     const int cap_ipc_lock = 14;
-    return (status_number("CapEff:", 16) >> cap_ipc_lock & 1) && in_first_user_namespace();
+    return (proc_number("/proc/self/status", "CapEff:", 16) >> cap_ipc_lock & 1) &&
+           in_first_user_namespace();
 }
 
 size_t host_memory_locked(void)
 {
-    return (size_t)status_number("VmLck:", 10) * 1024;
+    return proc_nbytes("/proc/self/status", "VmLck:");
 }
 
 size_t host_memory_lockable(void)
