@@ -76,18 +76,13 @@ cz_status plan_table(const struct plan *plan, char **out)
     return CZ_OK;
 }
 
-static void write_size(struct json_writer *w, const char *key, size_t value)
-{
-    json_put_int(w, key, (int64_t)value);
-}
-
 static void write_row(struct json_writer *w, const char *name, const char *place, size_t nbytes,
                       const char *how)
 {
     json_begin_object(w);
     json_put_string(w, "name", name);
     json_put_string(w, "where", place);
-    write_size(w, "bytes", nbytes);
+    json_put_size(w, "bytes", nbytes);
     json_put_string(w, "how", how);
     json_end_object(w);
 }
@@ -95,23 +90,23 @@ static void write_row(struct json_writer *w, const char *name, const char *place
 static void write_totals(struct json_writer *w, const struct plan *p)
 {
     json_put_string(w, "model", p->model_name);
-    write_size(w, "parameters", p->numel);
-    write_size(w, "trainable_parameters", p->numel_trainable);
+    json_put_size(w, "parameters", p->numel);
+    json_put_size(w, "trainable_parameters", p->numel_trainable);
     json_put_string(w, "dtype", dtype_name(p->dtype));
-    write_size(w, "zero_stage", (size_t)p->stage);
-    write_size(w, "world_size", (size_t)p->world_size);
-    write_size(w, "micro_batch", (size_t)p->B);
-    write_size(w, "gradient_accumulation_steps", (size_t)p->accumulation);
-    write_size(w, "seq_len", (size_t)p->T);
-    write_size(w, "host_peak_bytes", p->host_peak_nbytes);
-    write_size(w, "device_peak_bytes", p->device_peak_nbytes);
-    write_size(w, "pinned_bytes", p->pinned_nbytes);
-    write_size(w, "nvme_bytes", p->nvme_nbytes);
-    write_size(w, "baseline_bytes", p->baseline_nbytes);
-    write_size(w, "host_available_bytes", p->host_free_nbytes);
-    write_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
-    write_size(w, "collectives_per_step", p->n_collectives_per_step);
-    if (p->stage == 3) write_size(w, "live_parameters_max", p->live_numel_max);
+    json_put_size(w, "zero_stage", (size_t)p->stage);
+    json_put_size(w, "world_size", (size_t)p->world_size);
+    json_put_size(w, "micro_batch", (size_t)p->B);
+    json_put_size(w, "gradient_accumulation_steps", (size_t)p->accumulation);
+    json_put_size(w, "seq_len", (size_t)p->T);
+    json_put_size(w, "host_peak_bytes", p->host_peak_nbytes);
+    json_put_size(w, "device_peak_bytes", p->device_peak_nbytes);
+    json_put_size(w, "pinned_bytes", p->pinned_nbytes);
+    json_put_size(w, "nvme_bytes", p->nvme_nbytes);
+    json_put_size(w, "baseline_bytes", p->baseline_nbytes);
+    json_put_size(w, "host_available_bytes", p->host_free_nbytes);
+    json_put_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
+    json_put_size(w, "collectives_per_step", p->n_collectives_per_step);
+    if (p->stage == 3) json_put_size(w, "live_parameters_max", p->live_numel_max);
     json_put_bool(w, "fits", plan_fits(p));
 }
 

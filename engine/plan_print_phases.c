@@ -93,26 +93,12 @@ void plan_print_phases(FILE *f, const struct plan *p)
 /* ---- JSON -------------------------------------------------------------------------------------
  */
 
-static void put_size(struct json_writer *w, const char *key, size_t value)
-{
-    json_put_int(w, key, (int64_t)value);
-}
-
-static void put_figure(struct json_writer *w, const char *key, double value)
-{
-    json_write_key(w, key);
-    if (isnan(value))
-        json_write_null(w);
-    else
-        json_write_double(w, value);
-}
-
 static void write_in_use(struct json_writer *w, const struct plan_cost *c)
 {
     json_write_key(w, "in_use_bytes");
     json_begin_object(w);
     for (int place = 0; place < PLAN_N_PLACES; place++)
-        put_size(w, plan_place_name((enum plan_place)place), c->in_use_nbytes[place]);
+        json_put_size(w, plan_place_name((enum plan_place)place), c->in_use_nbytes[place]);
     json_end_object(w);
 }
 
@@ -120,11 +106,11 @@ static void write_seconds(struct json_writer *w, const struct plan_cost *c)
 {
     json_write_key(w, "seconds");
     json_begin_object(w);
-    put_figure(w, "compute", c->compute_s);
-    put_figure(w, "nvme", c->nvme_s);
-    put_figure(w, "link", c->link_s);
-    put_figure(w, "ranks", c->comm_s);
-    put_figure(w, "total", c->total_s);
+    json_put_figure(w, "compute", c->compute_s);
+    json_put_figure(w, "nvme", c->nvme_s);
+    json_put_figure(w, "link", c->link_s);
+    json_put_figure(w, "ranks", c->comm_s);
+    json_put_figure(w, "total", c->total_s);
     json_end_object(w);
 }
 
@@ -134,14 +120,14 @@ static void write_phase(struct json_writer *w, const struct plan *p, enum plan_p
     json_begin_object(w);
     json_put_string(w, "phase", plan_phase_name(phase));
     write_in_use(w, c);
-    put_size(w, "nvme_read_bytes", c->nvme_read_nbytes);
-    put_size(w, "nvme_written_bytes", c->nvme_written_nbytes);
-    put_size(w, "to_device_bytes", c->to_device_nbytes);
-    put_size(w, "to_host_bytes", c->to_host_nbytes);
-    put_size(w, "sent_bytes", c->sent_nbytes);
-    put_size(w, "saved_bytes", c->saved_nbytes);
-    put_size(w, "moved_bytes", c->moved_nbytes);
-    put_size(w, "weights_bytes", c->weights_nbytes);
+    json_put_size(w, "nvme_read_bytes", c->nvme_read_nbytes);
+    json_put_size(w, "nvme_written_bytes", c->nvme_written_nbytes);
+    json_put_size(w, "to_device_bytes", c->to_device_nbytes);
+    json_put_size(w, "to_host_bytes", c->to_host_nbytes);
+    json_put_size(w, "sent_bytes", c->sent_nbytes);
+    json_put_size(w, "saved_bytes", c->saved_nbytes);
+    json_put_size(w, "moved_bytes", c->moved_nbytes);
+    json_put_size(w, "weights_bytes", c->weights_nbytes);
     json_put_double(w, "flops", c->flops);
     write_seconds(w, c);
     json_end_object(w);
@@ -149,8 +135,8 @@ static void write_phase(struct json_writer *w, const struct plan *p, enum plan_p
 
 void plan_write_phases(struct json_writer *w, const struct plan *p)
 {
-    put_figure(w, "step_seconds", p->step_s);
-    put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
+    json_put_figure(w, "step_seconds", p->step_s);
+    json_put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
     json_write_key(w, "phases");
     json_begin_array(w);
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) write_phase(w, p, (enum plan_phase)phase);

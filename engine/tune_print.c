@@ -74,15 +74,6 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
 /* ---- JSON --------------------------------------------------------------------------------------
  */
 
-static void put_number(struct json_writer *w, const char *key, double value)
-{
-    json_write_key(w, key);
-    if (isnan(value))
-        json_write_null(w);
-    else
-        json_write_double(w, value);
-}
-
 static void write_choice(struct json_writer *w, const struct tune_offer *o)
 {
     json_put_int(w, "zero_stage", o->stage);
@@ -107,8 +98,8 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
     json_put_int(w, "gpu_bytes", (int64_t)o->need_nbytes[TUNE_GPU]);
     json_put_int(w, "host_bytes", (int64_t)o->need_nbytes[TUNE_HOST]);
     json_put_int(w, "nvme_bytes", (int64_t)o->need_nbytes[TUNE_NVME]);
-    put_number(w, "step_seconds", o->seconds);
-    put_number(w, "tokens_per_second", o->tokens_per_s);
+    json_put_figure(w, "step_seconds", o->seconds);
+    json_put_figure(w, "tokens_per_second", o->tokens_per_s);
     json_put_string(w, "why_not", o->why);
     json_end_object(w);
 }

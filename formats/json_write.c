@@ -219,10 +219,24 @@ void json_put_int(struct json_writer *w, const char *key, int64_t value)
     json_write_int(w, value);
 }
 
+void json_put_size(struct json_writer *w, const char *key, size_t value)
+{
+    json_put_int(w, key, (int64_t)value);
+}
+
 void json_put_double(struct json_writer *w, const char *key, double value)
 {
     json_write_key(w, key);
     json_write_double(w, value);
+}
+
+void json_put_figure(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    if (isnan(value))
+        json_write_null(w);
+    else
+        json_write_double(w, value);
 }
 
 void json_put_string(struct json_writer *w, const char *key, const char *utf8)

@@ -43,10 +43,13 @@ CZ_API void json_write_double(struct json_writer *w, double value); /* shortest 
 CZ_API void json_write_string(struct json_writer *w, const char *utf8);
 CZ_API void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
 
-/* A member of an object: key and value in one. A string that is NULL becomes null. */
+/* A member of an object: key and value in one. A string that is NULL becomes null, and so does a
+ * figure that is NAN. */
 CZ_API void json_put_bool(struct json_writer *w, const char *key, bool value);
 CZ_API void json_put_int(struct json_writer *w, const char *key, int64_t value);
+CZ_API void json_put_size(struct json_writer *w, const char *key, size_t value);
 CZ_API void json_put_double(struct json_writer *w, const char *key, double value);
+CZ_API void json_put_figure(struct json_writer *w, const char *key, double value);
 CZ_API void json_put_string(struct json_writer *w, const char *key, const char *utf8);
 
 /* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */

@@ -102,5 +102,29 @@ START_TEST(what_is_written_reads_back)
 }
 END_TEST
 
+START_TEST(members_are_key_and_value)
+{
+    struct json_writer w;
+    char *text;
+    json_writer_init(&w, 0);
+    json_begin_object(&w);
+    json_put_bool(&w, "b", true);
+    json_put_int(&w, "i", -7);
+    json_put_size(&w, "n", (size_t)1 << 40);
+    json_put_double(&w, "d", 0.5);
+    json_put_figure(&w, "known", 0.25);
+    json_put_figure(&w, "unknown", NAN);
+    json_put_string(&w, "s", "x");
+    json_put_string(&w, "none", NULL);
+    json_end_object(&w);
+    ck_ok(json_writer_take(&w, &text, NULL));
+    ck_assert_ptr_nonnull(strstr(text, "\"n\": 1099511627776"));
+    ck_assert_ptr_nonnull(strstr(text, "\"known\": 0.25"));
+    ck_assert_ptr_nonnull(strstr(text, "\"unknown\": null"));
+    ck_assert_ptr_nonnull(strstr(text, "\"none\": null"));
+    free(text);
+}
+END_TEST
+
 TEST_MAIN("formats/json_write", layout_is_pythons, floats_read_back_and_are_short,
-          what_is_written_reads_back)
+          what_is_written_reads_back, members_are_key_and_value)
