@@ -175,7 +175,7 @@ cz_status zero_buckets_init(struct zero *z)
     TRY(place_others(z));
     span_flushes(z);
     count_reductions(z);
-    return CZ_OK;
+    return zero_grads_list(z);
 }
 
 void zero_buckets_free(struct zero *z)

@@ -88,6 +88,8 @@ void zero_grads_swap_free(struct zero *z)
 {
     free(z->edges);
     free(z->grad_tickets);
+    free(z->flush_params);
+    free(z->flush_first_param);
 }
 
 /* The first edge at or behind a block; n_edges: none. */
@@ -126,16 +128,36 @@ void zero_grads_lay_edges(struct zero *z, unsigned char *bytes, uint64_t off, si
 /* ---- buckets ----------------------------------------------------------------------------------
  */
 
-static bool is_of_flush(const struct zero *z, size_t param_idx, size_t flush)
+/* The flush that takes a parameter's gradient; n_flushes: none does, as no layer uses it. */
+static size_t flush_of(const struct zero *z, size_t param_idx)
 {
-    return is_trained(z, param_idx) && z->unit_flush[z->places[param_idx].ready_unit] == flush;
+    size_t unit = z->places[param_idx].ready_unit;
+    return unit < z->options.n_units ? z->unit_flush[unit] : z->n_flushes;
+}
+
+/* Counted and dealt: a flush's parameters stand together, in the table's order. */
+cz_status zero_grads_list(struct zero *z)
+{
+    size_t n = z->options.table->n_params;
+    if (!z->swaps_grads) return CZ_OK;
+    z->flush_params = calloc(n + 1, sizeof *z->flush_params);
+    z->flush_first_param = calloc(z->n_flushes + 3, sizeof *z->flush_first_param);
+    if (!z->flush_params || !z->flush_first_param)
+        return err_set(CZ_NOMEM, 0, "no memory for the gradients of %zu layers", z->n_flushes);
+    size_t *end = z->flush_first_param + 1; /* while dealing: where a flush's next one goes */
+    for (size_t i = 0; i < n; i++)
+        if (is_trained(z, i)) end[flush_of(z, i) + 1]++;
+    for (size_t f = 0; f <= z->n_flushes; f++) end[f + 1] += end[f];
+    for (size_t i = 0; i < n; i++)
+        if (is_trained(z, i)) z->flush_params[end[flush_of(z, i)]++] = i;
+    return CZ_OK;
 }
 
 /* Everything of a flush goes from where layers made it to the file and the edges. */
 cz_status zero_grads_write(struct zero *z, size_t flush)
 {
-    for (size_t i = 0; i < z->options.table->n_params; i++) {
-        if (!is_of_flush(z, i, flush)) continue;
+    for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
+        size_t i = z->flush_params[k];
         const struct extent x = extent_of(z, i);
         unsigned char *src = z->grads[i];
         copy_edges(z, src, x.begin, x.end, false);
@@ -149,16 +171,17 @@ cz_status zero_grads_write(struct zero *z, size_t flush)
 
 cz_status zero_grads_wait(struct zero *z, size_t flush)
 {
-    for (size_t i = 0; i < z->options.table->n_params; i++)
-        if (is_of_flush(z, i, flush)) TRY(swap_wait(z->swap, z->grad_tickets[i]));
+    for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++)
+        TRY(swap_wait(z->swap, z->grad_tickets[z->flush_params[k]]));
     return CZ_OK;
 }
 
 /* What earlier micro-batches made comes back into the bucket; tied ones never left their place. */
 cz_status zero_grads_read(struct zero *z, size_t flush)
 {
-    for (size_t i = 0; i < z->options.table->n_params; i++) {
-        if (!is_of_flush(z, i, flush) || z->places[i].tied) continue;
+    for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
+        size_t i = z->flush_params[k];
+        if (z->places[i].tied) continue;
         const struct extent x = extent_of(z, i);
         unsigned char *dst = z->grads[i];
         z->grad_tickets[i] = 0;

@@ -111,8 +111,10 @@ struct zero {
     /* Gradients in the swap file: grads_swap.c */
     uint64_t *edges; /* (n_edges) blocks, ascending, whose bytes are in ZERO_GRADS in this order */
     size_t n_edges;
-    uint64_t *grad_tickets; /* (n_params) */
-    size_t n_grads_read;    /* flushes of this pass whose gradients were read back */
+    uint64_t *grad_tickets;    /* (n_params) */
+    size_t *flush_params;      /* trained ones, flush by flush; flush f has those from … */
+    size_t *flush_first_param; /* (n_flushes + 1) … flush_first_param[f] to that of f + 1 */
+    size_t n_grads_read;       /* flushes of this pass whose gradients were read back */
 
     /* Gathers of stage 3: gather.c */
     struct fetch_schedule fetch;
@@ -168,6 +170,7 @@ cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended
 /* ---- grads_swap.c ---------------------------------------------------------------------------- */
 
 cz_status zero_grads_swap_init(struct zero *z); /* adds to nbytes[ZERO_GRADS] */
+cz_status zero_grads_list(struct zero *z);      /* once flushes are dealt */
 void zero_grads_swap_free(struct zero *z);
 
 /* Where a gradient lies in its bucket: elements before it, and its room with them. */
