@@ -2,50 +2,11 @@
 #include "engine/launch_impl.h"
 
 #include "base/threads.h"
+#include "offload/place_cores.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct core {
-    hwloc_cpuset_t set; /* its allowed processors */
-    int node;           /* NUMA node */
-};
-
-struct cores {
-    struct core *v;
-    int n;
-};
-
-static void cores_free(struct cores *c)
-{
-    for (int i = 0; i < c->n; i++) hwloc_bitmap_free(c->v[i].set);
-    free(c->v);
-}
-
-/* The cores with an allowed processor, in hwloc's order: neighbours are near each other. */
-static cz_status cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
-                            struct cores *out)
-{
-    /* Inside some virtual machines only processors are known. */
-    int n_known = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-    hwloc_obj_type_t type = n_known > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    if (n_known <= 0) n_known = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
-    out->n = 0;
-    out->v = calloc((size_t)(n_known > 0 ? n_known : 1), sizeof *out->v);
-    if (!out->v) return err_set(CZ_NOMEM, 0, "no memory to divide %d cores", n_known);
-    for (int i = 0; i < n_known; i++) {
-        hwloc_obj_t obj = hwloc_get_obj_by_type(topology, type, (unsigned)i);
-        if (!hwloc_bitmap_intersects(obj->cpuset, allowed)) continue;
-        struct core *core = &out->v[out->n];
-        core->node = obj->nodeset ? hwloc_bitmap_first(obj->nodeset) : 0;
-        core->set = hwloc_bitmap_alloc();
-        if (!core->set || hwloc_bitmap_and(core->set, obj->cpuset, allowed) != 0)
-            return err_set(CZ_NOMEM, 0, "no memory to divide %d cores", n_known);
-        out->n++;
-    }
-    return CZ_OK;
-}
 
 /* Cores [begin, begin + n) lie on one node. */
 struct node {
@@ -53,7 +14,7 @@ struct node {
     int n_ranks; /* placed here */
 };
 
-static int nodes_list(const struct cores *c, struct node *nodes)
+static int nodes_list(const struct place_cores *c, struct node *nodes)
 {
     int n_nodes = 0;
     for (int i = 0; i < c->n; i++) {
@@ -79,7 +40,8 @@ static struct node *roomiest(struct node *nodes, int n_nodes, int n_each)
 }
 
 /* The first core of every rank, n_each cores a rank: none across nodes if that can be. */
-static void place(const struct cores *c, int n_each, int n_ranks, struct node *nodes, int *first)
+static void place(const struct place_cores *c, int n_each, int n_ranks, struct node *nodes,
+                  int *first)
 {
     int n_nodes = nodes_list(c, nodes), n_placed = 0;
     for (; n_placed < n_ranks; n_placed++) {
@@ -95,7 +57,7 @@ static void place(const struct cores *c, int n_each, int n_ranks, struct node *n
         for (int k = 0; k < nodes[i].n_ranks; k++) first[r++] = nodes[i].begin + k * n_each;
 }
 
-static cz_status bind(const struct cores *c, int n_ranks, struct launch_shares *out)
+static cz_status bind(const struct place_cores *c, int n_ranks, struct launch_shares *out)
 {
     int n_each = c->n / n_ranks;
     struct node *nodes = calloc((size_t)c->n, sizeof *nodes);
@@ -106,7 +68,7 @@ static cz_status bind(const struct cores *c, int n_ranks, struct launch_shares *
     for (int r = 0; r < n_ranks && st == CZ_OK; r++) {
         out->sets[r] = hwloc_bitmap_alloc();
         for (int i = first[r]; i < first[r] + n_each && st == CZ_OK; i++)
-            if (!out->sets[r] || hwloc_bitmap_or(out->sets[r], out->sets[r], c->v[i].set) != 0)
+            if (!out->sets[r] || hwloc_bitmap_or(out->sets[r], out->sets[r], c->v[i].cpus) != 0)
                 st = CZ_NOMEM;
     }
     free(nodes);
@@ -123,9 +85,9 @@ static int at_most(int n, int limit)
 cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed, int n_cores_quota,
                         int n_ranks, struct launch_shares *out)
 {
-    struct cores cores;
+    struct place_cores cores;
     *out = (struct launch_shares){.n_ranks = n_ranks, .n_threads = 1};
-    cz_status st = cores_list(topology, allowed, &cores);
+    cz_status st = place_cores_list(topology, allowed, &cores);
     if (st == CZ_OK) {
         int n_each = at_most(cores.n, n_cores_quota) / n_ranks;
         out->passive = n_each == 0;
@@ -133,7 +95,7 @@ cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
         /* A quota is no reason for narrow sets: ranks use their time wherever there is room. */
         if (!out->passive) st = bind(&cores, n_ranks, out);
     }
-    cores_free(&cores);
+    place_cores_free(&cores);
     if (st != CZ_OK) launch_shares_free(out);
     return st;
 }

@@ -3,20 +3,7 @@
 #define CZ_OFFLOAD_PLACE_IMPL_H
 
 #include "offload/place.h"
-
-#include <hwloc.h>
-
-/* A core with an allowed processor. */
-struct place_core {
-    hwloc_cpuset_t cpus; /* its allowed hardware threads */
-    int node;            /* NUMA node, OS index */
-    int cache;           /* last-level cache, any number that differs from the others' */
-};
-
-struct place_cores {
-    struct place_core *v; /* neighbours are near each other */
-    int n;
-};
+#include "offload/place_cores.h"
 
 struct place {
     hwloc_topology_t topology;
@@ -42,11 +29,6 @@ cz_status place_no_memory(void); /* CZ_NOMEM with its sentence */
 /* A topology in the words of place_options. with_pci: also its PCI devices (takes ten times as
  * long). */
 cz_status place_topology_open(const char *words, bool with_pci, hwloc_topology_t *out);
-
-/* The cores with a processor in `allowed`, in hwloc's order. CZ_NOMEM. */
-cz_status place_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
-                           struct place_cores *out);
-void place_cores_free(struct place_cores *c);
 
 /* The NUMA node (OS index) of an object: the first of those nearest to it. */
 int place_node_of(hwloc_obj_t obj);
