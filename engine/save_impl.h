@@ -65,7 +65,7 @@ struct save_writer {
     struct err error; /* CZ_OK: all written and synced */
 };
 
-/* background false: writes everything before it returns. Otherwise save_writer_wait() must follow.
+/* background false: writes everything before it returns. Otherwise save_writer_finish() must follow.
  * Errors: CZ_NOMEM; failures to write are in `error`. */
 cz_status save_writer_start(struct save_writer *w, const struct engine *e,
                             struct ckpt_writer *files, bool background);
