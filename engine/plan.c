@@ -146,6 +146,10 @@ static void state_rows(struct engine *e)
         "tiles of up to %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
     row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
         "chunks of parameters on their way into a gather");
+    row(p, ZERO_ERRORS, "error feedback", zero_block_nbytes(z, ZERO_ERRORS),
+        "fp32 of each rank's own, whole, and of the chunks it serves");
+    row(p, ZERO_SIGNS, "compressed messages", zero_block_nbytes(z, ZERO_SIGNS),
+        "a bit per element to send, to receive and to mask; partial sums");
     row(p, BLOCK_SAVE, "save buffer", zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
         "what passes from the swap file into a checkpoint");
 }

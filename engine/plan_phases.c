@@ -32,6 +32,8 @@ static const struct row_use {
     {"micro-batch", F | B},
     {"swap buffers", S},
     {"chunk staging", F | B},
+    {"error feedback", S | C},
+    {"compressed messages", S},
     {"fetch staging", F | B},
     {"save buffer", C},
     {"rounding to blocks", 0},

@@ -101,7 +101,8 @@ static bool wants_pin(const struct engine *e, int block)
     switch (block) {
     case ZERO_MASTERS:
     case ZERO_STATE_0:
-    case ZERO_STATE_1: return optimizer && !optimizer_is(c, CONFIG_OFFLOAD_NONE);
+    case ZERO_STATE_1:
+    case ZERO_STATE_2: return optimizer && !optimizer_is(c, CONFIG_OFFLOAD_NONE);
     case ZERO_PARAMS: return params && params_are(c, CONFIG_OFFLOAD_CPU);
     case ZERO_WINDOW:
     case ZERO_STAGING: return params && params_are(c, CONFIG_OFFLOAD_NVME);

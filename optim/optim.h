@@ -31,7 +31,8 @@ enum optim_dialect {
 enum optim_flag {
     OPTIM_ELEMENTWISE = 1 << 0,   /* an element's update needs that element alone */
     OPTIM_TENSOR_NORMS = 1 << 1,  /* needs segments and per-tensor sums between the passes */
-    OPTIM_OWN_REDUCTION = 1 << 2, /* wants local, unreduced gradients (1-bit family) */
+    OPTIM_OWN_REDUCTION = 1 << 2, /* exchanges moments itself (1-bit family): optim/onebit.h says
+                                     when it wants averaged gradients */
     OPTIM_ZERO_TESTED = 1 << 3    /* DeepSpeed allows it under ZeRO without
                                      zero_allow_untested_optimizer */
 };
@@ -59,8 +60,16 @@ struct optim_hyper {
     double lr_decay, initial_accumulator_value; /* Adagrad */
     double momentum, dampening;                 /* SGD */
     bool nesterov;                              /* SGD */
-    bool maximize;                              /* torch's classes; true is refused */
-    bool no_effect;                             /* where switches without effect here end up */
+    /* The 1-bit family (optim/onebit.h). Steps are whole numbers ≥ 1. */
+    double freeze_step;                              /* OneBitAdam, OneBitLamb */
+    double var_freeze_step, var_update_scaler;       /* ZeroOneAdam */
+    double local_step_scaler, local_step_clipper;    /* ZeroOneAdam */
+    double coeff_beta;                               /* OneBitLamb */
+    double factor_max, factor_min, factor_threshold; /* OneBitLamb */
+    int comm_backend; /* nccl, mpi, hccl, compressed: what the run has */
+    bool cuda_aware;  /* of the mpi backend on a GPU */
+    bool maximize;    /* torch's classes; true is refused */
+    bool no_effect;   /* where switches without effect here end up */
 };
 
 /* One parameter group: its constants and what the schedule (or the user) changes. */
@@ -135,7 +144,7 @@ struct optim_range {
 };
 
 struct optim_class {
-    const char *name;                          /* "Adam", "Lamb", "Lion", "Adagrad", "SGD" */
+    const char *name;                          /* "Adam", "Lamb", …, "OneBitAdam" */
     unsigned flags;                            /* bits of enum optim_flag */
     int n_passes;                              /* 1, or 2 with tensor norms */
     bool has_betas;                            /* OneCycle can cycle beta1 */
@@ -152,6 +161,11 @@ struct optim_class {
     cz_status (*step)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                       const struct step_scalars *scalars, const struct optim_range *range,
                       int pass);
+
+    /* OPTIM_OWN_REDUCTION: weights from the momentum and the frozen variance; ratios: per tensor.
+     * NULL for the others. */
+    cz_status (*apply)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                       const struct step_scalars *scalars, const struct optim_range *range);
 
     /* Between pass 0 and 1, host side: ratios from sums, for n tensors. NULL: one pass. */
     void (*between)(const struct optim_hyper *hyper, const struct lamb_sums *sums, size_t n_tensors,

@@ -33,7 +33,7 @@
 #include "comm/comm.h"
 #include "layout/param_table.h"
 #include "offload/swap.h"
-#include "optim/optim.h"
+#include "optim/onebit.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -126,9 +126,12 @@ enum zero_block {
                      those of tied parameters until their last use */
     ZERO_STATE_0, /* the optimizer's states, in its order */
     ZERO_STATE_1,
+    ZERO_STATE_2,
     ZERO_SMALL,   /* step scalars, per-tensor sums, room to convert what is swapped */
     ZERO_RING,    /* swapped: buffers that tiles pass through */
     ZERO_STAGING, /* swapped and split parameters: own chunks on their way into a gather */
+    ZERO_ERRORS,  /* 1-bit family: worker and server errors, whole on every rank */
+    ZERO_SIGNS,   /* 1-bit family: compressed messages, masks, partial sums */
     ZERO_N_BLOCKS
 };
 
@@ -167,6 +170,8 @@ struct zero_figures {
     size_t reduce_nbytes; /* per micro-batch (stages 2, 3) or boundary (0, 1) */
     size_t fetch_nbytes;  /* stage 3: per training pass */
     size_t update_nbytes; /* parameters after an update */
+    size_t signs_nbytes;  /* 1-bit family: by a compressed exchange, instead of reduce_nbytes */
+    size_t n_signs;       /* collectives of one */
     /* Swapped: bytes from and to the file, as they are, without rounding to blocks: */
     size_t master_swapped_nbytes, param_swapped_nbytes, grad_swapped_nbytes; /* what rests there */
     size_t swapped_nbytes[OPTIM_STATES_MAX];                                 /* of each state */
@@ -224,9 +229,14 @@ CZ_API bool zero_accumulates(const struct zero *z);
 /* ---- the boundary ---------------------------------------------------------------------------
  */
 
-/* Average gradients over ranks: afterwards this rank's partition holds the mean. CZ_INVALID when
- * no training pass has ended. */
+/* Average gradients over ranks: afterwards this rank's partition holds the mean. In steps that the
+ * 1-bit family takes from each rank's own gradients (zero_averages() false) nothing is sent, and
+ * zero_scan() and zero_norm() look at all ranks' own ones. CZ_INVALID when no training pass has
+ * ended. */
 CZ_API cz_status zero_reduce(struct zero *z);
+
+/* Whether the coming boundary averages gradients over ranks. Local. */
+CZ_API bool zero_averages(const struct zero *z);
 
 struct zero_scan {
     float max_abs; /* over the finite gradients of all ranks */
@@ -242,11 +252,12 @@ struct zero_scan {
 CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
 
 /* Global L2 norm of the (finite) gradients, still scaled; max_abs from zero_scan(). The same bits
- * for any partition. */
+ * for any partition. Of gradients that are not averaged: the root mean square over ranks of their
+ * norms, which is at least the norm of their mean. */
 CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
- * round to parameters). Local. */
+ * round to parameters). Local; collective for the 1-bit family, which exchanges here. */
 CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
 /* Give every rank the parameters that the others have updated and that it keeps whole. */
@@ -270,6 +281,54 @@ CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx
  * written too. */
 CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                             size_t off, size_t numel, const float *src);
+
+/* ---- the 1-bit family
+ * ----------------------------------------------------------------------------
+ *
+ * zero/onebit.c owns its exchange. What is compressed together is a segment: in fp32 each
+ * parameter, in 16 bits each group, for OneBitLamb everything (as DeepSpeed 0.16.9 does). A
+ * segment's elements are those of its parameters in table order, then zeros up to numel_padded.
+ *
+ * At stage 1 masters and variance are split, the momentum and the errors are whole on every rank.
+ * ZeroOneAdam keeps all of its state whole at stage 1 too, because each rank moves all weights by
+ * itself between exchanges; its files are those of stage 1. Stages 2 and 3, swap files: refused. */
+
+struct zero_segment {
+    const size_t *param_idx; /* lent */
+    size_t n_params;
+    size_t numel, numel_padded; /* numel_padded is a multiple of W·lcm(W, 8) */
+};
+
+CZ_API size_t zero_n_segments(const struct zero *z); /* 0: not of this family, or one rank */
+CZ_API struct zero_segment zero_segment(const struct zero *z, size_t segment);
+
+/* Counters, and per group Σ lr since ZeroOneAdam's last exchange (n_groups), and OneBitLamb's
+ * values by parameter index; NULL where the optimizer has none. What a checkpoint restores it
+ * writes there before zero_onebit_restored(). Local. */
+struct zero_onebit {
+    struct onebit_clock *clock;
+    double *lrs;
+    struct onebit_tensor *tensors;
+};
+CZ_API struct zero_onebit zero_onebit(struct zero *z);
+
+/* What differs from rank to rank, or is whole on each, beside the optimizer's states. */
+enum zero_onebit_what {
+    ZERO_WORKER_ERROR = 0, /* of a segment: numel_padded elements, this rank's own */
+    ZERO_SERVER_ERROR,     /* of a segment: numel_padded/W, of the chunk that this rank serves */
+    ZERO_LOCAL_MOMENTUM,   /* of a parameter: ZeroOneAdam's between exchanges */
+    ZERO_LOCAL_MOVES       /* of a parameter: its momentum_accumulator */
+};
+
+/* Where it lies, fp32 in memory, for a checkpoint to read (between boundaries, guarded as
+ * zero_source_ranges()) or to restore. idx: a segment or a parameter (trained). nbytes 0: this run
+ * has none. Local. */
+CZ_API struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what,
+                                           size_t idx);
+
+/* After zero_restore() and whatever was written through zero_onebit() and zero_onebit_range():
+ * momentum and masks are made whole again. Collective. */
+CZ_API cz_status zero_onebit_restored(struct zero *z);
 
 /* ---- the whole state, for checkpoints -----------------------------------------------------------
  */

@@ -15,7 +15,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-#define STEP_STATES_MAX 2
+#define STEP_STATES_MAX 3
 
 /* Scalars of one optimizer step for one parameter group. They live in the device's memory, are
  * rewritten before each step by optim_step_scalars(), and are the only things that change between
@@ -26,7 +26,8 @@ struct step_scalars {
     float beta1, beta2; /* of this step */
     float inv_bias1;    /* 1/(1 − beta1^t), or 1 without bias correction */
     float inv_sqrt_bias2; /* 1/√(1 − beta2^t), or 1 */
-    float step_size; /* Adagrad: lr/(1 + (t−1)·lr_decay); Lamb: lr·√(1 − beta2^t)/(1 − beta1^t) */
+    float step_size; /* Adagrad: lr/(1 + (t−1)·lr_decay); Lamb: lr·√(1 − beta2^t)/(1 − beta1^t);
+                        ZeroOneAdam: Σ lr since the last exchange */
     uint32_t is_first; /* 1 when t is 1 */
     uint64_t step;     /* t: applied updates, this one included; ≥ 1 */
 };
