@@ -39,14 +39,14 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
     return pass == 0 ? ops->lamb_moments(ops, stream, &args) : ops->lamb_apply(ops, stream, &args);
 }
 
-static void between(const struct optim_hyper *hyper, const struct lamb_sums *sums, size_t n_tensors,
-                    float *ratios)
+void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,
+                        size_t n_tensors, float *ratios)
 {
     for (size_t i = 0; i < n_tensors; i++)
         ratios[i] = lamb_ratio(&sums[i], hyper->min_coeff, hyper->max_coeff);
 }
 
-static cz_status check(const struct optim_hyper *hyper)
+cz_status optim_check_coeffs(const struct optim_hyper *hyper)
 {
     TRY(optim_check_not_negative("min_coeff", hyper->min_coeff));
     if (hyper->max_coeff < hyper->min_coeff)
@@ -65,8 +65,8 @@ const struct optim_class_entry optim_lamb = {
             .state_names = {"exp_avg", "exp_avg_sq"},
             .n_states = n_states,
             .step = step,
-            .between = between,
+            .between = optim_lamb_between,
         },
     .settings = &table,
-    .check = check,
+    .check = optim_check_coeffs,
 };

@@ -75,8 +75,8 @@ CZ_API void onebit_lamb_warm(const struct optim_hyper *hyper, float ratio,
                              struct onebit_tensor *t); /* after a FULL update with this ratio */
 
 /* scaling_coeff of n tensors from the norms of their momenta: mean of ‖m‖/√numel over tensors,
- * divided by the tensor's own; 1 for a tensor whose momentum is zero (which DeepSpeed divides by).
- */
+ * divided by the tensor's own; 1 for a tensor whose momentum is zero, or so near it that the
+ * quotient is no fp32 number (DeepSpeed divides all the same). */
 CZ_API void onebit_lamb_scale(const double *norms, const size_t *numels, size_t n,
                               struct onebit_tensor *tensors);
 

@@ -7,7 +7,8 @@
 #include <strings.h>
 
 static const struct optim_class *const classes[] = {
-    &optim_adam.cls, &optim_lamb.cls, &optim_lion.cls, &optim_adagrad.cls, &optim_sgd.cls,
+    &optim_adam.cls, &optim_lamb.cls,        &optim_lion.cls,          &optim_adagrad.cls,
+    &optim_sgd.cls,  &optim_onebit_adam.cls, &optim_zero_one_adam.cls, &optim_onebit_lamb.cls,
 };
 
 /* DeepSpeed's built-in names match in any case; other names are torch's and match exactly. */
@@ -22,16 +23,16 @@ static const struct {
     {"Lion", false, &optim_lion},
     {"Adagrad", false, &optim_adagrad},
     {"SGD", true, &optim_sgd},
-    {"OneBitAdam", false, NULL},
-    {"ZeroOneAdam", false, NULL},
-    {"OneBitLamb", false, NULL},
+    {"OneBitAdam", false, &optim_onebit_adam},
+    {"ZeroOneAdam", false, &optim_zero_one_adam},
+    {"OneBitLamb", false, &optim_onebit_lamb},
     {"Muon", false, NULL},
     {"MuAdam", false, NULL},
     {"MuAdamW", false, NULL},
     {"MuSGD", false, NULL},
 };
 
-#define TYPES_TEXT "Adam, AdamW, Lamb, Lion, Adagrad, SGD"
+#define TYPES_TEXT "Adam, AdamW, Lamb, Lion, Adagrad, SGD, OneBitAdam, ZeroOneAdam, OneBitLamb"
 
 static const struct optim_class_entry *entry_of(const struct optim_hyper *hyper)
 {
@@ -225,7 +226,8 @@ void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss
     out->beta2 = (float)group->betas[1];
     /* From the rounded betas, so that the weights 1 − beta sum to exactly what is divided out. */
     double bias1 = 1, bias2 = 1;
-    if (h->bias_correction) {
+    bool own = h->cls->flags & OPTIM_OWN_REDUCTION; /* the 1-bit family never corrects */
+    if (h->bias_correction && !own) {
         bias1 = 1 - pow((double)out->beta1, (double)t);
         bias2 = 1 - pow((double)out->beta2, (double)t);
     }

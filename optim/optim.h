@@ -89,7 +89,7 @@ struct optim_group_rule {
 /* ---- hyper-parameters ----------------------------------------------------------------------- */
 
 /* Start from nothing given. `type` as in the config's optimizer.type: DeepSpeed's built-in names in
- * any case ("adam", "AdamW", "Lamb", "Lion", "Adagrad"), torch's names exactly ("SGD").
+ * any case ("adam", "AdamW", "Lamb", "OneBitAdam" …), torch's names exactly ("SGD").
  * Errors: CZ_UNSUPPORTED (a name DeepSpeed knows and czero does not do), CZ_INVALID (unknown name,
  * with those that work). */
 CZ_API cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect,

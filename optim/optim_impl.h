@@ -13,6 +13,7 @@ struct optim_class_entry {
 };
 
 extern const struct optim_class_entry optim_adam, optim_lamb, optim_lion, optim_adagrad, optim_sgd;
+extern const struct optim_class_entry optim_onebit_adam, optim_zero_one_adam, optim_onebit_lamb;
 
 #define OPTIM_IN_FUSED   (1u << OPTIM_FUSED)
 #define OPTIM_IN_OFFLOAD (1u << OPTIM_OFFLOAD)
@@ -44,5 +45,10 @@ extern const struct optim_class_entry optim_adam, optim_lamb, optim_lion, optim_
 
 /* CZ_INVALID unless `v` ≥ 0. */
 cz_status optim_check_not_negative(const char *name, double v);
+
+/* Of Lamb and OneBitLamb: 0 ≤ min_coeff ≤ max_coeff, and the trust ratios between them. */
+cz_status optim_check_coeffs(const struct optim_hyper *hyper);
+void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,
+                        size_t n_tensors, float *ratios);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -121,6 +122,16 @@ static cz_status put_list(const struct setting *s, struct setting_list *field,
     return CZ_OK;
 }
 
+static cz_status refuse_name(const struct setting *s, const char *name)
+{
+    char list[256];
+    size_t at = 0;
+    for (int i = 0; s->names[i] && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s\"%s\"", i > 0 ? ", " : "",
+                               s->names[i]);
+    return err_set(CZ_INVALID, 0, "%s: \"%s\" is not known; choose from %s", s->name, name, list);
+}
+
 static cz_status put_name(const struct setting *s, int *field, const struct setting_value *value)
 {
     if (value->type != SETTING_NAME)
@@ -132,6 +143,7 @@ static cz_status put_name(const struct setting *s, int *field, const struct sett
         *field = i;
         return CZ_OK;
     }
+    if (s->names_only) return refuse_name(s, value->name);
     LOGV(LOG_WARN, SUB_CONFIG, "%s: \"%s\" is not known, \"%s\" is used", s->name, value->name,
          s->names[*field]);
     return CZ_OK;

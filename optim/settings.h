@@ -34,6 +34,7 @@ struct setting {
     bool required;            /* no default: finishing without it is an error */
     const char *const *names; /* SETTING_NAME: NULL-terminated choices; another string is warned of
                                  and taken as the default, as in DeepSpeed */
+    bool names_only;          /* another string is an error */
     unsigned dialects;        /* where it exists: bits 1 << dialect of the owner; 0: everywhere */
     const char *help;
 };

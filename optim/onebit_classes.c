@@ -1,0 +1,254 @@
+/* OneBitAdam, ZeroOneAdam and OneBitLamb: what an update computes once ranks have exchanged what
+ * optim/onebit.h says; zero/onebit.c does that and the frozen phase of ZeroOneAdam.
+ *
+ * There is no bias correction, and eps is outside the root: DeepSpeed's classes take both switches
+ * and read neither. */
+#include "optim/optim_impl.h"
+
+#include <math.h>
+
+static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL};
+
+/* Rows of all three tables. */
+#define HEAD_ROWS                                                                                  \
+    OPTIM_NUMBER("lr", lr, 1e-3, 0, "learning rate"), OPTIM_BETAS,                                 \
+        OPTIM_NUMBER("eps", eps, 1e-8, 0,                                                          \
+                     "added to the root of the second moment; above 0, because a frozen "          \
+                     "variance may be 0"),                                                         \
+        OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "decoupled decay, joins the update")
+#define TAIL_ROWS                                                                                  \
+    OPTIM_BOOL("bias_correction", bias_correction, 1, 0, "no effect: there is none"),              \
+        OPTIM_BOOL("eps_inside_sqrt", eps_inside_sqrt, 0, 0, "no effect: eps is outside"),         \
+        OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),                                     \
+        OPTIM_BOOL("cuda_aware", cuda_aware, 0, 0, "of mpi on a GPU; no effect on the CPU"),       \
+    {                                                                                              \
+        .name = "comm_backend_name", .type = SETTING_NAME,                                         \
+        .offset = offsetof(struct optim_hyper, comm_backend), .names = backends,                   \
+        .names_only = true,                                                                        \
+        .help = "nccl, mpi, hccl or compressed; all mean the run's own transport",                 \
+    }
+#define FREEZE_ROW                                                                                 \
+    OPTIM_NUMBER("freeze_step", freeze_step, 100000, 0,                                            \
+                 "last step with averaged gradients; then the variance is frozen and momenta "     \
+                 "are exchanged as one bit per element")
+
+static const struct setting adam_settings[] = {HEAD_ROWS, FREEZE_ROW, TAIL_ROWS};
+
+static const struct setting zero_one_settings[] = {
+    HEAD_ROWS,
+    OPTIM_NUMBER("var_freeze_step", var_freeze_step, 100000, 0,
+                 "no variance update after the step that follows this one; then ranks move on "
+                 "their own between exchanges"),
+    OPTIM_NUMBER("var_update_scaler", var_update_scaler, 16, 0,
+                 "variance updates until the interval between them doubles"),
+    OPTIM_NUMBER("local_step_scaler", local_step_scaler, 32678, 0,
+                 "steps after the freeze until the interval between exchanges doubles"),
+    OPTIM_NUMBER("local_step_clipper", local_step_clipper, 16, 0,
+                 "longest interval between exchanges, in steps"),
+    TAIL_ROWS,
+};
+
+static const struct setting lamb_settings[] = {
+    HEAD_ROWS,
+    FREEZE_ROW,
+    OPTIM_NUMBER("max_coeff", max_coeff, 10, 0, "ceiling of the trust ratio"),
+    OPTIM_NUMBER("min_coeff", min_coeff, 0.01, 0, "floor of the trust ratio"),
+    OPTIM_NUMBER("coeff_beta", coeff_beta, 0.9, 0,
+                 "decay of the running mean of the trust ratio; 1/(1 − coeff_beta) should not "
+                 "exceed freeze_step"),
+    OPTIM_NUMBER("factor_max", factor_max, 4, 0, "ceiling of the factor on the frozen ratio"),
+    OPTIM_NUMBER("factor_min", factor_min, 0.5, 0, "floor of the factor on the frozen ratio"),
+    OPTIM_NUMBER("factor_threshold", factor_threshold, 0.1, 0,
+                 "largest relative change of that factor in a step"),
+    TAIL_ROWS,
+};
+
+static const struct setting_table adam_table = {adam_settings, CZ_ARRAY_LEN(adam_settings)};
+static const struct setting_table zero_one_table = {zero_one_settings,
+                                                    CZ_ARRAY_LEN(zero_one_settings)};
+static const struct setting_table lamb_table = {lamb_settings, CZ_ARRAY_LEN(lamb_settings)};
+
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+#define WHOLE_MAX 0x1p53 /* beyond it doubles are not counted in ones */
+
+static cz_status check_whole(const char *name, double v, const char *meaning)
+{
+    if (v >= 1 && v <= WHOLE_MAX && v == floor(v)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: %g must be a whole number from 1 on: %s", name, v, meaning);
+}
+
+static cz_status check_eps(const struct optim_hyper *hyper)
+{
+    if ((float)hyper->eps > 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "eps: %g must be above 0 in fp32: the frozen variance of a weight that had no "
+                   "gradient is 0, and eps alone is divided by there",
+                   hyper->eps);
+}
+
+static cz_status check_freeze_step(const struct optim_hyper *hyper)
+{
+    return check_whole("freeze_step", hyper->freeze_step,
+                       "the last step whose gradients are averaged in full, before the variance is "
+                       "frozen and momenta are compressed");
+}
+
+static cz_status adam_check(const struct optim_hyper *hyper)
+{
+    TRY(check_eps(hyper));
+    return check_freeze_step(hyper);
+}
+
+static cz_status zero_one_check(const struct optim_hyper *hyper)
+{
+    TRY(check_eps(hyper));
+    TRY(check_whole("var_freeze_step", hyper->var_freeze_step,
+                    "the step after which the variance is frozen and ranks move on their own"));
+    TRY(check_whole("var_update_scaler", hyper->var_update_scaler,
+                    "the variance updates until the interval between them doubles"));
+    TRY(check_whole("local_step_scaler", hyper->local_step_scaler,
+                    "the steps after the freeze until the interval between exchanges doubles"));
+    return check_whole("local_step_clipper", hyper->local_step_clipper,
+                       "the longest interval between exchanges, in steps");
+}
+
+static cz_status lamb_check(const struct optim_hyper *hyper)
+{
+    TRY(adam_check(hyper));
+    TRY(optim_check_coeffs(hyper));
+    TRY(optim_check_not_negative("factor_threshold", hyper->factor_threshold));
+    if ((float)hyper->betas[0] >= 1)
+        return err_set(CZ_INVALID, 0, "betas: %.17g is 1 in fp32, and 1 − beta1 is divided by",
+                       hyper->betas[0]);
+    if (!(hyper->coeff_beta >= 0 && hyper->coeff_beta < 1))
+        return err_set(CZ_INVALID, 0, "coeff_beta: %g is outside [0, 1)", hyper->coeff_beta);
+    if (!(hyper->factor_min > 0))
+        return err_set(CZ_INVALID, 0, "factor_min: %g must be above 0", hyper->factor_min);
+    if (!(hyper->factor_max >= hyper->factor_min))
+        return err_set(CZ_INVALID, 0, "factor_max: %g is below factor_min %g", hyper->factor_max,
+                       hyper->factor_min);
+    return CZ_OK;
+}
+
+/* ---- updates -------------------------------------------------------------------------------- */
+
+static size_t two_states(const struct optim_hyper *hyper)
+{
+    (void)hyper;
+    return 2;
+}
+
+static size_t three_states(const struct optim_hyper *hyper)
+{
+    (void)hyper;
+    return 3;
+}
+
+/* The tensors as Adam and Lamb take them: the moments alone. */
+static struct step_tensors moments_of(const struct optim_range *range)
+{
+    struct step_tensors t = range->tensors;
+    t.states[2] = NULL;
+    return t;
+}
+
+static cz_status adam_step(struct ops *ops, struct dev_stream *stream,
+                           const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                           const struct optim_range *range, int pass)
+{
+    (void)pass;
+    struct adam_args args = {
+        .t = moments_of(range),
+        .scalars = scalars,
+        .eps = (float)hyper->eps,
+        .weight_decay = (float)hyper->weight_decay,
+        .decoupled = true,
+    };
+    return ops->adam(ops, stream, &args);
+}
+
+static struct lamb_args lamb_args(const struct optim_hyper *hyper,
+                                  const struct step_scalars *scalars,
+                                  const struct optim_range *range)
+{
+    return (struct lamb_args){
+        .t = moments_of(range),
+        .scalars = scalars,
+        .eps = (float)hyper->eps,
+        .weight_decay = (float)hyper->weight_decay,
+        .segments = range->segments,
+        .n_segments = range->n_segments,
+        .sums = range->sums,
+        .ratios = range->ratios,
+    };
+}
+
+static cz_status lamb_step(struct ops *ops, struct dev_stream *stream,
+                           const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                           const struct optim_range *range, int pass)
+{
+    struct lamb_args args = lamb_args(hyper, scalars, range);
+    return pass == 0 ? ops->lamb_moments(ops, stream, &args) : ops->lamb_apply(ops, stream, &args);
+}
+
+/* Lamb's second pass moves weights and nothing else, and looks at no gradient. */
+static cz_status apply(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                       const struct step_scalars *scalars, const struct optim_range *range)
+{
+    struct lamb_args args = lamb_args(hyper, scalars, range);
+    args.t.g = args.t.p; /* because it checks that there is one */
+    args.t.g_dtype = args.t.p_dtype;
+    return ops->lamb_apply(ops, stream, &args);
+}
+
+#define FLAGS (OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED)
+
+const struct optim_class_entry optim_onebit_adam = {
+    .cls =
+        {
+            .name = "OneBitAdam",
+            .flags = FLAGS | OPTIM_ELEMENTWISE,
+            .n_passes = 1,
+            .has_betas = true,
+            .state_names = {"exp_avg", "exp_avg_sq"},
+            .n_states = two_states,
+            .step = adam_step,
+            .apply = apply,
+        },
+    .settings = &adam_table,
+    .check = adam_check,
+};
+
+const struct optim_class_entry optim_zero_one_adam = {
+    .cls =
+        {
+            .name = "ZeroOneAdam",
+            .flags = FLAGS | OPTIM_ELEMENTWISE,
+            .n_passes = 1,
+            .has_betas = true,
+            .state_names = {"exp_avg", "exp_avg_sq", "momentum_accumulator"},
+            .n_states = three_states,
+            .step = adam_step,
+            .apply = apply,
+        },
+    .settings = &zero_one_table,
+    .check = zero_one_check,
+};
+
+const struct optim_class_entry optim_onebit_lamb = {
+    .cls =
+        {
+            .name = "OneBitLamb",
+            .flags = FLAGS | OPTIM_TENSOR_NORMS,
+            .n_passes = 2,
+            .has_betas = true,
+            .state_names = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+            .n_states = three_states,
+            .step = lamb_step,
+            .apply = apply,
+            .between = optim_lamb_between,
+        },
+    .settings = &lamb_table,
+    .check = lamb_check,
+};
