@@ -25,6 +25,7 @@ static const struct {
     {lion_wire, NULL},
     {matmul_wire, matmul_unwire},
     {norm_wire, NULL},
+    {onebit_wire, NULL},
     {reduce_wire, NULL},
     {rope_wire, NULL},
     {sgd_wire, NULL},

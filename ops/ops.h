@@ -23,6 +23,7 @@
 #include "ops/lion/lion.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
+#include "ops/onebit/onebit.h"
 #include "ops/reduce/reduce.h"
 #include "ops/rope/rope.h"
 #include "ops/sgd/sgd.h"
@@ -42,6 +43,7 @@ struct embedding_row;
 struct lamb_row;
 struct lion_row;
 struct norm_row;
+struct onebit_row;
 struct reduce_row;
 struct rope_row;
 struct sgd_row;
@@ -63,6 +65,7 @@ struct ops {
     const struct lamb_row *lamb_row;
     const struct lion_row *lion_row;
     const struct norm_row *norm_row;
+    const struct onebit_row *onebit_row;
     const struct reduce_row *reduce_row;
     const struct rope_row *rope_row;
     const struct sgd_row *sgd_row;
@@ -104,6 +107,22 @@ struct ops {
     cz_status (*lion)(struct ops *, struct dev_stream *, const struct lion_args *);
     cz_status (*adagrad)(struct ops *, struct dev_stream *, const struct adagrad_args *);
     cz_status (*sgd)(struct ops *, struct dev_stream *, const struct sgd_args *);
+
+    /* The 1-bit family (ops/onebit/onebit.h): rows agree to the bit. */
+    cz_status (*onebit_feed)(struct ops *, struct dev_stream *, const struct onebit_feed_args *);
+    cz_status (*onebit_pack)(struct ops *, struct dev_stream *, const struct onebit_pack_args *);
+    cz_status (*onebit_serve)(struct ops *, struct dev_stream *, const struct onebit_serve_args *);
+    cz_status (*onebit_unpack)(struct ops *, struct dev_stream *,
+                               const struct onebit_unpack_args *);
+    cz_status (*onebit_momentum)(struct ops *, struct dev_stream *,
+                                 const struct onebit_momentum_args *);
+    cz_status (*onebit_mask_make)(struct ops *, struct dev_stream *,
+                                  const struct onebit_mask_make_args *);
+    cz_status (*onebit_lamb_norms)(struct ops *, struct dev_stream *,
+                                   const struct onebit_lamb_norms_args *);
+    cz_status (*zero_one_local)(struct ops *, struct dev_stream *, const struct zero_one_args *);
+    cz_status (*zero_one_gather)(struct ops *, struct dev_stream *, const struct zero_one_args *);
+    cz_status (*zero_one_settle)(struct ops *, struct dev_stream *, const struct zero_one_args *);
 };
 
 /* Choose rows for `device` (borrowed until ops_destroy). Errors: CZ_INVALID (CZERO_ISA names

@@ -80,6 +80,7 @@ cz_status lion_wire(struct ops *ops, uint32_t features);
 cz_status matmul_wire(struct ops *ops, uint32_t features);
 void matmul_unwire(struct ops *ops);
 cz_status norm_wire(struct ops *ops, uint32_t features);
+cz_status onebit_wire(struct ops *ops, uint32_t features);
 cz_status reduce_wire(struct ops *ops, uint32_t features);
 cz_status rope_wire(struct ops *ops, uint32_t features);
 cz_status sgd_wire(struct ops *ops, uint32_t features);

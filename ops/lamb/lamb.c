@@ -11,16 +11,13 @@ const struct lamb_row *const *lamb_rows(size_t *n)
     return rows;
 }
 
-static cz_status check(const char *op, const struct lamb_args *a)
+cz_status lamb_check_segments(const char *op, const struct lamb_segment *segments,
+                              size_t n_segments, size_t numel)
 {
-    TRY(step_check(op, &a->t, 2, a->scalars));
-    if (a->t.numel > 0 && a->t.state_dtype != DTYPE_F32)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: states in %s; Lamb keeps them in fp32", op,
-                       dtype_name(a->t.state_dtype));
     size_t at = 0;
-    for (size_t i = 0; i < a->n_segments; i++) {
-        const struct lamb_segment *s = &a->segments[i];
-        if (s->begin < at || s->end < s->begin || s->end > a->t.numel)
+    for (size_t i = 0; i < n_segments; i++) {
+        const struct lamb_segment *s = &segments[i];
+        if (s->begin < at || s->end < s->begin || s->end > numel)
             return err_set(CZ_INVALID, 0, "%s: segment %zu, [%zu, %zu), does not fit", op, i,
                            s->begin, s->end);
         at = s->end;
@@ -28,7 +25,16 @@ static cz_status check(const char *op, const struct lamb_args *a)
     return CZ_OK;
 }
 
-static void sums_add(struct lamb_sums *to, const struct lamb_sums *from)
+static cz_status check(const char *op, const struct lamb_args *a)
+{
+    TRY(step_check(op, &a->t, 2, a->scalars));
+    if (a->t.numel > 0 && a->t.state_dtype != DTYPE_F32)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: states in %s; Lamb keeps them in fp32", op,
+                       dtype_name(a->t.state_dtype));
+    return lamb_check_segments(op, a->segments, a->n_segments, a->t.numel);
+}
+
+void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from)
 {
     for (int j = 0; j < LAMB_GRIDS; j++) {
         to->p[j] += from->p[j];
@@ -36,9 +42,8 @@ static void sums_add(struct lamb_sums *to, const struct lamb_sums *from)
     }
 }
 
-/* Piece `part` of a segment. */
-static void segment_split(const struct lamb_segment *segment, int n_parts, int part, size_t *begin,
-                          size_t *end)
+void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int part, size_t *begin,
+                        size_t *end)
 {
     threads_split(segment->end - segment->begin, OPS_PART_UNIT, n_parts, part, begin, end);
     *begin += segment->begin;
@@ -56,10 +61,10 @@ static cz_status lamb_moments(struct ops *ops, struct dev_stream *stream, const 
         for (int part = 0; part < n_parts; part++) {
             size_t begin, end;
             struct lamb_sums sums = {{0}, {0}};
-            segment_split(segment, n_parts, part, &begin, &end);
+            lamb_segment_split(segment, n_parts, part, &begin, &end);
             ops->lamb_row->moments(a, begin, end, &sums);
 #pragma omp critical(lamb_sums) /* in any order: the additions are exact */
-            sums_add(&a->sums[segment->tensor], &sums);
+            lamb_sums_add(&a->sums[segment->tensor], &sums);
         }
     }
     return CZ_OK;
@@ -76,7 +81,7 @@ static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream, const st
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
         for (int part = 0; part < n_parts; part++) {
             size_t begin, end;
-            segment_split(segment, n_parts, part, &begin, &end);
+            lamb_segment_split(segment, n_parts, part, &begin, &end);
             ops->lamb_row->apply(a, step, begin, end);
         }
     }

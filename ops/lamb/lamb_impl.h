@@ -5,6 +5,8 @@
 #include "ops/lamb/lamb.h"
 #include "ops/step/step_impl.h"
 
+#include <math.h>
+
 struct lamb_row {
     struct ops_row row;
     /* Pass 0 on elements [begin, end) of one tensor; its squares are added to *sums. */
@@ -17,6 +19,16 @@ extern const struct lamb_row lamb_scalar, lamb_avx2, lamb_avx512;
 
 /* The table, slowest first. */
 const struct lamb_row *const *lamb_rows(size_t *n);
+
+/* CZ_INVALID unless segments are in order within numel elements. */
+cz_status lamb_check_segments(const char *op, const struct lamb_segment *segments,
+                              size_t n_segments, size_t numel);
+
+/* Piece `part` of a segment. */
+void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int part, size_t *begin,
+                        size_t *end);
+
+void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from);
 
 #define LAMB_GRID_BITS 20
 #define LAMB_GRID_LOW  (-300) /* grid 0 holds multiples of 2^LAMB_GRID_LOW, below any square */
@@ -51,6 +63,15 @@ static inline void lamb_deposit(double grids[LAMB_GRIDS], int top, double square
         grids[j] += whole;
         square -= whole;
     }
+}
+
+static inline void lamb_square_add(double grids[LAMB_GRIDS], float x)
+{
+    double square = (double)x * (double)x; /* exact */
+    if (isfinite(square))
+        lamb_deposit(grids, lamb_top_grid(square), square);
+    else
+        grids[LAMB_GRIDS - 1] += square;
 }
 
 #endif

@@ -10,15 +10,6 @@ static float update_of(const struct lamb_args *a, float p, float m, float v)
     return a->weight_decay != 0 ? fmaf(a->weight_decay, p, u) : u;
 }
 
-static void square_add(double grids[LAMB_GRIDS], float x)
-{
-    double square = (double)x * (double)x; /* exact */
-    if (isfinite(square))
-        lamb_deposit(grids, lamb_top_grid(square), square);
-    else
-        grids[LAMB_GRIDS - 1] += square;
-}
-
 static void moments(const struct lamb_args *a, size_t begin, size_t end, struct lamb_sums *sums)
 {
     const struct step_tensors *t = &a->t;
@@ -29,8 +20,8 @@ static void moments(const struct lamb_args *a, size_t begin, size_t end, struct 
         float g = step_grad(t, s, i);
         m[i] = fmaf(s->beta1, m[i], (1.0f - s->beta1) * g);
         v[i] = fmaf(s->beta2, v[i], (1.0f - s->beta2) * (g * g));
-        square_add(sums->p, p);
-        square_add(sums->u, update_of(a, p, m[i], v[i]));
+        lamb_square_add(sums->p, p);
+        lamb_square_add(sums->u, update_of(a, p, m[i], v[i]));
     }
 }
 

@@ -1,0 +1,211 @@
+/* Claims: an exchange over two ranks gives the figures of the specification's test vector, twice;
+ * what a sign does not say stays behind as error; masks are made bit by bit. */
+#include "ops/onebit/onebit_impl.h"
+#include "tests/support/agree.h"
+
+static const struct ops_row *row(size_t idx)
+{
+    size_t n;
+    const struct onebit_row *const *rows = onebit_rows(&n);
+    return idx < n ? &rows[idx]->row : NULL;
+}
+
+/* ---- an exchange by hand ----------------------------------------------------------------------
+ */
+
+enum { W = 2, N0 = 5, N = 16, CHUNK = N / W };
+
+struct rank {
+    float e[N], server_e[CHUNK];
+    uint8_t bits[W]; /* of its vector, a byte per chunk */
+    float scale, server_scale;
+    uint8_t server_bits;
+};
+
+static const float inputs[W][N0] = {{1, -2, 3, 0, -.5f}, {2, 2, -1, 0, .5f}};
+static const struct step_scalars unit = {.grad_scale = 1, .beta1 = 0.9f, .beta2 = 0.99f};
+
+static void near(float got, float want, const char *what)
+{
+    agree_assert(fabsf(got - want) <= 2e-6f, "%s is %.8g, not %.8g", what, (double)got,
+                 (double)want);
+}
+
+static void all_near(const float *got, const float *want, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++) near(got[i], want[i], what);
+}
+
+static void send(struct ops *ops, struct rank *r, const float x[N0])
+{
+    double partials[2];
+    struct onebit_feed_args feed = {
+        .numel = N0, .g = x, .scalars = &unit, .coeff = 1, .e = r->e, .partials = partials};
+    struct onebit_feed_args padding = {
+        .numel = N - N0, .e = r->e + N0, .partials = partials + 1, .coeff = 1};
+    ck_ok(ops->onebit_feed(ops, NULL, &feed));
+    ck_ok(ops->onebit_feed(ops, NULL, &padding));
+    r->scale = onebit_scale(partials, 2, N);
+    struct onebit_pack_args pack = {.numel = N,
+                                    .chunk_numel = CHUNK,
+                                    .chunk_stride = 1,
+                                    .scale = &r->scale,
+                                    .e = r->e,
+                                    .bits = r->bits};
+    ck_ok(ops->onebit_pack(ops, NULL, &pack));
+}
+
+static void serve(struct ops *ops, struct rank ranks[W], size_t own)
+{
+    struct rank *r = &ranks[own];
+    uint8_t got[W];
+    float scales[W];
+    double partial;
+    for (size_t q = 0; q < W; q++) got[q] = ranks[q].bits[own], scales[q] = ranks[q].scale;
+    struct onebit_serve_args args = {.numel = CHUNK,
+                                     .n_ranks = W,
+                                     .bits = got,
+                                     .rank_stride = 1,
+                                     .scales = scales,
+                                     .scale_stride = 1,
+                                     .inv_ranks = 1.0f / W,
+                                     .e = r->server_e,
+                                     .partials = &partial};
+    ck_ok(ops->onebit_serve(ops, NULL, &args));
+    r->server_scale = onebit_scale(&partial, 1, CHUNK);
+    struct onebit_pack_args pack = {.numel = CHUNK,
+                                    .chunk_numel = CHUNK,
+                                    .scale = &r->server_scale,
+                                    .e = r->server_e,
+                                    .bits = &r->server_bits};
+    ck_ok(ops->onebit_pack(ops, NULL, &pack));
+}
+
+static void exchange(struct ops *ops, struct rank ranks[W], float result[N0])
+{
+    for (size_t q = 0; q < W; q++) send(ops, &ranks[q], inputs[q]);
+    for (size_t q = 0; q < W; q++) serve(ops, ranks, q);
+    const uint8_t bits[W] = {ranks[0].server_bits, ranks[1].server_bits};
+    const float scales[W] = {ranks[0].server_scale, ranks[1].server_scale};
+    struct onebit_unpack_args args = {.end = N0,
+                                      .chunk_numel = CHUNK,
+                                      .chunk_stride = 1,
+                                      .bits = bits,
+                                      .scales = scales,
+                                      .scale_stride = 1,
+                                      .coeff = 1,
+                                      .x = result};
+    ck_ok(ops->onebit_unpack(ops, NULL, &args));
+}
+
+static void first_call(const struct rank ranks[W], const float result[N0])
+{
+    static const float e0[N] = {.0562707f,  -1.0562707f, 2.0562707f, -.9437293f,
+                                .4437293f,  -.9437293f,  -.9437293f, -.9437293f,
+                                -.9437293f, -.9437293f,  -.9437293f, -.9437293f,
+                                -.9437293f, -.9437293f,  -.9437293f, -.9437293f};
+    static const float s0[CHUNK] = {.1761065f, .5842389f, -.5842389f, .1761065f,
+                                    .5842389f, .1761065f, .1761065f,  .1761065f};
+    static const float s1[CHUNK] = {0};
+    static const float want[N0] = {.6759309f, -.6759309f, .6759309f, .6759309f, -.6759309f};
+    near(ranks[0].scale, .9437293f, "scale of rank 0");
+    near(ranks[1].scale, .7603453f, "scale of rank 1");
+    ck_assert(ranks[0].bits[0] == 0xb7 && ranks[0].bits[1] == 0xff);
+    ck_assert(ranks[1].bits[0] == 0xdf && ranks[1].bits[1] == 0xff);
+    near(ranks[0].server_scale, .6759309f, "scale of server 0");
+    near(ranks[1].server_scale, .8520373f, "scale of server 1");
+    ck_assert(ranks[0].server_bits == 0xb7 && ranks[1].server_bits == 0xff);
+    all_near(ranks[0].e, e0, N, "worker error");
+    all_near(ranks[0].server_e, s0, CHUNK, "server error 0");
+    all_near(ranks[1].server_e, s1, CHUNK, "server error 1");
+    all_near(result, want, N0, "result");
+}
+
+static void second_call(const struct rank ranks[W], const float result[N0])
+{
+    static const float want[N0] = {1.161633f, 1.161633f, -1.161633f, -1.161633f, 1.161633f};
+    near(ranks[0].scale, 1.708673f, "scale of rank 0");
+    near(ranks[1].scale, 1.358363f, "scale of rank 1");
+    ck_assert(ranks[0].bits[0] == 0xa0 && ranks[0].bits[1] == 0);
+    ck_assert(ranks[1].bits[0] == 0xc8 && ranks[1].bits[1] == 0);
+    near(ranks[0].server_scale, 1.161633f, "scale of server 0");
+    near(ranks[1].server_scale, 1.533518f, "scale of server 1");
+    all_near(result, want, N0, "result");
+}
+
+START_TEST(two_ranks_give_the_test_vector)
+{
+    for (size_t r = 0; row(r) && agree_row_runs(row(r)); r++) {
+        struct ops ops = agree_wire(onebit_wire, row(r));
+        struct rank ranks[W] = {{.scale = 0}};
+        float result[N0];
+        exchange(&ops, ranks, result);
+        first_call(ranks, result);
+        exchange(&ops, ranks, result);
+        second_call(ranks, result);
+    }
+}
+END_TEST
+
+/* ---- error feedback ---------------------------------------------------------------------------
+ */
+
+START_TEST(what_a_sign_does_not_say_stays)
+{
+    enum { NUMEL = 10000 };
+    static float x[NUMEL], before[NUMEL], e[NUMEL];
+    uint8_t bits[NUMEL / 8];
+    double partials[3];
+    for (size_t r = 0; row(r) && agree_row_runs(row(r)); r++) {
+        struct ops ops = agree_wire(onebit_wire, row(r));
+        for (size_t i = 0; i < NUMEL; i++) {
+            x[i] = (float)(agree_random(1, i) >> 40) * 0x1p-23f - 1;
+            e[i] = before[i] = (float)(agree_random(2, i) >> 40) * 0x1p-24f - 0.5f;
+        }
+        struct onebit_feed_args feed = {
+            .numel = NUMEL, .g = x, .scalars = &unit, .coeff = 1, .e = e, .partials = partials};
+        ck_ok(ops.onebit_feed(&ops, NULL, &feed));
+        ck_assert_uint_eq(onebit_n_partials(NUMEL), 3);
+        float scale = onebit_scale(partials, 3, NUMEL);
+        double squares = 0;
+        for (size_t i = 0; i < NUMEL; i++) squares += (double)e[i] * (double)e[i];
+        near(scale, (float)sqrt(squares / NUMEL), "scale");
+        struct onebit_pack_args pack = {
+            .numel = NUMEL, .chunk_numel = NUMEL, .scale = &scale, .e = e, .bits = bits};
+        ck_ok(ops.onebit_pack(&ops, NULL, &pack));
+        for (size_t i = 0; i < NUMEL; i++) {
+            float said = onebit_bit(bits, i) ? scale : -scale, fed = x[i] + before[i];
+            agree_assert(onebit_bit(bits, i) == (fed >= 0), "bit %zu", i);
+            agree_assert(fabsf(said + e[i] - fed) <= 3e-7f, "element %zu: %g is lost", i,
+                         (double)(said + e[i] - fed));
+        }
+    }
+    ck_assert_float_eq(onebit_scale(partials, 0, 0), 0);
+}
+END_TEST
+
+/* ---- masks ------------------------------------------------------------------------------------
+ */
+
+START_TEST(masks_are_made_bit_by_bit)
+{
+    const float v[13] = {0, 1, 0.5f, 0.25f, -1, NAN, INFINITY, 1, 1, 0, 0, 2, 0};
+    for (size_t first = 0; first < 20; first++) {
+        uint8_t bits[6], want[6];
+        for (size_t k = 0; k < 6; k++) bits[k] = want[k] = (uint8_t)(0xa5 + 29 * k);
+        for (size_t i = 0; i < 13; i++) {
+            size_t bit = first + i;
+            want[bit / 8] &= (uint8_t) ~(0x80 >> bit % 8);
+            if (v[i] > 0.25f) want[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
+        }
+        struct ops ops = agree_wire(onebit_wire, row(0));
+        struct onebit_mask_make_args args = {
+            .numel = 13, .v = v, .floor = 0.25f, .first = first, .bits = bits};
+        ck_ok(ops.onebit_mask_make(&ops, NULL, &args));
+        ck_assert_mem_eq(bits, want, sizeof bits);
+    }
+}
+END_TEST
+
+TEST_MAIN("ops/onebit", two_ranks_give_the_test_vector, what_a_sign_does_not_say_stays,
+          masks_are_made_bit_by_bit)
