@@ -5,6 +5,7 @@
  *   states    fp32; the masters' type with bf16_optimizer_states, or under offload, where DeepSpeed
  *             builds its CPU classes, with the optimizer's fp32_optimizer_states false */
 #include "engine/config_impl.h"
+#include "optim/onebit.h"
 
 #include <string.h>
 
@@ -50,6 +51,7 @@ static void check_masters(struct ds_config *d)
         config_say(d->impl, CONFIG_NOTE_UNSUPPORTED, value_at(d, BF16_MASTERS), BF16_MASTERS,
                    "not supported: bf16 masters of another model; turn bf16.enabled on");
     if (!d->optimizer.usable || is_cpu_adam(d)) return;
+    if (optim_is_onebit(&d->optimizer.hyper)) return; /* config_onebit.c refuses them */
     if (fp16) reject(d, FP16_MASTERS, needs_adam);
     if (bf16 && is_offloaded(d))
         reject(d, BF16_MASTERS, "goes with the optimizer Adam or AdamW under offload_optimizer");

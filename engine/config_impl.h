@@ -69,4 +69,7 @@ void config_fill_scheduler(struct ds_config *config);
 void config_fill_state_dtypes(struct ds_config *config);
 void config_check_support(struct ds_config *config);
 
+/* What config_check_support() says when the optimizer is of the 1-bit family. */
+void config_check_onebit(struct ds_config *config);
+
 #endif

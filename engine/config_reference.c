@@ -124,7 +124,8 @@ static void write_settings(struct json_writer *w, const char *type,
 
 static cz_status write_types(struct json_writer *w)
 {
-    static const char *const optimizers[] = {"AdamW", "Lamb", "Lion", "Adagrad", "SGD"};
+    static const char *const optimizers[] = {"AdamW", "Lamb",       "Lion",        "Adagrad",
+                                             "SGD",   "OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
     static const char *const schedules[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                             "LRRangeTest", "OneCycle"};
     json_write_text(w, "\n## Optimizer types\n\n`Adam` takes what `AdamW` takes. Names of "

@@ -4,6 +4,7 @@
 #include "offload/swap.h"
 
 #include <string.h>
+#include <strings.h>
 
 struct refusal {
     const char *path; /* where the blame goes */
@@ -63,7 +64,9 @@ static bool untested(const struct ds_config *d)
 
 static bool lamb_with_static_scale(const struct ds_config *d)
 {
-    return d->optimizer.type && strcmp(d->optimizer.type, "lamb") == 0 && d->fp16.loss_scale != 0;
+    const char *type = d->optimizer.type;
+    bool is_lamb = type && (strcasecmp(type, "lamb") == 0 || strcasecmp(type, "onebitlamb") == 0);
+    return is_lamb && d->fp16.loss_scale != 0;
 }
 
 static bool accumulates_apart(const struct ds_config *d)
@@ -160,7 +163,7 @@ static const struct refusal refusals[] = {
      "DeepSpeed has not tested this optimizer under ZeRO; to use it all the same, set "
      "zero_allow_untested_optimizer to true"},
     {"fp16.loss_scale", lamb_with_static_scale, REJECTS,
-     "Lamb needs dynamic loss scaling; set it to 0"},
+     "Lamb and OneBitLamb need dynamic loss scaling; set it to 0"},
     {"data_types.grad_accum_dtype", accumulates_apart, REJECTS,
      "must be the model's type at stage 0; set zero_optimization.stage to 1 or 2, or remove it"},
     {"fp16.initial_scale_power", huge_scale, REJECTS,
@@ -313,4 +316,5 @@ void config_check_support(struct ds_config *d)
             config_say(c, refusals[i].kind, config_at(c->resolved, refusals[i].path),
                        refusals[i].path, "%s", refusals[i].text);
     note_offload(d);
+    config_check_onebit(d);
 }

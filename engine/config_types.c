@@ -18,8 +18,22 @@ static void note_refusal(struct config_impl *c, cz_status status, const struct c
         status == CZ_UNSUPPORTED ? CONFIG_NOTE_UNSUPPORTED : CONFIG_NOTE_ENGINE_REJECTS;
     const char *sentence = cv_text(&c->pool, "%s", cz_last_error());
     err_clear();
-    config_say(c, kind, value, path, "%s%s", status == CZ_UNSUPPORTED ? "not supported: " : "",
-               without_name(sentence, name));
+    bool says_so = strstr(sentence, "not supported") || status != CZ_UNSUPPORTED;
+    config_say(c, kind, value, path, "%s%s",
+               says_so ? "" : "not supported: ", without_name(sentence, name));
+}
+
+/* Of the parameters together: at the one that the sentence begins with, if the file has it. */
+static void note_refusal_of_all(struct config_impl *c, cz_status status, const char *section,
+                                const struct cv *params)
+{
+    const char *path = cv_text(&c->pool, "%s.params", section), *sentence = cz_last_error();
+    const char *name = cv_text(&c->pool, "%.*s", (int)strcspn(sentence, ":"), sentence);
+    const struct cv *value = cv_get(params, name);
+    if (value)
+        note_refusal(c, status, value, config_join(c, path, name), name);
+    else
+        note_refusal(c, status, params, path, path);
 }
 
 /* The value as the optim room takes it; false for what no parameter takes. */
@@ -123,7 +137,7 @@ void config_fill_optimizer(struct ds_config *config)
     if (!apply_params(c, &owner, params)) return;
     st = optim_hyper_finish(&o->hyper);
     if (st != CZ_OK) {
-        note_refusal(c, st, params, "optimizer.params", "optimizer.params");
+        note_refusal_of_all(c, st, "optimizer", params);
         return;
     }
     o->usable = true;
@@ -155,7 +169,7 @@ void config_fill_scheduler(struct ds_config *config)
     if (!apply_params(c, &owner, params)) return;
     st = schedule_params_finish(&s->params);
     if (st != CZ_OK) {
-        note_refusal(c, st, params, "scheduler.params", "scheduler.params");
+        note_refusal_of_all(c, st, "scheduler", params);
         return;
     }
     s->usable = true;

@@ -12,6 +12,13 @@ static bool is_zero_one(const struct optim_hyper *hyper)
     return hyper->cls == &optim_zero_one_adam.cls;
 }
 
+uint64_t onebit_freezes_at(const struct optim_hyper *hyper)
+{
+    if (is_zero_one(hyper)) return (uint64_t)hyper->var_freeze_step + 1;
+    return hyper->freeze_step > 2 ? (uint64_t)hyper->freeze_step
+                                  : 2; /* the first call is no update */
+}
+
 struct onebit_clock onebit_clock_start(bool is_16bit)
 {
     return (struct onebit_clock){
@@ -56,17 +63,13 @@ bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock)
 {
     enum onebit_act act = onebit_next(hyper, clock);
     clock->step++;
-    if (act == ONEBIT_INIT) return false; /* it freezes nothing, whatever freeze_step says */
+    if (act == ONEBIT_INIT) return false;
     if (clock->frozen) {
         if (is_zero_one(hyper)) count_local(hyper, clock);
         return false;
     }
-    if (is_zero_one(hyper)) {
-        if (act == ONEBIT_FULL) count_variance(hyper, clock);
-        clock->frozen = (double)clock->step > hyper->var_freeze_step;
-    } else {
-        clock->frozen = (double)clock->step >= hyper->freeze_step;
-    }
+    if (is_zero_one(hyper) && act == ONEBIT_FULL) count_variance(hyper, clock);
+    clock->frozen = clock->step >= onebit_freezes_at(hyper);
     return clock->frozen;
 }
 

@@ -46,6 +46,9 @@ CZ_API enum onebit_act onebit_next(const struct optim_hyper *hyper,
 /* That update is done. Returns true when it was the last before the variance is frozen. */
 CZ_API bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock);
 
+/* The call after whose update the variance is frozen: 2 or later. */
+CZ_API uint64_t onebit_freezes_at(const struct optim_hyper *hyper);
+
 /* Whether an act wants gradients averaged over ranks; otherwise each rank keeps its own. */
 static inline bool onebit_averages(enum onebit_act act)
 {

@@ -47,6 +47,19 @@ grep -q '^czero: epoch=0/micro_step=3/global_step=3, RunningAvgSamplesPerSec=' r
 "${report[@]}" --quiet >report.out 2>report.err
 test ! -s report.out && test ! -s report.err
 
+# A 1-bit optimizer whose freeze step lies beyond the run's end trains, and says so once
+for type in onebit_adam:freeze_step onebit_lamb:freeze_step zero_one_adam:var_freeze_step; do
+  onebit=("${train[@]}" --config "$source_dir/configs/${type%:*}.json" --steps 3 --quiet)
+  "${onebit[@]}" 2>onebit.err
+  test "$(grep -c "${type#*:}: with .*, a run of 3 steps never leaves its warm-up" onebit.err)" = 1
+  "${onebit[@]}" --set "optimizer.params.${type#*:}=2" 2>onebit.err
+  test ! -s onebit.err
+  code=0
+  "${onebit[@]}" --set zero_optimization.stage=2 2>onebit.err || code=$?
+  test $code = 2
+  grep -q 'zero_optimization.stage: not supported with .*; stages 0 and 1 work' onebit.err
+done
+
 # The exported folder is a starting point again
 "${train[@]}" --steps 2 --model model --quiet --curve c.csv
 awk -F, 'NR==2 {exit !($2 < 4.5)}' c.csv
