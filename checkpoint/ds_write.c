@@ -32,7 +32,7 @@ static cz_status check_options(const struct ckpt_write_options *o)
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
         return err_set(CZ_INVALID, 0, "rank %d of %d ranks", o->rank, o->world_size);
     for (size_t g = 0; g < o->n_groups; g++) TRY(check_group(o, g));
-    return CZ_OK;
+    return ds_onebit_check(o);
 }
 
 static cz_status read_json(struct ckpt_writer *w)
@@ -73,8 +73,10 @@ static void choose_files(struct ckpt_writer *w)
     const struct ckpt_write_options *o = w->options;
     w->has_file[DS_MODEL] = o->stage == 3 || o->rank == 0;
     w->has_file[DS_OPTIM] = o->stage > 0;
+    w->has_file[DS_ONEBIT] = ds_has_onebit_file(o);
     ckpt_model_file(o->stage, o->rank, w->files[DS_MODEL].name);
     ckpt_optim_file(o->dtype == DTYPE_BF16, o->rank, w->files[DS_OPTIM].name);
+    ckpt_onebit_name(o->rank, w->files[DS_ONEBIT].name);
 }
 
 /* Lay the file out and write what is known already. */
@@ -97,6 +99,16 @@ static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
     return err_trace(st, __func__, __LINE__);
 }
 
+static void put_file(struct ckpt_writer *w, int file)
+{
+    if (file == DS_MODEL)
+        ds_put_model(w);
+    else if (file == DS_OPTIM)
+        ds_put_optim(w);
+    else
+        ds_put_onebit(w);
+}
+
 static cz_status files_create(struct ckpt_writer *w)
 {
     for (int i = 0; i < DS_N_FILES; i++) {
@@ -106,10 +118,7 @@ static cz_status files_create(struct ckpt_writer *w)
         f->pickle = pickle_writer_create();
         if (!f->path || !f->pickle)
             return err_set(CZ_NOMEM, 0, "no memory for a checkpoint's dictionaries");
-        if (i == DS_MODEL)
-            ds_put_model(w);
-        else
-            ds_put_optim(w);
+        put_file(w, i);
         TRY(file_create(w, f));
     }
     return CZ_OK;

@@ -1,7 +1,7 @@
-/* DeepSpeed's files of one rank, written from slices of its state.
+/* DeepSpeed's files of one rank, written from slices of its state, and our own one of errors.
  *
- * ckpt_writer_create() lays out the rank's model_states.pt and optim_states.pt (whichever it has to
- * write) → ckpt_writer_job()s are done in order, by any thread → ckpt_writer_finish() syncs
+ * ckpt_writer_create() lays out the rank's model_states.pt and optim_states.pt and the 1-bit
+ * optimizers' file (whichever it has to write) → ckpt_writer_job()s are done in order, by any thread → ckpt_writer_finish() syncs
  * → ckpt_writer_destroy(). The tensors' bytes come from the caller, job by job: nothing is gathered
  * or copied, extra memory is the pickles.
  *
@@ -40,6 +40,30 @@ struct ckpt_group {
     const struct shard_group *shard; /* stage 3 */
 };
 
+/* What the 1-bit optimizers compress together: parameters one after the other, then padding. */
+struct ckpt_segment {
+    const size_t *param_idx;
+    size_t n_params;
+    size_t numel, numel_padded; /* a multiple of the world size; padding has errors, too */
+};
+
+struct ckpt_onebit_tensor { /* OneBitLamb's values of one */
+    double lamb_coeff_freeze, last_factor, scaling_coeff;
+};
+
+/* What they keep beside their states, under the names of DeepSpeed's state keys. */
+struct ckpt_onebit {
+    const char *optimizer; /* the config's name: "OneBitAdam" */
+    bool has_intervals;    /* ZeroOneAdam's counters: */
+    int64_t var_interval, var_counter, local_step_interval, local_step_counter;
+    const double *lrs;                        /* (n_groups) with has_intervals */
+    const struct ckpt_onebit_tensor *tensors; /* (n_params) OneBitLamb; NULL: another */
+    bool scaled;                              /* its tensors have their scaling_coeff */
+    const struct ckpt_segment *segments; /* 0: there are no errors to save, nor a file per rank */
+    size_t n_segments;
+    bool moves_alone; /* exp_avg and momentum_accumulator are each rank's own */
+};
+
 struct ckpt_scaler { /* LossScaler, or DynamicLossScaler */
     bool dynamic, consecutive_hysteresis;
     double scale, factor, min_scale;
@@ -52,12 +76,18 @@ enum ckpt_source {
                             whole flat buffer (stages 0-2, rank 0 only) */
     CKPT_FROM_FROZEN,    /* of parameter `param_idx`: whole, at stage 3 this rank's chunk */
     CKPT_FROM_MASTER,    /* group's fp32 masters: element 0 is the first of this rank's partition */
-    CKPT_FROM_STATE      /* the same of state `state_idx` */
+    CKPT_FROM_STATE,     /* the same of state `state_idx` */
+
+    /* For the file of this rank, under the 1-bit optimizers: */
+    CKPT_FROM_WORKER_ERROR, /* of segment `segment_idx`: numel_padded elements */
+    CKPT_FROM_SERVER_ERROR, /* the same of the chunk that this rank serves */
+    CKPT_FROM_MOMENTUM,     /* parameter `param_idx`, whole */
+    CKPT_FROM_MOVES         /* its momentum_accumulator, whole */
 };
 
 struct ckpt_job {
     enum ckpt_source source;
-    size_t group, state_idx, param_idx;
+    size_t group, state_idx, param_idx, segment_idx;
     size_t off, numel; /* elements in the source: at most CKPT_JOB_NUMEL */
     enum dtype dtype;
 };
@@ -84,7 +114,8 @@ struct ckpt_write_options {
     int64_t global_steps, global_samples, skipped_steps;
     bool has_scheduler;
     int64_t last_batch_iteration;
-    const char *ds_config_json;    /* becomes the dict `ds_config` */
+    const struct ckpt_onebit *onebit; /* NULL: another optimizer */
+    const char *ds_config_json;       /* becomes the dict `ds_config` */
     const char *client_state_json; /* an object merged in last, as DeepSpeed does; NULL: none.
                                       CZ_INVALID when it is not an object, or holds
                                       checkpoint_parallel_dimensions or a key that describes or
@@ -94,12 +125,12 @@ struct ckpt_write_options {
 struct ckpt_writer;
 
 /* Everything in options is borrowed until destroy. Errors: CZ_INVALID, CZ_IO, CZ_NOMEM. A rank that
- * has nothing to write (stage 0, rank > 0) gets a writer without jobs. */
+ * has nothing to write (stage 0, rank > 0, no errors) gets a writer without jobs. */
 CZ_API cz_status ckpt_writer_create(const struct ckpt_write_options *options,
                                     struct ckpt_writer **out);
 
-/* What has to be written, in the order to do it: parameters and frozen ones first, then master and
- * states tile by tile, so that the part of a partition that an optimizer sweep updates first is
+/* What has to be written, in the order to do it: errors, which an exchange changes first, then
+ * parameters and frozen ones, then master and states tile by tile, so that the part of a partition that an optimizer sweep updates first is
  * free first. */
 CZ_API size_t ckpt_writer_n_jobs(const struct ckpt_writer *w);
 CZ_API const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_idx);

@@ -6,7 +6,7 @@
  * which keeps its CRC until the manifest adds them up.
  *
  * ds_write.c life cycle; ds_write_jobs.c segments and jobs; ds_write_model.c, ds_write_optim.c the
- * two dictionaries; ds_write_module.c, ds_write_torch.c their tensors; ds_write_json.c JSON as
+ * two dictionaries; ds_write_onebit.c the 1-bit optimizers' part and file; ds_write_module.c, ds_write_torch.c their tensors; ds_write_json.c JSON as
  * Python values.
  *
  * While dictionaries are walked, the first failure (memory) is kept in `failed`: calls need no
@@ -38,7 +38,7 @@ struct ds_file {
     bool renamed;
 };
 
-enum { DS_MODEL = 0, DS_OPTIM = 1, DS_N_FILES = 2 };
+enum { DS_MODEL = 0, DS_OPTIM = 1, DS_ONEBIT = 2, DS_N_FILES = 3 };
 
 /* All elements of one source. */
 struct ds_stream {
@@ -82,6 +82,8 @@ struct ckpt_writer {
     size_t *group_storage; /* (n_groups) flat parameters in the model file; DS_NONE: not yet */
     size_t *first_stream;  /* (n_groups + 1) the last: of frozen parameters, one each */
 
+    size_t first_onebit;   /* stream: errors and what is each rank's own follow; the last ones */
+
     struct ds_stream *streams;
     size_t n_streams;
     struct ds_segment *segments;
@@ -106,6 +108,9 @@ bool ds_grow(void **array, size_t *cap, size_t n, size_t size);
 cz_status ds_streams_init(struct ckpt_writer *w);
 size_t ds_stream_of(const struct ckpt_writer *w, enum ckpt_source source, size_t group,
                     size_t state_or_param);
+
+void ds_stream_init(struct ckpt_writer *w, size_t idx, enum ckpt_source source, enum dtype dtype,
+                    const char *what);
 
 /* A new storage of numel elements. */
 size_t ds_storage(struct ckpt_writer *w, int file, enum dtype dtype, size_t numel);
@@ -149,6 +154,22 @@ void ds_put_optim(struct ckpt_writer *w); /* optim_states.pt */
 
 /* Stage 0: the value of `optimizer` in the model file. */
 void ds_put_plain_optimizer(struct ckpt_writer *w);
+
+/* ---- ds_write_onebit.c ----------------------------------------------------------------------- */
+
+bool ds_has_onebit_file(const struct ckpt_write_options *o);
+cz_status ds_onebit_check(const struct ckpt_write_options *o);
+size_t ds_onebit_n_streams(const struct ckpt_write_options *o);
+void ds_onebit_streams_init(struct ckpt_writer *w);
+
+/* The whole file. */
+void ds_put_onebit(struct ckpt_writer *w);
+
+/* Pairs of the state of the optimizer's idx-th tensor of a group, where DeepSpeed's classes have
+ * them: after the step, after both moments, at the end. */
+void ds_put_onebit_ratios(struct ckpt_writer *w, int file, size_t group, size_t idx);
+void ds_put_onebit_errors(struct ckpt_writer *w, int file, size_t group, size_t idx);
+void ds_put_onebit_scaling(struct ckpt_writer *w, int file, size_t group, size_t idx);
 
 /* ---- ds_write_module.c: values of keys of the model file ---------------------------------------
  */

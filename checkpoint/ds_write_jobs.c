@@ -18,8 +18,8 @@ bool ds_grow(void **array, size_t *cap, size_t n, size_t size)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static void stream_init(struct ckpt_writer *w, size_t idx, enum ckpt_source source,
-                        enum dtype dtype, const char *what)
+void ds_stream_init(struct ckpt_writer *w, size_t idx, enum ckpt_source source, enum dtype dtype,
+                    const char *what)
 {
     w->streams[idx].source.source = source;
     w->streams[idx].source.dtype = dtype;
@@ -30,10 +30,10 @@ static void group_streams_init(struct ckpt_writer *w, size_t group)
 {
     const struct ckpt_write_options *o = w->options;
     size_t first = w->first_stream[group];
-    stream_init(w, first, CKPT_FROM_PARAM, o->dtype, "param");
-    stream_init(w, first + 1, CKPT_FROM_MASTER, o->master_dtype, "master");
+    ds_stream_init(w, first, CKPT_FROM_PARAM, o->dtype, "param");
+    ds_stream_init(w, first + 1, CKPT_FROM_MASTER, o->master_dtype, "master");
     for (size_t i = 0; i < o->groups[group].n_states; i++) {
-        stream_init(w, first + 2 + i, CKPT_FROM_STATE, o->state_dtype, o->groups[group].states[i]);
+        ds_stream_init(w, first + 2 + i, CKPT_FROM_STATE, o->state_dtype, o->groups[group].states[i]);
         w->streams[first + 2 + i].source.state_idx = i;
     }
     for (size_t i = first; i < w->first_stream[group + 1]; i++) w->streams[i].source.group = group;
@@ -47,14 +47,16 @@ cz_status ds_streams_init(struct ckpt_writer *w)
     for (size_t g = 0; g < o->n_groups; g++)
         w->first_stream[g + 1] = w->first_stream[g] + 2 + o->groups[g].n_states;
     size_t first_frozen = w->first_stream[o->n_groups];
-    w->n_streams = first_frozen + o->table->n_params;
+    w->first_onebit = first_frozen + o->table->n_params;
+    w->n_streams = w->first_onebit + ds_onebit_n_streams(o);
     w->streams = calloc(w->n_streams ? w->n_streams : 1, sizeof *w->streams);
     if (!w->streams) return err_set(CZ_NOMEM, 0, "no memory for a checkpoint's bookkeeping");
     for (size_t g = 0; g < o->n_groups; g++) group_streams_init(w, g);
     for (size_t p = 0; p < o->table->n_params; p++) {
-        stream_init(w, first_frozen + p, CKPT_FROM_FROZEN, o->dtype, "frozen");
+        ds_stream_init(w, first_frozen + p, CKPT_FROM_FROZEN, o->dtype, "frozen");
         w->streams[first_frozen + p].source.param_idx = p;
     }
+    ds_onebit_streams_init(w);
     return CZ_OK;
 }
 
@@ -65,7 +67,7 @@ size_t ds_stream_of(const struct ckpt_writer *w, enum ckpt_source source, size_t
     case CKPT_FROM_PARAM: return w->first_stream[group];
     case CKPT_FROM_MASTER: return w->first_stream[group] + 1;
     case CKPT_FROM_STATE: return w->first_stream[group] + 2 + state_or_param;
-    case CKPT_FROM_FROZEN: break;
+    default: break;
     }
     return w->first_stream[w->options->n_groups] + state_or_param;
 }
@@ -230,9 +232,11 @@ cz_status ds_jobs_init(struct ckpt_writer *w)
     size_t n_groups = w->options->n_groups;
     segments_sort(w);
     bool is_fine = true;
+    for (size_t i = w->first_onebit; i < w->n_streams; i++)
+        is_fine = is_fine && jobs_add(w, i, i + 1);
     for (size_t g = 0; g < n_groups; g++)
         is_fine = is_fine && jobs_add(w, w->first_stream[g], w->first_stream[g] + 1);
-    for (size_t i = w->first_stream[n_groups]; i < w->n_streams; i++)
+    for (size_t i = w->first_stream[n_groups]; i < w->first_onebit; i++)
         is_fine = is_fine && jobs_add(w, i, i + 1);
     for (size_t g = 0; g < n_groups; g++)
         is_fine = is_fine && jobs_add(w, w->first_stream[g] + 1, w->first_stream[g + 1]);

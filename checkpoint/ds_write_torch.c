@@ -139,7 +139,9 @@ static void put_states_of(struct ckpt_writer *w, int file, size_t group, size_t 
     struct pickle_writer *p = w->files[file].pickle;
     pickle_dict_begin(p);
     put_step(w, file, g);
+    ds_put_onebit_ratios(w, file, group, idx);
     for (size_t i = 0; i < g->n_states; i++) {
+        if (i == 2) ds_put_onebit_errors(w, file, group, idx);
         const struct ds_optim_tensor a = {.file = file,
                                           .stream = ds_stream_of(w, CKPT_FROM_STATE, group, i),
                                           .group = group,
@@ -148,6 +150,8 @@ static void put_states_of(struct ckpt_writer *w, int file, size_t group, size_t 
         pickle_put_string(p, g->states[i]);
         ds_put_optim_tensor(w, &a);
     }
+    if (g->n_states <= 2) ds_put_onebit_errors(w, file, group, idx);
+    ds_put_onebit_scaling(w, file, group, idx);
     pickle_dict_end(p);
 }
 

@@ -26,6 +26,11 @@ void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX])
              bf16 ? "bf16_" : "", rank);
 }
 
+void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX])
+{
+    snprintf(out, CKPT_NAME_MAX, "czero_onebit_rank_%05d.pt", rank);
+}
+
 /* ---- tags ------------------------------------------------------------------------------------ */
 
 /* Why `tag` cannot be one; NULL when it can. */

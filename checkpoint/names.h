@@ -20,6 +20,10 @@ CZ_API void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX]);
 /* "[bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt". Stage 0 has none. */
 CZ_API void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX]);
 
+/* "czero_onebit_rank_00001.pt": what differs from rank to rank under the 1-bit optimizers. Ours;
+ * nothing of DeepSpeed's looks for such a name. */
+CZ_API void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX]);
+
 /* A tag may be any text without '/', control characters, a leading '.' or spaces at its ends, up to
  * 200 bytes, but not "latest" or "latest_universal". CZ_INVALID says what is wrong. */
 CZ_API cz_status ckpt_tag_check(const char *tag);
