@@ -147,6 +147,10 @@ CZ_API int64_t ckpt_group_step(const struct ckpt *ck, size_t group);
 /* The optimizer's param_groups[group]: lr, betas, eps, weight_decay …; NULL: not saved. */
 CZ_API const struct pickle_node *ckpt_param_group(const struct ckpt *ck, size_t group);
 
+/* The optimizer's dictionary of a tensor's state, for numbers that are kept beside the steps (or of
+ * the flat tensor that holds it). NULL: it has none, or the stage is not 0. */
+CZ_API const struct pickle_node *ckpt_state_dict(const struct ckpt *ck, size_t idx);
+
 /* Rank 0's model_states dictionary: counters, lr_scheduler, ds_config, client state. Never NULL. */
 CZ_API const struct pickle_node *ckpt_model_states(const struct ckpt *ck);
 

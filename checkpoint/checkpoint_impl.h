@@ -53,6 +53,7 @@ struct ckpt_entry {
     bool has_shape, has_kind;
     size_t script_pos; /* order in which DeepSpeed's script puts out tensors of one kind */
     struct ckpt_place master, module, states[CKPT_STATES_MAX];
+    const struct pickle_node *state; /* stage 0: the optimizer's dictionary; or NULL */
 };
 
 struct ckpt_files; /* files.c */

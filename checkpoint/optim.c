@@ -123,6 +123,11 @@ int64_t ckpt_group_step(const struct ckpt *ck, size_t group)
     return group < ck->info.n_groups ? ck->steps[group] : -1;
 }
 
+const struct pickle_node *ckpt_state_dict(const struct ckpt *ck, size_t idx)
+{
+    return ck->entries[idx].state;
+}
+
 const struct pickle_node *ckpt_param_group(const struct ckpt *ck, size_t group)
 {
     const struct pickle_node *groups = ck->groups_node;

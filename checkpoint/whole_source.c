@@ -101,6 +101,7 @@ static cz_status bind_states(struct whole *w, size_t group, struct ckpt_entry *e
 {
     const struct whole_group *g = &w->groups[group];
     const struct pickle_node *state = g->states[g->pos];
+    e->state = state;
     for (size_t i = 0; state && i < state->n_pairs; i++) {
         const char *name = pickle_to_string(state->pairs[i].key);
         const struct pickle_node *value = state->pairs[i].value;

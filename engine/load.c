@@ -18,6 +18,7 @@ static void load_free(struct load *l)
     ckpt_close(l->ck);
     free(l->tensor_of);
     free(l->weights);
+    run_state_free(&l->run);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t
     const struct engine *e = l->e;
     size_t idx = l->tensor_of[param_idx];
     if (what == ZERO_WEIGHT) return ckpt_read(l->ck, idx, l->weight_what, off, numel, dst);
-    if (!l->fresh_states)
+    if (!l->fresh_states && l->state_of[state_idx] != LOAD_NO_STATE)
         return ckpt_read(l->ck, idx, CKPT_STATE_0 + (int)l->state_of[state_idx], off, numel, dst);
     double init = optim_state_init(&e->groups[e->group_of[param_idx]].hyper, state_idx);
     for (size_t i = 0; i < numel; i++) dst[i] = (float)init;
@@ -177,6 +178,8 @@ static cz_status load(struct load *l, const char *dir, struct engine_load_result
     TRY(same_checkpoint(l));
     TRY(restore_tensors(l));
     TRY(comm_agree(e->comm, load_run(l)));
+    TRY(comm_agree(e->comm, load_onebit(l)));
+    TRY(zero_onebit_restored(e->zero));
     e->loss_sum = 0;
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
@@ -228,5 +231,6 @@ cz_status engine_saved_run_read(const char *dir, const char *tag, struct engine_
                                      .has_cursor = run.has_cursor,
                                      .cursor = run.cursor,
                                      .global_steps = run.global_steps};
+    run_state_free(&run);
     return CZ_OK;
 }

@@ -1,5 +1,5 @@
 /* A checkpoint being loaded: load_match.c finds its tensors, load.c restores them, load_run.c the
- * rest of the run. */
+ * rest of the run, load_onebit.c the 1-bit optimizers'. */
 #ifndef CZ_ENGINE_LOAD_IMPL_H
 #define CZ_ENGINE_LOAD_IMPL_H
 
@@ -22,7 +22,11 @@ struct load {
     bool has_run_state;
     struct run_state run; /* ours, when there is one */
     size_t n_restored;
+    bool saved_onebit; /* the same 1-bit optimizer of czero's saved it */
+    bool keeps_moves;  /* and what its ranks have moved alone since an exchange counts */
 };
+
+#define LOAD_NO_STATE SIZE_MAX /* state_of: begins as in a new run */
 
 /* Find a tensor for every parameter and a state for every one that the optimizer keeps. Local.
  * Errors: CZ_INVALID: something is missing, left over, of another shape or of another optimizer. */
@@ -31,5 +35,11 @@ cz_status load_match(struct load *l);
 /* Counters, schedule, constants of the groups, loss scale, seed: what the options ask for. Local.
  * Errors: CZ_UNSUPPORTED (groups that have seen different numbers of updates). */
 cz_status load_run(struct load *l);
+
+/* load_onebit.c. Before the states are restored: what of them counts. After load_run(): the 1-bit
+ * optimizers' calendar and errors; zero_onebit_restored() must follow. Local. Errors: CZ_CORRUPT,
+ * CZ_VERSION, CZ_IO: of the ranks' own files. */
+void load_onebit_plan(struct load *l);
+cz_status load_onebit(struct load *l);
 
 #endif

@@ -2,6 +2,7 @@
 #include "engine/load_impl.h"
 
 #include "base/log.h"
+#include "optim/onebit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,8 @@ static cz_status find_states(struct load *l)
         if (find_state(info, name, &l->state_of[s]) ||
             (is_sum && find_state(info, "exp_avg_sq", &l->state_of[s])))
             continue;
+        l->state_of[s] = LOAD_NO_STATE;
+        if (optim_is_onebit(hyper) && s >= 2) continue; /* Adam and Lamb lead there */
         return err_set(
             CZ_INVALID, 0,
             "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
@@ -136,7 +139,8 @@ static cz_status check_states(const struct load *l)
     for (size_t i = 0; i < table->n_params; i++) {
         if (!l->weights[i] || !table->params[i].trainable) continue;
         for (size_t s = 0; s < optim_n_states(&e->groups[e->group_of[i]].hyper); s++)
-            if (!ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[s]))
+            if (l->state_of[s] != LOAD_NO_STATE &&
+                !ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[s]))
                 return err_set(
                     CZ_INVALID, 0,
                     "%s has no %s of %s: it was not trained there; load it without the "
@@ -180,5 +184,7 @@ cz_status load_match(struct load *l)
     TRY(find_weights(l));
     TRY(find_strangers(l));
     choose_weights(l);
-    return plan_states(l);
+    TRY(plan_states(l));
+    load_onebit_plan(l);
+    return CZ_OK;
 }

@@ -2,8 +2,6 @@
 
 #include "checkpoint/names.h"
 #include "formats/file_io.h"
-#include "formats/json.h"
-#include "formats/json_write.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -124,6 +122,7 @@ cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbyt
     if (s->has_schedule) json_put_int(&w, "last_batch_iteration", s->last_batch_iteration);
     put_seed(&w, s->seed);
     put_groups(&w, s);
+    run_onebit_put(&w, s);
     put_data(&w, s);
     json_end_object(&w);
     json_write_text(&w, "\n");
@@ -144,7 +143,7 @@ static cz_status need_u64(const struct json_node *node, const char *key, uint64_
                    json_where(node, where, sizeof where), key, text);
 }
 
-static cz_status need_count(const struct json_node *node, const char *key, int64_t *out)
+cz_status run_state_need_count(const struct json_node *node, const char *key, int64_t *out)
 {
     char where[256];
     TRY(json_need_int(node, key, out));
@@ -220,9 +219,9 @@ static cz_status read_data(const struct json_node *root, struct run_state *s)
     int64_t epoch, sample, n_rows;
     s->has_cursor = n != NULL;
     if (!n) return CZ_OK;
-    TRY(need_count(n, "epoch", &epoch));
-    TRY(need_count(n, "sample", &sample));
-    TRY(need_count(n, "n_rows", &n_rows));
+    TRY(run_state_need_count(n, "epoch", &epoch));
+    TRY(run_state_need_count(n, "sample", &sample));
+    TRY(run_state_need_count(n, "n_rows", &n_rows));
     s->cursor.epoch = (uint64_t)epoch;
     s->cursor.sample = (uint64_t)sample;
     s->cursor.n_rows = (uint64_t)n_rows;
@@ -254,13 +253,13 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     TRY(read_version(root));
     TRY(need_range(root, "zero_stage", 0, 3, &s->stage));
     TRY(need_range(root, "world_size", 1, INT_MAX, &s->world_size));
-    TRY(need_count(root, "global_steps", &s->global_steps));
-    TRY(need_count(root, "global_samples", &s->global_samples));
-    TRY(need_count(root, "skipped_steps", &s->skipped_steps));
-    TRY(need_count(root, "micro_steps", &s->micro_steps));
-    TRY(need_count(root, "n_updates", &n_updates));
-    TRY(need_count(root, "n_skipped_in_a_row", &s->n_skipped_in_a_row));
-    TRY(need_count(root, "n_scales", &s->n_scales));
+    TRY(run_state_need_count(root, "global_steps", &s->global_steps));
+    TRY(run_state_need_count(root, "global_samples", &s->global_samples));
+    TRY(run_state_need_count(root, "skipped_steps", &s->skipped_steps));
+    TRY(run_state_need_count(root, "micro_steps", &s->micro_steps));
+    TRY(run_state_need_count(root, "n_updates", &n_updates));
+    TRY(run_state_need_count(root, "n_skipped_in_a_row", &s->n_skipped_in_a_row));
+    TRY(run_state_need_count(root, "n_scales", &s->n_scales));
     s->n_updates = (uint64_t)n_updates;
     TRY(json_need(root, "scale_history", JSON_ARRAY, &history));
     TRY(read_list(history, SCALE_HISTORY, s->scale_history));
@@ -269,7 +268,8 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     TRY(json_opt_int(root, "last_batch_iteration", -1, &s->last_batch_iteration));
     TRY(need_u64(root, "seed", &s->seed));
     TRY(read_groups(root, s));
-    return read_data(root, s);
+    TRY(read_data(root, s));
+    return run_onebit_read(root, s);
 }
 
 cz_status run_state_load(const char *tag_dir, struct run_state *out)
@@ -286,5 +286,14 @@ cz_status run_state_load(const char *tag_dir, struct run_state *out)
         json_free(doc);
     }
     free(path);
+    if (st != CZ_OK) run_state_free(out);
     return st;
+}
+
+void run_state_free(struct run_state *s)
+{
+    for (size_t i = 0; i < s->onebit.n_tensors; i++) free(s->onebit.tensors[i].name);
+    free(s->onebit.tensors);
+    s->onebit.tensors = NULL;
+    s->onebit.n_tensors = 0;
 }

@@ -3,8 +3,6 @@
 
 #include "base/log.h"
 #include "checkpoint/store.h"
-#include "engine/run_state_impl.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,18 +230,27 @@ void engine_save_settle(struct engine *e)
 /* ---- beginning ---------------------------------------------------------------------------------
  */
 
+static cz_status take_state(const struct engine *e, const struct data_cursor *cursor,
+                            struct save *s)
+{
+    struct run_state state;
+    run_state_take(e, cursor, &state);
+    cz_status st = save_take_onebit(e, &state);
+    if (st == CZ_OK) st = run_state_to_json(&state, &s->state_json, &s->state_nbytes);
+    run_state_free(&state);
+    return st;
+}
+
 static cz_status open_save(struct engine *e, const char *dir, const char *tag,
                            const struct engine_save_options *o, struct save *s)
 {
-    struct run_state state;
     s->dir = strdup(dir);
     s->tag = strdup(tag);
     s->staging = store_staging_path(dir, tag);
     s->keep_latest = o->keep_latest;
     s->keep = o->keep;
     if (!s->dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
-    run_state_take(e, o->cursor, &state);
-    TRY(run_state_to_json(&state, &s->state_json, &s->state_nbytes));
+    TRY(take_state(e, o->cursor, s));
     TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen, &s->description));
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }

@@ -58,6 +58,7 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
     const struct ds_config *c = e->config;
     memset(d, 0, sizeof *d);
     TRY(describe_groups(e, d));
+    TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
     d->options = (struct ckpt_write_options){
         .dir = dir,
@@ -82,6 +83,7 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
         .skipped_steps = e->skipped_steps,
         .has_scheduler = c->scheduler.usable,
         .last_batch_iteration = e->schedule.last_batch_iteration,
+        .onebit = d->onebit.optimizer ? &d->onebit : NULL,
         .ds_config_json = d->config_json,
         .client_state_json = client_state_json};
     return CZ_OK;
@@ -92,6 +94,8 @@ void save_description_free(struct save_description *d)
     free(d->groups);
     free(d->settings);
     free(d->group_of);
+    free(d->segments);
+    free(d->tensors);
     free(d->config_json);
     memset(d, 0, sizeof *d);
 }

@@ -16,9 +16,10 @@ static const struct field {
         FIELD_NUMBER,
         FIELD_FLAG,
         FIELD_ZERO,
+        FIELD_NOUGHT, /* 0.0 */
         FIELD_OFF,
         FIELD_NONE
-    } kind;        /* ZERO, OFF, NONE: the value that czero knows no other of */
+    } kind;        /* ZERO, NOUGHT, OFF, NONE: the value that czero knows no other of */
     size_t offset; /* NUMBER, FLAG: into struct optim_hyper */
 } fields[] = {
     {"lr", FIELD_LR, 0},
@@ -36,7 +37,7 @@ static const struct field {
     {"dampening", FIELD_NUMBER, offsetof(struct optim_hyper, dampening)},
     {"nesterov", FIELD_FLAG, offsetof(struct optim_hyper, nesterov)},
     {"step", FIELD_ZERO, 0},
-    {"max_grad_norm", FIELD_ZERO, 0},
+    {"max_grad_norm", FIELD_NOUGHT, 0},
     {"amsgrad", FIELD_OFF, 0},
     {"maximize", FIELD_OFF, 0},
     {"capturable", FIELD_OFF, 0},
@@ -77,6 +78,23 @@ static const struct row {
      {"lr", "betas", "eps", "weight_decay", "bias_correction", "amsgrad"}},
     /* FusedLamb */
     {"Lamb",
+     ANYWHERE,
+     STEP_INT,
+     NULL,
+     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm", "max_coeff",
+      "min_coeff"}},
+    /* OnebitAdam, ZeroOneAdam, OnebitLamb of DeepSpeed 0.16.9 */
+    {"OneBitAdam",
+     ANYWHERE,
+     STEP_INT,
+     NULL,
+     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
+    {"ZeroOneAdam",
+     ANYWHERE,
+     STEP_INT,
+     NULL,
+     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
+    {"OneBitLamb",
      ANYWHERE,
      STEP_INT,
      NULL,
@@ -141,6 +159,7 @@ static struct ckpt_setting setting_of(const struct optim_group *group, const str
         s.value[0] = *(const bool *)value;
         break;
     case FIELD_ZERO: s.kind = CKPT_INT; break;
+    case FIELD_NOUGHT: break;
     case FIELD_OFF: s.kind = CKPT_BOOL; break;
     case FIELD_NONE: s.kind = CKPT_NONE; break;
     }
@@ -155,7 +174,9 @@ const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx)
 
 bool save_is_fused(const struct optim_hyper *hyper)
 {
-    return strcmp(hyper->cls->name, "Adam") == 0 && hyper->dialect == OPTIM_FUSED;
+    bool is_adam = strcmp(hyper->cls->name, "Adam") == 0 && hyper->dialect == OPTIM_FUSED;
+    return is_adam || strcmp(hyper->cls->name, "OneBitAdam") == 0 ||
+           strcmp(hyper->cls->name, "ZeroOneAdam") == 0;
 }
 
 void save_describe_class(const struct optim_group *group, struct ckpt_group *g,

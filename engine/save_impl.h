@@ -5,6 +5,7 @@
 #include "checkpoint/ds_write.h"
 #include "engine/checkpoint.h"
 #include "engine/engine_impl.h"
+#include "engine/run_state_impl.h"
 
 #include <pthread.h>
 
@@ -19,12 +20,26 @@ struct save_description {
     struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
     size_t *group_of;                  /* (n_params) n_groups for frozen ones */
     char *config_json;
+    struct ckpt_onebit onebit;
+    struct ckpt_segment *segments;
+    struct ckpt_onebit_tensor *tensors; /* (n_params) */
 };
 
 /* dir and client_state_json are borrowed. */
 cz_status save_describe(const struct engine *e, const char *dir, const char *client_state_json,
                         bool exclude_frozen, struct save_description *out);
 void save_description_free(struct save_description *d); /* accepts zeroed */
+
+/* ---- save_onebit.c: the 1-bit optimizers --------------------------------------------------------
+ */
+
+cz_status save_take_onebit(const struct engine *e, struct run_state *s); /* after run_state_take() */
+
+/* d->onebit, and the groups' steps: of DeepSpeed's classes those count calls. */
+cz_status save_describe_onebit(const struct engine *e, struct save_description *d);
+
+/* Where the elements of a job of the ranks' own file lie. */
+size_t save_find_onebit(const struct engine *e, const struct ckpt_job *job, struct zero_range *out);
 
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
  */
@@ -36,7 +51,7 @@ void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
 /* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
 const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
 
-/* DeepSpeed's FusedAdam: at stage 0 its wrapper keeps 16-bit runs' masters flat. */
+/* DeepSpeed's FusedAdam, OnebitAdam and ZeroOneAdam: at stage 0 its wrapper keeps 16-bit runs' masters flat. */
 bool save_is_fused(const struct optim_hyper *hyper);
 
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------

@@ -14,6 +14,10 @@ static const enum zero_source sources[] = {[CKPT_FROM_PARAM] = ZERO_FROM_PARAMS,
 
 static void find_job(const struct engine *e, const struct ckpt_job *job, struct save_job *out)
 {
+    if (job->source >= CKPT_FROM_WORKER_ERROR) {
+        out->n_ranges = save_find_onebit(e, job, out->ranges);
+        return;
+    }
     out->n_ranges = zero_source_ranges(e->zero, sources[job->source], job->group, job->state_idx,
                                        job->param_idx, job->off, job->numel, out->ranges);
 }

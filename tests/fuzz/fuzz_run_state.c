@@ -26,6 +26,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
     FUZZ_CHECK(load(text, n_text, &again) == CZ_OK);
     FUZZ_CHECK(run_state_to_json(&again, &text_again, &n_text_again) == CZ_OK);
     FUZZ_CHECK(n_text == n_text_again && memcmp(text, text_again, n_text) == 0);
+    run_state_free(&s);
+    run_state_free(&again);
     free(text);
     free(text_again);
     return 0;
