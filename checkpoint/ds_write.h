@@ -1,9 +1,9 @@
 /* DeepSpeed's files of one rank, written from slices of its state, and our own one of errors.
  *
  * ckpt_writer_create() lays out the rank's model_states.pt and optim_states.pt and the 1-bit
- * optimizers' file (whichever it has to write) → ckpt_writer_job()s are done in order, by any thread → ckpt_writer_finish() syncs
- * → ckpt_writer_destroy(). The tensors' bytes come from the caller, job by job: nothing is gathered
- * or copied, extra memory is the pickles.
+ * optimizers' file (whichever it has to write) → ckpt_writer_job()s are done in order, by any
+ * thread → ckpt_writer_finish() syncs → ckpt_writer_destroy(). The tensors' bytes come from the
+ * caller, job by job: nothing is gathered or copied, extra memory is the pickles.
  *
  * Files, keys, classes and their order: spec/checkpoint-and-offload.md §2 (as 0.19.8 writes them).
  */
@@ -116,10 +116,10 @@ struct ckpt_write_options {
     int64_t last_batch_iteration;
     const struct ckpt_onebit *onebit; /* NULL: another optimizer */
     const char *ds_config_json;       /* becomes the dict `ds_config` */
-    const char *client_state_json; /* an object merged in last, as DeepSpeed does; NULL: none.
-                                      CZ_INVALID when it is not an object, or holds
-                                      checkpoint_parallel_dimensions or a key that describes or
-                                      holds tensors (module, optimizer, param_shapes …) */
+    const char *client_state_json;    /* an object merged in last, as DeepSpeed does; NULL: none.
+                                         CZ_INVALID when it is not an object, or holds
+                                         checkpoint_parallel_dimensions or a key that describes or
+                                         holds tensors (module, optimizer, param_shapes …) */
 };
 
 struct ckpt_writer;
@@ -130,8 +130,8 @@ CZ_API cz_status ckpt_writer_create(const struct ckpt_write_options *options,
                                     struct ckpt_writer **out);
 
 /* What has to be written, in the order to do it: errors, which an exchange changes first, then
- * parameters and frozen ones, then master and states tile by tile, so that the part of a partition that an optimizer sweep updates first is
- * free first. */
+ * parameters and frozen ones, then master and states tile by tile, so that the part of a partition
+ * that an optimizer sweep updates first is free first. */
 CZ_API size_t ckpt_writer_n_jobs(const struct ckpt_writer *w);
 CZ_API const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_idx);
 

@@ -6,8 +6,8 @@
  * which keeps its CRC until the manifest adds them up.
  *
  * ds_write.c life cycle; ds_write_jobs.c segments and jobs; ds_write_model.c, ds_write_optim.c the
- * two dictionaries; ds_write_onebit.c the 1-bit optimizers' part and file; ds_write_module.c, ds_write_torch.c their tensors; ds_write_json.c JSON as
- * Python values.
+ * two dictionaries; ds_write_onebit.c the 1-bit optimizers' part and file; ds_write_module.c,
+ * ds_write_torch.c their tensors; ds_write_json.c JSON as Python values.
  *
  * While dictionaries are walked, the first failure (memory) is kept in `failed`: calls need no
  * checks. */
@@ -82,7 +82,7 @@ struct ckpt_writer {
     size_t *group_storage; /* (n_groups) flat parameters in the model file; DS_NONE: not yet */
     size_t *first_stream;  /* (n_groups + 1) the last: of frozen parameters, one each */
 
-    size_t first_onebit;   /* stream: errors and what is each rank's own follow; the last ones */
+    size_t first_onebit; /* stream: errors and what is each rank's own follow; the last ones */
 
     struct ds_stream *streams;
     size_t n_streams;

@@ -33,7 +33,8 @@ static void group_streams_init(struct ckpt_writer *w, size_t group)
     ds_stream_init(w, first, CKPT_FROM_PARAM, o->dtype, "param");
     ds_stream_init(w, first + 1, CKPT_FROM_MASTER, o->master_dtype, "master");
     for (size_t i = 0; i < o->groups[group].n_states; i++) {
-        ds_stream_init(w, first + 2 + i, CKPT_FROM_STATE, o->state_dtype, o->groups[group].states[i]);
+        ds_stream_init(w, first + 2 + i, CKPT_FROM_STATE, o->state_dtype,
+                       o->groups[group].states[i]);
         w->streams[first + 2 + i].source.state_idx = i;
     }
     for (size_t i = first; i < w->first_stream[group + 1]; i++) w->streams[i].source.group = group;

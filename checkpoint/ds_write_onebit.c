@@ -1,5 +1,5 @@
-/* What the 1-bit optimizers add: DeepSpeed's keys in the optimizer's states, and a file per rank for
- * what DeepSpeed throws away, the errors of all ranks (docs/checkpoint-format.md).
+/* What the 1-bit optimizers add: DeepSpeed's keys in the optimizer's states, and a file per rank
+ * for what DeepSpeed throws away, the errors of all ranks (docs/checkpoint-format.md).
  *
  * Streams from first_onebit on: worker and server error of each segment; the same once more for the
  * model file of stage 0, where DeepSpeed keeps rank 0's; momentum and moves of each parameter. */
@@ -166,9 +166,9 @@ static size_t segment_of(const struct ckpt_writer *w, size_t group, size_t idx)
     bool is_plain = ds_is_plain(w);
     for (size_t i = 0; i < ob->n_segments; i++) {
         const struct ckpt_segment *s = &ob->segments[i];
-        bool is_it = is_plain ? s->n_params == 1 && s->param_idx[0] == flat->params[idx].param_idx
-                              : s->numel == flat->numel &&
-                                    w->options->group_of[s->param_idx[0]] == group;
+        bool is_it =
+            is_plain ? s->n_params == 1 && s->param_idx[0] == flat->params[idx].param_idx
+                     : s->numel == flat->numel && w->options->group_of[s->param_idx[0]] == group;
         if (is_it) return i;
     }
     return ob->n_segments;

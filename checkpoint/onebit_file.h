@@ -1,6 +1,6 @@
 /* czero_onebit_rank_R.pt: what differs from rank to rank under the 1-bit optimizers, and what
- * DeepSpeed drops at every load: the errors of compression, and what a rank has moved alone. Written
- * by ckpt_writer_*; format: docs/checkpoint-format.md.
+ * DeepSpeed drops at every load: the errors of compression, and what a rank has moved alone.
+ * Written by ckpt_writer_*; format: docs/checkpoint-format.md.
  *
  *   ckpt_onebit_open() → sizes, ckpt_onebit_read() → ckpt_onebit_close() */
 #ifndef CZ_CHECKPOINT_ONEBIT_FILE_H

@@ -1,9 +1,9 @@
 /* The 1-bit optimizers' part of a load: their calendar, and the errors of all ranks.
  *
  * Legend: W ranks saved, W' ranks load. An exchange averages what ranks send, each with its worker
- * error: when W' differs from W, every new rank gets the mean of the old worker errors, so that what
- * is still to be said stays the same in sum. Server errors are one vector over a segment, of which
- * every rank holds a chunk: they are laid out again. Both go parameter by parameter, because
+ * error: when W' differs from W, every new rank gets the mean of the old worker errors, so that
+ * what is still to be said stays the same in sum. Server errors are one vector over a segment, of
+ * which every rank holds a chunk: they are laid out again. Both go parameter by parameter, because
  * segments differ between fp32 and 16 bits. Padding begins at zero unless nothing has changed. */
 #include "checkpoint/onebit_file.h"
 #include "engine/load_impl.h"
@@ -20,8 +20,8 @@ struct reload {
     struct zero_onebit ob;
     const struct run_onebit *saved; /* NULL: by another optimizer, or by DeepSpeed */
     bool was_frozen;
-    bool keeps_errors; /* they mean the same as before */
-    bool same_layout;  /* every byte goes where it was */
+    bool keeps_errors;           /* they mean the same as before */
+    bool same_layout;            /* every byte goes where it was */
     size_t *segment_of, *off_in; /* (n_params) where a parameter lies; n_segments: nowhere */
     size_t *param_of;            /* (tensors of the checkpoint) n_params: the model has none */
     float *staging;
@@ -140,8 +140,8 @@ static void reset_tensors(struct reload *r)
 /* ---- both ------------------------------------------------------------------------------------
  */
 
-/* Whether the saved run was past its warm-up: without our word for it, by its step, and OneBitLamb's
- * by the coefficients that it made then. */
+/* Whether the saved run was past its warm-up: without our word for it, by its step, and
+ * OneBitLamb's by the coefficients that it made then. */
 static bool saved_frozen(const struct reload *r, uint64_t step)
 {
     const struct load *l = r->l;
@@ -179,8 +179,7 @@ void load_onebit_plan(struct load *l)
     const struct engine *e = l->e;
     if (!zero_onebit(e->zero).clock) return;
     l->saved_onebit = l->has_run_state && saved->present && is_class(e, saved->optimizer);
-    l->keeps_moves =
-        l->saved_onebit && saved->clock.frozen && is_frozen_at(e, saved->clock.step);
+    l->keeps_moves = l->saved_onebit && saved->clock.frozen && is_frozen_at(e, saved->clock.step);
     if (is_class(e, "ZeroOneAdam") && !l->keeps_moves) l->state_of[2] = LOAD_NO_STATE;
 }
 
@@ -255,8 +254,7 @@ static cz_status each_run(struct reload *r, const struct ckpt_onebit_file *file,
             size_t tensor = ckpt_find(l->ck, name);
             if (tensor == ckpt_count(l->ck) ||
                 ckpt_at(l->ck, tensor)->numel > segment.numel - run.off)
-                return err_set(CZ_CORRUPT, 0,
-                               "%s: segment %zu: %s is no parameter that fits there",
+                return err_set(CZ_CORRUPT, 0, "%s: segment %zu: %s is no parameter that fits there",
                                ckpt_onebit_path(file), s, name);
             run.numel = ckpt_at(l->ck, tensor)->numel;
             run.param_idx = r->param_of[tensor];

@@ -60,32 +60,32 @@ cz_status save_describe(const struct engine *e, const char *dir, const char *cli
     TRY(describe_groups(e, d));
     TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
-    d->options = (struct ckpt_write_options){
-        .dir = dir,
-        .table = model_params(e->model),
-        .group_of = d->group_of,
-        .groups = d->groups,
-        .n_groups = e->n_groups,
-        .stage = c->zero.stage,
-        .rank = e->comm->rank,
-        .world_size = e->comm->world_size,
-        .dtype = e->dtype,
-        .state_dtype = c->state_dtype,
-        .fp16 = c->fp16.enabled,
-        .fused = save_is_fused(&e->groups[0].hyper),
-        .master_dtype = c->master_dtype,
-        .exclude_frozen = exclude_frozen,
-        .clip_grad = c->gradient_clipping,
-        .overflow = e->n_skipped_in_a_row > 0,
-        .scaler = describe_scaler(&e->scale),
-        .global_steps = e->global_steps,
-        .global_samples = e->global_samples,
-        .skipped_steps = e->skipped_steps,
-        .has_scheduler = c->scheduler.usable,
-        .last_batch_iteration = e->schedule.last_batch_iteration,
-        .onebit = d->onebit.optimizer ? &d->onebit : NULL,
-        .ds_config_json = d->config_json,
-        .client_state_json = client_state_json};
+    d->options =
+        (struct ckpt_write_options){.dir = dir,
+                                    .table = model_params(e->model),
+                                    .group_of = d->group_of,
+                                    .groups = d->groups,
+                                    .n_groups = e->n_groups,
+                                    .stage = c->zero.stage,
+                                    .rank = e->comm->rank,
+                                    .world_size = e->comm->world_size,
+                                    .dtype = e->dtype,
+                                    .state_dtype = c->state_dtype,
+                                    .fp16 = c->fp16.enabled,
+                                    .fused = save_is_fused(&e->groups[0].hyper),
+                                    .master_dtype = c->master_dtype,
+                                    .exclude_frozen = exclude_frozen,
+                                    .clip_grad = c->gradient_clipping,
+                                    .overflow = e->n_skipped_in_a_row > 0,
+                                    .scaler = describe_scaler(&e->scale),
+                                    .global_steps = e->global_steps,
+                                    .global_samples = e->global_samples,
+                                    .skipped_steps = e->skipped_steps,
+                                    .has_scheduler = c->scheduler.usable,
+                                    .last_batch_iteration = e->schedule.last_batch_iteration,
+                                    .onebit = d->onebit.optimizer ? &d->onebit : NULL,
+                                    .ds_config_json = d->config_json,
+                                    .client_state_json = client_state_json};
     return CZ_OK;
 }
 

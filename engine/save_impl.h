@@ -33,7 +33,8 @@ void save_description_free(struct save_description *d); /* accepts zeroed */
 /* ---- save_onebit.c: the 1-bit optimizers --------------------------------------------------------
  */
 
-cz_status save_take_onebit(const struct engine *e, struct run_state *s); /* after run_state_take() */
+cz_status save_take_onebit(const struct engine *e,
+                           struct run_state *s); /* after run_state_take() */
 
 /* d->onebit, and the groups' steps: of DeepSpeed's classes those count calls. */
 cz_status save_describe_onebit(const struct engine *e, struct save_description *d);
@@ -51,7 +52,8 @@ void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
 /* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
 const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
 
-/* DeepSpeed's FusedAdam, OnebitAdam and ZeroOneAdam: at stage 0 its wrapper keeps 16-bit runs' masters flat. */
+/* DeepSpeed's FusedAdam, OnebitAdam and ZeroOneAdam: at stage 0 its wrapper keeps 16-bit runs'
+ * masters flat. */
 bool save_is_fused(const struct optim_hyper *hyper);
 
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
@@ -80,8 +82,8 @@ struct save_writer {
     struct err error; /* CZ_OK: all written and synced */
 };
 
-/* background false: writes everything before it returns. Otherwise save_writer_finish() must follow.
- * Errors: CZ_NOMEM; failures to write are in `error`. */
+/* background false: writes everything before it returns. Otherwise save_writer_finish() must
+ * follow. Errors: CZ_NOMEM; failures to write are in `error`. */
 cz_status save_writer_start(struct save_writer *w, const struct engine *e,
                             struct ckpt_writer *files, bool background);
 

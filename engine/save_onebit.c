@@ -10,7 +10,8 @@
 /* Before the variance is frozen OneBitAdam and OneBitLamb compress nothing: their errors are 0. */
 static bool has_errors(const struct engine *e, const struct zero_onebit *ob)
 {
-    bool compresses = ob->clock->frozen || ob->lrs; /* lrs: ZeroOneAdam, which does from the start */
+    bool compresses =
+        ob->clock->frozen || ob->lrs; /* lrs: ZeroOneAdam, which does from the start */
     return compresses && ob->clock->step > 1 && zero_n_segments(e->zero) > 0;
 }
 
