@@ -16,12 +16,6 @@ struct refusal {
 /* ---- not here, or not yet
  * --------------------------------------------------------------------------------- */
 
-static bool lamb_under_zero(const struct ds_config *d)
-{
-    return d->optimizer.usable && d->zero.stage > 0 &&
-           (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS);
-}
-
 static bool sequence_parallel(const struct ds_config *d)
 {
     const struct cv *size = config_at(d->impl->resolved, "sequence_parallel_size");
@@ -144,7 +138,6 @@ static bool fraction_steps(const struct ds_config *d)
 #define REJECTS CONFIG_NOTE_ENGINE_REJECTS
 
 static const struct refusal refusals[] = {
-    {"optimizer.type", lamb_under_zero, NOT_YET "Lamb under ZeRO; stage 0 works"},
     {"data_types.grad_accum_dtype", accumulates_narrower,
      NOT_YET "gradients of another type than the model's; the model's type and fp32 work"},
     {"sequence_parallel_size", sequence_parallel, CONFIG_NOTE_UNSUPPORTED,

@@ -195,8 +195,9 @@ static void count_traffic(struct engine *e)
     p->live_numel_max = f.resident_numel + f.live_max;
     if (p->world_size == 1) return;
     p->sent_nbytes_per_step =
-        n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes;
-    p->n_collectives_per_step = n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates;
+        n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes + f.sums_nbytes;
+    p->n_collectives_per_step =
+        n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
 }
 
 cz_status plan_fill(struct engine *e)

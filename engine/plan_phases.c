@@ -250,7 +250,7 @@ static void fill_sent(const struct engine *e, struct plan *p)
     p->phases[PLAN_BACKWARD].sent_nbytes = n * f.fetch_nbytes - n * f.fetch_nbytes / 2;
     p->phases[p->stage >= 2 ? PLAN_BACKWARD : PLAN_STEP].sent_nbytes +=
         (p->stage >= 2 ? n : 1) * f.reduce_nbytes;
-    p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes;
+    p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes + f.sums_nbytes;
 }
 
 void plan_fill_phases(struct engine *e)

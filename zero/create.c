@@ -16,12 +16,6 @@ static cz_status check_options(const struct zero_options *o)
     if (o->master_dtype != o->dtype && o->master_dtype != DTYPE_F32)
         return err_set(CZ_UNSUPPORTED, 0, "master weights of a %s model are %s or fp32, not %s",
                        dtype_name(o->dtype), dtype_name(o->dtype), dtype_name(o->master_dtype));
-    for (size_t g = 0; g < o->n_groups; g++)
-        if (o->stage > 0 && o->comm->world_size > 1 &&
-            (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS))
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "%s needs whole tensors, which stage %d splits over ranks; use stage 0",
-                           o->groups[g].hyper.cls->name, o->stage);
     for (size_t v = 0; v < o->n_visits; v++)
         if (o->visits[v].unit_idx >= o->n_units || (v < o->n_units && o->visits[v].unit_idx != v))
             return err_set(CZ_INVALID, 0, "visit %zu of the pass is of unit %zu", v,
@@ -187,7 +181,8 @@ static cz_status group_segments(struct zero *z, size_t g)
     group->tile_segment[n_tiles] = n;
     TRY(zero_block_take(z, ZERO_SMALL, n_params * sizeof(struct lamb_sums), DTYPE_U8,
                         &group->sums_off));
-    return zero_block_take(z, ZERO_SMALL, n_params, DTYPE_F32, &group->ratios_off);
+    TRY(zero_block_take(z, ZERO_SMALL, n_params, DTYPE_F32, &group->ratios_off));
+    return zero_tensor_sums_init(z, g);
 }
 
 static cz_status groups_init(struct zero *z)
@@ -324,6 +319,7 @@ void zero_destroy(struct zero *z)
         shard_group_free(&z->groups[g].shard);
         free(z->groups[g].segments);
         free(z->groups[g].tile_segment);
+        free(z->groups[g].sums.spans);
     }
     zero_buckets_free(z);
     zero_grads_swap_free(z);

@@ -105,8 +105,10 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     const struct zero_options *o = &z->options;
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
-    for (size_t g = 0; g < o->n_groups; g++) TRY(zero_sweep_group(z, g));
-    return CZ_OK;
+    cz_status st = CZ_OK;
+    for (size_t g = 0; g < o->n_groups; g++)
+        st = st == CZ_OK ? zero_sweep_group(z, g) : zero_tensor_sums_after(z, g, st);
+    return st;
 }
 
 /* Stages 1 and 2: a group's partitions, side by side, are its parameters. */

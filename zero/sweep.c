@@ -224,8 +224,8 @@ static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot
     if (group->segments) {
         r->segments = group->segments + group->tile_segment[t];
         r->n_segments = group->tile_segment[t + 1] - group->tile_segment[t];
-        r->sums = (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + group->sums_off);
-        r->ratios = (float *)(void *)(z->blocks[ZERO_SMALL] + group->ratios_off);
+        r->sums = zero_group_sums(z, s->group);
+        r->ratios = zero_group_ratios(z, s->group);
     }
     return CZ_OK;
 }
@@ -254,24 +254,34 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
 static cz_status sweep_tiles(struct sweep *s)
 {
     cz_status st = CZ_OK;
+    if (s->n_tiles == 0) return CZ_OK;
     if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
     for (size_t t = 0; t < s->n_tiles && st == CZ_OK; t++) st = sweep_tile(s, t);
     return s->z->ring ? zero_ring_end(s->z, st) : st;
 }
 
+/* Pass 0 over what this rank owns, and the ratios of whole tensors. Also where that is nothing: the
+ * others count on this rank. */
+static cz_status sweep_norms(struct sweep *s)
+{
+    struct zero *z = s->z;
+    const struct optim_hyper *hyper = &z->options.groups[s->group].hyper;
+    struct lamb_sums *sums = zero_group_sums(z, s->group);
+    size_t n_tensors = zero_group_n_params(z, s->group);
+    memset(sums, 0, n_tensors * sizeof *sums);
+    TRY(zero_tensor_sums_after(z, s->group, sweep_tiles(s)));
+    hyper->cls->between(hyper, sums, n_tensors, zero_group_ratios(z, s->group));
+    s->pass++;
+    return CZ_OK;
+}
+
 cz_status zero_sweep_group(struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
-    const struct optim_hyper *hyper = &z->options.groups[group].hyper;
+    const struct optim_class *cls = z->options.groups[group].hyper.cls;
     struct sweep s = {
         .z = z, .group = group, .n_tiles = tile_count(g->own_numel, z->options.tile_numel)};
-    struct lamb_sums *sums = (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + g->sums_off);
-    float *ratios = (float *)(void *)(z->blocks[ZERO_SMALL] + g->ratios_off);
-    size_t n_tensors = zero_group_n_params(z, group);
-    for (; s.n_tiles > 0 && s.pass < hyper->cls->n_passes; s.pass++) {
-        if (s.pass == 0 && g->segments) memset(sums, 0, n_tensors * sizeof *sums);
-        if (s.pass > 0 && hyper->cls->between) hyper->cls->between(hyper, sums, n_tensors, ratios);
-        TRY(sweep_tiles(&s));
-    }
+    if (cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
+    for (; s.pass < cls->n_passes; s.pass++) TRY(sweep_tiles(&s));
     return CZ_OK;
 }

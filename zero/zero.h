@@ -106,8 +106,8 @@ struct zero_options {
     struct dev_stream *stream;
 };
 
-/* Errors: CZ_INVALID (sizes overflow, a group index out of range), CZ_UNSUPPORTED (tensor norms
- * over several ranks), CZ_NOMEM. */
+/* Errors: CZ_INVALID (sizes overflow, a group index out of range), CZ_UNSUPPORTED (dtypes that do
+ * not go together), CZ_NOMEM. */
 CZ_API cz_status zero_create(const struct zero_options *options, struct zero **out);
 
 /* Accepts NULL. Waits for what a pass without its boundary has begun: before the blocks and the
@@ -170,6 +170,8 @@ struct zero_figures {
     size_t reduce_nbytes; /* per micro-batch (stages 2, 3) or boundary (0, 1) */
     size_t fetch_nbytes;  /* stage 3: per training pass */
     size_t update_nbytes; /* parameters after an update */
+    size_t sums_nbytes;   /* sums of tensors that are cut over ranks, by an update */
+    size_t n_sums;        /* collectives of these */
     size_t signs_nbytes;  /* 1-bit family: by a compressed exchange, instead of reduce_nbytes */
     size_t n_signs;       /* collectives of one */
     /* Swapped: bytes from and to the file, as they are, without rounding to blocks: */
@@ -257,7 +259,9 @@ CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
 CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
- * round to parameters). Local; collective for the 1-bit family, which exchanges here. */
+ * round to parameters); two where the optimizer wants a norm per tensor. Local; collective when
+ * tensors with norms are cut over ranks (stages 1 to 3), and for the 1-bit family, which exchanges
+ * here: a rank that fails has taken part. */
 CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
 /* Give every rank the parameters that the others have updated and that it keeps whole. */

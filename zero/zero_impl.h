@@ -18,6 +18,15 @@
 #define ZERO_SCRATCH_NBYTES ((size_t)1 << 20) /* to convert what is swapped, piece by piece */
 #define ZERO_FETCH_SLOTS    3                 /* own chunks: read, sent, and the next */
 
+/* How the sums of tensors that are cut over ranks are put together: tensor_sums.c. Tables of runs
+ * of tensors, by their place in the group. */
+struct zero_sums {
+    struct comm_span *spans;   /* brought to who adds them up, then shared with everyone */
+    size_t n_brought, n_spans; /* n_spans 0: this rank has whole tensors */
+    size_t room_off;           /* bytes into ZERO_SMALL: what others bring to this rank … */
+    size_t room_numel;         /* … of so many tensors */
+};
+
 /* An optimizer group. Its parameters in the order in which they lie in the partition. */
 struct zero_group {
     struct flat_group flat;   /* stages 0-2 */
@@ -34,6 +43,7 @@ struct zero_group {
     struct lamb_segment *segments; /* of all tiles; only with tensor norms */
     size_t *tile_segment;          /* (n_tiles + 1) first segment of each tile */
     size_t sums_off, ratios_off;   /* bytes into ZERO_SMALL */
+    struct zero_sums sums;
 };
 
 /* Where a parameter lies. */
@@ -232,6 +242,30 @@ cz_status zero_sweep_init(struct zero *z); /* adds to nbytes[ZERO_RING] */
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
 cz_status zero_ring_end(struct zero *z, cz_status st); /* nothing is under way any more */
+
+/* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
+
+cz_status zero_tensor_sums_init(struct zero *z, size_t group); /* adds to nbytes[ZERO_SMALL] */
+
+/* Each rank's sums over its own elements (zero_group_sums()) become those over whole tensors, for
+ * all tensors of the group on every rank, the same bits whatever the stage and the number of ranks.
+ * Nothing to do where tensors are whole. Collective. */
+cz_status zero_tensor_sums_add(struct zero *z, size_t group);
+
+/* The same for a rank that may have failed before: it takes part all the same, so that nobody waits
+ * for it, and gets its own error back. */
+cz_status zero_tensor_sums_after(struct zero *z, size_t group, cz_status mine);
+
+/* By place in the group: sums, and what between() makes of them. */
+static inline struct lamb_sums *zero_group_sums(const struct zero *z, size_t group)
+{
+    return (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].sums_off);
+}
+
+static inline float *zero_group_ratios(const struct zero *z, size_t group)
+{
+    return (float *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].ratios_off);
+}
 
 /* ---- home.c: elements in memory or in the swap file -------------------------------------------
  */

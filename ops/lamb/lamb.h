@@ -55,6 +55,9 @@ struct lamb_args {
 /* Σ of one half of the sums as a double: the same value for the same grids, everywhere. */
 double lamb_sum(const double grids[LAMB_GRIDS]);
 
+/* Sums over two parts of a tensor become those over both: exact, in any order. */
+void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from);
+
 /* Trust ratio of one tensor from its sums over all shards. */
 float lamb_ratio(const struct lamb_sums *sums, double min_coeff, double max_coeff);
 

@@ -28,8 +28,6 @@ cz_status lamb_check_segments(const char *op, const struct lamb_segment *segment
 void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int part, size_t *begin,
                         size_t *end);
 
-void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from);
-
 #define LAMB_GRID_BITS 20
 #define LAMB_GRID_LOW  (-300) /* grid 0 holds multiples of 2^LAMB_GRID_LOW, below any square */
 #define LAMB_TOP       4      /* grids that a block fills, and that lamb_sum() reads */

@@ -38,6 +38,8 @@ struct world {
     struct zero *z;
     struct swap *swap;
     void *blocks[ZERO_N_BLOCKS];
+    bool lent_comm;
+    float share; /* of the gradients, on this rank */
 };
 
 /* Blocks are aligned as little as zero_bind() allows, and what lies behind them is watched. */
@@ -57,7 +59,9 @@ struct world_setting {
     enum dtype dtype, grad_dtype, master_dtype;
     size_t tile, bucket;
     const char *optimizer;
-    bool two_groups, freeze, round_robin, overlap;
+    bool two_groups, freeze, round_robin, align, overlap;
+    bool sums;         /* gradients are summed over ranks */
+    struct comm *comm; /* a real one, kept; NULL: a pretended rank */
     struct zero_stage3 stage3;
     struct zero_swap swap;
     const char *swap_dir;
@@ -106,7 +110,10 @@ static void world_make(struct world *w, struct world_setting s)
     for (int g = 0; g < 2; g++) ck_ok(optim_group_init(&w->groups[g], &hyper, NULL));
     ck_ok(device_open("cpu", 0, &w->device));
     ck_ok(ops_create(w->device, &w->ops));
-    ck_ok(comm_self_create(s.rank, s.world_size, &w->comm));
+    w->share = 1;
+    w->lent_comm = s.comm != NULL;
+    w->comm = s.comm;
+    if (!s.comm) ck_ok(comm_self_create(s.rank, s.world_size, &w->comm));
     const struct zero_options options = {.table = &w->table,
                                          .units = w->units,
                                          .n_units = N_UNITS,
@@ -121,6 +128,8 @@ static void world_make(struct world *w, struct world_setting s)
                                          .wire_dtype = s.dtype,
                                          .master_dtype = s.master_dtype,
                                          .round_robin = s.round_robin,
+                                         .align_params = s.align,
+                                         .reduce_sum = s.sums,
                                          .tile_numel = s.tile,
                                          .bucket_numel = s.bucket,
                                          .overlap = s.overlap,
@@ -144,7 +153,7 @@ static void world_free(struct world *w)
     zero_destroy(w->z);
     swap_close(w->swap);
     for (int b = 0; b < ZERO_N_BLOCKS; b++) world_block_free(w, b, nbytes[b]);
-    comm_destroy(w->comm);
+    if (!w->lent_comm) comm_destroy(w->comm);
     ops_destroy(w->ops);
     device_close(w->device);
     param_table_free(&w->table);
@@ -159,12 +168,14 @@ static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dt
         void *g = zero_grads(w->z)[i];
         const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
         for (size_t j = 0; g && j < numels[i]; j++) {
-            float x = rng_normal(&key, j), *f = g;
+            float x = w->share * rng_normal(&key, j), *f = g;
             uint16_t *h = g;
             if (dtype == DTYPE_F32)
                 f[j] = adds ? f[j] + x : x;
-            else
+            else if (dtype == DTYPE_BF16)
                 h[j] = f32_to_bf16(adds ? bf16_to_f32(h[j]) + x : x);
+            else
+                h[j] = f32_to_f16(adds ? f16_to_f32(h[j]) + x : x);
         }
     }
 }
