@@ -92,7 +92,7 @@ static void write_default(struct json_writer *w, const struct setting *s)
 {
     char buf[2][JSON_FLOAT_NBYTES];
     const char *first = json_float_text(s->defaults[0], buf[0]);
-    bool is_int = s->type == SETTING_INT;
+    bool is_int = s->type == SETTING_INT || s->is_count;
     if (s->required) {
         json_write_text(w, "required");
     } else if (s->type == SETTING_BOOL) {

@@ -5,8 +5,6 @@
  * and read neither. */
 #include "optim/optim_impl.h"
 
-#include <math.h>
-
 static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL};
 
 /* Rows of all three tables. */
@@ -28,23 +26,23 @@ static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL
         .help = "nccl, mpi, hccl or compressed; all mean the run's own transport",                 \
     }
 #define FREEZE_ROW                                                                                 \
-    OPTIM_NUMBER("freeze_step", freeze_step, 100000, 0,                                            \
-                 "last step with averaged gradients; then the variance is frozen and momenta "     \
-                 "are exchanged as one bit per element")
+    OPTIM_COUNT("freeze_step", freeze_step, 100000,                                                \
+                "last step with averaged gradients; then the variance is frozen and momenta "      \
+                "are exchanged as one bit per element")
 
 static const struct setting adam_settings[] = {HEAD_ROWS, FREEZE_ROW, TAIL_ROWS};
 
 static const struct setting zero_one_settings[] = {
     HEAD_ROWS,
-    OPTIM_NUMBER("var_freeze_step", var_freeze_step, 100000, 0,
-                 "no variance update after the step that follows this one; then ranks move on "
-                 "their own between exchanges"),
-    OPTIM_NUMBER("var_update_scaler", var_update_scaler, 16, 0,
-                 "variance updates until the interval between them doubles"),
-    OPTIM_NUMBER("local_step_scaler", local_step_scaler, 32678, 0,
-                 "steps after the freeze until the interval between exchanges doubles"),
-    OPTIM_NUMBER("local_step_clipper", local_step_clipper, 16, 0,
-                 "longest interval between exchanges, in steps"),
+    OPTIM_COUNT("var_freeze_step", var_freeze_step, 100000,
+                "the variance is frozen after the step that follows this one; then ranks move on "
+                "their own between exchanges"),
+    OPTIM_COUNT("var_update_scaler", var_update_scaler, 16,
+                "variance updates until the interval between them doubles"),
+    OPTIM_COUNT("local_step_scaler", local_step_scaler, 32678,
+                "steps after the freeze until the interval between exchanges doubles"),
+    OPTIM_COUNT("local_step_clipper", local_step_clipper, 16,
+                "longest interval between exchanges, in steps"),
     TAIL_ROWS,
 };
 
@@ -70,14 +68,6 @@ static const struct setting_table lamb_table = {lamb_settings, CZ_ARRAY_LEN(lamb
 
 /* ---- ranges --------------------------------------------------------------------------------- */
 
-#define WHOLE_MAX 0x1p53 /* beyond it doubles are not counted in ones */
-
-static cz_status check_whole(const char *name, double v, const char *meaning)
-{
-    if (v >= 1 && v <= WHOLE_MAX && v == floor(v)) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: %g must be a whole number from 1 on: %s", name, v, meaning);
-}
-
 static cz_status check_eps(const struct optim_hyper *hyper)
 {
     if ((float)hyper->eps > 0) return CZ_OK;
@@ -87,35 +77,9 @@ static cz_status check_eps(const struct optim_hyper *hyper)
                    hyper->eps);
 }
 
-static cz_status check_freeze_step(const struct optim_hyper *hyper)
-{
-    return check_whole("freeze_step", hyper->freeze_step,
-                       "the last step whose gradients are averaged in full, before the variance is "
-                       "frozen and momenta are compressed");
-}
-
-static cz_status adam_check(const struct optim_hyper *hyper)
-{
-    TRY(check_eps(hyper));
-    return check_freeze_step(hyper);
-}
-
-static cz_status zero_one_check(const struct optim_hyper *hyper)
-{
-    TRY(check_eps(hyper));
-    TRY(check_whole("var_freeze_step", hyper->var_freeze_step,
-                    "the step after which the variance is frozen and ranks move on their own"));
-    TRY(check_whole("var_update_scaler", hyper->var_update_scaler,
-                    "the variance updates until the interval between them doubles"));
-    TRY(check_whole("local_step_scaler", hyper->local_step_scaler,
-                    "the steps after the freeze until the interval between exchanges doubles"));
-    return check_whole("local_step_clipper", hyper->local_step_clipper,
-                       "the longest interval between exchanges, in steps");
-}
-
 static cz_status lamb_check(const struct optim_hyper *hyper)
 {
-    TRY(adam_check(hyper));
+    TRY(check_eps(hyper));
     TRY(optim_check_coeffs(hyper));
     TRY(optim_check_not_negative("factor_threshold", hyper->factor_threshold));
     if ((float)hyper->betas[0] >= 1)
@@ -217,7 +181,7 @@ const struct optim_class_entry optim_onebit_adam = {
             .apply = apply,
         },
     .settings = &adam_table,
-    .check = adam_check,
+    .check = check_eps,
 };
 
 const struct optim_class_entry optim_zero_one_adam = {
@@ -233,7 +197,7 @@ const struct optim_class_entry optim_zero_one_adam = {
             .apply = apply,
         },
     .settings = &zero_one_table,
-    .check = zero_one_check,
+    .check = check_eps,
 };
 
 const struct optim_class_entry optim_onebit_lamb = {

@@ -25,6 +25,11 @@ extern const struct optim_class_entry optim_onebit_adam, optim_zero_one_adam, op
         .name = key, .type = SETTING_NUMBER, .offset = offsetof(struct optim_hyper, field),        \
         .defaults = {value}, .dialects = in, .help = text                                          \
     }
+#define OPTIM_COUNT(key, field, value, text)                                                       \
+    {                                                                                              \
+        .name = key, .type = SETTING_NUMBER, .offset = offsetof(struct optim_hyper, field),        \
+        .defaults = {value}, .is_count = true, .help = text                                        \
+    }
 #define OPTIM_BOOL(key, field, value, in, text)                                                    \
     {                                                                                              \
         .name = key, .type = SETTING_BOOL, .offset = offsetof(struct optim_hyper, field),          \

@@ -53,12 +53,21 @@ static bool is_number(const struct setting_value *value)
     return value->type == SETTING_NUMBER || value->type == SETTING_INT;
 }
 
+/* Beyond 2^53 doubles are not counted in ones. */
+static bool is_count(double v)
+{
+    return v >= 1 && v <= 0x1p53 && v == floor(v);
+}
+
 static cz_status put_number(const struct setting *s, double *field,
                             const struct setting_value *value)
 {
     if (!is_number(value)) return err_set(CZ_INVALID, 0, "%s: a number is needed", s->name);
     if (!isfinite(value->number))
         return err_set(CZ_INVALID, 0, "%s: %g is not a finite number", s->name, value->number);
+    if (s->is_count && !is_count(value->number))
+        return err_set(CZ_INVALID, 0, "%s: %.15g must be a whole number from 1 on (%s)", s->name,
+                       value->number, s->help);
     *field = value->number;
     return CZ_OK;
 }

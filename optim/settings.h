@@ -29,9 +29,10 @@ struct setting_list {
 struct setting {
     const char *name;
     enum setting_type type;
-    size_t offset;            /* of the field in the owner's struct */
-    double defaults[2];       /* [0] alone but for pairs; bools 0 or 1 */
-    bool required;            /* no default: finishing without it is an error */
+    size_t offset;      /* of the field in the owner's struct */
+    double defaults[2]; /* [0] alone but for pairs; bools 0 or 1 */
+    bool is_count;      /* SETTING_NUMBER: a whole number from 1 on, or an error with `help` */
+    bool required;      /* no default: finishing without it is an error */
     const char *const *names; /* SETTING_NAME: NULL-terminated choices; another string is warned of
                                  and taken as the default, as in DeepSpeed */
     bool names_only;          /* another string is an error */

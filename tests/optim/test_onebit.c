@@ -345,9 +345,9 @@ START_TEST(bad_numbers_are_refused_with_their_meaning)
         const char *says;
     } bad[] = {
         {"OneBitAdam", "freeze_step", 0, "freeze_step: 0 must be a whole number from 1 on"},
-        {"OneBitAdam", "freeze_step", -3, "before the variance is frozen"},
+        {"OneBitAdam", "freeze_step", -3, "then the variance is frozen"},
         {"OneBitAdam", "freeze_step", 2.5, "freeze_step: 2.5"},
-        {"OneBitAdam", "freeze_step", 0x1p54, "whole number"},
+        {"OneBitAdam", "freeze_step", 0x1p54, "must be a whole number"},
         {"OneBitLamb", "freeze_step", 0, "freeze_step: 0"},
         {"ZeroOneAdam", "var_freeze_step", 0, "var_freeze_step: 0"},
         {"ZeroOneAdam", "var_update_scaler", 0, "variance updates until"},
@@ -367,8 +367,9 @@ START_TEST(bad_numbers_are_refused_with_their_meaning)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
         struct optim_hyper h = begin(bad[i].type);
-        ck_ok(optim_hyper_set_number(&h, bad[i].name, bad[i].value));
-        ck_fails(optim_hyper_finish(&h), CZ_INVALID);
+        cz_status st = optim_hyper_set_number(&h, bad[i].name, bad[i].value);
+        if (st == CZ_OK) st = optim_hyper_finish(&h);
+        ck_assert_int_eq(st, CZ_INVALID);
         ck_says(bad[i].says);
     }
     struct optim_hyper h = begin("OneBitAdam");
