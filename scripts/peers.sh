@@ -2,15 +2,41 @@
 # Install the peers that bench/ and the interop tests compare with (PyTorch, DeepSpeed,
 # transformers: several GB) into a virtual environment outside this tree, once. Prints its python.
 # CZERO_PEERS names the environment's folder; default ~/.cache/czero-peers/venv.
+#
+# --onebit: the python of a second environment beside it that has DeepSpeed 0.16.9, the last line
+# with the 1-bit family, in front of the first one's packages. Without building any of its ops.
 set -euo pipefail
 venv=${CZERO_PEERS:-$HOME/.cache/czero-peers/venv}
-if [ ! -x "$venv/bin/python" ]; then
-  mkdir -p "$(dirname "$venv")"
-  python3 -m venv "$venv" >&2
-fi
+onebit=$venv-0.16.9
 need=(torch transformers "deepspeed==0.19.8" numpy safetensors tensorboard)
-if [ ! -e "$venv/.czero-complete" ]; then
+
+install_peers() {
+  if [ ! -x "$venv/bin/python" ]; then
+    mkdir -p "$(dirname "$venv")"
+    python3 -m venv "$venv" >&2
+  fi
+  [ ! -e "$venv/.czero-complete" ] || return 0
   "$venv/bin/pip" install --quiet "${need[@]}" >&2
   touch "$venv/.czero-complete"
-fi
-echo "$venv/bin/python"
+}
+
+# Its own folder comes first on the path; a .pth file adds the other environment's behind it.
+install_onebit() {
+  [ ! -e "$onebit/.czero-complete" ] || return 0
+  python3 -m venv "$onebit" >&2
+  local packages
+  packages=$("$onebit/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$packages/czero-peers.pth"
+  "$onebit/bin/pip" install --quiet --ignore-installed wheel >&2
+  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu "$onebit/bin/pip" install --quiet --no-deps \
+    --no-build-isolation --ignore-installed "deepspeed==0.16.9" >&2
+  touch "$onebit/.czero-complete"
+}
+
+install_peers
+case ${1-} in
+  --onebit) install_onebit; echo "$onebit/bin/python" ;;
+  '') echo "$venv/bin/python" ;;
+  *) echo "usage: peers.sh [--onebit]" >&2; exit 2 ;;
+esac
