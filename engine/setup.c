@@ -99,7 +99,7 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
     if (h->var_freeze_step > 0)
         LOGV(LOG_WARN, SUB_CONFIG,
              "optimizer.params.var_freeze_step: with %g, a run of %lld steps never leaves its "
-             "warm-up: ranks exchange something in every step; local steps begin after it",
+             "warm-up: the variance is not frozen, and ranks exchange in every step",
              h->var_freeze_step, (long long)total_steps);
     else
         LOGV(LOG_WARN, SUB_CONFIG,

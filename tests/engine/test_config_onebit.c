@@ -55,7 +55,7 @@ END_TEST
 
 START_TEST(stage_1_needs_no_permission)
 {
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CZ_ARRAY_LEN(family); i++) {
         struct ds_config *config = config_with(family[i], "",
                                                "\"data_types\": {\"grad_accum_dtype\": \"fp32\"}, "
                                                "\"zero_optimization\": {\"stage\": 1}");

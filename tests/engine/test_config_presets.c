@@ -16,6 +16,7 @@ static void check_preset(const char *file)
     ck_assert(config->optimizer.type != NULL);
     ck_assert(config->scheduler.usable);
     ck_assert_ptr_null(config_has_note(config, CONFIG_NOTE_ENGINE_REJECTS, ""));
+    ck_assert_ptr_null(config_has_note(config, CONFIG_NOTE_UNKNOWN, ""));
     ck_ok(config_json(config, &json));
     ck_ok(config_load_text(json, strlen(json), file, &options, &again));
     cz_status st = config_check(config);
@@ -62,6 +63,8 @@ START_TEST(stages_and_precisions_are_what_the_names_say)
         {"nvme.json", 3, DTYPE_BF16, CONFIG_OFFLOAD_NVME},
         {"fp16.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
         {"onebit_adam.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
+        {"onebit_lamb.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
+        {"zero_one_adam.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         char path[512];
