@@ -2,7 +2,8 @@
 # The full matrix of bit equality: at each number of ranks, the SHA-256 of the fp32 masters after 30
 # steps is the same for stages 0-3, overlap on and off, bucket and sub-group sizes tiny, default and
 # huge, over shared memory and over MPI, in fp32, bf16 and static fp16, with clipping; with
-# accumulation 3 the same inside stages 0-1 and inside 2-3, and within 1e-6 on the loss across.
+# accumulation 3 the same inside stages 0-1 and inside 2-3, and within 1e-6 on the loss across. Lamb
+# the same in fp32, bf16 and dynamic fp16.
 #   ctest --test-dir build -L slow -R matrix      (CZ_WORLDS="2 3" and so on: a part of it)
 set -euo pipefail
 czero=$1/czero
@@ -16,7 +17,13 @@ declare -A dtypes=(
   [fp32]='"fp16": {"enabled": false}'
   [bf16]='"bf16": {"enabled": true}'
   [fp16]='"fp16": {"enabled": true, "loss_scale": 1024}'
+  [fp16-dynamic]='"fp16": {"enabled": true, "initial_scale_power": 24, "loss_scale_window": 5}'
 )
+declare -A optimizers=(
+  [adamw]='"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.1}'
+  [lamb]='"type": "Lamb", "params": {"lr": 0.01, "weight_decay": 0.1}'
+)
+optimizer=adamw
 declare -A sizes=(
   [tiny]='"reduce_bucket_size": 500, "sub_group_size": 700, "stage3_prefetch_bucket_size": 300,
     "stage3_max_live_parameters": 1000, "stage3_max_reuse_distance": 100,
@@ -32,7 +39,7 @@ run() {
   [ "$1" = shm ] || launch=(mpirun -n "$2" --oversubscribe "$czero" train)
   cat >"$tmp/config.json" <<JSON
 {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": $7, "gradient_clipping": 0.5,
- ${dtypes[$6]}, "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.1}},
+ ${dtypes[$6]}, "optimizer": {${optimizers[$optimizer]}}, "zero_allow_untested_optimizer": true,
  "zero_optimization": {${sizes[$5]},
   "stage": $3, "overlap_comm": $4}}
 JSON
@@ -64,7 +71,7 @@ all_equal() {
           have=${have% *}
           [ -n "$want" ] || want=$have
           if [ "$have" != "$want" ]; then
-            echo "differs: $backend world $1 stage $stage overlap $overlap $size $2 accumulation $3"
+            echo "differs: $optimizer $backend world $1 stage $stage overlap $overlap $size $2 accumulation $3"
             n_failed=$((n_failed + 1))
           fi
         done
@@ -78,6 +85,12 @@ for world in ${CZ_WORLDS:-1 2 3 4}; do
     all_equal "$world" "$dtype" 1 "0 1 2 3"
     echo "world $world $dtype: $n_runs runs so far, $n_failed differ"
   done
+  optimizer=lamb
+  for dtype in fp32 bf16 fp16-dynamic; do
+    all_equal "$world" "$dtype" 1 "0 1 2 3"
+    echo "world $world $dtype, Lamb: $n_runs runs so far, $n_failed differ"
+  done
+  optimizer=adamw
   all_equal "$world" fp32 3 "0 1"
   first=$loss
   all_equal "$world" fp32 3 "2 3"

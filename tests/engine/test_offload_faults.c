@@ -26,6 +26,7 @@ struct fault_case {
     struct tiers tiers;
     int stage;
     const char *says; /* in the failing rank's sentence */
+    bool norms;       /* an optimizer whose passes meet all ranks in between */
 };
 
 static const struct fault_case fault_cases[] = {
@@ -43,6 +44,10 @@ static const struct fault_case fault_cases[] = {
     {SWEEP, FAIL, EIO, true, 1, {TIER_NONE, TIER_NVME}, 2, "Input/output error"},
     {SWEEP, FAIL, EIO, true, 4, {TIER_CPU, TIER_NVME}, 3, "Input/output error"},
     {SWEEP, FLIP, 0, false, 2, {TIER_NVME, TIER_CPU}, 3, "checksum"},
+    {SWEEP, FAIL, EIO, false, 1, {TIER_NVME, TIER_NONE}, 1, "Input/output error", true},
+    {SWEEP, FAIL, EIO, true, 2, {TIER_NVME, TIER_NVME}, 3, "Input/output error", true},
+    {SWEEP, FLIP, 0, false, 4, {TIER_NVME, TIER_NONE}, 2, "checksum", true},
+    {SWEEP, FAIL, EIO, false, 100, {TIER_NVME, TIER_NONE}, 2, "Input/output error", true},
     {SAVE, FAIL, EIO, false, 1, {TIER_NVME, TIER_NVME}, 3, "Input/output error"},
     {SAVE, FAIL, EIO, false, 0, {TIER_NVME, TIER_NONE}, 2, "Input/output error"},
     {SAVE, FLIP, 0, false, 1, {TIER_NVME, TIER_NONE}, 1, "checksum"},
@@ -243,7 +248,7 @@ static struct faulty_run *run_make(const struct fault_case *c, const char *root,
     const struct tier_run settings = {.stage = c->stage,
                                       .gas = 1,
                                       .dtype = dtypes[c->nth % 2],
-                                      .optimizer = tier_optimizers[0],
+                                      .optimizer = c->norms ? tier_lamb : tier_optimizers[0],
                                       .turn = turn_of(c)};
     snprintf(swap, sizeof swap, "%s/swap", root);
     tiers_configure(&leg, &settings, c->tiers, swap);

@@ -84,7 +84,7 @@ static void draw_rest(struct run *r)
     struct text *t = &r->after;
     const char *optimizer = tier_optimizers[dice(CZ_ARRAY_LEN(tier_optimizers))];
     if (r->only_adam) optimizer = tier_optimizers[0];
-    const char *zero_0 = tier_optimizers_0[dice(CZ_ARRAY_LEN(tier_optimizers_0))];
+    const char *other = dice(2) ? tier_lamb : tier_adagrad;
     put(t, "}, \"aio\": {\"block_size\": %s, \"queue_depth\": %s, \"single_submit\": %s, ",
         ONE_OF("1", "4096", "10000", "65536", "1048576"), ONE_OF("1", "2", "8", "32"),
         ONE_OF("true", "false"));
@@ -95,7 +95,7 @@ static void draw_rest(struct run *r)
     put(t, "\"offload_gradients\": %s, ", ONE_OF("true", "false"));
     put(t, "\"activation_checkpointing\": {\"every\": %s}}, ", ONE_OF("0", "1", "2"));
     bool is_static = strstr(r->before.s, "\"loss_scale\"") != NULL; /* not for Lamb */
-    put(t, "\"optimizer\": {%s}}", r->stage == 0 && !is_static && dice(2) ? zero_0 : optimizer);
+    put(t, "\"optimizer\": {%s}}", !r->only_adam && !is_static && dice(2) ? other : optimizer);
 }
 
 static struct run draw(uint64_t seed)

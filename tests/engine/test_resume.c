@@ -1,7 +1,7 @@
 /* Claims: N steps are the same as k steps, a new process, and N − k steps: masters, both moments,
  * losses, rates, norms and loss scales, to the bit, for every stage, precision and accumulation,
  * dropout on; the background save takes the state of its own step, not of a later one; a checkpoint
- * loads at any other stage and number of ranks with the same bytes. */
+ * loads at any other stage and number of ranks with the same bytes; Lamb as well as AdamW. */
 #include "tests/support/resume_trial.h"
 
 static const char *root; /* the running test's folders */
@@ -104,6 +104,25 @@ END_TEST
 START_TEST(three_ranks_with_frozen_parameters_and_two_groups_too)
 {
     all_cells(3, "h\\.0\\.", true);
+}
+END_TEST
+
+static const char lamb[] = "\"type\": \"Lamb\", \"params\": {\"lr\": 0.02, \"weight_decay\": 0.1}";
+
+/* Each stage with a precision and a number of ranks. */
+START_TEST(lamb_goes_on_as_if_it_had_never_stopped)
+{
+    struct leg_shared *s = leg_make();
+    root = test_tmp_make();
+    s->leg.model = model_with_dropout();
+    s->leg.optimizer = lamb;
+    s->leg.freeze = "h\\.0\\.";
+    for (int stage = 0; stage < 4; stage++) {
+        s->leg.two_groups = stage % 2;
+        leg_configure(&s->leg, stage, leg_dtypes[(stage + 2) % 3], 1 + stage % 2);
+        whole_and_in_two(s, 1 + stage % 3 + (stage == 3));
+    }
+    test_tmp_remove(root);
 }
 END_TEST
 
@@ -214,8 +233,31 @@ START_TEST(a_checkpoint_loads_at_any_stage_and_world_size)
 }
 END_TEST
 
+START_TEST(lamb_loads_at_any_stage_and_world_size)
+{
+    static const struct cell from[] = {{3, 2}, {1, 3}, {0, 1}, {2, 4}};
+    static const struct cell to[] = {{1, 4}, {3, 3}, {2, 2}, {0, 2}, {3, 1}};
+    struct leg_shared *s = leg_make();
+    root = test_tmp_make();
+    s->leg.optimizer = lamb;
+    s->leg.two_groups = true;
+    s->leg.to = 3;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(from); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lamb%zu", i);
+        leg_configure(&s->leg, from[i].stage, leg_dtypes[i % 2], 1);
+        snprintf(s->leg.save, sizeof s->leg.save, "%s", folder(name));
+        struct leg_outcome saved = leg_outcome_of(s, from[i].world);
+        for (size_t k = 0; k < CZ_ARRAY_LEN(to); k++)
+            load_elsewhere(s, &saved, to[k], leg_dtypes[i % 2]);
+    }
+    test_tmp_remove(root);
+}
+END_TEST
+
 TEST_MAIN("engine/resume", one_rank_goes_on_as_if_it_had_never_stopped,
           two_ranks_go_on_as_if_they_had_never_stopped,
           three_ranks_with_frozen_parameters_and_two_groups_too,
+          lamb_goes_on_as_if_it_had_never_stopped, lamb_loads_at_any_stage_and_world_size,
           so_do_masters_and_states_of_16_bits, a_background_save_is_of_its_own_step,
           a_checkpoint_loads_at_any_stage_and_world_size)

@@ -1,7 +1,7 @@
 /* Claims: what is sent, in how many collectives, and how many parameters are live, follow the
  * closed formulas of docs/zero.md, rank by rank, and stay what they were (tests/golden/traffic.csv;
  * CZ_GOLDEN_UPDATE=1 writes it anew). The plan says the same for ranks that run and for ranks that
- * do not. */
+ * do not. Lamb adds the sums of its tensors. */
 #include "tests/support/rank_trial.h"
 
 #include "zero/zero.h"
@@ -21,6 +21,7 @@ static const struct knobs {
     const char *name, *flags;
     uint64_t n_reduces;                /* flushes; at stage 0 always one */
     uint64_t n_gathers, fetched, live; /* stage 3: per pass; elements */
+    const char *optimizer;             /* NULL: AdamW */
 } settings[] = {
     /* The first visit fetches its own and then everything else, which stays to the end. */
     {"default", "\"stage3_param_persistence_threshold\": 0", 1, 2, PSI, PSI},
@@ -31,6 +32,7 @@ static const struct knobs {
      "\"stage3_max_live_parameters\": 0, \"stage3_max_reuse_distance\": 0, "
      "\"reduce_bucket_size\": 1000",
      4, 8, 2 * (EMBEDDING + 2 * BLOCK + HEAD), BLOCK},
+    {"lamb", "\"stage3_param_persistence_threshold\": 0", 1, 2, PSI, PSI, "\"type\": \"Lamb\""},
 };
 
 struct totals {
@@ -59,6 +61,25 @@ static uint64_t small_nbytes(int stage)
            (stage > 0 ? SUMSQ_PARTS * sizeof(double) : 0) + 256;
 }
 
+/* What ranks say about tensors that lie on several of them: of each tensor, whoever has some of it
+ * brings its sums to the rank that adds it up, and that one tells all others. */
+static uint64_t sums_numel(int stage, int world)
+{
+    enum { N = 28 };
+    static const uint64_t block[] = {64, 64, 64 * 192, 192, 64 * 64,  64,
+                                     64, 64, 64 * 256, 256, 256 * 64, 64};
+    uint64_t numels[N] = {TABLE, 64 * 64}, w = (uint64_t)world, part = PSI / w, at = 0, n = 0;
+    for (int i = 0; i < 24; i++) numels[2 + i] = block[i % 12];
+    numels[26] = numels[27] = 64;
+    for (uint64_t i = 0; i < N; at += numels[i++])
+        for (uint64_t r = 0; r < w; r++) {
+            bool holds = stage == 3 || (at < (r + 1) * part && at + numels[i] > r * part);
+            bool adds = N * r / w <= i && i < N * (r + 1) / w;
+            n += (holds && !adds) + (adds ? w - 1 : 0);
+        }
+    return stage == 0 || world == 1 ? 0 : n;
+}
+
 static void check_formulas(const struct knobs *s, int stage, int world, uint64_t gas,
                            const struct totals *t)
 {
@@ -69,13 +90,14 @@ static void check_formulas(const struct knobs *s, int stage, int world, uint64_t
     uint64_t fetch = stage == 3 ? gas * others * s->fetched * size : 0;
     uint64_t n_small = stage == 0 || w == 1 ? 3 : 4, n_update = update > 0;
     uint64_t n_fetch = stage == 3 && w > 1 ? gas * s->n_gathers : 0;
+    uint64_t sums = s->optimizer ? sums_numel(stage, world) * 448 : 0, n_sums = sums > 0 ? 2 : 0;
     if (w == 1) n_passes = 1; /* one rank splits nothing and reduces at the boundary */
     ck_assert_uint_eq(t->reduce, reduce);
-    ck_assert_uint_eq(t->move, update + fetch + others * w * small_nbytes(stage));
+    ck_assert_uint_eq(t->move, update + fetch + sums + others * w * small_nbytes(stage));
     ck_assert_uint_eq(t->n_reduce, n_passes * n_reduces);
-    ck_assert_uint_eq(t->n_move, n_small + n_update + n_fetch);
-    ck_assert_uint_eq(t->planned, reduce + update + fetch);
-    if (w > 1) ck_assert_uint_eq(t->n_planned, n_passes * n_reduces + n_update + n_fetch);
+    ck_assert_uint_eq(t->n_move, n_small + n_update + n_fetch + n_sums);
+    ck_assert_uint_eq(t->planned, reduce + update + fetch + sums);
+    if (w > 1) ck_assert_uint_eq(t->n_planned, n_passes * n_reduces + n_update + n_fetch + n_sums);
 }
 
 static void train_all(FILE *f)
@@ -83,7 +105,8 @@ static void train_all(FILE *f)
     struct trial_shared *s = trial_make();
     s->trial.steps = 2;
     fputs("setting,world,stage,accumulation,reductions,moves,reduced_bytes,moved_bytes,live\n", f);
-    for (size_t k = 0; k < CZ_ARRAY_LEN(settings); k++)
+    for (size_t k = 0; k < CZ_ARRAY_LEN(settings); k++) {
+        s->trial.optimizer = settings[k].optimizer;
         for (int world = 1; world <= WORLD_MAX; world++)
             for (int stage = 0; stage < 4; stage++)
                 for (int gas = 1; gas <= 3; gas += 2) {
@@ -98,6 +121,7 @@ static void train_all(FILE *f)
                             (unsigned long long)t.n_move, (unsigned long long)t.reduce,
                             (unsigned long long)t.move, live);
                 }
+    }
 }
 
 START_TEST(traffic_follows_the_formulas_and_does_not_change)

@@ -14,13 +14,14 @@ enum { TRIAL_STEPS = 8 };
 struct trial {
     char config[1024];
     const char *freeze, *model; /* model NULL: the small one */
+    const char *optimizer;      /* of configure(), members of its section; NULL: AdamW */
     bool two_groups;
     bool reads_grads; /* after each backward; a test of traffic or speed does not */
     int steps;
 };
 
 struct outcome {
-    uint64_t masters; /* hash of all masters, then of all first moments */
+    uint64_t masters; /* hash of all masters, then of all first and second moments */
     uint64_t grads;   /* hash of what was read of them */
     double loss, norm;
     struct comm_traffic traffic; /* of one step, on this rank */
@@ -68,6 +69,7 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     out->masters = TRIAL_HASH_BEGIN;
     TRY(trial_hash_tensors(e, "weight", &out->masters));
     TRY(trial_hash_tensors(e, "exp_avg", &out->masters));
+    TRY(trial_hash_tensors(e, "exp_avg_sq", &out->masters));
     engine_destroy(e);
     return CZ_OK;
 }
@@ -120,9 +122,11 @@ static inline void configure(struct trial_shared *s, int stage, const char *vari
     snprintf(s->trial.config, sizeof s->trial.config,
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
              "\"gradient_clipping\": 0.5, %s, \"zero_optimization\": {\"stage\": %d, %s}, "
-             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
-             "\"weight_decay\": 0.1}}}",
-             gas, dtype, stage, variant);
+             "\"zero_allow_untested_optimizer\": true, \"optimizer\": {%s}}",
+             gas, dtype, stage, variant,
+             s->trial.optimizer ? s->trial.optimizer
+                                : "\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
+                                  "\"weight_decay\": 0.1}");
 }
 
 #endif

@@ -16,6 +16,7 @@ enum { LEG_STEPS_MAX = 64 };
 struct leg {
     char config[2048];
     const char *model, *freeze;
+    const char *optimizer;            /* of leg_configure(), members of its section; NULL: AdamW */
     bool two_groups, unsaved_weights; /* unsaved_weights: start from another seed's weights */
     int from, to;                     /* steps; from > 0 resumes */
     char load[256], save[256];        /* folders; "" for neither */
@@ -196,10 +197,13 @@ static inline void leg_configure(struct leg *leg, int stage, const char *dtype, 
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
              "\"gradient_clipping\": 0.5, %s, \"zero_optimization\": {\"stage\": %d, "
              "\"sub_group_size\": 5000}, "
-             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
-             "\"weight_decay\": 0.1}}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+             "\"zero_allow_untested_optimizer\": true, \"optimizer\": {%s}, \"scheduler\": "
+             "{\"type\": \"WarmupDecayLR\", \"params\": "
              "{\"total_num_steps\": 12, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
-             gas, dtype, stage);
+             gas, dtype, stage,
+             leg->optimizer ? leg->optimizer
+                            : "\"type\": \"AdamW\", \"params\": {\"lr\": 0.003, "
+                              "\"weight_decay\": 0.1}");
 }
 
 #endif

@@ -114,10 +114,12 @@ static const char *const tier_optimizers[] = {
     "\"type\": \"SGD\", \"params\": {\"lr\": 0.1}", /* no states */
 };
 
-/* At stage 0 alone: two passes over the tiles, and states that begin as something else than 0. */
-static const char *const tier_optimizers_0[] = {
-    "\"type\": \"Lamb\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}",
-    "\"type\": \"Adagrad\", \"params\": {\"lr\": 0.01, \"initial_accumulator_value\": 0.5}",
-};
+/* Two passes over the tiles, with norms of whole tensors between them. */
+static const char tier_lamb[] =
+    "\"type\": \"Lamb\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}";
+
+/* States that begin as something else than 0. */
+static const char tier_adagrad[] =
+    "\"type\": \"Adagrad\", \"params\": {\"lr\": 0.01, \"initial_accumulator_value\": 0.5}";
 
 #endif
