@@ -235,6 +235,18 @@ VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(two, _mm_srli_epi64(two, 32)));
 }
 
+VEC_FN vm vm_from_bits(uint32_t bits)
+{
+    vi lanes = _mm256_setr_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(vi_set1(bits), lanes), lanes));
+}
+
+VEC_FN uint32_t vf_sign_bits(vf x)
+{
+    vf reversed = _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(reversed, vf_zero(), _CMP_GE_OQ));
+}
+
 typedef __m256d vd;
 typedef __m256i vl;
 

@@ -226,6 +226,20 @@ VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
     return _mm512_reduce_max_epu32(x);
 }
 
+/* Flags from VF_N bits, lane 0 the highest. */
+VEC_FN vm vm_from_bits(uint32_t bits)
+{
+    vi lane = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_test_epi32_mask(vi_set1(bits), _mm512_sllv_epi32(vi_set1(1), lane));
+}
+
+/* VF_N bits, lane 0 the highest: whether x ≥ 0, which either zero is and NaN is not. */
+VEC_FN uint32_t vf_sign_bits(vf x)
+{
+    vi lane = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_cmp_ps_mask(_mm512_permutexvar_ps(lane, x), vf_zero(), _CMP_GE_OQ);
+}
+
 /* vd: doubles, half as many as a vf has floats; vl: int64. */
 typedef __m512d vd;
 typedef __m512i vl;

@@ -1,8 +1,6 @@
 /* Body of the vector rows. Limit: pass 0 arithmetic (the exact sums), pass 1 memory. */
-#include "ops/lamb/lamb_impl.h"
+#include "ops/lamb/lamb_sums_vec_impl.h"
 #include "ops/step/step_vec_impl.h"
-
-#include <math.h>
 
 struct lamb_vec {
     vf grad_scale, beta1, one_beta1, beta2, one_beta2, eps, wd, minus_step;
@@ -31,54 +29,6 @@ VEC_FN vf lamb_update(const struct lamb_vec *k, vf p, vf m, vf v)
     vf root = k->eps_inside_sqrt ? vf_sqrt(v + k->eps) : vf_sqrt(v);
     vf u = m / (k->eps_inside_sqrt ? root : (vf)(root + k->eps));
     return k->decay ? vf_fma(k->wd, p, u) : u;
-}
-
-/* ---- sums ----------------------------------------------------------------------------------- */
-
-#define LANES 8
-typedef float f8 __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
-typedef double d8 __attribute__((vector_size(LANES * sizeof(double))));
-
-/* Largest |x| of n elements, n a multiple of VF_N; infinity when one is not finite. */
-static float block_max(const float *x, size_t n)
-{
-    vf max = vf_zero(), bad = vf_zero();
-    for (size_t i = 0; i < n; i += VF_N) {
-        vf v = vf_load(x, i, DTYPE_F32);
-        max = vf_max(vf_abs(v), max);
-        bad = bad + v * vf_zero(); /* NaN for infinity and NaN */
-    }
-    return vf_hsum(bad) == 0 ? vf_hmax(max) : INFINITY;
-}
-
-/* Lanes of squares side by side, added up at the end: exact, so the order does not show. */
-static void block_sum_finite(const float *x, size_t n, int top, double grids[LAMB_GRIDS])
-{
-    d8 sums[LAMB_TOP] = {{0}}, c[LAMB_TOP];
-    for (int k = 0; k < LAMB_TOP; k++) c[k] = (d8){0} + 0x1.8p52 * lamb_unit(top - k);
-    for (size_t i = 0; i < n; i += LANES) {
-        d8 wide = __builtin_convertvector(*(const f8 *)(x + i), d8);
-        d8 square = wide * wide;
-        for (int k = 0; k < LAMB_TOP; k++) {
-            d8 whole = square + c[k] - c[k];
-            sums[k] += whole;
-            square -= whole;
-        }
-    }
-    for (int k = 0; k < LAMB_TOP && k <= top; k++)
-        for (int l = 0; l < LANES; l++) grids[top - k] += sums[k][l];
-}
-
-/* n is a multiple of VF_N; zeros behind the data add nothing. */
-static void block_sum(const float *x, size_t n, double grids[LAMB_GRIDS])
-{
-    double max = (double)block_max(x, n);
-    if (isfinite(max)) {
-        block_sum_finite(x, n, lamb_top_grid(max * max), grids);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) /* the norm is infinite or NaN */
-        if (!isfinite(x[i])) grids[LAMB_GRIDS - 1] += (double)x[i] * (double)x[i];
 }
 
 /* ---- passes --------------------------------------------------------------------------------- */
@@ -111,8 +61,8 @@ static void moments(const struct lamb_args *a, size_t begin, size_t end, struct 
             moments_lanes(&a->t, &k, at + n, numel - n, p + n, u + n);
             n += VF_N;
         }
-        block_sum(p, n, sums->p);
-        block_sum(u, n, sums->u);
+        lamb_block_sum(p, n, sums->p);
+        lamb_block_sum(u, n, sums->u);
     }
 }
 

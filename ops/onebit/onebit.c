@@ -3,7 +3,11 @@
 
 #include <math.h>
 
-static const struct onebit_row *const rows[] = {&onebit_scalar};
+static const struct onebit_row *const rows[] = {
+    &onebit_scalar,
+    &onebit_avx2,
+    &onebit_avx512,
+};
 
 const struct onebit_row *const *onebit_rows(size_t *n)
 {

@@ -1,5 +1,6 @@
 /* Claims: an exchange over two ranks gives the figures of the specification's test vector, twice;
- * what a sign does not say stays behind as error; masks are made bit by bit. */
+ * what a sign does not say stays behind as error; masks are made bit by bit; bad arguments are
+ * refused, and no elements are nothing to do. */
 #include "ops/onebit/onebit_impl.h"
 #include "tests/support/agree.h"
 
@@ -207,5 +208,171 @@ START_TEST(masks_are_made_bit_by_bit)
 }
 END_TEST
 
+/* ---- arguments --------------------------------------------------------------------------------
+ */
+
+/* That an op which takes `good` refuses it with one thing changed. */
+#define REFUSED(op, good, change)                                                                  \
+    do {                                                                                           \
+        __typeof__(good) bad_ = (good);                                                            \
+        bad_.change;                                                                               \
+        ck_fails(ops.op(&ops, NULL, &bad_), CZ_INVALID);                                           \
+    } while (0)
+
+static float f0[16], f1[16], f2[16], f3[16], f4[16], f5[16];
+static uint8_t some_bits[16];
+static double sums_of[1];
+
+START_TEST(bad_arguments_of_an_exchange_are_refused)
+{
+    struct ops ops = agree_wire(onebit_wire, row(0));
+    struct onebit_feed_args feed = {
+        .numel = 9, .m = f0, .g = f1, .scalars = &unit, .coeff = 1, .e = f2, .partials = sums_of};
+    ck_ok(ops.onebit_feed(&ops, NULL, &feed));
+    REFUSED(onebit_feed, feed, g = NULL);
+    REFUSED(onebit_feed, feed, g_dtype = DTYPE_I32);
+    REFUSED(onebit_feed, feed, scalars = NULL);
+    REFUSED(onebit_feed, feed, e = NULL);
+    REFUSED(onebit_feed, feed, partials = NULL);
+    struct onebit_pack_args pack = {
+        .numel = 16, .chunk_numel = 8, .chunk_stride = 1, .scale = f0, .e = f1, .bits = some_bits};
+    ck_ok(ops.onebit_pack(&ops, NULL, &pack));
+    REFUSED(onebit_pack, pack, numel = 12);
+    REFUSED(onebit_pack, pack, chunk_numel = 4);
+    REFUSED(onebit_pack, pack, chunk_numel = 0);
+    REFUSED(onebit_pack, pack, chunk_stride = 0);
+    REFUSED(onebit_pack, pack, scale = NULL);
+    REFUSED(onebit_pack, pack, e = NULL);
+    REFUSED(onebit_pack, pack, bits = NULL);
+    struct onebit_serve_args serve_args = {.numel = 16,
+                                           .n_ranks = 2,
+                                           .bits = some_bits,
+                                           .rank_stride = 2,
+                                           .scales = f0,
+                                           .scale_stride = 1,
+                                           .e = f1,
+                                           .partials = sums_of};
+    ck_ok(ops.onebit_serve(&ops, NULL, &serve_args));
+    REFUSED(onebit_serve, serve_args, numel = 12);
+    REFUSED(onebit_serve, serve_args, n_ranks = 0);
+    REFUSED(onebit_serve, serve_args, rank_stride = 1);
+    REFUSED(onebit_serve, serve_args, bits = NULL);
+    REFUSED(onebit_serve, serve_args, scales = NULL);
+    REFUSED(onebit_serve, serve_args, e = NULL);
+    REFUSED(onebit_serve, serve_args, partials = NULL);
+    struct onebit_unpack_args unpack = {.begin = 3,
+                                        .end = 16,
+                                        .chunk_numel = 8,
+                                        .chunk_stride = 1,
+                                        .bits = some_bits,
+                                        .scales = f0,
+                                        .scale_stride = 1,
+                                        .coeff = 1,
+                                        .scalars = &unit,
+                                        .fresh = f1,
+                                        .x = f2};
+    ck_ok(ops.onebit_unpack(&ops, NULL, &unpack));
+    REFUSED(onebit_unpack, unpack, begin = 17);
+    REFUSED(onebit_unpack, unpack, chunk_numel = 12);
+    REFUSED(onebit_unpack, unpack, chunk_stride = 0);
+    REFUSED(onebit_unpack, unpack, bits = NULL);
+    REFUSED(onebit_unpack, unpack, scales = NULL);
+    REFUSED(onebit_unpack, unpack, scalars = NULL);
+    REFUSED(onebit_unpack, unpack, blend = &unit);
+    REFUSED(onebit_unpack, unpack, x = NULL);
+}
+END_TEST
+
+START_TEST(bad_arguments_around_it_are_refused)
+{
+    struct ops ops = agree_wire(onebit_wire, row(0));
+    struct onebit_momentum_args momentum = {.numel = 9, .g = f0, .scalars = &unit, .m = f1};
+    ck_ok(ops.onebit_momentum(&ops, NULL, &momentum));
+    REFUSED(onebit_momentum, momentum, g = NULL);
+    REFUSED(onebit_momentum, momentum, g_dtype = DTYPE_F64);
+    REFUSED(onebit_momentum, momentum, scalars = NULL);
+    REFUSED(onebit_momentum, momentum, m = NULL);
+    struct onebit_mask_make_args mask = {.numel = 9, .v = f0, .bits = some_bits};
+    REFUSED(onebit_mask_make, mask, v = NULL);
+    REFUSED(onebit_mask_make, mask, bits = NULL);
+    struct lamb_sums sums = {{0}, {0}};
+    const struct lamb_segment segment = {0, 9, 0};
+    struct onebit_lamb_norms_args norms = {.numel = 9,
+                                           .m = f0,
+                                           .v = f1,
+                                           .fresh = f2,
+                                           .p = f3,
+                                           .eps = 1,
+                                           .segments = &segment,
+                                           .n_segments = 1,
+                                           .sums = &sums,
+                                           .factors = f4};
+    ck_ok(ops.onebit_lamb_norms(&ops, NULL, &norms));
+    REFUSED(onebit_lamb_norms, norms, numel = 8);
+    REFUSED(onebit_lamb_norms, norms, m = NULL);
+    REFUSED(onebit_lamb_norms, norms, v = NULL);
+    REFUSED(onebit_lamb_norms, norms, fresh = NULL);
+    REFUSED(onebit_lamb_norms, norms, p = NULL);
+    REFUSED(onebit_lamb_norms, norms, segments = NULL);
+    REFUSED(onebit_lamb_norms, norms, sums = NULL);
+    REFUSED(onebit_lamb_norms, norms, factors = NULL);
+}
+END_TEST
+
+START_TEST(bad_arguments_of_zero_one_adam_are_refused)
+{
+    struct ops ops = agree_wire(onebit_wire, row(0));
+    struct zero_one_args args = {.numel = 9,
+                                 .g = f0,
+                                 .scalars = &unit,
+                                 .eps = 1,
+                                 .m = f1,
+                                 .moved = f2,
+                                 .v = f3,
+                                 .p = f4,
+                                 .out = f5};
+    ck_ok(ops.zero_one_local(&ops, NULL, &args));
+    REFUSED(zero_one_local, args, g = NULL);
+    REFUSED(zero_one_local, args, g_dtype = DTYPE_F64);
+    REFUSED(zero_one_local, args, scalars = NULL);
+    REFUSED(zero_one_local, args, m = NULL);
+    REFUSED(zero_one_local, args, moved = NULL);
+    REFUSED(zero_one_local, args, v = NULL);
+    REFUSED(zero_one_local, args, p = NULL);
+    REFUSED(zero_one_local, args, out = NULL);
+    REFUSED(zero_one_local, args, out_dtype = DTYPE_I8);
+    args.g = NULL; /* the others do without */
+    ck_ok(ops.zero_one_gather(&ops, NULL, &args));
+    REFUSED(zero_one_gather, args, moved = NULL);
+    REFUSED(zero_one_gather, args, v = NULL);
+    ck_ok(ops.zero_one_settle(&ops, NULL, &args));
+    REFUSED(zero_one_settle, args, scalars = NULL);
+    REFUSED(zero_one_settle, args, m = NULL);
+    REFUSED(zero_one_settle, args, moved = NULL);
+    REFUSED(zero_one_settle, args, v = NULL);
+    REFUSED(zero_one_settle, args, p = NULL);
+    REFUSED(zero_one_settle, args, out = NULL);
+    REFUSED(zero_one_settle, args, out_dtype = DTYPE_I8);
+}
+END_TEST
+
+START_TEST(no_elements_are_nothing_to_do)
+{
+    struct ops ops = agree_wire(onebit_wire, row(0));
+    ck_ok(ops.onebit_feed(&ops, NULL, &(struct onebit_feed_args){0}));
+    ck_ok(ops.onebit_pack(&ops, NULL, &(struct onebit_pack_args){0}));
+    ck_ok(ops.onebit_serve(&ops, NULL, &(struct onebit_serve_args){0}));
+    ck_ok(ops.onebit_unpack(&ops, NULL, &(struct onebit_unpack_args){.begin = 3, .end = 3}));
+    ck_ok(ops.onebit_momentum(&ops, NULL, &(struct onebit_momentum_args){0}));
+    ck_ok(ops.onebit_mask_make(&ops, NULL, &(struct onebit_mask_make_args){0}));
+    ck_ok(ops.onebit_lamb_norms(&ops, NULL, &(struct onebit_lamb_norms_args){0}));
+    ck_ok(ops.zero_one_local(&ops, NULL, &(struct zero_one_args){0}));
+    ck_ok(ops.zero_one_gather(&ops, NULL, &(struct zero_one_args){0}));
+    ck_ok(ops.zero_one_settle(&ops, NULL, &(struct zero_one_args){0}));
+}
+END_TEST
+
 TEST_MAIN("ops/onebit", two_ranks_give_the_test_vector, what_a_sign_does_not_say_stays,
-          masks_are_made_bit_by_bit)
+          masks_are_made_bit_by_bit, bad_arguments_of_an_exchange_are_refused,
+          bad_arguments_around_it_are_refused, bad_arguments_of_zero_one_adam_are_refused,
+          no_elements_are_nothing_to_do)
