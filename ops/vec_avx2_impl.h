@@ -241,6 +241,13 @@ VEC_FN vm vm_from_bits(uint32_t bits)
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(vi_set1(bits), lanes), lanes));
 }
 
+VEC_FN vm vm_from_word(vi word, size_t k)
+{
+    vi shift = _mm256_setr_epi32(24, 25, 26, 27, 28, 29, 30, 31);
+    vi to_top = _mm256_sub_epi32(shift, _mm256_set1_epi32((int)(8 * k)));
+    return _mm256_castsi256_ps(_mm256_sllv_epi32(word, to_top));
+}
+
 VEC_FN uint32_t vf_sign_bits(vf x)
 {
     vf reversed = _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));

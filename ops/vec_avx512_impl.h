@@ -233,6 +233,15 @@ VEC_FN vm vm_from_bits(uint32_t bits)
     return _mm512_test_epi32_mask(vi_set1(bits), _mm512_sllv_epi32(vi_set1(1), lane));
 }
 
+/* The same for vector k of four bytes' 32 elements, the first element of a byte its highest bit;
+ * `word` has the bytes in every lane. For vf_select() alone: AVX2 leaves the lanes' other bits. */
+VEC_FN vm vm_from_word(vi word, size_t k)
+{
+    vi bit = _mm512_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8);
+    vi shift = _mm512_add_epi32(bit, _mm512_set1_epi32((int)(16 * k)));
+    return _mm512_test_epi32_mask(word, _mm512_sllv_epi32(vi_set1(1), shift));
+}
+
 /* VF_N bits, lane 0 the highest: whether x ≥ 0, which either zero is and NaN is not. */
 VEC_FN uint32_t vf_sign_bits(vf x)
 {

@@ -4,10 +4,6 @@
 
 #include "ops/lamb/lamb_impl.h"
 
-#define LAMB_LANES 8
-typedef float lamb_f8 __attribute__((vector_size(LAMB_LANES * sizeof(float)), aligned(4)));
-typedef double lamb_d8 __attribute__((vector_size(LAMB_LANES * sizeof(double))));
-
 /* Largest |x| of n elements, n a multiple of VF_N; infinity when one is not finite. */
 static float lamb_block_max(const float *x, size_t n)
 {
@@ -20,22 +16,32 @@ static float lamb_block_max(const float *x, size_t n)
     return vf_hsum(bad) == 0 ? vf_hmax(max) : INFINITY;
 }
 
+/* A vector of squares spread over the grids, as lamb_deposit() does with one. */
+VEC_FN void lamb_spread(vd x, const vd c[LAMB_TOP], vd sums[LAMB_TOP])
+{
+    vd square = x * x;
+    for (int k = 0; k < LAMB_TOP; k++) {
+        vd whole = square + c[k] - c[k];
+        sums[k] = sums[k] + whole;
+        square = square - whole;
+    }
+}
+
 /* Lanes of squares side by side, added up at the end: exact, so the order does not show. */
 static void lamb_block_sum_finite(const float *x, size_t n, int top, double grids[LAMB_GRIDS])
 {
-    lamb_d8 sums[LAMB_TOP] = {{0}}, c[LAMB_TOP];
-    for (int k = 0; k < LAMB_TOP; k++) c[k] = (lamb_d8){0} + 0x1.8p52 * lamb_unit(top - k);
-    for (size_t i = 0; i < n; i += LAMB_LANES) {
-        lamb_d8 wide = __builtin_convertvector(*(const lamb_f8 *)(x + i), lamb_d8);
-        lamb_d8 square = wide * wide;
-        for (int k = 0; k < LAMB_TOP; k++) {
-            lamb_d8 whole = square + c[k] - c[k];
-            sums[k] += whole;
-            square -= whole;
-        }
+    vd sums[LAMB_TOP], c[LAMB_TOP];
+    for (int k = 0; k < LAMB_TOP; k++) {
+        c[k] = vd_set1(0x1.8p52 * lamb_unit(top - k));
+        sums[k] = vd_set1(0);
+    }
+    for (size_t i = 0; i < n; i += VF_N) {
+        vf v = vf_load(x, i, DTYPE_F32);
+        lamb_spread(vd_low(v), c, sums);
+        lamb_spread(vd_high(v), c, sums);
     }
     for (int k = 0; k < LAMB_TOP && k <= top; k++)
-        for (int l = 0; l < LAMB_LANES; l++) grids[top - k] += sums[k][l];
+        for (size_t l = 0; l < VF_N / 2; l++) grids[top - k] += sums[k][l];
 }
 
 /* Adds the squares of n elements to their grids. n is a multiple of VF_N; zeros behind the data

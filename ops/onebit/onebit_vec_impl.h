@@ -160,6 +160,14 @@ static void pack(const struct onebit_pack_args *a, size_t begin, size_t end)
 #define SERVE_NUMEL ((size_t)32) /* elements whose ranks' bits are added up together */
 #define SERVE_VECS  (SERVE_NUMEL / VF_N)
 
+/* The bytes of n ≤ 32 elements in every lane. */
+VEC_FN vi word_get(const uint8_t *bytes, size_t n)
+{
+    uint32_t word = 0;
+    memcpy(&word, bytes, n / 8);
+    return vi_set1(word);
+}
+
 /* Up to SERVE_NUMEL elements, a multiple of 8. */
 VEC_FN void serve_some(const struct onebit_serve_args *a, vf inv_ranks, struct squares *s, size_t i,
                        size_t n)
@@ -169,10 +177,9 @@ VEC_FN void serve_some(const struct onebit_serve_args *a, vf inv_ranks, struct s
     for (size_t q = 0; q < (size_t)a->n_ranks; q++) {
         const uint8_t *bits = a->bits + q * a->rank_stride + i / 8;
         vf scale = vf_set1(a->scales[q * a->scale_stride]), minus = vf_neg(scale);
-        for (size_t k = 0; k < SERVE_VECS; k++) {
-            uint32_t word = bytes_get(bits + k * (VF_N / 8), lanes_left(k * VF_N, n));
-            y[k] = y[k] + vf_select(vm_from_bits(word), scale, minus);
-        }
+        vi word = word_get(bits, n);
+        for (size_t k = 0; k < SERVE_VECS; k++)
+            y[k] = y[k] + vf_select(vm_from_word(word, k), scale, minus);
     }
     for (size_t k = 0; k < SERVE_VECS; k++) {
         size_t at = i + k * VF_N, m = lanes_left(k * VF_N, n);
