@@ -155,6 +155,11 @@ int64_t engine_get_global_samples(const struct engine *e)
     return e->global_samples;
 }
 
+int64_t engine_get_sent_bytes(const struct engine *e)
+{
+    return (int64_t)e->sent_nbytes;
+}
+
 int64_t engine_get_skipped_steps(const struct engine *e)
 {
     return e->skipped_steps;

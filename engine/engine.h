@@ -107,6 +107,10 @@ CZ_API int64_t engine_get_train_batch(const struct engine *engine);
 CZ_API int64_t engine_get_world_size(const struct engine *engine);
 CZ_API int64_t engine_get_rank(const struct engine *engine);
 
+/* Payload that this rank sent to the others since the boundary before the last: gradients or signs,
+ * parameters, and the few bytes by which ranks agree. */
+CZ_API int64_t engine_get_sent_bytes(const struct engine *engine);
+
 /* What this rank moved between memory and its swap file during the last optimizer step, its
  * micro-batches included. All zero without a swap file. */
 struct engine_swap_traffic {

@@ -94,6 +94,7 @@ struct engine {
     struct save *save;     /* a checkpoint that is being written; NULL: none (save_impl.h) */
     struct err save_error; /* of the last one, until engine_save_wait() has told */
     struct engine_timers timers;
+    uint64_t sent_nbytes, sent_before; /* to other ranks: in the last step, and before it in all */
     int64_t comm_ns; /* waited for other ranks during the pass in work */
     struct throughput throughput;
 };

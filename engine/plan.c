@@ -196,6 +196,8 @@ static void count_traffic(struct engine *e)
     if (p->world_size == 1) return;
     p->sent_nbytes_per_step =
         n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes + f.sums_nbytes;
+    if (f.signs_nbytes > 0)
+        p->sent_nbytes_frozen = f.signs_nbytes + f.update_nbytes + f.sums_nbytes;
     p->n_collectives_per_step =
         n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
 }

@@ -56,6 +56,7 @@ struct plan {
     /* Per rank. host_peak includes the baseline and pinned memory. */
     size_t host_peak_nbytes, device_peak_nbytes, pinned_nbytes, nvme_nbytes;
     size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
+    size_t sent_nbytes_frozen;   /* 1-bit family: by a compressed step (docs/one_bit.md), else 0 */
     size_t n_collectives_per_step;
     size_t live_numel_max; /* stage 3: most parameters whole in memory at any time */
     size_t fetched_numel;  /* a GPU's: parameters that a training pass brings from host or NVMe */

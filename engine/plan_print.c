@@ -53,6 +53,9 @@ static void print_totals(FILE *f, const struct plan *p)
     if (p->sent_nbytes_per_step > 0)
         fprintf(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
                 size_human(p->sent_nbytes_per_step, buf, sizeof buf), p->n_collectives_per_step);
+    if (p->sent_nbytes_frozen > 0)
+        fprintf(f, "With the variance frozen an exchange sends %s.\n",
+                size_human(p->sent_nbytes_frozen, buf, sizeof buf));
     if (p->stage == 3 && p->world_size > 1)
         fprintf(f, "At most %.1f M parameters are whole in memory at a time.\n",
                 (double)p->live_numel_max / 1e6);
@@ -105,6 +108,8 @@ static void write_totals(struct json_writer *w, const struct plan *p)
     json_put_size(w, "baseline_bytes", p->baseline_nbytes);
     json_put_size(w, "host_available_bytes", p->host_free_nbytes);
     json_put_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
+    if (p->sent_nbytes_frozen > 0)
+        json_put_size(w, "sent_bytes_per_compressed_step", p->sent_nbytes_frozen);
     json_put_size(w, "collectives_per_step", p->n_collectives_per_step);
     if (p->stage == 3) json_put_size(w, "live_parameters_max", p->live_numel_max);
     json_put_bool(w, "fits", plan_fits(p));

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/threads.h"
 #include "engine/report_text.h"
 #include "formats/json_write.h"
@@ -50,6 +51,16 @@ static void log_progress(const struct engine *e)
     report_put_progress(&line, e->global_steps, e->skipped_steps, e->groups, e->n_groups,
                         e->config->scheduler.usable && e->schedule.cycles_momentum);
     log_line(LOG_INFO, "%s", line.text);
+}
+
+/* What the 1-bit family is chosen for. */
+static void log_sent(const struct engine *e)
+{
+    char step[24], all[24];
+    if (zero_n_segments(e->zero) == 0) return;
+    LOGV(LOG_INFO, SUB_ENGINE, "step %lld: each rank sent %s, %s since the start",
+         (long long)e->global_steps, size_human(e->sent_nbytes, step, sizeof step),
+         size_human(e->sent_before, all, sizeof all));
 }
 
 static size_t arenas_nbytes(const struct engine *e)
@@ -254,7 +265,10 @@ static void report_boundary(struct engine *e)
     bool is_due = every > 0 && e->global_steps % every == 0;
     if (e->config->wall_clock_breakdown && e->timers.updated && e->config->zero.stage > 0)
         say_times(e, update_timer_names, e->timers.update, N_UPDATE_TIMERS);
-    if (is_due) log_progress(e);
+    if (is_due) {
+        log_progress(e);
+        log_sent(e);
+    }
     if (is_due || e->config->wall_clock_breakdown) say_swap(e);
     if (every > 0 && e->throughput.counted && e->throughput.n_global % every == 0) log_speed(e);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "formats/json_write.h"
 
 #include <math.h>
@@ -184,6 +185,31 @@ static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, do
     return zero_norm(e->zero, scan->max_abs, norm);
 }
 
+static bool is_frozen(const struct engine *e)
+{
+    const struct zero_onebit onebit = zero_onebit(e->zero);
+    return onebit.clock && onebit.clock->frozen;
+}
+
+/* The 1-bit family has come to the steps that it is chosen for. */
+static void log_frozen(const struct engine *e)
+{
+    const struct plan *p = &e->plan;
+    char few[24], many[24];
+    if (e->comm->rank != 0) return;
+    if (p->world_size == 1) {
+        LOGV(LOG_INFO, SUB_ENGINE, "%s: the variance is frozen from step %lld on",
+             e->groups[0].hyper.cls->name, (long long)e->global_steps + 2);
+        return;
+    }
+    LOGV(LOG_INFO, SUB_ENGINE,
+         "%s: the variance is frozen; from step %lld on an exchange sends %s from each rank "
+         "instead of %s",
+         e->groups[0].hyper.cls->name, (long long)e->global_steps + 2,
+         size_human(p->sent_nbytes_frozen, few, sizeof few),
+         size_human(p->sent_nbytes_per_step, many, sizeof many));
+}
+
 /* Unscale with the scale that the gradients were made with (spec Q2), clip, update. */
 static cz_status apply(struct engine *e, const struct zero_scan *scan, double made_with)
 {
@@ -194,6 +220,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
         isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
     int64_t normed = clock_now_ns();
     comm_set_phase(e->comm, e->global_steps + 1, "update");
+    bool was_frozen = is_frozen(e);
     cz_status st = zero_step(e->zero, e->n_updates + 1, made_with, clip);
     TRY(e->swap ? comm_agree(e->comm, st) : st); /* one rank's disk may fail */
     int64_t swept = clock_now_ns();
@@ -201,6 +228,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     e->timers.exposed[EXPOSED_STEP] += clock_now_ns() - swept;
     timers_set_update(&e->timers, normed - begin, swept - normed, clock_now_ns() - swept);
     e->n_updates++;
+    if (is_frozen(e) && !was_frozen) log_frozen(e);
     e->grad_norm = norm / made_with;
     if (e->config->scheduler.usable) schedule_step(&e->schedule, e->groups);
     return CZ_OK;
@@ -225,6 +253,14 @@ static cz_status mean_loss(struct engine *e)
     return CZ_OK;
 }
 
+static void count_sent(struct engine *e)
+{
+    const struct comm_traffic *t = &e->comm->traffic;
+    uint64_t sent = t->reduce_sent_nbytes + t->move_sent_nbytes;
+    e->sent_nbytes = sent - e->sent_before;
+    e->sent_before = sent;
+}
+
 static void count_boundary(struct engine *e)
 {
     const struct ds_config *c = e->config;
@@ -234,6 +270,7 @@ static void count_boundary(struct engine *e)
         c->managed_gradient_accumulation ? c->train_batch_size : e->n_backward * per_backward;
     e->n_backward = 0;
     e->loss_sum = 0;
+    count_sent(e);
     tiers_count_step(e);
     log_set_step(e->global_steps);
 }

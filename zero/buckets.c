@@ -241,7 +241,8 @@ cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx)
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
 {
     size_t f = z->unit_flush[unit_idx];
-    bool now = z->split_grads || (z->options.overlap && z->pass == ZERO_PASS_LAST);
+    bool early = z->options.overlap && z->pass == ZERO_PASS_LAST && zero_averages(z);
+    bool now = z->split_grads || early;
     if (!now || f == SIZE_MAX || z->flushes[f].unit != unit_idx) return CZ_OK;
     TRY(flush_begin(z, &z->flushes[f]));
     return z->options.overlap || z->swaps_grads ? CZ_OK : flush_wait(z, f);
@@ -263,9 +264,9 @@ cz_status zero_reduce(struct zero *z)
 {
     if (z->n_passes == 0)
         return err_set(CZ_INVALID, 0, "there are no gradients to reduce: backward first");
-    for (size_t f = 0; f < z->n_flushes && !z->split_grads; f++)
+    for (size_t f = 0; f < z->n_flushes && !z->split_grads && zero_averages(z); f++)
         if (!z->flushes[f].begun) TRY(flush_begin(z, &z->flushes[f]));
     TRY(zero_bucket_finish(z));
-    z->reduced = true;
+    z->reduced = zero_averages(z); /* otherwise they stay this rank's own */
     return CZ_OK;
 }

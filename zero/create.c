@@ -16,6 +16,7 @@ static cz_status check_options(const struct zero_options *o)
     if (o->master_dtype != o->dtype && o->master_dtype != DTYPE_F32)
         return err_set(CZ_UNSUPPORTED, 0, "master weights of a %s model are %s or fp32, not %s",
                        dtype_name(o->dtype), dtype_name(o->dtype), dtype_name(o->master_dtype));
+    TRY(zero_onebit_check(o));
     for (size_t v = 0; v < o->n_visits; v++)
         if (o->visits[v].unit_idx >= o->n_units || (v < o->n_units && o->visits[v].unit_idx != v))
             return err_set(CZ_INVALID, 0, "visit %zu of the pass is of unit %zu", v,
@@ -40,14 +41,20 @@ static cz_status alloc_tables(struct zero *z)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
+/* The 1-bit family compresses parameters in their own order. */
+static bool exchanges(const struct zero_options *o)
+{
+    return optim_is_onebit(&o->groups[0].hyper);
+}
+
 static cz_status group_flat(struct zero *z, size_t g, const size_t *idx, size_t n)
 {
     const struct zero_options *o = &z->options;
     struct zero_group *group = &z->groups[g];
-    const struct flat_options flat = {.world_size = o->comm->world_size,
-                                      .round_robin = o->round_robin && o->stage > 0,
-                                      .param_align =
-                                          o->align_params ? 16 / dtype_size(o->dtype) : 1};
+    const struct flat_options flat = {
+        .world_size = o->comm->world_size,
+        .round_robin = o->round_robin && o->stage > 0 && !exchanges(o),
+        .param_align = o->align_params ? 16 / dtype_size(o->dtype) : 1};
     TRY(flat_group_init(&group->flat, o->table, idx, n, &flat));
     for (size_t p = 0; p < n; p++)
         z->places[group->flat.params[p].param_idx].off = group->flat.params[p].off;
@@ -125,6 +132,16 @@ static cz_status grads_take(struct zero *z, struct zero_group *group, size_t num
     return zero_swap_take(z, nbytes, 0, &group->grad_swap);
 }
 
+/* A momentum that is exchanged is whole on every rank; its home is the rank's own part of it. */
+static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
+{
+    size_t *off = &group->state_off[state_idx];
+    TRY(zero_block_take(z, (enum zero_block)(ZERO_STATE_0 + state_idx), group->flat.numel_padded,
+                        DTYPE_F32, off));
+    *off += group->own_begin * sizeof(float);
+    return CZ_OK;
+}
+
 static cz_status group_blocks(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;
@@ -135,7 +152,9 @@ static cz_status group_blocks(struct zero *z, size_t g)
         TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
                        &group->master_swap));
     TRY(grads_take(z, group, z->split_grads ? own : whole));
-    for (size_t s = 0; s < group->n_states; s++)
+    size_t s = 0;
+    if (exchanges(o)) TRY(momentum_take(z, group, s++));
+    for (; s < group->n_states; s++)
         TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
                        &group->state_off[s], &group->state_swap[s]));
     return CZ_OK;
@@ -271,6 +290,7 @@ static cz_status layout_all(struct zero *z)
     TRY(zero_grads_swap_init(z));
     TRY(zero_buckets_init(z));
     TRY(zero_sweep_init(z));
+    TRY(zero_onebit_init(z));
     return zero_gather_init(z);
 }
 
@@ -283,6 +303,18 @@ static void choose_tile(struct zero *z)
     z->figures.tile_numel = o->tile_numel;
 }
 
+/* Between exchanges ZeroOneAdam moves all weights on each rank, starting from masters that ranks
+ * share: nothing of it can be split, and the masters lie apart in fp32 too. */
+static void choose_onebit(struct zero *z)
+{
+    struct zero_options *o = &z->options;
+    z->saved_stage = o->stage;
+    z->params_changed = true;
+    if (o->n_groups == 0 || !optim_moves_alone(&o->groups[0].hyper)) return;
+    z->moves_alone = true;
+    o->stage = 0;
+}
+
 cz_status zero_create(const struct zero_options *options, struct zero **out)
 {
     *out = NULL;
@@ -291,7 +323,8 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     if (!z) return err_set(CZ_NOMEM, 0, "no memory for the model state");
     z->options = *options;
     choose_tile(z);
-    z->own_masters = options->master_dtype != options->dtype;
+    choose_onebit(z);
+    z->own_masters = options->master_dtype != options->dtype || z->moves_alone;
     z->swaps_grads = options->swap.grads && options->swap.optimizer &&
                      options->comm->world_size == 1 && options->wire_dtype == options->grad_dtype;
     z->split_grads = (options->stage >= 2 && options->comm->world_size > 1) || z->swaps_grads;
@@ -324,6 +357,7 @@ void zero_destroy(struct zero *z)
     zero_buckets_free(z);
     zero_grads_swap_free(z);
     zero_gather_free(z);
+    zero_onebit_free(z);
     ring_destroy(z->ring);
     free(z->groups);
     free(z->places);

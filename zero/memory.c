@@ -70,6 +70,7 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     for (int b = 0; b < ZERO_N_BLOCKS; b++) z->blocks[b] = blocks[b];
     z->scalars = (struct step_scalars *)(void *)z->blocks[ZERO_SMALL];
     TRY(bind_swap(z, swap));
+    zero_onebit_bind(z);
     if (z->windowed)
         zero_gather_bind(z);
     else

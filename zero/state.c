@@ -7,9 +7,10 @@ struct zero_layout zero_group_layout(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
     bool is_sharded = z->options.stage == 3;
+    bool is_cut = z->moves_alone && z->saved_stage > 0;
     return (struct zero_layout){.flat = is_sharded ? NULL : &g->flat,
                                 .shard = is_sharded ? &g->shard : NULL,
-                                .own_numel = g->own_numel,
+                                .own_numel = is_cut ? g->flat.partition : g->own_numel,
                                 .n_states = g->n_states};
 }
 
@@ -18,6 +19,11 @@ size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t 
                           struct zero_range out[2])
 {
     struct zero_home home = {0};
+    bool is_split = source == ZERO_FROM_MASTERS || source == ZERO_FROM_STATES;
+    if (z->moves_alone && z->saved_stage > 0 && is_split) /* this rank's share of what is whole */
+        off += (size_t)z->options.comm->rank * z->groups[group].flat.partition;
+    if (z->moves_alone && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
+        source = ZERO_FROM_MASTERS; /* not what this rank has moved alone */
     switch (source) {
     case ZERO_FROM_PARAMS: home = zero_params_home(z, group); break;
     case ZERO_FROM_FROZEN: home = zero_param_home(z, param_idx); break;
@@ -84,6 +90,7 @@ cz_status zero_restore(struct zero *z, const struct zero_restore *a)
     TRY(zero_pass_drain(z));
     TRY(comm_agree(z->options.comm, restore_own(z, a)));
     zero_grads_drop(z);
+    z->params_changed = true;
     if (!z->split_params) TRY(zero_gather(z));
     return z->windowed ? zero_gather_resident(z, false) : CZ_OK;
 }

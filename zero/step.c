@@ -6,14 +6,37 @@
 /* ---- overflow and norm ------------------------------------------------------------------------
  */
 
+/* The gradients that this rank answers for: its partition of the mean, or all of its own ones. */
+static cz_status each_grads(struct zero *z, size_t g, zero_grads_visit visit, void *user)
+{
+    if (zero_averages(z)) return zero_each_grads(z, g, visit, user);
+    return visit(user, z->blocks[ZERO_GRADS] + z->groups[g].grad_off, 0,
+                 z->groups[g].flat.numel_padded);
+}
+
+/* The parameter behind element `at` of them. */
+static bool param_at(const struct zero *z, size_t g, size_t at, struct zero_scan *out)
+{
+    const struct flat_group *flat = &z->groups[g].flat;
+    if (zero_averages(z)) return zero_param_at(z, g, at, &out->param_idx, &out->elem);
+    size_t pos = flat_group_find(flat, at);
+    if (pos == flat->n_params) return false;
+    out->param_idx = flat->params[pos].param_idx;
+    out->elem = at - flat->params[pos].off;
+    return true;
+}
+
 /* The parameter and value behind element `at` of this rank's gradients of group g. */
 static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan *out)
 {
-    if (!zero_param_at(z, g, at, &out->param_idx, &out->elem))
+    if (!param_at(z, g, at, out))
         return err_set(CZ_INVALID, 0, "the gradient padding of group %zu was written to", g);
     out->finite = false;
     out->rank = z->options.comm->rank;
-    return zero_own_grad_at(z, g, at, &out->value);
+    if (zero_averages(z)) return zero_own_grad_at(z, g, at, &out->value);
+    const unsigned char *grads = z->blocks[ZERO_GRADS] + z->groups[g].grad_off;
+    enum dtype dtype = z->options.grad_dtype;
+    return zero_cast(z, dtype, grads + at * dtype_size(dtype), DTYPE_F32, &out->value, 1);
 }
 
 /* The scan of a group, tile by tile. */
@@ -42,7 +65,7 @@ static cz_status scan_own(struct zero *z, struct zero_scan *out)
     out->finite = true;
     for (size_t g = 0; g < z->options.n_groups; g++) {
         struct own_scan s = {z, g, out};
-        TRY(zero_each_grads(z, g, scan_tile, &s));
+        TRY(each_grads(z, g, scan_tile, &s));
     }
     return CZ_OK;
 }
@@ -84,16 +107,19 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     const struct zero_options *o = &z->options;
     double parts[SUMSQ_PARTS] = {0};
     struct own_sum sum = {o, max_abs, parts};
-    for (size_t g = 0; g < o->n_groups; g++) TRY(zero_each_grads(z, g, sum_tile, &sum));
+    bool averages = zero_averages(z);
+    for (size_t g = 0; g < o->n_groups; g++) TRY(each_grads(z, g, sum_tile, &sum));
     TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
-    if (o->stage > 0 && o->comm->world_size > 1) { /* limbs are integers: exact in any order */
+    if ((o->stage > 0 || !averages) &&
+        o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;
         for (int i = 0; i < n; i++) z->norms[i] = parts[i % SUMSQ_PARTS];
         TRY(comm_all_gather(o->comm, parts, z->norms, sizeof parts));
         memset(parts, 0, sizeof parts);
         for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->norms[i];
     }
-    *norm = sqrt(ops_sumsq_value(parts, max_abs));
+    double square = ops_sumsq_value(parts, max_abs);
+    *norm = sqrt(averages ? square : square / (double)o->comm->world_size);
     return CZ_OK;
 }
 
@@ -105,6 +131,7 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     const struct zero_options *o = &z->options;
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
+    if (z->onebit) return zero_onebit_step(z);
     cz_status st = CZ_OK;
     for (size_t g = 0; g < o->n_groups; g++)
         st = st == CZ_OK ? zero_sweep_group(z, g) : zero_tensor_sums_after(z, g, st);
@@ -129,6 +156,7 @@ cz_status zero_gather(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     bool is_split = o->stage > 0 && o->comm->world_size > 1 && !z->split_params;
+    if (!z->params_changed) return CZ_OK;
     for (size_t g = 0; is_split && g < o->n_groups; g++) TRY(gather_group(z, g));
     return z->windowed ? zero_gather_resident(z, true) : CZ_OK;
 }

@@ -25,6 +25,7 @@ struct sweep {
     size_t group;
     int pass;
     size_t n_tiles;
+    bool applies; /* the class's apply() instead of its passes */
 };
 
 /* Where an array of the group lies, and whether the group has it. */
@@ -230,6 +231,20 @@ static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot
     return CZ_OK;
 }
 
+/* The 1-bit family, whose state is in memory: weights from a momentum that has come. */
+static cz_status apply_tile(const struct sweep *s, struct optim_range *r)
+{
+    const struct zero_options *o = &s->z->options;
+    const struct optim_hyper *hyper = &o->groups[s->group].hyper;
+    const struct lamb_segment whole = {.end = r->tensors.numel};
+    if (!r->segments) {
+        r->segments = &whole;
+        r->n_segments = 1;
+        r->ratios = zero_onebit_one(s->z);
+    }
+    return hyper->cls->apply(o->ops, o->stream, hyper, &s->z->scalars[s->group], r);
+}
+
 static cz_status sweep_tile(const struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
@@ -238,6 +253,7 @@ static cz_status sweep_tile(const struct sweep *s, size_t t)
     unsigned char *slot = NULL;
     if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
     TRY(tile_range(s, t, slot, &r));
+    if (s->applies) return apply_tile(s, &r);
     TRY(hyper->cls->step(o->ops, o->stream, hyper, &s->z->scalars[s->group], &r, s->pass));
     return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
 }
@@ -284,4 +300,15 @@ cz_status zero_sweep_group(struct zero *z, size_t group)
     if (cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
     for (; s.pass < cls->n_passes; s.pass++) TRY(sweep_tiles(&s));
     return CZ_OK;
+}
+
+cz_status zero_sweep_apply(struct zero *z, size_t group)
+{
+    const struct optim_class *cls = z->options.groups[group].hyper.cls;
+    struct sweep s = {.z = z,
+                      .group = group,
+                      .pass = cls->n_passes - 1, /* masters change */
+                      .n_tiles = tile_count(z->groups[group].own_numel, z->options.tile_numel),
+                      .applies = true};
+    return sweep_tiles(&s);
 }

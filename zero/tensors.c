@@ -126,8 +126,12 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
     }
     bool is_split = z->options.stage == 3 ||
                     (z->options.stage > 0 && z->places[param_idx].group != z->options.n_groups);
-    if (z->options.comm->world_size == 1 || !is_split) return CZ_OK;
-    return share_pieces(z, &t, dst);
+    if (z->options.comm->world_size == 1) return CZ_OK;
+    if (what == ZERO_STATE &&
+        zero_onebit_is_apart(z, z->places[param_idx].group)) /* every rank's */
+        return comm_all_reduce(z->options.comm, dst, dst, numel, DTYPE_F32, DTYPE_F32,
+                               1.0f / (float)z->options.comm->world_size);
+    return is_split ? share_pieces(z, &t, dst) : CZ_OK;
 }
 
 /* The rounded parameter, wherever this rank keeps a copy of it. */
@@ -161,6 +165,8 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
         const struct zero_home home = own_home(z, &t);
         TRY(zero_home_put(z, &home, mine.own_off, mine.numel, src + (mine.param_off - off)));
     }
+    if (what == ZERO_STATE && z->onebit)
+        zero_onebit_wrote(z, state_idx, param_idx, off, numel, src);
     return what == ZERO_WEIGHT ? write_param(z, &t, src) : CZ_OK;
 }
 

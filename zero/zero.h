@@ -276,7 +276,8 @@ enum zero_what { ZERO_WEIGHT = 0, ZERO_GRAD, ZERO_STATE };
 
 /* Elements [off, off + numel) of a parameter's master weight, gradient or state, as fp32, on every
  * rank. A gradient is the mean over ranks of what has been accumulated, as stored (still multiplied
- * by the loss scale). A frozen parameter has a weight only (CZ_NOTFOUND). CZ_UNSUPPORTED: a
+ * by the loss scale). States that ranks hold apart (ZeroOneAdam between exchanges) come as their
+ * mean. A frozen parameter has a weight only (CZ_NOTFOUND). CZ_UNSUPPORTED: a
  * pretended rank is asked for what another owns. */
 CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                            size_t off, size_t numel, float *dst);

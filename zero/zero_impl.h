@@ -81,6 +81,8 @@ struct zero_flush {
     bool begun;
 };
 
+struct zero_onebit_core;
+
 struct zero {
     struct zero_options options;
     bool own_masters;  /* masters lie apart from the parameters */
@@ -105,7 +107,11 @@ struct zero {
     double *norms;                /* (SUMSQ_PARTS · world_size) */
     struct comm_span *spans;      /* (world_size) of single tensors */
     struct zero_figures figures;
-    zero_guard guard; /* who still reads what a step changes; NULL: nobody */
+    struct zero_onebit_core *onebit; /* the 1-bit family's exchange: onebit.c; NULL: another */
+    bool moves_alone;                /* ZeroOneAdam: all of the state is whole on every rank … */
+    int saved_stage;                 /* … but its files are this stage's */
+    bool params_changed;             /* by the last update */
+    zero_guard guard;                /* who still reads what a step changes; NULL: nobody */
     void *guard_user;
 
     /* Reductions: buckets.c */
@@ -241,7 +247,25 @@ size_t zero_swap_slack(const struct zero *z);
 cz_status zero_sweep_init(struct zero *z); /* adds to nbytes[ZERO_RING] */
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
-cz_status zero_ring_end(struct zero *z, cz_status st); /* nothing is under way any more */
+cz_status zero_sweep_apply(struct zero *z, size_t group); /* cls->apply() over the own partition */
+cz_status zero_ring_end(struct zero *z, cz_status st);    /* nothing is under way any more */
+
+/* ---- onebit.c: only when z->onebit ------------------------------------------------------------
+ */
+
+cz_status zero_onebit_check(const struct zero_options *o);
+cz_status zero_onebit_init(struct zero *z); /* adds to nbytes[ZERO_ERRORS] and [ZERO_SIGNS] */
+void zero_onebit_free(struct zero *z);
+void zero_onebit_bind(struct zero *z);
+cz_status zero_onebit_step(struct zero *z);
+const float *zero_onebit_one(const struct zero *z); /* the ratio of tensors that have none */
+
+/* Whether ranks have moved a group alone since their last exchange: its states differ. */
+bool zero_onebit_is_apart(const struct zero *z, size_t group);
+
+/* A state was set from outside: what every rank keeps of it as a whole follows. */
+void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                       const float *src);
 
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 

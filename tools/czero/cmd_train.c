@@ -440,6 +440,7 @@ static struct progress_step step_figures(const struct engine *e)
         .grad_norm = engine_get_global_grad_norm(e),
         .loss_scale = engine_get_loss_scale(e),
         .samples = engine_get_global_samples(e),
+        .sent_nbytes = engine_get_sent_bytes(e),
         .swaps = engine_get_plan(e)->nvme_nbytes > 0,
         .swap_read_nbytes = swap.read_nbytes,
         .swap_written_nbytes = swap.written_nbytes,

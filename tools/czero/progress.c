@@ -101,6 +101,7 @@ static void print_json(const struct progress *p, const struct progress_step *s)
     print_json_number("tokens_per_s", p->seconds_recent > 0
                                           ? (double)p->options.tokens_per_step / p->seconds_recent
                                           : NAN);
+    printf(", \"sent_bytes\": %lld", (long long)s->sent_nbytes);
     if (s->swaps) {
         print_json_number("swap_read_bytes", s->swap_read_nbytes);
         print_json_number("swap_written_bytes", s->swap_written_nbytes);

@@ -20,6 +20,7 @@ struct progress_step {
     int64_t skipped;
     double loss, lr_next, grad_norm, loss_scale;
     int64_t samples;
+    int64_t sent_nbytes; /* by this rank to the others, in this step */
     bool swaps; /* the run has a swap file: what follows is of this step */
     double swap_read_nbytes, swap_written_nbytes, swap_waited_s, step_s;
 };

@@ -1,0 +1,231 @@
+/* The compressed all-reduce (spec/config-and-runtime §6.1; Tang et al. 2021, algorithm 1): every
+ * rank sends each other rank the signs of its chunk and one scale per segment, serves its own
+ * chunk, and sends the result to all. What signs do not say waits in the errors for the next time.
+ *
+ * All segments travel together, so an exchange is four collectives whatever the model: signs and
+ * scales to the servers, signs and scales back. A message is one piece per rank, a piece the
+ * segments' chunks side by side; chunks are whole bytes because segments are padded to a multiple
+ * of W·lcm(W, 8). */
+#include "zero/onebit_impl.h"
+
+#include <string.h>
+
+static size_t world(const struct zero *z)
+{
+    return (size_t)z->options.comm->world_size;
+}
+
+static cz_status sync(struct zero *z)
+{
+    struct device *device = z->options.ops->device;
+    return device->ops->stream_sync(device, z->options.stream);
+}
+
+/* ---- to the servers -------------------------------------------------------------------------- */
+
+static cz_status feed_run(struct zero *z, enum onebit_payload payload,
+                          const struct onebit_segment *s, const struct onebit_run *run,
+                          double *partials)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    struct ops *ops = z->options.ops;
+    struct onebit_feed_args args = {.numel = run->numel,
+                                    .g_dtype = z->options.grad_dtype,
+                                    .scalars = &z->scalars[run->group],
+                                    .coeff = 1,
+                                    .e = ob->worker_errors + s->error_off + run->seg_off,
+                                    .partials = partials};
+    if (payload == PAYLOAD_MOVES) {
+        args.g = onebit_moved(z, run->group) + run->flat_off;
+        args.g_dtype = DTYPE_F32;
+        args.scalars = &ob->constants->unit;
+    } else {
+        args.g = (const unsigned char *)onebit_grads(z, run->group) +
+                 run->flat_off * dtype_size(args.g_dtype);
+    }
+    if (payload == PAYLOAD_MOMENTUM) args.m = onebit_momentum(z, run->group) + run->flat_off;
+    if (onebit_is_lamb(z)) args.coeff = ob->tensors[run->param_idx].scaling_coeff;
+    return ops->onebit_feed(ops, z->options.stream, &args);
+}
+
+/* The errors of a segment's padding: nothing is added, but they count in the scale. */
+static cz_status feed_padding(struct zero *z, const struct onebit_segment *s, double *partials)
+{
+    struct ops *ops = z->options.ops;
+    const struct onebit_feed_args args = {.numel = s->numel_padded - s->numel,
+                                          .e = z->onebit->worker_errors + s->error_off + s->numel,
+                                          .partials = partials};
+    return args.numel == 0 ? CZ_OK : ops->onebit_feed(ops, z->options.stream, &args);
+}
+
+static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_t idx)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    const struct onebit_segment *s = &ob->segments[idx];
+    struct ops *ops = z->options.ops;
+    size_t n = 0;
+    for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++) {
+        TRY(feed_run(z, payload, s, &ob->runs[r], ob->partials + n));
+        n += onebit_n_partials(ob->runs[r].numel);
+    }
+    TRY(feed_padding(z, s, ob->partials + n));
+    n += onebit_n_partials(s->numel_padded - s->numel);
+    TRY(sync(z));
+    float *scale = ob->worker_scales + (size_t)z->options.comm->rank * ob->n_segments + idx;
+    *scale = onebit_scale(ob->partials, n, s->numel_padded);
+    const struct onebit_pack_args args = {.numel = s->numel_padded,
+                                          .chunk_numel = s->numel_padded / world(z),
+                                          .chunk_stride = ob->piece_nbytes,
+                                          .scale = scale,
+                                          .e = ob->worker_errors + s->error_off,
+                                          .bits = ob->out + s->bits_off};
+    return ops->onebit_pack(ops, z->options.stream, &args);
+}
+
+/* ---- and back -------------------------------------------------------------------------------- */
+
+static cz_status serve_segment(struct zero *z, size_t idx)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    const struct onebit_segment *s = &ob->segments[idx];
+    struct ops *ops = z->options.ops;
+    size_t chunk = s->numel_padded / world(z), rank = (size_t)z->options.comm->rank;
+    float *scale = ob->server_scales + rank * ob->n_segments + idx;
+    const struct onebit_serve_args serve = {.numel = chunk,
+                                            .n_ranks = z->options.comm->world_size,
+                                            .bits = ob->in + s->bits_off,
+                                            .rank_stride = ob->piece_nbytes,
+                                            .scales = ob->worker_scales + idx,
+                                            .scale_stride = ob->n_segments,
+                                            .inv_ranks = 1.0f / (float)world(z),
+                                            .e = ob->server_errors + s->server_off,
+                                            .partials = ob->partials};
+    TRY(ops->onebit_serve(ops, z->options.stream, &serve));
+    TRY(sync(z));
+    *scale = onebit_scale(ob->partials, onebit_n_partials(chunk), chunk);
+    const struct onebit_pack_args pack = {.numel = chunk,
+                                          .chunk_numel = chunk,
+                                          .scale = scale,
+                                          .e = serve.e,
+                                          .bits = ob->out + rank * ob->piece_nbytes + s->bits_off};
+    return ops->onebit_pack(ops, z->options.stream, &pack);
+}
+
+/* Elements [begin, end) of a run; `fresh`: those of OneBitLamb's own partition. */
+static cz_status take_part(struct zero *z, enum onebit_payload payload,
+                           const struct onebit_segment *s, const struct onebit_run *run,
+                           size_t begin, size_t end, float *fresh)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    struct ops *ops = z->options.ops;
+    float *x =
+        payload == PAYLOAD_MOVES ? onebit_moved(z, run->group) : onebit_momentum(z, run->group);
+    struct onebit_unpack_args args = {
+        .begin = run->seg_off + begin,
+        .end = run->seg_off + end,
+        .chunk_numel = s->numel_padded / world(z),
+        .chunk_stride = ob->piece_nbytes,
+        .bits = ob->out + s->bits_off,
+        .scales = ob->server_scales + (size_t)(s - ob->segments),
+        .scale_stride = ob->n_segments,
+        .coeff = onebit_is_lamb(z) ? ob->tensors[run->param_idx].scaling_coeff : 1,
+        .mask = onebit_mask_of(z, s, run),
+        .blend = payload == PAYLOAD_GRADIENT ? &z->scalars[run->group] : NULL,
+        .scalars = &z->scalars[run->group],
+        .fresh = fresh,
+        .x = x + run->flat_off + begin};
+    args.mask.first += begin;
+    return begin == end ? CZ_OK : ops->onebit_unpack(ops, z->options.stream, &args);
+}
+
+static cz_status take_run(struct zero *z, enum onebit_payload payload,
+                          const struct onebit_segment *s, const struct onebit_run *run)
+{
+    size_t begin, end;
+    if (!onebit_is_lamb(z) || !onebit_own_part(z, run, &begin, &end))
+        return take_part(z, payload, s, run, 0, run->numel, NULL);
+    size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
+    const struct zero_home home = zero_state_home(z, run->group, 2);
+    float *fresh = (float *)(void *)home.memory + own;
+    TRY(take_part(z, payload, s, run, 0, begin, NULL));
+    TRY(take_part(z, payload, s, run, begin, end, fresh));
+    return take_part(z, payload, s, run, end, run->numel, NULL);
+}
+
+/* ---- the exchange ---------------------------------------------------------------------------- */
+
+/* Who still reads what the exchange changes is waited for. */
+static cz_status claim(struct zero *z, enum onebit_payload payload)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    struct zero_range range = {.memory = (unsigned char *)ob->worker_errors,
+                               .nbytes = ob->worker_numel * sizeof(float)};
+    TRY(zero_claim(z, &range));
+    range = (struct zero_range){.memory = (unsigned char *)ob->server_errors,
+                                .nbytes = ob->server_numel * sizeof(float)};
+    TRY(zero_claim(z, &range));
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        float *x = payload == PAYLOAD_MOVES ? onebit_moved(z, g) : onebit_momentum(z, g);
+        range = (struct zero_range){.memory = (unsigned char *)x,
+                                    .nbytes = z->groups[g].flat.numel_padded * sizeof(float)};
+        TRY(zero_claim(z, &range));
+        if (!onebit_is_lamb(z)) continue;
+        const struct zero_home fresh = zero_state_home(z, g, 2);
+        range = (struct zero_range){.memory = fresh.memory,
+                                    .nbytes = z->groups[g].own_numel * sizeof(float)};
+        TRY(zero_claim(z, &range));
+    }
+    return CZ_OK;
+}
+
+static cz_status gather_scales(struct zero *z, float *scales)
+{
+    size_t n = z->onebit->n_segments;
+    return comm_all_gather(z->options.comm, scales + (size_t)z->options.comm->rank * n, scales,
+                           n * sizeof *scales);
+}
+
+/* Everyone's piece of `out` to everyone. */
+static cz_status gather_pieces(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    return comm_all_gather(z->options.comm,
+                           ob->out + (size_t)z->options.comm->rank * ob->piece_nbytes, ob->out,
+                           ob->piece_nbytes);
+}
+
+cz_status onebit_exchange(struct zero *z, enum onebit_payload payload)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    TRY(claim(z, payload));
+    for (size_t i = 0; i < ob->n_segments; i++) TRY(send_segment(z, payload, i));
+    TRY(sync(z));
+    TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
+    TRY(gather_scales(z, ob->worker_scales));
+    for (size_t i = 0; i < ob->n_segments; i++) TRY(serve_segment(z, i));
+    TRY(sync(z));
+    TRY(gather_pieces(z));
+    TRY(gather_scales(z, ob->server_scales));
+    for (size_t i = 0; i < ob->n_segments; i++) {
+        const struct onebit_segment *s = &ob->segments[i];
+        for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
+            TRY(take_run(z, payload, s, &ob->runs[r]));
+    }
+    return CZ_OK;
+}
+
+/* The masks travel as a message does: pieces to their servers, which join them, and back. */
+cz_status onebit_masks_join(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    uint8_t *mine = ob->out + (size_t)z->options.comm->rank * ob->piece_nbytes;
+    memset(ob->out, 0, world(z) * ob->piece_nbytes);
+    memcpy(ob->out, ob->masks, ob->mask_nbytes);
+    TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
+    memset(mine, 0, ob->piece_nbytes);
+    for (size_t r = 0; r < world(z); r++)
+        for (size_t i = 0; i < ob->piece_nbytes; i++) mine[i] |= ob->in[r * ob->piece_nbytes + i];
+    TRY(gather_pieces(z));
+    memcpy(ob->masks, ob->out, ob->mask_nbytes);
+    return CZ_OK;
+}

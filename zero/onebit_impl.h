@@ -1,0 +1,98 @@
+/* The inside of the 1-bit family's exchange.
+ *
+ * onebit.c           what each update does; segments; masks; what a checkpoint sees
+ * onebit_exchange.c  the compressed all-reduce
+ * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients */
+#ifndef CZ_ZERO_ONEBIT_IMPL_H
+#define CZ_ZERO_ONEBIT_IMPL_H
+
+#include "zero/zero_impl.h"
+
+/* A parameter inside its segment. */
+struct onebit_run {
+    size_t param_idx, group;
+    size_t pos;      /* in the group's order */
+    size_t flat_off; /* in the group's flat buffer */
+    size_t seg_off;  /* in the segment */
+    size_t numel;
+};
+
+struct onebit_segment {
+    size_t first_run, n_runs;
+    size_t numel, numel_padded; /* equal with one rank */
+    size_t error_off;           /* elements: in the worker errors */
+    size_t server_off;          /* … and in the server errors */
+    size_t bits_off;            /* bytes: in each rank's piece of a message */
+    size_t mask_bit;            /* first bit of its mask */
+};
+
+/* What kernels read in the device's memory and never changes. */
+struct onebit_constants {
+    struct step_scalars unit; /* gradients are taken as they are */
+    float one;                /* the trust ratio of optimizers that have none */
+};
+
+struct zero_onebit_core {
+    struct onebit_clock clock;
+    double *lrs;                     /* (n_groups) */
+    struct onebit_tensor *tensors;   /* (n_params) OneBitLamb */
+    struct onebit_run *runs;         /* (n_runs) segment by segment */
+    size_t *run_params;              /* (n_runs) their param_idx, as zero_segment() lends them */
+    size_t *run_of;                  /* (n_params) index into runs */
+    struct onebit_segment *segments; /* (n_segments) */
+    size_t n_runs, n_segments;
+    bool masks_stale;             /* the variance has changed since the masks were made */
+    float *maxima;                /* (W · n_runs) per tensor, of every rank */
+    double *norms;                /* (n_runs) of OneBitLamb's momenta, as the variance freezes */
+    size_t *numels;               /* (n_runs) */
+    struct onebit_tensor *scaled; /* (n_runs) */
+    float *worker_scales, *server_scales; /* (W · n_segments), in ZERO_SIGNS */
+    float *worker_errors, *server_errors; /* in ZERO_ERRORS */
+    uint8_t *out, *in;                    /* W pieces of piece_nbytes each */
+    uint8_t *masks;
+    double *partials;
+    struct onebit_constants *constants; /* in ZERO_SIGNS */
+    size_t worker_numel, server_numel;  /* of all segments' errors */
+    size_t piece_nbytes, mask_nbytes, n_partials;
+    size_t out_off, in_off, masks_off, partials_off, scales_off,
+        constants_off; /* into ZERO_SIGNS */
+};
+
+/* ---- onebit.c -------------------------------------------------------------------------------- */
+
+/* Element 0 of a group's array that lies whole on this rank. */
+float *onebit_momentum(const struct zero *z, size_t group);
+float *onebit_moved(const struct zero *z, size_t group);
+const void *onebit_grads(const struct zero *z, size_t group);
+
+struct onebit_mask onebit_mask_of(const struct zero *z, const struct onebit_segment *s,
+                                  const struct onebit_run *run);
+
+/* What of a run lies in this rank's partition: elements [*begin, *end) of it. */
+bool onebit_own_part(const struct zero *z, const struct onebit_run *run, size_t *begin,
+                     size_t *end);
+
+/* The largest value of each tensor over ranks: maxima[run] of this rank becomes everyone's. */
+cz_status onebit_max_over_ranks(struct zero *z);
+
+/* ---- onebit_exchange.c ----------------------------------------------------------------------- */
+
+enum onebit_payload {
+    PAYLOAD_MOMENTUM, /* beta1·m + (1 − beta1)·g, scaled per tensor; arrives as the momentum */
+    PAYLOAD_GRADIENT, /* g; arrives in the momentum with weight 1 − beta1 */
+    PAYLOAD_MOVES     /* ZeroOneAdam's moves; arrive in their place */
+};
+
+cz_status onebit_exchange(struct zero *z, enum onebit_payload payload);
+
+/* Bits set by any rank are set on every rank. */
+cz_status onebit_masks_join(struct zero *z);
+
+/* ---- onebit_lamb.c --------------------------------------------------------------------------- */
+
+bool onebit_is_lamb(const struct zero *z);
+void onebit_lamb_warmed(struct zero *z);      /* after a FULL update */
+cz_status onebit_lamb_freeze(struct zero *z); /* after the last of them */
+cz_status onebit_lamb_ratios(struct zero *z); /* after an exchange: what apply() takes */
+
+#endif

@@ -1,0 +1,127 @@
+/* What 1-bit Lamb adds (Li et al. 2021; spec/config-and-runtime §6.4): trust ratios learnt in the
+ * warm-up and scaled afterwards, and one scale for all tensors' momenta. */
+#include "zero/onebit_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+bool onebit_is_lamb(const struct zero *z)
+{
+    return z->options.groups[0].hyper.cls->flags & OPTIM_TENSOR_NORMS;
+}
+
+static float *ratios_of(const struct zero *z, size_t group)
+{
+    return (float *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].ratios_off);
+}
+
+static struct lamb_sums *sums_of(const struct zero *z, size_t group)
+{
+    return (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].sums_off);
+}
+
+void onebit_lamb_warmed(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    for (size_t r = 0; r < ob->n_runs; r++) {
+        const struct onebit_run *run = &ob->runs[r];
+        const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
+        onebit_lamb_warm(hyper, ratios_of(z, run->group)[run->pos], &ob->tensors[run->param_idx]);
+    }
+}
+
+/* ‖m‖ of a tensor, the same on every rank: the momentum is whole. */
+static cz_status momentum_norm(struct zero *z, const struct onebit_run *run, double *norm)
+{
+    struct ops *ops = z->options.ops;
+    double parts[SUMSQ_PARTS] = {0};
+    struct scan_result found = {0};
+    const float *m = onebit_momentum(z, run->group) + run->flat_off;
+    const struct scan_args scan = {
+        .dtype = DTYPE_F32, .numel = run->numel, .x = m, .result = &found};
+    TRY(ops->scan(ops, z->options.stream, &scan));
+    TRY(ops->device->ops->stream_sync(ops->device, z->options.stream));
+    const struct sumsq_args sum = {
+        .dtype = DTYPE_F32, .numel = run->numel, .x = m, .max_abs = found.max_abs, .parts = parts};
+    TRY(ops->sumsq(ops, z->options.stream, &sum));
+    TRY(ops->device->ops->stream_sync(ops->device, z->options.stream));
+    *norm = found.finite ? sqrt(ops_sumsq_value(parts, found.max_abs)) : NAN;
+    return CZ_OK;
+}
+
+/* The variance as it freezes is where the fresh one starts. */
+static void copy_variance(struct zero *z)
+{
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        const struct zero_home frozen = zero_state_home(z, g, 1), fresh = zero_state_home(z, g, 2);
+        memcpy(fresh.memory, frozen.memory, z->groups[g].own_numel * sizeof(float));
+    }
+}
+
+cz_status onebit_lamb_freeze(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    copy_variance(z);
+    for (size_t r = 0; r < ob->n_runs; r++) {
+        ob->numels[r] = ob->runs[r].numel;
+        TRY(momentum_norm(z, &ob->runs[r], &ob->norms[r]));
+    }
+    onebit_lamb_scale(ob->norms, ob->numels, ob->n_runs, ob->scaled);
+    for (size_t r = 0; r < ob->n_runs; r++)
+        ob->tensors[ob->runs[r].param_idx].scaling_coeff = ob->scaled[r].scaling_coeff;
+    return CZ_OK;
+}
+
+/* Norms and the largest factor over this rank's part of a tensor. */
+static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
+                             const struct onebit_run *run, float *factor)
+{
+    struct ops *ops = z->options.ops;
+    const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
+    size_t begin, end;
+    *factor = 0;
+    if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
+    const struct zero_home v = zero_state_home(z, run->group, 1),
+                           fresh = zero_state_home(z, run->group, 2),
+                           p = zero_master_home(z, run->group);
+    size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
+    const struct lamb_segment all = {.end = end - begin};
+    struct onebit_lamb_norms_args args = {.numel = end - begin,
+                                          .m = onebit_momentum(z, run->group) + run->flat_off +
+                                               begin,
+                                          .v = (const float *)(void *)v.memory + own,
+                                          .fresh = (const float *)(void *)fresh.memory + own,
+                                          .p = (const float *)(void *)p.memory + own,
+                                          .eps = (float)hyper->eps,
+                                          .weight_decay = (float)hyper->weight_decay,
+                                          .mask = onebit_mask_of(z, s, run),
+                                          .segments = &all,
+                                          .n_segments = 1,
+                                          .sums = &sums_of(z, run->group)[run->pos],
+                                          .factors = factor};
+    args.mask.first += begin;
+    return ops->onebit_lamb_norms(ops, z->options.stream, &args);
+}
+
+cz_status onebit_lamb_ratios(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    float *mine = ob->maxima + (size_t)z->options.comm->rank * ob->n_runs;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        memset(sums_of(z, g), 0, zero_group_n_params(z, g) * sizeof(struct lamb_sums));
+    for (size_t i = 0; i < ob->n_segments; i++) {
+        const struct onebit_segment *s = &ob->segments[i];
+        for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
+            TRY(look_at_run(z, s, &ob->runs[r], &mine[r]));
+    }
+    TRY(z->options.ops->device->ops->stream_sync(z->options.ops->device, z->options.stream));
+    TRY(onebit_max_over_ranks(z));
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_tensor_sums_add(z, g));
+    for (size_t r = 0; r < ob->n_runs; r++) {
+        const struct onebit_run *run = &ob->runs[r];
+        const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
+        ratios_of(z, run->group)[run->pos] = onebit_lamb_ratio(
+            hyper, &sums_of(z, run->group)[run->pos], mine[r], &ob->tensors[run->param_idx]);
+    }
+    return CZ_OK;
+}
