@@ -140,7 +140,7 @@ struct optim_range {
     const struct lamb_segment *segments; /* OPTIM_TENSOR_NORMS only: the tensors in this range */
     size_t n_segments;
     struct lamb_sums *sums; /* per tensor of the group, zeroed before pass 0 */
-    float *ratios;          /* per tensor of the group, written by between() */
+    const float *ratios;     /* per tensor of the group, from between() */
 };
 
 struct optim_class {
