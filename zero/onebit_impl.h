@@ -90,7 +90,6 @@ cz_status onebit_masks_join(struct zero *z);
 
 /* ---- onebit_lamb.c --------------------------------------------------------------------------- */
 
-cz_status zero_tensor_sums_add(struct zero *z, size_t group);
 bool onebit_is_lamb(const struct zero *z);
 void onebit_lamb_warmed(struct zero *z);      /* after a FULL update */
 cz_status onebit_lamb_freeze(struct zero *z); /* after the last of them */

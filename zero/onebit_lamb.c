@@ -116,7 +116,6 @@ cz_status onebit_lamb_ratios(struct zero *z)
     }
     TRY(z->options.ops->device->ops->stream_sync(z->options.ops->device, z->options.stream));
     TRY(onebit_max_over_ranks(z));
-    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_tensor_sums_add(z, g));
     for (size_t r = 0; r < ob->n_runs; r++) {
         const struct onebit_run *run = &ob->runs[r];
         const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
