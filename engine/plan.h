@@ -15,7 +15,7 @@ struct machine_profile; /* engine/machine.h */
 enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 #define PLAN_N_PLACES 4
 
-#define PLAN_ROWS_MAX 40
+#define PLAN_ROWS_MAX 48
 
 struct plan_row {
     const char *name; /* "master weights" */

@@ -1,10 +1,13 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
- * across overflow-skipped steps, evaluation and offload; resident memory does not grow. */
+ * across overflow-skipped steps, evaluation and offload; resident memory does not grow. What
+ * oneDNN's products take for the length of a call (where the CPU has nothing above AVX2, they pack
+ * on the heap) must have been given back. */
 #include "engine/engine.h"
 #include "tests/support/check_main.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +20,8 @@ static void *(*real_aligned_alloc)(size_t, size_t);
 static int (*real_posix_memalign)(void **, size_t, size_t);
 static void *(*real_mmap)(void *, size_t, int, int, int, off_t);
 static void (*real_free)(void *);
-static atomic_long n_calls, n_new_alive;
+static atomic_long n_calls, n_library_alive;
+static uintptr_t library_begin, library_end; /* oneDNN's code */
 static char pool[8192];
 static size_t pool_used;
 
@@ -34,6 +38,24 @@ static void resolve(void)
     *(void **)&real_mmap = dlsym(RTLD_NEXT, "mmap");
     *(void **)&real_free = dlsym(RTLD_NEXT, "free");
     busy = false;
+}
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size, (void)arg;
+    if (!strstr(info->dlpi_name, "libdnnl")) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X)) continue;
+        library_begin = info->dlpi_addr + segment->p_vaddr;
+        library_end = library_begin + segment->p_memsz;
+    }
+    return 1;
+}
+
+static bool in_library(const void *caller)
+{
+    return (uintptr_t)caller >= library_begin && (uintptr_t)caller < library_end;
 }
 
 static void *from_pool(size_t n)
@@ -81,7 +103,10 @@ EXPORTED void *aligned_alloc(size_t align, size_t n)
 EXPORTED int posix_memalign(void **p, size_t align, size_t n)
 {
     resolve();
-    n_calls++;
+    if (in_library(__builtin_return_address(0)))
+        n_library_alive++;
+    else
+        n_calls++;
     return real_posix_memalign(p, align, n);
 }
 
@@ -95,6 +120,7 @@ EXPORTED void *mmap(void *addr, size_t n, int prot, int flags, int fd, off_t off
 EXPORTED void free(void *p)
 {
     resolve();
+    if (p && in_library(__builtin_return_address(0))) n_library_alive--;
     if (p && !in_pool(p)) real_free(p);
 }
 
@@ -103,7 +129,7 @@ EXPORTED void *_Znwm(size_t n);
 EXPORTED void *_Znwm(size_t n)
 {
     resolve();
-    n_new_alive++;
+    n_library_alive++;
     return real_malloc(n);
 }
 
@@ -112,7 +138,7 @@ EXPORTED void _ZdlPv(void *p)
 {
     resolve();
     if (!p) return;
-    n_new_alive--;
+    n_library_alive--;
     real_free(p);
 }
 
@@ -204,10 +230,10 @@ static void check(const char *config, const char *dir)
     struct engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());
     ck_ok(run(e, 1));
-    long before = n_calls, alive = n_new_alive;
+    long before = n_calls, alive = n_library_alive;
     cz_status st = run(e, 100);
     long after = n_calls;
-    ck_assert_int_eq(n_new_alive, alive);
+    ck_assert_int_eq(n_library_alive, alive);
     ck_ok(st);
     ck_assert_msg(before == after, "%s: %ld allocations", config, after - before);
     size_t rss = resident();
@@ -233,6 +259,7 @@ END_TEST
 int main(void)
 {
     const TTest *const cases[] = {nothing_is_allocated_after_the_first_step};
+    dl_iterate_phdr(find_library, NULL);
 #if defined(__SANITIZE_ADDRESS__)
     (void)cases;
     printf("skipped: AddressSanitizer brings its own allocator\n");
