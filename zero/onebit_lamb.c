@@ -10,23 +10,14 @@ bool onebit_is_lamb(const struct zero *z)
     return z->options.groups[0].hyper.cls->flags & OPTIM_TENSOR_NORMS;
 }
 
-static float *ratios_of(const struct zero *z, size_t group)
-{
-    return (float *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].ratios_off);
-}
-
-static struct lamb_sums *sums_of(const struct zero *z, size_t group)
-{
-    return (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].sums_off);
-}
-
 void onebit_lamb_warmed(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
     for (size_t r = 0; r < ob->n_runs; r++) {
         const struct onebit_run *run = &ob->runs[r];
         const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
-        onebit_lamb_warm(hyper, ratios_of(z, run->group)[run->pos], &ob->tensors[run->param_idx]);
+        onebit_lamb_warm(hyper, zero_group_ratios(z, run->group)[run->pos],
+                         &ob->tensors[run->param_idx]);
     }
 }
 
@@ -97,7 +88,7 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
                                           .mask = onebit_mask_of(z, s, run),
                                           .segments = &all,
                                           .n_segments = 1,
-                                          .sums = &sums_of(z, run->group)[run->pos],
+                                          .sums = &zero_group_sums(z, run->group)[run->pos],
                                           .factors = factor};
     args.mask.first += begin;
     return ops->onebit_lamb_norms(ops, z->options.stream, &args);
@@ -108,7 +99,7 @@ cz_status onebit_lamb_ratios(struct zero *z)
     struct zero_onebit_core *ob = z->onebit;
     float *mine = ob->maxima + (size_t)z->options.comm->rank * ob->n_runs;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        memset(sums_of(z, g), 0, zero_group_n_params(z, g) * sizeof(struct lamb_sums));
+        memset(zero_group_sums(z, g), 0, zero_group_n_params(z, g) * sizeof(struct lamb_sums));
     for (size_t i = 0; i < ob->n_segments; i++) {
         const struct onebit_segment *s = &ob->segments[i];
         for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
@@ -116,11 +107,13 @@ cz_status onebit_lamb_ratios(struct zero *z)
     }
     TRY(z->options.ops->device->ops->stream_sync(z->options.ops->device, z->options.stream));
     TRY(onebit_max_over_ranks(z));
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_tensor_sums_add(z, g));
     for (size_t r = 0; r < ob->n_runs; r++) {
         const struct onebit_run *run = &ob->runs[r];
         const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
-        ratios_of(z, run->group)[run->pos] = onebit_lamb_ratio(
-            hyper, &sums_of(z, run->group)[run->pos], mine[r], &ob->tensors[run->param_idx]);
+        zero_group_ratios(z, run->group)[run->pos] =
+            onebit_lamb_ratio(hyper, &zero_group_sums(z, run->group)[run->pos], mine[r],
+                              &ob->tensors[run->param_idx]);
     }
     return CZ_OK;
 }
