@@ -17,17 +17,31 @@ VEC_FN uint32_t bits_get(const uint8_t *bits, size_t first, size_t n)
     return word >> (8 - lead) & ((1u << VF_N) - 1);
 }
 
-/* The same from whole bytes. */
-VEC_FN uint32_t bytes_get(const uint8_t *bytes, size_t n)
-{
-    uint32_t word = 0;
-    for (size_t k = 0; k < VF_N / 8; k++) word = word << 8 | (8 * k < n ? bytes[k] : 0u);
-    return word;
-}
-
 VEC_FN void bytes_put(uint8_t *bytes, uint32_t word, size_t n)
 {
     for (size_t k = 0; 8 * k < n; k++) bytes[k] = (uint8_t)(word >> (VF_N - 8 - 8 * k));
+}
+
+#define WORD_NUMEL ((size_t)32) /* elements of four bytes, which one load broadcasts */
+#define WORD_VECS  (WORD_NUMEL / VF_N)
+
+/* The bytes of n ≤ 32 elements, for vm_from_word(). */
+VEC_FN vi word_get(const uint8_t *bytes, size_t n)
+{
+    uint32_t word = 0;
+    memcpy(&word, bytes, n / 8);
+    return vi_set1(word);
+}
+
+/* The same for 32 elements from any bit on. */
+VEC_FN vi word_at(const uint8_t *bits, size_t first)
+{
+    const uint8_t *p = bits + first / 8;
+    const size_t lead = first % 8;
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    if (lead > 0) word = __builtin_bswap32(__builtin_bswap32(word) << lead | p[4] >> (8 - lead));
+    return vi_set1(word);
 }
 
 /* x, or 0 in lanes that are masked; lane 0 is the op's element i. */
@@ -149,39 +163,31 @@ static void pack(const struct onebit_pack_args *a, size_t begin, size_t end)
         size_t last = onebit_chunk_end(begin, end, a->chunk_numel), i = 0, n = last - begin;
         uint8_t *bits = a->bits + chunk * a->chunk_stride + at / 8;
         float *e = a->e + begin;
-        for (; i + VF_N <= n; i += VF_N) pack_lanes(e + i, bits + i / 8, scale, VF_N);
-        if (i < n) pack_lanes(e + i, bits + i / 8, scale, n - i);
+        for (; i + WORD_NUMEL <= n; i += WORD_NUMEL)
+            for (size_t k = 0; k < WORD_NUMEL; k += VF_N)
+                pack_lanes(e + i + k, bits + (i + k) / 8, scale, VF_N);
+        for (; i < n; i += VF_N)
+            pack_lanes(e + i, bits + i / 8, scale, n - i < VF_N ? n - i : VF_N);
         begin = last;
     }
 }
 
 /* ---- serve ---------------------------------------------------------------------------------- */
 
-#define SERVE_NUMEL ((size_t)32) /* elements whose ranks' bits are added up together */
-#define SERVE_VECS  (SERVE_NUMEL / VF_N)
-
-/* The bytes of n ≤ 32 elements in every lane. */
-VEC_FN vi word_get(const uint8_t *bytes, size_t n)
-{
-    uint32_t word = 0;
-    memcpy(&word, bytes, n / 8);
-    return vi_set1(word);
-}
-
-/* Up to SERVE_NUMEL elements, a multiple of 8. */
+/* Up to WORD_NUMEL elements, a multiple of 8. */
 VEC_FN void serve_some(const struct onebit_serve_args *a, vf inv_ranks, struct squares *s, size_t i,
                        size_t n)
 {
-    vf y[SERVE_VECS];
-    for (size_t k = 0; k < SERVE_VECS; k++) y[k] = vf_zero();
+    vf y[WORD_VECS];
+    for (size_t k = 0; k < WORD_VECS; k++) y[k] = vf_zero();
     for (size_t q = 0; q < (size_t)a->n_ranks; q++) {
         const uint8_t *bits = a->bits + q * a->rank_stride + i / 8;
         vf scale = vf_set1(a->scales[q * a->scale_stride]), minus = vf_neg(scale);
         vi word = word_get(bits, n);
-        for (size_t k = 0; k < SERVE_VECS; k++)
+        for (size_t k = 0; k < WORD_VECS; k++)
             y[k] = y[k] + vf_select(vm_from_word(word, k), scale, minus);
     }
-    for (size_t k = 0; k < SERVE_VECS; k++) {
+    for (size_t k = 0; k < WORD_VECS; k++) {
         size_t at = i + k * VF_N, m = lanes_left(k * VF_N, n);
         if (m == 0) break;
         vf e = vf_fma(y[k], inv_ranks, step_get(a->e, at, DTYPE_F32, m));
@@ -196,8 +202,7 @@ static void serve(const struct onebit_serve_args *a, size_t begin, size_t end)
     while (begin < end) {
         size_t i = begin, last = onebit_block_end(begin, end);
         struct squares s = squares_zero();
-        for (; i + SERVE_NUMEL <= last; i += SERVE_NUMEL)
-            serve_some(a, inv_ranks, &s, i, SERVE_NUMEL);
+        for (; i + WORD_NUMEL <= last; i += WORD_NUMEL) serve_some(a, inv_ranks, &s, i, WORD_NUMEL);
         if (i < last) serve_some(a, inv_ranks, &s, i, last - i);
         a->partials[begin / ONEBIT_BLOCK] = squares_sum(&s);
         begin = last;
@@ -229,15 +234,36 @@ VEC_FN void follow(const struct unpack_vec *u, float *fresh, vf before, vf after
     step_put(fresh, 0, DTYPE_F32, vf_fma(u->beta2, f, u->one_beta2 * (g * g)), n);
 }
 
-/* Elements from j of x on, whose signs are the highest n bits of `word`. */
-VEC_FN void unpack_lanes(const struct onebit_unpack_args *a, const struct unpack_vec *u,
-                         uint32_t word, size_t j, size_t n)
+/* n elements from j of x and fresh on. */
+VEC_FN void unpack_lanes(const struct unpack_vec *u, vf value, float *x, float *fresh, size_t j,
+                         size_t n)
 {
-    vf value = vf_select(vm_from_bits(word), u->scale, vf_neg(u->scale));
-    value = masked(&a->mask, j, value, n);
-    if (u->follow) follow(u, a->fresh + j, step_get(a->x, j, DTYPE_F32, n), value, n);
-    if (u->blend) value = vf_fma(u->beta1, step_get(a->x, j, DTYPE_F32, n), u->one_beta1 * value);
-    step_put(a->x, j, DTYPE_F32, value, n);
+    if (u->follow) follow(u, fresh + j, step_get(x, j, DTYPE_F32, n), value, n);
+    if (u->blend) value = vf_fma(u->beta1, step_get(x, j, DTYPE_F32, n), u->one_beta1 * value);
+    step_put(x, j, DTYPE_F32, value, n);
+}
+
+/* A few elements from bit i of a chunk on, j in x. */
+VEC_FN void unpack_few(const struct onebit_unpack_args *a, const struct unpack_vec *u,
+                       const uint8_t *bits, size_t i, size_t j, size_t n)
+{
+    vf value = vf_select(vm_from_bits(bits_get(bits, i, n)), u->scale, vf_neg(u->scale));
+    unpack_lanes(u, masked(&a->mask, j, value, n), a->x, a->fresh, j, n);
+}
+
+/* WORD_NUMEL elements whose signs are whole bytes. */
+VEC_FN void unpack_word(const struct onebit_unpack_args *a, const struct unpack_vec *u,
+                        const uint8_t *bytes, size_t j)
+{
+    const struct onebit_mask *mask = &a->mask;
+    float *x = a->x, *fresh = a->fresh;
+    vi word = word_get(bytes, WORD_NUMEL), kept = word;
+    if (mask->bits) kept = word_at(mask->bits, mask->first + j);
+    for (size_t k = 0; k < WORD_VECS; k++) {
+        vf value = vf_select(vm_from_word(word, k), u->scale, vf_neg(u->scale));
+        if (mask->bits) value = vf_select(vm_from_word(kept, k), value, vf_zero());
+        unpack_lanes(u, value, x, fresh, j + k * VF_N, VF_N);
+    }
 }
 
 /* Elements [begin, end) of a chunk's bits; j: the first one's place in x. */
@@ -247,12 +273,12 @@ VEC_FN void unpack_bits(const struct onebit_unpack_args *a, const struct unpack_
     size_t i = begin;
     if (i % 8 != 0) { /* up to the next byte */
         size_t n = 8 - i % 8 < end - i ? 8 - i % 8 : end - i;
-        unpack_lanes(a, u, bits_get(bits, i, n), j, n);
+        unpack_few(a, u, bits, i, j, n);
         i += n;
     }
-    for (; i + VF_N <= end; i += VF_N)
-        unpack_lanes(a, u, bytes_get(bits + i / 8, VF_N), j + (i - begin), VF_N);
-    if (i < end) unpack_lanes(a, u, bytes_get(bits + i / 8, end - i), j + (i - begin), end - i);
+    for (; i + WORD_NUMEL <= end; i += WORD_NUMEL) unpack_word(a, u, bits + i / 8, j + (i - begin));
+    for (; i < end; i += VF_N)
+        unpack_few(a, u, bits, i, j + (i - begin), end - i < VF_N ? end - i : VF_N);
 }
 
 static void unpack(const struct onebit_unpack_args *a, size_t begin, size_t end)
