@@ -61,10 +61,10 @@ run("w2-fp16-adam-masked", "OneBitAdam", {**ADAM, "weight_decay": 0.05}, seq=32,
     **warmup(1e-3, 4))
 run("w3-fp16-zeroone-gas2", "ZeroOneAdam", ZERO_ONE, steps=24, micro=1, gas=2, fp16=STEADY)
 run("w3-fp16-lamb-decay", "OneBitLamb", {**LAMB, "weight_decay": 0.1}, fp16=STEADY, **warmup(5e-3, 4))
-run("w2-fp16-adam-overflow", "OneBitAdam", ADAM, steps=24, 
-    fp16={"enabled": True, "initial_scale_power": 16, "loss_scale_window": 3, "hysteresis": 1}, **warmup(1e-3, 4))
+run("w2-fp16-adam-overflow", "OneBitAdam", {**ADAM, "lr": 2e-3, "eps": 5e-3, "weight_decay": 0.05}, steps=24,
+    fp16={"enabled": True, "initial_scale_power": 15, "loss_scale_window": 3, "hysteresis": 1}, **warmup(2e-3, 4))
 run("w3-fp16-lamb-overflow", "OneBitLamb", {**LAMB, "weight_decay": 0.01}, steps=24,
-    fp16={"enabled": True, "initial_scale_power": 17, "loss_scale_window": 3, "hysteresis": 1})
+    fp16={"enabled": True, "initial_scale_power": 15, "loss_scale_window": 3, "hysteresis": 1})
 
 # ---- bf16 -------------------------------------------------------------------------------------
 
