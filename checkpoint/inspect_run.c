@@ -51,6 +51,30 @@ static void put_run(struct inspect *in, const struct json_node *root)
     json_write_text(&in->w, "\n");
 }
 
+/* "1-bit  OneBitAdam, 24 calls, variance frozen, errors of every rank" */
+static void put_onebit(struct inspect *in, const struct json_node *root)
+{
+    const struct json_node *ob = json_get(root, "onebit");
+    bool frozen = false, has_files = false;
+    if (!ob || json_opt_bool(ob, "frozen", false, &frozen) != CZ_OK ||
+        json_opt_bool(ob, "rank_files", false, &has_files) != CZ_OK)
+        return;
+    inspect_indent(in, 2);
+    inspect_column(in, "1-bit", 14);
+    inspect_puts(in, string(ob, "optimizer"));
+    json_write_format(&in->w, ", %" PRId64 " calls, %s; %s\n", integer(ob, "step"),
+                      frozen ? "variance frozen" : "variance not frozen yet",
+                      has_files ? "errors of every rank" : "no errors");
+    const int64_t variance = integer(ob, "var_interval"),
+                  local = integer(ob, "local_step_interval");
+    if (variance <= 1 && local <= 1) return;
+    inspect_indent(in, 2);
+    inspect_column(in, "", 14);
+    json_write_format(&in->w,
+                      "variance every %" PRId64 " steps, later an exchange every %" PRId64 "\n",
+                      variance, local);
+}
+
 static cz_status show(struct inspect *in, const char *path)
 {
     char *text;
@@ -64,6 +88,7 @@ static cz_status show(struct inspect *in, const char *path)
         json_write_raw(&in->w, text);
     } else if (st == CZ_OK) {
         put_run(in, json_root(doc));
+        put_onebit(in, json_root(doc));
     }
     if (st == CZ_OK) json_free(doc);
     free(text);

@@ -28,7 +28,7 @@ void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX])
 
 void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX])
 {
-    snprintf(out, CKPT_NAME_MAX, "czero_onebit_rank_%05d.pt", rank);
+    snprintf(out, CKPT_NAME_MAX, CKPT_ONEBIT_PREFIX "%05d.pt", rank);
 }
 
 /* ---- tags ------------------------------------------------------------------------------------ */

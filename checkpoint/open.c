@@ -37,6 +37,21 @@ static cz_status read_header(struct ckpt *ck)
     return CZ_OK;
 }
 
+/* The 1-bit optimizers' own files belong to the checkpoint, though no tensor of it is in them. */
+static cz_status add_onebit_files(struct ckpt *ck)
+{
+    struct ckpt_list list;
+    uint32_t file_idx;
+    if (!ck->info.is_ours || ck->weights_only) return CZ_OK;
+    TRY(ckpt_list_files(ck->tag_dir, ".pt", &list));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++)
+        if (strncmp(list.names[i], CKPT_ONEBIT_PREFIX, strlen(CKPT_ONEBIT_PREFIX)) == 0)
+            st = ckpt_file_add(ck, list.names[i], &file_idx);
+    ckpt_list_free(&list);
+    return st;
+}
+
 /* Stage 3 without rank 0's model file: which ones are missing, as far as the others tell. */
 static cz_status check_first_model(const struct ckpt *ck, const struct ckpt_folder *folder)
 {
@@ -71,6 +86,7 @@ static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
     TRY(ckpt_model_read(ck, file_idx, is_stage3));
     TRY(read_header(ck));
     TRY(read_sources(ck, folder, file_idx));
+    TRY(add_onebit_files(ck));
     return ckpt_entries_finish(ck);
 }
 

@@ -38,6 +38,27 @@ START_TEST(a_state_is_read)
 }
 END_TEST
 
+START_TEST(the_1_bit_optimizers_part_is_read)
+{
+    struct run_state s;
+    ck_ok(load("onebit", &s));
+    const struct run_onebit *ob = &s.onebit;
+    ck_assert(ob->present && ob->has_files && ob->clock.frozen && ob->clock.step == 9);
+    ck_assert_str_eq(ob->optimizer, "OneBitLamb");
+    ck_assert(ob->clock.var_interval == 4 && ob->clock.var_counter == 1);
+    ck_assert(ob->clock.local_step_interval == 2 && ob->clock.local_step_counter == 5);
+    ck_assert(ob->has_lrs && ob->lrs[0] == 0.5 && ob->lrs[1] == 0.25);
+    ck_assert_uint_eq(ob->n_tensors, 2);
+    ck_assert_str_eq(ob->tensors[0].name, "w");
+    ck_assert_float_eq(ob->tensors[0].values.lamb_coeff_freeze, 0.75f);
+    ck_assert_float_eq(ob->tensors[0].values.last_factor, 1.0625f);
+    ck_assert_float_eq(ob->tensors[0].values.scaling_coeff, 0.1f);
+    run_state_free(&s);
+    ck_ok(load("good", &s));
+    ck_assert(!s.onebit.present);
+}
+END_TEST
+
 START_TEST(numbers_out_of_range_are_refused)
 {
     static const char *const cases[][2] = {
@@ -47,6 +68,10 @@ START_TEST(numbers_out_of_range_are_refused)
         {"scale_infinite", "scale"},
         {"scale_window_zero", "window cannot be 0"},
         {"scale_hysteresis_zero", "hysteresis cannot be 0"},
+        {"onebit_interval_zero", "var_interval cannot be 0"},
+        {"onebit_lrs_short", "1 values for 2 groups"},
+        {"onebit_coeff_infinite", "lamb_coeff_freeze cannot be 1e+300"},
+        {"onebit_step_negative", "step is out of range: -1"},
         {"steps_beyond_counting", "global_steps is out of range: 9007199254740993"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
@@ -67,5 +92,5 @@ START_TEST(a_folder_without_one_says_so)
 }
 END_TEST
 
-TEST_MAIN("engine/run_state", a_state_is_read, numbers_out_of_range_are_refused,
-          a_folder_without_one_says_so)
+TEST_MAIN("engine/run_state", a_state_is_read, the_1_bit_optimizers_part_is_read,
+          numbers_out_of_range_are_refused, a_folder_without_one_says_so)
