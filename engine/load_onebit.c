@@ -59,10 +59,7 @@ static bool is_class(const struct engine *e, const char *name)
 /* Whether a run of this config is in its frozen phase after `step` calls. */
 static bool is_frozen_at(const struct engine *e, uint64_t step)
 {
-    const struct optim_hyper *hyper = &e->groups[0].hyper;
-    if (step < 2) return false; /* the first call freezes nothing */
-    if (is_class(e, "ZeroOneAdam")) return (double)step > hyper->var_freeze_step;
-    return (double)step >= hyper->freeze_step;
+    return step >= onebit_freezes_at(&e->groups[0].hyper);
 }
 
 /* A count of DeepSpeed's; what is not there or makes no sense stays. */
@@ -180,7 +177,7 @@ void load_onebit_plan(struct load *l)
     if (!zero_onebit(e->zero).clock) return;
     l->saved_onebit = l->has_run_state && saved->present && is_class(e, saved->optimizer);
     l->keeps_moves = l->saved_onebit && saved->clock.frozen && is_frozen_at(e, saved->clock.step);
-    if (is_class(e, "ZeroOneAdam") && !l->keeps_moves) l->state_of[2] = LOAD_NO_STATE;
+    if (optim_moves_alone(&e->groups[0].hyper) && !l->keeps_moves) l->state_of[2] = LOAD_NO_STATE;
 }
 
 /* ---- places ----------------------------------------------------------------------------------
@@ -414,7 +411,8 @@ static void clear_all(const struct reload *r)
     }
     if (!has_files(r) || !r->saved->clock.frozen || !r->ob.lrs) return;
     for (size_t i = 0; i < n; i++) {
-        if (!model_params(e->model)->params[i].trainable || !r->l->weights[i]) continue;
+        const struct param_info *p = &model_params(e->model)->params[i];
+        if (!p->trainable || p->numel == 0 || !r->l->weights[i]) continue;
         clear(r, ZERO_LOCAL_MOMENTUM, i);
         clear(r, ZERO_LOCAL_MOVES, i);
     }

@@ -34,6 +34,11 @@ static float *whole_state(const struct zero *z, size_t group, size_t state_idx)
     return (float *)(void *)own - g->own_begin;
 }
 
+static struct zero_range floats_at(const float *x, size_t numel)
+{
+    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
+}
+
 float *onebit_momentum(const struct zero *z, size_t group)
 {
     return whole_state(z, group, 0);
@@ -501,7 +506,11 @@ static cz_status freeze(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
     if (is_zero_one(z)) { /* errors of gradients say nothing about moves */
-        if (z->nbytes[ZERO_ERRORS] > 0) memset(ob->worker_errors, 0, z->nbytes[ZERO_ERRORS]);
+        const struct zero_range errors =
+            floats_at(ob->worker_errors, z->nbytes[ZERO_ERRORS] / sizeof(float));
+        if (errors.nbytes == 0) return CZ_OK;
+        TRY(zero_claim(z, &errors));
+        memset(ob->worker_errors, 0, errors.nbytes);
         return CZ_OK;
     }
     TRY(gather_momentum(z));
@@ -565,11 +574,6 @@ struct zero_onebit zero_onebit(struct zero *z)
                                 .tensors = onebit_is_lamb(z) ? ob->tensors : NULL};
 }
 
-static struct zero_range floats_at(const float *x, size_t numel)
-{
-    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
-}
-
 static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what what, size_t idx)
 {
     const struct zero_onebit_core *ob = z->onebit;
@@ -582,8 +586,9 @@ static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what w
 struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx)
 {
     const struct zero_onebit_core *ob = z->onebit;
-    if (!ob || world(z) == 1) return (struct zero_range){0};
-    if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR) return errors_of(z, what, idx);
+    if (!ob) return (struct zero_range){0};
+    if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR)
+        return world(z) == 1 ? (struct zero_range){0} : errors_of(z, what, idx);
     if (!is_zero_one(z)) return (struct zero_range){0};
     const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
     const float *x =

@@ -24,6 +24,7 @@ struct leg {
     int abandon;                      /* > 0: after this step it waits to be killed (legs_kill) */
     char swap_dir[256];               /* nvme_path: what lies there during the run is counted */
     struct engine_load_options load_options;
+    cz_status (*probe)(struct engine *e, uint64_t *own); /* what ranks need not agree on; or NULL */
 };
 
 struct leg_outcome {
@@ -40,6 +41,7 @@ struct leg_outcome {
 struct leg_shared {
     struct leg leg;
     struct leg_outcome outcomes[RANKS_MAX];
+    uint64_t own[RANKS_MAX]; /* of the probe, at the end */
 };
 
 static inline struct leg_shared *leg_make(void)
@@ -115,7 +117,8 @@ static inline struct model *leg_model(const struct leg *leg)
     return model;
 }
 
-static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct leg_outcome *out)
+static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct leg_outcome *out,
+                                uint64_t *own)
 {
     static struct replay_data data;
     const struct engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
@@ -140,6 +143,7 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
     out->samples = engine_get_global_samples(e);
     TRY(leg_hash(e, "weight", &out->weights));
     TRY(trial_hash_states(e, &out->states));
+    if (leg->probe) TRY(leg->probe(e, own));
     TRY(engine_save_wait(e));
     engine_destroy(e);
     return CZ_OK;
@@ -150,7 +154,7 @@ static inline cz_status leg_rank(struct ranks *ranks, int rank, void *arg)
     struct leg_shared *s = arg;
     struct comm *comm;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
-    TRY(leg_run(comm, &s->leg, &s->outcomes[rank]));
+    TRY(leg_run(comm, &s->leg, &s->outcomes[rank], &s->own[rank]));
     comm_destroy(comm);
     return CZ_OK;
 }
