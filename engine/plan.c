@@ -150,8 +150,10 @@ static void state_rows(struct engine *e)
         "fp32 of each rank's own, whole, and of the chunks it serves");
     row(p, ZERO_SIGNS, "compressed messages", zero_block_nbytes(z, ZERO_SIGNS),
         "a bit per element to send, to receive and to mask; partial sums");
-    row(p, BLOCK_SAVE, "save buffer", zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
-        "what passes from the swap file into a checkpoint");
+    bool rounds = save_rounds_masters(e);
+    row(p, BLOCK_SAVE, "save buffer", rounds || zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
+        rounds ? "16-bit weights of the masters on their way into a checkpoint"
+               : "what passes from the swap file into a checkpoint");
 }
 
 static void chain_rows(struct engine *e)

@@ -42,6 +42,9 @@ cz_status save_describe_onebit(const struct engine *e, struct save_description *
 /* Where the elements of a job of the ranks' own file lie. */
 size_t save_find_onebit(const struct engine *e, const struct ckpt_job *job, struct zero_range *out);
 
+/* Whether 16-bit parameters may hold what one rank has moved alone: masters are everyone's. */
+bool save_rounds_masters(const struct engine *e);
+
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
  */
 
@@ -64,6 +67,7 @@ bool save_is_fused(const struct optim_hyper *hyper);
 struct save_job {
     struct zero_range ranges[2];
     size_t n_ranges;
+    enum dtype rounded_to; /* F32: as it lies; else fp32 there, and 16 bits in the file */
 };
 
 struct save_writer {
@@ -71,7 +75,7 @@ struct save_writer {
     const struct zero *zero;   /* borrowed */
     struct save_job *jobs;
     size_t n_jobs;
-    unsigned char *bounce; /* what comes from the swap file; NULL: nothing does */
+    unsigned char *bounce; /* what comes from the swap file or is rounded; NULL: nothing is */
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t mutex;
@@ -87,7 +91,8 @@ struct save_writer {
 cz_status save_writer_start(struct save_writer *w, const struct engine *e,
                             struct ckpt_writer *files, bool background);
 
-/* Memory that a save takes beside the run's, at most: what passes from the swap file. */
+/* Memory that a save takes beside the run's, at most: what passes from the swap file, or what of
+ * the masters is rounded. */
 #define SAVE_BOUNCE_NBYTES (CKPT_JOB_NUMEL * sizeof(float))
 bool save_writer_has_ended(struct save_writer *w);
 

@@ -84,6 +84,11 @@ cz_status save_describe_onebit(const struct engine *e, struct save_description *
     return has_errors(e, &ob) ? describe_segments(e, d) : CZ_OK;
 }
 
+bool save_rounds_masters(const struct engine *e)
+{
+    return optim_moves_alone(&e->groups[0].hyper) && e->dtype != DTYPE_F32;
+}
+
 size_t save_find_onebit(const struct engine *e, const struct ckpt_job *job, struct zero_range *out)
 {
     static const enum zero_onebit_what whats[] = {[CKPT_FROM_WORKER_ERROR] = ZERO_WORKER_ERROR,

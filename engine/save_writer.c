@@ -18,17 +18,33 @@ static void find_job(const struct engine *e, const struct ckpt_job *job, struct 
         out->n_ranges = save_find_onebit(e, job, out->ranges);
         return;
     }
-    out->n_ranges = zero_source_ranges(e->zero, sources[job->source], job->group, job->state_idx,
-                                       job->param_idx, job->off, job->numel, out->ranges);
+    enum zero_source source = sources[job->source];
+    if (source == ZERO_FROM_PARAMS && save_rounds_masters(e)) {
+        source = ZERO_FROM_MASTERS; /* rank 0, the only one with such a job, has all of them */
+        out->rounded_to = job->dtype;
+    }
+    out->n_ranges = zero_source_ranges(e->zero, source, job->group, job->state_idx, job->param_idx,
+                                       job->off, job->numel, out->ranges);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------
  */
 
+static void round_to(const struct save_job *job, uint16_t *dst)
+{
+    const float *src = (const float *)(const void *)job->ranges[0].memory;
+    for (size_t i = 0; i < job->ranges[0].nbytes / sizeof *src; i++)
+        dst[i] = job->rounded_to == DTYPE_BF16 ? f32_to_bf16(src[i]) : f32_to_f16(src[i]);
+}
+
 static cz_status write_job(struct save_writer *w, size_t i)
 {
     const struct save_job *job = &w->jobs[i];
     size_t at = 0;
+    if (job->rounded_to != DTYPE_F32) {
+        round_to(job, (uint16_t *)(void *)w->bounce);
+        return ckpt_writer_put(w->files, i, w->bounce);
+    }
     if (job->n_ranges == 1 && job->ranges[0].memory)
         return ckpt_writer_put(w->files, i, job->ranges[0].memory);
     for (size_t k = 0; k < job->n_ranges; k++) {

@@ -1,9 +1,9 @@
 /* Claims: when one rank cannot write its part, the save fails on all ranks with its reason, nothing
  * of it stays, the checkpoint before it stays whole, and the run goes on; in the background the
- * same is a warning at the next boundary. */
+ * same is a warning at the next boundary. So it is with the 1-bit optimizers' file per rank. */
 #include "base/log.h"
 #include "tests/support/faults.h"
-#include "tests/support/resume_trial.h"
+#include "tests/support/onebit_trial.h"
 
 #include <dirent.h>
 
@@ -115,15 +115,23 @@ static cz_status faulty_rank(struct ranks *ranks, int rank, void *arg)
     return CZ_OK;
 }
 
-static void one_rank_fails(bool background)
+/* At stage 0 rank 1 writes its errors and nothing else. */
+static void configure_case(struct leg *leg, int i, bool onebit)
+{
+    if (onebit)
+        onebit_configure(leg, &(const struct onebit_cell){1, 2, i % 2, 1});
+    else
+        leg_configure(leg, 1 + i % 3, leg_dtypes[1], 1);
+}
+
+static void one_rank_fails(bool background, bool onebit)
 {
     struct ranks ranks;
     struct leg leg;
     struct run_case c = {.background = background};
     const char *dir = test_tmp_make();
     for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++) {
-        int stage = 1 + (int)i % 3;
-        leg_configure(&leg, stage, leg_dtypes[1], 1);
+        configure_case(&leg, (int)i, onebit);
         memcpy(c.config, leg.config, sizeof c.config);
         snprintf(c.dir, sizeof c.dir, "%s/case%zu", dir, i);
         c.fault = fault_cases[i];
@@ -135,15 +143,23 @@ static void one_rank_fails(bool background)
 
 START_TEST(a_save_fails_on_all_ranks_when_one_cannot_write)
 {
-    one_rank_fails(false);
+    one_rank_fails(false, false);
+}
+END_TEST
+
+START_TEST(a_save_of_errors_fails_on_all_ranks_when_one_cannot_write)
+{
+    one_rank_fails(false, true);
+    one_rank_fails(true, true);
 }
 END_TEST
 
 START_TEST(a_background_save_that_fails_is_a_warning)
 {
-    one_rank_fails(true);
+    one_rank_fails(true, false);
 }
 END_TEST
 
 TEST_MAIN("engine/save_faults", a_save_fails_on_all_ranks_when_one_cannot_write,
+          a_save_of_errors_fails_on_all_ranks_when_one_cannot_write,
           a_background_save_that_fails_is_a_warning)
