@@ -1,8 +1,8 @@
 /* Claims: a checkpoint of the 1-bit optimizers loads at another number of ranks, at another stage
  * and in another precision: the mean of worker errors, momenta and moves over ranks, and the server
  * errors as one vector, are what was saved; training goes on from there. Without all ranks' errors
- * (DeepSpeed's checkpoints, one rank, another phase, Adam) they begin at zero. A file of errors that
- * is missing, damaged or another rank's is an error with a sentence. */
+ * (DeepSpeed's checkpoints, one rank, another phase, Adam) they begin at zero. A file of errors
+ * that is missing, damaged or another rank's is an error with a sentence. */
 #include "checkpoint/onebit_file.h"
 #include "engine/run_state_impl.h"
 #include "formats/file_io.h"
@@ -22,7 +22,8 @@ static const char *folder(const char *name)
     return path[next];
 }
 
-/* ---- what a checkpoint says of errors --------------------------------------------------------- */
+/* ---- what a checkpoint says of errors ---------------------------------------------------------
+ */
 
 struct errors {
     double worker[PSI], server[PSI]; /* worker: the mean over ranks */
@@ -68,8 +69,7 @@ static void read_segment(const struct ckpt_onebit_file *f, size_t s, int rank, i
             if (at + i >= begin && at + i < begin + chunk)
                 out->server[base + i] = (double)server[at + i - begin];
         }
-        if (out->has_states)
-            read_states(f, ckpt_onebit_param(f, s, k), base, numel, world, out);
+        if (out->has_states) read_states(f, ckpt_onebit_param(f, s, k), base, numel, world, out);
         at += numel;
     }
 }
@@ -121,7 +121,8 @@ static void same_errors(const struct errors *want, const struct errors *have)
     same_vector(want->moves, have->moves, 1e-6, "the mean of moves");
 }
 
-/* ---- legs ------------------------------------------------------------------------------------- */
+/* ---- legs -------------------------------------------------------------------------------------
+ */
 
 /* Train to step `to` from scratch or from a folder's newest tag, and save there. */
 static struct leg_outcome train(struct leg_shared *s, const struct onebit_cell *c, const char *load,
@@ -151,7 +152,8 @@ static const char *tag_of(int step)
     return tag;
 }
 
-/* ---- other worlds ----------------------------------------------------------------------------- */
+/* ---- other worlds -----------------------------------------------------------------------------
+ */
 
 static void reload(int optimizer, struct onebit_cell from, struct onebit_cell to)
 {
@@ -195,7 +197,7 @@ START_TEST(a_run_goes_on_from_world_to_world)
         root = test_tmp_make();
         double first = NAN, gain = o < 2 ? 0.5 : -0.02; /* Lamb is slow to begin */
         for (int i = 0; i < (int)CZ_ARRAY_LEN(worlds); i++) {
-            const struct onebit_cell c = {o, worlds[i], o < 2 ? i % 2 : 0, FP32};
+            const struct onebit_cell c = {o, worlds[i], i % 2, FP32};
             int from = i == 0 ? 0 : last_of(o) + 3 * (i - 1), to = last_of(o) + 3 * i;
             struct leg_outcome out =
                 train(s, &c, i == 0 ? NULL : folder("run"), from, to, folder("run"));
@@ -209,7 +211,8 @@ START_TEST(a_run_goes_on_from_world_to_world)
 }
 END_TEST
 
-/* ---- other phases ----------------------------------------------------------------------------- */
+/* ---- other phases -----------------------------------------------------------------------------
+ */
 
 /* step · 2 + frozen; plus 1000 if any error of this rank is not 0. */
 static cz_status phase_of(struct engine *e, uint64_t *own)
@@ -282,9 +285,10 @@ START_TEST(another_freeze_step_is_another_phase)
 }
 END_TEST
 
-/* ---- other optimizers ------------------------------------------------------------------------- */
+/* ---- other optimizers -------------------------------------------------------------------------
+ */
 
-START_TEST(adam_becomes_one_bit_adam_and_back)
+START_TEST(adam_becomes_one_of_them_and_back)
 {
     struct leg_shared *s = leg_make();
     root = test_tmp_make();
@@ -292,7 +296,7 @@ START_TEST(adam_becomes_one_bit_adam_and_back)
     s->leg.to = 3;
     snprintf(s->leg.save, sizeof s->leg.save, "%s", folder("run"));
     struct leg_outcome adam = leg_outcome_of(s, 2);
-    for (int o = 0; o < 2; o++) {
+    for (int o = 2; o >= 0; o--) {
         const struct onebit_cell c = {o, 2, 1, FP32};
         struct leg_outcome loaded = train(s, &c, folder("run"), 3, 3, folder("one"));
         ck_assert(loaded.weights == adam.weights);
@@ -313,7 +317,37 @@ START_TEST(adam_becomes_one_bit_adam_and_back)
 }
 END_TEST
 
-/* ---- damage ----------------------------------------------------------------------------------- */
+/* ---- killed ------------------------------------------------------------------------------------
+ */
+
+/* A step past a save, all ranks at once. */
+START_TEST(a_killed_run_goes_on_from_its_last_save)
+{
+    struct leg_shared *whole = leg_make(), *s = leg_make();
+    for (int o = 0; o < 2; o++) {
+        const struct onebit_cell c = {o, 2, 1 - o, BF16};
+        int steps = onebit_optimizers[o].steps, at = last_of(o) - 1;
+        root = test_tmp_make();
+        onebit_configure(&whole->leg, &c);
+        whole->leg.probe = onebit_own;
+        whole->leg.to = steps;
+        leg_outcome_of(whole, 2);
+        s->leg = whole->leg;
+        snprintf(s->leg.save, sizeof s->leg.save, "%s", folder("killed"));
+        s->leg.save_every = at;
+        s->leg.abandon = at + 1;
+        legs_kill(s, 2);
+        s->leg.abandon = 0;
+        onebit_rest(s, folder("killed"), at, 2);
+        onebit_same_steps(s, whole, at, steps);
+        onebit_same_end(s, whole, 2, "after a kill");
+        test_tmp_remove(root);
+    }
+}
+END_TEST
+
+/* ---- damage -----------------------------------------------------------------------------------
+ */
 
 struct damage {
     struct leg leg;
@@ -373,7 +407,8 @@ START_TEST(a_file_that_is_not_the_one_is_refused)
     /* One bit: the checksums tell. */
     shell("cp '%s'/czero_onebit_rank_00001.pt /tmp/czero-onebit-kept.pt", dir);
     shell("printf '\\377' | dd of='%s'/czero_onebit_rank_00001.pt bs=1 seek=9000 conv=notrunc "
-          "status=none", dir);
+          "status=none",
+          dir);
     expect_refusal(&d, false, one, one);
     shell("cp /tmp/czero-onebit-kept.pt '%s'/czero_onebit_rank_00001.pt", dir);
 
@@ -393,9 +428,11 @@ START_TEST(a_file_that_is_not_the_one_is_refused)
 }
 END_TEST
 
-/* ---- DeepSpeed's ------------------------------------------------------------------------------ */
+/* ---- DeepSpeed's ------------------------------------------------------------------------------
+ */
 
-/* Rank 0's errors alone: they are dropped. The loss is about that of the recorded run's last row. */
+/* Rank 0's errors alone: they are dropped. The loss is about that of the recorded run's last row.
+ */
 START_TEST(deepspeeds_checkpoint_goes_on_with_errors_of_zero)
 {
     struct leg_shared *s = leg_make();
@@ -420,5 +457,6 @@ END_TEST
 
 TEST_MAIN("engine/onebit_reload", errors_keep_their_mean_in_another_world,
           errors_go_along_to_another_precision_and_stage, a_run_goes_on_from_world_to_world,
-          another_freeze_step_is_another_phase, adam_becomes_one_bit_adam_and_back,
-          a_file_that_is_not_the_one_is_refused, deepspeeds_checkpoint_goes_on_with_errors_of_zero)
+          another_freeze_step_is_another_phase, adam_becomes_one_of_them_and_back,
+          a_killed_run_goes_on_from_its_last_save, a_file_that_is_not_the_one_is_refused,
+          deepspeeds_checkpoint_goes_on_with_errors_of_zero)

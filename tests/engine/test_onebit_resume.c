@@ -24,7 +24,7 @@ END_TEST
 START_TEST(one_bit_lamb_too)
 {
     onebit_check_cell(&(const struct onebit_cell){2, 2, 0, FP32}, true);
-    onebit_check_cell(&(const struct onebit_cell){2, 3, 0, FP16}, false);
+    onebit_check_cell(&(const struct onebit_cell){2, 3, 1, FP16}, false);
 }
 END_TEST
 

@@ -52,9 +52,12 @@ static inline cz_status onebit_own(struct engine *e, uint64_t *own)
     const struct zero_onebit ob = zero_onebit(e->zero);
     uint64_t h = TRIAL_HASH_BEGIN;
     rank_check(ob.clock != NULL);
-    const uint64_t clock[] = {ob.clock->step,         ob.clock->frozen,
-                              ob.clock->var_interval, ob.clock->var_counter,
-                              ob.clock->local_step_interval, ob.clock->local_step_counter};
+    const uint64_t clock[] = {ob.clock->step,
+                              ob.clock->frozen,
+                              ob.clock->var_interval,
+                              ob.clock->var_counter,
+                              ob.clock->local_step_interval,
+                              ob.clock->local_step_counter};
     h = trial_hash(h, clock, sizeof clock);
     if (ob.lrs) h = trial_hash(h, ob.lrs, e->n_groups * sizeof *ob.lrs);
     if (ob.tensors) h = trial_hash(h, ob.tensors, table->n_params * sizeof *ob.tensors);

@@ -34,8 +34,8 @@ static inline cz_status trial_hash_tensors(struct engine *e, const char *what, u
 static inline cz_status trial_hash_states(struct engine *e, uint64_t *h)
 {
     static const char *const states[] = {
-        "exp_avg", "exp_avg_sq", "sum", "momentum_buffer", "exp_avg_sq_fresh",
-        "momentum_accumulator"};
+        "exp_avg",         "exp_avg_sq",       "sum",
+        "momentum_buffer", "exp_avg_sq_fresh", "momentum_accumulator"};
     *h = TRIAL_HASH_BEGIN;
     for (size_t s = 0; s < CZ_ARRAY_LEN(states); s++) {
         cz_status st = trial_hash_tensors(e, states[s], h);
