@@ -127,7 +127,7 @@ static void configure_case(struct leg *leg, int i, bool onebit)
 static void one_rank_fails(bool background, bool onebit)
 {
     struct ranks ranks;
-    struct leg leg;
+    struct leg leg = {0};
     struct run_case c = {.background = background};
     const char *dir = test_tmp_make();
     for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++) {
