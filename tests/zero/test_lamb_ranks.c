@@ -57,32 +57,41 @@ static cz_status train(struct world *w, enum dtype dtype, struct end *out)
     return read_end(w, out);
 }
 
-static cz_status rank_main_of(struct ranks *ranks, int rank, void *arg)
+static cz_status one_stage(const struct trial *trial, struct world_setting s)
 {
     static struct end have;
-    struct trial *trial = arg;
-    struct world_setting s = trial->setting;
     struct world w;
-    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &s.comm));
     world_make(&w, s);
     TRY(train(&w, s.dtype, &have));
     for (int a = 0; a <= STATES; a++)
         rank_check(memcmp(have.tensors[a], trial->want.tensors[a], sizeof have.tensors[a]) == 0);
     rank_check(memcmp(have.norms, trial->want.norms, sizeof have.norms) == 0);
     world_free(&w);
+    return CZ_OK;
+}
+
+static cz_status all_stages(struct ranks *ranks, int rank, void *arg)
+{
+    const struct trial *trial = arg;
+    struct world_setting s = trial->setting;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &s.comm));
+    for (s.stage = 0; s.stage <= 3; s.stage++) {
+        char why[512];
+        cz_status st = one_stage(trial, s);
+        snprintf(why, sizeof why, "%s", cz_last_error());
+        if (st != CZ_OK) return err_set(st, 0, "stage %d: %s", s.stage, why);
+    }
     comm_destroy(s.comm);
     return CZ_OK;
 }
 
-/* All stages on `world` ranks against `want`, which one rank has made. */
+/* Against what one rank has made. */
 static void same_everywhere(struct trial *trial, int world)
 {
     struct ranks ranks;
     trial->setting.world_size = world;
-    for (trial->setting.stage = 0; trial->setting.stage <= 3; trial->setting.stage++) {
-        ranks_start(&ranks, world, rank_main_of, trial);
-        ranks_expect_ok(&ranks, 60);
-    }
+    ranks_start(&ranks, world, all_stages, trial);
+    ranks_expect_ok(&ranks, 60);
 }
 
 /* One rank with whole tensors, in a process of its own: threads do not outlive a fork. */
