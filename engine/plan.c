@@ -114,6 +114,15 @@ static void row(struct plan *p, int block, const char *name, size_t nbytes, cons
     va_end(ap);
 }
 
+/* Whether the 1-bit family keeps state s (-1: the masters) whole where stage 1 splits others'. */
+static bool stays_whole(const struct engine *e, int s)
+{
+    const struct optim_hyper *hyper = &e->groups[0].hyper;
+    if (!optim_is_onebit(hyper) || e->config->zero.stage == 0 || e->comm->world_size == 1)
+        return false;
+    return s == 0 || optim_moves_alone(hyper);
+}
+
 static void state_rows(struct engine *e)
 {
     struct plan *p = &e->plan;
@@ -128,7 +137,8 @@ static void state_rows(struct engine *e)
     row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
         "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
         dtype_name(e->dtype));
-    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32", own);
+    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32%s", own,
+        stays_whole(e, -1) ? ", whole on every rank" : "");
     row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s%s",
         f.n_buckets > 0 ? own : f.numel_padded, grad,
         f.grad_swapped_nbytes > 0 ? ", the blocks that parameters share" : "");
@@ -137,8 +147,10 @@ static void state_rows(struct engine *e)
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {
         const char *name = e->groups[0].hyper.cls->state_names[s];
         enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
-        row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s", own,
-            dtype_name(e->config->state_dtype));
+        bool whole = stays_whole(e, s);
+        row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s%s",
+            whole ? f.numel_padded : own, dtype_name(e->config->state_dtype),
+            whole ? ", whole on every rank" : "");
     }
     row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
         e->n_groups == 1 ? "" : "s");

@@ -7,14 +7,9 @@
 
 /* ---- the calendar --------------------------------------------------------------------------- */
 
-static bool is_zero_one(const struct optim_hyper *hyper)
-{
-    return hyper->cls == &optim_zero_one_adam.cls;
-}
-
 uint64_t onebit_freezes_at(const struct optim_hyper *hyper)
 {
-    if (is_zero_one(hyper)) return (uint64_t)hyper->var_freeze_step + 1;
+    if (optim_moves_alone(hyper)) return (uint64_t)hyper->var_freeze_step + 1;
     return hyper->freeze_step > 2 ? (uint64_t)hyper->freeze_step
                                   : 2; /* the first call is no update */
 }
@@ -32,7 +27,7 @@ enum onebit_act onebit_next(const struct optim_hyper *hyper, const struct onebit
 {
     uint64_t step = clock->step + 1;
     if (step == 1) return ONEBIT_INIT;
-    if (!is_zero_one(hyper)) return clock->frozen ? ONEBIT_MOMENTUM : ONEBIT_FULL;
+    if (!optim_moves_alone(hyper)) return clock->frozen ? ONEBIT_MOMENTUM : ONEBIT_FULL;
     if (clock->frozen) return step % clock->local_step_interval ? ONEBIT_LOCAL : ONEBIT_SETTLE;
     return step % clock->var_interval ? ONEBIT_GRADIENT : ONEBIT_FULL;
 }
@@ -65,10 +60,10 @@ bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock)
     clock->step++;
     if (act == ONEBIT_INIT) return false;
     if (clock->frozen) {
-        if (is_zero_one(hyper)) count_local(hyper, clock);
+        if (optim_moves_alone(hyper)) count_local(hyper, clock);
         return false;
     }
-    if (is_zero_one(hyper) && act == ONEBIT_FULL) count_variance(hyper, clock);
+    if (optim_moves_alone(hyper) && act == ONEBIT_FULL) count_variance(hyper, clock);
     clock->frozen = clock->step >= onebit_freezes_at(hyper);
     return clock->frozen;
 }

@@ -10,8 +10,6 @@
 
 #include "optim/optim.h"
 
-#include <string.h>
-
 CZ_EXTERN_C_BEGIN
 
 enum onebit_act {
@@ -37,10 +35,10 @@ static inline bool optim_is_onebit(const struct optim_hyper *hyper)
     return hyper->cls && hyper->cls->flags & OPTIM_OWN_REDUCTION;
 }
 
-/* Whether ranks move their weights alone between exchanges, so that they hold all of the state. */
+/* Whether ranks move weights alone between exchanges, and so hold all of the state. */
 static inline bool optim_moves_alone(const struct optim_hyper *hyper)
 {
-    return optim_is_onebit(hyper) && strcmp(hyper->cls->name, "ZeroOneAdam") == 0;
+    return hyper->cls && hyper->cls->flags & OPTIM_LOCAL_STEPS;
 }
 
 /* The start of a run. In fp32 DeepSpeed's first engine.step() is spent on ONEBIT_INIT; its 16-bit

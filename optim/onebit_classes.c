@@ -188,7 +188,7 @@ const struct optim_class_entry optim_zero_one_adam = {
     .cls =
         {
             .name = "ZeroOneAdam",
-            .flags = FLAGS | OPTIM_ELEMENTWISE,
+            .flags = FLAGS | OPTIM_ELEMENTWISE | OPTIM_LOCAL_STEPS,
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "momentum_accumulator"},

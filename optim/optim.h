@@ -33,8 +33,8 @@ enum optim_flag {
     OPTIM_TENSOR_NORMS = 1 << 1,  /* needs segments and per-tensor sums between the passes */
     OPTIM_OWN_REDUCTION = 1 << 2, /* exchanges moments itself (1-bit family): optim/onebit.h says
                                      when it wants averaged gradients */
-    OPTIM_ZERO_TESTED = 1 << 3    /* DeepSpeed allows it under ZeRO without
-                                     zero_allow_untested_optimizer */
+    OPTIM_LOCAL_STEPS = 1 << 3,   /* of these: ranks move weights alone between exchanges */
+    OPTIM_ZERO_TESTED = 1 << 4    /* runs under ZeRO without zero_allow_untested_optimizer */
 };
 
 struct optim_class;
@@ -140,7 +140,7 @@ struct optim_range {
     const struct lamb_segment *segments; /* OPTIM_TENSOR_NORMS only: the tensors in this range */
     size_t n_segments;
     struct lamb_sums *sums; /* per tensor of the group, zeroed before pass 0 */
-    const float *ratios;     /* per tensor of the group, from between() */
+    const float *ratios;    /* per tensor of the group, from between() */
 };
 
 struct optim_class {

@@ -1,8 +1,12 @@
-/* The inside of the 1-bit family's exchange.
+/* The inside of the 1-bit family.
  *
- * onebit.c           what each update does; segments; masks; what a checkpoint sees
+ * onebit.c           what each update does
+ * onebit_layout.c    segments, and where everything lies
  * onebit_exchange.c  the compressed all-reduce
- * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients */
+ * onebit_masks.c     which elements take no part
+ * onebit_alone.c     ZeroOneAdam between exchanges
+ * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients
+ * onebit_state.c     what a checkpoint sees */
 #ifndef CZ_ZERO_ONEBIT_IMPL_H
 #define CZ_ZERO_ONEBIT_IMPL_H
 
@@ -60,10 +64,28 @@ struct zero_onebit_core {
 
 /* ---- onebit.c -------------------------------------------------------------------------------- */
 
-/* Element 0 of a group's array that lies whole on this rank. */
+/* Stage 1: everyone's part of the momentum to everyone, as exchanges need it. */
+cz_status onebit_gather_momentum(struct zero *z);
+
+/* ---- onebit_layout.c ------------------------------------------------------------------------- */
+
+static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
+{
+    return &z->options.groups[0].hyper;
+}
+
+static inline int onebit_world(const struct zero *z)
+{
+    return z->options.comm->world_size;
+}
+
+/* Element 0 of a group's array that lies whole on this rank; of a split state, where it would lie.
+ */
+float *onebit_state(const struct zero *z, size_t group, size_t state_idx);
 float *onebit_momentum(const struct zero *z, size_t group);
 float *onebit_moved(const struct zero *z, size_t group);
 const void *onebit_grads(const struct zero *z, size_t group);
+const void *onebit_run_grads(const struct zero *z, const struct onebit_run *run);
 
 struct onebit_mask onebit_mask_of(const struct zero *z, const struct onebit_segment *s,
                                   const struct onebit_run *run);
@@ -72,8 +94,26 @@ struct onebit_mask onebit_mask_of(const struct zero *z, const struct onebit_segm
 bool onebit_own_part(const struct zero *z, const struct onebit_run *run, size_t *begin,
                      size_t *end);
 
-/* The largest value of each tensor over ranks: maxima[run] of this rank becomes everyone's. */
+/* A run's part of a whole state is about to change. */
+cz_status onebit_claim(struct zero *z, const struct onebit_run *run, size_t state_idx);
+
+typedef cz_status (*onebit_run_fn)(struct zero *z, const struct onebit_segment *s,
+                                   const struct onebit_run *run);
+cz_status onebit_each_run(struct zero *z, onebit_run_fn fn);
+
+/* ---- onebit_masks.c -------------------------------------------------------------------------- */
+
+/* From the variance as it is now. Pure: a resumed run makes the same masks. */
+cz_status onebit_make_masks(struct zero *z);
+
+/* The largest value of each tensor over ranks: this rank's maxima[run] become everyone's. */
 cz_status onebit_max_over_ranks(struct zero *z);
+
+/* ---- onebit_alone.c -------------------------------------------------------------------------- */
+
+cz_status onebit_move(struct zero *z);        /* an update of this rank's own */
+cz_status onebit_settle(struct zero *z);      /* all ranks' moves become one */
+cz_status onebit_place_moved(struct zero *z); /* parameters from masters and moves, after a load */
 
 /* ---- onebit_exchange.c ----------------------------------------------------------------------- */
 

@@ -41,18 +41,22 @@ static cz_status momentum_norm(struct zero *z, const struct onebit_run *run, dou
 }
 
 /* The variance as it freezes is where the fresh one starts. */
-static void copy_variance(struct zero *z)
+static cz_status copy_variance(struct zero *z)
 {
     for (size_t g = 0; g < z->options.n_groups; g++) {
         const struct zero_home frozen = zero_state_home(z, g, 1), fresh = zero_state_home(z, g, 2);
-        memcpy(fresh.memory, frozen.memory, z->groups[g].own_numel * sizeof(float));
+        const struct zero_range range = {.memory = fresh.memory,
+                                         .nbytes = z->groups[g].own_numel * sizeof(float)};
+        TRY(zero_claim(z, &range));
+        if (range.nbytes > 0) memcpy(fresh.memory, frozen.memory, range.nbytes);
     }
+    return CZ_OK;
 }
 
 cz_status onebit_lamb_freeze(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    copy_variance(z);
+    TRY(copy_variance(z));
     for (size_t r = 0; r < ob->n_runs; r++) {
         ob->numels[r] = ob->runs[r].numel;
         TRY(momentum_norm(z, &ob->runs[r], &ob->norms[r]));

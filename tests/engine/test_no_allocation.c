@@ -164,6 +164,10 @@ static const char *const configs[] = {
     "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
     "\"optimizer\": {\"type\": \"Lamb\"}, "
     "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}}",
+    "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"OneBitLamb\", "
+    "\"params\": {\"freeze_step\": 20}}}",
+    "{\"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": true}, \"optimizer\": "
+    "{\"type\": \"ZeroOneAdam\", \"params\": {\"var_freeze_step\": 20, \"local_step_scaler\": 9}}}",
     "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\"}, "
     "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 2}, "
     "\"czero\": {\"activation_checkpointing\": {\"every\": 1}}}",

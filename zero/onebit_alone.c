@@ -1,0 +1,103 @@
+/* ZeroOneAdam once its variance is frozen: ranks move their weights alone, and settle from time to
+ * time (Lu et al. 2022, algorithm 1). */
+#include "zero/onebit_impl.h"
+
+static struct zero_one_args alone_args(const struct zero *z, const struct onebit_segment *s,
+                                       const struct onebit_run *run)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_group *g = &z->groups[run->group];
+    const struct optim_hyper *hyper = &o->groups[run->group].hyper;
+    float *masters = (float *)(void *)(z->blocks[ZERO_MASTERS] + g->master_off);
+    unsigned char *params = zero_group_params(z, run->group);
+    return (struct zero_one_args){.numel = run->numel,
+                                  .g = onebit_run_grads(z, run),
+                                  .g_dtype = o->grad_dtype,
+                                  .scalars = &z->scalars[run->group],
+                                  .eps = (float)hyper->eps,
+                                  .weight_decay = (float)hyper->weight_decay,
+                                  .mask = onebit_mask_of(z, s, run),
+                                  .m = onebit_momentum(z, run->group) + run->flat_off,
+                                  .moved = onebit_moved(z, run->group) + run->flat_off,
+                                  .v = onebit_state(z, run->group, 1) + run->flat_off,
+                                  .p = masters + run->flat_off,
+                                  .out = params + run->flat_off * dtype_size(o->dtype),
+                                  .out_dtype = o->dtype};
+}
+
+static cz_status claim_params(struct zero *z, const struct zero_one_args *args)
+{
+    const struct zero_range range = {.memory = args->out,
+                                     .nbytes = args->numel * dtype_size(args->out_dtype)};
+    return zero_claim(z, &range);
+}
+
+static cz_status local_run(struct zero *z, const struct onebit_segment *s,
+                           const struct onebit_run *run)
+{
+    const struct zero_one_args args = alone_args(z, s, run);
+    TRY(onebit_claim(z, run, 0));
+    TRY(onebit_claim(z, run, 2));
+    TRY(claim_params(z, &args));
+    return z->options.ops->zero_one_local(z->options.ops, z->options.stream, &args);
+}
+
+static cz_status gather_run(struct zero *z, const struct onebit_segment *s,
+                            const struct onebit_run *run)
+{
+    const struct zero_one_args args = alone_args(z, s, run);
+    return z->options.ops->zero_one_gather(z->options.ops, z->options.stream, &args);
+}
+
+static cz_status settle_run(struct zero *z, const struct onebit_segment *s,
+                            const struct onebit_run *run)
+{
+    const struct zero_one_args args = alone_args(z, s, run);
+    const struct zero_range masters = {.memory = (const unsigned char *)args.p,
+                                       .nbytes = args.numel * sizeof *args.p};
+    TRY(zero_claim(z, &masters));
+    return z->options.ops->zero_one_settle(z->options.ops, z->options.stream, &args);
+}
+
+cz_status onebit_move(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    if (ob->masks_stale) TRY(onebit_make_masks(z));
+    for (size_t g = 0; g < z->options.n_groups; g++) ob->lrs[g] += z->options.groups[g].lr;
+    return onebit_each_run(z, local_run);
+}
+
+cz_status onebit_settle(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    TRY(onebit_each_run(z, gather_run));
+    if (onebit_world(z) > 1) TRY(onebit_exchange(z, PAYLOAD_MOVES));
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        z->scalars[g].step_size = (float)ob->lrs[g];
+        ob->lrs[g] = 0;
+    }
+    return onebit_each_run(z, settle_run);
+}
+
+/* Parameters as this rank has moved them since the last exchange. */
+static cz_status place_run(struct zero *z, const struct onebit_segment *s,
+                           const struct onebit_run *run)
+{
+    const struct zero_one_args args = alone_args(z, s, run);
+    struct ops *ops = z->options.ops;
+    float *sum = (float *)(void *)z->onebit->partials;
+    for (size_t at = 0, n; at < run->numel; at += n) {
+        n = run->numel - at < ONEBIT_BLOCK ? run->numel - at : ONEBIT_BLOCK;
+        const struct add_args add = {
+            .dtype = DTYPE_F32, .numel = n, .a = args.p + at, .b = args.moved + at, .y = sum};
+        TRY(ops->add(ops, z->options.stream, &add));
+        TRY(zero_cast(z, DTYPE_F32, sum, args.out_dtype,
+                      (unsigned char *)args.out + at * dtype_size(args.out_dtype), n));
+    }
+    return CZ_OK;
+}
+
+cz_status onebit_place_moved(struct zero *z)
+{
+    return onebit_each_run(z, place_run);
+}

@@ -1,0 +1,76 @@
+/* What a checkpoint, and whoever sets single tensors, sees of the 1-bit family. */
+#include "zero/onebit_impl.h"
+
+#include <string.h>
+
+size_t zero_n_segments(const struct zero *z)
+{
+    return z->onebit && onebit_world(z) > 1 ? z->onebit->n_segments : 0;
+}
+
+struct zero_segment zero_segment(const struct zero *z, size_t segment)
+{
+    const struct onebit_segment *s = &z->onebit->segments[segment];
+    return (struct zero_segment){.param_idx = z->onebit->run_params + s->first_run,
+                                 .n_params = s->n_runs,
+                                 .numel = s->numel,
+                                 .numel_padded = s->numel_padded};
+}
+
+struct zero_onebit zero_onebit(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    if (!ob) return (struct zero_onebit){0};
+    return (struct zero_onebit){.clock = &ob->clock,
+                                .lrs = z->moves_alone ? ob->lrs : NULL,
+                                .tensors = onebit_is_lamb(z) ? ob->tensors : NULL};
+}
+
+static struct zero_range floats_at(const float *x, size_t numel)
+{
+    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
+}
+
+static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what what, size_t idx)
+{
+    const struct zero_onebit_core *ob = z->onebit;
+    const struct onebit_segment *s = &ob->segments[idx];
+    if (what == ZERO_WORKER_ERROR)
+        return floats_at(ob->worker_errors + s->error_off, s->numel_padded);
+    return floats_at(ob->server_errors + s->server_off, s->numel_padded / (size_t)onebit_world(z));
+}
+
+struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx)
+{
+    const struct zero_onebit_core *ob = z->onebit;
+    if (!ob) return (struct zero_range){0};
+    if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR)
+        return onebit_world(z) == 1 ? (struct zero_range){0} : errors_of(z, what, idx);
+    if (!z->moves_alone) return (struct zero_range){0};
+    const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
+    const float *x =
+        what == ZERO_LOCAL_MOMENTUM ? onebit_momentum(z, run->group) : onebit_moved(z, run->group);
+    return floats_at(x + run->flat_off, run->numel);
+}
+
+bool zero_onebit_is_apart(const struct zero *z, size_t group)
+{
+    return z->moves_alone && z->onebit->lrs[group] != 0;
+}
+
+void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                       const float *src)
+{
+    const struct onebit_run *run = &z->onebit->runs[z->onebit->run_of[param_idx]];
+    if (state_idx == 0)
+        memcpy(onebit_momentum(z, run->group) + run->flat_off + off, src, numel * sizeof *src);
+    if (state_idx == 1) z->onebit->masks_stale = true;
+}
+
+cz_status zero_onebit_restored(struct zero *z)
+{
+    if (!z->onebit) return CZ_OK;
+    z->onebit->masks_stale = true;
+    if (!z->onebit->clock.frozen) return CZ_OK;
+    return z->moves_alone ? onebit_place_moved(z) : onebit_gather_momentum(z);
+}
