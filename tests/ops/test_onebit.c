@@ -1,6 +1,6 @@
 /* Claims: an exchange over two ranks gives the figures of the specification's test vector, twice;
- * what a sign does not say stays behind as error; masks are made bit by bit; bad arguments are
- * refused, and no elements are nothing to do. */
+ * what a sign does not say stays behind as error; masks are made bit by bit; the optimizers'
+ * formulas come out as in double; bad arguments are refused, and no elements are nothing to do. */
 #include "ops/onebit/onebit_impl.h"
 #include "tests/support/agree.h"
 
@@ -208,6 +208,195 @@ START_TEST(masks_are_made_bit_by_bit)
 }
 END_TEST
 
+/* ---- what optimizers compute around it --------------------------------------------------------
+ */
+
+enum { K = 20 };
+
+/* Values in [−1, 1), and beside them what the formulas say, in double. */
+static struct values {
+    float g[K], m[K], v[K], fresh[K], p[K], moved[K], out[K];
+    uint8_t mask[3]; /* element i is bit 2 + i */
+} values;
+
+static const struct step_scalars step = {
+    .grad_scale = 0.25f, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .step_size = 0.03f};
+
+static float value(uint64_t seed, size_t i)
+{
+    return (float)(agree_random(seed, i) >> 40) * 0x1p-23f - 1;
+}
+
+/* Returns what it filled `values` with. */
+static struct values refill(void)
+{
+    for (size_t i = 0; i < K; i++) {
+        values.g[i] = value(1, i), values.m[i] = value(2, i);
+        values.v[i] = fabsf(value(3, i)), values.fresh[i] = fabsf(value(4, i));
+        values.p[i] = value(5, i), values.moved[i] = value(6, i);
+    }
+    memcpy(values.mask, "\xf5\x3b\xde", 3);
+    return values;
+}
+
+static bool takes_part(size_t i)
+{
+    return onebit_bit(values.mask, 2 + i);
+}
+
+static void about(float got, double want, const char *what, size_t i)
+{
+    agree_assert(fabs((double)got - want) <= 2e-6 * fmax(1, fabs(want)),
+                 "%s[%zu] is %.8g, not %.8g", what, i, (double)got, want);
+}
+
+static void momentum_of(struct ops *ops)
+{
+    const struct values was = refill();
+    struct onebit_momentum_args args = {.numel = K,
+                                        .g = values.g,
+                                        .scalars = &step,
+                                        .mask = {values.mask, 2},
+                                        .m = values.m,
+                                        .fresh = values.fresh};
+    ck_ok(ops->onebit_momentum(ops, NULL, &args));
+    for (size_t i = 0; i < K; i++) {
+        double g = takes_part(i) ? 0.25 * (double)was.g[i] : 0;
+        about(values.m[i], takes_part(i) ? 0.9 * (double)was.m[i] + 0.1 * g : 0, "m", i);
+        about(values.fresh[i], 0.95 * (double)was.fresh[i] + 0.05 * g * g, "fresh", i);
+    }
+}
+
+/* Elements 5 … 24 of three chunks of 16. */
+static void unpack_of(struct ops *ops, bool blend)
+{
+    static const uint8_t bits[] = {0x35, 0xc1, 0x9e, 0x07, 0, 0};
+    static const float scales[] = {0.5f, 9, 0.7f, 9, 0.8f};
+    const struct values was = refill();
+    struct onebit_unpack_args args = {.begin = 5,
+                                      .end = 5 + K,
+                                      .chunk_numel = 16,
+                                      .chunk_stride = 2,
+                                      .bits = bits,
+                                      .scales = scales,
+                                      .scale_stride = 2,
+                                      .coeff = 2,
+                                      .mask = {values.mask, 2},
+                                      .blend = blend ? &step : NULL,
+                                      .scalars = &step,
+                                      .fresh = blend ? NULL : values.fresh,
+                                      .x = values.m};
+    ck_ok(ops->onebit_unpack(ops, NULL, &args));
+    for (size_t i = 0; i < K; i++) {
+        double x = 5 + i < 16 ? 0.25 : 0.35, before = (double)was.m[i];
+        if (!onebit_bit(bits, 5 + i)) x = -x;
+        if (!takes_part(i)) x = 0;
+        double g = (x - 0.9 * before) / 0.1;
+        about(values.m[i], blend ? 0.9 * before + 0.1 * x : x, "x", i);
+        if (!blend) about(values.fresh[i], 0.95 * (double)was.fresh[i] + 0.05 * g * g, "fresh", i);
+    }
+}
+
+static void norms_of(struct ops *ops, double decay)
+{
+    refill();
+    const struct lamb_segment segments[] = {{0, 9, 1}, {11, K, 0}};
+    struct lamb_sums sums[2] = {{{0}, {0}}, {{0}, {0}}};
+    float factors[2] = {0};
+    struct onebit_lamb_norms_args args = {.numel = K,
+                                          .m = values.m,
+                                          .v = values.v,
+                                          .fresh = values.fresh,
+                                          .p = values.p,
+                                          .eps = 0.125f,
+                                          .weight_decay = (float)decay,
+                                          .mask = {values.mask, 2},
+                                          .segments = segments,
+                                          .n_segments = 2,
+                                          .sums = sums,
+                                          .factors = factors};
+    ck_ok(ops->onebit_lamb_norms(ops, NULL, &args));
+    for (size_t t = 0; t < 2; t++) {
+        double of_u0 = 0, of_u = 0, factor = 0;
+        for (size_t i = segments[1 - t].begin; i < segments[1 - t].end; i++) {
+            double d = sqrt((double)values.v[i]) + 0.125, u0 = (double)values.m[i] / d;
+            double u = u0 + decay * (double)values.p[i];
+            of_u0 += u0 * u0, of_u += u * u;
+            if (takes_part(i)) factor = fmax(factor, d / (sqrt((double)values.fresh[i]) + 0.125));
+        }
+        about((float)lamb_sum(sums[t].p), of_u0, "sum of u0", t);
+        about((float)lamb_sum(sums[t].u), of_u, "sum of u", t);
+        about(factors[t], factor, "factor", t);
+    }
+}
+
+static struct zero_one_args zero_one_of(const struct step_scalars *scalars)
+{
+    return (struct zero_one_args){.numel = K,
+                                  .g = values.g,
+                                  .scalars = scalars,
+                                  .eps = 0.125f,
+                                  .weight_decay = 0.5f,
+                                  .mask = {values.mask, 2},
+                                  .m = values.m,
+                                  .moved = values.moved,
+                                  .v = values.v,
+                                  .p = values.p,
+                                  .out = values.out};
+}
+
+static void local_of(struct ops *ops)
+{
+    const struct values was = refill();
+    struct zero_one_args args = zero_one_of(&step);
+    ck_ok(ops->zero_one_local(ops, NULL, &args));
+    for (size_t i = 0; i < K; i++) {
+        double m = 0.9 * (double)was.m[i] + 0.1 * 0.25 * (double)was.g[i];
+        if (!takes_part(i)) m = 0;
+        double u = m / (sqrt((double)was.v[i]) + 0.125);
+        u += 0.5 * ((double)was.p[i] + (double)was.moved[i]);
+        about(values.m[i], m, "m", i);
+        about(values.moved[i], (double)was.moved[i] - 0.01 * u, "moved", i);
+        about(values.out[i], (double)was.p[i] + (double)was.moved[i] - 0.01 * u, "out", i);
+        about(values.p[i], (double)was.p[i], "p", i);
+    }
+}
+
+/* Without an exchange in between gather and settle are undone by each other, but for m and p. */
+static void settle_of(struct ops *ops, float step_size)
+{
+    const struct values was = refill();
+    const struct step_scalars scalars = {.step_size = step_size};
+    struct zero_one_args args = zero_one_of(&scalars);
+    ck_ok(ops->zero_one_gather(ops, NULL, &args));
+    for (size_t i = 0; i < K; i++) {
+        double d = sqrt((double)was.v[i]) + 0.125;
+        about(values.moved[i], (double)was.moved[i] * d, "moved", i);
+    }
+    ck_ok(ops->zero_one_settle(ops, NULL, &args));
+    for (size_t i = 0; i < K; i++) {
+        double d = sqrt((double)was.v[i]) + 0.125, moved = (double)was.moved[i];
+        double m = step_size != 0 ? -moved * d / (double)step_size : (double)was.m[i];
+        about(values.m[i], m, "m", i);
+        about(values.p[i], (double)was.p[i] + moved, "p", i);
+        about(values.out[i], (double)was.p[i] + moved, "out", i);
+        ck_assert(values.moved[i] == 0);
+    }
+}
+
+START_TEST(formulas_are_the_headers)
+{
+    for (size_t r = 0; row(r) && agree_row_runs(row(r)); r++) {
+        struct ops ops = agree_wire(onebit_wire, row(r));
+        momentum_of(&ops);
+        unpack_of(&ops, false), unpack_of(&ops, true);
+        norms_of(&ops, 0), norms_of(&ops, 0.5);
+        local_of(&ops);
+        settle_of(&ops, 0.03f), settle_of(&ops, 0);
+    }
+}
+END_TEST
+
 /* ---- arguments --------------------------------------------------------------------------------
  */
 
@@ -373,6 +562,6 @@ START_TEST(no_elements_are_nothing_to_do)
 END_TEST
 
 TEST_MAIN("ops/onebit", two_ranks_give_the_test_vector, what_a_sign_does_not_say_stays,
-          masks_are_made_bit_by_bit, bad_arguments_of_an_exchange_are_refused,
-          bad_arguments_around_it_are_refused, bad_arguments_of_zero_one_adam_are_refused,
-          no_elements_are_nothing_to_do)
+          masks_are_made_bit_by_bit, formulas_are_the_headers,
+          bad_arguments_of_an_exchange_are_refused, bad_arguments_around_it_are_refused,
+          bad_arguments_of_zero_one_adam_are_refused, no_elements_are_nothing_to_do)
