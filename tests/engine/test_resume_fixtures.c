@@ -100,6 +100,13 @@ START_TEST(stage_3)
 }
 END_TEST
 
+/* What two ranks saved in fp32, of which one goes on. */
+START_TEST(one_bit_adam)
+{
+    for (int stage = 0; stage < 2; stage++) resume("s0-onebitadam", "", stage, NULL);
+}
+END_TEST
+
 /* Another optimizer's checkpoint, and another precision's, give their weights. */
 START_TEST(weights_alone)
 {
@@ -119,4 +126,4 @@ START_TEST(weights_alone)
 END_TEST
 
 TEST_MAIN_FIXTURE("engine/resume_fixtures", "runs", stage_0, stage_1, stage_2, stage_3,
-                  weights_alone)
+                  one_bit_adam, weights_alone)
