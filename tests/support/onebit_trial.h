@@ -99,7 +99,7 @@ static inline void onebit_same_steps(const struct leg_shared *s, const struct le
     ck_assert_msg(memcmp(a->scales + from, b->scales + from, n) == 0, "scales: %s", s->leg.config);
 }
 
-/* A run of all steps that saves after each of them into `dir`, behind its own back. */
+/* A run of all steps that saves where others will resume into `dir`, behind its own back. */
 static inline void onebit_whole(struct leg_shared *s, const struct onebit_cell *c, const char *dir)
 {
     const struct onebit_optimizer *o = &onebit_optimizers[c->optimizer];
@@ -107,7 +107,8 @@ static inline void onebit_whole(struct leg_shared *s, const struct onebit_cell *
     s->leg.probe = onebit_own;
     s->leg.from = 0;
     s->leg.to = o->steps;
-    s->leg.save_every = 1;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(o->at); i++)
+        s->leg.save_after |= (uint64_t)1 << (o->at[i] - 1);
     s->leg.load[0] = '\0';
     s->leg.unsaved_weights = false;
     snprintf(s->leg.save, sizeof s->leg.save, "%s", dir);
@@ -123,6 +124,7 @@ static inline struct leg_outcome onebit_rest(struct leg_shared *s, const char *d
     snprintf(s->leg.load, sizeof s->leg.load, "%s", dir);
     s->leg.load_options = (struct engine_load_options){.tag = tag};
     s->leg.save[0] = '\0';
+    s->leg.save_after = 0;
     s->leg.from = at;
     s->leg.unsaved_weights = true;
     return leg_outcome_of(s, world);

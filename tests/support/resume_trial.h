@@ -21,6 +21,7 @@ struct leg {
     int from, to;                     /* steps; from > 0 resumes */
     char load[256], save[256];        /* folders; "" for neither */
     int save_every;                   /* 0: once, at the end */
+    uint64_t save_after;              /* or after steps (bit s: of step s + 1), behind its back */
     int abandon;                      /* > 0: after this step it waits to be killed (legs_kill) */
     char swap_dir[256];               /* nvme_path: what lies there during the run is counted */
     struct engine_load_options load_options;
@@ -90,10 +91,12 @@ static inline cz_status leg_train(struct engine *e, const struct leg *leg, struc
         out->scales[s] = engine_get_loss_scale(e);
         if (leg->save[0] && leg->save_every > 0 && (s + 1) % leg->save_every == 0)
             TRY(leg_save(e, leg, d->row, leg->abandon > 0));
+        if (leg->save[0] && leg->save_after >> s & 1) TRY(leg_save(e, leg, d->row, false));
         out->is_waiting = leg->abandon == s + 1;
         while (out->is_waiting) pause();
     }
-    if (leg->save[0] && leg->save_every == 0) TRY(leg_save(e, leg, d->row, true));
+    if (leg->save[0] && leg->save_every == 0 && leg->save_after == 0)
+        TRY(leg_save(e, leg, d->row, true));
     return CZ_OK;
 }
 
