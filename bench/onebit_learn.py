@@ -227,8 +227,8 @@ def bytes_panel(tables):
     low, high = loss_range(tables)
     x_range = min(sent) / 1.5, max(sent) * 1.5
     panel = Panel(500, "validation loss by megabytes that a rank has sent", "MB (logarithmic)", x_range, (low, high), True)
-    decades = range(math.ceil(math.log10(x_range[0])), math.floor(math.log10(x_range[1])) + 1)
-    panel.ticks([10 ** n for n in decades], loss_ticks(low, high), lambda x: f"{x:,}")
+    marks = [m * 10 ** n for n in range(10) for m in (1, 2, 5) if x_range[0] <= m * 10 ** n <= x_range[1]]
+    panel.ticks(marks, loss_ticks(low, high), lambda x: f"{x:,}")
     for name, rows in tables.items():
         panel.line([(r["sent_bytes"] / 1e6, r["eval_loss"]) for r in evals_of(rows)], COLORS[name], 1.5, dots=True)
     return panel.parts
@@ -268,7 +268,7 @@ def parse_arguments():
     parser.add_argument("--only", nargs="*", default=list(COLORS), choices=list(COLORS))
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=1040)
-    parser.add_argument("--eval-every", type=int, default=80, help="steps; 0: at the end only")
+    parser.add_argument("--eval-every", type=int, default=160, help="steps; 0: at the end only")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
@@ -282,11 +282,11 @@ def parse_arguments():
     parser.add_argument("--beta2", type=float, default=0.98)
     parser.add_argument("--eps", type=float, default=1e-6)
     parser.add_argument("--weight-decay", type=float, default=0.01)
-    parser.add_argument("--clip", type=float, default=1.0)
+    parser.add_argument("--clip", type=float, default=5.0)
     parser.add_argument("--warm-up", type=float, default=0.15, help="share of the steps before the variance freezes")
-    parser.add_argument("--var-update-scaler", type=int, default=16)
-    parser.add_argument("--local-step-scaler", type=int, default=64)
-    parser.add_argument("--local-step-clipper", type=int, default=8)
+    parser.add_argument("--var-update-scaler", type=int, default=64)
+    parser.add_argument("--local-step-scaler", type=int, default=512)
+    parser.add_argument("--local-step-clipper", type=int, default=4)
     return parser.parse_args()
 
 
