@@ -147,6 +147,19 @@ static bool saved_frozen(const struct reload *r, uint64_t step)
     return is_frozen_at(l->e, step);
 }
 
+/* Σ lr of the saved group that a group's first parameter was in. */
+static double saved_lrs(const struct reload *r, size_t group)
+{
+    const struct load *l = r->l;
+    const struct param_table *table = model_params(l->e->model);
+    for (size_t i = 0; i < table->n_params; i++) {
+        if (!l->weights[i] || !table->params[i].trainable || l->e->group_of[i] != group) continue;
+        const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
+        if (t->kind == CKPT_TRAINED && t->group < l->run.n_groups) return r->saved->lrs[t->group];
+    }
+    return 0;
+}
+
 static void take_clock(struct reload *r)
 {
     struct load *l = r->l;
@@ -162,9 +175,7 @@ static void take_clock(struct reload *r)
     clock.frozen = is_frozen_at(e, clock.step) && (r->was_frozen || !r->ob.tensors);
     *r->ob.clock = clock;
     for (size_t g = 0; r->ob.lrs && g < e->n_groups; g++)
-        r->ob.lrs[g] = l->keeps_moves && r->saved->has_lrs && l->run.n_groups == e->n_groups
-                           ? r->saved->lrs[g]
-                           : 0;
+        r->ob.lrs[g] = l->keeps_moves && r->saved->has_lrs ? saved_lrs(r, g) : 0;
     if (r->ob.tensors) take_tensors(r);
     if (r->ob.tensors && r->was_frozen && !clock.frozen) reset_tensors(r);
 }

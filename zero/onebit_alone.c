@@ -63,7 +63,10 @@ cz_status onebit_move(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
     if (ob->masks_stale) TRY(onebit_make_masks(z));
-    for (size_t g = 0; g < z->options.n_groups; g++) ob->lrs[g] += z->options.groups[g].lr;
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        ob->lrs[g] += z->options.groups[g].lr;
+        ob->apart[g] = true;
+    }
     return onebit_each_run(z, local_run);
 }
 
@@ -74,6 +77,7 @@ cz_status onebit_settle(struct zero *z)
     if (onebit_world(z) > 1) TRY(onebit_exchange(z, PAYLOAD_MOVES));
     for (size_t g = 0; g < z->options.n_groups; g++) {
         z->scalars[g].step_size = (float)ob->lrs[g];
+        ob->apart[g] = z->scalars[g].step_size == 0; /* then momenta stay as they are */
         ob->lrs[g] = 0;
     }
     return onebit_each_run(z, settle_run);

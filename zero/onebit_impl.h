@@ -39,6 +39,7 @@ struct onebit_constants {
 struct zero_onebit_core {
     struct onebit_clock clock;
     double *lrs;                     /* (n_groups) */
+    bool *apart;                     /* (n_groups) ranks hold other momenta and moves */
     struct onebit_tensor *tensors;   /* (n_params) OneBitLamb */
     struct onebit_run *runs;         /* (n_runs) segment by segment */
     size_t *run_params;              /* (n_runs) their param_idx, as zero_segment() lends them */

@@ -96,12 +96,13 @@ cz_status zero_onebit_check(const struct zero_options *o)
     return CZ_OK;
 }
 
-/* Whether a new segment begins with this parameter. */
-static bool begins_segment(const struct zero *z, size_t group, size_t pos)
+/* Whether a new segment begins with a parameter of this group. */
+static bool begins_segment(const struct zero *z, size_t group)
 {
-    if (onebit_is_lamb(z)) return z->onebit->n_segments == 0;
-    return z->options.dtype == DTYPE_F32 || pos == 0 ||
-           group != z->onebit->runs[z->onebit->n_runs - 1].group;
+    const struct zero_onebit_core *ob = z->onebit;
+    if (ob->n_runs == 0) return true;
+    if (onebit_is_lamb(z)) return false;
+    return z->options.dtype == DTYPE_F32 || group != ob->runs[ob->n_runs - 1].group;
 }
 
 static void add_run(struct zero *z, size_t group, size_t pos)
@@ -109,7 +110,7 @@ static void add_run(struct zero *z, size_t group, size_t pos)
     struct zero_onebit_core *ob = z->onebit;
     const struct flat_param *p = &z->groups[group].flat.params[pos];
     if (p->numel == 0) return;
-    if (begins_segment(z, group, pos))
+    if (begins_segment(z, group))
         ob->segments[ob->n_segments++] = (struct onebit_segment){.first_run = ob->n_runs};
     struct onebit_segment *s = &ob->segments[ob->n_segments - 1];
     ob->runs[ob->n_runs] = (struct onebit_run){.param_idx = p->param_idx,
@@ -189,6 +190,7 @@ static cz_status alloc_core(struct zero *z)
     z->onebit = ob;
     if (!ob) return err_set(CZ_NOMEM, 0, "no memory for the 1-bit exchange");
     ob->lrs = calloc(z->options.n_groups + 1, sizeof *ob->lrs);
+    ob->apart = calloc(z->options.n_groups + 1, sizeof *ob->apart);
     ob->tensors = calloc(n, sizeof *ob->tensors);
     ob->runs = calloc(n, sizeof *ob->runs);
     ob->run_params = calloc(n, sizeof *ob->run_params);
@@ -198,8 +200,8 @@ static cz_status alloc_core(struct zero *z)
     ob->norms = calloc(n, sizeof *ob->norms);
     ob->numels = calloc(n, sizeof *ob->numels);
     ob->scaled = calloc(n, sizeof *ob->scaled);
-    if (!ob->norms || !ob->numels || !ob->scaled || !ob->lrs || !ob->tensors || !ob->runs ||
-        !ob->run_params || !ob->run_of || !ob->segments || !ob->maxima)
+    if (!ob->norms || !ob->numels || !ob->scaled || !ob->lrs || !ob->apart || !ob->tensors ||
+        !ob->runs || !ob->run_params || !ob->run_of || !ob->segments || !ob->maxima)
         return err_set(CZ_NOMEM, 0, "no memory for the 1-bit exchange of %zu parameters", n - 1);
     return CZ_OK;
 }
@@ -239,6 +241,7 @@ void zero_onebit_free(struct zero *z)
     struct zero_onebit_core *ob = z->onebit;
     if (!ob) return;
     free(ob->lrs);
+    free(ob->apart);
     free(ob->tensors);
     free(ob->runs);
     free(ob->run_params);

@@ -55,7 +55,14 @@ struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what 
 
 bool zero_onebit_is_apart(const struct zero *z, size_t group)
 {
-    return z->moves_alone && z->onebit->lrs[group] != 0;
+    return z->moves_alone && z->onebit->apart[group];
+}
+
+void zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel)
+{
+    const struct onebit_run *run = &z->onebit->runs[z->onebit->run_of[param_idx]];
+    if (z->moves_alone && z->places[param_idx].group != z->options.n_groups)
+        memset(onebit_moved(z, run->group) + run->flat_off + off, 0, numel * sizeof(float));
 }
 
 void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
@@ -70,6 +77,7 @@ void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_
 cz_status zero_onebit_restored(struct zero *z)
 {
     if (!z->onebit) return CZ_OK;
+    for (size_t g = 0; g < z->options.n_groups; g++) z->onebit->apart[g] = z->onebit->lrs[g] != 0;
     z->onebit->masks_stale = true;
     if (!z->onebit->clock.frozen) return CZ_OK;
     return z->moves_alone ? onebit_place_moved(z) : onebit_gather_momentum(z);

@@ -167,6 +167,7 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
     }
     if (what == ZERO_STATE && z->onebit)
         zero_onebit_wrote(z, state_idx, param_idx, off, numel, src);
+    if (what == ZERO_WEIGHT && z->onebit) zero_onebit_wrote_weight(z, param_idx, off, numel);
     return what == ZERO_WEIGHT ? write_param(z, &t, src) : CZ_OK;
 }
 

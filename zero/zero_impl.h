@@ -267,6 +267,9 @@ bool zero_onebit_is_apart(const struct zero *z, size_t group);
 void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
                        const float *src);
 
+/* A weight was: what this rank has moved it by since the last exchange does not count any more. */
+void zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel);
+
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 
 cz_status zero_tensor_sums_init(struct zero *z, size_t group); /* adds to nbytes[ZERO_SMALL] */

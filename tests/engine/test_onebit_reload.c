@@ -211,6 +211,45 @@ START_TEST(a_run_goes_on_from_world_to_world)
 }
 END_TEST
 
+/* ---- other groups -----------------------------------------------------------------------------
+ */
+
+/* Σ lr since the last exchange, the same in all groups. */
+static cz_status sum_of_lrs(struct engine *e, uint64_t *own)
+{
+    const double *lrs = zero_onebit(e->zero).lrs;
+    for (size_t g = 0; g < e->n_groups; g++) rank_check(lrs[g] > 0 && lrs[g] == lrs[0]);
+    *own = trial_hash(TRIAL_HASH_BEGIN, lrs, sizeof *lrs);
+    return CZ_OK;
+}
+
+/* What ranks have moved alone becomes a momentum by the lr that moved it, in whatever groups. */
+START_TEST(moves_keep_their_lr_in_other_groups)
+{
+    const struct onebit_cell cell = {.optimizer = 1, .world = 2};
+    const int step = last_of(cell.optimizer);
+    struct leg_shared *s = leg_make();
+    uint64_t want = 0;
+    root = test_tmp_make();
+    for (int leg = 0; leg < 3; leg++) {
+        onebit_configure(&s->leg, &cell);
+        s->leg.two_groups = leg == 1;
+        s->leg.probe = sum_of_lrs;
+        s->leg.from = leg == 0 ? 0 : step;
+        s->leg.to = step;
+        snprintf(s->leg.load, sizeof s->leg.load, "%s",
+                 leg == 0 ? "" : folder(leg == 1 ? "one" : "two"));
+        snprintf(s->leg.save, sizeof s->leg.save, "%s",
+                 leg == 2 ? "" : folder(leg == 0 ? "one" : "two"));
+        leg_outcome_of(s, cell.world);
+        if (leg == 0) want = s->own[0];
+        ck_assert(s->own[0] == want && s->own[1] == want);
+    }
+    munmap(s, sizeof *s);
+    test_tmp_remove(root);
+}
+END_TEST
+
 /* ---- other phases -----------------------------------------------------------------------------
  */
 
@@ -458,6 +497,6 @@ END_TEST
 
 TEST_MAIN("engine/onebit_reload", errors_keep_their_mean_in_another_world,
           errors_go_along_to_another_precision_and_stage, a_run_goes_on_from_world_to_world,
-          another_freeze_step_is_another_phase, adam_becomes_one_of_them_and_back,
-          a_killed_run_goes_on_from_its_last_save, a_file_that_is_not_the_one_is_refused,
-          deepspeeds_checkpoint_goes_on_with_errors_of_zero)
+          moves_keep_their_lr_in_other_groups, another_freeze_step_is_another_phase,
+          adam_becomes_one_of_them_and_back, a_killed_run_goes_on_from_its_last_save,
+          a_file_that_is_not_the_one_is_refused, deepspeeds_checkpoint_goes_on_with_errors_of_zero)

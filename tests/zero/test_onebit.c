@@ -1,6 +1,8 @@
 /* Claims: the exchange gives spec §6.1's figures over real ranks, twice in a row, so errors are fed
  * back; elements that never had a gradient are masked and keep a momentum of 0; what the ranks
- * bring is what they get plus what stays in the errors; unsuitable settings are refused. */
+ * bring is what they get plus what stays in the errors; between the exchanges of ZeroOneAdam all
+ * ranks are told the same momentum, and a weight that is set stays as set; unsuitable settings are
+ * refused. */
 #include "tests/support/ranks.h"
 #include "zero/zero.h"
 
@@ -40,6 +42,16 @@ static cz_status tiny_hyper(struct optim_hyper *hyper)
     return optim_hyper_finish(hyper);
 }
 
+/* Frozen after call 2 as well; exchanges in calls 3, 4, 8, 12. */
+static cz_status alone_hyper(struct optim_hyper *hyper)
+{
+    TRY(optim_hyper_begin("ZeroOneAdam", OPTIM_FUSED, hyper));
+    TRY(optim_hyper_set_number(hyper, "var_freeze_step", 1));
+    TRY(optim_hyper_set_number(hyper, "local_step_scaler", 1));
+    TRY(optim_hyper_set_number(hyper, "local_step_clipper", 4));
+    return optim_hyper_finish(hyper);
+}
+
 static struct zero_options tiny_options(struct tiny *t, int stage)
 {
     return (struct zero_options){.table = &t->table,
@@ -55,7 +67,8 @@ static struct zero_options tiny_options(struct tiny *t, int stage)
                                  .ops = t->ops};
 }
 
-static cz_status tiny_make(struct tiny *t, struct comm *comm, size_t numel, int stage)
+static cz_status tiny_make(struct tiny *t, struct comm *comm, size_t numel, int stage,
+                           cz_status (*make_hyper)(struct optim_hyper *))
 {
     const int64_t shape[] = {(int64_t)numel};
     struct optim_hyper hyper;
@@ -64,7 +77,7 @@ static cz_status tiny_make(struct tiny *t, struct comm *comm, size_t numel, int 
     *t = (struct tiny){.comm = comm, .numel = numel, .unit = {the_param, 1}};
     param_table_init(&t->table);
     TRY(param_table_add(&t->table, "p", 1, shape, PARAM_INIT_NORMAL, 1, &idx));
-    TRY(tiny_hyper(&hyper));
+    TRY(make_hyper(&hyper));
     TRY(optim_group_init(&t->group, &hyper, NULL));
     TRY(device_open("cpu", 0, &t->device));
     TRY(ops_create(t->device, &t->ops));
@@ -165,7 +178,7 @@ static cz_status spec_rank(struct ranks *ranks, int rank, void *arg)
     struct comm *comm;
     struct tiny t;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
-    TRY(tiny_make(&t, comm, 5, *(const int *)arg));
+    TRY(tiny_make(&t, comm, 5, *(const int *)arg, tiny_hyper));
     TRY(check_spec(&t, rank));
     tiny_free(&t);
     comm_destroy(comm);
@@ -252,7 +265,7 @@ static cz_status often_rank(struct ranks *ranks, int rank, void *arg)
     struct comm *comm;
     struct tiny t;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
-    TRY(tiny_make(&t, comm, shape->numel, shape->stage));
+    TRY(tiny_make(&t, comm, shape->numel, shape->stage, tiny_hyper));
     TRY(exchange_often(&t, rank));
     tiny_free(&t);
     comm_destroy(comm);
@@ -272,6 +285,68 @@ START_TEST(nothing_is_lost_and_nothing_moves_what_has_no_gradient)
                 ranks_start(&ranks, worlds[w], often_rank, &shape);
                 ranks_expect_ok(&ranks, 60);
             }
+}
+END_TEST
+
+/* ---- ranks that move alone --------------------------------------------------------------------
+ */
+
+/* The momentum that every rank is told, after seeing that all are told the same. */
+static cz_status momentum_of_all(struct tiny *t, float m[5])
+{
+    float all[2][5];
+    TRY(zero_read(t->z, ZERO_STATE, 0, 0, 0, 5, m));
+    TRY(comm_all_gather(t->comm, m, all, 5 * sizeof *m));
+    rank_check(memcmp(all[0], all[1], sizeof all[0]) == 0);
+    return CZ_OK;
+}
+
+static cz_status go_alone(struct tiny *t, int rank)
+{
+    static const float ones[5] = {1, 1, 1, 1, 1}, set[5] = {7, 8, 9, 10, 11};
+    float m[5];
+    const float *here = zero_params(t->z)[0], *own = range_of(t, ZERO_LOCAL_MOMENTUM);
+    t->group.lr = 0.01;
+    TRY(tiny_warm(t, ones));
+    TRY(tiny_step(t, 3, spec_x[rank]));
+    TRY(tiny_step(t, 4, spec_x[rank]));
+    t->group.lr = 0; /* momenta go apart where weights stay */
+    TRY(tiny_step(t, 5, spec_x[rank]));
+    rank_check(zero_onebit(t->z).lrs[0] == 0);
+    TRY(momentum_of_all(t, m));
+    rank_check(m[1] != own[1]);
+    t->group.lr = 0.01;
+    TRY(tiny_step(t, 6, spec_x[rank]));
+    rank_check(range_of(t, ZERO_LOCAL_MOVES)[0] != 0);
+    TRY(zero_write(t->z, ZERO_WEIGHT, 0, 0, 0, 5, set));
+    t->group.lr = 0;
+    TRY(tiny_step(t, 7, spec_x[rank]));
+    rank_check(memcmp(here, set, sizeof set) == 0); /* as it was set, without earlier moves */
+    TRY(tiny_step(t, 8, spec_x[rank]));
+    TRY(momentum_of_all(t, m));
+    rank_check(m[1] == own[1]);
+    return CZ_OK;
+}
+
+static cz_status alone_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    struct tiny t;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(tiny_make(&t, comm, 5, *(const int *)arg, alone_hyper));
+    TRY(go_alone(&t, rank));
+    tiny_free(&t);
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(what_is_set_or_read_between_exchanges_is_everyones)
+{
+    for (int stage = 0; stage <= 1; stage++) {
+        struct ranks ranks;
+        ranks_start(&ranks, 2, alone_rank, &stage);
+        ranks_expect_ok(&ranks, 60);
+    }
 }
 END_TEST
 
@@ -314,4 +389,5 @@ START_TEST(what_it_cannot_do_is_refused)
 END_TEST
 
 TEST_MAIN("zero.onebit", an_exchange_gives_the_figures_of_the_specification,
-          nothing_is_lost_and_nothing_moves_what_has_no_gradient, what_it_cannot_do_is_refused)
+          nothing_is_lost_and_nothing_moves_what_has_no_gradient,
+          what_is_set_or_read_between_exchanges_is_everyones, what_it_cannot_do_is_refused)
