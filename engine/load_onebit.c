@@ -488,10 +488,28 @@ static void say_errors(const struct reload *r, const char *name)
              name, saved_world(r), world);
 }
 
+/* Their mean begins at 0: after the one step that is left it is a small part of them. */
+static void warn_no_ratios(const struct reload *r)
+{
+    const struct engine *e = r->l->e;
+    const struct optim_hyper *hyper = &e->groups[0].hyper;
+    uint64_t step = r->ob.clock->step;
+    if (!r->ob.tensors || r->ob.clock->frozen || !is_frozen_at(e, step)) return;
+    for (size_t i = 0; i < model_params(e->model)->n_params; i++)
+        if (r->ob.tensors[i].lamb_coeff_freeze > 0) return;
+    LOGV(LOG_WARN, SUB_CKPT,
+         "optimizer.params.freeze_step: %g is behind step %llu, and the checkpoint has no trust "
+         "ratios: with coeff_beta %g the one step until they are frozen makes them %.2g times what "
+         "they should be; set it to %llu or more",
+         hyper->freeze_step, (unsigned long long)step, hyper->coeff_beta, 1 - hyper->coeff_beta,
+         (unsigned long long)(step + (uint64_t)ceil(1 / (1 - hyper->coeff_beta) - 1e-9)));
+}
+
 static void say(const struct reload *r)
 {
     const char *name = r->l->e->groups[0].hyper.cls->name;
     if (comm_of(r)->rank != 0) return;
+    warn_no_ratios(r);
     if (r->was_frozen && !r->ob.clock->frozen)
         LOGV(LOG_INFO, SUB_CKPT,
              "%s: the variance was frozen, but with this config it is not at step %llu: gradients "

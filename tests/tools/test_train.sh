@@ -60,6 +60,14 @@ for type in onebit_adam:freeze_step onebit_lamb:freeze_step zero_one_adam:var_fr
   grep -q 'zero_optimization.stage: not supported with .*; stages 0 and 1 work' onebit.err
 done
 
+# OneBitLamb that resumes past its freeze without trust ratios says that they will be too small
+"${train[@]}" --steps 3 --save adam --quiet
+lamb=("${train[@]}" --config "$source_dir/configs/onebit_lamb.json" --resume adam --quiet)
+"${lamb[@]}" --steps 5 --set optimizer.params.freeze_step=2 2>onebit.err
+test "$(grep -c 'freeze_step: 2 is behind step 3, .* makes them 0.1 times .*; set it to 13 or more' onebit.err)" = 1
+"${lamb[@]}" --steps 15 --set optimizer.params.freeze_step=13 2>onebit.err
+test "$(grep -c 'freeze_step: 13 is behind' onebit.err)" = 0
+
 # The exported folder is a starting point again
 "${train[@]}" --steps 2 --model model --quiet --curve c.csv
 awk -F, 'NR==2 {exit !($2 < 4.5)}' c.csv
