@@ -284,7 +284,7 @@ def parse_arguments():
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument("--clip", type=float, default=5.0)
     parser.add_argument("--warm-up", type=float, default=0.15, help="share of the steps before the variance freezes")
-    parser.add_argument("--var-update-scaler", type=int, default=64)
+    parser.add_argument("--var-update-scaler", type=int, default=160)
     parser.add_argument("--local-step-scaler", type=int, default=512)
     parser.add_argument("--local-step-clipper", type=int, default=4)
     return parser.parse_args()
