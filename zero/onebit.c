@@ -48,10 +48,8 @@ cz_status onebit_gather_momentum(struct zero *z)
     for (size_t g = 0; g < z->options.n_groups; g++) {
         const struct zero_group *group = &z->groups[g];
         float *m = onebit_momentum(z, g);
-        const struct zero_range range = {.memory = (const unsigned char *)m,
-                                         .nbytes = group->flat.numel_padded * sizeof *m};
-        if (range.nbytes == 0) continue;
-        TRY(zero_claim(z, &range));
+        if (group->own_numel == 0) continue;
+        TRY(onebit_claim_floats(z, m, group->flat.numel_padded));
         TRY(comm_all_gather(z->options.comm, m + group->own_begin, m,
                             group->own_numel * sizeof *m));
     }

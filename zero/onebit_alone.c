@@ -53,9 +53,7 @@ static cz_status settle_run(struct zero *z, const struct onebit_segment *s,
                             const struct onebit_run *run)
 {
     const struct zero_one_args args = alone_args(z, s, run);
-    const struct zero_range masters = {.memory = (const unsigned char *)args.p,
-                                       .nbytes = args.numel * sizeof *args.p};
-    TRY(zero_claim(z, &masters));
+    TRY(onebit_claim_floats(z, args.p, args.numel));
     return z->options.ops->zero_one_settle(z->options.ops, z->options.stream, &args);
 }
 

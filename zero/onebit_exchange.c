@@ -10,17 +10,6 @@
 
 #include <string.h>
 
-static size_t world(const struct zero *z)
-{
-    return (size_t)z->options.comm->world_size;
-}
-
-static cz_status sync(struct zero *z)
-{
-    struct device *device = z->options.ops->device;
-    return device->ops->stream_sync(device, z->options.stream);
-}
-
 /* ---- to the servers -------------------------------------------------------------------------- */
 
 static cz_status feed_run(struct zero *z, enum onebit_payload payload,
@@ -40,8 +29,7 @@ static cz_status feed_run(struct zero *z, enum onebit_payload payload,
         args.g_dtype = DTYPE_F32;
         args.scalars = &ob->constants->unit;
     } else {
-        args.g = (const unsigned char *)onebit_grads(z, run->group) +
-                 run->flat_off * dtype_size(args.g_dtype);
+        args.g = onebit_run_grads(z, run);
     }
     if (payload == PAYLOAD_MOMENTUM) args.m = onebit_momentum(z, run->group) + run->flat_off;
     if (onebit_is_lamb(z)) args.coeff = ob->tensors[run->param_idx].scaling_coeff;
@@ -70,11 +58,11 @@ static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_
     }
     TRY(feed_padding(z, s, ob->partials + n));
     n += onebit_n_partials(s->numel_padded - s->numel);
-    TRY(sync(z));
+    TRY(zero_sync(z));
     float *scale = ob->worker_scales + (size_t)z->options.comm->rank * ob->n_segments + idx;
     *scale = onebit_scale(ob->partials, n, s->numel_padded);
     const struct onebit_pack_args args = {.numel = s->numel_padded,
-                                          .chunk_numel = s->numel_padded / world(z),
+                                          .chunk_numel = s->numel_padded / onebit_world(z),
                                           .chunk_stride = ob->piece_nbytes,
                                           .scale = scale,
                                           .e = ob->worker_errors + s->error_off,
@@ -89,7 +77,7 @@ static cz_status serve_segment(struct zero *z, size_t idx)
     struct zero_onebit_core *ob = z->onebit;
     const struct onebit_segment *s = &ob->segments[idx];
     struct ops *ops = z->options.ops;
-    size_t chunk = s->numel_padded / world(z), rank = (size_t)z->options.comm->rank;
+    size_t chunk = s->numel_padded / onebit_world(z), rank = (size_t)z->options.comm->rank;
     float *scale = ob->server_scales + rank * ob->n_segments + idx;
     const struct onebit_serve_args serve = {.numel = chunk,
                                             .n_ranks = z->options.comm->world_size,
@@ -97,11 +85,11 @@ static cz_status serve_segment(struct zero *z, size_t idx)
                                             .rank_stride = ob->piece_nbytes,
                                             .scales = ob->worker_scales + idx,
                                             .scale_stride = ob->n_segments,
-                                            .inv_ranks = 1.0f / (float)world(z),
+                                            .inv_ranks = 1.0f / (float)onebit_world(z),
                                             .e = ob->server_errors + s->server_off,
                                             .partials = ob->partials};
     TRY(ops->onebit_serve(ops, z->options.stream, &serve));
-    TRY(sync(z));
+    TRY(zero_sync(z));
     *scale = onebit_scale(ob->partials, onebit_n_partials(chunk), chunk);
     const struct onebit_pack_args pack = {.numel = chunk,
                                           .chunk_numel = chunk,
@@ -123,7 +111,7 @@ static cz_status take_part(struct zero *z, enum onebit_payload payload,
     struct onebit_unpack_args args = {
         .begin = run->seg_off + begin,
         .end = run->seg_off + end,
-        .chunk_numel = s->numel_padded / world(z),
+        .chunk_numel = s->numel_padded / onebit_world(z),
         .chunk_stride = ob->piece_nbytes,
         .bits = ob->out + s->bits_off,
         .scales = ob->server_scales + (size_t)(s - ob->segments),
@@ -158,22 +146,14 @@ static cz_status take_run(struct zero *z, enum onebit_payload payload,
 static cz_status claim(struct zero *z, enum onebit_payload payload)
 {
     struct zero_onebit_core *ob = z->onebit;
-    struct zero_range range = {.memory = (unsigned char *)ob->worker_errors,
-                               .nbytes = ob->worker_numel * sizeof(float)};
-    TRY(zero_claim(z, &range));
-    range = (struct zero_range){.memory = (unsigned char *)ob->server_errors,
-                                .nbytes = ob->server_numel * sizeof(float)};
-    TRY(zero_claim(z, &range));
+    TRY(onebit_claim_floats(z, ob->worker_errors, ob->worker_numel));
+    TRY(onebit_claim_floats(z, ob->server_errors, ob->server_numel));
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        float *x = payload == PAYLOAD_MOVES ? onebit_moved(z, g) : onebit_momentum(z, g);
-        range = (struct zero_range){.memory = (unsigned char *)x,
-                                    .nbytes = z->groups[g].flat.numel_padded * sizeof(float)};
-        TRY(zero_claim(z, &range));
-        if (!onebit_is_lamb(z)) continue;
-        const struct zero_home fresh = zero_state_home(z, g, 2);
-        range = (struct zero_range){.memory = fresh.memory,
-                                    .nbytes = z->groups[g].own_numel * sizeof(float)};
-        TRY(zero_claim(z, &range));
+        const struct zero_group *group = &z->groups[g];
+        const float *x = payload == PAYLOAD_MOVES ? onebit_moved(z, g) : onebit_momentum(z, g);
+        TRY(onebit_claim_floats(z, x, group->flat.numel_padded));
+        if (onebit_is_lamb(z))
+            TRY(onebit_claim_floats(z, onebit_state(z, g, 2) + group->own_begin, group->own_numel));
     }
     return CZ_OK;
 }
@@ -199,11 +179,11 @@ cz_status onebit_exchange(struct zero *z, enum onebit_payload payload)
     struct zero_onebit_core *ob = z->onebit;
     TRY(claim(z, payload));
     for (size_t i = 0; i < ob->n_segments; i++) TRY(send_segment(z, payload, i));
-    TRY(sync(z));
+    TRY(zero_sync(z));
     TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
     TRY(gather_scales(z, ob->worker_scales));
     for (size_t i = 0; i < ob->n_segments; i++) TRY(serve_segment(z, i));
-    TRY(sync(z));
+    TRY(zero_sync(z));
     TRY(gather_pieces(z));
     TRY(gather_scales(z, ob->server_scales));
     for (size_t i = 0; i < ob->n_segments; i++) {
@@ -219,11 +199,11 @@ cz_status onebit_masks_join(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
     uint8_t *mine = ob->out + (size_t)z->options.comm->rank * ob->piece_nbytes;
-    memset(ob->out, 0, world(z) * ob->piece_nbytes);
+    memset(ob->out, 0, onebit_world(z) * ob->piece_nbytes);
     memcpy(ob->out, ob->masks, ob->mask_nbytes);
     TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
     memset(mine, 0, ob->piece_nbytes);
-    for (size_t r = 0; r < world(z); r++)
+    for (size_t r = 0; r < onebit_world(z); r++)
         for (size_t i = 0; i < ob->piece_nbytes; i++) mine[i] |= ob->in[r * ob->piece_nbytes + i];
     TRY(gather_pieces(z));
     memcpy(ob->masks, ob->out, ob->mask_nbytes);

@@ -75,9 +75,21 @@ static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
     return &z->options.groups[0].hyper;
 }
 
-static inline int onebit_world(const struct zero *z)
+static inline size_t onebit_world(const struct zero *z)
 {
-    return z->options.comm->world_size;
+    return (size_t)z->options.comm->world_size;
+}
+
+static inline struct zero_range onebit_floats(const float *x, size_t numel)
+{
+    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
+}
+
+/* Floats that are about to change. */
+static inline cz_status onebit_claim_floats(const struct zero *z, const float *x, size_t numel)
+{
+    const struct zero_range range = onebit_floats(x, numel);
+    return zero_claim(z, &range);
 }
 
 /* Element 0 of a group's array that lies whole on this rank; of a split state, where it would lie.
@@ -107,8 +119,13 @@ cz_status onebit_each_run(struct zero *z, onebit_run_fn fn);
 /* From the variance as it is now. Pure: a resumed run makes the same masks. */
 cz_status onebit_make_masks(struct zero *z);
 
-/* The largest value of each tensor over ranks: this rank's maxima[run] become everyone's. */
+/* The largest value of a tensor: of this rank's part of it, after onebit_max_over_ranks() of all.
+ */
+float *onebit_max_of(const struct zero *z, const struct onebit_run *run);
 cz_status onebit_max_over_ranks(struct zero *z);
+
+/* Look at floats on this rank. */
+cz_status onebit_scan(struct zero *z, const float *x, size_t numel, struct scan_result *out);
 
 /* ---- onebit_alone.c -------------------------------------------------------------------------- */
 

@@ -28,14 +28,11 @@ static cz_status momentum_norm(struct zero *z, const struct onebit_run *run, dou
     double parts[SUMSQ_PARTS] = {0};
     struct scan_result found = {0};
     const float *m = onebit_momentum(z, run->group) + run->flat_off;
-    const struct scan_args scan = {
-        .dtype = DTYPE_F32, .numel = run->numel, .x = m, .result = &found};
-    TRY(ops->scan(ops, z->options.stream, &scan));
-    TRY(ops->device->ops->stream_sync(ops->device, z->options.stream));
+    TRY(onebit_scan(z, m, run->numel, &found));
     const struct sumsq_args sum = {
         .dtype = DTYPE_F32, .numel = run->numel, .x = m, .max_abs = found.max_abs, .parts = parts};
     TRY(ops->sumsq(ops, z->options.stream, &sum));
-    TRY(ops->device->ops->stream_sync(ops->device, z->options.stream));
+    TRY(zero_sync(z));
     *norm = found.finite ? sqrt(ops_sumsq_value(parts, found.max_abs)) : NAN;
     return CZ_OK;
 }
@@ -45,10 +42,9 @@ static cz_status copy_variance(struct zero *z)
 {
     for (size_t g = 0; g < z->options.n_groups; g++) {
         const struct zero_home frozen = zero_state_home(z, g, 1), fresh = zero_state_home(z, g, 2);
-        const struct zero_range range = {.memory = fresh.memory,
-                                         .nbytes = z->groups[g].own_numel * sizeof(float)};
-        TRY(zero_claim(z, &range));
-        if (range.nbytes > 0) memcpy(fresh.memory, frozen.memory, range.nbytes);
+        size_t numel = z->groups[g].own_numel;
+        TRY(onebit_claim_floats(z, (const float *)(void *)fresh.memory, numel));
+        if (numel > 0) memcpy(fresh.memory, frozen.memory, numel * sizeof(float));
     }
     return CZ_OK;
 }
@@ -69,10 +65,11 @@ cz_status onebit_lamb_freeze(struct zero *z)
 
 /* Norms and the largest factor over this rank's part of a tensor. */
 static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
-                             const struct onebit_run *run, float *factor)
+                             const struct onebit_run *run)
 {
     struct ops *ops = z->options.ops;
     const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
+    float *factor = onebit_max_of(z, run);
     size_t begin, end;
     *factor = 0;
     if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
@@ -101,23 +98,18 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
 cz_status onebit_lamb_ratios(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    float *mine = ob->maxima + (size_t)z->options.comm->rank * ob->n_runs;
     for (size_t g = 0; g < z->options.n_groups; g++)
         memset(zero_group_sums(z, g), 0, zero_group_n_params(z, g) * sizeof(struct lamb_sums));
-    for (size_t i = 0; i < ob->n_segments; i++) {
-        const struct onebit_segment *s = &ob->segments[i];
-        for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
-            TRY(look_at_run(z, s, &ob->runs[r], &mine[r]));
-    }
-    TRY(z->options.ops->device->ops->stream_sync(z->options.ops->device, z->options.stream));
+    TRY(onebit_each_run(z, look_at_run));
+    TRY(zero_sync(z));
     TRY(onebit_max_over_ranks(z));
     for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_tensor_sums_add(z, g));
     for (size_t r = 0; r < ob->n_runs; r++) {
         const struct onebit_run *run = &ob->runs[r];
         const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
         zero_group_ratios(z, run->group)[run->pos] =
-            onebit_lamb_ratio(hyper, &zero_group_sums(z, run->group)[run->pos], mine[r],
-                              &ob->tensors[run->param_idx]);
+            onebit_lamb_ratio(hyper, &zero_group_sums(z, run->group)[run->pos],
+                              *onebit_max_of(z, run), &ob->tensors[run->param_idx]);
     }
     return CZ_OK;
 }

@@ -53,10 +53,8 @@ const void *onebit_run_grads(const struct zero *z, const struct onebit_run *run)
 
 cz_status onebit_claim(struct zero *z, const struct onebit_run *run, size_t state_idx)
 {
-    const float *x = onebit_state(z, run->group, state_idx) + run->flat_off;
-    const struct zero_range range = {.memory = (const unsigned char *)x,
-                                     .nbytes = run->numel * sizeof *x};
-    return zero_claim(z, &range);
+    return onebit_claim_floats(z, onebit_state(z, run->group, state_idx) + run->flat_off,
+                               run->numel);
 }
 
 cz_status onebit_each_run(struct zero *z, onebit_run_fn fn)
@@ -148,7 +146,7 @@ static size_t segment_partials(const struct zero_onebit_core *ob, const struct o
 static void place_segments(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    size_t w = (size_t)onebit_world(z), unit = w > 1 ? padding_unit(w) : 1;
+    size_t w = onebit_world(z), unit = w > 1 ? padding_unit(w) : 1;
     for (size_t i = 0; i < ob->n_segments; i++) {
         struct onebit_segment *s = &ob->segments[i];
         s->numel_padded = size_round_up(s->numel, unit);
@@ -169,7 +167,7 @@ static void place_segments(struct zero *z)
 static cz_status take_blocks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    size_t w = (size_t)onebit_world(z), off;
+    size_t w = onebit_world(z), off;
     TRY(zero_block_take(z, ZERO_SIGNS, ob->mask_nbytes, DTYPE_U8, &ob->masks_off));
     TRY(zero_block_take(z, ZERO_SIGNS, sizeof *ob->constants, DTYPE_U8, &ob->constants_off));
     /* Also where moved weights are put together after a load. */
@@ -185,7 +183,7 @@ static cz_status take_blocks(struct zero *z)
 
 static cz_status alloc_core(struct zero *z)
 {
-    size_t n = z->options.table->n_params + 1, w = (size_t)onebit_world(z);
+    size_t n = z->options.table->n_params + 1, w = onebit_world(z);
     struct zero_onebit_core *ob = calloc(1, sizeof *ob);
     z->onebit = ob;
     if (!ob) return err_set(CZ_NOMEM, 0, "no memory for the 1-bit exchange");
@@ -210,7 +208,7 @@ static cz_status alloc_core(struct zero *z)
 static void count_signs(struct zero *z)
 {
     const struct zero_onebit_core *ob = z->onebit;
-    size_t others = (size_t)onebit_world(z) - 1;
+    size_t others = onebit_world(z) - 1;
     if (others == 0) return;
     z->figures.signs_nbytes = 2 * others * (ob->piece_nbytes + ob->n_segments * sizeof(float));
     z->figures.n_signs = 4;
@@ -266,7 +264,7 @@ void zero_onebit_bind(struct zero *z)
     ob->out = signs + ob->out_off;
     ob->in = signs + ob->in_off;
     ob->worker_scales = (float *)(void *)(signs + ob->scales_off);
-    ob->server_scales = ob->worker_scales + (size_t)onebit_world(z) * ob->n_segments;
+    ob->server_scales = ob->worker_scales + onebit_world(z) * ob->n_segments;
     ob->worker_errors = (float *)(void *)z->blocks[ZERO_ERRORS];
     ob->server_errors = ob->worker_errors + ob->worker_numel;
 }

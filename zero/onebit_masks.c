@@ -3,11 +3,17 @@
 
 #include <string.h>
 
+float *onebit_max_of(const struct zero *z, const struct onebit_run *run)
+{
+    const struct zero_onebit_core *ob = z->onebit;
+    return ob->maxima + (size_t)z->options.comm->rank * ob->n_runs + (run - ob->runs);
+}
+
 cz_status onebit_max_over_ranks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    size_t n = ob->n_runs, w = (size_t)onebit_world(z);
-    float *mine = ob->maxima + (size_t)z->options.comm->rank * n;
+    size_t n = ob->n_runs, w = onebit_world(z);
+    float *mine = onebit_max_of(z, ob->runs);
     if (z->options.stage == 0 || w == 1) return CZ_OK;
     TRY(comm_all_gather(z->options.comm, mine, ob->maxima, n * sizeof *mine));
     for (size_t i = 0; i < n; i++) {
@@ -19,25 +25,29 @@ cz_status onebit_max_over_ranks(struct zero *z)
     return CZ_OK;
 }
 
-static cz_status largest_variance(struct zero *z, const struct onebit_run *run, float *out)
+cz_status onebit_scan(struct zero *z, const float *x, size_t numel, struct scan_result *out)
 {
     struct ops *ops = z->options.ops;
+    const struct scan_args args = {.dtype = DTYPE_F32, .numel = numel, .x = x, .result = out};
+    TRY(ops->scan(ops, z->options.stream, &args));
+    return zero_sync(z);
+}
+
+static cz_status largest_variance(struct zero *z, const struct onebit_segment *s,
+                                  const struct onebit_run *run)
+{
     struct scan_result found = {0};
     size_t begin, end;
-    *out = 0;
-    if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
-    const struct scan_args args = {.dtype = DTYPE_F32,
-                                   .numel = end - begin,
-                                   .x = onebit_state(z, run->group, 1) + run->flat_off + begin,
-                                   .result = &found};
-    TRY(ops->scan(ops, z->options.stream, &args));
-    TRY(ops->device->ops->stream_sync(ops->device, z->options.stream));
-    *out = found.max_abs;
+    (void)s;
+    if (onebit_own_part(z, run, &begin, &end))
+        TRY(onebit_scan(z, onebit_state(z, run->group, 1) + run->flat_off + begin, end - begin,
+                        &found));
+    *onebit_max_of(z, run) = found.max_abs;
     return CZ_OK;
 }
 
 static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
-                          const struct onebit_run *run, float floor)
+                          const struct onebit_run *run)
 {
     struct ops *ops = z->options.ops;
     size_t begin, end;
@@ -45,7 +55,7 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
     const struct onebit_mask_make_args args = {.numel = end - begin,
                                                .v = onebit_state(z, run->group, 1) + run->flat_off +
                                                     begin,
-                                               .floor = floor,
+                                               .floor = *onebit_max_of(z, run) * ONEBIT_MASK_RATIO,
                                                .first = s->mask_bit + run->seg_off + begin,
                                                .bits = z->onebit->masks};
     return ops->onebit_mask_make(ops, z->options.stream, &args);
@@ -54,15 +64,10 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
 cz_status onebit_make_masks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    float *mine = ob->maxima + (size_t)z->options.comm->rank * ob->n_runs;
-    for (size_t r = 0; r < ob->n_runs; r++) TRY(largest_variance(z, &ob->runs[r], &mine[r]));
+    TRY(onebit_each_run(z, largest_variance));
     TRY(onebit_max_over_ranks(z));
     memset(ob->masks, 0, ob->mask_nbytes);
-    for (size_t i = 0; i < ob->n_segments; i++) {
-        const struct onebit_segment *s = &ob->segments[i];
-        for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
-            TRY(mask_run(z, s, &ob->runs[r], mine[r] * ONEBIT_MASK_RATIO));
-    }
+    TRY(onebit_each_run(z, mask_run));
     if (z->options.stage > 0 && onebit_world(z) > 1) TRY(onebit_masks_join(z));
     ob->masks_stale = false;
     return CZ_OK;

@@ -26,18 +26,13 @@ struct zero_onebit zero_onebit(struct zero *z)
                                 .tensors = onebit_is_lamb(z) ? ob->tensors : NULL};
 }
 
-static struct zero_range floats_at(const float *x, size_t numel)
-{
-    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
-}
-
 static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what what, size_t idx)
 {
     const struct zero_onebit_core *ob = z->onebit;
     const struct onebit_segment *s = &ob->segments[idx];
     if (what == ZERO_WORKER_ERROR)
-        return floats_at(ob->worker_errors + s->error_off, s->numel_padded);
-    return floats_at(ob->server_errors + s->server_off, s->numel_padded / (size_t)onebit_world(z));
+        return onebit_floats(ob->worker_errors + s->error_off, s->numel_padded);
+    return onebit_floats(ob->server_errors + s->server_off, s->numel_padded / onebit_world(z));
 }
 
 struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx)
@@ -50,7 +45,7 @@ struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what 
     const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
     const float *x =
         what == ZERO_LOCAL_MOMENTUM ? onebit_momentum(z, run->group) : onebit_moved(z, run->group);
-    return floats_at(x + run->flat_off, run->numel);
+    return onebit_floats(x + run->flat_off, run->numel);
 }
 
 bool zero_onebit_is_apart(const struct zero *z, size_t group)

@@ -53,7 +53,7 @@ static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
     struct scan_result r = {.finite = true};
     const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
     TRY(o->ops->scan(o->ops, o->stream, &args));
-    TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
+    TRY(zero_sync(s->z));
     if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
     if (r.finite || !s->out->finite) return CZ_OK;
     return describe(s->z, s->group, at + (size_t)r.first_nonfinite, s->out);
@@ -109,7 +109,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     struct own_sum sum = {o, max_abs, parts};
     bool averages = zero_averages(z);
     for (size_t g = 0; g < o->n_groups; g++) TRY(each_grads(z, g, sum_tile, &sum));
-    TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
+    TRY(zero_sync(z));
     if ((o->stage > 0 || !averages) &&
         o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;

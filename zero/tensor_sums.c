@@ -114,7 +114,7 @@ cz_status zero_tensor_sums_add(struct zero *z, size_t group)
     const struct zero_sums *s = &z->groups[group].sums;
     struct lamb_sums *sums = zero_group_sums(z, group);
     if (s->n_spans == 0) return CZ_OK;
-    TRY(o->ops->device->ops->stream_sync(o->ops->device, o->stream));
+    TRY(zero_sync(z));
     const struct comm_move bring = {.src = sums,
                                     .dst = z->blocks[ZERO_SMALL] + s->room_off,
                                     .elem_nbytes = sizeof *sums,

@@ -341,6 +341,13 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 /* One stored gradient element of this rank's partition. */
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
 
+/* Everything that was begun on the stream is done. */
+static inline cz_status zero_sync(const struct zero *z)
+{
+    struct device *device = z->options.ops->device;
+    return device->ops->stream_sync(device, z->options.stream);
+}
+
 /* Nobody reads these bytes any more. */
 static inline cz_status zero_claim(const struct zero *z, const struct zero_range *range)
 {

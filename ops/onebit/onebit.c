@@ -242,6 +242,19 @@ static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
 
 /* ---- 0/1 Adam ------------------------------------------------------------------------------- */
 
+static cz_status run_pieces(void (*pass)(const struct zero_one_args *, size_t, size_t),
+                            const struct zero_one_args *a)
+{
+    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        pass(a, begin, end);
+    }
+    return CZ_OK;
+}
+
 static cz_status check_local(const struct zero_one_args *a)
 {
     static const char op[] = "zero_one_local";
@@ -262,14 +275,7 @@ static cz_status zero_one_local(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     if (a->numel == 0) return CZ_OK;
     TRY(check_local(a));
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->local(a, begin, end);
-    }
-    return CZ_OK;
+    return run_pieces(ops->onebit_row->local, a);
 }
 
 static cz_status zero_one_gather(struct ops *ops, struct dev_stream *stream,
@@ -279,14 +285,7 @@ static cz_status zero_one_gather(struct ops *ops, struct dev_stream *stream,
     if (a->numel == 0) return CZ_OK;
     TRY(need("zero_one_gather", "moved", a->moved));
     TRY(need("zero_one_gather", "v", a->v));
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->gather(a, begin, end);
-    }
-    return CZ_OK;
+    return run_pieces(ops->onebit_row->gather, a);
 }
 
 static cz_status check_settle(const struct zero_one_args *a)
@@ -307,14 +306,7 @@ static cz_status zero_one_settle(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     if (a->numel == 0) return CZ_OK;
     TRY(check_settle(a));
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->settle(a, begin, end);
-    }
-    return CZ_OK;
+    return run_pieces(ops->onebit_row->settle, a);
 }
 
 cz_status onebit_wire(struct ops *ops, uint32_t features)
