@@ -18,6 +18,9 @@ struct batch {
     const int32_t *positions;  /* (B,T); NULL: 0 … T-1 in each row */
     const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */
     const float *loss_weights; /* per label; NULL: all 1 */
+    float loss_divisor;        /* what the weighted sum of losses is divided by: when this batch is
+                                  one of several of unequal size, their mean number of labels; 0:
+                                  the weights of this batch's labels, added up */
     uint64_t sample;           /* global index of the first row: part of every random key */
 };
 

@@ -1,5 +1,5 @@
 /* The bytes tokenizer, and decoding as a stream for any tokenizer. */
-#include "data/tokenizer.h"
+#include "data/tokenizer_impl.h"
 
 #include "base/utf8.h"
 
@@ -9,54 +9,78 @@
 #define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
 #define REPLACEMENT_NBYTES 3
 
-/* A kind of tokenizer. Pieces are bytes, not characters: the decoder joins them. */
-struct tokenizer_class {
-    const char *name;
-    int64_t vocab_size;
-    int64_t end_id;
-    size_t piece_nbytes_max; /* of one token */
-    cz_status (*encode)(const struct tokenizer *tok, const char *text, size_t nbytes, int32_t *ids,
-                        size_t *n_ids); /* at most nbytes ids */
-    size_t (*piece)(const struct tokenizer *tok, int64_t id, char *dst);
-};
-
-struct tokenizer {
-    const struct tokenizer_class *cls;
-};
-
 struct tokenizer_decoder {
     const struct tokenizer *tok;
+    bool started;
     char held[4]; /* the beginning of a character */
     size_t n_held;
     char *bytes; /* held and the new piece together */
     char *text;
 };
 
+/* ---- what kinds are made of ------------------------------------------------------------------
+ */
+
+cz_status id_list_reserve(struct id_list *l, size_t n)
+{
+    if (n <= l->cap - l->n) return CZ_OK;
+    size_t cap = l->cap < 64 ? 64 : l->cap + l->cap / 2;
+    if (n > SIZE_MAX / sizeof *l->ids / 2 - l->n)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu more tokens", n);
+    if (cap < l->n + n) cap = l->n + n;
+    int32_t *grown = realloc(l->ids, cap * sizeof *grown);
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", cap);
+    l->ids = grown;
+    l->cap = cap;
+    return CZ_OK;
+}
+
+void tokenizer_init(struct tokenizer *tok, const struct tokenizer_class *cls)
+{
+    memset(tok, 0, sizeof *tok);
+    tok->cls = cls;
+    for (int i = 0; i < TOKENIZER_N_SPECIALS; i++) tok->special[i] = -1;
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------
  */
 
 static cz_status bytes_encode(const struct tokenizer *tok, const char *text, size_t nbytes,
-                              int32_t *ids, size_t *n_ids)
+                              struct id_list *out)
 {
     (void)tok;
-    for (size_t i = 0; i < nbytes; i++) ids[i] = (unsigned char)text[i];
-    *n_ids = nbytes;
+    TRY(id_list_reserve(out, nbytes));
+    for (size_t i = 0; i < nbytes; i++) out->ids[out->n + i] = (unsigned char)text[i];
+    out->n += nbytes;
     return CZ_OK;
 }
 
-static size_t bytes_piece(const struct tokenizer *tok, int64_t id, char *dst)
+static size_t bytes_piece(const struct tokenizer *tok, int64_t id, bool first, char *dst)
 {
     (void)tok;
+    (void)first;
     dst[0] = (char)id;
     return 1;
 }
 
-static const struct tokenizer_class bytes_class = {.name = "bytes",
-                                                   .vocab_size = 256,
-                                                   .end_id = -1,
-                                                   .piece_nbytes_max = 1,
-                                                   .encode = bytes_encode,
-                                                   .piece = bytes_piece};
+static void bytes_close(struct tokenizer *tok)
+{
+    free(tok);
+}
+
+static const struct tokenizer_class bytes_class = {
+    .name = "bytes", .encode = bytes_encode, .piece = bytes_piece, .close = bytes_close};
+
+static cz_status bytes_open(struct tokenizer **out)
+{
+    struct tokenizer *tok = malloc(sizeof *tok);
+    if (!tok) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
+    tokenizer_init(tok, &bytes_class);
+    tok->vocab_size = 256;
+    tok->piece_nbytes_max = 1;
+    *out = tok;
+    return CZ_OK;
+}
 
 /* ---- any tokenizer ----------------------------------------------------------------------------
  */
@@ -64,21 +88,16 @@ static const struct tokenizer_class bytes_class = {.name = "bytes",
 cz_status tokenizer_open(const char *name, struct tokenizer **out)
 {
     *out = NULL;
-    if (strcmp(name, "bytes") != 0)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: tokenizers from a folder are not read yet; \"bytes\" is built in, and "
-                       "token files need no tokenizer",
-                       name);
-    struct tokenizer *tok = malloc(sizeof *tok);
-    if (!tok) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
-    tok->cls = &bytes_class;
-    *out = tok;
-    return CZ_OK;
+    if (strcmp(name, "bytes") == 0) return bytes_open(out);
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: tokenizers from a folder are not read yet; \"bytes\" is built in, and "
+                   "token files need no tokenizer",
+                   name);
 }
 
 void tokenizer_close(struct tokenizer *tok)
 {
-    free(tok);
+    if (tok) tok->cls->close(tok);
 }
 
 const char *tokenizer_name(const struct tokenizer *tok)
@@ -88,34 +107,42 @@ const char *tokenizer_name(const struct tokenizer *tok)
 
 int64_t tokenizer_vocab_size(const struct tokenizer *tok)
 {
-    return tok->cls->vocab_size;
+    return tok->vocab_size;
+}
+
+int64_t tokenizer_special_id(const struct tokenizer *tok, enum tokenizer_special which)
+{
+    return tok->special[which];
 }
 
 int64_t tokenizer_end_id(const struct tokenizer *tok)
 {
-    return tok->cls->end_id;
+    return tok->special[TOKENIZER_EOS];
 }
 
 cz_status tokenizer_encode(const struct tokenizer *tok, const char *text, size_t nbytes,
                            int32_t **ids, size_t *n_ids)
 {
+    struct id_list list = {0};
     *ids = NULL;
     *n_ids = 0;
-    int32_t *list =
-        nbytes < SIZE_MAX / sizeof *list - 1 ? malloc((nbytes + 1) * sizeof *list) : NULL;
-    if (!list) return err_set(CZ_NOMEM, 0, "no memory for the tokens of %zu bytes", nbytes);
-    cz_status st = tok->cls->encode(tok, text, nbytes, list, n_ids);
+    cz_status st = id_list_reserve(&list, 1); /* never NULL on success */
+    if (st == CZ_OK) st = tok->cls->encode(tok, text, nbytes, &list);
     if (st != CZ_OK) {
-        free(list);
+        free(list.ids);
         return st;
     }
-    *ids = list;
+    *ids = list.ids;
+    *n_ids = list.n;
     return CZ_OK;
 }
 
+/* ---- decoding as a stream ---------------------------------------------------------------------
+ */
+
 cz_status tokenizer_decoder_create(const struct tokenizer *tok, struct tokenizer_decoder **out)
 {
-    size_t nbytes_max = sizeof((struct tokenizer_decoder *)0)->held + tok->cls->piece_nbytes_max;
+    size_t nbytes_max = sizeof((struct tokenizer_decoder *)0)->held + tok->piece_nbytes_max;
     struct tokenizer_decoder *dec = calloc(1, sizeof *dec);
     *out = NULL;
     if (dec) {
@@ -175,15 +202,16 @@ static size_t take_characters(struct tokenizer_decoder *dec, size_t n, bool at_e
 cz_status tokenizer_decode(struct tokenizer_decoder *dec, int64_t id, const char **text,
                            size_t *nbytes)
 {
-    const struct tokenizer_class *cls = dec->tok->cls;
+    const struct tokenizer *tok = dec->tok;
     *text = "";
     *nbytes = 0;
-    if (id < 0 || id >= cls->vocab_size)
+    if (id < 0 || id >= tok->vocab_size)
         return err_set(CZ_INVALID, 0, "token %lld is outside the %s tokenizer's vocabulary of %lld",
-                       (long long)id, cls->name, (long long)cls->vocab_size);
+                       (long long)id, tok->cls->name, (long long)tok->vocab_size);
     size_t n = dec->n_held;
     memcpy(dec->bytes, dec->held, n);
-    n += cls->piece(dec->tok, id, dec->bytes + n);
+    n += tok->cls->piece(tok, id, !dec->started, dec->bytes + n);
+    dec->started = true;
     *nbytes = take_characters(dec, n, false);
     *text = dec->text;
     return CZ_OK;
@@ -193,6 +221,7 @@ void tokenizer_decoder_end(struct tokenizer_decoder *dec, const char **text, siz
 {
     size_t n = dec->n_held;
     memcpy(dec->bytes, dec->held, n);
+    dec->started = false;
     *nbytes = take_characters(dec, n, true);
     *text = dec->text;
 }

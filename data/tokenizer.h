@@ -2,7 +2,10 @@
  *
  * Life cycle: tokenizer_open() → encode; tokenizer_decoder_create() per generated text →
  * tokenizer_decode() token by token → tokenizer_decoder_end() → destroy → tokenizer_close().
- * A tokenizer is immutable: threads may share it. A decoder belongs to one text. */
+ * A tokenizer is immutable: threads may share it. A decoder belongs to one text.
+ *
+ * Kinds: "bytes"; WordPiece (BERT: vocab.txt, or tokenizer.json); byte-level BPE (GPT-2, Qwen2,
+ * LLaMA 3: tokenizer.json, or vocab.json and merges.txt). Ids equal Hugging Face's tokenizers'. */
 #ifndef CZ_DATA_TOKENIZER_H
 #define CZ_DATA_TOKENIZER_H
 
@@ -13,16 +16,55 @@ CZ_EXTERN_C_BEGIN
 struct tokenizer;         /* opaque */
 struct tokenizer_decoder; /* opaque */
 
-/* "bytes": a token is a byte, its id the byte's value (vocabulary 256). Folders with a trained
- * tokenizer are CZ_UNSUPPORTED so far. *out is released by tokenizer_close(); NULL on error. */
+/* "bytes": a token is a byte, its id the byte's value (vocabulary 256); else a folder, or one of
+ * the files named above. *out is released by tokenizer_close(); NULL on error. Errors: CZ_NOTFOUND
+ * (no such folder, or no tokenizer in it: the sentence lists the files that would do), CZ_IO,
+ * CZ_CORRUPT and CZ_UNSUPPORTED (file, place, what is wrong), CZ_NOMEM. */
 CZ_API cz_status tokenizer_open(const char *name, struct tokenizer **out);
 CZ_API void tokenizer_close(struct tokenizer *tok); /* accepts NULL */
 
 CZ_API const char *tokenizer_name(const struct tokenizer *tok);
 CZ_API int64_t tokenizer_vocab_size(const struct tokenizer *tok);
 
+/* Whether a folder holds a tokenizer. */
+CZ_API bool tokenizer_is_in(const char *dir);
+
+/* Write the tokenizer's files (copies of those it was read from) into an existing folder; nothing
+ * for "bytes". Errors: CZ_IO. */
+CZ_API cz_status tokenizer_export(const struct tokenizer *tok, const char *dir);
+
+/* The id of a special token, or -1 when the tokenizer has none. */
+enum tokenizer_special {
+    TOKENIZER_PAD = 0,
+    TOKENIZER_UNK,
+    TOKENIZER_CLS,
+    TOKENIZER_SEP,
+    TOKENIZER_MASK,
+    TOKENIZER_BOS,
+    TOKENIZER_EOS,
+    TOKENIZER_N_SPECIALS
+};
+CZ_API int64_t tokenizer_special_id(const struct tokenizer *tok, enum tokenizer_special which);
+
 /* The id that ends a text, or -1 when the vocabulary has none. */
 CZ_API int64_t tokenizer_end_id(const struct tokenizer *tok);
+
+/* One row as a model reads it: a text, or two, with the tokenizer's special tokens around them
+ * ([CLS] a [SEP] b [SEP]), cut to max_len ids. Of two texts the longer loses its last token until
+ * they fit, the second when both are equally long (Hugging Face's "longest_first"). */
+struct tokenizer_input {
+    const char *text;
+    size_t nbytes;
+    const char *pair; /* NULL: one text */
+    size_t pair_nbytes;
+};
+
+/* ids and types (segments 0 and 1; may be NULL) hold max_len each. Errors: CZ_INVALID (max_len
+ * leaves no room for the special tokens; a byte no UTF-8 tokenizer can express is replaced, not
+ * refused), CZ_NOMEM. */
+CZ_API cz_status tokenizer_encode_input(const struct tokenizer *tok,
+                                        const struct tokenizer_input *input, int64_t max_len,
+                                        int32_t *ids, int32_t *types, int64_t *n_ids);
 
 /* The ids of a whole text, as a block to free(). Errors: CZ_NOMEM, CZ_INVALID (text that the
  * tokenizer cannot express; names the byte). */

@@ -70,6 +70,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, con
                               .positions = stage(s->positions, b->positions, word),
                               .key_mask = stage(s->key_mask, b->key_mask, n),
                               .loss_weights = stage(s->loss_weights, b->loss_weights, labels),
+                              .loss_divisor = b->loss_divisor,
                               .sample = b->sample};
     return CZ_OK;
 }

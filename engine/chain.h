@@ -69,7 +69,7 @@ struct chain_run {
     struct rng_key rng;        /* site is the chain's own affair */
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32, or NULL */
-    float *logits;             /* EVAL: fp32 (B,T,V) or (B,n_classes), or NULL */
+    float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL */
     bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
     bool no_dropout;           /* TRAIN without dropout: to compare gradients */
 };

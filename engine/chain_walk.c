@@ -136,6 +136,7 @@ static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *
     a.in = train_in(c, i);
     if (node->layer.cls->flags & LAYER_LOSS) {
         a.loss = run->loss;
+        a.logits = mode == LAYER_TRAIN ? run->logits : NULL;
         a.dloss = run->dloss;
         a.dparams = layer_grads(c, i);
     } else if (mode != LAYER_RECOMPUTE || (i + 1) % c->segment != 0) {

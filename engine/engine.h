@@ -64,6 +64,11 @@ CZ_API void engine_destroy(struct engine *engine); /* accepts NULL */
  * by engine_backward before the next one (CZ_INVALID): use engine_eval to look at a loss only.
  * CZ_INVALID: shape beyond the plan, token or label outside the vocabulary (names the place). */
 CZ_API cz_status engine_forward(struct engine *engine, const struct batch *batch, float *loss);
+
+/* The same, with the fp32 logits (B,n_classes) of a classifier, dropout and all, into caller's
+ * memory: for a running accuracy. CZ_UNSUPPORTED: the model's labels are tokens. */
+CZ_API cz_status engine_forward_logits(struct engine *engine, const struct batch *batch,
+                                       float *loss, float *logits);
 CZ_API cz_status engine_backward(struct engine *engine);
 CZ_API cz_status engine_step(struct engine *engine);
 

@@ -36,7 +36,7 @@ static cz_status walk_forward(struct engine *e, const struct chain_run *run)
     return st;
 }
 
-cz_status engine_forward(struct engine *e, const struct batch *batch, float *loss)
+static cz_status forward(struct engine *e, const struct batch *batch, float *loss, float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -58,6 +58,7 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
         .rng = {.seed = e->seed, .step = (uint32_t)e->global_steps, .sample = batch->sample},
         .dloss = (float)seed,
         .loss = e->stage.loss,
+        .logits = logits,
         .accumulate = e->n_backward > 0 && zero_accumulates(e->zero)};
     TRY(walk_forward(e, &run));
     TRY(e->device->ops->stream_sync(e->device, e->stream));
@@ -68,6 +69,22 @@ cz_status engine_forward(struct engine *e, const struct batch *batch, float *los
     e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
     report_memory(e, "Engine after forward");
     return CZ_OK;
+}
+
+cz_status engine_forward(struct engine *e, const struct batch *batch, float *loss)
+{
+    return forward(e, batch, loss, NULL);
+}
+
+cz_status engine_forward_logits(struct engine *e, const struct batch *batch, float *loss,
+                                float *logits)
+{
+    if (model_n_classes(e->model) == 0)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "engine_forward_logits is for classifiers; %s learns tokens, whose logits "
+                       "never exist as a whole",
+                       model_name(e->model));
+    return forward(e, batch, loss, logits);
 }
 
 /* ignore_unused_parameters false: as DeepSpeed, at stages 1 and 2 only. */

@@ -4,6 +4,7 @@
 #include "model/gpt2_impl.h"
 
 #include "formats/json_write.h"
+#include "model/config_impl.h"
 #include "model/parts.h"
 
 #include <math.h>
@@ -23,133 +24,30 @@ struct gpt2_config {
     bool tie_word_embeddings;
 };
 
-static cz_status refuse(const struct json_node *node, cz_status status, const char *why)
-{
-    char where[512];
-    return err_set(status, 0, "%s: %s", json_where(node, where, sizeof where), why);
-}
-
-/* The member of an integer key, under either of its names; NULL when neither is given. */
-static const struct json_node *either(const struct json_node *config, const char *key,
-                                      const char *other)
-{
-    const struct json_node *node = json_get(config, key);
-    if (!node && other) node = json_get(config, other);
-    return node && json_type(node) != JSON_NULL ? node : NULL;
-}
-
-/* An integer in 1 … max. */
-static cz_status read_size(const struct json_node *config, const char *key, const char *other,
-                           int64_t fallback, int64_t max, int64_t *out)
-{
-    const struct json_node *node = either(config, key, other);
-    *out = fallback;
-    if (!node) return CZ_OK;
-    TRY(json_as_int(node, out));
-    if (*out >= 1 && *out <= max) return CZ_OK;
-    char why[96];
-    snprintf(why, sizeof why, "%lld is outside 1…%lld", (long long)*out, (long long)max);
-    return refuse(node, CZ_INVALID, why);
-}
-
-/* A number in [min, max). */
-static cz_status read_number(const struct json_node *config, const char *key, double fallback,
-                             double min, double max, double *out)
-{
-    TRY(json_opt_double(config, key, fallback, out));
-    if (*out >= min && *out < max) return CZ_OK;
-    char why[96];
-    snprintf(why, sizeof why, "%g is outside [%g, %g)", *out, min, max);
-    return refuse(json_get(config, key), CZ_INVALID, why);
-}
-
-static cz_status read_activation(const struct json_node *config, enum activation *out)
-{
-    static const struct {
-        const char *name;
-        enum activation act;
-    } known[] = {
-        {"gelu_new", ACT_GELU_TANH},
-        {"gelu_pytorch_tanh", ACT_GELU_TANH},
-        {"gelu_fast", ACT_GELU_TANH},
-        {"gelu", ACT_GELU_ERF},
-        {"gelu_python", ACT_GELU_ERF},
-        {"relu", ACT_RELU},
-        {"silu", ACT_SILU},
-        {"swish", ACT_SILU},
-        {"tanh", ACT_TANH},
-    };
-    const char *name = NULL;
-    TRY(json_opt_string(config, "activation_function", "gelu_new", &name));
-    for (size_t i = 0; i < CZ_ARRAY_LEN(known); i++)
-        if (strcmp(known[i].name, name) == 0) {
-            *out = known[i].act;
-            return CZ_OK;
-        }
-    char why[256];
-    snprintf(why, sizeof why,
-             "\"%s\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, "
-             "gelu_python, relu, silu, swish, tanh",
-             name);
-    return refuse(json_get(config, "activation_function"), CZ_UNSUPPORTED, why);
-}
-
-/* Keys that would make it another model. */
-static cz_status refuse_variants(const struct json_node *config)
-{
-    static const char *const flags[] = {"add_cross_attention", "is_encoder_decoder"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(flags); i++) {
-        bool on = false;
-        TRY(json_opt_bool(config, flags[i], false, &on));
-        if (on) return refuse(json_get(config, flags[i]), CZ_UNSUPPORTED, "true is not supported");
-    }
-    const struct json_node *pruned = json_get(config, "pruned_heads");
-    if (pruned && json_count(pruned) > 0)
-        return refuse(pruned, CZ_UNSUPPORTED, "pruned heads are not supported");
-    const struct json_node *quantized = json_get(config, "quantization_config");
-    if (quantized && json_type(quantized) != JSON_NULL)
-        return refuse(quantized, CZ_UNSUPPORTED, "quantized weights are not supported");
-    const struct json_node *architectures = json_get(config, "architectures");
-    for (size_t i = 0; architectures && i < json_count(architectures); i++) {
-        const struct json_node *node = json_child(architectures, i);
-        const char *name = NULL;
-        TRY(json_as_string(node, &name));
-        if (strncmp(name, "GPT2For", 7) == 0)
-            return refuse(node, CZ_UNSUPPORTED,
-                          "only GPT-2 with a language-model head is supported (GPT2LMHeadModel)");
-    }
-    return CZ_OK;
-}
-
 static cz_status config_read(const struct json_node *config, struct gpt2_config *c)
 {
     const int64_t any = INT32_MAX;
-    TRY(refuse_variants(config));
-    TRY(read_size(config, "vocab_size", NULL, 50257, any, &c->vocab_size));
-    TRY(read_size(config, "n_ctx", NULL, 1024, any, &c->n_positions)); /* the older name */
-    TRY(read_size(config, "n_positions", "max_position_embeddings", c->n_positions, any,
-                  &c->n_positions));
-    TRY(read_size(config, "n_embd", "hidden_size", 768, 1 << 24, &c->n_embd));
-    TRY(read_size(config, "n_layer", "num_hidden_layers", 12, 1 << 16, &c->n_layer));
-    TRY(read_size(config, "n_head", "num_attention_heads", 12, 1 << 24, &c->n_head));
-    TRY(read_size(config, "n_inner", NULL, 4 * c->n_embd, 1 << 28, &c->n_inner));
-    TRY(read_activation(config, &c->act));
-    TRY(read_number(config, "layer_norm_epsilon", 1e-5, 0, 1, &c->layer_norm_epsilon));
-    TRY(read_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
-    TRY(read_number(config, "embd_pdrop", 0.1, 0, 1, &c->embd_pdrop));
-    TRY(read_number(config, "attn_pdrop", 0.1, 0, 1, &c->attn_pdrop));
-    TRY(read_number(config, "resid_pdrop", 0.1, 0, 1, &c->resid_pdrop));
+    TRY(config_refuse_variants(config));
+    TRY(config_size(config, "vocab_size", NULL, 50257, any, &c->vocab_size));
+    TRY(config_size(config, "n_ctx", NULL, 1024, any, &c->n_positions)); /* the older name */
+    TRY(config_size(config, "n_positions", "max_position_embeddings", c->n_positions, any,
+                    &c->n_positions));
+    TRY(config_size(config, "n_embd", "hidden_size", 768, 1 << 24, &c->n_embd));
+    TRY(config_size(config, "n_layer", "num_hidden_layers", 12, 1 << 16, &c->n_layer));
+    TRY(config_size(config, "n_head", "num_attention_heads", 12, 1 << 24, &c->n_head));
+    TRY(config_size(config, "n_inner", NULL, 4 * c->n_embd, 1 << 28, &c->n_inner));
+    TRY(config_activation(config, "activation_function", "gelu_new", &c->act));
+    TRY(config_number(config, "layer_norm_epsilon", 1e-5, 0, 1, &c->layer_norm_epsilon));
+    TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
+    TRY(config_number(config, "embd_pdrop", 0.1, 0, 1, &c->embd_pdrop));
+    TRY(config_number(config, "attn_pdrop", 0.1, 0, 1, &c->attn_pdrop));
+    TRY(config_number(config, "resid_pdrop", 0.1, 0, 1, &c->resid_pdrop));
     TRY(json_opt_bool(config, "scale_attn_weights", true, &c->scale_attn_weights));
     TRY(json_opt_bool(config, "scale_attn_by_inverse_layer_idx", false,
                       &c->scale_attn_by_inverse_layer_idx));
     /* reorder_and_upcast_attn asks for fp32 scores, which attention here always has. */
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tie_word_embeddings));
-    if (c->n_embd % c->n_head == 0) return CZ_OK;
-    char why[96];
-    snprintf(why, sizeof why, "%lld heads do not divide a width of %lld", (long long)c->n_head,
-             (long long)c->n_embd);
-    const struct json_node *heads = either(config, "n_head", "num_attention_heads");
-    return refuse(heads ? heads : config, CZ_INVALID, why);
+    return config_check_heads(config, "n_head", "num_attention_heads", c->n_head, c->n_embd);
 }
 
 /* ---- the chain --------------------------------------------------------------------------------
@@ -212,8 +110,10 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
     return model_build(&desc, out);
 }
 
-static cz_status gpt2_build(const struct json_node *config, const char *name, struct model **out)
+static cz_status gpt2_build(const struct json_node *config, const char *name, enum model_task task,
+                            struct model **out)
 {
+    (void)task; /* the only one */
     struct gpt2_config c;
     *out = NULL;
     TRY(config_read(config, &c));
@@ -228,13 +128,6 @@ static cz_status gpt2_build(const struct json_node *config, const char *name, st
 }
 
 static const char *const gpt2_ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
-
-const struct model_family model_family_gpt2 = {
-    .model_type = "gpt2",
-    .base_prefix = "transformer.",
-    .ignored_suffixes = gpt2_ignored,
-    .build = gpt2_build,
-};
 
 /* ---- presets ----------------------------------------------------------------------------------
  */
@@ -257,20 +150,12 @@ static const struct preset {
     {"gpt2-70b", 86, 8192, 64, 50257, 2048, 50256, 0.1},
 };
 
-const char *gpt2_preset_names(void)
-{
-    return "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b, gpt2-7b, gpt2-13b, "
-           "gpt2-70b";
-}
-
-cz_status gpt2_preset_config(const char *name, char **text)
+static cz_status gpt2_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
         if (strcmp(presets[i].name, name) == 0) p = &presets[i];
-    if (!p)
-        return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
-                       gpt2_preset_names());
+    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset of GPT-2", name);
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);
@@ -297,3 +182,18 @@ cz_status gpt2_preset_config(const char *name, char **text)
     json_end_object(&w);
     return json_writer_take(&w, text, NULL);
 }
+
+static const struct model_head gpt2_heads[] = {{MODEL_TASK_CAUSAL_LM, "GPT2LMHeadModel"}};
+
+const struct model_family model_family_gpt2 = {
+    .model_type = "gpt2",
+    .base_prefix = "transformer.",
+    .base_architecture = "GPT2Model",
+    .heads = gpt2_heads,
+    .n_heads = CZ_ARRAY_LEN(gpt2_heads),
+    .ignored_suffixes = gpt2_ignored,
+    .build = gpt2_build,
+    .preset_names = "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b, gpt2-7b, "
+                    "gpt2-13b, gpt2-70b",
+    .preset_config = gpt2_preset_config,
+};

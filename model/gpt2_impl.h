@@ -16,10 +16,4 @@ struct gpt2_block_hp {
 };
 extern const struct layer_class gpt2_block_class;
 
-/* config.json of a preset, as text to free(). CZ_NOTFOUND lists the names. */
-cz_status gpt2_preset_config(const char *name, char **text);
-
-/* "gpt2-tiny, gpt2, …" */
-const char *gpt2_preset_names(void);
-
 #endif

@@ -2,14 +2,17 @@
  * chain, model*.safetensors supplies the weights. */
 #include "base/log.h"
 #include "formats/file_io.h"
-#include "model/gpt2_impl.h"
+#include "model/config_impl.h"
 #include "model/model_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct model_family *const families[] = {&model_family_gpt2};
+static const struct model_family *const families[] = {
+    &model_family_gpt2, &model_family_llama,      &model_family_qwen2,
+    &model_family_bert, &model_family_distilbert,
+};
 
 static const struct model_family *family_find(const char *model_type)
 {
@@ -34,18 +37,81 @@ static cz_status family_of(const struct json_node *config, const struct model_fa
                    known);
 }
 
+/* ---- heads ------------------------------------------------------------------------------------
+ */
+
+static const struct model_head *head_for_task(const struct model_family *f, enum model_task task)
+{
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (f->heads[i].task == task) return &f->heads[i];
+    return NULL;
+}
+
+/* "GPT2LMHeadModel, GPT2Model" */
+static const char *list_heads(const struct model_family *f, char *buf, size_t nbytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < f->n_heads && used < nbytes; i++)
+        used += (size_t)snprintf(buf + used, nbytes - used, "%s, ", f->heads[i].architecture);
+    if (used < nbytes) snprintf(buf + used, nbytes - used, "%s", f->base_architecture);
+    return buf;
+}
+
+/* The head that "architectures" name; a bare model, or no word of it, gets the first. */
+static cz_status head_from_config(const struct json_node *config, const struct model_family *f,
+                                  enum model_task *out)
+{
+    const struct json_node *list = config_either(config, "architectures", NULL);
+    const char *name = f->base_architecture;
+    *out = f->heads[0].task;
+    if (!list || json_count(list) == 0) return CZ_OK;
+    TRY(json_as_string(json_child(list, 0), &name));
+    if (strcmp(name, f->base_architecture) == 0) return CZ_OK;
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (strcmp(f->heads[i].architecture, name) == 0) {
+            *out = f->heads[i].task;
+            return CZ_OK;
+        }
+    char known[256], why[512];
+    snprintf(why, sizeof why, "%s is not among the supported heads: %s", name,
+             list_heads(f, known, sizeof known));
+    return config_refuse(json_child(list, 0), CZ_UNSUPPORTED, why);
+}
+
+static cz_status head_of(const struct json_node *config, const struct model_family *f,
+                         const struct model_options *options, enum model_task *out)
+{
+    *out = options->task;
+    if (*out == MODEL_TASK_AUTO) return head_from_config(config, f, out);
+    if (head_for_task(f, *out)) return CZ_OK;
+    static const char *const names[] = {"", "causal language models", "masked language models",
+                                        "classification"};
+    char known[256], why[512];
+    snprintf(why, sizeof why, "no head for %s; %s has %s", names[*out], f->model_type,
+             list_heads(f, known, sizeof known));
+    return config_refuse(json_get(config, "model_type"), CZ_UNSUPPORTED, why);
+}
+
 /* A model from a parsed config; takes `config` over on success. */
-static cz_status model_from_config(struct json_doc *config, const char *name, struct model **out)
+static cz_status model_from_config(struct json_doc *config, const char *name,
+                                   const struct model_options *options, struct model **out)
 {
     const struct model_family *family = NULL;
+    enum model_task task;
     TRY(family_of(json_root(config), &family));
-    TRY(family->build(json_root(config), name, out));
+    TRY(head_of(json_root(config), family, options, &task));
+    TRY(family->build(json_root(config), name, task, out));
     (*out)->family = family;
     (*out)->config = config;
     return CZ_OK;
 }
 
-static cz_status hf_open(const char *dir, struct model **out)
+/* ---- folders and presets ----------------------------------------------------------------------
+ */
+
+static const struct model_options no_options;
+
+static cz_status hf_open(const char *dir, const struct model_options *options, struct model **out)
 {
     *out = NULL;
     cz_status st = CZ_OK;
@@ -59,7 +125,7 @@ static cz_status hf_open(const char *dir, struct model **out)
         goto done;
     }
     TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
-    TRY_GOTO(model_from_config(config, dir, &m), done);
+    TRY_GOTO(model_from_config(config, dir, options, &m), done);
     config = NULL; /* the model's now */
     TRY_GOTO(weights_open(dir, false, &files), done);
     if (files) {
@@ -78,22 +144,50 @@ done:
     return st;
 }
 
-struct model *model_from_hf(const char *dir)
+struct model *model_from_hf_ex(const char *dir, const struct model_options *options)
 {
     struct model *m;
-    return hf_open(dir, &m) == CZ_OK ? m : NULL;
+    return hf_open(dir, options ? options : &no_options, &m) == CZ_OK ? m : NULL;
 }
 
-static cz_status preset_open(const char *name, struct model **out)
+struct model *model_from_hf(const char *dir)
+{
+    return model_from_hf_ex(dir, NULL);
+}
+
+static const char *list_presets(char *buf, size_t nbytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
+        if (families[i]->preset_names && used < nbytes)
+            used += (size_t)snprintf(buf + used, nbytes - used, "%s%s", used ? ", " : "",
+                                     families[i]->preset_names);
+    return buf;
+}
+
+static cz_status preset_config(const char *name, char **text)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        if (!families[i]->preset_config) continue;
+        cz_status st = families[i]->preset_config(name, text);
+        if (st != CZ_NOTFOUND) return st;
+    }
+    char known[1024];
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
+                   list_presets(known, sizeof known));
+}
+
+static cz_status preset_open(const char *name, const struct model_options *options,
+                             struct model **out)
 {
     *out = NULL;
     char *text;
     struct json_doc *config;
-    TRY(gpt2_preset_config(name, &text));
+    TRY(preset_config(name, &text));
     cz_status st = json_parse(text, strlen(text), name, JSON_STRICT, &config);
     free(text);
     if (st != CZ_OK) return st;
-    st = model_from_config(config, name, out);
+    st = model_from_config(config, name, options, out);
     if (st != CZ_OK) json_free(config);
     return st;
 }
@@ -101,18 +195,25 @@ static cz_status preset_open(const char *name, struct model **out)
 struct model *model_from_preset(const char *name)
 {
     struct model *m;
-    return preset_open(name, &m) == CZ_OK ? m : NULL;
+    return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
 }
 
-struct model *model_open(const char *dir_or_preset)
+struct model *model_open_ex(const char *dir_or_preset, const struct model_options *options)
 {
     char *path = file_join(dir_or_preset, "config.json");
     bool is_dir = path && file_exists(path);
     free(path);
-    if (is_dir) return model_from_hf(dir_or_preset);
-    struct model *m = model_from_preset(dir_or_preset);
-    if (!m && cz_last_status() == CZ_NOTFOUND)
+    if (is_dir) return model_from_hf_ex(dir_or_preset, options);
+    struct model *m;
+    if (preset_open(dir_or_preset, options ? options : &no_options, &m) == CZ_OK) return m;
+    char known[1024];
+    if (cz_last_status() == CZ_NOTFOUND)
         err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",
-                dir_or_preset, gpt2_preset_names());
-    return m;
+                dir_or_preset, list_presets(known, sizeof known));
+    return NULL;
+}
+
+struct model *model_open(const char *dir_or_preset)
+{
+    return model_open_ex(dir_or_preset, NULL);
 }

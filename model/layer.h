@@ -83,7 +83,7 @@ struct layer_args {
     /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
      * are given there, and dloss; `saved` keeps din, which backward hands on. */
     float *loss;   /* host or device fp32: mean loss of the micro-batch; NULL: none wanted */
-    float *logits; /* fp32 (B,T,V) or (B,n_classes), EVAL only; NULL: none wanted */
+    float *logits; /* fp32 (B,T,V), EVAL only; or (B,n_classes), TRAIN too; NULL: none wanted */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
 
     /* Decode only: the batch holds the batch->T next tokens of each sequence, one when generating

@@ -133,6 +133,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.w = p.w;
     ce.labels = a->batch->labels;
     ce.loss_weights = a->batch->loss_weights;
+    ce.divisor = a->batch->loss_divisor;
     ce.loss = a->loss ? a->loss : s.loss;
     ce.dloss = a->dloss;
     ce.dx = s.dy;
@@ -162,6 +163,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     ce.w = p.w;
     if (a->loss) ce.labels = a->batch->labels;
     ce.loss_weights = a->batch->loss_weights;
+    ce.divisor = a->batch->loss_divisor;
     ce.loss = a->loss ? a->loss : s.loss;
     ce.logits = a->logits;
     ce.workspace = space.p;

@@ -20,6 +20,13 @@ struct layer_desc {
     size_t hp_nbytes;
 };
 
+/* What labels stand for. */
+enum model_labels {
+    MODEL_LABELS_NEXT = 0, /* (B,T) the token after each position: language models */
+    MODEL_LABELS_SAME,     /* (B,T) the token at each position itself: masked language models */
+    MODEL_LABELS_CLASS     /* (B) the class of each row */
+};
+
 struct model_desc {
     const char *name;
     const struct layer_desc *layers;
@@ -27,23 +34,46 @@ struct model_desc {
     int64_t vocab_size;  /* ids are checked against it; 0: not checked */
     int64_t t_max;       /* longest sequence the layers can take */
     int64_t hidden_size; /* for "auto" config values; 0: unknown */
-    int64_t n_classes;   /* > 0: labels are (B) classes; 0: labels are (B,T) tokens */
+    int64_t n_classes;   /* MODEL_LABELS_CLASS: how many; 0 otherwise */
+    enum model_labels labels;
 };
 
 /* A user's own chain; weights start from the layers' init rules. NULL on error. */
 CZ_API struct model *model_create(const struct model_desc *desc);
 
-/* config.json (+ model.safetensors, single or sharded) of a Hugging Face folder: GPT-2. With no
- * weight file in it, weights start from the init rules. NULL on error (CZ_NOTFOUND, CZ_CORRUPT,
- * CZ_UNSUPPORTED model_type or activation: the sentence lists what is supported). */
-CZ_API struct model *model_from_hf(const char *dir);
+/* What a model is for. */
+enum model_task {
+    MODEL_TASK_AUTO = 0,  /* what config.json's "architectures" name; a bare model's first head */
+    MODEL_TASK_CAUSAL_LM, /* GPT-2, LLaMA, Qwen2 */
+    MODEL_TASK_MASKED_LM, /* BERT */
+    MODEL_TASK_CLASSIFICATION /* BERT, DistilBERT: one class for each row */
+};
 
-/* "gpt2-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-1.3b", "gpt2-7b",
- * "gpt2-13b", "gpt2-70b": random init. NULL when the name is unknown (the sentence lists them). */
+struct model_options {
+    enum model_task task;
+    /* Classification: the names of the classes, kept in config.json (id2label, label2id). n_labels
+     * 0: the config's own. */
+    const char *const *labels;
+    size_t n_labels;
+    int64_t vocab_size; /* presets: of the tokenizer; 0: the preset's own */
+};
+
+/* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
+ * Face folder: GPT-2, LLaMA, Qwen2, BERT, DistilBERT. With no weight file in it, weights start from
+ * the init rules. Weights of the trunk must be complete; a head that the files lack (another task,
+ * other classes) starts from the init rules, which the log says. options NULL: all zero. NULL on
+ * error (CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED model_type, head or activation: the sentence lists
+ * what is supported). */
+CZ_API struct model *model_from_hf(const char *dir);
+CZ_API struct model *model_from_hf_ex(const char *dir, const struct model_options *options);
+
+/* A ready-made size with random init: "gpt2", "bert-base", "llama-7b", … NULL when the name is
+ * unknown (the sentence lists them). */
 CZ_API struct model *model_from_preset(const char *name);
 
 /* A folder if it holds config.json, else a preset. */
 CZ_API struct model *model_open(const char *dir_or_preset);
+CZ_API struct model *model_open_ex(const char *dir_or_preset, const struct model_options *options);
 
 /* Accepts NULL. */
 CZ_API void model_destroy(struct model *m);
@@ -67,6 +97,10 @@ CZ_API int64_t model_vocab_size(const struct model *m);
 CZ_API int64_t model_hidden_size(const struct model *m);
 CZ_API int64_t model_t_max(const struct model *m); /* the bound in force */
 CZ_API int64_t model_n_classes(const struct model *m);
+CZ_API enum model_labels model_labels(const struct model *m);
+
+/* The name of class k in 0 … n_classes − 1: config.json's id2label, or "LABEL_<k>". The model's. */
+CZ_API const char *model_label_name(const struct model *m, int64_t k);
 CZ_API const struct param_table *model_params(const struct model *m);
 
 /* The chain, for the engine: classes, hyper-parameters and parameter indices in call order. */

@@ -14,17 +14,32 @@ struct weight_source {
     uint64_t seed;
 };
 
+/* A head that a family can carry. */
+struct model_head {
+    enum model_task task;
+    const char *architecture; /* in config.json: "BertForMaskedLM" */
+};
+
 /* A model_type of config.json. */
 struct model_family {
     const char *model_type;
     const char *base_prefix; /* in front of names in the full model, absent in the bare one's */
+    const char *base_architecture;  /* the bare model: "BertModel" */
+    const struct model_head *heads; /* the first is what a bare model gets */
+    size_t n_heads;
     /* Suffixes of tensors that old files carry and nobody needs, NULL-terminated. */
     const char *const *ignored_suffixes;
-    /* The chain that `config` describes; sentences name the file through the nodes. */
-    cz_status (*build)(const struct json_node *config, const char *name, struct model **out);
+    /* The chain that `config` describes under the head of `task` (one of `heads`, never AUTO);
+     * sentences name the file through the nodes. */
+    cz_status (*build)(const struct json_node *config, const char *name, enum model_task task,
+                       struct model **out);
+    /* Ready-made sizes: config.json of one, as text to free(); CZ_NOTFOUND. NULL: none. */
+    const char *preset_names; /* "gpt2, gpt2-medium" */
+    cz_status (*preset_config)(const char *name, char **text);
 };
 
-extern const struct model_family model_family_gpt2;
+extern const struct model_family model_family_gpt2, model_family_llama, model_family_qwen2,
+    model_family_bert, model_family_distilbert;
 
 struct model {
     char *name;
@@ -32,6 +47,7 @@ struct model {
     struct model_layer *layers; /* hp and param_idx are owned */
     size_t n_layers;
     int64_t vocab_size, hidden_size, n_classes;
+    enum model_labels labels;
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
     struct weight_source weights;
 

@@ -16,12 +16,12 @@ const struct cross_entropy_row *const *cross_entropy_rows(size_t *n)
     return rows;
 }
 
-double cross_entropy_weights(const int32_t *labels, const float *weights, int64_t N)
+double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor)
 {
     double sum = 0;
     for (int64_t n = 0; n < N; n++)
         if (labels[n] != BATCH_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
-    return sum;
+    return sum != 0 && divisor != 0 ? (double)divisor : sum;
 }
 
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V)
@@ -63,13 +63,13 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
     if (!a->loss || (a->N > 0 && (!a->labels || !a->logits)))
         return err_set(CZ_INVALID, 0, "cross_entropy: logits, labels and loss are needed");
     TRY(cross_entropy_check_labels("cross_entropy", a->labels, a->N, a->V));
-    const double weights = cross_entropy_weights(a->labels, a->loss_weights, a->N);
-    const double scale = weights != 0 ? (double)a->dloss / weights : 0;
+    const double divisor = cross_entropy_divisor(a->labels, a->loss_weights, a->N, a->divisor);
+    const double scale = divisor != 0 ? (double)a->dloss / divisor : 0;
     double sum = 0;
     for (int64_t n = 0; n < a->N; n++) /* classification heads are small: one thread */
         sum += row_loss(ops->cross_entropy_row, a, n, scale,
                         a->dlogits ? a->dlogits + n * a->V : NULL);
-    *a->loss = weights != 0 ? (float)(sum / weights) : 0.0f;
+    *a->loss = divisor != 0 ? (float)(sum / divisor) : 0.0f;
     return CZ_OK;
 }
 

@@ -2,12 +2,13 @@
  *
  *   z = x·wᵀ [+ bias]  (N,V),   loss = Σ_n ω_n·(lse(z_n) − z_n[label_n]) / Σ_n ω_n
  * over rows whose label is not BATCH_IGNORE_LABEL (ω_n = loss weight, 1 by default); 0 when there
- * is none. With gradients wanted, each block of rows makes its logits, its loss and its dz =
- * dloss·ω/Σω·(softmax(z) − onehot) and spends them at once on dx = dz·w and dw += dzᵀ·x, so logits
- * exist for one block only: at most 64 MiB of them, in fp32. dz is rounded to the model's dtype.
- * Sums are in fp32; dx is rounded once, dw and dbias once per block (16-bit gradients of a batch of
- * several blocks are rounded as accumulation over micro-batches rounds them). A logit that is NaN
- * or +infinity makes the loss NaN. N rows, C channels, V vocabulary. */
+ * is none. A divisor other than 0 takes the place of Σω. With gradients wanted, each block of rows
+ * makes its logits, its loss and its dz = dloss·ω/Σω·(softmax(z) − onehot) and spends them at once
+ * on dx = dz·w and dw += dzᵀ·x, so logits exist for one block only: at most 64 MiB of them, in
+ * fp32. dz is rounded to the model's dtype. Sums are in fp32; dx is rounded once, dw and dbias once
+ * per block (16-bit gradients of a batch of several blocks are rounded as accumulation over
+ * micro-batches rounds them). A logit that is NaN or +infinity makes the loss NaN. N rows, C
+ * channels, V vocabulary. */
 #ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 
@@ -24,6 +25,7 @@ struct ce_head_args {
     const void *bias;          /* (V) or NULL */
     const int32_t *labels;     /* (N) in [0,V) or BATCH_IGNORE_LABEL; NULL: logits only */
     const float *loss_weights; /* (N) or NULL */
+    float divisor;             /* of the sum of losses; 0: Σω */
     float *loss;               /* one fp32: the mean loss */
     float *logits;             /* (N,V) fp32, or NULL: never stored whole */
     float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
@@ -43,6 +45,7 @@ struct cross_entropy_args {
     const float *logits;
     const int32_t *labels;
     const float *loss_weights;
+    float divisor;
     float *loss;
     float dloss;
     float *dlogits; /* (N,V) or NULL */

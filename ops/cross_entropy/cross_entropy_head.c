@@ -451,8 +451,8 @@ static cz_status all_blocks(struct block *b)
 {
     const struct ce_head_args *a = b->a;
     double *losses = at(b, b->l->losses), sum = 0;
-    const double weights = cross_entropy_weights(a->labels, a->loss_weights, a->N);
-    b->scale = weights != 0 ? (double)a->dloss / weights : 0;
+    const double divisor = cross_entropy_divisor(a->labels, a->loss_weights, a->N, a->divisor);
+    b->scale = divisor != 0 ? (double)a->dloss / divisor : 0;
     for (b->first = 0; b->first < a->N; b->first += b->l->R) {
         b->n = least(b->l->R, a->N - b->first);
         b->x = (const char *)a->x + (size_t)(b->first * a->C) * dtype_size(a->dtype);
@@ -460,7 +460,7 @@ static cz_status all_blocks(struct block *b)
         TRY(block_run(b));
     }
     for (int64_t n = 0; n < a->N; n++) sum += losses[n];
-    *a->loss = weights != 0 ? (float)(sum / weights) : 0.0f;
+    *a->loss = divisor != 0 ? (float)(sum / divisor) : 0.0f;
     return CZ_OK;
 }
 

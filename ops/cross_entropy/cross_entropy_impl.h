@@ -24,8 +24,9 @@ extern const struct cross_entropy_row cross_entropy_scalar, cross_entropy_avx2,
 /* The table, slowest first. */
 const struct cross_entropy_row *const *cross_entropy_rows(size_t *n);
 
-/* Σω over rows that count, in row order. */
-double cross_entropy_weights(const int32_t *labels, const float *weights, int64_t N);
+/* What the sum of losses is divided by: `divisor`, or Σω in row order over rows that count when
+ * that is 0. 0 when no row counts. */
+double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor);
 
 /* CZ_INVALID when a label is neither in [0, V) nor BATCH_IGNORE_LABEL. */
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V);
