@@ -71,7 +71,7 @@ static void bytes_close(struct tokenizer *tok)
 static const struct tokenizer_class bytes_class = {
     .name = "bytes", .encode = bytes_encode, .piece = bytes_piece, .close = bytes_close};
 
-static cz_status bytes_open(struct tokenizer **out)
+cz_status tokenizer_bytes_open(struct tokenizer **out)
 {
     struct tokenizer *tok = malloc(sizeof *tok);
     if (!tok) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
@@ -88,16 +88,15 @@ static cz_status bytes_open(struct tokenizer **out)
 cz_status tokenizer_open(const char *name, struct tokenizer **out)
 {
     *out = NULL;
-    if (strcmp(name, "bytes") == 0) return bytes_open(out);
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "%s: tokenizers from a folder are not read yet; \"bytes\" is built in, and "
-                   "token files need no tokenizer",
-                   name);
+    return strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out)
+                                      : tokenizer_folder_open(name, out);
 }
 
 void tokenizer_close(struct tokenizer *tok)
 {
-    if (tok) tok->cls->close(tok);
+    if (!tok) return;
+    free(tok->dir);
+    tok->cls->close(tok);
 }
 
 const char *tokenizer_name(const struct tokenizer *tok)
@@ -135,6 +134,96 @@ cz_status tokenizer_encode(const struct tokenizer *tok, const char *text, size_t
     *ids = list.ids;
     *n_ids = list.n;
     return CZ_OK;
+}
+
+/* ---- one row of a model's input ---------------------------------------------------------------
+ */
+
+/* How many tokens of each text stay when both have `room` together: those of the longer go first;
+ * where both must lose some, each gets half, and the longer (the second when equal) an odd one. */
+static void share_room(size_t room, size_t *first, size_t *second)
+{
+    bool first_is_longer = *first > *second;
+    size_t *shorter = first_is_longer ? second : first;
+    size_t *longer = first_is_longer ? first : second;
+    if (*shorter + *longer <= room) return;
+    if (*shorter <= room / 2) {
+        *longer = room - *shorter;
+        return;
+    }
+    *shorter = room / 2;
+    *longer = room - *shorter;
+}
+
+static size_t count_specials(const struct tokenizer_frame *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) n += f->items[i] >= 0;
+    return n;
+}
+
+/* A frame that adds nothing. */
+static const struct tokenizer_frame bare_one = {.items = {TOKENIZER_FIRST}, .n = 1};
+static const struct tokenizer_frame bare_two = {
+    .items = {TOKENIZER_FIRST, TOKENIZER_SECOND}, .types = {0, 1}, .n = 2};
+
+static const struct tokenizer_frame *frame_for(const struct tokenizer *tok, bool is_pair)
+{
+    const struct tokenizer_frame *f = is_pair ? &tok->two : &tok->one;
+    return f->n > 0 ? f : is_pair ? &bare_two : &bare_one;
+}
+
+struct row_part {
+    const int32_t *ids;
+    size_t n;
+};
+
+/* Lay out special tokens and texts (parts[0] and parts[1]) as the frame says. */
+static size_t fill_frame(const struct tokenizer_frame *f, const struct row_part *parts,
+                         int32_t *ids, int32_t *types)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        int32_t item = f->items[i];
+        struct row_part part = {&item, 1};
+        if (item < 0) part = parts[item == TOKENIZER_SECOND];
+        if (part.n > 0) memcpy(ids + n, part.ids, part.n * sizeof *ids);
+        for (size_t k = 0; types && k < part.n; k++) types[n + k] = f->types[i];
+        n += part.n;
+    }
+    return n;
+}
+
+cz_status tokenizer_encode_input(const struct tokenizer *tok, const struct tokenizer_input *input,
+                                 int64_t max_len, int32_t *ids, int32_t *types, int64_t *n_ids,
+                                 size_t *n_cut)
+{
+    const struct tokenizer_frame *frame = frame_for(tok, input->pair);
+    size_t n_specials = count_specials(frame);
+    struct id_list list = {0};
+    *n_ids = 0;
+    if (n_cut) *n_cut = 0;
+    if (max_len < (int64_t)n_specials)
+        return err_set(CZ_INVALID, 0,
+                       "a row of %lld tokens has no room for the %zu special tokens that the %s "
+                       "tokenizer puts around %s",
+                       (long long)max_len, n_specials, tok->cls->name,
+                       input->pair ? "two texts" : "a text");
+    cz_status st = tok->cls->encode(tok, input->text, input->nbytes, &list);
+    size_t n_first = list.n, n_second = 0;
+    if (st == CZ_OK && input->pair) {
+        st = tok->cls->encode(tok, input->pair, input->pair_nbytes, &list);
+        n_second = list.n - n_first;
+    }
+    if (st == CZ_OK) {
+        struct row_part parts[2] = {{list.ids, n_first}, {NULL, n_second}};
+        if (n_second > 0) parts[1].ids = list.ids + n_first;
+        share_room((size_t)max_len - n_specials, &parts[0].n, &parts[1].n);
+        if (n_cut) *n_cut = list.n - parts[0].n - parts[1].n;
+        *n_ids = (int64_t)fill_frame(frame, parts, ids, types);
+    }
+    free(list.ids);
+    return st;
 }
 
 /* ---- decoding as a stream ---------------------------------------------------------------------

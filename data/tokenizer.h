@@ -26,11 +26,14 @@ CZ_API void tokenizer_close(struct tokenizer *tok); /* accepts NULL */
 CZ_API const char *tokenizer_name(const struct tokenizer *tok);
 CZ_API int64_t tokenizer_vocab_size(const struct tokenizer *tok);
 
-/* Whether a folder holds a tokenizer. */
+/* Whether a folder holds a tokenizer, also one that tokenizer_open() would refuse (SentencePiece):
+ * whoever asks should hear that, and not go on without it. */
 CZ_API bool tokenizer_is_in(const char *dir);
 
-/* Write the tokenizer's files (copies of those it was read from) into an existing folder; nothing
- * for "bytes". Errors: CZ_IO. */
+/* Write the tokenizer's files (copies of those it was read from, with tokenizer_config.json and
+ * special_tokens_map.json where they stand beside them) into an existing folder, each complete or
+ * not at all; nothing for "bytes". The folder that they came from is fine. Errors: CZ_IO,
+ * CZ_NOTFOUND (they are gone), CZ_NOMEM. */
 CZ_API cz_status tokenizer_export(const struct tokenizer *tok, const char *dir);
 
 /* The id of a special token, or -1 when the tokenizer has none. */
@@ -50,8 +53,9 @@ CZ_API int64_t tokenizer_special_id(const struct tokenizer *tok, enum tokenizer_
 CZ_API int64_t tokenizer_end_id(const struct tokenizer *tok);
 
 /* One row as a model reads it: a text, or two, with the tokenizer's special tokens around them
- * ([CLS] a [SEP] b [SEP]), cut to max_len ids. Of two texts the longer loses its last token until
- * they fit, the second when both are equally long (Hugging Face's "longest_first"). */
+ * ([CLS] a [SEP] b [SEP]), cut at the end to max_len ids. Of two texts the longer loses tokens
+ * until they fit; where both lose and an odd number is left, the first keeps the odd one only if it
+ * was the longer (the "longest_first" of Hugging Face's tokenizers). */
 struct tokenizer_input {
     const char *text;
     size_t nbytes;
@@ -59,12 +63,13 @@ struct tokenizer_input {
     size_t pair_nbytes;
 };
 
-/* ids and types (segments 0 and 1; may be NULL) hold max_len each. Errors: CZ_INVALID (max_len
- * leaves no room for the special tokens; a byte no UTF-8 tokenizer can express is replaced, not
- * refused), CZ_NOMEM. */
+/* ids and types (segments 0 and 1; may be NULL) hold max_len each; *n_ids ≤ max_len. *n_cut (may be
+ * NULL): tokens of the texts that did not fit. Errors: CZ_INVALID (max_len leaves no room for the
+ * special tokens; a byte no UTF-8 tokenizer can express is replaced, not refused), CZ_NOMEM. */
 CZ_API cz_status tokenizer_encode_input(const struct tokenizer *tok,
                                         const struct tokenizer_input *input, int64_t max_len,
-                                        int32_t *ids, int32_t *types, int64_t *n_ids);
+                                        int32_t *ids, int32_t *types, int64_t *n_ids,
+                                        size_t *n_cut);
 
 /* The ids of a whole text, as a block to free(). Errors: CZ_NOMEM, CZ_INVALID (text that the
  * tokenizer cannot express; names the byte). */

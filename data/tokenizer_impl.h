@@ -1,7 +1,7 @@
 /* What a kind of tokenizer provides, and what all of them share.
  *
- * tokenizer.c        opening, specials, encoding one or two texts, decoding as a stream; "bytes"
- * tokenizer_folder.c which kind a folder holds
+ * tokenizer.c        specials, encoding one or two texts, decoding as a stream; "bytes"
+ * tokenizer_folder.c opening by name: which kind a folder holds; copying its files elsewhere
  * wordpiece*.c       BERT's: vocab.txt, or tokenizer.json of type WordPiece
  * bpe*.c             byte-level BPE: tokenizer.json, or vocab.json + merges.txt */
 #ifndef CZ_DATA_TOKENIZER_IMPL_H
@@ -55,10 +55,16 @@ struct tokenizer {
     int64_t special[TOKENIZER_N_SPECIALS]; /* ids, −1: none */
     size_t piece_nbytes_max;
     struct tokenizer_frame one, two;
+    char *dir; /* where its files are, for tokenizer_export(); tokenizer_folder_open() sets it */
+    const char *const *files; /* those that make the tokenizer, NULL at the end */
 };
 
 /* Set cls, no specials, frames that add nothing. */
 void tokenizer_init(struct tokenizer *tok, const struct tokenizer_class *cls);
+
+cz_status tokenizer_bytes_open(struct tokenizer **out);
+/* A folder, or a file in one. Errors: as tokenizer_open(). */
+cz_status tokenizer_folder_open(const char *name, struct tokenizer **out);
 
 /* The kinds. `dir` holds the named files; *out is released by tokenizer_close(). Errors: CZ_IO,
  * CZ_CORRUPT (file, place and what is wrong), CZ_UNSUPPORTED (a model, normalizer or splitting that
