@@ -30,8 +30,10 @@ CZ_API struct class_summary class_report_compute(const double *confusion, size_t
                                                  struct class_figures *per_class);
 
 /* The report in the familiar layout, `digits` behind the point (2 … 6), then, when `matrix`, the
- * confusion matrix with the names of rows and columns. Columns fit the longest name (display width,
- * so that Chinese names line up). Errors: CZ_NOMEM; CZ_IO (stream). */
+ * confusion matrix with the names of rows (true) and columns (predicted). Columns fit the longest
+ * name (display width, so that Chinese names line up). Classes that occur neither as label nor as
+ * prediction have no row; a line names them. Errors: CZ_INVALID (digits); CZ_NOMEM; CZ_IO (stream).
+ */
 CZ_API cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
                                     const char *const *names, int digits, bool matrix);
 
