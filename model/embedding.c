@@ -173,6 +173,8 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     struct embedding_args args = token_args(hp, N, a->dtype, a->grad_dtype);
     args.ids = a->batch->ids;
     args.dy = dy;
+    args.has_padding = hp->has_padding;
+    args.padding_id = hp->padding_id;
     args.dtable = g->dp;
     args.dtable_accumulate = g->accumulate;
     args.workspace = space.p;

@@ -72,7 +72,7 @@ struct layer_args {
     void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer, and in
                        RECOMPUTE when only `saved` is wanted */
     const void *const *params;
-    void *saved;
+    void *saved; /* backward may use it up */
     void *workspace;
     size_t workspace_nbytes;
 

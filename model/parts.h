@@ -18,6 +18,8 @@ struct model_embedding_hp {
     int64_t V, P, C;
     float dropout_p;
     float init_std;
+    bool has_padding;   /* tokens of padding_id give their row no gradient */
+    int64_t padding_id; /* in [0,V) */
 };
 CZ_API extern const struct layer_class model_embedding_class;
 

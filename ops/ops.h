@@ -90,6 +90,7 @@ struct ops {
     cz_status (*embedding_backward)(struct ops *, struct dev_stream *,
                                     const struct embedding_args *);
     cz_status (*rope)(struct ops *, struct dev_stream *, const struct rope_args *);
+    cz_status (*rope_table)(struct ops *, struct dev_stream *, const struct rope_table_args *);
     cz_status (*dropout)(struct ops *, struct dev_stream *, const struct dropout_args *);
     cz_status (*add)(struct ops *, struct dev_stream *, const struct add_args *);
     cz_status (*cast_scale)(struct ops *, struct dev_stream *, const struct cast_scale_args *);

@@ -28,7 +28,7 @@ struct activation_args {
 };
 
 /* y = silu(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
- * and dup may alias gate and up. */
+ * and dup may alias gate and up; so may y with dense ones. */
 struct swiglu_args {
     enum dtype dtype;
     int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */

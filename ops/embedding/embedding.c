@@ -95,6 +95,12 @@ static void zero_rows(const struct token_segments *s, const struct embedding_arg
     }
 }
 
+static void zero_row(const struct embedding_args *a, size_t id)
+{
+    const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
+    memset((char *)a->dtable + id * row_nbytes, 0, row_nbytes);
+}
+
 static void zero_unnamed(const struct token_segments *s, const struct embedding_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->V * a->C), OPS_GRAIN);
@@ -104,6 +110,11 @@ static void zero_unnamed(const struct token_segments *s, const struct embedding_
         threads_split((size_t)a->V, 1, n_parts, part, &begin, &end);
         zero_rows(s, a, begin, end);
     }
+}
+
+static bool is_padding(const struct embedding_args *a, size_t id)
+{
+    return a->has_padding && id == (size_t)a->padding_id;
 }
 
 /* Threads share the columns as far as cache lines allow, then the tokens: a common id costs no more
@@ -122,10 +133,12 @@ static void sum_segments(struct ops *ops, const struct token_segments *s,
         threads_split(C, OPS_PART_UNIT, n_cuts, part % n_cuts, &begin, &end);
         threads_split(N, 1, n_parts / n_cuts, part / n_cuts, &first, &last);
         for (size_t i = segment_from(s, false, first); i < s->n_segments && s->starts[i] < last;
-             i++)
+             i++) {
+            const size_t id = token_segments_id(s, i);
+            if (is_padding(a, id)) continue;
             ops->embedding_row->sum_tokens(a, s->keys + s->starts[i],
-                                           s->starts[i + 1] - s->starts[i], token_segments_id(s, i),
-                                           begin, end);
+                                           s->starts[i + 1] - s->starts[i], id, begin, end);
+        }
     }
 }
 
@@ -137,12 +150,16 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     TRY(ops_check_dtype("embedding_backward", a->grad_dtype));
     if (a->V > 0 && a->C > 0 && !a->dtable)
         return err_set(CZ_INVALID, 0, "embedding_backward: dtable is needed");
+    if (a->has_padding && (a->padding_id < 0 || a->padding_id >= a->V))
+        return err_set(CZ_INVALID, 0, "embedding_backward: padding id %lld is outside [0, %lld)",
+                       (long long)a->padding_id, (long long)a->V);
     TRY(ops_check_workspace("embedding_backward", a->workspace, a->workspace_nbytes,
                             ops_embedding_workspace(NULL, a)));
     if (a->C == 0) return CZ_OK;
     struct token_segments segments;
     token_segments_build(&segments, a->ids, (size_t)a->N, (size_t)a->V, a->workspace);
     if (!a->dtable_accumulate) zero_unnamed(&segments, a);
+    if (!a->dtable_accumulate && a->has_padding) zero_row(a, (size_t)a->padding_id);
     sum_segments(ops, &segments, a);
     return CZ_OK;
 }

@@ -1,6 +1,8 @@
 /* Front door of rope: checks, threads, choice of row. */
 #include "ops/rope/rope_impl.h"
 
+#include <math.h>
+
 static const struct rope_row *const rows[] = {
     &rope_scalar,
     &rope_avx2,
@@ -65,9 +67,51 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
     return CZ_OK;
 }
 
+/* A sine and a cosine cost some 20 ns. */
+#define TABLE_GRAIN ((size_t)256)
+
+static cz_status check_table(const struct rope_table_args *a)
+{
+    if (a->N < 0 || a->half < 0 || a->first < 0)
+        return err_set(CZ_INVALID, 0, "rope_table: N %lld, half %lld, first %lld: none negative",
+                       (long long)a->N, (long long)a->half, (long long)a->first);
+    if (a->N > 0 && a->half > 0 && (!a->freq || !a->cos || !a->sin))
+        return err_set(CZ_INVALID, 0, "rope_table: freq, cos and sin are needed");
+    return CZ_OK;
+}
+
+static void table_row(const struct rope_table_args *a, size_t n)
+{
+    const size_t half = (size_t)a->half;
+    const float position = a->positions ? (float)a->positions[n] : (float)(a->first + (int64_t)n);
+    for (size_t d = 0; d < half; d++) {
+        float sin, cos;
+        sincosf(position * a->freq[d], &sin, &cos);
+        a->cos[n * half + d] = a->scale * cos;
+        a->sin[n * half + d] = a->scale * sin;
+    }
+}
+
+static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
+                            const struct rope_table_args *a)
+{
+    (void)ops;
+    (void)stream;
+    TRY(check_table(a));
+    int n_parts = ops_n_parts((size_t)(a->N * a->half), TABLE_GRAIN);
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
+        for (size_t n = begin; n < end; n++) table_row(a, n);
+    }
+    return CZ_OK;
+}
+
 cz_status rope_wire(struct ops *ops, uint32_t features)
 {
     ops->rope_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
     ops->rope = rope;
+    ops->rope_table = rope_table;
     return CZ_OK;
 }

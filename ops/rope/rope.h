@@ -16,9 +16,20 @@ struct rope_args {
     int64_t stride;           /* elements between tokens of x; heads are dense */
     const int32_t *positions; /* (N), or NULL: token n is at position n mod T */
     int64_t T;
-    const float *cos, *sin; /* (max position, D/2) tables, fp32 */
+    const float *cos, *sin; /* (max position + 1, D/2) tables, fp32 */
     void *x;                /* rotated in place */
     bool inverse;           /* rotate back: the gradient */
+};
+
+/* Tables of N rows: cos and sin of position·freq[d], times `scale`. The angle is one fp32 product,
+ * as PyTorch takes it. */
+struct rope_table_args {
+    int64_t N, half;          /* rows, frequencies: D/2 */
+    const int32_t *positions; /* (N), or NULL: row n is position first + n */
+    int64_t first;
+    const float *freq; /* (half) radians per position, in host memory */
+    float scale;
+    float *cos, *sin; /* (N, half) */
 };
 
 CZ_EXTERN_C_END

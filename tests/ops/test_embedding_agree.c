@@ -1,6 +1,7 @@
 /* Claims: every row of the embedding gives the bits of the definition; backward equals adding up by
- * hand in token order, zeroes rows without a token unless accumulating, and does not depend on the
- * number of threads; an id outside the table is refused with nothing written. */
+ * hand in token order, zeroes rows without a token unless accumulating, leaves a padding id out,
+ * and does not depend on the number of threads; an id outside the table is refused with nothing
+ * written. */
 #include "ops/embedding/embedding_impl.h"
 #include "tests/support/agree.h"
 
@@ -75,7 +76,8 @@ static void backward_by_hand(const struct embedding_args *a, const struct agree_
         for (size_t c = 0; c < C; c++) {
             float sum = 0;
             bool named = false;
-            for (size_t n = 0; n < (size_t)a->N; n++)
+            const bool is_padding = a->has_padding && (int64_t)id == a->padding_id;
+            for (size_t n = 0; n < (size_t)a->N && !is_padding; n++)
                 if ((size_t)a->ids[n] == id) sum += agree_get(dy, n * C + c), named = true;
             if (a->dtable_accumulate && named) sum = agree_get(dtable, id * C + c) + sum;
             if (named || !a->dtable_accumulate) agree_set(dtable, id * C + c, sum);
@@ -83,7 +85,7 @@ static void backward_by_hand(const struct embedding_args *a, const struct agree_
 }
 
 static void backward_case(struct ops *ops, enum dtype dtype, enum dtype grad_dtype, int64_t N,
-                          int64_t C, int64_t V, bool accumulate, size_t offset)
+                          int64_t C, int64_t V, bool accumulate, bool padding, size_t offset)
 {
     int32_t *ids = ids_make(N, V);
     struct agree_buf dy = agree_buf_make(dtype, (size_t)(N * C), offset);
@@ -95,6 +97,8 @@ static void backward_case(struct ops *ops, enum dtype dtype, enum dtype grad_dty
                                .V = V,
                                .dtype = dtype,
                                .ids = ids,
+                               .has_padding = padding,
+                               .padding_id = V / 2,
                                .dy = dy.p,
                                .grad_dtype = grad_dtype,
                                .dtable = got.p,
@@ -116,8 +120,9 @@ START_TEST(backward_sums_in_token_order)
     for (size_t d = 0; d < 6; d++)
         for (size_t w = 0; w < CZ_ARRAY_LEN(widths); w++)
             for (int64_t N = 0; N < 60; N += 19)
-                backward_case(&ops, dtypes[d % 3], dtypes[d / 2], N, widths[w], 1 + N, (d + w) & 1,
-                              w);
+                for (int padding = 0; padding < 2; padding++)
+                    backward_case(&ops, dtypes[d % 3], dtypes[d / 2], N, widths[w], 1 + N,
+                                  (d + w) & 1, padding, w);
 }
 END_TEST
 
@@ -126,8 +131,8 @@ START_TEST(backward_does_not_depend_on_threads)
     FOR_EACH_ROW(ops)
     for (int n_threads = 1; n_threads <= 7; n_threads++) {
         omp_set_num_threads(n_threads);
-        backward_case(&ops, DTYPE_F32, DTYPE_F32, 300, 260, 90, n_threads & 1, 0);
-        backward_case(&ops, DTYPE_F32, DTYPE_F32, 900, 40, 1, n_threads & 1, 0); /* one id */
+        backward_case(&ops, DTYPE_F32, DTYPE_F32, 300, 260, 90, n_threads & 1, n_threads & 2, 0);
+        backward_case(&ops, DTYPE_F32, DTYPE_F32, 900, 40, 1, n_threads & 1, false, 0); /* one id */
     }
 }
 END_TEST
@@ -176,7 +181,9 @@ START_TEST(bad_arguments_are_refused)
     ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
     a.workspace_nbytes = sizeof work;
     ck_ok(ops.embedding_backward(&ops, NULL, &a));
-    a.N = -1;
+    a.has_padding = true, a.padding_id = 3;
+    ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
+    a.has_padding = false, a.N = -1;
     ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
 }
 END_TEST

@@ -130,6 +130,40 @@ START_TEST(the_inverse_undoes_it_and_is_its_transpose)
 }
 END_TEST
 
+/* The table is cos and sin of the rounded angle, wherever its rows start and for any threads. */
+START_TEST(tables_hold_cosines_and_sines)
+{
+    enum { N = 300, HALF = 5, FIRST = 17 };
+    const float freq[HALF] = {1.0f, 0.31f, 0.1f, 1e-4f, 0.0f};
+    static float cosines[N * HALF + 1], sines[N * HALF + 1], at[2][N * HALF];
+    static int32_t positions[N];
+    struct ops ops = agree_wire(rope_wire, &rope_rows(&(size_t){0})[0]->row);
+    for (int n = 0; n < N; n++) positions[n] = FIRST + n;
+    for (int n_threads = 1; n_threads <= 4; n_threads++) {
+        omp_set_num_threads(n_threads);
+        cosines[N * HALF] = sines[N * HALF] = 7;
+        struct rope_table_args a = {.N = N,
+                                    .half = HALF,
+                                    .first = FIRST,
+                                    .freq = freq,
+                                    .scale = 1.5f,
+                                    .cos = cosines,
+                                    .sin = sines};
+        ck_ok(ops.rope_table(&ops, NULL, &a));
+        a.positions = positions, a.first = 0, a.cos = at[0], a.sin = at[1];
+        ck_ok(ops.rope_table(&ops, NULL, &a));
+        ck_assert_mem_eq(at[0], cosines, sizeof at[0]);
+        ck_assert_mem_eq(at[1], sines, sizeof at[1]);
+        ck_assert(cosines[N * HALF] == 7 && sines[N * HALF] == 7);
+    }
+    for (int i = 0; i < N * HALF; i++) {
+        float angle = (float)(FIRST + i / HALF) * freq[i % HALF];
+        ck_assert_double_eq_tol((double)cosines[i], 1.5 * cos((double)angle), 2e-7);
+        ck_assert_double_eq_tol((double)sines[i], 1.5 * sin((double)angle), 2e-7);
+    }
+}
+END_TEST
+
 START_TEST(bad_arguments_are_refused)
 {
     float x[8] = {0}, table[8] = {1};
@@ -151,8 +185,15 @@ START_TEST(bad_arguments_are_refused)
     ck_fails(ops.rope(&ops, NULL, &a), CZ_INVALID);
     a = good, a.N = -1;
     ck_fails(ops.rope(&ops, NULL, &a), CZ_INVALID);
+    struct rope_table_args t = {.N = 2, .half = 2, .freq = table, .cos = x, .sin = x + 4};
+    ck_ok(ops.rope_table(&ops, NULL, &t));
+    t.sin = NULL;
+    ck_fails(ops.rope_table(&ops, NULL, &t), CZ_INVALID);
+    t.sin = x + 4, t.first = -1;
+    ck_fails(ops.rope_table(&ops, NULL, &t), CZ_INVALID);
 }
 END_TEST
 
 TEST_MAIN("ops/rope", every_width_agrees, many_tokens_agree_for_any_number_of_threads,
-          the_inverse_undoes_it_and_is_its_transpose, bad_arguments_are_refused)
+          the_inverse_undoes_it_and_is_its_transpose, tables_hold_cosines_and_sines,
+          bad_arguments_are_refused)
