@@ -76,7 +76,8 @@ static bool is_batch_shaped(const struct verifier *v, const struct safetensors_i
     return t->ndim == 2 && t->shape[0] == v->batch.B && t->shape[1] == v->batch.T;
 }
 
-/* Hugging Face's labels stand under their own token: the target of position t is labels[t + 1]. */
+/* Hugging Face's labels stand under their own token: a language model's target of position t is
+ * labels[t + 1], a masked one's is labels[t]. */
 static cz_status read_labels(struct verifier *v, const struct safetensors_info *t)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
@@ -86,7 +87,7 @@ static cz_status read_labels(struct verifier *v, const struct safetensors_info *
                        classes ? "" : ", T) as in.input_ids");
     TRY(read_ints(v, t, &v->labels));
     v->batch.labels = v->labels;
-    if (classes) return CZ_OK;
+    if (model_labels(v->model) != MODEL_LABELS_NEXT) return CZ_OK;
     for (int64_t b = 0; b < B; b++) {
         int32_t *row = v->labels + b * T;
         memmove(row, row + 1, (size_t)(T - 1) * sizeof *row);

@@ -36,4 +36,8 @@ cz_status config_refuse_variants(const struct json_node *config);
 cz_status config_check_heads(const struct json_node *config, const char *key, const char *other,
                              int64_t n_heads, int64_t width);
 
+/* How many classes the config's classification head tells apart: id2label's, else num_labels, else
+ * 2. Errors: CZ_UNSUPPORTED for one label or another problem_type than of one class per row. */
+cz_status config_n_classes(const struct json_node *config, int64_t *out);
+
 #endif

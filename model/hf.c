@@ -92,18 +92,34 @@ static cz_status head_of(const struct json_node *config, const struct model_fami
     return config_refuse(json_get(config, "model_type"), CZ_UNSUPPORTED, why);
 }
 
-/* A model from a parsed config; takes `config` over on success. */
-static cz_status model_from_config(struct json_doc *config, const char *name,
+/* A model from a parsed config, which is its own afterwards, also on failure. `path`: of
+ * config.json; NULL: of a preset. */
+static cz_status model_from_config(struct json_doc *config, const char *path, const char *name,
                                    const struct model_options *options, struct model **out)
 {
     const struct model_family *family = NULL;
     enum model_task task;
-    TRY(family_of(json_root(config), &family));
-    TRY(head_of(json_root(config), family, options, &task));
-    TRY(family->build(json_root(config), name, task, out));
+    const char *place = path ? path : name;
+    cz_status st;
+    *out = NULL;
+    TRY_GOTO(family_of(json_root(config), &family), done);
+    TRY_GOTO(head_of(json_root(config), family, options, &task), done);
+    TRY_GOTO(options_write(options, head_for_task(family, task), !path, place, &config), done);
+    TRY_GOTO(family->build(json_root(config), name, task, out), done);
     (*out)->family = family;
     (*out)->config = config;
-    return CZ_OK;
+    config = NULL;
+    TRY_GOTO(labels_init(*out), done);
+    if (options->vocab_size > (*out)->vocab_size)
+        st = err_set(CZ_INVALID, 0, "%s: a vocabulary of %lld tokens does not fit the model's %lld",
+                     place, (long long)options->vocab_size, (long long)(*out)->vocab_size);
+done:
+    json_free(config);
+    if (st != CZ_OK) {
+        model_destroy(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 /* ---- folders and presets ----------------------------------------------------------------------
@@ -125,8 +141,7 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
         goto done;
     }
     TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
-    TRY_GOTO(model_from_config(config, dir, options, &m), done);
-    config = NULL; /* the model's now */
+    TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
     TRY_GOTO(weights_open(dir, false, &files), done);
     if (files) {
         TRY_GOTO(weights_bind(m, files, dir), done);
@@ -139,7 +154,6 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
 done:
     model_destroy(m);
     safetensors_close(files);
-    json_free(config);
     free(path);
     return st;
 }
@@ -187,9 +201,7 @@ static cz_status preset_open(const char *name, const struct model_options *optio
     cz_status st = json_parse(text, strlen(text), name, JSON_STRICT, &config);
     free(text);
     if (st != CZ_OK) return st;
-    st = model_from_config(config, name, options, out);
-    if (st != CZ_OK) json_free(config);
-    return st;
+    return model_from_config(config, NULL, name, options, out);
 }
 
 struct model *model_from_preset(const char *name)

@@ -56,7 +56,8 @@ static cz_status desc_check(const struct model_desc *desc)
     if (desc->t_max < 1)
         return err_set(CZ_INVALID, 0, "%s: t_max is %lld, expected at least 1", name,
                        (long long)desc->t_max);
-    if (desc->vocab_size < 0 || desc->vocab_size > INT32_MAX || desc->n_classes < 0)
+    if (desc->vocab_size < 0 || desc->vocab_size > INT32_MAX || desc->n_classes < 0 ||
+        desc->n_classes > MODEL_CLASSES_MAX)
         return err_set(CZ_INVALID, 0, "%s: vocab_size %lld or n_classes %lld is out of range", name,
                        (long long)desc->vocab_size, (long long)desc->n_classes);
     for (size_t i = 0; i < desc->n_layers; i++) {
@@ -96,6 +97,7 @@ cz_status model_build(const struct model_desc *desc, struct model **out)
         st = err_set(CZ_INVALID, 0, "%s: its layers declare no parameter", m->name);
         goto fail;
     }
+    TRY_GOTO(labels_init(m), fail);
     *out = m;
     return CZ_OK;
 fail:
@@ -119,6 +121,7 @@ void model_destroy(struct model *m)
     free(m->layers);
     weights_free(&m->weights);
     json_free(m->config);
+    free(m->label_names);
     param_table_free(&m->params);
     free(m->name);
     free(m);

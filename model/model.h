@@ -41,6 +41,8 @@ struct model_desc {
 /* A user's own chain; weights start from the layers' init rules. NULL on error. */
 CZ_API struct model *model_create(const struct model_desc *desc);
 
+#define MODEL_CLASSES_MAX (1 << 20) /* of a classification head */
+
 /* What a model is for. */
 enum model_task {
     MODEL_TASK_AUTO = 0,  /* what config.json's "architectures" name; a bare model's first head */
@@ -51,11 +53,13 @@ enum model_task {
 
 struct model_options {
     enum model_task task;
-    /* Classification: the names of the classes, kept in config.json (id2label, label2id). n_labels
-     * 0: the config's own. */
+    /* Classification: the names of the classes (2 or more, UTF-8, no two alike), kept in
+     * config.json (id2label, label2id). n_labels 0: the config's own. */
     const char *const *labels;
     size_t n_labels;
-    int64_t vocab_size; /* presets: of the tokenizer; 0: the preset's own */
+    /* Of the tokenizer; 0: not given. A preset takes this size. A folder has its own, which must
+     * not be smaller. */
+    int64_t vocab_size;
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
@@ -99,7 +103,8 @@ CZ_API int64_t model_t_max(const struct model *m); /* the bound in force */
 CZ_API int64_t model_n_classes(const struct model *m);
 CZ_API enum model_labels model_labels(const struct model *m);
 
-/* The name of class k in 0 … n_classes − 1: config.json's id2label, or "LABEL_<k>". The model's. */
+/* The name of class k in 0 … n_classes − 1: config.json's id2label, or "LABEL_<k>". The model's;
+ * NULL for any other k. */
 CZ_API const char *model_label_name(const struct model *m, int64_t k);
 CZ_API const struct param_table *model_params(const struct model *m);
 

@@ -48,6 +48,7 @@ struct model {
     size_t n_layers;
     int64_t vocab_size, hidden_size, n_classes;
     enum model_labels labels;
+    char **label_names;         /* (n_classes), one block */
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
     struct weight_source weights;
 
@@ -58,6 +59,15 @@ struct model {
 
 /* model_create() with the error as status. */
 cz_status model_build(const struct model_desc *desc, struct model **out);
+
+/* Write what `options` want under `head` into *config, which is replaced when that changes it:
+ * "architectures", the labels, and, in a preset, the vocabulary. `place` is the file's name in
+ * sentences. Errors: CZ_INVALID (labels that no head of `head->task` has). */
+cz_status options_write(const struct model_options *options, const struct model_head *head,
+                        bool is_preset, const char *place, struct json_doc **config);
+
+/* Name the classes: by m->config, or LABEL_0 …. Errors: CZ_NOMEM. */
+cz_status labels_init(struct model *m);
 
 /* Find every parameter in `files` and take them as source. On success the model owns `files`.
  * `place` names the folder in sentences. Errors: CZ_NOTFOUND, CZ_CORRUPT (shape), CZ_UNSUPPORTED
