@@ -196,6 +196,13 @@ cz_status monitor_write(struct monitor *m, const struct monitor_event *events, s
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
+cz_status monitor_restart(struct monitor *m, int64_t x)
+{
+    if (!m->events) return CZ_OK;
+    TRY(tfevents_restart(m->events, x));
+    return tfevents_flush(m->events);
+}
+
 void monitor_destroy(struct monitor *m)
 {
     if (!m) return;

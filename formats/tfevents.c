@@ -1,7 +1,8 @@
 /* A record: u64 length · u32 masked CRC of the length · data · u32 masked CRC of the data, little
  * endian. The data is a protocol buffer, written by hand:
- *   Event    1 wall_time double · 2 step int64 · 3 file_version string · 5 Summary · 10 { 1 writer
- * } Summary  1 Value { 1 tag string · 2 simple_value float }                                     */
+ *   Event    1 wall_time double · 2 step int64 · 3 file_version string · 5 Summary
+ *            · 7 { 1 session status, 1 = starts } · 10 { 1 writer }
+ *   Summary  1 Value { 1 tag string · 2 simple_value float } */
 #include "formats/tfevents.h"
 
 #include "base/utf8.h"
@@ -139,6 +140,17 @@ cz_status tfevents_scalar(struct tfevents *w, const char *tag, double value, int
     put_tag(&event, 2, WIRE_VARINT);
     put_varint(&event, (uint64_t)step);
     put_block(&event, 5, summary.buf, summary.n);
+    return add_record(w, &event);
+}
+
+cz_status tfevents_restart(struct tfevents *w, int64_t step)
+{
+    static const unsigned char starts[] = {1 << 3 | WIRE_VARINT, 1};
+    struct bytes event = {.n = 0};
+    put_wall_time(&event);
+    put_tag(&event, 2, WIRE_VARINT);
+    put_varint(&event, (uint64_t)step);
+    put_block(&event, 7, starts, sizeof starts);
     return add_record(w, &event);
 }
 

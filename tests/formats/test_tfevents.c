@@ -67,6 +67,7 @@ START_TEST(records_hold_what_pytorch_writes)
     ck_assert_ptr_nonnull(strstr(path, "/events.out.tfevents."));
     ck_ok(tfevents_scalar(w, "Train/Samples/lr", 0.001, 8));
     ck_ok(tfevents_scalar(w, "big", INFINITY, (int64_t)1 << 40));
+    ck_ok(tfevents_restart(w, 5));
     ck_ok(tfevents_flush(w));
     ck_ok(file_load(path, 1 << 20, &file, &nbytes));
     ck_ok(tfevents_close(w));
@@ -87,6 +88,9 @@ START_TEST(records_hold_what_pytorch_writes)
     data = next_record(file, nbytes, &at, &n);
     ck_assert_mem_eq(data + 9, "\x10\x80\x80\x80\x80\x80\x20\x2a\x0c", 9);
     ck_assert_mem_eq(data + n - 4, "\x00\x00\x80\x7f", 4);
+    data = next_record(file, nbytes, &at, &n);
+    ck_assert_uint_eq(n, 15);
+    ck_assert_mem_eq(data + 9, "\x10\x05\x3a\x02\x08\x01", 6); /* as SummaryWriter's purge_step */
     ck_assert_uint_eq(at, nbytes);
     free(file);
     test_tmp_remove(dir);

@@ -1,10 +1,11 @@
-/* A run's measurements over its steps: --metrics FILE.csv and --tensorboard DIR, and their reading
- * by czero plot.
+/* A run's measurements over its steps: --metrics FILE.csv and --tensorboard DIR, on disk as they
+ * happen. czero plot reads the CSV.
  *
- * The CSV has one row per measurement, "train" or "eval":
+ * One row per measurement, "train" or "eval":
  *   step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds
  * An unknown figure is an empty cell. TensorBoard gets train/loss, eval/accuracy … over steps.
- * Rank 0 only. On resume, rows past the checkpoint's step are dropped and the file goes on. */
+ * Rank 0 only. On resume, rows past the checkpoint's step and half a last row are dropped and the
+ * file goes on, its seconds too; TensorBoard drops what is past that step as well. */
 #ifndef CZ_TOOLS_METRICS_H
 #define CZ_TOOLS_METRICS_H
 
@@ -17,14 +18,17 @@ struct metrics_row {
     double epoch; /* fraction of epochs done */
     bool is_eval;
     double loss, accuracy, macro_f1, weighted_f1, lr; /* NAN: unknown */
-    double seconds;                                   /* since the run began */
+    double seconds;                                   /* since this process began to train */
 };
 
 /* csv, tensorboard: NULL when not wanted. after_step > 0: the run goes on from there.
- * Errors: CZ_IO, CZ_CORRUPT (not our file: its header differs), CZ_NOMEM. */
+ * A file that is there and does not begin as ours do is not touched: CZ_CORRUPT. Errors: CZ_IO,
+ * CZ_NOMEM. *out is NULL when nothing is wanted, and on error. */
 cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_step,
                        struct metrics **out);
-cz_status metrics_write(struct metrics *m, const struct metrics_row *row); /* accepts NULL m */
-void metrics_close(struct metrics *m);                                     /* accepts NULL */
+
+/* A row whose seconds count from this process's start. Accepts NULL m. Errors: CZ_IO. */
+cz_status metrics_write(struct metrics *m, const struct metrics_row *row);
+void metrics_close(struct metrics *m); /* accepts NULL */
 
 #endif
