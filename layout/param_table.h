@@ -15,7 +15,12 @@ CZ_EXTERN_C_BEGIN
 
 #define PARAM_NDIM_MAX 4
 
-enum param_init { PARAM_INIT_ZERO = 0, PARAM_INIT_ONE, PARAM_INIT_NORMAL };
+enum param_init {
+    PARAM_INIT_ZERO = 0,
+    PARAM_INIT_ONE,
+    PARAM_INIT_NORMAL,
+    PARAM_INIT_SINUSOID /* (P,C): sin and cos of p/10000^(2·⌊c/2⌋/C) in even and odd columns */
+};
 
 struct param_info {
     char *name; /* Hugging Face's, as in state_dict(): "transformer.h.0.attn.c_attn.weight" */
@@ -23,7 +28,9 @@ struct param_info {
     int64_t shape[PARAM_NDIM_MAX];
     size_t numel;
     enum param_init init;
-    float init_std;  /* PARAM_INIT_NORMAL: mean 0 */
+    float init_std;    /* PARAM_INIT_NORMAL: mean 0 */
+    bool has_zero_row; /* row `zero_row` of a matrix starts as zeros: a padding token's */
+    int64_t zero_row;
     bool trainable;  /* false: frozen */
     bool decay_hint; /* false for biases and norms: what the `hf` grouping leaves undecayed */
 };

@@ -182,6 +182,14 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
     return CZ_OK;
 }
 
+cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
+                        const void *dy, const void *w, void *dx, struct op_space space)
+{
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    args.accumulate = true;
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
+}
+
 static cz_status matmul_raise(struct ops *ops, const struct matmul_args *args, size_t *nbytes_max)
 {
     size_t nbytes = 0;
@@ -207,6 +215,14 @@ cz_status linear_workspace(const struct batch_shape *shape, const struct linear 
         .N = N, .C = l->n_out, .dtype = shape->dtype, .grad_dtype = shape->grad_dtype};
     size_raise(nbytes_max, ops_bias_grad_workspace(ops, &bias));
     return CZ_OK;
+}
+
+cz_status linear_dx_add_workspace(const struct batch_shape *shape, const struct linear *l,
+                                  int64_t N, size_t *nbytes_max)
+{
+    struct matmul_args args = linear_dgrad_args(l, N, shape->dtype);
+    args.accumulate = true;
+    return matmul_raise(shape->ops, &args, nbytes_max);
 }
 
 cz_status linear_columns_workspace(const struct batch_shape *shape, const struct linear *l,

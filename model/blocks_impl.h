@@ -59,6 +59,12 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
                           const void *x, const void *dy, const void *w, const struct param_grad *gw,
                           const struct param_grad *gb, void *dx, struct op_space space);
 
+/* dx += dy·wᵀ: joined in fp32, rounded once. Its own workspace, besides linear_workspace(). */
+cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
+                        const void *dy, const void *w, void *dx, struct op_space space);
+cz_status linear_dx_add_workspace(const struct batch_shape *shape, const struct linear *l,
+                                  int64_t N, size_t *nbytes_max);
+
 /* Op workspace of both for up to N rows; `training` includes backward. */
 cz_status linear_workspace(const struct batch_shape *shape, const struct linear *l, int64_t N,
                            size_t *nbytes_max);

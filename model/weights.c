@@ -57,6 +57,24 @@ static void fill_normal(uint64_t seed, size_t param_idx, size_t elem_off, size_t
     }
 }
 
+/* Elements elem_off … of a table of positions; frequencies fall from 1 to 1/10000. */
+static void fill_sinusoid(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
+{
+    const size_t C = (size_t)p->shape[1];
+    for (size_t i = 0; i < numel; i++) {
+        size_t row = (elem_off + i) / C, c = (elem_off + i) % C;
+        double angle = (double)row / pow(10000.0, 2.0 * (double)(c / 2) / (double)C);
+        dst[i] = (float)(c % 2 ? cos(angle) : sin(angle));
+    }
+}
+
+static void clear_row(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
+{
+    const size_t C = p->numel / (size_t)p->shape[0], first = (size_t)p->zero_row * C;
+    for (size_t i = 0; i < numel; i++)
+        if (elem_off + i >= first && elem_off + i < first + C) dst[i] = 0.0f;
+}
+
 static void fill_by_rule(const struct model *m, size_t param_idx, size_t elem_off, size_t numel,
                          float *dst)
 {
@@ -69,7 +87,9 @@ static void fill_by_rule(const struct model *m, size_t param_idx, size_t elem_of
     case PARAM_INIT_NORMAL:
         fill_normal(m->weights.seed, param_idx, elem_off, numel, p->init_std, dst);
         break;
+    case PARAM_INIT_SINUSOID: fill_sinusoid(p, elem_off, numel, dst); break;
     }
+    if (p->has_zero_row) clear_row(p, elem_off, numel, dst);
 }
 
 cz_status model_read_weights(struct model *m, size_t param_idx, size_t elem_off, size_t numel,
