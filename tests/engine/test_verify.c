@@ -28,12 +28,15 @@ static void see(void *user, const struct verify_row *row)
     snprintf(s->worst_name, sizeof s->worst_name, "%s", row->name);
 }
 
-START_TEST(gpt2_agrees_with_pytorch)
+START_TEST(models_agree_with_pytorch)
 {
     static const struct {
         const char *folder;
         int n;
-    } cases[] = {{"models/gpt2", 30}, {"models/gpt2-variant-a", 31}, {"models/gpt2-variant-b", 30}};
+    } cases[] = {
+        {"models/gpt2", 30},          {"models/gpt2-variant-a", 31}, {"models/gpt2-variant-b", 30},
+        {"models/llama-variant", 37}, {"models/qwen2-variant", 28},
+    };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct seen seen = {0};
         ck_ok(verify_run(test_data(cases[i].folder), NULL, see, &seen));
@@ -219,5 +222,5 @@ START_TEST(dump_holds_our_values)
 }
 END_TEST
 
-TEST_MAIN("engine/verify", gpt2_agrees_with_pytorch, a_wrong_value_is_found, labels_are_optional,
+TEST_MAIN("engine/verify", models_agree_with_pytorch, a_wrong_value_is_found, labels_are_optional,
           broken_oracles_are_refused, dump_holds_our_values)
