@@ -1,8 +1,9 @@
 /* Front door of matmul: checks, empty dimensions, choice of row and form.
  *
  * The static rule for bf16: native where the CPU multiplies bf16 at more than its fp32 rate, which
- * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4: twice the rate; bench/bench_matmul).
- * Elsewhere, and for fp16 everywhere, operands are widened to fp32. */
+ * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4 and 5: twice the rate;
+ * bench/bench_matmul), where our own panels multiply them. Elsewhere, and for fp16 everywhere,
+ * operands are widened to fp32. */
 #include "ops/matmul/matmul_impl.h"
 
 #include "base/cpu.h"
@@ -11,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct matmul_row scalar = {{"scalar", 0}, NULL, false};
-static const struct matmul_row avx2 = {{"avx2", CPU_AVX2}, &matmul_vec_avx2, false};
-static const struct matmul_row avx512 = {{"avx512", CPU_AVX512}, &matmul_vec_avx512, false};
-static const struct matmul_row amd_bf16 = {
-    {"avx512bf16", CPU_AVX512BF16}, &matmul_vec_avx512, true};
-static const struct matmul_row amx = {{"amx", CPU_AMX}, &matmul_vec_avx512, true};
+static const struct matmul_row scalar = {.row = {"scalar", 0}};
+static const struct matmul_row avx2 = {.row = {"avx2", CPU_AVX2}, .vec = &matmul_vec_avx2};
+static const struct matmul_row avx512 = {.row = {"avx512", CPU_AVX512}, .vec = &matmul_vec_avx512};
+static const struct matmul_row amd_bf16 = {.row = {"avx512bf16", CPU_AVX512BF16},
+                                           .vec = &matmul_vec_avx512,
+                                           .bf16_native = true,
+                                           .panels = &matmul_panels_avx512bf16};
+static const struct matmul_row amx = {
+    .row = {"amx", CPU_AMX}, .vec = &matmul_vec_avx512, .bf16_native = true};
 
 static const struct matmul_row *const rows[] = {&scalar, &avx2, &avx512, &amd_bf16, &amx};
 
@@ -78,6 +82,11 @@ static bool takes_few_rows_form(const struct matmul_args *a)
     return a->m <= MATMUL_FEW_ROWS && !a->trans_a;
 }
 
+static bool takes_panels(const struct matmul_row *row, const struct matmul_args *a)
+{
+    return row->panels && a->dtype == DTYPE_BF16;
+}
+
 static void run_few_rows(const struct matmul_row *row, const struct matmul_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN);
@@ -109,6 +118,10 @@ static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul
     *nbytes = 0;
     if (!cache->row->vec || a->m == 0 || a->n == 0 || a->k == 0) return CZ_OK;
     if (takes_few_rows_form(a)) return CZ_OK;
+    if (takes_panels(cache->row, a)) {
+        *nbytes = matmul_panels_workspace(a);
+        return CZ_OK;
+    }
     if (!takes_dense_form(cache->row, a)) return matmul_blocked_workspace(cache, a, nbytes);
     struct matmul_shape shape = shape_of(a);
     return matmul_dense_scratch(cache, &shape, nbytes);
@@ -146,6 +159,14 @@ static cz_status run_dense(struct matmul_cache *cache, const struct matmul_args 
     return matmul_dense_run(cache, &shape, a->a, a->b, a->bias, a->c, a->workspace);
 }
 
+static cz_status run_panels(const struct matmul_row *row, const struct matmul_args *a)
+{
+    size_t need = matmul_panels_workspace(a);
+    TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
+    matmul_panels(row->panels, row->vec, a);
+    return CZ_OK;
+}
+
 static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
 {
     (void)stream;
@@ -159,6 +180,8 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
         matmul_scalar(a);
     else if (takes_few_rows_form(a))
         run_few_rows(cache->row, a);
+    else if (takes_panels(cache->row, a))
+        TRY(run_panels(cache->row, a));
     else if (takes_dense_form(cache->row, a))
         TRY(run_dense(cache, a));
     else

@@ -5,11 +5,14 @@
  * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape
  * matmul_blocked.c    everything else: blocks are packed (widened) into the workspace, multiplied
  *                     there by the dense form, and written out once
+ * matmul_panels.c     our own bf16 product, for CPUs where it is faster than oneDNN's
+ * matmul_panels_*.c   its packing and its tile
  * matmul_vec_*.c      our own loops: packing for the blocked form, and the product of a few rows,
  *                     whose limit is reading B once, in whatever dtype it has */
 #ifndef CZ_OPS_MATMUL_MATMUL_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_IMPL_H
 
+#include "ops/matmul/matmul_panels_impl.h"
 #include "ops/ops_impl.h"
 
 /* A of at most this many rows, not transposed, takes the form of a few rows (a decoding step). */
@@ -35,6 +38,7 @@ struct matmul_row {
     struct ops_row row;
     const struct matmul_vec *vec; /* NULL: the definition */
     bool bf16_native;             /* bf16 goes to oneDNN as it is; else it is widened to fp32 */
+    const struct matmul_panels *panels; /* bf16 is multiplied by these; NULL: by oneDNN */
 };
 
 /* The table, slowest first. */
@@ -68,6 +72,11 @@ void matmul_dense_free(struct matmul_cache *cache); /* primitives and engine */
 cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matmul_args *a,
                                    size_t *nbytes);
 cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a);
+
+/* Our own bf16 product, and the bytes of its workspace. */
+size_t matmul_panels_workspace(const struct matmul_args *a);
+void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
+                   const struct matmul_args *a);
 
 /* Elements from row to row as stored; the dense width where lda, ldb, ldc say 0. */
 static inline int64_t matmul_lda(const struct matmul_args *a)

@@ -1,0 +1,162 @@
+/* bf16 panels on 16 lanes: one instruction multiplies two neighbours along k and adds them to a
+ * sum.
+ *
+ * Limit of a tile: that instruction, twice a cycle on Zen 5 and once on Zen 4; 24 sums hide its
+ * latency. Per unit a tile makes 24 of them from 11 loads: 3 of B, from the second-level cache at
+ * 16 bytes a cycle, and 8 of A, from the first. Seen on Zen 5: 94 % of the peak of a loop of
+ * registers alone; a whole product, packing and writing included, 80 to 86 % (bench/bench_matmul).
+ */
+#include "ops/matmul/matmul_panels_impl.h"
+#include "ops/vec_avx512_impl.h"
+
+#define LANES    16
+#define AHEAD    8 /* units that prefetches along the rows are ahead */
+#define COL_VECS (PANEL_COLS / LANES)
+
+/* Operands come from memory or the last-level cache, and rows are far apart: the next ones are
+ * asked for early. An address past the matrix does no harm. */
+VEC_FN void prefetch(const struct panel_source *s, size_t idx)
+{
+    _mm_prefetch((const char *)((const uint16_t *)s->x + idx), _MM_HINT_T0);
+}
+
+/* ---- lines stored along k ---------------------------------------------------------------------
+ */
+
+/* Half j of out[i] becomes unit 2·i + j of 8 lines. */
+VEC_FN void transpose_8x16(const __m512i x[8], __m512i out[8])
+{
+    __m512i y[8], z[8];
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) { /* z[i + u]: unit 4·g + u of 4 lines in 128-bit group g */
+        z[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+        z[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+        z[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+        z[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+    for (int g = 0; g < 4; g++) {
+        const __m512i low = _mm512_setr_epi64(2 * g, 2 * g + 1, 8 + 2 * g, 9 + 2 * g, 0, 0, 0, 0);
+        const __m512i high = _mm512_setr_epi64(0, 0, 0, 0, 2 * g, 2 * g + 1, 8 + 2 * g, 9 + 2 * g);
+        for (int u = 0; u < 4; u += 2) {
+            __m512i first = _mm512_permutex2var_epi64(z[u], low, z[4 + u]);
+            __m512i second = _mm512_permutex2var_epi64(z[u + 1], high, z[5 + u]);
+            out[2 * g + u / 2] = _mm512_mask_blend_epi64(0xF0, first, second);
+        }
+    }
+}
+
+/* Elements of a line from index `idx` on, at most 32 of `left`; zeros behind them. */
+VEC_FN __m512i load_line(const struct panel_source *s, size_t idx, size_t left)
+{
+    const uint64_t n = left < 2 * LANES ? left : 2 * LANES;
+    return _mm512_maskz_loadu_epi16((__mmask32)(((uint64_t)1 << n) - 1),
+                                    (const uint16_t *)s->x + idx);
+}
+
+VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint32_t *dst,
+                         size_t stride)
+{
+    const size_t n_units = (s->k + 1) / 2;
+    const size_t n_padded = (s->n_lines + width - 1) / width * width;
+    for (size_t line = 0; line < n_padded; line += 8) {
+        uint32_t *to = dst + line / width * stride + line % width;
+        for (size_t u = 0; u < n_units; u += LANES) {
+            __m512i x[8], y[8];
+            for (size_t i = 0; i < 8; i++) {
+                const size_t idx = (line + i) * s->ld + u * 2;
+                x[i] = line + i < s->n_lines ? load_line(s, idx, s->k - u * 2)
+                                             : _mm512_setzero_si512();
+                prefetch(s, idx + 8 * s->ld);
+            }
+            transpose_8x16(x, y);
+            for (size_t i = 0; i < LANES && u + i < n_units; i++)
+                _mm256_storeu_si256((void *)(to + (u + i) * width),
+                                    i % 2 ? _mm512_extracti64x4_epi64(y[i / 2], 1)
+                                          : _mm512_castsi512_si256(y[i / 2]));
+        }
+    }
+}
+
+/* ---- lines stored along the rows --------------------------------------------------------------
+ */
+
+/* Unit u of the n ≤ 16 lines from `line` on; zeros behind them. */
+VEC_FN __m512i load_lines(const struct panel_source *s, size_t u, size_t line, size_t n)
+{
+    const __mmask16 there = (__mmask16)((1u << n) - 1);
+    const uint16_t *p = (const uint16_t *)s->x + u * 2 * s->ld + line;
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, p));
+    if (u * 2 + 1 == s->k) return x;
+    __m256i next = _mm256_maskz_loadu_epi16(there, p + s->ld);
+    return _mm512_or_si512(x, _mm512_slli_epi32(_mm512_cvtepu16_epi32(next), 16));
+}
+
+VEC_FN void pack_along_rows(const struct panel_source *s, const size_t width, uint32_t *dst,
+                            size_t stride)
+{
+    const size_t n_units = (s->k + 1) / 2;
+    const size_t n_padded = (s->n_lines + width - 1) / width * width;
+    for (size_t u = 0; u < n_units; u++)
+        for (size_t line = 0; line < n_padded; line += LANES) {
+            const size_t n = line < s->n_lines ? s->n_lines - line : 0;
+            __m512i x = load_lines(s, u, line, n < LANES ? n : LANES);
+            prefetch(s, (u + AHEAD) * 2 * s->ld + line);
+            prefetch(s, ((u + AHEAD) * 2 + 1) * s->ld + line);
+            uint32_t *to = dst + line / width * stride + u * width + line % width;
+            if (width % LANES == 0) {
+                _mm512_storeu_si512(to, x);
+                continue;
+            }
+            _mm256_storeu_si256((void *)to, _mm512_castsi512_si256(x));
+            if (line + 8 < n_padded)
+                _mm256_storeu_si256((void *)(to + stride), _mm512_extracti64x4_epi64(x, 1));
+        }
+}
+
+/* ---- what the table names ---------------------------------------------------------------------
+ */
+
+VEC_FN void pack(const struct panel_source *s, const size_t width, uint32_t *dst, size_t stride)
+{
+    if (s->lines_along_rows)
+        pack_along_rows(s, width, dst, stride);
+    else
+        pack_along_k(s, width, dst, stride);
+}
+
+static void pack_rows(const struct panel_source *s, uint32_t *dst, size_t stride)
+{
+    pack(s, PANEL_ROWS, dst, stride);
+}
+
+static void pack_cols(const struct panel_source *s, uint32_t *dst, size_t stride)
+{
+    pack(s, PANEL_COLS, dst, stride);
+}
+
+static void tile(size_t n_units, const uint32_t *a, const uint32_t *b, float *c, size_t ldc,
+                 bool add)
+{
+    vf sum[PANEL_ROWS][COL_VECS];
+    for (int i = 0; i < PANEL_ROWS; i++)
+        for (int j = 0; j < COL_VECS; j++) sum[i][j] = vf_zero();
+    for (size_t u = 0; u < n_units; u++, a += PANEL_ROWS, b += PANEL_COLS) {
+        __m512i y[COL_VECS];
+        for (int j = 0; j < COL_VECS; j++) y[j] = _mm512_loadu_si512(b + LANES * j);
+        for (int i = 0; i < PANEL_ROWS; i++) {
+            const __m512i x = _mm512_set1_epi32((int)a[i]);
+            for (int j = 0; j < COL_VECS; j++)
+                sum[i][j] = _mm512_dpbf16_ps(sum[i][j], (__m512bh)x, (__m512bh)y[j]);
+        }
+    }
+    for (int i = 0; i < PANEL_ROWS; i++)
+        for (int j = 0; j < COL_VECS; j++) {
+            float *at = c + (size_t)i * ldc + LANES * j;
+            _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sum[i][j]) : sum[i][j]);
+        }
+}
+
+const struct matmul_panels matmul_panels_avx512bf16 = {pack_rows, pack_cols, tile};
