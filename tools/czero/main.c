@@ -21,6 +21,7 @@ static const struct command {
     {"inspect", cmd_inspect, "show what is inside a checkpoint or a file of weights"},
     {"launch", cmd_launch, "run a command over several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
+    {"plot", cmd_plot, "draw loss and accuracy over a run's steps"},
     {"train", cmd_train, "train a model from a DeepSpeed config", true},
     {"tune", cmd_tune, "find the configurations that fit into a machine, fastest first"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
