@@ -3,6 +3,7 @@
 #include "formats/file_io.h"
 #include "formats/json.h"
 #include "formats/safetensors_impl.h"
+#include "formats/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -365,96 +366,45 @@ fail:
 /* ---- folders ----------------------------------------------------------------------------------
  */
 
-static bool is_inside_folder(const char *name)
-{
-    if (name[0] == '/' || name[0] == '\0') return false;
-    for (const char *part = name; part; part = strchr(part, '/')) {
-        if (*part == '/') part++;
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) return false;
-    }
-    return true;
-}
-
-static int by_text(const void *left, const void *right)
-{
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-/* The different file names of a weight map, sorted; the array is the caller's, the texts belong to
- * the map's document. */
-static cz_status shard_names(const char *path, const struct json_node *map, const char ***out,
-                             size_t *n_out)
-{
-    size_t n = json_count(map), n_kept = 0;
-    if (n == 0) return CORRUPT("%s: its weight_map is empty", path);
-    const char **names = malloc(n * sizeof *names);
-    if (!names) return err_set(CZ_NOMEM, 0, "%s: no memory for its shards' names", path);
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < n && st == CZ_OK; i++) {
-        st = json_as_string(json_child(map, i), &names[i]);
-        if (st == CZ_OK && !is_inside_folder(names[i]))
-            st = CORRUPT("%s: shard name \"%s\" leads out of the folder", path, names[i]);
-    }
-    if (st != CZ_OK) {
-        free(names);
-        return st;
-    }
-    qsort(names, n, sizeof *names, by_text);
-    for (size_t i = 0; i < n; i++)
-        if (n_kept == 0 || strcmp(names[n_kept - 1], names[i]) != 0) names[n_kept++] = names[i];
-    *out = names;
-    *n_out = n_kept;
-    return CZ_OK;
-}
-
 /* A name that several shards hold is taken from the shard that the map names. */
-static cz_status apply_map(struct safetensors *st, const char *path, const char **names,
-                           const struct json_node *map)
+static cz_status apply_map(struct safetensors *st, const char *path,
+                           const struct shards_index *index)
 {
     size_t n_kept = 0;
     for (size_t i = 0; i < st->count; i++) {
-        const char *home = NULL;
-        const struct json_node *entry = json_get(map, st->infos[i].name);
-        if (entry) TRY(json_as_string(entry, &home));
-        if (!home || strcmp(home, names[st->infos[i].file_idx]) == 0)
+        const char *home = shards_index_file(index, st->infos[i].name);
+        if (!home || strcmp(home, index->files[st->infos[i].file_idx]) == 0)
             st->infos[n_kept++] = st->infos[i];
     }
     st->count = n_kept;
     TRY(index_names(st));
-    for (size_t i = 0; i < json_count(map); i++) {
-        const char *home;
-        const struct json_node *entry = json_child(map, i);
-        TRY(json_as_string(entry, &home));
-        if (!safetensors_find(st, json_key(entry)))
-            return CORRUPT("%s: tensor %s should be in %s and is not", path, json_key(entry), home);
+    for (size_t i = 0; i < json_count(index->map); i++) {
+        const char *name = json_key(json_child(index->map, i));
+        if (!safetensors_find(st, name))
+            return CORRUPT("%s: tensor %s should be in %s and is not", path, name,
+                           shards_index_file(index, name));
     }
     return CZ_OK;
 }
 
 static cz_status open_index(const char *dir, const char *path, struct safetensors **out)
 {
-    struct json_doc *doc = NULL;
+    struct shards_index index;
     struct safetensors *reader = NULL;
-    const struct json_node *map;
-    const char **names = NULL;
-    size_t n_names = 0;
     cz_status st;
-    TRY(json_load(path, JSON_STRICT, &doc));
-    TRY_GOTO(json_need(json_root(doc), "weight_map", JSON_OBJECT, &map), fail);
-    TRY_GOTO(shard_names(path, map, &names, &n_names), fail);
-    TRY_GOTO(alloc_reader(n_names, path, &reader), fail);
-    for (size_t i = 0; i < n_names; i++) {
-        char *shard = file_join(dir, names[i]);
+    TRY(shards_index_load(path, &index));
+    TRY_GOTO(alloc_reader(index.n_files, path, &reader), done);
+    for (size_t i = 0; i < index.n_files; i++) {
+        char *shard = file_join(dir, index.files[i]);
         st = shard ? add_file(reader, i, shard) : err_set(CZ_NOMEM, 0, "%s: no memory", path);
         free(shard);
-        if (st != CZ_OK) goto fail;
+        if (st != CZ_OK) goto done;
     }
-    TRY_GOTO(apply_map(reader, path, names, map), fail);
+    TRY_GOTO(apply_map(reader, path, &index), done);
     *out = reader;
     reader = NULL;
-fail:
-    free(names);
-    json_free(doc);
+done:
+    shards_index_free(&index);
     safetensors_close(reader);
     return st;
 }

@@ -92,6 +92,69 @@ cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry 
     return CZ_OK;
 }
 
+/* Whether a name from a file stays inside the folder it is joined to. */
+static bool is_inside_folder(const char *name)
+{
+    if (name[0] == '/' || name[0] == '\0') return false;
+    for (const char *part = name; part; part = strchr(part, '/')) {
+        if (*part == '/') part++;
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) return false;
+    }
+    return true;
+}
+
+static int by_text(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* The different files of index->map. */
+static cz_status index_files(struct shards_index *index, const char *path)
+{
+    const size_t n = json_count(index->map);
+    if (n == 0) return err_set(CZ_CORRUPT, 0, "%s: its weight_map is empty", path);
+    index->files = malloc(n * sizeof *index->files);
+    if (!index->files) return err_set(CZ_NOMEM, 0, "%s: no memory for its shards' names", path);
+    for (size_t i = 0; i < n; i++) {
+        TRY(json_as_string(json_child(index->map, i), &index->files[i]));
+        if (!is_inside_folder(index->files[i]))
+            return err_set(CZ_CORRUPT, 0, "%s: shard name \"%s\" leads out of the folder", path,
+                           index->files[i]);
+    }
+    qsort(index->files, n, sizeof *index->files, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(index->files[index->n_files - 1], index->files[i]) != 0)
+            index->files[index->n_files++] = index->files[i];
+    return CZ_OK;
+}
+
+cz_status shards_index_load(const char *path, struct shards_index *out)
+{
+    cz_status st;
+    memset(out, 0, sizeof *out);
+    TRY(json_load(path, JSON_STRICT, &out->doc));
+    TRY_GOTO(json_need(json_root(out->doc), "weight_map", JSON_OBJECT, &out->map), fail);
+    TRY_GOTO(index_files(out, path), fail);
+    return CZ_OK;
+fail:
+    shards_index_free(out);
+    return st;
+}
+
+void shards_index_free(struct shards_index *index)
+{
+    free(index->files);
+    json_free(index->doc);
+    memset(index, 0, sizeof *index);
+}
+
+const char *shards_index_file(const struct shards_index *index, const char *tensor)
+{
+    const struct json_node *entry = json_get(index->map, tensor);
+    const char *file;
+    return entry && json_as_string(entry, &file) == CZ_OK ? file : NULL;
+}
+
 /* ---- an earlier set ---------------------------------------------------------------------------
  */
 

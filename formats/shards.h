@@ -1,11 +1,11 @@
 /* A model's weights spread over numbered files with an index, as Hugging Face splits and names
  * them: STEM.EXT alone, or STEM-00001-of-0000N.EXT … with STEM.EXT.index.json.
  *
- * All calls are pure, but shards_remove_replaced(). */
+ * All calls are pure, but shards_index_load() and shards_remove_replaced(). */
 #ifndef CZ_FORMATS_SHARDS_H
 #define CZ_FORMATS_SHARDS_H
 
-#include "base/status.h"
+#include "formats/json.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -35,6 +35,22 @@ struct shards_entry {
  * the entries. *text is the caller's to free(), not terminated. Errors: CZ_NOMEM. */
 cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry *entries, size_t n,
                             size_t n_files, uint64_t total_size, char **text, size_t *nbytes);
+
+/* An index as read: shards_index_load() → the fields → shards_index_free(). */
+struct shards_index {
+    struct json_doc *doc;
+    const struct json_node *map; /* weight_map: every member is a string, the tensor's file */
+    const char **files;          /* (n_files) sorted, no two alike, none leads out of the folder */
+    size_t n_files;
+};
+
+/* Errors: CZ_IO, CZ_NOMEM; CZ_CORRUPT with the place (no weight_map, an empty one, a file outside
+ * the folder); *out is then empty. */
+cz_status shards_index_load(const char *path, struct shards_index *out);
+void shards_index_free(struct shards_index *index); /* accepts an empty one */
+
+/* The file that the map names for a tensor; NULL when the map has no such tensor. */
+const char *shards_index_file(const struct shards_index *index, const char *tensor);
 
 /* Remove from dir the files of an earlier set of this kind that a new set of n_files does not have:
  * they would be read instead of, or mistaken for, the new ones; and temporaries of a set that was

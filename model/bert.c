@@ -132,6 +132,7 @@ static cz_status bert_preset_config(const char *name, char **text)
 static const struct model_head bert_heads[] = {
     {MODEL_TASK_CLASSIFICATION, "BertForSequenceClassification"},
     {MODEL_TASK_MASKED_LM, "BertForMaskedLM"},
+    {MODEL_TASK_MASKED_LM, "BertForPreTraining"}, /* its second head is left out */
 };
 
 const struct model_family model_family_bert = {

@@ -21,36 +21,6 @@ static cz_status refuse_relative_positions(const struct json_node *config)
     return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
 }
 
-static cz_status refuse_other_problems(const struct json_node *config)
-{
-    const char *type = NULL, *key = "problem_type", *known = "single_label_classification";
-    char why[256];
-    TRY(json_opt_string(config, key, known, &type));
-    if (strcmp(type, known) == 0) return CZ_OK;
-    snprintf(why, sizeof why, "\"%.100s\" is not supported; supported: %s (one class for each row)",
-             type, known);
-    return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
-}
-
-/* The number of classes: of the names in id2label, or num_labels, or two. */
-static cz_status read_classes(const struct json_node *config, int64_t *K)
-{
-    const struct json_node *names = config_either(config, "id2label", NULL);
-    const struct json_node *node = names ? names : config_either(config, "num_labels", NULL);
-    TRY(refuse_other_problems(config));
-    *K = 2;
-    if (names && json_type(names) != JSON_OBJECT)
-        return config_refuse(names, CZ_INVALID, "expected an object: class numbers with names");
-    if (names)
-        *K = (int64_t)json_count(names);
-    else
-        TRY(config_size(config, "num_labels", NULL, 2, 1 << 20, K));
-    if (*K == 1)
-        return config_refuse(node, CZ_UNSUPPORTED,
-                             "one class means regression, which is not supported");
-    return *K > 1 ? CZ_OK : config_refuse(names, CZ_INVALID, "there are no classes");
-}
-
 /* pad_token_id: 0 when absent, none when null, counted from the end when negative. */
 static cz_status read_padding(const struct json_node *config, int64_t V, int64_t *id)
 {
@@ -81,7 +51,7 @@ cz_status encoder_config_common(const struct json_node *config, enum model_task 
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->init_std));
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tied));
     TRY(read_padding(config, c->V, &c->padding_id));
-    return task == MODEL_TASK_CLASSIFICATION ? read_classes(config, &c->K) : CZ_OK;
+    return task == MODEL_TASK_CLASSIFICATION ? config_n_classes(config, &c->K) : CZ_OK;
 }
 
 /* ---- the chain --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
  * into place last. */
 #include "formats/file_io.h"
 #include "formats/json_write.h"
+#include "formats/safetensors.h"
 #include "model/model_impl.h"
 
 #include <stdlib.h>

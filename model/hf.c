@@ -4,6 +4,7 @@
 #include "formats/file_io.h"
 #include "model/config_impl.h"
 #include "model/model_impl.h"
+#include "model/tensor_files_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,59 @@ static cz_status head_from_config(const struct json_node *config, const struct m
     return config_refuse(json_child(list, 0), CZ_UNSUPPORTED, why);
 }
 
+/* Whether "architectures" name a head of a known or unknown task other than `task`. */
+static bool names_other_head(const struct json_node *config, const struct model_family *f,
+                             enum model_task task)
+{
+    const struct json_node *list = config_either(config, "architectures", NULL);
+    const char *name;
+    if (!list || json_count(list) == 0 || json_type(json_child(list, 0)) != JSON_STRING ||
+        json_as_string(json_child(list, 0), &name) != CZ_OK)
+        return false;
+    if (strcmp(name, f->base_architecture) == 0) return false;
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (f->heads[i].task == task && strcmp(f->heads[i].architecture, name) == 0) return false;
+    return true;
+}
+
+/* The files' head has as many classes as the caller named, but they were others. */
+static void warn_renamed(const struct json_node *config, const struct model *m, const char *dir)
+{
+    const struct json_node *id2label = json_get(config, "id2label");
+    char key[24], unnamed[32];
+    if (!m->labels_given || !id2label || json_count(id2label) != (size_t)m->n_classes) return;
+    for (int64_t k = 0; k < m->n_classes; k++) {
+        snprintf(key, sizeof key, "%lld", (long long)k);
+        snprintf(unnamed, sizeof unnamed, "LABEL_%lld", (long long)k);
+        const struct json_node *node = json_get(id2label, key);
+        const char *old = NULL, *now = m->label_names[k];
+        if (!node || json_type(node) != JSON_STRING || json_as_string(node, &old) != CZ_OK ||
+            strcmp(old, now) == 0 || strcmp(old, unnamed) == 0)
+            continue;
+        LOGV(LOG_WARN, SUB_MODEL,
+             "%s: the head was trained for \"%s\" as class %lld, which is now called \"%s\"", dir,
+             old, (long long)k, now);
+        return;
+    }
+}
+
+cz_status head_compare(const struct model *m, const char *dir, bool *is_foreign)
+{
+    struct json_doc *config;
+    *is_foreign = false;
+    if (!m->family) return CZ_OK;
+    char *path = file_join(dir, "config.json");
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    const bool is_there = file_exists(path);
+    cz_status st = is_there ? json_load(path, JSON_STRICT, &config) : CZ_OK;
+    free(path);
+    if (st != CZ_OK || !is_there) return st;
+    *is_foreign = names_other_head(json_root(config), m->family, m->task);
+    if (!*is_foreign) warn_renamed(json_root(config), m, dir);
+    json_free(config);
+    return CZ_OK;
+}
+
 static cz_status head_of(const struct json_node *config, const struct model_family *f,
                          const struct model_options *options, enum model_task *out)
 {
@@ -107,6 +161,8 @@ static cz_status model_from_config(struct json_doc *config, const char *path, co
     TRY_GOTO(options_write(options, head_for_task(family, task), !path, place, &config), done);
     TRY_GOTO(family->build(json_root(config), name, task, out), done);
     (*out)->family = family;
+    (*out)->task = task;
+    (*out)->labels_given = options->n_labels > 0;
     (*out)->config = config;
     config = NULL;
     TRY_GOTO(labels_init(*out), done);
@@ -132,8 +188,9 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
     *out = NULL;
     cz_status st = CZ_OK;
     struct json_doc *config = NULL;
-    struct safetensors *files = NULL;
+    struct tensor_files *files = NULL;
     struct model *m = NULL;
+    bool head_is_foreign = false;
     char *path = file_join(dir, "config.json");
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     if (!file_exists(path)) {
@@ -142,9 +199,10 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
     }
     TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
     TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
-    TRY_GOTO(weights_open(dir, false, &files), done);
+    TRY_GOTO(tensor_files_open(dir, false, &files), done);
     if (files) {
-        TRY_GOTO(weights_bind(m, files, dir), done);
+        TRY_GOTO(head_compare(m, dir, &head_is_foreign), done);
+        TRY_GOTO(weights_bind(m, files, dir, head_is_foreign), done);
         files = NULL;
     } else {
         LOGV(LOG_INFO, SUB_MODEL, "%s holds no weights: starting from random ones", dir);
@@ -153,7 +211,7 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
     m = NULL;
 done:
     model_destroy(m);
-    safetensors_close(files);
+    tensor_files_close(files);
     free(path);
     return st;
 }

@@ -85,9 +85,13 @@ CZ_API void model_destroy(struct model *m);
 /* Bound the sequence length that buffers are planned for (1 … the model's own maximum). */
 CZ_API cz_status model_set_shape(struct model *m, int64_t t_max);
 
-/* Take weights from another folder's safetensors (CZ_NOTFOUND names a missing tensor), or, with
- * NULL, from the init rules with `seed`. */
+/* Take weights from another folder's files, under the rules of model_from_hf(), or, with NULL, all
+ * from the init rules. `seed` is theirs. Errors: as model_from_hf(); the source is then unchanged.
+ */
 CZ_API cz_status model_init_from(struct model *m, const char *dir, uint64_t seed);
+
+/* The seed of the init rules alone, which also make what the files lack. 0 at first. */
+CZ_API void model_set_seed(struct model *m, uint64_t seed);
 
 /* True when weights come from files, false when from the init rules. */
 CZ_API bool model_has_weights(const struct model *m);

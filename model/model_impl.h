@@ -4,13 +4,16 @@
 #define CZ_MODEL_MODEL_IMPL_H
 
 #include "formats/json.h"
-#include "formats/safetensors.h"
 #include "model/model.h"
 
-/* Where weights come from: open files, or the init rules. */
+struct tensor_files;
+struct tensor_entry;
+
+/* Where weights come from: open files, and the init rules with `seed` for the rest. */
 struct weight_source {
-    struct safetensors *files;              /* NULL: the init rules with `seed` */
-    const struct safetensors_info **tensor; /* of each parameter, owned by `files` */
+    struct tensor_files *files; /* NULL: the init rules alone */
+    /* Of each parameter, owned by `files`; NULL: its init rule. NULL without files. */
+    const struct tensor_entry **tensor;
     uint64_t seed;
 };
 
@@ -54,7 +57,9 @@ struct model {
 
     /* Hugging Face models only: */
     const struct model_family *family;
-    struct json_doc *config; /* config.json as read, or as made for a preset */
+    enum model_task task;
+    struct json_doc *config; /* config.json with the options in it, or as made for a preset */
+    bool labels_given;       /* the caller named the classes: files may have a head for others */
 };
 
 /* model_create() with the error as status. */
@@ -69,13 +74,22 @@ cz_status options_write(const struct model_options *options, const struct model_
 /* Name the classes: by m->config, or LABEL_0 …. Errors: CZ_NOMEM. */
 cz_status labels_init(struct model *m);
 
-/* Find every parameter in `files` and take them as source. On success the model owns `files`.
- * `place` names the folder in sentences. Errors: CZ_NOTFOUND, CZ_CORRUPT (shape), CZ_UNSUPPORTED
- * (dtype); the source is then unchanged. */
-cz_status weights_bind(struct model *m, struct safetensors *files, const char *place);
+/* Find every parameter in `files` and take them as source; what belongs to the head and is not
+ * there, or of other classes when the caller named them, starts from the init rules, which a
+ * warning says. head_is_foreign: the files' head is for another task, whatever its names. On
+ * success the model owns `files`. `place` names the folder in sentences. Errors: CZ_NOTFOUND (the
+ * trunk lacks tensors), CZ_CORRUPT (shape), CZ_UNSUPPORTED (dtype); the source is then unchanged.
+ */
+cz_status weights_bind(struct model *m, struct tensor_files *files, const char *place,
+                       bool head_is_foreign);
 
-/* Open the safetensors of a folder. *out is NULL when there are none and `required` is false. */
-cz_status weights_open(const char *dir, bool required, struct safetensors **out);
+/* Whether a folder's config.json, if it has one, names a head for another task than the model's. A
+ * warning says when its head is for classes that the caller calls otherwise. */
+cz_status head_compare(const struct model *m, const char *dir, bool *is_foreign);
+
+/* Elements [elem_off, elem_off + numel) of a parameter by its init rule. */
+void weights_by_rule(const struct model *m, size_t param_idx, size_t elem_off, size_t numel,
+                     float *dst);
 
 void weights_free(struct weight_source *w);
 

@@ -1,95 +1,18 @@
-/* Sources of weights: safetensors files, read piece by piece, or the init rules.
- *
- * Init rule of element e of parameter i under `seed`: normal numbers by Box-Muller, two pairs per
- * Philox block; e = 4j … 4j+3 come from block j. A pure function of (seed, i, e): any piece can be
- * made alone, by any rank, with the same bits. */
+/* Sources of weights: the files of a folder, read piece by piece, and the init rules for what the
+ * files do not have. */
 #include "base/log.h"
-#include "formats/file_io.h"
 #include "model/model_impl.h"
+#include "model/tensor_files_impl.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void weights_free(struct weight_source *w)
 {
-    safetensors_close(w->files);
+    tensor_files_close(w->files);
     free(w->tensor);
     memset(w, 0, sizeof *w);
-}
-
-/* ---- the init rules ---------------------------------------------------------------------------
- */
-
-/* Four standard normals of Philox block `block`. */
-static void normal_block(const uint32_t key[2], const uint32_t hi[2], uint64_t block, float z[4])
-{
-    uint32_t u[4];
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), hi[0], hi[1]};
-    rng_philox4x32(counter, key, u);
-    for (int pair = 0; pair < 2; pair++) {
-        float uniform = ((float)(u[2 * pair] >> 8) + 1.0f) * 0x1p-24f; /* (0, 1] */
-        float radius = sqrtf(-2.0f * logf(uniform));
-        float angle = (float)(u[2 * pair + 1] >> 8) * (6.28318531f * 0x1p-24f);
-        z[2 * pair] = radius * cosf(angle);
-        z[2 * pair + 1] = radius * sinf(angle);
-    }
-}
-
-/* dst[0 … numel) = std · normals of elements elem_off …; blocks at both ends may be partial. */
-static void fill_normal(uint64_t seed, size_t param_idx, size_t elem_off, size_t numel, float std,
-                        float *dst)
-{
-    /* A stream of its own: dropout uses step and sample numbers that stay far from these. */
-    const struct rng_key rng = {seed, (uint32_t)param_idx, UINT32_MAX, UINT64_MAX};
-    uint32_t key[2], hi[2];
-    rng_key_expand(&rng, key, hi);
-    const size_t first = elem_off / 4, last = (elem_off + numel + 3) / 4;
-#pragma omp parallel for schedule(static) if (numel > 65536)
-    for (size_t block = first; block < last; block++) {
-        float z[4];
-        normal_block(key, hi, block, z);
-        for (size_t i = 0; i < 4; i++) {
-            size_t e = 4 * block + i;
-            if (e >= elem_off && e < elem_off + numel) dst[e - elem_off] = std * z[i];
-        }
-    }
-}
-
-/* Elements elem_off … of a table of positions; frequencies fall from 1 to 1/10000. */
-static void fill_sinusoid(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
-{
-    const size_t C = (size_t)p->shape[1];
-    for (size_t i = 0; i < numel; i++) {
-        size_t row = (elem_off + i) / C, c = (elem_off + i) % C;
-        double angle = (double)row / pow(10000.0, 2.0 * (double)(c / 2) / (double)C);
-        dst[i] = (float)(c % 2 ? cos(angle) : sin(angle));
-    }
-}
-
-static void clear_row(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
-{
-    const size_t C = p->numel / (size_t)p->shape[0], first = (size_t)p->zero_row * C;
-    for (size_t i = 0; i < numel; i++)
-        if (elem_off + i >= first && elem_off + i < first + C) dst[i] = 0.0f;
-}
-
-static void fill_by_rule(const struct model *m, size_t param_idx, size_t elem_off, size_t numel,
-                         float *dst)
-{
-    const struct param_info *p = &m->params.params[param_idx];
-    switch (p->init) {
-    case PARAM_INIT_ZERO: memset(dst, 0, numel * sizeof *dst); break;
-    case PARAM_INIT_ONE:
-        for (size_t i = 0; i < numel; i++) dst[i] = 1.0f;
-        break;
-    case PARAM_INIT_NORMAL:
-        fill_normal(m->weights.seed, param_idx, elem_off, numel, p->init_std, dst);
-        break;
-    case PARAM_INIT_SINUSOID: fill_sinusoid(p, elem_off, numel, dst); break;
-    }
-    if (p->has_zero_row) clear_row(p, elem_off, numel, dst);
 }
 
 cz_status model_read_weights(struct model *m, size_t param_idx, size_t elem_off, size_t numel,
@@ -102,42 +25,41 @@ cz_status model_read_weights(struct model *m, size_t param_idx, size_t elem_off,
     if (elem_off > p->numel || numel > p->numel - elem_off)
         return err_set(CZ_INVALID, 0, "%s: elements %zu … %zu are beyond its %zu", p->name,
                        elem_off, elem_off + numel, p->numel);
-    if (m->weights.files)
-        return safetensors_read_f32(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
-                                    dst);
-    fill_by_rule(m, param_idx, elem_off, numel, dst);
+    if (m->weights.files && m->weights.tensor[param_idx])
+        return tensor_files_read(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
+                                 dst);
+    weights_by_rule(m, param_idx, elem_off, numel, dst);
     return CZ_OK;
 }
 
-/* ---- files ------------------------------------------------------------------------------------
+/* ---- lists of names ---------------------------------------------------------------------------
  */
 
-cz_status weights_open(const char *dir, bool required, struct safetensors **out)
+enum { LISTED_MAX = 8, LIST_NBYTES = 640 }; /* names; a sentence has room for no more */
+
+/* "a, b, c and 4 more" */
+struct name_list {
+    char text[LIST_NBYTES];
+    size_t used, n, n_shown;
+};
+
+static void list_add(struct name_list *l, const char *name)
 {
-    cz_status st = safetensors_dir_open(dir, out);
-    if (st != CZ_NOTFOUND) return st;
-    static const char *const others[] = {"model.safetensors.index.json", "pytorch_model.bin",
-                                         "pytorch_model.bin.index.json", "tf_model.h5",
-                                         "flax_model.msgpack"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(others); i++) {
-        char *path = file_join(dir, others[i]);
-        bool found = path && file_exists(path);
-        free(path);
-        if (found && i == 0) return st; /* an index whose shard is missing: that sentence stands */
-        if (found)
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "%s holds its weights as %s: save it as model.safetensors first", dir,
-                           others[i]);
-    }
-    if (required) return st;
-    err_clear();
-    return CZ_OK;
+    const size_t nbytes = strlen(name) + sizeof ", ";
+    l->n++;
+    if (l->n_shown != l->n - 1 || l->n_shown == LISTED_MAX) return;
+    if (l->used + nbytes + sizeof " and 18446744073709551615 more" > sizeof l->text) return;
+    l->used += (size_t)snprintf(l->text + l->used, sizeof l->text - l->used, "%s%s",
+                                l->n_shown ? ", " : "", name);
+    l->n_shown++;
 }
 
-static bool shape_matches(const struct param_info *p, const struct safetensors_info *t)
+static const char *list_end(struct name_list *l)
 {
-    return t->ndim == (size_t)p->ndim &&
-           memcmp(t->shape, p->shape, t->ndim * sizeof *p->shape) == 0;
+    if (l->n > l->n_shown)
+        snprintf(l->text + l->used, sizeof l->text - l->used, "%s%zu%s", l->n_shown ? " and " : "",
+                 l->n - l->n_shown, l->n_shown ? " more" : " tensors");
+    return l->text;
 }
 
 /* "(64, 192)" */
@@ -152,99 +74,212 @@ static const char *shape_text(const int64_t *shape, size_t ndim, char *buf, size
     return buf;
 }
 
-/* The tensor of a parameter: under its name, the name in the bare model, or a tied name. */
-static const struct safetensors_info *tensor_find(const struct model *m,
-                                                  const struct safetensors *files, size_t idx)
+/* ---- finding ----------------------------------------------------------------------------------
+ */
+
+/* Why a parameter starts from its init rule. */
+enum absence { IS_THERE = 0, NOT_STORED, OTHER_SHAPE, OTHER_HEAD, N_ABSENCES };
+
+/* What a folder's files mean for a model. */
+struct binding {
+    const struct model *m;
+    const struct tensor_files *files;
+    const char *place;
+    bool head_is_foreign;
+    const struct tensor_entry **tensor; /* (n_params) */
+    unsigned char *absent;              /* (n_params) enum absence */
+};
+
+/* Under `name`, or under what the bare model calls it. */
+static const struct tensor_entry *find_either(const struct binding *b, const char *name)
 {
-    const char *name = m->params.params[idx].name;
-    const struct safetensors_info *t = safetensors_find(files, name);
-    const char *prefix = m->family ? m->family->base_prefix : "";
-    if (!t && prefix[0] && strncmp(name, prefix, strlen(prefix)) == 0)
-        t = safetensors_find(files, name + strlen(prefix));
-    for (size_t i = 0; !t && i < m->params.n_aliases; i++)
-        if (m->params.aliases[i].param_idx == idx)
-            t = safetensors_find(files, m->params.aliases[i].name);
-    return t;
+    const struct tensor_entry *e = tensor_files_find(b->files, name);
+    const char *prefix = b->m->family ? b->m->family->base_prefix : "";
+    const size_t n = strlen(prefix);
+    if (!e && n && strncmp(name, prefix, n) == 0) e = tensor_files_find(b->files, name + n);
+    return e;
 }
 
-static cz_status tensor_check(const struct param_info *p, const struct safetensors_info *t)
+/* Under the parameter's name or a tied one. */
+static const struct tensor_entry *find_param(const struct binding *b, size_t idx)
 {
-    if (!shape_matches(p, t)) {
-        char have[96], want[96];
-        return err_set(CZ_CORRUPT, 0, "%s: tensor %s has shape %s, the model needs %s", t->path,
-                       t->name, shape_text(t->shape, t->ndim, have, sizeof have),
-                       shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
+    const struct param_table *t = &b->m->params;
+    const struct tensor_entry *e = find_either(b, t->params[idx].name);
+    for (size_t i = 0; !e && i < t->n_aliases; i++)
+        if (t->aliases[i].param_idx == idx) e = find_either(b, t->aliases[i].name);
+    return e;
+}
+
+static bool shape_matches(const struct param_info *p, const struct tensor_entry *e)
+{
+    return e->ndim == (size_t)p->ndim &&
+           memcmp(e->shape, p->shape, e->ndim * sizeof *p->shape) == 0;
+}
+
+static cz_status refuse_shape(const struct param_info *p, const struct tensor_entry *e)
+{
+    char have[96], want[96];
+    return err_set(CZ_CORRUPT, 0, "%s: tensor %s has shape %s, the model needs %s", e->path,
+                   e->stored_name, shape_text(e->shape, e->ndim, have, sizeof have),
+                   shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
+}
+
+/* What a new task may start without: all that is not the base model's, and its pooler, which
+ * models of other tasks are saved without. */
+static bool is_of_head(const struct model *m, const char *name)
+{
+    const char *prefix = m->family ? m->family->base_prefix : "";
+    const size_t n = strlen(prefix);
+    if (!n) return false;
+    return strncmp(name, prefix, n) != 0 || strncmp(name + n, "pooler.", strlen("pooler.")) == 0;
+}
+
+static bool is_of_base(const struct model *m, const char *name)
+{
+    const char *prefix = m->family->base_prefix;
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static cz_status bind_param(struct binding *b, size_t idx)
+{
+    const struct param_info *p = &b->m->params.params[idx];
+    const bool may_differ = is_of_head(b->m, p->name) && !is_of_base(b->m, p->name);
+    const struct tensor_entry *e = find_param(b, idx);
+    if (!e)
+        b->absent[idx] = NOT_STORED;
+    else if (may_differ && b->head_is_foreign)
+        b->absent[idx] = OTHER_HEAD;
+    else if (may_differ && b->m->labels_given && !shape_matches(p, e))
+        b->absent[idx] = OTHER_SHAPE;
+    if (b->absent[idx]) return CZ_OK;
+    if (!shape_matches(p, e)) return refuse_shape(p, e);
+    b->tensor[idx] = e;
+    return e->is_weight ? CZ_OK : tensor_files_read(b->files, e, 0, 0, NULL);
+}
+
+/* Every absent tensor of the trunk, in one sentence. */
+static cz_status check_trunk(const struct binding *b)
+{
+    struct name_list list = {.n = 0};
+    const struct param_info *last = NULL;
+    for (size_t i = 0; i < b->m->params.n_params; i++) {
+        const struct param_info *p = &b->m->params.params[i];
+        if (!b->absent[i] || is_of_head(b->m, p->name)) continue;
+        list_add(&list, p->name);
+        last = p;
     }
-    switch (t->dtype) {
-    case SAFETENSORS_F32:
-    case SAFETENSORS_BF16:
-    case SAFETENSORS_F16:
-    case SAFETENSORS_F64: return CZ_OK;
-    default:
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: tensor %s is %s; weights may be F32, BF16, F16 or F64", t->path,
-                       t->name, safetensors_dtype_name(t->dtype));
+    char want[96];
+    if (list.n == 0) return CZ_OK;
+    if (list.n == 1)
+        return err_set(CZ_NOTFOUND, 0, "%s: the weights lack tensor %s %s", b->place, last->name,
+                       shape_text(last->shape, (size_t)last->ndim, want, sizeof want));
+    return err_set(CZ_NOTFOUND, 0, "%s: the weights lack %zu of the model's tensors: %s", b->place,
+                   list.n, list_end(&list));
+}
+
+/* ---- telling ----------------------------------------------------------------------------------
+ */
+
+/* One sentence for each reason why something starts from the init rules. */
+static void report_absent(const struct binding *b)
+{
+    static const char *const why[N_ABSENCES] = {
+        "", "not in the files", "for other classes in the files", "of another head in the files"};
+    for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {
+        struct name_list list = {.n = 0};
+        for (size_t i = 0; i < b->m->params.n_params; i++)
+            if (b->absent[i] == reason) list_add(&list, b->m->params.params[i].name);
+        if (list.n)
+            LOGV(LOG_WARN, SUB_MODEL,
+                 "%s: %s: %s: start from random values; train before you use them", b->place,
+                 list_end(&list), why[reason]);
     }
 }
 
 static bool has_suffix(const char *name, const char *suffix)
 {
-    size_t n = strlen(name), n_suffix = strlen(suffix);
+    const size_t n = strlen(name), n_suffix = strlen(suffix);
     return n >= n_suffix && strcmp(name + n - n_suffix, suffix) == 0;
 }
 
+static bool begins_with(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* Buffers and heads that real folders carry and these models have no use for. */
 static bool is_known_extra(const struct model *m, const char *name)
 {
+    static const char *const suffixes[] = {"embeddings.position_ids", "embeddings.token_type_ids",
+                                           "rotary_emb.inv_freq", "attn.masked_bias"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(suffixes); i++)
+        if (has_suffix(name, suffixes[i])) return true;
     for (size_t i = 0; i < m->params.n_aliases; i++)
         if (strcmp(name, m->params.aliases[i].name) == 0) return true;
     if (!m->family) return false;
     for (const char *const *suffix = m->family->ignored_suffixes; *suffix; suffix++)
         if (has_suffix(name, *suffix)) return true;
-    return false;
+    const char *prefix = m->family->base_prefix;
+    if (begins_with(name, prefix)) name += strlen(prefix);
+    return begins_with(name, "pooler.") || begins_with(name, "cls.seq_relationship.");
 }
 
-/* Say which tensors of the files nobody asked for: a hint that the config does not fit. */
-static void report_unused(const struct model *m, const struct safetensors *files,
-                          const struct safetensors_info *const *used, const char *place)
+static int by_address(const void *left, const void *right)
 {
+    const struct tensor_entry *a = *(const struct tensor_entry *const *)left;
+    const struct tensor_entry *b = *(const struct tensor_entry *const *)right;
+    return (a > b) - (a < b);
+}
+
+/* List the tensors of the files that nobody asked for: another head, or a sign that the config does
+ * not fit. */
+static void report_unused(const struct binding *b)
+{
+    const size_t n = b->m->params.n_params;
     if (!log_enabled(LOG_INFO, SUB_MODEL)) return;
-    size_t n_unused = 0;
-    const char *first = NULL;
-    for (size_t i = 0; i < safetensors_count(files); i++) {
-        const struct safetensors_info *t = safetensors_at(files, i);
-        bool is_used = is_known_extra(m, t->name);
-        for (size_t p = 0; !is_used && p < m->params.n_params; p++) is_used = used[p] == t;
-        if (is_used) continue;
-        if (n_unused++ == 0) first = t->name;
+    const struct tensor_entry **used = malloc(n * sizeof *used);
+    if (!used) return; /* only the list is lost */
+    memcpy(used, b->tensor, n * sizeof *used);
+    qsort(used, n, sizeof *used, by_address);
+    struct name_list list = {.n = 0};
+    for (size_t i = 0; i < tensor_files_count(b->files); i++) {
+        const struct tensor_entry *e = tensor_files_at(b->files, i);
+        if (is_known_extra(b->m, e->name)) continue;
+        if (!bsearch(&e, used, n, sizeof *used, by_address)) list_add(&list, e->stored_name);
     }
-    if (n_unused)
-        log_line(LOG_INFO, "%s: %zu tensor%s not used by this model (first: %s)", place, n_unused,
-                 n_unused == 1 ? " is" : "s are", first);
+    free(used);
+    if (list.n) log_line(LOG_INFO, "%s: not used by this model: %s", b->place, list_end(&list));
 }
 
-cz_status weights_bind(struct model *m, struct safetensors *files, const char *place)
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static cz_status bind_all(struct binding *b)
 {
-    const struct safetensors_info **tensor = calloc(m->params.n_params, sizeof *tensor);
-    if (!tensor) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", m->params.n_params);
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < m->params.n_params && st == CZ_OK; i++) {
-        const struct param_info *p = &m->params.params[i];
-        tensor[i] = tensor_find(m, files, i);
-        char want[96];
-        if (!tensor[i])
-            st = err_set(CZ_NOTFOUND, 0, "%s: the weights lack tensor %s %s", place, p->name,
-                         shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
-        else
-            st = tensor_check(p, tensor[i]);
-    }
+    for (size_t i = 0; i < b->m->params.n_params; i++) TRY(bind_param(b, i));
+    TRY(check_trunk(b));
+    report_absent(b);
+    report_unused(b);
+    return CZ_OK;
+}
+
+cz_status weights_bind(struct model *m, struct tensor_files *files, const char *place,
+                       bool head_is_foreign)
+{
+    const size_t n = m->params.n_params;
+    struct binding b = {.m = m, .files = files, .place = place, .head_is_foreign = head_is_foreign};
+    b.tensor = calloc(n, sizeof *b.tensor);
+    b.absent = calloc(n, 1);
+    cz_status st =
+        b.tensor && b.absent ? bind_all(&b) : err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
+    free(b.absent);
     if (st != CZ_OK) {
-        free(tensor);
+        free(b.tensor);
         return st;
     }
-    report_unused(m, files, tensor, place);
+    const uint64_t seed = m->weights.seed;
     weights_free(&m->weights);
-    m->weights.files = files;
-    m->weights.tensor = tensor;
+    m->weights = (struct weight_source){.files = files, .tensor = b.tensor, .seed = seed};
     return CZ_OK;
 }
 
@@ -253,16 +288,26 @@ bool model_has_weights(const struct model *m)
     return m->weights.files != NULL;
 }
 
+void model_set_seed(struct model *m, uint64_t seed)
+{
+    m->weights.seed = seed;
+}
+
 cz_status model_init_from(struct model *m, const char *dir, uint64_t seed)
 {
+    struct tensor_files *files;
+    bool head_is_foreign = false;
     if (!dir) {
         weights_free(&m->weights);
-        m->weights.seed = seed;
+        model_set_seed(m, seed);
         return CZ_OK;
     }
-    struct safetensors *files;
-    TRY(weights_open(dir, true, &files));
-    cz_status st = weights_bind(m, files, dir);
-    if (st != CZ_OK) safetensors_close(files);
+    TRY(head_compare(m, dir, &head_is_foreign));
+    TRY(tensor_files_open(dir, true, &files));
+    cz_status st = weights_bind(m, files, dir, head_is_foreign);
+    if (st == CZ_OK)
+        model_set_seed(m, seed);
+    else
+        tensor_files_close(files);
     return st;
 }
