@@ -28,23 +28,33 @@ static void see(void *user, const struct verify_row *row)
     snprintf(s->worst_name, sizeof s->worst_name, "%s", row->name);
 }
 
-START_TEST(models_agree_with_pytorch)
+static void check_agrees(const char *dir, int n)
 {
-    static const struct {
-        const char *folder;
-        int n;
-    } cases[] = {
-        {"models/gpt2", 30},          {"models/gpt2-variant-a", 31}, {"models/gpt2-variant-b", 30},
-        {"models/llama-variant", 37}, {"models/qwen2-variant", 28},
-    };
-    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        struct seen seen = {0};
-        ck_ok(verify_run(test_data(cases[i].folder), NULL, see, &seen));
-        ck_assert_int_eq(seen.n, cases[i].n);
-        ck_assert_msg(seen.worst <= 2e-5, "%s: %s is off by %g", cases[i].folder, seen.worst_name,
-                      seen.worst);
-        ck_assert_msg(seen.worst > 0, "%s: nothing was compared", cases[i].folder);
-    }
+    struct seen seen = {0};
+    ck_ok(verify_run(dir, NULL, see, &seen));
+    ck_assert_int_eq(seen.n, n);
+    ck_assert_msg(seen.worst <= 2e-5, "%s: %s is off by %g", dir, seen.worst_name, seen.worst);
+    ck_assert_msg(seen.worst > 0, "%s: nothing was compared", dir);
+}
+
+START_TEST(decoders_agree_with_pytorch)
+{
+    check_agrees(test_data("models/gpt2"), 30);
+    check_agrees(test_data("models/gpt2-variant-a"), 31);
+    check_agrees(test_data("models/gpt2-variant-b"), 30);
+    check_agrees(test_data("models/llama-variant"), 37);
+    check_agrees(test_data("models/qwen2-variant"), 28);
+}
+END_TEST
+
+START_TEST(encoders_agree_with_pytorch)
+{
+    check_agrees(test_data("models/bert-variant-a"), 43);
+    check_agrees(test_data("models/bert-variant-b"), 44);
+    check_agrees(test_data("models/distilbert-variant-a"), 26);
+    if (!test_fixture("models")) return;
+    check_agrees(test_fixture("models/bert-cls"), 43);
+    check_agrees(test_fixture("models/distilbert-cls"), 42);
 }
 END_TEST
 
@@ -222,5 +232,6 @@ START_TEST(dump_holds_our_values)
 }
 END_TEST
 
-TEST_MAIN("engine/verify", models_agree_with_pytorch, a_wrong_value_is_found, labels_are_optional,
-          broken_oracles_are_refused, dump_holds_our_values)
+TEST_MAIN("engine/verify", decoders_agree_with_pytorch, encoders_agree_with_pytorch,
+          a_wrong_value_is_found, labels_are_optional, broken_oracles_are_refused,
+          dump_holds_our_values)
