@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include "base/log.h"
 #include "base/size.h"
 #include "model/model_impl.h"
 
@@ -91,7 +92,7 @@ cz_status model_build(const struct model_desc *desc, struct model **out)
     m->hidden_size = desc->hidden_size;
     m->n_classes = desc->n_classes;
     m->labels = desc->n_classes > 0 ? MODEL_LABELS_CLASS : desc->labels;
-    m->t_max = m->t_max_limit = desc->t_max;
+    m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
     if (m->params.n_params == 0) {
         st = err_set(CZ_INVALID, 0, "%s: its layers declare no parameter", m->name);
@@ -137,6 +138,9 @@ cz_status model_set_shape(struct model *m, int64_t t_max)
                        "%s: a sequence length of %lld is outside 1…%lld, the model's context",
                        m->name, (long long)t_max, (long long)m->t_max_limit);
     m->t_max = t_max;
+    if (t_max > m->t_context)
+        LOGV(LOG_WARN, SUB_MODEL, "%s: sequences of %lld are longer than the %lld it was made for",
+             m->name, (long long)t_max, (long long)m->t_context);
     return CZ_OK;
 }
 

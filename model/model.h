@@ -82,7 +82,8 @@ CZ_API struct model *model_open_ex(const char *dir_or_preset, const struct model
 /* Accepts NULL. */
 CZ_API void model_destroy(struct model *m);
 
-/* Bound the sequence length that buffers are planned for (1 … the model's own maximum). */
+/* Bound the sequence length that buffers are planned for (1 … the model's own maximum; rotary
+ * positions go on beyond model_t_max() of a new model, which the log then warns of). */
 CZ_API cz_status model_set_shape(struct model *m, int64_t t_max);
 
 /* Take weights from another folder's files, under the rules of model_from_hf(), or, with NULL, all

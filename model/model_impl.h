@@ -53,6 +53,7 @@ struct model {
     enum model_labels labels;
     char **label_names;         /* (n_classes), one block */
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
+    int64_t t_context;          /* what the model was made for, which rotary positions may exceed */
     struct weight_source weights;
 
     /* Hugging Face models only: */
