@@ -29,6 +29,40 @@ static inline int utf8_length(const char *s, size_t n)
     return (int)len;
 }
 
+/* Bytes at s, where no character is, that one U+FFFD stands for: the longest part that could have
+ * begun a character, and at least one (as Python's decode(errors="replace") and browsers do). */
+static inline size_t utf8_broken_length(const char *s, size_t n)
+{
+    size_t len = 1;
+    while (len < n && utf8_length(s, len + 1) == -1) len++;
+    return len;
+}
+
+/* The character that the len bytes at s encode, as utf8_length() gave them. */
+static inline uint32_t utf8_decode(const char *s, int len)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    if (len == 1) return u[0];
+    if (len == 2) return (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
+    uint32_t tail = (uint32_t)(u[len - 2] & 0x3F) << 6 | (u[len - 1] & 0x3F);
+    if (len == 3) return (uint32_t)(u[0] & 0x0F) << 12 | tail;
+    return (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3F) << 12 | tail;
+}
+
+/* Write c as UTF-8 to dst (4 bytes); returns how many it took. */
+static inline size_t utf8_encode(uint32_t c, char *dst)
+{
+    if (c < 0x80) {
+        dst[0] = (char)c;
+        return 1;
+    }
+    size_t len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char leads[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (size_t i = len - 1; i > 0; i--, c >>= 6) dst[i] = (char)(0x80 | (c & 0x3F));
+    dst[0] = (char)(leads[len] | c);
+    return len;
+}
+
 static inline bool utf8_is_valid(const char *s, size_t n)
 {
     while (n > 0) {

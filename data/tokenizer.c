@@ -255,14 +255,6 @@ void tokenizer_decoder_destroy(struct tokenizer_decoder *dec)
     free(dec);
 }
 
-/* Bytes at s that could have begun a character but do not: at least one. */
-static size_t broken_length(const char *s, size_t n)
-{
-    size_t len = 1;
-    while (len < n && utf8_length(s, len + 1) == -1) len++;
-    return len;
-}
-
 /* Move whole characters from bytes[0 … n) to the text; keep an unfinished one, unless `at_end`. */
 static size_t take_characters(struct tokenizer_decoder *dec, size_t n, bool at_end)
 {
@@ -276,7 +268,7 @@ static size_t take_characters(struct tokenizer_decoder *dec, size_t n, bool at_e
             dec->n_held = n;
             break;
         }
-        size_t take = len > 0 ? (size_t)len : broken_length(s, n);
+        size_t take = len > 0 ? (size_t)len : utf8_broken_length(s, n);
         const char *src = len > 0 ? s : REPLACEMENT;
         size_t put = len > 0 ? take : REPLACEMENT_NBYTES;
         memcpy(dec->text + used, src, put);

@@ -27,7 +27,7 @@ static cz_status open_later(const char *dir, struct tokenizer **out)
 /* The first kind whose files are there rules: tokenizer.json holds all that the others say. */
 static const struct folder_kind kinds[] = {
     {{"tokenizer.json"}, open_json},
-    {{"vocab.txt"}, open_later},
+    {{"vocab.txt"}, wordpiece_open_vocab},
     {{"vocab.json", "merges.txt"}, open_later},
 };
 
@@ -95,7 +95,7 @@ static cz_status open_json_doc(const char *dir, const struct json_node *root,
     const char *type;
     char where[512];
     TRY(json_model_type(root, &type));
-    if (strcmp(type, "WordPiece") == 0) return open_later(dir, out);
+    if (strcmp(type, "WordPiece") == 0) return wordpiece_open_json(dir, root, out);
     if (strcmp(type, "BPE") == 0) return open_later(dir, out);
     return err_set(CZ_UNSUPPORTED, 0,
                    "%s: a tokenizer of type %s is not read; those of types WordPiece and BPE are",

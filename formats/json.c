@@ -256,7 +256,7 @@ const char *json_type_name(enum json_type type)
 
 size_t json_count(const struct json_node *node)
 {
-    return node->n_children;
+    return node ? node->n_children : 0;
 }
 
 const struct json_node *json_child(const struct json_node *node, size_t idx)

@@ -59,7 +59,7 @@ CZ_API enum json_type json_type(const struct json_node *node);
 /* "null", "true or false", "an integer", "a number", "a string", "an array", "an object". */
 CZ_API const char *json_type_name(enum json_type type);
 
-/* Members of an object or items of an array; 0 for anything else. */
+/* Members of an object or items of an array; 0 for anything else, and for NULL. */
 CZ_API size_t json_count(const struct json_node *node);
 
 /* Child number idx (< json_count), in file order. O(1). */
