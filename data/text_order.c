@@ -1,0 +1,153 @@
+/* The order of examples: a permutation per epoch, cut into windows that are sorted by length.
+ *
+ * An epoch's sequence is all examples, permuted if shuffled. Window w is the sequence from
+ * w · window_size · step_size on. Its whole steps are sorted together; what is left at the epoch's
+ * end, a part of a step, is sorted by itself, so that it is no longer or shorter than others. */
+#include "data/text_loader_impl.h"
+
+#include "base/rng.h"
+#include "base/size.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT64_MAX
+
+cz_status text_order_init(struct text_order *o, const struct text_loader_options *options)
+{
+    size_t nbytes;
+    memset(o, 0, sizeof *o);
+    o->texts = options->texts;
+    o->n = texts_count(options->texts);
+    o->micro_batch = (uint64_t)options->micro_batch;
+    o->n_parts = (uint64_t)options->accumulation * (uint64_t)options->world_size;
+    o->shuffle = options->shuffle;
+    o->bucket = options->bucket;
+    o->seed = options->seed;
+    o->epoch = o->counted_step = NONE;
+    TRY(size_mul(o->micro_batch, o->n_parts, &o->step_size));
+    o->n_steps = o->n / o->step_size;
+    if (!options->drop_last && o->n % o->step_size != 0) o->n_steps++;
+    if (o->n_steps == 0)
+        return err_set(CZ_INVALID, 0,
+                       "%" PRIu64 " examples do not fill one step of %" PRIu64
+                       ", and incomplete steps are to be dropped",
+                       o->n, o->step_size);
+    o->window_size = o->bucket ? TEXT_LOADER_WINDOW : 1;
+    size_t n_held = (size_t)o->n;
+    if (o->step_size < o->n / o->window_size) n_held = (size_t)(o->step_size * o->window_size);
+    TRY(size_mul(n_held, sizeof *o->entries, &nbytes));
+    o->entries = malloc(nbytes);
+    if (!o->entries) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", n_held);
+    return CZ_OK;
+}
+
+void text_order_free(struct text_order *o)
+{
+    free(o->entries);
+    memset(o, 0, sizeof *o);
+}
+
+/* ---- lengths ----------------------------------------------------------------------------------
+ */
+
+/* About how many tokens a text has, times four: a Chinese character is one, an alphabet's letter a
+ * quarter. Every rank estimates all texts of a window, so this must be much faster than tokens. */
+static uint64_t estimate(const char *text, size_t nbytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < nbytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        sum += (unsigned)((c & 0xC0) != 0x80) + (c >= 0xE0 ? 3u : 0u);
+    }
+    return sum;
+}
+
+static uint32_t length_of(const struct texts *texts, size_t example)
+{
+    struct tokenizer_input in = texts_at(texts, example);
+    uint64_t n = estimate(in.text, in.nbytes);
+    if (in.pair) n += estimate(in.pair, in.pair_nbytes);
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct text_order_entry *x = a, *y = b;
+    if (x->length != y->length) return x->length < y->length ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------
+ */
+
+/* Whole steps of a window. */
+static uint64_t n_whole(const struct text_order *o, uint64_t window)
+{
+    uint64_t left = o->n / o->step_size - window * o->window_size;
+    return left < o->window_size ? left : o->window_size;
+}
+
+static void hold_window(struct text_order *o, uint64_t epoch, uint64_t window)
+{
+    if (o->epoch == epoch && o->window == window) return;
+    uint64_t first = window * o->window_size * o->step_size;
+    size_t whole = (size_t)(n_whole(o, window) * o->step_size);
+    size_t n = (size_t)(o->n - first);
+    if (n / o->step_size >= o->window_size) n = (size_t)(o->window_size * o->step_size);
+    for (size_t i = 0; i < n; i++) {
+        struct text_order_entry *e = &o->entries[i];
+        e->at = i;
+        e->example = (size_t)(first + i);
+        if (o->shuffle) e->example = (size_t)rng_permute(o->seed, epoch, o->n, first + i);
+        if (o->bucket) e->length = length_of(o->texts, e->example);
+    }
+    if (o->bucket) {
+        qsort(o->entries, whole, sizeof *o->entries, compare_entries);
+        qsort(o->entries + whole, n - whole, sizeof *o->entries, compare_entries);
+    }
+    o->epoch = epoch;
+    o->window = window;
+}
+
+/* Which of a window's sorted steps comes k-th. */
+static uint64_t step_in_window(const struct text_order *o, uint64_t epoch, uint64_t window,
+                               uint64_t k)
+{
+    uint64_t n = n_whole(o, window);
+    if (!o->shuffle || !o->bucket || k >= n) return k; /* the incomplete one stays the last */
+    uint64_t seed = rng_mix64(o->seed ^ rng_mix64(epoch + 0x9FB21C651E98DF25u));
+    return rng_permute(seed, window, n, k);
+}
+
+/* Labels per part: what every part's sum of losses is divided by. A step without a label has no
+ * loss; any divisor does. */
+static float count_labels(struct text_order *o, uint64_t step, const struct text_order_entry *e,
+                          uint64_t n)
+{
+    if (o->counted_step == step) return o->counted;
+    uint64_t n_labels = 0;
+    for (uint64_t i = 0; i < n; i++) n_labels += texts_label(o->texts, e[i].example) >= 0;
+    o->counted_step = step;
+    o->counted = (float)((double)(n_labels ? n_labels : n) / (double)o->n_parts);
+    return o->counted;
+}
+
+void text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct text_part *out)
+{
+    uint64_t epoch = step / o->n_steps, in_epoch = step % o->n_steps;
+    uint64_t window = in_epoch / o->window_size;
+    hold_window(o, epoch, window);
+    uint64_t k = step_in_window(o, epoch, window, in_epoch % o->window_size);
+    const struct text_order_entry *entries = o->entries + k * o->step_size;
+    uint64_t n = o->n - in_epoch * o->step_size;
+    if (n > o->step_size) n = o->step_size;
+    /* n texts are in memory, and n_parts is a number of micro-batches: n · part does not wrap. */
+    uint64_t begin = n == o->step_size ? part * o->micro_batch : n * part / o->n_parts;
+    uint64_t end = n == o->step_size ? begin + o->micro_batch : n * (part + 1) / o->n_parts;
+    *out = (struct text_part){.entries = entries + begin,
+                              .n = (size_t)(end - begin),
+                              .divisor = count_labels(o, step, entries, n),
+                              .sample = step * o->step_size + part * o->micro_batch};
+}
