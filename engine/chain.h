@@ -70,6 +70,8 @@ struct chain_run {
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32, or NULL */
     float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL */
+    float *hidden;             /* fp32 (B,T,C), EVAL only: what the loss layer reads; or NULL. When
+                                  nothing else is wanted, the loss layer does not run */
     bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
     bool no_dropout;           /* TRAIN without dropout: to compare gradients */
 };

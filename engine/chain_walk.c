@@ -154,19 +154,37 @@ static void *turn(struct chain *c, size_t i)
     return at(c->memory.activations, (i & 1) * stride);
 }
 
+/* The output of the layer before i, widened. */
+static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
+{
+    struct layer_sizes sizes;
+    if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");
+    TRY(chain_layer_size(c, i - 1, run->batch->B, run->batch->T, &sizes));
+    const struct cast_scale_args cast = {.x_dtype = c->options.dtype,
+                                         .y_dtype = DTYPE_F32,
+                                         .numel = sizes.out_nbytes / dtype_size(c->options.dtype),
+                                         .alpha = 1.0f,
+                                         .x = x,
+                                         .y = run->hidden};
+    return c->options.ops->cast_scale(c->options.ops, run->stream, &cast);
+}
+
 static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *run)
 {
     struct chain_node *node = &c->nodes[i];
     TRY(enter(c, i, CHAIN_FORWARD));
     struct layer_args a = layer_args(c, i, run, LAYER_EVAL);
     a.in = i == 0 ? NULL : turn(c, i - 1);
-    if (node->layer.cls->flags & LAYER_LOSS) {
+    const bool is_loss = (node->layer.cls->flags & LAYER_LOSS) != 0;
+    if (is_loss) {
         a.loss = run->loss;
         a.logits = run->logits;
+        if (run->hidden) TRY(copy_hidden(c, i, run, a.in));
     } else {
         a.out = turn(c, i);
     }
-    TRY(call(c, i, node->layer.cls->forward, &a));
+    if (!is_loss || !run->hidden || run->loss || run->logits)
+        TRY(call(c, i, node->layer.cls->forward, &a));
     return leave(c, i, CHAIN_FORWARD);
 }
 

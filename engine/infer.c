@@ -196,6 +196,13 @@ cz_status infer_forward(struct infer *in, const struct batch *batch, float *loss
     return chain_forward(in->chain, &run);
 }
 
+cz_status infer_hidden(struct infer *in, const struct batch *batch, float *hidden)
+{
+    TRY(batch_check(in->model, batch, false));
+    const struct chain_run run = {.batch = batch, .mode = LAYER_EVAL, .hidden = hidden};
+    return chain_forward(in->chain, &run);
+}
+
 cz_status infer_gradients(struct infer *in, const struct batch *batch, float *loss)
 {
     TRY(batch_check(in->model, batch, true));

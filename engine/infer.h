@@ -2,8 +2,8 @@
  * gradients), or for decoding token by token. No optimizer, no config, one rank, on the host.
  *
  * Life cycle: infer_create() plans, allocates and reads the weights → infer_forward(),
- * infer_gradients(), infer_decode() → infer_destroy(). Nothing is allocated in between.
- * Not thread-safe. */
+ * infer_hidden(), infer_gradients(), infer_decode() → infer_destroy(). Nothing is allocated in
+ * between. Not thread-safe. */
 #ifndef CZ_ENGINE_INFER_H
 #define CZ_ENGINE_INFER_H
 
@@ -31,6 +31,10 @@ CZ_API void infer_destroy(struct infer *in); /* accepts NULL */
  * or NULL. Errors: CZ_INVALID (see batch_check). */
 CZ_API cz_status infer_forward(struct infer *in, const struct batch *batch, float *loss,
                                float *logits);
+
+/* What the head reads, dropout off: fp32 (B,T,C), the encoder's last hidden state. A decoder's is
+ * not normalised yet. Errors: as infer_forward(). */
+CZ_API cz_status infer_hidden(struct infer *in, const struct batch *batch, float *hidden);
 
 /* Forward and backward of the mean loss, dropout off. The gradients stay until the next call. */
 CZ_API cz_status infer_gradients(struct infer *in, const struct batch *batch, float *loss);

@@ -18,6 +18,9 @@ struct verifier {
     int64_t logits_shape[3];
     size_t logits_ndim, n_logits;
     float *logits;
+    int64_t hidden_shape[3];
+    size_t n_hidden;
+    float *hidden; /* encoders: the last hidden state */
     float loss;
 };
 
@@ -32,6 +35,7 @@ static void verifier_free(struct verifier *v)
     free(v->positions);
     free(v->key_mask);
     free(v->logits);
+    free(v->hidden);
 }
 
 /* ---- in.* -------------------------------------------------------------------------------------
@@ -76,15 +80,20 @@ static bool is_batch_shaped(const struct verifier *v, const struct safetensors_i
     return t->ndim == 2 && t->shape[0] == v->batch.B && t->shape[1] == v->batch.T;
 }
 
+static bool is_a_class_per_row(const struct verifier *v, const struct safetensors_info *t)
+{
+    return (t->ndim == 1 || (t->ndim == 2 && t->shape[1] == 1)) && t->shape[0] == v->batch.B;
+}
+
 /* Hugging Face's labels stand under their own token: a language model's target of position t is
  * labels[t + 1], a masked one's is labels[t]. */
 static cz_status read_labels(struct verifier *v, const struct safetensors_info *t)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
     const bool classes = model_n_classes(v->model) > 0;
-    if (classes ? t->ndim != 1 || t->shape[0] != B : !is_batch_shaped(v, t))
-        return err_set(CZ_CORRUPT, 0, "%s: in.labels must be (%lld%s)", t->path, (long long)B,
-                       classes ? "" : ", T) as in.input_ids");
+    if (classes ? !is_a_class_per_row(v, t) : !is_batch_shaped(v, t))
+        return err_set(CZ_CORRUPT, 0, "%s: in.labels must be (%lld%s", t->path, (long long)B,
+                       classes ? ")" : ", T) as in.input_ids");
     TRY(read_ints(v, t, &v->labels));
     v->batch.labels = v->labels;
     if (model_labels(v->model) != MODEL_LABELS_NEXT) return CZ_OK;
@@ -109,26 +118,42 @@ static cz_status read_mask(struct verifier *v, const struct safetensors_info *t)
     return CZ_OK;
 }
 
+/* One row of positions stands for every row. */
+static cz_status read_positions(struct verifier *v, const struct safetensors_info *t)
+{
+    const size_t B = (size_t)v->batch.B, T = (size_t)v->batch.T;
+    TRY(read_ints(v, t, &v->positions));
+    if (t->numel < B * T) {
+        int32_t *all = malloc(B * T * sizeof *all);
+        if (!all) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
+        for (size_t b = 0; b < B; b++) memcpy(all + b * T, v->positions, T * sizeof *all);
+        free(v->positions);
+        v->positions = all;
+    }
+    v->batch.positions = v->positions;
+    return CZ_OK;
+}
+
 static cz_status read_input(struct verifier *v, const struct safetensors_info *t)
 {
     const char *what = t->name + strlen("in.");
+    const bool is_positions = strcmp(what, "position_ids") == 0;
+    const bool is_row = t->ndim == 2 && t->shape[0] == 1 && t->shape[1] == v->batch.T;
     if (strcmp(what, "labels") == 0) return read_labels(v, t);
-    if (!is_batch_shaped(v, t))
-        return err_set(CZ_CORRUPT, 0, "%s: %s has another shape than in.input_ids", t->path,
-                       t->name);
-    if (strcmp(what, "attention_mask") == 0) return read_mask(v, t);
-    if (strcmp(what, "token_type_ids") == 0) {
-        TRY(read_ints(v, t, &v->types));
-        v->batch.types = v->types;
-    } else if (strcmp(what, "position_ids") == 0) {
-        TRY(read_ints(v, t, &v->positions));
-        v->batch.positions = v->positions;
-    } else if (strcmp(what, "input_ids") != 0) {
+    if (strcmp(what, "input_ids") != 0 && strcmp(what, "attention_mask") != 0 &&
+        strcmp(what, "token_type_ids") != 0 && !is_positions)
         return err_set(CZ_UNSUPPORTED, 0,
                        "%s: %s is no known input: input_ids, labels, attention_mask, "
                        "token_type_ids, position_ids",
                        t->path, t->name);
-    }
+    if (!is_batch_shaped(v, t) && !(is_positions && is_row))
+        return err_set(CZ_CORRUPT, 0, "%s: %s has another shape than in.input_ids", t->path,
+                       t->name);
+    if (is_positions) return read_positions(v, t);
+    if (strcmp(what, "attention_mask") == 0) return read_mask(v, t);
+    if (strcmp(what, "input_ids") == 0) return CZ_OK; /* read first */
+    TRY(read_ints(v, t, &v->types));
+    v->batch.types = v->types;
     return CZ_OK;
 }
 
@@ -174,6 +199,23 @@ static cz_status shape_logits(struct verifier *v)
     return v->logits ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu logits", v->n_logits);
 }
 
+/* What a decoder's head reads is not normalised yet, and so not what others call its last hidden
+ * state. */
+static bool is_encoder(const struct verifier *v)
+{
+    return model_labels(v->model) != MODEL_LABELS_NEXT;
+}
+
+static cz_status shape_hidden(struct verifier *v)
+{
+    v->hidden_shape[0] = v->batch.B;
+    v->hidden_shape[1] = v->batch.T;
+    v->hidden_shape[2] = model_hidden_size(v->model);
+    v->n_hidden = (size_t)(v->hidden_shape[0] * v->hidden_shape[1] * v->hidden_shape[2]);
+    v->hidden = malloc(v->n_hidden * sizeof *v->hidden + 1);
+    return v->hidden ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu values", v->n_hidden);
+}
+
 static cz_status run(struct verifier *v)
 {
     const struct infer_options options = {
@@ -181,6 +223,10 @@ static cz_status run(struct verifier *v)
     TRY(infer_create(v->model, &options, &v->infer));
     TRY(shape_logits(v));
     TRY(infer_forward(v->infer, &v->batch, NULL, v->logits));
+    if (is_encoder(v)) {
+        TRY(shape_hidden(v));
+        TRY(infer_hidden(v->infer, &v->batch, v->hidden));
+    }
     return v->labels ? infer_gradients(v->infer, &v->batch, &v->loss) : CZ_OK;
 }
 
@@ -198,7 +244,19 @@ static void forgive_unseeing(const struct verifier *v, const float *theirs)
                    V * sizeof *theirs);
 }
 
-/* Our tensor of that name; *ours NULL when there is none without labels. */
+/* Our gradient of the parameter that t is named after. */
+static cz_status find_gradient(const struct verifier *v, const struct safetensors_info *t,
+                               const float **ours, size_t *numel)
+{
+    size_t idx = 0;
+    if (param_table_find(model_params(v->model), t->name + strlen("grad."), &idx) != CZ_OK)
+        return err_prefix("%s: %s", t->path, t->name);
+    *ours = infer_gradient(v->infer, idx);
+    *numel = model_params(v->model)->params[idx].numel;
+    return CZ_OK;
+}
+
+/* Our tensor of that name; an error when there is none, or none without labels. */
 static cz_status find_ours(const struct verifier *v, const struct safetensors_info *t,
                            const float **ours, size_t *numel)
 {
@@ -207,18 +265,21 @@ static cz_status find_ours(const struct verifier *v, const struct safetensors_in
     if (strcmp(t->name, "out.logits") == 0) {
         *ours = v->logits;
         *numel = v->n_logits;
+    } else if (strcmp(t->name, "out.last_hidden_state") == 0) {
+        if (!v->hidden)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: %s is compared for encoders only", t->path,
+                           t->name);
+        *ours = v->hidden;
+        *numel = v->n_hidden;
     } else if (strcmp(t->name, "out.loss") == 0) {
         *ours = v->labels ? &v->loss : NULL;
         *numel = 1;
     } else if (strncmp(t->name, "grad.", 5) == 0) {
-        size_t idx = 0;
-        if (param_table_find(model_params(v->model), t->name + 5, &idx) != CZ_OK)
-            return err_prefix("%s: %s", t->path, t->name);
-        *ours = infer_gradient(v->infer, idx);
-        *numel = model_params(v->model)->params[idx].numel;
+        TRY(find_gradient(v, t, ours, numel));
     } else {
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: %s is no known result: in.*, out.logits, out.loss, grad.<parameter>",
+                       "%s: %s is no known result: in.*, out.logits, out.last_hidden_state, "
+                       "out.loss, grad.<parameter>",
                        t->path, t->name);
     }
     if (!*ours)
@@ -308,6 +369,11 @@ static size_t dump_list(const struct verifier *v, struct safetensors_decl *decls
     decls[n] =
         (struct safetensors_decl){"out.logits", SAFETENSORS_F32, v->logits_shape, v->logits_ndim};
     items[n++] = (struct dump_item){NULL, v->logits, v->n_logits};
+    if (v->hidden) {
+        decls[n] =
+            (struct safetensors_decl){"out.last_hidden_state", SAFETENSORS_F32, v->hidden_shape, 3};
+        items[n++] = (struct dump_item){NULL, v->hidden, v->n_hidden};
+    }
     if (!v->labels) return n;
     decls[n] = (struct safetensors_decl){"out.loss", SAFETENSORS_F32, one, 1};
     items[n++] = (struct dump_item){NULL, &v->loss, 1};
@@ -327,7 +393,7 @@ static size_t dump_list(const struct verifier *v, struct safetensors_decl *decls
 
 static cz_status dump(const struct verifier *v, const char *path)
 {
-    const size_t n_max = model_params(v->model)->n_params + 2;
+    const size_t n_max = model_params(v->model)->n_params + 3;
     struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
     struct dump_item *items = calloc(n_max, sizeof *items);
     cz_status st = err_set(CZ_NOMEM, 0, "no memory to write %s", path);

@@ -1,9 +1,9 @@
 /* Comparing a model with recorded results of another implementation.
  *
  * DIR/oracle.safetensors holds one batch and what came of it:
- *   in.input_ids (B,T), in.labels as Hugging Face takes them ((B,T), shifted inside the model, -100
- *   ignored; or (B) classes), in.attention_mask, in.token_type_ids, in.position_ids (B,T);
- *   out.logits, out.loss, grad.<parameter>, fp32.
+ *   in.input_ids (B,T), in.labels as Hugging Face takes them ((B,T), -100 ignored, shifted inside
+ *   language models; or (B) classes), in.attention_mask, in.token_type_ids, in.position_ids (B,T);
+ *   out.logits, out.loss, grad.<parameter>, and, of encoders, out.last_hidden_state (B,T,C), fp32.
  * The model in DIR is run in fp32, without dropout. */
 #ifndef CZ_ENGINE_VERIFY_H
 #define CZ_ENGINE_VERIFY_H

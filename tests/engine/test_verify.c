@@ -52,6 +52,7 @@ START_TEST(encoders_agree_with_pytorch)
     check_agrees(test_data("models/bert-variant-a"), 43);
     check_agrees(test_data("models/bert-variant-b"), 44);
     check_agrees(test_data("models/distilbert-variant-a"), 26);
+    check_agrees(test_data("models/bert-old"), 7); /* its hidden states, too */
     if (!test_fixture("models")) return;
     check_agrees(test_fixture("models/bert-cls"), 43);
     check_agrees(test_fixture("models/distilbert-cls"), 42);
@@ -168,6 +169,13 @@ START_TEST(broken_oracles_are_refused)
         {{.name = "in.labels", .idx = 5, .add = 1000}, CZ_INVALID, "row 0 at position 4"},
         {{.name = "in.position_ids", .idx = 10, .add = -50}, CZ_INVALID, "row 1 at position 1"},
         {{.name = "out.loss", .rename = "out.hidden"}, CZ_UNSUPPORTED, "out.hidden"},
+        {{.name = "out.loss", .rename = "out.last_hidden_state"}, CZ_UNSUPPORTED, "encoders only"},
+        {{.name = "in.position_ids", .rename = "in.inputs_embeds"},
+         CZ_UNSUPPORTED,
+         "inputs_embeds"},
+        {{.name = "in.position_ids", .rename = "in.past_key_values.0.key"},
+         CZ_UNSUPPORTED,
+         "past_key_values"},
         {{.name = "out.logits", .rows = 2}, CZ_CORRUPT, "out.logits"},
         {{.name = "grad.transformer.ln_f.bias", .rename = "grad.transformer.ln_g.bias"},
          CZ_NOTFOUND,
