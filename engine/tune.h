@@ -18,6 +18,13 @@
 
 CZ_EXTERN_C_BEGIN
 
+/* What the config says about learning; 0: what suits pretraining of such a size. */
+struct tune_recipe {
+    double lr, beta2, weight_decay;
+    int64_t warmup_steps; /* with total_steps at least 2 */
+    int64_t total_steps;  /* the rate falls to zero until then; 0: it stays */
+};
+
 struct tune_options {
     int64_t world_size;                    /* ≥ 1 */
     size_t gpu_nbytes;                     /* of each rank's GPU; 0: train on the CPU */
@@ -30,6 +37,7 @@ struct tune_options {
     int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
+    struct tune_recipe recipe;
 };
 
 /* Where memory comes from. */

@@ -20,7 +20,21 @@ static double learning_rate(size_t numel)
     return numel < 1000000000 ? 3e-4 : numel < 10000000000 ? 1.2e-4 : 6e-5;
 }
 
-static void write_optimizer(struct json_writer *w, double lr)
+static void write_scheduler(struct json_writer *w, const struct tune_recipe *r, double lr)
+{
+    begin(w, "scheduler");
+    json_put_string(w, "type", r->total_steps > 0 ? "WarmupDecayLR" : "WarmupLR");
+    begin(w, "params");
+    if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
+    json_put_double(w, "warmup_min_lr", 0);
+    json_put_double(w, "warmup_max_lr", lr);
+    json_put_int(w, "warmup_num_steps", r->warmup_steps > 0 ? r->warmup_steps : 100);
+    json_put_string(w, "warmup_type", "linear");
+    json_end_object(w);
+    json_end_object(w);
+}
+
+static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, double lr)
 {
     begin(w, "optimizer");
     json_put_string(w, "type", "AdamW");
@@ -29,21 +43,13 @@ static void write_optimizer(struct json_writer *w, double lr)
     json_write_key(w, "betas");
     json_begin_array(w);
     json_write_double(w, 0.9);
-    json_write_double(w, 0.95);
+    json_write_double(w, r->beta2 > 0 ? r->beta2 : 0.95);
     json_end_array(w);
     json_put_double(w, "eps", 1e-8);
-    json_put_double(w, "weight_decay", 0.1);
+    json_put_double(w, "weight_decay", r->weight_decay > 0 ? r->weight_decay : 0.1);
     json_end_object(w);
     json_end_object(w);
-    begin(w, "scheduler");
-    json_put_string(w, "type", "WarmupLR");
-    begin(w, "params");
-    json_put_double(w, "warmup_min_lr", 0);
-    json_put_double(w, "warmup_max_lr", lr);
-    json_put_int(w, "warmup_num_steps", 100);
-    json_put_string(w, "warmup_type", "linear");
-    json_end_object(w);
-    json_end_object(w);
+    write_scheduler(w, r, lr);
 }
 
 static void write_precision(struct json_writer *w, enum dtype dtype)
@@ -151,7 +157,8 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     json_put_int(&w, "gradient_accumulation_steps", o->accumulation);
     json_put_double(&w, "gradient_clipping", 1);
     json_put_int(&w, "steps_per_print", 10);
-    write_optimizer(&w, learning_rate(t->numel));
+    const struct tune_recipe *r = &t->options.recipe;
+    write_optimizer(&w, r, r->lr > 0 ? r->lr : learning_rate(t->numel));
     write_precision(&w, t->options.dtype);
     write_zero(&w, t, o);
     write_aio(&w, t, o);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Whether DeepSpeed's own parser accepts what `czero tune -o` writes, and reads the same from it.
+"""Whether DeepSpeed's own parser accepts what `czero tune -o` and `czero init` write, and reads the
+same from it.
 
 Run it by hand with a Python that has deepspeed (scripts/peers.sh makes one):
 
@@ -7,7 +8,8 @@ Run it by hand with a Python that has deepspeed (scripts/peers.sh makes one):
 
 Budgets from a laptop to a server, with and without GPU and NVMe, all precisions and several ranks.
 Each config is resolved by DeepSpeed 0.19.8; stage, offload, buckets and the batch triangle must be
-those that tune chose, and no key may be unknown. Exit 0: all accepted.
+those that tune chose, and no key may be unknown; of init's configs batch, precision and the
+schedule. Exit 0: all accepted.
 """
 import json
 import logging
@@ -78,6 +80,39 @@ def differences(c, offer, ranks):
     return [f"{name}: {got} instead of {want}" for name, got, want in pairs if got != want]
 
 
+INITS = [  # model, task, ranks, precision, flags
+    ("gpt2-tiny", "causal-lm", 1, "fp32", ["--steps", "500"]),
+    ("gpt2-1.3b", "causal-lm", 2, "bf16", ["--epochs", "1", "--device", "cuda", "--gpu-memory", "24GB"]),
+    ("llama-160m", "causal-lm", 4, "bf16", ["--steps", "1000", "--seq-len", "256"]),
+    ("bert-base", "classification", 2, "bf16", ["--epochs", "3", "--batch", "48"]),
+    ("bert-base", "classification", 1, "fp16", ["--steps", "1"]),
+    ("distilbert-base", "classification", 3, "fp32", ["--epochs", "2"]),
+]
+
+
+def init_differences(czero, case, folder, path):
+    model, task, ranks, precision, flags = case
+    data = os.path.join(folder, "train.json" if task == "classification" else "text.txt")
+    with open(data, "w") as f:
+        json.dump([["some words", label] for label in "abcabc"], f)
+    host = [] if "--host-memory" in flags else ["--host-memory", "128GB"]
+    subprocess.run([czero, "init", "--model", model, "--data", data, "--task", task, "--ranks", str(ranks),
+                    "--precision", precision, "--yes", "--force", "-o", path, *flags, *host],
+                   check=True, capture_output=True)
+    c = ds_config.DeepSpeedConfig(path)
+    batch = int(flags[flags.index("--batch") + 1]) if "--batch" in flags else -(-32 // ranks) * ranks
+    # A schedule that ends: where the number of steps is known and weights are not made from nothing.
+    name = "WarmupDecayLR" if task == "classification" else "WarmupLR"
+    pairs = [("batch", c.train_batch_size, batch),
+             ("bf16", c.bfloat16_config.enabled, precision == "bf16"),
+             ("fp16", c.float16_config.enabled, precision == "fp16"),
+             ("scheduler", c.scheduler_name, name)]
+    if name == "WarmupDecayLR":
+        params = c.scheduler_params
+        pairs.append(("room for the decay", params["total_num_steps"] > params["warmup_num_steps"], True))
+    return [f"{what}: {got} instead of {want}" for what, got, want in pairs if got != want]
+
+
 def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -91,6 +126,14 @@ def main():
                 bad = [f"{type(e).__name__}: {e}"]
             failed += bool(bad)
             print("BAD" if bad else "ok ", *case, offer.get("configuration", ""), *bad)
+        for case in INITS:
+            fake.world_size = case[2]
+            try:
+                bad = init_differences(sys.argv[1], case, folder, os.path.join(folder, "init.json"))
+            except Exception as e:
+                bad = [f"{type(e).__name__}: {e} {getattr(e, 'stderr', '')}"]
+            failed += bool(bad)
+            print("BAD" if bad else "ok ", "init", *case, *bad)
     return failed != 0
 
 

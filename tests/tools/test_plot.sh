@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Claim: `czero plot` draws metrics, curves and csv_monitor's files as well-formed SVG that holds
-# what is in them (lines, points, the best eval, escaped names), a million rows in a small file, and
+# what is in them (lines, points, the best eval, escaped names), many rows in a small file, and
 # as text within the width; what cannot be drawn gets a sentence and an exit code.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 czero=$1/czero
 work=$(mktemp -d /tmp/czero-plot-XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -81,11 +81,11 @@ printf '%s\n1,0.1,train,2,,,,,1\n2,0.1,train,nan,,,,,1\n3,0.1,train,inf,,,,,1\n4
 svg "$work/nan.csv" --log-y
 grep -q "2 values of loss are not finite" "$work/err" || complain "gaps are not mentioned: $(cat "$work/err")"
 
-# a million rows
-awk 'BEGIN { print "step,loss"; for (s = 1; s <= 1000000; s++) printf "%d,%.4f\n", s, 2 + 6 * exp(-s / 1e5) + ((s * 7919) % 997) / 997 }' >"$work/big.csv"
+# many rows
+awk 'BEGIN { print "step,loss"; for (s = 1; s <= 200000; s++) printf "%d,%.4f\n", s, 2 + 6 * exp(-s / 2e4) + ((s * 7919) % 997) / 997 }' >"$work/big.csv"
 svg "$work/big.csv" --log-y
-[ "$(stat -c %s "$work/out.svg")" -lt 100000 ] || complain "a million rows: $(stat -c %s "$work/out.svg") bytes"
-holds 1.0M
+[ "$(stat -c %s "$work/out.svg")" -lt 100000 ] || complain "many rows: $(stat -c %s "$work/out.svg") bytes"
+holds 200k
 
 # text
 "$czero" plot "$work/a/metrics.csv" --width 60 >"$work/out" || complain "text: exit $?"

@@ -18,6 +18,7 @@ static const struct command {
     {"export", cmd_export, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
+    {"init", cmd_init, "write a config and the command line that trains with it"},
     {"inspect", cmd_inspect, "show what is inside a checkpoint or a file of weights"},
     {"launch", cmd_launch, "run a command over several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},

@@ -48,6 +48,7 @@ int cmd_config(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_fsck(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_init(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
