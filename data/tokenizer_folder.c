@@ -17,18 +17,11 @@ struct folder_kind {
 
 static cz_status open_json(const char *dir, struct tokenizer **out);
 
-/* Kinds whose reader is not in this version yet. */
-static cz_status open_later(const char *dir, struct tokenizer **out)
-{
-    *out = NULL;
-    return err_set(CZ_UNSUPPORTED, 0, "%s: tokenizers of this kind are not read yet", dir);
-}
-
 /* The first kind whose files are there rules: tokenizer.json holds all that the others say. */
 static const struct folder_kind kinds[] = {
     {{"tokenizer.json"}, open_json},
     {{"vocab.txt"}, wordpiece_open_vocab},
-    {{"vocab.json", "merges.txt"}, open_later},
+    {{"vocab.json", "merges.txt"}, bpe_open_vocab},
 };
 
 #define FILES_THAT_DO "tokenizer.json, or vocab.txt (WordPiece), or vocab.json and merges.txt (BPE)"
@@ -96,7 +89,7 @@ static cz_status open_json_doc(const char *dir, const struct json_node *root,
     char where[512];
     TRY(json_model_type(root, &type));
     if (strcmp(type, "WordPiece") == 0) return wordpiece_open_json(dir, root, out);
-    if (strcmp(type, "BPE") == 0) return open_later(dir, out);
+    if (strcmp(type, "BPE") == 0) return bpe_open_json(dir, root, out);
     return err_set(CZ_UNSUPPORTED, 0,
                    "%s: a tokenizer of type %s is not read; those of types WordPiece and BPE are",
                    json_where(json_get(root, "model"), where, sizeof where), type);

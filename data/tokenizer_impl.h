@@ -30,6 +30,9 @@ struct tokenizer_class {
      */
     cz_status (*encode)(const struct tokenizer *tok, const char *text, size_t nbytes,
                         struct id_list *out);
+    /* A place in [from, nbytes) where a text can be cut: the ids of both parts, one after the
+     * other, are those of the whole. nbytes: none was found. NULL: nothing is known. */
+    size_t (*cut)(const struct tokenizer *tok, const char *text, size_t nbytes, size_t from);
     /* The bytes that id (in the vocabulary) stands for, into piece_nbytes_max bytes; `first`:
      * nothing stands before it in the text (WordPiece puts a space in front of whole words). Pieces
      * are bytes, not characters: the decoder joins them. */
