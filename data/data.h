@@ -11,6 +11,11 @@
  * from (seed, epoch). Nothing depends on what was read before, so any sample can be reached at
  * once.
  *
+ * With masking (masked language models), row k is the tokens [k·C, k·C + C) between [CLS] and
+ * [SEP], C = T - 2 (T where the tokenizer has no such tokens), and there are floor(tokens / C)
+ * rows. Some tokens are chosen; labels are these tokens, BATCH_IGNORE_LABEL elsewhere, without a
+ * shift.
+ *
  * Files are mapped, not loaded; pages are given back as reading goes on, so the memory held stays
  * small whatever the size of the data. After data_open() nothing is allocated. */
 #ifndef CZ_DATA_DATA_H
@@ -23,6 +28,24 @@
 CZ_EXTERN_C_BEGIN
 
 struct data_loader; /* opaque */
+
+/* Masked language modelling as in BERT (Devlin et al. 2018, 3.1): each token is chosen with
+ * `probability`; of the chosen, 80 % become [MASK], 10 % any id below vocab_size, 10 % stay.
+ * Special tokens are never chosen; a row that has others has at least one chosen. Choices are drawn
+ * from (seed, sample, position): they differ from epoch to epoch and repeat after a resume. */
+struct data_masking {
+    float probability; /* 0: off, rows are for next-token models */
+    int32_t mask_id;
+    int32_t first_id, last_id; /* around a row: both, or −1 */
+    int64_t vocab_size;        /* of random replacements */
+    int32_t special_ids[TOKENIZER_N_SPECIALS];
+    size_t n_special_ids;
+};
+
+/* Masking with a tokenizer's special tokens. probability in (0, 1). CZ_INVALID: the tokenizer has
+ * no mask token. */
+CZ_API cz_status data_masking_init(struct data_masking *masking, const struct tokenizer *tok,
+                                   float probability);
 
 struct data_options {
     /* At least one path. What a file is shows in it:
@@ -37,7 +60,8 @@ struct data_options {
     int64_t micro_batch;               /* B */
     int64_t rank, world_size;          /* world_size 0 means 1 */
     bool shuffle;
-    uint64_t seed; /* of the shuffle */
+    uint64_t seed; /* of the shuffle and the masking */
+    struct data_masking masking;
     /* dataloader_drop_last: leave out the rows at an epoch's end that do not fill a micro-batch on
      * every rank. Otherwise such a micro-batch goes on with the next epoch's first rows. */
     bool drop_last;

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "data/data.h"
+#include "data/masking_impl.h"
 #include "data/store_impl.h"
 
 #include <inttypes.h>
@@ -24,7 +25,10 @@ struct data_loader {
     uint64_t rows_per_epoch; /* of these, used in each epoch */
     uint64_t next;           /* running number of the next micro-batch's first sample, all ranks */
     int64_t vocab_size;
-    int32_t *row;          /* (T+1) */
+    struct data_masking masking;
+    uint64_t row_step;     /* tokens from one row to the next */
+    uint64_t row_ntokens;  /* that a row reads */
+    int32_t *row;          /* (row_ntokens) */
     int32_t *ids, *labels; /* (B,T) */
 };
 
@@ -47,7 +51,7 @@ static cz_status check_options(const struct data_options *o, int64_t world_size)
     if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
         return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
                        o->rank, world_size);
-    return CZ_OK;
+    return masking_check(&o->masking, o->seq_len);
 }
 
 /* "FILE", or "FILE and 2 more". */
@@ -63,14 +67,16 @@ static const char *name_data(const struct data_options *o, char *buf, size_t buf
 static cz_status count_rows(struct data_loader *l, const struct data_options *o)
 {
     char name[512];
-    uint64_t T = (uint64_t)l->T, batch = samples_per_batch(l);
-    if (l->store.n_tokens < T + 1)
-        return err_set(CZ_INVALID, 0,
-                       "%s: %" PRIu64 " tokens are too few for one row of %" PRIu64
-                       " and its shifted targets; a sequence length up to %" PRIu64 " would work",
-                       name_data(o, name, sizeof name), l->store.n_tokens, T,
-                       l->store.n_tokens > 1 ? l->store.n_tokens - 1 : 0);
-    l->n_rows = (l->store.n_tokens - 1) / T;
+    uint64_t batch = samples_per_batch(l), n = l->row_ntokens;
+    if (l->store.n_tokens < n)
+        return err_set(
+            CZ_INVALID, 0,
+            "%s: %" PRIu64 " tokens are too few for one row of %" PRId64
+            "%s; a sequence length up to %" PRIu64 " would work",
+            name_data(o, name, sizeof name), l->store.n_tokens, l->T,
+            n > l->row_step ? " and its shifted targets" : "",
+            l->store.n_tokens + (uint64_t)l->T > n ? l->store.n_tokens + (uint64_t)l->T - n : 0);
+    l->n_rows = (l->store.n_tokens - (n - l->row_step)) / l->row_step;
     l->rows_per_epoch = o->drop_last ? l->n_rows / batch * batch : l->n_rows;
     if (l->rows_per_epoch == 0)
         return err_set(CZ_INVALID, 0,
@@ -85,7 +91,7 @@ static cz_status alloc_batch(struct data_loader *l)
     size_t numel, nbytes;
     TRY(size_mul((size_t)l->B, (size_t)l->T, &numel));
     TRY(size_mul(numel, sizeof(int32_t), &nbytes));
-    l->row = malloc(((size_t)l->T + 1) * sizeof *l->row);
+    l->row = malloc((size_t)l->row_ntokens * sizeof *l->row);
     l->ids = malloc(nbytes);
     l->labels = malloc(nbytes);
     if (!l->row || !l->ids || !l->labels)
@@ -112,6 +118,10 @@ cz_status data_open(const struct data_options *o, struct data_loader **out)
     l->once = o->once;
     l->seed = o->seed;
     l->vocab_size = VOCAB_ANY;
+    l->masking = o->masking;
+    bool masks = o->masking.probability > 0;
+    l->row_step = (uint64_t)(masks ? masking_row_ntokens(&o->masking, l->T) : l->T);
+    l->row_ntokens = l->row_step + (masks ? 0 : 1); /* the last target */
     l->files = calloc(o->n_paths, sizeof *l->files);
     if (!l->files) {
         st = err_set(CZ_NOMEM, 0, "no memory for %zu data files", o->n_paths);
@@ -182,18 +192,28 @@ static int64_t rows_left(const struct data_loader *l, uint64_t first)
     return left < (uint64_t)l->B ? (int64_t)left : l->B;
 }
 
+/* Row b of the micro-batch: ids and labels (T each) of a sample. */
+static cz_status fill_row(struct data_loader *l, uint64_t sample, int64_t b)
+{
+    const size_t T = (size_t)l->T;
+    int32_t *ids = l->ids + (size_t)b * T, *labels = l->labels + (size_t)b * T;
+    TRY(store_read(&l->store, row_of(l, sample) * l->row_step, (size_t)l->row_ntokens,
+                   l->vocab_size, l->row));
+    if (l->masking.probability > 0) {
+        masking_fill(&l->masking, l->seed, sample, l->row, l->T, ids, labels);
+        return CZ_OK;
+    }
+    memcpy(ids, l->row, T * sizeof *ids);
+    memcpy(labels, l->row + 1, T * sizeof *labels);
+    return CZ_OK;
+}
+
 cz_status data_next(struct data_loader *l, struct batch *batch)
 {
     uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
     int64_t n_rows = rows_left(l, first);
-    const size_t T = (size_t)l->T;
     *batch = (struct batch){.B = n_rows, .T = l->T, .sample = first};
-    for (int64_t b = 0; b < n_rows; b++) {
-        uint64_t row = row_of(l, first + (uint64_t)b);
-        TRY(store_read(&l->store, row * T, T + 1, l->vocab_size, l->row));
-        memcpy(l->ids + (size_t)b * T, l->row, T * sizeof *l->ids);
-        memcpy(l->labels + (size_t)b * T, l->row + 1, T * sizeof *l->labels);
-    }
+    for (int64_t b = 0; b < n_rows; b++) TRY(fill_row(l, first + (uint64_t)b, b));
     if (n_rows > 0) {
         batch->ids = l->ids;
         batch->labels = l->labels;
