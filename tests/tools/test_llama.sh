@@ -59,6 +59,23 @@ for model in llama-tiny qwen2-tiny; do
   train $model b.csv --config bf16.json >out 2>err || fail "$model in bf16"
   same $model.csv b.csv 0.05 || fail "$model: bf16 is far from fp32: $(cat b.csv)"
 done
+
+# A folder without weights: dropout on, frequencies by length, biases everywhere
+mkdir odd
+cat >odd/config.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 40, "intermediate_size": 72,
+ "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8,
+ "max_position_embeddings": 40, "attention_bias": true, "mlp_bias": true, "attention_dropout": 0.2,
+ "tie_word_embeddings": true, "rope_theta": 500.0,
+ "rope_scaling": {"type": "dynamic", "factor": 2.0}}
+END
+for precision in '' ', "bf16": {"enabled": true}'; do
+  for every in 0 1 2; do
+    config 4 0 "$precision, \"czero\": {\"activation_checkpointing\": {\"every\": $every}}" >odd.json
+    train odd odd$every.csv --config odd.json --init random >out 2>err || fail "odd, every $every"
+    cmp -s odd0.csv odd$every.csv || fail "odd: checkpointing every $every changes the curve"
+  done
+done
 for stage in 0 1 2 3; do
   config 4 $stage >one.json
   config 2 $stage >two.json
@@ -75,7 +92,7 @@ for stage in 0 1 2 3; do
 done
 
 # ---- generation
-for model in llama-tiny qwen2-tiny; do
+for model in llama-tiny qwen2-tiny odd; do
   gen() { "$czero" generate --model $model --prompt "The day" "$@" 2>err; }
   gen --max-new-tokens 120 >a || fail "$model: generate" # past the context of 64
   gen --max-new-tokens 120 --no-cache >b || fail "$model: generate without a cache"
