@@ -243,7 +243,8 @@ SHIPPED = {
                                         high_freq_factor=4.0,
                                         original_max_position_embeddings=32)),
                       dict(T=21, mask="left", old=True)),
-    "qwen2-variant": ("qwen2", dict(tie_word_embeddings=True, pad_token_id=3, **rope(
+    "qwen2-variant": ("qwen2", dict(tie_word_embeddings=True, pad_token_id=3,
+                                    max_position_embeddings=32, **rope(
         "yarn", factor=4.0, original_max_position_embeddings=16)),
                       dict(T=17, positions=True, mask="right")),
 }

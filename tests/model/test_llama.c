@@ -5,7 +5,7 @@
 #include "model/llama_impl.h"
 #include "tests/model/layer_rig.h"
 
-enum { B = 2, T = 7, C = 24, F = 40, MAX_C = 40 };
+enum { B = 2, T = 7, C = 24, F = 40 };
 
 /* Query heads, key heads, width of a head; H·D is C, less, or more. */
 static const struct shape {
@@ -143,6 +143,7 @@ START_TEST(gradients_match_differences)
     for (int s = 0; s < N_SHAPES; s++)
         for (int variant = 0; variant < 4; variant++) {
             struct rig r;
+            if (s != 2 && s != variant) continue; /* one shape in all of them, the rest in turn */
             open_block(&r, &shapes[s], DTYPE_F32, true, variant == 1 ? 0.3f : 0.0f);
             if (variant == 2) r.batch.key_mask = key_mask;
             if (variant == 3) {
@@ -361,16 +362,18 @@ START_TEST(decoding_equals_evaluation)
     const double tolerance[] = {1e-5, 2e-2, 3e-3}; /* products in another shape, then rounded */
     static const int64_t cuts[][4] = {{T}, {1, 1, 1, T - 3}, {4, 1, 2}, {T - 1, 1}};
     for (int s = 0; s < N_SHAPES; s++)
-        for (int d = 0; d < 3; d++)
+        for (int d = 0; d < 3; d++) {
+            struct rig r;
+            open_block(&r, &shapes[s], dtypes[d], false, 0.0f);
+            unsigned char *in = malloc(r.in.nbytes), *want = malloc(r.out.nbytes),
+                          *got = malloc(r.out.nbytes);
+            memcpy(in, rig_data(&r.in), r.in.nbytes);
+            rig_forward(&r, LAYER_EVAL);
+            memcpy(want, rig_data(&r.out), r.out.nbytes);
             for (size_t c = 0; c < 2 * CZ_ARRAY_LEN(cuts); c++) {
-                struct rig r;
-                open_block(&r, &shapes[s], dtypes[d], false, 0.0f);
-                unsigned char *in = malloc(r.in.nbytes), *want = malloc(r.out.nbytes),
-                              *got = malloc(r.out.nbytes);
-                memcpy(in, rig_data(&r.in), r.in.nbytes);
-                rig_forward(&r, LAYER_EVAL);
-                memcpy(want, rig_data(&r.out), r.out.nbytes);
                 int64_t at = 0;
+                memset(rig_data(&r.cache), 0x7f, r.cache.nbytes);
+                memset(got, 0x7f, r.out.nbytes);
                 for (size_t i = 0; i < 4 && cuts[c / 2][i] > 0; i++) {
                     decode_slice(&r, in, got, at, cuts[c / 2][i], c % 2);
                     at += cuts[c / 2][i];
@@ -378,11 +381,12 @@ START_TEST(decoding_equals_evaluation)
                 ck_assert_int_eq(at, T);
                 ck_assert_double_le(rig_error(got, dtypes[d], want, dtypes[d], B * T * C),
                                     tolerance[d]);
-                free(in);
-                free(want);
-                free(got);
-                rig_close(&r);
             }
+            free(in);
+            free(want);
+            free(got);
+            rig_close(&r);
+        }
 }
 END_TEST
 
