@@ -23,7 +23,7 @@ static cz_status llama_build(const struct json_node *config, const char *name, e
 /* The first is for tests, over bytes; the published sizes follow. */
 static const struct llama_preset presets[] = {
     {"llama-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e4, false, 0},
-    {"llama-160m", 12, 768, 12, 12, 2048, 32000, 2048, 1, 2, 1e-6, 1e4, false, 0},
+    {"llama-160m", 12, 768, 12, 12, 3072, 32000, 2048, 1, 2, 1e-6, 1e4, false, 0},
     {"tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 1, 2, 1e-5, 1e4, false, 0},
     {"llama-7b", 32, 4096, 32, 32, 11008, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
     {"llama-13b", 40, 5120, 40, 40, 13824, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},

@@ -167,6 +167,18 @@ static void write_block(const struct job *j, size_t row, size_t m, size_t col, s
     }
 }
 
+/* All panels of A against one of B; the panel of B behind it is fetched meanwhile. */
+static void multiply_panel(const struct job *j, const uint32_t *a, size_t m, const uint32_t *b,
+                           size_t n_units, float *sums, size_t ld, bool add)
+{
+    const uint32_t *soon = b + n_units * PANEL_COLS;
+    for (size_t x = 0; x < m; x += PANEL_ROWS) {
+        j->panels->tile(n_units, a, b, sums + x * ld, ld, add, soon);
+        a += j->cut.a_stride;
+        soon += n_units / TILE_SOON_UNITS * TILE_SOON;
+    }
+}
+
 static void multiply_block(const struct job *j, size_t row, size_t m, size_t col, size_t n,
                            unsigned char *memory)
 {
@@ -177,9 +189,8 @@ static void multiply_block(const struct job *j, size_t row, size_t m, size_t col
         const size_t n_units = least(j->cut.chunk, j->cut.n_units - u0);
         pack_a(j, u0, n_units, row, m, packed);
         for (size_t y = 0; y < n; y += PANEL_COLS)
-            for (size_t x = 0; x < m; x += PANEL_ROWS)
-                j->panels->tile(n_units, packed + x / PANEL_ROWS * j->cut.a_stride,
-                                b_panel(j, u0, n_units, col + y), sums + x * ld + y, ld, u0 > 0);
+            multiply_panel(j, packed, m, b_panel(j, u0, n_units, col + y), n_units, sums + y, ld,
+                           u0 > 0);
     }
     write_block(j, row, m, col, n, sums, ld);
 }

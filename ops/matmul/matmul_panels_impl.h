@@ -14,6 +14,9 @@
 #define PANEL_ROWS 8
 #define PANEL_COLS 48
 
+#define TILE_SOON_UNITS 8
+#define TILE_SOON       32
+
 /* A piece of A or B as stored: element (line, k) is x[line·ld + k], or x[k·ld + line] when lines
  * lie along the rows. */
 struct panel_source {
@@ -29,9 +32,11 @@ struct matmul_panels {
      * are zeros. */
     void (*pack_rows)(const struct panel_source *s, uint32_t *dst, size_t stride);
     void (*pack_cols)(const struct panel_source *s, uint32_t *dst, size_t stride);
-    /* c (PANEL_ROWS, PANEL_COLS), rows ldc apart, = [c +] Σ over n_units units of a·b */
+    /* c (PANEL_ROWS, PANEL_COLS), rows ldc apart, = [c +] Σ over n_units units of a·b. Meanwhile
+     * TILE_SOON units from `soon` on are fetched for every TILE_SOON_UNITS units multiplied; they
+     * may lie past the end of what there is. */
     void (*tile)(size_t n_units, const uint32_t *a, const uint32_t *b, float *c, size_t ldc,
-                 bool add);
+                 bool add, const uint32_t *soon);
 };
 
 extern const struct matmul_panels matmul_panels_avx512bf16;
