@@ -122,7 +122,16 @@ cz_status param_table_alias(struct param_table *t, const char *name, size_t para
     a->name = strdup(name);
     if (!a->name) return err_set(CZ_NOMEM, 0, "parameter table: no memory for a name");
     a->param_idx = param_idx;
+    a->is_stored = false;
     t->n_aliases++;
+    return CZ_OK;
+}
+
+cz_status param_table_alias_stored(struct param_table *t, const char *name, size_t param_idx)
+{
+    TRY(param_table_alias(t, name, param_idx));
+    for (size_t i = 0; i < t->n_aliases; i++)
+        if (strcmp(t->aliases[i].name, name) == 0) t->aliases[i].is_stored = true;
     return CZ_OK;
 }
 

@@ -38,6 +38,7 @@ struct param_info {
 struct param_alias {
     char *name;       /* the other name of a tied parameter: "lm_head.weight" */
     size_t param_idx; /* the parameter it stands for */
+    bool is_stored;   /* exported beside it, for readers that do not tie the two */
 };
 
 struct param_table {
@@ -60,6 +61,11 @@ CZ_API cz_status param_table_add(struct param_table *t, const char *name, int nd
 
 /* Record another name for parameter `param_idx`. */
 CZ_API cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx);
+
+/* The same, for a name that an export holds once more: whoever reads it there does not know the
+ * tie. */
+CZ_API cz_status param_table_alias_stored(struct param_table *t, const char *name,
+                                          size_t param_idx);
 
 /* Index of a name or alias; CZ_NOTFOUND with the nearest name. */
 CZ_API cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx);

@@ -147,42 +147,62 @@ static void narrow(float *x, size_t n, enum dtype dtype)
     }
 }
 
-static cz_status tensor_write(struct safetensors_writer *w, size_t param_idx, size_t numel,
-                              enum dtype dtype, model_fetch fetch, void *user, float *piece)
+static cz_status tensor_write(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
+                              size_t numel, enum dtype dtype, model_fetch fetch, void *user,
+                              float *piece)
 {
     for (size_t off = 0; off < numel; off += PIECE_NUMEL) {
         size_t n = numel - off < PIECE_NUMEL ? numel - off : PIECE_NUMEL;
         TRY(fetch(user, param_idx, off, n, piece));
         if (dtype != DTYPE_F32) narrow(piece, n, dtype);
-        TRY(safetensors_write(w, param_idx, off, n, piece));
+        TRY(safetensors_write(w, decl_idx, off, n, piece));
     }
     return CZ_OK;
+}
+
+/* Every parameter, and the aliases that are stored once more. Returns how many; param_of: of which
+ * parameter each is. Both have room for all names. */
+static size_t tensors_list(const struct model *m, enum dtype dtype, struct safetensors_decl *decls,
+                           size_t *param_of)
+{
+    const struct param_table *t = &m->params;
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_params + t->n_aliases; i++) {
+        const struct param_alias *alias = i < t->n_params ? NULL : &t->aliases[i - t->n_params];
+        if (alias && !alias->is_stored) continue;
+        const struct param_info *p = &t->params[alias ? alias->param_idx : i];
+        param_of[n] = alias ? alias->param_idx : i;
+        decls[n++] = (struct safetensors_decl){alias ? alias->name : p->name,
+                                               safetensors_dtype_from_base(dtype), p->shape,
+                                               (size_t)p->ndim};
+    }
+    return n;
 }
 
 static cz_status tensors_write(const struct model *m, const char *dir, enum dtype dtype,
                                model_fetch fetch, void *user)
 {
     cz_status st;
-    const size_t n = m->params.n_params;
+    const size_t n_max = m->params.n_params + m->params.n_aliases;
     struct safetensors_writer *w = NULL;
-    struct safetensors_decl *decls = calloc(n, sizeof *decls);
+    struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
+    size_t *param_of = calloc(n_max, sizeof *param_of);
     float *piece = malloc(PIECE_NUMEL * sizeof *piece);
-    if (!decls || !piece) {
+    if (!decls || !param_of || !piece) {
         st = err_set(CZ_NOMEM, 0, "no memory to export %s", m->name);
         goto done;
     }
-    for (size_t i = 0; i < n; i++) {
-        const struct param_info *p = &m->params.params[i];
-        decls[i] = (struct safetensors_decl){p->name, safetensors_dtype_from_base(dtype), p->shape,
-                                             (size_t)p->ndim};
-    }
+    const size_t n = tensors_list(m, dtype, decls, param_of);
     TRY_GOTO(safetensors_dir_create(dir, 0, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < n; i++)
-        TRY_GOTO(tensor_write(w, i, m->params.params[i].numel, dtype, fetch, user, piece), done);
+        TRY_GOTO(tensor_write(w, i, param_of[i], m->params.params[param_of[i]].numel, dtype, fetch,
+                              user, piece),
+                 done);
     TRY_GOTO(safetensors_finish(w), done);
 done:
     safetensors_writer_destroy(w);
     free(piece);
+    free(param_of);
     free(decls);
     return st;
 }

@@ -41,8 +41,10 @@ static struct norm norm_of(const struct mlm_head_hp *hp)
 static cz_status declare_bias(const struct mlm_head_hp *hp, struct param_list *out)
 {
     TRY(param_list_add(out, hp->bias_name, 1, &hp->V, PARAM_INIT_ZERO, 0.0f));
-    return hp->bias_alias ? param_table_alias(out->table, hp->bias_alias, out->idx[out->n - 1])
-                          : CZ_OK;
+    const size_t idx = out->idx[out->n - 1];
+    if (!hp->bias_alias) return CZ_OK;
+    return hp->tied_alias ? param_table_alias(out->table, hp->bias_alias, idx)
+                          : param_table_alias_stored(out->table, hp->bias_alias, idx);
 }
 
 static cz_status head_declare(const void *hp_, struct param_list *out)

@@ -569,6 +569,44 @@ START_TEST(pretraining_folders_are_masked_language_models)
 }
 END_TEST
 
+static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    return model_read_weights(user, param_idx, off, numel, dst);
+}
+
+START_TEST(exports_open_under_the_same_head)
+{
+    static const char *const names[] = {"\xe6\x80\x92", "a \"b\" \\c", ""};
+    static const char *const forms[] = {"", ", \"tie_word_embeddings\": false"};
+    const enum model_task tasks[] = {MODEL_TASK_CLASSIFICATION, MODEL_TASK_MASKED_LM};
+    for (size_t i = 0; i < 4; i++) {
+        const bool classifies = i < 2;
+        const struct model_options o = {
+            .task = tasks[i / 2], .labels = names, .n_labels = classifies ? 3 : 0};
+        const char *dir = test_tmp_make();
+        char out[512];
+        snprintf(out, sizeof out, "%s/out", dir);
+        write_config(dir, "BertModel", forms[i % 2]);
+        struct model *m = open_as(dir, &o);
+        ck_ok(model_export_hf(m, out, DTYPE_F32, fetch, m));
+        struct model *back = open_as(out, NULL);
+        ck_assert_str_eq(lines, "");
+        same_weights(m, back);
+        ck_assert_int_eq(model_labels(back), model_labels(m));
+        for (int64_t k = 0; k < model_n_classes(m); k++)
+            ck_assert_str_eq(model_label_name(back, k), names[k]);
+        struct safetensors *st;
+        ck_ok(safetensors_dir_open(out, &st));
+        /* transformers keeps two biases when the decoder is not tied */
+        ck_assert_uint_eq(safetensors_count(st), model_params(m)->n_params + (i == 3));
+        safetensors_close(st);
+        model_destroy(back);
+        model_destroy(m);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
 /* ---- what is wrong ----------------------------------------------------------------------------
  */
 
@@ -679,4 +717,5 @@ END_TEST
 TEST_MAIN("model/weights", every_form_is_read, pieces_of_a_bin_are_what_the_whole_is,
           ties_are_read_under_either_name, bare_models_get_a_new_head, labels_decide_about_the_head,
           heads_of_other_tasks_are_left_out, pretraining_folders_are_masked_language_models,
-          missing_and_extra_weights_are_listed, bad_bins_are_named)
+          exports_open_under_the_same_head, missing_and_extra_weights_are_listed,
+          bad_bins_are_named)
