@@ -156,19 +156,22 @@ cz_status llama_chain_build(const struct llama_config *c, const char *name, stru
 /* ---- presets ----------------------------------------------------------------------------------
  */
 
+/* In the older spelling, which all versions of transformers read. */
 static void write_rope(struct json_writer *w, const struct llama_preset *p)
 {
-    json_write_key(w, "rope_parameters");
-    json_begin_object(w);
+    json_write_key(w, "rope_scaling");
     if (p->rope_factor > 0) {
+        json_begin_object(w);
         json_put_double(w, "factor", p->rope_factor);
         json_put_double(w, "high_freq_factor", 4.0);
         json_put_double(w, "low_freq_factor", 1.0);
         json_put_int(w, "original_max_position_embeddings", 8192);
+        json_put_string(w, "rope_type", "llama3");
+        json_end_object(w);
+    } else {
+        json_write_null(w);
     }
     json_put_double(w, "rope_theta", p->rope_theta);
-    json_put_string(w, "rope_type", p->rope_factor > 0 ? "llama3" : "default");
-    json_end_object(w);
 }
 
 static cz_status write_config(const struct llama_preset *p, const char *family,
@@ -196,7 +199,6 @@ static cz_status write_config(const struct llama_preset *p, const char *family,
     json_put_int(&w, "num_key_value_heads", p->n_kv_heads);
     json_put_double(&w, "rms_norm_eps", p->eps);
     write_rope(&w, p);
-    json_put_double(&w, "rope_theta", p->rope_theta); /* where older versions look */
     json_put_bool(&w, "tie_word_embeddings", p->tie_word_embeddings);
     json_put_string(&w, "torch_dtype", "float32");
     json_put_int(&w, "vocab_size", p->vocab_size);

@@ -30,6 +30,12 @@ static const struct json_node *param(const struct rope_source *s, const char *ke
     return s->params ? config_either(s->params, key, NULL) : NULL;
 }
 
+/* Positive, in fp32 too. */
+static bool is_positive(double x)
+{
+    return (float)x > 0 && isfinite((float)x);
+}
+
 /* A positive number that may be absent. */
 static cz_status number(const struct rope_source *s, const char *key, double fallback, double *out)
 {
@@ -37,7 +43,7 @@ static cz_status number(const struct rope_source *s, const char *key, double fal
     const struct json_node *node = param(s, key);
     if (!node) return CZ_OK;
     TRY(json_as_double(node, out));
-    if (*out > 0 && isfinite(*out)) return CZ_OK;
+    if (is_positive(*out)) return CZ_OK;
     return config_refuse(node, CZ_INVALID, "a positive number is expected");
 }
 
@@ -53,10 +59,10 @@ static cz_status need_number(const struct rope_source *s, const char *key, doubl
 static cz_status original_length(const struct rope_source *s, double *out)
 {
     const char *key = "original_max_position_embeddings";
-    const struct json_node *node = config_either(s->config, key, NULL);
-    if (!node) return number(s, key, (double)s->max_positions, out);
+    const bool outer = config_either(s->config, key, NULL) || !s->params;
     int64_t length = 0;
-    TRY(config_size(s->config, key, NULL, 0, INT32_MAX, &length));
+    TRY(config_size(outer ? s->config : s->params, key, NULL, s->max_positions, INT32_MAX,
+                    &length));
     *out = (double)length;
     return CZ_OK;
 }
@@ -101,7 +107,7 @@ static cz_status read_dynamic(const struct rope_source *s, struct rope_plan *p)
 
 static cz_status read_llama3(const struct rope_source *s, struct rope_plan *p)
 {
-    double factor, low, high, length;
+    double factor, low, high, length = 0;
     TRY(need_number(s, "factor", &factor));
     TRY(need_number(s, "low_freq_factor", &low));
     TRY(need_number(s, "high_freq_factor", &high));
@@ -163,7 +169,7 @@ static cz_status yarn_beta(const struct rope_source *s, const char *key, double 
 
 static cz_status read_yarn(const struct rope_source *s, struct rope_plan *p)
 {
-    double length, factor, fast, slow;
+    double length = 0, factor, fast, slow;
     bool truncate = true;
     TRY(original_length(s, &length));
     TRY(number(s, "factor", (double)s->max_positions / length, &factor));
@@ -203,7 +209,7 @@ static cz_status longrope_factors(const struct rope_source *s, const char *key, 
     for (int64_t i = 0; i < half; i++) {
         double factor;
         TRY(json_as_double(json_child(list, (size_t)i), &factor));
-        if (!(factor > 0))
+        if (!is_positive(factor))
             return config_refuse(json_child(list, (size_t)i), CZ_INVALID,
                                  "a positive number is expected");
         freq[i] = 1.0f / ((float)factor * power((float)s->theta, i, s->D));
@@ -213,7 +219,7 @@ static cz_status longrope_factors(const struct rope_source *s, const char *key, 
 
 static cz_status read_longrope(const struct rope_source *s, struct rope_plan *p)
 {
-    double length, factor, scale;
+    double length = 0, factor, scale;
     TRY(original_length(s, &length));
     TRY(number(s, "factor", (double)s->max_positions / length, &factor));
     TRY(longrope_factors(s, "short_factor", p->freq));

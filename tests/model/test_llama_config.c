@@ -295,6 +295,12 @@ START_TEST(wrong_rope_is_refused)
     refused("llama", "\"rope_scaling\": {\"type\": \"linear\"}", CZ_NOTFOUND, "factor is missing");
     refused("llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}", CZ_INVALID,
             "positive");
+    refused("llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 1e-60}", CZ_INVALID,
+            "positive");
+    refused("llama",
+            "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, "
+            "\"original_max_position_embeddings\": 1e300}",
+            CZ_CORRUPT, "original_max_position_embeddings");
     refused("llama", "\"rope_scaling\": {\"type\": 3}", CZ_CORRUPT, "type");
     refused("llama", "\"rope_scaling\": [2]", CZ_INVALID, "object");
     refused("llama", "\"rope_theta\": 0", CZ_INVALID, "outside");
