@@ -10,7 +10,9 @@ function(cz_fuzz_targets)
     ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
     ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
     ${CMAKE_SOURCE_DIR}/engine/machine_json.c
-    ${CMAKE_SOURCE_DIR}/optim/*.c)
+    ${CMAKE_SOURCE_DIR}/data/tokenizer*.c ${CMAKE_SOURCE_DIR}/data/bpe*.c
+    ${CMAKE_SOURCE_DIR}/data/added_tokens.c ${CMAKE_SOURCE_DIR}/data/chars.c
+    ${CMAKE_SOURCE_DIR}/data/wordpiece*.c ${CMAKE_SOURCE_DIR}/optim/*.c)
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
   add_library(cz_readers STATIC ${sources})
   target_link_libraries(cz_readers PRIVATE cz_flags cz_deps)

@@ -21,7 +21,7 @@ struct json_node;
  */
 
 /* Ids may have holes; those are shown as nothing. */
-#define BPE_ID_MAX ((1 << 24) - 1)
+#define BPE_ID_MAX ((1 << 22) - 1)
 
 struct bpe_vocab {
     int64_t size;   /* largest id + 1 */

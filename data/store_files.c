@@ -83,25 +83,6 @@ static bool is_bytes(const struct tokenizer *tok)
     return !tok || strcmp(tokenizer_name(tok), "bytes") == 0;
 }
 
-/* Text under a trained tokenizer: encoded once, kept in memory instead of the mapping. */
-static cz_status encode_text(struct token_store *s, size_t file_idx, const struct tokenizer *tok)
-{
-    struct token_file *f = &s->files[file_idx];
-    struct token_file encoded = {.fd = -1};
-    size_t n_ids;
-    cz_status st =
-        tokenizer_encode(tok, (const char *)f->bytes, (size_t)f->nbytes, &encoded.encoded, &n_ids);
-    if (st != CZ_OK) return err_prefix("%s", f->path);
-    encoded.path = f->path;
-    encoded.bytes = (const unsigned char *)encoded.encoded;
-    encoded.nbytes = n_ids * sizeof(int32_t);
-    f->path = NULL;
-    store_unmap(f);
-    *f = encoded;
-    if (n_ids == 0) return err_set(CZ_INVALID, 0, "%s: holds no tokens", f->path);
-    return store_add_run(s, file_idx, TOKEN_I32, 0, n_ids);
-}
-
 static cz_status add_file(struct token_store *s, const char *path, const struct tokenizer *tok)
 {
     size_t file_idx;
@@ -114,7 +95,7 @@ static cz_status add_file(struct token_store *s, const char *path, const struct 
                        "nor a Megatron .idx beside it; tokens without a header are read as "
                        "u16:%s or u32:%s",
                        path, path, path);
-    if (!is_bytes(tok)) return encode_text(s, file_idx, tok);
+    if (!is_bytes(tok)) return store_encode(s, file_idx, tok);
     return store_add_run(s, file_idx, TOKEN_U8, 0, s->files[file_idx].nbytes);
 }
 

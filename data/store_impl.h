@@ -15,7 +15,7 @@ struct token_file {
     int fd;
     const unsigned char *bytes; /* mapped, or `encoded` */
     uint64_t nbytes;
-    int32_t *encoded; /* NULL: mapped */
+    unsigned char *encoded; /* NULL: mapped */
 };
 
 /* A run of tokens that lie side by side in a file. */
@@ -65,6 +65,10 @@ cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind 
 
 /* Map a file as the store's next. Errors: CZ_INVALID (empty), CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
 cz_status store_map(struct token_store *s, const char *path, size_t *file_idx);
+
+/* The text of a mapped file becomes its ids, kept in memory instead of the mapping. Errors:
+ * CZ_INVALID (no tokens), CZ_NOMEM. */
+cz_status store_encode(struct token_store *s, size_t file_idx, const struct tokenizer *tok);
 
 /* Unmap, close and empty one file. */
 void store_unmap(struct token_file *f);

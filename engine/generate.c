@@ -35,6 +35,13 @@ static float kth_largest(float *x, int64_t n, int64_t k)
     return x[k - 1];
 }
 
+static bool ends_text(const struct generate_options *o, int32_t token)
+{
+    for (size_t i = 0; i < o->n_end_ids; i++)
+        if (token == o->end_ids[i]) return true;
+    return token == o->end_id;
+}
+
 static int32_t argmax(const float *x, int64_t n)
 {
     int64_t best = 0;
@@ -180,7 +187,7 @@ static cz_status loop(struct generator *g, generate_emit emit, void *user)
         int32_t token = 0;
         TRY(look(g, &logits));
         TRY(generate_pick(g->options, logits, g->V, (uint64_t)i, g->scratch, &token));
-        if (token == g->options->end_id) break;
+        if (ends_text(g->options, token)) break;
         TRY(emit(user, token));
         if (i + 1 == g->options->max_new_tokens) break;
         forget(g, &said);

@@ -12,10 +12,24 @@ struct generate_options {
     int64_t top_k;          /* keep the k likeliest (and what ties with the last); 0: all */
     uint64_t seed;          /* of the draws: (seed, number of the token) decides one */
     int64_t end_id;         /* stop before emitting it; -1: never */
-    int64_t n_vocab;        /* ids from here on are never chosen; 0: the model's vocabulary */
-    enum dtype dtype;       /* of weights and activations */
-    bool no_cache;          /* recompute the whole prefix for each token */
+    const int64_t *end_ids; /* others that end a text; n_end_ids, may be 0 */
+    size_t n_end_ids;
+    int64_t n_vocab;  /* ids from here on are never chosen; 0: the model's vocabulary */
+    enum dtype dtype; /* of weights and activations */
+    bool no_cache;    /* recompute the whole prefix for each token */
 };
+
+/* The tokens that end a text as a Hugging Face folder names them: eos_token_id (a number, or
+ * several) of generation_config.json, else of config.json. */
+#define GENERATE_ENDS_MAX 16
+struct generate_ends {
+    int64_t ids[GENERATE_ENDS_MAX + 1]; /* room for the tokenizer's */
+    size_t n;
+};
+
+/* None for a folder without such files, or a preset. Ids after the first GENERATE_ENDS_MAX are
+ * left out. Errors: CZ_IO, CZ_CORRUPT (no integer, or no JSON; with file and place). */
+CZ_API cz_status generate_read_ends(const char *dir, struct generate_ends *out);
 
 /* Receives each new token; an error stops the generation and is returned. */
 typedef cz_status (*generate_emit)(void *user, int32_t token);

@@ -18,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192, "tokenizer": 12288}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -161,6 +161,36 @@ def machines(out):
         out.put("machine", json.dumps(profile | {name: value}).encode())
 
 
+def tokenizers(out):
+    for path in files("tokenizer.json"):
+        out.put("tokenizer", path.read_bytes())
+    letters = [chr(c) for c in range(0x21, 0x7F)] + ["Ġ", "Ċ", "å", "¤", "©"]
+    vocab = {c: i for i, c in enumerate(letters)}
+    merges = [("a", "b"), ("ab", "'"), ("Ġ", "a"), ("Ġa", "b"), ("1", "2"), ("å", "¤")]
+    for left, right in merges:
+        vocab[left + right] = len(vocab)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    caseless, spaces = "(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"\s*[\r\n]+|\s+(?!\S)|\s+"
+    llama3 = caseless + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + spaces
+    split = {"type": "Split", "pattern": {"Regex": llama3}, "behavior": "Isolated", "invert": False}
+    digits = {"type": "Digits", "individual_digits": True}
+    flags = {"single_word": True, "lstrip": True, "rstrip": True, "normalized": True, "special": False}
+    added = [{"id": len(vocab), "content": "<s>"} | flags, {"id": len(vocab) + 5, "content": "it", "special": True}]
+    item = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": item, "pair": [*item, {"Sequence": {"id": "B", "type_id": 1}}]}
+    template["special_tokens"] = {"<s>": {"id": "<s>", "ids": [len(vocab)], "tokens": ["<s>"]}}
+    model = {"type": "BPE", "vocab": vocab, "merges": [" ".join(m) for m in merges], "unk_token": None}
+    plain = {"version": "1.0", "pre_tokenizer": byte_level | {"use_regex": True}, "model": model}
+    steps = {"type": "Sequence", "pretokenizers": [digits, split, byte_level | {"add_prefix_space": True}]}
+    full = plain | {"added_tokens": added, "normalizer": {"type": "NFC"}, "pre_tokenizer": steps, "post_processor": template}
+    full["model"] = model | {"ignore_merges": True, "byte_fallback": True, "fuse_unk": True, "unk_token": "a", "merges": merges}
+    pieces = {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "##b": 2, "it": 3}, "unk_token": "[UNK]"}
+    words = {"normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": pieces}
+    for value in (plain, full, words, full | {"pre_tokenizer": split}):
+        out.put("tokenizer", json.dumps(value, ensure_ascii=False).encode())
+    out.put("tokenizer", json.dumps(full, ensure_ascii=False).encode() + b"\0 ab' it's 12  \n\nab \xff e\xcc\x81 ab")
+
+
 def main():
     out = Out(sys.argv[1])
     pickles(out)
@@ -169,6 +199,7 @@ def main():
     checkpoints(out)
     states(out)
     machines(out)
+    tokenizers(out)
     print(out.n, "seeds in", out.folder)
 
 

@@ -15,14 +15,15 @@ struct generate_cli {
     const char *model, *prompt, *tokenizer, *dtype;
     int64_t max_new_tokens, top_k, seed;
     double temperature;
-    bool no_cache, no_echo;
+    bool no_cache, no_echo, no_end;
 };
 
 #define AT(field) offsetof(struct generate_cli, field)
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, AT(model), "DIR", "a Hugging Face folder, or a preset", 0, true},
     {"--prompt", ARG_STRING, AT(prompt), "TEXT", "the text to go on from", 0, true},
-    {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes", "how text becomes tokens", 0, false},
+    {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
+     "how text becomes tokens (default: the model folder's tokenizer, else bytes)", 0, false},
     {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N", "tokens to add (default 128)", 0, false},
     {"--temperature", ARG_DOUBLE, AT(temperature), "T",
      "0: always the likeliest token (default); 1: draw as the model says", 0, false},
@@ -33,6 +34,7 @@ static const struct arg_spec specs[] = {
      false},
     {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print the new text alone, without the prompt", 0,
      false},
+    {"--no-end", ARG_FLAG, AT(no_end), NULL, "go on past tokens that end a text", 0, false},
     {"--no-cache", ARG_FLAG, AT(no_cache), NULL,
      "recompute the whole text for each token (to check the key/value cache)", 0, false},
 };
@@ -76,23 +78,58 @@ static enum dtype dtype_of(const char *name)
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
+/* Ids that end a text: the tokenizer's, and those that the model's folder names. Bytes end nowhere.
+ */
+static cz_status find_ends(const struct generate_cli *o, const struct tokenizer *tokenizer,
+                           struct generate_ends *ends)
+{
+    ends->n = 0;
+    if (o->no_end || strcmp(tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
+    TRY(generate_read_ends(o->model, ends));
+    int64_t id = tokenizer_end_id(tokenizer);
+    if (id >= 0) ends->ids[ends->n++] = id;
+    return CZ_OK;
+}
+
+/* The prompt with the special tokens that the tokenizer puts around a text. */
+static cz_status encode_prompt(const struct tokenizer *tokenizer, const char *prompt, int32_t **ids,
+                               int64_t *n_ids)
+{
+    const struct tokenizer_input input = {.text = prompt, .nbytes = strlen(prompt)};
+    const int64_t max_special = 16;
+    size_t n;
+    TRY(tokenizer_encode(tokenizer, prompt, strlen(prompt), ids, &n));
+    free(*ids);
+    *ids = malloc((n + (size_t)max_special) * sizeof **ids);
+    if (!*ids) return err_set(CZ_NOMEM, 0, "no memory for the prompt's tokens");
+    cz_status st = tokenizer_encode_input(tokenizer, &input, (int64_t)n + max_special, *ids, NULL,
+                                          n_ids, NULL);
+    if (st != CZ_OK) free(*ids);
+    return st;
+}
+
 static cz_status generate(const struct generate_cli *o, struct model *model,
                           const struct tokenizer *tokenizer, struct tokenizer_decoder *decoder)
 {
+    struct generate_ends ends;
+    TRY(find_ends(o, tokenizer, &ends));
     const struct generate_options options = {.max_new_tokens = o->max_new_tokens,
                                              .temperature = (float)o->temperature,
                                              .top_k = o->top_k,
                                              .seed = (uint64_t)o->seed,
-                                             .end_id = tokenizer_end_id(tokenizer),
+                                             .end_id = -1,
+                                             .end_ids = ends.ids,
+                                             .n_end_ids = ends.n,
                                              .n_vocab = tokenizer_vocab_size(tokenizer),
                                              .dtype = dtype_of(o->dtype),
                                              .no_cache = o->no_cache};
     struct printer printer = {decoder, o->no_echo ? NULL : o->prompt};
     int32_t *ids;
-    size_t n_ids, nbytes;
+    int64_t n_ids;
+    size_t nbytes;
     const char *rest;
-    TRY(tokenizer_encode(tokenizer, o->prompt, strlen(o->prompt), &ids, &n_ids));
-    cz_status st = generate_run(model, &options, ids, n_ids, print_token, &printer);
+    TRY(encode_prompt(tokenizer, o->prompt, &ids, &n_ids));
+    cz_status st = generate_run(model, &options, ids, (size_t)n_ids, print_token, &printer);
     free(ids);
     TRY(st);
     tokenizer_decoder_end(decoder, &rest, &nbytes);
@@ -101,14 +138,26 @@ static cz_status generate(const struct generate_cli *o, struct model *model,
     return CZ_OK;
 }
 
+/* Bytes may be more than a small model knows: the prompt shows whether that matters. */
+static cz_status check_vocab(const struct generate_cli *o, const struct model *model,
+                             const struct tokenizer *tokenizer)
+{
+    int64_t n = tokenizer_vocab_size(tokenizer), V = model_vocab_size(model);
+    if (n <= V || strcmp(tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
+                   (long long)n, o->model, (long long)V);
+}
+
 static cz_status run(const struct generate_cli *o)
 {
     struct tokenizer *tokenizer = NULL;
     struct tokenizer_decoder *decoder = NULL;
     cz_status st = CZ_OK;
+    const char *own = tokenizer_is_in(o->model) ? o->model : "bytes";
     struct model *model = model_open(o->model);
     if (!model) return cz_last_status();
-    TRY_GOTO(tokenizer_open(o->tokenizer, &tokenizer), done);
+    TRY_GOTO(tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
+    TRY_GOTO(check_vocab(o, model, tokenizer), done);
     TRY_GOTO(tokenizer_decoder_create(tokenizer, &decoder), done);
     TRY_GOTO(generate(o, model, tokenizer, decoder), done);
 done:
@@ -120,8 +169,7 @@ done:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_cli o = {
-        .tokenizer = "bytes", .dtype = "fp32", .max_new_tokens = 128, .temperature = NAN};
+    struct generate_cli o = {.dtype = "fp32", .max_new_tokens = 128, .temperature = NAN};
     enum args_result parsed = args_parse(&command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     if (isnan(o.temperature)) o.temperature = o.top_k > 0 ? 1.0 : 0.0;
