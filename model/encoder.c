@@ -150,6 +150,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
         (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
         p->blocks[i - 1] = block_hp(c, n, (int)i - 1);
+        p->blocks[i - 1].first_only = classifies && i + 2 == n_layers;
         p->layers[i] =
             (struct layer_desc){&encoder_block_class, &p->blocks[i - 1], sizeof *p->blocks};
     }

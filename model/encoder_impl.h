@@ -53,6 +53,8 @@ struct encoder_block_hp {
     const char *const *names; /* [ENCODER_N_PARAMS] behind it */
     int layer_idx;
     int64_t C, H, F;
+    bool first_only; /* the layer behind reads the first position of each row only: no other is
+                        made in training */
     enum activation act;
     float eps;
     float attn_dropout_p, proj_dropout_p, out_dropout_p;

@@ -117,7 +117,7 @@ static float micro(struct engine *e, const struct batch *batch)
 }
 
 #define ADAM                                                                                       \
-    "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.008, \"weight_decay\": 0.01}}"
+    "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.004, \"weight_decay\": 0.01}}"
 
 /* ---- learning ---------------------------------------------------------------------------------
  */

@@ -94,8 +94,8 @@ static struct mlm_head_hp mlm_hp(bool bias_first)
                                 .init_std = 0.02f};
 }
 
-/* The four layers in turn. */
-enum { EMBEDDING = 0, BLOCK, CLASS, MLM, N_KINDS };
+/* The layers in turn; FIRST_BLOCK is the block in front of a classification head. */
+enum { EMBEDDING = 0, BLOCK, FIRST_BLOCK, CLASS, MLM, N_KINDS };
 
 static union any_hp {
     struct encoder_embedding_hp embedding;
@@ -116,7 +116,9 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
         rig_open(r, &encoder_embedding_class, hp, rows, cols, 0, C, dtype, training);
         break;
     case BLOCK:
+    case FIRST_BLOCK:
         hp->block = block_hp(ACT_GELU_ERF, dropout_p);
+        hp->block.first_only = kind == FIRST_BLOCK;
         rig_open(r, &encoder_block_class, hp, rows, cols, C, C, dtype, training);
         break;
     case CLASS:
@@ -130,7 +132,7 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
     }
     r->batch.ids = ids;
     r->batch.labels = kind == CLASS ? classes : labels;
-    if (kind == BLOCK) r->zero_grad[ENCODER_K_B] = true;
+    if (kind == BLOCK || kind == FIRST_BLOCK) r->zero_grad[ENCODER_K_B] = true;
 }
 
 static size_t n_logits(int kind)
@@ -218,15 +220,37 @@ START_TEST(block_gradients_match_differences)
 {
     const enum activation acts[] = {ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_RELU};
     for (size_t i = 0; i < CZ_ARRAY_LEN(acts); i++)
-        for (int variant = 0; variant < 3; variant++) {
+        for (int variant = 0; variant < 6; variant++) {
             struct rig r;
-            open_kind(&r, BLOCK, B, T, DTYPE_F32, true, variant == 1 ? 0.3f : 0.0f);
+            open_kind(&r, variant < 3 ? BLOCK : FIRST_BLOCK, B, T, DTYPE_F32, true,
+                      variant % 3 == 1 ? 0.3f : 0.0f);
             ((struct encoder_block_hp *)(uintptr_t)r.hp)->act = acts[i];
-            if (variant == 2) r.batch.key_mask = key_mask;
+            if (variant % 3 == 2) r.batch.key_mask = key_mask;
             /* kinks of relu lie between the two sides of a difference */
             rig_check_gradients(&r, acts[i] == ACT_RELU ? 1e-1 : 5e-3);
             rig_close(&r);
         }
+}
+END_TEST
+
+/* The first positions, and the gradients under a loss of them alone, are those of the whole block.
+ */
+START_TEST(first_positions_are_the_blocks_own)
+{
+    struct rig whole, first;
+    open_kind(&whole, BLOCK, B, T, DTYPE_F32, true, 0.0f);
+    open_kind(&first, FIRST_BLOCK, B, T, DTYPE_F32, true, 0.0f);
+    whole.batch.key_mask = first.batch.key_mask = key_mask;
+    rig_forward(&whole, LAYER_TRAIN);
+    rig_forward(&first, LAYER_TRAIN);
+    const float *x = rig_data(&whole.out), *y = rig_data(&first.out);
+    for (size_t i = 0; i < B * T * C; i++)
+        if (i / C % T == 0)
+            ck_assert_float_eq_tol(y[i], x[i], 1e-5f);
+        else
+            ck_assert_float_eq(y[i], 0.0f);
+    rig_close(&first);
+    rig_close(&whole);
 }
 END_TEST
 
@@ -669,11 +693,11 @@ END_TEST
 
 TEST_MAIN("model/bert", layers_stay_inside_their_bytes, evaluation_needs_less,
           impossible_shapes_are_refused, block_gradients_match_differences,
-          embedding_gradients_match_differences, head_gradients_match_differences,
-          masked_head_gradients_match_differences, gradients_accumulate_when_asked,
-          frozen_parameters_get_none, recomputing_repeats_the_forward,
-          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
-          padding_tokens_give_their_row_no_gradient, absent_types_and_positions_equal_written_ones,
-          unknown_types_are_refused, padding_stays_out_of_the_block, heads_give_what_is_asked,
-          training_gives_class_logits_too, training_needs_labels, nothing_to_learn_gives_zeros,
-          ignored_rows_change_nothing)
+          first_positions_are_the_blocks_own, embedding_gradients_match_differences,
+          head_gradients_match_differences, masked_head_gradients_match_differences,
+          gradients_accumulate_when_asked, frozen_parameters_get_none,
+          recomputing_repeats_the_forward, dropout_follows_its_key_alone,
+          sixteen_bits_stay_near_fp32, padding_tokens_give_their_row_no_gradient,
+          absent_types_and_positions_equal_written_ones, unknown_types_are_refused,
+          padding_stays_out_of_the_block, heads_give_what_is_asked, training_gives_class_logits_too,
+          training_needs_labels, nothing_to_learn_gives_zeros, ignored_rows_change_nothing)
