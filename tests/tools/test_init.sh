@@ -71,6 +71,10 @@ czero init --model gpt2-1.3b --data text --yes --device cuda --gpu-memory 24GB -
 grep -q -- '--device cuda' out || complain "no device: $(cat out)"
 czero config check --strict gpu/ds.json >out 2>err || complain "the GPU's config: $(cat err)"
 
+head -c 40000 /dev/zero >tokens
+czero init --model gpt2-tiny --data u16:tokens --yes -o tok/ds.json >out 2>err || complain "tokens: $(cat err)"
+grep -q -- '--tokenizer' out && complain "tokens need no tokenizer: $(cat out)"
+
 # what is printed runs
 if czero train --help | grep -q -- '--task'; then
   (cd flags && sh ./train.sh >run 2>&1) || complain "the command: $(cat flags/run)"

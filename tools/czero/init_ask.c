@@ -36,11 +36,13 @@ static const char *given_model(const struct init *in)
 
 static cz_status take_model(struct init *in, const char *answer)
 {
+    char config[4096];
     struct model *m = model_open(answer);
     if (!m) return cz_last_status();
+    snprintf(config, sizeof config, "%s/config.json", answer);
     in->model = answer;
     in->head = model_labels(m);
-    in->is_preset = access(answer, F_OK) != 0;
+    in->is_preset = access(config, F_OK) != 0;
     in->has_weights = model_has_weights(m);
     in->t_max = model_t_max(m);
     model_destroy(m);
@@ -55,15 +57,41 @@ static const char *given_data(const struct init *in)
     return in->flags->data.n > 0 ? in->flags->data.items[0] : NULL;
 }
 
+static bool ends_in(const char *path, const char *end)
+{
+    size_t len = strlen(path), n = strlen(end);
+    return len > n && strcasecmp(path + len - n, end) == 0;
+}
+
+/* u16:FILE and u32:FILE */
+static const char *behind_width(const char *path)
+{
+    bool has = strncmp(path, "u16:", 4) == 0 || strncmp(path, "u32:", 4) == 0;
+    return has ? path + 4 : path;
+}
+
+/* NAME of NAME.bin and NAME.idx */
+static bool is_megatron(const char *path)
+{
+    char idx[4096];
+    return (size_t)snprintf(idx, sizeof idx, "%s.idx", path) < sizeof idx && access(idx, R_OK) == 0;
+}
+
+/* Tokens already: no tokenizer is asked for. */
+static bool is_tokens(const char *path)
+{
+    return ends_in(path, ".bin") || ends_in(path, ".idx") || behind_width(path) != path ||
+           is_megatron(path);
+}
+
 static cz_status take_paths(const char *flag, const struct arg_list *flags, const char *answer,
                             struct arg_list *out)
 {
     *out = (struct arg_list){.items = {answer}, .n = 1};
     if (flags->n > 0) *out = *flags;
     for (size_t i = 0; i < out->n; i++) {
-        const char *path = out->items[i], *colon = strchr(path, ':');
-        bool has_width = colon && colon - path == 3 && path[0] == 'u'; /* u16:FILE */
-        if (access(has_width ? colon + 1 : path, R_OK) != 0)
+        const char *path = out->items[i];
+        if (access(behind_width(path), R_OK) != 0 && !is_megatron(path))
             return err_set(CZ_NOTFOUND, errno, "%s: %s", flag, path);
     }
     return CZ_OK;
@@ -118,11 +146,8 @@ static const char *given_task(const struct init *in)
 static bool is_labelled(const char *path)
 {
     static const char *const ends[] = {".json", ".jsonl", ".csv", ".tsv"};
-    size_t len = strlen(path);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(ends); i++) {
-        size_t n = strlen(ends[i]);
-        if (len > n && strcasecmp(path + len - n, ends[i]) == 0) return true;
-    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(ends); i++)
+        if (ends_in(path, ends[i])) return true;
     return false;
 }
 
@@ -166,7 +191,8 @@ static const char *given_tokenizer(const struct init *in)
 
 static bool needs_tokenizer(const struct init *in)
 {
-    return in->flags->tokenizer || in->is_preset || !tokenizer_is_in(in->model);
+    bool has_own = !in->is_preset && tokenizer_is_in(in->model);
+    return in->flags->tokenizer || !(has_own || is_tokens(in->data.items[0]));
 }
 
 /* Bytes have no token that stands for a hidden one. */
@@ -180,7 +206,8 @@ static cz_status take_tokenizer(struct init *in, const char *answer)
 {
     struct tokenizer *tok;
     TRY(tokenizer_open(answer, &tok));
-    in->vocab_size = tokenizer_vocab_size(tok);
+    bool is_bytes = strcmp(answer, "bytes") == 0; /* a preset keeps its size for them */
+    in->vocab_size = is_bytes && in->is_preset ? 0 : tokenizer_vocab_size(tok);
     bool can_mask = tokenizer_special_id(tok, TOKENIZER_MASK) >= 0;
     tokenizer_close(tok);
     if (in->task == MODEL_TASK_MASKED_LM && !can_mask)
@@ -397,7 +424,8 @@ static const struct question questions[] = {
      take_task, false},
     {"--eval-data", "Evaluation data: a file, or none", given_eval_data, NULL, guess_none,
      take_eval_data, true},
-    {"--tokenizer", "Tokenizer: bytes, or a folder with vocab.txt or tokenizer.json",
+    {"--tokenizer",
+     "Tokenizer: bytes, or a folder with vocab.txt (czero vocab makes one) or tokenizer.json",
      given_tokenizer, needs_tokenizer, guess_tokenizer, take_tokenizer, true},
     {"--device", "Device: cpu or cuda", given_device, NULL, guess_device, take_device, false},
     {"--gpu-memory", "Memory of each GPU, such as 24GB", given_gpu, is_on_gpu, NULL, take_gpu,

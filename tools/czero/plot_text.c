@@ -266,6 +266,7 @@ static void print_legend(const struct plot_figure *f, FILE *out,
         put_key(out, style, 0, line, "train   ");
         put_key(out, style, 1, point, "eval");
     }
+    if (f->n_files > 1 && both && !letters) fprintf(out, "   %s eval", point);
     bool any = f->n_files > 1 || both;
     if (f->has_eval && any) fprintf(out, "   %s best", style->utf8 ? "◉" : "@");
     if (any) putc('\n', out);
