@@ -10,7 +10,8 @@ logits, loss and gradients PyTorch computed (limit 1e-4), and, for models with a
 bytes, each token of `czero generate` (greedy) against PyTorch's logits for the same text.
 --all exports, through the library, a model of
 every family and head (the test's folders, and presets with another vocabulary or other labels), tied
-and not, and checks each in these ways, its labels, and that nothing is stored twice.
+and not, and checks each in these ways, its labels, and that nothing is stored twice; then folders that
+transformers saved with other heads, or none, whose base models must arrive unchanged.
 Exit 0 when everything agrees, 1 when not.
 """
 import argparse
@@ -238,6 +239,54 @@ def check_stored_once(model, folder):
         fail(f"{stored} elements are stored, the model has {unique}")
 
 
+# ---- other heads' folders ---------------------------------------------------------------------
+
+OTHER_HEADS = [("BertModel", 0), ("BertModel", CLASSES), ("BertModel", MASKED), ("BertForPreTraining", 0),
+               ("BertForPreTraining", CLASSES), ("BertForMaskedLM", CLASSES),
+               ("BertForTokenClassification", CLASSES), ("BertForQuestionAnswering", CLASSES),
+               ("BertForNextSentencePrediction", MASKED), ("BertForSequenceClassification", MASKED),
+               ("DistilBertModel", 0), ("DistilBertForMaskedLM", CLASSES),
+               ("DistilBertForTokenClassification", CLASSES), ("GPT2Model", 0),
+               ("GPT2ForSequenceClassification", CAUSAL), ("LlamaModel", 0),
+               ("LlamaForSequenceClassification", CAUSAL), ("Qwen2Model", CAUSAL),
+               ("Qwen2ForTokenClassification", CAUSAL)]
+
+
+def make_other(scratch, name):
+    import torch
+    import transformers
+    family = next(f for f in ("distilbert", "bert", "gpt2", "llama", "qwen2") if name.lower().startswith(f))
+    config = transformers.AutoConfig.for_model(family, vocab_size=61, num_labels=5, bos_token_id=1,
+                                               eos_token_id=2, pad_token_id=0, **SMALL[family])
+    torch.manual_seed(1)
+    model = getattr(transformers, name)(config)
+    folder = pathlib.Path(scratch) / f"from-{name}-{len(list(pathlib.Path(scratch).iterdir()))}"
+    model.save_pretrained(folder)
+    return model, folder
+
+
+def check_trunk(theirs, folder):
+    """Every tensor of the base model that both have is the same; only a pooler may be new."""
+    ours = load(folder).base_model.state_dict()
+    for name, tensor in theirs.base_model.state_dict().items():
+        if name in ours and not ours[name].equal(tensor):
+            fail(f"{folder}: {name} is another")
+    missing = [name for name in ours if name not in theirs.base_model.state_dict() and "pooler" not in name]
+    if missing:
+        fail(f"{folder}: {missing} came from nowhere")
+    print(f"the {len(ours)} tensors of the base model are as transformers saved them")
+
+
+def check_others(library):
+    with tempfile.TemporaryDirectory() as scratch:
+        for idx, (name, task) in enumerate(OTHER_HEADS):
+            model, source = make_other(scratch, name)
+            folder = pathlib.Path(scratch) / f"out-{idx}"
+            library.export(source, folder, task=task)
+            print(f"-- {name} -> {auto_class(folder).__name__}: ", end="")
+            check_trunk(model, folder)
+
+
 def check_all(library, czero):
     with tempfile.TemporaryDirectory() as scratch:
         for idx, (what, source, options) in enumerate(cases(scratch)):
@@ -262,7 +311,8 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=48)
     args = parser.parse_args()
     if args.all:
-        return check_all(Library(args.all), args.czero)
+        check_all(Library(args.all), args.czero)
+        return check_others(Library(args.all))
     if not args.folder:
         parser.error("a folder, or --all")
     model = load(args.folder)
