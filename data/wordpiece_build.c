@@ -102,9 +102,8 @@ static void warn_of_doubles(const struct wp_source *src)
     }
     if (example)
         LOGV(LOG_WARN, SUB_DATA,
-             "%s: %zu tokens are there more than once (\"%.*s\", ids %d and %d); the last counts",
-             src->path, n_doubles, (int)example->nbytes, example->text, example[0].id,
-             example[1].id);
+             "%s: %zu tokens are there more than once (as ids %d and %d, for one); the last counts",
+             src->path, n_doubles, example[0].id, example[1].id);
 }
 
 static int64_t count_model_ids(const struct wp_source *src)

@@ -1,8 +1,8 @@
 /* The longest token at a place: a double array over the tokens' bytes (Aoe 1989).
  *
  * Built breadth first from the sorted tokens. A node's children need their slots free at one common
- * base, searched from the first free slot on; slots in front of which little is free are given up,
- * so that the search stays short. */
+ * base. Several search from a place that moves on when little fits there, so that the search stays
+ * short; an only child takes the first free slot, and fills what others left. */
 #include "data/wordpiece_impl.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define N_BYTES  256
 #define FREE     (-1)
-#define N_TRIED  64 /* failures in a row after which the search begins further on */
+#define N_TRIED  32 /* slots that do not do, after which the search begins further on */
 #define SLOT_MAX (INT32_MAX - 2 * N_BYTES)
 
 /* Tokens [lo, hi) begin with the same `depth` bytes, those of `node`. */
@@ -24,7 +24,7 @@ struct build {
     const struct wp_token *tokens;
     struct build_item *queue;
     size_t n_queued, cap_queued;
-    int32_t search_from;
+    int32_t single_from, search_from;
     size_t used; /* slots up to which something stands */
 };
 
@@ -63,15 +63,16 @@ static bool fits(const struct wp_trie *trie, int32_t base, const unsigned char *
 static cz_status find_base(struct build *b, const unsigned char *bytes, size_t n, int32_t *base)
 {
     struct wp_trie *trie = b->trie;
-    int32_t slot = b->search_from > bytes[0] + 1 ? b->search_from : bytes[0] + 1;
+    int32_t *from = n == 1 ? &b->single_from : &b->search_from;
+    int32_t slot = *from > bytes[0] + 1 ? *from : bytes[0] + 1;
     for (int n_tried = 0;; slot++) {
         if (slot > SLOT_MAX) return err_set(CZ_UNSUPPORTED, 0, "the vocabulary is too large");
         TRY(need_slots(trie, (size_t)slot + 2 * N_BYTES));
-        if (trie->nodes[slot].parent != FREE) continue;
         *base = slot - bytes[0];
-        if (fits(trie, *base, bytes, n)) return CZ_OK;
-        if (++n_tried == N_TRIED) b->search_from = slot;
+        if (fits(trie, *base, bytes, n)) break;
+        if (++n_tried == N_TRIED) *from = slot;
     }
+    return CZ_OK;
 }
 
 static cz_status add_item(struct build *b, struct build_item item)
@@ -116,7 +117,7 @@ static cz_status build_node(struct build *b, struct build_item item)
 
 cz_status wp_trie_build(struct wp_trie *trie, struct wp_token *tokens, size_t n_tokens)
 {
-    struct build b = {.trie = trie, .tokens = tokens, .search_from = 1};
+    struct build b = {.trie = trie, .tokens = tokens, .single_from = 1, .search_from = 1};
     cz_status st;
     memset(trie, 0, sizeof *trie);
     if (n_tokens > 0) qsort(tokens, n_tokens, sizeof *tokens, compare_tokens);

@@ -26,6 +26,7 @@ static const struct command {
     {"train", cmd_train, "train a model from a DeepSpeed config", true},
     {"tune", cmd_tune, "find the configurations that fit into a machine, fastest first"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
+    {"vocab", cmd_vocab, "build a vocabulary from texts"},
     {NULL, NULL, NULL, false},
 };
 

@@ -56,5 +56,6 @@ int cmd_plot(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_vocab(int argc, char **argv);
 
 #endif
