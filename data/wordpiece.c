@@ -94,6 +94,19 @@ static cz_status wordpiece_encode(const struct tokenizer *tok, const char *text,
     return st;
 }
 
+/* At white space, which ends words and marks' reach, unless an added token reaches over it. Added
+ * tokens of normalized text may hold white space of any kind: no place is sure then. */
+static size_t wordpiece_cut(const struct tokenizer *tok, const char *text, size_t nbytes,
+                            size_t from)
+{
+    const struct wordpiece *wp = (const struct wordpiece *)tok;
+    for (size_t at = from; at < nbytes && !wp->plain; at++)
+        if ((text[at] == ' ' || text[at] == '\n') &&
+            !added_tokens_touch(&wp->added, text, nbytes, at))
+            return at;
+    return nbytes;
+}
+
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
@@ -130,5 +143,6 @@ static void wordpiece_close(struct tokenizer *tok)
 
 const struct tokenizer_class wordpiece_class = {.name = "WordPiece",
                                                 .encode = wordpiece_encode,
+                                                .cut = wordpiece_cut,
                                                 .piece = wordpiece_piece,
                                                 .close = wordpiece_close};

@@ -1,7 +1,7 @@
 /* Claims: WordPiece gives the ids that Hugging Face's tokenizers give, for difficult texts under
  * four settings (tests/interop/wordpiece_golden.py made them); what a folder says about names,
  * flags and added tokens counts; a vocabulary that cannot work gets a sentence. */
-#include "data/tokenizer.h"
+#include "data/tokenizer_impl.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 
@@ -70,6 +70,22 @@ static char *load(const char *name, size_t *nbytes)
     return text;
 }
 
+/* Cut where the tokenizer says so, the parts' ids are those of the whole. */
+static void check_cut(const struct tokenizer *tok, const char *text, size_t nbytes,
+                      const char *want)
+{
+    char both[1 << 14];
+    for (size_t from = 0; from < nbytes; from += 1 + nbytes / 8) {
+        size_t at = tok->cls->cut(tok, text, nbytes, from);
+        ck_assert(at >= from && at <= nbytes);
+        const char *left = ids_of(tok, text, at);
+        size_t n = (size_t)snprintf(both, sizeof both, "%s", left);
+        const char *right = ids_of(tok, text + at, nbytes - at);
+        snprintf(both + n, sizeof both - n, n > 0 && right[0] ? " %s" : "%s", right);
+        ck_assert_str_eq(both, want);
+    }
+}
+
 static void check_golden(const char *name)
 {
     static const char between[] = "\n%%%\n";
@@ -86,6 +102,7 @@ static void check_golden(const char *name)
         ck_assert_ptr_nonnull(want);
         ck_assert_msg(strcmp(ids_of(tok, text, n), want) == 0, "%s, text %zu: %s, wanted %s", name,
                       n_checked, ids_of(tok, text, n), want);
+        check_cut(tok, text, n, want);
         text += n + sizeof between - 1;
     }
     ck_assert_uint_gt(n_checked, 80);
