@@ -8,6 +8,7 @@ function(cz_fuzz_targets)
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
     ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
+    ${CMAKE_SOURCE_DIR}/data/texts*.c
     ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
     ${CMAKE_SOURCE_DIR}/engine/machine_json.c
     ${CMAKE_SOURCE_DIR}/data/tokenizer*.c ${CMAKE_SOURCE_DIR}/data/bpe*.c

@@ -7,10 +7,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/processors.h"
 #include "base/size.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,13 +181,32 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* Who opens the loader may be bound to one processor, which computes: the thread takes any. */
+static void set_processors(pthread_attr_t *attr)
+{
+    struct processors allowed;
+    cpu_set_t *set = CPU_ALLOC(PROCESSORS_MAX);
+    size_t nbytes = CPU_ALLOC_SIZE(PROCESSORS_MAX);
+    if (!set) return;
+    CPU_ZERO_S(nbytes, set);
+    processors_allowed(&allowed);
+    for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++)
+        if (processors_has(&allowed, cpu)) CPU_SET_S((size_t)cpu, nbytes, set);
+    pthread_attr_setaffinity_np(attr, nbytes, set);
+    CPU_FREE(set);
+}
+
 static cz_status start_thread(struct text_loader *l)
 {
+    pthread_attr_t attr;
     sigset_t all, before;
+    pthread_attr_init(&attr);
+    set_processors(&attr);
     sigfillset(&all); /* signals are for the threads that people know */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&l->thread, NULL, run, l);
+    int error = pthread_create(&l->thread, &attr, run, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     if (error) return err_set(CZ_NOMEM, error, "the thread that reads texts cannot start");
     l->has_thread = true;
     return CZ_OK;

@@ -7,14 +7,16 @@
  * examples, one optimizer step; an epoch has ceil(examples / step) of them. What is left for the
  * last one is dealt out evenly over its accumulation · world_size micro-batches, so that each has
  * floor or ceil of the mean; batch.loss_divisor is that mean, so that every example of a step
- * weighs the same in its gradient and its loss. A rank without an example gets one row whose label
- * is BATCH_IGNORE_LABEL.
+ * weighs the same in its gradient and its loss (examples without a label do not count; a step
+ * without any has the mean of its rows). A rank without an example gets one row whose label is
+ * BATCH_IGNORE_LABEL, as have rows of examples without one.
  *
  * With `bucket`, the (shuffled) epoch is cut into windows of TEXT_LOADER_WINDOW steps; inside a
  * window examples are sorted by length, cut into steps, and the steps are shuffled; so rows of one
  * micro-batch have like lengths. Ranks get neighbours in length. A batch is as wide as its longest
  * row, rounded up to TEXT_LOADER_ROUND tokens and at most max_len; positions behind a row hold the
- * tokenizer's pad id, type 0 and key_mask 0.
+ * tokenizer's pad id (without one, its end id, or 0), type 0 and key_mask 0. A row without tokens
+ * holds one pad token, key_mask 1. Lengths are estimated from the texts (data/text_order.c).
  *
  * Order and content depend on (data, options, seed, epoch) alone, not on threads or on what was
  * read before. A thread of the loader's own tokenizes ahead of use, so that the caller waits for
@@ -75,8 +77,9 @@ CZ_API double text_loader_waited_s(const struct text_loader *l);
 /* The place, counted in steps (a step under way counts as taken): cursor.sample is the first
  * example's running number in its epoch, cursor.n_rows the number of examples. Saved with one batch
  * size and world, it can be gone on from with another: seek goes to the step that holds cursor.
- * sample, and says so in the log when that begins earlier. CZ_INVALID: saved for other data, seed
- * or order. */
+ * sample, and says so in the log when that begins earlier; with `bucket`, examples of the window
+ * under way may then come twice or not at all in this epoch. An error of the thread is forgotten.
+ * CZ_INVALID: saved for other data, seed or order; nothing changes then. */
 CZ_API void text_loader_tell(const struct text_loader *l, struct data_cursor *out);
 CZ_API cz_status text_loader_seek(struct text_loader *l, const struct data_cursor *cursor);
 

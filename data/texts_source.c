@@ -79,13 +79,33 @@ static size_t broken_length(const char *s, size_t n)
     return len;
 }
 
+/* Two bytes that go on with a character. */
+static bool is_continued(const char *s)
+{
+    return (s[0] & 0xC0) == 0x80 && (s[1] & 0xC0) == 0x80;
+}
+
 cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
 {
+    if (n == 0) return CZ_OK; /* s may be NULL */
     if (n > (SIZE_MAX / 4 - out->n) / REPLACEMENT_NBYTES)
         return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", n);
     TRY(text_buf_reserve(out, n * REPLACEMENT_NBYTES));
     char *dst = out->s + out->n;
     while (n > 0) {
+        unsigned char c = (unsigned char)s[0];
+        if (c > ' ' && c < 0x80) { /* most of it: an alphabet */
+            *dst++ = *s++;
+            n--;
+            continue;
+        }
+        if (c >= 0xE4 && c <= 0xEC && n >= 3 && is_continued(s + 1)) { /* and Chinese characters */
+            memcpy(dst, s, 3);
+            dst += 3;
+            s += 3;
+            n -= 3;
+            continue;
+        }
         int len = utf8_length(s, n);
         size_t used = len > 0 ? (size_t)len : broken_length(s, n);
         if (len <= 0) {

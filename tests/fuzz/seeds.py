@@ -18,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192, "tokenizer": 12288}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -191,8 +191,26 @@ def tokenizers(out):
     out.put("tokenizer", json.dumps(full, ensure_ascii=False).encode() + b"\0 ab' it's 12  \n\nab \xff e\xcc\x81 ab")
 
 
+# The first byte: form (0 JSON, 1 .csv, 2 .tsv, 3 plain) and options, as fuzz_texts.c has them.
+def labelled_texts(out):
+    rows = [["one, \u201ctwo\u201d", 1], ["\u4f60 \u597d\n", 0], ["", 1], ["a\ud83d\ude00\x00b", 10]]
+    objects = [{"text": t, "label": str(k), "x": [1, {"y": None}]} for t, k in rows]
+    pairs = [{"sentence1": "p", "sentence2": "q", "target": True}, {"sentence1": "", "pair": None, "target": False}]
+    bodies = {0: [json.dumps(rows), json.dumps(objects, indent=1), "\ufeff" + json.dumps(pairs, ensure_ascii=False)]}
+    bodies[0] += ["\n".join(json.dumps(row) for row in rows), "\r\n".join(json.dumps(o) for o in objects)]
+    bodies[0] += ['[["x", "y", "LABEL_1"], ["z", null, "LABEL_0"]]', '[["\\ud83d", NaN], ["\\ude00x", 1e0], ["y", -0]]']
+    bodies[1] = ['id,text,label\r\n1,"a ""b"", c\n",0\r\n2,,1\r\n', "\ufefftext,label\nx,pos\n\n y , neg \n", "sentence1,sentence2,class\na,b,1\nc,,2"]
+    bodies[2] = [body.replace(",", "\t") for body in bodies[1]]
+    bodies[3] = ["one\r\n\n two\nthree", "[\n"]
+    for form, texts_of_form in bodies.items():
+        for text in texts_of_form:
+            for options in (0, 4, 8, 24, 44):
+                out.put("texts", bytes([form | options]) + text.encode("utf-8", "surrogatepass"))
+
+
 def main():
     out = Out(sys.argv[1])
+    labelled_texts(out)
     pickles(out)
     texts(out)
     tensors(out)

@@ -1,0 +1,61 @@
+/* Promises: any bytes are examples or are refused with a sentence, in each form of labelled texts;
+ * texts are terminated UTF-8, not much longer than the file; classes have different names, and
+ * every example has one of them or, if that is allowed, none. The first byte of the input chooses
+ * the form and the options. */
+#include "base/utf8.h"
+#include "data/texts.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_text(const char *s, size_t nbytes, bool stripped)
+{
+    FUZZ_CHECK(s && s[nbytes] == '\0' && utf8_is_valid(s, nbytes));
+    for (size_t i = 0; stripped && i < nbytes; i++) FUZZ_CHECK(s[i] != ' ' && s[i] != '\n');
+}
+
+static void check(const struct texts *t, const struct texts_options *o, size_t file_nbytes)
+{
+    size_t n_labels = texts_n_labels(t), nbytes = 0, n_unlabelled = 0, n_labelled = 0;
+    FUZZ_CHECK(texts_count(t) > 0);
+    FUZZ_CHECK(o->n_labels == 0 || n_labels == o->n_labels);
+    for (size_t k = 0; k < n_labels; k++) {
+        FUZZ_CHECK(utf8_is_valid(texts_labels(t)[k], strlen(texts_labels(t)[k])));
+        if (k > 0) FUZZ_CHECK(strcmp(texts_labels(t)[k - 1], texts_labels(t)[k]) != 0);
+        n_labelled += texts_n_of_label(t, k);
+    }
+    for (size_t i = 0; i < texts_count(t); i++) {
+        struct tokenizer_input in = texts_at(t, i);
+        check_text(in.text, in.nbytes, o->strip_spaces);
+        if (in.pair) check_text(in.pair, in.pair_nbytes, o->strip_spaces);
+        nbytes += in.nbytes + in.pair_nbytes;
+        FUZZ_CHECK(texts_label(t, i) >= -1 && texts_label(t, i) < (int64_t)n_labels);
+        n_unlabelled += texts_label(t, i) < 0;
+    }
+    FUZZ_CHECK(nbytes <= 3 * file_nbytes);
+    FUZZ_CHECK(n_labelled + n_unlabelled == texts_count(t));
+    FUZZ_CHECK(o->labels_optional || n_unlabelled == 0);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
+{
+    static const char *const names[] = {"t.json", "t.csv", "t.tsv", "t.txt"};
+    static const char *const known[] = {"LABEL_0", "LABEL_1", "LABEL_2"};
+    if (nbytes == 0) return 0;
+    char path[128];
+    const char *paths = path, *name = names[data[0] & 3];
+    struct texts_options o = {.paths = &paths,
+                              .n_paths = 1,
+                              .strip_spaces = data[0] & 4,
+                              .labels_optional = data[0] & 8,
+                              .labels = known,
+                              .n_labels = data[0] & 16 ? 3 : 0,
+                              .text_column = data[0] & 32 ? "t" : NULL};
+    struct texts *t;
+    fuzz_folder_put(fuzz_folder(), name, data + 1, nbytes - 1);
+    snprintf(path, sizeof path, "%s/%s", fuzz_folder_path(), name);
+    cz_status st = texts_open(&o, &t);
+    FUZZ_CHECK((st == CZ_OK) == (t != NULL));
+    if (st != CZ_OK) fuzz_refused(st);
+    if (t) check(t, &o, nbytes);
+    texts_close(t);
+    return 0;
+}
