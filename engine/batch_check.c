@@ -22,6 +22,9 @@ static cz_status check_ids(const struct model *model, const struct batch *batch,
     if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch holds no token ids");
     size_t bad = V > 0 ? first_outside(batch->ids, n, V, 0) : n;
     if (bad < n) return outside(batch, "token", bad, batch->ids[bad], "vocabulary", V);
+    const int64_t S = model_n_types(model);
+    bad = batch->types && S > 0 ? first_outside(batch->types, n, S, 0) : n;
+    if (bad < n) return outside(batch, "token type", bad, batch->types[bad], "token types", S);
     if (!batch->positions) return CZ_OK;
     bad = first_outside(batch->positions, n, model_t_max(model), 0);
     if (bad < n)

@@ -164,6 +164,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                                     .t_max = c->P,
                                     .hidden_size = c->C,
                                     .n_classes = classifies ? c->K : 0,
+                                    .n_types = n->type ? c->S : 0,
                                     .labels = classifies ? MODEL_LABELS_CLASS : MODEL_LABELS_SAME};
     return model_build(&desc, out);
 }

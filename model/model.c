@@ -91,6 +91,7 @@ cz_status model_build(const struct model_desc *desc, struct model **out)
     m->vocab_size = desc->vocab_size;
     m->hidden_size = desc->hidden_size;
     m->n_classes = desc->n_classes;
+    m->n_types = desc->n_types;
     m->labels = desc->n_classes > 0 ? MODEL_LABELS_CLASS : desc->labels;
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
@@ -205,6 +206,11 @@ int64_t model_t_max(const struct model *m)
 int64_t model_n_classes(const struct model *m)
 {
     return m->n_classes;
+}
+
+int64_t model_n_types(const struct model *m)
+{
+    return m->n_types;
 }
 
 enum model_labels model_labels(const struct model *m)

@@ -35,6 +35,7 @@ struct model_desc {
     int64_t t_max;       /* longest sequence the layers can take */
     int64_t hidden_size; /* for "auto" config values; 0: unknown */
     int64_t n_classes;   /* MODEL_LABELS_CLASS: how many; 0 otherwise */
+    int64_t n_types;     /* token types (segments) are checked against it; 0: not used */
     enum model_labels labels;
 };
 
@@ -106,6 +107,7 @@ CZ_API int64_t model_vocab_size(const struct model *m);
 CZ_API int64_t model_hidden_size(const struct model *m);
 CZ_API int64_t model_t_max(const struct model *m); /* the bound in force */
 CZ_API int64_t model_n_classes(const struct model *m);
+CZ_API int64_t model_n_types(const struct model *m);
 CZ_API enum model_labels model_labels(const struct model *m);
 
 /* The name of class k in 0 … n_classes − 1: config.json's id2label, or "LABEL_<k>". The model's;

@@ -49,7 +49,7 @@ struct model {
     struct param_table params;
     struct model_layer *layers; /* hp and param_idx are owned */
     size_t n_layers;
-    int64_t vocab_size, hidden_size, n_classes;
+    int64_t vocab_size, hidden_size, n_classes, n_types;
     enum model_labels labels;
     char **label_names;         /* (n_classes), one block */
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */

@@ -189,6 +189,27 @@ START_TEST(token_models_have_no_class_logits)
 }
 END_TEST
 
+START_TEST(unknown_types_are_refused_by_place)
+{
+    static struct rows r;
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        struct engine *e =
+            open_engine((enum kind)kind, 0.0, "{\"train_micro_batch_size_per_gpu\": 8, " ADAM "}");
+        fill(&r, (enum kind)kind, 0, ROWS);
+        r.types[TOKENS + 3] = 2;
+        if (kind == DISTIL_CLASS) { /* it has none: they mean nothing */
+            ck_ok(engine_forward(e, &r.batch, NULL));
+        } else {
+            ck_fails(engine_forward(e, &r.batch, NULL), CZ_INVALID);
+            ck_assert_msg(strstr(cz_last_error(), "token type 2 in row 1 at position 3 is outside "
+                                                  "the token types of 2") != NULL,
+                          "%s", cz_last_error());
+        }
+        engine_destroy(e);
+    }
+}
+END_TEST
+
 /* ---- micro-batches of unequal size ------------------------------------------------------------
  */
 
@@ -332,5 +353,5 @@ START_TEST(stages_and_checkpointing_change_no_bit)
 END_TEST
 
 TEST_MAIN("engine/classifier", models_learn, logits_are_those_of_the_loss,
-          token_models_have_no_class_logits, an_uneven_cut_trains_as_an_even_one,
-          stages_and_checkpointing_change_no_bit)
+          token_models_have_no_class_logits, unknown_types_are_refused_by_place,
+          an_uneven_cut_trains_as_an_even_one, stages_and_checkpointing_change_no_bit)

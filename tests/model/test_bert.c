@@ -558,6 +558,26 @@ START_TEST(padding_stays_out_of_the_block)
 }
 END_TEST
 
+/* A row of padding alone, as the last batch of an epoch may hold. */
+START_TEST(rows_without_any_token_stay_finite)
+{
+    struct rig r;
+    open_kind(&r, BLOCK, B, T, DTYPE_F32, true, 0.1f);
+    for (size_t i = T; i < 2 * T; i++) key_mask[i] = 0;
+    r.batch.key_mask = key_mask;
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r);
+    for (size_t i = 0; i < B * T * C; i++) {
+        ck_assert(isfinite(((float *)rig_data(&r.out))[i]));
+        ck_assert(isfinite(((float *)rig_data(&r.din))[i]));
+    }
+    for (size_t p = 0; p < r.list.n; p++)
+        for (size_t i = 0; i < r.grads[p].nbytes / sizeof(float); i++)
+            ck_assert(isfinite(((float *)rig_data(&r.grads[p]))[i]));
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- heads ------------------------------------------------------------------------------------
  */
 
@@ -699,5 +719,6 @@ TEST_MAIN("model/bert", layers_stay_inside_their_bytes, evaluation_needs_less,
           recomputing_repeats_the_forward, dropout_follows_its_key_alone,
           sixteen_bits_stay_near_fp32, padding_tokens_give_their_row_no_gradient,
           absent_types_and_positions_equal_written_ones, unknown_types_are_refused,
-          padding_stays_out_of_the_block, heads_give_what_is_asked, training_gives_class_logits_too,
-          training_needs_labels, nothing_to_learn_gives_zeros, ignored_rows_change_nothing)
+          padding_stays_out_of_the_block, rows_without_any_token_stay_finite,
+          heads_give_what_is_asked, training_gives_class_logits_too, training_needs_labels,
+          nothing_to_learn_gives_zeros, ignored_rows_change_nothing)
