@@ -420,19 +420,23 @@ static struct key_block load_keys(const struct attention_args *a, const struct b
     return kb;
 }
 
-/* Row i: s and dp become p after dropout and ds/scale. */
+/* Row i: s and dp become p after dropout and ds/scale. Where all of the softmax lies on one key
+ * (the first query sees no other) dp and delta are one sum in two orders, and ds is 0; not so in 16
+ * bits, where delta is of the rounded out. */
 VEC_FN void pair_row(const struct attention_args *a, const struct backward_space *w, size_t i,
                      size_t seen, size_t n, struct dropper *r, uint64_t draw_idx)
 {
     float *s = w->p + i * BK, *dp = w->ds + i * BK;
     const vf scale = vf_set1(a->scale), lse = vf_set1(w->lse[i]), delta_i = vf_set1(w->delta[i]);
     const uint32_t *words = r->on ? dropper_words(r, draw_idx) : NULL;
+    const vf one = vf_set1(1.0f), whole = vf_set1(a->dtype == DTYPE_F32 ? 1.0f : INFINITY);
     for (size_t j = 0; j < n; j += VF_N) {
         vf p = vf_exp(masked(vf_load(s, j, DTYPE_F32), scale, w->shown, j, seen) - lse);
         vf x = vf_load(dp, j, DTYPE_F32);
-        vf kept = words ? keep_factor(r, words, j) : vf_set1(1.0f);
+        vf kept = words ? keep_factor(r, words, j) : one;
+        vf ds = p * vf_fma(x, kept, vf_neg(delta_i));
         vf_store(s, j, DTYPE_F32, p * kept);
-        vf_store(dp, j, DTYPE_F32, p * vf_fma(x, kept, vf_neg(delta_i)));
+        vf_store(dp, j, DTYPE_F32, vf_select(vf_le(whole, p), vf_zero(), ds));
     }
 }
 

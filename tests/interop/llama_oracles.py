@@ -90,6 +90,7 @@ VARIANTS = {
     "pad-token": ("llama", dict(pad_token_id=5), dict(mask="right")),
     "pad-token-tied": ("llama", dict(pad_token_id=42, tie_word_embeddings=True), {}),
     "few-tokens": ("llama", {}, dict(B=3, T=3)),
+    "one-key": ("llama", {}, dict(B=3, T=2)),  # gradients of queries and keys are 0
     "odd-sizes": ("llama", dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1,
                                 intermediate_size=37, vocab_size=101, num_hidden_layers=3), {}),
     "qwen2": ("qwen2", {}, {}),
