@@ -32,6 +32,9 @@ struct model_family {
     size_t n_heads;
     /* Suffixes of tensors that old files carry and nobody needs, NULL-terminated. */
     const char *const *ignored_suffixes;
+    /* A parameter of the base model and the name of a head that is tied to it: files saved under
+     * that head may hold it there alone. NULL: none. */
+    const char *tied_param, *tied_elsewhere;
     /* The chain that `config` describes under the head of `task` (one of `heads`, never AUTO);
      * sentences name the file through the nodes. */
     cz_status (*build)(const struct json_node *config, const char *name, enum model_task task,

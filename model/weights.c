@@ -107,6 +107,9 @@ static const struct tensor_entry *find_param(const struct binding *b, size_t idx
     const struct tensor_entry *e = find_either(b, t->params[idx].name);
     for (size_t i = 0; !e && i < t->n_aliases; i++)
         if (t->aliases[i].param_idx == idx) e = find_either(b, t->aliases[i].name);
+    const struct model_family *f = b->m->family;
+    if (!e && f && f->tied_param && strcmp(t->params[idx].name, f->tied_param) == 0)
+        e = tensor_files_find(b->files, f->tied_elsewhere);
     return e;
 }
 
