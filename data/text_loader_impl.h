@@ -8,7 +8,7 @@
 #include "data/text_loader.h"
 
 struct text_order_entry {
-    uint32_t length; /* estimate in quarters of a token */
+    uint32_t length; /* estimate in eighths of a token */
     size_t at;       /* place in the window before sorting: makes lengths differ */
     size_t example;
 };
@@ -23,13 +23,16 @@ struct text_order {
     uint64_t window_size; /* steps that are sorted together */
     bool shuffle, bucket, drop_last;
     uint64_t seed;
+    uint32_t letter_cost,
+        wide_cost; /* eighths of a token: a letter in a word, a Chinese character */
     struct text_order_entry *entries; /* the window held, its steps one after the other */
     uint64_t epoch, window;           /* which one; epoch UINT64_MAX: none */
     uint64_t counted_step;            /* whose labels were counted, UINT64_MAX: none */
     float counted;
 };
 
-/* Sizes in the options are checked. Errors: CZ_INVALID (drop_last leaves nothing), CZ_NOMEM. */
+/* Sizes in the options are checked. Errors: CZ_INVALID (drop_last leaves nothing), CZ_NOMEM, the
+ * tokenizer's. */
 cz_status text_order_init(struct text_order *o, const struct text_loader_options *options);
 void text_order_free(struct text_order *o); /* accepts a zeroed one */
 

@@ -12,7 +12,85 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT64_MAX
+#define NONE       UINT64_MAX
+#define TOKEN_COST 8u /* of a token: costs are eighths */
+
+/* ---- lengths ----------------------------------------------------------------------------------
+ */
+
+enum char_kind { CHAR_SPACE, CHAR_LETTER, CHAR_SINGLE, CHAR_REST };
+
+/* What a byte begins: a letter or digit (also Greek, Cyrillic, … of two bytes), a character that is
+ * mostly a token by itself (punctuation; Chinese and others of three bytes), or nothing. */
+static enum char_kind kind_of(unsigned char c)
+{
+    if (c >= 0xE0) return CHAR_SINGLE;
+    if (c >= 0xC0) return CHAR_LETTER;
+    if (c >= 0x80) return CHAR_REST;
+    if (c <= ' ' || c == 0x7F) return CHAR_SPACE;
+    unsigned char letter = c | 0x20;
+    bool is_letter = (letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9');
+    return is_letter ? CHAR_LETTER : CHAR_SINGLE;
+}
+
+/* About how many tokens a text has, times TOKEN_COST: a word is one and letter_cost for each letter
+ * after the first. Every rank estimates all texts of a window, so this must be much faster than
+ * making tokens. */
+static uint64_t estimate(const struct text_order *o, const char *text, size_t nbytes)
+{
+    uint64_t sum = 0;
+    enum char_kind before = CHAR_SPACE;
+    for (size_t i = 0; i < nbytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        enum char_kind kind = kind_of(c);
+        if (kind == CHAR_REST) continue;
+        if (c >= 0xE0)
+            sum += o->wide_cost;
+        else if (kind != CHAR_SPACE)
+            sum += kind == CHAR_LETTER && before == CHAR_LETTER ? o->letter_cost : TOKEN_COST;
+        before = kind;
+    }
+    return sum;
+}
+
+/* What the tokenizer makes of a text of n_units, beyond n_free tokens: the cost of a unit. */
+static cz_status probe(const struct tokenizer *tok, const char *text, size_t n_units, size_t n_free,
+                       uint32_t *cost)
+{
+    int32_t *ids;
+    size_t n_ids;
+    TRY(tokenizer_encode(tok, text, strlen(text), &ids, &n_ids));
+    free(ids);
+    size_t n = n_ids > n_free ? TOKEN_COST * (n_ids - n_free) / n_units : 0;
+    *cost = n > 0 ? (uint32_t)n : 1;
+    return CZ_OK;
+}
+
+/* Words are one token or one per letter, Chinese characters one or several, as the vocabulary has
+ * it. Every rank finds the same. */
+static cz_status find_costs(struct text_order *o, const struct tokenizer *tok)
+{
+    TRY(probe(tok, "important information together", 9 + 11 + 8 - 3, 3, &o->letter_cost));
+    return probe(tok, "\u6211\u4eec\u4eca\u5929", 4, 0, &o->wide_cost);
+}
+
+static uint32_t length_of(const struct text_order *o, size_t example)
+{
+    struct tokenizer_input in = texts_at(o->texts, example);
+    uint64_t n = estimate(o, in.text, in.nbytes);
+    if (in.pair) n += estimate(o, in.pair, in.pair_nbytes);
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct text_order_entry *x = a, *y = b;
+    if (x->length != y->length) return x->length < y->length ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
 
 cz_status text_order_init(struct text_order *o, const struct text_loader_options *options)
 {
@@ -37,6 +115,7 @@ cz_status text_order_init(struct text_order *o, const struct text_loader_options
     o->window_size = o->bucket ? TEXT_LOADER_WINDOW : 1;
     size_t n_held = (size_t)o->n;
     if (o->step_size < o->n / o->window_size) n_held = (size_t)(o->step_size * o->window_size);
+    if (o->bucket) TRY(find_costs(o, options->tokenizer));
     TRY(size_mul(n_held, sizeof *o->entries, &nbytes));
     o->entries = malloc(nbytes);
     if (!o->entries) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", n_held);
@@ -47,36 +126,6 @@ void text_order_free(struct text_order *o)
 {
     free(o->entries);
     memset(o, 0, sizeof *o);
-}
-
-/* ---- lengths ----------------------------------------------------------------------------------
- */
-
-/* About how many tokens a text has, times four: a Chinese character is one, an alphabet's letter a
- * quarter. Every rank estimates all texts of a window, so this must be much faster than tokens. */
-static uint64_t estimate(const char *text, size_t nbytes)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < nbytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        sum += (unsigned)((c & 0xC0) != 0x80) + (c >= 0xE0 ? 3u : 0u);
-    }
-    return sum;
-}
-
-static uint32_t length_of(const struct texts *texts, size_t example)
-{
-    struct tokenizer_input in = texts_at(texts, example);
-    uint64_t n = estimate(in.text, in.nbytes);
-    if (in.pair) n += estimate(in.pair, in.pair_nbytes);
-    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-    const struct text_order_entry *x = a, *y = b;
-    if (x->length != y->length) return x->length < y->length ? -1 : 1;
-    return (x->at > y->at) - (x->at < y->at);
 }
 
 /* ---- windows ----------------------------------------------------------------------------------
@@ -101,7 +150,7 @@ static void hold_window(struct text_order *o, uint64_t epoch, uint64_t window)
         e->at = i;
         e->example = (size_t)(first + i);
         if (o->shuffle) e->example = (size_t)rng_permute(o->seed, epoch, o->n, first + i);
-        if (o->bucket) e->length = length_of(o->texts, e->example);
+        if (o->bucket) e->length = length_of(o, e->example);
     }
     if (o->bucket) {
         qsort(o->entries, whole, sizeof *o->entries, compare_entries);
