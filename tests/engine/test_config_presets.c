@@ -11,6 +11,10 @@ static void check_preset(const char *file)
     struct config_options options = config_options_default();
     options.strict = true;
     options.world_size = 2;
+    static const char *const steps[] = {
+        "scheduler.params.total_num_steps=1000"}; /* as train fills */
+    options.autos = steps;
+    options.n_autos = 1;
     snprintf(path, sizeof path, "%s/configs/%s", CZ_SOURCE_DIR, file);
     ck_ok(config_load(path, &options, &config));
     ck_assert(config->optimizer.type != NULL);
@@ -29,9 +33,10 @@ static void check_preset(const char *file)
 START_TEST(every_preset_loads)
 {
     static const char *const wanted[] = {
-        "zero0.json",       "zero1.json",       "zero2.json",        "zero3.json",
-        "offload.json",     "nvme.json",        "bf16.json",         "fp16.json",
-        "onebit_adam.json", "onebit_lamb.json", "zero_one_adam.json"};
+        "zero0.json",       "zero1.json",       "zero2.json",         "zero3.json",
+        "offload.json",     "nvme.json",        "bf16.json",          "fp16.json",
+        "onebit_adam.json", "onebit_lamb.json", "zero_one_adam.json", "classification.json",
+        "weibo6.json"};
     DIR *dir = opendir(CZ_SOURCE_DIR "/configs");
     ck_assert_ptr_nonnull(dir);
     size_t n_wanted = 0;
@@ -65,6 +70,7 @@ START_TEST(stages_and_precisions_are_what_the_names_say)
         {"onebit_adam.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
         {"onebit_lamb.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
         {"zero_one_adam.json", 0, DTYPE_F16, CONFIG_OFFLOAD_NONE},
+        {"weibo6.json", 2, DTYPE_F32, CONFIG_OFFLOAD_NONE},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         char path[512];
