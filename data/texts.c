@@ -170,6 +170,7 @@ cz_status texts_take_row(struct texts_reader *r)
     struct text_row *row = &r->row;
     struct text_example e;
     size_t entry_idx;
+    if (r->o->labels_ignored) row->label_kind = LABEL_NONE;
     if (row->label_kind == LABEL_NONE && !r->o->labels_optional)
         return text_source_fail(&r->in, CZ_INVALID, "the example has no label");
     TRY(reserve_example(r));

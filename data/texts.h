@@ -35,6 +35,7 @@ struct texts_options {
     const char *const *labels;
     size_t n_labels;
     bool labels_optional; /* rows without a label are taken (label −1) */
+    bool labels_ignored;  /* with labels_optional: no label is looked at, all are −1 */
 };
 
 /* *out is released by texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not the

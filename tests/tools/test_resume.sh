@@ -158,7 +158,7 @@ cp "$source_dir/tests/data/models/gpt2-tiny/config.json" config-only/
 
 # ---- only the newest stay -----------------------------------------------------------------------
 "$czero" "${train[@]}" --config ds.json --steps 9 --save kept --save-interval 2 --save-keep 2
-test "$(ls kept | sort | tr '\n' ' ')" = "global_step8 global_step9 latest "
+test "$(ls kept | sort | tr '\n' ' ')" = "global_step8 global_step9 latest model "
 
 # ---- refused ------------------------------------------------------------------------------------
 resume=("$czero" "${train[@]}" --config ds.json --steps 30)

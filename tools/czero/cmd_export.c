@@ -3,11 +3,15 @@
 #include "bar.h"
 #include "base/clock.h"
 #include "checkpoint/consolidate.h"
+#include "data/tokenizer.h"
 #include "model/model.h"
+#include "saver.h"
 #include "tool.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct export_options {
     const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size;
@@ -21,8 +25,10 @@ static const struct arg_spec specs[] = {
      "folder of checkpoints, czero's or DeepSpeed's, or the folder of one tag in it", 0, true},
     {"OUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "folder to write to; made if missing", 0, true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "the model that was trained: a folder with config.json, or gpt2-tiny, gpt2, gpt2-medium …", 0,
-     true},
+     "the model that was trained: a folder with config.json, or a preset (default: what czero "
+     "train "
+     "--save wrote down beside the checkpoints)",
+     0, false},
     {"--tag", ARG_STRING, FIELD(tag), "TAG",
      "which checkpoint, such as global_step100 (default: the one that `latest` names)", 0, false},
     {"--dtype", ARG_CHOICE, FIELD(dtype), "fp32|bf16|fp16",
@@ -40,7 +46,8 @@ static const struct arg_command command = {
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Example:\n"
-                "  czero export checkpoints/ out/ --model gpt2 --dtype bf16\n\n"
+                "  czero export runs/a out/ --dtype bf16\n"
+                "  czero export checkpoints/ out/ --model gpt2\n\n"
                 "The weights are the fp32 masters, rounded when --dtype asks for it. Memory does\n"
                 "not grow with the model.",
 };
@@ -142,6 +149,16 @@ static cz_status write_weights(const struct export_options *o, struct consolidat
     return st;
 }
 
+static cz_status export_tokenizer(const struct export_options *o)
+{
+    struct tokenizer *tokenizer;
+    if (!tokenizer_is_in(o->model)) return CZ_OK;
+    TRY(tokenizer_open(o->model, &tokenizer));
+    cz_status st = tokenizer_export(tokenizer, o->out_dir);
+    tokenizer_close(tokenizer);
+    return st;
+}
+
 /* The config last: without it the folder is no model yet. */
 static cz_status export(const struct export_options *o, const struct model *m)
 {
@@ -150,6 +167,7 @@ static cz_status export(const struct export_options *o, const struct model *m)
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));
     TRY(model_export_config(m, o->out_dir, parse_dtype(o->dtype)));
+    TRY(export_tokenizer(o));
     if (o->quiet) return CZ_OK;
     printf("wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
            o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,
@@ -158,15 +176,40 @@ static cz_status export(const struct export_options *o, const struct model *m)
     return CZ_OK;
 }
 
+/* Beside the checkpoints; CHECKPOINT_DIR may be one of them, or the best one's folder. */
+static bool find_described(const char *dir, char path[PATH_MAX])
+{
+    static const char *const places[] = {"", "../", "../../"};
+    char config[PATH_MAX];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
+        snprintf(path, PATH_MAX, "%s/%s" SAVER_MODEL_FOLDER, dir, places[i]);
+        snprintf(config, sizeof config, "%s/config.json", path);
+        if (access(config, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+static cz_status run(struct export_options *o)
+{
+    char described[PATH_MAX];
+    if (!o->model && !find_described(o->dir, described))
+        return err_set(CZ_INVALID, 0,
+                       "--model is missing: %s says nothing about its model (czero train --save "
+                       "does)",
+                       o->dir);
+    if (!o->model) o->model = described;
+    struct model *m = model_open(o->model);
+    if (!m) return cz_last_status();
+    cz_status st = export(o, m);
+    model_destroy(m);
+    return st;
+}
+
 int cmd_export(int argc, char **argv)
 {
     struct export_options o = {0};
     enum args_result parsed = args_parse(&command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(o.quiet);
-    struct model *m = model_open(o.model);
-    if (!m) return tool_fail();
-    cz_status st = export(&o, m);
-    model_destroy(m);
-    return st == CZ_OK ? EXIT_OK : tool_fail();
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -15,6 +15,7 @@ static const struct command {
 } commands[] = {
     {"bench", cmd_bench, "measure this machine, for plans with times"},
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
+    {"eval", cmd_eval, "measure a model on given data"},
     {"export", cmd_export, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},
     {"generate", cmd_generate, "write text that goes on from a prompt"},
@@ -23,6 +24,7 @@ static const struct command {
     {"launch", cmd_launch, "run a command over several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
     {"plot", cmd_plot, "draw loss and accuracy over a run's steps"},
+    {"predict", cmd_predict, "say which class texts belong to"},
     {"train", cmd_train, "train a model from a DeepSpeed config", true},
     {"tune", cmd_tune, "find the configurations that fit into a machine, fastest first"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},

@@ -34,21 +34,38 @@ static double steps_left_seconds(const struct progress *p, int64_t step)
     return p->seconds_recent * (double)(p->options.last_step - step);
 }
 
+static int64_t units_per_step(const struct progress *p)
+{
+    const struct progress_options *o = &p->options;
+    return o->tokens_per_step > 0 ? o->tokens_per_step : o->samples_per_step;
+}
+
+/* Per second; NAN before the first step has been measured. */
+static double rate_of(const struct progress *p, int64_t per_step)
+{
+    return p->seconds_recent > 0 ? (double)per_step / p->seconds_recent : NAN;
+}
+
 /* The figures of a step, without the bar. */
 static void format_figures(const struct progress *p, const struct progress_step *s, char *buf,
                            size_t nbytes)
 {
     char rate[32];
-    double per_second =
-        p->seconds_recent > 0 ? (double)p->options.tokens_per_step / p->seconds_recent : 0;
-    format_rate(per_second, rate, sizeof rate);
-    int n = snprintf(buf, nbytes, "loss %.4f  lr %.2e", s->loss, s->lr_next);
+    format_rate(fmax(rate_of(p, units_per_step(p)), 0), rate, sizeof rate);
+    int n = snprintf(buf, nbytes, "loss %.4f", s->loss);
+    if (!isnan(s->accuracy))
+        n += snprintf(buf + n, nbytes - (size_t)n, "  accuracy %.3f", s->accuracy);
+    n += snprintf(buf + n, nbytes - (size_t)n, "  lr %.2e", s->lr_next);
     if (!isnan(s->grad_norm))
         n += snprintf(buf + n, nbytes - (size_t)n, "  norm %.3f", s->grad_norm);
     if (p->options.show_scale)
         n += snprintf(buf + n, nbytes - (size_t)n, "  scale %g  skipped %lld", s->loss_scale,
                       (long long)s->skipped);
-    n += snprintf(buf + n, nbytes - (size_t)n, "  %s tok/s", rate);
+    n += snprintf(buf + n, nbytes - (size_t)n, "  %s %s/s", rate,
+                  p->options.tokens_per_step > 0 ? "tok" : "samples");
+    if (p->options.n_epochs > 0)
+        n += snprintf(buf + n, nbytes - (size_t)n, "  epoch %.2f/%lld", s->epoch,
+                      (long long)p->options.n_epochs);
     if (s->swaps && s->step_s > 0)
         snprintf(buf + n, nbytes - (size_t)n, "  disk %.2f+%.2f GB/s, %.0f%% exposed",
                  s->swap_read_nbytes / s->step_s * 1e-9, s->swap_written_nbytes / s->step_s * 1e-9,
@@ -98,9 +115,11 @@ static void print_json(const struct progress *p, const struct progress_step *s)
     print_json_number("loss_scale", s->loss_scale);
     printf(", \"skipped\": %lld, \"samples\": %lld", (long long)s->skipped, (long long)s->samples);
     print_json_number("elapsed_s", (double)(p->last_ns - p->start_ns) * 1e-9);
-    print_json_number("tokens_per_s", p->seconds_recent > 0
-                                          ? (double)p->options.tokens_per_step / p->seconds_recent
-                                          : NAN);
+    if (p->options.tokens_per_step > 0)
+        print_json_number("tokens_per_s", rate_of(p, p->options.tokens_per_step));
+    else
+        print_json_number("samples_per_s", rate_of(p, p->options.samples_per_step));
+    if (!isnan(s->accuracy)) print_json_number("accuracy", s->accuracy);
     printf(", \"sent_bytes\": %lld", (long long)s->sent_nbytes);
     if (s->swaps) {
         print_json_number("swap_read_bytes", s->swap_read_nbytes);
@@ -149,6 +168,11 @@ void progress_update(struct progress *p, const struct progress_step *step)
     if (!last && p->n_steps > 1 && p->last_ns - p->last_draw_ns < redraw_ns) return;
     p->last_draw_ns = p->last_ns;
     draw_terminal(p, step);
+}
+
+void progress_skip(struct progress *p)
+{
+    p->last_ns = clock_now_ns();
 }
 
 void progress_end(struct progress *p)

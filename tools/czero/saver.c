@@ -4,6 +4,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/store.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,19 @@ cz_status saver_check(const struct saver *s)
 {
     if (!s->dir || store_check(s->dir) == CZ_OK) return CZ_OK;
     return err_prefix("--save");
+}
+
+cz_status saver_describe(const struct saver *s, const struct model *model,
+                         const struct tokenizer *tokenizer)
+{
+    char dir[PATH_MAX];
+    if (!s->dir) return CZ_OK;
+    if (snprintf(dir, sizeof dir, "%s/" SAVER_MODEL_FOLDER, s->dir) >= (int)sizeof dir)
+        return err_set(CZ_INVALID, 0, "--save: the path is too long");
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "--save: cannot create %s", dir);
+    TRY(model_export_config(model, dir, DTYPE_F32));
+    return tokenizer_export(tokenizer, dir);
 }
 
 /* Whether `latest` in dir names the folder tag_dir. */
@@ -40,34 +54,40 @@ cz_status saver_resumed(struct saver *s, struct engine *engine, const char *tag_
     return CZ_OK;
 }
 
-static cz_status save(struct saver *s, struct engine *engine, const struct data_loader *data)
+static cz_status save(struct saver *s, struct engine *engine, const struct data_cursor *cursor,
+                      const char *state_json)
 {
-    struct data_cursor cursor;
-    data_tell(data, &cursor);
-    const struct engine_save_options options = {.cursor = &cursor, .keep = s->keep};
+    const struct engine_save_options options = {
+        .cursor = cursor, .client_state_json = state_json, .keep = s->keep};
     TRY(engine_save_begin(engine, s->dir, &options));
     s->saved_step = engine_get_global_steps(engine);
     return CZ_OK;
 }
 
-void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data)
+bool saver_is_due(const struct saver *s, const struct engine *engine)
+{
+    return s->dir && s->interval > 0 && engine_get_global_steps(engine) % s->interval == 0;
+}
+
+void saver_step(struct saver *s, struct engine *engine, const struct data_cursor *cursor,
+                const char *state_json)
 {
     int64_t step = engine_get_global_steps(engine);
-    if (!s->dir || s->interval <= 0 || step % s->interval != 0) return;
-    if (save(s, engine, data) == CZ_OK) return;
+    if (save(s, engine, cursor, state_json) == CZ_OK) return;
     if (engine_get_rank(engine) == 0)
         LOGV(LOG_WARN, SUB_CKPT, "step %lld was not saved, the run goes on: %s", (long long)step,
              cz_last_error());
     err_clear();
 }
 
-cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data)
+cz_status saver_end(struct saver *s, struct engine *engine, const struct data_cursor *cursor,
+                    const char *state_json)
 {
     /* Stopped before the first step: `latest` of an earlier run is worth more than step 0. */
     if (!s->dir || engine_get_global_steps(engine) == 0) return CZ_OK;
     bool is_saved = s->saved_step == engine_get_global_steps(engine);
     if (is_saved && engine_save_wait(engine) == CZ_OK) return CZ_OK;
-    TRY(save(s, engine, data));
+    TRY(save(s, engine, cursor, state_json));
     return engine_save_wait(engine);
 }
 

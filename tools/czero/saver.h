@@ -3,6 +3,7 @@
 #define CZ_TOOLS_SAVER_H
 
 #include "data/data.h"
+#include "data/tokenizer.h"
 #include "engine/checkpoint.h"
 
 struct saver {
@@ -14,15 +15,27 @@ struct saver {
 /* Find out now, not after hours of training, that checkpoints have nowhere to go. */
 cz_status saver_check(const struct saver *s);
 
+/* DIR/model: what shards do not tell, the model's config.json (heads, names of classes) and its
+ * tokenizer, so that czero export needs no more than the folder. */
+#define SAVER_MODEL_FOLDER "model"
+cz_status saver_describe(const struct saver *s, const struct model *model,
+                         const struct tokenizer *tokenizer);
+
 /* A run goes on from tag_dir: when that is what the folder's `latest` names, this step is saved
  * already. Collective. Errors: CZ_PEER, CZ_COMM. */
 cz_status saver_resumed(struct saver *s, struct engine *engine, const char *tag_dir);
 
-/* After each step: in the background when it is time. A save that fails is a warning. */
-void saver_step(struct saver *s, struct engine *engine, const struct data_loader *data);
+/* Whether this step is to be saved. */
+bool saver_is_due(const struct saver *s, const struct engine *engine);
+
+/* Save it in the background, with the data's place and the program's own state (an object). A save
+ * that fails is a warning. */
+void saver_step(struct saver *s, struct engine *engine, const struct data_cursor *cursor,
+                const char *state_json);
 
 /* The last one, unless this step has been saved or none was made; durable on return. */
-cz_status saver_end(struct saver *s, struct engine *engine, const struct data_loader *data);
+cz_status saver_end(struct saver *s, struct engine *engine, const struct data_cursor *cursor,
+                    const char *state_json);
 
 /* "DIR" or "DIR:TAG". */
 struct resume_point {

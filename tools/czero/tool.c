@@ -80,3 +80,18 @@ int tool_finish_stdout(int code)
     fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }
+
+void tool_put_json_string(FILE *out, const char *text, size_t nbytes)
+{
+    fputc('"', out);
+    for (size_t i = 0; i < nbytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}

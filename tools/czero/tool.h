@@ -4,6 +4,8 @@
 
 #include "base/status.h"
 
+#include <stdio.h>
+
 /* Exit codes of every command (DESIGN §7). */
 enum {
     EXIT_OK = 0,
@@ -36,6 +38,9 @@ void tool_hold_signals(int too);
  * of the signal as any other. `but` goes back to its own handling (0: none does). */
 void tool_tidy_at_signals(void (*tidy)(void), int but);
 
+/* Text as a JSON string, quotes included. */
+void tool_put_json_string(FILE *out, const char *text, size_t nbytes);
+
 /* Results on stdout did not reach their destination (a full disk, a closed pipe): call last.
  * Returns `code`, or EXIT_RUNTIME with a sentence. */
 int tool_finish_stdout(int code);
@@ -45,6 +50,7 @@ bool tool_is_command(const char *name);
 
 int cmd_bench(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_fsck(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
@@ -53,6 +59,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
+int cmd_predict(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# Claim: `czero train --task classification` learns from JSON lists, JSON lines and tables alike, in
+# every stage and precision and over ranks; every example is counted once, also when nothing divides
+# anything; the classes' names live in the exported model, which czero eval and czero predict use
+# alone; the best checkpoint is kept and exported, early stopping stops; a run that is killed and
+# resumed is the same run; what is wrong gets a sentence and the right exit code.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+czero=$build/czero
+work=$(mktemp -d /tmp/czero-classify-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+unset CZERO_LOG
+export OMP_NUM_THREADS=1
+
+fail() {
+  echo "$1" >&2
+  tail -n 20 out err >&2 || true
+  exit 1
+}
+expect() { # CODE TEXT ARGUMENTS…
+  local want=$1 text=$2 code=0
+  shift 2
+  "$czero" "$@" >out 2>err || code=$?
+  [ "$code" = "$want" ] && grep -qF -- "$text" err out || fail "exit code $code, wanted $want with '$text': $*"
+}
+
+# ---- data: three classes that a few words tell apart, in several formats -------------------------
+python3 - <<'PY'
+import csv, json, random
+random.seed(5)
+words = {"sport": "ball goal team race match".split(), "food": "soup bread apple rice salt".split(),
+         "weather, etc.": "rain cloud wind sun \"storm\"".split()}
+filler = "the a of and to in is it on at my our very".split()
+def text(label):
+    n = random.randint(3, 24)
+    t = [random.choice(filler) for _ in range(n)]
+    for _ in range(max(1, n // 4)):
+        t[random.randrange(n)] = random.choice(words[label])
+    return " ".join(t)
+rows = [(text(l), l) for l in (random.choice(list(words)) for _ in range(413))]
+train, dev = rows[:350], rows[350:]
+json.dump(train, open("train.json", "w"))
+json.dump(dev, open("dev.json", "w"))
+with open("train.jsonl", "w") as f:
+    f.writelines(json.dumps({"id": i, "text": t, "label": l}) + "\n" for i, (t, l) in enumerate(train))
+for name, part in ("train", train), ("dev", dev):
+    with open(name + ".csv", "w", newline="") as f:
+        w = csv.writer(f)
+        w.writerow(["id", "what it says", "kind"])
+        w.writerows((i, t, l) for i, (t, l) in enumerate(part))
+with open("train.tsv", "w") as f:
+    f.write("label\tsentence\n" + "".join(f"{l}\t{t}\n" for t, l in train))
+open("lines.txt", "w").writelines(t + "\n" for t, _ in dev)
+open("corpus.txt", "w").writelines(t + "\n" for t, _ in rows)
+PY
+cat >ds.json <<'JSON'
+{"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.002, "weight_decay": 0.01}},
+ "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 5, "total_num_steps": "auto",
+               "warmup_max_lr": 0.002}},
+ "zero_optimization": {"stage": 0}}
+JSON
+"$czero" vocab --data corpus.txt --kind wordpiece --size 200 -o vocab >out 2>err || fail "no vocabulary"
+base=(train --config ds.json --model bert-tiny --task classification --tokenizer vocab --quiet)
+train=("${base[@]}" --eval-data dev.json)
+accuracy() { sed -n 's/^eval_accuracy //p' "$1"; }
+above() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a > b)}' || fail "$1 is not above $2"; }
+
+# ---- one format is as good as another ------------------------------------------------------------
+"$czero" "${train[@]}" --data train.json --epochs 4 --export model --metrics m.csv >out 2>err || fail "training failed"
+above "$(accuracy out)" 0.9
+cp out from-json
+"$czero" "${train[@]}" --data train.jsonl --epochs 4 >from-jsonl 2>err || fail "JSON lines failed"
+"$czero" "${base[@]}" --data train.csv --eval-data dev.csv --text-column "what it says" --label-column kind \
+  --epochs 4 >from-csv 2>err || fail "a CSV failed"
+"$czero" "${train[@]}" --data train.tsv --epochs 4 >from-tsv 2>err || fail "a table failed"
+cmp from-json from-jsonl && cmp from-json from-tsv && cmp from-json from-csv || fail "the same texts, other results"
+python3 - <<'PY'
+import csv, json
+c = json.load(open("model/config.json"))
+assert c["architectures"] == ["BertForSequenceClassification"], c["architectures"]
+assert c["id2label"] == {"0": "food", "1": "sport", "2": "weather, etc."}, c["id2label"]
+assert c["label2id"]["sport"] == 1
+rows = list(csv.DictReader(open("m.csv")))
+steps = -(-350 // 16)
+assert [int(r["step"]) for r in rows if r["split"] == "train"] == list(range(1, 4 * steps + 1))
+evals = [r for r in rows if r["split"] == "eval"]
+assert [int(r["step"]) for r in evals] == [steps * k for k in (1, 2, 3, 4)]
+assert abs(float(evals[-1]["epoch"]) - 4) < 1e-9 and 0 < float(evals[-1]["accuracy"]) <= 1
+assert float(rows[0]["loss"]) > float(evals[-1]["loss"])
+PY
+grep -qE 'weather, etc\. +[01]\.[0-9]{4} +[01]\.[0-9]{4} +[01]\.[0-9]{4} +[0-9]+' from-json || fail "no row of a class"
+grep -qE '^ *accuracy +[01]\.[0-9]{4} +63$' from-json || fail "63 examples are 63 examples"
+
+# ---- eval and predict need nothing but the exported folder ---------------------------------------
+"$czero" eval --model model --data dev.json --no-matrix >out 2>err || fail "eval failed"
+[ "$(awk '$1 == "accuracy" {print $2}' out)" = "$(awk '$1 == "accuracy" {print $2}' from-json)" ] ||
+  fail "eval differs from training's own"
+"$czero" eval --model model --data dev.json --json >eval.json 2>err || fail "eval --json failed"
+"$czero" predict --model model --data lines.txt -o labels.tsv 2>err || fail "predict failed"
+"$czero" predict --model model --data - --json <lines.txt >labels.jsonl 2>err || fail "predict - failed"
+python3 - <<'PY'
+import json
+dev = json.load(open("dev.json"))
+table = [line.rstrip("\n").split("\t") for line in open("labels.tsv")]
+assert table[0] == ["label", "probability", "food", "sport", "weather, etc.", "text"]
+lines = [json.loads(line) for line in open("labels.jsonl")]
+assert len(table) == 64 and len(lines) == 63
+hits = 0
+for (text, label), row, obj in zip(dev, table[1:], lines):
+    assert row[5] == text == obj["text"] and row[0] == obj["label"]
+    assert abs(sum(map(float, row[2:5])) - 1) < 1e-5 and float(row[1]) == max(map(float, row[2:5]))
+    assert abs(obj["probabilities"][row[0]] - float(row[1])) < 1e-6
+    hits += row[0] == label
+figures = json.load(open("eval.json"))
+assert figures["examples"] == 63 and abs(figures["accuracy"] - hits / 63) < 1e-9
+assert sum(map(sum, figures["confusion"])) == 63
+PY
+"$czero" predict --model model --text "soup and bread" >out 2>err || fail "predict --text failed"
+[ "$(head -n 1 out | cut -d' ' -f3-)" = food ] || fail "soup is food"
+
+# ---- the same run over ranks and stages; every example once --------------------------------------
+for cell in "2 0" "2 1" "2 2" "3 2" "2 3"; do
+  read -r ranks stage <<<"$cell"
+  "$czero" launch -n "$ranks" -- "${train[@]}" --data train.json --epochs 4 \
+    --set zero_optimization.stage=$stage >out-$ranks-$stage 2>err || fail "$ranks ranks, stage $stage failed"
+  grep -qE '^ *accuracy +[01]\.[0-9]{4} +63$' out-$ranks-$stage || fail "$ranks ranks, stage $stage: not 63 examples"
+  above "$(accuracy out-$ranks-$stage)" 0.9
+done
+cmp out-2-0 out-2-1 && cmp out-2-2 out-2-3 || fail "stages differ"
+"$czero" "${train[@]}" --data train.json --epochs 4 --set bf16.enabled=true >out 2>err || fail "bf16 failed"
+above "$(accuracy out)" 0.85
+
+# ---- the best is kept, and exported; patience ends -----------------------------------------------
+"$czero" "${train[@]}" --data train.json --epochs 6 --save runs --save-keep 2 --best-metric macro_f1 --eval-interval 7 \
+  --export best --log-json >steps 2>err || fail "keeping the best failed"
+test -e runs/best/latest -a -e runs/latest || fail "no best checkpoint"
+python3 - <<'PY'
+import json
+lines = [json.loads(line) for line in open("steps") if line.startswith("{")]
+evals = [e for e in lines if "eval_macro_f1" in e]
+best = max(e["eval_macro_f1"] for e in evals)
+step = next(e["step"] for e in evals if e["eval_macro_f1"] == best)
+assert open("runs/best/latest").read() == f"global_step{step}", step
+json.dump(best, open("best_f1", "w"))
+PY
+"$czero" eval --model best --data dev.json --json >eval.json 2>err || fail "eval of the best failed"
+python3 -c 'import json; a = json.load(open("eval.json"))["macro avg"]["f1"]; assert abs(a - json.load(open("best_f1"))) < 1e-9, a'
+"$czero" "${train[@]}" --data train.json --epochs 50 --set optimizer.params.lr=0 --set scheduler.type=WarmupLR \
+  --set scheduler.params='{"warmup_min_lr":0,"warmup_max_lr":0,"warmup_num_steps":2}' \
+  --early-stopping 2 --eval-interval 3 --curve c.csv >out 2>err || fail "early stopping failed"
+[ "$(tail -n 1 c.csv | cut -d, -f1)" = 9 ] || fail "two evaluations after the first are steps 6 and 9"
+
+# ---- killed and resumed is the same run ----------------------------------------------------------
+more=(--data train.json --epochs 4 --eval-interval 10 --best-metric loss)
+"$czero" "${train[@]}" "${more[@]}" --save whole --metrics whole.csv --export whole-model >whole-out 2>err || fail "whole run failed"
+"$czero" "${train[@]}" "${more[@]}" --save cut --save-interval 3 --metrics cut.csv >/dev/null 2>err &
+pid=$!
+for _ in $(seq 600); do
+  [ -e cut/latest ] && [ "$(wc -l <cut.csv)" -gt 30 ] && break
+  sleep 0.01
+done
+kill -KILL $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
+"$czero" "${train[@]}" "${more[@]}" --save cut --metrics cut.csv --export cut-model --resume cut >cut-out 2>err || fail "resuming failed"
+cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements differ after resuming"
+cmp whole-model/model.safetensors cut-model/model.safetensors || fail "weights differ after resuming"
+cmp whole-out cut-out || fail "reports differ after resuming"
+
+# ---- a classifier goes on under its own names ----------------------------------------------------
+"$czero" "${train[@]}" --model model --tokenizer model --data train.json --steps 2 >out 2>err || fail "going on failed"
+above "$(accuracy out)" 0.9
+
+# ---- bad input -----------------------------------------------------------------------------------
+echo '[["a text", "food"], ["another", "music"]]' >music.json
+expect 2 music eval --model model --data music.json
+expect 2 music "${train[@]}" --data train.json --eval-data music.json --steps 1
+echo '[["a text"' >cut.json
+expect 4 cut.json "${train[@]}" --data cut.json --steps 1
+expect 2 "nowhere.json" "${train[@]}" --data nowhere.json --steps 1
+expect 2 "--best-metric needs --save" "${train[@]}" --data train.json --steps 1 --best-metric loss
+expect 2 "--eval-interval x" "${train[@]}" --data train.json --steps 1 --eval-interval x
+expect 2 "--steps or --epochs" "${train[@]}" --data train.json
+expect 2 "no classifier" predict --model gpt2-tiny --text x
+expect 2 "holds no weights" predict --model bert-tiny --text x
+expect 2 "what to label" predict --model model
+expect 2 "kind" "${train[@]}" --data train.csv --label-column kind2 --text-column "what it says" --steps 1
+rm model/vocab.txt
+expect 2 "--tokenizer" predict --model model --text x

@@ -1,0 +1,251 @@
+/* czero eval: how good a model is on given data. */
+#include "args.h"
+#include "score.h"
+#include "tool.h"
+
+#include "data/data.h"
+#include "engine/class_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct eval_options {
+    struct score_options score;
+    const char *text_column, *pair_column, *label_column;
+    struct arg_list data;
+    int64_t digits;
+    double mask_probability;
+    bool strip_spaces, json, no_matrix;
+};
+
+#define FIELD(member) offsetof(struct eval_options, member)
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, FIELD(score.model), "DIR", "a Hugging Face folder", .required = true},
+    {"--data", ARG_WORDS, FIELD(data), "PATH",
+     "labelled texts (.json, .jsonl, .csv, .tsv), or for a language model text or token files",
+     .required = true},
+    {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
+     "how text becomes tokens (default: the model folder's tokenizer)"},
+    {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
+     "longest row in tokens (default: the model's, at most 512)", .min = 1},
+    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
+    {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
+     "of weights and activations (default: fp32)"},
+    {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "with the label"},
+    {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    {"", ARG_HEADING, 0, NULL, "Masked language models:"},
+    {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
+     "share of tokens to guess (default: 0.15)"},
+    {"", ARG_HEADING, 0, NULL, "Output:"},
+    {"--digits", ARG_INT, FIELD(digits), "N", "behind the point (default: 4)", .min = 2},
+    {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "leave the confusion matrix out"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of tables"},
+};
+
+static const struct arg_command command = {
+    .name = "czero eval",
+    .summary = "Measure a model on given data.",
+    .specs = specs,
+    .n_specs = CZ_ARRAY_LEN(specs),
+    .epilogue = "A classifier: precision, recall, F1 and support of each class, their averages,\n"
+                "and which class was taken for which. A language model: loss and perplexity.\n\n"
+                "Example:\n"
+                "  czero eval --model classifier/ --data test.csv\n",
+};
+
+/* ---- classifiers ------------------------------------------------------------------------------
+ */
+
+struct tally {
+    const struct texts *texts;
+    double *confusion; /* (n,n) */
+    double loss_sum;
+    double *p; /* (n) scratch */
+    size_t n;
+};
+
+static void count(void *user, size_t example, const float *logits)
+{
+    struct tally *t = user;
+    const size_t label = (size_t)texts_label(t->texts, example);
+    t->confusion[label * t->n + score_probabilities(logits, t->n, t->p)]++;
+    t->loss_sum -= log(t->p[label]);
+}
+
+static void print_json_figures(const char *name, const struct class_figures *f)
+{
+    tool_put_json_string(stdout, name, strlen(name));
+    printf(": {\"precision\": %.9g, \"recall\": %.9g, \"f1\": %.9g, \"support\": %.0f}",
+           f->precision, f->recall, f->f1, f->support);
+}
+
+static cz_status print_json(const struct scorer *s, const struct tally *t)
+{
+    struct class_figures *each = calloc(t->n, sizeof *each);
+    if (!each) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n);
+    const struct class_summary all = class_report_compute(t->confusion, t->n, each);
+    printf("{\"examples\": %.0f, \"loss\": %.9g, \"accuracy\": %.9g, ", all.n_examples,
+           t->loss_sum / all.n_examples, all.accuracy);
+    print_json_figures("macro avg", &all.macro);
+    printf(", ");
+    print_json_figures("weighted avg", &all.weighted);
+    printf(", \"classes\": {");
+    for (size_t k = 0; k < t->n; k++) {
+        if (k) printf(", ");
+        print_json_figures(s->labels[k], &each[k]);
+    }
+    printf("}, \"confusion\": [");
+    for (size_t i = 0; i < t->n * t->n; i++)
+        printf("%s%.0f%s",
+               i % t->n ? ", "
+               : i      ? ", ["
+                        : "[",
+               t->confusion[i], i % t->n == t->n - 1 ? "]" : "");
+    printf("]}\n");
+    free(each);
+    return CZ_OK;
+}
+
+static cz_status print_tables(const struct eval_options *o, const struct scorer *s,
+                              const struct tally *t)
+{
+    const struct class_summary all = class_report_compute(t->confusion, t->n, NULL);
+    TRY(class_report_print(stdout, t->confusion, t->n, s->labels, (int)o->digits, !o->no_matrix));
+    printf("loss %.6f over %.0f examples\n", t->loss_sum / all.n_examples, all.n_examples);
+    return CZ_OK;
+}
+
+static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
+{
+    const size_t n = (size_t)s->n_classes;
+    const struct texts_options options = {
+        .paths = o->data.items,
+        .n_paths = o->data.n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .label_column = o->label_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = s->labels,
+        .n_labels = n,
+    };
+    struct texts *texts = NULL;
+    struct tally t = {
+        .n = n, .confusion = calloc(n * n, sizeof *t.confusion), .p = calloc(n, sizeof *t.p)};
+    cz_status st =
+        t.confusion && t.p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    if (st == CZ_OK) st = texts_open(&options, &texts);
+    t.texts = texts;
+    if (st == CZ_OK) st = score_texts(s, texts, count, &t);
+    if (st == CZ_OK) st = o->json ? print_json(s, &t) : print_tables(o, s, &t);
+    texts_close(texts);
+    free(t.confusion);
+    free(t.p);
+    return st;
+}
+
+/* ---- language models --------------------------------------------------------------------------
+ */
+
+struct token_eval {
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct data_loader *data;
+    struct infer *infer;
+    double loss_sum, n;
+};
+
+static void token_eval_close(struct token_eval *t)
+{
+    infer_destroy(t->infer);
+    data_close(t->data);
+    tokenizer_close(t->tokenizer);
+    model_destroy(t->model);
+}
+
+static cz_status token_eval_open(struct token_eval *t, const struct eval_options *o, int64_t T)
+{
+    const struct score_options *s = &o->score;
+    const char *own = tokenizer_is_in(s->model) ? s->model : "bytes";
+    TRY(tokenizer_open(s->tokenizer ? s->tokenizer : own, &t->tokenizer));
+    struct data_options options = {.paths = o->data.items,
+                                   .n_paths = o->data.n,
+                                   .tokenizer = t->tokenizer,
+                                   .seq_len = T,
+                                   .micro_batch = s->batch > 0 ? s->batch : 32,
+                                   .once = true};
+    if (model_labels(t->model) == MODEL_LABELS_SAME)
+        return err_set(CZ_UNSUPPORTED, 0, "masked language models cannot be measured yet");
+    TRY(data_open(&options, &t->data));
+    TRY(data_check_vocab(t->data, model_vocab_size(t->model)));
+    const struct infer_options infer = {
+        .B = options.micro_batch, .T = T, .dtype = score_dtype(s->dtype)};
+    return infer_create(t->model, &infer, &t->infer);
+}
+
+static cz_status token_eval_rows(struct token_eval *t)
+{
+    while (!data_is_done(t->data)) {
+        struct batch batch;
+        float loss;
+        double n = 0;
+        TRY(data_next(t->data, &batch));
+        if (batch.B == 0) continue;
+        TRY(infer_forward(t->infer, &batch, &loss, NULL));
+        for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != BATCH_IGNORE_LABEL;
+        t->loss_sum += (double)loss * n;
+        t->n += n;
+    }
+    return CZ_OK;
+}
+
+static cz_status eval_tokens(const struct eval_options *o, struct model *model)
+{
+    struct token_eval t = {.model = model};
+    const int64_t t_max = model_t_max(model), T = o->score.max_len > 0 ? o->score.max_len
+                                                  : t_max < 512        ? t_max
+                                                                       : 512;
+    cz_status st = model_set_shape(model, T);
+    if (st == CZ_OK) st = token_eval_open(&t, o, T);
+    if (st == CZ_OK) st = token_eval_rows(&t);
+    const double loss = t.loss_sum / t.n;
+    if (st == CZ_OK && o->json)
+        printf("{\"tokens\": %.0f, \"loss\": %.9g, \"perplexity\": %.9g}\n", t.n, loss, exp(loss));
+    else if (st == CZ_OK)
+        printf("loss %.6f, perplexity %.4f over %.0f tokens\n", loss, exp(loss), t.n);
+    token_eval_close(&t);
+    return st;
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+static cz_status run(const struct eval_options *o)
+{
+    struct model *model = model_open(o->score.model);
+    if (!model) return cz_last_status();
+    if (!model_has_weights(model)) {
+        model_destroy(model);
+        return err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to measure", o->score.model);
+    }
+    if (model_labels(model) != MODEL_LABELS_CLASS) return eval_tokens(o, model);
+    model_destroy(model);
+    struct scorer scorer;
+    cz_status st = score_open(&scorer, &o->score);
+    if (st == CZ_OK) st = eval_texts(o, &scorer);
+    score_close(&scorer);
+    return st;
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    struct eval_options o = {.digits = 4, .mask_probability = 0.15};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
+}

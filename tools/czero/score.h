@@ -1,0 +1,42 @@
+/* Texts through a classifier at rest: what czero eval and czero predict share. One process, on the
+ * host. */
+#ifndef CZ_TOOLS_SCORE_H
+#define CZ_TOOLS_SCORE_H
+
+#include "data/texts.h"
+#include "engine/infer.h"
+
+struct score_options {
+    const char *model, *tokenizer, *dtype; /* tokenizer NULL: the model's; dtype NULL: fp32 */
+    int64_t max_len, batch;                /* 0: the model's longest up to 512; 32 */
+};
+
+struct scorer {
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct infer *infer;
+    const char **labels; /* (n_classes) the model's names */
+    int64_t n_classes, max_len, batch;
+    int32_t *ids, *types; /* (max_len) of one text */
+    float *logits;        /* (batch,n_classes) */
+};
+
+/* Open model and tokenizer; score_close() releases, also after an error. Errors: those of opening;
+ * CZ_INVALID: no classifier, or one without a trained head. */
+cz_status score_open(struct scorer *s, const struct score_options *options);
+void score_close(struct scorer *s);
+
+/* Called once per example, in any order. logits: fp32 (n_classes). */
+typedef void (*score_take)(void *user, size_t example, const float *logits);
+cz_status score_texts(struct scorer *s, const struct texts *texts, score_take take, void *user);
+
+/* The logits (n_classes) of one text. */
+cz_status score_one(struct scorer *s, const struct tokenizer_input *text, float *logits);
+
+/* The dtype of --dtype; fp32 for NULL. */
+enum dtype score_dtype(const char *name);
+
+/* softmax in double; returns the likeliest class. */
+size_t score_probabilities(const float *logits, size_t n, double *p);
+
+#endif
