@@ -1,7 +1,8 @@
 /* DistilBERT: config.json → chain, and its preset as config.json.
  * Sources: Sanh et al., "DistilBERT, a distilled version of BERT" (2019); names, defaults and the
- * init rule are those of Hugging Face's DistilBertForSequenceClassification. It differs from BERT
- * in having no token types, no dropout behind the attention, and another head. */
+ * init rule are those of Hugging Face's DistilBertForSequenceClassification and
+ * DistilBertForMaskedLM. It differs from BERT in having no token types, no dropout behind the
+ * attention, and another classification head. */
 #include "formats/json_write.h"
 #include "model/config_impl.h"
 #include "model/encoder_impl.h"
@@ -38,6 +39,12 @@ static const struct encoder_names names = {
     .pool_b = "pre_classifier.bias",
     .class_w = "classifier.weight",
     .class_b = "classifier.bias",
+    .mlm_dense_w = "vocab_transform.weight",
+    .mlm_dense_b = "vocab_transform.bias",
+    .mlm_norm_w = "vocab_layer_norm.weight",
+    .mlm_norm_b = "vocab_layer_norm.bias",
+    .mlm_w = "vocab_projector.weight",
+    .mlm_bias = "vocab_projector.bias",
     .pool_act = ACT_RELU,
 };
 
@@ -107,6 +114,7 @@ static cz_status distilbert_preset_config(const char *name, char **text)
 
 static const struct model_head distilbert_heads[] = {
     {MODEL_TASK_CLASSIFICATION, "DistilBertForSequenceClassification"},
+    {MODEL_TASK_MASKED_LM, "DistilBertForMaskedLM"},
 };
 
 const struct model_family model_family_distilbert = {

@@ -116,18 +116,19 @@ static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                   .init_std = (float)c->init_std};
 }
 
-/* transformers keeps two biases when the decoder is not tied, of which it uses the decoder's own;
+/* transformers keeps two biases of BERT when the decoder is not tied, and uses the decoder's own;
  * files of its older versions hold one under either name. */
 static struct mlm_head_hp mlm_head_hp(const struct encoder_config *c, const struct encoder_names *n)
 {
+    const bool own_bias = !c->tied && n->mlm_bias_untied;
     return (struct mlm_head_hp){.dense_weight_name = n->mlm_dense_w,
                                 .dense_bias_name = n->mlm_dense_b,
                                 .norm_weight_name = n->mlm_norm_w,
                                 .norm_bias_name = n->mlm_norm_b,
                                 .weight_name = c->tied ? n->token : n->mlm_w,
                                 .tied_alias = c->tied ? n->mlm_w : NULL,
-                                .bias_name = c->tied ? n->mlm_bias : n->mlm_bias_untied,
-                                .bias_alias = c->tied ? n->mlm_bias_untied : n->mlm_bias,
+                                .bias_name = own_bias ? n->mlm_bias_untied : n->mlm_bias,
+                                .bias_alias = own_bias ? n->mlm_bias : n->mlm_bias_untied,
                                 .bias_first = c->tied && n->mlm_bias_first,
                                 .act = c->act,
                                 .C = c->C,

@@ -108,9 +108,10 @@ struct encoder_names {
     const char *const *block; /* [ENCODER_N_PARAMS] */
     const char *pool_w, *pool_b, *class_w, *class_b;
     const char *mlm_dense_w, *mlm_dense_b, *mlm_norm_w, *mlm_norm_b;
-    const char *mlm_w;                      /* the decoder's own name */
-    const char *mlm_bias, *mlm_bias_untied; /* the bias of a tied and of an untied decoder */
-    bool mlm_bias_first;                    /* of a tied decoder */
+    const char *mlm_w;           /* the decoder's own name */
+    const char *mlm_bias;        /* the decoder's bias */
+    const char *mlm_bias_untied; /* of an untied decoder; NULL: the same */
+    bool mlm_bias_first;         /* of a tied decoder */
     enum activation pool_act;
 };
 

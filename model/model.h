@@ -48,7 +48,7 @@ CZ_API struct model *model_create(const struct model_desc *desc);
 enum model_task {
     MODEL_TASK_AUTO = 0,  /* what config.json's "architectures" name; a bare model's first head */
     MODEL_TASK_CAUSAL_LM, /* GPT-2, LLaMA, Qwen2 */
-    MODEL_TASK_MASKED_LM, /* BERT */
+    MODEL_TASK_MASKED_LM, /* BERT, DistilBERT */
     MODEL_TASK_CLASSIFICATION /* BERT, DistilBERT: one class for each row */
 };
 

@@ -41,8 +41,10 @@ COMMITTED = {
 
 
 def build(kind, settings):
-    if kind == "distil":
+    if kind.startswith("distil"):
         config = transformers.DistilBertConfig(**settings)
+        if kind == "distil-mlm":
+            return transformers.DistilBertForMaskedLM(config).eval()
         return transformers.DistilBertForSequenceClassification(config).eval()
     config = transformers.BertConfig(**settings)
     if kind == "mlm":
@@ -60,11 +62,11 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2)
             n = random.randint(1, T)
             x["attention_mask"][b, n:] = 0
             x["input_ids"][b, n:] = (config.pad_token_id or 0) % config.vocab_size
-    if types and kind != "distil":
+    if types and not kind.startswith("distil"):
         x["token_type_ids"] = torch.randint(0, config.type_vocab_size, (B, T))
     if positions:
         x["position_ids"] = torch.randint(0, config.max_position_embeddings, (B, T))
-    if kind == "mlm":
+    if kind.endswith("mlm"):
         x["labels"] = x["input_ids"].clone()
         x["labels"][torch.rand(B, T) > share] = -100
         x["labels"][0, 0] = x["input_ids"][0, 0]
@@ -112,14 +114,14 @@ def make(name, kind, settings, shape, folder, bare=False):
 
 
 def random_variant():
-    kind = random.choice(["cls", "mlm", "distil"])
+    kind = random.choice(["cls", "mlm", "distil", "distil-mlm"])
     heads = random.choice([1, 2, 3, 4])
     width = heads * random.choice([4, 5, 8, 16, 24, 40, 72])
     positions = random.randint(2, 80)
     settings = dict(vocab_size=random.randint(3, 300), max_position_embeddings=positions,
                     initializer_range=random.choice([0.02, 0.02, 0.05]),
                     pad_token_id=random.choice([0, 0, 0, None, 1, -1]))
-    if kind == "distil":
+    if kind.startswith("distil"):
         settings.update(dim=width, n_heads=heads, n_layers=random.randint(1, 4),
                         hidden_dim=random.randint(1, 200), activation=random.choice(ACTIVATIONS),
                         sinusoidal_pos_embds=random.random() < 0.3)
@@ -130,7 +132,7 @@ def random_variant():
                         hidden_act=random.choice(ACTIVATIONS),
                         type_vocab_size=random.randint(1, 4),
                         layer_norm_eps=random.choice([1e-12, 1e-5]))
-    if kind == "mlm":
+    if kind.endswith("mlm"):
         settings["tie_word_embeddings"] = random.random() < 0.7
     else:
         settings["num_labels"] = random.randint(2, 9)

@@ -144,6 +144,23 @@ START_TEST(distilberts_parameters_too)
     ck_assert_int_eq(model_n_classes(m), 3);
     ck_assert_int_eq(model_n_types(m), 0);
     model_destroy(m);
+
+    static const char *const tail[] = {"vocab_transform.weight",  "vocab_transform.bias",
+                                       "vocab_layer_norm.weight", "vocab_layer_norm.bias",
+                                       "vocab_projector.weight",  "vocab_projector.bias"};
+    for (int tied = 0; tied < 2; tied++) {
+        size_t idx;
+        m = must_build(&model_family_distilbert,
+                       tied ? "{" DISTIL_TINY "}"
+                            : "{" DISTIL_TINY ", \"tie_word_embeddings\": false}",
+                       MODEL_TASK_MASKED_LM);
+        ck_assert_uint_eq(model_params(m)->n_params, tied ? 25 : 26);
+        for (size_t i = 0, at = 20; i < CZ_ARRAY_LEN(tail); i++) {
+            ck_ok(param_table_find(model_params(m), tail[i], &idx));
+            ck_assert_uint_eq(idx, tied && i == 4 ? 0 : at++);
+        }
+        model_destroy(m);
+    }
 }
 END_TEST
 
@@ -172,7 +189,11 @@ START_TEST(presets_have_the_published_sizes)
     struct model *m = model_open_ex("bert-base", &masked);
     ck_assert_uint_eq(param_table_numel(model_params(m), true), 109514298);
     model_destroy(m);
-    ck_assert_ptr_null(model_open_ex("distilbert-base", &masked));
+    m = model_open_ex("distilbert-base", &masked);
+    ck_assert_uint_eq(param_table_numel(model_params(m), true), 66985530);
+    model_destroy(m);
+    const struct model_options causal = {.task = MODEL_TASK_CAUSAL_LM};
+    ck_assert_ptr_null(model_open_ex("distilbert-base", &causal));
     ck_assert_int_eq(cz_last_status(), CZ_UNSUPPORTED);
 }
 END_TEST
