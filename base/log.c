@@ -83,6 +83,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         len = sizeof line - 1;
         line[len - cut_tail(line, len)] = '\0';
     }
+    utf8_make_printable(line);
     if (logger.sink) logger.sink(level, line, logger.user);
     pthread_mutex_unlock(&logger.lock);
 }

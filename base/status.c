@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,14 +44,6 @@ const char *cz_last_trace(void)
     return trace;
 }
 
-/* Names and values from damaged files stand in sentences; a terminal must not obey them. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if (((unsigned char)*text < ' ' && *text != '\n' && *text != '\t') || *text == 0x7f)
-            *text = '?';
-}
-
 cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
 {
     /* The arguments may point into the old text (a wrapped sentence), so format aside first. */
@@ -60,7 +54,7 @@ cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
     va_end(ap);
     size_t len = strlen(text);
     if (sys_errno != 0) snprintf(text + len, sizeof text - len, ": %s", strerror(sys_errno));
-    make_printable(text);
+    utf8_make_printable(text);
     memcpy(current.text, text, sizeof text);
     current.status = status;
     trace[0] = '\0';
@@ -76,7 +70,7 @@ cz_status err_prefix(const char *fmt, ...)
     va_end(ap);
     size_t len = strlen(text);
     snprintf(text + len, sizeof text - len, ": %s", current.text);
-    make_printable(text);
+    utf8_make_printable(text);
     memcpy(current.text, text, sizeof text);
     return current.status;
 }

@@ -74,4 +74,12 @@ static inline bool utf8_is_valid(const char *s, size_t n)
     return true;
 }
 
+/* Names and values from damaged files stand in sentences; a terminal must not obey them. */
+static inline void utf8_make_printable(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < ' ' && *text != '\n' && *text != '\t') || *text == 0x7f)
+            *text = '?';
+}
+
 #endif
