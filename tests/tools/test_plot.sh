@@ -60,6 +60,9 @@ grep -q '^axis=.* raw=' "$work/texts" && complain "--smooth 1 smoothes"
 svg "$work/a/metrics.csv" --x seconds --y macro_f1,lr --width 500 --height 300
 for text in macro_f1 lr minutes; do holds "$text"; done
 grep -qx loss "$work/texts" && complain "--y is not followed"
+svg "$work/a/metrics.csv" --y loss,weighted_f1
+grep -q "no figures of weighted_f1 yet" "$work/err" || complain "an empty column is not mentioned"
+holds loss
 
 # several runs: named by what tells them apart
 svg "$work/a/metrics.csv" "$work/b/metrics.csv"

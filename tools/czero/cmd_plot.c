@@ -160,6 +160,8 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the figure");
     cz_status st = plot_build(tables, o->files.n, &options, f);
     for (size_t i = 0; st == CZ_OK && i < o->files.n; i++) tell_oddities(&tables[i], f);
+    for (size_t i = 0; st == CZ_OK && i < f->n_empty; i++)
+        fprintf(stderr, "czero plot: no figures of %s yet\n", f->empty[i]);
     if (st == CZ_OK && o->out) st = draw_svg(f, o);
     if (st == CZ_OK && (!o->out || o->text)) st = plot_draw_text(f, stdout, &style);
     plot_figure_free(f);

@@ -43,6 +43,8 @@ struct plot_figure {
     size_t n_files;
     struct plot_panel panels[PLOT_PANELS_MAX];
     size_t n_panels;
+    const char *empty[PLOT_PANELS_MAX]; /* columns that have nothing to draw */
+    size_t n_empty;
     bool has_train, has_eval, has_smooth;
 };
 

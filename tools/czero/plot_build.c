@@ -364,25 +364,29 @@ static cz_status add_file(struct plot_figure *f, const struct plot_table *t, siz
     return st;
 }
 
-/* Panels without a value go; with none left there is nothing to draw. */
+static void free_panel(struct plot_panel *p)
+{
+    for (size_t k = 0; k < p->n_series; k++) {
+        free(p->series[k].x);
+        free(p->series[k].y);
+        free(p->series[k].smooth);
+    }
+    p->n_series = 0;
+}
+
+/* Panels without a value go, and are named; with none left there is nothing to draw. */
 static cz_status finish_panels(struct plot_figure *f, const struct plot_table *first, bool is_log)
 {
     size_t n = 0;
     for (size_t i = 0; i < f->n_panels; i++) {
-        if (!plot_find_ranges(&f->panels[i], true)) {
-            for (size_t k = 0; k < f->panels[i].n_series; k++) {
-                free(f->panels[i].series[k].x);
-                free(f->panels[i].series[k].y);
-                free(f->panels[i].series[k].smooth);
-            }
-            f->panels[i].n_series = 0;
-            continue;
+        struct plot_panel *p = &f->panels[i];
+        if (!plot_find_ranges(p, true)) {
+            f->empty[f->n_empty++] = p->name;
+            free_panel(p);
+        } else if (n++ < i) {
+            f->panels[n - 1] = *p;
+            p->n_series = 0;
         }
-        if (n < i) {
-            f->panels[n] = f->panels[i];
-            f->panels[i].n_series = 0;
-        }
-        n++;
     }
     f->n_panels = n;
     if (n == 0)
@@ -414,12 +418,7 @@ cz_status plot_build(const struct plot_table *tables, size_t n_tables, const str
 
 void plot_figure_free(struct plot_figure *f)
 {
-    for (size_t i = 0; i < PLOT_PANELS_MAX; i++)
-        for (size_t k = 0; k < f->panels[i].n_series; k++) {
-            free(f->panels[i].series[k].x);
-            free(f->panels[i].series[k].y);
-            free(f->panels[i].series[k].smooth);
-        }
+    for (size_t i = 0; i < PLOT_PANELS_MAX; i++) free_panel(&f->panels[i]);
     for (size_t i = 0; i < f->n_files; i++) free(f->labels[i]);
     memset(f, 0, sizeof *f);
 }
