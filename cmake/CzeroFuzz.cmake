@@ -10,7 +10,7 @@ function(cz_fuzz_targets)
     ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
     ${CMAKE_SOURCE_DIR}/data/texts*.c
     ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
-    ${CMAKE_SOURCE_DIR}/engine/machine_json.c
+    ${CMAKE_SOURCE_DIR}/engine/machine_json.c ${CMAKE_SOURCE_DIR}/engine/text_width.c
     ${CMAKE_SOURCE_DIR}/data/tokenizer*.c ${CMAKE_SOURCE_DIR}/data/bpe*.c
     ${CMAKE_SOURCE_DIR}/data/added_tokens.c ${CMAKE_SOURCE_DIR}/data/chars.c
     ${CMAKE_SOURCE_DIR}/data/wordpiece*.c ${CMAKE_SOURCE_DIR}/optim/*.c)

@@ -18,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -208,6 +208,16 @@ def labelled_texts(out):
                 out.put("texts", bytes([form | options]) + text.encode("utf-8", "surrogatepass"))
 
 
+def plots(out):
+    header = "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n"
+    train = "".join(f"{s},{s / 4},train,{2 / s},{s / 9},,,5e-05,{s}\n" for s in range(1, 9))
+    out.put("plot", (header + train + "8,2,eval,1.5,0.5,0.4,0.3,,9\n9,2.25,train,0.2").encode())
+    out.put("plot", (header + "1,0.25,train,nan,inf,,,-0,1\n2,0.5,train,1e308,-1e308,,,1e-320,2\n").encode())
+    out.put("plot", b"step,loss,lr_next,grad_norm,loss_scale\n1,5,0.1,1,65536\n2,4,0.1,1,65536\n")
+    out.put("plot", b"step,lr\r\n8,0.0\r\nstep,lr\r\n16,1e-05\r\n")
+    out.put("plot", b'\xef\xbb\xbfstep,"a ""b"", c"\n1,"2"\n2,\n\n3,4\n')
+
+
 def main():
     out = Out(sys.argv[1])
     labelled_texts(out)
@@ -218,6 +228,7 @@ def main():
     states(out)
     machines(out)
     tokenizers(out)
+    plots(out)
     print(out.n, "seeds in", out.folder)
 
 

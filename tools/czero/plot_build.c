@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cz_status no_memory(void)
+static cz_status no_room(void)
 {
     return err_set(CZ_NOMEM, 0, "no memory for the figure");
 }
@@ -113,7 +113,7 @@ static cz_status fill_series(struct plot_series *s, const struct plot_table *t, 
     bool any = false;
     s->x = malloc((t->n_rows + 1) * sizeof *s->x);
     s->y = malloc((t->n_rows + 1) * sizeof *s->y);
-    if (!s->x || !s->y) return no_memory();
+    if (!s->x || !s->y) return no_room();
     for (size_t i = 0; i < t->n_rows; i++) {
         bool mine = !t->splits || t->splits[i] == split;
         if (!mine || !isfinite(x[i]) || isnan(y->values[i])) continue;
@@ -133,29 +133,64 @@ static bool is_smooth_already(const char *column)
            strcmp(column, "loss_scale") == 0;
 }
 
-/* The mean over `window` rows around each, over fewer at the ends. */
+struct running { /* sums over blocks of `len` rows: up to each row, and from each row on */
+    size_t len, n;
+    double *before, *from;
+    size_t *counts; /* (n+1) rows with a value in front of each */
+};
+
+static bool running_init(struct running *r, const struct plot_series *s, size_t len)
+{
+    *r = (struct running){.len = len, .n = s->n};
+    r->before = malloc(s->n * sizeof *r->before);
+    r->from = malloc(s->n * sizeof *r->from);
+    r->counts = calloc(s->n + 1, sizeof *r->counts);
+    if (!r->before || !r->from || !r->counts) return false;
+    for (size_t i = 0; i < s->n; i++) {
+        double y = isnan(s->y[i]) ? 0 : s->y[i];
+        r->before[i] = y + (i % len > 0 ? r->before[i - 1] : 0);
+        r->counts[i + 1] = r->counts[i] + (isnan(s->y[i]) ? 0 : 1);
+    }
+    for (size_t i = s->n; i-- > 0;) {
+        double y = isnan(s->y[i]) ? 0 : s->y[i];
+        bool is_last = i + 1 == s->n || (i + 1) % len == 0;
+        r->from[i] = y + (is_last ? 0 : r->from[i + 1]);
+    }
+    return true;
+}
+
+static void running_free(struct running *r)
+{
+    free(r->before);
+    free(r->from);
+    free(r->counts);
+}
+
+/* Of rows lo … last: `len` of them, or those at an end. Sums are added, never subtracted: one huge
+ * loss does not swallow all that come after it. */
+static double running_mean(const struct running *r, size_t lo, size_t last)
+{
+    bool one_block = lo / r->len == last / r->len;
+    double sum = one_block ? (lo % r->len == 0 ? r->before[last] : r->from[lo])
+                           : r->from[lo] + r->before[last];
+    return sum / (double)(r->counts[last + 1] - r->counts[lo]);
+}
+
+/* The mean over about `window` rows around each, over fewer at the ends. */
 static cz_status smooth_series(struct plot_series *s, const char *name, int64_t asked)
 {
-    size_t window = asked > 0 ? (size_t)asked : s->n / 40;
-    if (s->is_eval || s->n < 3 || window < 2 || is_smooth_already(name)) return CZ_OK;
-    double *sums = calloc(s->n + 1, sizeof *sums);
-    size_t *counts = calloc(s->n + 1, sizeof *counts);
+    size_t half = (asked > 0 ? (size_t)asked : s->n / 40) / 2;
+    struct running r;
+    if (s->is_eval || s->n < 3 || half == 0 || is_smooth_already(name)) return CZ_OK;
+    if (half > s->n) half = s->n;
     s->smooth = malloc(s->n * sizeof *s->smooth);
-    cz_status st = sums && counts && s->smooth ? CZ_OK : no_memory();
-    for (size_t i = 0; st == CZ_OK && i < s->n; i++) {
-        bool is_there = !isnan(s->y[i]);
-        sums[i + 1] = sums[i] + (is_there ? s->y[i] : 0);
-        counts[i + 1] = counts[i] + is_there;
+    bool ok = running_init(&r, s, 2 * half + 1) && s->smooth;
+    for (size_t i = 0; ok && i < s->n; i++) {
+        size_t lo = i < half ? 0 : i - half, last = i + half < s->n ? i + half : s->n - 1;
+        s->smooth[i] = isnan(s->y[i]) ? NAN : running_mean(&r, lo, last);
     }
-    for (size_t i = 0; st == CZ_OK && i < s->n; i++) {
-        size_t half = window / 2;
-        size_t lo = i < half ? 0 : i - half, hi = i + half + 1 < s->n ? i + half + 1 : s->n;
-        s->smooth[i] =
-            isnan(s->y[i]) ? NAN : (sums[hi] - sums[lo]) / (double)(counts[hi] - counts[lo]);
-    }
-    free(sums);
-    free(counts);
-    return st;
+    running_free(&r);
+    return ok ? CZ_OK : no_room();
 }
 
 static void find_best(struct plot_series *s, const char *name)
@@ -320,7 +355,7 @@ static cz_status label_files(struct plot_figure *f, const struct plot_table *tab
             len -= n_base + 1;
         else if (len > 4 && strcmp(from + len - 4, ".csv") == 0)
             len -= 4;
-        if (!(f->labels[i] = strndup(from, len))) return no_memory();
+        if (!(f->labels[i] = strndup(from, len))) return no_room();
         f->n_files++;
     }
     return CZ_OK;
@@ -355,7 +390,7 @@ static cz_status add_file(struct plot_figure *f, const struct plot_table *t, siz
         return err_set(CZ_INVALID, 0, "%s: line %zu: %s is not a number there", t->path,
                        c->first_bad, c->name);
     double *x = malloc((t->n_rows + 1) * sizeof *x);
-    if (!x) return no_memory();
+    if (!x) return no_room();
     for (size_t i = 0; i < t->n_rows; i++) x[i] = c->values[i] / unit;
     cz_status st = CZ_OK;
     for (size_t p = 0; p < f->n_panels && st == CZ_OK; p++)

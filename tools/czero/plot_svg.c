@@ -47,6 +47,8 @@ static void put_text(const struct svg *s, const char *text, size_t columns_max)
             fprintf(s->out, "&gt;");
         else if (*text == '&')
             fprintf(s->out, "&amp;");
+        else if (*text == '"')
+            fprintf(s->out, "&quot;");
         else if (len == 3 && memcmp(text, "\xEF\xBF\xBE", 2) == 0 && (text[2] & 0xBE) == 0xBE)
             putc('?', s->out); /* U+FFFE, U+FFFF */
         else

@@ -186,8 +186,10 @@ static void put_value(struct reader *r, struct plot_column *column, const char *
         if (column->first_bad == 0) column->first_bad = r->line_no;
         return;
     }
-    *value = isnan(x) ? INFINITY : x;
-    if (!isfinite(x)) column->n_not_finite++;
+    /* Axes need room around their values. */
+    bool is_usable = isfinite(x) && fabs(x) < 1e300;
+    *value = !is_usable ? INFINITY : fabs(x) < 1e-300 ? 0 : x;
+    if (!is_usable) column->n_not_finite++;
 }
 
 static cz_status add_row(struct reader *r)

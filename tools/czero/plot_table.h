@@ -11,7 +11,7 @@
 
 struct plot_column {
     char *name;
-    double *values;      /* (n_rows) NAN: an empty cell, or no number; "nan" is an infinity */
+    double *values;      /* (n_rows) NAN: an empty cell, or no number; INFINITY: not finite */
     size_t first_bad;    /* line of the first cell that is no number; 0: none */
     size_t n_not_finite; /* cells that say nan or inf */
 };
