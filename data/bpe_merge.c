@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_MAX 80 /* symbols; beyond it the heap is faster */
+#define SHORT_MAX 48 /* symbols (at most 254); beyond it the heap is faster */
 #define NONE      UINT32_MAX
 
 /* ---- pairs ------------------------------------------------------------------------------------
@@ -87,50 +87,53 @@ static size_t first_ids(const struct bpe *b, const char *s, size_t n, int32_t *i
 /* ---- short words ------------------------------------------------------------------------------
  */
 
+/* Symbols stay where they began; those that are merged into the one before are passed over. */
 struct short_word {
     int32_t ids[SHORT_MAX];
-    uint32_t ranks[SHORT_MAX]; /* of the pair (i, i + 1) */
+    int32_t ranks[SHORT_MAX];  /* of the pair with the next symbol, NO_MERGE: none */
     int32_t merged[SHORT_MAX]; /* its id */
+    uint8_t next[SHORT_MAX + 1], prev[SHORT_MAX + 1];
     size_t n;
 };
+#define NO_MERGE INT32_MAX
 
-static void look_up(const struct bpe_merges *m, struct short_word *w, size_t i)
+static void look_up(const struct bpe_merges *m, struct short_word *w, size_t i, size_t next)
 {
-    const struct bpe_pair *pair = find_pair(m, w->ids[i], w->ids[i + 1]);
-    w->ranks[i] = pair ? pair->rank : BPE_NO_RANK;
+    const struct bpe_pair *pair = next < w->n ? find_pair(m, w->ids[i], w->ids[next]) : NULL;
+    w->ranks[i] = pair ? (int32_t)pair->rank : NO_MERGE;
     if (pair) w->merged[i] = pair->id;
 }
 
-static size_t lowest(const uint32_t *ranks, size_t n)
+/* The first place of the lowest rank. The minimum comes first: compilers make vectors of it. */
+static size_t lowest(const int32_t *ranks, size_t n)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (ranks[i] < ranks[best]) best = i;
-    return best;
-}
-
-static void merge_at(const struct bpe_merges *m, struct short_word *w, size_t i)
-{
-    w->ids[i] = w->merged[i];
-    size_t n_after = w->n - i - 2;
-    memmove(&w->ids[i + 1], &w->ids[i + 2], n_after * sizeof *w->ids);
-    if (n_after > 0) {
-        memmove(&w->ranks[i + 1], &w->ranks[i + 2], (n_after - 1) * sizeof *w->ranks);
-        memmove(&w->merged[i + 1], &w->merged[i + 2], (n_after - 1) * sizeof *w->merged);
-    }
-    w->n--;
-    if (n_after > 0) look_up(m, w, i);
-    if (i > 0) look_up(m, w, i - 1);
+    int32_t min = NO_MERGE;
+    for (size_t i = 0; i < n; i++) min = ranks[i] < min ? ranks[i] : min;
+    if (min == NO_MERGE) return n;
+    size_t at = 0;
+    while (ranks[at] != min) at++;
+    return at;
 }
 
 static void merge_short(const struct bpe_merges *m, struct short_word *w)
 {
-    for (size_t i = 0; i + 1 < w->n; i++) look_up(m, w, i);
-    while (w->n > 1) {
-        size_t best = lowest(w->ranks, w->n - 1);
-        if (w->ranks[best] == BPE_NO_RANK) return;
-        merge_at(m, w, best);
+    for (size_t i = 0; i < w->n; i++) {
+        w->next[i] = (uint8_t)(i + 1);
+        w->prev[i + 1] = (uint8_t)i;
+        look_up(m, w, i, i + 1);
     }
+    for (size_t at; (at = lowest(w->ranks, w->n)) < w->n;) {
+        size_t gone = w->next[at], after = w->next[gone];
+        w->ids[at] = w->merged[at];
+        w->ranks[gone] = NO_MERGE;
+        w->next[at] = (uint8_t)after;
+        w->prev[after] = (uint8_t)at;
+        look_up(m, w, at, after);
+        if (at > 0) look_up(m, w, w->prev[at], at);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < w->n; i = w->next[i]) w->ids[n++] = w->ids[i];
+    w->n = n;
 }
 
 /* ---- long words -------------------------------------------------------------------------------
