@@ -14,6 +14,7 @@
 #include "data/tokenizer_impl.h"
 
 #include <pthread.h>
+#include <string.h>
 
 struct json_node;
 
@@ -46,6 +47,21 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
 cz_status bpe_vocab_index(struct bpe_vocab *v);
 int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n); /* −1: no such token */
 
+/* Of n bytes; eight at a time. */
+static inline uint64_t bpe_hash(const char *s, size_t n)
+{
+    uint64_t h = n * 0x9E3779B97F4A7C15u, v;
+    for (; n >= 8; s += 8, n -= 8) {
+        memcpy(&v, s, 8);
+        h = (h ^ v) * 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    v = 0;
+    memcpy(&v, s, n);
+    h = (h ^ v) * 0xD6E8FEB86659FD93u;
+    return h ^ h >> 29;
+}
+
 /* The character that stands for a byte, as UTF-8 (1 or 2 bytes and a terminator). */
 void bpe_alphabet_char(unsigned char byte, char dst[3]);
 
@@ -62,6 +78,7 @@ struct bpe_pair {
 
 struct bpe_merges {
     struct bpe_pair *pairs; /* open addressing */
+    uint64_t *filter;       /* a bit that is not set: no such pair */
     size_t n_slots, n;
 };
 

@@ -12,12 +12,15 @@
 /* ---- pairs ------------------------------------------------------------------------------------
  */
 
+#define FILTER_BITS 8 /* for each slot: one in sixteen or more of them is set */
+
 cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
 {
     size_t n_slots = 16;
     while (n_slots < 2 * n) n_slots *= 2;
     m->pairs = malloc(n_slots * sizeof *m->pairs);
-    if (!m->pairs) return err_set(CZ_NOMEM, 0, "no memory for %zu merges", n);
+    m->filter = calloc(n_slots * FILTER_BITS / 64, sizeof *m->filter);
+    if (!m->pairs || !m->filter) return err_set(CZ_NOMEM, 0, "no memory for %zu merges", n);
     for (size_t i = 0; i < n_slots; i++) m->pairs[i] = (struct bpe_pair){.key = BPE_NO_PAIR};
     m->n_slots = n_slots;
     m->n = 0;
@@ -27,6 +30,7 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
 void bpe_merges_free(struct bpe_merges *m)
 {
     free(m->pairs);
+    free(m->filter);
     memset(m, 0, sizeof *m);
 }
 
@@ -35,18 +39,28 @@ static inline uint64_t pair_key(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static inline size_t pair_slot(const struct bpe_merges *m, uint64_t key)
+static inline uint64_t pair_hash(uint64_t key)
 {
     uint64_t h = key * 0x9E3779B97F4A7C15u;
-    return (size_t)(h ^ h >> 32) & (m->n_slots - 1);
+    return h ^ h >> 32;
 }
 
-/* NULL: such a pair is not merged. */
+/* The bit of a pair: other bits of the hash than its slot's, where there are as many. */
+static inline uint64_t *filter_word(const struct bpe_merges *m, uint64_t hash, uint64_t *bit)
+{
+    size_t i = (size_t)(hash * 0xD6E8FEB86659FD93u >> 24) & (m->n_slots * FILTER_BITS - 1);
+    *bit = (uint64_t)1 << (i & 63);
+    return &m->filter[i >> 6];
+}
+
+/* NULL: such a pair is not merged. Most are not, and most of those show in the filter, which is
+ * small enough to stay in a near cache. */
 static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32_t left,
                                                int32_t right)
 {
-    uint64_t key = pair_key(left, right);
-    for (size_t i = pair_slot(m, key);; i = (i + 1) & (m->n_slots - 1)) {
+    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    if (!(*filter_word(m, hash, &bit) & bit)) return NULL;
+    for (size_t i = (size_t)hash & (m->n_slots - 1);; i = (i + 1) & (m->n_slots - 1)) {
         if (m->pairs[i].key == key) return &m->pairs[i];
         if (m->pairs[i].key == BPE_NO_PAIR) return NULL;
     }
@@ -54,11 +68,13 @@ static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32
 
 void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    uint64_t key = pair_key(left, right);
-    size_t i = pair_slot(m, key);
+    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    size_t i = (size_t)hash & (m->n_slots - 1);
     while (m->pairs[i].key != key && m->pairs[i].key != BPE_NO_PAIR) i = (i + 1) & (m->n_slots - 1);
     if (m->pairs[i].key == BPE_NO_PAIR) m->n++;
     m->pairs[i] = (struct bpe_pair){key, rank, id};
+    uint64_t *word = filter_word(m, hash, &bit);
+    *word |= bit;
 }
 
 /* ---- symbols ----------------------------------------------------------------------------------
@@ -235,30 +251,10 @@ static cz_status long_word(const struct bpe *b, struct bpe_work *w, const char *
 /* ---- the cache --------------------------------------------------------------------------------
  */
 
-static inline uint64_t load_tail(const char *s, size_t n)
-{
-    uint64_t v = 0;
-    memcpy(&v, s, n);
-    return v;
-}
-
-static inline uint64_t hash_word(const char *s, size_t n)
-{
-    uint64_t h = n * 0x9E3779B97F4A7C15u;
-    for (; n >= 8; s += 8, n -= 8) {
-        uint64_t v;
-        memcpy(&v, s, 8);
-        h = (h ^ v) * 0xD6E8FEB86659FD93u;
-        h ^= h >> 32;
-    }
-    h = (h ^ load_tail(s, n)) * 0xD6E8FEB86659FD93u;
-    return h ^ h >> 29;
-}
-
 /* Two places for each word; the second holds what the first held before. */
 static struct bpe_cached *cache_pair(struct bpe_work *w, const char *s, size_t n)
 {
-    return w->cache + (hash_word(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
+    return w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
 }
 
 static const struct bpe_cached *cache_find(const struct bpe_cached *pair, const char *s, size_t n)

@@ -105,13 +105,6 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
 /* ---- whole words ------------------------------------------------------------------------------
  */
 
-static size_t hash_bytes(const char *s, size_t n)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 0x100000001B3u;
-    return (size_t)(h ^ h >> 32);
-}
-
 static bool is_token(const struct bpe_vocab *v, uint32_t id, const char *s, size_t n)
 {
     return v->lens[id] == n && memcmp(v->bytes + v->offs[id], s, n) == 0;
@@ -127,7 +120,7 @@ cz_status bpe_vocab_index(struct bpe_vocab *v)
     for (uint32_t id = 0; id < (uint32_t)v->size; id++) {
         const char *s = v->bytes + v->offs[id];
         if (v->lens[id] == 0) continue;
-        size_t i = hash_bytes(s, v->lens[id]) & (n_slots - 1);
+        size_t i = (size_t)bpe_hash(s, v->lens[id]) & (n_slots - 1);
         while (v->slots[i] && !is_token(v, v->slots[i] - 1, s, v->lens[id]))
             i = (i + 1) & (n_slots - 1);
         if (!v->slots[i]) v->slots[i] = id + 1;
@@ -139,7 +132,7 @@ int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n)
 {
     size_t mask = v->n_slots - 1;
     if (n > v->nbytes_max) return -1;
-    for (size_t i = hash_bytes(s, n) & mask; v->slots[i]; i = (i + 1) & mask)
+    for (size_t i = (size_t)bpe_hash(s, n) & mask; v->slots[i]; i = (i + 1) & mask)
         if (is_token(v, v->slots[i] - 1, s, n)) return (int32_t)(v->slots[i] - 1);
     return -1;
 }
