@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "data/data.h"
+#include "data/text_loader.h"
 #include "engine/checkpoint.h"
 #include "engine/engine.h"
 #include "model/model.h"

@@ -260,6 +260,10 @@ static cz_status number_examples(struct texts_reader *r)
         *label = r->labels.entries[*label].cls;
         t->n_of_label[*label]++;
     }
+    if (r->o->n_labels == 0 && t->n_labels > 100 && t->n_labels > t->n / 2)
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: %zu classes among %zu examples, \"%s\" to \"%s\": is it labels that were read?",
+             t->n_labels, t->n, t->names[0], t->names[t->n_labels - 1]);
     return CZ_OK;
 }
 
