@@ -144,10 +144,10 @@ static void problem_free(struct problem *p)
 static double at(const struct problem *p, int t, int64_t b, int64_t row, int64_t h, int64_t d)
 {
     const struct attention_args *a = &p->args;
-    size_t idx = t == Q ? attention_q_at(a, b, row, h)
+    size_t idx = t == Q || t == DQ ? attention_q_at(a, b, row, h)
                  : t == OUT || t == DOUT
                      ? attention_out_at(a, b, row, h)
-                     : attention_kv_at(a, t == K ? a->k_stride : a->v_stride, b, row, h);
+                     : attention_kv_at(a, t == K || t == DK ? a->k_stride : a->v_stride, b, row, h);
     return (double)agree_get(&p->bufs[t], idx + (size_t)d);
 }
 
@@ -531,6 +531,30 @@ START_TEST(large_scores_do_not_overflow_and_nan_shows)
 }
 END_TEST
 
+/* Its p is 1 whatever q and k are: in fp32 their gradients are 0, not a rounding error. */
+START_TEST(one_visible_key_gives_no_gradient)
+{
+    static const struct shape shapes[] = {
+        {2, 1, 1, 4, 2, 20, true, false, false, 0},
+        {1, 1, 1, 2, 2, 64, true, false, true, 0},
+    };
+    FOR_EACH_ROW(ops)
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
+        struct problem p;
+        problem_make(&p, &shapes[s], DTYPE_F32, 0);
+        with_workspace(&ops, &p, false);
+        with_workspace(&ops, &p, true);
+        const struct attention_args *a = &p.args;
+        for (int64_t b = 0; b < a->B; b++)
+            for (int64_t i = 0; i < a->H * a->D; i++) {
+                ck_assert_double_eq(at(&p, DQ, b, 0, 0, i), 0);
+                if (i < a->G * a->D) ck_assert_double_eq(at(&p, DK, b, 0, 0, i), 0);
+            }
+        problem_free(&p);
+    }
+}
+END_TEST
+
 START_TEST(a_workspace_for_the_largest_batch_serves_smaller_ones)
 {
     FOR_EACH_ROW(ops)
@@ -588,6 +612,7 @@ int main(void)
                                   gradients_are_finite_differences_of_the_forward_pass,
                                   masked_keys_may_hold_anything,
                                   large_scores_do_not_overflow_and_nan_shows,
+                                  one_visible_key_gives_no_gradient,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   bad_arguments_are_refused_with_a_sentence};
     return test_run("ops/attention", cases, (int)CZ_ARRAY_LEN(cases));
