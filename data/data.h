@@ -42,8 +42,8 @@ struct data_masking {
     size_t n_special_ids;
 };
 
-/* Masking with a tokenizer's special tokens. probability in (0, 1). CZ_INVALID: the tokenizer has
- * no mask token. */
+/* Masking with a tokenizer's special tokens. CZ_INVALID: the tokenizer has no mask token;
+ * probability outside (0, 1). */
 CZ_API cz_status data_masking_init(struct data_masking *masking, const struct tokenizer *tok,
                                    float probability);
 

@@ -20,6 +20,9 @@ cz_status data_masking_init(struct data_masking *m, const struct tokenizer *tok,
                        "masked language modelling needs a tokenizer with a mask token; this one "
                        "(%s) has none",
                        tokenizer_name(tok));
+    if (!(probability > 0.0f && probability < 1.0f))
+        return err_set(CZ_INVALID, 0, "a share of %g masked tokens is outside (0, 1)",
+                       (double)probability);
     m->probability = probability;
     m->mask_id = (int32_t)mask;
     bool framed = first >= 0 && last >= 0;

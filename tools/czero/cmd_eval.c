@@ -179,7 +179,7 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
                                    .micro_batch = s->batch > 0 ? s->batch : 32,
                                    .once = true};
     if (model_labels(t->model) == MODEL_LABELS_SAME)
-        return err_set(CZ_UNSUPPORTED, 0, "masked language models cannot be measured yet");
+        TRY(data_masking_init(&options.masking, t->tokenizer, (float)o->mask_probability));
     TRY(data_open(&options, &t->data));
     TRY(data_check_vocab(t->data, model_vocab_size(t->model)));
     const struct infer_options infer = {

@@ -21,7 +21,7 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
         .once = once,
     };
     if (r->task == &train_task_masked)
-        return err_set(CZ_UNSUPPORTED, 0, "masked language models cannot be trained yet");
+        TRY(data_masking_init(&options.masking, r->tokenizer, (float)r->options->mask_probability));
     TRY(data_open(&options, out));
     return data_check_vocab(*out, model_vocab_size(run_model(r)));
 }
