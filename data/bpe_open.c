@@ -358,12 +358,24 @@ static cz_status read_options(struct bpe *b, const struct bpe_source *src,
     TRY(json_opt_string(model, "unk_token", NULL, &unk));
     const struct json_node *node = unk ? json_get(src->vocab, unk) : NULL;
     int64_t id = -1;
-    if (unk && !node)
-        return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is not in the vocabulary",
-                       json_where(json_get(model, "unk_token"), where, sizeof where), unk);
     if (node) TRY(json_as_int(node, &id));
     if (node) TRY(check_id(node, id));
     b->unk_id = (int32_t)id;
+    return CZ_OK;
+}
+
+/* An unknown token that there is not does no harm where every byte has a token. */
+static cz_status check_unknown(const struct bpe *b, const struct json_node *model)
+{
+    const struct json_node *unk = json_get(model, "unk_token");
+    char where[512];
+    if (b->unk_id >= 0 || !unk || json_type(unk) == JSON_NULL) return CZ_OK;
+    for (int byte = 0; byte <= 0xF4; byte++) /* no UTF-8 has a byte beyond, nor C0 and C1 */
+        if (b->bytes[byte].n == 0 && byte != 0xC0 && byte != 0xC1)
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: it is not in the vocabulary, and byte %d needs it for want of a "
+                           "token",
+                           json_where(unk, where, sizeof where), byte);
     return CZ_OK;
 }
 
@@ -395,6 +407,7 @@ static cz_status read_json(struct bpe *b, struct bpe_source *src, const char *di
     TRY(read_options(b, src, model, &byte_fallback));
     TRY(bpe_read_steps(b, root));
     TRY(bpe_read_vocab(b, src, byte_fallback));
+    TRY(check_unknown(b, model));
     TRY(read_merges(b, src, model));
     TRY(tokenizer_json_post(root, bpe_find_token, src, &b->base));
     return bpe_finish(b, src, dir);

@@ -111,7 +111,7 @@ static size_t lines_next(const char *s, size_t n, struct lines_pattern p)
 {
     size_t len, len2;
     unsigned class = chars_class(s, n, &len), follower = 0;
-    if (class & p.word) return len + run_of(s + len, n - len, p.word | CHAR_L);
+    if (class & p.word) return len + run_of(s + len, n - len, p.word);
     if (s[0] == '\'') {
         size_t k = contraction_any_case(s, n);
         if (k > 0) return k;
@@ -133,6 +133,12 @@ static size_t llama3_next(const char *s, size_t n)
 static size_t qwen2_next(const char *s, size_t n)
 {
     return lines_next(s, n, (struct lines_pattern){1, CHAR_L, CHAR_OTHER | CHAR_MARK});
+}
+
+/* Marks are parts of words. */
+static size_t qwen3_5_next(const char *s, size_t n)
+{
+    return lines_next(s, n, (struct lines_pattern){1, CHAR_L | CHAR_MARK, CHAR_OTHER});
 }
 
 /* ---- o200k ------------------------------------------------------------------------------------
@@ -244,6 +250,13 @@ const struct bpe_split bpe_split_qwen2 = {
     .next = qwen2_next,
     .cuts = LINES_CUTS};
 
+static const struct bpe_split qwen3_5 = {
+    .name = "Qwen3.5",
+    .pattern = CASELESS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+"
+                        "[\\r\\n]*|" SPACES,
+    .next = qwen3_5_next,
+    .cuts = LINES_CUTS};
+
 #define O200K_LEAD     "[^\\r\\n\\p{L}\\p{N}]?"
 #define O200K_CAPITALS "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define O200K_SMALLS   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -262,7 +275,8 @@ const struct bpe_split bpe_split_digit_runs = {
 const struct bpe_split bpe_split_whole = {
     .name = "whole", .next = whole_next, .cuts = BPE_CUTS_ANY};
 
-static const struct bpe_split *const known[] = {&bpe_split_gpt2, &llama3, &bpe_split_qwen2, &o200k};
+static const struct bpe_split *const known[] = {&bpe_split_gpt2, &llama3, &bpe_split_qwen2,
+                                                &qwen3_5, &o200k};
 
 const struct bpe_split *bpe_split_find(const char *pattern)
 {
@@ -273,5 +287,5 @@ const struct bpe_split *bpe_split_find(const char *pattern)
 
 const char *bpe_split_names(void)
 {
-    return "GPT-2, LLaMA 3 (also cl100k), Qwen2, o200k";
+    return "GPT-2, LLaMA 3 (also cl100k), Qwen2, Qwen3.5, o200k";
 }

@@ -24,6 +24,7 @@ CASELESS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = CASELESS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + SPACES
 QWEN2 = CASELESS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + SPACES
+QWEN3_5 = CASELESS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + SPACES
 CAPITALS, SMALLS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 O200K = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}*{SMALLS}+{CASELESS}?|[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}+{SMALLS}*{CASELESS}?|"
@@ -119,6 +120,10 @@ def o200k(texts, n):
     return tokenizer, None
 
 
+def qwen3_5(texts, n):
+    return train(texts, n, split(QWEN3_5), unk_token="<none>"), None
+
+
 def digits(texts, n):
     steps = [pre_tokenizers.Digits(individual_digits=True), byte_level(use_regex=True)]
     return train(texts, n, pre_tokenizers.Sequence(steps)), None
@@ -182,7 +187,7 @@ def added(normalizer, pattern):
 
 
 STYLES = {
-    "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3, "o200k": o200k, "digits": digits, "prefix": prefix, "roberta": roberta,
+    "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3, "qwen3.5": qwen3_5, "o200k": o200k, "digits": digits, "prefix": prefix, "roberta": roberta,
     "unk": unknown(False, False), "unk-fused": unknown(True, False), "fallback": unknown(True, True), "dropped": nothing_unknown,
     "added": added(None, LLAMA3), "added-nfc": added(normalizers.NFC(), QWEN2),
 }  # fmt: skip
