@@ -88,6 +88,67 @@ START_TEST(only_what_differs_is_touched)
 }
 END_TEST
 
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Members that no option touches stand as they did, on the same lines. */
+static void check_kept(const struct json_node *before, const struct json_node *after)
+{
+    static const char *const touched[] = {"architectures", "id2label",     "label2id",
+                                          "num_labels",    "problem_type", "vocab_size",
+                                          "pad_token_id"};
+    for (size_t i = 0; i < json_count(before); i++) {
+        const struct json_node *x = json_child(before, i), *y = json_get(after, json_key(x));
+        size_t n_x, n_y;
+        bool is_touched = false;
+        ck_assert_msg(y != NULL, "%s is lost", json_key(x));
+        ck_assert_int_eq(json_line(x), json_line(y));
+        for (size_t k = 0; k < CZ_ARRAY_LEN(touched); k++)
+            is_touched |= strcmp(json_key(x), touched[k]) == 0;
+        const char *t_x = json_text(x, &n_x), *t_y = json_text(y, &n_y);
+        ck_assert(is_touched || (n_x == n_y && memcmp(t_x, t_y, n_x) == 0));
+    }
+}
+
+START_TEST(any_config_that_parses_can_be_written_into)
+{
+    static const char text[] =
+        "\n {\"architectures\": [\n\"BertModel\"], \"id2label\": {\"0\": \"a\",\n \"1\": \"b\"},\n"
+        "\"num_labels\": 2, \"vocab_size\" :\t40 ,\"pad_token_id\":39, \"x\": {\"y\": [1, {}]},\n"
+        "\"problem_type\": null, \"z\": 1e5 }\n\n";
+    static const char bytes[] = "{}[]\",:\n 01e\\n";
+    const char *const names[] = {"x", "y", "z"};
+    const struct model_options o = {.labels = names, .n_labels = 3, .vocab_size = 30};
+    uint32_t state = 1;
+    int n_written = 0;
+    for (int i = 0; i < 20000; i++) {
+        char copy[sizeof text];
+        struct json_doc *before, *doc;
+        memcpy(copy, text, sizeof text);
+        for (uint32_t n = next_random(&state) % 4; n > 0; n--)
+            copy[next_random(&state) % (sizeof text - 1)] =
+                bytes[next_random(&state) % (sizeof bytes - 1)];
+        if (json_parse(copy, strlen(copy), "c", JSON_STRICT, &before) != CZ_OK) continue;
+        ck_ok(json_parse(copy, strlen(copy), "c", JSON_STRICT, &doc));
+        if (json_type(json_root(doc)) == JSON_OBJECT) {
+            cz_status st = options_write(&o, &classifier, true, "c", &doc);
+            if (st == CZ_OK) {
+                check_kept(json_root(before), json_root(doc));
+                n_written++;
+            } else {
+                ck_assert_int_eq(st, CZ_CORRUPT); /* a vocabulary that is no number */
+            }
+        }
+        json_free(before);
+        json_free(doc);
+    }
+    ck_assert_int_gt(n_written, 5000);
+}
+END_TEST
+
 START_TEST(wishes_that_contradict_are_refused)
 {
     const char *const same[] = {"b", "a", "b"}, *const raw[] = {"a", "\xff"},
@@ -187,5 +248,6 @@ START_TEST(classes_have_names)
 END_TEST
 
 TEST_MAIN("model/options", labels_replace_what_the_config_says, only_what_differs_is_touched,
-          wishes_that_contradict_are_refused, number_of_classes_is_what_transformers_counts,
-          presets_take_the_tokenizers_vocabulary, classes_have_names)
+          any_config_that_parses_can_be_written_into, wishes_that_contradict_are_refused,
+          number_of_classes_is_what_transformers_counts, presets_take_the_tokenizers_vocabulary,
+          classes_have_names)
