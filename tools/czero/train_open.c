@@ -162,11 +162,11 @@ static cz_status open_model(struct run *r)
 {
     const struct train_options *o = r->options;
     TRY(model_make(r));
+    model_set_seed(r->model, r->seed); /* of what a folder's files lack, such as a new head */
     bool random = o->init && strcmp(o->init, "random") == 0;
     r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
     if (!o->init && !o->resume && access(o->model, F_OK) == 0 && !model_has_weights(r->model))
-        return err_set(CZ_NOTFOUND, 0,
-                       "%s holds no weights (model.safetensors); --init random starts without",
+        return err_set(CZ_NOTFOUND, 0, "%s holds no weights; --init random starts without",
                        o->model);
     if (random || r->init_from_checkpoint || !model_has_weights(r->model))
         TRY(model_init_from(r->model, NULL, r->seed));
