@@ -30,7 +30,7 @@ static const struct arg_spec specs[] = {
      "a panel for each (default: loss and accuracy, or what there is)"},
     {"--log-y", ARG_FLAG, FIELD(log_y), NULL, "logarithmic, but for scores such as accuracy"},
     {"--smooth", ARG_INT, FIELD(smooth), "N",
-     "mean over N rows of train (default: a fortieth of them; 1: none)", .min = 1},
+     "mean over N rows of train (default: a twenty-fifth of them; 1: none)", .min = 1},
     {"--title", ARG_STRING, FIELD(title), "TEXT", "above the panels"},
     {"--width", ARG_INT, FIELD(width), "N", "pixels, or columns of text", .min = 20},
     {"--height", ARG_INT, FIELD(height), "N",

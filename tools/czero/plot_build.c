@@ -179,7 +179,7 @@ static double running_mean(const struct running *r, size_t lo, size_t last)
 /* The mean over about `window` rows around each, over fewer at the ends. */
 static cz_status smooth_series(struct plot_series *s, const char *name, int64_t asked)
 {
-    size_t half = (asked > 0 ? (size_t)asked : s->n / 40) / 2;
+    size_t half = (asked > 0 ? (size_t)asked : s->n / 25) / 2;
     struct running r;
     if (s->is_eval || s->n < 3 || half == 0 || is_smooth_already(name)) return CZ_OK;
     if (half > s->n) half = s->n;
