@@ -15,16 +15,27 @@ static void widen(enum dtype dtype, const void *x, float *y, size_t n)
     DTYPE_CALL(widen_loop, dtype, x, y, n);
 }
 
+/* c[j] for w ≤ VF_N columns from j on; a whole vector needs no mask. */
+VEC_FN void write_vec(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+                      const void *bias, bool accumulate, size_t j, const size_t w)
+{
+    vf sum = w == VF_N ? vf_load(sums, j, DTYPE_F32) : vf_load_n(sums, j, DTYPE_F32, w);
+    if (bias)
+        sum = sum + (w == VF_N ? vf_load(bias, j, bias_dtype) : vf_load_n(bias, j, bias_dtype, w));
+    if (accumulate) sum = sum + (w == VF_N ? vf_load(c, j, c_dtype) : vf_load_n(c, j, c_dtype, w));
+    if (w == VF_N)
+        vf_store(c, j, c_dtype, sum);
+    else
+        vf_store_n(c, j, c_dtype, sum, w);
+}
+
 VEC_FN void write_loop(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
                        const void *bias, bool accumulate, size_t n)
 {
-    for (size_t j = 0; j < n; j += VF_N) {
-        size_t w = n - j < VF_N ? n - j : VF_N;
-        vf sum = vf_load_n(sums, j, DTYPE_F32, w);
-        if (bias) sum = sum + vf_load_n(bias, j, bias_dtype, w);
-        if (accumulate) sum = sum + vf_load_n(c, j, c_dtype, w);
-        vf_store_n(c, j, c_dtype, sum, w);
-    }
+    size_t j = 0;
+    for (; j + VF_N <= n; j += VF_N)
+        write_vec(c_dtype, c, sums, bias_dtype, bias, accumulate, j, VF_N);
+    if (j < n) write_vec(c_dtype, c, sums, bias_dtype, bias, accumulate, j, n - j);
 }
 
 static void write_out(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
