@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 NBYTES_MAX=25000 # of one committed corpus
 declare -A nbytes_max=([checkpoint]=12288 [config]=2048 [json]=4096 [machine]=2048 [manifest]=4096 [pickle]=8192 [plot]=2048 [pt]=16384
-  [run_state]=4096 [safetensors]=8192 [texts]=4096 [tokenizer]=12288)
+  [run_state]=4096 [safetensors]=8192 [texts]=4096 [tokenizer]=12288 [wordpiece]=4096)
 
 build() {
   cmake --preset fuzz >/dev/null

@@ -18,7 +18,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288}
+NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -218,6 +218,17 @@ def plots(out):
     out.put("plot", b'\xef\xbb\xbfstep,"a ""b"", c"\n1,"2"\n2,\n\n3,4\n')
 
 
+def wordpieces(out):
+    golden = ROOT / "tests" / "data" / "tokenizers" / "wordpiece"
+    vocab = (golden / "vocab.txt").read_bytes()
+    config = b'{"do_lower_case": true, "unk_token": {"content": "[UNK]"}, "additional_special_tokens": ["<x>"]}'
+    decoder = b'{"added_tokens_decoder": {"9": {"content": "Ab", "normalized": true, "lstrip": true}}, "strip_accents": null}'
+    for i, text in enumerate((golden / "texts.bin").read_bytes().split(b"\n%%%\n")):
+        name, data = (vocab[:900], vocab[-1500:], config, decoder)[i % 4], text[:300]
+        flags = (i * 7 % 16) * 2 | (i % 4 >= 2)
+        out.put("wordpiece", bytes([flags]) + len(name).to_bytes(2, "big") + name + data)
+
+
 def main():
     out = Out(sys.argv[1])
     labelled_texts(out)
@@ -229,6 +240,7 @@ def main():
     machines(out)
     tokenizers(out)
     plots(out)
+    wordpieces(out)
     print(out.n, "seeds in", out.folder)
 
 

@@ -69,6 +69,7 @@ expect 2 'size' -- --data a.txt -o x
 expect 2 'not one of' -- --data a.txt --size 9 --kind bpe -o x
 expect 2 'nowhere' -- --data nowhere.txt --size 9 -o x
 expect 2 'blank\|no word\|no example' -- --data blank.txt --size 9 -o x
+expect 2 'plain text has no columns' -- --data a.txt --text-column body --size 9 -o x
 expect 2 'nothere' -- --data t.csv --text-column nothere --size 9 -o x
 [ -e x ] && complain "a failure leaves a folder"
 echo f >file

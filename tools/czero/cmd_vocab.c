@@ -97,6 +97,17 @@ static cz_status check_output(const char *dir)
     return err_set(CZ_INVALID, 0, "%s: holds a tokenizer already, which is not overwritten", dir);
 }
 
+/* Columns that no file has would be an option without effect. */
+static cz_status check_columns(const struct vocab_cli *o)
+{
+    if (!o->text_column && !o->pair_column) return CZ_OK;
+    for (size_t i = 0; i < o->data.n; i++)
+        if (is_labelled(o->data.items[i])) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s %s: plain text has no columns",
+                   o->text_column ? "--text-column" : "--pair-column",
+                   o->text_column ? o->text_column : o->pair_column);
+}
+
 static void print_report(const struct vocab_cli *o, const struct vocab_report *r,
                          const struct totals *sum)
 {
@@ -109,8 +120,8 @@ static void print_report(const struct vocab_cli *o, const struct vocab_report *r
     printf("coverage   %.3f %% of the characters; %llu of %llu are in words that become [UNK]\n",
            known, (unsigned long long)r->n_chars_unknown, (unsigned long long)r->n_chars);
     if (r->n_tokens < o->size)
-        printf("smaller    than --size %lld: nothing else occurs %lld times\n", (long long)o->size,
-               (long long)o->min_count);
+        printf("smaller    than --size %lld: nothing else occurs --min-count (%lld) times\n",
+               (long long)o->size, (long long)o->min_count);
     printf("written    %s/vocab.txt, tokenizer_config.json\n", o->out);
 }
 
@@ -126,6 +137,7 @@ static cz_status run(const struct vocab_cli *o)
     struct totals sum = {0};
     cz_status st;
     TRY(check_output(o->out));
+    TRY(check_columns(o));
     TRY(vocab_create(&options, &v));
     for (size_t i = 0; i < o->data.n; i++)
         TRY_GOTO(add_texts(v, o, o->data.items[i], is_labelled(o->data.items[i]), &sum), done);
