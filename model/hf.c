@@ -199,12 +199,12 @@ static cz_status hf_open(const char *dir, const struct model_options *options, s
     }
     TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
     TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
-    TRY_GOTO(tensor_files_open(dir, false, &files), done);
+    if (!options->config_only) TRY_GOTO(tensor_files_open(dir, false, &files), done);
     if (files) {
         TRY_GOTO(head_compare(m, dir, &head_is_foreign), done);
         TRY_GOTO(weights_bind(m, files, dir, head_is_foreign), done);
         files = NULL;
-    } else {
+    } else if (!options->config_only) {
         LOGV(LOG_INFO, SUB_MODEL, "%s holds no weights: starting from random ones", dir);
     }
     *out = m;

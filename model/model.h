@@ -61,6 +61,9 @@ struct model_options {
     /* Of the tokenizer; 0: not given. A preset takes this size. A folder has its own, which must
      * not be smaller. */
     int64_t vocab_size;
+    /* Leave a folder's weight files alone, to look at what config.json says: nothing is logged, and
+     * weights are those of the init rules. */
+    bool config_only;
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging

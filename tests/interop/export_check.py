@@ -163,7 +163,8 @@ SMALL = {"bert": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2
 
 class Options(ctypes.Structure):
     _fields_ = [("task", ctypes.c_int), ("labels", ctypes.POINTER(ctypes.c_char_p)),
-                ("n_labels", ctypes.c_size_t), ("vocab_size", ctypes.c_int64)]
+                ("n_labels", ctypes.c_size_t), ("vocab_size", ctypes.c_int64),
+                ("config_only", ctypes.c_bool)]
 
 
 FETCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,

@@ -447,6 +447,10 @@ START_TEST(bare_models_get_a_new_head)
     ck_ok(model_init_from(m, dir, 11)); /* the same through another door */
     same_weights(want, m);
     model_destroy(m);
+    m = open_as(dir, &(struct model_options){.config_only = true});
+    ck_assert_str_eq(lines, "");
+    ck_assert(!model_has_weights(m));
+    model_destroy(m);
 
     /* a masked LM's trunk has no pooler, and its head is of no use */
     const struct model_options o = {.task = MODEL_TASK_CLASSIFICATION};

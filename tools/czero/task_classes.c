@@ -27,12 +27,13 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
     return texts_open(&options, out);
 }
 
-/* A classifier that goes on learning keeps its classes, if they are all that the data have. */
+/* A classifier that goes on learning keeps its classes, if they are all that the data have. One
+ * that is refused as it stands (regression) may do with the data's. */
 static cz_status texts_read_known(struct run *r)
 {
-    const struct model_options options = {.task = MODEL_TASK_CLASSIFICATION};
+    const struct model_options options = {.task = MODEL_TASK_CLASSIFICATION, .config_only = true};
     struct model *m = model_open_ex(r->options->model, &options);
-    if (!m) return cz_last_status();
+    if (!m) return cz_last_status() == CZ_UNSUPPORTED ? CZ_INVALID : cz_last_status();
     const size_t n = (size_t)model_n_classes(m);
     const char **names = calloc(n, sizeof *names);
     cz_status st = names ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);

@@ -89,7 +89,8 @@ static cz_status choose_task(struct run *r)
     for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
         if (strcmp(tasks[i]->name, name) == 0) r->task = tasks[i];
     if (r->task) return CZ_OK;
-    struct model *probe = model_open(r->options->model);
+    const struct model_options look = {.config_only = true};
+    struct model *probe = model_open_ex(r->options->model, &look);
     if (!probe) return cz_last_status();
     r->task = tasks[model_labels(probe)];
     model_destroy(probe);
