@@ -57,11 +57,14 @@ bool tune_is_better(const struct tune *t, const struct tune_offer *a, const stru
     if (a_timed != b_timed) return a_timed;
     if (a_timed) return a->tokens_per_s > b->tokens_per_s;
     for (int what = 0; what < N_AMOUNTS; what++) {
-        double mine = per_token(t, a, (enum amount)what);
-        double others = per_token(t, b, (enum amount)what);
+        double mine = rint(per_token(t, a, (enum amount)what));
+        double others = rint(per_token(t, b, (enum amount)what));
         if (mine != others) return mine < others;
     }
-    return false;
+    /* Not a byte per token apart: what needs less, such as stage 1 in place of 3. */
+    if (a->need_nbytes[TUNE_GPU] != b->need_nbytes[TUNE_GPU])
+        return a->need_nbytes[TUNE_GPU] < b->need_nbytes[TUNE_GPU];
+    return a->need_nbytes[TUNE_HOST] < b->need_nbytes[TUNE_HOST];
 }
 
 /* ---- words -------------------------------------------------------------------------------------
