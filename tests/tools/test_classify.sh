@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Claim: `czero train --task classification` learns from JSON lists, JSON lines and tables alike, in
-# every stage and precision and over ranks; every example is counted once, also when nothing divides
+# every stage and precision, wherever states rest, and over ranks; every example is counted once, also when nothing divides
 # anything; the classes' names live in the exported model, which czero eval and czero predict use
 # alone; the best checkpoint is kept and exported, early stopping stops; a run that is killed and
 # resumed is the same run; what is wrong gets a sentence and the right exit code.
@@ -129,8 +129,18 @@ for cell in "2 0" "2 1" "2 2" "3 2" "2 3"; do
   above "$(accuracy out-$ranks-$stage)" 0.9
 done
 cmp out-2-0 out-2-1 && cmp out-2-2 out-2-3 || fail "stages differ"
-"$czero" "${train[@]}" --data train.json --epochs 4 --set bf16.enabled=true >out 2>err || fail "bf16 failed"
-above "$(accuracy out)" 0.85
+for precision in bf16 fp16; do
+  "$czero" "${train[@]}" --data train.json --epochs 4 --set $precision.enabled=true >out 2>err || fail "$precision failed"
+  above "$(accuracy out)" 0.85
+done
+
+# wherever the optimizer and the parameters rest, and however often the forward is repeated
+swap=zero_optimization.offload_optimizer
+"$czero" launch -n 2 -- "${train[@]}" --data train.json --epochs 4 --set zero_optimization.stage=3 --set $swap.device=nvme \
+  --set $swap.nvme_path="$work" --set zero_optimization.offload_param.device=nvme \
+  --set zero_optimization.offload_param.nvme_path="$work" --set czero.activation_checkpointing.every=1 \
+  >out-nvme 2>err || fail "NVMe failed"
+cmp out-2-3 out-nvme || fail "NVMe and recomputing change the result"
 
 # ---- the best is kept, and exported; patience ends -----------------------------------------------
 "$czero" "${train[@]}" --data train.json --epochs 6 --save runs --save-keep 2 --best-metric macro_f1 --eval-interval 7 \
