@@ -19,17 +19,19 @@ struct generate_options {
     bool no_cache;    /* recompute the whole prefix for each token */
 };
 
-/* The tokens that end a text as a Hugging Face folder names them: eos_token_id (a number, or
- * several) of generation_config.json, else of config.json. */
+/* The tokens that end a text as a Hugging Face folder names them: eos_token_id, a number or
+ * several.
+ */
 #define GENERATE_ENDS_MAX 16
 struct generate_ends {
     int64_t ids[GENERATE_ENDS_MAX + 1]; /* room for the tokenizer's */
     size_t n;
 };
 
-/* None for a folder without such files, or a preset. Ids after the first GENERATE_ENDS_MAX are
- * left out. Errors: CZ_IO, CZ_CORRUPT (no integer, or no JSON; with file and place). */
-CZ_API cz_status generate_read_ends(const char *dir, struct generate_ends *out);
+/* Those of a JSON file of the folder; none without such a file, or for a preset. Ids after the
+ * first GENERATE_ENDS_MAX are left out. Errors: CZ_IO, CZ_CORRUPT (no integer, or no JSON; with
+ * file and place). */
+CZ_API cz_status generate_read_ends(const char *dir, const char *name, struct generate_ends *out);
 
 /* Receives each new token; an error stops the generation and is returned. */
 typedef cz_status (*generate_emit)(void *user, int32_t token);

@@ -18,11 +18,12 @@ static cz_status add_ends(const struct json_node *node, struct generate_ends *ou
     return CZ_OK;
 }
 
-static cz_status read_file(const char *dir, const char *name, struct generate_ends *out)
+cz_status generate_read_ends(const char *dir, const char *name, struct generate_ends *out)
 {
     char *path = file_join(dir, name);
     struct json_doc *doc = NULL;
     cz_status st = CZ_OK;
+    out->n = 0;
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     if (file_exists(path)) st = json_load(path, JSON_STRICT, &doc);
     free(path);
@@ -30,11 +31,4 @@ static cz_status read_file(const char *dir, const char *name, struct generate_en
     if (node) st = add_ends(node, out);
     json_free(doc);
     return st;
-}
-
-cz_status generate_read_ends(const char *dir, struct generate_ends *out)
-{
-    out->n = 0;
-    TRY(read_file(dir, "generation_config.json", out));
-    return out->n > 0 ? CZ_OK : read_file(dir, "config.json", out);
 }

@@ -111,7 +111,7 @@ def llama3(texts, n):
     )
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>"}
-    return tokenizer, {**config, "eos_token": {"content": "<|eot_id|>"}}
+    return tokenizer, {**config, "eos_token": {"__type": "AddedToken", "content": "<|eot_id|>"}}
 
 
 def o200k(texts, n):

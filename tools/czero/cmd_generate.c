@@ -78,17 +78,17 @@ static enum dtype dtype_of(const char *name)
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
-/* Ids that end a text: the tokenizer's, and those that the model's folder names. Bytes end nowhere.
- */
+/* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
+ * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
 static cz_status find_ends(const struct generate_cli *o, const struct tokenizer *tokenizer,
                            struct generate_ends *ends)
 {
     ends->n = 0;
     if (o->no_end || strcmp(tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    TRY(generate_read_ends(o->model, ends));
+    TRY(generate_read_ends(o->model, "generation_config.json", ends));
     int64_t id = tokenizer_end_id(tokenizer);
     if (id >= 0) ends->ids[ends->n++] = id;
-    return CZ_OK;
+    return ends->n > 0 ? CZ_OK : generate_read_ends(o->model, "config.json", ends);
 }
 
 /* The prompt with the special tokens that the tokenizer puts around a text. */
