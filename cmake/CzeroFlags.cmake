@@ -26,7 +26,7 @@ if(CZ_SANITIZE)
 endif()
 if(CZ_TSAN) # OpenMP is off: its pragmas mean nothing, loops over pieces run in one thread
   target_compile_options(cz_flags INTERFACE -fsanitize=thread -Wno-unknown-pragmas
-    -Wno-unused-variable -Wno-unused-but-set-variable)
+    -Wno-unused-variable -Wno-unused-but-set-variable -Wno-unused-parameter)
   target_link_options(cz_flags INTERFACE -fsanitize=thread)
 endif()
 if(CZ_FUZZ) # the first finding ends a run; clang's own warnings are not the project's
