@@ -1,6 +1,7 @@
 /* Claims: every row of matmul is as close to the exact product as fp32 sums in any order can be,
  * for all dtypes, orientations, strides, with bias and accumulation; writes nothing but C; repeats
- * to the bit; a workspace planned for the largest batch serves every smaller one. */
+ * to the bit, and our own panels with any number of threads; a workspace planned for the largest
+ * batch serves every smaller one. */
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/agree.h"
 
@@ -220,6 +221,31 @@ START_TEST(calls_repeat_to_the_bit)
 }
 END_TEST
 
+/* Our own panels cut a product by its shape; k is in four chunks here. */
+START_TEST(panels_do_not_depend_on_threads)
+{
+    FOR_EACH_ROW(ops)
+    {
+        if (!rows[row]->panels) continue;
+        const struct matmul_args args = {
+            .m = 333, .n = 1000, .k = 2500, .dtype = DTYPE_BF16, .c_dtype = DTYPE_F32};
+        struct product one, many;
+        product_make(&one, &args, true, 0, 0);
+        product_make(&many, &args, true, 0, 0);
+        const int n_threads = omp_get_max_threads();
+        omp_set_num_threads(1);
+        product_run(&ops, &one);
+        for (int n = 2; n <= 5; n += 3) {
+            omp_set_num_threads(n);
+            product_run(&ops, &many);
+            agree_same(&many.c, &one.c, ops.isa);
+        }
+        omp_set_num_threads(n_threads);
+        product_free(&one), product_free(&many);
+    }
+}
+END_TEST
+
 /* m is the batch in forward and dgrad, k in wgrad. */
 START_TEST(a_workspace_for_the_largest_batch_serves_smaller_ones)
 {
@@ -319,6 +345,7 @@ int main(void)
                                   large_shapes_are_cut_into_blocks,
                                   empty_dimensions_are_fine,
                                   calls_repeat_to_the_bit,
+                                  panels_do_not_depend_on_threads,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   many_shapes_come_and_go,
                                   nan_and_infinity_reach_the_rows_they_touch,
