@@ -208,7 +208,7 @@ static int first_character(struct text_source *in)
 static cz_status read_open_file(struct texts_reader *r)
 {
     const char *path = r->in.path;
-    if (r->o->plain || ends_with(path, ".txt")) {
+    if (r->o->plain || r->in.is_input || ends_with(path, ".txt")) {
         if (!r->o->labels_optional)
             return err_set(CZ_INVALID, 0, "%s: plain lines of text have no labels", path);
         return texts_read_plain(r);

@@ -8,6 +8,7 @@
  *   "["                  a JSON list, of [text, label] or [text, pair, label] or of objects
  *   "{"                  JSON lines: an object, or [..] in which case "[" rules, per line
  *   NAME.txt, or texts_options.plain      one text per line, no labels
+ *   NAME "-"             standard input, the same
  * In objects and tables, members have names: text_column, pair_column, label_column. */
 #ifndef CZ_DATA_TEXTS_H
 #define CZ_DATA_TEXTS_H

@@ -46,10 +46,11 @@ struct text_source {
     size_t at, n; /* place in the block */
     uint64_t line;
     uint64_t item;    /* of a JSON list, from 1; 0: sentences name lines only */
+    bool is_input;    /* the process's standard input */
     cz_status status; /* reading failed, with its sentence; the stream then seems to end */
 };
 
-/* A byte order mark is skipped. Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
+/* "-": standard input. A byte order mark is skipped. Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
 cz_status text_source_open(struct text_source *s, const char *path);
 void text_source_close(struct text_source *s);
 

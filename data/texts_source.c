@@ -125,10 +125,20 @@ cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
 /* ---- the stream -------------------------------------------------------------------------------
  */
 
+static bool names_input(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
 cz_status text_source_open(struct text_source *s, const char *path)
 {
-    *s = (struct text_source){.path = path, .fd = -1, .line = 1};
-    TRY(file_open_read(path, &s->fd, NULL));
+    const bool is_input = names_input(path);
+    *s = (struct text_source){
+        .path = is_input ? "standard input" : path, .fd = -1, .line = 1, .is_input = is_input};
+    if (is_input)
+        s->fd = STDIN_FILENO; /* a pipe as well as a file; stays open */
+    else
+        TRY(file_open_read(path, &s->fd, NULL));
     s->block = malloc(BLOCK_NBYTES);
     if (!s->block) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", path);
     if (text_source_fill(s) && s->n >= 3 && memcmp(s->block, "\xEF\xBB\xBF", 3) == 0) s->at = 3;
@@ -137,7 +147,7 @@ cz_status text_source_open(struct text_source *s, const char *path)
 
 void text_source_close(struct text_source *s)
 {
-    if (s->path && s->fd >= 0) close(s->fd);
+    if (s->path && s->fd >= 0 && !s->is_input) close(s->fd);
     free(s->block);
     memset(s, 0, sizeof *s);
 }

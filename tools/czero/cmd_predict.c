@@ -109,11 +109,14 @@ static void print_json(const struct results *r, const struct scorer *s, size_t e
     const size_t best = likeliest(p, r->n);
     fprintf(r->out, "{\"label\": ");
     tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
-    fprintf(r->out, ", \"probability\": %.9g, \"probabilities\": {", p[best]);
+    fprintf(r->out, ", \"probability\": ");
+    tool_put_json_number(r->out, p[best]);
+    fprintf(r->out, ", \"probabilities\": {");
     for (size_t k = 0; k < r->n; k++) {
         if (k) fprintf(r->out, ", ");
         tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
-        fprintf(r->out, ": %.9g", p[k]);
+        fprintf(r->out, ": ");
+        tool_put_json_number(r->out, p[k]);
     }
     fprintf(r->out, "}, \"text\": ");
     tool_put_json_string(r->out, text->text, text->nbytes);
@@ -133,22 +136,15 @@ static void print_one(const struct results *r, const struct scorer *s)
 /* ---- the command ------------------------------------------------------------------------------
  */
 
-static bool is_stdin(const struct predict_options *o)
-{
-    return o->data.n == 1 && strcmp(o->data.items[0], "-") == 0;
-}
-
 static cz_status open_texts(const struct predict_options *o, const struct scorer *s,
                             struct texts **out)
 {
-    static const char *const standard_input[] = {"/dev/stdin"};
     const struct texts_options options = {
-        .paths = is_stdin(o) ? standard_input : o->data.items,
+        .paths = o->data.items,
         .n_paths = o->data.n,
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .strip_spaces = o->strip_spaces,
-        .plain = is_stdin(o),
         .labels = s->labels,
         .n_labels = (size_t)s->n_classes,
         .labels_optional = true,
@@ -229,6 +225,13 @@ static cz_status run(const struct predict_options *o)
     struct scorer scorer;
     if ((o->text != NULL) == (o->data.n > 0))
         return err_set(CZ_INVALID, 0, "what to label? Give --text, or --data");
+    if (o->pair && !o->text)
+        return err_set(CZ_INVALID, 0, "--pair goes with --text; files have --pair-column");
+    if (o->text && (o->text_column || o->pair_column || o->strip_spaces))
+        return err_set(CZ_INVALID, 0, "%s is for --data",
+                       o->text_column   ? "--text-column"
+                       : o->pair_column ? "--pair-column"
+                                        : "--strip-spaces");
     cz_status st = score_open(&scorer, &o->score);
     if (st == CZ_OK) st = predict(o, &scorer);
     score_close(&scorer);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,14 @@ int tool_finish_stdout(int code)
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
+}
+
+void tool_put_json_number(FILE *out, double value)
+{
+    if (isfinite(value))
+        fprintf(out, "%.9g", value);
+    else
+        fprintf(out, "null");
 }
 
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes)

@@ -41,6 +41,9 @@ void tool_tidy_at_signals(void (*tidy)(void), int but);
 /* Text as a JSON string, quotes included. */
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes);
 
+/* A number as JSON has it; null when it is not finite. */
+void tool_put_json_number(FILE *out, double value);
+
 /* Results on stdout did not reach their destination (a full disk, a closed pipe): call last.
  * Returns `code`, or EXIT_RUNTIME with a sentence. */
 int tool_finish_stdout(int code);
