@@ -15,7 +15,7 @@ void engine_best_init(struct engine_best *b, const char *metric, bool smaller_is
 bool engine_best_update(struct engine_best *b, double value, int64_t step)
 {
     const bool better =
-        !isnan(value) &&
+        isfinite(value) &&
         (isnan(b->value) || (b->smaller_is_better ? value < b->value : value > b->value));
     b->n_since = better ? 0 : b->n_since + 1;
     if (!better) return false;

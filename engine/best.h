@@ -21,7 +21,7 @@ struct engine_best {
 /* No value yet. metric may be NULL. */
 CZ_API void engine_best_init(struct engine_best *b, const char *metric, bool smaller_is_better);
 
-/* Take an evaluation in; true when it is better than all before. NAN never is. */
+/* Take an evaluation in; true when it is better than all before. NAN and infinity never are. */
 CZ_API bool engine_best_update(struct engine_best *b, double value, int64_t step);
 
 /* As an object for engine_save_options.client_state_json; "{}" when there is nothing to keep. */

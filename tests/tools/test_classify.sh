@@ -117,6 +117,7 @@ figures = json.load(open("eval.json"))
 assert figures["examples"] == 63 and abs(figures["accuracy"] - hits / 63) < 1e-9
 assert sum(map(sum, figures["confusion"])) == 63
 PY
+cat lines.txt | "$czero" predict --model model --data - --json | cmp - labels.jsonl || fail "a pipe is no file"
 "$czero" predict --model model --text "soup and bread" >out 2>err || fail "predict --text failed"
 [ "$(head -n 1 out | cut -d' ' -f3-)" = food ] || fail "soup is food"
 
@@ -178,6 +179,18 @@ cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements di
 cmp whole-model/model.safetensors cut-model/model.safetensors || fail "weights differ after resuming"
 cmp whole-out cut-out || fail "reports differ after resuming"
 
+# into another folder, which does not hold the best so far; and after an early stop
+"$czero" "${train[@]}" --data train.json --steps 95 --eval-interval 50 --best-metric loss --save elsewhere --export moved \
+  --resume whole >out 2>err || fail "resuming into another folder failed"
+grep -q "elsewhere/best does not hold" err || fail "the best is not there, and nobody says so"
+test -e moved/model.safetensors || fail "no export after another folder"
+still=(--data train.json --epochs 50 --set optimizer.params.lr=0 --early-stopping 1 --eval-interval 2 --save still)
+still+=(--set scheduler.type=WarmupLR)
+still+=(--set scheduler.params='{"warmup_min_lr":0,"warmup_max_lr":0,"warmup_num_steps":2}')
+"$czero" "${train[@]}" "${still[@]}" >out 2>err || fail "early stopping with a folder failed"
+"$czero" "${train[@]}" "${still[@]}" --resume still >out 2>err || fail "resuming after an early stop failed"
+[ "$(cat still/latest)" = global_step4 ] || fail "a run that had stopped early goes on"
+
 # ---- a classifier goes on under its own names ----------------------------------------------------
 "$czero" "${train[@]}" --model model --tokenizer model --data train.json --steps 2 >out 2>err || fail "going on failed"
 above "$(accuracy out)" 0.9
@@ -196,5 +209,13 @@ expect 2 "no classifier" predict --model gpt2-tiny --text x
 expect 2 "holds no weights" predict --model bert-tiny --text x
 expect 2 "what to label" predict --model model
 expect 2 "kind" "${train[@]}" --data train.csv --label-column kind2 --text-column "what it says" --steps 1
+expect 2 "--mask-probability is for --task masked-lm" "${train[@]}" --data train.json --steps 1 --mask-probability 0.2
+lm=(train --config ds.json --model gpt2-tiny --data corpus.txt --seq-len 16 --steps 1)
+for flag in --text-column=text --pair-column=text --label-column=label --strip-spaces --bucket=off; do
+  expect 2 "${flag%=*} is for --task classification" "${lm[@]}" "$flag"
+done
+expect 2 "--mask-probability is for masked" eval --model model --data dev.json --mask-probability 0.2
+expect 2 "--pair goes with --text" predict --model model --data lines.txt --pair x
+expect 2 "--strip-spaces is for --data" predict --model model --text x --strip-spaces
 rm model/vocab.txt
 expect 2 "--tokenizer" predict --model model --text x

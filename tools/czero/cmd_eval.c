@@ -89,8 +89,9 @@ static cz_status print_json(const struct scorer *s, const struct tally *t)
     struct class_figures *each = calloc(t->n, sizeof *each);
     if (!each) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n);
     const struct class_summary all = class_report_compute(t->confusion, t->n, each);
-    printf("{\"examples\": %.0f, \"loss\": %.9g, \"accuracy\": %.9g, ", all.n_examples,
-           t->loss_sum / all.n_examples, all.accuracy);
+    printf("{\"examples\": %.0f, \"loss\": ", all.n_examples);
+    tool_put_json_number(stdout, t->loss_sum / all.n_examples);
+    printf(", \"accuracy\": %.9g, ", all.accuracy);
     print_json_figures("macro avg", &all.macro);
     printf(", ");
     print_json_figures("weighted avg", &all.weighted);
@@ -115,7 +116,8 @@ static cz_status print_tables(const struct eval_options *o, const struct scorer 
                               const struct tally *t)
 {
     const struct class_summary all = class_report_compute(t->confusion, t->n, NULL);
-    TRY(class_report_print(stdout, t->confusion, t->n, s->labels, (int)o->digits, !o->no_matrix));
+    const int digits = o->digits > 0 ? (int)o->digits : 4;
+    TRY(class_report_print(stdout, t->confusion, t->n, s->labels, digits, !o->no_matrix));
     printf("loss %.6f over %.0f examples\n", t->loss_sum / all.n_examples, all.n_examples);
     return CZ_OK;
 }
@@ -179,7 +181,8 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
                                    .micro_batch = s->batch > 0 ? s->batch : 32,
                                    .once = true};
     if (model_labels(t->model) == MODEL_LABELS_SAME)
-        TRY(data_masking_init(&options.masking, t->tokenizer, (float)o->mask_probability));
+        TRY(data_masking_init(&options.masking, t->tokenizer,
+                              isnan(o->mask_probability) ? 0.15f : (float)o->mask_probability));
     TRY(data_open(&options, &t->data));
     TRY(data_check_vocab(t->data, model_vocab_size(t->model)));
     const struct infer_options infer = {
@@ -203,6 +206,15 @@ static cz_status token_eval_rows(struct token_eval *t)
     return CZ_OK;
 }
 
+static void print_token_json(double n_tokens, double loss)
+{
+    printf("{\"tokens\": %.0f, \"loss\": ", n_tokens);
+    tool_put_json_number(stdout, loss);
+    printf(", \"perplexity\": ");
+    tool_put_json_number(stdout, exp(loss));
+    printf("}\n");
+}
+
 static cz_status eval_tokens(const struct eval_options *o, struct model *model)
 {
     struct token_eval t = {.model = model};
@@ -214,7 +226,7 @@ static cz_status eval_tokens(const struct eval_options *o, struct model *model)
     if (st == CZ_OK) st = token_eval_rows(&t);
     const double loss = t.loss_sum / t.n;
     if (st == CZ_OK && o->json)
-        printf("{\"tokens\": %.0f, \"loss\": %.9g, \"perplexity\": %.9g}\n", t.n, loss, exp(loss));
+        print_token_json(t.n, loss);
     else if (st == CZ_OK)
         printf("loss %.6f, perplexity %.4f over %.0f tokens\n", loss, exp(loss), t.n);
     token_eval_close(&t);
@@ -224,18 +236,42 @@ static cz_status eval_tokens(const struct eval_options *o, struct model *model)
 /* ---- the command ------------------------------------------------------------------------------
  */
 
+/* Options that this kind of model has no use for are refused. */
+static cz_status check_options(const struct eval_options *o, enum model_labels labels)
+{
+    const bool is_classifier = labels == MODEL_LABELS_CLASS;
+    const char *for_classes = o->text_column    ? "--text-column"
+                              : o->pair_column  ? "--pair-column"
+                              : o->label_column ? "--label-column"
+                              : o->strip_spaces ? "--strip-spaces"
+                              : o->no_matrix    ? "--no-matrix"
+                              : o->digits > 0   ? "--digits"
+                                                : NULL;
+    if (!is_classifier && for_classes)
+        return err_set(CZ_INVALID, 0, "%s is for classifiers; %s is a language model", for_classes,
+                       o->score.model);
+    if (labels != MODEL_LABELS_SAME && !isnan(o->mask_probability))
+        return err_set(CZ_INVALID, 0,
+                       "--mask-probability is for masked language models; %s is none",
+                       o->score.model);
+    return CZ_OK;
+}
+
 static cz_status run(const struct eval_options *o)
 {
     struct model *model = model_open(o->score.model);
     if (!model) return cz_last_status();
-    if (!model_has_weights(model)) {
+    cz_status st = check_options(o, model_labels(model));
+    if (st == CZ_OK && !model_has_weights(model))
+        st = err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to measure", o->score.model);
+    if (st != CZ_OK) {
         model_destroy(model);
-        return err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to measure", o->score.model);
+        return st;
     }
     if (model_labels(model) != MODEL_LABELS_CLASS) return eval_tokens(o, model);
     model_destroy(model);
     struct scorer scorer;
-    cz_status st = score_open(&scorer, &o->score);
+    st = score_open(&scorer, &o->score);
     if (st == CZ_OK) st = eval_texts(o, &scorer);
     score_close(&scorer);
     return st;
@@ -243,7 +279,7 @@ static cz_status run(const struct eval_options *o)
 
 int cmd_eval(int argc, char **argv)
 {
-    struct eval_options o = {.digits = 4, .mask_probability = 0.15};
+    struct eval_options o = {.mask_probability = NAN};
     enum args_result parsed = args_parse(&command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);

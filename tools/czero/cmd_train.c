@@ -143,7 +143,7 @@ int cmd_train(int argc, char **argv)
         .lr = NAN,
         .weight_decay = NAN,
         .max_grad_norm = NAN,
-        .mask_probability = 0.15,
+        .mask_probability = NAN,
     };
     struct arg_command command = train_command;
     command.silent = engine_world_started_as() > 0;

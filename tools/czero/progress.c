@@ -2,6 +2,7 @@
 
 #include "bar.h"
 #include "base/clock.h"
+#include "tool.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,10 +101,8 @@ static void print_plain(const struct progress *p, const struct progress_step *s)
 
 static void print_json_number(const char *key, double value)
 {
-    if (isfinite(value))
-        printf(", \"%s\": %.9g", key, value);
-    else
-        printf(", \"%s\": null", key);
+    printf(", \"%s\": ", key);
+    tool_put_json_number(stdout, value);
 }
 
 static void print_json(const struct progress *p, const struct progress_step *s)

@@ -20,8 +20,10 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
         .drop_last = !once && r->drop_last,
         .once = once,
     };
+    const double given = r->options->mask_probability;
+    const float probability = isnan(given) ? 0.15f : (float)given;
     if (r->task == &train_task_masked)
-        TRY(data_masking_init(&options.masking, r->tokenizer, (float)r->options->mask_probability));
+        TRY(data_masking_init(&options.masking, r->tokenizer, probability));
     TRY(data_open(&options, out));
     return data_check_vocab(*out, model_vocab_size(run_model(r)));
 }

@@ -135,6 +135,10 @@ cz_status config_look(struct run *r, bool warn);
 /* A stop was asked for by a signal of this process. Signal handlers call it. */
 void run_ask_to_stop(void);
 
+/* The best evaluation so far, from a checkpoint's client state; forgotten when SAVE/best does not
+ * hold its weights. All ranks together. */
+cz_status run_resume_best(struct run *r, const char *state_json);
+
 cz_status run_train(struct run *r);
 
 #endif

@@ -1,8 +1,10 @@
 /* The run itself: steps, what is shown of them, evaluations, saves, the end. */
+#include "tool.h"
 #include "train.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/names.h"
 #include "engine/plan.h"
 
 #include <limits.h>
@@ -134,7 +136,8 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     const struct train_options *o = r->options;
     const int64_t step = engine_get_global_steps(r->engine);
     if (o->log_json) {
-        printf("{\"step\": %lld, \"eval_loss\": %.9g", (long long)step, e->loss);
+        printf("{\"step\": %lld, \"eval_loss\": ", (long long)step);
+        tool_put_json_number(stdout, e->loss);
         if (e->has_classes)
             printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
                    e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
@@ -154,6 +157,49 @@ static cz_status best_dir(const struct run *r, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/best", r->options->save) >= PATH_MAX)
         return err_set(CZ_INVALID, 0, "--save: the path is too long");
+    return CZ_OK;
+}
+
+/* The step whose weights are in SAVE/best, −1 without any. */
+static int64_t step_of_best(const char *dir)
+{
+    char *tag = NULL;
+    long long step;
+    int n = 0;
+    if (ckpt_latest_read(dir, false, &tag) != CZ_OK ||
+        sscanf(tag, "global_step%lld%n", &step, &n) != 1 || tag[n] != '\0')
+        step = -1;
+    err_clear();
+    free(tag);
+    return step;
+}
+
+/* Whether every rank sees some best weights in SAVE/best, or those of `step`. */
+static cz_status best_is_there(const struct run *r, int64_t step, bool *out)
+{
+    char dir[PATH_MAX];
+    TRY(best_dir(r, dir));
+    const int64_t found = step_of_best(dir);
+    const double mine = step < 0 ? found >= 0 : found == step;
+    double all;
+    TRY(engine_gather_metrics(r->engine, &mine, 1, &all));
+    *out = all == (double)engine_get_world_size(r->engine);
+    return CZ_OK;
+}
+
+cz_status run_resume_best(struct run *r, const char *state_json)
+{
+    bool there;
+    TRY(engine_best_from_json(&r->best, state_json));
+    if (!r->best.metric || !r->options->save || isnan(r->best.value)) return CZ_OK;
+    TRY(best_is_there(r, -1, &there));
+    if (there) return CZ_OK;
+    if (run_is_first_rank(r))
+        LOGV(LOG_WARN, SUB_CKPT,
+             "%s/best does not hold the best weights so far (%s %.6g at step %lld): the best is "
+             "looked for anew from here on",
+             r->options->save, r->best.metric, r->best.value, (long long)r->best.step);
+    engine_best_init(&r->best, r->best.metric, r->best.smaller_is_better);
     return CZ_OK;
 }
 
@@ -224,13 +270,13 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
 {
     struct tidings tidings = {0};
     TRY(exchange_tidings(r, &tidings));
-    while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps) {
+    while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
+           !patience_is_over(r)) {
         TRY(train_step(r));
         TRY(exchange_tidings(r, &tidings));
         TRY(report(r, &tidings, progress));
         if (!tidings.stops && evaluation_is_due(r)) TRY(evaluate(r, progress));
         save_if_due(r);
-        if (patience_is_over(r)) break;
     }
     *stopped = tidings.stops;
     return CZ_OK;
@@ -268,10 +314,20 @@ static cz_status report_end(struct run *r)
 static cz_status take_best(struct run *r)
 {
     char dir[PATH_MAX];
+    bool there;
     if (!r->best.metric || !r->options->save || isnan(r->best.value)) return CZ_OK;
     if (r->best.step == engine_get_global_steps(r->engine)) return CZ_OK;
     TRY(engine_save_wait(r->engine));
     TRY(best_dir(r, dir));
+    TRY(best_is_there(r, r->best.step, &there));
+    if (!there) {
+        if (run_is_first_rank(r))
+            LOGV(LOG_WARN, SUB_CKPT,
+                 "%s does not hold the weights of step %lld, the best: those of the last step "
+                 "remain",
+                 dir, (long long)r->best.step);
+        return CZ_OK;
+    }
     if (run_is_first_rank(r))
         LOGV(LOG_INFO, SUB_ENGINE, "the best %s was %.6g, at step %lld: back to those weights",
              r->best.metric, r->best.value, (long long)r->best.step);

@@ -109,6 +109,29 @@ static cz_status choose_metric(struct run *r)
                    metric);
 }
 
+/* Options that another task has no use for are refused: nobody should believe in them. */
+static cz_status check_task_options(const struct run *r)
+{
+    const struct train_options *o = r->options;
+    const struct {
+        const char *name;
+        bool is_given;
+        const struct train_task *task; /* that it is for */
+    } options[] = {
+        {"--mask-probability", !isnan(o->mask_probability), &train_task_masked},
+        {"--text-column", o->text_column != NULL, &train_task_classes},
+        {"--pair-column", o->pair_column != NULL, &train_task_classes},
+        {"--label-column", o->label_column != NULL, &train_task_classes},
+        {"--strip-spaces", o->strip_spaces, &train_task_classes},
+        {"--bucket", o->bucket != NULL, &train_task_classes},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
+        if (options[i].is_given && options[i].task != r->task)
+            return err_set(CZ_INVALID, 0, "%s is for --task %s; this run's is %s", options[i].name,
+                           options[i].task->name, r->task->name);
+    return CZ_OK;
+}
+
 static cz_status open_tokenizer(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -259,6 +282,7 @@ static cz_status open_inputs(struct run *r)
     TRY(check_options(o));
     TRY(find_resume_point(r));
     TRY(choose_task(r));
+    TRY(check_task_options(r));
     TRY(choose_metric(r));
     TRY(open_tokenizer(r));
     TRY(r->task->open_inputs(r));
@@ -287,7 +311,7 @@ static cz_status resume(struct run *r)
     TRY(resume_load(&r->resume, r->engine, &result));
     cz_status st = saver_resumed(&r->saver, r->engine, result.tag_dir);
     if (st == CZ_OK) st = r->task->seek(r, &result);
-    if (st == CZ_OK) st = engine_best_from_json(&r->best, result.client_state_json);
+    if (st == CZ_OK) st = run_resume_best(r, result.client_state_json);
     engine_load_result_free(&result);
     return st;
 }
