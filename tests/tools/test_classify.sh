@@ -179,6 +179,11 @@ cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements di
 cmp whole-model/model.safetensors cut-model/model.safetensors || fail "weights differ after resuming"
 cmp whole-out cut-out || fail "reports differ after resuming"
 
+# resumed when all is done: nothing is added
+"$czero" "${train[@]}" "${more[@]}" --save cut --metrics cut.csv --resume cut >cut-out 2>err ||
+  fail "resuming what is done failed"
+cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements differ after resuming what is done"
+
 # into another folder, which does not hold the best so far; and after an early stop
 "$czero" "${train[@]}" --data train.json --steps 95 --eval-interval 50 --best-metric loss --save elsewhere --export moved \
   --resume whole >out 2>err || fail "resuming into another folder failed"

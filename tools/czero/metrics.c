@@ -15,7 +15,8 @@
 struct metrics {
     FILE *csv; /* NULL: not wanted */
     char *csv_path;
-    double seconds_before; /* of the runs that this one goes on from */
+    double seconds_before; /* of the runs that this one goes on from … */
+    int64_t last_eval;     /* … and the step of their last evaluation; −1: none */
     struct monitor *tensorboard;
 };
 
@@ -61,6 +62,7 @@ static cz_status drop_later_rows(struct metrics *m, int64_t after_step)
            strtoll(line, NULL, 10) <= after_step) {
         const char *last_cell = strrchr(line, ',');
         kept = ftell(m->csv);
+        if (strstr(line, ",eval,")) m->last_eval = strtoll(line, NULL, 10);
         if (last_cell) m->seconds_before = strtod(last_cell + 1, NULL);
     }
     if (ferror(m->csv) || ftruncate(fileno(m->csv), kept) != 0 ||
@@ -159,6 +161,7 @@ cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_s
     if (!csv && !tensorboard) return CZ_OK;
     struct metrics *m = calloc(1, sizeof *m);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for --metrics");
+    m->last_eval = -1;
     cz_status st = csv ? open_csv(m, csv, after_step) : CZ_OK;
     if (st == CZ_OK && tensorboard) st = open_tensorboard(m, tensorboard, after_step);
     if (st == CZ_OK)
@@ -171,6 +174,8 @@ cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_s
 cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
 {
     if (!m) return CZ_OK;
+    /* a run that was over and is resumed reports its last evaluation again */
+    if (row->is_eval && row->step <= m->last_eval) return CZ_OK;
     if (m->csv) TRY(write_csv(m, row));
     if (m->tensorboard) TRY(write_tensorboard(m, row));
     return CZ_OK;

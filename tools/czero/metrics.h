@@ -27,7 +27,8 @@ struct metrics_row {
 cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_step,
                        struct metrics **out);
 
-/* A row whose seconds count from this process's start. Accepts NULL m. Errors: CZ_IO. */
+/* A row whose seconds count from this process's start; an evaluation that the CSV of the resumed
+ * run holds already is left out. Accepts NULL m. Errors: CZ_IO. */
 cz_status metrics_write(struct metrics *m, const struct metrics_row *row);
 void metrics_close(struct metrics *m); /* accepts NULL */
 
