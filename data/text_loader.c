@@ -421,15 +421,16 @@ static cz_status check_cursor(const struct text_order *o, const struct data_curs
 
 /* The step, over all epochs, that holds the cursor's example; one that drop_last leaves out stands
  * for the next epoch. */
-static cz_status find_step(const struct text_order *o, const struct data_cursor *c, uint64_t *step)
+static cz_status find_step(const struct text_loader *l, const struct data_cursor *c, uint64_t *step)
 {
+    const struct text_order *o = &l->order;
     uint64_t in_epoch = c->sample / o->step_size;
     if (__builtin_mul_overflow(c->epoch, o->n_steps, step) ||
         __builtin_add_overflow(*step, in_epoch < o->n_steps ? in_epoch : o->n_steps, step) ||
         *step > (uint64_t)INT64_MAX / o->step_size)
         return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", example %" PRIu64 " is no place in a run",
                        c->epoch, c->sample);
-    if (in_epoch < o->n_steps && c->sample % o->step_size != 0)
+    if (l->rank == 0 && in_epoch < o->n_steps && c->sample % o->step_size != 0)
         LOGV(LOG_WARN, SUB_DATA,
              "data: the saved place, example %" PRIu64 ", is inside a step of %" PRIu64
              " examples: going on with the whole step, from example %" PRIu64,
@@ -441,7 +442,7 @@ cz_status text_loader_seek(struct text_loader *l, const struct data_cursor *curs
 {
     uint64_t step;
     TRY(check_cursor(&l->order, cursor));
-    TRY(find_step(&l->order, cursor, &step));
+    TRY(find_step(l, cursor, &step));
     l->next = step * (uint64_t)l->accumulation;
     l->warm = false;
     pthread_mutex_lock(&l->lock);

@@ -52,6 +52,9 @@ with 2 'needs --save' --save-interval 2
 with 2 'ckpt' --resume ckpt
 
 CZERO_COMPAT=0.17 expect 2 'CZERO_COMPAT=0.17: use 0.16 or 0.19' config check config.json
+# what the end of a run needs is opened at its beginning: no step is made
+expect 2 'nowhere.txt: cannot be opened' "${base[@]}" --eval-data nowhere.txt --curve never.csv
+[ ! -e never.csv ]
 CZERO_ISA=mmx with 2 'CZERO_ISA=mmx: use one of'
 
 # Config

@@ -37,7 +37,9 @@ static cz_status tokens_open_inputs(struct run *r)
 
 static cz_status tokens_open_data(struct run *r)
 {
-    return open_rows(r, &r->options->data, false, &r->data);
+    TRY(open_rows(r, &r->options->data, false, &r->data));
+    if (r->options->eval_data.n == 0) return CZ_OK;
+    return open_rows(r, &r->options->eval_data, true, &r->eval_data);
 }
 
 static uint64_t tokens_steps_per_epoch(const struct run *r)
@@ -80,9 +82,9 @@ static double count_labels(const struct batch *b)
 }
 
 /* Losses of this rank's rows, added up with the labels they stand for. */
-static cz_status evaluate_rows(struct run *r, struct data_loader *data, const struct filler *filler,
-                               double sums[2])
+static cz_status evaluate_rows(struct run *r, const struct filler *filler, double sums[2])
 {
+    struct data_loader *data = r->eval_data;
     while (!data_is_done(data)) {
         struct batch batch;
         float loss;
@@ -100,18 +102,17 @@ static cz_status evaluate_rows(struct run *r, struct data_loader *data, const st
 /* Mean loss over every label of --eval-data, each counted once, by one rank. */
 static cz_status tokens_evaluate(struct run *r, struct evaluation *out)
 {
-    struct data_loader *data = NULL;
+    const struct data_cursor start = {0};
     struct filler filler = {0};
     double mine[2] = {0}, sums[2];
     cz_status st;
     *out = (struct evaluation){.loss = NAN};
-    TRY_GOTO(open_rows(r, &r->options->eval_data, true, &data), done);
+    TRY_GOTO(data_seek(r->eval_data, &start), done);
     TRY_GOTO(filler_init(&filler, r->T), done);
-    TRY_GOTO(evaluate_rows(r, data, &filler, mine), done);
+    TRY_GOTO(evaluate_rows(r, &filler, mine), done);
     TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
     out->loss = sums[0] / sums[1];
 done:
-    data_close(data);
     free(filler.ids);
     return st;
 }
@@ -132,6 +133,7 @@ static cz_status tokens_seek(struct run *r, const struct engine_load_result *res
 static void tokens_close(struct run *r)
 {
     data_close(r->data);
+    data_close(r->eval_data);
 }
 
 const struct train_task train_task_tokens = {

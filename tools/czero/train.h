@@ -94,7 +94,7 @@ struct run {
     bool fp16, drop_last, steps_managed; /* … and these */
     int64_t start_ns;
 
-    struct data_loader *data; /* token tasks */
+    struct data_loader *data, *eval_data; /* token tasks */
 
     struct texts *texts, *eval_texts; /* classification */
     struct text_loader *loader;
