@@ -288,6 +288,22 @@ void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64
     if (shape->training) size_raise(nbytes_max, ops_norm_workspace(shape->ops, &args));
 }
 
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
+                        uint32_t site, struct op_space space)
+{
+    args->key_mask = a->batch->key_mask;
+    if (dropout_acts(a, p)) {
+        args->dropout_p = p;
+        args->rng = a->rng;
+        args->rng.site += site;
+    }
+    args->workspace = space.p;
+    args->workspace_nbytes = space.nbytes;
+}
+
 /* ---- small ones -------------------------------------------------------------------------------
  */
 

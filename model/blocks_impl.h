@@ -109,6 +109,14 @@ cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_
 void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64_t N,
                     size_t *nbytes_max);
 
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+/* What attention over this batch needs besides shapes and arrays: the key mask, workspace, and in
+ * training dropout of probability p under the layer's draw number `site`. */
+void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
+                        uint32_t site, struct op_space space);
+
 /* ---- small ones -------------------------------------------------------------------------------
  */
 

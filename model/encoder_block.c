@@ -261,19 +261,12 @@ static struct attention_args attention_over(const struct encoder_block_hp *hp,
                                             bool first_only, struct op_space space)
 {
     struct attention_args args = attention_of(hp, a->batch->B, a->batch->T, first_only, a->dtype);
-    args.key_mask = a->batch->key_mask;
     args.q = k->q;
     args.k = k->k;
     args.v = k->v;
     args.out = k->att;
     args.lse = k->lse;
-    if (dropout_acts(a, hp->attn_dropout_p)) {
-        args.dropout_p = hp->attn_dropout_p;
-        args.rng = a->rng;
-        args.rng.site += SITE_ATTENTION;
-    }
-    args.workspace = space.p;
-    args.workspace_nbytes = space.nbytes;
+    attention_complete(&args, a, hp->attn_dropout_p, SITE_ATTENTION, space);
     return args;
 }
 

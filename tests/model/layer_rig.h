@@ -288,6 +288,93 @@ static inline void rig_check_gradients(struct rig *r, double rtol)
     free(din);
 }
 
+/* How a file of tests opens its layer of kind `kind` for training. */
+typedef void (*rig_opener)(struct rig *r, int kind, enum dtype dtype, float dropout_p);
+
+/* Asked to accumulate, a second backward doubles every gradient. */
+static inline void rig_check_accumulates(rig_opener open, int kind)
+{
+    struct rig r;
+    open(&r, kind, DTYPE_F32, 0.0f);
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r); /* overwrites the NaN that the gradients start from */
+    float *once[RIG_PARAMS_MAX];
+    for (size_t p = 0; p < r.list.n; p++) {
+        once[p] = malloc(r.grads[p].nbytes);
+        memcpy(once[p], rig_data(&r.grads[p]), r.grads[p].nbytes);
+        r.grad_ptr[p].accumulate = true;
+    }
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r);
+    for (size_t p = 0; p < r.list.n; p++) {
+        const float *twice = rig_data(&r.grads[p]);
+        for (size_t i = 0; i < r.grads[p].nbytes / sizeof(float); i++)
+            ck_assert_float_eq_tol(twice[i], 2 * once[p][i], 1e-5f + 1e-5f * fabsf(twice[i]));
+        free(once[p]);
+    }
+    rig_close(&r);
+}
+
+/* Frozen parameters get no gradient, and the others and din the same bytes: one each, then all. */
+static inline void rig_check_frozen(rig_opener open, int kind)
+{
+    struct rig whole;
+    open(&whole, kind, DTYPE_F32, 0.2f);
+    rig_forward(&whole, LAYER_TRAIN);
+    rig_backward(&whole);
+    for (size_t frozen = 0; frozen <= whole.list.n; frozen++) {
+        struct rig r;
+        open(&r, kind, DTYPE_F32, 0.2f);
+        for (size_t p = 0; p < r.list.n; p++)
+            if (p == frozen || frozen == r.list.n) r.grad_ptr[p].dp = NULL;
+        rig_forward(&r, LAYER_TRAIN);
+        rig_backward(&r);
+        for (size_t p = 0; p < r.list.n; p++)
+            if (r.grad_ptr[p].dp)
+                ck_assert_mem_eq(rig_data(&r.grads[p]), rig_data(&whole.grads[p]),
+                                 r.grads[p].nbytes);
+            else
+                for (size_t i = 0; i < r.grads[p].nbytes; i++)
+                    ck_assert_int_eq(((unsigned char *)rig_data(&r.grads[p]))[i], 0x7f);
+        ck_assert_mem_eq(rig_data(&r.din), rig_data(&whole.din), r.din.nbytes);
+        rig_close(&r);
+    }
+    rig_close(&whole);
+}
+
+/* A RECOMPUTE forward after everything kept was lost: the same output, if it is wanted, and the
+ * same gradients, in every dtype and with dropout. */
+static inline void rig_check_recomputes(rig_opener open, int kind)
+{
+    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int d = 0; d < 3; d++)
+        for (int with_out = 0; with_out < 2; with_out++) {
+            struct rig r;
+            open(&r, kind, dtypes[d], 0.25f);
+            rig_forward(&r, LAYER_TRAIN);
+            unsigned char *out = malloc(r.out.nbytes), *din = malloc(r.din.nbytes + 1);
+            unsigned char *grad = malloc(r.grads[0].nbytes);
+            memcpy(out, rig_data(&r.out), r.out.nbytes);
+            rig_backward(&r);
+            memcpy(din, rig_data(&r.din), r.din.nbytes);
+            memcpy(grad, rig_data(&r.grads[0]), r.grads[0].nbytes);
+
+            memset(rig_data(&r.saved), 0x7f, r.saved.nbytes);
+            memset(rig_data(&r.workspace), 0x7f, r.workspace.nbytes);
+            struct layer_args a = rig_args(&r, LAYER_RECOMPUTE);
+            if (!with_out) a.out = NULL;
+            ck_ok(r.cls->forward(r.hp, &a));
+            ck_assert_mem_eq(rig_data(&r.out), out, r.out.nbytes);
+            rig_backward(&r);
+            ck_assert_mem_eq(rig_data(&r.din), din, r.din.nbytes);
+            ck_assert_mem_eq(rig_data(&r.grads[0]), grad, r.grads[0].nbytes);
+            free(out);
+            free(din);
+            free(grad);
+            rig_close(&r);
+        }
+}
+
 /* Largest |a − b| over the largest |b|. */
 static inline double rig_error(const void *a, enum dtype dtype_a, const void *b, enum dtype dtype_b,
                                size_t numel)

@@ -312,58 +312,20 @@ START_TEST(masked_head_gradients_match_differences)
 }
 END_TEST
 
+static void open_training(struct rig *r, int kind, enum dtype dtype, float dropout_p)
+{
+    open_kind(r, kind, B, T, dtype, true, dropout_p);
+}
+
 START_TEST(gradients_accumulate_when_asked)
 {
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        struct rig r;
-        open_kind(&r, kind, B, T, DTYPE_F32, true, 0.0f);
-        rig_forward(&r, LAYER_TRAIN);
-        rig_backward(&r); /* overwrites the NaN that the gradients start from */
-        float *once[RIG_PARAMS_MAX];
-        for (size_t p = 0; p < r.list.n; p++) {
-            once[p] = malloc(r.grads[p].nbytes);
-            memcpy(once[p], rig_data(&r.grads[p]), r.grads[p].nbytes);
-            r.grad_ptr[p].accumulate = true;
-        }
-        rig_forward(&r, LAYER_TRAIN);
-        rig_backward(&r);
-        for (size_t p = 0; p < r.list.n; p++) {
-            const float *twice = rig_data(&r.grads[p]);
-            for (size_t i = 0; i < r.grads[p].nbytes / sizeof(float); i++)
-                ck_assert_float_eq_tol(twice[i], 2 * once[p][i], 1e-5f + 1e-5f * fabsf(twice[i]));
-            free(once[p]);
-        }
-        rig_close(&r);
-    }
+    for (int kind = 0; kind < N_KINDS; kind++) rig_check_accumulates(open_training, kind);
 }
 END_TEST
 
 START_TEST(frozen_parameters_get_none)
 {
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        struct rig whole;
-        open_kind(&whole, kind, B, T, DTYPE_F32, true, 0.2f);
-        rig_forward(&whole, LAYER_TRAIN);
-        rig_backward(&whole);
-        for (size_t frozen = 0; frozen <= whole.list.n; frozen++) { /* one each, then all */
-            struct rig r;
-            open_kind(&r, kind, B, T, DTYPE_F32, true, 0.2f);
-            for (size_t p = 0; p < r.list.n; p++)
-                if (p == frozen || frozen == r.list.n) r.grad_ptr[p].dp = NULL;
-            rig_forward(&r, LAYER_TRAIN);
-            rig_backward(&r);
-            for (size_t p = 0; p < r.list.n; p++)
-                if (r.grad_ptr[p].dp)
-                    ck_assert_mem_eq(rig_data(&r.grads[p]), rig_data(&whole.grads[p]),
-                                     r.grads[p].nbytes);
-                else
-                    for (size_t i = 0; i < r.grads[p].nbytes; i++)
-                        ck_assert_int_eq(((unsigned char *)rig_data(&r.grads[p]))[i], 0x7f);
-            ck_assert_mem_eq(rig_data(&r.din), rig_data(&whole.din), r.din.nbytes);
-            rig_close(&r);
-        }
-        rig_close(&whole);
-    }
+    for (int kind = 0; kind < N_KINDS; kind++) rig_check_frozen(open_training, kind);
 }
 END_TEST
 
@@ -372,30 +334,7 @@ END_TEST
 
 START_TEST(recomputing_repeats_the_forward)
 {
-    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    for (int kind = EMBEDDING; kind <= BLOCK; kind++)
-        for (int d = 0; d < 3; d++)
-            for (int with_out = 0; with_out < 2; with_out++) {
-                struct rig r;
-                open_kind(&r, kind, B, T, dtypes[d], true, 0.25f);
-                rig_forward(&r, LAYER_TRAIN);
-                unsigned char *out = malloc(r.out.nbytes), *grad = malloc(r.grads[0].nbytes);
-                memcpy(out, rig_data(&r.out), r.out.nbytes);
-                rig_backward(&r);
-                memcpy(grad, rig_data(&r.grads[0]), r.grads[0].nbytes);
-
-                memset(rig_data(&r.saved), 0x7f, r.saved.nbytes);
-                memset(rig_data(&r.workspace), 0x7f, r.workspace.nbytes);
-                struct layer_args a = rig_args(&r, LAYER_RECOMPUTE);
-                if (!with_out) a.out = NULL;
-                ck_ok(r.cls->forward(r.hp, &a));
-                ck_assert_mem_eq(rig_data(&r.out), out, r.out.nbytes);
-                rig_backward(&r);
-                ck_assert_mem_eq(rig_data(&r.grads[0]), grad, r.grads[0].nbytes);
-                free(out);
-                free(grad);
-                rig_close(&r);
-            }
+    for (int kind = EMBEDDING; kind <= BLOCK; kind++) rig_check_recomputes(open_training, kind);
 }
 END_TEST
 

@@ -157,54 +157,20 @@ START_TEST(gradients_match_differences)
 }
 END_TEST
 
+static void open_training(struct rig *r, int shape, enum dtype dtype, float dropout_p)
+{
+    open_block(r, &shapes[shape], dtype, true, dropout_p);
+}
+
 START_TEST(gradients_accumulate_when_asked)
 {
-    struct rig r;
-    open_block(&r, &shapes[2], DTYPE_F32, true, 0.0f);
-    rig_forward(&r, LAYER_TRAIN);
-    rig_backward(&r); /* overwrites the NaN that the gradients start from */
-    float *once[RIG_PARAMS_MAX];
-    for (size_t p = 0; p < r.list.n; p++) {
-        once[p] = malloc(r.grads[p].nbytes);
-        memcpy(once[p], rig_data(&r.grads[p]), r.grads[p].nbytes);
-        r.grad_ptr[p].accumulate = true;
-    }
-    rig_forward(&r, LAYER_TRAIN);
-    rig_backward(&r);
-    for (size_t p = 0; p < r.list.n; p++) {
-        const float *twice = rig_data(&r.grads[p]);
-        for (size_t i = 0; i < r.grads[p].nbytes / sizeof(float); i++)
-            ck_assert_float_eq_tol(twice[i], 2 * once[p][i], 1e-5f + 1e-5f * fabsf(twice[i]));
-        free(once[p]);
-    }
-    rig_close(&r);
+    rig_check_accumulates(open_training, 2);
 }
 END_TEST
 
 START_TEST(frozen_parameters_get_none)
 {
-    struct rig whole;
-    open_block(&whole, &shapes[2], DTYPE_F32, true, 0.2f);
-    rig_forward(&whole, LAYER_TRAIN);
-    rig_backward(&whole);
-    for (size_t frozen = 0; frozen <= whole.list.n; frozen++) { /* one each, then all */
-        struct rig r;
-        open_block(&r, &shapes[2], DTYPE_F32, true, 0.2f);
-        for (size_t p = 0; p < r.list.n; p++)
-            if (p == frozen || frozen == r.list.n) r.grad_ptr[p].dp = NULL;
-        rig_forward(&r, LAYER_TRAIN);
-        rig_backward(&r);
-        for (size_t p = 0; p < r.list.n; p++)
-            if (r.grad_ptr[p].dp)
-                ck_assert_mem_eq(rig_data(&r.grads[p]), rig_data(&whole.grads[p]),
-                                 r.grads[p].nbytes);
-            else
-                for (size_t i = 0; i < r.grads[p].nbytes; i++)
-                    ck_assert_int_eq(((unsigned char *)rig_data(&r.grads[p]))[i], 0x7f);
-        ck_assert_mem_eq(rig_data(&r.din), rig_data(&whole.din), r.din.nbytes);
-        rig_close(&r);
-    }
-    rig_close(&whole);
+    rig_check_frozen(open_training, 2);
 }
 END_TEST
 
@@ -213,29 +179,7 @@ END_TEST
 
 START_TEST(recomputing_repeats_the_forward)
 {
-    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    for (int d = 0; d < 3; d++)
-        for (int with_out = 0; with_out < 2; with_out++) {
-            struct rig r;
-            open_block(&r, &shapes[2], dtypes[d], true, 0.25f);
-            rig_forward(&r, LAYER_TRAIN);
-            unsigned char *out = malloc(r.out.nbytes), *din = malloc(r.din.nbytes);
-            memcpy(out, rig_data(&r.out), r.out.nbytes);
-            rig_backward(&r);
-            memcpy(din, rig_data(&r.din), r.din.nbytes);
-
-            memset(rig_data(&r.saved), 0x7f, r.saved.nbytes);
-            memset(rig_data(&r.workspace), 0x7f, r.workspace.nbytes);
-            struct layer_args a = rig_args(&r, LAYER_RECOMPUTE);
-            if (!with_out) a.out = NULL;
-            ck_ok(r.cls->forward(r.hp, &a));
-            ck_assert_mem_eq(rig_data(&r.out), out, r.out.nbytes);
-            rig_backward(&r);
-            ck_assert_mem_eq(rig_data(&r.din), din, r.din.nbytes);
-            free(out);
-            free(din);
-            rig_close(&r);
-        }
+    rig_check_recomputes(open_training, 2);
 }
 END_TEST
 
