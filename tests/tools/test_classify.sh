@@ -224,3 +224,11 @@ expect 2 "--pair goes with --text" predict --model model --data lines.txt --pair
 expect 2 "--strip-spaces is for --data" predict --model model --text x --strip-spaces
 rm model/vocab.txt
 expect 2 "--tokenizer" predict --model model --text x
+
+python3 -c 'import json; json.dump([["a", "b", "food"], ["c", "d", "sport"]], open("pairs.json", "w"))'
+expect 2 "special tokens" "${base[@]}" --data train.json --eval-data pairs.json --seq-len 2 --steps 1
+
+# ---- a best that cannot be kept is a warning, the run goes on ------------------------------------
+mkdir blocked && echo "no folder" >blocked/best
+"$czero" "${train[@]}" --data train.json --epochs 2 --save blocked --best-metric loss >out 2>err || fail "a best that cannot be kept ended the run"
+grep -q "was not saved, the run goes on" err || fail "nobody said that the best was not kept"

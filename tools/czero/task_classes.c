@@ -91,6 +91,17 @@ static struct text_loader_options loader_options(const struct run *r, const stru
     };
 }
 
+/* Find out now, not after an epoch, that rows cannot be made of the evaluation's texts. */
+static cz_status check_eval_rows(const struct run *r)
+{
+    struct text_loader *loader;
+    if (!r->eval_texts) return CZ_OK;
+    const struct text_loader_options options = loader_options(r, r->eval_texts, true);
+    TRY(text_loader_open(&options, &loader));
+    text_loader_close(loader);
+    return CZ_OK;
+}
+
 static cz_status classes_open_data(struct run *r)
 {
     const size_t n = (size_t)model_n_classes(r->model);
@@ -100,6 +111,7 @@ static cz_status classes_open_data(struct run *r)
     r->confusion = malloc(2 * n * n * sizeof *r->confusion);
     if (!r->logits || !r->confusion)
         return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
+    TRY(check_eval_rows(r));
     return text_loader_open(&options, &r->loader);
 }
 

@@ -216,6 +216,16 @@ static cz_status save_best(struct run *r)
     return engine_save_begin(r->engine, dir, &options);
 }
 
+/* As a periodic save: one that fails is a warning, the run goes on. */
+static void keep_best(struct run *r)
+{
+    if (save_best(r) == CZ_OK) return;
+    if (run_is_first_rank(r))
+        LOGV(LOG_WARN, SUB_CKPT, "the best so far, step %lld, was not saved, the run goes on: %s",
+             (long long)r->best.step, cz_last_error());
+    err_clear();
+}
+
 static double metric_of(const struct run *r, const struct evaluation *e)
 {
     return r->best.smaller_is_better ? e->loss : class_report_metric(&e->classes, r->best.metric);
@@ -234,7 +244,8 @@ static cz_status evaluate(struct run *r, struct progress *progress)
         TRY(log_evaluation(r, e));
     }
     progress_skip(progress);
-    return is_best ? save_best(r) : CZ_OK;
+    if (is_best) keep_best(r);
+    return CZ_OK;
 }
 
 static bool evaluation_is_due(const struct run *r)
