@@ -222,6 +222,10 @@ done
 expect 2 "--mask-probability is for masked" eval --model model --data dev.json --mask-probability 0.2
 expect 2 "--pair goes with --text" predict --model model --data lines.txt --pair x
 expect 2 "--strip-spaces is for --data" predict --model model --text x --strip-spaces
+expect 2 "is for tables" eval --model model --data dev.json --json --digits 3
+cp labels.tsv kept.tsv
+expect 2 "nowhere.txt" predict --model model --data nowhere.txt -o kept.tsv
+cmp labels.tsv kept.tsv || fail "an earlier file was emptied for nothing"
 rm model/vocab.txt
 expect 2 "--tokenizer" predict --model model --text x
 

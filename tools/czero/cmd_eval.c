@@ -250,6 +250,9 @@ static cz_status check_options(const struct eval_options *o, enum model_labels l
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s is for classifiers; %s is a language model", for_classes,
                        o->score.model);
+    if (o->json && (o->no_matrix || o->digits > 0))
+        return err_set(CZ_INVALID, 0, "%s is for tables; --json writes everything in full",
+                       o->no_matrix ? "--no-matrix" : "--digits");
     if (labels != MODEL_LABELS_SAME && !isnan(o->mask_probability))
         return err_set(CZ_INVALID, 0,
                        "--mask-probability is for masked language models; %s is none",

@@ -153,70 +153,68 @@ static cz_status open_texts(const struct predict_options *o, const struct scorer
     return texts_open(&options, out);
 }
 
-static cz_status results_init(struct results *r, const struct scorer *s, size_t n_texts, FILE *out)
+static cz_status results_init(struct results *r, const struct scorer *s, size_t n_texts)
 {
-    *r = (struct results){.n = (size_t)s->n_classes, .out = out};
+    *r = (struct results){.n = (size_t)s->n_classes};
     r->p = calloc(n_texts * r->n, sizeof *r->p);
     return r->p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
 }
 
-static cz_status predict_text(const struct predict_options *o, struct scorer *s, FILE *out)
+/* One text, or with `texts` all of these. */
+static void print_results(const struct predict_options *o, const struct results *r,
+                          const struct scorer *s, const struct texts *texts,
+                          const struct tokenizer_input *one)
+{
+    if (!texts && o->json) print_json(r, s, 0, one);
+    if (!texts && !o->json) print_one(r, s);
+    if (texts && !o->json) print_table(r, s, texts);
+    for (size_t i = 0; texts && o->json && i < texts_count(texts); i++) {
+        const struct tokenizer_input text = texts_at(texts, i);
+        print_json(r, s, i, &text);
+    }
+}
+
+/* Only now that there are results: an earlier file is not emptied for nothing. */
+static cz_status write_results(const struct predict_options *o, struct results *r,
+                               const struct scorer *s, const struct texts *texts,
+                               const struct tokenizer_input *one)
+{
+    r->out = o->output ? fopen(o->output, "we") : stdout;
+    if (!r->out) return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+    print_results(o, r, s, texts, one);
+    if (!o->output) return CZ_OK;
+    const bool failed = ferror(r->out) != 0;
+    if (fclose(r->out) == 0 && !failed) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+}
+
+static cz_status predict_text(const struct predict_options *o, struct scorer *s)
 {
     const struct tokenizer_input text = {.text = o->text,
                                          .nbytes = strlen(o->text),
                                          .pair = o->pair,
                                          .pair_nbytes = o->pair ? strlen(o->pair) : 0};
     struct results r;
-    TRY(results_init(&r, s, 1, out));
+    TRY(results_init(&r, s, 1));
     cz_status st = score_one(s, &text, s->logits);
     if (st == CZ_OK) {
         keep(&r, 0, s->logits);
-        if (o->json)
-            print_json(&r, s, 0, &text);
-        else
-            print_one(&r, s);
+        st = write_results(o, &r, s, NULL, &text);
     }
     free(r.p);
     return st;
 }
 
-static void print_all(const struct predict_options *o, const struct results *r,
-                      const struct scorer *s, const struct texts *texts)
-{
-    if (!o->json) {
-        print_table(r, s, texts);
-        return;
-    }
-    for (size_t i = 0; i < texts_count(texts); i++) {
-        const struct tokenizer_input text = texts_at(texts, i);
-        print_json(r, s, i, &text);
-    }
-}
-
-static cz_status predict_files(const struct predict_options *o, struct scorer *s, FILE *out)
+static cz_status predict_files(const struct predict_options *o, struct scorer *s)
 {
     struct texts *texts = NULL;
     struct results r;
     TRY(open_texts(o, s, &texts));
-    cz_status st = results_init(&r, s, texts_count(texts), out);
+    cz_status st = results_init(&r, s, texts_count(texts));
     if (st == CZ_OK) st = score_texts(s, texts, keep, &r);
-    if (st == CZ_OK) print_all(o, &r, s, texts);
+    if (st == CZ_OK) st = write_results(o, &r, s, texts, NULL);
     free(r.p);
     texts_close(texts);
-    return st;
-}
-
-static cz_status predict(const struct predict_options *o, struct scorer *s)
-{
-    cz_status (*const by_kind)(const struct predict_options *, struct scorer *, FILE *) =
-        o->text ? predict_text : predict_files;
-    if (!o->output) return by_kind(o, s, stdout);
-    FILE *out = fopen(o->output, "we");
-    if (!out) return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
-    cz_status st = by_kind(o, s, out);
-    const bool failed = ferror(out) != 0;
-    if ((fclose(out) != 0 || failed) && st == CZ_OK)
-        st = err_set(CZ_IO, errno, "%s: cannot be written", o->output);
     return st;
 }
 
@@ -233,7 +231,7 @@ static cz_status run(const struct predict_options *o)
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
     cz_status st = score_open(&scorer, &o->score);
-    if (st == CZ_OK) st = predict(o, &scorer);
+    if (st == CZ_OK) st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
     score_close(&scorer);
     return st;
 }
