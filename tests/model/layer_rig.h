@@ -388,4 +388,30 @@ static inline double rig_error(const void *a, enum dtype dtype_a, const void *b,
     return worst / largest;
 }
 
+/* A layer of 16 bits stays within `tolerance` of the same in fp32: output, loss, every gradient. */
+static inline void rig_check_near_fp32(rig_opener open, int kind, enum dtype dtype,
+                                       double tolerance)
+{
+    struct rig r, want;
+    open(&r, kind, dtype, 0.0f);
+    open(&want, kind, DTYPE_F32, 0.0f);
+    rig_forward(&r, LAYER_TRAIN);
+    rig_forward(&want, LAYER_TRAIN);
+    rig_backward(&r);
+    rig_backward(&want);
+    ck_assert_double_le(
+        rig_error(rig_data(&r.out), dtype, rig_data(&want.out), DTYPE_F32, rig_numel_out(&r)),
+        tolerance);
+    ck_assert_double_le(
+        rig_error(rig_data(&r.din), dtype, rig_data(&want.din), DTYPE_F32, rig_numel_in(&r)),
+        tolerance);
+    ck_assert_double_le(fabs((double)(r.loss - want.loss)), tolerance * fabs((double)want.loss));
+    for (size_t p = 0; p < r.list.n; p++)
+        ck_assert_double_le(rig_error(rig_data(&r.grads[p]), DTYPE_F32, rig_data(&want.grads[p]),
+                                      DTYPE_F32, r.grads[p].nbytes / sizeof(float)),
+                            tolerance);
+    rig_close(&r);
+    rig_close(&want);
+}
+
 #endif

@@ -376,30 +376,8 @@ START_TEST(sixteen_bits_stay_near_fp32)
     const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16};
     const double tolerance[] = {8e-2, 1e-2};
     for (int kind = 0; kind < N_KINDS; kind++)
-        for (int d = 0; d < 2; d++) {
-            struct rig r, want;
-            open_kind(&r, kind, B, T, dtypes[d], true, 0.0f);
-            open_kind(&want, kind, B, T, DTYPE_F32, true, 0.0f);
-            rig_forward(&r, LAYER_TRAIN);
-            rig_forward(&want, LAYER_TRAIN);
-            rig_backward(&r);
-            rig_backward(&want);
-            ck_assert_double_le(rig_error(rig_data(&r.out), dtypes[d], rig_data(&want.out),
-                                          DTYPE_F32, rig_numel_out(&r)),
-                                tolerance[d]);
-            ck_assert_double_le(rig_error(rig_data(&r.din), dtypes[d], rig_data(&want.din),
-                                          DTYPE_F32, rig_numel_in(&r)),
-                                tolerance[d]);
-            ck_assert_double_le(fabs((double)(r.loss - want.loss)),
-                                tolerance[d] * fabs((double)want.loss));
-            for (size_t p = 0; p < r.list.n; p++)
-                ck_assert_double_le(rig_error(rig_data(&r.grads[p]), DTYPE_F32,
-                                              rig_data(&want.grads[p]), DTYPE_F32,
-                                              r.grads[p].nbytes / sizeof(float)),
-                                    tolerance[d]);
-            rig_close(&r);
-            rig_close(&want);
-        }
+        for (int d = 0; d < 2; d++)
+            rig_check_near_fp32(open_training, kind, dtypes[d], tolerance[d]);
 }
 END_TEST
 

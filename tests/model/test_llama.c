@@ -217,28 +217,7 @@ START_TEST(sixteen_bits_stay_near_fp32)
     const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F16};
     const double tolerance[] = {4e-2, 6e-3};
     for (int s = 0; s < N_SHAPES; s++)
-        for (int d = 0; d < 2; d++) {
-            struct rig r, want;
-            open_block(&r, &shapes[s], dtypes[d], true, 0.0f);
-            open_block(&want, &shapes[s], DTYPE_F32, true, 0.0f);
-            rig_forward(&r, LAYER_TRAIN);
-            rig_forward(&want, LAYER_TRAIN);
-            rig_backward(&r);
-            rig_backward(&want);
-            ck_assert_double_le(rig_error(rig_data(&r.out), dtypes[d], rig_data(&want.out),
-                                          DTYPE_F32, rig_numel_out(&r)),
-                                tolerance[d]);
-            ck_assert_double_le(rig_error(rig_data(&r.din), dtypes[d], rig_data(&want.din),
-                                          DTYPE_F32, rig_numel_in(&r)),
-                                tolerance[d]);
-            for (size_t p = 0; p < r.list.n; p++)
-                ck_assert_double_le(rig_error(rig_data(&r.grads[p]), DTYPE_F32,
-                                              rig_data(&want.grads[p]), DTYPE_F32,
-                                              r.grads[p].nbytes / sizeof(float)),
-                                    tolerance[d]);
-            rig_close(&r);
-            rig_close(&want);
-        }
+        for (int d = 0; d < 2; d++) rig_check_near_fp32(open_training, s, dtypes[d], tolerance[d]);
 }
 END_TEST
 
