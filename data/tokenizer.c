@@ -109,6 +109,13 @@ int64_t tokenizer_vocab_size(const struct tokenizer *tok)
     return tok->vocab_size;
 }
 
+cz_status tokenizer_check_vocab(const struct tokenizer *tok, int64_t vocab_size, const char *model)
+{
+    if (tok->vocab_size <= vocab_size) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
+                   (long long)tok->vocab_size, model, (long long)vocab_size);
+}
+
 int64_t tokenizer_special_id(const struct tokenizer *tok, enum tokenizer_special which)
 {
     return tok->special[which];

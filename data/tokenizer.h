@@ -36,6 +36,11 @@ CZ_API bool tokenizer_is_in(const char *dir);
  * CZ_NOTFOUND (they are gone), CZ_NOMEM. */
 CZ_API cz_status tokenizer_export(const struct tokenizer *tok, const char *dir);
 
+/* Refuse a tokenizer with more ids than a model's vocabulary, which `model` names in the sentence
+ * (CZ_INVALID). */
+CZ_API cz_status tokenizer_check_vocab(const struct tokenizer *tok, int64_t vocab_size,
+                                       const char *model);
+
 /* The id of a special token, or -1 when the tokenizer has none. */
 enum tokenizer_special {
     TOKENIZER_PAD = 0,

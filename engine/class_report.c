@@ -92,6 +92,22 @@ static struct terms sum_pairwise(struct walk *w, size_t n)
     return sum;
 }
 
+size_t class_likeliest(const float *logits, size_t n)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < n; k++)
+        if (logits[k] > logits[best]) best = k;
+    return best;
+}
+
+double class_loss(const float *logits, size_t n, size_t label)
+{
+    const double largest = (double)logits[class_likeliest(logits, n)];
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += exp((double)logits[k] - largest);
+    return log(sum) + largest - (double)logits[label];
+}
+
 struct class_summary class_report_compute(const double *confusion, size_t n,
                                           struct class_figures *per_class)
 {

@@ -18,6 +18,12 @@ struct class_figures {
     double precision, recall, f1, support;
 };
 
+/* The class with the largest of n ≥ 1 logits, the first of equals. */
+CZ_API size_t class_likeliest(const float *logits, size_t n);
+
+/* −log softmax(logits)[label], in double. */
+CZ_API double class_loss(const float *logits, size_t n, size_t label);
+
 struct class_summary {
     double accuracy;
     struct class_figures macro, weighted;

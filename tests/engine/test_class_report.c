@@ -181,6 +181,17 @@ START_TEST(failures_are_named)
 }
 END_TEST
 
+START_TEST(one_row_of_logits)
+{
+    const float logits[] = {1.0f, 3.0f, 3.0f, -2.0f}, far[] = {0.0f, 2000.0f};
+    const double sum = exp(1) + 2 * exp(3) + exp(-2);
+    ck_assert_uint_eq(class_likeliest(logits, 4), 1); /* the first of equals */
+    for (size_t k = 0; k < 4; k++)
+        ck_assert_double_eq_tol(class_loss(logits, 4, k), log(sum) - (double)logits[k], 1e-12);
+    ck_assert_double_eq(class_loss(far, 2, 0), 2000.0); /* where a probability would be 0 */
+}
+END_TEST
+
 TEST_MAIN("engine/class_report", reports_are_scikit_learns, absent_classes_are_not_averaged,
           metrics_go_by_name, nothing_at_all_is_zeros, wide_names_line_up,
-          names_cannot_move_the_cursor, failures_are_named)
+          names_cannot_move_the_cursor, one_row_of_logits, failures_are_named)

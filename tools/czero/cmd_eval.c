@@ -65,7 +65,6 @@ struct tally {
     const struct texts *texts;
     double *confusion; /* (n,n) */
     double loss_sum;
-    double *p; /* (n) scratch */
     size_t n;
 };
 
@@ -73,8 +72,8 @@ static void count(void *user, size_t example, const float *logits)
 {
     struct tally *t = user;
     const size_t label = (size_t)texts_label(t->texts, example);
-    t->confusion[label * t->n + score_probabilities(logits, t->n, t->p)]++;
-    t->loss_sum -= log(t->p[label]);
+    t->confusion[label * t->n + class_likeliest(logits, t->n)]++;
+    t->loss_sum += class_loss(logits, t->n, label);
 }
 
 static void print_json_figures(const char *name, const struct class_figures *f)
@@ -136,17 +135,14 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
         .n_labels = n,
     };
     struct texts *texts = NULL;
-    struct tally t = {
-        .n = n, .confusion = calloc(n * n, sizeof *t.confusion), .p = calloc(n, sizeof *t.p)};
-    cz_status st =
-        t.confusion && t.p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    struct tally t = {.n = n, .confusion = calloc(n * n, sizeof *t.confusion)};
+    cz_status st = t.confusion ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
     if (st == CZ_OK) st = texts_open(&options, &texts);
     t.texts = texts;
     if (st == CZ_OK) st = score_texts(s, texts, count, &t);
     if (st == CZ_OK) st = o->json ? print_json(s, &t) : print_tables(o, s, &t);
     texts_close(texts);
     free(t.confusion);
-    free(t.p);
     return st;
 }
 
@@ -260,6 +256,15 @@ static cz_status check_options(const struct eval_options *o, enum model_labels l
     return CZ_OK;
 }
 
+static cz_status eval_classifier(const struct eval_options *o, struct model *model)
+{
+    struct scorer scorer;
+    cz_status st = score_open(&scorer, &o->score, model);
+    if (st == CZ_OK) st = eval_texts(o, &scorer);
+    score_close(&scorer);
+    return st;
+}
+
 static cz_status run(const struct eval_options *o)
 {
     struct model *model = model_open(o->score.model);
@@ -271,13 +276,8 @@ static cz_status run(const struct eval_options *o)
         model_destroy(model);
         return st;
     }
-    if (model_labels(model) != MODEL_LABELS_CLASS) return eval_tokens(o, model);
-    model_destroy(model);
-    struct scorer scorer;
-    st = score_open(&scorer, &o->score);
-    if (st == CZ_OK) st = eval_texts(o, &scorer);
-    score_close(&scorer);
-    return st;
+    const bool is_classifier = model_labels(model) == MODEL_LABELS_CLASS;
+    return is_classifier ? eval_classifier(o, model) : eval_tokens(o, model);
 }
 
 int cmd_eval(int argc, char **argv)

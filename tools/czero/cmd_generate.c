@@ -142,10 +142,8 @@ static cz_status generate(const struct generate_cli *o, struct model *model,
 static cz_status check_vocab(const struct generate_cli *o, const struct model *model,
                              const struct tokenizer *tokenizer)
 {
-    int64_t n = tokenizer_vocab_size(tokenizer), V = model_vocab_size(model);
-    if (n <= V || strcmp(tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
-                   (long long)n, o->model, (long long)V);
+    if (strcmp(tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
+    return tokenizer_check_vocab(tokenizer, model_vocab_size(model), o->model);
 }
 
 static cz_status run(const struct generate_cli *o)

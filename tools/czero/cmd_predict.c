@@ -230,7 +230,7 @@ static cz_status run(const struct predict_options *o)
                        o->text_column   ? "--text-column"
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
-    cz_status st = score_open(&scorer, &o->score);
+    cz_status st = score_open(&scorer, &o->score, model_open(o->score.model));
     if (st == CZ_OK) st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
     score_close(&scorer);
     return st;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "data/text_loader.h"
+#include "engine/class_report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,10 +16,8 @@ enum dtype score_dtype(const char *name)
     return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-static cz_status open_model(struct scorer *s, const struct score_options *o)
+static cz_status check_model(struct scorer *s, const struct score_options *o)
 {
-    s->model = model_open(o->model);
-    if (!s->model) return cz_last_status();
     if (model_labels(s->model) != MODEL_LABELS_CLASS)
         return err_set(CZ_INVALID, 0,
                        "%s is no classifier: its config.json names another kind of head", o->model);
@@ -39,10 +38,7 @@ static cz_status open_tokenizer(struct scorer *s, const struct score_options *o)
                        "%s holds no tokenizer: --tokenizer says which one it was trained with",
                        o->model);
     TRY(tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
-    if (tokenizer_vocab_size(s->tokenizer) <= model_vocab_size(s->model)) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
-                   (long long)tokenizer_vocab_size(s->tokenizer), o->model,
-                   (long long)model_vocab_size(s->model));
+    return tokenizer_check_vocab(s->tokenizer, model_vocab_size(s->model), o->model);
 }
 
 static cz_status open_buffers(struct scorer *s)
@@ -58,10 +54,11 @@ static cz_status open_buffers(struct scorer *s)
     return CZ_OK;
 }
 
-cz_status score_open(struct scorer *s, const struct score_options *o)
+cz_status score_open(struct scorer *s, const struct score_options *o, struct model *model)
 {
-    memset(s, 0, sizeof *s);
-    TRY(open_model(s, o));
+    *s = (struct scorer){.model = model};
+    if (!model) return cz_last_status();
+    TRY(check_model(s, o));
     TRY(open_tokenizer(s, o));
     TRY(open_buffers(s));
     const struct infer_options options = {
@@ -123,13 +120,10 @@ cz_status score_texts(struct scorer *s, const struct texts *texts, score_take ta
     return st;
 }
 
-size_t score_probabilities(const float *logits, size_t n, double *p)
+void score_probabilities(const float *logits, size_t n, double *p)
 {
-    size_t best = 0;
+    const double largest = (double)logits[class_likeliest(logits, n)];
     double sum = 0;
-    for (size_t k = 1; k < n; k++)
-        if (logits[k] > logits[best]) best = k;
-    for (size_t k = 0; k < n; k++) sum += p[k] = exp((double)logits[k] - (double)logits[best]);
+    for (size_t k = 0; k < n; k++) sum += p[k] = exp((double)logits[k] - largest);
     for (size_t k = 0; k < n; k++) p[k] /= sum;
-    return best;
 }

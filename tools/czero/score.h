@@ -21,9 +21,10 @@ struct scorer {
     float *logits;        /* (batch,n_classes) */
 };
 
-/* Open model and tokenizer; score_close() releases, also after an error. Errors: those of opening;
- * CZ_INVALID: no classifier, or one without a trained head. */
-cz_status score_open(struct scorer *s, const struct score_options *options);
+/* Take over model_open(options->model)'s result (NULL: its error) and open the tokenizer;
+ * score_close() releases both, also after an error. Errors: those of opening; CZ_INVALID: no
+ * classifier; CZ_NOTFOUND: no weights, no tokenizer. */
+cz_status score_open(struct scorer *s, const struct score_options *options, struct model *model);
 void score_close(struct scorer *s);
 
 /* Called once per example, in any order. logits: fp32 (n_classes). */
@@ -36,7 +37,7 @@ cz_status score_one(struct scorer *s, const struct tokenizer_input *text, float 
 /* The dtype of --dtype; fp32 for NULL. */
 enum dtype score_dtype(const char *name);
 
-/* softmax in double; returns the likeliest class. */
-size_t score_probabilities(const float *logits, size_t n, double *p);
+/* p (n) = softmax(logits), in double. */
+void score_probabilities(const float *logits, size_t n, double *p);
 
 #endif

@@ -120,14 +120,6 @@ static uint64_t classes_steps_per_epoch(const struct run *r)
     return text_loader_steps_per_epoch(r->loader);
 }
 
-static size_t likeliest(const float *logits, size_t n)
-{
-    size_t best = 0;
-    for (size_t k = 1; k < n; k++)
-        if (logits[k] > logits[best]) best = k;
-    return best;
-}
-
 static cz_status classes_train_micro(struct run *r)
 {
     const size_t n = (size_t)model_n_classes(run_model(r));
@@ -136,7 +128,7 @@ static cz_status classes_train_micro(struct run *r)
     TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
     for (int64_t b = 0; b < batch.B; b++) {
         if (batch.labels[b] == BATCH_IGNORE_LABEL) continue;
-        r->n_hits += likeliest(r->logits + (size_t)b * n, n) == (size_t)batch.labels[b];
+        r->n_hits += class_likeliest(r->logits + (size_t)b * n, n) == (size_t)batch.labels[b];
         r->n_examples++;
     }
     return engine_backward(r->engine);
@@ -144,15 +136,6 @@ static cz_status classes_train_micro(struct run *r)
 
 /* ---- evaluation -------------------------------------------------------------------------------
  */
-
-/* -log softmax(logits)[label] */
-static double row_loss(const float *logits, size_t n, size_t label)
-{
-    const double largest = (double)logits[likeliest(logits, n)];
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += exp((double)logits[k] - largest);
-    return log(sum) + largest - (double)logits[label];
-}
 
 /* Examples of this rank's rows: each stands once over all ranks. */
 static cz_status evaluate_rows(struct run *r, struct text_loader *loader, double *loss_sum)
@@ -167,8 +150,8 @@ static cz_status evaluate_rows(struct run *r, struct text_loader *loader, double
             if (batch.labels[b] == BATCH_IGNORE_LABEL) continue; /* keeps others company */
             const float *logits = r->logits + (size_t)b * n;
             const size_t label = (size_t)batch.labels[b];
-            *loss_sum += row_loss(logits, n, label);
-            r->confusion[label * n + likeliest(logits, n)]++;
+            *loss_sum += class_loss(logits, n, label);
+            r->confusion[label * n + class_likeliest(logits, n)]++;
         }
     }
 }

@@ -4,6 +4,7 @@
  * train_open.c     inputs, model, config, engine, resume
  * train_auto.c     flags that fill the config's "auto" values
  * train_loop.c     steps, evaluations, saves
+ * train_best.c     the best evaluation, its checkpoint
  * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
 #ifndef CZ_TOOLS_TRAIN_H
 #define CZ_TOOLS_TRAIN_H
@@ -135,10 +136,30 @@ cz_status config_look(struct run *r, bool warn);
 /* A stop was asked for by a signal of this process. Signal handlers call it. */
 void run_ask_to_stop(void);
 
+cz_status run_train(struct run *r);
+
+/* ---- train_best.c -----------------------------------------------------------------------------
+ */
+
+/* What a checkpoint says of the run besides the engine's state: the data's place, the best so far.
+ */
+struct run_place {
+    struct data_cursor cursor;
+    char state_json[ENGINE_BEST_NBYTES];
+};
+struct run_place run_tell(const struct run *r);
+
+/* Take the evaluation of r->last_step in; true when it is the best so far. */
+bool run_is_best(struct run *r, const struct evaluation *e);
+
+/* Begin to save these weights as the best, in SAVE/best; a failure is a warning. */
+void run_keep_best(struct run *r);
+
 /* The best evaluation so far, from a checkpoint's client state; forgotten when SAVE/best does not
  * hold its weights. All ranks together. */
 cz_status run_resume_best(struct run *r, const char *state_json);
 
-cz_status run_train(struct run *r);
+/* Go back to the weights of the best evaluation, when they are kept and are not these. */
+cz_status run_take_best(struct run *r);
 
 #endif

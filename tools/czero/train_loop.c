@@ -4,15 +4,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "checkpoint/names.h"
 #include "engine/plan.h"
 
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- stopping ---------------------------------------------------------------------------------
  */
@@ -152,99 +148,19 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     fprintf(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
-/* SAVE/best: a checkpoint folder of its own, so that `latest` and --save-keep do not see it. */
-static cz_status best_dir(const struct run *r, char path[PATH_MAX])
-{
-    if (snprintf(path, PATH_MAX, "%s/best", r->options->save) >= PATH_MAX)
-        return err_set(CZ_INVALID, 0, "--save: the path is too long");
-    return CZ_OK;
-}
-
-/* The step whose weights are in SAVE/best, −1 without any. */
-static int64_t step_of_best(const char *dir)
-{
-    char *tag = NULL;
-    long long step;
-    int n = 0;
-    if (ckpt_latest_read(dir, false, &tag) != CZ_OK ||
-        sscanf(tag, "global_step%lld%n", &step, &n) != 1 || tag[n] != '\0')
-        step = -1;
-    err_clear();
-    free(tag);
-    return step;
-}
-
-/* Whether every rank sees some best weights in SAVE/best, or those of `step`. */
-static cz_status best_is_there(const struct run *r, int64_t step, bool *out)
-{
-    char dir[PATH_MAX];
-    TRY(best_dir(r, dir));
-    const int64_t found = step_of_best(dir);
-    const double mine = step < 0 ? found >= 0 : found == step;
-    double all;
-    TRY(engine_gather_metrics(r->engine, &mine, 1, &all));
-    *out = all == (double)engine_get_world_size(r->engine);
-    return CZ_OK;
-}
-
-cz_status run_resume_best(struct run *r, const char *state_json)
-{
-    bool there;
-    TRY(engine_best_from_json(&r->best, state_json));
-    if (!r->best.metric || !r->options->save || isnan(r->best.value)) return CZ_OK;
-    TRY(best_is_there(r, -1, &there));
-    if (there) return CZ_OK;
-    if (run_is_first_rank(r))
-        LOGV(LOG_WARN, SUB_CKPT,
-             "%s/best does not hold the best weights so far (%s %.6g at step %lld): the best is "
-             "looked for anew from here on",
-             r->options->save, r->best.metric, r->best.value, (long long)r->best.step);
-    engine_best_init(&r->best, r->best.metric, r->best.smaller_is_better);
-    return CZ_OK;
-}
-
-static cz_status save_best(struct run *r)
-{
-    char dir[PATH_MAX], state[ENGINE_BEST_NBYTES];
-    struct data_cursor cursor;
-    if (!r->options->save) return CZ_OK;
-    TRY(best_dir(r, dir));
-    r->task->tell(r, &cursor);
-    engine_best_to_json(&r->best, state);
-    const struct engine_save_options options = {
-        .cursor = &cursor, .client_state_json = state, .keep = 1};
-    return engine_save_begin(r->engine, dir, &options);
-}
-
-/* As a periodic save: one that fails is a warning, the run goes on. */
-static void keep_best(struct run *r)
-{
-    if (save_best(r) == CZ_OK) return;
-    if (run_is_first_rank(r))
-        LOGV(LOG_WARN, SUB_CKPT, "the best so far, step %lld, was not saved, the run goes on: %s",
-             (long long)r->best.step, cz_last_error());
-    err_clear();
-}
-
-static double metric_of(const struct run *r, const struct evaluation *e)
-{
-    return r->best.smaller_is_better ? e->loss : class_report_metric(&e->classes, r->best.metric);
-}
-
 static cz_status evaluate(struct run *r, struct progress *progress)
 {
     const struct evaluation *e = &r->last;
     r->last_step = engine_get_global_steps(r->engine);
     TRY(r->task->evaluate(r, &r->last));
-    const bool is_best =
-        r->best.metric && engine_best_update(&r->best, metric_of(r, e), r->last_step);
+    const bool is_best = run_is_best(r, e);
     if (run_is_first_rank(r)) {
         progress_end(progress);
         say_evaluation(r, e, is_best);
         TRY(log_evaluation(r, e));
     }
     progress_skip(progress);
-    if (is_best) keep_best(r);
+    if (is_best) run_keep_best(r);
     return CZ_OK;
 }
 
@@ -269,12 +185,9 @@ static bool patience_is_over(const struct run *r)
 
 static void save_if_due(struct run *r)
 {
-    char state[ENGINE_BEST_NBYTES];
-    struct data_cursor cursor;
     if (!saver_is_due(&r->saver, r->engine)) return;
-    r->task->tell(r, &cursor);
-    engine_best_to_json(&r->best, state);
-    saver_step(&r->saver, r->engine, &cursor, state);
+    const struct run_place place = run_tell(r);
+    saver_step(&r->saver, r->engine, &place.cursor, place.state_json);
 }
 
 static cz_status train_all(struct run *r, struct progress *progress, bool *stopped)
@@ -295,11 +208,8 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
 
 static cz_status save_last(struct run *r)
 {
-    char state[ENGINE_BEST_NBYTES];
-    struct data_cursor cursor;
-    r->task->tell(r, &cursor);
-    engine_best_to_json(&r->best, state);
-    return saver_end(&r->saver, r->engine, &cursor, state);
+    const struct run_place place = run_tell(r);
+    return saver_end(&r->saver, r->engine, &place.cursor, place.state_json);
 }
 
 /* The figures of the weights that remain, on standard output. */
@@ -319,32 +229,6 @@ static cz_status report_end(struct run *r)
     }
     printf("eval_loss %.6f\n", e->loss);
     return CZ_OK;
-}
-
-/* The weights of the best evaluation, when they are kept and are not these. */
-static cz_status take_best(struct run *r)
-{
-    char dir[PATH_MAX];
-    bool there;
-    if (!r->best.metric || !r->options->save || isnan(r->best.value)) return CZ_OK;
-    if (r->best.step == engine_get_global_steps(r->engine)) return CZ_OK;
-    TRY(engine_save_wait(r->engine));
-    TRY(best_dir(r, dir));
-    TRY(best_is_there(r, r->best.step, &there));
-    if (!there) {
-        if (run_is_first_rank(r))
-            LOGV(LOG_WARN, SUB_CKPT,
-                 "%s does not hold the weights of step %lld, the best: those of the last step "
-                 "remain",
-                 dir, (long long)r->best.step);
-        return CZ_OK;
-    }
-    if (run_is_first_rank(r))
-        LOGV(LOG_INFO, SUB_ENGINE, "the best %s was %.6g, at step %lld: back to those weights",
-             r->best.metric, r->best.value, (long long)r->best.step);
-    r->last_step = -1; /* of other weights */
-    r->went_back = true;
-    return init_weights(dir, r->engine);
 }
 
 static cz_status export_model(struct run *r)
@@ -381,7 +265,7 @@ cz_status run_train(struct run *r)
              (long long)engine_get_global_steps(r->engine));
         return CZ_OK;
     }
-    TRY(take_best(r));
+    TRY(run_take_best(r));
     TRY(report_end(r));
     return export_model(r);
 }

@@ -151,10 +151,8 @@ static bool is_folder(const char *path)
 /* A preset takes the tokenizer's vocabulary; a folder has its own, which must hold it. */
 static cz_status check_vocabulary(const struct run *r)
 {
-    const int64_t V = model_vocab_size(r->model), n = tokenizer_vocab_size(r->tokenizer);
-    if (n <= V || strcmp(tokenizer_name(r->tokenizer), "bytes") == 0) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
-                   (long long)n, r->options->model, (long long)V);
+    if (strcmp(tokenizer_name(r->tokenizer), "bytes") == 0) return CZ_OK;
+    return tokenizer_check_vocab(r->tokenizer, model_vocab_size(r->model), r->options->model);
 }
 
 static cz_status model_make(struct run *r)
