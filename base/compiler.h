@@ -19,6 +19,13 @@
 #define CZ_UNUSED                   __attribute__((unused))
 #define CZ_ARRAY_LEN(a)             (sizeof(a) / sizeof((a)[0]))
 
+/* Arithmetic that host rows and CUDA kernels share: `static CZ_KERNEL_FN …`. */
+#ifdef __CUDACC__
+#define CZ_KERNEL_FN __host__ __device__ __forceinline__
+#else
+#define CZ_KERNEL_FN inline
+#endif
+
 /* Inside a loop that waits for another core: lets a sibling thread run, saves power. */
 #if defined(__x86_64__) || defined(__i386__)
 #define CZ_CPU_RELAX() __builtin_ia32_pause()

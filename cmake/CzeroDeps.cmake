@@ -23,16 +23,6 @@ else()
   target_link_libraries(cz_deps INTERFACE gomp) # oneDNN brings it: the calls about threads exist
 endif()
 
-# CUDA is a plug-in (*_cuda.cu files only); without nvcc everything else is complete.
-find_program(CZ_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin)
-file(GLOB_RECURSE CZ_CUDA_SOURCES CONFIGURE_DEPENDS
-  ${CMAKE_SOURCE_DIR}/device/*_cuda.cu ${CMAKE_SOURCE_DIR}/ops/*_cuda.cu)
-if(NOT CZ_NVCC)
-  message(STATUS "CUDA: left out (nvcc not found)")
-elseif(NOT CZ_CUDA_SOURCES)
-  message(STATUS "CUDA: left out (nvcc found, this version has no CUDA sources yet)")
-endif()
-
 # MPI is a plug-in (comm/mpi); without it ranks talk over shared memory on one host.
 find_package(MPI COMPONENTS C)
 if(NOT MPI_C_FOUND)

@@ -1,23 +1,67 @@
 /* Finding a device by name: the host is built in, CUDA comes from the plug-in. */
-#include "device/device.h"
+#include "device/plugin.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
-
-#define PLUGIN_FILE   "libczero_cuda.so"
-#define PLUGIN_SYMBOL "czero_device_ops"
 
 /* Opened once and kept: a CUDA context does not survive its library being unmapped. */
 static void *plugin;
+static const struct device_plugin *plugin_head;
+
+static const char *plugin_file(void)
+{
+    const char *file = getenv(DEVICE_PLUGIN_ENV);
+    return file && *file ? file : DEVICE_PLUGIN_FILE;
+}
+
+/* Every slot is mandatory: a plug-in of another version is refused here, not met as a NULL call. */
+static bool is_complete(const struct device_ops *ops)
+{
+    return ops->name && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
+           ops->mem_info && ops->copy && ops->fill_zero && ops->stream_create &&
+           ops->stream_destroy && ops->stream_sync && ops->event_create && ops->event_destroy &&
+           ops->event_record && ops->stream_wait && ops->event_wait_host && ops->event_query &&
+           ops->host_register && ops->host_unregister && ops->info;
+}
+
+static cz_status plugin_check(const struct device_plugin *head)
+{
+    if (head && head->version == DEVICE_PLUGIN_VERSION &&
+        head->ops_nbytes == sizeof(struct device_ops) &&
+        head->host_nbytes == sizeof(struct device_plugin_host) && is_complete(head->device))
+        return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "device cuda: %s belongs to another version of czero; install both from one "
+                   "build, or use --device cpu",
+                   plugin_file());
+}
 
 static cz_status plugin_open(void)
 {
+    static const struct device_plugin_host calls = {.err_set = err_set,
+                                                    .err_prefix = err_prefix,
+                                                    .err_trace = err_trace,
+                                                    .log_enabled = log_enabled,
+                                                    .log_line = log_line};
     if (plugin) return CZ_OK;
-    plugin = dlopen(PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (plugin) return CZ_OK;
-    const char *reason = dlerror();
-    return err_set(CZ_UNSUPPORTED, 0, "device cuda: the plug-in cannot be loaded (%s)",
-                   reason ? reason : PLUGIN_FILE);
+    void *opened = dlopen(plugin_file(), RTLD_NOW | RTLD_LOCAL);
+    if (!opened) {
+        const char *reason = dlerror();
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: the plug-in cannot be loaded (%s); --device cpu works",
+                       reason ? reason : plugin_file());
+    }
+    const struct device_plugin *head = dlsym(opened, DEVICE_PLUGIN_SYMBOL);
+    cz_status st = plugin_check(head);
+    if (st != CZ_OK) {
+        dlclose(opened);
+        return st;
+    }
+    head->start(&calls);
+    plugin = opened;
+    plugin_head = head;
+    return CZ_OK;
 }
 
 cz_status device_plugin_symbol(const char *symbol, void **out)
@@ -26,17 +70,8 @@ cz_status device_plugin_symbol(const char *symbol, void **out)
     *out = dlsym(plugin, symbol);
     if (!*out)
         return err_set(CZ_UNSUPPORTED, 0, "%s has no symbol %s: it belongs to another version",
-                       PLUGIN_FILE, symbol);
+                       plugin_file(), symbol);
     return CZ_OK;
-}
-
-/* Every slot is mandatory: a plug-in of another version is refused here, not met as a NULL call. */
-static bool device_ops_complete(const struct device_ops *ops)
-{
-    return ops->name && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
-           ops->mem_info && ops->copy && ops->fill_zero && ops->stream_create &&
-           ops->stream_destroy && ops->stream_sync && ops->event_create && ops->event_destroy &&
-           ops->event_record && ops->stream_wait && ops->event_wait_host;
 }
 
 cz_status device_open(const char *kind, int ordinal, struct device **out)
@@ -45,12 +80,8 @@ cz_status device_open(const char *kind, int ordinal, struct device **out)
     if (!kind || strcmp(kind, "cpu") == 0) return device_host_ops.open(ordinal, out);
     if (strcmp(kind, "cuda") != 0)
         return err_set(CZ_INVALID, 0, "device \"%s\" is unknown: use cpu or cuda", kind);
-    void *symbol;
-    TRY(device_plugin_symbol(PLUGIN_SYMBOL, &symbol));
-    const struct device_ops *ops = symbol;
-    if (!device_ops_complete(ops))
-        return err_set(CZ_UNSUPPORTED, 0, "%s leaves device slots empty", PLUGIN_FILE);
-    TRY(ops->open(ordinal, out));
+    TRY(plugin_open());
+    TRY(plugin_head->device->open(ordinal, out));
     return CZ_OK;
 }
 

@@ -4,6 +4,9 @@
  * when it is opened. On the host a stream runs each call before it returns, an event is always
  * past, and copies are memcpy.
  *
+ * A GPU's memory is not the host's to read: whoever needs a value from there copies it. After a
+ * call has said CZ_CUDA (a launch that failed, a device that was lost) every later one says so too.
+ *
  * Life cycle: device_open() → memory and streams → device_close(). Handles belong to one thread. */
 #ifndef CZ_DEVICE_DEVICE_H
 #define CZ_DEVICE_DEVICE_H
@@ -18,9 +21,24 @@ struct dev_event;  /* a point in a stream: the ticket of DESIGN §3 */
 
 enum device_kind { DEVICE_HOST = 0, DEVICE_CUDA = 1 };
 
+/* What a device is, for logs, plans and placement. */
+struct device_info {
+    char name[128];                         /* as its vendor calls it */
+    char pci_bus_id[16];                    /* "0000:3b:00.0"; "" for the host */
+    int capability_major, capability_minor; /* CUDA compute capability; 0.0 for the host */
+    int n_multiprocessors;                  /* 0 for the host */
+};
+
 /* All slots are mandatory; calls are asynchronous where a stream is given. Sizes in bytes.
- * mem_alloc gives zeroed memory aligned to 2 MiB on the host (NULL for 0 bytes); mem_free takes the
- * same nbytes, and NULL. copy: host regions may overlap. */
+ *
+ * mem_alloc gives zeroed memory aligned to 2 MiB on the host and to 256 bytes on a GPU (NULL for 0
+ * bytes); mem_free takes the same nbytes, and NULL.
+ * copy, fill_zero: in stream order; host regions may overlap. A copy between a GPU and host memory
+ * that is not registered holds up the caller until it is done.
+ * host_register: host memory that the device may read and write by itself (page-locked), so that
+ * copies from and to it run beside the caller; whole pages, until host_unregister.
+ * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.
+ */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
     enum device_kind kind;
@@ -40,6 +58,10 @@ struct device_ops {
     cz_status (*event_record)(struct device *, struct dev_event *, struct dev_stream *);
     cz_status (*stream_wait)(struct device *, struct dev_stream *, struct dev_event *);
     cz_status (*event_wait_host)(struct device *, struct dev_event *);
+    cz_status (*event_query)(struct device *, struct dev_event *, bool *is_past);
+    cz_status (*host_register)(struct device *, void *p, size_t nbytes);
+    void (*host_unregister)(struct device *, void *p, size_t nbytes);
+    cz_status (*info)(struct device *, struct device_info *out);
 };
 
 /* The first member of every device, so that device_of(d)->ops works for all kinds. */
@@ -49,14 +71,16 @@ struct device {
 };
 
 /* Open device `ordinal` of kind "cpu" or "cuda" (NULL: "cpu").
- * Errors: CZ_INVALID (unknown name), CZ_UNSUPPORTED (no plug-in or no driver, with the reason). */
+ * Errors: CZ_INVALID (unknown name, no such ordinal), CZ_UNSUPPORTED (no plug-in, no driver or one
+ * that is too old, no GPU, one of too low a compute capability: the sentence says which). */
 CZ_API cz_status device_open(const char *kind, int ordinal, struct device **out);
 
 /* Close; accepts NULL. All memory and streams must have been given back. */
 CZ_API void device_close(struct device *dev);
 
-/* The address of `symbol` in the CUDA plug-in, which is opened when needed (and stays open): how
- * the rooms above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's reason. */
+/* The address of `symbol` in the CUDA plug-in (plugin.h), which is opened when needed (and stays
+ * open): how the rooms above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's reason.
+ */
 cz_status device_plugin_symbol(const char *symbol, void **out);
 
 extern const struct device_ops device_host_ops;

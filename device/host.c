@@ -1,10 +1,12 @@
 /* The CPU as a device: every call is done when it returns. */
 #include "base/arena.h"
 #include "base/cgroup.h"
+#include "base/cpu.h"
 #include "base/proc.h"
 #include "base/size.h"
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +146,37 @@ static cz_status host_event_wait_host(struct device *dev, struct dev_event *even
     return CZ_OK;
 }
 
+static cz_status host_event_query(struct device *dev, struct dev_event *event, bool *is_past)
+{
+    (void)dev;
+    (void)event;
+    *is_past = true;
+    return CZ_OK;
+}
+
+static cz_status host_host_register(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    (void)p;
+    (void)nbytes;
+    return CZ_OK;
+}
+
+static void host_host_unregister(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    (void)p;
+    (void)nbytes;
+}
+
+static cz_status host_info(struct device *dev, struct device_info *out)
+{
+    (void)dev;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
+    return CZ_OK;
+}
+
 const struct device_ops device_host_ops = {
     .name = "cpu",
     .kind = DEVICE_HOST,
@@ -162,4 +195,8 @@ const struct device_ops device_host_ops = {
     .event_record = host_event_record,
     .stream_wait = host_stream_wait,
     .event_wait_host = host_event_wait_host,
+    .event_query = host_event_query,
+    .host_register = host_host_register,
+    .host_unregister = host_host_unregister,
+    .info = host_info,
 };

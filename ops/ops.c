@@ -13,26 +13,16 @@ static const struct {
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
     /* clang-format off: one line each */
-    {activation_wire, NULL},
-    {adagrad_wire, NULL},
-    {adam_wire, NULL},
-    {attention_wire, NULL},
-    {cross_entropy_wire, NULL},
-    {dropout_wire, NULL},
-    {elementwise_wire, NULL},
-    {embedding_wire, NULL},
-    {lamb_wire, NULL},
-    {lion_wire, NULL},
-    {matmul_wire, matmul_unwire},
-    {norm_wire, NULL},
-    {onebit_wire, NULL},
-    {reduce_wire, NULL},
-    {rope_wire, NULL},
+    {activation_wire, NULL},  {adagrad_wire, NULL},         {adam_wire, NULL},
+    {attention_wire, NULL},   {cross_entropy_wire, NULL},   {dropout_wire, NULL},
+    {elementwise_wire, NULL}, {embedding_wire, NULL},       {lamb_wire, NULL},
+    {lion_wire, NULL},        {matmul_wire, matmul_unwire}, {norm_wire, NULL},
+    {onebit_wire, NULL},      {reduce_wire, NULL},          {rope_wire, NULL},
     {sgd_wire, NULL},
     /* clang-format on */
 };
 
-#define PLUGIN_WIRE "czero_ops_wire" /* cz_status (*)(struct ops *) in the CUDA plug-in */
+#define PLUGIN_WIRE "czero_ops_wire" /* ops_wire_cuda() of the CUDA plug-in (ops/cuda_impl.h) */
 
 size_t ops_row_pick(const void *rows, size_t n, uint32_t features)
 {
@@ -49,20 +39,6 @@ int ops_n_parts(size_t numel, size_t grain)
     size_t n_threads = (size_t)threads_count();
     if (useful < 1) return 1;
     return (int)(useful < n_threads ? useful : n_threads);
-}
-
-cz_status ops_check_dtype(const char *op, enum dtype dtype)
-{
-    if (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: dtype %s: kernels take fp32, bf16 or fp16", op,
-                   dtype_name(dtype));
-}
-
-cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need)
-{
-    if (need == 0 || (workspace && have >= need)) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: workspace of %zu bytes given, %zu needed", op,
-                   workspace ? have : 0, need);
 }
 
 /* At most OPS_PART_UNIT columns, block after block. */
@@ -93,6 +69,36 @@ void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, 
     }
 }
 
+cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
+{
+    return ops->matmul_workspace(ops, a, nbytes);
+}
+
+size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    return ops->attention_workspace(ops, a, backward);
+}
+
+size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
+{
+    return ops->norm_workspace(ops, a);
+}
+
+size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
+{
+    return ops->embedding_workspace(ops, a);
+}
+
+size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)
+{
+    return ops->bias_grad_workspace(ops, a);
+}
+
+cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes)
+{
+    return ops->ce_head_workspace(ops, a, nbytes);
+}
+
 static cz_status wire_host(struct ops *ops)
 {
     TRY(cpu_isa_check());
@@ -108,11 +114,11 @@ static cz_status wire_plugin(struct ops *ops)
 {
     union { /* an object pointer from dlsym, read as the function it is */
         void *object;
-        cz_status (*function)(struct ops *);
+        cz_status (*function)(struct ops *, size_t);
     } wire;
     TRY(device_plugin_symbol(PLUGIN_WIRE, &wire.object));
     ops->isa = "cuda";
-    TRY(wire.function(ops));
+    TRY(wire.function(ops, sizeof *ops));
     return CZ_OK;
 }
 
@@ -135,6 +141,7 @@ cz_status ops_create(struct device *device, struct ops **out)
 void ops_destroy(struct ops *ops)
 {
     if (!ops) return;
+    if (ops->cuda_unwire) ops->cuda_unwire(ops);
     for (size_t i = 0; i < CZ_ARRAY_LEN(host_folders); i++)
         if (host_folders[i].unwire) host_folders[i].unwire(ops);
     free(ops);

@@ -31,6 +31,7 @@
 CZ_EXTERN_C_BEGIN
 
 struct matmul_cache; /* primitives by shape, private to ops/matmul */
+struct cuda_ops;     /* handles and scratch of the CUDA plug-in, private to it */
 /* Kernels of one instruction set, private to their folders. */
 struct activation_row;
 struct adagrad_row;
@@ -52,6 +53,8 @@ struct ops {
     struct device *device;
     const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
     struct matmul_cache *matmul_cache;
+    struct cuda_ops *cuda;             /* what the CUDA plug-in keeps; NULL on the host */
+    void (*cuda_unwire)(struct ops *); /* gives it back; NULL on the host */
 
     /* The rows chosen; NULL on a device that brings its own kernels. */
     const struct activation_row *activation_row;
@@ -124,6 +127,14 @@ struct ops {
     cz_status (*zero_one_local)(struct ops *, struct dev_stream *, const struct zero_one_args *);
     cz_status (*zero_one_gather)(struct ops *, struct dev_stream *, const struct zero_one_args *);
     cz_status (*zero_one_settle)(struct ops *, struct dev_stream *, const struct zero_one_args *);
+
+    /* Called through ops_*_workspace() below. */
+    cz_status (*matmul_workspace)(struct ops *, const struct matmul_args *, size_t *nbytes);
+    size_t (*attention_workspace)(const struct ops *, const struct attention_args *, bool backward);
+    size_t (*norm_workspace)(const struct ops *, const struct norm_args *);
+    size_t (*embedding_workspace)(const struct ops *, const struct embedding_args *);
+    size_t (*bias_grad_workspace)(const struct ops *, const struct bias_grad_args *);
+    cz_status (*ce_head_workspace)(struct ops *, const struct ce_head_args *, size_t *nbytes);
 };
 
 /* Choose rows for `device` (borrowed until ops_destroy). Errors: CZ_INVALID (CZERO_ISA names

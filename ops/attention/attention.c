@@ -133,19 +133,8 @@ static cz_status check_strides(const struct attention_args *a)
                    (long long)a->out_stride, (long long)a->H, (long long)a->G, (long long)a->D);
 }
 
-static cz_status check(const struct ops *ops, const struct attention_args *a, bool backward)
-{
-    TRY(check_shape(a));
-    TRY(check_strides(a));
-    if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
-        return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
-    if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
-        return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
-    return ops_check_workspace("attention", a->workspace, a->workspace_nbytes,
-                               ops_attention_workspace(ops, a, backward));
-}
-
-size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+static size_t host_attention_workspace(const struct ops *ops, const struct attention_args *a,
+                                       bool backward)
 {
     const struct attention_row *row = ops->attention_row;
     int n_parts = 0;
@@ -155,6 +144,18 @@ size_t ops_attention_workspace(const struct ops *ops, const struct attention_arg
         if (n_parts_of(&tasks) > n_parts) n_parts = n_parts_of(&tasks);
     }
     return (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+}
+
+static cz_status check(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    TRY(check_shape(a));
+    TRY(check_strides(a));
+    if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
+        return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
+    if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
+        return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
+    return ops_check_workspace("attention", a->workspace, a->workspace_nbytes,
+                               host_attention_workspace(ops, a, backward));
 }
 
 static cz_status attention_forward(struct ops *ops, struct dev_stream *stream,
@@ -187,5 +188,6 @@ cz_status attention_wire(struct ops *ops, uint32_t features)
     ops->attention_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
     ops->attention_forward = attention_forward;
     ops->attention_backward = attention_backward;
+    ops->attention_workspace = host_attention_workspace;
     return CZ_OK;
 }

@@ -78,5 +78,6 @@ cz_status cross_entropy_wire(struct ops *ops, uint32_t features)
     ops->cross_entropy_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
     ops->cross_entropy = cross_entropy;
     ops->ce_head = cross_entropy_head;
+    ops->ce_head_workspace = cross_entropy_head_workspace;
     return CZ_OK;
 }

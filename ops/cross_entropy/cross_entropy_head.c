@@ -408,7 +408,8 @@ static cz_status check_pointers(const struct ce_head_args *a)
     return a->labels ? cross_entropy_check_labels("ce_head", a->labels, a->N, a->V) : CZ_OK;
 }
 
-cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes)
+cz_status cross_entropy_head_workspace(struct ops *ops, const struct ce_head_args *a,
+                                       size_t *nbytes)
 {
     *nbytes = 0;
     TRY(check_shape(a));

@@ -31,8 +31,10 @@ double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_
 /* CZ_INVALID when a label is neither in [0, V) nor BATCH_IGNORE_LABEL. */
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V);
 
-/* The slot ce_head. */
+/* The slots ce_head and ce_head_workspace. */
 cz_status cross_entropy_head(struct ops *ops, struct dev_stream *stream,
                              const struct ce_head_args *a);
+cz_status cross_entropy_head_workspace(struct ops *ops, const struct ce_head_args *a,
+                                       size_t *nbytes);
 
 #endif

@@ -70,7 +70,7 @@ static cz_status cast_scale(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)
+static size_t host_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)
 {
     (void)ops;
     return (size_t)(ops_n_blocks(a->N) * a->C) * sizeof(float);
@@ -87,7 +87,7 @@ static cz_status check_bias_grad(const struct bias_grad_args *a)
         return err_set(CZ_INVALID, 0, "bias_grad: dy and db are needed for %lld columns",
                        (long long)a->C);
     return ops_check_workspace("bias_grad", a->workspace, a->workspace_nbytes,
-                               ops_bias_grad_workspace(NULL, a));
+                               host_bias_grad_workspace(NULL, a));
 }
 
 /* A task is one block of rows by one part of the columns (columns are cut when blocks are few). */
@@ -119,5 +119,6 @@ cz_status elementwise_wire(struct ops *ops, uint32_t features)
     ops->add = add;
     ops->cast_scale = cast_scale;
     ops->bias_grad = bias_grad;
+    ops->bias_grad_workspace = host_bias_grad_workspace;
     return CZ_OK;
 }

@@ -59,7 +59,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     return CZ_OK;
 }
 
-size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
+static size_t host_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
 {
     (void)ops;
     return token_segments_nbytes((size_t)a->N);
@@ -154,7 +154,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
         return err_set(CZ_INVALID, 0, "embedding_backward: padding id %lld is outside [0, %lld)",
                        (long long)a->padding_id, (long long)a->V);
     TRY(ops_check_workspace("embedding_backward", a->workspace, a->workspace_nbytes,
-                            ops_embedding_workspace(NULL, a)));
+                            host_embedding_workspace(NULL, a)));
     if (a->C == 0) return CZ_OK;
     struct token_segments segments;
     token_segments_build(&segments, a->ids, (size_t)a->N, (size_t)a->V, a->workspace);
@@ -169,5 +169,6 @@ cz_status embedding_wire(struct ops *ops, uint32_t features)
     ops->embedding_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
     ops->embedding_forward = forward;
     ops->embedding_backward = backward;
+    ops->embedding_workspace = host_embedding_workspace;
     return CZ_OK;
 }

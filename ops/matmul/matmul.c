@@ -129,7 +129,7 @@ static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul
 
 /* oneDNN's scratch is not quite monotonic: some smaller batch may need a little more than the
  * largest (16 % more was seen, over all m and k up to 1024). The slack covers it. */
-cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
+static cz_status host_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
 {
     *nbytes = 0;
     TRY(check_shape(a));
@@ -197,6 +197,7 @@ cz_status matmul_wire(struct ops *ops, uint32_t features)
     if (!ops->matmul_cache) return err_set(CZ_NOMEM, 0, "matmul: out of memory");
     ops->matmul_cache->row = row;
     ops->matmul = matmul;
+    ops->matmul_workspace = host_matmul_workspace;
     return CZ_OK;
 }
 

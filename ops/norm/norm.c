@@ -74,7 +74,7 @@ static int64_t sums_stride(int64_t C)
     return (C + 15) / 16 * 16 | 16;
 }
 
-size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
+static size_t host_norm_workspace(const struct ops *ops, const struct norm_args *a)
 {
     (void)ops;
     return (size_t)(2 * ops_n_blocks(a->N) * sums_stride(a->C)) * sizeof(float);
@@ -88,7 +88,7 @@ static cz_status check_backward(const struct norm_args *a, const char *op, bool 
                        op);
     if (!a->dweight && !a->dbias) return CZ_OK;
     TRY(ops_check_dtype(op, a->grad_dtype));
-    return ops_check_workspace(op, a->workspace, a->workspace_nbytes, ops_norm_workspace(NULL, a));
+    return ops_check_workspace(op, a->workspace, a->workspace_nbytes, host_norm_workspace(NULL, a));
 }
 
 static cz_status backward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
@@ -139,5 +139,6 @@ cz_status norm_wire(struct ops *ops, uint32_t features)
     ops->layernorm_backward = layernorm_backward;
     ops->rmsnorm_forward = rmsnorm_forward;
     ops->rmsnorm_backward = rmsnorm_backward;
+    ops->norm_workspace = host_norm_workspace;
     return CZ_OK;
 }

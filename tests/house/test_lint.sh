@@ -24,6 +24,7 @@ forbid() { # pattern, what, folders…
   forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $rooms
   forbid '\bcuda(Malloc|MallocHost|HostAlloc|Free)\s*\(' 'raw CUDA allocation outside device/' \
     base layout formats comm ops optim model data offload zero checkpoint engine
+  forbid '\batomicAdd\s*\(\s*\(?\s*(float|double)' 'floating-point atomics' ops
   forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $rooms
 }
 hosts='pypi\.org|pythonhosted|deb\.debian\.org|npmjs|crates\.io|proxy\.golang'

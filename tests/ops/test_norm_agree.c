@@ -58,7 +58,8 @@ static struct norm_case case_make(bool centred, bool residual, enum dtype dtype,
     agree_fill(&t.bias, 4, 1.0f), agree_fill(&t.dy, 5, 1.0f), agree_fill(&t.dx, 6, 1.0f);
     agree_fill(&t.dweight, 7, 1.0f), agree_fill(&t.dbias, 8, 1.0f);
     struct norm_args shape = {.N = N, .C = C};
-    t.workspace = agree_buf_make(DTYPE_U8, ops_norm_workspace(NULL, &shape), 0);
+    const struct ops definition = agree_wire(norm_wire, &norm_rows(&(size_t){0})[0]->row);
+    t.workspace = agree_buf_make(DTYPE_U8, ops_norm_workspace(&definition, &shape), 0);
     return t;
 }
 

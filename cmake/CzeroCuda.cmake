@@ -1,0 +1,79 @@
+# libczero_cuda.so, opened at run time when the device asked for is "cuda": the only thing that is
+# linked against CUDA. And the same sources against the simulated device, for tests.
+include(CheckLanguage)
+set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # 8.0, 9.0, and PTX of 9.0 for what comes after
+if(NOT CZ_FUZZ AND NOT CZ_TSAN)
+  check_language(CUDA)
+endif()
+if(CMAKE_CUDA_COMPILER)
+  enable_language(CUDA)
+  find_package(CUDAToolkit)
+else()
+  message(STATUS "CUDA: left out (nvcc not found)")
+endif()
+
+# Host sources that the plug-in has a copy of: pure arithmetic and checks.
+set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c ops/checks.c ops/step/step.c)
+
+function(cz_cuda_sources out)
+  file(GLOB_RECURSE twins CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/device/cuda/*.c
+    ${CMAKE_SOURCE_DIR}/ops/cuda/*.c ${CMAKE_SOURCE_DIR}/comm/nccl/*.c
+    ${CMAKE_SOURCE_DIR}/ops/*_cuda.cu ${CMAKE_SOURCE_DIR}/device/cuda/*.cu)
+  set(copies ${CZ_CUDA_COPIES})
+  list(TRANSFORM copies PREPEND ${CMAKE_SOURCE_DIR}/)
+  set(${out} ${twins} ${copies} PARENT_SCOPE)
+endfunction()
+
+function(cz_cuda_target target)
+  set(map ${CMAKE_SOURCE_DIR}/device/cuda/plugin.map)
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map} LINKER_LANGUAGE CXX)
+endfunction()
+
+function(cz_cuda_plugin)
+  if(NOT CMAKE_CUDA_COMPILER)
+    return()
+  endif()
+  cz_cuda_sources(sources)
+  add_library(czero_cuda MODULE ${sources})
+  cz_cuda_target(czero_cuda)
+  target_link_libraries(czero_cuda PRIVATE cz_flags CUDA::cudart_static CUDA::cublasLt)
+  target_compile_options(czero_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++17 --fmad=false
+    -lineinfo -Werror all-warnings -Xcompiler=-Wall,-Wno-unknown-pragmas>)
+  set_target_properties(czero_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static
+    BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
+endfunction()
+
+# The simulated device needs CUDA's headers, not nvcc.
+function(cz_cuda_sim)
+  if(NOT CUDAToolkit_FOUND)
+    return()
+  endif()
+  cz_cuda_sources(sources)
+  file(GLOB doubles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/*.cc)
+  add_library(czero_cuda_sim MODULE ${doubles})
+  # A source has one language in a folder: the twins are included by C++ files made here.
+  foreach(source ${sources})
+    if(source MATCHES "\\.cu$")
+      file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${source})
+      string(REPLACE "/" "__" flat ${name})
+      set(wrap ${CMAKE_BINARY_DIR}/cuda_sim/src/${flat}.cc)
+      file(CONFIGURE OUTPUT ${wrap} CONTENT "#include \"${name}\"\n" @ONLY)
+      target_sources(czero_cuda_sim PRIVATE ${wrap})
+    else()
+      target_sources(czero_cuda_sim PRIVATE ${source})
+    endif()
+  endforeach()
+  cz_cuda_target(czero_cuda_sim)
+  target_include_directories(czero_cuda_sim PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim)
+  target_compile_definitions(czero_cuda_sim PRIVATE CZ_CUDA_SIM)
+  target_compile_options(czero_cuda_sim PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -O2 -Wall
+    -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers -ffp-contract=off
+    -fno-strict-aliasing -fvisibility=hidden>)
+  # fmaf() as one instruction: the simulated device is slow enough
+  target_compile_options(czero_cuda_sim PRIVATE -mavx2 -mfma -mf16c)
+  target_link_libraries(czero_cuda_sim PRIVATE cz_flags Threads::Threads m)
+  set_target_properties(czero_cuda_sim PROPERTIES OUTPUT_NAME czero_cuda
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_sim)
+endfunction()

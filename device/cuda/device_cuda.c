@@ -1,0 +1,311 @@
+/* A CUDA GPU as a device. Source: CUDA Runtime API reference, version 13. */
+#include "device/cuda/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The kernels are compiled for 8.0, 9.0 and, as PTX, for what comes after. */
+#define CAPABILITY_MAJOR_MIN 8
+
+struct cuda_device {
+    struct device base;
+    struct device_info info;
+};
+
+static bool is_lost(cudaError_t result)
+{
+    return result == cudaErrorIllegalAddress || result == cudaErrorLaunchFailure ||
+           result == cudaErrorECCUncorrectable || result == cudaErrorHardwareStackError ||
+           result == cudaErrorIllegalInstruction || result == cudaErrorMisalignedAddress ||
+           result == cudaErrorInvalidAddressSpace || result == cudaErrorInvalidPc ||
+           result == cudaErrorAssert || result == cudaErrorNvlinkUncorrectable ||
+           result == cudaErrorDevicesUnavailable || result == cudaErrorContextIsDestroyed;
+}
+
+cz_status cuda_status(cudaError_t result, const char *what)
+{
+    if (result == cudaSuccess) return CZ_OK;
+    if (result == cudaErrorMemoryAllocation)
+        return err_set(CZ_NOMEM, 0, "%s: the GPU is out of memory", what);
+    if (is_lost(result))
+        return err_set(CZ_CUDA, 0,
+                       "%s: the GPU stopped working for this process (%s); what was not saved is "
+                       "lost: start again from the last checkpoint",
+                       what, cudaGetErrorString(result));
+    return err_set(CZ_CUDA, 0, "%s: %s (%s)", what, cudaGetErrorString(result),
+                   cudaGetErrorName(result));
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static cz_status refuse_driver(void)
+{
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: no NVIDIA driver is loaded on this machine; --device cpu "
+                       "works");
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "device cuda: the NVIDIA driver is too old: it knows CUDA up to %d.%d, this "
+                   "build needs %d.%d; update the driver, or use --device cpu",
+                   driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
+
+static cz_status refuse_none(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: no GPU is visible with CUDA_VISIBLE_DEVICES=\"%s\"; --device "
+                       "cpu works",
+                       visible);
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "device cuda: there is no NVIDIA GPU in this machine; --device cpu works");
+}
+
+static cz_status count_devices(int *n)
+{
+    cudaError_t result = cudaGetDeviceCount(n);
+    if (result == cudaErrorInsufficientDriver) return refuse_driver();
+    if (result == cudaErrorNoDevice || (result == cudaSuccess && *n == 0)) return refuse_none();
+    CUDA_TRY(result, "device cuda: looking for GPUs");
+    return CZ_OK;
+}
+
+static cz_status get_info(int ordinal, struct device_info *info)
+{
+    struct cudaDeviceProp p;
+    CUDA_TRY(cudaGetDeviceProperties(&p, ordinal), "device cuda: its properties");
+    *info = (struct device_info){.capability_major = p.major,
+                                 .capability_minor = p.minor,
+                                 .n_multiprocessors = p.multiProcessorCount};
+    snprintf(info->name, sizeof info->name, "%.127s", p.name);
+    CUDA_TRY(cudaDeviceGetPCIBusId(info->pci_bus_id, sizeof info->pci_bus_id, ordinal),
+             "device cuda: its PCI address");
+    if (info->capability_major >= CAPABILITY_MAJOR_MIN) return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "device cuda:%d (%s) has compute capability %d.%d; this build needs %d.0 or "
+                   "newer; --device cpu works",
+                   ordinal, info->name, info->capability_major, info->capability_minor,
+                   CAPABILITY_MAJOR_MIN);
+}
+
+static cz_status cuda_open(int ordinal, struct device **out)
+{
+    int n = 0;
+    struct device_info info;
+    TRY(count_devices(&n));
+    if (ordinal < 0 || ordinal >= n)
+        return err_set(CZ_INVALID, 0, "device cuda:%d: this machine has %d, counted from 0",
+                       ordinal, n);
+    TRY(get_info(ordinal, &info));
+    CUDA_TRY(cudaSetDevice(ordinal), "device cuda: selecting it");
+    CUDA_TRY(cudaFree(NULL), "device cuda: starting its context");
+    struct cuda_device *dev = calloc(1, sizeof *dev);
+    if (!dev) return err_set(CZ_NOMEM, 0, "device cuda: out of memory");
+    dev->base.ops = &device_cuda_ops;
+    dev->base.ordinal = ordinal;
+    dev->info = info;
+    *out = &dev->base;
+    return CZ_OK;
+}
+
+static void cuda_close(struct device *dev)
+{
+    free(dev);
+}
+
+static cz_status cuda_info(struct device *dev, struct device_info *out)
+{
+    *out = ((struct cuda_device *)dev)->info;
+    return CZ_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *what, void **out)
+{
+    *out = NULL;
+    if (nbytes == 0) return CZ_OK;
+    cudaError_t result = cudaMalloc(out, nbytes);
+    if (result == cudaErrorMemoryAllocation) {
+        size_t free_nbytes = 0, total_nbytes = 0;
+        (void)cudaGetLastError(); /* a refusal is no reason to fail later */
+        cudaMemGetInfo(&free_nbytes, &total_nbytes);
+        return err_set(CZ_NOMEM, 0,
+                       "%s: %zu bytes do not fit into cuda:%d, which has %zu of %zu left", what,
+                       nbytes, dev->ordinal, free_nbytes, total_nbytes);
+    }
+    CUDA_TRY(result, what);
+    result = cudaMemset(*out, 0, nbytes);
+    if (result == cudaSuccess) return CZ_OK;
+    cudaFree(*out);
+    *out = NULL;
+    return cuda_status(result, what);
+}
+
+static void cuda_mem_free(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    (void)nbytes;
+    cudaFree(p);
+}
+
+static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
+{
+    (void)dev;
+    CUDA_TRY(cudaMemGetInfo(free_nbytes, total_nbytes), "device cuda: what memory is free");
+    return CZ_OK;
+}
+
+static cz_status cuda_copy(struct device *dev, struct dev_stream *stream, void *dst,
+                           const void *src, size_t nbytes)
+{
+    (void)dev;
+    if (nbytes == 0 || dst == src) return CZ_OK;
+    CUDA_TRY(cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDefault, cuda_stream(stream)),
+             "device cuda: a copy");
+    return CZ_OK;
+}
+
+static cz_status cuda_fill_zero(struct device *dev, struct dev_stream *stream, void *dst,
+                                size_t nbytes)
+{
+    (void)dev;
+    if (nbytes == 0) return CZ_OK;
+    CUDA_TRY(cudaMemsetAsync(dst, 0, nbytes, cuda_stream(stream)), "device cuda: filling memory");
+    return CZ_OK;
+}
+
+static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    if (nbytes == 0) return CZ_OK;
+    cudaError_t result = cudaHostRegister(p, nbytes, cudaHostRegisterPortable);
+    if (result == cudaSuccess) return CZ_OK;
+    (void)cudaGetLastError();
+    return err_set(CZ_NOMEM, 0,
+                   "%zu bytes of host memory cannot be page-locked for the GPU (%s); ulimit -l "
+                   "says what is allowed",
+                   nbytes, cudaGetErrorString(result));
+}
+
+static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)
+{
+    (void)dev;
+    if (nbytes > 0) cudaHostUnregister(p);
+}
+
+/* ---- streams and events ------------------------------------------------------------------------
+ */
+
+static cz_status cuda_stream_create(struct device *dev, struct dev_stream **out)
+{
+    (void)dev;
+    cudaStream_t stream;
+    *out = NULL;
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "device cuda: a stream");
+    *out = (struct dev_stream *)(void *)stream;
+    return CZ_OK;
+}
+
+static void cuda_stream_destroy(struct device *dev, struct dev_stream *stream)
+{
+    (void)dev;
+    if (stream) cudaStreamDestroy(cuda_stream(stream));
+}
+
+/* Where what went wrong on the device is heard of: a kernel's failure shows at the next wait. */
+static cz_status cuda_stream_sync(struct device *dev, struct dev_stream *stream)
+{
+    (void)dev;
+    CUDA_TRY(cudaStreamSynchronize(cuda_stream(stream)), "device cuda: waiting for it");
+    return CZ_OK;
+}
+
+static cudaEvent_t cuda_event(struct dev_event *event)
+{
+    return (cudaEvent_t)(void *)event;
+}
+
+static cz_status cuda_event_create(struct device *dev, struct dev_event **out)
+{
+    (void)dev;
+    cudaEvent_t event;
+    *out = NULL;
+    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "device cuda: an event");
+    *out = (struct dev_event *)(void *)event;
+    return CZ_OK;
+}
+
+static void cuda_event_destroy(struct device *dev, struct dev_event *event)
+{
+    (void)dev;
+    if (event) cudaEventDestroy(cuda_event(event));
+}
+
+static cz_status cuda_event_record(struct device *dev, struct dev_event *event,
+                                   struct dev_stream *stream)
+{
+    (void)dev;
+    CUDA_TRY(cudaEventRecord(cuda_event(event), cuda_stream(stream)), "device cuda: an event");
+    return CZ_OK;
+}
+
+static cz_status cuda_stream_wait(struct device *dev, struct dev_stream *stream,
+                                  struct dev_event *event)
+{
+    (void)dev;
+    CUDA_TRY(cudaStreamWaitEvent(cuda_stream(stream), cuda_event(event), 0),
+             "device cuda: a stream's wait");
+    return CZ_OK;
+}
+
+static cz_status cuda_event_wait_host(struct device *dev, struct dev_event *event)
+{
+    (void)dev;
+    CUDA_TRY(cudaEventSynchronize(cuda_event(event)), "device cuda: waiting for it");
+    return CZ_OK;
+}
+
+static cz_status cuda_event_query(struct device *dev, struct dev_event *event, bool *is_past)
+{
+    (void)dev;
+    cudaError_t result = cudaEventQuery(cuda_event(event));
+    *is_past = result == cudaSuccess;
+    if (result == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* not an error */
+        return CZ_OK;
+    }
+    CUDA_TRY(result, "device cuda: looking at an event");
+    return CZ_OK;
+}
+
+const struct device_ops device_cuda_ops = {
+    .name = "cuda",
+    .kind = DEVICE_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .mem_alloc = cuda_mem_alloc,
+    .mem_free = cuda_mem_free,
+    .mem_info = cuda_mem_info,
+    .copy = cuda_copy,
+    .fill_zero = cuda_fill_zero,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_sync = cuda_stream_sync,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .stream_wait = cuda_stream_wait,
+    .event_wait_host = cuda_event_wait_host,
+    .event_query = cuda_event_query,
+    .host_register = cuda_host_register,
+    .host_unregister = cuda_host_unregister,
+    .info = cuda_info,
+};

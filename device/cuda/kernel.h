@@ -1,0 +1,204 @@
+/* What CUDA kernels are written with: launches, element types, vector accesses, reductions.
+ *
+ * Included by .cu files alone. They are compiled by nvcc, and by a plain C++ compiler against the
+ * simulated device of tests/support/cuda_sim (CZ_CUDA_SIM), on which the default tests run them: so
+ * kernels are launched through cuda_launch(), dynamic shared memory is had from
+ * CUDA_DYNAMIC_SHARED(), and PTX stays behind functions that the simulator has twins of.
+ *
+ * House rules: no floating-point atomics; sums in trees fixed by shapes; fused multiply-adds are
+ * written as fmaf() (--fmad=false), so that what agrees with the scalar row to the bit can. */
+#ifndef CZ_DEVICE_CUDA_KERNEL_H
+#define CZ_DEVICE_CUDA_KERNEL_H
+
+#include "device/cuda/runtime.h"
+
+#include "base/dtype.h"
+
+#ifdef CZ_CUDA_SIM
+#include "sim_kernel.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#endif
+
+#define CUDA_FN static __device__ __forceinline__
+
+/* A block's dynamic shared memory, aligned to 16 bytes, as an array of T. */
+#ifdef CZ_CUDA_SIM
+#define CUDA_DYNAMIC_SHARED(T, name) T *name = (T *)sim_dynamic_shared()
+#else
+#define CUDA_DYNAMIC_SHARED(T, name)                                                               \
+    extern __shared__ __align__(16) unsigned char cz_dynamic_shared[];                             \
+    T *name = (T *)(void *)cz_dynamic_shared
+#endif
+
+/* ---- launches ----------------------------------------------------------------------------------
+ */
+
+/* Run `kernel` over grid × block threads on the stream; `what` names it in errors. More than 48 KiB
+ * of dynamic shared memory is asked for here. */
+template <typename... P, typename... A>
+static inline cz_status cuda_launch(const char *what, void (*kernel)(P...), dim3 grid, dim3 block,
+                                    size_t shared_nbytes, struct dev_stream *stream, A... args)
+{
+    if (shared_nbytes > 48 * 1024)
+        CUDA_TRY(cudaFuncSetAttribute((const void *)kernel,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)shared_nbytes),
+                 what);
+#ifdef CZ_CUDA_SIM
+    CUDA_TRY(sim_launch(what, kernel, grid, block, shared_nbytes, cuda_stream(stream), args...),
+             what);
+#else
+    kernel<<<grid, block, shared_nbytes, cuda_stream(stream)>>>(args...);
+    CUDA_TRY(cudaGetLastError(), what);
+#endif
+    return CZ_OK;
+}
+
+/* Blocks for n items of `per_block` each; grids may have 2^31 − 1 in x. */
+static inline unsigned cuda_blocks(size_t n, size_t per_block)
+{
+    return (unsigned)((n + per_block - 1) / per_block);
+}
+
+/* ---- element types -----------------------------------------------------------------------------
+ */
+
+struct bf16 {
+    uint16_t bits;
+};
+struct f16 {
+    uint16_t bits;
+};
+
+CUDA_FN float to_f32(float x)
+{
+    return x;
+}
+
+CUDA_FN float to_f32(struct bf16 x)
+{
+    return __uint_as_float((unsigned)x.bits << 16);
+}
+
+CUDA_FN float to_f32(struct f16 x)
+{
+#ifdef CZ_CUDA_SIM
+    return f16_to_f32(x.bits);
+#else
+    return __half2float(__ushort_as_half(x.bits));
+#endif
+}
+
+/* Rounded to nearest even; NaN stays NaN. */
+template <typename T> CUDA_FN T from_f32(float x);
+
+template <> __device__ __forceinline__ float from_f32<float>(float x)
+{
+    return x;
+}
+
+template <> __device__ __forceinline__ struct bf16 from_f32<struct bf16>(float x) {
+    struct bf16 y;
+#ifdef CZ_CUDA_SIM
+    y.bits = f32_to_bf16(x);
+#else
+    y.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#endif
+    return y;
+}
+
+template <>
+__device__ __forceinline__ struct f16 from_f32<struct f16>(float x) {
+    struct f16 y;
+#ifdef CZ_CUDA_SIM
+    y.bits = f32_to_f16(x);
+#else
+    y.bits = __half_as_ushort(__float2half_rn(x));
+#endif
+    return y;
+}
+
+/* Run `...` with T the type of a floating-point dtype (fp32, bf16, fp16: ops_check_dtype). */
+#define CUDA_BY_DTYPE(dtype, T, ...)                                                               \
+    do {                                                                                           \
+        if ((dtype) == DTYPE_BF16) {                                                               \
+            using T = struct bf16;                                                                 \
+            __VA_ARGS__;                                                                           \
+        } else if ((dtype) == DTYPE_F16) {                                                         \
+            using T = struct f16;                                                                  \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            using T = float;                                                                       \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* N consecutive elements, one access when `p` is aligned to their size (4, 8 or 16 bytes). */
+template <typename T, int N>
+struct __align__(sizeof(T) * N) pack
+{
+    T v[N];
+};
+
+template <int N, typename T> CUDA_FN void load_f32(const T *p, float out[N])
+{
+    const pack<T, N> x = *(const pack<T, N> *)(const void *)p;
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = to_f32(x.v[i]);
+}
+
+template <int N, typename T> CUDA_FN void store_f32(T *p, const float x[N])
+{
+    pack<T, N> y;
+#pragma unroll
+    for (int i = 0; i < N; i++) y.v[i] = from_f32<T>(x[i]);
+    *(pack<T, N> *)(void *)p = y;
+}
+
+static inline bool cuda_is_aligned(const void *p, size_t nbytes)
+{
+    return (uintptr_t)p % nbytes == 0;
+}
+
+/* ---- reductions over a warp and a block --------------------------------------------------------
+ */
+
+#define CUDA_WARP      32
+#define CUDA_ALL_LANES 0xffffffffu
+
+struct sum_of {
+    static __device__ __forceinline__ float apply(float a, float b) { return a + b; }
+    static __device__ __forceinline__ float zero() { return 0; }
+};
+
+struct max_of {
+    static __device__ __forceinline__ float apply(float a, float b) { return fmaxf(a, b); }
+    static __device__ __forceinline__ float zero() { return -INFINITY; }
+};
+
+/* Every lane gets the result; a butterfly: the same bits in every lane. All 32 lanes call. */
+template <typename Op> CUDA_FN float warp_reduce(float x)
+{
+#pragma unroll
+    for (int lane = CUDA_WARP / 2; lane > 0; lane /= 2)
+        x = Op::apply(x, __shfl_xor_sync(CUDA_ALL_LANES, x, lane));
+    return x;
+}
+
+/* Every thread gets the result. `room`: shared memory of 32 floats, free again after the call's
+ * next barrier; blocks of whole warps in x, all threads call. */
+template <typename Op> CUDA_FN float block_reduce(float x, float *room)
+{
+    const unsigned lane = threadIdx.x % CUDA_WARP, warp = threadIdx.x / CUDA_WARP;
+    const unsigned n_warps = blockDim.x / CUDA_WARP;
+    x = warp_reduce<Op>(x);
+    __syncthreads(); /* an earlier use of the room is over */
+    if (lane == 0) room[warp] = x;
+    __syncthreads();
+    return warp_reduce<Op>(lane < n_warps ? room[lane] : Op::zero());
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* The CUDA plug-in's table of kernels. */
+#include "ops/cuda_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One line per op folder. */
+static const struct {
+    cz_status (*wire)(struct ops *ops);
+    void (*unwire)(struct ops *ops);
+} folders[] = {
+    {adam_wire_cuda, NULL},
+};
+
+static void unwire(struct ops *ops)
+{
+    if (!ops->cuda) return;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++)
+        if (folders[i].unwire) folders[i].unwire(ops);
+    ops->device->ops->mem_free(ops->device, ops->cuda->scratch, CUDA_SCRATCH_NBYTES);
+    free(ops->cuda);
+    ops->cuda = NULL;
+}
+
+static cz_status make(struct ops *ops)
+{
+    struct device *dev = ops->device;
+    const char *tf32 = getenv("CZERO_TF32");
+    ops->cuda->allow_tf32 = tf32 && strcmp(tf32, "1") == 0;
+    TRY(dev->ops->info(dev, &ops->cuda->info));
+    TRY(dev->ops->mem_alloc(dev, CUDA_SCRATCH_NBYTES, "scratch of reductions",
+                            &ops->cuda->scratch));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++) TRY(folders[i].wire(ops));
+    LOGV(LOG_INFO, SUB_OPS, "%s, compute capability %d.%d, %d multiprocessors, CUDA kernels",
+         ops->cuda->info.name, ops->cuda->info.capability_major, ops->cuda->info.capability_minor,
+         ops->cuda->info.n_multiprocessors);
+    return CZ_OK;
+}
+
+cz_status czero_ops_wire(struct ops *ops, size_t ops_nbytes)
+{
+    if (ops_nbytes != sizeof *ops)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: the plug-in's kernels belong to another version of czero");
+    ops->cuda = calloc(1, sizeof *ops->cuda);
+    if (!ops->cuda) return err_set(CZ_NOMEM, 0, "ops_create: out of memory");
+    ops->cuda_unwire = unwire; /* ops_destroy() calls it, also after a failure below */
+    return make(ops);
+}
