@@ -59,11 +59,15 @@ static inline int64_t ops_n_blocks(int64_t N)
 void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
                         enum dtype grad_dtype, bool accumulate, void *db);
 
+CZ_EXTERN_C_BEGIN
+
 /* CZ_INVALID unless `dtype` is one that kernels compute on: fp32, bf16 or fp16. */
 cz_status ops_check_dtype(const char *op, enum dtype dtype);
 
 /* CZ_INVALID when a workspace is smaller than needed, with both sizes. */
 cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need);
+
+CZ_EXTERN_C_END
 
 /* Each op folder fills its slots and its row pointer in `ops` for the host from CPU features; the
  * slots of a struct that failed half-way are undone by the *_unwire() calls, which accept that. */

@@ -143,6 +143,8 @@ static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *w
     }
     CUDA_TRY(result, what);
     result = cudaMemset(*out, 0, nbytes);
+    /* our streams do not wait for the default one, on which the zeros are written */
+    if (result == cudaSuccess) result = cudaStreamSynchronize(NULL);
     if (result == cudaSuccess) return CZ_OK;
     cudaFree(*out);
     *out = NULL;

@@ -5,9 +5,13 @@
 #include "ops/ops_impl.h"
 #include "ops/step/step.h"
 
+CZ_EXTERN_C_BEGIN
+
 /* CZ_INVALID unless the tensors fit an optimizer with n_states states. numel 0 is fine. */
 cz_status step_check(const char *op, const struct step_tensors *t, size_t n_states,
                      const struct step_scalars *scalars);
+
+CZ_EXTERN_C_END
 
 /* Elements per thread below which waking another thread costs more than it saves. */
 #define STEP_GRAIN ((size_t)4096)

@@ -1,0 +1,539 @@
+/* The threads of a block as fibers: ready queue, barriers, collectives, deadlocks. See sim_exec.h.
+ */
+#include "sim_exec.h"
+
+#include "sim_fiber.h"
+#include "sim_settings.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define MAX_SHARED   ((size_t)227 << 10)
+#define PAGE_NBYTES  4096
+#define MAX_COPIES   64 /* unfinished cp.async of one thread */
+#define SHARED_ALIGN 128
+#define ERROR_NBYTES 1024
+
+struct sim_where sim_now;
+
+namespace {
+
+enum state : uint8_t { NEW = 0, READY, AT_BARRIER, AT_COLLECTIVE, DONE };
+
+struct async_copy {
+    void *dst;
+    const void *src;
+    int nbytes, n_valid, group;
+};
+
+struct thread_slot {
+    struct sim_fiber *fiber;
+    struct sim_lane lane;
+    sim_evaluate evaluate; /* of the collective it waits in */
+    const char *what, *file;
+    int line;
+    unsigned mask;
+    int n_copies, group; /* cp.async: unfinished copies, the open group's number */
+};
+
+/* The streaming multiprocessor: it runs one block at a time, on the OS thread that drains. */
+struct worker {
+    struct sim_fiber home; /* that OS thread's own stack */
+    pthread_t os_thread;
+    struct sim_fiber *current, *idle;
+    struct sim_fiber *fibers[SIM_MAX_THREADS];
+    int n_fibers;
+
+    const struct sim_grid *grid;
+    int n_threads, n_warps;
+    uint8_t state[SIM_MAX_THREADS];
+    struct thread_slot slots[SIM_MAX_THREADS];
+    unsigned waiting[SIM_MAX_THREADS / SIM_WARP]; /* lanes in a collective, per warp */
+    uint3 index_of[SIM_MAX_THREADS];              /* linear thread → threadIdx */
+    uint16_t order[SIM_MAX_THREADS];              /* in which ready threads are taken */
+    uint16_t queue[2 * SIM_MAX_THREADS];          /* ring */
+    unsigned head, n_queued;
+
+    int n_done, n_arrived, n_true, barrier_result;
+    struct async_copy *copies; /* MAX_COPIES of each thread; made when first used */
+    char *shared_map, *shared;
+    uint64_t random;
+    bool failed;
+    char error[ERROR_NBYTES];
+};
+
+struct worker *self_worker;
+
+/* ---- order ---- */
+
+uint32_t random_below(struct worker *w, uint32_t n)
+{
+    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(((w->random >> 32) * n) >> 32);
+}
+
+void shuffle(struct worker *w, uint16_t *items, int n)
+{
+    for (int i = n - 1; i > 0; i--) {
+        uint32_t j = random_below(w, (uint32_t)i + 1);
+        uint16_t swapped = items[i];
+        items[i] = items[j];
+        items[j] = swapped;
+    }
+}
+
+void push_back(struct worker *w, int thread)
+{
+    w->queue[(w->head + w->n_queued++) % (2 * SIM_MAX_THREADS)] = (uint16_t)thread;
+}
+
+void push_front(struct worker *w, int thread)
+{
+    w->head = (w->head - 1) % (2 * SIM_MAX_THREADS);
+    w->queue[w->head] = (uint16_t)thread;
+    w->n_queued++;
+}
+
+int pop(struct worker *w)
+{
+    if (w->n_queued == 0) return -1;
+    int thread = w->queue[w->head];
+    w->head = (w->head + 1) % (2 * SIM_MAX_THREADS);
+    w->n_queued--;
+    return thread;
+}
+
+/* The queue becomes all threads, in the order asked for. */
+void queue_all(struct worker *w)
+{
+    if (sim_settings.order == SIM_ORDER_RANDOM) shuffle(w, w->order, w->n_threads);
+    memcpy(w->queue, w->order, sizeof w->queue[0] * (size_t)w->n_threads);
+    w->head = 0;
+    w->n_queued = (unsigned)w->n_threads;
+}
+
+/* Lanes that met go on before others, so that forward and reverse walk warp by warp. */
+void queue_lanes(struct worker *w, int warp, unsigned mask)
+{
+    uint16_t lanes[SIM_WARP];
+    int n = 0;
+    for (int l = 0; l < SIM_WARP; l++)
+        if (mask >> l & 1) lanes[n++] = (uint16_t)(warp * SIM_WARP + l);
+    if (sim_settings.order == SIM_ORDER_RANDOM) shuffle(w, lanes, n);
+    bool back = sim_settings.order == SIM_ORDER_RANDOM && random_below(w, 2);
+    for (int i = 0; i < n; i++) {
+        int at = sim_settings.order == SIM_ORDER_REVERSE ? i : n - 1 - i;
+        w->state[lanes[at]] = READY;
+        if (back)
+            push_back(w, lanes[at]);
+        else
+            push_front(w, lanes[at]);
+    }
+}
+
+/* ---- switching ---- */
+
+[[noreturn]] void fiber_main();
+
+void become(struct worker *w, int thread)
+{
+    sim_now.thread = w->index_of[thread];
+    sim_now.linear = thread;
+    w->state[thread] = READY;
+}
+
+struct sim_fiber *idle_fiber(struct worker *w)
+{
+    struct sim_fiber *f = w->idle;
+    if (f) {
+        w->idle = f->next_idle;
+        return f;
+    }
+    f = sim_fiber_create(w->n_fibers, fiber_main);
+    if (!f) {
+        fprintf(stderr, "cuda_sim: no memory for the stacks of a block's threads\n");
+        abort();
+    }
+    w->fibers[w->n_fibers++] = f;
+    return f;
+}
+
+void switch_to(struct worker *w, struct sim_fiber *to)
+{
+    struct sim_fiber *from = w->current;
+    w->current = to;
+    sim_fiber_switch(from, to);
+}
+
+/* The fiber that carries a queued thread; a thread that has not begun gets an idle one. */
+struct sim_fiber *fiber_of(struct worker *w, int thread)
+{
+    if (w->state[thread] != NEW) return w->slots[thread].fiber;
+    struct sim_fiber *f = idle_fiber(w);
+    f->thread = thread;
+    return f;
+}
+
+/* The running thread cannot go on: others run until somebody queues it. */
+void wait_turn(struct worker *w)
+{
+    int self = sim_now.linear, next = pop(w);
+    if (next != self) {
+        w->slots[self].fiber = w->current;
+        switch_to(w, next < 0 ? &w->home : fiber_of(w, next));
+    }
+    become(w, self);
+}
+
+/* Carry one thread after another; with threads that wait on other fibers, rest. */
+[[noreturn]] void fiber_main()
+{
+    sim_fiber_entered();
+    for (;;) {
+        struct worker *w = self_worker;
+        struct sim_fiber *f = w->current;
+        int thread = f->thread;
+        become(w, thread);
+        w->slots[thread].n_copies = 0;
+        w->slots[thread].group = 0;
+        w->grid->invoke(w->grid->params);
+        w->state[thread] = DONE;
+        w->n_done++;
+        int next = pop(w);
+        if (next >= 0 && w->state[next] == NEW) {
+            f->thread = next;
+            continue;
+        }
+        f->next_idle = w->idle;
+        w->idle = f;
+        switch_to(w, next < 0 ? &w->home : w->slots[next].fiber);
+    }
+}
+
+/* ---- blocks ---- */
+
+/* Threads that wait for ever: say where the first of them stands and what it lacks. */
+void explain_deadlock(struct worker *w)
+{
+    int first = 0;
+    while (first < w->n_threads && (w->state[first] == DONE || w->state[first] == NEW)) first++;
+    const struct thread_slot *s = &w->slots[first];
+    int warp = first / SIM_WARP;
+    unsigned missing = 0;
+    if (w->state[first] == AT_COLLECTIVE) missing = s->mask & ~w->waiting[warp];
+    uint3 t = w->index_of[first];
+    char detail[160];
+    if (missing)
+        snprintf(detail, sizeof detail, "lanes 0x%08x of warp %d never come", missing, warp);
+    else
+        snprintf(detail, sizeof detail, "%d of %d threads left the kernel, %d wait there",
+                 w->n_done, w->n_threads, w->n_arrived);
+    snprintf(w->error, sizeof w->error,
+             "kernel %s, block (%u,%u,%u), thread (%u,%u,%u) waits for ever in %s at %s:%d: %s",
+             w->grid->name, sim_now.block.x, sim_now.block.y, sim_now.block.z, t.x, t.y, t.z,
+             s->what, s->file, s->line, detail);
+    w->failed = true;
+}
+
+void abandon_fibers(struct worker *w)
+{
+    w->idle = nullptr;
+    for (int i = 0; i < w->n_fibers; i++) {
+        sim_fiber_restart(w->fibers[i], i, fiber_main);
+        w->fibers[i]->next_idle = w->idle;
+        w->idle = w->fibers[i];
+    }
+}
+
+void block_run(struct worker *w, uint64_t linear)
+{
+    const struct sim_grid *g = w->grid;
+    sim_now.block.x = (unsigned)(linear % g->grid.x);
+    sim_now.block.y = (unsigned)(linear / g->grid.x % g->grid.y);
+    sim_now.block.z = (unsigned)(linear / g->grid.x / g->grid.y);
+    memset(w->state, NEW, (size_t)w->n_threads);
+    memset(w->waiting, 0, sizeof w->waiting[0] * (size_t)w->n_warps);
+    w->n_done = w->n_arrived = w->n_true = 0;
+    if (g->shared_nbytes > 0) memset(w->shared, 0xFF, g->shared_nbytes);
+    queue_all(w);
+    for (int next; !w->failed && (next = pop(w)) >= 0;) {
+        w->current = &w->home;
+        switch_to(w, fiber_of(w, next));
+    }
+    if (!w->failed && w->n_done < w->n_threads) explain_deadlock(w);
+    if (w->failed) abandon_fibers(w);
+}
+
+/* Dynamic shared memory ends at an unmapped page, so that writing far beyond it cannot pass. */
+bool shared_prepare(struct worker *w, size_t nbytes)
+{
+    if (!w->shared_map) {
+        size_t room = (MAX_SHARED + PAGE_NBYTES - 1) / PAGE_NBYTES * PAGE_NBYTES;
+        char *map = (char *)mmap(nullptr, room + PAGE_NBYTES, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED) return false;
+        mprotect(map + room, PAGE_NBYTES, PROT_NONE);
+        w->shared_map = map + room;
+    }
+    size_t whole = (nbytes + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;
+    w->shared = w->shared_map - whole;
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(w->shared_map - MAX_SHARED, MAX_SHARED);
+    __asan_poison_memory_region(w->shared + nbytes, whole - nbytes);
+#endif
+    return true;
+}
+
+struct worker *worker_make()
+{
+    if (!self_worker) self_worker = (struct worker *)calloc(1, sizeof *self_worker);
+    if (!self_worker) return nullptr;
+    struct worker *w = self_worker;
+    if (!w->home.bottom || !pthread_equal(w->os_thread, pthread_self())) {
+        sim_fiber_adopt(&w->home);
+        w->os_thread = pthread_self();
+    }
+    return w;
+}
+
+struct worker *worker_prepare(const struct sim_grid *g)
+{
+    struct worker *w = worker_make();
+    if (!w || !shared_prepare(w, g->shared_nbytes)) return nullptr;
+    w->grid = g;
+    w->failed = false;
+    w->random = sim_settings.order_seed * 0x9E3779B97F4A7C15u + 1;
+    w->n_threads = (int)(g->block.x * g->block.y * g->block.z);
+    w->n_warps = (w->n_threads + SIM_WARP - 1) / SIM_WARP;
+    for (int t = 0; t < w->n_threads; t++) {
+        unsigned u = (unsigned)t, x = g->block.x, y = g->block.y;
+        w->index_of[t] = uint3{u % x, u / x % y, u / x / y};
+        bool reverse = sim_settings.order == SIM_ORDER_REVERSE;
+        w->order[t] = (uint16_t)(reverse ? w->n_threads - 1 - t : t);
+    }
+    sim_now.block_dim = (uint3)g->block;
+    sim_now.grid_dim = (uint3)g->grid;
+    return w;
+}
+
+/* ---- grids ---- */
+
+uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* The order of n blocks: i → offset + stride·i mod n, a permutation as stride and n share no
+ * factor. */
+struct permutation {
+    uint64_t n, offset, stride;
+};
+
+struct permutation blocks_order(uint64_t n)
+{
+    struct permutation p = {n, 0, 1};
+    if (sim_settings.order == SIM_ORDER_REVERSE) {
+        p.offset = p.stride = n - 1;
+    } else if (sim_settings.order == SIM_ORDER_RANDOM) {
+        uint64_t random = (sim_settings.order_seed + n) * 0x9E3779B97F4A7C15u;
+        p.offset = (random >> 20) % n;
+        p.stride = (random >> 7) % n;
+        while (gcd(p.stride, n) != 1) p.stride = (p.stride + 1) % (n + 1);
+    }
+    return p;
+}
+
+uint64_t permute(const struct permutation *p, uint64_t i)
+{
+    return (uint64_t)(((unsigned __int128)i * p->stride + p->offset) % p->n);
+}
+
+} // namespace
+
+bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes)
+{
+    struct worker *w = worker_prepare(g);
+    if (!w) {
+        snprintf(error, error_nbytes, "no memory for a simulated multiprocessor");
+        return false;
+    }
+    uint64_t n = (uint64_t)g->grid.x * g->grid.y * g->grid.z;
+    struct permutation order = blocks_order(n);
+    for (uint64_t i = 0; i < n && !w->failed; i++) block_run(w, permute(&order, i));
+    w->grid = nullptr;
+    if (w->failed) snprintf(error, error_nbytes, "%s", w->error);
+    return !w->failed;
+}
+
+int sim_exec_describe(char *text, size_t nbytes)
+{
+    struct worker *w = self_worker;
+    if (!w || !w->grid) return 0;
+    uint3 b = sim_now.block, t = sim_now.thread;
+    return snprintf(text, nbytes, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", w->grid->name,
+                    b.x, b.y, b.z, t.x, t.y, t.z);
+}
+
+bool sim_exec_is_stack_guard(const void *p)
+{
+    struct worker *w = self_worker;
+    for (int i = 0; w && i < w->n_fibers; i++)
+        if (sim_fiber_is_guard(w->fibers[i], p)) return true;
+    return false;
+}
+
+void sim_exec_fail(const char *file, int line, const char *format, ...)
+{
+    struct worker *w = self_worker;
+    int n = sim_exec_describe(w->error, sizeof w->error);
+    va_list args;
+    va_start(args, format);
+    char what[512];
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    snprintf(w->error + n, sizeof w->error - (size_t)n, " at %s:%d: %s", file, line, what);
+    w->failed = true;
+    switch_to(w, &w->home);
+    abort(); /* an abandoned fiber is never resumed */
+}
+
+void *sim_exec_dynamic_shared(void)
+{
+    return self_worker->shared;
+}
+
+void sim_exec_yield(void)
+{
+    struct worker *w = self_worker;
+    if (w->n_queued == 0) return;
+    push_back(w, sim_now.linear);
+    wait_turn(w);
+}
+
+int sim_exec_barrier(bool predicate, const char *what, const char *file, int line)
+{
+    struct worker *w = self_worker;
+    int self = sim_now.linear;
+    struct thread_slot *s = &w->slots[self];
+    s->what = what;
+    s->file = file;
+    s->line = line;
+    w->state[self] = AT_BARRIER;
+    w->n_true += predicate;
+    if (++w->n_arrived == w->n_threads) {
+        w->barrier_result = w->n_true;
+        w->n_arrived = w->n_true = 0;
+        for (int t = 0; t < w->n_threads; t++) {
+            const struct thread_slot *o = &w->slots[t];
+            if (o->line != line || (o->file != file && strcmp(o->file, file) != 0))
+                sim_exec_fail(file, line, "other threads of the block wait in %s at %s:%d", o->what,
+                              o->file, o->line);
+            w->state[t] = READY;
+        }
+        queue_all(w);
+    }
+    wait_turn(w);
+    return w->barrier_result;
+}
+
+/* All lanes of mask are here: they must mean the same collective. */
+static void collective_complete(struct worker *w, int warp, unsigned mask)
+{
+    const struct thread_slot *mine = &w->slots[sim_now.linear];
+    struct sim_lane *lanes[SIM_WARP] = {};
+    for (int l = 0; l < SIM_WARP; l++) {
+        if (!(mask >> l & 1)) continue;
+        struct thread_slot *s = &w->slots[warp * SIM_WARP + l];
+        if (s->mask != mask || s->evaluate != mine->evaluate)
+            sim_exec_fail(mine->file, mine->line,
+                          "%s with mask 0x%08x: lane %d waits in %s with mask 0x%08x at %s:%d",
+                          mine->what, mask, l, s->what, s->mask, s->file, s->line);
+        lanes[l] = &s->lane;
+    }
+    if (mine->evaluate) mine->evaluate(lanes, mask);
+    w->waiting[warp] &= ~mask;
+    queue_lanes(w, warp, mask);
+}
+
+uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned mask,
+                             const struct sim_lane *mine, const char *file, int line)
+{
+    struct worker *w = self_worker;
+    int self = sim_now.linear, warp = self / SIM_WARP;
+    struct thread_slot *s = &w->slots[self];
+    s->lane = *mine;
+    s->evaluate = evaluate;
+    s->what = what;
+    s->mask = mask;
+    s->file = file;
+    s->line = line;
+    if (!(mask >> self % SIM_WARP & 1))
+        sim_exec_fail(file, line, "%s: mask 0x%08x does not name the calling lane %d", what, mask,
+                      self % SIM_WARP);
+    w->state[self] = AT_COLLECTIVE;
+    w->waiting[warp] |= 1u << self % SIM_WARP;
+    if ((w->waiting[warp] & mask) == mask) collective_complete(w, warp, mask);
+    wait_turn(w);
+    return s->lane.result;
+}
+
+/* ---- cp.async ---- */
+
+static void async_perform(const struct async_copy *c)
+{
+    memcpy(c->dst, c->src, (size_t)c->n_valid);
+    memset((char *)c->dst + c->n_valid, 0, (size_t)(c->nbytes - c->n_valid));
+}
+
+void sim_exec_async_copy(void *shared, const void *global, int nbytes, int n_valid)
+{
+    struct worker *w = self_worker;
+    struct thread_slot *s = &w->slots[sim_now.linear];
+    if ((uintptr_t)shared % (uintptr_t)nbytes != 0 ||
+        (n_valid > 0 && (uintptr_t)global % (uintptr_t)nbytes != 0))
+        sim_exec_fail("cp.async", 0, "%d bytes from %p to %p: not aligned to their size", nbytes,
+                      global, shared);
+    if (!w->copies)
+        w->copies = (struct async_copy *)calloc(SIM_MAX_THREADS * MAX_COPIES, sizeof *w->copies);
+    if (s->n_copies == MAX_COPIES)
+        sim_exec_fail("cp.async", 0, "%d copies without a wait", MAX_COPIES);
+    struct async_copy copy = {shared, global, nbytes, n_valid, s->group};
+    /* Hardware may be fast: in random order some copies land at once. */
+    if (sim_settings.order == SIM_ORDER_RANDOM && random_below(w, 2))
+        async_perform(&copy);
+    else
+        w->copies[sim_now.linear * MAX_COPIES + s->n_copies++] = copy;
+}
+
+void sim_exec_async_commit(void)
+{
+    self_worker->slots[sim_now.linear].group++;
+}
+
+void sim_exec_async_wait(int n_newest_left)
+{
+    struct worker *w = self_worker;
+    struct thread_slot *s = &w->slots[sim_now.linear];
+    int n_kept = 0;
+    for (int i = 0; i < s->n_copies; i++) {
+        struct async_copy *all = w->copies + sim_now.linear * MAX_COPIES;
+        if (n_newest_left < 0 || all[i].group < s->group - n_newest_left)
+            async_perform(&all[i]);
+        else
+            all[n_kept++] = all[i];
+    }
+    s->n_copies = n_kept;
+}

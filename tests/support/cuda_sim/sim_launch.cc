@@ -1,0 +1,164 @@
+/* Launches: limits of the device, attributes of functions, the queued grid. */
+#include "sim_launch.h"
+
+#include "sim_exec.h"
+#include "sim_runtime.h"
+
+#include <algorithm>
+#include <map>
+#include <string.h>
+
+#define SHARED_DEFAULT    ((size_t)48 << 10)
+#define SHARED_OPTIN      ((size_t)227 << 10)
+#define SHARED_SM         ((size_t)228 << 10)
+#define SHARED_RESERVED   ((size_t)1 << 10) /* per block */
+#define PARAMS_NBYTES_MAX 4096
+#define MIN_MAJOR         8 /* the plug-in is compiled for sm_80 and later */
+
+namespace {
+
+std::map<const void *, size_t> shared_limits; /* raised by cudaFuncSetAttribute */
+uint64_t n_launches;
+
+size_t shared_limit(const void *function)
+{
+    auto at = shared_limits.find(function);
+    return at == shared_limits.end() ? SHARED_DEFAULT : at->second;
+}
+
+bool config_valid(const struct sim_launch_request *r)
+{
+    const dim3 b = r->block, g = r->grid;
+    bool block = b.x >= 1 && b.y >= 1 && b.z >= 1 && b.x <= 1024 && b.y <= 1024 && b.z <= 64 &&
+                 (uint64_t)b.x * b.y * b.z <= SIM_MAX_THREADS;
+    bool grid =
+        g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= INT32_MAX && g.y <= 65535 && g.z <= 65535;
+    return block && grid;
+}
+
+cudaError_t check(const struct sim_launch_request *r)
+{
+    if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
+    if (!config_valid(r))
+        return sim_refuse(cudaErrorInvalidConfiguration,
+                          "launch of %s: grid (%u,%u,%u), block (%u,%u,%u) is outside the limits",
+                          r->name, r->grid.x, r->grid.y, r->grid.z, r->block.x, r->block.y,
+                          r->block.z);
+    if (r->shared_nbytes > shared_limit(r->function))
+        return sim_refuse(cudaErrorInvalidValue,
+                          "launch of %s: %zu bytes of dynamic shared memory, %zu are allowed",
+                          r->name, r->shared_nbytes, shared_limit(r->function));
+    if (r->abi_nbytes > PARAMS_NBYTES_MAX)
+        return sim_refuse(cudaErrorInvalidValue, "launch of %s: %zu bytes of parameters", r->name,
+                          r->abi_nbytes);
+    return cudaSuccess;
+}
+
+/* Pointers must be device or pinned memory: hardware cannot reach other host memory. Small values
+ * are let through (NULL and what is counted from it), as is dead device memory: both fault when
+ * touched. */
+const void *host_pointer(const struct sim_launch_request *r)
+{
+    for (int i = 0; i < r->n_pointers; i++) {
+        const void *p = r->pointers[i];
+        if ((uintptr_t)p < 65536 || sim_is_device(p) || sim_pinned_range(p, 0)) continue;
+        return p;
+    }
+    return nullptr;
+}
+
+struct launched {
+    struct sim_grid grid;
+    std::string name;
+    std::vector<max_align_t> params;
+    uint64_t number;
+    const void *bad_pointer;
+};
+
+void run_grid(const launched *l)
+{
+    if (l->number == sim_settings.lost_at) {
+        sim_lose(cudaErrorIllegalAddress, "kernel %s: the device is lost, as asked", l->grid.name);
+        return;
+    }
+    if (l->bad_pointer) {
+        sim_lose(cudaErrorIllegalAddress, "kernel %s: parameter %p is pageable host memory",
+                 l->grid.name, l->bad_pointer);
+        return;
+    }
+    char error[1024];
+    if (!sim_exec_grid(&l->grid, error, sizeof error))
+        sim_lose(cudaErrorLaunchFailure, "%s", error);
+}
+
+} // namespace
+
+void sim_launch_reset(void)
+{
+    shared_limits.clear();
+    n_launches = 0;
+}
+
+cudaError_t sim_launch_queue(const struct sim_launch_request *r)
+{
+    SIM_ENTER();
+    CUstream_st *s = sim_stream_of(r->stream);
+    if (!s) return sim_error(cudaErrorInvalidResourceHandle);
+    cudaError_t error = check(r);
+    if (error != cudaSuccess) return error;
+    auto l = std::make_shared<launched>();
+    l->name = r->name;
+    l->params.resize((r->params_nbytes + sizeof(max_align_t) - 1) / sizeof(max_align_t));
+    memcpy((void *)l->params.data(), r->params, r->params_nbytes);
+    l->grid = {l->name.c_str(), r->invoke, l->params.data(), r->grid, r->block, r->shared_nbytes};
+    l->number = ++n_launches;
+    l->bad_pointer = host_pointer(r);
+    struct sim_op_info info = {SIM_KERNEL, l->grid.name, 0, false};
+    sim_queue(s, &info, [l] { run_grid(l.get()); });
+    return sim_error(sim_status());
+}
+
+/* ---- functions ---- */
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attr, int value)
+{
+    SIM_ENTER();
+    if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
+    if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        (size_t)value > SHARED_OPTIN)
+        return sim_error(cudaErrorInvalidValue);
+    shared_limits[function] = std::max((size_t)value, SHARED_DEFAULT);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *function)
+{
+    SIM_ENTER();
+    if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
+    memset(attr, 0, sizeof *attr);
+    attr->maxThreadsPerBlock = SIM_MAX_THREADS;
+    attr->numRegs = 32;
+    attr->ptxVersion = attr->binaryVersion = sim_settings.major * 10 + sim_settings.minor;
+    attr->maxDynamicSharedSizeBytes = (int)shared_limit(function);
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *,
+                                                                   int n_threads, size_t shared,
+                                                                   unsigned)
+{
+    SIM_ENTER();
+    if (n_threads < 1 || n_threads > SIM_MAX_THREADS) return sim_error(cudaErrorInvalidValue);
+    int by_threads = 2048 / ((n_threads + 31) / 32 * 32);
+    int by_shared = shared > SHARED_OPTIN ? 0 : (int)(SHARED_SM / (shared + SHARED_RESERVED));
+    *n = std::min(32, std::min(by_threads, by_shared));
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *function,
+                                                          int n_threads, size_t shared)
+{
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n, function, n_threads, shared,
+                                                                  0);
+}

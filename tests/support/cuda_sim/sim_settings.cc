@@ -1,0 +1,87 @@
+/* Reading the environment: see sim_settings.h. A word that is not understood ends the process, as
+ * a test that asks for a fault and gets none would pass for the wrong reason. */
+#include "sim_settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sim_settings sim_settings;
+
+[[noreturn]] static void refuse(const char *name, const char *value)
+{
+    fprintf(stderr, "cuda_sim: %s=%s is not understood\n", name, value);
+    abort();
+}
+
+/* The index of value in words (its part before ':'); the number after ':' goes to *seed. */
+static int choice(const char *name, const char *const *words, int n, uint64_t *seed)
+{
+    const char *value = getenv(name);
+    *seed = 0;
+    if (!value || !*value) return 0;
+    size_t length = strcspn(value, ":");
+    if (value[length] == ':') *seed = strtoull(value + length + 1, nullptr, 10);
+    for (int i = 0; i < n; i++)
+        if (strlen(words[i]) == length && strncmp(value, words[i], length) == 0) return i;
+    refuse(name, value);
+}
+
+static uint64_t number(const char *name, uint64_t by_default)
+{
+    const char *value = getenv(name);
+    if (!value || !*value) return by_default;
+    char *end;
+    uint64_t n = strtoull(value, &end, 10);
+    if (*end || n == 0) refuse(name, value);
+    return n;
+}
+
+static bool counted(const char *word, const char *prefix, uint64_t *out)
+{
+    size_t length = strlen(prefix);
+    if (strncmp(word, prefix, length) != 0) return false;
+    *out = strtoull(word + length, nullptr, 10);
+    return *out > 0;
+}
+
+static void fault(struct sim_settings *s, const char *word)
+{
+    if (strcmp(word, "no-driver") == 0)
+        s->driver = SIM_DRIVER_NONE;
+    else if (strcmp(word, "old-driver") == 0)
+        s->driver = SIM_DRIVER_OLD;
+    else if (strcmp(word, "no-device") == 0)
+        s->n_devices = 0;
+    else if (sscanf(word, "capability:%d.%d", &s->major, &s->minor) != 2 &&
+             !counted(word, "lost-at:", &s->lost_at) && !counted(word, "oom-at:", &s->oom_at) &&
+             !counted(word, "host-oom-at:", &s->host_oom_at))
+        refuse("CZERO_CUDA_SIM_FAULT", word);
+}
+
+static void faults(struct sim_settings *s)
+{
+    const char *value = getenv("CZERO_CUDA_SIM_FAULT");
+    if (!value) return;
+    char words[256];
+    snprintf(words, sizeof words, "%s", value);
+    char *save = nullptr;
+    for (char *word = strtok_r(words, ",", &save); word; word = strtok_r(nullptr, ",", &save))
+        fault(s, word);
+}
+
+void sim_settings_read(void)
+{
+    static const char *const orders[] = {"forward", "reverse", "random"};
+    static const char *const streams[] = {"lazy", "eager", "random"};
+    struct sim_settings s = {};
+    s.order = (enum sim_order)choice("CZERO_CUDA_SIM_ORDER", orders, 3, &s.order_seed);
+    s.streams = (enum sim_streams)choice("CZERO_CUDA_SIM_STREAMS", streams, 3, &s.streams_seed);
+    s.memory_nbytes = number("CZERO_CUDA_SIM_MEMORY", (uint64_t)1 << 30);
+    s.n_devices = (int)number("CZERO_CUDA_SIM_DEVICES", 1);
+    const char *guard = getenv("CZERO_CUDA_SIM_GUARD");
+    s.guard = !guard || strcmp(guard, "off") != 0;
+    s.major = 9;
+    faults(&s);
+    sim_settings = s;
+}

@@ -1,0 +1,39 @@
+/* What the environment asks of the simulated device; read when it is first used and by
+ * sim_reset().
+ *
+ *   CZERO_CUDA_SIM_ORDER    forward | reverse | random[:seed]   order of ready threads and blocks
+ *   CZERO_CUDA_SIM_STREAMS  lazy | eager | random[:seed]        when queued work runs
+ *   CZERO_CUDA_SIM_MEMORY   bytes of device memory (1 GiB)
+ *   CZERO_CUDA_SIM_DEVICES  devices (1)
+ *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
+ *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
+ *                           oom-at:N | host-oom-at:N            comma between several */
+#ifndef CZ_TESTS_SIM_SETTINGS_H
+#define CZ_TESTS_SIM_SETTINGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum sim_order { SIM_ORDER_FORWARD = 0, SIM_ORDER_REVERSE, SIM_ORDER_RANDOM };
+enum sim_streams { SIM_STREAMS_LAZY = 0, SIM_STREAMS_EAGER, SIM_STREAMS_RANDOM };
+enum sim_driver { SIM_DRIVER_GOOD = 0, SIM_DRIVER_NONE, SIM_DRIVER_OLD };
+
+struct sim_settings {
+    enum sim_order order;
+    uint64_t order_seed;
+    enum sim_streams streams;
+    uint64_t streams_seed;
+    size_t memory_nbytes;
+    int n_devices;
+    bool guard;
+    enum sim_driver driver;
+    int major, minor;     /* compute capability */
+    uint64_t lost_at;     /* which launch, from 1, loses the device; 0: none */
+    uint64_t oom_at;      /* which cudaMalloc fails */
+    uint64_t host_oom_at; /* which pinned allocation or registration fails */
+};
+extern struct sim_settings sim_settings;
+
+void sim_settings_read(void);
+
+#endif
