@@ -18,11 +18,11 @@ static const char *plugin_file(void)
 /* Every slot is mandatory: a plug-in of another version is refused here, not met as a NULL call. */
 static bool is_complete(const struct device_ops *ops)
 {
-    return ops->name && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
-           ops->mem_info && ops->copy && ops->fill_zero && ops->stream_create &&
-           ops->stream_destroy && ops->stream_sync && ops->event_create && ops->event_destroy &&
-           ops->event_record && ops->stream_wait && ops->event_wait_host && ops->event_query &&
-           ops->host_register && ops->host_unregister && ops->info;
+    return ops->name && ops->count && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
+           ops->is_device_memory && ops->mem_info && ops->copy && ops->fill_zero &&
+           ops->stream_create && ops->stream_destroy && ops->stream_sync && ops->event_create &&
+           ops->event_destroy && ops->event_record && ops->stream_wait && ops->event_wait_host &&
+           ops->event_query && ops->host_register && ops->host_unregister && ops->info;
 }
 
 static cz_status plugin_check(const struct device_plugin *head)
@@ -74,15 +74,31 @@ cz_status device_plugin_symbol(const char *symbol, void **out)
     return CZ_OK;
 }
 
-cz_status device_open(const char *kind, int ordinal, struct device **out)
+static cz_status find(const char *kind, const struct device_ops **ops)
 {
-    *out = NULL;
-    if (!kind || strcmp(kind, "cpu") == 0) return device_host_ops.open(ordinal, out);
+    *ops = &device_host_ops;
+    if (!kind || strcmp(kind, "cpu") == 0) return CZ_OK;
     if (strcmp(kind, "cuda") != 0)
         return err_set(CZ_INVALID, 0, "device \"%s\" is unknown: use cpu or cuda", kind);
     TRY(plugin_open());
-    TRY(plugin_head->device->open(ordinal, out));
+    *ops = plugin_head->device;
     return CZ_OK;
+}
+
+cz_status device_count(const char *kind, int *n)
+{
+    const struct device_ops *ops;
+    *n = 0;
+    TRY(find(kind, &ops));
+    return ops->count(n);
+}
+
+cz_status device_open(const char *kind, int ordinal, struct device **out)
+{
+    const struct device_ops *ops;
+    *out = NULL;
+    TRY(find(kind, &ops));
+    return ops->open(ordinal, out);
 }
 
 void device_close(struct device *dev)

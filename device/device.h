@@ -38,14 +38,18 @@ struct device_info {
  * host_register: host memory that the device may read and write by itself (page-locked), so that
  * copies from and to it run beside the caller; whole pages, until host_unregister.
  * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.
+ * count: how many there are, with open's errors for there being none. is_device_memory: whether p
+ * lies in memory that the host cannot read (never on the host; NULL: no).
  */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
     enum device_kind kind;
+    cz_status (*count)(int *n);
     cz_status (*open)(int ordinal, struct device **out);
     void (*close)(struct device *);
     cz_status (*mem_alloc)(struct device *, size_t nbytes, const char *what, void **out);
     void (*mem_free)(struct device *, void *p, size_t nbytes);
+    bool (*is_device_memory)(struct device *, const void *p);
     cz_status (*mem_info)(struct device *, size_t *free_nbytes, size_t *total_nbytes);
     cz_status (*copy)(struct device *, struct dev_stream *, void *dst, const void *src,
                       size_t nbytes); /* any direction */
@@ -74,6 +78,9 @@ struct device {
  * Errors: CZ_INVALID (unknown name, no such ordinal), CZ_UNSUPPORTED (no plug-in, no driver or one
  * that is too old, no GPU, one of too low a compute capability: the sentence says which). */
 CZ_API cz_status device_open(const char *kind, int ordinal, struct device **out);
+
+/* How many devices of that kind this process may open. Errors: as device_open(). */
+CZ_API cz_status device_count(const char *kind, int *n);
 
 /* Close; accepts NULL. All memory and streams must have been given back. */
 CZ_API void device_close(struct device *dev);

@@ -20,6 +20,12 @@ struct dev_event {
 static struct dev_stream the_stream;
 static struct dev_event the_event;
 
+static cz_status host_count(int *n)
+{
+    *n = 1;
+    return CZ_OK;
+}
+
 static cz_status host_open(int ordinal, struct device **out)
 {
     if (ordinal != 0)
@@ -53,6 +59,13 @@ static void host_mem_free(struct device *dev, void *p, size_t nbytes)
     (void)dev;
     struct arena a = {.base = p, .nbytes = size_round_up(nbytes, ARENA_PAGE_BYTES)};
     arena_free(&a);
+}
+
+static bool host_is_device_memory(struct device *dev, const void *p)
+{
+    (void)dev;
+    (void)p;
+    return false;
 }
 
 /* What the system calls available, within the container's limit when there is one. */
@@ -180,10 +193,12 @@ static cz_status host_info(struct device *dev, struct device_info *out)
 const struct device_ops device_host_ops = {
     .name = "cpu",
     .kind = DEVICE_HOST,
+    .count = host_count,
     .open = host_open,
     .close = host_close,
     .mem_alloc = host_mem_alloc,
     .mem_free = host_mem_free,
+    .is_device_memory = host_is_device_memory,
     .mem_info = host_mem_info,
     .copy = host_copy,
     .fill_zero = host_fill_zero,

@@ -15,7 +15,7 @@ CZ_EXTERN_C_BEGIN
 #define DEVICE_PLUGIN_FILE    "libczero_cuda.so"
 #define DEVICE_PLUGIN_ENV     "CZERO_CUDA_PLUGIN" /* another file to open in its place */
 #define DEVICE_PLUGIN_SYMBOL  "czero_cuda_plugin"
-#define DEVICE_PLUGIN_VERSION 1 /* rises with any change here or in device.h */
+#define DEVICE_PLUGIN_VERSION 2 /* rises with any change here or in device.h */
 
 struct device_plugin_host {
     cz_status (*err_set)(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);

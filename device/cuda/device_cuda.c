@@ -67,7 +67,7 @@ static cz_status refuse_none(void)
                    "device cuda: there is no NVIDIA GPU in this machine; --device cpu works");
 }
 
-static cz_status count_devices(int *n)
+static cz_status cuda_count(int *n)
 {
     cudaError_t result = cudaGetDeviceCount(n);
     if (result == cudaErrorInsufficientDriver) return refuse_driver();
@@ -98,7 +98,7 @@ static cz_status cuda_open(int ordinal, struct device **out)
 {
     int n = 0;
     struct device_info info;
-    TRY(count_devices(&n));
+    TRY(cuda_count(&n));
     if (ordinal < 0 || ordinal >= n)
         return err_set(CZ_INVALID, 0, "device cuda:%d: this machine has %d, counted from 0",
                        ordinal, n);
@@ -156,6 +156,15 @@ static void cuda_mem_free(struct device *dev, void *p, size_t nbytes)
     (void)dev;
     (void)nbytes;
     cudaFree(p);
+}
+
+/* Memory that CUDA does not know is the host's, and so is what it was told of. */
+static bool cuda_is_device_memory(struct device *dev, const void *p)
+{
+    struct cudaPointerAttributes a;
+    (void)dev;
+    if (!p || cudaPointerGetAttributes(&a, p) != cudaSuccess) return false;
+    return a.type == cudaMemoryTypeDevice;
 }
 
 static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
@@ -291,10 +300,12 @@ static cz_status cuda_event_query(struct device *dev, struct dev_event *event, b
 const struct device_ops device_cuda_ops = {
     .name = "cuda",
     .kind = DEVICE_CUDA,
+    .count = cuda_count,
     .open = cuda_open,
     .close = cuda_close,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,
+    .is_device_memory = cuda_is_device_memory,
     .mem_info = cuda_mem_info,
     .copy = cuda_copy,
     .fill_zero = cuda_fill_zero,

@@ -71,6 +71,18 @@ START_TEST(memory_left_is_at_most_the_total)
 }
 END_TEST
 
+START_TEST(there_is_one_and_its_memory_is_the_hosts)
+{
+    struct device *dev;
+    int n;
+    ck_ok(device_count("cpu", &n));
+    ck_assert_int_eq(n, 1);
+    ck_ok(device_open("cpu", 0, &dev));
+    ck_assert(!dev->ops->is_device_memory(dev, &n));
+    device_close(dev);
+}
+END_TEST
+
 START_TEST(unknown_devices_are_refused)
 {
     struct device *dev;
@@ -95,4 +107,5 @@ END_TEST
 TEST_MAIN("device/host", memory_is_zeroed_aligned_and_can_be_given_back,
           more_than_the_address_space_is_refused_by_name,
           copies_may_overlap_and_fill_zero_stays_inside, memory_left_is_at_most_the_total,
-          unknown_devices_are_refused, cuda_without_its_plug_in_says_why)
+          there_is_one_and_its_memory_is_the_hosts, unknown_devices_are_refused,
+          cuda_without_its_plug_in_says_why)
