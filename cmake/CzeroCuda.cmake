@@ -38,6 +38,9 @@ function(cz_cuda_plugin)
   add_library(czero_cuda MODULE ${sources})
   cz_cuda_target(czero_cuda ${CMAKE_SOURCE_DIR}/device/cuda/plugin.map)
   target_link_libraries(czero_cuda PRIVATE cz_flags CUDA::cudart_static CUDA::cublasLt)
+  if(NOT CZ_SANITIZE) # what is missing shows here, not on the machine that has a GPU
+    target_link_options(czero_cuda PRIVATE -Wl,-z,defs)
+  endif()
   target_compile_options(czero_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++17 --fmad=false
     -lineinfo -Werror all-warnings -Xcompiler=-Wall,-Wno-unknown-pragmas>)
   set_target_properties(czero_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static

@@ -29,12 +29,34 @@ static cz_status plugin_check(const struct device_plugin *head)
 {
     if (head && head->version == DEVICE_PLUGIN_VERSION &&
         head->ops_nbytes == sizeof(struct device_ops) &&
-        head->host_nbytes == sizeof(struct device_plugin_host) && is_complete(head->device))
+        head->host_nbytes == sizeof(struct device_plugin_host) && head->device &&
+        is_complete(head->device))
         return CZ_OK;
     return err_set(CZ_UNSUPPORTED, 0,
                    "device cuda: %s belongs to another version of czero; install both from one "
                    "build, or use --device cpu",
                    plugin_file());
+}
+
+/* The loader's words start with the file that it could not load: the plug-in itself, which a build
+ * without nvcc leaves out, or a library that the plug-in needs. */
+static cz_status refuse_load(const char *reason)
+{
+    const char *missing = reason ? strstr(reason, ": cannot open shared object file") : NULL;
+    const int n = missing ? (int)(missing - reason) : 0;
+    if (!missing)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: the plug-in cannot be loaded (%s); --device cpu works",
+                       reason ? reason : plugin_file());
+    if (strncmp(reason, plugin_file(), (size_t)n) == 0)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "device cuda: the plug-in %s is not here (a build without nvcc has none); "
+                       "--device cpu works",
+                       plugin_file());
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "device cuda: %s needs %.*s, which is not found: install that part of CUDA or "
+                   "put its folder into LD_LIBRARY_PATH; --device cpu works",
+                   plugin_file(), n, reason);
 }
 
 static cz_status plugin_open(void)
@@ -46,12 +68,7 @@ static cz_status plugin_open(void)
                                                     .log_line = log_line};
     if (plugin) return CZ_OK;
     void *opened = dlopen(plugin_file(), RTLD_NOW | RTLD_LOCAL);
-    if (!opened) {
-        const char *reason = dlerror();
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "device cuda: the plug-in cannot be loaded (%s); --device cpu works",
-                       reason ? reason : plugin_file());
-    }
+    if (!opened) return refuse_load(dlerror());
     const struct device_plugin *head = dlsym(opened, DEVICE_PLUGIN_SYMBOL);
     cz_status st = plugin_check(head);
     if (st != CZ_OK) {
@@ -71,6 +88,34 @@ cz_status device_plugin_symbol(const char *symbol, void **out)
     if (!*out)
         return err_set(CZ_UNSUPPORTED, 0, "%s has no symbol %s: it belongs to another version",
                        plugin_file(), symbol);
+    return CZ_OK;
+}
+
+/* Whether it is that kind, alone or with a colon; *rest is what follows. */
+static bool starts_with(const char *name, const char *kind, const char **rest)
+{
+    const size_t n = strlen(kind);
+    if (strncmp(name, kind, n) != 0 || (name[n] && name[n] != ':')) return false;
+    *rest = name + n;
+    return true;
+}
+
+cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal)
+{
+    const char *rest = "";
+    *kind = DEVICE_HOST;
+    *ordinal = -1;
+    if (name && starts_with(name, "cuda", &rest))
+        *kind = DEVICE_CUDA;
+    else if (name && !starts_with(name, "cpu", &rest))
+        return err_set(CZ_INVALID, 0, "device \"%s\" is unknown: use cpu, cuda or cuda:N", name);
+    if (!*rest) return CZ_OK;
+    /* At most four digits: no sign, no space, no overflow. */
+    const size_t n_digits = strspn(rest + 1, "0123456789");
+    if (n_digits < 1 || n_digits > 4 || rest[1 + n_digits])
+        return err_set(CZ_INVALID, 0,
+                       "device \"%s\": what follows the colon is which one, counted from 0", name);
+    *ordinal = atoi(rest + 1);
     return CZ_OK;
 }
 
@@ -99,6 +144,17 @@ cz_status device_open(const char *kind, int ordinal, struct device **out)
     *out = NULL;
     TRY(find(kind, &ops));
     return ops->open(ordinal, out);
+}
+
+cz_status device_open_named(const char *name, int rank_host, struct device **out)
+{
+    enum device_kind kind;
+    int ordinal, n = 1;
+    *out = NULL;
+    TRY(device_parse(name, &kind, &ordinal));
+    if (kind == DEVICE_HOST) return device_open("cpu", ordinal < 0 ? 0 : ordinal, out);
+    if (ordinal < 0) TRY(device_count("cuda", &n));
+    return device_open("cuda", ordinal < 0 ? rank_host % n : ordinal, out);
 }
 
 void device_close(struct device *dev)

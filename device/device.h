@@ -31,6 +31,7 @@ struct device_info {
 
 /* All slots are mandatory; calls are asynchronous where a stream is given. Sizes in bytes.
  *
+ * count: how many there are, at least 1; errors as open.
  * mem_alloc gives zeroed memory aligned to 2 MiB on the host and to 256 bytes on a GPU (NULL for 0
  * bytes); mem_free takes the same nbytes, and NULL.
  * copy, fill_zero: in stream order; host regions may overlap. A copy between a GPU and host memory
@@ -81,6 +82,14 @@ CZ_API cz_status device_open(const char *kind, int ordinal, struct device **out)
 
 /* How many devices of that kind this process may open. Errors: as device_open(). */
 CZ_API cz_status device_count(const char *kind, int *n);
+
+/* What a device's name means: "cpu", "cuda", "cuda:1" (NULL: "cpu"). *ordinal is -1 where the name
+ * leaves it open. Errors: CZ_INVALID (says what was given and what is meant). */
+CZ_API cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal);
+
+/* Open the device of that name for a rank: "cuda" gives the ranks of a host (rank_host, from 0)
+ * its GPUs in turns. Errors: as device_parse() and device_open(). */
+CZ_API cz_status device_open_named(const char *name, int rank_host, struct device **out);
 
 /* Close; accepts NULL. All memory and streams must have been given back. */
 CZ_API void device_close(struct device *dev);

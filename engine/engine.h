@@ -35,7 +35,7 @@ typedef void (*engine_print)(const char *text, void *user);
 struct engine_options {
     const char *config_path; /* a file, or … */
     const char *config_json; /* … the config itself; exactly one of the two */
-    const char *device;      /* "cpu" (default when NULL) or "cuda" */
+    const char *device;      /* "cpu" (default when NULL), "cuda" or "cuda:N" */
     struct comm *comm;       /* engine_world_create()'s, borrowed; NULL: world size 1 */
     const struct engine_group *groups;
     size_t n_groups;

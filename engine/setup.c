@@ -230,8 +230,11 @@ static cz_status open_device(struct engine *e, const char *device)
 {
     TRY(cpu_isa_check());
     /* A GPU is planned for without one: the CPU's kernels stand in (plan_device.c). */
-    e->plan.on_cuda = e->request && device && strcmp(device, "cuda") == 0;
-    TRY(device_open(e->plan.on_cuda ? "cpu" : device, 0, &e->device));
+    enum device_kind kind;
+    int ordinal;
+    TRY(device_parse(device, &kind, &ordinal));
+    e->plan.on_cuda = e->request && kind == DEVICE_CUDA;
+    TRY(device_open_named(e->plan.on_cuda ? NULL : device, e->comm->rank_host, &e->device));
     if (e->device->ops->kind != DEVICE_HOST)
         return err_set(CZ_UNSUPPORTED, 0, "device \"%s\" is not supported yet; \"cpu\" works",
                        device);

@@ -1,4 +1,5 @@
 /* A CUDA GPU as a device. Source: CUDA Runtime API reference, version 13. */
+#include "base/size.h"
 #include "device/cuda/runtime.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ static bool is_lost(cudaError_t result)
            result == cudaErrorIllegalInstruction || result == cudaErrorMisalignedAddress ||
            result == cudaErrorInvalidAddressSpace || result == cudaErrorInvalidPc ||
            result == cudaErrorAssert || result == cudaErrorNvlinkUncorrectable ||
-           result == cudaErrorDevicesUnavailable || result == cudaErrorContextIsDestroyed;
+           result == cudaErrorLaunchTimeout || result == cudaErrorContextIsDestroyed;
 }
 
 cz_status cuda_status(cudaError_t result, const char *what)
@@ -67,13 +68,45 @@ static cz_status refuse_none(void)
                    "device cuda: there is no NVIDIA GPU in this machine; --device cpu works");
 }
 
+/* Why nothing can be started that has nothing to do with what is started. */
+static const struct {
+    cudaError_t result;
+    cz_status status;
+    const char *sentence;
+} refusals[] = {
+    {cudaErrorStubLibrary, CZ_UNSUPPORTED,
+     "the CUDA toolkit's stub was loaded in place of the driver: take the folder \"stubs\" out of "
+     "LD_LIBRARY_PATH"},
+    {cudaErrorSystemNotReady, CZ_UNSUPPORTED,
+     "the NVIDIA driver is not ready (is nvidia-fabricmanager running?)"},
+    {cudaErrorSystemDriverMismatch, CZ_UNSUPPORTED,
+     "the NVIDIA driver's library and its kernel module are of different versions: restart the "
+     "machine"},
+    {cudaErrorDevicesUnavailable, CZ_BUSY,
+     "another process has the GPU for itself (nvidia-smi shows its compute mode)"},
+    {cudaErrorMemoryAllocation, CZ_NOMEM,
+     "the GPU's memory is taken by other processes; not even a context fits"},
+};
+
+static cz_status refuse(cudaError_t result, const char *what)
+{
+    (void)cudaGetLastError();
+    if (result == cudaErrorInsufficientDriver || result == cudaErrorCompatNotSupportedOnDevice)
+        return refuse_driver();
+    if (result == cudaErrorNoDevice) return refuse_none();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(refusals); i++)
+        if (result == refusals[i].result)
+            return err_set(refusals[i].status, 0, "device cuda: %s; --device cpu works",
+                           refusals[i].sentence);
+    return cuda_status(result, what);
+}
+
 static cz_status cuda_count(int *n)
 {
+    *n = 0;
     cudaError_t result = cudaGetDeviceCount(n);
-    if (result == cudaErrorInsufficientDriver) return refuse_driver();
-    if (result == cudaErrorNoDevice || (result == cudaSuccess && *n == 0)) return refuse_none();
-    CUDA_TRY(result, "device cuda: looking for GPUs");
-    return CZ_OK;
+    if (result != cudaSuccess) return refuse(result, "device cuda: looking for GPUs");
+    return *n > 0 ? CZ_OK : refuse_none();
 }
 
 static cz_status get_info(int ordinal, struct device_info *info)
@@ -98,13 +131,15 @@ static cz_status cuda_open(int ordinal, struct device **out)
 {
     int n = 0;
     struct device_info info;
+    cudaError_t result;
     TRY(cuda_count(&n));
     if (ordinal < 0 || ordinal >= n)
-        return err_set(CZ_INVALID, 0, "device cuda:%d: this machine has %d, counted from 0",
-                       ordinal, n);
+        return err_set(CZ_INVALID, 0, "device cuda:%d: there %s %d, counted from 0", ordinal,
+                       n == 1 ? "is" : "are", n);
     TRY(get_info(ordinal, &info));
-    CUDA_TRY(cudaSetDevice(ordinal), "device cuda: selecting it");
-    CUDA_TRY(cudaFree(NULL), "device cuda: starting its context");
+    result = cudaSetDevice(ordinal);
+    if (result == cudaSuccess) result = cudaFree(NULL); /* makes its context */
+    if (result != cudaSuccess) return refuse(result, "device cuda: starting its context");
     struct cuda_device *dev = calloc(1, sizeof *dev);
     if (!dev) return err_set(CZ_NOMEM, 0, "device cuda: out of memory");
     dev->base.ops = &device_cuda_ops;
@@ -128,18 +163,25 @@ static cz_status cuda_info(struct device *dev, struct device_info *out)
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
+static cz_status refuse_memory(struct device *dev, const char *what, size_t nbytes)
+{
+    size_t free_nbytes = 0, total_nbytes = 0;
+    char need[32], left[32], total[32];
+    cudaMemGetInfo(&free_nbytes, &total_nbytes);
+    return err_set(CZ_NOMEM, 0, "%s: %s do not fit into cuda:%d, which has %s of %s left", what,
+                   size_human(nbytes, need, sizeof need), dev->ordinal,
+                   size_human(free_nbytes, left, sizeof left),
+                   size_human(total_nbytes, total, sizeof total));
+}
+
 static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *what, void **out)
 {
     *out = NULL;
     if (nbytes == 0) return CZ_OK;
     cudaError_t result = cudaMalloc(out, nbytes);
     if (result == cudaErrorMemoryAllocation) {
-        size_t free_nbytes = 0, total_nbytes = 0;
         (void)cudaGetLastError(); /* a refusal is no reason to fail later */
-        cudaMemGetInfo(&free_nbytes, &total_nbytes);
-        return err_set(CZ_NOMEM, 0,
-                       "%s: %zu bytes do not fit into cuda:%d, which has %zu of %zu left", what,
-                       nbytes, dev->ordinal, free_nbytes, total_nbytes);
+        return refuse_memory(dev, what, nbytes);
     }
     CUDA_TRY(result, what);
     result = cudaMemset(*out, 0, nbytes);

@@ -83,6 +83,45 @@ START_TEST(there_is_one_and_its_memory_is_the_hosts)
 }
 END_TEST
 
+START_TEST(names_say_kind_and_ordinal)
+{
+    static const struct {
+        const char *name;
+        enum device_kind kind;
+        int ordinal;
+    } good[] = {{NULL, DEVICE_HOST, -1},     {"cpu", DEVICE_HOST, -1},
+                {"cpu:0", DEVICE_HOST, 0},   {"cuda", DEVICE_CUDA, -1},
+                {"cuda:0", DEVICE_CUDA, 0},  {"cuda:17", DEVICE_CUDA, 17},
+                {"cuda:007", DEVICE_CUDA, 7}};
+    static const char *const bad[] = {"",       "gpu",     "cud",       "cuda:",   "cuda0",
+                                      "cuda:x", "cuda:-1", "cuda:+1",   "cuda: 1", "cuda:1 ",
+                                      "CUDA",   "cuda:1:", "cuda:10000"};
+    enum device_kind kind;
+    int ordinal;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(good); i++) {
+        ck_ok(device_parse(good[i].name, &kind, &ordinal));
+        ck_assert_int_eq(kind, good[i].kind);
+        ck_assert_int_eq(ordinal, good[i].ordinal);
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
+        ck_fails(device_parse(bad[i], &kind, &ordinal), CZ_INVALID);
+        ck_assert_msg(strstr(cz_last_error(), bad[i]) != NULL, "\"%s\"", cz_last_error());
+    }
+}
+END_TEST
+
+START_TEST(a_named_host_is_the_same_for_every_rank)
+{
+    struct device *dev;
+    ck_ok(device_open_named("cpu", 3, &dev));
+    ck_assert_int_eq(dev->ordinal, 0);
+    device_close(dev);
+    ck_fails(device_open_named("cpu:1", 0, &dev), CZ_INVALID);
+    ck_fails(device_open_named("tpu", 0, &dev), CZ_INVALID);
+    ck_assert_ptr_null(dev);
+}
+END_TEST
+
 START_TEST(unknown_devices_are_refused)
 {
     struct device *dev;
@@ -107,5 +146,6 @@ END_TEST
 TEST_MAIN("device/host", memory_is_zeroed_aligned_and_can_be_given_back,
           more_than_the_address_space_is_refused_by_name,
           copies_may_overlap_and_fill_zero_stays_inside, memory_left_is_at_most_the_total,
-          there_is_one_and_its_memory_is_the_hosts, unknown_devices_are_refused,
+          there_is_one_and_its_memory_is_the_hosts, names_say_kind_and_ordinal,
+          a_named_host_is_the_same_for_every_rank, unknown_devices_are_refused,
           cuda_without_its_plug_in_says_why)

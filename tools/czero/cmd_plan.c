@@ -22,7 +22,7 @@ static const struct arg_spec specs[] = {
      "Hugging Face folder, or gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks to plan for (default: 1)", .min = 1},
-    {"--device", ARG_CHOICE, FIELD(device), "cpu|cuda",
+    {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N",
      "where to train (default: cpu); cuda is planned without a GPU, too"},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
     {"--profile", ARG_STRING, FIELD(profile), "FILE",

@@ -34,7 +34,7 @@ static const struct arg_spec train_specs[] = {
     {"--shuffle", ARG_CHOICE, FIELD(shuffle), "on|off",
      "order of rows (default: on; with --resume the run's)"},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
-    {"--device", ARG_CHOICE, FIELD(device), "cpu|cuda", "where to train (default: cpu)"},
+    {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N", "where to train (default: cpu)"},
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
      "hf: no weight decay on biases and norms (default: one group)"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Claim: what keeps a run off the GPU is said in one sentence, with the exit code of its kind, by
+# every command that takes --device; --device cpu works all the same, and a plan needs no GPU.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+czero=$build/czero
+simulated=$build/cuda_sim/libczero_cuda.so
+work=$(mktemp -d /tmp/czero-cuda-errors-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+
+base=(--config configs/quickstart.json --model gpt2-tiny --seq-len 16)
+train=(train "${base[@]}" --data README.md --tokenizer bytes --steps 1 --quiet)
+plan=(plan "${base[@]}")
+
+# The command says one sentence with these words in it, and nothing else, and exits so.
+refused() { # what is tested, exit code, words, command…
+  local what=$1 code=$2 words=$3 got
+  shift 3
+  timeout 120 "$czero" "$@" >"$work/out" 2>"$work/err"
+  got=$?
+  [ $got = "$code" ] || complain "$what: exit $got, not $code"
+  grep -qE -- "$words" "$work/err" || complain "$what: \"$(cat "$work/err")\" does not say: $words"
+  [ "$(grep -c '' "$work/err")" = 1 ] || complain "$what: not one sentence: $(cat "$work/err")"
+}
+
+# Under this environment, training on cuda is refused, on the CPU it runs, and plans are made.
+no_gpu() { # what, exit code, words
+  refused "$1" "$2" "$3" "${train[@]}" --device cuda
+  grep -q -- '--device cpu' "$work/err" || complain "$1: no way out is named: $(cat "$work/err")"
+  "$czero" "${train[@]}" --device cpu >"$work/out" 2>&1 || complain "$1: --device cpu: $(cat "$work/out")"
+  "$czero" "${plan[@]}" --device cuda >"$work/out" 2>&1 || complain "$1: plan: $(cat "$work/out")"
+}
+
+plugin() { # C source of a plug-in for the tests that follow, flags…
+  printf '%s\n' "$1" | cc -shared -fPIC -I. -o "$CZERO_CUDA_PLUGIN" -xc - -xnone "${@:2}"
+}
+
+# ---- names
+for name in tpu cudax cuda: cuda:x cuda:-1 cuda:1x cuda:99999 'cuda: 1' cuda:1:2 cpu:one; do
+  refused "--device $name" 2 "device \"$name\"" "${train[@]}" --device "$name"
+  refused "plan --device $name" 2 "device \"$name\"" "${plan[@]}" --device "$name"
+done
+refused "--device cpu:1" 2 'only cpu:0' "${train[@]}" --device cpu:1
+"$czero" "${train[@]}" --device cpu:0 2>"$work/err" || complain "cpu:0: $(cat "$work/err")"
+"$czero" "${plan[@]}" --device cuda:3 >/dev/null 2>"$work/err" || complain "plan cuda:3: $(cat "$work/err")"
+
+# ---- the plug-in's file
+export CZERO_CUDA_PLUGIN=$work/libczero_cuda.so
+no_gpu "no plug-in" 2 'the plug-in .*/libczero_cuda\.so is not here'
+echo "not a library" >"$CZERO_CUDA_PLUGIN"
+no_gpu "a file that is no library" 2 'the plug-in cannot be loaded \(.*libczero_cuda\.so'
+plugin 'int czero_something;'
+no_gpu "another library" 2 'belongs to another version of czero'
+plugin '#include "device/plugin.h"
+__attribute__((visibility("default"))) const struct device_plugin czero_cuda_plugin = {
+    .version = DEVICE_PLUGIN_VERSION - 1, .ops_nbytes = sizeof(struct device_ops),
+    .host_nbytes = sizeof(struct device_plugin_host)};'
+no_gpu "an older plug-in" 2 'libczero_cuda\.so belongs to another version of czero'
+plugin '#include "device/plugin.h"
+static const struct device_ops ops = {.name = "cuda", .kind = DEVICE_CUDA};
+__attribute__((visibility("default"))) const struct device_plugin czero_cuda_plugin = {
+    .version = DEVICE_PLUGIN_VERSION, .ops_nbytes = sizeof(struct device_ops),
+    .host_nbytes = sizeof(struct device_plugin_host), .device = &ops};'
+no_gpu "a plug-in without calls" 2 'belongs to another version of czero'
+
+# a library of CUDA's that the plug-in needs is not on this machine
+echo 'int cublasLtCreate(void) { return 0; }' |
+  cc -shared -fPIC -Wl,-soname,libcublasLt.so.0 -o "$work/libcublasLt.so.0" -xc -
+plugin 'int cublasLtCreate(void); int use(void) { return cublasLtCreate(); }' \
+  -Wl,--no-as-needed "$work/libcublasLt.so.0"
+rm "$work/libcublasLt.so.0"
+no_gpu "no cuBLASLt" 2 'needs libcublasLt\.so\.0, which is not found'
+
+# ---- the plug-in of this build, where there is no driver
+unset CZERO_CUDA_PLUGIN
+if [ ! -e "$build/libczero_cuda.so" ] || find base device ops comm/nccl -newer "$build/libczero_cuda.so" \
+  \( -name '*.cu' -o -name '*.h' -o -path '*/cuda/*' \) 2>/dev/null | grep -q .; then
+  echo "the plug-in is not built, or is older than its sources: not tried"
+elif [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then
+  echo "there is a driver: its absence is not tried"
+else
+  no_gpu "no driver" 2 'no NVIDIA driver is loaded on this machine'
+  CUDA_VISIBLE_DEVICES='' no_gpu "no driver, none visible" 2 'no NVIDIA driver'
+fi
+
+[ $failed = 0 ] && echo "every refusal is one sentence"
+exit $failed
