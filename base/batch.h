@@ -6,6 +6,16 @@
 
 #define BATCH_IGNORE_LABEL (-100) /* a label that takes no part in the loss (PyTorch's default) */
 
+/* The rows that have a label, for layers that leave out the others; N = B·T, in device memory. */
+struct batch_labelled {
+    int64_t n;
+    const int32_t *rows; /* (N) the n rows in order, then 0 */
+    const int32_t
+        *places; /* (N) where each row stands in that order; N − 1 of one without a label */
+    const int32_t *labels;     /* (N) of the n rows, then BATCH_IGNORE_LABEL */
+    const float *loss_weights; /* (N) likewise, then 0; NULL: all 1 */
+};
+
 /* B rows of T tokens, row-major. All arrays are borrowed: they belong to whoever made the batch and
  * stay unchanged until the engine call returns; the loader's own until the next data_next().
  * NULL means absent. Host memory; the engine copies what a device needs. */
@@ -22,6 +32,17 @@ struct batch {
                                   one of several of unequal size, their mean number of labels; 0:
                                   the weights of this batch's labels, added up */
     uint64_t sample;           /* global index of the first row: part of every random key */
+
+    /* What the engine adds for layers on a device that does not share the host's memory: the
+     * arrays above are the device's then, and `host` is the same batch for the host to read. */
+    const struct batch *host;              /* NULL: the arrays above are the host's to read */
+    const struct batch_labelled *labelled; /* NULL: not known, or a label for every row */
 };
+
+/* The batch whose arrays the host may read. */
+static inline const struct batch *batch_on_host(const struct batch *b)
+{
+    return b->host ? b->host : b;
+}
 
 #endif

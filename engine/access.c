@@ -27,9 +27,9 @@ static cz_status evaluate(struct engine *e, const struct batch *batch, float *lo
     TRY(zero_pass_begin(e->zero, ZERO_PASS_EVAL));
     TRY(chain_forward(e->chain, &run));
     TRY(zero_pass_end(e->zero));
-    TRY(e->device->ops->stream_sync(e->device, e->stream));
-    if (loss) *loss = *e->stage.loss;
-    return CZ_OK;
+    TRY(batch_stage_losses(&e->stage, &e->loss_sum)); /* of training passes before it */
+    if (loss) TRY(batch_stage_loss(&e->stage, loss, NULL));
+    return e->device->ops->stream_sync(e->device, e->stream);
 }
 
 cz_status engine_eval(struct engine *e, const struct batch *batch, float *loss)

@@ -1,9 +1,13 @@
-#include "engine/batch_check.h"
-#include "engine/engine_impl.h"
+#include "engine/batch_stage.h"
 
 #include "base/size.h"
+#include "engine/batch_check.h"
+#include "engine/chain.h"
 
 #include <string.h>
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
 
 /* Bytes of one array of n elements, and where the next one begins. */
 static size_t piece(size_t n, size_t elem_nbytes)
@@ -11,27 +15,56 @@ static size_t piece(size_t n, size_t elem_nbytes)
     return size_round_up(n * elem_nbytes, CHAIN_ALIGN);
 }
 
-size_t batch_stage_nbytes(int64_t B, int64_t T)
+/* ids, labels, types, positions, loss weights, key mask; a GPU's: the four of the labelled rows. */
+static size_t arrays_nbytes(enum device_kind kind, int64_t B, int64_t T)
 {
-    size_t n = (size_t)B * (size_t)T;
-    return 5 * piece(n, sizeof(int32_t)) + piece(n, 1) + CHAIN_ALIGN;
+    const size_t n = (size_t)B * (size_t)T, n_words = kind == DEVICE_HOST ? 5 : 9;
+    return n_words * piece(n, sizeof(int32_t)) + piece(n, 1);
 }
 
-void batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, void *memory)
+size_t batch_stage_nbytes(enum device_kind kind, int64_t B, int64_t T)
 {
-    unsigned char *at = memory;
-    size_t n = (size_t)B * (size_t)T, step = piece(n, sizeof(int32_t));
+    return arrays_nbytes(kind, B, T) + CHAIN_ALIGN; /* and the loss */
+}
+
+size_t batch_stage_host_nbytes(enum device_kind kind, int64_t B, int64_t T)
+{
+    if (kind == DEVICE_HOST) return 0;
+    return 2 * arrays_nbytes(kind, B, T) + piece(STAGE_LOSSES_MAX, sizeof(float));
+}
+
+cz_status batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, struct device *device,
+                           struct dev_stream *stream, void *memory, void *host_memory)
+{
+    const enum device_kind kind = device->ops->kind;
+    const size_t nbytes = arrays_nbytes(kind, B, T);
     memset(s, 0, sizeof *s);
     s->B = B;
     s->T = T;
-    s->ids = (int32_t *)(void *)at;
-    s->labels = (int32_t *)(void *)(at += step);
-    s->types = (int32_t *)(void *)(at += step);
-    s->positions = (int32_t *)(void *)(at += step);
-    s->loss_weights = (float *)(void *)(at += step);
-    s->key_mask = at += step;
-    s->loss = (float *)(void *)(at + piece(n, 1));
+    s->device = device;
+    s->stream = stream;
+    s->memory = memory;
+    s->loss = (float *)(void *)(s->memory + nbytes);
+    if (kind == DEVICE_HOST) return CZ_OK;
+    s->host[0] = host_memory;
+    s->host[1] = s->host[0] + nbytes;
+    s->losses = (float *)(void *)(s->host[1] + nbytes);
+    for (int i = 0; i < 2; i++) {
+        TRY(device->ops->event_create(device, &s->copied[i]));
+        TRY(device->ops->event_record(device, s->copied[i], stream));
+    }
+    return CZ_OK;
 }
+
+void batch_stage_free(struct batch_stage *s)
+{
+    for (int i = 0; i < 2; i++)
+        if (s->copied[i]) s->device->ops->event_destroy(s->device, s->copied[i]);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- the batch --------------------------------------------------------------------------------
+ */
 
 /* What was planned may be less than what the model takes. */
 static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
@@ -48,11 +81,108 @@ static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
     return CZ_OK;
 }
 
-/* Copy an optional array; the layers see NULL when it is absent. */
-static const void *stage(void *dst, const void *src, size_t nbytes)
+/* Arrays one behind the other in host memory: on the host the copy that layers read. */
+struct packing {
+    unsigned char *base;
+    size_t used;
+};
+
+static void *take(struct packing *p, size_t n, size_t elem_nbytes)
 {
-    if (src) memcpy(dst, src, nbytes);
-    return src ? dst : NULL;
+    void *at = p->base + p->used;
+    p->used += piece(n, elem_nbytes);
+    return at;
+}
+
+/* Copy an optional array; the layers see NULL when it is absent. */
+static const void *put(struct packing *p, const void *src, size_t n, size_t elem_nbytes)
+{
+    if (!src) return NULL;
+    return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
+}
+
+static void pack(struct batch_stage *s, const struct model *model, const struct batch *b,
+                 struct packing *p)
+{
+    const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
+    const size_t n_labels = model_n_classes(model) > 0 ? (size_t)b->B : n;
+    s->host_batch = (struct batch){.B = b->B,
+                                   .T = b->T,
+                                   .ids = put(p, b->ids, n, word),
+                                   .labels = put(p, b->labels, n_labels, word),
+                                   .types = put(p, b->types, n, word),
+                                   .positions = put(p, b->positions, n, word),
+                                   .key_mask = put(p, b->key_mask, n, 1),
+                                   .loss_weights = put(p, b->loss_weights, n_labels, word),
+                                   .loss_divisor = b->loss_divisor,
+                                   .sample = b->sample};
+}
+
+/* A masked language model's labels are few. */
+static void pack_labelled(const struct batch *b, struct packing *p, struct batch_labelled *out)
+{
+    const int64_t N = b->B * b->T;
+    int32_t *rows = take(p, (size_t)N, sizeof *rows), *places = take(p, (size_t)N, sizeof *places);
+    int32_t *labels = take(p, (size_t)N, sizeof *labels), n = 0;
+    float *weights = b->loss_weights ? take(p, (size_t)N, sizeof *weights) : NULL;
+    for (int64_t i = 0; i < N; i++) {
+        const bool has_label = b->labels[i] != BATCH_IGNORE_LABEL;
+        places[i] = has_label ? n : (int32_t)(N - 1);
+        if (!has_label) continue;
+        rows[n] = (int32_t)i;
+        labels[n] = b->labels[i];
+        if (weights) weights[n] = b->loss_weights[i];
+        n++;
+    }
+    *out = (struct batch_labelled){
+        .n = n, .rows = rows, .places = places, .labels = labels, .loss_weights = weights};
+    for (int64_t i = n; i < N; i++) {
+        rows[i] = 0;
+        labels[i] = BATCH_IGNORE_LABEL;
+        if (weights) weights[i] = 0.0f;
+    }
+}
+
+/* Where an array of the host's copy lies in the device's. */
+static const void *there(const struct batch_stage *s, const struct packing *p, const void *array)
+{
+    return array ? s->memory + ((const unsigned char *)array - p->base) : NULL;
+}
+
+static void address(struct batch_stage *s, const struct packing *p, bool has_labelled)
+{
+    const struct batch *h = &s->host_batch;
+    struct batch_labelled *l = &s->labelled;
+    s->batch = *h;
+    s->batch.ids = there(s, p, h->ids);
+    s->batch.labels = there(s, p, h->labels);
+    s->batch.types = there(s, p, h->types);
+    s->batch.positions = there(s, p, h->positions);
+    s->batch.key_mask = there(s, p, h->key_mask);
+    s->batch.loss_weights = there(s, p, h->loss_weights);
+    s->batch.host = h;
+    s->batch.labelled = has_labelled ? l : NULL;
+    if (!has_labelled) return;
+    l->rows = there(s, p, l->rows);
+    l->places = there(s, p, l->places);
+    l->labels = there(s, p, l->labels);
+    l->loss_weights = there(s, p, l->loss_weights);
+}
+
+/* The place's last copy is over when it is written again. */
+static cz_status send(struct batch_stage *s, const struct model *model, const struct batch *b)
+{
+    struct device *device = s->device;
+    struct dev_event *copied = s->copied[s->turn];
+    struct packing p = {.base = s->host[s->turn]};
+    const bool has_labelled = model_labels(model) == MODEL_LABELS_SAME && b->labels;
+    TRY(device->ops->event_wait_host(device, copied));
+    pack(s, model, b, &p);
+    if (has_labelled) pack_labelled(&s->host_batch, &p, &s->labelled);
+    address(s, &p, has_labelled);
+    TRY(device->ops->copy(device, s->stream, s->memory, p.base, p.used));
+    s->turn = 1 - s->turn;
+    return device->ops->event_record(device, copied, s->stream);
 }
 
 cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, const struct batch *b,
@@ -60,17 +190,39 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, con
 {
     TRY(check_shape(s, b));
     TRY(batch_check(model, b, need_labels));
-    size_t n = (size_t)(b->B * b->T), word = n * sizeof(int32_t);
-    size_t labels = model_n_classes(model) > 0 ? (size_t)b->B * sizeof(int32_t) : word;
-    s->batch = (struct batch){.B = b->B,
-                              .T = b->T,
-                              .ids = stage(s->ids, b->ids, word),
-                              .labels = stage(s->labels, b->labels, labels),
-                              .types = stage(s->types, b->types, word),
-                              .positions = stage(s->positions, b->positions, word),
-                              .key_mask = stage(s->key_mask, b->key_mask, n),
-                              .loss_weights = stage(s->loss_weights, b->loss_weights, labels),
-                              .loss_divisor = b->loss_divisor,
-                              .sample = b->sample};
+    if (s->device->ops->kind != DEVICE_HOST) return send(s, model, b);
+    struct packing p = {.base = s->memory};
+    pack(s, model, b, &p);
+    s->batch = s->host_batch;
+    return CZ_OK;
+}
+
+/* ---- losses -----------------------------------------------------------------------------------
+ */
+
+cz_status batch_stage_losses(struct batch_stage *s, double *sum)
+{
+    if (s->n_losses == 0) return CZ_OK;
+    TRY(s->device->ops->stream_sync(s->device, s->stream));
+    for (size_t i = 0; i < s->n_losses; i++)
+        if (sum) *sum += (double)s->losses[i];
+    s->n_losses = 0;
+    return CZ_OK;
+}
+
+cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum)
+{
+    struct device *device = s->device;
+    if (device->ops->kind == DEVICE_HOST) {
+        if (sum) *sum += (double)*s->loss;
+        if (loss) *loss = *s->loss;
+        return CZ_OK;
+    }
+    if (s->n_losses == STAGE_LOSSES_MAX) TRY(batch_stage_losses(s, sum));
+    float *at = &s->losses[s->n_losses++];
+    TRY(device->ops->copy(device, s->stream, at, s->loss, sizeof *at));
+    if (!loss) return CZ_OK;
+    TRY(batch_stage_losses(s, sum));
+    *loss = *at;
     return CZ_OK;
 }

@@ -95,8 +95,7 @@ struct chain_visit chain_visit_at(const struct chain *chain, size_t k)
     return chain->visits[k];
 }
 
-/* Take `nbytes` at the end of a growing block. */
-static cz_status place(size_t *block, size_t nbytes, size_t *off)
+cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off)
 {
     *off = *block;
     TRY(size_add(*block, nbytes, block));
@@ -112,16 +111,20 @@ static cz_status chain_place(struct chain *c)
 {
     size_t kept = 0, scratch_max = 0;
     size_t last = c->n_nodes - 1;
+    TRY(chain_kept_plan(c, &kept));
     for (size_t i = 0; i < last; i++)
-        if ((i + 1) % c->segment == 0 || i + 1 == last)
-            TRY(place(&kept, c->nodes[i].sizes.out_nbytes, &c->nodes[i].out_off));
-    TRY(place(&kept, c->nodes[last].sizes.saved_nbytes, &c->nodes[last].saved_off));
+        if (((i + 1) % c->segment == 0 || i + 1 == last) && !chain_is_kept(c, i))
+            TRY(chain_place_piece(&kept, c->nodes[i].sizes.out_nbytes, &c->nodes[i].out_off));
+    TRY(chain_place_piece(&kept, c->nodes[last].sizes.saved_nbytes, &c->nodes[last].saved_off));
     for (size_t begin = 0; begin < last; begin += c->segment) {
         size_t scratch = kept;
         for (size_t i = begin; i < last && i < begin + c->segment; i++) {
             bool kept_out = (i + 1) % c->segment == 0 || i + 1 == last;
-            if (!kept_out) TRY(place(&scratch, c->nodes[i].sizes.out_nbytes, &c->nodes[i].out_off));
-            TRY(place(&scratch, c->nodes[i].sizes.saved_nbytes, &c->nodes[i].saved_off));
+            if (!kept_out)
+                TRY(chain_place_piece(&scratch, c->nodes[i].sizes.out_nbytes,
+                                      &c->nodes[i].out_off));
+            TRY(chain_place_piece(&scratch, c->nodes[i].sizes.saved_nbytes,
+                                  &c->nodes[i].saved_off));
         }
         if (scratch > scratch_max) scratch_max = scratch;
     }
@@ -135,15 +138,17 @@ static cz_status chain_measure(struct chain *c)
     for (size_t i = 0; i < c->n_nodes; i++) {
         struct chain_node *node = &c->nodes[i];
         TRY(chain_layer_size(c, i, c->options.B, c->options.T, &node->sizes));
+        node->out_nbytes = node->sizes.out_nbytes;
         if (node->sizes.workspace_nbytes > s->workspace)
             s->workspace = node->sizes.workspace_nbytes;
         if (node->sizes.out_nbytes > c->out_nbytes_max) c->out_nbytes_max = node->sizes.out_nbytes;
-        if (c->options.cache) TRY(place(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
+        if (c->options.cache)
+            TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
     }
     size_t pair = 0, off;
-    TRY(place(&pair, c->out_nbytes_max, &off));
-    TRY(place(&pair, c->out_nbytes_max, &off));
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
     if (c->options.training) {
         TRY(chain_place(c));
         s->gradients = pair;
@@ -172,6 +177,7 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
     TRY_GOTO(chain_alloc(c, layers), fail);
     TRY_GOTO(chain_order(c), fail);
     TRY_GOTO(chain_measure(c), fail);
+    TRY_GOTO(chain_kept_create(c), fail);
     c->shape_B = options->B;
     c->shape_T = options->T;
     *out = c;
@@ -184,6 +190,7 @@ fail:
 void chain_destroy(struct chain *chain)
 {
     if (!chain) return;
+    chain_kept_free(chain);
     free(chain->nodes);
     free(chain->slots);
     free(chain->grads);

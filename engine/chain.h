@@ -27,6 +27,9 @@ struct chain_options {
     bool cache;            /* true: chain_decode() will be used */
     /* Keep only the input of every n-th layer and recompute the rest; 0: keep everything. */
     int64_t checkpoint_every;
+    /* Those inputs wait in host memory, but for the two that are needed first: two places on the
+     * device take them in turn. Without effect where no more than two are kept. */
+    bool keep_on_host;
 };
 
 /* Bytes of the blocks that chain_bind() wants. Blocks of 0 bytes may be NULL. */
@@ -35,6 +38,7 @@ struct chain_sizes {
     size_t workspace;     /* scratch shared by all layers */
     size_t gradients;     /* two activations between which gradients alternate */
     size_t cache;         /* keys and values of chain_decode() */
+    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
     double flops_forward; /* of one forward pass over (B,T) */
 };
 
@@ -51,9 +55,10 @@ struct chain_hooks {
 
 /* Everything is lent until the next chain_bind() or chain_destroy(). */
 struct chain_memory {
-    void *activations, *workspace, *gradients, *cache; /* aligned to CHAIN_ALIGN */
-    const void *const *params;                         /* by parameter index */
-    void *const *grads; /* by parameter index; NULL entries: frozen. NULL: no training */
+    void *activations, *workspace, *gradients, *cache, *kept; /* aligned to CHAIN_ALIGN */
+    struct dev_stream *copies; /* on which `kept` is filled and read; NULL: the run's own */
+    const void *const *params; /* by parameter index */
+    void *const *grads;        /* by parameter index; NULL entries: frozen. NULL: no training */
     const size_t
         *grad_numel; /* elements of each gradient; NULL: every layer gives all of its own */
     struct chain_hooks hooks;
@@ -68,10 +73,12 @@ struct chain_run {
     enum layer_mode mode;      /* LAYER_TRAIN or LAYER_EVAL */
     struct rng_key rng;        /* site is the chain's own affair */
     float dloss;               /* TRAIN: gradient of the loss */
-    float *loss;               /* one fp32, or NULL */
-    float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL */
-    float *hidden;             /* fp32 (B,T,C), EVAL only: what the loss layer reads; or NULL. When
-                                  nothing else is wanted, the loss layer does not run */
+    float *loss;               /* one fp32 in device memory, or NULL */
+    float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL. Host or device
+                                  memory, filled in the stream's order */
+    float *hidden;             /* fp32 (B,T,C), EVAL only: what the loss layer reads; or NULL;
+                                  likewise. When nothing else is wanted, the loss layer does not
+                                  run */
     bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
     bool no_dropout;           /* TRAIN without dropout: to compare gradients */
 };
@@ -125,7 +132,8 @@ CZ_API bool chain_can_decode(const struct chain *chain);
 
 /* Feed the next batch->T tokens of each sequence (one when generating, or a whole prompt): ids
  * (B,T), `position` tokens are already in the cache, position + T at most the chain's T. logits:
- * fp32 (B,V) of the last token, or NULL. CZ_UNSUPPORTED when a layer cannot decode. */
+ * fp32 (B,V) of the last token, or NULL; as in chain_run. CZ_UNSUPPORTED when a layer cannot
+ * decode. */
 CZ_API cz_status chain_decode(struct chain *chain, struct dev_stream *stream,
                               const struct batch *batch, int64_t position, float *logits);
 

@@ -34,6 +34,7 @@ static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
         const struct layer_sizes *planned = &c->nodes[i].sizes;
         struct layer_sizes now;
         TRY(chain_layer_size(c, i, B, T, &now));
+        c->nodes[i].out_nbytes = now.out_nbytes;
         if (now.out_nbytes > planned->out_nbytes || now.saved_nbytes > planned->saved_nbytes ||
             now.workspace_nbytes > c->sizes.workspace)
             return err_set(CZ_NOMEM, 0,
@@ -132,6 +133,7 @@ static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *
     enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
     struct chain_node *node = &c->nodes[i];
     TRY(enter(c, i, phase));
+    TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
     struct layer_args a = layer_args(c, i, run, mode);
     a.in = train_in(c, i);
     if (node->layer.cls->flags & LAYER_LOSS) {
@@ -144,6 +146,7 @@ static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *
     }
     TRY(call(c, i, node->layer.cls->forward, &a));
     if (a.dparams) TRY(settle_grads(c, i));
+    if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
     return leave(c, i, phase);
 }
 
@@ -154,19 +157,37 @@ static void *turn(struct chain *c, size_t i)
     return at(c->memory.activations, (i & 1) * stride);
 }
 
-/* The output of the layer before i, widened. */
+/* n elements of the chain's dtype, widened. */
+static cz_status widen(struct chain *c, const struct chain_run *run, const void *x, size_t n,
+                       float *y)
+{
+    const struct cast_scale_args cast = {.x_dtype = c->options.dtype,
+                                         .y_dtype = DTYPE_F32,
+                                         .numel = n,
+                                         .alpha = 1.0f,
+                                         .x = x,
+                                         .y = y};
+    return c->options.ops->cast_scale(c->options.ops, run->stream, &cast);
+}
+
+/* The output of the layer before i, widened: on a GPU where the next output would lie, and copied
+ * out from there. */
 static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
 {
+    struct device *device = c->options.ops->device;
+    const size_t elem = dtype_size(c->options.dtype), room = c->out_nbytes_max / sizeof(float);
     struct layer_sizes sizes;
     if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");
     TRY(chain_layer_size(c, i - 1, run->batch->B, run->batch->T, &sizes));
-    const struct cast_scale_args cast = {.x_dtype = c->options.dtype,
-                                         .y_dtype = DTYPE_F32,
-                                         .numel = sizes.out_nbytes / dtype_size(c->options.dtype),
-                                         .alpha = 1.0f,
-                                         .x = x,
-                                         .y = run->hidden};
-    return c->options.ops->cast_scale(c->options.ops, run->stream, &cast);
+    const size_t numel = sizes.out_nbytes / elem;
+    if (device->ops->kind == DEVICE_HOST) return widen(c, run, x, numel, run->hidden);
+    for (size_t at_elem = 0, n; at_elem < numel; at_elem += n) {
+        n = numel - at_elem < room ? numel - at_elem : room;
+        TRY(widen(c, run, (const unsigned char *)x + at_elem * elem, n, turn(c, i)));
+        TRY(device->ops->copy(device, run->stream, run->hidden + at_elem, turn(c, i),
+                              n * sizeof(float)));
+    }
+    return CZ_OK;
 }
 
 static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *run)
@@ -192,6 +213,7 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
 {
     TRY(check_shape(c, run->batch->B, run->batch->T));
     c->pending = false;
+    TRY(chain_kept_begin(c, run->stream));
     if (run->mode == LAYER_EVAL) {
         for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
         return CZ_OK;
@@ -218,8 +240,10 @@ static cz_status backward_layer(struct chain *c, size_t i)
         a.dout = at(c->memory.gradients, ((i + 1) & 1) * stride);
         a.dparams = layer_grads(c, i);
     }
+    TRY(chain_kept_before_read(c, i));
     TRY(call(c, i, node->layer.cls->backward, &a));
     if (a.dparams) TRY(settle_grads(c, i));
+    TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }
 

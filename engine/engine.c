@@ -81,7 +81,8 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 static cz_status bind(struct engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
-    batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->blocks[BLOCK_BATCH]);
+    TRY(batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->device, e->stream,
+                         e->blocks[BLOCK_BATCH], NULL));
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],
                                         .gradients = e->blocks[BLOCK_GRADIENTS],

@@ -3,6 +3,7 @@
 #define CZ_ENGINE_ENGINE_IMPL_H
 
 #include "comm/comm.h"
+#include "engine/batch_stage.h"
 #include "engine/chain.h"
 #include "engine/config.h"
 #include "engine/engine.h"
@@ -23,16 +24,6 @@ enum engine_block {
     BLOCK_BATCH, /* a copy of the micro-batch, and the loss */
     BLOCK_SAVE,  /* what passes from the swap file into a checkpoint */
     ENGINE_N_BLOCKS
-};
-
-/* The micro-batch that layers see: lives from forward to backward. */
-struct batch_stage {
-    int64_t B, T; /* capacity */
-    int32_t *ids, *labels, *types, *positions;
-    float *loss_weights;
-    uint8_t *key_mask;
-    float *loss; /* where the chain puts the mean loss */
-    struct batch batch;
 };
 
 enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
@@ -117,17 +108,6 @@ cz_status engine_make_groups(struct engine *e, const struct engine_options *opti
 
 /* Fill e->plan from the chain and zero; measures the baseline. */
 cz_status plan_fill(struct engine *e);
-
-/* ---- batch_stage.c -----------------------------------------------------------------------------
- */
-
-size_t batch_stage_nbytes(int64_t B, int64_t T);
-void batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, void *memory);
-
-/* Check a batch against the model and copy it. need_labels: the loss is wanted.
- * CZ_INVALID names the row, position and value. */
-cz_status batch_stage_copy(struct batch_stage *s, const struct model *model,
-                           const struct batch *batch, bool need_labels);
 
 /* ---- report.c: what the config asks to be printed or recorded ----------------------------------
  */

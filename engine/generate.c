@@ -138,7 +138,7 @@ static cz_status generator_init(struct generator *g, struct model *model,
     g->T = o->max_new_tokens < context - n ? n + o->max_new_tokens : context;
     g->n = n;
     const struct infer_options options = {
-        .B = 1, .T = g->T, .dtype = o->dtype, .cache = !o->no_cache};
+        .B = 1, .T = g->T, .dtype = o->dtype, .cache = !o->no_cache, .device = o->device};
     TRY(infer_create(model, &options, &g->infer));
     const int64_t n_rows = infer_can_decode(g->infer) ? 1 : g->T;
     g->ids = malloc((size_t)g->T * sizeof *g->ids);

@@ -14,9 +14,10 @@ struct generate_options {
     int64_t end_id;         /* stop before emitting it; -1: never */
     const int64_t *end_ids; /* others that end a text; n_end_ids, may be 0 */
     size_t n_end_ids;
-    int64_t n_vocab;  /* ids from here on are never chosen; 0: the model's vocabulary */
-    enum dtype dtype; /* of weights and activations */
-    bool no_cache;    /* recompute the whole prefix for each token */
+    int64_t n_vocab;    /* ids from here on are never chosen; 0: the model's vocabulary */
+    enum dtype dtype;   /* of weights and activations */
+    bool no_cache;      /* recompute the whole prefix for each token */
+    const char *device; /* as in infer_options */
 };
 
 /* The tokens that end a text as a Hugging Face folder names them: eos_token_id, a number or

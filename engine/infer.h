@@ -1,5 +1,6 @@
 /* A model at rest: its weights in memory, ready for evaluation, for one backward pass (to compare
- * gradients), or for decoding token by token. No optimizer, no config, one rank, on the host.
+ * gradients), or for decoding token by token. No optimizer, no config, one rank. Batches and
+ * results are host memory whatever the device.
  *
  * Life cycle: infer_create() plans, allocates and reads the weights → infer_forward(),
  * infer_hidden(), infer_gradients(), infer_decode() → infer_destroy(). Nothing is allocated in
@@ -14,15 +15,16 @@ CZ_EXTERN_C_BEGIN
 struct infer; /* opaque */
 
 struct infer_options {
-    int64_t B, T;     /* the largest batch */
-    enum dtype dtype; /* of weights and activations: F32, BF16 or F16 */
-    bool gradients;   /* infer_gradients() will be used; gradients are fp32 */
-    bool cache;       /* infer_decode() will be used where all layers can */
+    int64_t B, T;       /* the largest batch */
+    enum dtype dtype;   /* of weights and activations: F32, BF16 or F16 */
+    bool gradients;     /* infer_gradients() will be used; gradients are fp32 */
+    bool cache;         /* infer_decode() will be used where all layers can */
+    const char *device; /* "cpu" (NULL), "cuda" or "cuda:N" */
 };
 
 /* The model is borrowed until infer_destroy(); its t_max does not change. *out is NULL on error:
  * CZ_NOMEM (does not fit in free memory: names both sizes), CZ_INVALID (T beyond the model), and
- * what reading weights gives. */
+ * what opening the device and reading weights give. */
 CZ_API cz_status infer_create(struct model *model, const struct infer_options *options,
                               struct infer **out);
 CZ_API void infer_destroy(struct infer *in); /* accepts NULL */
@@ -50,7 +52,7 @@ CZ_API bool infer_can_decode(const struct infer *in);
 CZ_API cz_status infer_decode(struct infer *in, const struct batch *batch, int64_t position,
                               float *logits);
 
-/* Bytes that infer_create() allocated. */
+/* Bytes that infer_create() allocated, on the device and in host memory. */
 CZ_API size_t infer_nbytes(const struct infer *in);
 
 CZ_EXTERN_C_END

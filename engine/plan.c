@@ -186,7 +186,8 @@ static void chain_rows(struct engine *e)
     row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
     row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
         hungriest, chain_layer(e->chain, hungriest)->cls->name);
-    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(p->B, p->T),
+    const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
+    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, p->B, p->T),
         "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
 }
 

@@ -274,6 +274,7 @@ void engine_free(struct engine *e)
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
     zero_destroy(e->zero); /* before the arena: what is on its way ends in it */
+    batch_stage_free(&e->stage);
     tiers_free(e);
     chain_destroy(e->chain);
     free(e->losses);

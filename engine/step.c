@@ -61,10 +61,9 @@ static cz_status forward(struct engine *e, const struct batch *batch, float *los
         .logits = logits,
         .accumulate = e->n_backward > 0 && zero_accumulates(e->zero)};
     TRY(walk_forward(e, &run));
-    TRY(e->device->ops->stream_sync(e->device, e->stream));
+    if (logits) TRY(e->device->ops->stream_sync(e->device, e->stream));
+    TRY(batch_stage_loss(&e->stage, loss, &e->loss_sum)); /* on a GPU without waiting for it */
     e->phase = PHASE_FORWARD;
-    e->loss_sum += (double)*e->stage.loss;
-    if (loss) *loss = *e->stage.loss;
     timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
     e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
     report_memory(e, "Engine after forward");
@@ -263,6 +262,7 @@ static void skip(struct engine *e, const struct zero_scan *scan, double made_wit
 static cz_status mean_loss(struct engine *e)
 {
     double sum = 0;
+    TRY(batch_stage_losses(&e->stage, &e->loss_sum));
     e->losses[e->comm->rank] = e->loss_sum / (double)e->n_backward;
     TRY(comm_all_gather(e->comm, &e->losses[e->comm->rank], e->losses, sizeof *e->losses));
     for (int r = 0; r < e->comm->world_size; r++) sum += e->losses[r];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 struct verifier {
+    const char *device;
     struct model *model;
     struct safetensors *oracle;
     struct infer *infer;
@@ -218,8 +219,11 @@ static cz_status shape_hidden(struct verifier *v)
 
 static cz_status run(struct verifier *v)
 {
-    const struct infer_options options = {
-        .B = v->batch.B, .T = v->batch.T, .dtype = DTYPE_F32, .gradients = v->labels != NULL};
+    const struct infer_options options = {.B = v->batch.B,
+                                          .T = v->batch.T,
+                                          .dtype = DTYPE_F32,
+                                          .gradients = v->labels != NULL,
+                                          .device = v->device};
     TRY(infer_create(v->model, &options, &v->infer));
     TRY(shape_logits(v));
     TRY(infer_forward(v->infer, &v->batch, NULL, v->logits));
@@ -420,13 +424,19 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
     return compare_all(v, report, user);
 }
 
-cz_status verify_run(const char *dir, const char *dump_path, verify_report report, void *user)
+cz_status verify_run_on(const char *device, const char *dir, const char *dump_path,
+                        verify_report report, void *user)
 {
-    struct verifier v = {0};
+    struct verifier v = {.device = device};
     char *oracle_path = file_join(dir, "oracle.safetensors");
     if (!oracle_path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     cz_status st = verify(&v, dir, oracle_path, dump_path, report, user);
     verifier_free(&v);
     free(oracle_path);
     return st;
+}
+
+cz_status verify_run(const char *dir, const char *dump_path, verify_report report, void *user)
+{
+    return verify_run_on(NULL, dir, dump_path, report, user);
 }

@@ -30,5 +30,9 @@ typedef void (*verify_report)(void *user, const struct verify_row *row);
 CZ_API cz_status verify_run(const char *dir, const char *dump_path, verify_report report,
                             void *user);
 
+/* The same on a device: "cpu", "cuda" or "cuda:N". */
+CZ_API cz_status verify_run_on(const char *device, const char *dir, const char *dump_path,
+                               verify_report report, void *user);
+
 CZ_EXTERN_C_END
 #endif

@@ -342,6 +342,26 @@ void attention_complete(struct attention_args *args, const struct layer_args *a,
     args->workspace_nbytes = space.nbytes;
 }
 
+/* ---- logits -----------------------------------------------------------------------------------
+ */
+
+#define LOGITS_BLOCK_NBYTES ((int64_t)16 << 20)
+
+int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V)
+{
+    if (host_reads(ops)) return 0;
+    const int64_t n = LOGITS_BLOCK_NBYTES / (V * (int64_t)sizeof(float));
+    return n < 1 ? 1 : n < N ? n : N;
+}
+
+cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_t first, int64_t n,
+                          int64_t V)
+{
+    struct device *device = a->ops->device;
+    return device->ops->copy(device, a->stream, a->logits + first * V, block,
+                             (size_t)(n * V) * sizeof *block);
+}
+
 /* ---- small ones -------------------------------------------------------------------------------
  */
 

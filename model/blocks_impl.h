@@ -128,6 +128,17 @@ void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64
 void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
                         uint32_t site, struct op_space space);
 
+/* ---- logits -----------------------------------------------------------------------------------
+ * Kernels of the host write them where they are wanted. Those of a GPU make a block of rows at a
+ * time in the workspace, which is copied to where they are wanted: host memory, mostly. */
+
+/* Rows of V logits in a block, for N rows; 0: kernels write where they are wanted. */
+int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V);
+
+/* Rows [first, first + n) of a->logits from a block. */
+cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_t first, int64_t n,
+                          int64_t V);
+
 /* ---- small ones -------------------------------------------------------------------------------
  */
 
@@ -150,6 +161,12 @@ cz_status activation_grad(const struct layer_args *a, enum activation kind, size
 /* y = a + b over numel elements of the layer's dtype; y may be either. */
 cz_status residual_add(const struct layer_args *a, size_t numel, const void *x1, const void *x2,
                        void *y);
+
+/* Whether kernels and the host see the same memory. */
+static inline bool host_reads(const struct ops *ops)
+{
+    return ops->device->ops->kind == DEVICE_HOST;
+}
 
 /* Copy numel elements of the layer's dtype. */
 cz_status elements_copy(const struct layer_args *a, size_t numel, const void *x, void *y);

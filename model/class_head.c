@@ -112,7 +112,8 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     logits.c = s->z;
     logits.workspace = space.p;
     logits.workspace_nbytes = space.nbytes;
-    return a->ops->matmul(a->ops, a->stream, &logits);
+    TRY(a->ops->matmul(a->ops, a->stream, &logits));
+    return a->logits && s->z != a->logits ? logits_copy_out(a, s->z, 0, B, hp->K) : CZ_OK;
 }
 
 static cz_status make_loss(const struct class_head_hp *hp, const struct layer_args *a,
@@ -161,7 +162,7 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
     const struct op_space space = scratch_rest(&s.own, a);
     if (!a->batch->labels)
         return err_set(CZ_INVALID, 0, "the batch has no labels: training needs them");
-    if (a->logits) s.z = a->logits;
+    if (a->logits && host_reads(a->ops)) s.z = a->logits;
     TRY(make_logits(hp, a, &s, space));
     TRY(make_loss(hp, a, &s));
     return differentiate(hp, a, &s, space);
@@ -173,7 +174,7 @@ static cz_status head_eval(const struct class_head_hp *hp, const struct layer_ar
     const struct op_space space = scratch_rest(&s.own, a);
     const bool wants_loss = a->loss && a->batch->labels;
     if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
-    if (a->logits) s.z = a->logits;
+    if (a->logits && host_reads(a->ops)) s.z = a->logits;
     TRY(make_logits(hp, a, &s, space));
     return wants_loss ? make_loss(hp, a, &s) : CZ_OK;
 }

@@ -62,7 +62,7 @@ struct param_grad {
 struct layer_args {
     struct ops *ops;
     struct dev_stream *stream;
-    const struct batch *batch; /* arrays in device memory */
+    const struct batch *batch; /* arrays in device memory; batch_on_host() for the host to read */
     enum layer_mode mode;
     bool no_dropout; /* TRAIN and RECOMPUTE without dropout: to compare gradients */
     enum dtype dtype, grad_dtype;
@@ -82,8 +82,9 @@ struct layer_args {
 
     /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
      * are given there, and dloss; `saved` keeps din, which backward hands on. */
-    float *loss;   /* host or device fp32: mean loss of the micro-batch; NULL: none wanted */
-    float *logits; /* fp32 (B,T,V), EVAL only; or (B,n_classes), TRAIN too; NULL: none wanted */
+    float *loss;   /* device fp32: mean loss of the micro-batch; NULL: none wanted */
+    float *logits; /* host or device fp32 (B,T,V), EVAL only; or (B,n_classes), TRAIN too; NULL:
+                      none wanted. On a GPU they are there after a wait for the stream */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
 
     /* Decode only: the batch holds the batch->T next tokens of each sequence, one when generating

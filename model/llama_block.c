@@ -323,11 +323,12 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
 /* The length that frequencies may depend on: one past the batch's last position. */
 static int64_t batch_reach(const struct batch *batch, int64_t first)
 {
+    const int32_t *positions = batch_on_host(batch)->positions;
     int64_t reach = first + batch->T;
-    if (!batch->positions) return reach;
+    if (!positions) return reach;
     reach = 0;
     for (int64_t n = 0; n < batch->B * batch->T; n++)
-        if (batch->positions[n] >= reach) reach = batch->positions[n] + 1;
+        if (positions[n] >= reach) reach = positions[n] + 1;
     return reach;
 }
 

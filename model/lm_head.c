@@ -46,15 +46,18 @@ static cz_status lm_head_declare(const void *hp_, struct param_list *out)
     return param_table_alias(out->table, hp->tied_alias, out->idx[out->n - 1]);
 }
 
-/* Workspace: y when it cannot lie in `saved` (EVAL), dy and the norm's statistics (TRAIN). */
+/* Workspace: y when it cannot lie in `saved`, and logits on their way out (EVAL), dy and the norm's
+ * statistics (TRAIN). */
 struct head_space {
     void *y, *dy;
     float *mean, *rstd, *loss;
+    float *logits; /* (n_logits_rows,V) */
+    int64_t n_logits_rows;
     struct scratch own;
 };
 
-static struct head_space layout_space(const struct model_lm_head_hp *hp, int64_t N,
-                                      enum dtype dtype, bool training, void *base)
+static struct head_space layout_space(const struct model_lm_head_hp *hp, const struct ops *ops,
+                                      int64_t N, enum dtype dtype, bool training, void *base)
 {
     struct head_space s = {.own = {.base = base}};
     void *rows = scratch_take(&s.own, N, hp->C, dtype_size(dtype));
@@ -64,6 +67,8 @@ static struct head_space layout_space(const struct model_lm_head_hp *hp, int64_t
         s.rstd = scratch_take(&s.own, N, 1, sizeof(float));
     } else {
         s.y = rows;
+        s.n_logits_rows = logits_block_rows(ops, N, hp->V);
+        s.logits = scratch_take(&s.own, s.n_logits_rows, hp->V, sizeof(float));
     }
     s.loss = scratch_take(&s.own, 1, 1, sizeof(float));
     return s;
@@ -93,6 +98,16 @@ static cz_status ce_workspace(const struct model_lm_head_hp *hp, const struct ba
     return CZ_OK;
 }
 
+/* Of N rows, whole blocks of them and the rest. */
+static cz_status logits_workspace(const struct model_lm_head_hp *hp, const struct batch_shape *s,
+                                  int64_t N, size_t *nbytes_max)
+{
+    const int64_t block = logits_block_rows(s->ops, N, hp->V);
+    if (block == 0) return ce_workspace(hp, s, N, false, true, nbytes_max);
+    TRY(ce_workspace(hp, s, block, false, true, nbytes_max));
+    return N % block ? ce_workspace(hp, s, N % block, false, true, nbytes_max) : CZ_OK;
+}
+
 static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
     const struct model_lm_head_hp *hp = hp_;
@@ -106,12 +121,14 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
         norm_workspace(s, &norm, N, &op_nbytes);
         TRY(ce_workspace(hp, s, N, true, false, &op_nbytes));
     } else {
-        TRY(ce_workspace(hp, s, s->B, false, true, &op_nbytes)); /* decode */
+        TRY(logits_workspace(hp, s, s->B, &op_nbytes)); /* decode */
     }
     TRY(ce_workspace(hp, s, N, false, false, &op_nbytes));
-    TRY(ce_workspace(hp, s, N, false, true, &op_nbytes));
+    TRY(logits_workspace(hp, s, N, &op_nbytes));
     out->flops_forward = 2.0 * (double)N * (double)hp->C * (double)hp->V;
-    size_t own_nbytes = layout_space(hp, N, s->dtype, s->training, NULL).own.used;
+    size_t own_nbytes = layout_space(hp, s->ops, N, s->dtype, false, NULL).own.used;
+    if (s->training)
+        size_raise(&own_nbytes, layout_space(hp, s->ops, N, s->dtype, true, NULL).own.used);
     return sizes_finish("language-model head", own_nbytes, op_nbytes, out);
 }
 
@@ -120,7 +137,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     const int64_t N = a->batch->B * a->batch->T;
     const struct head_params p = params_of(hp, a);
     const struct norm norm = norm_of(hp);
-    struct head_space s = layout_space(hp, N, a->dtype, true, a->workspace);
+    struct head_space s = layout_space(hp, a->ops, N, a->dtype, true, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     void *y = a->saved; /* until the norm's backward overwrites it with din */
     if (!a->batch->labels)
@@ -147,27 +164,57 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     return norm_backward(a, &norm, N, &grad, p.norm_w, p.g_norm_w, p.g_norm_b, space);
 }
 
+/* Over rows [first, first + n) of y. */
+static struct ce_head_args ce_eval(const struct model_lm_head_hp *hp, const struct layer_args *a,
+                                   const struct head_space *s, int64_t first, int64_t n,
+                                   struct op_space space)
+{
+    struct ce_head_args ce = ce_args(hp, n, a->dtype, a->grad_dtype);
+    ce.x = elem_at(a, s->y, (size_t)(first * hp->C));
+    ce.w = params_of(hp, a).w;
+    ce.loss = s->loss;
+    ce.workspace = space.p;
+    ce.workspace_nbytes = space.nbytes;
+    return ce;
+}
+
+/* Logits of N rows of y, a block at a time where they have to be copied out. */
+static cz_status logits_out(const struct model_lm_head_hp *hp, const struct layer_args *a,
+                            const struct head_space *s, int64_t N, struct op_space space)
+{
+    for (int64_t first = 0, n; first < N; first += n) {
+        n = N - first < s->n_logits_rows ? N - first : s->n_logits_rows;
+        struct ce_head_args ce = ce_eval(hp, a, s, first, n, space);
+        ce.logits = s->logits;
+        TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+        TRY(logits_copy_out(a, s->logits, first, n, hp->V));
+    }
+    return CZ_OK;
+}
+
 static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
     const struct head_params p = params_of(hp, a);
     const struct norm norm = norm_of(hp);
-    struct head_space s = layout_space(hp, N, a->dtype, false, a->workspace);
+    struct head_space s = layout_space(hp, a->ops, N, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    if (!a->logits && (!a->loss || !a->batch->labels)) return CZ_OK; /* nobody looks */
+    const bool wants_loss = a->loss && a->batch->labels;
+    if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
 
     const struct norm_io io = {.x = a->in, .y = s.y};
     TRY(norm_forward(a, &norm, N, &io, p.norm_w, p.norm_b));
-    struct ce_head_args ce = ce_args(hp, N, a->dtype, a->grad_dtype);
-    ce.x = s.y;
-    ce.w = p.w;
-    if (a->loss) ce.labels = a->batch->labels;
+    const bool direct = s.n_logits_rows == 0;
+    if (a->logits && !direct) TRY(logits_out(hp, a, &s, N, space));
+    if (!wants_loss && !direct) return CZ_OK;
+    struct ce_head_args ce = ce_eval(hp, a, &s, 0, N, space);
+    if (a->loss) {
+        ce.labels = a->batch->labels;
+        ce.loss = a->loss;
+    }
     ce.loss_weights = a->batch->loss_weights;
     ce.divisor = a->batch->loss_divisor;
-    ce.loss = a->loss ? a->loss : s.loss;
-    ce.logits = a->logits;
-    ce.workspace = space.p;
-    ce.workspace_nbytes = space.nbytes;
+    if (direct) ce.logits = a->logits;
     return a->ops->ce_head(a->ops, a->stream, &ce);
 }
 
@@ -191,20 +238,16 @@ static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
     const int64_t B = a->batch->B, T = a->batch->T;
     const struct head_params p = params_of(hp, a);
     const struct norm norm = norm_of(hp);
-    struct head_space s = layout_space(hp, B, a->dtype, false, a->workspace);
+    struct head_space s = layout_space(hp, a->ops, B, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     for (int64_t b = 0; b < B; b++) {
         const struct norm_io io = {.x = elem_at(a, a->in, (size_t)((b * T + T - 1) * hp->C)),
                                    .y = elem_at(a, s.y, (size_t)(b * hp->C))};
         TRY(norm_forward(a, &norm, 1, &io, p.norm_w, p.norm_b));
     }
-    struct ce_head_args ce = ce_args(hp, B, a->dtype, a->grad_dtype);
-    ce.x = s.y;
-    ce.w = p.w;
-    ce.loss = s.loss;
+    if (s.n_logits_rows > 0) return logits_out(hp, a, &s, B, space);
+    struct ce_head_args ce = ce_eval(hp, a, &s, 0, B, space);
     ce.logits = a->logits;
-    ce.workspace = space.p;
-    ce.workspace_nbytes = space.nbytes;
     return a->ops->ce_head(a->ops, a->stream, &ce);
 }
 

@@ -3,8 +3,8 @@
  *   loss = mean cross-entropy of z over the positions that have a label
  * Labels are few (15 % of the tokens in BERT's recipe), and rows without one do not reach the loss:
  * they are left out before the first product. What is left is rounded up to a sixteenth of the
- * batch with rows of zeros that have no label, so that products come in few shapes. On a device
- * whose memory the host cannot read, and for logits, all rows take part.
+ * batch with rows of zeros that have no label, so that products come in few shapes. For logits all
+ * rows take part, and on a device for a batch that does not come with a list of the labelled ones.
  *
  * A TRAIN forward differentiates at once (ops ce_head), as the language-model head does; `saved` is
  * the gradient of the rows that took part, which backward puts into zeros. */
@@ -74,11 +74,13 @@ struct head_space {
     int32_t *labels; /* (N) */
     float *weights;  /* (N) */
     float *loss;
+    float *logits; /* EVAL: (n_logits_rows,V), on their way out */
+    int64_t n_logits_rows;
     struct scratch own;
 };
 
-static struct head_space layout_space(const struct mlm_head_hp *hp, int64_t N, enum dtype dtype,
-                                      bool training, void *base)
+static struct head_space layout_space(const struct mlm_head_hp *hp, const struct ops *ops,
+                                      int64_t N, enum dtype dtype, bool training, void *base)
 {
     const size_t e = dtype_size(dtype);
     struct head_space s = {.own = {.base = base}};
@@ -88,7 +90,11 @@ static struct head_space layout_space(const struct mlm_head_hp *hp, int64_t N, e
     s.weights = scratch_take(&s.own, N, 1, sizeof(float));
     s.loss = scratch_take(&s.own, 1, 1, sizeof(float));
     s.s = s.h;
-    if (!training) return s;
+    if (!training) {
+        s.n_logits_rows = logits_block_rows(ops, N, hp->V);
+        s.logits = scratch_take(&s.own, s.n_logits_rows, hp->V, sizeof(float));
+        return s;
+    }
     s.s = scratch_take(&s.own, N, hp->C, e);
     s.dy = scratch_take(&s.own, N, hp->C, e);
     s.mean = scratch_take(&s.own, N, 1, sizeof(float));
@@ -104,13 +110,13 @@ static struct ce_head_args ce_args(const struct mlm_head_hp *hp, int64_t N, enum
 }
 
 /* ops_ce_head_workspace() looks at which results are wanted, not at where they go. */
-static cz_status ce_workspace(const struct mlm_head_hp *hp, const struct batch_shape *s,
+static cz_status ce_workspace(const struct mlm_head_hp *hp, const struct batch_shape *s, int64_t N,
                               bool gradients, bool logits, size_t *nbytes_max)
 {
     static int32_t label;
     static float number;
     size_t nbytes = 0;
-    struct ce_head_args args = ce_args(hp, s->B * s->T, s->dtype, s->grad_dtype);
+    struct ce_head_args args = ce_args(hp, N, s->dtype, s->grad_dtype);
     args.bias = &number;
     args.labels = &label;
     args.loss = &number;
@@ -119,6 +125,16 @@ static cz_status ce_workspace(const struct mlm_head_hp *hp, const struct batch_s
     TRY(ops_ce_head_workspace(s->ops, &args, &nbytes));
     size_raise(nbytes_max, nbytes);
     return CZ_OK;
+}
+
+/* Of N rows, whole blocks of them and the rest. */
+static cz_status logits_workspace(const struct mlm_head_hp *hp, const struct batch_shape *s,
+                                  int64_t N, size_t *nbytes_max)
+{
+    const int64_t block = logits_block_rows(s->ops, N, hp->V);
+    if (block == 0) return ce_workspace(hp, s, N, false, true, nbytes_max);
+    TRY(ce_workspace(hp, s, block, false, true, nbytes_max));
+    return N % block ? ce_workspace(hp, s, N % block, false, true, nbytes_max) : CZ_OK;
 }
 
 static cz_status head_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
@@ -132,15 +148,17 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     size_t op_nbytes = 0;
     TRY(linear_workspace(s, &dense, N, &op_nbytes));
     norm_workspace(s, &norm, N, &op_nbytes);
-    TRY(ce_workspace(hp, s, false, false, &op_nbytes));
-    TRY(ce_workspace(hp, s, false, true, &op_nbytes));
+    TRY(ce_workspace(hp, s, N, false, false, &op_nbytes));
+    TRY(logits_workspace(hp, s, N, &op_nbytes));
     if (s->training) {
         out->saved_nbytes = rows_nbytes(N, hp->C, dtype_size(s->dtype));
-        TRY(ce_workspace(hp, s, true, false, &op_nbytes));
+        TRY(ce_workspace(hp, s, N, true, false, &op_nbytes));
     }
     const double n = (double)N, c = (double)hp->C, v = (double)hp->V;
     out->flops_forward = 2.0 * n * c * (c + v); /* with a label everywhere */
-    size_t own_nbytes = layout_space(hp, N, s->dtype, s->training, NULL).own.used;
+    size_t own_nbytes = layout_space(hp, s->ops, N, s->dtype, false, NULL).own.used;
+    if (s->training)
+        size_raise(&own_nbytes, layout_space(hp, s->ops, N, s->dtype, true, NULL).own.used);
     return sizes_finish("masked-language-model head", own_nbytes, op_nbytes, out);
 }
 
@@ -170,16 +188,12 @@ static int64_t round_rows(int64_t n, int64_t N)
     return blocks * unit < N ? blocks * unit : N;
 }
 
-static bool host_reads(const struct layer_args *a)
-{
-    return a->ops->device->ops->kind == DEVICE_HOST;
-}
-
-/* Rows with a label, in order; backward asks again and finds the same. */
+/* Rows that take part, labelled ones in front; backward asks again and finds the same. */
 static int64_t n_rows_of(const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
-    return host_reads(a) ? round_rows(count_labelled(a->batch, N), N) : N;
+    if (host_reads(a->ops)) return round_rows(count_labelled(a->batch, N), N);
+    return a->batch->labelled ? round_rows(a->batch->labelled->n, N) : N;
 }
 
 static struct rows all_rows(const struct layer_args *a)
@@ -188,9 +202,38 @@ static struct rows all_rows(const struct layer_args *a)
     return (struct rows){true, batch->B * batch->T, a->in, batch->labels, batch->loss_weights};
 }
 
+/* y (n,C) = rows idx of x (N,C). */
+static cz_status gather_rows(const struct mlm_head_hp *hp, const struct layer_args *a, int64_t N,
+                             const void *x, const int32_t *idx, int64_t n, void *y)
+{
+    const struct embedding_args args = {
+        .N = n, .C = hp->C, .V = N, .dtype = a->dtype, .ids = idx, .table = x, .y = y};
+    return n > 0 ? a->ops->embedding_forward(a->ops, a->stream, &args) : CZ_OK;
+}
+
+static cz_status zero_rows(const struct mlm_head_hp *hp, const struct layer_args *a, void *x,
+                           int64_t first, int64_t n)
+{
+    struct device *device = a->ops->device;
+    return device->ops->fill_zero(device, a->stream, elem_at(a, x, (size_t)(first * hp->C)),
+                                  (size_t)(n * hp->C) * dtype_size(a->dtype));
+}
+
+/* By the list that came with the batch. */
+static cz_status listed_rows(const struct mlm_head_hp *hp, const struct layer_args *a,
+                             const struct head_space *s, struct rows *out)
+{
+    const struct batch_labelled *l = a->batch->labelled;
+    const int64_t N = a->batch->B * a->batch->T, n = n_rows_of(a);
+    TRY(gather_rows(hp, a, N, a->in, l->rows, l->n, s->x));
+    TRY(zero_rows(hp, a, s->x, l->n, n - l->n));
+    *out = (struct rows){false, n, s->x, l->labels, l->loss_weights};
+    return CZ_OK;
+}
+
 /* Copies them, and pads with zeros up to the rounded number. */
-static struct rows labelled_rows(const struct mlm_head_hp *hp, const struct layer_args *a,
-                                 const struct head_space *s)
+static struct rows packed_rows(const struct mlm_head_hp *hp, const struct layer_args *a,
+                               const struct head_space *s)
 {
     const struct batch *batch = a->batch;
     const int64_t N = batch->B * batch->T, n = n_rows_of(a);
@@ -198,7 +241,6 @@ static struct rows labelled_rows(const struct mlm_head_hp *hp, const struct laye
     const unsigned char *in = a->in;
     unsigned char *x = s->x;
     int64_t at = 0;
-    if (n == N) return all_rows(a);
     for (int64_t i = 0; i < N; i++) {
         if (batch->labels[i] == BATCH_IGNORE_LABEL) continue;
         memcpy(x + (size_t)at * row_nbytes, in + (size_t)i * row_nbytes, row_nbytes);
@@ -212,6 +254,16 @@ static struct rows labelled_rows(const struct mlm_head_hp *hp, const struct laye
         s->weights[at] = 0.0f;
     }
     return (struct rows){false, n, x, s->labels, batch->loss_weights ? s->weights : NULL};
+}
+
+static cz_status labelled_rows(const struct mlm_head_hp *hp, const struct layer_args *a,
+                               const struct head_space *s, struct rows *out)
+{
+    *out = all_rows(a);
+    if (n_rows_of(a) == out->n) return CZ_OK;
+    if (!host_reads(a->ops)) return listed_rows(hp, a, s, out);
+    *out = packed_rows(hp, a, s);
+    return CZ_OK;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------
@@ -256,11 +308,12 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
     const struct norm norm = norm_of(hp);
     const struct param_grad *g = a->dparams;
     const struct head_space s =
-        layout_space(hp, a->batch->B * a->batch->T, a->dtype, true, a->workspace);
+        layout_space(hp, a->ops, a->batch->B * a->batch->T, a->dtype, true, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     if (!a->batch->labels)
         return err_set(CZ_INVALID, 0, "the batch has no labels: training needs them");
-    const struct rows r = host_reads(a) ? labelled_rows(hp, a, &s) : all_rows(a);
+    struct rows r;
+    TRY(labelled_rows(hp, a, &s, &r));
     void *y = a->saved; /* until the last product overwrites it with dx */
     TRY(make_y(hp, a, &s, &r, y, space));
     struct ce_head_args ce = ce_over(hp, a, &s, &r, y, space);
@@ -280,17 +333,38 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
                            &g[at.dense_b], a->saved, space);
 }
 
+/* Logits of all rows of y, a block at a time where they have to be copied out. */
+static cz_status logits_out(const struct mlm_head_hp *hp, const struct layer_args *a,
+                            const struct head_space *s, struct op_space space)
+{
+    const int64_t N = a->batch->B * a->batch->T;
+    for (int64_t first = 0, n; first < N; first += n) {
+        n = N - first < s->n_logits_rows ? N - first : s->n_logits_rows;
+        const struct rows r = {.n = n};
+        struct ce_head_args ce =
+            ce_over(hp, a, s, &r, elem_at(a, s->s, (size_t)(first * hp->C)), space);
+        ce.loss = s->loss;
+        ce.logits = s->logits;
+        TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+        TRY(logits_copy_out(a, s->logits, first, n, hp->V));
+    }
+    return CZ_OK;
+}
+
 static cz_status head_eval(const struct mlm_head_hp *hp, const struct layer_args *a)
 {
     const struct head_space s =
-        layout_space(hp, a->batch->B * a->batch->T, a->dtype, false, a->workspace);
+        layout_space(hp, a->ops, a->batch->B * a->batch->T, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    const bool wants_loss = a->loss && a->batch->labels;
+    const bool wants_loss = a->loss && a->batch->labels, direct = s.n_logits_rows == 0;
     if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
-    const struct rows r = !a->logits && host_reads(a) ? labelled_rows(hp, a, &s) : all_rows(a);
+    struct rows r = all_rows(a);
+    if (!a->logits) TRY(labelled_rows(hp, a, &s, &r));
     TRY(make_y(hp, a, &s, &r, s.s, space));
+    if (a->logits && !direct) TRY(logits_out(hp, a, &s, space));
+    if (!wants_loss && !direct) return CZ_OK;
     struct ce_head_args ce = ce_over(hp, a, &s, &r, s.s, space);
-    ce.logits = a->logits;
+    if (direct) ce.logits = a->logits;
     if (!wants_loss) ce.labels = NULL;
     return a->ops->ce_head(a->ops, a->stream, &ce);
 }
@@ -303,6 +377,14 @@ static cz_status head_forward(const void *hp, const struct layer_args *a)
 /* ---- backward ---------------------------------------------------------------------------------
  */
 
+/* The last of the N rows is free where some have no label: the zeros that those get. */
+static cz_status scatter_listed(const struct mlm_head_hp *hp, const struct layer_args *a)
+{
+    const int64_t N = a->batch->B * a->batch->T;
+    TRY(zero_rows(hp, a, a->saved, N - 1, 1));
+    return gather_rows(hp, a, N, a->saved, a->batch->labelled->places, N, a->din);
+}
+
 static cz_status head_backward(const void *hp_, const struct layer_args *a)
 {
     const struct mlm_head_hp *hp = hp_;
@@ -312,6 +394,7 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
     unsigned char *din = a->din;
     if (!din) return CZ_OK;
     if (n_rows_of(a) == N) return elements_copy(a, (size_t)(N * hp->C), dx, din);
+    if (!host_reads(a->ops)) return scatter_listed(hp, a);
     for (int64_t i = 0; i < N; i++, din += row_nbytes) {
         if (a->batch->labels[i] == BATCH_IGNORE_LABEL) {
             memset(din, 0, row_nbytes);

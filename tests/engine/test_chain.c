@@ -1,6 +1,6 @@
 /* Claims: gradients of a chain are those of its layers, ties summed; recomputation of any segment
- * length, and accumulation over micro-batches, repeat them to the bit; smaller batches fit the
- * planned memory; walks refuse what they cannot do. */
+ * length, with inputs kept on the host or not, and accumulation over micro-batches, repeat them to
+ * the bit; smaller batches fit the planned memory; walks refuse what they cannot do. */
 #include "engine/chain.h"
 #include "tests/support/toy_layers.h"
 
@@ -16,7 +16,7 @@ struct toy {
     const void *params[N_PARAMS];
     void *grads[N_PARAMS];
     struct chain *chain;
-    void *blocks[4];
+    void *blocks[5];
     int32_t ids[B_MAX * T_MAX], labels[B_MAX * T_MAX];
     struct batch batch;
 };
@@ -49,12 +49,13 @@ static void toy_make(struct toy *t, struct chain_options options)
     options.B = B_MAX, options.T = T_MAX;
     ck_ok(chain_create_layers(t->layers, N_LAYERS, N_PARAMS, &options, &t->chain));
     struct chain_sizes s = chain_sizes(t->chain);
-    size_t sizes[4] = {s.activations, s.workspace, s.gradients, s.cache};
-    for (int i = 0; i < 4; i++) t->blocks[i] = sizes[i] ? malloc(sizes[i]) : NULL;
+    size_t sizes[5] = {s.activations, s.workspace, s.gradients, s.cache, s.kept};
+    for (int i = 0; i < 5; i++) t->blocks[i] = sizes[i] ? malloc(sizes[i]) : NULL;
     const struct chain_memory memory = {.activations = t->blocks[0],
                                         .workspace = t->blocks[1],
                                         .gradients = t->blocks[2],
                                         .cache = t->blocks[3],
+                                        .kept = t->blocks[4],
                                         .params = t->params,
                                         .grads = t->grads};
     chain_bind(t->chain, &memory);
@@ -63,7 +64,7 @@ static void toy_make(struct toy *t, struct chain_options options)
 static void toy_free(struct toy *t)
 {
     chain_destroy(t->chain);
-    for (int i = 0; i < 4; i++) free(t->blocks[i]);
+    for (int i = 0; i < 5; i++) free(t->blocks[i]);
 }
 
 static float toy_step(struct toy *t, bool accumulate)
@@ -122,6 +123,40 @@ START_TEST(recomputation_repeats_gradients_to_the_bit)
         toy_free(&some);
     }
     toy_free(&full);
+}
+END_TEST
+
+START_TEST(inputs_that_wait_in_host_memory_give_the_same_gradients)
+{
+    struct toy full, some, here;
+    struct device *device;
+    struct ops *ops;
+    ck_ok(device_open("cpu", 0, &device));
+    ck_ok(ops_create(device, &ops));
+    toy_make(&full, (struct chain_options){.training = true});
+    float loss = toy_step(&full, false);
+    for (int every = 1; every <= N_LAYERS; every++) {
+        toy_make(&here, (struct chain_options){.training = true, .checkpoint_every = every});
+        toy_make(&some, (struct chain_options){.training = true,
+                                               .checkpoint_every = every,
+                                               .keep_on_host = true,
+                                               .ops = ops});
+        for (int pass = 0; pass < 2; pass++) ck_assert_float_eq(toy_step(&some, false), loss);
+        ck_assert_mem_eq(some.d_table, full.d_table, sizeof full.d_table);
+        ck_assert_mem_eq(some.d_shared, full.d_shared, sizeof full.d_shared);
+        ck_assert_mem_eq(some.d_w, full.d_w, sizeof full.d_w);
+        /* of 7 layers in front of the loss; two places, each of 256 bytes, and the last output */
+        const size_t n = (size_t)((N_LAYERS - 1 + every - 1) / every - 1),
+                     waiting = n > 2 ? n - 2 : 0;
+        ck_assert_uint_eq(chain_sizes(some.chain).kept, waiting * CHAIN_ALIGN);
+        ck_assert_uint_eq(chain_sizes(some.chain).activations + waiting * CHAIN_ALIGN,
+                          chain_sizes(here.chain).activations);
+        toy_free(&some);
+        toy_free(&here);
+    }
+    toy_free(&full);
+    ops_destroy(ops);
+    device_close(device);
 }
 END_TEST
 
@@ -256,7 +291,8 @@ START_TEST(a_chain_ends_in_its_only_loss_layer)
 END_TEST
 
 TEST_MAIN("engine/chain", gradients_match_finite_differences,
-          recomputation_repeats_gradients_to_the_bit, accumulation_adds_to_what_is_there,
-          frozen_parameters_get_no_gradient, smaller_batches_run_and_larger_ones_are_refused,
-          evaluation_needs_two_outputs_only, hooks_surround_every_layer,
-          a_chain_ends_in_its_only_loss_layer)
+          recomputation_repeats_gradients_to_the_bit,
+          inputs_that_wait_in_host_memory_give_the_same_gradients,
+          accumulation_adds_to_what_is_there, frozen_parameters_get_no_gradient,
+          smaller_batches_run_and_larger_ones_are_refused, evaluation_needs_two_outputs_only,
+          hooks_surround_every_layer, a_chain_ends_in_its_only_loss_layer)

@@ -33,6 +33,8 @@ static const struct arg_spec specs[] = {
     {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
     {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
      "of weights and activations (default: fp32)"},
+    {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
+     "where it runs (default: cpu)"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
     {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
@@ -182,7 +184,7 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
     TRY(data_open(&options, &t->data));
     TRY(data_check_vocab(t->data, model_vocab_size(t->model)));
     const struct infer_options infer = {
-        .B = options.micro_batch, .T = T, .dtype = score_dtype(s->dtype)};
+        .B = options.micro_batch, .T = T, .dtype = score_dtype(s->dtype), .device = s->device};
     return infer_create(t->model, &infer, &t->infer);
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct generate_cli {
-    const char *model, *prompt, *tokenizer, *dtype;
+    const char *model, *prompt, *tokenizer, *dtype, *device;
     int64_t max_new_tokens, top_k, seed;
     double temperature;
     bool no_cache, no_echo, no_end;
@@ -31,6 +31,8 @@ static const struct arg_spec specs[] = {
      1, false},
     {"--seed", ARG_INT, AT(seed), "S", "of the draws (default 0)", 0, false},
     {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16", "of weights and activations (fp32)", 0,
+     false},
+    {"--device", ARG_STRING, AT(device), "cpu|cuda|cuda:N", "where it runs (default: cpu)", 0,
      false},
     {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print the new text alone, without the prompt", 0,
      false},
@@ -122,7 +124,8 @@ static cz_status generate(const struct generate_cli *o, struct model *model,
                                              .n_end_ids = ends.n,
                                              .n_vocab = tokenizer_vocab_size(tokenizer),
                                              .dtype = dtype_of(o->dtype),
-                                             .no_cache = o->no_cache};
+                                             .no_cache = o->no_cache,
+                                             .device = o->device};
     struct printer printer = {decoder, o->no_echo ? NULL : o->prompt};
     int32_t *ids;
     int64_t n_ids;

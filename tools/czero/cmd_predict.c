@@ -31,6 +31,8 @@ static const struct arg_spec specs[] = {
     {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
     {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
      "of weights and activations (default: fp32)"},
+    {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
+     "where it runs (default: cpu)"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
     {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},

@@ -8,7 +8,7 @@
 #define WORST_ALLOWED 1e-4
 
 struct verify_options {
-    const char *dir, *dump;
+    const char *dir, *dump, *device;
 };
 
 static const struct arg_spec specs[] = {
@@ -16,6 +16,8 @@ static const struct arg_spec specs[] = {
      "folder with config.json, model.safetensors and oracle.safetensors", 0, true},
     {"--dump", ARG_STRING, offsetof(struct verify_options, dump), "FILE",
      "write our own values, in fp32, under the same names", 0, false},
+    {"--device", ARG_STRING, offsetof(struct verify_options, device), "cpu|cuda|cuda:N",
+     "where the model runs (default: cpu)", 0, false},
 };
 
 static const struct arg_command command = {
@@ -55,7 +57,7 @@ int cmd_verify(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct tally tally = {0};
-    if (verify_run(o.dir, o.dump, show, &tally) != CZ_OK) return tool_fail();
+    if (verify_run_on(o.device, o.dir, o.dump, show, &tally) != CZ_OK) return tool_fail();
     printf("%d tensors compared, worst relative error %.2e: %s\n", tally.n_rows, tally.worst,
            tally.n_beyond ? "they differ" : "they agree");
     return tally.n_beyond ? EXIT_RUNTIME : EXIT_OK;

@@ -62,7 +62,7 @@ cz_status score_open(struct scorer *s, const struct score_options *o, struct mod
     TRY(open_tokenizer(s, o));
     TRY(open_buffers(s));
     const struct infer_options options = {
-        .B = s->batch, .T = s->max_len, .dtype = score_dtype(o->dtype)};
+        .B = s->batch, .T = s->max_len, .dtype = score_dtype(o->dtype), .device = o->device};
     return infer_create(s->model, &options, &s->infer);
 }
 

@@ -1,5 +1,4 @@
-/* Texts through a classifier at rest: what czero eval and czero predict share. One process, on the
- * host. */
+/* Texts through a classifier at rest: what czero eval and czero predict share. One process. */
 #ifndef CZ_TOOLS_SCORE_H
 #define CZ_TOOLS_SCORE_H
 
@@ -8,6 +7,7 @@
 
 struct score_options {
     const char *model, *tokenizer, *dtype; /* tokenizer NULL: the model's; dtype NULL: fp32 */
+    const char *device;                    /* as in infer_options */
     int64_t max_len, batch;                /* 0: the model's longest up to 512; 32 */
 };
 

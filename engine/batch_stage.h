@@ -1,0 +1,60 @@
+/* The micro-batch on its way to the layers: checked, and copied to where they read it. Lives from
+ * forward to backward.
+ *
+ * On the host layers read the copy itself. A GPU's is filled from page-locked host memory by one
+ * asynchronous copy; there are two such places, so that the next batch is written while this one
+ * may still be on its way. Losses come back through page-locked memory, too: they are waited for
+ * when somebody asks.
+ *
+ * Life cycle: batch_stage_nbytes(), batch_stage_host_nbytes() → batch_stage_bind() →
+ * batch_stage_copy() and batch_stage_loss() per pass → batch_stage_free(). Not thread-safe. */
+#ifndef CZ_ENGINE_BATCH_STAGE_H
+#define CZ_ENGINE_BATCH_STAGE_H
+
+#include "model/model.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define STAGE_LOSSES_MAX 64 /* that nobody has asked for yet */
+
+struct batch_stage {
+    int64_t B, T; /* capacity */
+    struct device *device;
+    struct dev_stream *stream;
+    unsigned char *memory;       /* what layers read */
+    unsigned char *host[2];      /* a GPU's: what is copied there, in turn */
+    struct dev_event *copied[2]; /* and has been */
+    int turn;
+    float *loss;   /* device: where the chain puts the mean loss */
+    float *losses; /* (STAGE_LOSSES_MAX) of passes that nobody has waited for; a GPU's */
+    size_t n_losses;
+    struct batch batch, host_batch;
+    struct batch_labelled labelled;
+};
+
+/* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.
+ * A GPU's hold a list of the labelled rows besides. */
+CZ_API size_t batch_stage_nbytes(enum device_kind kind, int64_t B, int64_t T);
+CZ_API size_t batch_stage_host_nbytes(enum device_kind kind, int64_t B, int64_t T);
+
+/* Lend the memory until batch_stage_free(); host_memory NULL when that takes 0 bytes. Copies and
+ * losses are in the stream's order. Errors: what making events gives. */
+CZ_API cz_status batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T,
+                                  struct device *device, struct dev_stream *stream, void *memory,
+                                  void *host_memory);
+CZ_API void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
+
+/* Check a batch against the model and copy it: s->batch is for the layers, until the call after
+ * the next one. need_labels: the loss is wanted. CZ_INVALID names the row, position and value. */
+CZ_API cz_status batch_stage_copy(struct batch_stage *s, const struct model *model,
+                                  const struct batch *batch, bool need_labels);
+
+/* After a pass that put its loss at s->loss: add it to *sum, and give it to `loss`. With `loss`
+ * NULL a GPU's is added later. Either NULL: not wanted. */
+CZ_API cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
+
+/* Add the losses that are still on their way, in the order of their passes. */
+CZ_API cz_status batch_stage_losses(struct batch_stage *s, double *sum);
+
+CZ_EXTERN_C_END
+#endif
