@@ -9,7 +9,10 @@ static const struct {
     cz_status (*wire)(struct ops *ops);
     void (*unwire)(struct ops *ops);
 } folders[] = {
+    {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
+    {lion_wire_cuda, NULL},
+    {sgd_wire_cuda, NULL},
 };
 
 static void unwire(struct ops *ops)

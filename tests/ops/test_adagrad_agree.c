@@ -1,7 +1,7 @@
 /* Claims: Adagrad's rows agree to the bit; shards and threads do not show; bad arguments are
  * refused. */
 #include "ops/adagrad/adagrad_impl.h"
-#include "tests/support/step_agree.h"
+#include "tests/support/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {
@@ -10,15 +10,8 @@ static const struct ops_row *row(size_t idx)
     return idx < n ? &rows[idx]->row : NULL;
 }
 
-static cz_status run(struct ops *ops, const struct step_tensors *t, const struct step_scalars *s,
-                     int variant)
-{
-    struct adagrad_args args = {
-        .t = *t, .scalars = s, .eps = 1e-10f, .weight_decay = variant & 2 ? 0.1f : 0};
-    return ops->adagrad(ops, NULL, &args);
-}
-
-static const struct step_op op = {"adagrad", 1, 4, adagrad_wire, row, run};
+static const struct step_op op = {"adagrad",    1,   STEP_ADAGRAD_VARIANTS,
+                                  adagrad_wire, row, step_adagrad};
 
 START_TEST(rows_agree_to_the_bit)
 {

@@ -1,7 +1,7 @@
 /* Claims: Adam's rows agree to the bit; shards and threads do not show; bad arguments are refused;
  * an element with zero gradient, zero moments and no decay does not move. */
 #include "ops/adam/adam_impl.h"
-#include "tests/support/step_agree.h"
+#include "tests/support/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {
@@ -10,20 +10,7 @@ static const struct ops_row *row(size_t idx)
     return idx < n ? &rows[idx]->row : NULL;
 }
 
-/* Bit 0 is for the scalars; bits 1 and 2: decay off, decoupled, L2, L2 with negative decay. */
-static cz_status run(struct ops *ops, const struct step_tensors *t, const struct step_scalars *s,
-                     int variant)
-{
-    static const float decays[] = {0, 0.1f, 0.1f, -0.01f};
-    struct adam_args args = {.t = *t,
-                             .scalars = s,
-                             .eps = 1e-8f,
-                             .weight_decay = decays[variant >> 1],
-                             .decoupled = variant >> 1 == 1};
-    return ops->adam(ops, NULL, &args);
-}
-
-static const struct step_op op = {"adam", 2, 8, adam_wire, row, run};
+static const struct step_op op = {"adam", 2, STEP_ADAM_VARIANTS, adam_wire, row, step_adam};
 
 START_TEST(rows_agree_to_the_bit)
 {

@@ -1,7 +1,7 @@
 /* Claims: Lion's rows agree to the bit; shards and threads do not show; bad arguments are refused;
  * sign(0) is 0, so padding and untouched parameters stay. */
 #include "ops/lion/lion_impl.h"
-#include "tests/support/step_agree.h"
+#include "tests/support/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {
@@ -10,14 +10,7 @@ static const struct ops_row *row(size_t idx)
     return idx < n ? &rows[idx]->row : NULL;
 }
 
-static cz_status run(struct ops *ops, const struct step_tensors *t, const struct step_scalars *s,
-                     int variant)
-{
-    struct lion_args args = {.t = *t, .scalars = s, .weight_decay = variant & 2 ? 0.1f : 0};
-    return ops->lion(ops, NULL, &args);
-}
-
-static const struct step_op op = {"lion", 1, 4, lion_wire, row, run};
+static const struct step_op op = {"lion", 1, STEP_LION_VARIANTS, lion_wire, row, step_lion};
 
 START_TEST(rows_agree_to_the_bit)
 {

@@ -1,7 +1,7 @@
 /* Claims: SGD's rows agree to the bit in every mode; shards and threads do not show; bad arguments
  * are refused; without momentum no state is needed. */
 #include "ops/sgd/sgd_impl.h"
-#include "tests/support/step_agree.h"
+#include "tests/support/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {
@@ -10,21 +10,7 @@ static const struct ops_row *row(size_t idx)
     return idx < n ? &rows[idx]->row : NULL;
 }
 
-/* Bit 0 is for the scalars (first step or not), bit 1 decay, then momentum, nesterov, dampening. */
-static cz_status run(struct ops *ops, const struct step_tensors *t, const struct step_scalars *s,
-                     int variant)
-{
-    int mode = variant >> 2;
-    struct sgd_args args = {.t = *t,
-                            .scalars = s,
-                            .momentum = mode < 3 ? 0.9f : 0,
-                            .dampening = mode == 2 ? 0.5f : 0,
-                            .weight_decay = variant & 2 ? 0.1f : 0,
-                            .nesterov = mode == 1};
-    return ops->sgd(ops, NULL, &args);
-}
-
-static const struct step_op op = {"sgd", 1, 16, sgd_wire, row, run};
+static const struct step_op op = {"sgd", 1, STEP_SGD_VARIANTS, sgd_wire, row, step_sgd};
 
 START_TEST(rows_agree_to_the_bit)
 {
