@@ -47,14 +47,29 @@ function(cz_cuda_plugin)
     BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
 endfunction()
 
+function(cz_cuda_sim_flags)
+  add_library(cuda_sim_flags INTERFACE)
+  target_link_libraries(cuda_sim_flags INTERFACE cz_flags)
+  target_include_directories(cuda_sim_flags INTERFACE ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim)
+  target_include_directories(cuda_sim_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_definitions(cuda_sim_flags INTERFACE CZ_CUDA_SIM)
+  # -mfma: fmaf() as one instruction, as the simulated device is slow enough
+  target_compile_options(cuda_sim_flags INTERFACE -mavx2 -mfma -mf16c
+    $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -O2 -Wall -Wextra -Wno-unknown-pragmas
+    -Wno-missing-field-initializers -ffp-contract=off -fno-strict-aliasing -fvisibility=hidden>)
+endfunction()
+
 # The simulated device needs CUDA's headers, not nvcc.
 function(cz_cuda_sim)
   if(NOT CUDAToolkit_FOUND)
     return()
   endif()
-  cz_cuda_sources(sources)
+  cz_cuda_sim_flags()
   file(GLOB doubles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/*.cc)
-  add_library(czero_cuda_sim MODULE ${doubles})
+  add_library(cuda_sim OBJECT ${doubles})
+  target_link_libraries(cuda_sim PRIVATE cuda_sim_flags)
+  cz_cuda_sources(sources)
+  add_library(czero_cuda_sim MODULE $<TARGET_OBJECTS:cuda_sim>)
   # A source has one language in a folder: the twins are included by C++ files made here.
   foreach(source ${sources})
     if(source MATCHES "\\.cu$")
@@ -68,14 +83,22 @@ function(cz_cuda_sim)
     endif()
   endforeach()
   cz_cuda_target(czero_cuda_sim ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/plugin.map)
-  target_include_directories(czero_cuda_sim PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim)
-  target_compile_definitions(czero_cuda_sim PRIVATE CZ_CUDA_SIM)
-  target_compile_options(czero_cuda_sim PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -O2 -Wall
-    -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers -ffp-contract=off
-    -fno-strict-aliasing -fvisibility=hidden>)
-  # fmaf() as one instruction: the simulated device is slow enough
-  target_compile_options(czero_cuda_sim PRIVATE -mavx2 -mfma -mf16c)
-  target_link_libraries(czero_cuda_sim PRIVATE cz_flags Threads::Threads m)
+  target_link_libraries(czero_cuda_sim PRIVATE cuda_sim_flags Threads::Threads m)
   set_target_properties(czero_cuda_sim PROPERTIES OUTPUT_NAME czero_cuda
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_sim)
+endfunction()
+
+# Programs of tests/cuda_sim test the simulated device itself: they have it linked in, with the
+# kernels of that folder.
+function(cz_cuda_sim_test target)
+  if(NOT TARGET cuda_sim_kernels)
+    file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda_sim/*.cc)
+    add_library(cuda_sim_kernels OBJECT ${kernels})
+    target_link_libraries(cuda_sim_kernels PRIVATE cuda_sim_flags)
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:cuda_sim> $<TARGET_OBJECTS:cuda_sim_kernels>)
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(${target} PRIVATE Threads::Threads)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  set_property(TEST ${target} APPEND PROPERTY LABELS cuda)
 endfunction()

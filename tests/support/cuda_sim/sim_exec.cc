@@ -17,6 +17,7 @@
 #endif
 
 #define MAX_SHARED   ((size_t)227 << 10)
+#define GUARD_NBYTES ((size_t)64 << 10) /* unmapped */
 #define PAGE_NBYTES  4096
 #define MAX_COPIES   64 /* unfinished cp.async of one thread */
 #define SHARED_ALIGN 128
@@ -34,14 +35,23 @@ struct async_copy {
     int nbytes, n_valid, group;
 };
 
-struct thread_slot {
-    struct sim_fiber *fiber;
-    struct sim_lane lane;
-    sim_evaluate evaluate; /* of the collective it waits in */
+struct site {
     const char *what, *file;
     int line;
+};
+
+/* A thread in a collective. */
+struct waiter {
+    struct sim_lane lane;
+    sim_evaluate evaluate;
     unsigned mask;
-    int n_copies, group; /* cp.async: unfinished copies, the open group's number */
+    struct site site;
+};
+
+/* A thread's cp.async: unfinished copies, and the number of the group that is open. */
+struct async_copies {
+    int n, group;
+    struct async_copy copies[MAX_COPIES];
 };
 
 /* The streaming multiprocessor: it runs one block at a time, on the OS thread that drains. */
@@ -55,7 +65,8 @@ struct worker {
     const struct sim_grid *grid;
     int n_threads, n_warps;
     uint8_t state[SIM_MAX_THREADS];
-    struct thread_slot slots[SIM_MAX_THREADS];
+    struct sim_fiber *fiber_of[SIM_MAX_THREADS]; /* that carries a thread which waits */
+    struct waiter waiters[SIM_MAX_THREADS];
     unsigned waiting[SIM_MAX_THREADS / SIM_WARP]; /* lanes in a collective, per warp */
     uint3 index_of[SIM_MAX_THREADS];              /* linear thread → threadIdx */
     uint16_t order[SIM_MAX_THREADS];              /* in which ready threads are taken */
@@ -63,8 +74,9 @@ struct worker {
     unsigned head, n_queued;
 
     int n_done, n_arrived, n_true, barrier_result;
-    struct async_copy *copies; /* MAX_COPIES of each thread; made when first used */
-    char *shared_map, *shared;
+    struct site barrier;         /* where the first that arrived waits */
+    struct async_copies *copies; /* of each thread; made when first used */
+    char *shared_end, *shared;   /* dynamic shared memory, an unmapped page behind it */
     uint64_t random;
     bool failed;
     char error[ERROR_NBYTES];
@@ -143,7 +155,7 @@ void queue_lanes(struct worker *w, int warp, unsigned mask)
 
 [[noreturn]] void fiber_main();
 
-void become(struct worker *w, int thread)
+inline void become(struct worker *w, int thread)
 {
     sim_now.thread = w->index_of[thread];
     sim_now.linear = thread;
@@ -174,21 +186,33 @@ void switch_to(struct worker *w, struct sim_fiber *to)
 }
 
 /* The fiber that carries a queued thread; a thread that has not begun gets an idle one. */
-struct sim_fiber *fiber_of(struct worker *w, int thread)
+struct sim_fiber *carrier(struct worker *w, int thread)
 {
-    if (w->state[thread] != NEW) return w->slots[thread].fiber;
+    if (w->state[thread] != NEW) return w->fiber_of[thread];
     struct sim_fiber *f = idle_fiber(w);
     f->thread = thread;
     return f;
 }
 
+/* Stacks are a page or more apart: fetching the one after next hides most of that. */
+inline void prefetch_ahead(const struct worker *w)
+{
+    int thread = w->queue[(w->head + 1) % (2 * SIM_MAX_THREADS)];
+    const struct sim_fiber *f = w->fiber_of[thread];
+    if (w->n_queued < 2 || w->state[thread] != READY || !f) return;
+    __builtin_prefetch(f->sp);
+    __builtin_prefetch((const char *)f->sp + 64);
+    __builtin_prefetch((const char *)f->sp + 128);
+}
+
 /* The running thread cannot go on: others run until somebody queues it. */
-void wait_turn(struct worker *w)
+inline __attribute__((always_inline)) void wait_turn(struct worker *w)
 {
     int self = sim_now.linear, next = pop(w);
+    prefetch_ahead(w);
     if (next != self) {
-        w->slots[self].fiber = w->current;
-        switch_to(w, next < 0 ? &w->home : fiber_of(w, next));
+        w->fiber_of[self] = w->current;
+        switch_to(w, next < 0 ? &w->home : carrier(w, next));
     }
     become(w, self);
 }
@@ -202,8 +226,6 @@ void wait_turn(struct worker *w)
         struct sim_fiber *f = w->current;
         int thread = f->thread;
         become(w, thread);
-        w->slots[thread].n_copies = 0;
-        w->slots[thread].group = 0;
         w->grid->invoke(w->grid->params);
         w->state[thread] = DONE;
         w->n_done++;
@@ -214,7 +236,7 @@ void wait_turn(struct worker *w)
         }
         f->next_idle = w->idle;
         w->idle = f;
-        switch_to(w, next < 0 ? &w->home : w->slots[next].fiber);
+        switch_to(w, next < 0 ? &w->home : w->fiber_of[next]);
     }
 }
 
@@ -225,21 +247,22 @@ void explain_deadlock(struct worker *w)
 {
     int first = 0;
     while (first < w->n_threads && (w->state[first] == DONE || w->state[first] == NEW)) first++;
-    const struct thread_slot *s = &w->slots[first];
+    bool at_barrier = w->state[first] == AT_BARRIER;
+    const struct waiter *waiter = &w->waiters[first];
+    const struct site *site = at_barrier ? &w->barrier : &waiter->site;
     int warp = first / SIM_WARP;
-    unsigned missing = 0;
-    if (w->state[first] == AT_COLLECTIVE) missing = s->mask & ~w->waiting[warp];
-    uint3 t = w->index_of[first];
     char detail[160];
-    if (missing)
-        snprintf(detail, sizeof detail, "lanes 0x%08x of warp %d never come", missing, warp);
-    else
+    if (at_barrier)
         snprintf(detail, sizeof detail, "%d of %d threads left the kernel, %d wait there",
                  w->n_done, w->n_threads, w->n_arrived);
+    else
+        snprintf(detail, sizeof detail, "lanes 0x%08x of warp %d never come",
+                 waiter->mask & ~w->waiting[warp], warp);
+    uint3 b = sim_now.block, t = w->index_of[first];
     snprintf(w->error, sizeof w->error,
              "kernel %s, block (%u,%u,%u), thread (%u,%u,%u) waits for ever in %s at %s:%d: %s",
-             w->grid->name, sim_now.block.x, sim_now.block.y, sim_now.block.z, t.x, t.y, t.z,
-             s->what, s->file, s->line, detail);
+             w->grid->name, b.x, b.y, b.z, t.x, t.y, t.z, site->what, site->file, site->line,
+             detail);
     w->failed = true;
 }
 
@@ -262,11 +285,12 @@ void block_run(struct worker *w, uint64_t linear)
     memset(w->state, NEW, (size_t)w->n_threads);
     memset(w->waiting, 0, sizeof w->waiting[0] * (size_t)w->n_warps);
     w->n_done = w->n_arrived = w->n_true = 0;
+    for (int t = 0; w->copies && t < w->n_threads; t++) w->copies[t].n = w->copies[t].group = 0;
     if (g->shared_nbytes > 0) memset(w->shared, 0xFF, g->shared_nbytes);
     queue_all(w);
     for (int next; !w->failed && (next = pop(w)) >= 0;) {
         w->current = &w->home;
-        switch_to(w, fiber_of(w, next));
+        switch_to(w, carrier(w, next));
     }
     if (!w->failed && w->n_done < w->n_threads) explain_deadlock(w);
     if (w->failed) abandon_fibers(w);
@@ -275,18 +299,18 @@ void block_run(struct worker *w, uint64_t linear)
 /* Dynamic shared memory ends at an unmapped page, so that writing far beyond it cannot pass. */
 bool shared_prepare(struct worker *w, size_t nbytes)
 {
-    if (!w->shared_map) {
+    if (!w->shared_end) {
         size_t room = (MAX_SHARED + PAGE_NBYTES - 1) / PAGE_NBYTES * PAGE_NBYTES;
-        char *map = (char *)mmap(nullptr, room + PAGE_NBYTES, PROT_READ | PROT_WRITE,
+        char *map = (char *)mmap(nullptr, room + GUARD_NBYTES, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (map == MAP_FAILED) return false;
-        mprotect(map + room, PAGE_NBYTES, PROT_NONE);
-        w->shared_map = map + room;
+        mprotect(map + room, GUARD_NBYTES, PROT_NONE);
+        w->shared_end = map + room;
     }
     size_t whole = (nbytes + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;
-    w->shared = w->shared_map - whole;
+    w->shared = w->shared_end - whole;
 #ifdef __SANITIZE_ADDRESS__
-    __asan_unpoison_memory_region(w->shared_map - MAX_SHARED, MAX_SHARED);
+    __asan_unpoison_memory_region(w->shared_end - MAX_SHARED, MAX_SHARED);
     __asan_poison_memory_region(w->shared + nbytes, whole - nbytes);
 #endif
     return true;
@@ -387,12 +411,15 @@ int sim_exec_describe(char *text, size_t nbytes)
                     b.x, b.y, b.z, t.x, t.y, t.z);
 }
 
-bool sim_exec_is_stack_guard(const void *p)
+const char *sim_exec_guard_name(const void *p)
 {
     struct worker *w = self_worker;
     for (int i = 0; w && i < w->n_fibers; i++)
-        if (sim_fiber_is_guard(w->fibers[i], p)) return true;
-    return false;
+        if (sim_fiber_is_guard(w->fibers[i], p)) return "the thread's stack has no room left";
+    const char *end = w ? w->shared_end : nullptr;
+    if (end && (const char *)p >= end && (const char *)p < end + GUARD_NBYTES)
+        return "beyond dynamic shared memory";
+    return nullptr;
 }
 
 void sim_exec_fail(const char *file, int line, const char *format, ...)
@@ -423,26 +450,25 @@ void sim_exec_yield(void)
     wait_turn(w);
 }
 
+static bool same_line(const struct site *a, const char *file, int line)
+{
+    return a->line == line && (a->file == file || strcmp(a->file, file) == 0);
+}
+
 int sim_exec_barrier(bool predicate, const char *what, const char *file, int line)
 {
     struct worker *w = self_worker;
-    int self = sim_now.linear;
-    struct thread_slot *s = &w->slots[self];
-    s->what = what;
-    s->file = file;
-    s->line = line;
-    w->state[self] = AT_BARRIER;
+    if (w->n_arrived == 0)
+        w->barrier = {what, file, line};
+    else if (!same_line(&w->barrier, file, line))
+        sim_exec_fail(file, line, "%s: other threads of the block wait in %s at %s:%d", what,
+                      w->barrier.what, w->barrier.file, w->barrier.line);
+    w->state[sim_now.linear] = AT_BARRIER;
     w->n_true += predicate;
     if (++w->n_arrived == w->n_threads) {
         w->barrier_result = w->n_true;
         w->n_arrived = w->n_true = 0;
-        for (int t = 0; t < w->n_threads; t++) {
-            const struct thread_slot *o = &w->slots[t];
-            if (o->line != line || (o->file != file && strcmp(o->file, file) != 0))
-                sim_exec_fail(file, line, "other threads of the block wait in %s at %s:%d", o->what,
-                              o->file, o->line);
-            w->state[t] = READY;
-        }
+        memset(w->state, READY, (size_t)w->n_threads);
         queue_all(w);
     }
     wait_turn(w);
@@ -452,16 +478,17 @@ int sim_exec_barrier(bool predicate, const char *what, const char *file, int lin
 /* All lanes of mask are here: they must mean the same collective. */
 static void collective_complete(struct worker *w, int warp, unsigned mask)
 {
-    const struct thread_slot *mine = &w->slots[sim_now.linear];
+    const struct waiter *mine = &w->waiters[sim_now.linear];
     struct sim_lane *lanes[SIM_WARP] = {};
     for (int l = 0; l < SIM_WARP; l++) {
         if (!(mask >> l & 1)) continue;
-        struct thread_slot *s = &w->slots[warp * SIM_WARP + l];
-        if (s->mask != mask || s->evaluate != mine->evaluate)
-            sim_exec_fail(mine->file, mine->line,
+        struct waiter *other = &w->waiters[warp * SIM_WARP + l];
+        if (other->mask != mask || other->evaluate != mine->evaluate)
+            sim_exec_fail(mine->site.file, mine->site.line,
                           "%s with mask 0x%08x: lane %d waits in %s with mask 0x%08x at %s:%d",
-                          mine->what, mask, l, s->what, s->mask, s->file, s->line);
-        lanes[l] = &s->lane;
+                          mine->site.what, mask, l, other->site.what, other->mask, other->site.file,
+                          other->site.line);
+        lanes[l] = &other->lane;
     }
     if (mine->evaluate) mine->evaluate(lanes, mask);
     w->waiting[warp] &= ~mask;
@@ -473,21 +500,17 @@ uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned m
 {
     struct worker *w = self_worker;
     int self = sim_now.linear, warp = self / SIM_WARP;
-    struct thread_slot *s = &w->slots[self];
-    s->lane = *mine;
-    s->evaluate = evaluate;
-    s->what = what;
-    s->mask = mask;
-    s->file = file;
-    s->line = line;
-    if (!(mask >> self % SIM_WARP & 1))
+    unsigned bit = 1u << self % SIM_WARP;
+    if (!(mask & bit))
         sim_exec_fail(file, line, "%s: mask 0x%08x does not name the calling lane %d", what, mask,
                       self % SIM_WARP);
+    struct waiter *me = &w->waiters[self];
+    *me = {*mine, evaluate, mask, {what, file, line}};
     w->state[self] = AT_COLLECTIVE;
-    w->waiting[warp] |= 1u << self % SIM_WARP;
+    w->waiting[warp] |= bit;
     if ((w->waiting[warp] & mask) == mask) collective_complete(w, warp, mask);
     wait_turn(w);
-    return s->lane.result;
+    return me->lane.result;
 }
 
 /* ---- cp.async ---- */
@@ -498,42 +521,44 @@ static void async_perform(const struct async_copy *c)
     memset((char *)c->dst + c->n_valid, 0, (size_t)(c->nbytes - c->n_valid));
 }
 
+static struct async_copies *async_of_thread(struct worker *w)
+{
+    if (!w->copies) w->copies = (struct async_copies *)calloc(SIM_MAX_THREADS, sizeof *w->copies);
+    if (!w->copies) sim_exec_fail("cp.async", 0, "no memory to simulate it");
+    return &w->copies[sim_now.linear];
+}
+
 void sim_exec_async_copy(void *shared, const void *global, int nbytes, int n_valid)
 {
     struct worker *w = self_worker;
-    struct thread_slot *s = &w->slots[sim_now.linear];
+    struct async_copies *mine = async_of_thread(w);
     if ((uintptr_t)shared % (uintptr_t)nbytes != 0 ||
         (n_valid > 0 && (uintptr_t)global % (uintptr_t)nbytes != 0))
         sim_exec_fail("cp.async", 0, "%d bytes from %p to %p: not aligned to their size", nbytes,
                       global, shared);
-    if (!w->copies)
-        w->copies = (struct async_copy *)calloc(SIM_MAX_THREADS * MAX_COPIES, sizeof *w->copies);
-    if (s->n_copies == MAX_COPIES)
-        sim_exec_fail("cp.async", 0, "%d copies without a wait", MAX_COPIES);
-    struct async_copy copy = {shared, global, nbytes, n_valid, s->group};
+    if (mine->n == MAX_COPIES) sim_exec_fail("cp.async", 0, "%d copies without a wait", MAX_COPIES);
+    struct async_copy copy = {shared, global, nbytes, n_valid, mine->group};
     /* Hardware may be fast: in random order some copies land at once. */
     if (sim_settings.order == SIM_ORDER_RANDOM && random_below(w, 2))
         async_perform(&copy);
     else
-        w->copies[sim_now.linear * MAX_COPIES + s->n_copies++] = copy;
+        mine->copies[mine->n++] = copy;
 }
 
 void sim_exec_async_commit(void)
 {
-    self_worker->slots[sim_now.linear].group++;
+    async_of_thread(self_worker)->group++;
 }
 
 void sim_exec_async_wait(int n_newest_left)
 {
-    struct worker *w = self_worker;
-    struct thread_slot *s = &w->slots[sim_now.linear];
+    struct async_copies *mine = async_of_thread(self_worker);
     int n_kept = 0;
-    for (int i = 0; i < s->n_copies; i++) {
-        struct async_copy *all = w->copies + sim_now.linear * MAX_COPIES;
-        if (n_newest_left < 0 || all[i].group < s->group - n_newest_left)
-            async_perform(&all[i]);
+    for (int i = 0; i < mine->n; i++) {
+        if (n_newest_left < 0 || mine->copies[i].group < mine->group - n_newest_left)
+            async_perform(&mine->copies[i]);
         else
-            all[n_kept++] = all[i];
+            mine->copies[n_kept++] = mine->copies[i];
     }
-    s->n_copies = n_kept;
+    mine->n = n_kept;
 }

@@ -47,8 +47,8 @@ bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes);
 /* The name, block and thread that run, for a signal handler: 0 when none. */
 int sim_exec_describe(char *text, size_t nbytes);
 
-/* Whether an address lies in the guard page below a fiber's stack. */
-bool sim_exec_is_stack_guard(const void *p);
+/* What a running kernel hit at an address that a guard watches; NULL: something else. */
+const char *sim_exec_guard_name(const void *p);
 
 /* Called by a thread of the running block: it broke a rule. Does not return. */
 [[noreturn]] void sim_exec_fail(const char *file, int line, const char *format, ...)

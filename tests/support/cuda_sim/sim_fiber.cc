@@ -116,6 +116,7 @@ void sim_fiber_entered(void)
 #endif
 }
 
+#if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__)
 void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -130,6 +131,7 @@ void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to)
     __sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);
 #endif
 }
+#endif
 
 bool sim_fiber_is_guard(const struct sim_fiber *f, const void *p)
 {

@@ -122,16 +122,11 @@ void on_fault(int signal, siginfo_t *info, void *)
     char text[640] = "host code";
     bool on_device = sim_exec_describe(text, sizeof text) > 0;
     if (!on_device && !sim_is_device(info->si_addr)) return;
+    const char *guard = sim_exec_guard_name(info->si_addr);
+    std::string where = guard ? guard : sim_memory_describe(info->si_addr);
     char line[1024];
-    const char *where =
-        sim_exec_is_stack_guard(info->si_addr) ? "the end of the thread's stack" : nullptr;
-    std::string described;
-    if (!where) {
-        described = sim_memory_describe(info->si_addr);
-        where = described.c_str();
-    }
-    int n =
-        snprintf(line, sizeof line, "cuda_sim: %s touches %p: %s\n", text, info->si_addr, where);
+    int n = snprintf(line, sizeof line, "cuda_sim: %s touches %p: %s\n", text, info->si_addr,
+                     where.c_str());
     if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
 }
 
