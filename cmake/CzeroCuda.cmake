@@ -13,7 +13,8 @@ else()
 endif()
 
 # Host sources that the plug-in has a copy of: pure arithmetic and checks.
-set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c ops/checks.c ops/step/step.c)
+set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c ops/checks.c
+  ops/matmul/matmul_common.c ops/step/step.c)
 
 function(cz_cuda_sources out)
   file(GLOB_RECURSE twins CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/device/cuda/*.c

@@ -93,7 +93,7 @@ static struct matmul_args linear_dgrad_args(const struct linear *l, int64_t N, e
                                 .trans_b = l->in_out};
 }
 
-/* dw [+]= xᵀ·dy (I,O), or dyᵀ·x (O,I) */
+/* dw [+]= xᵀ·dy (I,O), or dyᵀ·x (O,I); db [+]= Σ dy may come along */
 static struct matmul_args linear_wgrad_args(const struct linear *l, int64_t N, enum dtype dtype,
                                             enum dtype grad_dtype, bool accumulate)
 {
@@ -104,6 +104,11 @@ static struct matmul_args linear_wgrad_args(const struct linear *l, int64_t N, e
                                 .c_dtype = grad_dtype,
                                 .trans_a = true,
                                 .accumulate = accumulate};
+}
+
+static enum matmul_bias_grad bias_grad_of(const struct linear *l)
+{
+    return l->in_out ? MATMUL_BIAS_GRAD_OF_B : MATMUL_BIAS_GRAD_OF_A;
 }
 
 static cz_status matmul_run(const struct layer_args *a, struct matmul_args *args, const void *x,
@@ -123,6 +128,17 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
                          struct op_space space)
 {
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    return matmul_run(a, &args, x, w, b, y, space);
+}
+
+cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
+                             enum activation act, int64_t N, const void *x, const void *w,
+                             const void *b, void *pre, void *y, struct op_space space)
+{
+    struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    args.epilogue = MATMUL_ACT;
+    args.act = act;
+    args.aux = pre == y ? NULL : pre;
     return matmul_run(a, &args, x, w, b, y, space);
 }
 
@@ -166,20 +182,41 @@ static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C,
     return a->ops->bias_grad(a->ops, a->stream, &args);
 }
 
+static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
+                                 const void *x, const void *dy, const struct param_grad *gw,
+                                 const struct param_grad *gb, struct op_space space)
+{
+    if (!wanted(gw)) return wanted(gb) ? bias_backward(a, N, l->n_out, dy, gb, space) : CZ_OK;
+    struct matmul_args args = linear_wgrad_args(l, N, a->dtype, a->grad_dtype, gw->accumulate);
+    if (wanted(gb)) {
+        args.bias_grad_of = bias_grad_of(l);
+        args.bias_grad = gb->dp;
+        args.bias_grad_accumulate = gb->accumulate;
+    }
+    return matmul_run(a, &args, l->in_out ? x : dy, l->in_out ? dy : x, NULL, gw->dp, space);
+}
+
 cz_status linear_backward(const struct layer_args *a, const struct linear *l, int64_t N,
                           const void *x, const void *dy, const void *w, const struct param_grad *gw,
                           const struct param_grad *gb, void *dx, struct op_space space)
 {
-    if (wanted(gw)) {
-        struct matmul_args args = linear_wgrad_args(l, N, a->dtype, a->grad_dtype, gw->accumulate);
-        TRY(matmul_run(a, &args, l->in_out ? x : dy, l->in_out ? dy : x, NULL, gw->dp, space));
-    }
-    if (wanted(gb)) TRY(bias_backward(a, N, l->n_out, dy, gb, space));
-    if (dx) {
-        struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
-        TRY(matmul_run(a, &args, dy, w, NULL, dx, space));
-    }
-    return CZ_OK;
+    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    if (!dx) return CZ_OK;
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
+}
+
+cz_status linear_act_backward(const struct layer_args *a, const struct linear *l,
+                              enum activation act, int64_t N, const void *x, const void *pre,
+                              const void *dy, const void *w, const struct param_grad *gw,
+                              const struct param_grad *gb, void *dx, struct op_space space)
+{
+    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    args.epilogue = MATMUL_ACT_GRAD;
+    args.act = act;
+    args.aux = (void *)(uintptr_t)pre; /* read only */
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
 }
 
 cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -209,6 +246,7 @@ cz_status linear_workspace(const struct batch_shape *shape, const struct linear 
     TRY(matmul_raise(ops, &args, nbytes_max));
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         args = linear_wgrad_args(l, N, shape->dtype, shape->grad_dtype, accumulate);
+        args.bias_grad_of = bias_grad_of(l);
         TRY(matmul_raise(ops, &args, nbytes_max));
     }
     const struct bias_grad_args bias = {

@@ -53,11 +53,22 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
                          const void *x, const void *w, const void *b, void *y,
                          struct op_space space);
 
+/* y = act(x·w [+ b]); `pre`, unless NULL or y, keeps x·w [+ b]. */
+cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
+                             enum activation act, int64_t N, const void *x, const void *w,
+                             const void *b, void *pre, void *y, struct op_space space);
+
 /* dw [+]= xᵀ·dy, db [+]= Σ dy, then dx = dy·wᵀ; dx may be the memory of x. gw, gb: NULL or dp NULL
  * when not wanted; dx NULL likewise. */
 cz_status linear_backward(const struct layer_args *a, const struct linear *l, int64_t N,
                           const void *x, const void *dy, const void *w, const struct param_grad *gw,
                           const struct param_grad *gb, void *dx, struct op_space space);
+
+/* The same where x = act(pre): dx is the gradient of `pre`. */
+cz_status linear_act_backward(const struct layer_args *a, const struct linear *l,
+                              enum activation act, int64_t N, const void *x, const void *pre,
+                              const void *dy, const void *w, const struct param_grad *gw,
+                              const struct param_grad *gb, void *dx, struct op_space space);
 
 /* dx += dy·wᵀ: joined in fp32, rounded once. Its own workspace, besides linear_workspace(). */
 cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -65,7 +76,7 @@ cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int6
 cz_status linear_dx_add_workspace(const struct batch_shape *shape, const struct linear *l,
                                   int64_t N, size_t *nbytes_max);
 
-/* Op workspace of both for up to N rows; `training` includes backward. */
+/* Op workspace of these for up to N rows; `training` includes backward. */
 cz_status linear_workspace(const struct batch_shape *shape, const struct linear *l, int64_t N,
                            size_t *nbytes_max);
 

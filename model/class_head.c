@@ -101,8 +101,8 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     const size_t numel = (size_t)(B * hp->C);
     const struct linear pool = pool_of(hp);
     TRY(take_first(hp, a, s->x));
-    TRY(linear_forward(a, &pool, B, s->x, a->params[POOL_W], a->params[POOL_B], s->h, space));
-    TRY(activation_apply(a, hp->act, numel, s->h, s->p));
+    TRY(linear_act_forward(a, &pool, hp->act, B, s->x, a->params[POOL_W], a->params[POOL_B], s->h,
+                           s->p, space));
     if (dropout_acts(a, hp->dropout_p))
         TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, numel, s->p, s->p));
     struct matmul_args logits = logits_args(hp, B, a->dtype);

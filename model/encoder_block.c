@@ -319,8 +319,8 @@ static cz_status mlp_half(const struct encoder_block_hp *hp, const struct layer_
     const struct norm norm = norm_of(hp);
     const struct block_kept *k = &s->kept;
     const void *const *w = a->params;
-    TRY(linear_forward(a, &fc, N, s->x2, w[ENCODER_FC_W], w[ENCODER_FC_B], k->fc, space));
-    TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
+    TRY(linear_act_forward(a, &fc, hp->act, N, s->x2, w[ENCODER_FC_W], w[ENCODER_FC_B], k->fc, s->g,
+                           space));
     TRY(linear_forward(a, &down, N, s->g, w[ENCODER_OUT_W], w[ENCODER_OUT_B], s->m, space));
     if (dropout_acts(a, hp->out_dropout_p))
         TRY(dropout_apply(a, hp->out_dropout_p, SITE_OUT, (size_t)(N * hp->C), s->m, s->m));
@@ -365,7 +365,6 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
                               struct op_space space)
 {
     const int64_t N = rows_here(hp, a).R;
-    const size_t numel_f = (size_t)(N * hp->F);
     const struct linear fc = fc_of(hp), down = out_of(hp);
     const struct norm norm = norm_of(hp);
     const struct block_kept *k = &s->kept;
@@ -381,10 +380,9 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
         TRY(dropout_apply(a, hp->out_dropout_p, SITE_OUT, (size_t)(N * hp->C), dm, s->x2));
         dm = s->x2;
     }
-    if (g[ENCODER_OUT_W].dp) TRY(activation_apply(a, hp->act, numel_f, k->fc, s->g));
-    TRY(linear_backward(a, &down, N, s->g, dm, w[ENCODER_OUT_W], &g[ENCODER_OUT_W],
-                        &g[ENCODER_OUT_B], s->g, space));
-    TRY(activation_grad(a, hp->act, numel_f, k->fc, s->g, s->g));
+    if (g[ENCODER_OUT_W].dp) TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
+    TRY(linear_act_backward(a, &down, hp->act, N, s->g, k->fc, dm, w[ENCODER_OUT_W],
+                            &g[ENCODER_OUT_W], &g[ENCODER_OUT_B], s->g, space));
     if (g[ENCODER_FC_W].dp) {
         const struct norm_io ln1 = {.x = k->s1, .y = s->x2};
         TRY(norm_forward(a, &norm, N, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]));

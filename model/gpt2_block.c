@@ -270,9 +270,8 @@ static cz_status after_attention(const struct gpt2_block_hp *hp, const struct la
     const struct norm_io ln2 = {
         .x = a->in, .residual = k->x2, .sum = k->x2, .y = h, .mean = k->mean2, .rstd = k->rstd2};
     TRY(norm_forward(a, &norm, N, &ln2, w[LN2_W], w[LN2_B]));
-    TRY(linear_forward(a, &fc, N, h, w[FC_W], w[FC_B], k->fc, space));
-    if (!out) return CZ_OK;
-    TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, g));
+    if (!out) return linear_forward(a, &fc, N, h, w[FC_W], w[FC_B], k->fc, space);
+    TRY(linear_act_forward(a, &fc, hp->act, N, h, w[FC_W], w[FC_B], k->fc, g, space));
     void *m = out == k->x2 ? h : out;
     TRY(linear_forward(a, &down, N, g, w[OUT_W], w[OUT_B], m, space));
     if (dropout_acts(a, hp->resid_dropout_p))
@@ -331,16 +330,15 @@ static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer
     const struct linear fc = fc_of(hp), down = out_of(hp);
     const void *const *w = a->params;
     const struct param_grad *g = a->dparams;
-    const size_t numel_f = (size_t)(N * hp->F);
 
     const void *dm = a->dout;
     if (dropout_acts(a, hp->resid_dropout_p)) {
         TRY(dropout_apply(a, hp->resid_dropout_p, SITE_OUT, (size_t)(N * hp->C), dm, s->row));
         dm = s->row;
     }
-    if (g[OUT_W].dp) TRY(activation_apply(a, hp->act, numel_f, k->fc, s->wide));
-    TRY(linear_backward(a, &down, N, s->wide, dm, w[OUT_W], &g[OUT_W], &g[OUT_B], s->wide, space));
-    TRY(activation_grad(a, hp->act, numel_f, k->fc, s->wide, s->wide));
+    if (g[OUT_W].dp) TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->wide));
+    TRY(linear_act_backward(a, &down, hp->act, N, s->wide, k->fc, dm, w[OUT_W], &g[OUT_W],
+                            &g[OUT_B], s->wide, space));
     if (g[FC_W].dp) {
         const struct norm_io ln2 = {.x = k->x2, .y = s->row};
         TRY(norm_forward(a, &norm, N, &ln2, w[LN2_W], w[LN2_B]));

@@ -277,8 +277,8 @@ static cz_status make_y(const struct mlm_head_hp *hp, const struct layer_args *a
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
     const void *const *w = a->params;
-    TRY(linear_forward(a, &dense, r->n, r->x, w[at.dense_w], w[at.dense_b], s->h, space));
-    TRY(activation_apply(a, hp->act, (size_t)(r->n * hp->C), s->h, s->s));
+    TRY(linear_act_forward(a, &dense, hp->act, r->n, r->x, w[at.dense_w], w[at.dense_b], s->h, s->s,
+                           space));
     const struct norm_io io = {.x = s->s, .y = y, .mean = s->mean, .rstd = s->rstd};
     return norm_forward(a, &norm, r->n, &io, w[at.norm_w], w[at.norm_b]);
 }

@@ -1,4 +1,4 @@
-/* Front door of matmul: checks, empty dimensions, choice of row and form.
+/* Front door of matmul: empty dimensions, choice of row and form, what comes along.
  *
  * The static rule for bf16: native where the CPU multiplies bf16 at more than its fp32 rate, which
  * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4 and 5: twice the rate;
@@ -30,51 +30,14 @@ const struct matmul_row *const *matmul_rows(size_t *n)
     return rows;
 }
 
-static cz_status check_width(const char *name, int64_t given, int64_t width)
-{
-    if (given == 0 || given >= width) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "matmul: %s %lld is less than the %lld elements of a row", name,
-                   (long long)given, (long long)width);
-}
-
-static cz_status check_shape(const struct matmul_args *a)
-{
-    const int64_t most = (int64_t)1 << 40; /* products of two stay inside int64_t's range */
-    if (a->m < 0 || a->n < 0 || a->k < 0 || a->m > most || a->n > most || a->k > most)
-        return err_set(CZ_INVALID, 0, "matmul: m %lld, n %lld, k %lld: each must be 0 to 2^40",
-                       (long long)a->m, (long long)a->n, (long long)a->k);
-    TRY(ops_check_dtype("matmul", a->dtype));
-    if (a->c_dtype != a->dtype && a->c_dtype != DTYPE_F32)
-        return err_set(CZ_INVALID, 0, "matmul: C is %s: it must be fp32 or %s as A and B are",
-                       dtype_name(a->c_dtype), dtype_name(a->dtype));
-    TRY(check_width("lda", a->lda, a->trans_a ? a->m : a->k));
-    TRY(check_width("ldb", a->ldb, a->trans_b ? a->k : a->n));
-    return check_width("ldc", a->ldc, a->n);
-}
-
-static cz_status check_pointers(const struct matmul_args *a)
-{
-    if (a->bias && a->accumulate)
-        return err_set(CZ_INVALID, 0, "matmul: bias and accumulate exclude each other");
-    if (a->m == 0 || a->n == 0) return CZ_OK;
-    if (!a->c || (a->k > 0 && (!a->a || !a->b)))
-        return err_set(CZ_INVALID, 0, "matmul: a, b and c are needed");
-    return CZ_OK;
-}
-
-/* A matrix of one row has no row distance. */
-static bool is_dense(int64_t ld, int64_t width, int64_t n_rows)
-{
-    return ld == width || n_rows == 1;
-}
-
 static bool takes_dense_form(const struct matmul_row *row, const struct matmul_args *a)
 {
     bool native = a->dtype == DTYPE_F32 || (a->dtype == DTYPE_BF16 && row->bf16_native);
     int64_t a_rows = a->trans_a ? a->k : a->m, a_width = a->trans_a ? a->m : a->k;
     int64_t b_rows = a->trans_b ? a->n : a->k, b_width = a->trans_b ? a->k : a->n;
-    return native && is_dense(matmul_lda(a), a_width, a_rows) &&
-           is_dense(matmul_ldb(a), b_width, b_rows) && is_dense(matmul_ldc(a), a->n, a->m);
+    return native && matmul_is_dense(matmul_lda(a), a_width, a_rows) &&
+           matmul_is_dense(matmul_ldb(a), b_width, b_rows) &&
+           matmul_is_dense(matmul_ldc(a), a->n, a->m);
 }
 
 static bool takes_few_rows_form(const struct matmul_args *a)
@@ -132,10 +95,12 @@ static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul
 static cz_status host_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
 {
     *nbytes = 0;
-    TRY(check_shape(a));
+    TRY(matmul_check_shape(a));
     size_t exact = 0;
     TRY(exact_workspace(ops->matmul_cache, a, &exact));
     if (exact > 0) *nbytes = size_round_up(exact + exact / 4, (size_t)64 << 10);
+    const size_t bias_grad_nbytes = matmul_bias_grad_workspace(ops, a);
+    if (bias_grad_nbytes > *nbytes) *nbytes = bias_grad_nbytes;
     return CZ_OK;
 }
 
@@ -167,12 +132,8 @@ static cz_status run_panels(const struct matmul_row *row, const struct matmul_ar
     return CZ_OK;
 }
 
-static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
+static cz_status product(struct matmul_cache *cache, const struct matmul_args *a)
 {
-    (void)stream;
-    struct matmul_cache *cache = ops->matmul_cache;
-    TRY(check_shape(a));
-    TRY(check_pointers(a));
     if (a->m == 0 || a->n == 0) return CZ_OK;
     if (a->k == 0)
         write_empty_sum(a);
@@ -187,6 +148,16 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     else
         TRY(matmul_blocked(cache, a));
     return CZ_OK;
+}
+
+static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
+{
+    TRY(matmul_check(a));
+    struct matmul_args plain = *a;
+    plain.c = matmul_product_c(a);
+    TRY(product(ops->matmul_cache, &plain));
+    TRY(matmul_act_pass(ops, stream, a));
+    return matmul_bias_grad_pass(ops, stream, a);
 }
 
 cz_status matmul_wire(struct ops *ops, uint32_t features)

@@ -9,14 +9,36 @@
  * Any size may be 0 (k = 0: C is the bias, or 0, or stays). Dense matrices are fastest: others, and
  * fp16 (bf16 too where the CPU does not gain by it), are copied block by block to the workspace. A
  * workspace for some m serves smaller ones, and with trans_a one for some k smaller ones. Native
- * bf16 products take denormals as 0. */
+ * bf16 products take denormals as 0.
+ *
+ * Passes over C or an operand that would follow the product may come along with it: an activation,
+ * its gradient, a bias' gradient. Where a device's products can, they do so in one pass, C being
+ * activated before it is rounded; elsewhere, on the host always, the passes run one after another:
+ * the same bits as matmul, activation_forward or activation_backward, and bias_grad called in turn.
+ */
 #ifndef CZ_OPS_MATMUL_MATMUL_H
 #define CZ_OPS_MATMUL_MATMUL_H
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "ops/activation/activation.h"
 
 CZ_EXTERN_C_BEGIN
+
+/* With P = op(A)·op(B) [+ bias]. C and aux are dense, of `dtype`, and not one memory; nothing is
+ * accumulated. */
+enum matmul_epilogue {
+    MATMUL_PLAIN = 0, /* C = P [+ C] */
+    MATMUL_ACT,       /* C = act(P); aux (m,n) = P, unless NULL */
+    MATMUL_ACT_GRAD,  /* C = P·act'(aux), aux (m,n) as MATMUL_ACT left it */
+};
+
+/* Which operand of a weight's gradient is dy (k,·), whose column sums are the bias' gradient. */
+enum matmul_bias_grad {
+    MATMUL_NO_BIAS_GRAD = 0,
+    MATMUL_BIAS_GRAD_OF_A, /* bias_grad (m) [+]= Σ over k of A: trans_a, dense */
+    MATMUL_BIAS_GRAD_OF_B, /* bias_grad (n) [+]= Σ over k of B: not trans_b, dense */
+};
 
 struct matmul_args {
     int64_t m, n, k;
@@ -29,6 +51,12 @@ struct matmul_args {
     const void *a, *b;
     const void *bias; /* (n), or NULL */
     void *c;
+    enum matmul_epilogue epilogue;
+    enum activation act; /* of the epilogue */
+    void *aux;
+    enum matmul_bias_grad bias_grad_of;
+    void *bias_grad; /* c_dtype: fp32 sums, rounded once */
+    bool bias_grad_accumulate;
     void *workspace; /* ops_matmul_workspace() bytes, or NULL when that is 0 */
     size_t workspace_nbytes;
 };

@@ -1,6 +1,7 @@
 /* What a row of matmul provides, and the parts of the oneDNN rows.
  *
- * matmul.c            front door: checks, empty dimensions, rows, workspace
+ * matmul.c            front door: empty dimensions, rows, workspace, what comes along
+ * matmul_common.c     checks, and what comes along with a product: the CUDA twin has them too
  * matmul_scalar.c     the definition
  * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape
  * matmul_blocked.c    everything else: blocks are packed (widened) into the workspace, multiplied
@@ -12,6 +13,7 @@
 #ifndef CZ_OPS_MATMUL_MATMUL_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_IMPL_H
 
+#include "ops/matmul/matmul_common_impl.h"
 #include "ops/matmul/matmul_panels_impl.h"
 #include "ops/ops_impl.h"
 
@@ -77,19 +79,5 @@ cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a
 size_t matmul_panels_workspace(const struct matmul_args *a);
 void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
                    const struct matmul_args *a);
-
-/* Elements from row to row as stored; the dense width where lda, ldb, ldc say 0. */
-static inline int64_t matmul_lda(const struct matmul_args *a)
-{
-    return a->lda ? a->lda : a->trans_a ? a->m : a->k;
-}
-static inline int64_t matmul_ldb(const struct matmul_args *a)
-{
-    return a->ldb ? a->ldb : a->trans_b ? a->k : a->n;
-}
-static inline int64_t matmul_ldc(const struct matmul_args *a)
-{
-    return a->ldc ? a->ldc : a->n;
-}
 
 #endif

@@ -74,6 +74,19 @@ plugin 'int cublasLtCreate(void); int use(void) { return cublasLtCreate(); }' \
 rm "$work/libcublasLt.so.0"
 no_gpu "no cuBLASLt" 2 'needs libcublasLt\.so\.0, which is not found'
 
+# ---- what the simulated device plays
+export CZERO_CUDA_PLUGIN=$simulated
+CZERO_CUDA_SIM_FAULT=no-driver no_gpu "no driver" 2 'no NVIDIA driver is loaded on this machine'
+CZERO_CUDA_SIM_FAULT=old-driver \
+  no_gpu "an old driver" 2 'driver is too old: it knows CUDA up to [0-9.]+, this build needs [0-9.]+;'
+CZERO_CUDA_SIM_FAULT=no-device no_gpu "no GPU" 2 'there is no NVIDIA GPU in this machine'
+CUDA_VISIBLE_DEVICES='' CZERO_CUDA_SIM_FAULT=no-device \
+  no_gpu "none visible" 2 'no GPU is visible with CUDA_VISIBLE_DEVICES=""'
+CZERO_CUDA_SIM_FAULT=capability:7.5 \
+  no_gpu "an old GPU" 2 'cuda:0 \(Simulated.*\) has compute capability 7\.5; this build needs 8\.0'
+refused "--device cuda:1" 2 'cuda:1: there is 1, counted from 0' "${train[@]}" --device cuda:1
+CZERO_CUDA_SIM_DEVICES=2 refused "cuda:2" 2 'there are 2' "${train[@]}" --device cuda:2
+
 # ---- the plug-in of this build, where there is no driver
 unset CZERO_CUDA_PLUGIN
 if [ ! -e "$build/libczero_cuda.so" ] || find base device ops comm/nccl -newer "$build/libczero_cuda.so" \

@@ -1,7 +1,8 @@
 /* Claims: every row of matmul is as close to the exact product as fp32 sums in any order can be,
  * for all dtypes, orientations, strides, with bias and accumulation; writes nothing but C; repeats
  * to the bit, and our own panels with any number of threads; a workspace planned for the largest
- * batch serves every smaller one. */
+ * batch serves every smaller one; what comes along with a product has the bits of the passes
+ * alone. */
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/agree.h"
 
@@ -308,6 +309,123 @@ START_TEST(nan_and_infinity_reach_the_rows_they_touch)
 }
 END_TEST
 
+/* A product with what comes along, on one call and on three: the same bytes everywhere. */
+static void along_case(struct ops *ops, const struct matmul_args *args, bool bias, bool keep)
+{
+    struct product one, three;
+    struct agree_buf aux[2], sums[2];
+    product_make(&one, args, bias, 0, 0);
+    product_make(&three, args, bias, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        aux[i] = agree_buf_make(args->dtype, one.c.numel, 1);
+        sums[i] = agree_buf_make(args->c_dtype, (size_t)(args->m + args->n), 3);
+        agree_fill(&aux[i], 5, 3.0f);
+        agree_fill(&sums[i], 6, 1.0f);
+    }
+    one.args.aux = keep ? aux[0].p : NULL;
+    one.args.bias_grad = sums[0].p;
+    product_run(ops, &one);
+
+    const bool of_a = args->bias_grad_of == MATMUL_BIAS_GRAD_OF_A;
+    three.args.epilogue = MATMUL_PLAIN;
+    three.args.bias_grad_of = MATMUL_NO_BIAS_GRAD;
+    product_run(ops, &three);
+    struct activation_args act = {.kind = args->act, .dtype = args->dtype, .numel = one.c.numel};
+    if (args->epilogue == MATMUL_ACT) {
+        if (keep) memcpy(aux[1].p, three.c.p, three.c.nbytes);
+        act.x = act.y = three.c.p;
+        ck_ok(ops->activation_forward(ops, NULL, &act));
+    } else if (args->epilogue == MATMUL_ACT_GRAD) {
+        act.x = aux[1].p;
+        act.dy = act.dx = three.c.p;
+        ck_ok(ops->activation_backward(ops, NULL, &act));
+    }
+    if (args->bias_grad_of != MATMUL_NO_BIAS_GRAD) {
+        struct bias_grad_args sum = {.N = args->k, .C = of_a ? args->m : args->n};
+        sum.dtype = args->dtype;
+        sum.grad_dtype = args->c_dtype;
+        sum.dy = of_a ? three.a.p : three.b.p;
+        sum.db = sums[1].p;
+        sum.accumulate = args->bias_grad_accumulate;
+        sum.workspace_nbytes = ops->bias_grad_workspace(ops, &sum);
+        struct agree_buf workspace = agree_buf_make(DTYPE_U8, sum.workspace_nbytes, 0);
+        sum.workspace = workspace.p;
+        ck_ok(ops->bias_grad(ops, NULL, &sum));
+        agree_buf_free(&workspace);
+    }
+    agree_same(&one.c, &three.c, "C");
+    agree_same(&aux[0], &aux[1], "aux");
+    agree_same(&sums[0], &sums[1], "bias gradient");
+    agree_guards(&one.c, "C"), agree_guards(&aux[0], "aux"), agree_guards(&sums[0], "sums");
+    for (int i = 0; i < 2; i++) agree_buf_free(&aux[i]), agree_buf_free(&sums[i]);
+    product_free(&one), product_free(&three);
+}
+
+START_TEST(what_comes_along_has_the_bits_of_passes_alone)
+{
+    static const struct shape shapes[] = {{1, 1, 1}, {7, 33, 20}, {40, 48, 64}, {3, 5, 0}};
+    FOR_EACH_ROW(ops)
+    for (size_t i = 0; i < CZ_ARRAY_LEN(shapes) * CZ_ARRAY_LEN(kinds); i++) {
+        const struct shape s = shapes[i / CZ_ARRAY_LEN(kinds)];
+        const size_t kind = i % CZ_ARRAY_LEN(kinds);
+        ck_ok(activation_wire(&ops, rows[row]->row.features));
+        ck_ok(elementwise_wire(&ops, rows[row]->row.features));
+        struct matmul_args args = {.m = s.m,
+                                   .n = s.n,
+                                   .k = s.k,
+                                   .dtype = kinds[kind].dtype,
+                                   .c_dtype = kinds[kind].c_dtype,
+                                   .trans_b = true};
+        if (args.dtype == args.c_dtype)
+            for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
+                args.act = (enum activation)act;
+                args.epilogue = MATMUL_ACT;
+                along_case(&ops, &args, true, true);
+                along_case(&ops, &args, act % 2, false);
+                args.epilogue = MATMUL_ACT_GRAD;
+                along_case(&ops, &args, false, true);
+            }
+        args.epilogue = MATMUL_PLAIN;
+        args.trans_a = true, args.trans_b = false;
+        for (int accumulate = 0; accumulate < 4; accumulate++) {
+            args.accumulate = accumulate & 1;
+            args.bias_grad_accumulate = accumulate & 2;
+            args.bias_grad_of = MATMUL_BIAS_GRAD_OF_A;
+            along_case(&ops, &args, false, false);
+            args.bias_grad_of = MATMUL_BIAS_GRAD_OF_B;
+            along_case(&ops, &args, false, false);
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_come_along_is_refused)
+{
+    float x[32] = {0};
+    const struct matmul_args good = {
+        .m = 2, .n = 2, .k = 2, .a = x, .b = x, .c = x + 8, .aux = x + 16, .bias_grad = x + 24};
+    FOR_EACH_ROW(ops)
+    for (int i = 0; i < 11; i++) {
+        struct matmul_args bad = good;
+        bad.epilogue = i < 7 ? MATMUL_ACT_GRAD : MATMUL_PLAIN;
+        switch (i) {
+        case 0: bad.epilogue = (enum matmul_epilogue)3; break;
+        case 1: bad.act = (enum activation)9; break;
+        case 2: bad.accumulate = true; break;
+        case 3: bad.dtype = DTYPE_BF16; break; /* C is fp32 */
+        case 4: bad.ldc = 3; break;
+        case 5: bad.aux = NULL; break;
+        case 6: bad.aux = bad.c; break;
+        case 7: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_A; break; /* not trans_a */
+        case 8: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_B, bad.trans_b = true; break;
+        case 9: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_B, bad.ldb = 3; break;
+        case 10: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_B, bad.bias_grad = NULL; break;
+        }
+        agree_assert(ops.matmul(&ops, NULL, &bad) == CZ_INVALID, "case %d was taken", i);
+    }
+}
+END_TEST
+
 START_TEST(bad_arguments_are_refused_with_a_sentence)
 {
     float x[16] = {0};
@@ -349,6 +467,8 @@ int main(void)
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   many_shapes_come_and_go,
                                   nan_and_infinity_reach_the_rows_they_touch,
+                                  what_comes_along_has_the_bits_of_passes_alone,
+                                  what_cannot_come_along_is_refused,
                                   bad_arguments_are_refused_with_a_sentence};
     return test_run("ops/matmul", cases, (int)CZ_ARRAY_LEN(cases));
 }

@@ -31,14 +31,18 @@
                       cz_status_name(ck_st_), cz_status_name(want), cz_last_error());              \
     } while (0)
 
-/* Path of a file under ../shared/fixtures, or NULL when the fixtures are not there. Static buffer
- * per call site is not needed: four buffers rotate. */
+/* Path of a file under ../shared/fixtures (or the folder that CZ_FIXTURES names), or NULL when the
+ * fixtures are not there. Static buffer per call site is not needed: four buffers rotate. */
 static inline const char *test_fixture(const char *relative)
 {
     static char paths[4][1024];
     static int turn;
     char *path = paths[turn++ & 3];
-    snprintf(path, sizeof paths[0], "%s/../shared/fixtures/%s", CZ_SOURCE_DIR, relative);
+    const char *root = getenv("CZ_FIXTURES");
+    if (root && *root)
+        snprintf(path, sizeof paths[0], "%s/%s", root, relative);
+    else
+        snprintf(path, sizeof paths[0], "%s/../shared/fixtures/%s", CZ_SOURCE_DIR, relative);
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
