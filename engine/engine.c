@@ -78,6 +78,23 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
     return CZ_OK;
 }
 
+/* On a GPU fp32 weights pass through host memory of their own; on the CPU through memory that is
+ * not in use yet. */
+#define LOAD_NUMEL ((size_t)1 << 20)
+
+static cz_status load_weights(struct engine *e)
+{
+    size_t numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float);
+    if (!e->host)
+        return zero_load(e->zero, fetch_weights, e->model, e->blocks[BLOCK_ACTIVATIONS], numel);
+    float *staging = malloc(LOAD_NUMEL * sizeof *staging);
+    cz_status st = staging ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to load weights through");
+    st = comm_agree(e->comm, st);
+    if (st == CZ_OK) st = zero_load(e->zero, fetch_weights, e->model, staging, LOAD_NUMEL);
+    free(staging);
+    return st;
+}
+
 static cz_status bind(struct engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
@@ -91,9 +108,7 @@ static cz_status bind(struct engine *e)
                                         .grad_numel = e->grad_numel,
                                         .hooks = {.user = e, .enter = on_enter, .leave = on_leave}};
     chain_bind(e->chain, &memory);
-    float *staging = e->blocks[BLOCK_ACTIVATIONS]; /* not in use yet */
-    return zero_load(e->zero, fetch_weights, e->model, staging,
-                     e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof *staging);
+    return load_weights(e);
 }
 
 /* ---- optimizer, schedule, loss scale ----------------------------------------------------------

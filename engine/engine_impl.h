@@ -39,6 +39,8 @@ struct engine {
     struct device *device;
     struct dev_stream *stream; /* the device's default one */
     struct ops *ops;
+    struct device *host;  /* the CPU, beside a GPU; NULL: the device is the CPU */
+    struct ops *host_ops; /* its kernels; NULL likewise */
     struct comm *comm;
     bool owns_comm;
     struct model *model; /* owned once engine_initialize() has succeeded */
@@ -59,6 +61,9 @@ struct engine {
     /* What engine_initialize() adds. */
     struct place *place; /* which cores and nodes; NULL: hwloc cannot tell */
     struct host_memory pageable, pinned;
+    bool pinned_registered; /* with the GPU */
+    void *gpu_memory;       /* of all rows there */
+    size_t gpu_nbytes;
     struct swap *swap;                       /* NULL: nothing is swapped */
     struct swap_counts swap_before;          /* at the last boundary */
     int64_t swap_before_ns;                  /* when that was */
@@ -86,7 +91,7 @@ struct engine {
     struct err save_error; /* of the last one, until engine_save_wait() has told */
     struct engine_timers timers;
     uint64_t sent_nbytes, sent_before; /* to other ranks: in the last step, and before it in all */
-    int64_t comm_ns; /* waited for other ranks during the pass in work */
+    int64_t comm_ns;                   /* waited for other ranks during the pass in work */
     struct throughput throughput;
 };
 

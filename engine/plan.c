@@ -86,7 +86,7 @@ static cz_status measure_host(struct engine *e)
     wake_pool();
     struct statm now = read_statm();
     p->baseline_nbytes = now.resident;
-    TRY(e->device->ops->mem_info(e->device, &available, &total));
+    TRY(device_host_ops.mem_info(NULL, &available, &total));
     /* Ranks of a host look before any of them allocates. */
     size_t n_ranks = (size_t)e->comm->n_ranks_host;
     take_limit(p, available / n_ranks,
@@ -137,8 +137,8 @@ static void state_rows(struct engine *e)
     row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
         "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
         dtype_name(e->dtype));
-    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × fp32%s", own,
-        stays_whole(e, -1) ? ", whole on every rank" : "");
+    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × %s%s", own,
+        dtype_name(e->config->master_dtype), stays_whole(e, -1) ? ", whole on every rank" : "");
     row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s%s",
         f.n_buckets > 0 ? own : f.numel_padded, grad,
         f.grad_swapped_nbytes > 0 ? ", the blocks that parameters share" : "");
@@ -162,6 +162,13 @@ static void state_rows(struct engine *e)
         "fp32 of each rank's own, whole, and of the chunks it serves");
     row(p, ZERO_SIGNS, "compressed messages", zero_block_nbytes(z, ZERO_SIGNS),
         "a bit per element to send, to receive and to mask; partial sums");
+    row(p, ZERO_SHARE, "device's states", zero_block_nbytes(z, ZERO_SHARE),
+        "ratio: what stays of masters and states");
+    row(p, ZERO_STEP, "device's scalars", zero_block_nbytes(z, ZERO_STEP), "a copy of the step's");
+    row(p, ZERO_UPDATE_GPU, "update staging", zero_block_nbytes(z, ZERO_UPDATE_GPU),
+        "tiles on their way to and from the host, two at a time");
+    row(p, ZERO_UPDATE_HOST, "host staging", zero_block_nbytes(z, ZERO_UPDATE_HOST),
+        "tiles on their way to and from the device, two at a time");
     bool rounds = save_rounds_masters(e);
     row(p, BLOCK_SAVE, "save buffer", rounds || zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
         rounds ? "16-bit weights of the masters on their way into a checkpoint"
@@ -234,8 +241,8 @@ cz_status plan_fill(struct engine *e)
     state_rows(e);
     chain_rows(e);
     TRY(measure_host(e));
-    tiers_place_rows(e);
     if (p->on_cuda) TRY(plan_place_on_device(e));
+    tiers_place_rows(e);
     add_up(p);
     count_traffic(e);
     plan_fill_phases(e);
@@ -286,10 +293,20 @@ void plan_destroy(struct plan *plan)
 
 /* ---- does it fit ----------------------------------------------------------------------------- */
 
+/* What the run would take of the GPU beside what is in use there. */
+static size_t device_need(const struct plan *p)
+{
+    size_t nbytes = 0;
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (p->rows[i].place == PLAN_DEVICE && strcmp(p->rows[i].name, "CUDA context") != 0)
+            nbytes += p->rows[i].nbytes;
+    return nbytes;
+}
+
 bool plan_fits(const struct plan *p)
 {
     return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
-           p->nvme_nbytes <= p->nvme_free_nbytes;
+           p->nvme_nbytes <= p->nvme_free_nbytes && device_need(p) <= p->device_free_nbytes;
 }
 
 cz_status plan_check(const struct plan *p)
@@ -302,6 +319,12 @@ cz_status plan_check(const struct plan *p)
         err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.\n%s",
                 size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
                 size_human(p->nvme_free_nbytes, have, sizeof have), table);
+    else if (device_need(p) > p->device_free_nbytes)
+        err_set(CZ_NOMEM, 0,
+                "the run needs %s of GPU memory, but the GPU has %s free; offload_optimizer, "
+                "offload_param or activation checkpointing would make it less.\n%s",
+                size_human(device_need(p), want, sizeof want),
+                size_human(p->device_free_nbytes, have, sizeof have), table);
     else
         err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
                 size_human(need, want, sizeof want), p->host_limit,

@@ -80,6 +80,7 @@ struct plan {
                                 SIZE_MAX: nobody asked */
     size_t host_free_nbytes; /* what may still be allocated here: memory, cgroup and rlimits */
     const char *host_limit;  /* which of them binds: "available memory", … */
+    size_t device_free_nbytes; /* of the GPU, before the run; SIZE_MAX: nobody asked one */
 };
 
 /* Plan a run of `model` (borrowed) under options' config, for rank 0 of world_size ≥ 1 ranks.

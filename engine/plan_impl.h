@@ -9,7 +9,11 @@
 
 /* ---- plan_device.c --------------------------------------------------------------------------- */
 
-/* Turn the rows of a CPU run into those of a GPU run: places, and what only a GPU run has. */
+/* Where a block's row lies in a GPU run, before page-locking. */
+enum plan_place plan_device_place(const struct engine *e, int block);
+
+/* What only a GPU run has: names, kept activations, the context; looks at the GPU if there is one.
+ */
 cz_status plan_place_on_device(struct engine *e);
 
 /* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */

@@ -24,7 +24,8 @@ static const struct row_use {
     {"gradient buckets", F | B},
     {"update staging", S},
     {"device's states", S | C},
-    {"device's gradients", F | B | S},
+    {"device's scalars", S},
+    {"host staging", S},
     {"CUDA context", F | B | S | C},
     {"CUDA libraries", F | B | S | C},
     {"activation gradients", B},
@@ -194,13 +195,18 @@ static void fill_device_traffic(const struct engine *e, struct plan *p)
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own, n = (size_t)p->accumulation;
     double host_share = 1 - plan_device_share(e);
-    size_t grads = (size_t)(host_share * (double)(own * dtype_size(e->grad_dtype)));
-    size_t params = (size_t)(host_share * (double)(own * dtype_size(e->dtype)));
-    if (grads_on_device(p))
-        p->phases[PLAN_STEP].to_host_nbytes = grads;
-    else
+    size_t grads = own * dtype_size(e->grad_dtype),
+           stays = own - (size_t)(host_share * (double)own);
+    size_t params = (own - stays) * dtype_size(e->dtype);
+    if (grads_on_device(p)) {
+        p->phases[PLAN_STEP].to_host_nbytes = (own - stays) * dtype_size(e->grad_dtype);
+    } else {
         p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
-    if (part_in(p, false, PLAN_DEVICE) > 0) p->phases[PLAN_STEP].to_device_nbytes = params;
+        p->phases[PLAN_STEP].to_device_nbytes = stays * dtype_size(e->grad_dtype);
+        if (p->world_size == 1) /* what layers add to comes back first */
+            p->phases[PLAN_BACKWARD].to_device_nbytes += grads * (n - 1);
+    }
+    if (part_in(p, false, PLAN_DEVICE) > 0) p->phases[PLAN_STEP].to_device_nbytes += params;
     p->phases[PLAN_SAVE].to_host_nbytes =
         part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
     for (size_t i = 0; i < p->n_rows; i++) {
@@ -229,8 +235,8 @@ static void fill_step(const struct engine *e, struct plan *p)
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own;
     size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
-    step->nvme_read_nbytes = p->on_cuda ? states : f.update_read_nbytes;
-    step->nvme_written_nbytes = p->on_cuda ? states + params : f.update_written_nbytes;
+    step->nvme_read_nbytes = f.update_read_nbytes;
+    step->nvme_written_nbytes = f.update_written_nbytes;
     /* once to look for overflows, once for the norm, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;

@@ -195,32 +195,34 @@ static cz_status make_zero(struct engine *e)
 {
     const struct ds_config *c = e->config;
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
-    const struct zero_options options = {
-        .table = model_params(e->model),
-        .units = e->units,
-        .n_units = model_n_layers(e->model),
-        .visits = e->visits,
-        .n_visits = chain_n_visits(e->chain),
-        .group_of = e->group_of,
-        .groups = e->groups,
-        .n_groups = e->n_groups,
-        .stage = c->zero.stage,
-        .dtype = e->dtype,
-        .grad_dtype = e->grad_dtype,
-        .wire_dtype = c->communication_dtype,
-        .master_dtype = c->master_dtype,
-        .state_dtype = c->state_dtype,
-        .round_robin = c->zero.round_robin_gradients,
-        .align_params = c->zero.parameter_alignment,
-        .reduce_sum = c->gradient_allreduce_sum,
-        .bucket_numel = (size_t)bucket,
-        .overlap = c->zero.overlap_comm,
-        .stage3 = tiers_window(e),
-        .swap = tiers_swap(e),
-        .tile_numel = (size_t)c->czero.tile_numel,
-        .comm = e->comm,
-        .ops = e->ops,
-        .stream = e->stream};
+    const struct zero_options options = {.table = model_params(e->model),
+                                         .units = e->units,
+                                         .n_units = model_n_layers(e->model),
+                                         .visits = e->visits,
+                                         .n_visits = chain_n_visits(e->chain),
+                                         .group_of = e->group_of,
+                                         .groups = e->groups,
+                                         .n_groups = e->n_groups,
+                                         .stage = c->zero.stage,
+                                         .dtype = e->dtype,
+                                         .grad_dtype = e->grad_dtype,
+                                         .wire_dtype = c->communication_dtype,
+                                         .master_dtype = c->master_dtype,
+                                         .state_dtype = c->state_dtype,
+                                         .round_robin = c->zero.round_robin_gradients,
+                                         .align_params = c->zero.parameter_alignment,
+                                         .reduce_sum = c->gradient_allreduce_sum,
+                                         .bucket_numel = (size_t)bucket,
+                                         .overlap = c->zero.overlap_comm,
+                                         .stage3 = tiers_window(e),
+                                         .on_gpu = e->plan.on_cuda,
+                                         .offload = tiers_offload(e),
+                                         .swap = tiers_swap(e),
+                                         .tile_numel = (size_t)c->czero.tile_numel,
+                                         .comm = e->comm,
+                                         .ops = e->ops,
+                                         .host_ops = e->host_ops,
+                                         .stream = e->stream};
     return zero_create(&options, &e->zero);
 }
 
@@ -228,17 +230,18 @@ static cz_status make_zero(struct engine *e)
 
 static cz_status open_device(struct engine *e, const char *device)
 {
-    TRY(cpu_isa_check());
-    /* A GPU is planned for without one: the CPU's kernels stand in (plan_device.c). */
     enum device_kind kind;
     int ordinal;
+    TRY(cpu_isa_check());
     TRY(device_parse(device, &kind, &ordinal));
-    e->plan.on_cuda = e->request && kind == DEVICE_CUDA;
-    TRY(device_open_named(e->plan.on_cuda ? NULL : device, e->comm->rank_host, &e->device));
-    if (e->device->ops->kind != DEVICE_HOST)
-        return err_set(CZ_UNSUPPORTED, 0, "device \"%s\" is not supported yet; \"cpu\" works",
-                       device);
-    return ops_create(e->device, &e->ops); /* says which kernels it chose */
+    e->plan.on_cuda = kind == DEVICE_CUDA;
+    /* A GPU is planned for without one: the CPU's kernels stand in (plan_device.c). */
+    bool is_planned = e->request && e->plan.on_cuda;
+    TRY(device_open_named(is_planned ? NULL : device, e->comm->rank_host, &e->device));
+    TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
+    if (e->device->ops->kind == DEVICE_HOST) return CZ_OK;
+    TRY(device_open("cpu", 0, &e->host));
+    return ops_create(e->host, &e->host_ops);
 }
 
 cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,
@@ -285,7 +288,9 @@ void engine_free(struct engine *e)
     free(e->groups);
     free(e->group_of);
     ops_destroy(e->ops);
+    ops_destroy(e->host_ops);
     device_close(e->device);
+    device_close(e->host);
     config_free(e->config);
     if (e->owns_comm) comm_destroy(e->comm);
     memset(e, 0, sizeof *e);

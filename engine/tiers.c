@@ -1,3 +1,4 @@
+#include "engine/plan_impl.h"
 #include "engine/tiers_impl.h"
 
 #include "base/arena.h"
@@ -34,6 +35,17 @@ struct zero_swap tiers_swap(const struct engine *e)
                               .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
                               .read_ahead = o->pipeline_read,
                               .write_behind = o->pipeline_write};
+}
+
+struct zero_offload tiers_offload(const struct engine *e)
+{
+    const struct ds_config *c = e->config;
+    bool optimizer = c->zero.stage > 0 && optimizer_is(c, CONFIG_OFFLOAD_CPU);
+    if (!e->plan.on_cuda) return (struct zero_offload){0};
+    return (struct zero_offload){.optimizer = optimizer,
+                                 .params = c->zero.stage == 3 && params_are(c, CONFIG_OFFLOAD_CPU),
+                                 .device_share =
+                                     optimizer ? 1 - c->zero.offload_optimizer.ratio : 0};
 }
 
 static int by_size(const void *a, const void *b)
@@ -98,6 +110,9 @@ static bool wants_pin(const struct engine *e, int block)
     const struct ds_config *c = e->config;
     bool optimizer = c->zero.offload_optimizer.pin_memory,
          params = c->zero.offload_param.pin_memory;
+    if (e->plan.on_cuda && block == ZERO_UPDATE_HOST) return true; /* small, and always in a copy */
+    if (e->plan.on_cuda && block == ZERO_GRADS)
+        return optimizer && !optimizer_is(c, CONFIG_OFFLOAD_NONE);
     switch (block) {
     case ZERO_MASTERS:
     case ZERO_STATE_0:
@@ -117,13 +132,15 @@ static bool wants_pin(const struct engine *e, int block)
 static void place_pinned(struct engine *e)
 {
     struct plan *p = &e->plan;
-    size_t wanted = 0, lockable = host_memory_lockable();
+    size_t wanted = 0;
+    size_t lockable = p->on_cuda ? SIZE_MAX : host_memory_lockable(); /* CUDA asks the driver */
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (wants_pin(e, b)) wanted += p->rows[b].nbytes;
+        if (p->rows[b].place == PLAN_HOST && wants_pin(e, b)) wanted += p->rows[b].nbytes;
     wanted = size_round_up(wanted, ARENA_PAGE_BYTES);
     p->unpinned_nbytes = wanted <= lockable ? 0 : wanted;
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (wanted <= lockable && wants_pin(e, b)) p->rows[b].place = PLAN_PINNED;
+        if (wanted <= lockable && p->rows[b].place == PLAN_HOST && wants_pin(e, b))
+            p->rows[b].place = PLAN_PINNED;
 }
 
 /* Each place's memory is mapped in whole pages; its last row owns the rest. */
@@ -172,9 +189,12 @@ static void swap_rows(struct engine *e)
 
 void tiers_place_rows(struct engine *e)
 {
-    if (!e->plan.on_cuda) place_pinned(e);
+    for (int b = 0; e->plan.on_cuda && b < ENGINE_N_BLOCKS; b++)
+        e->plan.rows[b].place = plan_device_place(e, b);
+    place_pinned(e);
     round_up(&e->plan, PLAN_HOST);
     round_up(&e->plan, PLAN_PINNED);
+    round_up(&e->plan, PLAN_DEVICE);
     swap_rows(e);
 }
 
@@ -239,7 +259,8 @@ static void touch(struct engine *e)
 {
     zero_each_array(e->zero, touch_array, e);
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (e->blocks[b]) host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
+        if (e->blocks[b] && e->plan.rows[b].place != PLAN_DEVICE)
+            host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
 }
 
 static cz_status map(struct engine *e, enum plan_place place, const char *name,
@@ -250,6 +271,21 @@ static cz_status map(struct engine *e, enum plan_place place, const char *name,
     return CZ_OK;
 }
 
+/* One piece of the GPU's memory for all rows there; what it copies from and to is page-locked for
+ * it (the driver does that: RLIMIT_MEMLOCK does not count). */
+static cz_status allocate_on_gpu(struct engine *e)
+{
+    struct device *d = e->device;
+    size_t nbytes = place_nbytes(&e->plan, PLAN_DEVICE);
+    if (d->ops->kind == DEVICE_HOST) return CZ_OK;
+    TRY(d->ops->mem_alloc(d, nbytes, "the run's GPU memory", &e->gpu_memory));
+    e->gpu_nbytes = nbytes;
+    cut(e, PLAN_DEVICE, e->gpu_memory);
+    TRY(d->ops->host_register(d, e->pinned.base, e->pinned.nbytes));
+    e->pinned_registered = true;
+    return CZ_OK;
+}
+
 cz_status tiers_allocate(struct engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
@@ -257,7 +293,8 @@ cz_status tiers_allocate(struct engine *e)
     TRY(map(e, PLAN_HOST, "the run", &e->pageable));
     TRY(map(e, PLAN_PINNED, "the offloaded state", &e->pinned));
     touch(e);
-    if (host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
+    TRY(allocate_on_gpu(e));
+    if (!e->plan.on_cuda && host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
     if (e->comm->rank == 0)
@@ -291,7 +328,10 @@ struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e)
 
 void tiers_free(struct engine *e)
 {
+    struct device *d = e->device;
     swap_close(e->swap);
+    if (e->gpu_memory) d->ops->mem_free(d, e->gpu_memory, e->gpu_nbytes);
+    if (e->pinned_registered) d->ops->host_unregister(d, e->pinned.base, e->pinned.nbytes);
     host_memory_unmap(&e->pageable);
     host_memory_unmap(&e->pinned);
     place_destroy(e->place);

@@ -8,6 +8,10 @@
 /* What zero keeps in the swap file. A GPU's gradients leave it for the host. */
 struct zero_swap tiers_swap(const struct engine *e);
 
+/* What zero keeps in host memory while layers run on a GPU. As DeepSpeed, the sections speak of
+ * stages above 0, offload_param and ratio of stage 3. */
+struct zero_offload tiers_offload(const struct engine *e);
+
 /* How far layers' parameters are fetched ahead, and how many may be there at a time. */
 struct zero_stage3 tiers_window(const struct engine *e);
 

@@ -13,7 +13,7 @@ static void give(const struct visitor *v, enum zero_block block, size_t off, siz
                                      .off = off,
                                      .nbytes = numel * dtype_size(dtype),
                                      .tile_nbytes = v->z->figures.tile_numel * dtype_size(dtype)};
-    if (numel > 0) v->visit(v->user, &array);
+    if (numel > 0 && !zero_is_on_gpu(v->z, block)) v->visit(v->user, &array);
 }
 
 static void give_group(const struct visitor *v, const struct zero_group *g)
@@ -22,6 +22,7 @@ static void give_group(const struct visitor *v, const struct zero_group *g)
     const struct zero_options *o = &z->options;
     size_t numel = g->own_numel, own_begin = g->own_begin * dtype_size(o->dtype);
     size_t kept = o->swap.optimizer && g->resident < numel ? g->resident : numel;
+    if (zero_states_leave(o)) kept = o->swap.optimizer ? 0 : numel - g->resident;
     size_t own_grad = z->split_grads ? 0 : g->own_begin * dtype_size(o->grad_dtype);
     if (z->own_masters) give(v, ZERO_MASTERS, g->master_off, kept, o->master_dtype);
     for (size_t s = 0; s < g->n_states; s++)

@@ -33,6 +33,7 @@ static size_t bucket_capacity(const struct zero *z)
         if (numel > largest) largest = numel;
     }
     size_t capacity = o->bucket_numel < all ? o->bucket_numel : all;
+    if (z->leaves_alone && capacity > ZERO_LEAVING_MAX) capacity = ZERO_LEAVING_MAX;
     if (z->swaps_grads) capacity = largest;
     return capacity > largest ? capacity : largest;
 }
@@ -190,11 +191,10 @@ void zero_buckets_free(struct zero *z)
 static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
 {
     const struct zero_options *o = &z->options;
-    if (z->swaps_grads) {
-        flush->begun = true;
-        z->is_reducing = true;
-        return zero_grads_write(z, (size_t)(flush - z->flushes));
-    }
+    flush->begun = true;
+    z->is_reducing = true;
+    if (z->swaps_grads) return zero_grads_write(z, (size_t)(flush - z->flushes));
+    if (z->leaves_alone) return zero_leave_begin(z, (size_t)(flush - z->flushes));
     void *src = z->blocks[z->split_grads ? ZERO_BUCKETS : ZERO_GRADS];
     const struct comm_reduce args = {.src = src,
                                      .dst = z->blocks[ZERO_GRADS],
@@ -206,16 +206,15 @@ static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
                                      .all = o->stage == 0,
                                      .spans = z->flush_spans + flush->first_span,
                                      .n_spans = flush->n_spans};
-    flush->begun = true;
-    z->is_reducing = true;
-    return comm_reduce_begin(o->comm, &args, &flush->ticket);
+    return comm_reduce_begin(o->device_comm, &args, &flush->ticket);
 }
 
 /* A flush's gradients have gone where they go. */
 static cz_status flush_wait(struct zero *z, size_t f)
 {
+    if (z->leaves_alone) return zero_leave_wait(z, f);
     return z->swaps_grads ? zero_grads_wait(z, f)
-                          : comm_wait(z->options.comm, z->flushes[f].ticket);
+                          : comm_wait(z->options.device_comm, z->flushes[f].ticket);
 }
 
 /* Gradients that a micro-batch adds to come back, the next flush's as well. */
@@ -234,6 +233,10 @@ cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx)
 {
     size_t f = z->unit_flush[unit_idx], n_buckets = (size_t)z->figures.n_buckets;
     if (!z->split_grads || f == SIZE_MAX) return CZ_OK;
+    if (z->leaves_alone && z->n_passes > 0) { /* tied ones may still be leaving from their place */
+        if (f == 0) TRY(zero_after(z, z->options.stream, z->gpu.out));
+        return zero_leave_back(z, f);
+    }
     if (z->swaps_grads && z->n_passes > 0) return read_back(z, f);
     return f < n_buckets ? CZ_OK : flush_wait(z, f - n_buckets);
 }
@@ -244,8 +247,10 @@ cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
     bool early = z->options.overlap && z->pass == ZERO_PASS_LAST && zero_averages(z);
     bool now = z->split_grads || early;
     if (!now || f == SIZE_MAX || z->flushes[f].unit != unit_idx) return CZ_OK;
+    if (zero_stays_alone(z)) return CZ_OK;
     TRY(flush_begin(z, &z->flushes[f]));
-    return z->options.overlap || z->swaps_grads ? CZ_OK : flush_wait(z, f);
+    bool is_beside = z->options.overlap || z->swaps_grads || z->leaves_alone;
+    return is_beside ? CZ_OK : flush_wait(z, f);
 }
 
 /* Tickets of a communicator are waited for in order, those of the swap file each. */
@@ -255,6 +260,7 @@ cz_status zero_bucket_finish(struct zero *z)
     if (!z->is_reducing) return CZ_OK;
     z->is_reducing = false;
     if (z->swaps_grads) return swap_drain(z->swap);
+    if (z->leaves_alone) return zero_gpu_drain(z);
     while (!z->flushes[--f].begun) {
     }
     return flush_wait(z, f);
@@ -264,9 +270,11 @@ cz_status zero_reduce(struct zero *z)
 {
     if (z->n_passes == 0)
         return err_set(CZ_INVALID, 0, "there are no gradients to reduce: backward first");
-    for (size_t f = 0; f < z->n_flushes && !z->split_grads && zero_averages(z); f++)
+    bool is_sent = !z->split_grads && zero_averages(z) && !zero_stays_alone(z);
+    for (size_t f = 0; f < z->n_flushes && is_sent; f++)
         if (!z->flushes[f].begun) TRY(flush_begin(z, &z->flushes[f]));
     TRY(zero_bucket_finish(z));
+    TRY(zero_round_alone(z));
     z->reduced = zero_averages(z); /* otherwise they stay this rank's own */
     return CZ_OK;
 }

@@ -17,6 +17,7 @@ static cz_status check_options(const struct zero_options *o)
         return err_set(CZ_UNSUPPORTED, 0, "master weights of a %s model are %s or fp32, not %s",
                        dtype_name(o->dtype), dtype_name(o->dtype), dtype_name(o->master_dtype));
     TRY(zero_onebit_check(o));
+    TRY(zero_gpu_check(o));
     for (size_t v = 0; v < o->n_visits; v++)
         if (o->visits[v].unit_idx >= o->n_units || (v < o->n_units && o->visits[v].unit_idx != v))
             return err_set(CZ_INVALID, 0, "visit %zu of the pass is of unit %zu", v,
@@ -99,12 +100,17 @@ static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
 
 /* Room for one of the group's arrays that an update changes: its first elements in the block, the
  * others in the file. */
-static cz_status array_take(struct zero *z, enum zero_block block, const struct zero_group *group,
+static cz_status array_take(struct zero *z, enum zero_block block, struct zero_group *group,
                             enum dtype dtype, size_t *off, uint64_t *swap_off)
 {
     size_t in_memory = z->options.swap.optimizer ? group->resident : group->own_numel, nbytes;
     TRY(size_mul(group->own_numel - in_memory, dtype_size(dtype), &nbytes));
     if (nbytes > 0) TRY(zero_swap_take(z, nbytes, 0, swap_off));
+    if (zero_states_leave(&z->options)) { /* a share stays on the GPU, what is left is the host's */
+        size_t s = block == ZERO_MASTERS ? 0 : 1 + (size_t)(block - ZERO_STATE_0);
+        TRY(zero_block_take(z, ZERO_SHARE, group->resident, dtype, &group->share_off[s]));
+        in_memory = z->options.swap.optimizer ? 0 : group->own_numel - group->resident;
+    }
     size_t *swapped = &z->figures.master_swapped_nbytes;
     if (block != ZERO_MASTERS) swapped = &z->figures.swapped_nbytes[block - ZERO_STATE_0];
     *swapped += nbytes;
@@ -163,9 +169,10 @@ static cz_status group_blocks(struct zero *z, size_t g)
 /* Which masters and states stay in memory: whole tiles of the first groups, up to their share. */
 static void choose_residents(struct zero *z)
 {
-    const struct zero_swap *swap = &z->options.swap;
+    const struct zero_options *o = &z->options;
+    double share = o->swap.optimizer ? o->swap.memory_share : o->offload.device_share;
     size_t tile = z->options.tile_numel;
-    size_t left = (size_t)(swap->memory_share * (double)z->figures.numel_own);
+    size_t left = (size_t)(share * (double)z->figures.numel_own);
     for (size_t g = 0; g < z->options.n_groups; g++) {
         struct zero_group *group = &z->groups[g];
         group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
@@ -201,6 +208,11 @@ static cz_status group_segments(struct zero *z, size_t g)
     TRY(zero_block_take(z, ZERO_SMALL, n_params * sizeof(struct lamb_sums), DTYPE_U8,
                         &group->sums_off));
     TRY(zero_block_take(z, ZERO_SMALL, n_params, DTYPE_F32, &group->ratios_off));
+    if (z->options.on_gpu) {
+        TRY(zero_block_take(z, ZERO_STEP, n_params * sizeof(struct lamb_sums), DTYPE_U8,
+                            &group->gpu_sums_off));
+        TRY(zero_block_take(z, ZERO_STEP, n_params, DTYPE_F32, &group->gpu_ratios_off));
+    }
     return zero_tensor_sums_init(z, g);
 }
 
@@ -273,21 +285,22 @@ static cz_status place_frozen(struct zero *z)
 /* Two halves: one to read or round into, one for what is on its way. */
 static cz_status take_scratch(struct zero *z)
 {
-    if (z->swap_nbytes == 0) return CZ_OK;
+    if (z->swap_nbytes == 0 && !z->options.on_gpu) return CZ_OK;
     return zero_block_take(z, ZERO_SMALL, 2 * ZERO_SCRATCH_NBYTES, DTYPE_U8, &z->scratch_off);
 }
 
 static cz_status layout_all(struct zero *z)
 {
-    size_t off;
-    TRY(zero_block_take(z, ZERO_SMALL, z->options.n_groups * sizeof(struct step_scalars), DTYPE_U8,
-                        &off));
+    size_t off, scalars = z->options.n_groups * sizeof(struct step_scalars);
+    TRY(zero_block_take(z, ZERO_SMALL, scalars, DTYPE_U8, &off));
+    if (z->options.on_gpu) TRY(zero_block_take(z, ZERO_STEP, scalars, DTYPE_U8, &off));
     TRY(note_groups(z));
     note_uses(z);
     TRY(groups_init(z));
     TRY(place_frozen(z));
     TRY(take_scratch(z));
     TRY(zero_grads_swap_init(z));
+    TRY(zero_round_init(z));
     TRY(zero_buckets_init(z));
     TRY(zero_sweep_init(z));
     TRY(zero_onebit_init(z));
@@ -315,6 +328,27 @@ static void choose_onebit(struct zero *z)
     o->stage = 0;
 }
 
+/* On the CPU its own kernels and communicator serve all blocks. */
+static void choose_gpu(struct zero *z)
+{
+    struct zero_options *o = &z->options;
+    if (!o->host_ops) o->host_ops = o->ops;
+    if (!o->device_comm) o->device_comm = o->comm;
+    if (!zero_states_leave(o)) return;
+    z->leaves_alone = o->comm->world_size == 1;
+    z->grads_leave = z->leaves_alone || o->stage >= 2;
+}
+
+/* Parameters are their own masters only where both lie together. */
+static bool lies_apart(const struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    if (!o->on_gpu) return false;
+    bool is_shared = zero_states_leave(o) &&
+                     (o->swap.optimizer ? o->swap.memory_share : o->offload.device_share) > 0;
+    return is_shared || zero_states_leave(o) != zero_params_leave(o);
+}
+
 cz_status zero_create(const struct zero_options *options, struct zero **out)
 {
     *out = NULL;
@@ -324,11 +358,14 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     z->options = *options;
     choose_tile(z);
     choose_onebit(z);
-    z->own_masters = options->master_dtype != options->dtype || z->moves_alone;
+    choose_gpu(z);
+    z->own_masters = options->master_dtype != options->dtype || z->moves_alone || lies_apart(z);
     z->swaps_grads = options->swap.grads && options->swap.optimizer &&
                      options->comm->world_size == 1 && options->wire_dtype == options->grad_dtype;
-    z->split_grads = (options->stage >= 2 && options->comm->world_size > 1) || z->swaps_grads;
-    z->split_params = options->stage == 3 && options->comm->world_size > 1;
+    z->split_grads =
+        (options->stage >= 2 && options->comm->world_size > 1) || z->swaps_grads || z->leaves_alone;
+    z->split_params = (options->stage == 3 && options->comm->world_size > 1) ||
+                      (zero_params_leave(options) && options->comm->world_size == 1);
     z->windowed = z->split_params || options->swap.params;
     cz_status st;
     TRY_GOTO(alloc_tables(z), fail);
@@ -358,6 +395,7 @@ void zero_destroy(struct zero *z)
     zero_grads_swap_free(z);
     zero_gather_free(z);
     zero_onebit_free(z);
+    zero_gpu_free(z);
     ring_destroy(z->ring);
     free(z->groups);
     free(z->places);

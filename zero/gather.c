@@ -109,7 +109,7 @@ cz_status zero_gather_resident(struct zero *z, bool trained_only)
                                    .spans = z->resident_spans,
                                    .n_spans = trained_only ? z->n_resident_spans_trained
                                                            : z->n_resident_spans};
-    return args.n_spans == 0 ? CZ_OK : comm_move(z->options.comm, &args);
+    return args.n_spans == 0 ? CZ_OK : zero_move(z, &args);
 }
 
 /* ---- parameters that come and go ------------------------------------------------------------- */
@@ -174,6 +174,7 @@ static cz_status init_window(struct zero *z, bool *resident)
     TRY(schedule(z, resident));
     z->figures.window_numel = z->fetch.window_numel;
     z->figures.live_max = z->fetch.live_max;
+    z->figures.fetched_numel = z->fetch.fetched_numel;
     z->figures.n_gathers = z->split_params ? z->fetch.n_ops : 0;
     TRY(window_take(z, z->fetch.window_numel, &off));
     z->window_off = off / dtype_size(z->options.dtype);
@@ -259,7 +260,7 @@ static cz_status fetch_begin(struct zero *z, size_t i)
                                    .elem_nbytes = dtype_size(z->options.dtype),
                                    .spans = z->fetch_spans + z->fetch_first_span[i],
                                    .n_spans = z->fetch_first_span[i + 1] - z->fetch_first_span[i]};
-    return comm_move_begin(z->options.comm, &args, &z->fetch_tickets[i]);
+    return zero_move_begin(z, &args, &z->fetch_tickets[i]);
 }
 
 cz_status zero_fetch_visit(struct zero *z)
@@ -269,7 +270,7 @@ cz_status zero_fetch_visit(struct zero *z)
     for (size_t i = s->op_begin[z->visit]; i < s->op_begin[z->visit + 1]; i++)
         TRY(fetch_begin(z, i));
     if (z->options.swap.params) TRY(zero_swap_fetch_wait(z, needed));
-    return needed > 0 ? comm_wait(z->options.comm, z->fetch_tickets[needed - 1]) : CZ_OK;
+    return needed > 0 ? zero_move_wait(z, z->fetch_tickets[needed - 1]) : CZ_OK;
 }
 
 void zero_fetch_drop(struct zero *z)
@@ -285,6 +286,6 @@ cz_status zero_fetch_finish(struct zero *z)
     z->n_fetches_begun = 0;
     cz_status read = z->options.swap.params ? zero_swap_fetch_finish(z) : CZ_OK;
     while (n > 0 && z->fetch_tickets[n - 1].id == 0) n--;
-    cz_status moved = n > 0 ? comm_wait(z->options.comm, z->fetch_tickets[n - 1]) : CZ_OK;
+    cz_status moved = n > 0 ? zero_move_wait(z, z->fetch_tickets[n - 1]) : CZ_OK;
     return read != CZ_OK ? read : moved;
 }

@@ -161,7 +161,7 @@ static cz_status read_chunks(struct zero *z, size_t op)
     for (; z->n_reads_begun <= op + 1 && z->n_reads_begun < z->fetch.n_ops; z->n_reads_begun++) {
         size_t next = z->n_reads_begun;
         if (next >= ZERO_FETCH_SLOTS)
-            TRY(comm_wait(z->options.comm, z->fetch_tickets[next - ZERO_FETCH_SLOTS]));
+            TRY(zero_move_wait_host(z, z->fetch_tickets[next - ZERO_FETCH_SLOTS]));
         TRY(read_op(z, next));
     }
     return wait_op(z, op);
@@ -177,7 +177,7 @@ cz_status zero_swap_fetch_begin(struct zero *z, size_t op)
                                    .spans = z->fetch_spans + z->fetch_first_span[op],
                                    .n_spans =
                                        z->fetch_first_span[op + 1] - z->fetch_first_span[op]};
-    return comm_move_begin(z->options.comm, &args, &z->fetch_tickets[op]);
+    return zero_move_begin(z, &args, &z->fetch_tickets[op]);
 }
 
 cz_status zero_swap_fetch_wait(struct zero *z, size_t n_ops)
@@ -224,8 +224,11 @@ static cz_status move_batch(struct zero *z, size_t n_spans)
                                    .elem_nbytes = dtype_size(z->options.dtype),
                                    .spans = z->resident_spans,
                                    .n_spans = n_spans};
+    struct comm_ticket ticket;
     TRY(swap_drain(z->swap));
-    return n_spans > 0 ? comm_move(z->options.comm, &args) : CZ_OK;
+    if (n_spans == 0) return CZ_OK;
+    TRY(zero_move_begin(z, &args, &ticket));
+    return zero_move_wait_host(z, ticket); /* staging is read into again */
 }
 
 static cz_status gather_residents(struct zero *z, bool trained_only)

@@ -139,7 +139,7 @@ static size_t flush_of(const struct zero *z, size_t param_idx)
 cz_status zero_grads_list(struct zero *z)
 {
     size_t n = z->options.table->n_params;
-    if (!z->swaps_grads) return CZ_OK;
+    if (!z->swaps_grads && !z->leaves_alone) return CZ_OK;
     z->flush_params = calloc(n + 1, sizeof *z->flush_params);
     z->flush_first_param = calloc(z->n_flushes + 3, sizeof *z->flush_first_param);
     if (!z->flush_params || !z->flush_first_param)
@@ -231,6 +231,19 @@ static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, voi
     return CZ_OK;
 }
 
+struct zero_home zero_grads_home(const struct zero *z, size_t group)
+{
+    return (struct zero_home){.dtype = z->options.grad_dtype,
+                              .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                              .memory = zero_own_grad(z, group),
+                              .resident = SIZE_MAX};
+}
+
+struct ops *zero_grads_ops(const struct zero *z)
+{
+    return zero_is_on_gpu(z, ZERO_GRADS) ? z->options.ops : zero_host_ops(z);
+}
+
 cz_status zero_each_grads(struct zero *z, size_t group, zero_grads_visit visit, void *user)
 {
     const struct zero_group *g = &z->groups[group];
@@ -245,9 +258,10 @@ cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel,
 {
     enum dtype dtype = z->options.grad_dtype;
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (!z->swaps_grads)
-        return zero_cast(z, dtype, zero_advance(zero_own_grad(z, group), off, dtype), DTYPE_F32,
-                         dst, numel);
+    if (!z->swaps_grads) {
+        const struct zero_home home = zero_grads_home(z, group);
+        return zero_home_get(z, &home, off, numel, dst);
+    }
     for (size_t at = 0, n; at < numel; at += n) {
         uint64_t begin = z->groups[group].grad_swap + (off + at) * size;
         n = numel - at < most ? numel - at : most;

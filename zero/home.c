@@ -23,8 +23,10 @@ struct zero_home zero_params_home(const struct zero *z, size_t group)
     const struct zero_group *g = &z->groups[group];
     if (z->options.swap.params)
         return (struct zero_home){.dtype = z->options.dtype, .swap_off = g->param_swap};
-    return (struct zero_home){
-        .dtype = z->options.dtype, .memory = zero_group_params(z, group), .resident = SIZE_MAX};
+    return (struct zero_home){.dtype = z->options.dtype,
+                              .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
+                              .memory = zero_group_params(z, group),
+                              .resident = SIZE_MAX};
 }
 
 struct zero_home zero_own_params_home(const struct zero *z, size_t group)
@@ -40,28 +42,46 @@ struct zero_home zero_param_home(const struct zero *z, size_t param_idx)
     if (z->options.swap.params)
         return (struct zero_home){.dtype = z->options.dtype, .swap_off = p->frozen_off};
     return (struct zero_home){.dtype = z->options.dtype,
+                              .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
                               .memory = z->blocks[ZERO_PARAMS] + p->frozen_off,
                               .resident = SIZE_MAX};
+}
+
+/* An array that an update changes: `memory` is where it lies in its block. One that leaves a GPU
+ * begins with the GPU's share. */
+static struct zero_home array_home(const struct zero *z, size_t group, size_t which,
+                                   enum dtype dtype, unsigned char *memory, uint64_t swap_off)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_group *g = &z->groups[group];
+    if (zero_states_leave(o))
+        return (struct zero_home){.dtype = dtype,
+                                  .on_gpu = true,
+                                  .memory = z->blocks[ZERO_SHARE] + g->share_off[which],
+                                  .resident = g->resident,
+                                  .rest = o->swap.optimizer ? NULL : memory,
+                                  .swap_off = swap_off};
+    return (struct zero_home){.dtype = dtype,
+                              .on_gpu = o->on_gpu,
+                              .memory = memory,
+                              .resident = o->swap.optimizer ? g->resident : SIZE_MAX,
+                              .swap_off = swap_off};
 }
 
 struct zero_home zero_master_home(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
     if (!z->own_masters) return zero_own_params_home(z, group);
-    return (struct zero_home){.dtype = z->options.master_dtype,
-                              .memory = z->blocks[ZERO_MASTERS] + g->master_off,
-                              .resident = z->options.swap.optimizer ? g->resident : SIZE_MAX,
-                              .swap_off = g->master_swap};
+    return array_home(z, group, 0, z->options.master_dtype, z->blocks[ZERO_MASTERS] + g->master_off,
+                      g->master_swap);
 }
 
 struct zero_home zero_state_home(const struct zero *z, size_t group, size_t state_idx)
 {
     const struct zero_group *g = &z->groups[group];
-    return (struct zero_home){.dtype = z->options.state_dtype,
-                              .memory =
-                                  z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
-                              .resident = z->options.swap.optimizer ? g->resident : SIZE_MAX,
-                              .swap_off = g->state_swap[state_idx]};
+    return array_home(z, group, 1 + state_idx, z->options.state_dtype,
+                      z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
+                      g->state_swap[state_idx]);
 }
 
 struct zero_home zero_home_from(struct zero_home home, size_t off)
@@ -69,6 +89,7 @@ struct zero_home zero_home_from(struct zero_home home, size_t off)
     size_t in_memory = off < home.resident ? off : home.resident;
     if (in_memory > 0) home.memory = zero_advance(home.memory, in_memory, home.dtype);
     if (home.resident != SIZE_MAX) home.resident -= in_memory;
+    if (home.rest) home.rest = zero_advance(home.rest, off - in_memory, home.dtype);
     home.swap_off += (off - in_memory) * dtype_size(home.dtype);
     return home;
 }
@@ -80,9 +101,11 @@ size_t zero_home_ranges(const struct zero_home *home, size_t off, size_t numel,
     size_t in_memory = numel < from.resident ? numel : from.resident, n = 0;
     size_t size = dtype_size(home->dtype);
     if (in_memory > 0)
-        out[n++] = (struct zero_range){.memory = from.memory, .nbytes = in_memory * size};
+        out[n++] = (struct zero_range){
+            .memory = from.memory, .on_gpu = from.on_gpu, .nbytes = in_memory * size};
     if (in_memory < numel)
-        out[n++] = (struct zero_range){.off = from.swap_off, .nbytes = (numel - in_memory) * size};
+        out[n++] = (struct zero_range){
+            .memory = from.rest, .off = from.swap_off, .nbytes = (numel - in_memory) * size};
     return n;
 }
 
@@ -119,8 +142,13 @@ cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off
 {
     const struct zero_home from = zero_home_from(*home, off);
     size_t in_memory = numel < from.resident ? numel : from.resident;
-    TRY(zero_cast(z, from.dtype, from.memory, DTYPE_F32, dst, in_memory));
+    if (from.on_gpu)
+        TRY(zero_pull(z, from.dtype, from.memory, dst, in_memory));
+    else
+        TRY(zero_cast(z, from.dtype, from.memory, DTYPE_F32, dst, in_memory));
     if (in_memory == numel) return CZ_OK;
+    if (from.rest)
+        return zero_cast(z, from.dtype, from.rest, DTYPE_F32, dst + in_memory, numel - in_memory);
     return get_swapped(z, from.dtype, from.swap_off, numel - in_memory, dst + in_memory);
 }
 
@@ -129,8 +157,13 @@ cz_status zero_home_put(struct zero *z, const struct zero_home *home, size_t off
 {
     const struct zero_home to = zero_home_from(*home, off);
     size_t in_memory = numel < to.resident ? numel : to.resident;
-    TRY(zero_cast(z, DTYPE_F32, src, to.dtype, to.memory, in_memory));
+    if (to.on_gpu)
+        TRY(zero_push(z, to.dtype, src, to.memory, in_memory));
+    else
+        TRY(zero_cast(z, DTYPE_F32, src, to.dtype, to.memory, in_memory));
     if (in_memory == numel) return CZ_OK;
+    if (to.rest)
+        return zero_cast(z, DTYPE_F32, src + in_memory, to.dtype, to.rest, numel - in_memory);
     return put_swapped(z, to.dtype, to.swap_off, numel - in_memory, src + in_memory);
 }
 
@@ -145,7 +178,8 @@ static float *other_half(struct zero *z)
 cz_status zero_home_copy(struct zero *z, const struct zero_home *from, const struct zero_home *to,
                          size_t numel)
 {
-    if (numel <= from->resident && numel <= to->resident)
+    bool is_direct = numel <= from->resident && numel <= to->resident;
+    if (is_direct && !from->on_gpu && !to->on_gpu)
         return zero_cast(z, from->dtype, from->memory, to->dtype, to->memory, numel);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < HALF_NUMEL ? numel - at : HALF_NUMEL;
@@ -169,7 +203,13 @@ cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t nu
 
 cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst)
 {
+    struct device *d = z->options.ops->device;
     if (!range->memory) return swap_read(z->swap, range->off, range->nbytes, dst);
-    memcpy(dst, range->memory, range->nbytes);
-    return CZ_OK;
+    if (!range->on_gpu) {
+        memcpy(dst, range->memory, range->nbytes);
+        return CZ_OK;
+    }
+    TRY(d->ops->stream_wait(d, z->gpu.reader, z->gpu.settled[0]));
+    TRY(d->ops->copy(d, z->gpu.reader, dst, range->memory, range->nbytes));
+    return d->ops->stream_sync(d, z->gpu.reader);
 }

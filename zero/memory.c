@@ -57,7 +57,6 @@ static cz_status bind_swap(struct zero *z, struct swap *swap)
     z->swap = swap;
     if (z->swap_nbytes == 0) return CZ_OK;
     if (!swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
-    z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
     TRY(lend_to_swap(z, ZERO_RING));
     if (z->swaps_grads) TRY(lend_to_swap(z, ZERO_BUCKETS));
     if (z->options.swap.params) TRY(lend_to_swap(z, z->split_params ? ZERO_STAGING : ZERO_WINDOW));
@@ -69,6 +68,8 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     const struct zero_options *o = &z->options;
     for (int b = 0; b < ZERO_N_BLOCKS; b++) z->blocks[b] = blocks[b];
     z->scalars = (struct step_scalars *)(void *)z->blocks[ZERO_SMALL];
+    if (z->scratch_off > 0) z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
+    TRY(zero_gpu_bind(z));
     TRY(bind_swap(z, swap));
     zero_onebit_bind(z);
     if (z->windowed)
@@ -98,8 +99,7 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 {
     const struct cast_scale_args args = {
         .x_dtype = from, .y_dtype = to, .numel = numel, .alpha = 1, .x = x, .y = y};
-    return numel == 0 ? CZ_OK
-                      : z->options.ops->cast_scale(z->options.ops, z->options.stream, &args);
+    return numel == 0 ? CZ_OK : zero_host_ops(z)->cast_scale(zero_host_ops(z), NULL, &args);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *us
     const struct zero_home home = zero_param_home(z, i);
     struct zero_piece piece = {.numel = z->options.table->params[i].numel};
     if (z->options.stage == 3) piece = zero_piece_mine(z, i);
-    if (home.dtype == DTYPE_F32 && home.memory && piece.numel > 0)
+    if (home.dtype == DTYPE_F32 && home.memory && !home.on_gpu && piece.numel > 0)
         return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)home.memory);
     for (size_t off = 0, n; off < piece.numel; off += n) {
         n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
@@ -139,5 +139,6 @@ cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging
                     size_t staging_numel)
 {
     TRY(comm_agree(z->options.comm, load_own(z, fetch, user, staging, staging_numel)));
-    return z->windowed ? zero_gather_resident(z, false) : CZ_OK;
+    if (z->windowed) TRY(zero_gather_resident(z, false));
+    return zero_gpu_settle(z);
 }

@@ -10,7 +10,8 @@ cz_status zero_pass_drain(struct zero *z)
 
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
-    if (z->in_pass || pass != ZERO_PASS_EVAL) TRY(zero_pass_drain(z));
+    bool goes_on = z->leaves_alone && !z->in_pass; /* gradients of the last micro-batch may */
+    if ((z->in_pass || pass != ZERO_PASS_EVAL) && !goes_on) TRY(zero_pass_drain(z));
     z->pass = pass;
     z->visit = 0;
     z->in_pass = true;
@@ -60,7 +61,8 @@ cz_status zero_pass_end(struct zero *z)
         if (z->visit != z->options.n_visits)
             return err_set(CZ_INVALID, 0, "the pass ended after %zu of %zu visits", z->visit,
                            z->options.n_visits);
-        if (z->split_grads || !z->options.overlap) TRY(zero_bucket_finish(z));
+        bool goes_on = z->leaves_alone || (z->options.overlap && !z->split_grads);
+        if (!goes_on) TRY(zero_bucket_finish(z));
         z->n_passes++;
     }
     z->in_pass = false;
@@ -69,7 +71,7 @@ cz_status zero_pass_end(struct zero *z)
 
 bool zero_accumulates(const struct zero *z)
 {
-    return !z->split_grads || z->swaps_grads;
+    return !z->split_grads || z->swaps_grads || z->leaves_alone;
 }
 
 void zero_grads_drop(struct zero *z)

@@ -47,7 +47,7 @@ static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enu
 {
     struct zero_piece piece = zero_piece_mine(z, param_idx);
     home = zero_home_from(home, at);
-    if (home.dtype == DTYPE_F32 && piece.numel > 0 && piece.numel <= home.resident)
+    if (home.dtype == DTYPE_F32 && !home.on_gpu && piece.numel > 0 && piece.numel <= home.resident)
         return a->fetch(a->user, what, state_idx, param_idx, piece.param_off, piece.numel,
                         (float *)(void *)home.memory);
     for (size_t off = 0, n; off < piece.numel; off += n) {
@@ -93,5 +93,6 @@ cz_status zero_restore(struct zero *z, const struct zero_restore *a)
     zero_grads_drop(z);
     z->params_changed = true;
     if (!z->split_params) TRY(zero_gather(z));
-    return z->windowed ? zero_gather_resident(z, false) : CZ_OK;
+    if (z->windowed) TRY(zero_gather_resident(z, false));
+    return zero_gpu_settle(z);
 }

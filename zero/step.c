@@ -34,9 +34,10 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     out->finite = false;
     out->rank = z->options.comm->rank;
     if (zero_averages(z)) return zero_own_grad_at(z, g, at, &out->value);
-    const unsigned char *grads = z->blocks[ZERO_GRADS] + z->groups[g].grad_off;
-    enum dtype dtype = z->options.grad_dtype;
-    return zero_cast(z, dtype, grads + at * dtype_size(dtype), DTYPE_F32, &out->value, 1);
+    const struct zero_home whole = {.dtype = z->options.grad_dtype,
+                                    .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
+                                    .resident = SIZE_MAX};
+    return zero_home_get(z, &whole, at, 1, &out->value);
 }
 
 /* The scan of a group, tile by tile. */
@@ -52,7 +53,8 @@ static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
     const struct zero_options *o = &s->z->options;
     struct scan_result r = {.finite = true};
     const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
-    TRY(o->ops->scan(o->ops, o->stream, &args));
+    struct ops *ops = zero_grads_ops(s->z);
+    TRY(ops->scan(ops, o->stream, &args));
     TRY(zero_sync(s->z));
     if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
     if (r.finite || !s->out->finite) return CZ_OK;
@@ -85,7 +87,7 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
 }
 
 struct own_sum {
-    const struct zero_options *options;
+    const struct zero *z;
     float max_abs;
     double *parts;
 };
@@ -94,19 +96,20 @@ static cz_status sum_tile(void *user, const void *x, size_t at, size_t numel)
 {
     const struct own_sum *s = user;
     (void)at;
-    const struct sumsq_args args = {.dtype = s->options->grad_dtype,
+    struct ops *ops = zero_grads_ops(s->z);
+    const struct sumsq_args args = {.dtype = s->z->options.grad_dtype,
                                     .numel = numel,
                                     .x = x,
                                     .max_abs = s->max_abs,
                                     .parts = s->parts};
-    return s->options->ops->sumsq(s->options->ops, s->options->stream, &args);
+    return ops->sumsq(ops, s->z->options.stream, &args);
 }
 
 cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 {
     const struct zero_options *o = &z->options;
     double parts[SUMSQ_PARTS] = {0};
-    struct own_sum sum = {o, max_abs, parts};
+    struct own_sum sum = {z, max_abs, parts};
     bool averages = zero_averages(z);
     for (size_t g = 0; g < o->n_groups; g++) TRY(each_grads(z, g, sum_tile, &sum));
     TRY(zero_sync(z));
@@ -131,6 +134,9 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     const struct zero_options *o = &z->options;
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
+    if (o->on_gpu)
+        TRY(zero_copy(z, o->stream, z->blocks[ZERO_STEP], z->scalars,
+                      o->n_groups * sizeof *z->scalars));
     if (z->onebit) return zero_onebit_step(z);
     cz_status st = CZ_OK;
     for (size_t g = 0; g < o->n_groups; g++)
@@ -147,9 +153,11 @@ static cz_status gather_group(struct zero *z, size_t g)
     if (o->swap.params) return zero_swap_gather_group(z, g);
     unsigned char *flat = zero_group_params(z, g);
     const struct zero_range range = {.memory = flat,
+                                     .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
                                      .nbytes = nbytes * (size_t)o->comm->world_size};
     TRY(zero_claim(z, &range));
-    return comm_all_gather(o->comm, flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
+    return comm_all_gather(range.on_gpu ? o->device_comm : o->comm,
+                           flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
 }
 
 cz_status zero_gather(struct zero *z)
@@ -158,5 +166,6 @@ cz_status zero_gather(struct zero *z)
     bool is_split = o->stage > 0 && o->comm->world_size > 1 && !z->split_params;
     if (!z->params_changed) return CZ_OK;
     for (size_t g = 0; is_split && g < o->n_groups; g++) TRY(gather_group(z, g));
-    return z->windowed ? zero_gather_resident(z, true) : CZ_OK;
+    if (z->windowed) TRY(zero_gather_resident(z, true));
+    return zero_gpu_settle(z);
 }

@@ -19,13 +19,20 @@ enum {
 /* Equal pieces of 2^k bytes side by side would meet in the same memory banks (base/arena.h). */
 #define SLOT_SKEW (5 * SWAP_ALIGN)
 
+/* Rounded parameters on their way between a GPU and host memory; nbytes 0: none. */
+struct staged {
+    unsigned char *from, *to;
+    size_t nbytes;
+};
+
 /* One pass over a group. */
 struct sweep {
     struct zero *z;
     size_t group;
     int pass;
     size_t n_tiles;
-    bool applies; /* the class's apply() instead of its passes */
+    bool applies;         /* the class's apply() instead of its passes */
+    struct staged staged; /* of the tile in work */
 };
 
 /* Where an array of the group lies, and whether the group has it. */
@@ -40,10 +47,10 @@ static bool array_home(const struct zero *z, size_t g, size_t array, struct zero
         return z->own_masters;
     }
     if (array == ARRAY_GRAD) {
-        *out = (struct zero_home){.dtype = z->options.grad_dtype,
-                                  .memory = z->swaps_grads ? NULL : zero_own_grad(z, g),
-                                  .resident = z->swaps_grads ? 0 : SIZE_MAX,
-                                  .swap_off = z->groups[g].grad_swap};
+        *out = zero_grads_home(z, g);
+        if (z->swaps_grads)
+            *out = (struct zero_home){.dtype = z->options.grad_dtype,
+                                      .swap_off = z->groups[g].grad_swap};
         return true;
     }
     size_t state_idx = array - ARRAY_STATE;
@@ -113,9 +120,32 @@ static void count_traffic(struct zero *z)
         }
 }
 
+/* Room for what an update on one side reads from the other, and writes to it. */
+static cz_status take_staging(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    bool leaves = zero_states_leave(o), on_gpu = !leaves, on_host = false;
+    size_t numel = largest_tile(z), out = 0, grads = 0, off;
+    if (!o->on_gpu) return CZ_OK;
+    for (size_t g = 0; leaves && g < o->n_groups; g++) {
+        on_gpu |= z->groups[g].resident > 0;
+        on_host |= z->groups[g].resident < z->groups[g].own_numel;
+    }
+    if (z->own_masters && ((on_gpu && zero_params_leave(o)) || (on_host && !zero_params_leave(o))))
+        out = size_round_up(numel * dtype_size(o->dtype), ZERO_ALIGN);
+    if ((on_gpu && z->grads_leave) || (on_host && !z->grads_leave))
+        grads = size_round_up(numel * dtype_size(o->grad_dtype), ZERO_ALIGN);
+    z->stage_grads_off = out;
+    z->stage_slot_nbytes = out + grads;
+    size_t nbytes = ZERO_STAGE_SLOTS * z->stage_slot_nbytes;
+    if (on_gpu) TRY(zero_block_take(z, ZERO_UPDATE_GPU, nbytes, DTYPE_U8, &off));
+    return on_host ? zero_block_take(z, ZERO_UPDATE_HOST, nbytes, DTYPE_U8, &off) : CZ_OK;
+}
+
 cz_status zero_sweep_init(struct zero *z)
 {
     size_t off;
+    TRY(take_staging(z));
     if (z->swap_nbytes == 0) return CZ_OK;
     count_traffic(z);
     z->ring_slot_nbytes = slot_off(z, N_ARRAYS);
@@ -180,20 +210,68 @@ static size_t tile_pieces(void *user, size_t t, struct ring_piece *out)
     return n;
 }
 
+/* Whether masters and states of tile t lie on the GPU: its kernels update them then. */
+static bool is_gpu_tile(const struct sweep *s, size_t t)
+{
+    const struct zero_options *o = &s->z->options;
+    return o->on_gpu &&
+           (!zero_states_leave(o) || t * o->tile_numel < s->z->groups[s->group].resident);
+}
+
+/* What lies on the other side passes through here; free once what used it before has arrived. */
+static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *there, size_t nbytes,
+                       void **out)
+{
+    struct zero *z = s->z;
+    struct device *d = z->options.ops->device;
+    bool on_gpu = is_gpu_tile(s, t);
+    unsigned char *room = z->blocks[on_gpu ? ZERO_UPDATE_GPU : ZERO_UPDATE_HOST] +
+                          t % ZERO_STAGE_SLOTS * z->stage_slot_nbytes;
+    if (array == ARRAY_OUT) {
+        s->staged = (struct staged){.from = room, .to = there, .nbytes = nbytes};
+        *out = room;
+        return d->ops->event_wait_host(d, z->gpu.staged[t % ZERO_STAGE_SLOTS]);
+    }
+    *out = room + z->stage_grads_off;
+    TRY(zero_copy(z, z->options.stream, *out, there, nbytes));
+    return on_gpu ? CZ_OK : zero_sync(z);
+}
+
+/* What the kernel made goes to the other side, while it makes the next tile. */
+static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
+{
+    struct zero *z = s->z;
+    struct device *d = z->options.ops->device;
+    struct dev_stream *way = is_gpu_tile(s, t) ? z->gpu.out : z->gpu.in;
+    struct dev_event *arrived = z->gpu.staged ? z->gpu.staged[t % ZERO_STAGE_SLOTS] : NULL;
+    const struct staged staged = s->staged;
+    if (staged.nbytes == 0) return CZ_OK;
+    s->staged = (struct staged){0};
+    TRY(zero_after(z, way, z->options.stream));
+    TRY(zero_copy(z, way, staged.to, staged.from, staged.nbytes));
+    TRY(d->ops->event_record(d, arrived, way));
+    return in_slot ? d->ops->event_wait_host(d, arrived) : CZ_OK;
+}
+
 /* Where the kernel finds an array of tile t. A checkpoint may still be reading what it overwrites.
  */
-static cz_status array_ready(const struct sweep *s, size_t array, size_t t, unsigned char *slot,
+static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned char *slot,
                              void **out)
 {
     struct zero_home home;
     *out = NULL;
     if (!array_home(s->z, s->group, array, &home)) return CZ_OK;
     struct zero_range range = array_range(s->z, s->group, &home, t);
-    *out = range.memory ? (void *)(uintptr_t)range.memory : slot + slot_off(s->z, array);
-    return is_changed(s, array) ? zero_claim(s->z, &range) : CZ_OK;
+    unsigned char *there =
+        range.memory ? (unsigned char *)(uintptr_t)range.memory : slot + slot_off(s->z, array);
+    if (is_changed(s, array)) TRY(zero_claim(s->z, &range));
+    *out = there;
+    if (range.on_gpu == is_gpu_tile(s, t)) return CZ_OK;
+    if (array == ARRAY_OUT && !is_changed(s, array)) return CZ_OK; /* not in this pass */
+    return stage(s, array, t, there, range.nbytes, out);
 }
 
-static cz_status grads_ready(const struct sweep *s, size_t t, unsigned char *slot, const void **out)
+static cz_status grads_ready(struct sweep *s, size_t t, unsigned char *slot, const void **out)
 {
     size_t size = dtype_size(s->z->options.grad_dtype), tile = s->z->options.tile_numel;
     void *g;
@@ -205,9 +283,18 @@ static cz_status grads_ready(const struct sweep *s, size_t t, unsigned char *slo
     return CZ_OK;
 }
 
+static struct lamb_sums *gpu_sums(const struct zero *z, size_t group)
+{
+    return (struct lamb_sums *)(void *)(z->blocks[ZERO_STEP] + z->groups[group].gpu_sums_off);
+}
+
+static float *gpu_ratios(const struct zero *z, size_t group)
+{
+    return (float *)(void *)(z->blocks[ZERO_STEP] + z->groups[group].gpu_ratios_off);
+}
+
 /* Masters, gradients, states of tile t, and where the rounded parameters go. */
-static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot,
-                            struct optim_range *r)
+static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, struct optim_range *r)
 {
     struct zero *z = s->z;
     const struct zero_options *o = &z->options;
@@ -225,8 +312,9 @@ static cz_status tile_range(const struct sweep *s, size_t t, unsigned char *slot
     if (group->segments) {
         r->segments = group->segments + group->tile_segment[t];
         r->n_segments = group->tile_segment[t + 1] - group->tile_segment[t];
-        r->sums = zero_group_sums(z, s->group);
-        r->ratios = zero_group_ratios(z, s->group);
+        bool on_gpu = is_gpu_tile(s, t);
+        r->sums = on_gpu ? gpu_sums(z, s->group) : zero_group_sums(z, s->group);
+        r->ratios = on_gpu ? gpu_ratios(z, s->group) : zero_group_ratios(z, s->group);
     }
     return CZ_OK;
 }
@@ -245,16 +333,23 @@ static cz_status apply_tile(const struct sweep *s, struct optim_range *r)
     return hyper->cls->apply(o->ops, o->stream, hyper, &s->z->scalars[s->group], r);
 }
 
-static cz_status sweep_tile(const struct sweep *s, size_t t)
+static cz_status sweep_tile(struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
     const struct optim_hyper *hyper = &o->groups[s->group].hyper;
+    const struct step_scalars *scalars = s->z->scalars;
+    struct ops *ops = zero_host_ops(s->z);
     struct optim_range r;
     unsigned char *slot = NULL;
     if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
     TRY(tile_range(s, t, slot, &r));
     if (s->applies) return apply_tile(s, &r);
-    TRY(hyper->cls->step(o->ops, o->stream, hyper, &s->z->scalars[s->group], &r, s->pass));
+    if (is_gpu_tile(s, t)) {
+        ops = o->ops;
+        scalars = (const struct step_scalars *)(void *)s->z->blocks[ZERO_STEP];
+    }
+    TRY(hyper->cls->step(ops, o->stream, hyper, &scalars[s->group], &r, s->pass));
+    TRY(send_staged(s, t, o->swap.params));
     return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
 }
 
@@ -267,13 +362,53 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
     return err_restore(&first);
 }
 
+/* Layers find what has come; whoever reads host memory from here on, what has left. */
+static cz_status end_on_gpu(struct zero *z)
+{
+    struct device *d = z->options.ops->device;
+    if (z->options.on_gpu && zero_params_leave(&z->options))
+        TRY(d->ops->stream_sync(d, z->gpu.out));
+    return zero_gpu_settle(z);
+}
+
 static cz_status sweep_tiles(struct sweep *s)
 {
     cz_status st = CZ_OK;
     if (s->n_tiles == 0) return CZ_OK;
     if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
     for (size_t t = 0; t < s->n_tiles && st == CZ_OK; t++) st = sweep_tile(s, t);
-    return s->z->ring ? zero_ring_end(s->z, st) : st;
+    if (s->z->ring) st = zero_ring_end(s->z, st);
+    return st == CZ_OK ? end_on_gpu(s->z) : st;
+}
+
+static cz_status clear_sums(struct zero *z, size_t group)
+{
+    struct device *d = z->options.ops->device;
+    size_t nbytes = zero_group_n_params(z, group) * sizeof(struct lamb_sums);
+    memset(zero_group_sums(z, group), 0, nbytes);
+    if (!z->options.on_gpu) return CZ_OK;
+    return d->ops->fill_zero(d, z->options.stream, gpu_sums(z, group), nbytes);
+}
+
+/* What the GPU's tiles have come to joins what the host's have: exact, in any order. */
+static cz_status join_sums(struct zero *z, size_t group)
+{
+    struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->scratch;
+    size_t n = zero_group_n_params(z, group), most = ZERO_SCRATCH_NBYTES / sizeof *sums;
+    for (size_t at = 0, k; z->options.on_gpu && at < n; at += k) {
+        k = n - at < most ? n - at : most;
+        TRY(zero_copy(z, z->options.stream, theirs, gpu_sums(z, group) + at, k * sizeof *sums));
+        TRY(zero_sync(z));
+        for (size_t i = 0; i < k; i++) lamb_sums_add(&sums[at + i], &theirs[i]);
+    }
+    return CZ_OK;
+}
+
+static cz_status sweep_sums(struct sweep *s)
+{
+    TRY(clear_sums(s->z, s->group));
+    TRY(sweep_tiles(s));
+    return join_sums(s->z, s->group);
 }
 
 /* Pass 0 over what this rank owns, and the ratios of whole tensors. Also where that is nothing: the
@@ -284,11 +419,13 @@ static cz_status sweep_norms(struct sweep *s)
     const struct optim_hyper *hyper = &z->options.groups[s->group].hyper;
     struct lamb_sums *sums = zero_group_sums(z, s->group);
     size_t n_tensors = zero_group_n_params(z, s->group);
-    memset(sums, 0, n_tensors * sizeof *sums);
-    TRY(zero_tensor_sums_after(z, s->group, sweep_tiles(s)));
-    hyper->cls->between(hyper, sums, n_tensors, zero_group_ratios(z, s->group));
+    float *ratios = zero_group_ratios(z, s->group);
+    TRY(zero_tensor_sums_after(z, s->group, sweep_sums(s)));
+    hyper->cls->between(hyper, sums, n_tensors, ratios);
     s->pass++;
-    return CZ_OK;
+    if (!z->options.on_gpu) return CZ_OK;
+    return zero_copy(z, z->options.stream, gpu_ratios(z, s->group), ratios,
+                     n_tensors * sizeof *ratios);
 }
 
 cz_status zero_sweep_group(struct zero *z, size_t group)

@@ -101,11 +101,23 @@ static cz_status round_as_stored(struct zero *z, float *x, size_t numel)
 static cz_status read_unreduced(struct zero *z, const struct target *t, float *dst)
 {
     const struct zero_options *o = &z->options;
-    const void *local = zero_advance(z->blocks[ZERO_GRADS],
-                                     z->places[t->param_idx].grad_off + t->off, o->grad_dtype);
+    const struct zero_home local = {.dtype = o->grad_dtype,
+                                    .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                                    .memory = z->blocks[ZERO_GRADS],
+                                    .resident = SIZE_MAX};
     float scale = zero_reduce_scale(z);
-    TRY(zero_cast(z, o->grad_dtype, local, DTYPE_F32, dst, t->numel));
+    TRY(zero_home_get(z, &local, z->places[t->param_idx].grad_off + t->off, t->numel, dst));
     TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale));
+    return round_as_stored(z, dst, t->numel);
+}
+
+/* The same where they have left a GPU. */
+static cz_status read_left(struct zero *z, const struct target *t, float *dst)
+{
+    const struct zero_options *o = &z->options;
+    size_t at = zero_piece_mine(z, t->param_idx).own_off + t->off;
+    TRY(own_get(z, t, at, t->numel, dst));
+    TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, 1));
     return round_as_stored(z, dst, t->numel);
 }
 
@@ -117,6 +129,10 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
     if (what == ZERO_GRAD && !z->split_grads && z->n_flushes > 0 && z->flushes[0].begun)
         TRY(zero_reduce(z)); /* they have begun to be means */
     if (what == ZERO_GRAD && !z->split_grads && !z->reduced) return read_unreduced(z, &t, dst);
+    if (what == ZERO_GRAD && z->leaves_alone) {
+        TRY(zero_bucket_finish(z));
+        if (!z->reduced) return read_left(z, &t, dst);
+    }
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
     if (mine.numel < numel && is_pretended(z))
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
@@ -147,9 +163,11 @@ static cz_status write_param(struct zero *z, const struct target *t, const float
     if (mine.numel > 0)
         TRY(zero_home_put(z, &home, at, mine.numel, src + (mine.param_off - t->off)));
     if (!z->windowed || !place->resident) return CZ_OK;
-    return zero_cast(z, DTYPE_F32, src, o->dtype,
-                     zero_advance(z->blocks[ZERO_WINDOW], place->resident_off + t->off, o->dtype),
-                     t->numel);
+    const struct zero_home gathered = {.dtype = o->dtype,
+                                       .on_gpu = zero_is_on_gpu(z, ZERO_WINDOW),
+                                       .memory = z->blocks[ZERO_WINDOW],
+                                       .resident = SIZE_MAX};
+    return zero_home_put(z, &gathered, place->resident_off + t->off, t->numel, src);
 }
 
 cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
@@ -168,7 +186,8 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
     if (what == ZERO_STATE && z->onebit)
         zero_onebit_wrote(z, state_idx, param_idx, off, numel, src);
     if (what == ZERO_WEIGHT && z->onebit) zero_onebit_wrote_weight(z, param_idx, off, numel);
-    return what == ZERO_WEIGHT ? write_param(z, &t, src) : CZ_OK;
+    if (what == ZERO_WEIGHT) TRY(write_param(z, &t, src));
+    return zero_gpu_settle(z);
 }
 
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value)

@@ -62,6 +62,14 @@ struct zero_stage3 {
     size_t sub_group_numel;             /* sub_group_size: layout only */
 };
 
+/* What rests in host memory while layers run on a GPU; false on the CPU, where that is all the
+ * same. What a swap file takes (below) leaves the GPU as well. */
+struct zero_offload {
+    bool optimizer;      /* masters and states, updated by the CPU's kernels; gradients follow */
+    bool params;         /* parameters, fetched into the window; one rank, or stage 3 */
+    double device_share; /* of masters and states: the first of them stay on the GPU (1 − ratio) */
+};
+
 /* What rests in a swap file instead of memory. */
 struct zero_swap {
     bool optimizer;      /* masters (unless parameters are their own) and states */
@@ -98,11 +106,15 @@ struct zero_options {
                             unit, at most all trainable */
     bool overlap;        /* overlap_comm: reduce while the backward goes on, two buckets in turn */
     struct zero_stage3 stage3;
+    bool on_gpu; /* layers run on a GPU: see zero_block_memory() */
+    struct zero_offload offload;
     struct zero_swap swap;
-    size_t tile_numel; /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
-                          TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
-    struct comm *comm; /* lent */
-    struct ops *ops;   /* lent */
+    size_t tile_numel;        /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
+                                 TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
+    struct comm *comm;        /* lent */
+    struct comm *device_comm; /* on a GPU with several ranks: moves and reduces its memory; lent */
+    struct ops *ops;          /* of the device that layers run on; lent */
+    struct ops *host_ops;     /* on a GPU: the CPU's; lent */
     struct dev_stream *stream;
 };
 
@@ -127,16 +139,26 @@ enum zero_block {
     ZERO_STATE_0, /* the optimizer's states, in its order */
     ZERO_STATE_1,
     ZERO_STATE_2,
-    ZERO_SMALL,   /* step scalars, per-tensor sums, room to convert what is swapped */
+    ZERO_SMALL,   /* step scalars, per-tensor sums, room to convert what is swapped or on a GPU */
     ZERO_RING,    /* swapped: buffers that tiles pass through */
     ZERO_STAGING, /* swapped and split parameters: own chunks on their way into a gather */
     ZERO_ERRORS,  /* 1-bit family: worker and server errors, whole on every rank */
     ZERO_SIGNS,   /* 1-bit family: compressed messages, masks, partial sums */
+    ZERO_SHARE,   /* GPU: its share of masters and states that leave it otherwise */
+    ZERO_STEP,    /* GPU: its copy of step scalars and per-tensor sums */
+    ZERO_UPDATE_GPU,  /* GPU: tiles on their way between its memory and the host's, … */
+    ZERO_UPDATE_HOST, /* … on either side of that way */
     ZERO_N_BLOCKS
 };
 
+enum zero_memory { ZERO_HOST_MEMORY = 0, ZERO_GPU_MEMORY };
+
 /* Bytes this rank needs. */
 CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
+
+/* Where it has to lie; all blocks are in host memory on the CPU. Host blocks of a GPU should be
+ * registered with it (device.h): copies from and to others hold up the caller. */
+CZ_API enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block);
 
 /* Bytes of the swap file that this rank needs; 0: none. */
 CZ_API size_t zero_swap_nbytes(const struct zero *z);
@@ -163,6 +185,7 @@ struct zero_figures {
     size_t resident_numel; /* stage 3: parameters that stay gathered */
     size_t window_numel;   /* stage 3: room for those that come and go */
     size_t live_max;       /* stage 3: most elements of those at any time */
+    size_t fetched_numel;  /* brought into the window by a training pass */
     size_t n_reduces;      /* reductions per micro-batch (stages 2, 3) or boundary (0, 1) */
     size_t n_updates;      /* gathers after an update */
     size_t n_gathers;      /* stage 3: gathers per training pass */
@@ -183,9 +206,9 @@ struct zero_figures {
 
 CZ_API struct zero_figures zero_figures(const struct zero *z);
 
-/* Lend the blocks (aligned to 256 bytes, zeroed; NULL for 0 bytes) and the swap file (fresh, of
- * zero_swap_nbytes(); NULL when that is 0) until zero_destroy(), and fill states with their first
- * values. Local. */
+/* Lend the blocks (where zero_block_memory() says; aligned to 256 bytes, zeroed; NULL for 0 bytes)
+ * and the swap file (fresh, of zero_swap_nbytes(); NULL when that is 0) until zero_destroy(), and
+ * fill states with their first values. Local. */
 CZ_API cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter. */
@@ -362,6 +385,7 @@ enum zero_source {
 /* A run of bytes of the state: in memory, or in the swap file. */
 struct zero_range {
     const unsigned char *memory; /* NULL: in the swap file */
+    bool on_gpu;                 /* memory is a GPU's: zero_range_read() brings it */
     uint64_t off;                /* in the swap file */
     size_t nbytes;
 };

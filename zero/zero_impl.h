@@ -18,6 +18,12 @@
 #define ZERO_SCRATCH_NBYTES ((size_t)1 << 20) /* to convert what is swapped, piece by piece */
 #define ZERO_FETCH_SLOTS    3                 /* own chunks: read, sent, and the next */
 
+#define ZERO_MOVES 64 /* of a GPU that gathers from itself: under way at a time */
+#define ZERO_STAGE_SLOTS                                                                           \
+    2 /* tiles between a GPU's memory and the host's: one in work, one moving */
+#define ZERO_ROUND_NUMEL ((size_t)1 << 20) /* gradients rounded at a time */
+#define ZERO_LEAVING_MAX ((size_t)1 << 26) /* elements of a bucket that leaves: quick to copy */
+
 /* How the sums of tensors that are cut over ranks are put together: tensor_sums.c. Tables of runs
  * of tensors, by their place in the group. */
 struct zero_sums {
@@ -37,12 +43,15 @@ struct zero_group {
     size_t param_off, master_off, grad_off; /* bytes into the blocks */
     size_t state_off[OPTIM_STATES_MAX];
     /* Swapped: the first `resident` masters and states are in the blocks, the others here; all of
-     * the parameters are here. Bytes into the file. */
+     * the parameters are here. Bytes into the file. On a GPU those that leave it lie in the blocks,
+     * the first `resident` in ZERO_SHARE, share_off bytes into it (masters, then states). */
     size_t resident;
+    size_t share_off[1 + OPTIM_STATES_MAX];
     uint64_t param_swap, master_swap, grad_swap, state_swap[OPTIM_STATES_MAX];
-    struct lamb_segment *segments; /* of all tiles; only with tensor norms */
-    size_t *tile_segment;          /* (n_tiles + 1) first segment of each tile */
-    size_t sums_off, ratios_off;   /* bytes into ZERO_SMALL */
+    struct lamb_segment *segments;       /* of all tiles; only with tensor norms */
+    size_t *tile_segment;                /* (n_tiles + 1) first segment of each tile */
+    size_t sums_off, ratios_off;         /* bytes into ZERO_SMALL */
+    size_t gpu_sums_off, gpu_ratios_off; /* bytes into ZERO_STEP */
     struct zero_sums sums;
 };
 
@@ -58,11 +67,14 @@ struct zero_place {
     size_t ready_unit;   /* the unit whose backward is its last use */
 };
 
-/* Where an array of this rank lies: its first elements in memory, the others in the swap file. */
+/* Where an array of this rank lies: its first elements in memory, the others in host memory or in
+ * the swap file. */
 struct zero_home {
     enum dtype dtype;
+    bool on_gpu;           /* the first elements */
     unsigned char *memory; /* element 0 */
-    size_t resident;       /* elements in memory; SIZE_MAX: all of them */
+    size_t resident;       /* elements there; SIZE_MAX: all of them */
+    unsigned char *rest;   /* element `resident` in host memory, NULL: in the file */
     uint64_t swap_off;     /* of element `resident`, in bytes */
 };
 
@@ -83,14 +95,33 @@ struct zero_flush {
 
 struct zero_onebit_core;
 
+/* Streams beside the layers' own, and the events that order them: device.c. */
+struct zero_gpu {
+    struct dev_stream *in, *out;     /* what comes to the GPU, what leaves it */
+    struct dev_stream *reader;       /* of zero_range_read(), from whatever thread */
+    struct dev_event **now;          /* (1) recorded and waited for at once */
+    struct dev_event **settled;      /* (1) the state stands as it is until the next update */
+    struct dev_event **moved;        /* (ZERO_MOVES) moves under way, in turn */
+    struct dev_event **staged;       /* (ZERO_STAGE_SLOTS) what went through a slot has arrived */
+    struct dev_event **gone, **back; /* (n_flushes) gradients have left, have come back */
+    uint64_t n_moves;
+};
+
 struct zero {
     struct zero_options options;
     bool own_masters;  /* masters lie apart from the parameters */
-    bool split_grads;  /* stages 2 and 3 with several ranks */
-    bool split_params; /* stage 3 with several ranks */
-    bool windowed;     /* parameters come and go: split or swapped */
-    bool swaps_grads;  /* of one rank; then split_grads is true as well */
-    struct swap *swap; /* NULL: everything is in memory */
+    bool split_grads;  /* made in buckets: stages 2 and 3 with several ranks, and what leaves */
+    bool split_params; /* gathered from chunks: stage 3 with several ranks, and what comes to a GPU
+                        */
+    bool grads_leave;  /* they rest in host memory, layers are on a GPU */
+    bool leaves_alone; /* the same for one rank: nothing is reduced on the way */
+    struct zero_gpu gpu;
+    size_t round_off;         /* bytes into ZERO_STEP: ZERO_ROUND_NUMEL elements of wire_dtype */
+    size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
+    size_t stage_grads_off;   /* … which begin here in a slot */
+    bool windowed;            /* parameters come and go: split or swapped */
+    bool swaps_grads;         /* of one rank; then split_grads is true as well */
+    struct swap *swap;        /* NULL: everything is in memory */
     uint64_t swap_nbytes;
     struct ring *ring;
     size_t ring_slot_nbytes;
@@ -183,6 +214,55 @@ cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradie
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
 cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
 
+/* ---- device.c: all of it does nothing, or what the communicator does, on the CPU --------------
+ */
+
+cz_status zero_gpu_check(const struct zero_options *o);
+cz_status zero_gpu_bind(struct zero *z);
+void zero_gpu_free(struct zero *z);
+cz_status zero_gpu_drain(struct zero *z);  /* everything that was begun is done */
+cz_status zero_gpu_settle(struct zero *z); /* what readers see from here on */
+bool zero_is_on_gpu(const struct zero *z, enum zero_block block);
+
+/* Whether parameters, and masters and states, leave the GPU that layers run on. */
+bool zero_params_leave(const struct zero_options *o);
+bool zero_states_leave(const struct zero_options *o);
+
+/* One rank with a GPU whose gradients stay there: there is nobody to reduce them with. */
+static inline bool zero_stays_alone(const struct zero *z)
+{
+    return z->options.on_gpu && z->options.comm->world_size == 1 && !z->leaves_alone;
+}
+
+/* What a reduction over one rank does on a GPU: gradients are rounded as if they had been sent. */
+cz_status zero_round_init(struct zero *z); /* adds to nbytes[ZERO_STEP] */
+cz_status zero_round_alone(struct zero *z);
+
+/* What is put on stream `later` from here on runs after all that is on `earlier` now. */
+cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier);
+
+cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
+                    size_t nbytes);
+
+/* Elements between a GPU's memory and fp32 in the host's; done on return. */
+cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *dst, size_t numel);
+cz_status zero_push(struct zero *z, enum dtype dtype, const float *src, void *dst, size_t numel);
+
+/* Moves of parameters, from wherever they rest to where layers are: of the device's communicator,
+ * or copies within one rank. After zero_move_wait() the layers' stream sees them; after
+ * zero_move_wait_host() the host may use the source for something else. */
+cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket);
+cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket);
+cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket);
+cz_status zero_move(struct zero *z, const struct comm_move *args);
+
+/* ---- grads_leave.c: only when z->leaves_alone; the layers' stream waits, the host does not ----
+ */
+
+cz_status zero_leave_begin(struct zero *z, size_t flush);
+cz_status zero_leave_wait(struct zero *z, size_t flush); /* the flush's bucket is free again */
+cz_status zero_leave_back(struct zero *z, size_t flush); /* earlier sums are in the bucket */
+
 /* ---- grads_swap.c ---------------------------------------------------------------------------- */
 
 cz_status zero_grads_swap_init(struct zero *z); /* adds to nbytes[ZERO_GRADS] */
@@ -203,6 +283,12 @@ void zero_grads_lay_edges(struct zero *z, unsigned char *bytes, uint64_t off, si
 /* Look at this rank's gradients of a group: all at once, or tile by tile as they are read. */
 typedef cz_status (*zero_grads_visit)(void *user, const void *x, size_t at, size_t numel);
 cz_status zero_each_grads(struct zero *z, size_t group, zero_grads_visit visit, void *user);
+
+/* Where they lie, unless that is the swap file. */
+struct zero_home zero_grads_home(const struct zero *z, size_t group);
+
+/* The kernels for them. */
+struct ops *zero_grads_ops(const struct zero *z);
 
 /* Elements of them as fp32. */
 cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst);
@@ -334,7 +420,13 @@ void *zero_own_grad(const struct zero *z, size_t group);
 /* First element of a group's parameters in memory: whole, or at stage 3 this rank's chunks. */
 void *zero_group_params(const struct zero *z, size_t group);
 
-/* y = x in another dtype. */
+/* The CPU's kernels. */
+static inline struct ops *zero_host_ops(const struct zero *z)
+{
+    return z->options.host_ops;
+}
+
+/* y = x in another dtype, both in host memory. */
 cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype to, void *y,
                     size_t numel);
 

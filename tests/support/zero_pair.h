@@ -77,8 +77,11 @@ static void pass_both(struct world *a, struct world *b, const struct world_setti
         for (size_t k = 0; k < a->units[u].n; k++) {
             size_t i = a->units[u].param_idx[k];
             ck_assert_ptr_nonnull(zero_params(b->z)[i]);
-            if (s->world_size == 1 || s->stage == 0)
-                ck_assert_mem_eq(zero_params(a->z)[i], zero_params(b->z)[i], numels[i] * size);
+            if (s->world_size > 1 && s->stage > 0) continue;
+            static float x[OF(45)], y[OF(45)];
+            world_get(a, x, zero_params(a->z)[i], numels[i] * size);
+            world_get(b, y, zero_params(b->z)[i], numels[i] * size);
+            ck_assert_mem_eq(x, y, numels[i] * size);
         }
         if (visits[v].writes_grads) fill_unit(a, u, t, s->grad_dtype, adds);
         if (visits[v].writes_grads) fill_unit(b, u, t, s->grad_dtype, adds);
@@ -123,7 +126,7 @@ static void train_both(struct world *a, struct world *b, const struct world_sett
 }
 
 /* A state in memory and one with a swap file. */
-static void make_both(struct world *memory, struct world *swapped, struct world_setting *s,
+static inline void make_both(struct world *memory, struct world *swapped, struct world_setting *s,
                       struct zero_swap swap)
 {
     world_make(memory, *s);
@@ -135,14 +138,14 @@ static void make_both(struct world *memory, struct world *swapped, struct world_
 }
 
 /* Nothing stays behind. */
-static void free_both(struct world *memory, struct world *swapped, const struct world_setting *s)
+static inline void free_both(struct world *memory, struct world *swapped, const struct world_setting *s)
 {
     world_free(swapped);
     world_free(memory);
     ck_assert_int_eq(rmdir(s->swap_dir), 0);
 }
 
-static void compare(struct world_setting s, struct zero_swap swap)
+static inline void compare(struct world_setting s, struct zero_swap swap)
 {
     struct world memory, swapped;
     make_both(&memory, &swapped, &s, swap);

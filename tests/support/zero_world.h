@@ -32,8 +32,9 @@ struct world {
     struct zero_unit units[N_UNITS];
     struct optim_group groups[2];
     size_t group_of[N_PARAMS];
-    struct device *device;
-    struct ops *ops;
+    struct device *device, *host; /* where layers are; the CPU */
+    struct ops *ops, *host_ops;
+    struct dev_stream *stream;
     struct comm *comm;
     struct zero *z;
     struct swap *swap;
@@ -65,27 +66,55 @@ struct world_setting {
     struct zero_stage3 stage3;
     struct zero_swap swap;
     const char *swap_dir;
+    const char *device; /* NULL: "cpu" */
+    bool on_gpu;        /* laid out for a GPU; with device "cpu" that stands in for one */
+    struct zero_offload offload;
 };
 
 static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
 
+static struct device *world_side(struct world *w, int b)
+{
+    bool on_gpu = zero_block_memory(w->z, (enum zero_block)b) == ZERO_GPU_MEMORY;
+    return on_gpu ? w->device : w->host;
+}
+
 static void *world_block(struct world *w, enum zero_block block)
 {
     size_t nbytes = zero_block_nbytes(w->z, block);
+    struct device *side = world_side(w, (int)block);
     void *memory;
     if (nbytes == 0) return NULL;
-    ck_ok(w->device->ops->mem_alloc(w->device, WORLD_LEAD + nbytes + WORLD_GUARD, "test", &memory));
+    ck_ok(side->ops->mem_alloc(side, WORLD_LEAD + nbytes + WORLD_GUARD, "test", &memory));
+    if (side == w->host) /* so that copies are deferred, as they may be */
+        ck_ok(w->device->ops->host_register(w->device, memory, WORLD_LEAD + nbytes + WORLD_GUARD));
     return (unsigned char *)memory + WORLD_LEAD;
 }
 
-static void world_block_free(struct world *w, int b, size_t nbytes)
+/* Bytes from and to wherever layers have them, in their order. */
+static inline void world_get(struct world *w, void *dst, const void *src, size_t nbytes)
 {
-    const unsigned char *block = w->blocks[b], *end = block + nbytes;
+    ck_ok(w->device->ops->copy(w->device, w->stream, dst, src, nbytes));
+    ck_ok(w->device->ops->stream_sync(w->device, w->stream));
+}
+
+static inline void world_put(struct world *w, void *dst, const void *src, size_t nbytes)
+{
+    ck_ok(w->device->ops->copy(w->device, w->stream, dst, src, nbytes));
+}
+
+static void world_block_free(struct world *w, int b, size_t nbytes, struct device *side)
+{
+    const unsigned char *block = w->blocks[b];
+    unsigned char end[WORLD_GUARD];
+    void *memory = (void *)(uintptr_t)(block - WORLD_LEAD);
+    size_t all = WORLD_LEAD + nbytes + WORLD_GUARD;
     if (!block) return;
+    world_get(w, end, block + nbytes, sizeof end);
     for (size_t i = 0; i < WORLD_GUARD; i++)
         ck_assert_msg(end[i] == 0, "block %d is written behind its end", b);
-    w->device->ops->mem_free(w->device, (void *)(uintptr_t)(block - WORLD_LEAD),
-                             WORLD_LEAD + nbytes + WORLD_GUARD);
+    if (side == w->host) w->device->ops->host_unregister(w->device, memory, all);
+    side->ops->mem_free(side, memory, all);
 }
 
 static void world_make(struct world *w, struct world_setting s)
@@ -108,8 +137,15 @@ static void world_make(struct world *w, struct world_setting s)
     ck_ok(optim_hyper_set_number(&hyper, "weight_decay", 0.1));
     ck_ok(optim_hyper_finish(&hyper));
     for (int g = 0; g < 2; g++) ck_ok(optim_group_init(&w->groups[g], &hyper, NULL));
-    ck_ok(device_open("cpu", 0, &w->device));
-    ck_ok(ops_create(w->device, &w->ops));
+    ck_ok(device_open("cpu", 0, &w->host));
+    ck_ok(ops_create(w->host, &w->host_ops));
+    w->device = w->host;
+    w->ops = w->host_ops;
+    if (s.device) {
+        ck_ok(device_open(s.device, 0, &w->device));
+        ck_ok(ops_create(w->device, &w->ops));
+        ck_ok(w->device->ops->stream_create(w->device, &w->stream));
+    }
     w->share = 1;
     w->lent_comm = s.comm != NULL;
     w->comm = s.comm;
@@ -134,9 +170,13 @@ static void world_make(struct world *w, struct world_setting s)
                                          .bucket_numel = s.bucket,
                                          .overlap = s.overlap,
                                          .stage3 = s.stage3,
+                                         .on_gpu = s.on_gpu,
+                                         .offload = s.offload,
                                          .swap = s.swap,
                                          .comm = w->comm,
-                                         .ops = w->ops};
+                                         .ops = w->ops,
+                                         .host_ops = w->host_ops,
+                                         .stream = w->stream};
     ck_ok(zero_create(&options, &w->z));
     for (int b = 0; b < ZERO_N_BLOCKS; b++) w->blocks[b] = world_block(w, (enum zero_block)b);
     const struct swap_options swap = {.dir = s.swap_dir, .nbytes = zero_swap_nbytes(w->z)};
@@ -149,13 +189,22 @@ static void world_make(struct world *w, struct world_setting s)
 static void world_free(struct world *w)
 {
     size_t nbytes[ZERO_N_BLOCKS];
-    for (int b = 0; b < ZERO_N_BLOCKS; b++) nbytes[b] = zero_block_nbytes(w->z, (enum zero_block)b);
+    struct device *sides[ZERO_N_BLOCKS];
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) {
+        nbytes[b] = zero_block_nbytes(w->z, (enum zero_block)b);
+        sides[b] = world_side(w, b);
+    }
     zero_destroy(w->z);
     swap_close(w->swap);
-    for (int b = 0; b < ZERO_N_BLOCKS; b++) world_block_free(w, b, nbytes[b]);
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) world_block_free(w, b, nbytes[b], sides[b]);
     if (!w->lent_comm) comm_destroy(w->comm);
-    ops_destroy(w->ops);
-    device_close(w->device);
+    if (w->device != w->host) {
+        w->device->ops->stream_destroy(w->device, w->stream);
+        ops_destroy(w->ops);
+        device_close(w->device);
+    }
+    ops_destroy(w->host_ops);
+    device_close(w->host);
     param_table_free(&w->table);
 }
 
@@ -164,12 +213,14 @@ static void world_free(struct world *w)
 static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype, bool adds)
 {
     for (size_t k = 0; k < w->units[unit].n; k++) {
-        size_t i = w->units[unit].param_idx[k];
-        void *g = zero_grads(w->z)[i];
+        static float room[OF(45)];
+        size_t i = w->units[unit].param_idx[k], nbytes = numels[i] * dtype_size(dtype);
         const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
-        for (size_t j = 0; g && j < numels[i]; j++) {
-            float x = w->share * rng_normal(&key, j), *f = g;
-            uint16_t *h = g;
+        if (!zero_grads(w->z)[i]) continue;
+        if (adds) world_get(w, room, zero_grads(w->z)[i], nbytes);
+        for (size_t j = 0; j < numels[i]; j++) {
+            float x = w->share * rng_normal(&key, j), *f = room;
+            uint16_t *h = (uint16_t *)(void *)room;
             if (dtype == DTYPE_F32)
                 f[j] = adds ? f[j] + x : x;
             else if (dtype == DTYPE_BF16)
@@ -177,6 +228,7 @@ static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dt
             else
                 h[j] = f32_to_f16(adds ? f16_to_f32(h[j]) + x : x);
         }
+        world_put(w, zero_grads(w->z)[i], room, nbytes);
     }
 }
 

@@ -1,0 +1,305 @@
+/* Layers on a GPU: which blocks lie in its memory and which in the host's, the streams beside the
+ * layers' own, and how elements pass between the two.
+ *
+ *                        nothing offloaded   offload.optimizer, swap.optimizer   offload.params
+ * parameters             device              device                              host, or the file
+ * window                 -                   -                                   device
+ * masters, states        device              host, or the file; a share of them
+ *                                            on the device
+ * gradients              device              host: they leave bucket by bucket,
+ *                                            where layers make them in buckets
+ *                                            (one rank; stages 2 and 3); else device
+ *
+ * A tile is updated where its masters and states lie. */
+#include "zero/zero_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where ------------------------------------------------------------------------------------
+ */
+
+bool zero_params_leave(const struct zero_options *o)
+{
+    return o->on_gpu && (o->offload.params || o->swap.params);
+}
+
+bool zero_states_leave(const struct zero_options *o)
+{
+    return o->on_gpu && (o->offload.optimizer || o->swap.optimizer);
+}
+
+enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block)
+{
+    const struct zero_options *o = &z->options;
+    if (!o->on_gpu) return ZERO_HOST_MEMORY;
+    switch (block) {
+    case ZERO_PARAMS: return zero_params_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_MASTERS:
+    case ZERO_STATE_0:
+    case ZERO_STATE_1:
+    case ZERO_STATE_2: return zero_states_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_GRADS: return z->grads_leave ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_WINDOW:
+    case ZERO_BUCKETS:
+    case ZERO_SHARE:
+    case ZERO_STEP:
+    case ZERO_UPDATE_GPU: return ZERO_GPU_MEMORY;
+    case ZERO_SMALL:
+    case ZERO_RING:
+    case ZERO_STAGING:
+    case ZERO_UPDATE_HOST:
+    case ZERO_ERRORS:
+    case ZERO_SIGNS:
+    case ZERO_N_BLOCKS: break;
+    }
+    return ZERO_HOST_MEMORY;
+}
+
+bool zero_is_on_gpu(const struct zero *z, enum zero_block block)
+{
+    return zero_block_memory(z, block) == ZERO_GPU_MEMORY;
+}
+
+cz_status zero_gpu_check(const struct zero_options *o)
+{
+    if (!o->on_gpu) return CZ_OK;
+    if (o->n_groups > 0 && optim_is_onebit(&o->groups[0].hyper))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "optimizer.type: %s exchanges from host memory: --device cpu works, or "
+                       "another optimizer on cuda",
+                       o->groups[0].hyper.cls->name);
+    if (o->swap.grads) return err_set(CZ_INVALID, 0, "gradients of a GPU leave it for host memory");
+    return CZ_OK;
+}
+
+/* ---- streams and events -----------------------------------------------------------------------
+ */
+
+static struct device *device_of(const struct zero *z)
+{
+    return z->options.ops->device;
+}
+
+static cz_status make_events(struct zero *z, struct dev_event ***out, size_t n)
+{
+    *out = calloc(n + 1, sizeof **out);
+    if (!*out) return err_set(CZ_NOMEM, 0, "no memory for %zu events", n);
+    for (size_t i = 0; i < n; i++) TRY(device_of(z)->ops->event_create(device_of(z), &(*out)[i]));
+    return CZ_OK;
+}
+
+static void free_events(struct zero *z, struct dev_event **events, size_t n)
+{
+    for (size_t i = 0; events && i < n; i++)
+        if (events[i]) device_of(z)->ops->event_destroy(device_of(z), events[i]);
+    free(events);
+}
+
+cz_status zero_gpu_bind(struct zero *z)
+{
+    struct device *d = device_of(z);
+    struct zero_gpu *gpu = &z->gpu;
+    if (!z->options.on_gpu) return CZ_OK;
+    TRY(d->ops->stream_create(d, &gpu->in));
+    TRY(d->ops->stream_create(d, &gpu->out));
+    TRY(d->ops->stream_create(d, &gpu->reader));
+    TRY(make_events(z, &gpu->moved, ZERO_MOVES));
+    TRY(make_events(z, &gpu->staged, ZERO_STAGE_SLOTS));
+    TRY(make_events(z, &gpu->now, 1));
+    TRY(make_events(z, &gpu->settled, 1));
+    TRY(make_events(z, &gpu->gone, z->n_flushes));
+    return make_events(z, &gpu->back, z->n_flushes);
+}
+
+void zero_gpu_free(struct zero *z)
+{
+    struct zero_gpu *gpu = &z->gpu;
+    if (!z->options.on_gpu) return;
+    free_events(z, gpu->moved, ZERO_MOVES);
+    free_events(z, gpu->staged, ZERO_STAGE_SLOTS);
+    free_events(z, gpu->now, 1);
+    free_events(z, gpu->settled, 1);
+    free_events(z, gpu->gone, z->n_flushes);
+    free_events(z, gpu->back, z->n_flushes);
+    struct dev_stream *streams[] = {gpu->in, gpu->out, gpu->reader};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(streams); i++)
+        if (streams[i]) device_of(z)->ops->stream_destroy(device_of(z), streams[i]);
+}
+
+cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier)
+{
+    struct device *d = device_of(z);
+    TRY(d->ops->event_record(d, z->gpu.now[0], earlier));
+    return d->ops->stream_wait(d, later, z->gpu.now[0]);
+}
+
+cz_status zero_gpu_settle(struct zero *z)
+{
+    struct device *d = device_of(z);
+    if (!z->options.on_gpu) return CZ_OK;
+    TRY(zero_after(z, z->options.stream, z->gpu.in));
+    TRY(zero_after(z, z->options.stream, z->gpu.out));
+    return d->ops->event_record(d, z->gpu.settled[0], z->options.stream);
+}
+
+cz_status zero_gpu_drain(struct zero *z)
+{
+    struct device *d = device_of(z);
+    if (!z->gpu.in || !z->gpu.out) return CZ_OK; /* never bound */
+    TRY(d->ops->stream_sync(d, z->gpu.in));
+    TRY(d->ops->stream_sync(d, z->gpu.out));
+    return zero_sync(z);
+}
+
+/* ---- elements ---------------------------------------------------------------------------------
+ */
+
+cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
+                    size_t nbytes)
+{
+    return device_of(z)->ops->copy(device_of(z), stream, dst, src, nbytes);
+}
+
+cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *dst, size_t numel)
+{
+    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
+    if (dtype == DTYPE_F32) {
+        TRY(zero_copy(z, z->options.stream, dst, src, numel * size));
+        return zero_sync(z);
+    }
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(zero_copy(z, z->options.stream, z->scratch, (const unsigned char *)src + at * size,
+                      n * size));
+        TRY(zero_sync(z));
+        TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_push(struct zero *z, enum dtype dtype, const float *src, void *dst, size_t numel)
+{
+    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
+    if (dtype == DTYPE_F32) {
+        TRY(zero_copy(z, z->options.stream, dst, src, numel * size));
+        return zero_sync(z);
+    }
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->scratch, n));
+        TRY(zero_copy(z, z->options.stream, (unsigned char *)dst + at * size, z->scratch,
+                      n * size));
+        TRY(zero_sync(z));
+    }
+    return CZ_OK;
+}
+
+/* ---- moves ------------------------------------------------------------------------------------
+ *
+ * One rank gathers from itself: copies, in order, beside the layers.
+ */
+
+static bool moves_alone(const struct zero *z)
+{
+    return z->options.on_gpu && z->options.comm->world_size == 1;
+}
+
+static cz_status copy_spans(struct zero *z, const struct comm_move *a)
+{
+    for (size_t i = 0; i < a->n_spans; i++) {
+        const struct comm_span *s = &a->spans[i];
+        TRY(zero_copy(z, z->gpu.in, (unsigned char *)a->dst + s->dst_off * a->elem_nbytes,
+                      (const unsigned char *)a->src + s->src_off * a->elem_nbytes,
+                      s->numel * a->elem_nbytes));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket)
+{
+    struct device *d = device_of(z);
+    if (!moves_alone(z)) return comm_move_begin(z->options.device_comm, args, ticket);
+    ticket->id = ++z->gpu.n_moves;
+    TRY(zero_after(z, z->gpu.in, z->options.stream)); /* what is overwritten has been used */
+    TRY(copy_spans(z, args));
+    return d->ops->event_record(d, z->gpu.moved[ticket->id % ZERO_MOVES], z->gpu.in);
+}
+
+/* An event that a later move has taken over is past later still. */
+cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
+{
+    struct device *d = device_of(z);
+    if (!moves_alone(z)) return comm_wait(z->options.device_comm, ticket);
+    if (ticket.id == 0) return CZ_OK;
+    return d->ops->stream_wait(d, z->options.stream, z->gpu.moved[ticket.id % ZERO_MOVES]);
+}
+
+cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket)
+{
+    struct device *d = device_of(z);
+    if (moves_alone(z))
+        return ticket.id == 0 ? CZ_OK
+                              : d->ops->event_wait_host(d, z->gpu.moved[ticket.id % ZERO_MOVES]);
+    TRY(comm_wait(z->options.device_comm, ticket));
+    return z->options.on_gpu ? zero_sync(z) : CZ_OK;
+}
+
+cz_status zero_move(struct zero *z, const struct comm_move *args)
+{
+    struct comm_ticket ticket;
+    TRY(zero_move_begin(z, args, &ticket));
+    return zero_move_wait(z, ticket);
+}
+
+/* ---- gradients of one rank --------------------------------------------------------------------
+ */
+
+static bool rounds(const struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    return o->on_gpu && o->comm->world_size == 1 && o->wire_dtype != o->grad_dtype;
+}
+
+cz_status zero_round_init(struct zero *z)
+{
+    if (!rounds(z) || z->grads_leave) return CZ_OK;
+    return zero_block_take(z, ZERO_STEP, ZERO_ROUND_NUMEL, z->options.wire_dtype, &z->round_off);
+}
+
+static cz_status round_elements(struct zero *z, unsigned char *grads, size_t numel)
+{
+    const struct zero_options *o = &z->options;
+    struct ops *ops = zero_grads_ops(z);
+    bool on_gpu = zero_is_on_gpu(z, ZERO_GRADS);
+    struct cast_scale_args there = {.x_dtype = o->grad_dtype,
+                                    .y_dtype = o->wire_dtype,
+                                    .numel = numel,
+                                    .alpha = 1,
+                                    .x = grads,
+                                    .y = on_gpu ? z->blocks[ZERO_STEP] + z->round_off : z->scratch};
+    const struct cast_scale_args back = {.x_dtype = o->wire_dtype,
+                                         .y_dtype = o->grad_dtype,
+                                         .numel = numel,
+                                         .alpha = 1,
+                                         .x = there.y,
+                                         .y = grads};
+    TRY(ops->cast_scale(ops, o->stream, &there));
+    return ops->cast_scale(ops, o->stream, &back);
+}
+
+cz_status zero_round_alone(struct zero *z)
+{
+    size_t size = dtype_size(z->options.grad_dtype);
+    size_t most =
+        zero_is_on_gpu(z, ZERO_GRADS) ? ZERO_ROUND_NUMEL : ZERO_SCRATCH_NBYTES / sizeof(float);
+    if (!rounds(z) || !zero_averages(z)) return CZ_OK;
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        unsigned char *grads = zero_own_grad(z, g);
+        for (size_t at = 0, n; at < z->groups[g].own_numel; at += n) {
+            n = z->groups[g].own_numel - at < most ? z->groups[g].own_numel - at : most;
+            TRY(round_elements(z, grads + at * size, n));
+        }
+    }
+    return CZ_OK;
+}

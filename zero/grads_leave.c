@@ -1,0 +1,64 @@
+/* Gradients of one rank that leave a GPU: layers make them in a bucket, as ranks do that reduce
+ * theirs, and from there they are copied to host memory beside the backward, on a stream of their
+ * own. A later micro-batch brings them back first, so that layers add to them as they would where
+ * they stay: the same bits. The host waits for none of it before the boundary. */
+#include "zero/zero_impl.h"
+
+static struct device *device_of(const struct zero *z)
+{
+    return z->options.ops->device;
+}
+
+/* Where a parameter's gradient rests in host memory. */
+static unsigned char *rest_of(const struct zero *z, size_t param_idx)
+{
+    const struct zero_place *p = &z->places[param_idx];
+    return zero_advance(z->blocks[ZERO_GRADS] + z->groups[p->group].grad_off, p->off,
+                        z->options.grad_dtype);
+}
+
+static size_t grad_nbytes(const struct zero *z, size_t param_idx)
+{
+    return z->options.table->params[param_idx].numel * dtype_size(z->options.grad_dtype);
+}
+
+cz_status zero_leave_begin(struct zero *z, size_t flush)
+{
+    struct device *d = device_of(z);
+    TRY(zero_after(z, z->gpu.out, z->options.stream));
+    for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
+        size_t i = z->flush_params[k];
+        TRY(zero_copy(z, z->gpu.out, rest_of(z, i), z->grads[i], grad_nbytes(z, i)));
+    }
+    return d->ops->event_record(d, z->gpu.gone[flush], z->gpu.out);
+}
+
+cz_status zero_leave_wait(struct zero *z, size_t flush)
+{
+    struct device *d = device_of(z);
+    return d->ops->stream_wait(d, z->options.stream, z->gpu.gone[flush]);
+}
+
+/* After what left before: on the same stream. Tied gradients never left their place. */
+static cz_status bring_back(struct zero *z, size_t flush)
+{
+    struct device *d = device_of(z);
+    TRY(zero_after(z, z->gpu.in, z->gpu.out));
+    TRY(zero_after(z, z->gpu.in, z->options.stream));
+    for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
+        size_t i = z->flush_params[k];
+        if (z->places[i].tied) continue;
+        TRY(zero_copy(z, z->gpu.in, z->grads[i], rest_of(z, i), grad_nbytes(z, i)));
+    }
+    return d->ops->event_record(d, z->gpu.back[flush], z->gpu.in);
+}
+
+/* The next flush's come too, into the bucket whose gradients are leaving. */
+cz_status zero_leave_back(struct zero *z, size_t flush)
+{
+    struct device *d = device_of(z);
+    size_t ahead = z->figures.n_buckets > 1 ? 1 : 0;
+    for (; z->n_grads_read <= flush + ahead && z->n_grads_read < z->n_flushes; z->n_grads_read++)
+        TRY(bring_back(z, z->n_grads_read));
+    return d->ops->stream_wait(d, z->options.stream, z->gpu.back[flush]);
+}
