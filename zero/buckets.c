@@ -273,7 +273,8 @@ cz_status zero_reduce(struct zero *z)
     bool is_sent = !z->split_grads && zero_averages(z) && !zero_stays_alone(z);
     for (size_t f = 0; f < z->n_flushes && is_sent; f++)
         if (!z->flushes[f].begun) TRY(flush_begin(z, &z->flushes[f]));
-    TRY(zero_bucket_finish(z));
+    if (!z->leaves_alone || zero_rounds_alone(z))
+        TRY(zero_bucket_finish(z)); /* zero_scan() waits */
     TRY(zero_round_alone(z));
     z->reduced = zero_averages(z); /* otherwise they stay this rank's own */
     return CZ_OK;

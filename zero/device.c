@@ -255,7 +255,7 @@ cz_status zero_move(struct zero *z, const struct comm_move *args)
 /* ---- gradients of one rank --------------------------------------------------------------------
  */
 
-static bool rounds(const struct zero *z)
+bool zero_rounds_alone(const struct zero *z)
 {
     const struct zero_options *o = &z->options;
     return o->on_gpu && o->comm->world_size == 1 && o->wire_dtype != o->grad_dtype;
@@ -263,7 +263,7 @@ static bool rounds(const struct zero *z)
 
 cz_status zero_round_init(struct zero *z)
 {
-    if (!rounds(z) || z->grads_leave) return CZ_OK;
+    if (!zero_rounds_alone(z) || z->grads_leave) return CZ_OK;
     return zero_block_take(z, ZERO_STEP, ZERO_ROUND_NUMEL, z->options.wire_dtype, &z->round_off);
 }
 
@@ -293,7 +293,7 @@ cz_status zero_round_alone(struct zero *z)
     size_t size = dtype_size(z->options.grad_dtype);
     size_t most =
         zero_is_on_gpu(z, ZERO_GRADS) ? ZERO_ROUND_NUMEL : ZERO_SCRATCH_NBYTES / sizeof(float);
-    if (!rounds(z) || !zero_averages(z)) return CZ_OK;
+    if (!zero_rounds_alone(z) || !zero_averages(z)) return CZ_OK;
     for (size_t g = 0; g < z->options.n_groups; g++) {
         unsigned char *grads = zero_own_grad(z, g);
         for (size_t at = 0, n; at < z->groups[g].own_numel; at += n) {

@@ -39,6 +39,12 @@ cz_status zero_leave_wait(struct zero *z, size_t flush)
     return d->ops->stream_wait(d, z->options.stream, z->gpu.gone[flush]);
 }
 
+cz_status zero_leave_arrived(struct zero *z, size_t flush)
+{
+    struct device *d = device_of(z);
+    return d->ops->event_wait_host(d, z->gpu.gone[flush]);
+}
+
 /* After what left before: on the same stream. Tied gradients never left their place. */
 static cz_status bring_back(struct zero *z, size_t flush)
 {

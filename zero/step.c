@@ -40,36 +40,61 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     return zero_home_get(z, &whole, at, 1, &out->value);
 }
 
-/* The scan of a group, tile by tile. */
+/* The scan of this rank's gradients, piece by piece in any order. */
 struct own_scan {
     struct zero *z;
-    size_t group;
+    size_t group; /* of the piece that is looked at */
     struct zero_scan *out;
+    size_t bad_group, bad_at; /* the first offender so far, unless out->finite */
 };
 
 static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
 {
-    const struct own_scan *s = user;
+    struct own_scan *s = user;
     const struct zero_options *o = &s->z->options;
     struct scan_result r = {.finite = true};
     const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
     struct ops *ops = zero_grads_ops(s->z);
     TRY(ops->scan(ops, o->stream, &args));
-    TRY(zero_sync(s->z));
+    if (zero_is_on_gpu(s->z, ZERO_GRADS)) TRY(zero_sync(s->z));
     if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
-    if (r.finite || !s->out->finite) return CZ_OK;
-    return describe(s->z, s->group, at + (size_t)r.first_nonfinite, s->out);
+    if (r.finite) return CZ_OK;
+    at += (size_t)r.first_nonfinite;
+    bool is_first =
+        s->out->finite || s->group < s->bad_group || (s->group == s->bad_group && at < s->bad_at);
+    s->out->finite = false;
+    if (is_first) s->bad_group = s->group, s->bad_at = at;
+    return CZ_OK;
+}
+
+/* What leaves a GPU is looked at as it arrives, beside the rest of the backward. */
+static cz_status scan_arrivals(struct own_scan *s)
+{
+    struct zero *z = s->z;
+    for (size_t f = 0; f < z->n_flushes; f++) {
+        TRY(zero_leave_arrived(z, f));
+        for (size_t k = z->flush_first_param[f]; k < z->flush_first_param[f + 1]; k++) {
+            size_t i = z->flush_params[k], at = zero_piece_mine(z, i).own_off;
+            s->group = z->places[i].group;
+            const void *x = zero_advance(zero_own_grad(z, s->group), at, z->options.grad_dtype);
+            TRY(scan_tile(s, x, at, z->options.table->params[i].numel));
+        }
+    }
+    z->is_reducing = false;
+    return CZ_OK;
 }
 
 static cz_status scan_own(struct zero *z, struct zero_scan *out)
 {
+    struct own_scan s = {.z = z, .out = out};
     memset(out, 0, sizeof *out);
     out->finite = true;
-    for (size_t g = 0; g < z->options.n_groups; g++) {
-        struct own_scan s = {z, g, out};
-        TRY(each_grads(z, g, scan_tile, &s));
-    }
-    return CZ_OK;
+    if (z->leaves_alone && z->is_reducing)
+        TRY(scan_arrivals(&s));
+    else
+        for (s.group = 0; s.group < z->options.n_groups; s.group++)
+            TRY(each_grads(z, s.group, scan_tile, &s));
+    return out->finite ? CZ_OK : describe(z, s.bad_group, s.bad_at, out);
 }
 
 cz_status zero_scan(struct zero *z, struct zero_scan *out)

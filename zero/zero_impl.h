@@ -237,6 +237,7 @@ static inline bool zero_stays_alone(const struct zero *z)
 /* What a reduction over one rank does on a GPU: gradients are rounded as if they had been sent. */
 cz_status zero_round_init(struct zero *z); /* adds to nbytes[ZERO_STEP] */
 cz_status zero_round_alone(struct zero *z);
+bool zero_rounds_alone(const struct zero *z); /* whether it does anything */
 
 /* What is put on stream `later` from here on runs after all that is on `earlier` now. */
 cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier);
@@ -260,8 +261,9 @@ cz_status zero_move(struct zero *z, const struct comm_move *args);
  */
 
 cz_status zero_leave_begin(struct zero *z, size_t flush);
-cz_status zero_leave_wait(struct zero *z, size_t flush); /* the flush's bucket is free again */
-cz_status zero_leave_back(struct zero *z, size_t flush); /* earlier sums are in the bucket */
+cz_status zero_leave_wait(struct zero *z, size_t flush);    /* the flush's bucket is free again */
+cz_status zero_leave_back(struct zero *z, size_t flush);    /* earlier sums are in the bucket */
+cz_status zero_leave_arrived(struct zero *z, size_t flush); /* the host waits, too */
 
 /* ---- grads_swap.c ---------------------------------------------------------------------------- */
 
