@@ -99,10 +99,12 @@ static cz_status bind(struct engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
     TRY(batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->device, e->stream,
-                         e->blocks[BLOCK_BATCH], NULL));
+                         e->blocks[BLOCK_BATCH], e->blocks[BLOCK_BATCH_HOST]));
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],
                                         .gradients = e->blocks[BLOCK_GRADIENTS],
+                                        .kept = e->blocks[BLOCK_KEPT],
+                                        .copies = e->copies,
                                         .params = zero_params(e->zero),
                                         .grads = zero_grads(e->zero),
                                         .grad_numel = e->grad_numel,

@@ -21,8 +21,10 @@ enum engine_block {
     BLOCK_ACTIVATIONS = ZERO_N_BLOCKS, /* what layers keep from forward to backward */
     BLOCK_GRADIENTS,                   /* of activations */
     BLOCK_WORKSPACE,
-    BLOCK_BATCH, /* a copy of the micro-batch, and the loss */
-    BLOCK_SAVE,  /* what passes from the swap file into a checkpoint */
+    BLOCK_BATCH,      /* a copy of the micro-batch, and the loss */
+    BLOCK_BATCH_HOST, /* on a GPU: where batches wait for their copy, and losses for a reader */
+    BLOCK_KEPT,       /* on a GPU: inputs of recomputed layers that wait in the host */
+    BLOCK_SAVE,       /* what passes from the swap file, or a GPU, into a checkpoint */
     ENGINE_N_BLOCKS
 };
 
@@ -37,7 +39,8 @@ struct engine {
     /* What engine_prepare() makes: everything but the memory. */
     struct ds_config *config;
     struct device *device;
-    struct dev_stream *stream; /* the device's default one */
+    struct dev_stream *stream; /* of the layers; the host's only one */
+    struct dev_stream *copies; /* on a GPU: of inputs that wait in the host */
     struct ops *ops;
     struct device *host;  /* the CPU, beside a GPU; NULL: the device is the CPU */
     struct ops *host_ops; /* its kernels; NULL likewise */

@@ -196,6 +196,9 @@ static void chain_rows(struct engine *e)
     const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
     row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, p->B, p->T),
         "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
+    row(p, BLOCK_BATCH_HOST, "batch staging", batch_stage_host_nbytes(kind, p->B, p->T),
+        "two micro-batches on their way to the device, and losses");
+    row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
 }
 
 static void add_up(struct plan *p)

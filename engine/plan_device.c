@@ -5,7 +5,6 @@
  * sizes as a stand-in, and what the driver and its libraries take is a constant: both are marked
  * "assumed". */
 #include "base/arena.h"
-#include "base/size.h"
 #include "engine/plan_impl.h"
 #include "engine/tiers_impl.h"
 
@@ -78,29 +77,8 @@ enum plan_place plan_device_place(const struct engine *e, int block)
     if (block < ZERO_N_BLOCKS)
         return zero_block_memory(e->zero, (enum zero_block)block) == ZERO_GPU_MEMORY ? PLAN_DEVICE
                                                                                      : PLAN_HOST;
-    return block == BLOCK_SAVE ? PLAN_HOST : PLAN_DEVICE;
-}
-
-/* ---- activations ------------------------------------------------------------------------------
- */
-
-/* The inputs of checkpointed segments wait in the host; two of them are on the device at a time. */
-static void set_kept(struct engine *e)
-{
-    struct plan *p = &e->plan;
-    size_t kept = 0, largest = 0, n = 0, every = (size_t)p->checkpoint_every;
-    size_t last = chain_n_layers(e->chain) - 1;
-    if (!e->config->activation_checkpointing.cpu_checkpointing || every == 0) return;
-    for (size_t i = every - 1; i + 1 < last; i += every, n++) {
-        size_t nbytes = size_round_up(chain_layer_sizes(e->chain, i).out_nbytes, CHAIN_ALIGN);
-        kept += nbytes;
-        if (nbytes > largest) largest = nbytes;
-    }
-    struct plan_row *r = find(p, "activations");
-    if (n <= 2 || r->nbytes < kept) return; /* nothing would be saved */
-    r->nbytes = arena_piece(r->nbytes - kept + 2 * largest);
-    append(r, ", two at a time");
-    set(p, "kept activations", PLAN_PINNED, kept, "%zu inputs of recomputed layers", n);
+    bool waits = block == BLOCK_BATCH_HOST || block == BLOCK_KEPT || block == BLOCK_SAVE;
+    return waits ? PLAN_HOST : PLAN_DEVICE;
 }
 
 /* ---- what CUDA itself takes --------------------------------------------------------------------
@@ -130,6 +108,5 @@ cz_status plan_place_on_device(struct engine *e)
     name_rows(e);
     if (offload.params || tiers_swap(e).params)
         e->plan.fetched_numel = zero_figures(e->zero).fetched_numel / (size_t)e->comm->world_size;
-    set_kept(e);
     return set_context(e);
 }

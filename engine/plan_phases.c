@@ -26,6 +26,7 @@ static const struct row_use {
     {"device's states", S | C},
     {"device's scalars", S},
     {"host staging", S},
+    {"batch staging", F},
     {"CUDA context", F | B | S | C},
     {"CUDA libraries", F | B | S | C},
     {"activation gradients", B},

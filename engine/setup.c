@@ -161,7 +161,8 @@ static cz_status make_chain(struct engine *e)
         .dtype = e->dtype,
         .grad_dtype = e->grad_dtype,
         .training = true,
-        .checkpoint_every = checkpoint_every(e->config, model_n_layers(e->model))};
+        .checkpoint_every = checkpoint_every(e->config, model_n_layers(e->model)),
+        .keep_on_host = e->plan.on_cuda && e->config->activation_checkpointing.cpu_checkpointing};
     e->plan.checkpoint_every = options.checkpoint_every;
     return chain_create(e->model, &options, &e->chain);
 }
@@ -240,6 +241,8 @@ static cz_status open_device(struct engine *e, const char *device)
     TRY(device_open_named(is_planned ? NULL : device, e->comm->rank_host, &e->device));
     TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
     if (e->device->ops->kind == DEVICE_HOST) return CZ_OK;
+    TRY(e->device->ops->stream_create(e->device, &e->stream));
+    TRY(e->device->ops->stream_create(e->device, &e->copies));
     TRY(device_open("cpu", 0, &e->host));
     return ops_create(e->host, &e->host_ops);
 }
@@ -287,6 +290,8 @@ void engine_free(struct engine *e)
     free(e->grad_numel);
     free(e->groups);
     free(e->group_of);
+    if (e->stream) e->device->ops->stream_destroy(e->device, e->stream);
+    if (e->copies) e->device->ops->stream_destroy(e->device, e->copies);
     ops_destroy(e->ops);
     ops_destroy(e->host_ops);
     device_close(e->device);

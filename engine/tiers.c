@@ -110,7 +110,8 @@ static bool wants_pin(const struct engine *e, int block)
     const struct ds_config *c = e->config;
     bool optimizer = c->zero.offload_optimizer.pin_memory,
          params = c->zero.offload_param.pin_memory;
-    if (e->plan.on_cuda && block == ZERO_UPDATE_HOST) return true; /* small, and always in a copy */
+    if (e->plan.on_cuda && (block == ZERO_UPDATE_HOST || block >= BLOCK_BATCH_HOST))
+        return true; /* made for copies */
     if (e->plan.on_cuda && block == ZERO_GRADS)
         return optimizer && !optimizer_is(c, CONFIG_OFFLOAD_NONE);
     switch (block) {

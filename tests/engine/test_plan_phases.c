@@ -289,7 +289,7 @@ START_TEST(a_gpu_run_without_offload_lies_on_the_device)
     size_t states = 16 * p->numel; /* 2 + 2 and 4 · 3 */
     ck_assert_uint_gt(p->device_peak_nbytes, states);
     ck_assert_uint_lt(p->device_peak_nbytes, states + ((size_t)1 << 30));
-    ck_assert_uint_eq(p->pinned_nbytes + p->nvme_nbytes, 0);
+    ck_assert_uint_le(p->pinned_nbytes + p->nvme_nbytes, (size_t)4 << 20); /* batches, losses */
     ck_assert_uint_eq(p->phases[PLAN_STEP].to_host_nbytes, 0);
     ck_assert_uint_ge(p->phases[PLAN_SAVE].to_host_nbytes, 14 * p->numel);
     ck_assert_ptr_nonnull(strstr(row_of(p, "CUDA context")->how, "assumed"));
@@ -370,11 +370,11 @@ START_TEST(kept_activations_go_to_the_host_when_asked)
         plan_on("cuda", "gpt2-1.3b",
                 "{\"activation_checkpointing\": {\"cpu_checkpointing\": true}, " BIG "}", 1024, 1);
     size_t each = 2 * 1024 * 2048, moved = row_of(off, "kept activations")->nbytes;
-    ck_assert_uint_ge(moved, 23 * each);
+    ck_assert_uint_ge(moved, 22 * each); /* the two that are needed first stay */
     ck_assert_int_eq(row_of(off, "kept activations")->place, PLAN_PINNED);
     size_t less = row_of(on, "activations")->nbytes - row_of(off, "activations")->nbytes;
-    ck_assert_uint_le(less, moved - 2 * each);
-    ck_assert_uint_ge(less + 65536, moved - 2 * each); /* gaps between rows */
+    ck_assert_uint_le(less, moved);
+    ck_assert_uint_ge(less + ((size_t)4 << 20), moved); /* whole pages, gaps between rows */
     ck_assert_uint_eq(off->phases[PLAN_FORWARD].to_host_nbytes, moved);
     ck_assert_uint_eq(off->phases[PLAN_BACKWARD].to_device_nbytes, moved);
     plan_destroy(on);
