@@ -43,7 +43,7 @@ function(cz_cuda_plugin)
     target_link_options(czero_cuda PRIVATE -Wl,-z,defs)
   endif()
   target_compile_options(czero_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++17 --fmad=false
-    -lineinfo -Werror all-warnings -Xcompiler=-Wall,-Wno-unknown-pragmas>)
+    -lineinfo "$<$<BOOL:${CZ_WERROR}>:SHELL:-Werror all-warnings>" -Xcompiler=-Wall,-Wno-unknown-pragmas>)
   set_target_properties(czero_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static
     BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
 endfunction()

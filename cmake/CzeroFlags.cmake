@@ -15,7 +15,7 @@ add_library(cz_flags INTERFACE)
 target_compile_options(cz_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes
     -Wstrict-prototypes -Wno-format-truncation
-    -Wno-missing-field-initializers -Werror -ffp-contract=off -fno-math-errno -fno-strict-aliasing>)
+    -Wno-missing-field-initializers $<$<BOOL:${CZ_WERROR}>:-Werror> -ffp-contract=off -fno-math-errno -fno-strict-aliasing>)
 target_compile_definitions(cz_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 target_include_directories(cz_flags INTERFACE ${CMAKE_SOURCE_DIR})
 

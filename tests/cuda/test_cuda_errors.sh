@@ -89,8 +89,8 @@ CZERO_CUDA_SIM_DEVICES=2 refused "cuda:2" 2 'there are 2' "${train[@]}" --device
 
 # ---- the plug-in of this build, where there is no driver
 unset CZERO_CUDA_PLUGIN
-if [ ! -e "$build/libczero_cuda.so" ] || find base device ops comm/nccl -newer "$build/libczero_cuda.so" \
-  \( -name '*.cu' -o -name '*.h' -o -path '*/cuda/*' \) 2>/dev/null | grep -q .; then
+if [ ! -e "$build/libczero_cuda.so" ] || [ -n "$(find base device ops comm -newer "$build/libczero_cuda.so" \
+  \( -name '*.cu' -o -name '*.h' -o -path '*/cuda/*' \) -print -quit)" ]; then
   echo "the plug-in is not built, or is older than its sources: not tried"
 elif [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then
   echo "there is a driver: its absence is not tried"

@@ -6,8 +6,8 @@ cd "$(dirname "$0")/../.."
 lib=$1/libczero_cuda.so
 failed=0
 complain() { echo "$*" >&2; failed=1; }
-if [ ! -e "$lib" ] || find base device ops comm/nccl -newer "$lib" \
-  \( -name '*.cu' -o -name '*.h' -o -path '*/cuda/*' \) 2>/dev/null | grep -q .; then
+if [ ! -e "$lib" ] || [ -n "$(find base device ops comm -newer "$lib" \
+  \( -name '*.cu' -o -name '*.h' -o -path '*/cuda/*' \) -print -quit)" ]; then
   echo "skipped: the plug-in is not built, or is older than its sources"
   exit 77
 fi
@@ -63,7 +63,7 @@ while at + 16 <= end:
 EOF
 mapfile -t held <"${TMPDIR:-/tmp}/czero-plugin-file.$$"
 rm -f "${TMPDIR:-/tmp}/czero-plugin-file.$$"
-n_files=$(git ls-files 'ops/*_cuda.cu' 'device/cuda/*.cu' | wc -l)
+n_files=$(find ops device comm -name '*.cu' | wc -l)
 [ "${#held[@]}" -ge "$n_files" ] || complain "${#held[@]} of $n_files kernel files are in it"
 for archs in "${held[@]}"; do
   [ "$archs" = "ptx_90 sm_80 sm_90" ] || complain "a kernel file has code for: $archs"

@@ -1,0 +1,358 @@
+#!/usr/bin/env bash
+# Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, run every check on the device, and
+# print one table: what, result, goal, ratio, pass | fail | skipped and why.
+#   scripts/gpu_check.sh                        everything
+#   scripts/gpu_check.sh --stage build,agree    some of: build agree oracle train memory sanitize bench
+#     --minutes N     nothing runs longer in all (default 28); every step has a limit of its own, and
+#     --limit S       none has more than so many seconds
+#     --out DIR       report.md, report.json, rows.tsv and logs (default build-gpu/report); the rows of
+#                     earlier stages stay until their stage runs again
+#     --pack FILE     what scripts/gpu_pack.sh wrote (default .gpu/pack.tar.gz where the libraries are
+#                     not installed): libraries, fixtures, wheels
+#     --deps DIR      libraries and headers unpacked already; --fixtures DIR, --wheels DIR, --llmc DIR
+#     --build DIR     (default build-gpu); --jobs N compiles and tests at a time (default: the cores)
+#     --only REGEX    of a stage's steps only those; --list names them and runs none
+#     --simulated     the same on the simulated device: shows that this script works, measures nothing
+# Exit: 0 nothing failed, 1 something did, 2 usage.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+ALL_STAGES="build agree oracle train memory sanitize bench"
+stages=all minutes=28 out='' pack='' deps='' fixtures='' wheels='' llmc='' build='' jobs='' limit_max=600 only=. list='' simulated=''
+
+usage() { echo "gpu_check: $*; the head of this file says what there is" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --simulated) simulated=1 && shift && continue ;;
+    --list) list=1 && shift && continue ;;
+    --help | -h) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    --*) [[ ${2:---} != --* ]] || usage "$1 needs a value" ;;
+    *) usage "$1: not an option" ;;
+  esac
+  case $1 in
+    --stage) stages=$2 ;;
+    --minutes) minutes=$2 ;;
+    --out) out=$2 ;;
+    --pack) pack=$2 ;;
+    --deps) deps=$2 ;;
+    --fixtures) fixtures=$2 ;;
+    --wheels) wheels=$2 ;;
+    --llmc) llmc=$2 ;;
+    --build) build=$2 ;;
+    --jobs) jobs=$2 ;;
+    --limit) limit_max=$2 ;;
+    --only) only=$2 ;;
+    *) usage "$1: no such option" ;;
+  esac
+  shift 2
+done
+[[ $minutes =~ ^[0-9]+$ && $minutes -gt 0 ]] || usage "--minutes $minutes: a number above 0"
+[[ ${jobs:=$(nproc)} =~ ^[0-9]+$ && $jobs -gt 0 ]] || usage "--jobs $jobs: a number above 0"
+[[ $limit_max =~ ^[0-9]+$ && $limit_max -gt 0 ]] || usage "--limit $limit_max: a number above 0"
+[ "$stages" = all ] && stages=$ALL_STAGES
+for stage in ${stages//,/ }; do
+  [[ " $ALL_STAGES " == *" $stage "* ]] || usage "--stage $stage: one of $ALL_STAGES"
+done
+command -v python3 >/dev/null || usage "python3 is needed"
+build=$(realpath -m "${build:-build-gpu${simulated:+-sim}}")
+out=$(realpath -m "${out:-$build/report}")
+deadline=$((SECONDS + minutes * 60))
+mkdir -p "$out/logs" || exit 2
+rows=$out/rows.tsv
+touch "$rows"
+work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1
+
+# ---- where things are ----
+
+unpack() { # the pack, once
+  [ -n "$pack" ] || [ -z "$(ls .gpu/pack.tar.gz 2>/dev/null)" ] || pack=.gpu/pack.tar.gz
+  [ -n "$pack" ] || return 0
+  [ -f "$pack" ] || usage "--pack $pack: no such file"
+  local to=$build/pack
+  if [ "$pack" -nt "$to/.unpacked" ]; then
+    rm -rf "$to" && mkdir -p "$to" && tar -C "$to" -xzf "$pack" && touch "$to/.unpacked" || exit 2
+  fi
+  [ -n "$deps" ] || deps=$to/deps
+  [ -n "$fixtures" ] || [ ! -d "$to/fixtures" ] || fixtures=$to/fixtures
+  [ -n "$wheels" ] || [ ! -d "$to/wheels" ] || wheels=$to/wheels
+  [ -n "$llmc" ] || [ ! -d "$to/llm.c" ] || llmc=$to/llm.c
+}
+installed() { pkg-config --exists libcjson hwloc liburing libutf8proc libdeflate check 2>/dev/null; }
+[ -n "$list" ] || [ -n "$deps" ] || { [ -z "$pack" ] && installed; } || unpack
+[ -z "$deps" ] || deps=$(realpath -m "$deps")
+fixtures=$(realpath -m "${fixtures:-../shared/fixtures}")
+[ -d "$fixtures" ] && export CZ_FIXTURES=$fixtures
+command -v nvcc >/dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || PATH=$PATH:/usr/local/cuda/bin
+czero=$build/czero
+unset CZERO_CUDA_PLUGIN
+if [ -n "$simulated" ]; then
+  export CZERO_CUDA_PLUGIN=$build/cuda_sim/libczero_cuda.so
+fi
+
+# ---- a step: one or several rows ----
+
+# step STAGE WHAT GOAL SECONDS COMMAND…: passes with exit 0, is skipped with 77. Its log may hold
+# "result: …", "skipped: …", or JSON lines of benches (bench/figures.py), each of which is a row.
+step() {
+  local stage=$1 what=$2 goal=$3 limit=$4 left=$((deadline - SECONDS)) begin=$SECONDS code log
+  shift 4
+  [[ $what =~ $only ]] || return 0
+  [ -z "$list" ] || { printf '%-9s %s\n' "$stage" "$what"; return 0; }
+  log=$out/logs/$stage-$(tr -cs 'A-Za-z0-9\n' _ <<<"$what").log
+  if [ $left -lt 5 ]; then
+    echo "skipped: the $minutes minutes are over" >"$log"
+    code=77
+  else
+    [ "$limit" -le "$left" ] || limit=$left
+    [ "$limit" -le "$limit_max" ] || limit=$limit_max
+    timeout -k 5 "$limit" bash -uo pipefail -c '"$@"' step "$@" >"$log" 2>&1 </dev/null
+    code=$?
+  fi
+  python3 scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
+    --limit "$limit" --seconds $((SECONDS - begin)) ${simulated:+--simulated} --log "$log" >>"$rows"
+  [ $code = 0 ] || [ $code = 77 ] || echo "failed: $what ($log)" >&2
+  return $code
+}
+
+# In the background, --jobs at a time; await() waits for all.
+beside() {
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  step "$@" &
+}
+await() { wait; }
+
+# ---- stages ----
+
+configure() {
+  local args=(-G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCZ_WERROR=OFF -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+  if [ -n "$deps" ]; then
+    local rpath="-Wl,--disable-new-dtags,-rpath,$deps/lib"
+    export PKG_CONFIG_LIBDIR=$deps/lib/pkgconfig PKG_CONFIG_PATH=''
+    args+=(-DCMAKE_PREFIX_PATH="$deps" -DDNNL_LIBRARY="$deps/lib/libdnnl.so" -DDNNL_INCLUDE_DIR="$deps/include"
+      -DCMAKE_EXE_LINKER_FLAGS="$rpath" -DCMAKE_SHARED_LINKER_FLAGS="$rpath")
+    if ! command -v pkg-config >/dev/null; then
+      printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$deps/lib" "$deps/bin/pkgconf" >"$build/pkg-config"
+      chmod +x "$build/pkg-config"
+      args+=(-DPKG_CONFIG_EXECUTABLE="$build/pkg-config")
+    fi
+  fi
+  mkdir -p "$build"
+  cmake "${args[@]}" || return 1
+  [ -n "$simulated" ] || grep -q '^CMAKE_CUDA_COMPILER:.*nvcc' "$build/CMakeCache.txt" || {
+    echo "nvcc was not found"
+    return 1
+  }
+}
+
+compile() {
+  local targets=(czero)
+  [ -n "$simulated" ] || targets+=(czero_cuda)
+  mapfile -t -O ${#targets[@]} targets < <(ninja -C "$build" -t targets all |
+    sed -n 's,^\(tests/cuda/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\): .*EXECUTABLE.*,\1,p')
+  ninja -j "$jobs" -C "$build" "${targets[@]}" | tail -20
+  [ "${PIPESTATUS[0]}" = 0 ] || return 1
+  echo "result: ${#targets[@]} targets, -j $jobs, $(nvcc --version | grep -o 'release [0-9.]*'), $(gcc --version | head -1)"
+}
+
+stage_build() {
+  step build "configure" "" 120 configure
+  step build "compile" "≤ 180 s on 16 cores" 400 compile
+}
+
+stage_agree() {
+  local program name
+  for program in "$build"/tests/cuda/test_*; do
+    name=${program##*/}
+    [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
+    beside agree "$name" "all cases" 120 "$program"
+  done
+  for program in tests/cuda/test_*.sh; do
+    name=${program##*/}
+    [[ $name != *_slow.sh && $name != test_cuda_errors.sh ]] || continue
+    beside agree "$name" "all claims" 180 bash "$program" "$build"
+  done
+  await
+}
+
+oracle() { # folder
+  "$czero" verify "$1" --device cuda | tee /dev/stderr | python3 scripts/gpu_report.py worst
+  return "${PIPESTATUS[0]}"
+}
+
+stage_oracle() {
+  [ -d "$fixtures/models" ] || { step oracle "models" "" 5 no_fixtures; return; }
+  local model
+  for model in "$fixtures"/models/*; do
+    [ -f "$model/oracle.safetensors" ] || continue
+    step oracle "${model##*/}: logits and gradients" "worst relative error ≤ 1e-4" 60 oracle "$model"
+  done
+}
+no_fixtures() { echo "skipped: $fixtures is not here (scripts/gpu_pack.sh)"; return 77; }
+
+# The tail of train's arguments that all runs share.
+train_args() { # seq-len, steps
+  echo --model "$fixtures/gpt2-tiny" --data "$fixtures/text/fortunes.txt" --tokenizer bytes \
+    --shuffle off --device cuda --quiet --seq-len "$1" --steps "$2"
+}
+
+# A recorded run of DeepSpeed's: on one rank by accumulating, or on its own number of ranks, which
+# share the GPU.
+curve() { # run, ranks: one | all
+  local run=$fixtures/runs/$1 world steps seq stage gas tol=1e-4 launch=() sets=()
+  read -r world steps seq gas stage < <(python3 scripts/gpu_report.py run "$run")
+  [[ $1 == *16-* ]] && tol=2e-2
+  if [ "$2" = all ]; then
+    launch=(launch -n "$world" --)
+  elif [ "$world" -gt 1 ]; then
+    [ "$stage" = 3 ] && stage=2
+    sets=(--set "gradient_accumulation_steps=$((gas * world))" --set "zero_optimization.stage=$stage")
+  fi
+  # shellcheck disable=SC2046
+  "$czero" "${launch[@]}" train --config "$run/ds_config.json" $(train_args "$seq" "$steps") \
+    "${sets[@]}" --curve "$work/$1-$2.csv" || return 1
+  python3 scripts/gpu_report.py curve "$work/$1-$2.csv" "$run/curve.csv" $tol
+}
+
+# One step of the matrix: SHA-256 of the weights after six steps. The first of a name is what the
+# others have to equal.
+bits() { # name of the group, ranks, train's --set arguments…
+  local group=$1 ranks=$2 launch=() dir
+  shift 2
+  dir=$(mktemp -d "$work/bits-XXXXXX") # @ stands for it
+  [ "$ranks" = 1 ] || launch=(launch -n "$ranks" --)
+  # shellcheck disable=SC2046
+  "$czero" "${launch[@]}" train --config configs/quickstart.json $(train_args 32 6) --export "$dir/x" \
+    --set train_micro_batch_size_per_gpu=2 --set gradient_clipping=0.5 "${@//@/$dir}" || return 1
+  local sum
+  sum=$(sha256sum <"$dir/x/model.safetensors" | cut -c1-16)
+  rm -rf "$dir"
+  echo "result: $sum"
+  [ -e "$work/$group" ] || echo "$sum" >"$work/$group"
+  [ "$(cat "$work/$group")" = "$sum" ] || { echo "result: $sum, not $(cat "$work/$group")"; return 1; }
+}
+
+z=zero_optimization
+offloaded() { # stage, optimizer: none | cpu | nvme, parameters: the same → --set arguments
+  local stage=$1 tier=$2 params=$3
+  printf -- '--set %s ' "$z.stage=$stage"
+  [ "$tier" = none ] || printf -- '--set %s ' "$z.offload_optimizer.device=$tier"
+  [ "$tier" = nvme ] && printf -- '--set %s ' "$z.offload_optimizer.nvme_path=@"
+  [ "$params" = none ] || printf -- '--set %s ' "$z.offload_param.device=$params"
+  [ "$params" = nvme ] && printf -- '--set %s ' "$z.offload_param.nvme_path=@"
+  return 0
+}
+
+bit_matrix() { # name, ranks, precision arguments…
+  local name=$1 ranks=$2 stage tier params
+  shift 2
+  step train "$name, stage 0: weights" "" 90 bits "$name" "$ranks" --set $z.stage=0 "$@"
+  for stage in 1 2 3; do
+    for tier in none cpu nvme; do
+      for params in none cpu nvme; do
+        [ $params = none ] || { [ $stage = 3 ] && [ $tier != none ]; } || continue
+        # shellcheck disable=SC2046
+        beside train "$name, stage $stage, optimizer offload $tier, parameters $params: weights" "the bits of stage 0" 90 \
+          bits "$name" "$ranks" $(offloaded $stage $tier $params) "$@"
+      done
+    done
+  done
+  await
+}
+
+stage_train() {
+  [ -d "$fixtures/runs" ] || { step train "curves" "" 5 no_fixtures; return; }
+  local run name
+  for run in "$fixtures"/runs/*; do
+    name=${run##*/}
+    case $name in *onebit* | *zeroone* | v016* | *frozen* | s2-fp16-dynscale) continue ;; esac
+    beside train "curve of $name, one rank" "DeepSpeed's losses" 120 curve "$name" one
+  done
+  await
+  for name in s1-fp32-adamw s2-bf16-adamw s2-bf16-cpuoffload s3-fp32-adamw s3-bf16-cpuoffload s1-fp32-dp3 s2-fp16-dynscale; do
+    [ -d "$fixtures/runs/$name" ] || continue
+    step train "curve of $name, its ranks on one GPU" "DeepSpeed's losses" 120 curve "$name" all
+  done
+  bit_matrix "bf16" 1 --set bf16.enabled=true
+  bit_matrix "fp32" 1
+  bit_matrix "bf16, two ranks" 2 --set bf16.enabled=true
+}
+
+memory() { # arguments of bench/memory_cuda
+  "$build/bench/memory_cuda" "$@"
+}
+
+stage_memory() {
+  local shape=(gpt2 1024 4)
+  [ -z "$simulated" ] || shape=(gpt2-tiny 32 2)
+  step memory "plan against cudaMemGetInfo, stage 0, bf16" "within max(2 %, 32 MiB)" 120 \
+    memory "${shape[@]}" '{"bf16": {"enabled": true}}'
+  step memory "plan against cudaMemGetInfo, optimizer on the host" "within max(2 %, 32 MiB)" 120 \
+    memory "${shape[@]}" '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}'
+  step memory "plan against cudaMemGetInfo, all on the host" "within max(2 %, 32 MiB)" 120 \
+    memory "${shape[@]}" '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}'
+  step memory "a plan that does not fit is refused before allocating" "exit 3" 60 too_large
+}
+
+too_large() {
+  local code
+  "$czero" train --config configs/bf16.json --model gpt2-70b --data README.md --tokenizer bytes --seq-len 256 \
+    --steps 1 --device cuda --quiet --set train_micro_batch_size_per_gpu=1 2>&1 | tail -3
+  code=${PIPESTATUS[0]}
+  echo "result: exit $code"
+  [ "$code" = 3 ]
+}
+
+# On several cores of the GPU the sanitizer is slow: a short list, one case at a time.
+sanitize() { # tool, program
+  local sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer 2>/dev/null | head -1)
+  [ -z "$simulated" ] || { echo "skipped: the simulated device is no matter for compute-sanitizer"; return 77; }
+  [ -n "$sanitizer" ] || { echo "skipped: no compute-sanitizer here"; return 77; }
+  CK_FORK=no "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20 "$2"
+  local code=$?
+  # what the tool cannot do on this machine is no finding
+  [ $code = 0 ] || [ $code = 9 ] || { echo "the program or the tool ended with $code"; return $code; }
+  return $code
+}
+
+stage_sanitize() {
+  local tool name
+  for tool in memcheck racecheck; do
+    for name in test_cuda_device test_adam_cuda test_norm_cuda test_activation_cuda test_cross_entropy_cuda \
+      test_attention_cuda test_embedding_cuda test_reduce_cuda test_onebit_cuda; do
+      [ -x "$build/tests/cuda/$name" ] || continue
+      step sanitize "$tool: $name" "no findings" 120 sanitize $tool "$build/tests/cuda/$name"
+    done
+  done
+}
+
+python_bench() { # script, arguments…
+  [ -z "$wheels" ] || [ -n "$simulated" ] || {
+    [ -d "$build/site" ] || python3 -m pip install -q --no-index --no-deps --no-compile --target "$build/site" "$wheels"/*.whl
+    export PYTHONPATH=$build/site
+  }
+  python3 "$@" --czero "$czero" ${simulated:+--tiny}
+}
+
+stage_bench() {
+  step bench "ops on the device" "" 120 "$build/bench/ops_cuda" ${simulated:+--tiny}
+  step bench "GPT-2 124M" "" 420 python_bench bench/train_gpu.py ${llmc:+--llmc "$llmc"}
+  step bench "1.3 B, all on the host" "" 420 python_bench bench/seed_gpu.py
+}
+
+# ---- go ----
+
+# A step runs in a shell of its own, so that its time can be limited.
+export build out work czero fixtures deps jobs wheels llmc simulated z
+export -f configure compile oracle no_fixtures train_args curve bits memory too_large sanitize python_bench
+
+for stage in ${stages//,/ }; do
+  if [ -z "$list" ]; then
+    awk -F'\t' -v s="$stage" '$1 != s' "$rows" >"$work/rows" && cp "$work/rows" "$rows"
+    [ "$stage" = build ] || [ -x "$czero" ] || { echo "gpu_check: no $czero: --stage build comes first" >&2; exit 2; }
+  fi
+  "stage_$stage"
+done
+[ -z "$list" ] || exit 0
+python3 scripts/gpu_report.py table --rows "$rows" --out "$out" ${simulated:+--simulated}

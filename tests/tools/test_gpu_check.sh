@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Claim: scripts/gpu_check.sh takes its options or says what is wrong with them, gives every step of a
+# stage a row (passed, failed, skipped, or stopped at its limit), keeps the rows of other stages, and
+# ends with 1 when a row failed; figures of benches become rows that meet their goals or do not.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+command -v python3 >/dev/null || { echo "skipped: python3 is needed"; exit 77; }
+work=$(mktemp -d /tmp/czero-gpu-check-test-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+unset CZ_FIXTURES
+
+check() { scripts/gpu_check.sh "$@" --build "$work/build" --out "$work/report" >"$work/out" 2>"$work/err"; }
+says() { grep -qF -- "$1" "$work/out" "$work/err" || complain "not said: $1; but: $(cat "$work/out" "$work/err")"; }
+row() { grep -qF -- "$1" "$work/report/report.md" || complain "no row: $1; but: $(cat "$work/report/report.md")"; }
+
+# ---- options
+refused() { # words, arguments…
+  local words=$1
+  shift
+  check "$@"
+  [ $? = 2 ] || complain "$*: not refused"
+  says "$words"
+}
+refused "--stage nothing: one of build agree" --stage nothing
+refused "--minutes none" --minutes none
+refused "--minutes 0" --minutes 0
+refused "--jobs -1" --jobs -1
+refused "--limit 1h" --limit 1h
+refused "--colour: no such option" --colour red
+refused "fast: not an option" fast
+refused "--out needs a value" --minutes 3 --out
+refused "no such file" --stage build --pack "$work/missing.tar.gz"
+refused "--stage build comes first" --stage agree
+scripts/gpu_check.sh --help >"$work/out" 2>"$work/err" || complain "--help: exit $?"
+says "--minutes N"
+scripts/gpu_check.sh --list --stage build,memory,bench --only 'plan|compile' >"$work/out" || complain "--list: exit $?"
+says "build     compile"
+says "memory    a plan that does not fit"
+[ "$(grep -c bench "$work/out")" = 0 ] || complain "--only does not choose"
+
+# ---- a build that is made of scripts
+mkdir -p "$work/build/tests/cuda" "$work/build/bench"
+program() { printf '#!/bin/sh\n%s\n' "$2" >"$work/build/$1" && chmod +x "$work/build/$1"; }
+program czero 'echo "czero: no GPU here" >&2; exit 2'
+program tests/cuda/test_good 'echo "Running suite(s): good"; echo "100%: Checks: 7, Failures: 0, Errors: 0"'
+program tests/cuda/test_bad 'echo "50%: Checks: 2, Failures: 1, Errors: 0"; echo "f.c:9:F:all:x:0: a | b is wrong"; exit 1'
+program tests/cuda/test_left_out 'echo "skipped: two GPUs are needed"; exit 77'
+program tests/cuda/test_hangs 'sleep 60'
+program tests/cuda/test_not_now_slow 'exit 1'
+program bench/ops_cuda 'cat <<EOF
+{"figure": "fast op", "value": 950, "unit": "GB/s", "ratio": 0.95, "goal": 0.9, "goal_of": "of copy bandwidth"}
+{"figure": "slow op", "value": 500, "unit": "GB/s", "ratio": 0.5, "goal": 0.8}
+{"figure": "small step", "value": 1.1, "unit": "s", "ratio": 1.1, "goal_max": 1.15}
+{"figure": "told", "value": 12345.6, "unit": "tokens/s", "note": "beside nothing"}
+{"figure": "left out", "skipped": "no peer here", "goal": 1.2}
+EOF'
+check --stage agree --limit 2 --jobs 4 --only 'test_(good|bad|left_out|hangs|not_now_slow)$'
+[ $? = 1 ] || complain "a failed row does not show in the exit code"
+row '| agree | test_good | 7 cases, 100 % | all cases |  | pass |  |'
+row '| agree | test_bad | 2 cases, 50 % | all cases |  | fail | exit 1: f.c:9:F:all:x:0: a \| b is wrong |'
+row '| agree | test_left_out |  | all cases |  | skipped | two GPUs are needed |'
+row '| agree | test_hangs |  | all cases |  | fail | no end after 2 s |'
+row '2 fail, 1 pass, 1 skipped'
+grep -q not_now "$work/report/report.md" && complain "a slow test was run"
+
+check --stage bench --only 'ops' && complain "a goal that is not met is no failure"
+row '| agree | test_good |'
+row '| bench | fast op | 950 GB/s | ≥ 0.9 of copy bandwidth | 0.95 | pass |  |'
+row '| bench | slow op | 500 GB/s | ≥ 0.8 | 0.5 | fail |  |'
+row '| bench | small step | 1.1 s | ≤ 1.15 | 1.1 | pass |  |'
+row '| bench | told | 12,346 tokens/s |  |  | told | beside nothing |'
+row '| bench | left out |  | ≥ 1.2 |  | skipped | no peer here |'
+python3 -c '
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert len(report["rows"]) == 9 and not report["simulated"], report
+assert {r["status"] for r in report["rows"]} == {"pass", "fail", "skipped", "told"}
+' "$work/report/report.json" || complain "report.json"
+
+rm -r "$work/report"
+check --stage agree,bench --simulated --only 'test_good|ops' || complain "--simulated: exit $?"
+row 'the simulated device: nothing here is a measurement'
+row '| bench | slow op | 500 GB/s | ≥ 0.8 | 0.5 | ran |  |'
+
+# ---- curves
+printf 'step,loss,lr_next,grad_norm,loss_scale\n1,5.5,0.001,nan,1.0\n2,5.25,0.002,2.0,1.0\n' >"$work/want.csv"
+sed 's/5\.25/5.25004/' "$work/want.csv" >"$work/near.csv"
+sed 's/0\.002/0.00201/' "$work/want.csv" >"$work/lr.csv"
+head -2 "$work/want.csv" >"$work/short.csv"
+report() { python3 scripts/gpu_report.py "$@" >"$work/out" 2>"$work/err"; }
+report curve "$work/near.csv" "$work/want.csv" 1e-4 || complain "a near curve: $(cat "$work/out")"
+says "result: loss within 4e-05 (at most 0.0001) over 2 steps"
+report curve "$work/near.csv" "$work/want.csv" 1e-5 && complain "a far curve passes"
+says "step 2: loss 5.25004, not 5.25"
+report curve "$work/lr.csv" "$work/want.csv" 1 && complain "another learning rate passes"
+report curve "$work/short.csv" "$work/want.csv" 1 && complain "half a curve passes"
+
+[ $failed = 0 ] && echo "rows are as promised"
+exit $failed
