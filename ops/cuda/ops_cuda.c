@@ -12,6 +12,7 @@ static const struct {
     {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
     {lion_wire_cuda, NULL},
+    {matmul_wire_cuda, matmul_unwire_cuda},
     {sgd_wire_cuda, NULL},
 };
 

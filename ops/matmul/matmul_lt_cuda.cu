@@ -1,0 +1,331 @@
+/* Products of cuBLASLt. Source: cuBLAS library, version 13, "Using the cuBLASLt API".
+ *
+ * cuBLASLt sees columns where we have rows: C (m,n) of rows is its D (n,m) of columns, our B its A
+ * and our A its B, and what is stored by rows is for it transposed. So its bias runs over our
+ * columns, as ours does; no matrix is moved.
+ *
+ * What depends on shapes, dtypes, distances, alignments and the epilogue is a plan: descriptors and
+ * the algorithm, which is the first that cuBLASLt's heuristics name. No timing decides, so a run
+ * repeats. Plans lie in a table of fixed size; an old one gives way to a new one of its set.
+ *
+ * Products repeat to the bit on one kind of GPU: sums that are cut along k are kept in fp32 and
+ * added up in a pass of their own (no other reduction is allowed: the others round partial sums to
+ * C's dtype). Alignments beyond 16 bytes are not told, so that where a tensor lies does not show in
+ * the result. */
+#include "ops/matmul/matmul_cuda_impl.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_MAX  16
+#define N_SETS     256
+#define N_WAYS     4
+#define DIM_MAX    ((int64_t)INT32_MAX) /* rows, columns and distances that cuBLASLt takes */
+#define AUX_UNIT   8                    /* elements: its aux' distance is a multiple of it */
+#define FUSED_FROM 9 /* major compute capability with activations in the product */
+
+/* Everything a plan depends on; compared as bytes. */
+struct plan_key {
+    int64_t m, n, k, lda, ldb, ldc;
+    enum dtype dtype, c_dtype;
+    uint32_t trans_a, trans_b, accumulate;
+    uint32_t epilogue; /* cublasLtEpilogue_t */
+    uint32_t align_a, align_b, align_c, align_vector, align_aux;
+};
+
+struct plan {
+    struct plan_key key;
+    uint64_t used; /* when, in calls; 0: never */
+    bool refused;  /* cuBLASLt has no algorithm */
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, c; /* as cuBLASLt names them: a is our B */
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace_nbytes;
+};
+
+struct matmul_lt {
+    cublasLtHandle_t handle;
+    size_t workspace_nbytes;
+    bool fuses_activations, allow_tf32;
+    uint64_t n_calls;
+    struct plan plans[N_SETS][N_WAYS];
+};
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+static cz_status lt_status(cublasStatus_t result, const char *what)
+{
+    if (result == CUBLAS_STATUS_SUCCESS) return CZ_OK;
+    const cudaError_t cause = cudaGetLastError();
+    if (cause != cudaSuccess) return cuda_status(cause, what);
+    if (result == CUBLAS_STATUS_ALLOC_FAILED)
+        return err_set(CZ_NOMEM, 0, "%s: cuBLASLt is out of memory", what);
+    return err_set(CZ_CUDA, 0, "%s: cuBLASLt: %s", what, cublasLtGetStatusString(result));
+}
+
+#define LT_TRY(call, what)                                                                         \
+    do {                                                                                           \
+        cublasStatus_t result_ = (call);                                                           \
+        if (result_ != CUBLAS_STATUS_SUCCESS)                                                      \
+            return err_trace(lt_status(result_, (what)), __func__, __LINE__);                      \
+    } while (0)
+
+/* Answers that mean "not this product", as opposed to trouble. */
+static bool is_refusal(cublasStatus_t result)
+{
+    return result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE ||
+           result == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* ---- what a product is for cuBLASLt -----------------------------------------------------------
+ */
+
+static cudaDataType_t type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static uint32_t alignment(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p;
+    return at % ALIGN_MAX == 0 ? ALIGN_MAX : (uint32_t)(at & (~at + 1));
+}
+
+/* The activation that cuBLASLt has: for an aux it wants whole units in whole alignment. Where it is
+ * known to be slower than a pass of our own (below compute capability 9.0, and in fp32), it is not
+ * taken. */
+static bool activation_fuses(const struct matmul_lt *lt, const struct matmul_args *a)
+{
+    const bool aux_fits = !a->aux || (a->n % AUX_UNIT == 0 && alignment(a->aux) == ALIGN_MAX);
+    return lt->fuses_activations && a->act == ACT_GELU_TANH && a->dtype != DTYPE_F32 && aux_fits;
+}
+
+/* False when no epilogue does all that is asked for. */
+static bool epilogue_of(const struct matmul_lt *lt, const struct matmul_args *a, uint32_t *out)
+{
+    const bool bias = a->bias != NULL, sums = a->bias_grad_of != MATMUL_NO_BIAS_GRAD;
+    if (bias && a->c_dtype != a->dtype) return false; /* its bias has C's dtype */
+    if (a->epilogue == MATMUL_PLAIN && sums) {
+        *out = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A ? CUBLASLT_EPILOGUE_BGRADB
+                                                        : CUBLASLT_EPILOGUE_BGRADA;
+        return !bias && !a->bias_grad_accumulate;
+    }
+    if (a->epilogue == MATMUL_PLAIN) {
+        *out = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        return true;
+    }
+    if (sums || !activation_fuses(lt, a)) return false;
+    if (a->epilogue == MATMUL_ACT_GRAD) {
+        *out = CUBLASLT_EPILOGUE_DGELU;
+        return !bias;
+    }
+    if (a->aux)
+        *out = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    else
+        *out = bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    return true;
+}
+
+/* The vector that the epilogue reads or writes. */
+static const void *vector_of(const struct matmul_args *a)
+{
+    return a->bias_grad_of != MATMUL_NO_BIAS_GRAD ? a->bias_grad : a->bias;
+}
+
+static bool dims_fit(const struct matmul_args *a)
+{
+    return a->m <= DIM_MAX && a->n <= DIM_MAX && a->k <= DIM_MAX && matmul_lda(a) <= DIM_MAX &&
+           matmul_ldb(a) <= DIM_MAX && matmul_ldc(a) <= DIM_MAX;
+}
+
+static struct plan_key key_of(const struct matmul_args *a, uint32_t epilogue)
+{
+    struct plan_key key;
+    memset(&key, 0, sizeof key);
+    key.m = a->m, key.n = a->n, key.k = a->k;
+    key.lda = matmul_lda(a), key.ldb = matmul_ldb(a), key.ldc = matmul_ldc(a);
+    key.dtype = a->dtype, key.c_dtype = a->c_dtype;
+    key.trans_a = a->trans_a, key.trans_b = a->trans_b, key.accumulate = a->accumulate;
+    key.epilogue = epilogue;
+    key.align_a = alignment(a->a), key.align_b = alignment(a->b), key.align_c = alignment(a->c);
+    key.align_vector = alignment(vector_of(a));
+    key.align_aux = a->epilogue == MATMUL_PLAIN ? ALIGN_MAX : alignment(a->aux);
+    return key;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------
+ */
+
+static uint64_t hash(const struct plan_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+/* The plan of this key, or the one that gives way to it (its key differs). */
+static struct plan *plan_at(struct matmul_lt *lt, const struct plan_key *key)
+{
+    struct plan *ways = lt->plans[hash(key) % N_SETS], *oldest = ways;
+    for (int i = 0; i < N_WAYS; i++) {
+        if (ways[i].used > 0 && memcmp(&ways[i].key, key, sizeof *key) == 0) return &ways[i];
+        if (ways[i].used < oldest->used) oldest = &ways[i];
+    }
+    oldest->used = 0;
+    return oldest;
+}
+
+/* What stored rows of `width` elements are for cuBLASLt: columns. */
+static cz_status make_layout(cublasLtMatrixLayoutOpaque_t *layout, enum dtype dtype, int64_t width,
+                             int64_t n_rows, int64_t ld)
+{
+    LT_TRY(cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)width, (uint64_t)n_rows, ld),
+           "matmul: a matrix");
+    return CZ_OK;
+}
+
+static cz_status set(cublasLtMatmulDescOpaque_t *desc, cublasLtMatmulDescAttributes_t attribute,
+                     const void *value, size_t nbytes)
+{
+    LT_TRY(cublasLtMatmulDescSetAttribute(desc, attribute, value, nbytes), "matmul: its kind");
+    return CZ_OK;
+}
+
+static cz_status make_desc(const struct matmul_lt *lt, const struct plan_key *key,
+                           cublasLtMatmulDescOpaque_t *desc)
+{
+    const cublasComputeType_t compute = key->dtype == DTYPE_F32 && lt->allow_tf32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    const int32_t trans_a = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t trans_b = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT_TRY(cublasLtMatmulDescInit(desc, compute, CUDA_R_32F), "matmul: its kind");
+    TRY(set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a));
+    TRY(set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b));
+    return set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &key->epilogue, sizeof key->epilogue);
+}
+
+/* Addresses are part of the description: those of this call. */
+static cz_status set_pointers(struct plan *p, const struct matmul_args *a)
+{
+    const void *vector = vector_of(a);
+    const int64_t aux_ld = a->n;
+    if (vector) TRY(set(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
+    if (a->epilogue == MATMUL_PLAIN || !a->aux) return CZ_OK;
+    TRY(set(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &a->aux, sizeof a->aux));
+    return set(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld, sizeof aux_ld);
+}
+
+static cz_status prefer(cublasLtMatmulPreferenceOpaque_t *pref,
+                        cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                        size_t nbytes)
+{
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(pref, attribute, value, nbytes),
+           "matmul: what its algorithm may do");
+    return CZ_OK;
+}
+
+static cz_status make_preference(const struct matmul_lt *lt, const struct plan_key *key,
+                                 cublasLtMatmulPreferenceOpaque_t *pref)
+{
+    const uint64_t workspace_nbytes = lt->workspace_nbytes;
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    LT_TRY(cublasLtMatmulPreferenceInit(pref), "matmul: what its algorithm may do");
+    TRY(prefer(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_nbytes,
+               sizeof workspace_nbytes));
+    TRY(prefer(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction));
+    TRY(prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->align_b, sizeof(uint32_t)));
+    TRY(prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->align_a, sizeof(uint32_t)));
+    TRY(prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->align_c, sizeof(uint32_t)));
+    return prefer(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->align_c,
+                  sizeof(uint32_t));
+}
+
+static cz_status choose(const struct matmul_lt *lt, struct plan *p)
+{
+    cublasLtMatmulPreferenceOpaque_t pref;
+    cublasLtMatmulHeuristicResult_t found;
+    int n_found = 0;
+    TRY(make_preference(lt, &p->key, &pref));
+    const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
+        lt->handle, &p->desc, &p->a, &p->b, &p->c, &p->c, &pref, 1, &found, &n_found);
+    p->refused = is_refusal(result) || (result == CUBLAS_STATUS_SUCCESS && n_found == 0);
+    if (p->refused) return CZ_OK;
+    LT_TRY(result, "matmul: choosing its algorithm");
+    p->refused = found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > lt->workspace_nbytes;
+    p->algo = found.algo;
+    p->workspace_nbytes = found.workspaceSize;
+    return CZ_OK;
+}
+
+static cz_status make_plan(const struct matmul_lt *lt, const struct plan_key *key,
+                           const struct matmul_args *a, struct plan *p)
+{
+    p->key = *key;
+    const bool ta = key->trans_a, tb = key->trans_b;
+    TRY(make_layout(&p->a, key->dtype, tb ? key->k : key->n, tb ? key->n : key->k, key->ldb));
+    TRY(make_layout(&p->b, key->dtype, ta ? key->m : key->k, ta ? key->k : key->m, key->lda));
+    TRY(make_layout(&p->c, key->c_dtype, key->n, key->m, key->ldc));
+    TRY(make_desc(lt, key, &p->desc));
+    TRY(set_pointers(p, a)); /* heuristics look at their alignment */
+    return choose(lt, p);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+/* What NVIDIA recommends for cuBLAS on Hopper and newer, and before. */
+static size_t workspace_for(const struct device_info *info)
+{
+    return (size_t)(info->capability_major >= 9 ? 32 : 4) << 20;
+}
+
+cz_status matmul_lt_create(const struct cuda_ops *cuda, struct matmul_lt **out)
+{
+    struct matmul_lt *lt = (struct matmul_lt *)calloc(1, sizeof *lt);
+    *out = lt;
+    if (!lt) return err_set(CZ_NOMEM, 0, "matmul: out of memory");
+    lt->workspace_nbytes = workspace_for(&cuda->info);
+    lt->fuses_activations = cuda->info.capability_major >= FUSED_FROM;
+    lt->allow_tf32 = cuda->allow_tf32;
+    LT_TRY(cublasLtCreate(&lt->handle), "matmul: starting cuBLASLt");
+    return CZ_OK;
+}
+
+void matmul_lt_destroy(struct matmul_lt *lt)
+{
+    if (!lt) return;
+    if (lt->handle) cublasLtDestroy(lt->handle);
+    free(lt);
+}
+
+size_t matmul_lt_workspace(const struct matmul_lt *lt)
+{
+    return lt->workspace_nbytes;
+}
+
+cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
+                        const struct matmul_args *a, void *workspace, bool *taken)
+{
+    const float alpha = 1.0f, beta = a->accumulate ? 1.0f : 0.0f;
+    uint32_t epilogue;
+    *taken = false;
+    if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
+    const struct plan_key key = key_of(a, epilogue);
+    struct plan *p = plan_at(lt, &key);
+    if (p->used == 0) TRY(make_plan(lt, &key, a, p));
+    p->used = ++lt->n_calls;
+    if (p->refused) return CZ_OK;
+    TRY(set_pointers(p, a));
+    const cublasStatus_t result =
+        cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, a->c, &p->c,
+                       a->c, &p->c, &p->algo, workspace, p->workspace_nbytes, cuda_stream(stream));
+    p->refused = is_refusal(result);
+    if (p->refused) return CZ_OK;
+    LT_TRY(result, "matmul");
+    *taken = true;
+    return CZ_OK;
+}
