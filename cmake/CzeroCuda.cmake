@@ -13,13 +13,14 @@ else()
 endif()
 
 # Host sources that the plug-in has a copy of: pure arithmetic and checks.
-set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c ops/checks.c
+set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c comm/peer_watch.c comm/pieces.c ops/checks.c
   ops/matmul/matmul_common.c ops/step/step.c)
 
 function(cz_cuda_sources out)
   file(GLOB_RECURSE twins CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/device/cuda/*.c
     ${CMAKE_SOURCE_DIR}/ops/cuda/*.c ${CMAKE_SOURCE_DIR}/comm/nccl/*.c
-    ${CMAKE_SOURCE_DIR}/ops/*_cuda.cu ${CMAKE_SOURCE_DIR}/device/cuda/*.cu)
+    ${CMAKE_SOURCE_DIR}/ops/*_cuda.cu ${CMAKE_SOURCE_DIR}/device/cuda/*.cu
+    ${CMAKE_SOURCE_DIR}/comm/nccl/*.cu)
   set(copies ${CZ_CUDA_COPIES})
   list(TRANSFORM copies PREPEND ${CMAKE_SOURCE_DIR}/)
   set(${out} ${twins} ${copies} PARENT_SCOPE)

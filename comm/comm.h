@@ -79,6 +79,8 @@ struct comm_ops {
     cz_status (*move)(struct comm *, const struct comm_move *, struct comm_ticket *);
     cz_status (*progress)(struct comm *); /* optional; NULL: nothing can be done between */
     cz_status (*wait)(struct comm *, struct comm_ticket);
+    /* optional: whether wait() would return at once; NULL: not known */
+    bool (*is_done)(const struct comm *, struct comm_ticket);
     void (*set_phase)(struct comm *, int64_t step, const char *phase); /* optional */
     void (*leave)(struct comm *, const char *reason); /* optional; see comm_leave */
     void (*destroy)(struct comm *);

@@ -76,7 +76,8 @@ struct device_comm_options {
 
 /* Collective. comm_destroy() waits for what is under way, then leaves `host` as it was.
  * Errors: those of comm_device_pick(); CZ_NOMEM (page-locked or device memory), CZ_INVALID (self
- * for several ranks). A rank's failure is every rank's (CZ_PEER). */
+ * for several ranks). A rank's failure is every rank's (CZ_PEER); when NCCL does not start on a
+ * rank, that one leaves `host` (comm_leave) and must end for the others to hear of it. */
 CZ_API cz_status comm_device_create(const struct device_comm_options *options, struct comm **out);
 
 CZ_EXTERN_C_END

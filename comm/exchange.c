@@ -369,6 +369,12 @@ static cz_status exchange_wait(struct comm *comm, struct comm_ticket ticket)
     return wait_until_done(ex, ticket.id);
 }
 
+static bool exchange_is_done(const struct comm *comm, struct comm_ticket ticket)
+{
+    const struct exchange *ex = (const struct exchange *)comm;
+    return ex->broken.status != CZ_OK || ex->take.ticket >= ticket.id;
+}
+
 static void exchange_set_phase(struct comm *comm, int64_t step, const char *phase)
 {
     struct exchange *ex = (struct exchange *)comm;
@@ -443,6 +449,7 @@ static const struct comm_ops exchange_ops = {
     .move = exchange_move,
     .progress = exchange_progress,
     .wait = exchange_wait,
+    .is_done = exchange_is_done,
     .set_phase = exchange_set_phase,
     .leave = exchange_leave,
     .destroy = exchange_destroy,

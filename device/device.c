@@ -64,6 +64,8 @@ static cz_status plugin_open(void)
     static const struct device_plugin_host calls = {.err_set = err_set,
                                                     .err_prefix = err_prefix,
                                                     .err_trace = err_trace,
+                                                    .err_capture = err_capture,
+                                                    .err_restore = err_restore,
                                                     .log_enabled = log_enabled,
                                                     .log_line = log_line};
     if (plugin) return CZ_OK;

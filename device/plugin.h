@@ -15,12 +15,14 @@ CZ_EXTERN_C_BEGIN
 #define DEVICE_PLUGIN_FILE    "libczero_cuda.so"
 #define DEVICE_PLUGIN_ENV     "CZERO_CUDA_PLUGIN" /* another file to open in its place */
 #define DEVICE_PLUGIN_SYMBOL  "czero_cuda_plugin"
-#define DEVICE_PLUGIN_VERSION 2 /* rises with any change here or in device.h */
+#define DEVICE_PLUGIN_VERSION 3 /* rises with any change here or in device.h */
 
 struct device_plugin_host {
     cz_status (*err_set)(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
     cz_status (*err_prefix)(const char *fmt, ...) CZ_PRINTF(1, 2);
     cz_status (*err_trace)(cz_status status, const char *func, int line);
+    void (*err_capture)(struct err *out);
+    cz_status (*err_restore)(const struct err *err);
     bool (*log_enabled)(enum log_level level, enum log_subsystem sub);
     void (*log_line)(enum log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
 };

@@ -36,6 +36,16 @@ cz_status err_trace(cz_status status, const char *func, int line)
     return calls.err_trace(status, func, line);
 }
 
+void err_capture(struct err *out)
+{
+    calls.err_capture(out);
+}
+
+cz_status err_restore(const struct err *err)
+{
+    return calls.err_restore(err);
+}
+
 bool log_enabled(enum log_level level, enum log_subsystem sub)
 {
     return calls.log_enabled(level, sub);
