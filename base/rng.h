@@ -24,7 +24,8 @@ struct rng_key {
 #define RNG_SITES_PER_LAYER 16u
 
 /* out[0..3] = Philox4x32-10 of `counter` under `key`. */
-static inline void rng_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+static CZ_KERNEL_FN void rng_philox4x32(const uint32_t counter[4], const uint32_t key[2],
+                                        uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];

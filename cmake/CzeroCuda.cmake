@@ -23,7 +23,9 @@ function(cz_cuda_sources out)
     ${CMAKE_SOURCE_DIR}/comm/nccl/*.cu)
   set(copies ${CZ_CUDA_COPIES})
   list(TRANSFORM copies PREPEND ${CMAKE_SOURCE_DIR}/)
-  set(${out} ${twins} ${copies} PARENT_SCOPE)
+  # what the front doors of op folders refuse
+  file(GLOB checks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/*/*_check.c)
+  set(${out} ${twins} ${copies} ${checks} PARENT_SCOPE)
 endfunction()
 
 function(cz_cuda_target target map)

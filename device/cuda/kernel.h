@@ -143,19 +143,54 @@ struct __align__(sizeof(T) * N) pack
     T v[N];
 };
 
+/* How many elements of T one access moves at most. */
+template <typename T> constexpr int CUDA_LANES = (int)(16 / sizeof(T));
+
+/* As few accesses as N elements take; `p` is aligned to one of them (16 bytes at most). */
 template <int N, typename T> CUDA_FN void load_f32(const T *p, float out[N])
 {
-    const pack<T, N> x = *(const pack<T, N> *)(const void *)p;
+    constexpr int M = N < CUDA_LANES<T> ? N : CUDA_LANES<T>;
 #pragma unroll
-    for (int i = 0; i < N; i++) out[i] = to_f32(x.v[i]);
+    for (int first = 0; first < N; first += M) {
+        const pack<T, M> x = *(const pack<T, M> *)(const void *)(p + first);
+#pragma unroll
+        for (int i = 0; i < M; i++) out[first + i] = to_f32(x.v[i]);
+    }
 }
 
 template <int N, typename T> CUDA_FN void store_f32(T *p, const float x[N])
 {
-    pack<T, N> y;
+    constexpr int M = N < CUDA_LANES<T> ? N : CUDA_LANES<T>;
 #pragma unroll
-    for (int i = 0; i < N; i++) y.v[i] = from_f32<T>(x[i]);
-    *(pack<T, N> *)(void *)p = y;
+    for (int first = 0; first < N; first += M) {
+        pack<T, M> y;
+#pragma unroll
+        for (int i = 0; i < M; i++) y.v[i] = from_f32<T>(x[first + i]);
+        *(pack<T, M> *)(void *)(p + first) = y;
+    }
+}
+
+/* The same where only the first n of N exist (what a vector holds of a tail): all N at once, or
+ * element by element; out[i] is 0 from n on. */
+template <int N, typename T> CUDA_FN void load_f32_upto(const T *p, size_t n, float out[N])
+{
+    if (n >= N) {
+        load_f32<N>(p, out);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = i < (int)n ? to_f32(p[i]) : 0.0f;
+}
+
+template <int N, typename T> CUDA_FN void store_f32_upto(T *p, size_t n, const float x[N])
+{
+    if (n >= N) {
+        store_f32<N>(p, x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i < (int)n) p[i] = from_f32<T>(x[i]);
 }
 
 static inline bool cuda_is_aligned(const void *p, size_t nbytes)

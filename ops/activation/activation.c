@@ -1,4 +1,4 @@
-/* Front door of the activations: checks, threads, choice of row. */
+/* Front door of the activations: threads, choice of row. */
 #include "ops/activation/activation_impl.h"
 
 static const struct activation_row *const rows[] = {
@@ -16,16 +16,6 @@ const struct activation_row *const *activation_rows(size_t *n)
 /* exp makes an element cost a few ns at most: threads pay off earlier than for a copy. */
 #define ACTIVATION_GRAIN ((size_t)2048)
 
-static cz_status check_activation(const struct activation_args *a, const char *op, bool tensors)
-{
-    TRY(ops_check_dtype(op, a->dtype));
-    if ((unsigned)a->kind > ACT_TANH)
-        return err_set(CZ_INVALID, 0, "%s: there is no activation %d", op, (int)a->kind);
-    if (a->numel > 0 && (!a->x || !tensors))
-        return err_set(CZ_INVALID, 0, "%s: a tensor is missing for %zu elements", op, a->numel);
-    return CZ_OK;
-}
-
 static void run(const struct activation_args *a,
                 void (*piece)(const struct activation_args *, size_t, size_t))
 {
@@ -42,7 +32,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream,
                          const struct activation_args *a)
 {
     (void)stream;
-    TRY(check_activation(a, "activation_forward", a->y != NULL));
+    TRY(activation_check(a, "activation_forward", a->y != NULL));
     run(a, ops->activation_row->forward);
     return CZ_OK;
 }
@@ -51,20 +41,8 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
                           const struct activation_args *a)
 {
     (void)stream;
-    TRY(check_activation(a, "activation_backward", a->dy && a->dx));
+    TRY(activation_check(a, "activation_backward", a->dy && a->dx));
     run(a, ops->activation_row->backward);
-    return CZ_OK;
-}
-
-static cz_status check_swiglu(const struct swiglu_args *a, const char *op, bool tensors)
-{
-    TRY(ops_check_dtype(op, a->dtype));
-    if (a->N < 0 || a->C < 0 || (a->N > 1 && a->stride < a->C))
-        return err_set(CZ_INVALID, 0, "%s: N %lld, C %lld, stride %lld do not describe a matrix",
-                       op, (long long)a->N, (long long)a->C, (long long)a->stride);
-    if (a->N > 0 && a->C > 0 && (!a->gate || !a->up || !tensors))
-        return err_set(CZ_INVALID, 0, "%s: a tensor is missing for %lld rows of %lld", op,
-                       (long long)a->N, (long long)a->C);
     return CZ_OK;
 }
 
@@ -98,7 +76,7 @@ static cz_status swiglu_forward(struct ops *ops, struct dev_stream *stream,
                                 const struct swiglu_args *a)
 {
     (void)stream;
-    TRY(check_swiglu(a, "swiglu_forward", a->y != NULL));
+    TRY(swiglu_check(a, "swiglu_forward", a->y != NULL));
     run_swiglu(a, ops->activation_row->swiglu_forward);
     return CZ_OK;
 }
@@ -107,7 +85,7 @@ static cz_status swiglu_backward(struct ops *ops, struct dev_stream *stream,
                                  const struct swiglu_args *a)
 {
     (void)stream;
-    TRY(check_swiglu(a, "swiglu_backward", a->dy && a->dgate && a->dup));
+    TRY(swiglu_check(a, "swiglu_backward", a->dy && a->dgate && a->dup));
     run_swiglu(a, ops->activation_row->swiglu_backward);
     return CZ_OK;
 }

@@ -15,6 +15,15 @@ struct activation_row {
 
 extern const struct activation_row activation_scalar, activation_avx2, activation_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU. `tensors`: those of this direction are all
+ * there. */
+cz_status activation_check(const struct activation_args *a, const char *op, bool tensors);
+cz_status swiglu_check(const struct swiglu_args *a, const char *op, bool tensors);
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct activation_row *const *activation_rows(size_t *n);
 

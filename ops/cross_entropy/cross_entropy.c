@@ -57,11 +57,7 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
                                const struct cross_entropy_args *a)
 {
     (void)stream;
-    if (a->N < 0 || a->V < 1)
-        return err_set(CZ_INVALID, 0, "cross_entropy: %lld rows of %lld logits", (long long)a->N,
-                       (long long)a->V);
-    if (!a->loss || (a->N > 0 && (!a->labels || !a->logits)))
-        return err_set(CZ_INVALID, 0, "cross_entropy: logits, labels and loss are needed");
+    TRY(cross_entropy_check(a));
     TRY(cross_entropy_check_labels("cross_entropy", a->labels, a->N, a->V));
     const double divisor = cross_entropy_divisor(a->labels, a->loss_weights, a->N, a->divisor);
     const double scale = divisor != 0 ? (double)a->dloss / divisor : 0;

@@ -28,6 +28,13 @@ const struct cross_entropy_row *const *cross_entropy_rows(size_t *n);
  * that is 0. 0 when no row counts. */
 double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor);
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU; labels are not read. */
+cz_status cross_entropy_check(const struct cross_entropy_args *a);
+
+CZ_EXTERN_C_END
+
 /* CZ_INVALID when a label is neither in [0, V) nor BATCH_IGNORE_LABEL. */
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V);
 

@@ -11,6 +11,8 @@ static const struct {
 } folders[] = {
     {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
+    {dropout_wire_cuda, NULL},
+    {elementwise_wire_cuda, NULL},
     {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
     {sgd_wire_cuda, NULL},

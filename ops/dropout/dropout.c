@@ -1,4 +1,4 @@
-/* Front door of dropout: checks, threads, choice of row. */
+/* Front door of dropout: threads, choice of row. */
 #include "ops/dropout/dropout_impl.h"
 
 static const struct dropout_row *const rows[] = {
@@ -18,11 +18,7 @@ const struct dropout_row *const *dropout_rows(size_t *n)
 static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struct dropout_args *a)
 {
     (void)stream;
-    TRY(ops_check_dtype("dropout", a->dtype));
-    if (!(a->p >= 0.0f && a->p < 1.0f))
-        return err_set(CZ_INVALID, 0, "dropout: p is %g, but must be in [0, 1)", (double)a->p);
-    if (a->numel > 0 && (!a->x || !a->y))
-        return err_set(CZ_INVALID, 0, "dropout: x and y are needed for %zu elements", a->numel);
+    TRY(dropout_check(a));
     int n_parts = ops_n_parts(a->numel, DROPOUT_GRAIN);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {

@@ -11,6 +11,13 @@ struct dropout_row {
 
 extern const struct dropout_row dropout_scalar, dropout_avx2, dropout_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU. */
+cz_status dropout_check(const struct dropout_args *a);
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct dropout_row *const *dropout_rows(size_t *n);
 

@@ -15,6 +15,21 @@ struct elementwise_row {
 
 extern const struct elementwise_row elementwise_scalar, elementwise_avx2, elementwise_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU. */
+cz_status add_check(const struct add_args *a);
+cz_status cast_scale_check(const struct cast_scale_args *a);
+cz_status bias_grad_check(const struct bias_grad_args *a);
+size_t bias_grad_nbytes(const struct bias_grad_args *a); /* of workspace */
+
+static inline bool cast_scale_is_copy(const struct cast_scale_args *a)
+{
+    return a->alpha == 1.0f && a->x_dtype == a->y_dtype;
+}
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct elementwise_row *const *elementwise_rows(size_t *n);
 

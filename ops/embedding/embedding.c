@@ -1,4 +1,4 @@
-/* Front door of the embedding: checks, threads, choice of row. */
+/* Front door of the embedding: threads, choice of row. */
 #include "ops/embedding/embedding_impl.h"
 
 #include <string.h>
@@ -15,15 +15,9 @@ const struct embedding_row *const *embedding_rows(size_t *n)
     return rows;
 }
 
-static cz_status check(const struct embedding_args *a, const char *op, bool tensors)
+/* On the host, ids can be looked at. */
+static cz_status check_ids(const struct embedding_args *a, const char *op)
 {
-    TRY(ops_check_dtype(op, a->dtype));
-    if (a->N < 0 || a->C < 0 || a->V < 0 || a->N > INT32_MAX)
-        return err_set(CZ_INVALID, 0, "%s: N %lld, C %lld, V %lld: none may be negative, N < 2^31",
-                       op, (long long)a->N, (long long)a->C, (long long)a->V);
-    if (a->N > 0 && (!a->ids || !tensors))
-        return err_set(CZ_INVALID, 0, "%s: a tensor is missing for %lld tokens", op,
-                       (long long)a->N);
     for (int64_t n = 0; n < a->N; n++)
         if (a->ids[n] < 0 || a->ids[n] >= a->V)
             return err_set(CZ_INVALID, 0, "%s: id %d of token %lld is outside [0, %lld)", op,
@@ -48,7 +42,8 @@ static void gather(const struct embedding_row *row, const struct embedding_args 
 static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct embedding_args *a)
 {
     (void)stream;
-    TRY(check(a, "embedding_forward", a->table && a->y));
+    TRY(embedding_forward_check(a));
+    TRY(check_ids(a, "embedding_forward"));
     int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
@@ -146,15 +141,8 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
                           const struct embedding_args *a)
 {
     (void)stream;
-    TRY(check(a, "embedding_backward", a->dy && a->dtable));
-    TRY(ops_check_dtype("embedding_backward", a->grad_dtype));
-    if (a->V > 0 && a->C > 0 && !a->dtable)
-        return err_set(CZ_INVALID, 0, "embedding_backward: dtable is needed");
-    if (a->has_padding && (a->padding_id < 0 || a->padding_id >= a->V))
-        return err_set(CZ_INVALID, 0, "embedding_backward: padding id %lld is outside [0, %lld)",
-                       (long long)a->padding_id, (long long)a->V);
-    TRY(ops_check_workspace("embedding_backward", a->workspace, a->workspace_nbytes,
-                            host_embedding_workspace(NULL, a)));
+    TRY(embedding_backward_check(a, host_embedding_workspace(NULL, a)));
+    TRY(check_ids(a, "embedding_backward"));
     if (a->C == 0) return CZ_OK;
     struct token_segments segments;
     token_segments_build(&segments, a->ids, (size_t)a->N, (size_t)a->V, a->workspace);

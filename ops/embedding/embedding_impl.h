@@ -16,6 +16,15 @@ struct embedding_row {
 
 extern const struct embedding_row embedding_scalar, embedding_avx2, embedding_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU; ids are not read. workspace_nbytes: what the
+ * call needs there. */
+cz_status embedding_forward_check(const struct embedding_args *a);
+cz_status embedding_backward_check(const struct embedding_args *a, size_t workspace_nbytes);
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct embedding_row *const *embedding_rows(size_t *n);
 

@@ -1,4 +1,4 @@
-/* Front door of layernorm and rmsnorm: checks, threads, choice of row. */
+/* Front door of layernorm and rmsnorm: threads, choice of row. */
 #include "ops/norm/norm_impl.h"
 
 static const struct norm_row *const rows[] = {
@@ -13,33 +13,9 @@ const struct norm_row *const *norm_rows(size_t *n)
     return rows;
 }
 
-static cz_status check_shape(const struct norm_args *a, const char *op, bool centred)
-{
-    TRY(ops_check_dtype(op, a->dtype));
-    if (a->N < 0 || a->C < 1)
-        return err_set(CZ_INVALID, 0, "%s: N %lld must not be negative, C %lld must be positive",
-                       op, (long long)a->N, (long long)a->C);
-    if (!(a->eps >= 0))
-        return err_set(CZ_INVALID, 0, "%s: eps is %g, but must not be negative", op,
-                       (double)a->eps);
-    if (!centred && (a->bias || a->dbias))
-        return err_set(CZ_INVALID, 0, "%s: there is no bias in an rmsnorm", op);
-    return CZ_OK;
-}
-
-static cz_status check_forward(const struct norm_args *a, const char *op, bool centred)
-{
-    TRY(check_shape(a, op, centred));
-    if (a->N > 0 && (!a->x || !a->weight || !a->y))
-        return err_set(CZ_INVALID, 0, "%s: x, weight and y are needed", op);
-    if (a->N > 0 && a->residual && !a->sum)
-        return err_set(CZ_INVALID, 0, "%s: with a residual, sum is needed: backward reads it", op);
-    return CZ_OK;
-}
-
 static cz_status forward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
 {
-    TRY(check_forward(a, op, centred));
+    TRY(norm_forward_check(a, op, centred));
     int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {
@@ -80,20 +56,9 @@ static size_t host_norm_workspace(const struct ops *ops, const struct norm_args 
     return (size_t)(2 * ops_n_blocks(a->N) * sums_stride(a->C)) * sizeof(float);
 }
 
-static cz_status check_backward(const struct norm_args *a, const char *op, bool centred)
-{
-    TRY(check_shape(a, op, centred));
-    if (a->N > 0 && (!a->x || !a->weight || !a->dy || !a->dx || !a->rstd || (centred && !a->mean)))
-        return err_set(CZ_INVALID, 0, "%s: x, weight, dy, dx and the saved statistics are needed",
-                       op);
-    if (!a->dweight && !a->dbias) return CZ_OK;
-    TRY(ops_check_dtype(op, a->grad_dtype));
-    return ops_check_workspace(op, a->workspace, a->workspace_nbytes, host_norm_workspace(NULL, a));
-}
-
 static cz_status backward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
 {
-    TRY(check_backward(a, op, centred));
+    TRY(norm_backward_check(a, op, centred, host_norm_workspace(NULL, a)));
     const bool want_grads = a->dweight || a->dbias;
     const int64_t n_blocks = ops_n_blocks(a->N), block_rows = ops_block_rows(a->N);
     const int64_t C = a->C, stride = sums_stride(C);

@@ -16,6 +16,16 @@ struct norm_row {
 
 extern const struct norm_row norm_scalar, norm_avx2, norm_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU. workspace_nbytes: what the call needs there.
+ */
+cz_status norm_forward_check(const struct norm_args *a, const char *op, bool centred);
+cz_status norm_backward_check(const struct norm_args *a, const char *op, bool centred,
+                              size_t workspace_nbytes);
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct norm_row *const *norm_rows(size_t *n);
 

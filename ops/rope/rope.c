@@ -1,4 +1,4 @@
-/* Front door of rope: checks, threads, choice of row. */
+/* Front door of rope: threads, choice of row. */
 #include "ops/rope/rope_impl.h"
 
 #include <math.h>
@@ -15,21 +15,11 @@ const struct rope_row *const *rope_rows(size_t *n)
     return rows;
 }
 
+/* On the host, positions can be looked at. */
 static cz_status check(const struct rope_args *a)
 {
-    TRY(ops_check_dtype("rope", a->dtype));
-    if (a->N < 0 || a->H < 0 || a->D < 0 || a->D % 2 != 0)
-        return err_set(CZ_INVALID, 0, "rope: N %lld, H %lld, D %lld: D must be even, none negative",
-                       (long long)a->N, (long long)a->H, (long long)a->D);
-    if (a->N == 0 || a->H == 0 || a->D == 0) return CZ_OK;
-    if (a->N > 1 && a->stride < a->H * a->D)
-        return err_set(CZ_INVALID, 0, "rope: stride %lld is less than H·D = %lld",
-                       (long long)a->stride, (long long)(a->H * a->D));
-    if (!a->x || !a->cos || !a->sin)
-        return err_set(CZ_INVALID, 0, "rope: x, cos and sin are needed");
-    if (!a->positions && a->T < 1)
-        return err_set(CZ_INVALID, 0, "rope: T is %lld, but must be positive without positions",
-                       (long long)a->T);
+    TRY(rope_check(a));
+    if (a->H == 0 || a->D == 0) return CZ_OK;
     for (int64_t n = 0; a->positions && n < a->N; n++)
         if (a->positions[n] < 0)
             return err_set(CZ_INVALID, 0, "rope: position %d of token %lld is negative",
@@ -70,16 +60,6 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
 /* A sine and a cosine cost some 20 ns. */
 #define TABLE_GRAIN ((size_t)256)
 
-static cz_status check_table(const struct rope_table_args *a)
-{
-    if (a->N < 0 || a->half < 0 || a->first < 0)
-        return err_set(CZ_INVALID, 0, "rope_table: N %lld, half %lld, first %lld: none negative",
-                       (long long)a->N, (long long)a->half, (long long)a->first);
-    if (a->N > 0 && a->half > 0 && (!a->freq || !a->cos || !a->sin))
-        return err_set(CZ_INVALID, 0, "rope_table: freq, cos and sin are needed");
-    return CZ_OK;
-}
-
 static void table_row(const struct rope_table_args *a, size_t n)
 {
     const size_t half = (size_t)a->half;
@@ -97,7 +77,7 @@ static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
 {
     (void)ops;
     (void)stream;
-    TRY(check_table(a));
+    TRY(rope_table_check(a));
     int n_parts = ops_n_parts((size_t)(a->N * a->half), TABLE_GRAIN);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
     for (int part = 0; part < n_parts; part++) {

@@ -13,6 +13,14 @@ struct rope_row {
 
 extern const struct rope_row rope_scalar, rope_avx2, rope_avx512;
 
+CZ_EXTERN_C_BEGIN
+
+/* Shared by the front doors of the host and of a GPU; positions are not read. */
+cz_status rope_check(const struct rope_args *a);
+cz_status rope_table_check(const struct rope_table_args *a);
+
+CZ_EXTERN_C_END
+
 /* The table, slowest first. */
 const struct rope_row *const *rope_rows(size_t *n);
 
