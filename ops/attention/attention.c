@@ -1,4 +1,4 @@
-/* Front door of attention: checks, tasks, threads, choice of row. */
+/* Front door of attention: tasks, threads, choice of row. */
 #include "ops/attention/attention_impl.h"
 
 #include "base/size.h"
@@ -101,38 +101,6 @@ static void run(const struct attention_row *row, const struct attention_args *a,
 /* ---- front door -------------------------------------------------------------------------------
  */
 
-static cz_status check_shape(const struct attention_args *a)
-{
-    const int64_t sizes[] = {a->B, a->Tq, a->Tk, a->H, a->G, a->D};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); i++)
-        if (sizes[i] < 0 || sizes[i] > (int64_t)1 << 31)
-            return err_set(CZ_INVALID, 0,
-                           "attention: B %lld, Tq %lld, Tk %lld, H %lld, G %lld, D %lld: each must "
-                           "be 0 to 2^31",
-                           (long long)a->B, (long long)a->Tq, (long long)a->Tk, (long long)a->H,
-                           (long long)a->G, (long long)a->D);
-    if (a->G == 0 || a->H % a->G != 0 || a->D == 0)
-        return err_set(CZ_INVALID, 0,
-                       "attention: %lld key heads of width %lld cannot serve %lld query heads",
-                       (long long)a->G, (long long)a->D, (long long)a->H);
-    if (!(a->dropout_p >= 0 && a->dropout_p < 1))
-        return err_set(CZ_INVALID, 0, "attention: dropout_p %g is outside [0, 1)",
-                       (double)a->dropout_p);
-    return ops_check_dtype("attention", a->dtype);
-}
-
-static cz_status check_strides(const struct attention_args *a)
-{
-    if (a->q_stride >= a->H * a->D && a->out_stride >= a->H * a->D && a->k_stride >= a->G * a->D &&
-        a->v_stride >= a->G * a->D)
-        return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "attention: strides %lld (q), %lld (k), %lld (v), %lld (out) are less than %lld "
-                   "query or %lld key heads of width %lld",
-                   (long long)a->q_stride, (long long)a->k_stride, (long long)a->v_stride,
-                   (long long)a->out_stride, (long long)a->H, (long long)a->G, (long long)a->D);
-}
-
 static size_t host_attention_workspace(const struct ops *ops, const struct attention_args *a,
                                        bool backward)
 {
@@ -146,24 +114,12 @@ static size_t host_attention_workspace(const struct ops *ops, const struct atten
     return (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
 }
 
-static cz_status check(const struct ops *ops, const struct attention_args *a, bool backward)
-{
-    TRY(check_shape(a));
-    TRY(check_strides(a));
-    if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
-        return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
-    if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
-        return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
-    return ops_check_workspace("attention", a->workspace, a->workspace_nbytes,
-                               host_attention_workspace(ops, a, backward));
-}
-
 static cz_status attention_forward(struct ops *ops, struct dev_stream *stream,
                                    const struct attention_args *a)
 {
     (void)stream;
     if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
-    TRY(check(ops, a, false));
+    TRY(attention_check(a, false, host_attention_workspace(ops, a, false)));
     run(ops->attention_row, a, FORWARD);
     return CZ_OK;
 }
@@ -173,7 +129,7 @@ static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
 {
     (void)stream;
     if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
-    TRY(check(ops, a, true));
+    TRY(attention_check(a, true, host_attention_workspace(ops, a, true)));
     if (runs_whole(ops->attention_row, a)) {
         run(ops->attention_row, a, BACKWARD_WHOLE);
         return CZ_OK;

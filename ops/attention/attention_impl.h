@@ -12,6 +12,8 @@
 
 #include "ops/ops_impl.h"
 
+CZ_EXTERN_C_BEGIN
+
 #define ATTENTION_FORWARD_Q 256 /* queries of a forward task */
 #define ATTENTION_BLOCK     64  /* queries and keys of a block in backward, keys in forward */
 
@@ -34,6 +36,10 @@ extern const struct attention_row attention_scalar, attention_avx2, attention_av
 
 /* The table, slowest first. */
 const struct attention_row *const *attention_rows(size_t *n);
+
+/* CZ_INVALID, with a sentence, unless the arguments make sense and there are workspace_nbytes of
+ * workspace. Empty calls (no row of output) are the caller's to leave out first. */
+cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes);
 
 /* Elements in front of (b, t, h, 0) of q, k or v, and out. */
 static inline size_t attention_q_at(const struct attention_args *a, int64_t b, int64_t t, int64_t h)
@@ -77,4 +83,5 @@ static inline uint64_t attention_draw_idx(const struct attention_args *a, int64_
     return (uint64_t)(((b * a->H + h) * a->Tq + tq) * a->Tk + tk);
 }
 
+CZ_EXTERN_C_END
 #endif

@@ -11,6 +11,7 @@ static const struct {
 } folders[] = {
     {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
+    {attention_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
     {lion_wire_cuda, NULL},

@@ -1,0 +1,45 @@
+/* What every row of attention, on the host and on a GPU, asks of its arguments. */
+#include "ops/attention/attention_impl.h"
+
+static cz_status check_shape(const struct attention_args *a)
+{
+    const int64_t sizes[] = {a->B, a->Tq, a->Tk, a->H, a->G, a->D};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); i++)
+        if (sizes[i] < 0 || sizes[i] > (int64_t)1 << 31)
+            return err_set(CZ_INVALID, 0,
+                           "attention: B %lld, Tq %lld, Tk %lld, H %lld, G %lld, D %lld: each must "
+                           "be 0 to 2^31",
+                           (long long)a->B, (long long)a->Tq, (long long)a->Tk, (long long)a->H,
+                           (long long)a->G, (long long)a->D);
+    if (a->G == 0 || a->H % a->G != 0 || a->D == 0)
+        return err_set(CZ_INVALID, 0,
+                       "attention: %lld key heads of width %lld cannot serve %lld query heads",
+                       (long long)a->G, (long long)a->D, (long long)a->H);
+    if (!(a->dropout_p >= 0 && a->dropout_p < 1))
+        return err_set(CZ_INVALID, 0, "attention: dropout_p %g is outside [0, 1)",
+                       (double)a->dropout_p);
+    return ops_check_dtype("attention", a->dtype);
+}
+
+static cz_status check_strides(const struct attention_args *a)
+{
+    if (a->q_stride >= a->H * a->D && a->out_stride >= a->H * a->D && a->k_stride >= a->G * a->D &&
+        a->v_stride >= a->G * a->D)
+        return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "attention: strides %lld (q), %lld (k), %lld (v), %lld (out) are less than %lld "
+                   "query or %lld key heads of width %lld",
+                   (long long)a->q_stride, (long long)a->k_stride, (long long)a->v_stride,
+                   (long long)a->out_stride, (long long)a->H, (long long)a->G, (long long)a->D);
+}
+
+cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes)
+{
+    TRY(check_shape(a));
+    TRY(check_strides(a));
+    if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
+        return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
+    if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
+        return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
+    return ops_check_workspace("attention", a->workspace, a->workspace_nbytes, workspace_nbytes);
+}

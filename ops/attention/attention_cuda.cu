@@ -1,0 +1,139 @@
+/* Front door of attention on a GPU: checks, choice of row, workspace. */
+#include "ops/attention/attention_cuda_impl.h"
+#include "ops/cuda_impl.h"
+
+#include "base/size.h"
+
+#define ALIGN ((size_t)16)
+
+/* ---- choice of row -----------------------------------------------------------------------------
+ */
+
+/* Shared memory that a block may have, by compute capability. Source: NVIDIA, CUDA C++ Programming
+ * Guide, "Technical specifications per compute capability". */
+static size_t shared_of_device(const struct device_info *info)
+{
+    const int capability = 10 * info->capability_major + info->capability_minor;
+    if (capability == 80 || capability == 87) return (size_t)163 << 10;
+    if (capability >= 90 && capability < 120) return (size_t)227 << 10;
+    return (size_t)99 << 10;
+}
+
+/* In elements of 16 bits: heads and positions start at 16 bytes. */
+static bool lies_aligned(const void *p, int64_t stride, int64_t batch)
+{
+    return cuda_is_aligned(p, 16) && stride % 8 == 0 && batch % 8 == 0 && stride < 1 << 23;
+}
+
+static size_t shared_of_flash(int D, bool backward)
+{
+    if (!backward) return attention_flash_forward_shared(D);
+    const size_t q = attention_flash_backward_q_shared(D), k = attention_flash_backward_k_shared(D);
+    return q > k ? q : k;
+}
+
+static bool takes_flash(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    if (a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) return false;
+    if (a->D > 128 || a->D % 8 != 0 || !(a->scale > 0)) return false;
+    if (shared_of_flash((int)a->D, backward) > shared_of_device(&ops->cuda->info)) return false;
+    if (!lies_aligned(a->q, a->q_stride, a->q_batch) ||
+        !lies_aligned(a->k, a->k_stride, a->kv_batch) ||
+        !lies_aligned(a->v, a->v_stride, a->kv_batch) || !lies_aligned(a->out, a->out_stride, 0))
+        return false;
+    return !backward || (cuda_is_aligned(a->dout, 16) && cuda_is_aligned(a->dq, 16) &&
+                         cuda_is_aligned(a->dk, 16) && cuda_is_aligned(a->dv, 16));
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------
+ */
+
+static uint32_t keep_threshold(float p)
+{
+    /* keep iff (word >> 8)·2⁻²⁴ ≥ p, as integers: word ≥ ⌈p·2²⁴⌉·2⁸ */
+    const double scaled = (double)p * 0x1p24;
+    uint32_t whole = (uint32_t)scaled;
+    if ((double)whole < scaled) whole++;
+    return whole << 8;
+}
+
+/* Kernels count positions and blocks in 32 bits. */
+static cz_status check_limits(const struct attention_args *a)
+{
+    const int64_t T = a->Tq > a->Tk ? a->Tq : a->Tk, most = (int64_t)1 << 30;
+    if (T <= most && a->D <= most && a->B * a->H <= most / (T / 32 + 1) / (a->D / 64 + 1))
+        return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "attention: %lld sequences of %lld positions with %lld heads of width %lld are "
+                   "more than a GPU takes in one call",
+                   (long long)a->B, (long long)T, (long long)a->H, (long long)a->D);
+}
+
+static struct attention_on_gpu on_gpu(const struct attention_args *a)
+{
+    struct attention_on_gpu g = {};
+    g.B = (int)a->B, g.Tq = (int)a->Tq, g.Tk = (int)a->Tk;
+    g.H = (int)a->H, g.G = (int)a->G, g.D = (int)a->D;
+    g.group = g.H / g.G;
+    g.causal = a->causal;
+    g.future = a->causal ? g.Tk - g.Tq : g.Tk;
+    g.scale = a->scale;
+    g.key_mask = a->key_mask;
+    g.q = a->q, g.k = a->k, g.v = a->v, g.out = a->out, g.dout = a->dout;
+    g.new_out = a->out, g.dq = a->dq, g.dk = a->dk, g.dv = a->dv;
+    g.q_stride = a->q_stride, g.k_stride = a->k_stride, g.v_stride = a->v_stride;
+    g.out_stride = a->out_stride;
+    g.q_batch = a->q_batch ? a->q_batch : a->Tq * a->q_stride;
+    g.k_batch = a->kv_batch ? a->kv_batch : a->Tk * a->k_stride;
+    g.v_batch = a->kv_batch ? a->kv_batch : a->Tk * a->v_stride;
+    g.lse = a->lse;
+    g.delta = (float *)(void *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    g.keep_scale = 1.0f / (1.0f - a->dropout_p);
+    if (a->dropout_p > 0) {
+        g.threshold = keep_threshold(a->dropout_p);
+        rng_key_expand(&a->rng, g.philox_key, g.philox_hi);
+    }
+    return g;
+}
+
+/* ---- front door --------------------------------------------------------------------------------
+ */
+
+/* The same for both rows: pointers, on which the choice depends, are not known at plan time. */
+static size_t workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    (void)ops;
+    if (!backward) return 0;
+    return (size_t)(a->B * a->H * a->Tq) * sizeof(float) + ALIGN;
+}
+
+static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct attention_args *a)
+{
+    if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
+    TRY(attention_check(a, false, workspace(ops, a, false)));
+    TRY(check_limits(a));
+    const struct attention_on_gpu g = on_gpu(a);
+    if (takes_flash(ops, a, false)) return attention_flash_forward(&g, a->dtype, stream);
+    return attention_simt_forward(&g, a->dtype, stream);
+}
+
+static cz_status backward(struct ops *ops, struct dev_stream *stream,
+                          const struct attention_args *a)
+{
+    if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
+    TRY(attention_check(a, true, workspace(ops, a, true)));
+    TRY(check_limits(a));
+    const struct attention_on_gpu g = on_gpu(a);
+    if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
+    if (g.Tq > 0) TRY(attention_flash_backward_q(&g, a->dtype, stream));
+    if (g.Tk > 0) TRY(attention_flash_backward_k(&g, a->dtype, stream));
+    return CZ_OK;
+}
+
+cz_status attention_wire_cuda(struct ops *ops)
+{
+    ops->attention_forward = forward;
+    ops->attention_backward = backward;
+    ops->attention_workspace = workspace;
+    return CZ_OK;
+}

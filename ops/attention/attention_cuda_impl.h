@@ -1,0 +1,102 @@
+/* Attention on a GPU: what its front door, its two rows and their kernels share.
+ *
+ * Rows, chosen by the arguments alone (attention_cuda.cu):
+ *   simt    fp32 arithmetic; every dtype, width, stride and alignment
+ *   flash   tensor cores; bf16 and fp16, widths up to 128 in multiples of 8, 16-byte alignment
+ * Both compute blocks of queries by blocks of keys in shared memory and registers, so no (Tq,Tk)
+ * tensor exists. Backward is two passes, dq by blocks of queries and dk, dv by blocks of keys of a
+ * key head: p is computed twice, and no sum depends on timing. The workspace of backward is
+ * delta = rowsum(dout∘out), (B,H,Tq) in fp32, which the first pass leaves to the second. */
+#ifndef CZ_OPS_ATTENTION_ATTENTION_CUDA_IMPL_H
+#define CZ_OPS_ATTENTION_ATTENTION_CUDA_IMPL_H
+
+#include "device/cuda/kernel.h"
+#include "ops/attention/attention_impl.h"
+
+#define ATTENTION_LOG2E 1.44269504088896f
+
+/* The arguments as kernels take them: sizes fit 32 bits, distances between batch rows are set. */
+struct attention_on_gpu {
+    int B, Tq, Tk, H, G, D;
+    int group;  /* query heads of a key head */
+    int future; /* query t sees keys ≤ t + future; Tk when not causal */
+    bool causal;
+    float scale;
+    const uint8_t *key_mask;
+    const void *q, *k, *v, *out, *dout;
+    void *new_out, *dq, *dk, *dv;
+    int64_t q_stride, k_stride, v_stride, out_stride;
+    int64_t q_batch, k_batch, v_batch;
+    float *lse, *delta;
+    /* dropout: keep an element iff its word ≥ threshold; 0 keeps all */
+    uint32_t threshold, philox_key[2], philox_hi[2];
+    float keep_scale;
+};
+
+/* The front door has checked everything; each of these starts one or two kernels. */
+cz_status attention_simt_forward(const struct attention_on_gpu *a, enum dtype dtype,
+                                 struct dev_stream *stream);
+cz_status attention_simt_backward(const struct attention_on_gpu *a, enum dtype dtype,
+                                  struct dev_stream *stream);
+cz_status attention_flash_forward(const struct attention_on_gpu *a, enum dtype dtype,
+                                  struct dev_stream *stream);
+cz_status attention_flash_backward_q(const struct attention_on_gpu *a, enum dtype dtype,
+                                     struct dev_stream *stream);
+cz_status attention_flash_backward_k(const struct attention_on_gpu *a, enum dtype dtype,
+                                     struct dev_stream *stream);
+
+/* Shared memory in bytes of a block of each: a device with less takes the simt row. */
+size_t attention_flash_forward_shared(int D);
+size_t attention_flash_backward_q_shared(int D);
+size_t attention_flash_backward_k_shared(int D);
+
+/* ---- on the device -----------------------------------------------------------------------------
+ */
+
+/* Keys that query tq sees are [0, this), before the key mask. */
+CUDA_FN int keys_seen(const struct attention_on_gpu &a, int tq)
+{
+    return max(0, min(a.Tk, tq + 1 + a.future));
+}
+
+/* First query that sees key tk, before the key mask. */
+CUDA_FN int first_query(const struct attention_on_gpu &a, int tk)
+{
+    return a.causal ? max(0, tk - a.future) : 0;
+}
+
+/* Index of dropout's element (b, h, tq, key 0). */
+CUDA_FN uint64_t draw_row(const struct attention_on_gpu &a, int b, int h, int tq)
+{
+    return (((uint64_t)b * a.H + h) * a.Tq + tq) * a.Tk;
+}
+
+/* The four words of one Philox block (base/rng.h). */
+CUDA_FN void draw_block(const struct attention_on_gpu &a, uint64_t block, uint32_t word[4])
+{
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = a.philox_hi[0], c3 = a.philox_hi[1];
+    uint32_t k0 = a.philox_key[0], k1 = a.philox_key[1];
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+}
+
+/* Whether dropout keeps element `idx`. */
+CUDA_FN bool draw_keeps(const struct attention_on_gpu &a, uint64_t idx)
+{
+    uint32_t word[4];
+    draw_block(a, idx >> 2, word);
+    const uint32_t low = idx & 1 ? word[1] : word[0], high = idx & 1 ? word[3] : word[2];
+    return (idx & 2 ? high : low) >= a.threshold;
+}
+
+#endif

@@ -1,0 +1,280 @@
+/* What the tensor-core kernels of attention share: tiles in shared memory, the two products, masks,
+ * dropout. Algorithm: Dao, "FlashAttention-2", arXiv 2307.08691.
+ *
+ * WIDTH is the head's width D rounded up to 32, 64, 96 or 128; the columns past D are zeros in
+ * shared memory and are not stored. A warp owns ROWS·16 rows of a tile (queries; keys in the pass
+ * that makes dk and dv), so that what its first product gives, S[row][column], is already laid out
+ * as the left operand of its second one: neither p nor ds passes through shared memory. */
+#ifndef CZ_OPS_ATTENTION_ATTENTION_FLASH_CUDA_IMPL_H
+#define CZ_OPS_ATTENTION_ATTENTION_FLASH_CUDA_IMPL_H
+
+#include "device/cuda/tensor_core.h"
+#include "ops/attention/attention_cuda_impl.h"
+
+/* Run `...` with T and WIDTH constants; DROPS says whether there is dropout. */
+#define FLASH_BY_WIDTH(D, WIDTH, ...)                                                              \
+    do {                                                                                           \
+        if ((D) <= 32) {                                                                           \
+            constexpr int WIDTH = 32;                                                              \
+            __VA_ARGS__;                                                                           \
+        } else if ((D) <= 64) {                                                                    \
+            constexpr int WIDTH = 64;                                                              \
+            __VA_ARGS__;                                                                           \
+        } else if ((D) <= 96) {                                                                    \
+            constexpr int WIDTH = 96;                                                              \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            constexpr int WIDTH = 128;                                                             \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* threadIdx.x, from which the compiler makes what it needs anew: loops of these kernels have their
+ * registers full of sums. */
+CUDA_FN unsigned thread_here(void)
+{
+    unsigned thread = threadIdx.x;
+    forget_origin(&thread);
+    return thread;
+}
+
+/* ---- tiles in shared memory --------------------------------------------------------------------
+ */
+
+/* Rows of WIDTH 16-bit elements. 16-byte chunk c of row r lies at chunk c ^ permutation(r), so that
+ * eight rows at one chunk, which is what ldmatrix reads at a time, fall on all 32 banks. */
+template <int WIDTH> CUDA_FN unsigned permutation(unsigned row)
+{
+    return WIDTH % 64 == 0 ? row & 7 : row >> 1 & 3;
+}
+
+template <int WIDTH> CUDA_FN unsigned chunk_at(unsigned row, unsigned chunk)
+{
+    return row * (WIDTH * 2) + ((chunk ^ permutation<WIDTH>(row)) << 4);
+}
+
+/* Which 16 bytes of a tile a thread copies first: neighbours take neighbouring chunks (of 4 at a
+ * time where the width is 96), and further rows are a multiple of 8 away, so that the permutation
+ * is the same. */
+template <int WIDTH, int N_THREADS> struct copies {
+    static constexpr int ACROSS = WIDTH == 96 ? 4 : WIDTH / 8, ROWS = N_THREADS / ACROSS;
+};
+
+/* Start copying N_ROWS rows of a head's width, of which `n` exist; the others, hidden keys among
+ * them, become zeros. `visible`: of these rows, NULL: all. */
+template <int WIDTH, int N_ROWS, int N_THREADS>
+CUDA_FN void start_tile(shared_at tile, const uint16_t *from, int64_t stride, int n, int D,
+                        const uint8_t *visible)
+{
+    using by = copies<WIDTH, N_THREADS>;
+    const int thread = (int)thread_here(), row = thread / by::ACROSS, chunk = thread % by::ACROSS;
+    const shared_at to = tile + chunk_at<WIDTH>((unsigned)row, (unsigned)chunk);
+    from += row * stride + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < N_ROWS; i += by::ROWS) {
+        const bool is = row + i < n && (!visible || visible[row + i]);
+#pragma unroll
+        for (int c = 0; c < WIDTH / 8; c += by::ACROSS)
+            copy_async_16(to + i * WIDTH * 2 + c * 16, from + c * 8, is && (chunk + c) * 8 < D);
+        from += by::ROWS * stride;
+    }
+}
+
+/* Where a lane's addresses for ldmatrix begin in a tile. */
+struct lane_at {
+    shared_at row;
+    unsigned chunk; /* in bytes, permuted */
+};
+
+/* Left operands (16 rows, 16 columns at a time), and transposed right ones (16 rows along k). */
+template <int WIDTH> CUDA_FN struct lane_at lane_by_rows(shared_at tile, int row0)
+{
+    const unsigned lane = thread_here() % 32, row = (unsigned)row0 + lane % 16;
+    return {tile + row * (WIDTH * 2), (lane / 16 ^ permutation<WIDTH>(row)) << 4};
+}
+
+/* Right operands as they lie: 16 rows along n, 16 columns along k. */
+template <int WIDTH> CUDA_FN struct lane_at lane_by_columns(shared_at tile, int row0)
+{
+    const unsigned lane = thread_here() % 32, row = (unsigned)row0 + lane % 8 + lane / 16 * 8;
+    return {tile + row * (WIDTH * 2), ((lane / 8 & 1) ^ permutation<WIDTH>(row)) << 4};
+}
+
+/* The address `rows` (a multiple of 8) further down, at columns [16·pair, 16·pair + 16). */
+template <int WIDTH> CUDA_FN shared_at lane_address(const struct lane_at &at, int rows, int pair)
+{
+    return at.row + (unsigned)(rows * WIDTH * 2) + (at.chunk ^ (unsigned)(pair * 32));
+}
+
+/* ---- products ----------------------------------------------------------------------------------
+ */
+
+/* s (ROWS·16 by COLS·8) = x·yᵀ over the width; x: lane_by_rows, y: lane_by_columns. */
+template <typename T, int WIDTH, int ROWS, int COLS>
+CUDA_FN void multiply(float s[ROWS][COLS][4], const struct lane_at &x, const struct lane_at &y)
+{
+#pragma unroll
+    for (int i = 0; i < ROWS * COLS * 4; i++) s[i / (COLS * 4)][i / 4 % COLS][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++) {
+        uint32_t a[ROWS][4];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) load_matrices(a[r], lane_address<WIDTH>(x, 16 * r, k));
+#pragma unroll
+        for (int c = 0; c < COLS; c += 2) {
+            uint32_t b[4];
+            load_matrices(b, lane_address<WIDTH>(y, 8 * c, k));
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                mma_16x8x16<T>(s[r][c], a[r], b[0], b[1]);
+                mma_16x8x16<T>(s[r][c + 1], a[r], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* sum (ROWS·16 by WIDTH) += p·z, p (ROWS·16 by COLS·8) rounded to T; z: lane_by_rows. */
+template <typename T, int WIDTH, int ROWS, int COLS>
+CUDA_FN void multiply_add(float sum[ROWS][WIDTH / 8][4], const float p[ROWS][COLS][4],
+                          const struct lane_at &z)
+{
+#pragma unroll
+    for (int k = 0; k < COLS; k += 2) {
+        uint32_t a[ROWS][4];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[r][i] =
+                    pack_halves<T>(p[r][k + i / 2][2 * (i % 2)], p[r][k + i / 2][2 * (i % 2) + 1]);
+#pragma unroll
+        for (int c = 0; c < WIDTH / 8; c += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(b, lane_address<WIDTH>(z, 8 * k, c / 2));
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                mma_16x8x16<T>(sum[r][c], a[r], b[0], b[1]);
+                mma_16x8x16<T>(sum[r][c + 1], a[r], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* Over the four lanes that share a row. */
+template <typename Op> CUDA_FN float quad_reduce(float x)
+{
+    x = Op::apply(x, __shfl_xor_sync(CUDA_ALL_LANES, x, 1));
+    return Op::apply(x, __shfl_xor_sync(CUDA_ALL_LANES, x, 2));
+}
+
+/* ---- masks -------------------------------------------------------------------------------------
+ */
+
+/* Which of `N` keys from k0 on exist and are not masked out: bit k % 32 of word k / 32. */
+template <int N>
+CUDA_FN void visible_keys(uint32_t word[N / 32], const struct attention_on_gpu &a, int b, int k0)
+{
+#pragma unroll
+    for (int i = 0; i < N / 32; i++) {
+        const int k = k0 + 32 * i + (int)threadIdx.x % 32;
+        const bool is = k < a.Tk && (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + k]);
+        word[i] = __ballot_sync(CUDA_ALL_LANES, is);
+    }
+}
+
+/* Of 32 keys from k0 on, those below n_seen that are in `word`, moved so that this lane's first key
+ * in eight number c, 8c + 2t, is bit 8c. */
+CUDA_FN uint32_t lane_sees(uint32_t word, int k0, int n_seen)
+{
+    const int n = n_seen - k0;
+    const uint32_t below = n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+    return (word & below) >> (2 * (threadIdx.x % 4));
+}
+
+/* ---- dropout -----------------------------------------------------------------------------------
+ */
+
+/* Bits of the four elements of c[] in one 16 by 8 tile, rows queries and columns keys: `row` and
+ * `row8` are the indices of (this lane's query, key 0) and of the query 8 further, `key` this
+ * lane's first key (2t of the tile). All lanes call. Where rows start at a Philox block, two lanes
+ * share one draw of each row. */
+CUDA_FN unsigned kept_by_queries(const struct attention_on_gpu &a, uint64_t row, uint64_t row8,
+                                 int key)
+{
+    if (a.Tk % 4 != 0)
+        return (unsigned)draw_keeps(a, row + (uint64_t)key) |
+               (unsigned)draw_keeps(a, row + (uint64_t)key + 1) << 1 |
+               (unsigned)draw_keeps(a, row8 + (uint64_t)key) << 2 |
+               (unsigned)draw_keeps(a, row8 + (uint64_t)key + 1) << 3;
+    const bool is_odd = threadIdx.x & 1; /* this lane draws for row 8, and has keys 2, 3 of four */
+    uint32_t w[4];
+    draw_block(a, ((is_odd ? row8 : row) + (uint64_t)(key & ~3)) >> 2, w);
+    const uint32_t other0 = __shfl_xor_sync(CUDA_ALL_LANES, is_odd ? w[0] : w[2], 1);
+    const uint32_t other1 = __shfl_xor_sync(CUDA_ALL_LANES, is_odd ? w[1] : w[3], 1);
+    const uint32_t first0 = is_odd ? other0 : w[0], first1 = is_odd ? other1 : w[1];
+    const uint32_t second0 = is_odd ? w[2] : other0, second1 = is_odd ? w[3] : other1;
+    return (unsigned)(first0 >= a.threshold) | (unsigned)(first1 >= a.threshold) << 1 |
+           (unsigned)(second0 >= a.threshold) << 2 | (unsigned)(second1 >= a.threshold) << 3;
+}
+
+/* The same for rows keys and columns queries: `column` is the index of (this lane's first query,
+ * key 0), `key` this lane's first key. Lanes whose g differs in its lower two bits share four
+ * draws, of two queries by two groups of keys 8 apart. */
+CUDA_FN unsigned kept_by_keys(const struct attention_on_gpu &a, uint64_t column, int key)
+{
+    const uint64_t Tk = (uint64_t)a.Tk, at = column + (uint64_t)key;
+    if (a.Tk % 4 != 0)
+        return (unsigned)draw_keeps(a, at) | (unsigned)draw_keeps(a, at + Tk) << 1 |
+               (unsigned)draw_keeps(a, at + 8) << 2 | (unsigned)draw_keeps(a, at + Tk + 8) << 3;
+    const unsigned own = threadIdx.x / 4 & 3; /* bit 0: the keys 8 further, bit 1: second query */
+    const uint64_t first = column + (own & 2 ? Tk : 0) + (uint64_t)((key & ~3) + (own & 1 ? 8 : 0));
+    uint32_t w[4];
+    draw_block(a, first >> 2, w);
+    unsigned kept = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned from = own ^ i; /* whose draw this is; it gets our word of its number */
+        const uint32_t low = from & 1 ? w[1] : w[0], high = from & 1 ? w[3] : w[2];
+        const uint32_t mine = from & 2 ? high : low;
+        const uint32_t word = i == 0 ? mine : __shfl_xor_sync(CUDA_ALL_LANES, mine, (int)(4 * i));
+        kept |= (unsigned)(word >= a.threshold) << (2 * (from & 1) + (from >> 1));
+    }
+    return kept;
+}
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+/* A warp's rows of a result, times factor(row, half), to global memory: through `tile`, from whose
+ * row `row0` on the warp's own rows are free. `to`: the first of the warp's rows, of which `n`
+ * exist. */
+template <typename T, int WIDTH, int ROWS>
+CUDA_FN void store_rows(unsigned char *tile, int row0, const float sum[ROWS][WIDTH / 8][4],
+                        const float factor[ROWS][2], void *to, int64_t stride, int n, int D)
+{
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < ROWS * 2; i++) {
+        const float f = factor[i / 2][i % 2];
+        const unsigned row = (unsigned)(row0 + 16 * (i / 2) + 8 * (i % 2) + g);
+#pragma unroll
+        for (int c = 0; c < WIDTH / 8; c++) {
+            const float *x = sum[i / 2][c] + 2 * (i % 2);
+            *(uint32_t *)(void *)(tile + chunk_at<WIDTH>(row, (unsigned)c) + 4 * t) =
+                pack_halves<T>(f == 0 ? 0.0f : f * x[0], f == 0 ? 0.0f : f * x[1]);
+        }
+    }
+    __syncwarp();
+    constexpr int CHUNKS = WIDTH / 8;
+#pragma unroll 4
+    for (int i = lane; i < ROWS * 16 * CHUNKS; i += 32) {
+        const int row = i / CHUNKS, chunk = i % CHUNKS;
+        if (row >= n || chunk * 8 >= D) continue;
+        *(uint4 *)(void *)((uint16_t *)to + row * stride + chunk * 8) =
+            *(const uint4 *)(const void *)(tile + chunk_at<WIDTH>((unsigned)(row0 + row),
+                                                                  (unsigned)chunk));
+    }
+}
+
+#endif

@@ -1,0 +1,341 @@
+/* Claims: attention on a CUDA device gives what the scalar row gives, forward and backward, in fp32
+ * arithmetic and on tensor cores, for any shape, stride, alignment, mask, grouping of heads,
+ * dropout and dtype; its gradients are those of its own forward pass (finite differences); results
+ * repeat to the bit in whatever order threads run; nothing outside the outputs is written; masked
+ * keys may hold NaN; a row that sees no key is 0. */
+#include "ops/attention/attention_impl.h"
+#include "tests/support/cuda_rig.h"
+
+/* How q, k, v lie. What starts at 16 bytes goes to the tensor cores where the dtype allows. */
+enum layout {
+    PACKED,  /* columns of one matrix */
+    ALIGNED, /* rows with 16 bytes between them, batch rows of keys with room behind (a cache) */
+    ODD      /* rows with a few elements between them, odd starts */
+};
+
+struct shape {
+    int64_t B, Tq, Tk, H, G, D;
+    bool causal, masked;
+    enum layout layout;
+    float dropout_p;
+};
+
+/* The first six share the layouts of q, k, v. */
+enum { Q, K, V, DQ, DK, DV, OUT, DOUT, N_TENSORS };
+
+struct problem {
+    struct attention_args args;
+    struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
+    uint8_t *key_mask;
+};
+
+static void make_apart(struct problem *p, enum dtype dtype, bool odd)
+{
+    struct attention_args *a = &p->args;
+    const int64_t pad[4] = {odd ? 3 : 8, odd ? 1 : 16, odd ? 2 : 8, odd ? 5 : 24};
+    a->q_stride = a->H * a->D + pad[0], a->k_stride = a->G * a->D + pad[1];
+    a->v_stride = a->G * a->D + pad[2], a->out_stride = a->H * a->D + pad[3];
+    if (!odd) {
+        const int64_t widest = a->k_stride > a->v_stride ? a->k_stride : a->v_stride;
+        a->q_batch = (a->Tq + 1) * a->q_stride, a->kv_batch = (a->Tk + 3) * widest;
+    }
+    const int64_t q_batch = odd ? a->Tq * a->q_stride : a->q_batch;
+    const int64_t k_batch = odd ? a->Tk * a->k_stride : a->kv_batch;
+    const int64_t v_batch = odd ? a->Tk * a->v_stride : a->kv_batch;
+    const int64_t out_batch = a->Tq * a->out_stride;
+    const int64_t batch[N_TENSORS] = {q_batch, k_batch, v_batch,   q_batch,
+                                      k_batch, v_batch, out_batch, out_batch};
+    for (size_t t = 0; t < N_TENSORS; t++)
+        p->bufs[t] = agree_buf_make(dtype, (size_t)(a->B * batch[t]), odd ? t + 1 : 0);
+}
+
+static void make_packed(struct problem *p, enum dtype dtype)
+{
+    struct attention_args *a = &p->args;
+    const int64_t width = (a->H + 2 * a->G) * a->D;
+    const size_t n = (size_t)(a->B * a->Tq * width), n_out = (size_t)(a->B * a->Tq * a->H * a->D);
+    p->packed = agree_buf_make(dtype, n, 0), p->dpacked = agree_buf_make(dtype, n, 0);
+    a->q_stride = a->k_stride = a->v_stride = width, a->out_stride = a->H * a->D;
+    const size_t at[3] = {0, (size_t)(a->H * a->D), (size_t)((a->H + a->G) * a->D)};
+    for (size_t t = 0; t < 6; t++) { /* views without guards of their own */
+        const struct agree_buf *whole = t < 3 ? &p->packed : &p->dpacked;
+        p->bufs[t] = (struct agree_buf){.p = (char *)whole->p + at[t % 3] * dtype_size(dtype),
+                                        .dtype = dtype,
+                                        .numel = n - at[t % 3]};
+    }
+    for (size_t t = OUT; t < N_TENSORS; t++) p->bufs[t] = agree_buf_make(dtype, n_out, 0);
+}
+
+/* About a quarter of the keys is hidden, and holds what must not be read. */
+static void make_mask(struct problem *p)
+{
+    struct attention_args *a = &p->args;
+    p->key_mask = malloc((size_t)(a->B * a->Tk) + 1);
+    agree_assert(p->key_mask, "out of memory");
+    for (int64_t i = 0; i < a->B * a->Tk; i++) p->key_mask[i] = agree_random(9, (size_t)i) % 4 != 0;
+    if (a->B > 1) memset(p->key_mask, 0, (size_t)a->Tk); /* one batch row sees nothing at all */
+    for (int64_t i = 0; i < a->B * a->Tk; i++)
+        for (int64_t c = 0; c < a->G * a->D && !p->key_mask[i]; c++) {
+            const int64_t b = i / a->Tk, t = i % a->Tk;
+            const size_t k_at = attention_kv_at(a, a->k_stride, b, t, 0) + (size_t)c;
+            const size_t v_at = attention_kv_at(a, a->v_stride, b, t, 0) + (size_t)c;
+            agree_set(&p->bufs[K], k_at, c % 2 ? NAN : INFINITY);
+            agree_set(&p->bufs[V], v_at, c % 3 ? INFINITY : NAN);
+        }
+    a->key_mask = p->key_mask;
+}
+
+static void problem_make(struct problem *p, const struct shape *s, enum dtype dtype)
+{
+    memset(p, 0, sizeof *p);
+    struct attention_args *a = &p->args;
+    *a = (struct attention_args){.B = s->B,
+                                 .Tq = s->Tq,
+                                 .Tk = s->Tk,
+                                 .H = s->H,
+                                 .G = s->G,
+                                 .D = s->D,
+                                 .dtype = dtype,
+                                 .scale = 1.0f / sqrtf((float)s->D),
+                                 .causal = s->causal,
+                                 .dropout_p = s->dropout_p,
+                                 .rng = {.seed = 5, .site = 6, .step = 7, .sample = 8}};
+    if (s->layout == PACKED)
+        make_packed(p, dtype);
+    else
+        make_apart(p, dtype, s->layout == ODD);
+    if (s->layout == PACKED) agree_fill(&p->packed, 1, 2.0f);
+    for (size_t t = Q; t <= V && s->layout != PACKED; t++) agree_fill(&p->bufs[t], t + 1, 2.0f);
+    agree_fill(&p->bufs[DOUT], 4, 1.0f);
+    p->lse = agree_buf_make(DTYPE_F32, (size_t)(a->B * a->H * a->Tq), 1);
+    if (s->masked) make_mask(p);
+    a->q = p->bufs[Q].p, a->k = p->bufs[K].p, a->v = p->bufs[V].p;
+    a->dq = p->bufs[DQ].p, a->dk = p->bufs[DK].p, a->dv = p->bufs[DV].p;
+    a->out = p->bufs[OUT].p, a->dout = p->bufs[DOUT].p, a->lse = p->lse.p;
+}
+
+static void problem_free(struct problem *p)
+{
+    for (size_t t = 0; t < N_TENSORS; t++)
+        if (p->bufs[t].block) agree_buf_free(&p->bufs[t]);
+    agree_buf_free(&p->lse);
+    if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
+    free(p->key_mask);
+}
+
+/* ---- the device --------------------------------------------------------------------------------
+ */
+
+/* A problem's tensors on the device, and the arguments that name them. */
+struct device_problem {
+    struct rig_buf bufs[N_TENSORS], lse, packed, dpacked;
+    void *key_mask, *workspace;
+    struct attention_args args;
+};
+
+static void *view_of(const struct rig_buf *d, const struct agree_buf *whole,
+                     const struct agree_buf *view)
+{
+    return (char *)d->p + ((char *)view->p - (char *)whole->p);
+}
+
+static struct device_problem to_device(const struct cuda_rig *rig, const struct problem *p)
+{
+    struct device_problem d = {.args = p->args};
+    struct attention_args *a = &d.args;
+    void *at[N_TENSORS];
+    d.packed = rig_put(rig, &p->packed), d.dpacked = rig_put(rig, &p->dpacked);
+    d.lse = rig_put(rig, &p->lse);
+    for (size_t t = 0; t < N_TENSORS; t++) {
+        d.bufs[t] = rig_put(rig, &p->bufs[t]);
+        at[t] = d.bufs[t].p;
+        if (!p->bufs[t].block)
+            at[t] = t < DQ ? view_of(&d.packed, &p->packed, &p->bufs[t])
+                           : view_of(&d.dpacked, &p->dpacked, &p->bufs[t]);
+    }
+    if (p->key_mask) d.key_mask = rig_put_bytes(rig, p->key_mask, (size_t)(a->B * a->Tk));
+    a->q = at[Q], a->k = at[K], a->v = at[V], a->dq = at[DQ], a->dk = at[DK], a->dv = at[DV];
+    a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
+    a->workspace_nbytes = ops_attention_workspace(rig->ops, a, true);
+    ck_ok(rig->dev->ops->mem_alloc(rig->dev, a->workspace_nbytes, "workspace", &d.workspace));
+    a->workspace = d.workspace;
+    return d;
+}
+
+/* Results come back over the host's. */
+static void from_device(const struct cuda_rig *rig, struct device_problem *d, struct problem *p)
+{
+    for (size_t t = DQ; t <= OUT; t++) rig_get(rig, &d->bufs[t], &p->bufs[t]);
+    rig_get(rig, &d->lse, &p->lse);
+    rig_get(rig, &d->dpacked, &p->dpacked);
+}
+
+static void device_free(const struct cuda_rig *rig, struct device_problem *d)
+{
+    for (size_t t = 0; t < N_TENSORS; t++)
+        if (d->bufs[t].block) rig_free(rig, &d->bufs[t]);
+    rig_free(rig, &d->lse);
+    if (d->packed.block) rig_free(rig, &d->packed), rig_free(rig, &d->dpacked);
+    if (d->key_mask) rig_free_bytes(rig, d->key_mask, (size_t)(d->args.B * d->args.Tk));
+    rig_free_bytes(rig, d->workspace, d->args.workspace_nbytes);
+}
+
+static void run_on_device(const struct cuda_rig *rig, struct problem *p)
+{
+    struct device_problem d = to_device(rig, p);
+    ck_ok(rig->ops->attention_forward(rig->ops, rig->stream, &d.args));
+    ck_ok(rig->ops->attention_backward(rig->ops, rig->stream, &d.args));
+    from_device(rig, &d, p);
+    device_free(rig, &d);
+}
+
+static void run_scalar(struct problem *p)
+{
+    struct ops ops = agree_wire(attention_wire, &attention_rows(&(size_t){0})[0]->row);
+    struct attention_args a = p->args;
+    a.workspace_nbytes = ops_attention_workspace(&ops, &a, true);
+    size_t forward = ops_attention_workspace(&ops, &a, false);
+    if (forward > a.workspace_nbytes) a.workspace_nbytes = forward;
+    a.workspace = malloc(a.workspace_nbytes);
+    agree_assert(a.workspace, "out of memory");
+    ck_ok(ops.attention_forward(&ops, NULL, &a));
+    ck_ok(ops.attention_backward(&ops, NULL, &a));
+    free(a.workspace);
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------
+ */
+
+/* Of the largest magnitude of a tensor. fp32: sums in another order, 2⁻²⁴ each, and exp magnifies
+ * the rounding of scores up to 4·√D. 16-bit: p and ds are rounded before they meet the tensor
+ * cores, delta is made from a rounded out; 2⁻⁹ each in bf16, 2⁻¹² in fp16. */
+static double tolerance(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? 1e-5 : dtype == DTYPE_BF16 ? 2e-2 : 2.5e-3;
+}
+
+static void compare(const struct agree_buf *got, const struct agree_buf *want, const char *what,
+                    const char *name)
+{
+    double most = 0;
+    for (size_t i = 0; i < want->numel; i++) {
+        double x = fabs((double)agree_get(want, i));
+        if (isfinite(x) && x > most) most = x;
+    }
+    for (size_t i = 0; i < want->numel; i++) {
+        if (agree_bits(got, i) == agree_bits(want, i)) continue;
+        double g = (double)agree_get(got, i), w = (double)agree_get(want, i);
+        double bound = tolerance(got->dtype) * most + (double)agree_step(got->dtype, (float)w);
+        agree_assert(fabs(g - w) <= bound, "%s: %s[%zu] is %.9g, the scalar row gives %.9g (±%.3g)",
+                     name, what, i, g, w, bound);
+    }
+    if (got->block) agree_guards(got, name);
+}
+
+static void compare_problems(const struct problem *got, const struct problem *want,
+                             const struct shape *s)
+{
+    static const char *const names[N_TENSORS] = {"q", "k", "v", "dq", "dk", "dv", "out", "dout"};
+    char name[160];
+    snprintf(name, sizeof name, "%s B %d Tq %d Tk %d H %d G %d D %d%s%s layout %d dropout %g",
+             dtype_name(got->args.dtype), (int)s->B, (int)s->Tq, (int)s->Tk, (int)s->H, (int)s->G,
+             (int)s->D, s->causal ? " causal" : "", s->masked ? " masked" : "", (int)s->layout,
+             (double)s->dropout_p);
+    compare(&got->lse, &want->lse, "lse", name);
+    compare(&got->bufs[OUT], &want->bufs[OUT], names[OUT], name);
+    if (got->dpacked.block) {
+        compare(&got->dpacked, &want->dpacked, "dq, dk, dv", name);
+        return;
+    }
+    for (size_t t = DQ; t <= DV; t++) compare(&got->bufs[t], &want->bufs[t], names[t], name);
+}
+
+static void run_case(const struct cuda_rig *rig, const struct shape *s, enum dtype dtype)
+{
+    struct problem got, want;
+    problem_make(&got, s, dtype), problem_make(&want, s, dtype);
+    run_on_device(rig, &got);
+    run_scalar(&want);
+    compare_problems(&got, &want, s);
+    problem_free(&got), problem_free(&want);
+}
+
+static void run_cases(const char *order, const struct shape *shapes, size_t n,
+                      const enum dtype *dtypes, size_t n_dtypes)
+{
+    setenv("CZERO_CUDA_SIM_ORDER", order, 1);
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t s = 0; s < n; s++)
+        for (size_t d = 0; d < n_dtypes; d++) run_case(&rig, &shapes[s], dtypes[d]);
+    cuda_rig_close(&rig);
+}
+
+/* ---- cases -------------------------------------------------------------------------------------
+ */
+
+static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+START_TEST(fp32_arithmetic_takes_every_case)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, 1, false, false, ODD, 0},
+        {2, 7, 7, 2, 1, 20, true, true, ODD, 0.3f},
+        {1, 65, 130, 2, 2, 3, true, false, ODD, 0},
+        {1, 70, 9, 1, 1, 16, true, false, ODD, 0},    /* the first queries see no key */
+        {2, 3, 66, 4, 2, 33, false, true, ODD, 0.5f}, /* Tk is no multiple of 4 */
+        {1, 5, 5, 1, 1, 130, true, false, PACKED, 0}, /* wider than a block's columns */
+        {1, 66, 66, 1, 1, 256, false, false, ALIGNED, 0},
+    };
+    run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes, 3);
+}
+END_TEST
+
+START_TEST(tensor_cores_agree_alone_with_each_feature)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, 64, false, false, PACKED, 0},
+        {1, 65, 65, 1, 1, 32, false, false, PACKED, 0},
+        {1, 130, 130, 1, 1, 64, true, false, PACKED, 0},
+        {2, 7, 64, 2, 2, 64, false, true, ALIGNED, 0},
+        {1, 64, 130, 4, 2, 128, false, false, ALIGNED, 0},
+        {1, 64, 64, 1, 1, 64, false, false, PACKED, 0.2f},
+        {1, 65, 66, 1, 1, 128, false, false, ALIGNED, 0.2f}, /* Tk is no multiple of 4 */
+        {1, 130, 65, 1, 1, 80, true, false, ALIGNED, 0},     /* the first queries see no key */
+        {1, 20, 140, 2, 1, 40, true, false, ALIGNED, 0},
+    };
+    run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes + 1, 2);
+}
+END_TEST
+
+static const struct shape everything[] = {
+    {2, 130, 130, 4, 2, 64, true, true, PACKED, 0.1f},
+    {2, 65, 132, 2, 1, 128, true, true, ALIGNED, 0.1f},
+    {2, 67, 130, 3, 1, 80, true, true, ALIGNED, 0.3f},
+    {2, 140, 72, 2, 2, 32, true, true, ALIGNED, 0.1f},
+};
+
+START_TEST(tensor_cores_agree_with_all_features_together)
+{
+    run_cases("reverse", everything, CZ_ARRAY_LEN(everything), &dtypes[1], 1);
+}
+END_TEST
+
+START_TEST(tensor_cores_agree_in_a_random_order)
+{
+    run_cases("random:3", everything, CZ_ARRAY_LEN(everything), &dtypes[2], 1);
+}
+END_TEST
+
+START_TEST(fp32_arithmetic_agrees_in_a_random_order)
+{
+    static const struct shape shapes[] = {
+        {2, 67, 70, 2, 1, 20, true, true, ODD, 0.3f},
+        {1, 66, 66, 2, 2, 72, true, false, PACKED, 0.1f},
+    };
+    run_cases("random:4", shapes, CZ_ARRAY_LEN(shapes), dtypes, 3);
+}
+END_TEST
+
+TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
+          tensor_cores_agree_alone_with_each_feature, tensor_cores_agree_with_all_features_together,
+          tensor_cores_agree_in_a_random_order, fp32_arithmetic_agrees_in_a_random_order)
