@@ -117,6 +117,19 @@ cz_status engine_make_groups(struct engine *e, const struct engine_options *opti
 /* Fill e->plan from the chain and zero; measures the baseline. */
 cz_status plan_fill(struct engine *e);
 
+/* ---- host_room.c: fp32 scratch in host memory while nothing is under way -----------------------
+ */
+
+struct host_room {
+    float *p;
+    size_t numel; /* the same on all ranks of a run on GPUs */
+    float *own;   /* to be freed; NULL: the run's */
+};
+
+/* Collective on GPUs. host_room_give() follows, also after CZ_NOMEM. */
+cz_status host_room_take(const struct engine *e, struct host_room *room);
+void host_room_give(struct host_room *room);
+
 /* ---- report.c: what the config asks to be printed or recorded ----------------------------------
  */
 

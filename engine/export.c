@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A run whose whole weights are being written. */
+struct whole {
+    struct engine *e;
+    struct host_room room;
+};
+
 struct piece_request {
     bool is_done; /* no further piece is wanted */
     size_t param_idx, off, numel;
@@ -17,58 +23,63 @@ struct piece_request {
 
 /* All ranks alike: as much at a time as the servers have room for, where activations lie. dst NULL:
  * only serve. */
-static cz_status read_piece(struct engine *e, const struct piece_request *r, float *dst)
+static cz_status read_piece(struct whole *w, const struct piece_request *r, float *dst)
 {
-    float *room = e->blocks[BLOCK_ACTIVATIONS];
-    size_t n_room = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof *room;
+    size_t n_room = w->room.numel;
     for (size_t at = 0; at < r->numel; at += n_room) {
         size_t n = r->numel - at < n_room ? r->numel - at : n_room;
-        TRY(zero_read(e->zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
-                      dst ? dst + at : room));
+        TRY(zero_read(w->e->zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
+                      dst ? dst + at : w->room.p));
     }
     return CZ_OK;
 }
 
 static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
-    struct engine *e = user;
+    struct whole *w = user;
     struct piece_request r = {.param_idx = param_idx, .off = off, .numel = numel};
-    TRY(comm_broadcast(e->comm, &r, sizeof r, 0));
-    return read_piece(e, &r, dst);
+    TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+    return read_piece(w, &r, dst);
 }
 
-static cz_status serve(struct engine *e)
+static cz_status serve(struct whole *w)
 {
     for (;;) {
         struct piece_request r;
-        TRY(comm_broadcast(e->comm, &r, sizeof r, 0));
+        TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
         if (r.is_done) return CZ_OK;
-        TRY(read_piece(e, &r, NULL));
+        TRY(read_piece(w, &r, NULL));
     }
 }
 
 /* What rank 0 does with fetch_master() at hand. */
-typedef cz_status (*whole_writer)(struct engine *e, void *user);
+typedef cz_status (*whole_writer)(struct whole *w, void *user);
+
+static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
+{
+    struct engine *e = w->e;
+    if (e->comm->rank != 0) return serve(w);
+    struct piece_request done = {.is_done = true};
+    struct err written;
+    cz_status st = write(w, user);
+    err_capture(&written);
+    if (st != CZ_PEER && st != CZ_COMM) TRY(comm_broadcast(e->comm, &done, sizeof done, 0));
+    if (st != CZ_OK) err_restore(&written);
+    return st;
+}
 
 static cz_status write_whole(struct engine *e, const char *phase, whole_writer write, void *user)
 {
-    cz_status st;
+    struct whole w = {.e = e};
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: %s after it", phase);
     /* A rank that is lost meanwhile stands at the step whose gradients are being collected. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
-    if (e->comm->rank != 0) {
-        st = serve(e);
-    } else {
-        struct piece_request done = {.is_done = true};
-        struct err written;
-        st = write(e, user);
-        err_capture(&written);
-        if (st != CZ_PEER && st != CZ_COMM) TRY(comm_broadcast(e->comm, &done, sizeof done, 0));
-        if (st != CZ_OK) err_restore(&written);
-    }
-    return comm_agree(e->comm, st);
+    cz_status st = host_room_take(e, &w.room);
+    if (st == CZ_OK) st = comm_agree(e->comm, write_or_serve(&w, write, user));
+    host_room_give(&w.room);
+    return st;
 }
 
 /* ---- a Hugging Face folder ---------------------------------------------------------------------
@@ -79,10 +90,10 @@ struct export_target {
     enum dtype dtype;
 };
 
-static cz_status export_hf(struct engine *e, void *user)
+static cz_status export_hf(struct whole *w, void *user)
 {
     const struct export_target *t = user;
-    return model_export_hf(e->model, t->dir, t->dtype, fetch_master, e);
+    return model_export_hf(w->e->model, t->dir, t->dtype, fetch_master, w);
 }
 
 cz_status engine_export_hf(struct engine *e, const char *dir, enum dtype dtype)
@@ -147,13 +158,14 @@ static cz_status describe_weights(const struct engine *e, struct weights_file *f
 }
 
 /* Masters come in fp32; what the layers see is their rounding. */
-static cz_status write_weight(struct engine *e, struct weights_file *f, size_t i, float *room)
+static cz_status write_weight(struct whole *w, struct weights_file *f, size_t i, float *room)
 {
     enum { CHUNK = 1 << 16 };
+    const struct engine *e = w->e;
     size_t numel = model_params(e->model)->params[i].numel, elem = dtype_size(e->dtype);
     for (size_t off = 0, n; off < numel; off += n) {
         n = numel - off < CHUNK ? numel - off : CHUNK;
-        TRY(fetch_master(e, i, off, n, room));
+        TRY(fetch_master(w, i, off, n, room));
         for (size_t k = 0; e->dtype != DTYPE_F32 && k < n; k++)
             dtype_put(room, k, e->dtype, room[k]); /* narrower: never ahead of the reading */
         TRY(pt_write(f->out, f->storage_of[i], off * elem, n * elem, room, NULL));
@@ -161,8 +173,9 @@ static cz_status write_weight(struct engine *e, struct weights_file *f, size_t i
     return CZ_OK;
 }
 
-static cz_status write_weights(struct engine *e, void *user)
+static cz_status write_weights(struct whole *w, void *user)
 {
+    const struct engine *e = w->e;
     struct weights_file *f = user;
     const struct param_table *table = model_params(e->model);
     struct pt_written written;
@@ -183,7 +196,7 @@ static cz_status write_weights(struct engine *e, void *user)
                                               .n_storages = f->n_storages};
     TRY_GOTO(pt_create(&options, &f->out), done);
     for (size_t i = 0; i < table->n_params; i++)
-        if (!is_left_out(f, &table->params[i])) TRY_GOTO(write_weight(e, f, i, room), done);
+        if (!is_left_out(f, &table->params[i])) TRY_GOTO(write_weight(w, f, i, room), done);
     TRY_GOTO(pt_finish(f->out, true, &written), done);
 done:
     pt_writer_destroy(f->out);

@@ -133,14 +133,17 @@ static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t
 static cz_status restore_tensors(struct load *l)
 {
     struct engine *e = l->e;
-    const struct zero_restore args = {
-        .fetch = fetch,
-        .user = l,
-        .weights = l->weights,
-        .states = l->with_states,
-        .staging = e->blocks[BLOCK_ACTIVATIONS], /* nothing is under way */
-        .staging_numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float)};
-    return zero_restore(e->zero, &args);
+    struct host_room room;
+    cz_status st = host_room_take(e, &room);
+    const struct zero_restore args = {.fetch = fetch,
+                                      .user = l,
+                                      .weights = l->weights,
+                                      .states = l->with_states,
+                                      .staging = room.p,
+                                      .staging_numel = room.numel};
+    if (st == CZ_OK) st = zero_restore(e->zero, &args);
+    host_room_give(&room);
+    return st;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------

@@ -529,17 +529,19 @@ static void reload_free(struct reload *r)
 cz_status load_onebit(struct load *l)
 {
     struct engine *e = l->e;
-    struct reload r = {.l = l,
-                       .ob = zero_onebit(e->zero),
-                       .saved = l->saved_onebit ? &l->run.onebit : NULL,
-                       .staging = e->blocks[BLOCK_ACTIVATIONS],
-                       .staging_numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float)};
+    struct reload r = {
+        .l = l, .ob = zero_onebit(e->zero), .saved = l->saved_onebit ? &l->run.onebit : NULL};
+    struct host_room room;
     if (!r.ob.clock || !l->with_states) return CZ_OK;
     take_clock(&r);
     r.keeps_errors = r.saved && r.saved->clock.frozen == r.ob.clock->frozen;
-    cz_status st = find_places(&r);
+    cz_status st = host_room_take(e, &room);
+    r.staging = room.p;
+    r.staging_numel = room.numel;
+    if (st == CZ_OK) st = find_places(&r);
     if (st == CZ_OK) st = take_files(&r);
     if (st == CZ_OK) say(&r);
+    host_room_give(&room);
     reload_free(&r);
     return st;
 }

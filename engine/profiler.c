@@ -102,14 +102,26 @@ void profiler_end(struct profiler *p)
     p->active = false;
 }
 
+/* A GPU is waited for, so that a layer's time is its own; a failure shows at the next wait. */
+static void wait_for_layer(const struct profiler *p)
+{
+    struct device *device = p->chain->options.ops->device;
+    if (device->ops->kind != DEVICE_HOST)
+        (void)device->ops->stream_sync(device, p->chain->run.stream);
+}
+
 void profiler_enter(struct profiler *p)
 {
-    if (p && p->active) p->since_ns = clock_now_ns();
+    if (!p || !p->active) return;
+    wait_for_layer(p);
+    p->since_ns = clock_now_ns();
 }
 
 void profiler_leave(struct profiler *p, size_t layer_idx)
 {
-    if (p && p->active) p->profile.layers[layer_idx].forward_ns += clock_now_ns() - p->since_ns;
+    if (!p || !p->active) return;
+    wait_for_layer(p);
+    p->profile.layers[layer_idx].forward_ns += clock_now_ns() - p->since_ns;
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */

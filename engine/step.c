@@ -19,6 +19,13 @@ bool engine_is_gradient_accumulation_boundary(const struct engine *e)
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
+/* wall_clock_breakdown asks where time goes: a GPU's work is then waited for where it is made. */
+static cz_status settle_timers(struct engine *e)
+{
+    if (!e->config->wall_clock_breakdown) return CZ_OK;
+    return e->device->ops->stream_sync(e->device, e->stream);
+}
+
 /* Whether the micro-batch that begins is known to be the last before the boundary. */
 static bool is_last_known(const struct engine *e)
 {
@@ -63,6 +70,7 @@ static cz_status forward(struct engine *e, const struct batch *batch, float *los
     TRY(walk_forward(e, &run));
     if (logits) TRY(e->device->ops->stream_sync(e->device, e->stream));
     TRY(batch_stage_loss(&e->stage, loss, &e->loss_sum)); /* on a GPU without waiting for it */
+    TRY(settle_timers(e));
     e->phase = PHASE_FORWARD;
     timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
     e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
@@ -109,6 +117,7 @@ cz_status engine_backward(struct engine *e)
     comm_set_phase(e->comm, e->global_steps + 1, "backward");
     TRY(chain_backward(e->chain));
     TRY(check_unused(e));
+    TRY(settle_timers(e));
     int64_t walked = clock_now_ns();
     TRY(zero_pass_end(e->zero));
     e->comm_ns += clock_now_ns() - walked;
@@ -239,6 +248,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     bool was_frozen = is_frozen(e);
     cz_status st = zero_step(e->zero, e->n_updates + 1, made_with, clip);
     TRY(e->swap ? comm_agree(e->comm, st) : st); /* one rank's disk may fail */
+    TRY(settle_timers(e));
     int64_t swept = clock_now_ns();
     TRY(zero_gather(e->zero));
     e->timers.exposed[EXPOSED_STEP] += clock_now_ns() - swept;
