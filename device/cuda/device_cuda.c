@@ -127,6 +127,18 @@ static cz_status get_info(int ordinal, struct device_info *info)
                    CAPABILITY_MAJOR_MIN);
 }
 
+/* CUDA's calls go to the device that their thread has selected, at first number 0: other threads
+ * than the opener's (a checkpoint's writer) select theirs when they first use it. */
+static __thread int selected = -1;
+
+static cz_status use(const struct device *dev)
+{
+    if (selected == dev->ordinal) return CZ_OK;
+    CUDA_TRY(cudaSetDevice(dev->ordinal), "device cuda: selecting it");
+    selected = dev->ordinal;
+    return CZ_OK;
+}
+
 static cz_status cuda_open(int ordinal, struct device **out)
 {
     int n = 0;
@@ -138,6 +150,7 @@ static cz_status cuda_open(int ordinal, struct device **out)
                        n == 1 ? "is" : "are", n);
     TRY(get_info(ordinal, &info));
     result = cudaSetDevice(ordinal);
+    selected = ordinal;
     if (result == cudaSuccess) result = cudaFree(NULL); /* makes its context */
     if (result != cudaSuccess) return refuse(result, "device cuda: starting its context");
     struct cuda_device *dev = calloc(1, sizeof *dev);
@@ -178,6 +191,7 @@ static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *w
 {
     *out = NULL;
     if (nbytes == 0) return CZ_OK;
+    TRY(use(dev));
     cudaError_t result = cudaMalloc(out, nbytes);
     if (result == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* a refusal is no reason to fail later */
@@ -211,7 +225,7 @@ static bool cuda_is_device_memory(struct device *dev, const void *p)
 
 static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
 {
-    (void)dev;
+    TRY(use(dev));
     CUDA_TRY(cudaMemGetInfo(free_nbytes, total_nbytes), "device cuda: what memory is free");
     return CZ_OK;
 }
@@ -219,8 +233,8 @@ static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *
 static cz_status cuda_copy(struct device *dev, struct dev_stream *stream, void *dst,
                            const void *src, size_t nbytes)
 {
-    (void)dev;
     if (nbytes == 0 || dst == src) return CZ_OK;
+    TRY(use(dev));
     CUDA_TRY(cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDefault, cuda_stream(stream)),
              "device cuda: a copy");
     return CZ_OK;
@@ -229,16 +243,16 @@ static cz_status cuda_copy(struct device *dev, struct dev_stream *stream, void *
 static cz_status cuda_fill_zero(struct device *dev, struct dev_stream *stream, void *dst,
                                 size_t nbytes)
 {
-    (void)dev;
     if (nbytes == 0) return CZ_OK;
+    TRY(use(dev));
     CUDA_TRY(cudaMemsetAsync(dst, 0, nbytes, cuda_stream(stream)), "device cuda: filling memory");
     return CZ_OK;
 }
 
 static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
 {
-    (void)dev;
     if (nbytes == 0) return CZ_OK;
+    TRY(use(dev));
     cudaError_t result = cudaHostRegister(p, nbytes, cudaHostRegisterPortable);
     if (result == cudaSuccess) return CZ_OK;
     (void)cudaGetLastError();
@@ -259,7 +273,7 @@ static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)
 
 static cz_status cuda_stream_create(struct device *dev, struct dev_stream **out)
 {
-    (void)dev;
+    TRY(use(dev));
     cudaStream_t stream;
     *out = NULL;
     CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "device cuda: a stream");
@@ -276,7 +290,7 @@ static void cuda_stream_destroy(struct device *dev, struct dev_stream *stream)
 /* Where what went wrong on the device is heard of: a kernel's failure shows at the next wait. */
 static cz_status cuda_stream_sync(struct device *dev, struct dev_stream *stream)
 {
-    (void)dev;
+    TRY(use(dev));
     CUDA_TRY(cudaStreamSynchronize(cuda_stream(stream)), "device cuda: waiting for it");
     return CZ_OK;
 }
@@ -288,7 +302,7 @@ static cudaEvent_t cuda_event(struct dev_event *event)
 
 static cz_status cuda_event_create(struct device *dev, struct dev_event **out)
 {
-    (void)dev;
+    TRY(use(dev));
     cudaEvent_t event;
     *out = NULL;
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "device cuda: an event");
@@ -305,7 +319,7 @@ static void cuda_event_destroy(struct device *dev, struct dev_event *event)
 static cz_status cuda_event_record(struct device *dev, struct dev_event *event,
                                    struct dev_stream *stream)
 {
-    (void)dev;
+    TRY(use(dev));
     CUDA_TRY(cudaEventRecord(cuda_event(event), cuda_stream(stream)), "device cuda: an event");
     return CZ_OK;
 }
@@ -313,7 +327,7 @@ static cz_status cuda_event_record(struct device *dev, struct dev_event *event,
 static cz_status cuda_stream_wait(struct device *dev, struct dev_stream *stream,
                                   struct dev_event *event)
 {
-    (void)dev;
+    TRY(use(dev));
     CUDA_TRY(cudaStreamWaitEvent(cuda_stream(stream), cuda_event(event), 0),
              "device cuda: a stream's wait");
     return CZ_OK;
@@ -321,14 +335,14 @@ static cz_status cuda_stream_wait(struct device *dev, struct dev_stream *stream,
 
 static cz_status cuda_event_wait_host(struct device *dev, struct dev_event *event)
 {
-    (void)dev;
+    TRY(use(dev));
     CUDA_TRY(cudaEventSynchronize(cuda_event(event)), "device cuda: waiting for it");
     return CZ_OK;
 }
 
 static cz_status cuda_event_query(struct device *dev, struct dev_event *event, bool *is_past)
 {
-    (void)dev;
+    TRY(use(dev));
     cudaError_t result = cudaEventQuery(cuda_event(event));
     *is_past = result == cudaSuccess;
     if (result == cudaErrorNotReady) {
