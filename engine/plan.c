@@ -170,9 +170,11 @@ static void state_rows(struct engine *e)
     row(p, ZERO_UPDATE_HOST, "host staging", zero_block_nbytes(z, ZERO_UPDATE_HOST),
         "tiles on their way to and from the device, two at a time");
     bool rounds = save_rounds_masters(e);
-    row(p, BLOCK_SAVE, "save buffer", rounds || zero_swap_nbytes(z) > 0 ? SAVE_BOUNCE_NBYTES : 0,
-        rounds ? "16-bit weights of the masters on their way into a checkpoint"
-               : "what passes from the swap file into a checkpoint");
+    bool passes = rounds || zero_swap_nbytes(z) > 0 || p->on_cuda;
+    row(p, BLOCK_SAVE, "save buffer", passes ? SAVE_BOUNCE_NBYTES : 0,
+        rounds       ? "16-bit weights of the masters on their way into a checkpoint"
+        : p->on_cuda ? "what passes from the device, or a swap file, into a checkpoint"
+                     : "what passes from the swap file into a checkpoint");
 }
 
 static void chain_rows(struct engine *e)

@@ -75,7 +75,8 @@ struct save_writer {
     const struct zero *zero;   /* borrowed */
     struct save_job *jobs;
     size_t n_jobs;
-    unsigned char *bounce; /* what comes from the swap file or is rounded; NULL: nothing is */
+    unsigned char *bounce; /* what comes from a GPU or the swap file, or is rounded; NULL: nothing
+                              is */
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t mutex;

@@ -1,6 +1,7 @@
-/* The thread that writes one rank's files straight from the run's memory. Its jobs are done in
- * order, so "job k is done" says that everything before it is, too: whoever wants to overwrite
- * memory looks for the last job that still reads it. */
+/* The thread that writes one rank's files straight from the run's memory, or through a buffer what
+ * is not in the host's: zero_range_read() has a stream of its own for it. Jobs are done in order,
+ * so "job k is done" says that everything before it is, too: whoever wants to overwrite memory
+ * looks for the last job that still reads it. */
 #include "engine/save_impl.h"
 
 #include <signal.h>
@@ -30,11 +31,27 @@ static void find_job(const struct engine *e, const struct ckpt_job *job, struct 
 /* ---- the thread --------------------------------------------------------------------------------
  */
 
-static void round_to(const struct save_job *job, uint16_t *dst)
+static bool is_readable(const struct zero_range *range)
 {
-    const float *src = (const float *)(const void *)job->ranges[0].memory;
-    for (size_t i = 0; i < job->ranges[0].nbytes / sizeof *src; i++)
-        dst[i] = job->rounded_to == DTYPE_BF16 ? f32_to_bf16(src[i]) : f32_to_f16(src[i]);
+    return range->memory && !range->on_gpu;
+}
+
+/* dst may be where the fp32 elements were brought: they are wider. */
+static cz_status round_to(struct save_writer *w, const struct save_job *job, unsigned char *dst)
+{
+    const struct zero_range *range = &job->ranges[0];
+    const unsigned char *src = range->memory;
+    if (!is_readable(range)) {
+        TRY(zero_range_read(w->zero, range, dst));
+        src = dst;
+    }
+    for (size_t i = 0; i < range->nbytes / sizeof(float); i++) {
+        float x;
+        memcpy(&x, src + i * sizeof x, sizeof x);
+        uint16_t h = job->rounded_to == DTYPE_BF16 ? f32_to_bf16(x) : f32_to_f16(x);
+        memcpy(dst + i * sizeof h, &h, sizeof h);
+    }
+    return CZ_OK;
 }
 
 static cz_status write_job(struct save_writer *w, size_t i)
@@ -42,10 +59,10 @@ static cz_status write_job(struct save_writer *w, size_t i)
     const struct save_job *job = &w->jobs[i];
     size_t at = 0;
     if (job->rounded_to != DTYPE_F32) {
-        round_to(job, (uint16_t *)(void *)w->bounce);
+        TRY(round_to(w, job, w->bounce));
         return ckpt_writer_put(w->files, i, w->bounce);
     }
-    if (job->n_ranges == 1 && job->ranges[0].memory)
+    if (job->n_ranges == 1 && is_readable(&job->ranges[0]))
         return ckpt_writer_put(w->files, i, job->ranges[0].memory);
     for (size_t k = 0; k < job->n_ranges; k++) {
         TRY(zero_range_read(w->zero, &job->ranges[k], w->bounce + at));
