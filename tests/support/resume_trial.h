@@ -16,6 +16,7 @@ enum { LEG_STEPS_MAX = 64 };
 struct leg {
     char config[2048];
     const char *model, *freeze;
+    const char *device;               /* NULL: the CPU */
     const char *optimizer;            /* of leg_configure(), members of its section; NULL: AdamW */
     bool two_groups, unsaved_weights; /* unsaved_weights: start from another seed's weights */
     int from, to;                     /* steps; from > 0 resumes */
@@ -131,6 +132,7 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
                                            .comm = comm,
                                            .groups = groups,
                                            .n_groups = leg->two_groups ? 1 : 0,
+                                           .device = leg->device,
                                            .seed = leg->unsaved_weights ? 5 : 3};
     struct engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
