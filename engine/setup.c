@@ -229,6 +229,19 @@ static cz_status make_zero(struct engine *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* A GPU is planned for without one, too: the CPU's kernels stand in (plan_device.c). So they do for
+ * a request that looks at no machine. */
+static cz_status open_or_stand_in(struct engine *e, const char *device)
+{
+    bool is_planned = e->request && e->plan.on_cuda;
+    if (!is_planned || e->request->baseline_nbytes == 0) {
+        cz_status st = device_open_named(device, e->comm->rank_host, &e->device);
+        if (st != CZ_UNSUPPORTED || !is_planned) return st;
+        err_clear();
+    }
+    return device_open("cpu", 0, &e->device);
+}
+
 static cz_status open_device(struct engine *e, const char *device)
 {
     enum device_kind kind;
@@ -236,9 +249,7 @@ static cz_status open_device(struct engine *e, const char *device)
     TRY(cpu_isa_check());
     TRY(device_parse(device, &kind, &ordinal));
     e->plan.on_cuda = kind == DEVICE_CUDA;
-    /* A GPU is planned for without one: the CPU's kernels stand in (plan_device.c). */
-    bool is_planned = e->request && e->plan.on_cuda;
-    TRY(device_open_named(is_planned ? NULL : device, e->comm->rank_host, &e->device));
+    TRY(open_or_stand_in(e, device));
     TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
     if (e->device->ops->kind == DEVICE_HOST) return CZ_OK;
     TRY(e->device->ops->stream_create(e->device, &e->stream));
