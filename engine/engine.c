@@ -1,4 +1,5 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
+#include "comm/device_comm.h"
 #include "engine/save_impl.h"
 #include "engine/tiers_impl.h"
 #include "engine/world_impl.h"
@@ -201,14 +202,33 @@ static cz_status check_same(struct engine *e)
 static cz_status agree(struct engine *e, const struct engine_options *options, cz_status mine)
 {
     if (!options->comm) return mine;
-    e->comm = options->comm;
-    return comm_agree(options->comm, mine);
+    if (!e->comm) e->comm = options->comm;
+    return comm_agree(e->comm, mine);
+}
+
+/* Several ranks with GPUs: from here on their communicator takes the place of the host's. */
+static cz_status join_gpus(struct engine *e)
+{
+    struct device_comm_options options = {
+        .host = e->comm, .device = e->device, .stream = e->stream};
+    struct comm *comm;
+    if (!e->host || e->comm->world_size == 1) return CZ_OK;
+    TRY(comm_device_pick(e->comm, e->device, &options.kind));
+    TRY(comm_device_create(&options, &comm));
+    e->host_comm = e->comm;
+    e->comm = comm;
+    zero_set_comm(e->zero, comm);
+    if (e->comm->rank == 0)
+        LOGV(LOG_INFO, SUB_COMM, "%d ranks, %s between their GPUs", comm->world_size,
+             comm_device_kind_name(options.kind));
+    return CZ_OK;
 }
 
 static cz_status start(struct engine *e, const struct engine_options *options, struct model *model)
 {
     TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
     TRY(check_same(e));
+    TRY(join_gpus(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
     TRY(comm_agree(e->comm, world_place(e->comm, &e->place)));
     TRY(comm_agree(e->comm, tiers_allocate(e)));

@@ -42,9 +42,10 @@ struct engine {
     struct dev_stream *stream; /* of the layers; the host's only one */
     struct dev_stream *copies; /* on a GPU: of inputs that wait in the host */
     struct ops *ops;
-    struct device *host;  /* the CPU, beside a GPU; NULL: the device is the CPU */
-    struct ops *host_ops; /* its kernels; NULL likewise */
-    struct comm *comm;
+    struct device *host;    /* the CPU, beside a GPU; NULL: the device is the CPU */
+    struct ops *host_ops;   /* its kernels; NULL likewise */
+    struct comm *comm;      /* of the GPUs, once there are several ranks with one */
+    struct comm *host_comm; /* what that wraps; NULL: comm is the host's */
     bool owns_comm;
     struct model *model; /* owned once engine_initialize() has succeeded */
     struct optim_group *groups;

@@ -5,6 +5,7 @@
  * sizes as a stand-in, and what the driver and its libraries take is a constant: both are marked
  * "assumed". */
 #include "base/arena.h"
+#include "comm/device_comm.h"
 #include "engine/plan_impl.h"
 #include "engine/tiers_impl.h"
 
@@ -102,10 +103,25 @@ static cz_status set_context(struct engine *e)
     return CZ_OK;
 }
 
+/* Which kind of communicator it will be, ranks find out together, later: the larger of the two. */
+static void set_communicator(struct engine *e)
+{
+    int w = e->comm->world_size;
+    if (w == 1) return;
+    struct device_comm_nbytes staged = comm_device_staging_nbytes(DEVICE_COMM_STAGED, w, 0);
+    struct device_comm_nbytes nccl = comm_device_staging_nbytes(DEVICE_COMM_NCCL, w, 0);
+    set(&e->plan, "communicator", PLAN_PINNED, staged.host > nccl.host ? staged.host : nccl.host,
+        "pieces between %d GPUs", w);
+    set(&e->plan, "communicator's pieces", PLAN_DEVICE,
+        staged.device > nccl.device ? staged.device : nccl.device,
+        "pieces between %d GPUs; without NCCL's own buffers", w);
+}
+
 cz_status plan_place_on_device(struct engine *e)
 {
     const struct zero_offload offload = tiers_offload(e);
     name_rows(e);
+    set_communicator(e);
     if (offload.params || tiers_swap(e).params)
         e->plan.fetched_numel = zero_figures(e->zero).fetched_numel / (size_t)e->comm->world_size;
     return set_context(e);

@@ -27,6 +27,8 @@ static const struct row_use {
     {"device's scalars", S},
     {"host staging", S},
     {"batch staging", F},
+    {"communicator", F | B | S},
+    {"communicator's pieces", F | B | S},
     {"CUDA context", F | B | S | C},
     {"CUDA libraries", F | B | S | C},
     {"activation gradients", B},

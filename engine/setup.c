@@ -301,6 +301,10 @@ void engine_free(struct engine *e)
     free(e->grad_numel);
     free(e->groups);
     free(e->group_of);
+    if (e->host_comm) { /* before the device goes */
+        comm_destroy(e->comm);
+        e->comm = e->host_comm;
+    }
     if (e->stream) e->device->ops->stream_destroy(e->device, e->stream);
     if (e->copies) e->device->ops->stream_destroy(e->device, e->copies);
     ops_destroy(e->ops);

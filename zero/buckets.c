@@ -206,7 +206,7 @@ static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
                                      .all = o->stage == 0,
                                      .spans = z->flush_spans + flush->first_span,
                                      .n_spans = flush->n_spans};
-    return comm_reduce_begin(o->device_comm, &args, &flush->ticket);
+    return comm_reduce_begin(o->comm, &args, &flush->ticket);
 }
 
 /* A flush's gradients have gone where they go. */
@@ -214,7 +214,7 @@ static cz_status flush_wait(struct zero *z, size_t f)
 {
     if (z->leaves_alone) return zero_leave_wait(z, f);
     return z->swaps_grads ? zero_grads_wait(z, f)
-                          : comm_wait(z->options.device_comm, z->flushes[f].ticket);
+                          : comm_wait(z->options.comm, z->flushes[f].ticket);
 }
 
 /* Gradients that a micro-batch adds to come back, the next flush's as well. */

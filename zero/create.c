@@ -333,7 +333,6 @@ static void choose_gpu(struct zero *z)
 {
     struct zero_options *o = &z->options;
     if (!o->host_ops) o->host_ops = o->ops;
-    if (!o->device_comm) o->device_comm = o->comm;
     if (!zero_states_leave(o)) return;
     z->leaves_alone = o->comm->world_size == 1;
     z->grads_leave = z->leaves_alone || o->stage >= 2;
@@ -405,6 +404,11 @@ void zero_destroy(struct zero *z)
     free(z->norms);
     free(z->spans);
     free(z);
+}
+
+void zero_set_comm(struct zero *z, struct comm *comm)
+{
+    z->options.comm = comm;
 }
 
 size_t zero_swap_nbytes(const struct zero *z)

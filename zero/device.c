@@ -219,7 +219,7 @@ static cz_status copy_spans(struct zero *z, const struct comm_move *a)
 cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket)
 {
     struct device *d = device_of(z);
-    if (!moves_alone(z)) return comm_move_begin(z->options.device_comm, args, ticket);
+    if (!moves_alone(z)) return comm_move_begin(z->options.comm, args, ticket);
     ticket->id = ++z->gpu.n_moves;
     TRY(zero_after(z, z->gpu.in, z->options.stream)); /* what is overwritten has been used */
     TRY(copy_spans(z, args));
@@ -230,7 +230,7 @@ cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct c
 cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
 {
     struct device *d = device_of(z);
-    if (!moves_alone(z)) return comm_wait(z->options.device_comm, ticket);
+    if (!moves_alone(z)) return comm_wait(z->options.comm, ticket);
     if (ticket.id == 0) return CZ_OK;
     return d->ops->stream_wait(d, z->options.stream, z->gpu.moved[ticket.id % ZERO_MOVES]);
 }
@@ -241,7 +241,7 @@ cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket)
     if (moves_alone(z))
         return ticket.id == 0 ? CZ_OK
                               : d->ops->event_wait_host(d, z->gpu.moved[ticket.id % ZERO_MOVES]);
-    TRY(comm_wait(z->options.device_comm, ticket));
+    TRY(comm_wait(z->options.comm, ticket));
     return z->options.on_gpu ? zero_sync(z) : CZ_OK;
 }
 

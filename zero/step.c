@@ -181,8 +181,7 @@ static cz_status gather_group(struct zero *z, size_t g)
                                      .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
                                      .nbytes = nbytes * (size_t)o->comm->world_size};
     TRY(zero_claim(z, &range));
-    return comm_all_gather(range.on_gpu ? o->device_comm : o->comm,
-                           flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
+    return comm_all_gather(o->comm, flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
 }
 
 cz_status zero_gather(struct zero *z)

@@ -109,18 +109,21 @@ struct zero_options {
     bool on_gpu; /* layers run on a GPU: see zero_block_memory() */
     struct zero_offload offload;
     struct zero_swap swap;
-    size_t tile_numel;        /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
-                                 TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
-    struct comm *comm;        /* lent */
-    struct comm *device_comm; /* on a GPU with several ranks: moves and reduces its memory; lent */
-    struct ops *ops;          /* of the device that layers run on; lent */
-    struct ops *host_ops;     /* on a GPU: the CPU's; lent */
+    size_t tile_numel;    /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
+                             TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
+    struct comm *comm;    /* lent; see zero_set_comm() */
+    struct ops *ops;      /* of the device that layers run on; lent */
+    struct ops *host_ops; /* on a GPU: the CPU's; lent */
     struct dev_stream *stream;
 };
 
 /* Errors: CZ_INVALID (sizes overflow, a group index out of range), CZ_UNSUPPORTED (dtypes that do
  * not go together), CZ_NOMEM. */
 CZ_API cz_status zero_create(const struct zero_options *options, struct zero **out);
+
+/* Before zero_bind(): the communicator that takes the place of options.comm, of the same ranks, and
+ * moves and reduces a GPU's memory too (comm/device_comm.h). Lent until zero_destroy(). */
+CZ_API void zero_set_comm(struct zero *z, struct comm *comm);
 
 /* Accepts NULL. Waits for what a pass without its boundary has begun: before the blocks and the
  * communicator go. cz_last_error() stays. */
