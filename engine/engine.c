@@ -1,5 +1,6 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
 #include "comm/device_comm.h"
+#include "engine/plan_impl.h"
 #include "engine/save_impl.h"
 #include "engine/tiers_impl.h"
 #include "engine/world_impl.h"
@@ -17,7 +18,8 @@
 static int64_t fitting_length(const struct engine *e)
 {
     const struct plan *p = &e->plan;
-    size_t state = p->host_peak_nbytes - p->baseline_nbytes;
+    size_t state = p->on_cuda ? plan_device_need(p) : p->host_peak_nbytes - p->baseline_nbytes;
+    size_t limit = p->on_cuda ? p->device_free_nbytes : p->host_free_nbytes;
     for (int b = BLOCK_ACTIVATIONS; b <= BLOCK_WORKSPACE; b++) state -= p->rows[b].nbytes;
     for (int64_t T = p->T / 2; T >= 16; T /= 2) {
         const struct chain_options options = {.ops = e->ops,
@@ -26,12 +28,13 @@ static int64_t fitting_length(const struct engine *e)
                                               .dtype = e->dtype,
                                               .grad_dtype = e->grad_dtype,
                                               .training = true,
-                                              .checkpoint_every = p->checkpoint_every};
+                                              .checkpoint_every = p->checkpoint_every,
+                                              .keep_on_host = p->rows[BLOCK_KEPT].nbytes > 0};
         struct chain *chain;
         if (chain_create(e->model, &options, &chain) != CZ_OK) return 0;
         struct chain_sizes s = chain_sizes(chain);
         chain_destroy(chain);
-        if (state + s.activations + s.gradients + s.workspace <= p->host_free_nbytes) return T;
+        if (state + s.activations + s.gradients + s.workspace <= limit) return T;
     }
     return 0;
 }

@@ -298,8 +298,7 @@ void plan_destroy(struct plan *plan)
 
 /* ---- does it fit ----------------------------------------------------------------------------- */
 
-/* What the run would take of the GPU beside what is in use there. */
-static size_t device_need(const struct plan *p)
+size_t plan_device_need(const struct plan *p)
 {
     size_t nbytes = 0;
     for (size_t i = 0; i < p->n_rows; i++)
@@ -311,7 +310,7 @@ static size_t device_need(const struct plan *p)
 bool plan_fits(const struct plan *p)
 {
     return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
-           p->nvme_nbytes <= p->nvme_free_nbytes && device_need(p) <= p->device_free_nbytes;
+           p->nvme_nbytes <= p->nvme_free_nbytes && plan_device_need(p) <= p->device_free_nbytes;
 }
 
 cz_status plan_check(const struct plan *p)
@@ -324,11 +323,11 @@ cz_status plan_check(const struct plan *p)
         err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.\n%s",
                 size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
                 size_human(p->nvme_free_nbytes, have, sizeof have), table);
-    else if (device_need(p) > p->device_free_nbytes)
+    else if (plan_device_need(p) > p->device_free_nbytes)
         err_set(CZ_NOMEM, 0,
                 "the run needs %s of GPU memory, but the GPU has %s free; offload_optimizer, "
                 "offload_param or activation checkpointing would make it less.\n%s",
-                size_human(device_need(p), want, sizeof want),
+                size_human(plan_device_need(p), want, sizeof want),
                 size_human(p->device_free_nbytes, have, sizeof have), table);
     else
         err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",

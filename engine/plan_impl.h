@@ -16,6 +16,9 @@ enum plan_place plan_device_place(const struct engine *e, int block);
  */
 cz_status plan_place_on_device(struct engine *e);
 
+/* What the run takes of the GPU beside what is in use there already. */
+size_t plan_device_need(const struct plan *p);
+
 /* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
 double plan_device_share(const struct engine *e);
 
