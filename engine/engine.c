@@ -233,7 +233,9 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(check_same(e));
     TRY(join_gpus(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
-    TRY(comm_agree(e->comm, world_place(e->comm, &e->place)));
+    struct device_info info;
+    TRY(comm_agree(e->comm, e->device->ops->info(e->device, &info)));
+    TRY(comm_agree(e->comm, world_place(e->comm, info.pci_bus_id, &e->place)));
     TRY(comm_agree(e->comm, tiers_allocate(e)));
     TRY(bind(e));
     TRY(start_schedule(e));

@@ -77,7 +77,7 @@ static cz_status bind_threads(struct machine_run *run)
 {
     struct comm *self;
     TRY(comm_self_create(0, 1, &self));
-    cz_status st = world_place(self, &run->place);
+    cz_status st = world_place(self, "", &run->place);
     comm_destroy(self);
     return st;
 }

@@ -26,9 +26,9 @@ cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
 /* ---- world_place.c -----------------------------------------------------------------------------
  */
 
-/* Choose this rank's cores and nodes among the ranks of its machine, for a pool that is sized
- * already, and bind its threads. NULL where hwloc cannot describe the machine. Collective. CZ_NOMEM
+/* Choose this rank's cores and nodes among the ranks of its machine, near its GPU (pci_bus_id; "":
+ * it has none), for a pool that is sized already, and bind its threads. NULL where hwloc cannot describe the machine. Collective. CZ_NOMEM
  * may come to one rank alone; release with place_destroy(). */
-cz_status world_place(struct comm *comm, struct place **out);
+cz_status world_place(struct comm *comm, const char *pci_bus_id, struct place **out);
 
 #endif

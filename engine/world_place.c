@@ -25,6 +25,8 @@ static char *list_of(const struct processors *p)
     return text;
 }
 
+#define PCI_ID_NBYTES 16 /* as device_info has it */
+
 /* The ranks of this machine, in order, and which of them is ours. */
 struct neighbours {
     struct place_rank *v;
@@ -37,14 +39,15 @@ static void neighbours_free(struct neighbours *n)
     free(n->v);
 }
 
-static cz_status find_neighbours(const struct world_seat *seats, int n_ranks, int rank,
-                                 struct neighbours *out)
+static cz_status find_neighbours(const struct world_seat *seats, char (*gpus)[PCI_ID_NBYTES],
+                                 int n_ranks, int rank, struct neighbours *out)
 {
     out->v = calloc((size_t)n_ranks, sizeof *out->v);
     if (!out->v) return err_set(CZ_NOMEM, 0, "no memory for %d ranks", n_ranks);
     for (int r = 0; r < n_ranks; r++) {
         if (strcmp(seats[r].host, seats[rank].host) != 0) continue;
         if (r == rank) out->ours = out->n;
+        out->v[out->n].pci_bus_id = gpus[r][0] ? gpus[r] : NULL;
         out->v[out->n++].allowed = list_of(&seats[r].cpus);
         if (!out->v[out->n - 1].allowed) return err_set(CZ_NOMEM, 0, "no memory for ranks");
     }
@@ -62,30 +65,46 @@ static cz_status create(const struct place_options *options, struct place **out)
     return CZ_OK;
 }
 
-static cz_status place_among(const struct world_seat *seats, const struct comm *comm,
-                             struct place **out)
+/* The GPUs of all ranks. Collective. */
+static cz_status gather_gpus(struct comm *comm, const char *mine, char (**out)[PCI_ID_NBYTES])
+{
+    char id[PCI_ID_NBYTES] = "";
+    char(*ids)[PCI_ID_NBYTES] = calloc((size_t)comm->world_size, sizeof *ids);
+    TRY(comm_agree(comm, ids ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks")));
+    snprintf(id, sizeof id, "%s", mine);
+    *out = ids;
+    return comm_all_gather(comm, id, ids, sizeof id);
+}
+
+static cz_status place_among(const struct world_seat *seats, struct comm *comm,
+                             const char *pci_bus_id, struct place **out)
 {
     struct neighbours n = {.v = NULL};
-    cz_status st = find_neighbours(seats, comm->world_size, comm->rank, &n);
+    char(*gpus)[PCI_ID_NBYTES] = NULL;
+    cz_status st = gather_gpus(comm, pci_bus_id, &gpus);
+    if (st == CZ_OK) st = find_neighbours(seats, gpus, comm->world_size, comm->rank, &n);
     if (st == CZ_OK) {
         const struct place_options options = {
             .rank_host = n.ours, .n_ranks_host = n.n, .n_threads = threads_count(), .ranks = n.v};
         st = create(&options, out);
     }
+    free(gpus);
     neighbours_free(&n);
     return st;
 }
 
-cz_status world_place(struct comm *comm, struct place **out)
+cz_status world_place(struct comm *comm, const char *pci_bus_id, struct place **out)
 {
-    const struct place_options alone = {.n_ranks_host = 1, .n_threads = threads_count()};
+    const struct place_options alone = {.n_ranks_host = 1,
+                                        .n_threads = threads_count(),
+                                        .pci_bus_id = *pci_bus_id ? pci_bus_id : NULL};
     struct world_seat *seats = NULL;
     *out = NULL;
     cz_status st = CZ_OK;
     if (comm->n_ranks_host == 1 && strcmp(comm->ops->name, "self") == 0) /* whatever it pretends */
         st = create(&alone, out);
     else if ((st = world_seats(comm, CZ_OK, 0, &seats)) == CZ_OK)
-        st = place_among(seats, comm, out);
+        st = place_among(seats, comm, pci_bus_id, out);
     free(seats);
     if (st != CZ_OK || !*out) return st;
     place_bind_threads(*out);

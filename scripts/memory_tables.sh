@@ -3,6 +3,7 @@
 #   scripts/memory_tables.sh [build/czero]            on stdout
 #   scripts/memory_tables.sh [build/czero] --write    into docs/memory.md
 # Sizes of workspaces depend on kernels and threads, so both are fixed here.
+export CZERO_CUDA_PLUGIN=none # as on a machine without a GPU, everywhere
 set -euo pipefail
 cd "$(dirname "$0")/.."
 czero=build/czero write=

@@ -73,7 +73,7 @@ static int role_divide(struct comm *world)
     int n = engine_world_size(world), me = engine_world_rank(world);
     unsetenv("CZERO_BIND"); /* as mpirun without a binding leaves ranks */
     processors_allowed(&before);
-    EXPECT(world_place(world, &p) == CZ_OK && p);
+    EXPECT(world_place(world, "", &p) == CZ_OK && p);
     EXPECT(place_n_threads(p) == threads_count());
     EXPECT(place_can_bind(p));
     shares[me] = share_of(p);
@@ -81,7 +81,7 @@ static int role_divide(struct comm *world)
     EXPECT(runs_within(&shares[me]));
     EXPECT(comm_all_gather(world, &shares[me], shares, sizeof *shares) == CZ_OK);
     EXPECT(is_disjoint(shares, n));
-    EXPECT(world_place(world, &second) == CZ_OK && second);
+    EXPECT(world_place(world, "", &second) == CZ_OK && second);
     after = share_of(second);
     EXPECT(is_same(&after, &shares[me]));
     place_destroy(second);
@@ -96,7 +96,7 @@ static int role_bound(struct comm *world)
     struct place *p;
     struct processors before, share;
     processors_allowed(&before);
-    EXPECT(world_place(world, &p) == CZ_OK && p);
+    EXPECT(world_place(world, "", &p) == CZ_OK && p);
     share = share_of(p);
     EXPECT(place_can_bind(p));
     EXPECT(is_same(&share, &before));
@@ -110,7 +110,7 @@ static int role_free(struct comm *world)
     struct place *p;
     struct processors before, after;
     processors_allowed(&before);
-    EXPECT(world_place(world, &p) == CZ_OK && p);
+    EXPECT(world_place(world, "", &p) == CZ_OK && p);
     EXPECT(!place_can_bind(p));
     EXPECT(place_n_threads(p) == threads_count());
     processors_allowed(&after);
