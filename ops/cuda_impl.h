@@ -18,15 +18,45 @@ CZ_EXTERN_C_BEGIN
 /* What a table of CUDA kernels keeps from ops_create() to ops_destroy(). */
 struct cuda_ops {
     struct device_info info;
-    void *scratch;   /* CUDA_SCRATCH_NBYTES of device memory: partial results of one call,
-                        used in stream order by one stream at a time */
-    void *matmul;    /* handle and heuristics of ops/matmul/matmul_cuda.cu */
-    bool allow_tf32; /* fp32 products in TF32: CZERO_TF32=1 */
+    void *scratch; /* CUDA_SCRATCH_NBYTES of device memory: partial results of one call,
+                      used in stream order by one stream at a time */
+    struct cuda_results *results; /* on their way to the host (below) */
+    void *matmul;                 /* handle and heuristics of ops/matmul/matmul_cuda.cu */
+    bool allow_tf32;              /* fp32 products in TF32: CZERO_TF32=1 */
 };
 
 /* The symbol czero_ops_wire: fill every slot. ops_nbytes: sizeof(struct ops) of the caller.
  * Errors: CZ_UNSUPPORTED (another version), CZ_NOMEM, CZ_CUDA. */
 CZ_API cz_status czero_ops_wire(struct ops *ops, size_t ops_nbytes);
+
+/* ---- small values for the host -----------------------------------------------------------------
+ *
+ * A kernel leaves a few numbers in a slot of device memory; they are copied to the slot's
+ * page-locked twin, and the stream hands them over as soon as it gets there: nothing waits, and
+ * the caller of the op finds them after stream_sync. As many slots may be under way as there are;
+ * then the next call waits for all of them. */
+
+#define CUDA_RESULT_NBYTES 64
+#define CUDA_RESULTS       256
+
+struct cuda_result {
+    void *device; /* CUDA_RESULT_NBYTES of device memory, zeroed in stream order */
+    void *host;   /* page-locked */
+    void (*take)(const void *values, void *to);
+    void *to;
+    int busy; /* the stream has not handed it over */
+};
+
+cz_status cuda_results_open(struct ops *ops);
+void cuda_results_close(struct ops *ops); /* waits for the device; accepts what open left */
+
+/* A slot for what is started on the stream next. It is free again if nothing is delivered. */
+cz_status cuda_result_begin(struct ops *ops, struct dev_stream *stream, struct cuda_result **out);
+
+/* Once the stream gets here: take(the slot's bytes, to), on a thread of CUDA's, which may call
+ * nothing of CUDA. `to` must last until then. */
+cz_status cuda_result_deliver(struct dev_stream *stream, struct cuda_result *result,
+                              void (*take)(const void *values, void *to), void *to);
 
 /* Each op folder's part. */
 cz_status activation_wire_cuda(struct ops *ops);

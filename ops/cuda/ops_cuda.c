@@ -14,8 +14,10 @@ static const struct {
     {attention_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
+    {lamb_wire_cuda, NULL},
     {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
+    {reduce_wire_cuda, NULL},
     {sgd_wire_cuda, NULL},
 };
 
@@ -24,6 +26,7 @@ static void unwire(struct ops *ops)
     if (!ops->cuda) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++)
         if (folders[i].unwire) folders[i].unwire(ops);
+    cuda_results_close(ops);
     ops->device->ops->mem_free(ops->device, ops->cuda->scratch, CUDA_SCRATCH_NBYTES);
     free(ops->cuda);
     ops->cuda = NULL;
@@ -37,6 +40,7 @@ static cz_status make(struct ops *ops)
     TRY(dev->ops->info(dev, &ops->cuda->info));
     TRY(dev->ops->mem_alloc(dev, CUDA_SCRATCH_NBYTES, "scratch of reductions",
                             &ops->cuda->scratch));
+    TRY(cuda_results_open(ops));
     for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++) TRY(folders[i].wire(ops));
     LOGV(LOG_INFO, SUB_OPS, "%s, compute capability %d.%d, %d multiprocessors, CUDA kernels",
          ops->cuda->info.name, ops->cuda->info.capability_major, ops->cuda->info.capability_minor,

@@ -11,29 +11,6 @@ const struct lamb_row *const *lamb_rows(size_t *n)
     return rows;
 }
 
-cz_status lamb_check_segments(const char *op, const struct lamb_segment *segments,
-                              size_t n_segments, size_t numel)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < n_segments; i++) {
-        const struct lamb_segment *s = &segments[i];
-        if (s->begin < at || s->end < s->begin || s->end > numel)
-            return err_set(CZ_INVALID, 0, "%s: segment %zu, [%zu, %zu), does not fit", op, i,
-                           s->begin, s->end);
-        at = s->end;
-    }
-    return CZ_OK;
-}
-
-static cz_status check(const char *op, const struct lamb_args *a)
-{
-    TRY(step_check(op, &a->t, 2, a->scalars));
-    if (a->t.numel > 0 && a->t.state_dtype != DTYPE_F32)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: states in %s; Lamb keeps them in fp32", op,
-                       dtype_name(a->t.state_dtype));
-    return lamb_check_segments(op, a->segments, a->n_segments, a->t.numel);
-}
-
 void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from)
 {
     for (int j = 0; j < LAMB_GRIDS; j++) {
@@ -53,7 +30,7 @@ void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int par
 static cz_status lamb_moments(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
 {
     (void)stream;
-    TRY(check("lamb_moments", a));
+    TRY(lamb_check("lamb_moments", a, "sums", a->sums));
     for (size_t i = 0; i < a->n_segments; i++) {
         const struct lamb_segment *segment = &a->segments[i];
         int n_parts = ops_n_parts(segment->end - segment->begin, STEP_GRAIN);
@@ -73,7 +50,7 @@ static cz_status lamb_moments(struct ops *ops, struct dev_stream *stream, const 
 static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
 {
     (void)stream;
-    TRY(check("lamb_apply", a));
+    TRY(lamb_check("lamb_apply", a, "ratios", a->ratios));
     for (size_t i = 0; i < a->n_segments; i++) {
         const struct lamb_segment *segment = &a->segments[i];
         float step = a->scalars->step_size * a->ratios[segment->tensor];

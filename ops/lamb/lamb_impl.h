@@ -20,9 +20,17 @@ extern const struct lamb_row lamb_scalar, lamb_avx2, lamb_avx512;
 /* The table, slowest first. */
 const struct lamb_row *const *lamb_rows(size_t *n);
 
+CZ_EXTERN_C_BEGIN
+
+/* CZ_INVALID or CZ_UNSUPPORTED unless everything is there and fits; `sums`: what the pass has of
+ * each tensor, `name` what it is called. */
+cz_status lamb_check(const char *op, const struct lamb_args *a, const char *name, const void *sums);
+
 /* CZ_INVALID unless segments are in order within numel elements. */
 cz_status lamb_check_segments(const char *op, const struct lamb_segment *segments,
                               size_t n_segments, size_t numel);
+
+CZ_EXTERN_C_END
 
 /* Piece `part` of a segment. */
 void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int part, size_t *begin,
@@ -34,7 +42,7 @@ void lamb_segment_split(const struct lamb_segment *segment, int n_parts, int par
 #define LAMB_BLOCK     512    /* elements summed at a time */
 
 /* The unit of grid j. */
-static inline double lamb_unit(int j)
+static CZ_KERNEL_FN double lamb_unit(int j)
 {
     uint64_t bits = (uint64_t)(1023 + LAMB_GRID_LOW + LAMB_GRID_BITS * j) << 52;
     double unit;
@@ -44,7 +52,7 @@ static inline double lamb_unit(int j)
 
 /* The highest grid that a square can touch: the lowest j with square ≤ unit(j + 1)/2, so that on
  * the grids above it rounds to 0. Squares are finite. */
-static inline int lamb_top_grid(double square)
+static CZ_KERNEL_FN int lamb_top_grid(double square)
 {
     int j = 0;
     while (square > lamb_unit(j + 1) / 2) j++;
@@ -53,7 +61,7 @@ static inline int lamb_top_grid(double square)
 
 /* Add a square to its grids: rounded to the top one, what is left to the next, …: LAMB_TOP of them.
  * x + c − c with c = 1.5·2^52 units rounds x to whole units, to nearest. */
-static inline void lamb_deposit(double grids[LAMB_GRIDS], int top, double square)
+static CZ_KERNEL_FN void lamb_deposit(double grids[LAMB_GRIDS], int top, double square)
 {
     for (int j = top; j >= 0 && j > top - LAMB_TOP; j--) {
         double c = 0x1.8p52 * lamb_unit(j);
@@ -63,7 +71,7 @@ static inline void lamb_deposit(double grids[LAMB_GRIDS], int top, double square
     }
 }
 
-static inline void lamb_square_add(double grids[LAMB_GRIDS], float x)
+static CZ_KERNEL_FN void lamb_square_add(double grids[LAMB_GRIDS], float x)
 {
     double square = (double)x * (double)x; /* exact */
     if (isfinite(square))

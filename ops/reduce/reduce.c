@@ -34,9 +34,7 @@ static void scan_join(struct scan_result *left, const struct scan_result *right)
 static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
 {
     (void)stream;
-    TRY(ops_check_dtype("scan", a->dtype));
-    if (!a->result || (a->numel > 0 && !a->x))
-        return err_set(CZ_INVALID, 0, "scan: x and result are needed for %zu elements", a->numel);
+    TRY(reduce_check_scan(a));
     struct scan_result found[N_PARTS_MAX];
     int n_parts = n_parts_of(a->numel);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
@@ -51,37 +49,12 @@ static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct s
     return CZ_OK;
 }
 
-/* log2 of P: the power of four above max_abs², for max_abs > 0. */
-static int square_exponent(float max_abs)
-{
-    int exponent;
-    frexpf(max_abs, &exponent);
-    return 2 * exponent;
-}
-
-static struct sumsq_grid grid_of(float max_abs)
-{
-    double fine = ldexp(1.0, square_exponent(max_abs) - 81);
-    return (struct sumsq_grid){ldexp(fine, SUMSQ_COARSE_BITS), fine};
-}
-
-static cz_status check_sumsq(const struct sumsq_args *a)
-{
-    TRY(ops_check_dtype("sumsq", a->dtype));
-    if (!a->parts || (a->numel > 0 && !a->x))
-        return err_set(CZ_INVALID, 0, "sumsq: x and parts are needed for %zu elements", a->numel);
-    if (!(a->max_abs >= 0 && isfinite(a->max_abs)))
-        return err_set(CZ_INVALID, 0, "sumsq: max_abs is %g, but must be a finite bound of |x|",
-                       (double)a->max_abs);
-    return CZ_OK;
-}
-
 static cz_status sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a)
 {
     (void)stream;
-    TRY(check_sumsq(a));
+    TRY(reduce_check_sumsq(a));
     if (a->max_abs == 0 || a->numel == 0) return CZ_OK; /* nothing but zeros */
-    const struct sumsq_grid grid = grid_of(a->max_abs);
+    const struct sumsq_grid grid = reduce_grid(a->max_abs);
     __int128 found[N_PARTS_MAX];
     int n_parts = n_parts_of(a->numel);
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
@@ -110,7 +83,7 @@ double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs)
     double value = 0;
     for (int i = 0; i <= SUMSQ_PARTS; i++) /* smallest first */
         value += ldexp((double)limbs[i], 32 * i);
-    return ldexp(value, square_exponent(max_abs) - 81);
+    return ldexp(value, reduce_square_exponent(max_abs) - 81);
 }
 
 cz_status reduce_wire(struct ops *ops, uint32_t features)

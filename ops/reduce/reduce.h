@@ -24,7 +24,8 @@ struct scan_args {
     enum dtype dtype;
     size_t numel;
     const void *x;
-    struct scan_result *result; /* host memory; on a device valid after stream_sync */
+    struct scan_result *result; /* host memory. On a device it is written once the stream gets
+                                   there: valid after stream_sync, and must last until then */
 };
 
 /* The sum of squares in units u, as limbs of 32 bits: value = Σ parts[i]·2^(32·i)·u. Every limb
@@ -37,7 +38,8 @@ struct sumsq_args {
     size_t numel;
     const void *x; /* all finite (see scan) */
     float max_abs; /* finite, ≥ every |x|; the same for all shards that are added up */
-    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first */
+    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first. Host memory, on
+                      a device as scan's result */
 };
 
 /* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */

@@ -11,6 +11,17 @@ struct sumsq_grid {
 };
 #define SUMSQ_COARSE_BITS 41
 
+CZ_EXTERN_C_BEGIN
+
+cz_status reduce_check_scan(const struct scan_args *a);
+cz_status reduce_check_sumsq(const struct sumsq_args *a);
+
+/* log2 of P: the power of four above max_abs², for max_abs > 0; and the grid that follows. */
+int reduce_square_exponent(float max_abs);
+struct sumsq_grid reduce_grid(float max_abs);
+
+CZ_EXTERN_C_END
+
 struct reduce_row {
     struct ops_row row;
     /* Over [begin, end); first_nonfinite is an index into x. */

@@ -16,12 +16,7 @@ CZ_EXTERN_C_END
 /* Elements per thread below which waking another thread costs more than it saves. */
 #define STEP_GRAIN ((size_t)4096)
 
-/* Element i as a row's definition reads and writes it. */
-static inline float step_grad(const struct step_tensors *t, const struct step_scalars *s, size_t i)
-{
-    return dtype_get(t->g, i, t->g_dtype) * s->grad_scale;
-}
-
+/* Element i of the parameter as a row's definition writes it. */
 static inline void step_put_param(const struct step_tensors *t, size_t i, float p)
 {
     dtype_put(t->p, i, t->p_dtype, p);

@@ -7,8 +7,7 @@
 #include "ops/lion/lion_impl.h"
 #include "ops/sgd/sgd_impl.h"
 #include "ops/step/step_grid_impl.h"
-#include "tests/support/cuda_orders.h"
-#include "tests/support/step_ops.h"
+#include "tests/support/cuda_step.h"
 
 static const struct step_op adam = {"adam", 2, STEP_ADAM_VARIANTS, adam_wire, NULL, step_adam};
 static const struct step_op lion = {"lion", 1, STEP_LION_VARIANTS, lion_wire, NULL, step_lion};
@@ -20,39 +19,6 @@ static struct ops scalar_row(const struct step_op *op)
 {
     static const struct ops_row scalar = {"scalar", 0};
     return agree_wire(op->wire, &scalar);
-}
-
-/* ---- a tile on the device ---------------------------------------------------------------------
- */
-
-struct device_tile {
-    struct rig_buf p, g, states[STEP_STATES_MAX], out;
-    struct step_tensors t;
-};
-
-static struct device_tile tile_put(const struct cuda_rig *rig, const struct step_tile *host)
-{
-    struct device_tile d = {.p = rig_put(rig, &host->p),
-                            .g = rig_put(rig, &host->g),
-                            .out = rig_put(rig, &host->out),
-                            .t = host->t};
-    for (size_t i = 0; i < STEP_STATES_MAX; i++) d.states[i] = rig_put(rig, &host->states[i]);
-    d.t.p = d.p.p, d.t.g = d.g.p;
-    for (size_t i = 0; i < STEP_STATES_MAX; i++)
-        d.t.states[i] = host->t.states[i] ? d.states[i].p : NULL;
-    if (host->t.out) d.t.out = d.out.p;
-    return d;
-}
-
-/* Back over the host's copy; the device's is given back. */
-static void tile_get(const struct cuda_rig *rig, struct device_tile *d,
-                     const struct step_tile *host)
-{
-    rig_get(rig, &d->p, &host->p), rig_get(rig, &d->g, &host->g);
-    rig_get(rig, &d->out, &host->out);
-    for (size_t i = 0; i < STEP_STATES_MAX; i++) rig_get(rig, &d->states[i], &host->states[i]);
-    rig_free(rig, &d->p), rig_free(rig, &d->g), rig_free(rig, &d->out);
-    for (size_t i = 0; i < STEP_STATES_MAX; i++) rig_free(rig, &d->states[i]);
 }
 
 static void run_on_device(const struct cuda_rig *rig, const struct step_op *op,
