@@ -24,7 +24,8 @@ struct machine_profile {
                                               throughout, and 16-bit gradients and parameters */
     double comm;                           /* bytes per second from rank to rank of one host */
     double host_to_device, device_to_host; /* bytes per second, pinned memory; 0: no GPU */
-    double device_gemm_f32, device_gemm_bf16, device_gemm_f16, device_copy;
+    double device_gemm_f32, device_gemm_bf16, device_gemm_f16;
+    double device_copy; /* bytes read and written per second, inside the GPU's memory */
     size_t device_nbytes;
 
     char nvme_path[256];          /* the folder that was measured; "": none */

@@ -44,6 +44,7 @@ cz_status machine_measure_gemm(const struct machine_run *run);
 cz_status machine_measure_memory(const struct machine_run *run); /* triad, Adam */
 cz_status machine_measure_comm(const struct machine_run *run);
 cz_status machine_measure_nvme(const struct machine_run *run);
+cz_status machine_measure_device(const struct machine_run *run); /* nothing where there is no GPU */
 
 /* The profile as one JSON object, as its file has it. */
 void machine_put(struct json_writer *w, const struct machine_profile *profile);

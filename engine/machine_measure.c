@@ -94,6 +94,7 @@ static cz_status measure(struct machine_run *run)
     if (run->options->nvme_path) TRY(machine_measure_nvme(run));
     TRY(machine_measure_memory(run));
     TRY(machine_measure_gemm(run));
+    TRY(machine_measure_device(run));
     return machine_measure_comm(run);
 }
 
