@@ -8,13 +8,14 @@
  * in between, each device at its own sums: 2e-2 of the largest value in the loss, 6e-2 in
  * gradients, which went through all layers. */
 #include "tests/support/chain_side.h"
+#include "tests/support/small_models.h"
 
 enum { B = 2, T = 11, N = B * T };
 
-static const char *const decoders[] = {"models/gpt2", "models/gpt2-variant-a",
+static const char *const decoders[] = {small_gpt2, small_llama, "models/gpt2-variant-a",
                                        "models/llama-variant", "models/qwen2-variant"};
-static const char *const encoders[] = {"models/bert-old", "models/bert-variant-a",
-                                       "models/distilbert-variant-a"};
+static const char *const encoders[] = {small_bert, small_classifier, "models/bert-old",
+                                       "models/bert-variant-a", "models/distilbert-variant-a"};
 
 struct inputs {
     int32_t ids[N], labels[N], types[N];
@@ -48,13 +49,6 @@ static void make_inputs(struct inputs *in, const struct model *m)
                                .sample = 5};
 }
 
-static struct model *open_model(const char *name)
-{
-    struct model *m = model_open(test_data(name));
-    ck_assert_msg(m != NULL, "%s", cz_last_error());
-    return m;
-}
-
 static void compare_gradients(struct side *got, struct side *want, const char *name, double bound)
 {
     const struct param_table *t = model_params(got->model);
@@ -72,7 +66,7 @@ static void check_training(const char *name, enum dtype dtype, bool no_dropout, 
                            double grad_bound)
 {
     struct inputs in;
-    struct model *m = open_model(name);
+    struct model *m = small_model(name);
     const struct chain_options options = {.B = B, .T = T, .dtype = dtype, .training = true};
     struct side gpu = side_open("cuda", m, options), cpu = side_open("cpu", m, options);
     make_inputs(&in, m);
@@ -111,9 +105,9 @@ END_TEST
 START_TEST(bf16_trains_as_on_the_cpu)
 {
     if (side_lacks_kernels()) return;
-    check_training("models/gpt2", DTYPE_BF16, false, 2e-2, 6e-2);
-    check_training("models/llama-variant", DTYPE_BF16, false, 2e-2, 6e-2);
-    check_training("models/bert-variant-a", DTYPE_BF16, false, 2e-2, 6e-2);
+    check_training(small_gpt2, DTYPE_BF16, false, 2e-2, 6e-2);
+    check_training(small_llama, DTYPE_BF16, false, 2e-2, 6e-2);
+    check_training(small_bert, DTYPE_BF16, false, 2e-2, 6e-2);
 }
 END_TEST
 
@@ -121,7 +115,7 @@ END_TEST
 static void check_evaluation(const char *name)
 {
     struct inputs in;
-    struct model *m = open_model(name);
+    struct model *m = small_model(name);
     const struct chain_options options = {.B = B, .T = T, .dtype = DTYPE_F32};
     struct side gpu = side_open("cuda", m, options), cpu = side_open("cpu", m, options);
     const int64_t K = model_n_classes(m);
@@ -175,7 +169,7 @@ static void same_gradients(struct side *a, struct side *b)
 static void check_recomputation(const char *name, enum dtype dtype)
 {
     struct inputs in;
-    struct model *m = open_model(name);
+    struct model *m = small_model(name);
     const struct chain_options full = {.B = B, .T = T, .dtype = dtype, .training = true};
     const struct chain_run run = {.rng = {.seed = 11, .sample = 5}};
     struct side want = side_open("cuda", m, full);
@@ -186,6 +180,7 @@ static void check_recomputation(const char *name, enum dtype dtype)
         options.checkpoint_every = 1;
         options.keep_on_host = on_host;
         struct side some = side_open("cuda", m, options);
+        ck_assert((chain_sizes(some.chain).kept > 0) == (on_host > 0));
         for (int pass = 0; pass < 2; pass++) {
             ck_assert_float_eq(side_step(&some, &in.batch, run), loss);
             same_gradients(&some, &want);
@@ -199,9 +194,10 @@ static void check_recomputation(const char *name, enum dtype dtype)
 START_TEST(recomputation_repeats_gradients_to_the_bit)
 {
     if (side_lacks_kernels()) return;
-    check_recomputation("models/gpt2", DTYPE_F32);
-    check_recomputation("models/llama-variant", DTYPE_BF16);
-    check_recomputation("models/bert-variant-a", DTYPE_F32);
+    check_recomputation(small_gpt2, DTYPE_F32);
+    check_recomputation(small_llama, DTYPE_BF16);
+    check_recomputation(small_bert, DTYPE_F32);
+    check_recomputation(small_classifier, DTYPE_F32);
 }
 END_TEST
 
@@ -209,7 +205,7 @@ END_TEST
 static void check_decoding(const char *name)
 {
     struct inputs in;
-    struct model *m = open_model(name);
+    struct model *m = small_model(name);
     struct chain_options options = {.B = B, .T = T, .dtype = DTYPE_F32, .cache = true};
     struct side gpu = side_open("cuda", m, options), cpu = side_open("cpu", m, options);
     const int64_t V = model_vocab_size(m);
