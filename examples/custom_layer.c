@@ -1,13 +1,14 @@
 /* A layer of your own: a gated MLP that looks one token back, stacked between czero's embedding and
  * language-model head, trained on a text file.
  *
- *   custom_layer TEXT [STEPS]
+ *   custom_layer TEXT [STEPS [DEVICE]]
  *
  * The layer, for each sequence x (T,C):
  *   g_t = x_t·Wnow + x_(t−1)·Wbefore       (T,2F): a gate and a value, F wide each
  *   out = x + (silu(gate) ∘ value)·Wdown
  * Three of them see three tokens back. Everything runs through `ops`, so the layer works in fp32,
- * bf16 and fp16; memory belongs to the engine, which asks size() how much there should be.
+ * bf16 and fp16, on the CPU and on a GPU, whose memory it never looks into; memory belongs to the
+ * engine, which asks size() how much there should be.
  *
  * Legend: B batch, T positions, N = B·T, C width, F inner width. */
 #include <czero/czero.h>
@@ -277,14 +278,14 @@ static cz_status train(struct engine *engine, struct data_loader *loader, long n
     return CZ_OK;
 }
 
-static cz_status run(const char *path, long n_steps)
+static cz_status run(const char *path, long n_steps, const char *device)
 {
     const struct data_options data = {.paths = &path,
                                       .n_paths = 1,
                                       .seq_len = SEQ_LEN,
                                       .micro_batch = MICRO_BATCH,
                                       .shuffle = true};
-    const struct engine_options options = {.config_json = config, .seed = 1};
+    const struct engine_options options = {.config_json = config, .device = device, .seed = 1};
     struct data_loader *loader = NULL;
     struct engine *engine = NULL;
     cz_status status = data_open(&data, &loader);
@@ -304,12 +305,14 @@ static cz_status run(const char *path, long n_steps)
 int main(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-        printf("Usage: custom_layer TEXT [STEPS]\n\n"
-               "Train a small model with a layer of its own on the bytes of a text file.\n");
+        printf("Usage: custom_layer TEXT [STEPS [DEVICE]]\n\n"
+               "Train a small model with a layer of its own on the bytes of a text file, on cpu\n"
+               "(default) or cuda.\n");
         return argc < 2 ? 2 : 0;
     }
     long n_steps = argc > 2 ? strtol(argv[2], NULL, 10) : 300;
-    if (run(argv[1], n_steps > 0 ? n_steps : 1) == CZ_OK) return 0;
+    const char *device = argc > 3 ? argv[3] : NULL;
+    if (run(argv[1], n_steps > 0 ? n_steps : 1, device) == CZ_OK) return 0;
     fprintf(stderr, "custom_layer: %s\n", cz_last_error());
     return 1;
 }

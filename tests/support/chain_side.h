@@ -217,6 +217,7 @@ static inline bool side_lacks_kernels(void)
                  {"rope", ops->rope && ops->rope_table},
                  {"dropout", ops->dropout},
                  {"elementwise", ops->add && ops->cast_scale && ops->bias_grad},
+                 {"scan", ops->scan && ops->sumsq},
                  {"cross-entropy", ops->ce_head && ops->cross_entropy}};
     for (size_t i = 0; i < CZ_ARRAY_LEN(slots) && !name; i++)
         if (!slots[i].is_there) name = slots[i].name;
