@@ -18,6 +18,7 @@ static const struct {
     {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
     {reduce_wire_cuda, NULL},
+    {norm_wire_cuda, NULL},
     {sgd_wire_cuda, NULL},
 };
 
