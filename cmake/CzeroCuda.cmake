@@ -61,6 +61,10 @@ function(cz_cuda_sim_flags)
   target_compile_options(cuda_sim_flags INTERFACE -mavx2 -mfma -mf16c
     $<$<COMPILE_LANGUAGE:CXX>:-std=c++17 -O2 -Wall -Wextra -Wno-unknown-pragmas
     -Wno-missing-field-initializers -ffp-contract=off -fno-strict-aliasing -fvisibility=hidden>)
+  if(NOT CZ_SANITIZE) # x86 forgives accesses that are not aligned to their size, a GPU does not
+    target_compile_options(cuda_sim_flags INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=alignment -fsanitize-undefined-trap-on-error>)
+  endif()
 endfunction()
 
 # The simulated device needs CUDA's headers, not nvcc.

@@ -295,6 +295,7 @@ static __global__ void mistake_kernel(enum mistake m, float *p, size_t n)
         break;
     case MISTAKE_SHARED_BEYOND: ((volatile float *)sim_dynamic_shared())[n + 1024] = 1; break;
     case MISTAKE_DEEP_STACK: p[0] = (float)deep(nullptr); break;
+    case MISTAKE_UNALIGNED: p[0] = (*(const float2 *)(p + 1)).x; break;
     }
 }
 

@@ -57,7 +57,8 @@ enum mistake {
     MISTAKE_BEYOND,        /* writes a float behind p[n] */
     MISTAKE_FAR_BEYOND,    /* writes 1 KiB behind it */
     MISTAKE_SHARED_BEYOND, /* writes behind dynamic shared memory */
-    MISTAKE_DEEP_STACK
+    MISTAKE_DEEP_STACK,
+    MISTAKE_UNALIGNED /* reads 8 bytes at p + 4 */
 };
 cudaError_t launch_mistake(enum mistake m, float *p, size_t n, cudaStream_t s);
 

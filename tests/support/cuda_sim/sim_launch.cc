@@ -72,6 +72,7 @@ struct launched {
     std::string name;
     std::vector<max_align_t> params;
     uint64_t number;
+    std::vector<const void *> pointers;
     const void *bad_pointer;
 };
 
@@ -86,6 +87,7 @@ void run_grid(const launched *l)
                  l->grid.name, l->bad_pointer);
         return;
     }
+    for (const void *p : l->pointers) sim_memory_touch(p);
     char error[1024];
     if (!sim_exec_grid(&l->grid, error, sizeof error))
         sim_lose(cudaErrorLaunchFailure, "%s", error);
@@ -112,6 +114,7 @@ cudaError_t sim_launch_queue(const struct sim_launch_request *r)
     memcpy((void *)l->params.data(), r->params, r->params_nbytes);
     l->grid = {l->name.c_str(), r->invoke, l->params.data(), r->grid, r->block, r->shared_nbytes};
     l->number = ++n_launches;
+    l->pointers.assign(r->pointers, r->pointers + r->n_pointers);
     l->bad_pointer = host_pointer(r);
     struct sim_op_info info = {SIM_KERNEL, l->grid.name, 0, false};
     sim_queue(s, &info, [l] { run_grid(l.get()); });

@@ -5,11 +5,9 @@
  * SIGSEGV. Addresses are not used twice, so a freed one stays dead. An allocation ends within
  * ALIGN_NBYTES of an unmapped page; the bytes up to there, and those before its start, must keep
  * their pattern until it is freed. What is fresh is filled with 0xFF: NaNs, indices of -1. */
-#include "sim_exec.h"
 #include "sim_runtime.h"
 
 #include <map>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +22,7 @@
 #define GRAIN_NBYTES ((size_t)2 << 20) /* what an allocation takes of the device's memory */
 #define PAGE_NBYTES  ((size_t)4096)
 #define ALIGN_NBYTES ((size_t)256)
+#define HUGE_FROM    ((size_t)128 << 10) /* in huge pages, which change their protection faster */
 #define PATTERN      0xFF
 
 namespace {
@@ -32,6 +31,8 @@ struct allocation {
     size_t nbytes; /* asked for */
     char *map;     /* mapped pages */
     size_t map_nbytes;
+    bool open; /* the CPU may touch it */
+    allocation *next_open;
 };
 
 struct registration {
@@ -44,7 +45,8 @@ std::map<uintptr_t, allocation> freed; /* for sentences */
 std::map<uintptr_t, registration> pinned;
 char *region;
 size_t region_used, used_nbytes;
-bool shown;
+allocation *opened; /* chain */
+enum sim_memory_view view;
 uint64_t n_mallocs, n_host_allocs;
 
 size_t round_up(size_t n, size_t to)
@@ -58,6 +60,7 @@ bool reserve()
     void *map = mmap((void *)SIM_BASE, SIM_NBYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     region = map == MAP_FAILED ? nullptr : (char *)map;
+    sim_faults_catch();
     return region != nullptr;
 }
 
@@ -83,6 +86,23 @@ void protect(const allocation &a, bool open)
     mprotect(a.map, a.map_nbytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
+void open_one(allocation *a)
+{
+    if (a->open) return;
+    a->open = true;
+    a->next_open = opened;
+    opened = a;
+    protect(*a, true);
+}
+
+void close_all()
+{
+    for (; opened; opened = opened->next_open) {
+        opened->open = false;
+        protect(*opened, false);
+    }
+}
+
 void poison(const allocation &a, uintptr_t at, bool on)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -99,11 +119,12 @@ void poison(const allocation &a, uintptr_t at, bool on)
 #endif
 }
 
-/* Whether the bytes around an allocation kept their pattern. */
+/* Whether the bytes around an allocation kept their pattern: a page before it, all behind it. */
 bool margins_kept(const allocation &a, uintptr_t at)
 {
     const unsigned char *start = (const unsigned char *)at;
     const unsigned char *first = (const unsigned char *)a.map, *end = first + a.map_nbytes;
+    if ((size_t)(start - first) > PAGE_NBYTES) first = start - PAGE_NBYTES;
     for (const unsigned char *p = first; p < start; p++)
         if (*p != PATTERN) return false;
     for (const unsigned char *p = start + a.nbytes; p < end; p++)
@@ -111,59 +132,25 @@ bool margins_kept(const allocation &a, uintptr_t at)
     return true;
 }
 
-/* ---- a fault inside a kernel says where ---- */
-
-struct sigaction earlier;
-
-void on_fault(int signal, siginfo_t *info, void *)
-{
-    sigaction(signal, &earlier,
-              nullptr); /* the instruction faults again, for who was there first */
-    char text[640] = "host code";
-    bool on_device = sim_exec_describe(text, sizeof text) > 0;
-    if (!on_device && !sim_is_device(info->si_addr)) return;
-    const char *guard = sim_exec_guard_name(info->si_addr);
-    std::string where = guard ? guard : sim_memory_describe(info->si_addr);
-    char line[1024];
-    int n = snprintf(line, sizeof line, "cuda_sim: %s touches %p: %s\n", text, info->si_addr,
-                     where.c_str());
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
-}
-
-/* A fiber that ran out of stack cannot run a handler on it. */
-void signal_stack()
-{
-    static char stack[32768];
-    stack_t s = {}, old = {};
-    s.ss_sp = stack;
-    s.ss_size = sizeof stack;
-    if (sigaltstack(nullptr, &old) == 0 && (old.ss_flags & SS_DISABLE)) sigaltstack(&s, nullptr);
-}
-
-void catch_faults(bool on)
-{
-    if (!on) {
-        struct sigaction now;
-        sigaction(SIGSEGV, nullptr, &now);
-        if (now.sa_sigaction == on_fault) sigaction(SIGSEGV, &earlier, nullptr);
-        return;
-    }
-    signal_stack();
-    struct sigaction action = {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, &action, &earlier);
-}
-
 } // namespace
 
-void sim_memory_show(bool show)
+void sim_memory_show(enum sim_memory_view wanted)
 {
-    if (show == shown) return;
-    shown = show;
-    catch_faults(show);
+    if (wanted == view) return;
+    view = wanted;
     if (!sim_settings.guard) return;
-    for (auto &a : allocations) protect(a.second, show);
+    if (view == SIM_MEMORY_HIDDEN) close_all();
+    if (view == SIM_MEMORY_ALL)
+        for (auto &a : allocations) open_one(&a.second);
+}
+
+bool sim_memory_touch(const void *p)
+{
+    if (view == SIM_MEMORY_HIDDEN) return false;
+    auto at = holder(allocations, p);
+    if (at == allocations.end() || at->second.open) return false;
+    open_one(&at->second);
+    return true;
 }
 
 bool sim_is_device(const void *p)
@@ -224,7 +211,7 @@ static void release(std::map<uintptr_t, allocation>::iterator at)
 
 void sim_memory_reset(void)
 {
-    sim_memory_show(false);
+    sim_memory_show(SIM_MEMORY_HIDDEN);
     while (!allocations.empty()) release(allocations.begin());
     for (auto &r : pinned)
         if (r.second.owned) munmap((void *)r.first, round_up(r.second.nbytes, PAGE_NBYTES));
@@ -244,19 +231,22 @@ cudaError_t cudaMalloc(void **out, size_t nbytes)
     if (nbytes > sim_settings.memory_nbytes ||
         round_up(nbytes, GRAIN_NBYTES) > sim_settings.memory_nbytes - used_nbytes || !reserve())
         return sim_error(cudaErrorMemoryAllocation);
-    allocation a;
+    allocation a = {};
     a.nbytes = nbytes;
-    a.map_nbytes = round_up(nbytes, PAGE_NBYTES);
-    size_t offset = round_up(region_used + PAGE_NBYTES,
-                             a.map_nbytes >= GRAIN_NBYTES ? GRAIN_NBYTES : PAGE_NBYTES);
+    size_t unit = nbytes < HUGE_FROM ? PAGE_NBYTES : GRAIN_NBYTES;
+    a.map_nbytes = round_up(nbytes, unit);
+    size_t offset = round_up(region_used + PAGE_NBYTES, unit);
     if (offset + a.map_nbytes > SIM_NBYTES) return sim_error(cudaErrorMemoryAllocation);
     a.map = region + offset;
     region_used = offset + a.map_nbytes;
     protect(a, true);
-    if (a.map_nbytes >= GRAIN_NBYTES) madvise(a.map, a.map_nbytes, MADV_HUGEPAGE);
+    /* a flag of its own: changing its protection need not join and split mappings */
+    madvise(a.map, a.map_nbytes, MADV_DONTDUMP);
+    if (unit == GRAIN_NBYTES) madvise(a.map, a.map_nbytes, MADV_HUGEPAGE);
     memset(a.map, PATTERN, a.map_nbytes);
     uintptr_t start = (uintptr_t)a.map + a.map_nbytes - round_up(nbytes, ALIGN_NBYTES);
-    if (sim_settings.guard) protect(a, false);
+    a.open = !sim_settings.guard;
+    if (!a.open) protect(a, false);
     poison(a, start, true);
     allocations[start] = a;
     used_nbytes += round_up(nbytes, GRAIN_NBYTES);

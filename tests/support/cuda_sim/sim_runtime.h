@@ -105,8 +105,13 @@ void sim_launch_reset(void); /* sim_launch.cc */
 
 /* ---- memory (sim_memory.cc) ---- */
 
-/* Whether device memory can be touched: only while work runs. */
-void sim_memory_show(bool shown);
+/* Which device memory the CPU may touch: none, unless work runs. By need: what is touched is opened
+ * by sim_memory_touch(), or by its first fault; system calls do not fault, so work of libraries
+ * sees everything. */
+enum sim_memory_view { SIM_MEMORY_HIDDEN = 0, SIM_MEMORY_BY_NEED, SIM_MEMORY_ALL };
+void sim_memory_show(enum sim_memory_view view);
+bool sim_memory_touch(const void *p); /* true: the allocation was closed, and is open now */
+void sim_faults_catch(void);          /* sim_fault.cc: from now on faults are explained */
 void sim_memory_reset(void);
 bool sim_is_device(const void *p);                /* anywhere in the reserved region */
 bool sim_device_range(const void *p, size_t n);   /* whole in one allocation */

@@ -44,7 +44,9 @@ void run(const sim_op_ref &op)
     std::function<void()> work = std::move(op->run);
     if (sim_status() == cudaSuccess && work) {
         running = true;
-        sim_memory_show(op->kind != SIM_HOST);
+        sim_memory_show(op->kind == SIM_HOST      ? SIM_MEMORY_HIDDEN
+                        : op->kind == SIM_LIBRARY ? SIM_MEMORY_ALL
+                                                  : SIM_MEMORY_BY_NEED);
         work();
         running = false;
     }
@@ -181,7 +183,7 @@ sim_op_ref sim_queue(CUstream_st *s, const struct sim_op_info *info, std::functi
     s->last = op;
     if (sim_settings.streams == SIM_STREAMS_EAGER) {
         run_with_ancestors(op);
-        sim_memory_show(false);
+        sim_memory_show(SIM_MEMORY_HIDDEN);
         collect();
     }
     return op;
@@ -198,7 +200,7 @@ void sim_run_until(const sim_op_ref &op)
         else
             run_with_ancestors(op);
     }
-    sim_memory_show(false);
+    sim_memory_show(SIM_MEMORY_HIDDEN);
     collect();
     sim_trace_host_waited(op.get());
 }
@@ -223,7 +225,7 @@ void sim_run_one_of(const sim_op_ref &op)
 {
     if (op->done) return;
     run(first_undone(op));
-    sim_memory_show(false);
+    sim_memory_show(SIM_MEMORY_HIDDEN);
     collect();
 }
 
