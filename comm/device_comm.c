@@ -50,12 +50,23 @@ static cz_status fail(struct device_comm *dc)
     return broken(dc);
 }
 
-/* The same for an error of the plane's. NCCL's does not know where this rank stands. */
+/* What the host communicator says of a rank that has died or left, which it knows more about. The
+ * others ask as well, once they have noticed: the dead rank's part is what is missing. */
+static void ask_host(struct device_comm *dc)
+{
+    struct err mine;
+    err_capture(&mine);
+    if (comm_agree(dc->host, CZ_OK) != CZ_PEER) err_restore(&mine);
+}
+
+/* The same for an error of the plane's. NCCL does not know where ranks stand. */
 static cz_status fail_plane(struct device_comm *dc, cz_status st)
 {
     char text[512];
-    bool is_its_own = dc->plane->ops->check && (st == CZ_PEER || st == CZ_COMM);
-    if (is_its_own && dc->phase[0]) {
+    if (!dc->plane->ops->check) return fail(dc);
+    if (dc->plane->ops->abort) dc->plane->ops->abort(dc->plane);
+    if (st == CZ_PEER) ask_host(dc);
+    if (st == CZ_COMM && dc->phase[0]) {
         snprintf(text, sizeof text, "%s", cz_last_error());
         err_set(st, 0, "%s; rank %d stood at step %" PRId64 " (%s)", text, dc->comm.rank, dc->step,
                 dc->phase);

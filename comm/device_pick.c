@@ -168,6 +168,7 @@ struct device_comm_nbytes comm_device_staging_nbytes(enum device_comm_kind kind,
     if (kind == DEVICE_COMM_STAGED)
         n.host = size_round_up(STAGED_SLOTS * 2 * piece, STAGED_PAGE_NBYTES);
     else if (kind != DEVICE_COMM_AUTO)
-        n.device = PLANE_REGIONS * piece;
+        n.device = PLANE_REGIONS * piece + PLANE_WORD_NBYTES;
+    if (kind == DEVICE_COMM_NCCL) n.host = STAGED_PAGE_NBYTES;
     return n;
 }

@@ -50,6 +50,7 @@ struct plane_args {
 #define PLANE_PIECE_NBYTES  ((size_t)8 << 20)
 #define STAGED_PAGE_NBYTES  ((size_t)4096)
 #define PLANE_REGIONS       3 /* pieces of device memory: out, in, host's */
+#define PLANE_WORD_NBYTES   ((size_t)256)
 
 cz_status staged_create(const struct plane_args *args, struct device_plane **out);
 

@@ -45,10 +45,17 @@ static cz_status begin(struct plane *p)
     return ops->stream_wait(p->device, p->work, p->ready);
 }
 
+/* Say on the host how far the device has come. */
+static cz_status note(struct plane *p)
+{
+    TRY(cuda_note(p->work, (uint64_t *)(void *)p->word, p->n_queued));
+    return plane_copy(p, p->n_done, p->word, sizeof *p->n_done);
+}
+
 static cz_status end(struct plane *p, struct plane_sides sides)
 {
     if (!sides.dst) p->to_host = p->n_begun;
-    if (p->link.calls) TRY(cuda_note(p->work, p->n_done, p->n_queued));
+    if (p->link.calls) TRY(note(p));
     return p->device->ops->event_record(p->device, p->done[p->n_begun % PLANE_TICKETS], p->work);
 }
 
@@ -109,6 +116,11 @@ static void plane_abort(struct device_plane *plane)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
+static size_t memory_nbytes(const struct plane *p)
+{
+    return PLANE_REGIONS * p->slot_nbytes * (size_t)p->world_size + PLANE_WORD_NBYTES;
+}
+
 /* What is under way ends before its memory goes; after an abort as after anything else. */
 static void plane_destroy(struct device_plane *plane)
 {
@@ -119,8 +131,7 @@ static void plane_destroy(struct device_plane *plane)
     for (size_t i = 0; i < PLANE_TICKETS; i++) ops->event_destroy(p->device, p->done[i]);
     ops->event_destroy(p->device, p->ready);
     ops->stream_destroy(p->device, p->work);
-    size_t piece = p->slot_nbytes * (size_t)p->world_size;
-    if (p->memory) ops->mem_free(p->device, p->memory, PLANE_REGIONS * piece);
+    if (p->memory) ops->mem_free(p->device, p->memory, memory_nbytes(p));
     if (p->n_done_registered) ops->host_unregister(p->device, p->n_done, STAGED_PAGE_NBYTES);
     if (p->n_done) munmap(p->n_done, STAGED_PAGE_NBYTES);
     free(p->runs);
@@ -134,12 +145,12 @@ static cz_status make_memory(struct plane *p, size_t piece_nbytes)
     size_t w = (size_t)p->world_size;
     void *memory;
     p->slot_nbytes = plane_slot_nbytes(piece_nbytes, p->world_size);
-    TRY(p->device->ops->mem_alloc(p->device, PLANE_REGIONS * w * p->slot_nbytes,
-                                  "pieces of collectives", &memory));
+    TRY(p->device->ops->mem_alloc(p->device, memory_nbytes(p), "pieces of collectives", &memory));
     p->memory = memory;
     p->out = p->memory;
     p->in = p->out + w * p->slot_nbytes;
     p->host = p->in + w * p->slot_nbytes;
+    p->word = p->host + w * p->slot_nbytes;
     p->cut.world_size = p->world_size;
     p->cut.at = calloc(w, sizeof *p->cut.at);
     p->runs = calloc(w * PIECE_RUNS_PER_OWNER, sizeof *p->runs);

@@ -45,8 +45,8 @@ struct plane {
     struct piece_run *runs;
     size_t *numels;
     size_t slot_nbytes;
-    char *memory; /* PLANE_REGIONS pieces */
-    char *out, *in, *host;
+    char *memory; /* PLANE_REGIONS pieces and a word */
+    char *out, *in, *host, *word;
     uint64_t *n_done; /* a page, page-locked */
     bool n_done_registered;
 };

@@ -61,12 +61,23 @@ static cz_status fetch_host(struct reduction *r)
     return CZ_OK;
 }
 
+/* The run that is all of an owner's part and lies on the device as it is sent; NULL: none. */
+static const struct piece_run *sent_as_it_is(const struct reduction *r, int owner)
+{
+    const struct plane *p = r->p;
+    if (!r->sides.src || r->a->src_dtype != r->a->wire) return NULL;
+    for (size_t i = 0; i < r->n_runs; i++)
+        if (p->runs[i].span.owner == owner)
+            return p->runs[i].span.numel == p->numels[owner] ? &p->runs[i] : NULL;
+    return NULL;
+}
+
 /* What goes to other owners, on the wire, side by side in their slots. */
 static cz_status pack(struct reduction *r)
 {
     for (size_t i = 0; i < r->n_runs; i++) {
         const struct piece_run *run = &r->p->runs[i];
-        if (run->span.owner == r->p->rank) continue;
+        if (run->span.owner == r->p->rank || sent_as_it_is(r, run->span.owner)) continue;
         TRY(cuda_put(r->p->work,
                      plane_at(slot_of(r, r->p->out, run->span.owner), run->at, r->wire_nbytes),
                      r->a->wire, source_of(r, run), r->a->src_dtype, false, run->span.numel));
@@ -82,7 +93,9 @@ static cz_status scatter_calls(struct reduction *r)
         int to = (p->rank + i) % p->world_size;
         int from = (p->rank + p->world_size - i) % p->world_size;
         size_t theirs = p->numels[to] * r->wire_nbytes;
-        if (theirs > 0) TRY(nccl_send(&p->link, slot_of(r, p->out, to), theirs, to, p->work));
+        const struct piece_run *run = sent_as_it_is(r, to);
+        const void *src = run ? source_of(r, run) : slot_of(r, p->out, to);
+        if (theirs > 0) TRY(nccl_send(&p->link, src, theirs, to, p->work));
         if (mine > 0) TRY(nccl_receive(&p->link, slot_of(r, p->in, from), mine, from, p->work));
     }
     return CZ_OK;

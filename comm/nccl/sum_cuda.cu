@@ -233,7 +233,7 @@ extern "C" cz_status cuda_put(struct dev_stream *stream, void *dst, enum dtype d
 
 __global__ void note_kernel(uint64_t *word, uint64_t value)
 {
-    *(volatile uint64_t *)word = value;
+    *word = value;
 }
 
 extern "C" cz_status cuda_note(struct dev_stream *stream, uint64_t *word, uint64_t value)

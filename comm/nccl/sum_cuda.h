@@ -34,7 +34,7 @@ cz_status cuda_sum(struct dev_stream *stream, const struct cuda_sum *a);
 cz_status cuda_put(struct dev_stream *stream, void *dst, enum dtype dst_dtype, const void *src,
                    enum dtype src_dtype, bool accumulate, size_t numel);
 
-/* *word = value, in page-locked host memory, when the stream gets there. */
+/* *word = value when the stream gets there. */
 cz_status cuda_note(struct dev_stream *stream, uint64_t *word, uint64_t value);
 
 CZ_EXTERN_C_END

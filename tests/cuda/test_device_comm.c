@@ -140,6 +140,36 @@ START_TEST(one_rank_makes_the_calls_too)
 }
 END_TEST
 
+/* A rank that pretends: others send what it sends, and what they own stays as it is. */
+static cz_status pretends(struct ranks *ranks, int rank, void *arg)
+{
+    static struct device_trial t;
+    struct device_rank d;
+    (void)ranks;
+    (void)arg;
+    (void)rank;
+    TRY(device_rank_start(&d, NULL, 0));
+    comm_destroy(d.host);
+    TRY(comm_self_create(1, 3, &d.host));
+    TRY(device_rank_connect(&d, DEVICE_COMM_AUTO, PIECE_NBYTES));
+    rank_check(strcmp(d.comm->ops->name, "self") == 0 && d.comm->world_size == 3);
+    for (uint64_t i = 0; i < 40; i++) {
+        TRY(device_trial_begin(&d, &t, 300 + i, PIECE_NBYTES));
+        TRY(comm_wait(d.comm, t.trial.ticket));
+        TRY(device_trial_finish(&d, &t));
+    }
+    device_rank_end(&d);
+    return CZ_OK;
+}
+
+START_TEST(a_rank_that_pretends_does_as_on_the_host)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 1, pretends, NULL);
+    ranks_expect_ok(&ranks, 60);
+}
+END_TEST
+
 /* ---- what ranks are told ------------------------------------------------------------------------
  */
 
@@ -331,7 +361,7 @@ static cz_status reduce_for_ever(struct ranks *ranks, int rank, void *arg)
 }
 
 /* Rank 1 ends in the middle; the others must do so within seconds, and name it. */
-static void expect_death(enum device_comm_kind kind, int w, const char *verb)
+static void expect_death(enum device_comm_kind kind, int w)
 {
     struct ranks ranks;
     struct plan plan = {.kind = kind};
@@ -343,11 +373,10 @@ static void expect_death(enum device_comm_kind kind, int w, const char *verb)
     int64_t killed_ns = clock_now_ns();
     kill(pid, SIGKILL);
     ck_assert(ranks_wait(&ranks, 15));
-    snprintf(part, sizeof part, "rank 1 (pid %d) died %s", pid, verb);
+    snprintf(part, sizeof part, "rank 1 (pid %d) died at step 7 (reducing gradients)", pid);
     for (int r = 0; r < w; r++) {
         if (r == 1) continue;
         rank_expect(&ranks, r, CZ_PEER, part);
-        rank_expect(&ranks, r, CZ_PEER, "at step 7 (reducing gradients)");
         ck_assert_int_lt(ranks.reports[r].ended_ns - killed_ns, INT64_C(5000000000));
     }
     ranks_close(&ranks);
@@ -355,10 +384,9 @@ static void expect_death(enum device_comm_kind kind, int w, const char *verb)
 
 START_TEST(a_rank_that_is_killed_ends_the_others)
 {
-    expect_death(DEVICE_COMM_STAGED, 2, "at step 7");
-    if (has_gpus(2))
-        expect_death(DEVICE_COMM_NCCL, 2, "while rank 0 waited for its data over NCCL");
-    if (has_gpus(3)) expect_death(DEVICE_COMM_NCCL, 3, "while rank");
+    expect_death(DEVICE_COMM_STAGED, 2);
+    if (has_gpus(2)) expect_death(DEVICE_COMM_NCCL, 2);
+    if (has_gpus(3)) expect_death(DEVICE_COMM_NCCL, 3);
 }
 END_TEST
 
@@ -386,6 +414,37 @@ START_TEST(a_rank_that_never_comes_is_not_waited_for_after_its_death)
     ranks_start(&ranks, 2, never_comes, NULL);
     ck_assert(ranks_wait(&ranks, 10));
     rank_expect(&ranks, 0, CZ_PEER, "rank 1 (pid");
+    ranks_close(&ranks);
+}
+END_TEST
+
+/* Rank 1 says why it gives up, and ends. */
+static cz_status gives_up(struct ranks *ranks, int rank, void *arg)
+{
+    struct loop l;
+    struct comm_ticket ticket;
+    (void)arg;
+    TRY(loop_start(&l, ranks, rank, DEVICE_COMM_NCCL));
+    if (rank == 1) {
+        usleep(100000);
+        comm_leave(l.d.comm, "the disk is full");
+        rank_check(loop_begin(&l, &ticket) == CZ_COMM);
+        return CZ_OK;
+    }
+    TRY(loop_begin(&l, &ticket));
+    TRY(comm_wait(l.d.comm, ticket));
+    TRY(l.d.dev->ops->stream_sync(l.d.dev, l.d.stream));
+    return comm_agree(l.d.comm, CZ_OK);
+}
+
+START_TEST(a_rank_that_gives_up_says_why)
+{
+    struct ranks ranks;
+    if (!has_gpus(2)) return;
+    ranks_start(&ranks, 2, gives_up, NULL);
+    ck_assert(ranks_wait(&ranks, 10));
+    rank_expect(&ranks, 0, CZ_PEER, "the disk is full");
+    rank_expect(&ranks, 1, CZ_OK, "");
     ranks_close(&ranks);
 }
 END_TEST
@@ -428,16 +487,17 @@ START_TEST(plans_know_what_is_allocated)
     ck_assert_uint_eq(n.device, 0);
     ck_assert_uint_eq(n.host, (size_t)3 * 2 * (4 << 20));
     n = comm_device_staging_nbytes(DEVICE_COMM_NCCL, 3, (size_t)3 << 20);
-    ck_assert_uint_eq(n.device, (size_t)3 * (3 << 20));
-    ck_assert_uint_le(n.host, 4096);
+    ck_assert_uint_eq(n.device, (size_t)3 * (3 << 20) + 256);
+    ck_assert_uint_eq(n.host, 4096);
 }
 END_TEST
 
 TEST_MAIN("cuda/device_comm", staged_collectives_are_the_definition,
           nccl_collectives_are_the_definition, one_rank_makes_the_calls_too,
+          a_rank_that_pretends_does_as_on_the_host,
           ranks_with_gpus_of_their_own_get_nccl_those_that_share_one_staged,
           without_a_usable_libnccl_ranks_fall_back_or_say_so,
           an_nccl_that_does_not_start_is_one_sentence,
           neither_begin_nor_wait_over_nccl_holds_up_the_host, a_rank_that_is_killed_ends_the_others,
-          a_rank_that_never_comes_is_not_waited_for_after_its_death,
+          a_rank_that_never_comes_is_not_waited_for_after_its_death, a_rank_that_gives_up_says_why,
           an_error_of_nccls_ends_every_rank, plans_know_what_is_allocated)
