@@ -18,7 +18,7 @@
  * queued on `stream` after that sees a destination on the device, and the host may read one of its
  * own. comm_wait() stops the host for a destination on the host, and with `staged`; comm_progress()
  * moves staged collectives on without waiting. Collectives are begun in the same order on all
- * ranks, and the host communicator is not used beside this one while it lives.
+ * ranks, and the host communicator is not used beside this one while any are under way.
  *
  * Kinds: `self` (one rank: kernels and copies alone; also pretends, over comm_self_create), `nccl`
  * (a GPU per rank; libnccl is opened when first asked for) and `staged` (any GPU for any rank:

@@ -1,12 +1,11 @@
 /* Claims: collectives on device memory give the definition of comm.h to the bit, staged and over
  * NCCL, between two and three ranks and for one, whichever side is the device's, ordered with a
  * stream by events alone; agreements and scalars pass to the host communicator in every rank's
- * order; a begin over NCCL does not wait for other ranks; memory is as planned; a rank killed in
- * the middle, an error that NCCL meets, and a libnccl that is missing or too old are one sentence
- * within seconds. */
+ * order; data move beside the caller's later work, and a begin over NCCL waits for no other rank;
+ * memory is as planned; a rank killed in the middle, an error that NCCL meets, and a libnccl that
+ * is missing or too old are one sentence within seconds. */
+#include "tests/support/cuda_sim/sim_trace.h"
 #include "tests/support/device_trial.h"
-
-#include <math.h>
 
 #define PIECE_NBYTES ((size_t)24 << 10)
 #define N_TRIALS     30
@@ -342,6 +341,92 @@ START_TEST(neither_begin_nor_wait_over_nccl_holds_up_the_host)
 }
 END_TEST
 
+/* What the simulated device recorded. */
+struct trace {
+    void (*begin)(void);
+    void (*end)(void);
+    size_t (*count)(void);
+    struct sim_trace_entry (*at)(size_t i);
+    bool (*ordered)(size_t i, size_t j);
+};
+
+static cz_status trace_find(struct trace *t)
+{
+    void *symbols[5];
+    static const char *const names[] = {"sim_trace_begin", "sim_trace_end", "sim_trace_count",
+                                        "sim_trace_at", "sim_trace_ordered"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        TRY(device_plugin_symbol(names[i], &symbols[i]));
+    memcpy(t, symbols, sizeof *t);
+    return CZ_OK;
+}
+
+/* Three pieces of work on the caller's stream: before begin, before wait, and after it. */
+enum { BEFORE = 1001, BESIDE = 1002, AFTER = 1003 };
+
+static cz_status work(const struct loop *l, void *memory, size_t nbytes)
+{
+    return l->d.dev->ops->fill_zero(l->d.dev, l->d.stream, memory, nbytes);
+}
+
+/* Everything that carries data comes after BEFORE and ahead of AFTER, and most of it beside BESIDE:
+ * neither has to wait for the other. */
+static cz_status check_trace(const struct trace *t)
+{
+    size_t n = t->count(), mark[3] = {0}, n_carriers = 0, n_beside = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct sim_trace_entry e = t->at(i);
+        if (e.kind == SIM_MEMSET && e.nbytes >= BEFORE && e.nbytes <= AFTER)
+            mark[e.nbytes - BEFORE] = i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        enum sim_kind kind = t->at(i).kind;
+        if (kind != SIM_LIBRARY && kind != SIM_COPY_D2H && kind != SIM_COPY_H2D) continue;
+        n_carriers++;
+        rank_check(t->ordered(mark[0], i) && t->ordered(i, mark[2]));
+        n_beside += !t->ordered(mark[1], i) && !t->ordered(i, mark[1]);
+    }
+    rank_check(n_carriers > 3 && n_beside > 0);
+    return CZ_OK;
+}
+
+static cz_status traced(struct ranks *ranks, int rank, void *arg)
+{
+    const struct plan *plan = arg;
+    struct loop l;
+    struct trace t = {0};
+    struct comm_ticket ticket;
+    void *memory;
+    TRY(loop_start(&l, ranks, rank, plan->kind));
+    TRY(trace_find(&t));
+    TRY(l.d.dev->ops->mem_alloc(l.d.dev, AFTER, "memory", &memory));
+    t.begin();
+    TRY(work(&l, memory, BEFORE));
+    TRY(loop_begin(&l, &ticket));
+    TRY(work(&l, memory, BESIDE));
+    TRY(comm_wait(l.d.comm, ticket));
+    TRY(work(&l, memory, AFTER));
+    t.end();
+    TRY(check_trace(&t));
+    TRY(comm_agree(l.d.comm, CZ_OK));
+    l.d.dev->ops->mem_free(l.d.dev, memory, AFTER);
+    loop_end(&l);
+    return CZ_OK;
+}
+
+START_TEST(data_move_beside_the_callers_work)
+{
+    static const enum device_comm_kind kinds[] = {DEVICE_COMM_STAGED, DEVICE_COMM_NCCL};
+    if (!is_simulated()) return;
+    for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
+        struct ranks ranks;
+        struct plan plan = {.kind = kinds[k]};
+        ranks_start(&ranks, 2, traced, &plan);
+        ranks_expect_ok(&ranks, 20);
+    }
+}
+END_TEST
+
 /* ---- ranks that die ---------------------------------------------------------------------------
  */
 
@@ -498,6 +583,7 @@ TEST_MAIN("cuda/device_comm", staged_collectives_are_the_definition,
           ranks_with_gpus_of_their_own_get_nccl_those_that_share_one_staged,
           without_a_usable_libnccl_ranks_fall_back_or_say_so,
           an_nccl_that_does_not_start_is_one_sentence,
-          neither_begin_nor_wait_over_nccl_holds_up_the_host, a_rank_that_is_killed_ends_the_others,
+          neither_begin_nor_wait_over_nccl_holds_up_the_host, data_move_beside_the_callers_work,
+          a_rank_that_is_killed_ends_the_others,
           a_rank_that_never_comes_is_not_waited_for_after_its_death, a_rank_that_gives_up_says_why,
           an_error_of_nccls_ends_every_rank, plans_know_what_is_allocated)
