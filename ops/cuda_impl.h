@@ -63,6 +63,7 @@ cz_status activation_wire_cuda(struct ops *ops);
 cz_status adagrad_wire_cuda(struct ops *ops);
 cz_status adam_wire_cuda(struct ops *ops);
 cz_status attention_wire_cuda(struct ops *ops);
+cz_status cross_entropy_head_wire_cuda(struct ops *ops);
 cz_status cross_entropy_wire_cuda(struct ops *ops);
 cz_status dropout_wire_cuda(struct ops *ops);
 cz_status elementwise_wire_cuda(struct ops *ops);

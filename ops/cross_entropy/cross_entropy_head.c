@@ -10,6 +10,7 @@
  * dx is summed over panels in fp32 and rounded once. dw is summed over a block's rows in fp32 and
  * rounded per block: with a 16-bit grad_dtype, and more rows than a block has, as accumulation over
  * micro-batches rounds it. */
+#include "ops/cross_entropy/cross_entropy_head_impl.h"
 #include "ops/cross_entropy/cross_entropy_impl.h"
 
 #include "base/size.h"
@@ -17,9 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-#define LOGITS_NBYTES_MAX ((size_t)64 << 20)
-#define PANEL             2048
-#define ALIGN             ((size_t)64)
+#define PANEL 2048
+#define ALIGN ((size_t)64)
 
 static inline int64_t least(int64_t x, int64_t y)
 {
@@ -29,32 +29,14 @@ static inline int64_t least(int64_t x, int64_t y)
 /* ---- blocks and panels ------------------------------------------------------------------------
  */
 
-/* A multiple of 256 rows, or at least of 16, where they fit; one row always does. */
 static int64_t block_rows_max(int64_t V)
 {
-    int64_t most = (int64_t)(LOGITS_NBYTES_MAX / sizeof(float)) / V;
-    int64_t unit = most >= 256 ? 256 : most >= 16 ? 16 : 1;
-    return most > 0 ? most / unit * unit : 1;
-}
-
-/* Near-equal blocks, so that products come in one shape or two. */
-static int64_t block_rows(const struct ce_head_args *a)
-{
-    int64_t most = block_rows_max(a->V);
-    if (a->N <= most) return a->N;
-    int64_t n_blocks = (a->N + most - 1) / most, even = (a->N + n_blocks - 1) / n_blocks;
-    int64_t rounded = (even + 15) / 16 * 16;
-    return rounded <= most ? rounded : even;
+    return ce_head_rows_max(CE_HEAD_LOGITS_NUMEL_MAX, V);
 }
 
 static int64_t n_panels_of(int64_t V)
 {
     return (V + PANEL - 1) / PANEL;
-}
-
-static bool has_gradients(const struct ce_head_args *a)
-{
-    return a->labels && a->dx;
 }
 
 /* dx goes to its place at once when it is fp32 or needs no summing over panels. */
@@ -142,7 +124,7 @@ static cz_status raise_panel(struct ops *ops, const struct ce_head_args *a, int6
                              size_t *most)
 {
     TRY(raise_to(ops, logits_product(a, n, v), most));
-    if (!has_gradients(a)) return CZ_OK;
+    if (!ce_head_has_gradients(a)) return CZ_OK;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         TRY(raise_to(ops, dx_product(a, n, v, accumulate), most));
         if (a->dw) TRY(raise_to(ops, dw_product(a, n, v, accumulate), most));
@@ -163,9 +145,9 @@ static cz_status raise_rows(struct ops *ops, const struct ce_head_args *a, int64
 static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, struct layout *l)
 {
     const int64_t most = least(a->N, block_rows_max(a->V)), panel = least(a->V, PANEL);
-    const bool gradients = has_gradients(a), narrow = a->dtype != DTYPE_F32;
+    const bool gradients = ce_head_has_gradients(a), narrow = a->dtype != DTYPE_F32;
     const int64_t rows = a->labels ? most : 0;
-    *l = (struct layout){.R = block_rows(a)};
+    *l = (struct layout){.R = ce_head_rows(a->N, block_rows_max(a->V))};
     TRY(take(l, rows, gradients ? a->V : panel, sizeof(float), &l->z));
     TRY(take(l, gradients && narrow ? rows : 0, panel, dtype_size(a->dtype), &l->dz));
     TRY(take(l, gradients && !dx_is_direct(a) ? rows : 0, a->C, sizeof(float), &l->dx));
@@ -216,7 +198,8 @@ static struct panel panel_of(const struct block *b, int64_t idx)
 {
     struct panel p = {.idx = idx, .v0 = idx * PANEL, .z = b->z};
     p.v = least(PANEL, b->a->V - p.v0);
-    if (has_gradients(b->a)) p.z += b->n * p.v0; /* else each panel takes the place of the last */
+    if (ce_head_has_gradients(b->a))
+        p.z += b->n * p.v0; /* else each panel takes the place of the last */
     return p;
 }
 
@@ -380,39 +363,17 @@ static cz_status block_run(const struct block *b)
         panel_statistics(b, &p);
     }
     block_losses(b);
-    return has_gradients(b->a) ? block_gradients(b) : CZ_OK;
+    return ce_head_has_gradients(b->a) ? block_gradients(b) : CZ_OK;
 }
 
 /* ---- front door -------------------------------------------------------------------------------
  */
 
-static cz_status check_shape(const struct ce_head_args *a)
-{
-    TRY(ops_check_dtype("ce_head", a->dtype));
-    if (a->N < 0 || a->C < 1 || a->V < 1)
-        return err_set(CZ_INVALID, 0, "ce_head: %lld rows, %lld channels, vocabulary of %lld",
-                       (long long)a->N, (long long)a->C, (long long)a->V);
-    if (a->dx && a->grad_dtype != a->dtype && a->grad_dtype != DTYPE_F32)
-        return err_set(CZ_INVALID, 0, "ce_head: gradients in %s for a %s model",
-                       dtype_name(a->grad_dtype), dtype_name(a->dtype));
-    return CZ_OK;
-}
-
-static cz_status check_pointers(const struct ce_head_args *a)
-{
-    if (a->N > 0 && (!a->x || !a->w)) return err_set(CZ_INVALID, 0, "ce_head: x and w are needed");
-    if (a->labels && !a->loss)
-        return err_set(CZ_INVALID, 0, "ce_head: labels without a place for the loss");
-    if (!a->labels && (a->dx || !a->logits))
-        return err_set(CZ_INVALID, 0, "ce_head: without labels it makes logits alone");
-    return a->labels ? cross_entropy_check_labels("ce_head", a->labels, a->N, a->V) : CZ_OK;
-}
-
 cz_status cross_entropy_head_workspace(struct ops *ops, const struct ce_head_args *a,
                                        size_t *nbytes)
 {
     *nbytes = 0;
-    TRY(check_shape(a));
+    TRY(ce_head_check_shape(a));
     struct layout layout;
     TRY(make_layout(ops, a, &layout));
     *nbytes = layout.nbytes;
@@ -423,7 +384,7 @@ cz_status cross_entropy_head_workspace(struct ops *ops, const struct ce_head_arg
 static void clear_gradients(const struct ce_head_args *a)
 {
     size_t unit = dtype_size(a->grad_dtype);
-    if (!has_gradients(a)) return;
+    if (!ce_head_has_gradients(a)) return;
     if (a->dw && !a->dw_accumulate) memset(a->dw, 0, (size_t)(a->V * a->C) * unit);
     if (a->dbias && !a->dbias_accumulate) memset(a->dbias, 0, (size_t)a->V * unit);
 }
@@ -468,8 +429,8 @@ static cz_status all_blocks(struct block *b)
 cz_status cross_entropy_head(struct ops *ops, struct dev_stream *stream,
                              const struct ce_head_args *a)
 {
-    TRY(check_shape(a));
-    TRY(check_pointers(a));
+    TRY(ce_head_check(a));
+    if (a->labels) TRY(cross_entropy_check_labels("ce_head", a->labels, a->N, a->V));
     struct layout layout;
     TRY(make_layout(ops, a, &layout));
     TRY(ops_check_workspace("ce_head", a->workspace, a->workspace_nbytes, layout.nbytes));

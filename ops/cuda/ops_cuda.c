@@ -12,6 +12,7 @@ static const struct {
     {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
     {attention_wire_cuda, NULL},
+    {cross_entropy_head_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
     {lamb_wire_cuda, NULL},

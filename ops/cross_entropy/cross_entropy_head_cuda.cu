@@ -1,0 +1,562 @@
+/* The fused head on a GPU: blocks of rows, whose logits are made, spent and forgotten.
+ *
+ * For each block of R rows:
+ *   1. z = x·wᵀ                       fp32, rows ldz apart
+ *   2. one kernel, a row per block of threads: log-sum-exp, loss, and dz over z
+ *   3. dx = dz·w, dw [+]= dzᵀ·x, dbias [+]= Σ dz
+ * Σω comes before, the mean of the losses behind. Nothing waits for the host.
+ *
+ * Tensor cores want rows of whole 16-byte units, which vocabularies such as GPT-2's 50257 are not.
+ * So the columns are in two parts, the units and a tail of less than one; ldz is rounded up. dx is
+ * summed over both in fp32 and rounded once.
+ *
+ * A block of rows reads and writes dw once: with few rows that is more work than the products. So
+ * on a GPU a block's logits may be as large as what a transformer block of as many rows works in.
+ *
+ * Labels are checked by who made the batch; one outside the vocabulary makes the loss NaN here. */
+#include "device/cuda/kernel.h"
+#include "ops/cross_entropy/cross_entropy_head_impl.h"
+#include "ops/cuda_impl.h"
+
+#include "base/batch.h"
+#include "base/size.h"
+
+#include <float.h>
+
+#define ROW_BLOCK  1024
+#define ALIGN      ((size_t)256)
+#define UNIT       8 /* columns: 16 bytes of a 16-bit dtype */
+#define TENSORS    4 /* (N,C): what logits may grow to */
+#define LOG2E      1.44269504f
+#define LN2        0.693147181f
+#define PER_ACCESS 4 /* logits */
+#define GROUP      4 /* accesses of a thread at once */
+
+/* What a call's kernels share in device memory. */
+struct head_sums {
+    double divisor;
+    double scale; /* dloss/divisor */
+};
+
+/* ---- sums over rows ---------------------------------------------------------------------------
+ */
+
+/* The sum over all threads of a block, in a tree. */
+CUDA_FN double block_sum(double x, double room[ROW_BLOCK])
+{
+    const unsigned t = threadIdx.x;
+    room[t] = x;
+    __syncthreads();
+    for (unsigned half = ROW_BLOCK / 2; half > 0; half /= 2) {
+        if (t < half) room[t] += room[t + half];
+        __syncthreads();
+    }
+    return room[0];
+}
+
+/* Σω over rows that count, or the divisor given instead; one block of threads. */
+__global__ void __launch_bounds__(ROW_BLOCK)
+    divisor_kernel(int64_t N, const int32_t *labels, const float *weights, float divisor,
+                   float dloss, struct head_sums *out)
+{
+    __shared__ double room[ROW_BLOCK];
+    double sum = 0;
+    for (int64_t n = threadIdx.x; n < N; n += ROW_BLOCK)
+        if (labels[n] != BATCH_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
+    sum = block_sum(sum, room);
+    if (threadIdx.x > 0) return;
+    const double by = sum != 0 && divisor != 0 ? (double)divisor : sum;
+    out->divisor = by;
+    out->scale = by != 0 ? (double)dloss / by : 0;
+}
+
+__global__ void __launch_bounds__(ROW_BLOCK)
+    mean_kernel(int64_t N, const double *losses, const struct head_sums *sums, float *loss)
+{
+    __shared__ double room[ROW_BLOCK];
+    double sum = 0;
+    for (int64_t n = threadIdx.x; n < N; n += ROW_BLOCK) sum += losses[n];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) *loss = sums->divisor != 0 ? (float)(sum / sums->divisor) : 0.0f;
+}
+
+/* ---- a row ------------------------------------------------------------------------------------
+ */
+
+/* Rows of one block. dz may lie over z: element v of a narrower dtype lies where logit v or an
+ * earlier one was. */
+template <typename T> struct row_args {
+    int64_t V, ldz, ld_dz;
+    const float *z;
+    const T *bias; /* to add to z; NULL: it is in z */
+    const int32_t *labels;
+    const float *weights;
+    const struct head_sums *sums;
+    T *dz; /* NULL: loss alone */
+    double *losses;
+};
+
+/* Logits v … v+3 of a row; −infinity beyond V. ALIGNED: rows start at 16 bytes, and may be read up
+ * to the next multiple of 4. */
+template <bool ALIGNED, typename T>
+CUDA_FN void load_logits(const float *z, const T *bias, int64_t v, int64_t V, float out[PER_ACCESS])
+{
+    if (v >= V) {
+#pragma unroll
+        for (int i = 0; i < PER_ACCESS; i++) out[i] = -INFINITY;
+        return;
+    }
+    if (ALIGNED) {
+        load_f32<PER_ACCESS>(z + v, out);
+    } else {
+#pragma unroll
+        for (int i = 0; i < PER_ACCESS; i++) out[i] = v + i < V ? z[v + i] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < PER_ACCESS; i++) {
+        if (v + i >= V)
+            out[i] = -INFINITY;
+        else if (bias)
+            out[i] += to_f32(bias[v + i]);
+    }
+}
+
+/* log Σ exp over V logits, in every thread: each keeps a maximum and a sum relative to it. NaN and
+ * +infinity give NaN. Limit: one read of the row. */
+template <bool ALIGNED, typename T>
+CUDA_FN float row_log_sum_exp(const float *z, const T *bias, int64_t V, float *room)
+{
+    float most = -FLT_MAX, sum = 0;
+    for (int64_t v0 = (int64_t)threadIdx.x * PER_ACCESS; v0 < V;
+         v0 += (int64_t)GROUP * ROW_BLOCK * PER_ACCESS) {
+        float x[GROUP][PER_ACCESS], top = most;
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+            load_logits<ALIGNED>(z, bias, v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, V, x[g]);
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+#pragma unroll
+            for (int i = 0; i < PER_ACCESS; i++) top = fmaxf(top, x[g][i]);
+        sum *= exp2f((most - top) * LOG2E);
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+#pragma unroll
+            for (int i = 0; i < PER_ACCESS; i++) sum += exp2f((x[g][i] - top) * LOG2E);
+        most = top;
+    }
+    const float top = block_reduce<max_of>(most, room);
+    sum = block_reduce<sum_of>(sum * exp2f((most - top) * LOG2E), room);
+    return top + log2f(sum) * LN2;
+}
+
+/* What dz is made of. */
+struct row_facts {
+    float lse, factor, at_label; /* dz at the label */
+    int64_t label;
+};
+
+/* Four logits become four of dz. */
+template <typename T>
+CUDA_FN void store_gradients(const struct row_facts *f, const float x[PER_ACCESS], int64_t v,
+                             int64_t V, T *dz)
+{
+    float y[PER_ACCESS];
+    if (v >= V) return;
+#pragma unroll
+    for (int i = 0; i < PER_ACCESS; i++)
+        y[i] = v + i == f->label ? f->at_label : f->factor * exp2f((x[i] - f->lse) * LOG2E);
+    if (v + PER_ACCESS <= V) {
+        store_f32<PER_ACCESS>(dz + v, y);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PER_ACCESS; i++)
+        if (v + i < V) dz[v + i] = from_f32<T>(y[i]);
+}
+
+/* dz over z, from the first group of accesses to the last. Group g's dz takes the place of group
+ * g/2's logits: all threads must have read those, which a barrier says now and then. Limit: one
+ * read of the row (from L2: 132 rows of GPT-2's vocabulary are 27 MB) and one write. */
+template <bool ALIGNED, typename T>
+CUDA_FN void row_gradients(const struct row_args<T> *a, const struct row_facts *f, const float *z,
+                           T *dz)
+{
+    const int64_t per_group = (int64_t)GROUP * ROW_BLOCK * PER_ACCESS;
+    int64_t barrier_at = 0;
+    for (int64_t group = 0; group * per_group < a->V; group++) {
+        const int64_t v0 = group * per_group + (int64_t)threadIdx.x * PER_ACCESS;
+        float x[GROUP][PER_ACCESS];
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+            load_logits<ALIGNED>(z, a->bias, v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, a->V, x[g]);
+        if (sizeof(T) < sizeof(float) && group == barrier_at) {
+            __syncthreads();
+            barrier_at = 2 * group + 2; /* groups up to this one are read */
+        }
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+            store_gradients(f, x[g], v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, a->V, dz);
+    }
+}
+
+template <typename T> CUDA_FN void row_zeros(const struct row_args<T> *a, T *dz)
+{
+    const float zeros[PER_ACCESS] = {0, 0, 0, 0};
+    for (int64_t v = (int64_t)threadIdx.x * PER_ACCESS; v < a->V; v += ROW_BLOCK * PER_ACCESS) {
+        if (v + PER_ACCESS <= a->V) {
+            store_f32<PER_ACCESS>(dz + v, zeros);
+            continue;
+        }
+        for (int64_t i = v; i < a->V; i++) dz[i] = from_f32<T>(0);
+    }
+}
+
+/* One row per block of threads: its loss, and its dz unless only losses are wanted. */
+template <bool ALIGNED, typename T>
+__global__ void __launch_bounds__(ROW_BLOCK) row_kernel(struct row_args<T> a)
+{
+    __shared__ float room[CUDA_WARP];
+    const int64_t n = blockIdx.x, label = a.labels[n];
+    const float *z = a.z + n * a.ldz;
+    T *dz = a.dz ? a.dz + n * a.ld_dz : NULL;
+    if (label == BATCH_IGNORE_LABEL) {
+        if (threadIdx.x == 0) a.losses[n] = 0;
+        if (dz) row_zeros(&a, dz);
+        return;
+    }
+    const double weight = a.weights ? (double)a.weights[n] : 1.0;
+    float z_label = NAN;
+    if (label >= 0 && label < a.V) z_label = z[label] + (a.bias ? to_f32(a.bias[label]) : 0.0f);
+    const float lse = row_log_sum_exp<ALIGNED>(z, a.bias, a.V, room); /* z_label is read by now */
+    if (threadIdx.x == 0) a.losses[n] = weight * ((double)lse - (double)z_label);
+    if (!dz) return;
+    const float factor = (float)(a.sums->scale * weight);
+    const struct row_facts f = {lse, factor, factor * (expf(z_label - lse) - 1.0f), label};
+    row_gradients<ALIGNED>(&a, &f, z, dz);
+}
+
+/* ---- dbias ------------------------------------------------------------------------------------
+ */
+
+#define SUM_ROWS 8               /* warps, each with every eighth row */
+#define SUM_COLS (2 * CUDA_WARP) /* columns of a block */
+
+/* dbias (V) [+]= Σ over n rows of dz, in a fixed order. Limit: one read of dz. */
+template <typename T, typename G>
+__global__ void __launch_bounds__(SUM_ROWS *CUDA_WARP)
+    column_sums_kernel(int64_t n, int64_t V, int64_t ld, const T *dz, bool accumulate, G *dbias)
+{
+    __shared__ float sums[SUM_ROWS][SUM_COLS];
+    const int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
+    const int64_t v0 = (int64_t)blockIdx.x * SUM_COLS, v = v0 + 2 * lane;
+    float sum[2] = {0, 0};
+    for (int64_t row = warp; row < n && v < V; row += SUM_ROWS) {
+        float x[2];
+        load_f32<2>(dz + row * ld + v, x); /* ld is even: the pad may be read */
+        sum[0] += x[0];
+        sum[1] += x[1];
+    }
+    sums[warp][2 * lane] = sum[0];
+    sums[warp][2 * lane + 1] = sum[1];
+    __syncthreads();
+    if (threadIdx.x >= SUM_COLS || v0 + threadIdx.x >= V) return;
+    float total = accumulate ? to_f32(dbias[v0 + threadIdx.x]) : 0;
+    float here = 0;
+    for (int i = 0; i < SUM_ROWS; i++) here += sums[i][threadIdx.x];
+    dbias[v0 + threadIdx.x] = from_f32<G>(total + here);
+}
+
+/* ---- layout of the workspace ------------------------------------------------------------------
+ */
+
+static int64_t least(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+struct layout {
+    int64_t R, ldz;  /* rows of a block here, and how far apart they are */
+    int64_t V_units; /* columns in whole units */
+    bool sums_dx;    /* dx is summed in fp32 first */
+    size_t z, dx, losses, sums, scratch, scratch_nbytes, nbytes;
+};
+
+static cz_status take(struct layout *l, int64_t rows, int64_t cols, size_t unit, size_t *off)
+{
+    size_t numel, nbytes;
+    *off = l->nbytes;
+    TRY(size_mul((size_t)rows, (size_t)cols, &numel));
+    TRY(size_mul(numel, unit, &nbytes));
+    TRY(size_add(nbytes, ALIGN - 1, &nbytes));
+    return size_add(l->nbytes, nbytes / ALIGN * ALIGN, &l->nbytes);
+}
+
+static int64_t rows_max(const struct ce_head_args *a, int64_t ldz)
+{
+    const double tensors = (double)TENSORS * (double)a->N * (double)a->C *
+                           (double)dtype_size(a->dtype) / sizeof(float);
+    int64_t numel = CE_HEAD_LOGITS_NUMEL_MAX;
+    if (tensors > (double)numel && tensors < 0x1p60) numel = (int64_t)tensors;
+    return least(a->N, ce_head_rows_max(numel, ldz));
+}
+
+static struct matmul_args logits_product(const struct ce_head_args *a, int64_t n, int64_t v)
+{
+    struct matmul_args p = {.m = n, .n = v, .k = a->C, .dtype = a->dtype};
+    p.c_dtype = DTYPE_F32;
+    p.trans_b = true;
+    return p;
+}
+
+/* Products of every shape want the same workspace here (ops/matmul/matmul_cuda.cu). */
+static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, struct layout *l)
+{
+    const bool gradients = ce_head_has_gradients(a), narrow = a->dtype != DTYPE_F32;
+    const struct matmul_args product = logits_product(a, a->N, a->V);
+    *l = (struct layout){};
+    l->V_units = a->V / UNIT * UNIT;
+    if (l->V_units == 0) l->V_units = a->V;
+    l->ldz = (a->V + UNIT - 1) / UNIT * UNIT;
+    const int64_t most = rows_max(a, l->ldz);
+    l->R = ce_head_rows(a->N, most);
+    l->sums_dx = gradients && narrow && l->V_units < a->V;
+    const bool makes_z = a->labels && (gradients || !a->logits);
+    TRY(take(l, makes_z ? most : 0, l->ldz, sizeof(float), &l->z));
+    TRY(take(l, l->sums_dx ? most : 0, a->C, sizeof(float), &l->dx));
+    TRY(take(l, a->labels ? a->N : 0, 1, sizeof(double), &l->losses));
+    TRY(take(l, a->labels ? 1 : 0, 1, sizeof(struct head_sums), &l->sums));
+    l->scratch = l->nbytes;
+    TRY(ops->matmul_workspace(ops, &product, &l->scratch_nbytes));
+    TRY(size_add(l->nbytes, ALIGN, &l->nbytes)); /* the workspace may start anywhere */
+    return size_add(l->nbytes, l->scratch_nbytes, &l->nbytes);
+}
+
+static cz_status ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes)
+{
+    struct layout layout;
+    *nbytes = 0;
+    TRY(ce_head_check_shape(a));
+    TRY(make_layout(ops, a, &layout));
+    *nbytes = layout.nbytes;
+    return CZ_OK;
+}
+
+/* ---- one block of rows ------------------------------------------------------------------------
+ */
+
+struct call {
+    struct ops *ops;
+    struct dev_stream *stream;
+    const struct ce_head_args *a;
+    const struct layout *l;
+};
+
+static void *at(const struct call *c, size_t off)
+{
+    const uintptr_t base = ((uintptr_t)c->a->workspace + ALIGN - 1) / ALIGN * ALIGN;
+    return (char *)base + off;
+}
+
+static struct head_sums *sums_of(const struct call *c)
+{
+    return (struct head_sums *)at(c, c->l->sums);
+}
+
+static char *element(const void *base, int64_t idx, enum dtype dtype)
+{
+    return (char *)(uintptr_t)base + (size_t)idx * dtype_size(dtype);
+}
+
+static cz_status run_product(const struct call *c, struct matmul_args *p, const void *left,
+                             const void *right, void *out)
+{
+    p->a = left;
+    p->b = right;
+    p->c = out;
+    p->workspace = at(c, c->l->scratch);
+    p->workspace_nbytes = c->l->scratch_nbytes;
+    return c->ops->matmul(c->ops, c->stream, p);
+}
+
+/* Columns [v0, v0 + v) of the vocabulary. */
+struct part {
+    int64_t v0, v;
+};
+
+static int parts_of(const struct call *c, struct part parts[2])
+{
+    const int64_t V = c->a->V, whole = c->l->V_units;
+    parts[0] = (struct part){0, whole};
+    parts[1] = (struct part){whole, V - whole};
+    return whole < V ? 2 : 1;
+}
+
+/* Elements from row to row of dz, which lies over z. */
+static int64_t ld_dz(const struct call *c)
+{
+    return c->l->ldz * (int64_t)(sizeof(float) / dtype_size(c->a->dtype));
+}
+
+static cz_status block_logits(const struct call *c, int64_t first, int64_t n)
+{
+    const struct ce_head_args *a = c->a;
+    const void *x = element(a->x, first * a->C, a->dtype);
+    float *z = (float *)at(c, c->l->z);
+    struct part parts[2];
+    const int n_parts = parts_of(c, parts);
+    for (int i = 0; i < n_parts; i++) {
+        struct matmul_args p = logits_product(a, n, parts[i].v);
+        p.ldc = c->l->ldz;
+        TRY(run_product(c, &p, x, element(a->w, parts[i].v0 * a->C, a->dtype), z + parts[i].v0));
+    }
+    return CZ_OK;
+}
+
+template <typename T> static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
+{
+    const struct ce_head_args *a = c->a;
+    struct row_args<T> r = {};
+    r.V = a->V;
+    r.ldz = a->logits ? a->V : c->l->ldz;
+    r.ld_dz = ld_dz(c);
+    r.z = a->logits ? a->logits + first * a->V : (const float *)at(c, c->l->z);
+    r.bias = a->logits ? NULL : (const T *)a->bias;
+    r.labels = a->labels + first;
+    r.weights = a->loss_weights ? a->loss_weights + first : NULL;
+    r.sums = sums_of(c);
+    r.dz = ce_head_has_gradients(a) ? (T *)at(c, c->l->z) : NULL;
+    r.losses = (double *)at(c, c->l->losses) + first;
+    const bool aligned = cuda_is_aligned(r.z, 16) && r.ldz % PER_ACCESS == 0;
+    return cuda_launch("cross-entropy of rows",
+                       aligned ? row_kernel<true, T> : row_kernel<false, T>, (unsigned)n, ROW_BLOCK,
+                       0, c->stream, r);
+}
+
+static cz_status block_rows(const struct call *c, int64_t first, int64_t n)
+{
+    CUDA_BY_DTYPE(c->a->dtype, T, return launch_rows<T>(c, first, n));
+    return CZ_OK;
+}
+
+template <typename T, typename G>
+static cz_status launch_dbias(const struct call *c, int64_t n, bool accumulate)
+{
+    const struct ce_head_args *a = c->a;
+    return cuda_launch("cross-entropy: dbias", column_sums_kernel<T, G>,
+                       cuda_blocks((size_t)a->V, SUM_COLS), SUM_ROWS * CUDA_WARP, 0, c->stream, n,
+                       a->V, ld_dz(c), (const T *)at(c, c->l->z), accumulate, (G *)a->dbias);
+}
+
+static cz_status block_dbias(const struct call *c, int64_t first, int64_t n)
+{
+    const bool accumulate = first > 0 || c->a->dbias_accumulate;
+    CUDA_BY_DTYPE(c->a->dtype, T, {
+        if (c->a->grad_dtype == DTYPE_F32) return launch_dbias<T, float>(c, n, accumulate);
+        return launch_dbias<T, T>(c, n, accumulate);
+    });
+    return CZ_OK;
+}
+
+static cz_status part_dx(const struct call *c, const struct part *part, int64_t n, void *dx)
+{
+    const struct ce_head_args *a = c->a;
+    struct matmul_args p = {.m = n, .n = a->C, .k = part->v, .dtype = a->dtype};
+    p.c_dtype = c->l->sums_dx ? DTYPE_F32 : a->dtype;
+    p.accumulate = part->v0 > 0;
+    p.lda = ld_dz(c);
+    return run_product(c, &p, element(at(c, c->l->z), part->v0, a->dtype),
+                       element(a->w, part->v0 * a->C, a->dtype), dx);
+}
+
+static cz_status part_dw(const struct call *c, const struct part *part, int64_t first, int64_t n)
+{
+    const struct ce_head_args *a = c->a;
+    struct matmul_args p = {.m = part->v, .n = a->C, .k = n, .dtype = a->dtype};
+    p.c_dtype = a->grad_dtype;
+    p.trans_a = true;
+    p.accumulate = first > 0 || a->dw_accumulate;
+    p.lda = ld_dz(c);
+    return run_product(c, &p, element(at(c, c->l->z), part->v0, a->dtype),
+                       element(a->x, first * a->C, a->dtype),
+                       element(a->dw, part->v0 * a->C, a->grad_dtype));
+}
+
+static cz_status block_gradients(const struct call *c, int64_t first, int64_t n)
+{
+    const struct ce_head_args *a = c->a;
+    void *dx = element(a->dx, first * a->C, a->dtype), *sums = at(c, c->l->dx);
+    struct part parts[2];
+    const int n_parts = parts_of(c, parts);
+    for (int i = 0; i < n_parts; i++) {
+        TRY(part_dx(c, &parts[i], n, c->l->sums_dx ? sums : dx));
+        if (a->dw) TRY(part_dw(c, &parts[i], first, n));
+    }
+    if (a->dbias) TRY(block_dbias(c, first, n));
+    if (!c->l->sums_dx) return CZ_OK;
+    struct cast_scale_args cast = {.x_dtype = DTYPE_F32, .y_dtype = a->dtype};
+    cast.numel = (size_t)(n * a->C);
+    cast.alpha = 1.0f;
+    cast.x = sums;
+    cast.y = dx;
+    return c->ops->cast_scale(c->ops, c->stream, &cast);
+}
+
+/* ---- front door -------------------------------------------------------------------------------
+ */
+
+static cz_status all_logits(const struct call *c)
+{
+    const struct ce_head_args *a = c->a;
+    struct matmul_args p = logits_product(a, a->N, a->V);
+    p.bias = a->bias;
+    return run_product(c, &p, a->x, a->w, a->logits);
+}
+
+static cz_status all_blocks(const struct call *c)
+{
+    const struct ce_head_args *a = c->a;
+    TRY(cuda_launch("cross-entropy: its divisor", divisor_kernel, 1, ROW_BLOCK, 0, c->stream, a->N,
+                    a->labels, a->loss_weights, a->divisor, a->dloss, sums_of(c)));
+    for (int64_t first = 0; first < a->N; first += c->l->R) {
+        const int64_t n = least(c->l->R, a->N - first);
+        if (!a->logits) TRY(block_logits(c, first, n));
+        TRY(block_rows(c, first, n));
+        if (ce_head_has_gradients(a)) TRY(block_gradients(c, first, n));
+    }
+    return cuda_launch("cross-entropy: its mean", mean_kernel, 1, ROW_BLOCK, 0, c->stream, a->N,
+                       (const double *)at(c, c->l->losses), (const struct head_sums *)sums_of(c),
+                       a->loss);
+}
+
+/* Nothing to learn from an empty batch: gradients that would be overwritten become zero. */
+static cz_status clear_gradients(const struct call *c)
+{
+    const struct ce_head_args *a = c->a;
+    struct device *dev = c->ops->device;
+    const size_t unit = dtype_size(a->grad_dtype);
+    if (!ce_head_has_gradients(a)) return CZ_OK;
+    if (a->dw && !a->dw_accumulate)
+        TRY(dev->ops->fill_zero(dev, c->stream, a->dw, (size_t)(a->V * a->C) * unit));
+    if (a->dbias && !a->dbias_accumulate)
+        TRY(dev->ops->fill_zero(dev, c->stream, a->dbias, (size_t)a->V * unit));
+    return CZ_OK;
+}
+
+static cz_status ce_head(struct ops *ops, struct dev_stream *stream, const struct ce_head_args *a)
+{
+    struct layout layout;
+    TRY(ce_head_check(a));
+    TRY(make_layout(ops, a, &layout));
+    TRY(ops_check_workspace("ce_head", a->workspace, a->workspace_nbytes, layout.nbytes));
+    const struct call c = {ops, stream, a, &layout};
+    if (a->N == 0) TRY(clear_gradients(&c));
+    if (a->logits && a->N > 0) TRY(all_logits(&c));
+    return a->labels ? all_blocks(&c) : CZ_OK;
+}
+
+cz_status cross_entropy_head_wire_cuda(struct ops *ops)
+{
+    ops->ce_head = ce_head;
+    ops->ce_head_workspace = ce_head_workspace;
+    return CZ_OK;
+}
