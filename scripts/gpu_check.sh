@@ -285,11 +285,11 @@ memory() { # arguments of bench/memory_cuda
 stage_memory() {
   local shape=(gpt2 1024 4)
   [ -z "$simulated" ] || shape=(gpt2-tiny 32 2)
-  step memory "plan against cudaMemGetInfo, stage 0, bf16" "within max(2 %, 32 MiB)" 120 \
+  step memory "plan, stage 0, bf16" "within max(2 %, 32 MiB)" 120 \
     memory "${shape[@]}" '{"bf16": {"enabled": true}}'
-  step memory "plan against cudaMemGetInfo, optimizer on the host" "within max(2 %, 32 MiB)" 120 \
+  step memory "plan, optimizer on the host" "within max(2 %, 32 MiB)" 120 \
     memory "${shape[@]}" '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}'
-  step memory "plan against cudaMemGetInfo, all on the host" "within max(2 %, 32 MiB)" 120 \
+  step memory "plan, all on the host" "within max(2 %, 32 MiB)" 120 \
     memory "${shape[@]}" '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}'
   step memory "a plan that does not fit is refused before allocating" "exit 3" 60 too_large
 }
@@ -337,6 +337,7 @@ python_bench() { # script, arguments…
 
 stage_bench() {
   step bench "ops on the device" "" 120 "$build/bench/ops_cuda" ${simulated:+--tiny}
+  step bench "attention beside PyTorch" "" 120 python_bench bench/attention_gpu.py
   step bench "GPT-2 124M" "" 420 python_bench bench/train_gpu.py ${llmc:+--llmc "$llmc"}
   step bench "1.3 B, all on the host" "" 420 python_bench bench/seed_gpu.py
 }

@@ -55,7 +55,8 @@ def number(x):
 
 
 def figure_row(stage, f, simulated, seconds):
-    """A ratio at least (or at most, for "goal_max") the goal passes; without a goal it is told."""
+    """A ratio at least (or at most, for "goal_max") the goal passes; without a goal it is told. "pass" is
+    for those that compare by themselves."""
     ratio, goal, goal_max = f.get("ratio"), f.get("goal"), f.get("goal_max")
     goal_text = f"≥ {goal:g}" if goal is not None else f"≤ {goal_max:g}" if goal_max is not None else ""
     goal_text = clean(f"{goal_text} {f.get('goal_of', '')}")
@@ -65,6 +66,8 @@ def figure_row(stage, f, simulated, seconds):
     status = "told"
     if simulated:
         status = "ran"
+    elif "pass" in f:
+        status = "pass" if f["pass"] else "fail"
     elif ratio is not None and goal is not None:
         status = "pass" if ratio >= goal else "fail"
     elif ratio is not None and goal_max is not None:
@@ -85,6 +88,9 @@ def command_row(args):
     lines = read_log(args.log)
     found = figures(lines)
     rows = [figure_row(args.stage, f, args.simulated, args.seconds) for f in found]
+    if args.stage == "memory":  # figures of several runs have the same names
+        for row in rows:
+            row[1] = f"{args.what}: {row[1]}"
     result = last_with(lines, "result: ")
     if not result:  # Check's summary
         counts = [re.match(r"(\d+)%: Checks: (\d+)", line) for line in lines]

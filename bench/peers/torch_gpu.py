@@ -1,0 +1,66 @@
+"""Peer of bench/train_gpu.py: GPT-2 training steps by PyTorch on the GPU; prints one JSON line.
+
+The model is transformers' with torch's flash attention. Modes:
+  eager, compiled   bf16 by autocast over fp32 weights: the numerics of czero (fp32 masters)
+  bf16              weights and optimizer states in bf16 alone, eager: PyTorch's fastest eager form
+"""
+import argparse
+import json
+import time
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+
+def rows_of(path, n_tokens, device):
+    with open(path, "rb") as f:
+        f.seek(1024)
+        return torch.frombuffer(bytearray(f.read(2 * n_tokens)), dtype=torch.uint16).to(torch.int32).to(device).long()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--mode", choices=["eager", "compiled", "bf16"], required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--seq-len", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    config = GPT2Config.from_pretrained(args.model)
+    config._attn_implementation = "sdpa"
+    model = GPT2LMHeadModel(config).to(args.device)
+    if args.mode == "bf16":
+        model = model.to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    step_of = model
+    if args.mode == "compiled":
+        step_of = torch.compile(model)
+    n = args.batch * args.seq_len
+    tokens = rows_of(args.data, n * args.steps + 1, args.device)
+    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
+    seconds, losses = [], []
+    for step in range(args.steps):
+        ids = tokens[step * n:(step + 1) * n].view(args.batch, args.seq_len)
+        labels = tokens[step * n + 1:(step + 1) * n + 1]
+        wait()
+        begin = time.perf_counter()
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.mode != "bf16"):
+            logits = step_of(ids, use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps({"seconds": seconds, "losses": losses, "torch": torch.__version__,
+                      "peak_gpu": torch.cuda.max_memory_reserved() if args.device == "cuda" else None}))
+
+
+if __name__ == "__main__":
+    main()
