@@ -63,6 +63,33 @@ static inline unsigned cuda_blocks(size_t n, size_t per_block)
     return (unsigned)((n + per_block - 1) / per_block);
 }
 
+/* A grid over rows of n_items each: blocks hold several short rows, or part of a long one. A thread
+ * asks cuda_row() and cuda_item(); either may lie past the end. Up to 65535·block_max items. */
+struct cuda_rows {
+    dim3 grid, block;
+};
+
+static inline struct cuda_rows cuda_rows(size_t n_rows, size_t n_items, unsigned block_max)
+{
+    if (n_items < block_max) {
+        const unsigned width = n_items > 0 ? (unsigned)n_items : 1, height = block_max / width;
+        return {dim3(cuda_blocks(n_rows, height)), dim3(width, height)};
+    }
+    const unsigned tiles = cuda_blocks(n_items, block_max);
+    const unsigned width = (cuda_blocks(n_items, tiles) + 31) / 32 * 32;
+    return {dim3((unsigned)n_rows, tiles), dim3(width)};
+}
+
+CUDA_FN int64_t cuda_row(void)
+{
+    return (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+}
+
+CUDA_FN int64_t cuda_item(void)
+{
+    return (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+}
+
 /* ---- element types -----------------------------------------------------------------------------
  */
 

@@ -9,17 +9,20 @@ static const struct {
     cz_status (*wire)(struct ops *ops);
     void (*unwire)(struct ops *ops);
 } folders[] = {
+    {activation_wire_cuda, NULL},
     {adagrad_wire_cuda, NULL},
     {adam_wire_cuda, NULL},
     {attention_wire_cuda, NULL},
     {cross_entropy_head_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
+    {embedding_wire_cuda, NULL},
     {lamb_wire_cuda, NULL},
     {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
-    {reduce_wire_cuda, NULL},
     {norm_wire_cuda, NULL},
+    {reduce_wire_cuda, NULL},
+    {rope_wire_cuda, NULL},
     {sgd_wire_cuda, NULL},
 };
 

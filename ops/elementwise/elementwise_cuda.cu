@@ -97,7 +97,7 @@ static cz_status cast_scale(struct ops *ops, struct dev_stream *stream,
 /* partial (n_blocks,C): the columns' sums over each block of rows, in row order. N columns per
  * thread, blockIdx.y is the block. Reads N·C elements once. */
 template <typename T, int N>
-static __global__ void __launch_bounds__(BIAS_BLOCK)
+static __global__ void __launch_bounds__(BIAS_BLOCK, 8)
     column_sums_kernel(const T *dy, int64_t n_rows, int64_t C, int64_t block_rows, float *partial)
 {
     const int64_t c = ((int64_t)blockIdx.x * BIAS_BLOCK + threadIdx.x) * N;
