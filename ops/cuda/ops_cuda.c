@@ -14,6 +14,7 @@ static const struct {
     {adam_wire_cuda, NULL},
     {attention_wire_cuda, NULL},
     {cross_entropy_head_wire_cuda, NULL},
+    {cross_entropy_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
     {embedding_wire_cuda, NULL},

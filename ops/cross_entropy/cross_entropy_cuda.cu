@@ -1,0 +1,231 @@
+/* The plain cross-entropy on a GPU. Limit: memory (N·V logits read, their gradients written; the
+ * gradient's pass finds a row in the L2 cache, which it walks backwards for that). Σω and the loss
+ * are made on the device. A row belongs to a warp while it is short, else to a block; element v is
+ * always the same thread's, so sums depend on V alone; losses are added up in double, by groups of
+ * rows that follow from N and V.
+ * A label outside [0,V) is not looked up: the loss and its row's gradient become NaN. */
+#include "device/cuda/kernel.h"
+#include "ops/cross_entropy/cross_entropy_impl.h"
+#include "ops/cuda_impl.h"
+
+enum { ONE_BLOCK = 1024, NARROW_MAX = 1024, WIDE_MAX = 512, NARROW_ROWS = 8, GROUPS_MAX = 4096 };
+
+/* In the table's scratch memory. */
+struct ce_scratch {
+    double divisor, partial[GROUPS_MAX];
+};
+static_assert(sizeof(struct ce_scratch) <= CUDA_SCRATCH_NBYTES, "the scratch holds a call's sums");
+
+/* ---- sums over a whole block -------------------------------------------------------------------
+ */
+
+/* Thread 0 gets Σ x in a tree over thread numbers. ONE_BLOCK threads call. */
+CUDA_FN double sum_of_block(double x)
+{
+    __shared__ double room[ONE_BLOCK];
+    room[threadIdx.x] = x;
+    for (unsigned half = ONE_BLOCK / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+    }
+    return room[0];
+}
+
+CUDA_FN double weight_of(const struct cross_entropy_args *a, int64_t n)
+{
+    if (a->labels[n] == BATCH_IGNORE_LABEL) return 0;
+    return a->loss_weights ? (double)a->loss_weights[n] : 1.0;
+}
+
+/* What the sum of losses is divided by: cross_entropy_divisor()'s answer. One block. */
+static __global__ void __launch_bounds__(ONE_BLOCK)
+    ce_divisor_kernel(struct cross_entropy_args a, struct ce_scratch *scratch)
+{
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t n = threadIdx.x; n < a.N; n += ONE_BLOCK) sum += weight_of(&a, n);
+    sum = sum_of_block(sum);
+    if (threadIdx.x == 0) scratch->divisor = sum != 0 && a.divisor != 0 ? (double)a.divisor : sum;
+}
+
+/* loss = Σ of the groups' sums over the divisor. One block. */
+static __global__ void __launch_bounds__(ONE_BLOCK)
+    ce_loss_kernel(const struct ce_scratch *scratch, unsigned n_groups, float *loss)
+{
+    double sum = 0;
+    for (unsigned i = threadIdx.x; i < n_groups; i += ONE_BLOCK) sum += scratch->partial[i];
+    sum = sum_of_block(sum);
+    if (threadIdx.x == 0) *loss = scratch->divisor != 0 ? (float)(sum / scratch->divisor) : 0.0f;
+}
+
+/* ---- one row -----------------------------------------------------------------------------------
+ */
+
+/* N logits from v on, −∞ past the end: one access when rows are aligned, else one by one. */
+template <int N, bool ALIGNED>
+CUDA_FN void logits_load(const float *z, int64_t v, int64_t V, float out[N])
+{
+    if (ALIGNED && v < V) {
+        load_f32<N>(z + v, out);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = v + i < V ? z[v + i] : -INFINITY;
+}
+
+/* e^(z − max); of what is −∞ throughout: 0, or NaN for a NaN. */
+CUDA_FN float exp_below(float z, float max)
+{
+    return expf(z - (max == -INFINITY ? 0.0f : max));
+}
+
+template <bool WIDE, typename Op> CUDA_FN float row_reduce(float x, float *room)
+{
+    return WIDE ? block_reduce<Op>(x, room) : warp_reduce<Op>(x);
+}
+
+/* log Σ exp(z) in one pass: each thread keeps its largest logit so far and the sum below it. NaN or
+ * +∞ among the logits gives NaN. Every thread gets it. */
+template <int N, bool ALIGNED, bool WIDE>
+CUDA_FN float log_sum_exp(const float *z, int64_t V, float *room)
+{
+    constexpr int AHEAD = 8 / N; /* vectors under way */
+    float max = -INFINITY, sum = 0;
+    const int64_t step = (int64_t)blockDim.x * N;
+    for (int64_t v = threadIdx.x * N; v < V; v += AHEAD * step) {
+        float x[AHEAD][N], top = max;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED>(z, v + k * step, V, x[k]);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++) top = fmaxf(top, x[k][i]);
+        sum *= exp_below(max, top);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++) sum += exp_below(x[k][i], top);
+        max = top;
+    }
+    const float top = row_reduce<WIDE, max_of>(max, room);
+    sum = row_reduce<WIDE, sum_of>(sum * exp_below(max, top), room);
+    return (top == -INFINITY ? 0.0f : top) + logf(sum);
+}
+
+/* dz[v] = factor·(exp(z[v] − lse) − (v is the label)), from the row's end to its beginning. */
+template <int N, bool ALIGNED>
+CUDA_FN void softmax_grad(const float *z, int64_t V, int64_t label, float lse, float factor,
+                          float *dz)
+{
+    const int64_t step = (int64_t)blockDim.x * N, last = (V - 1) / step * step;
+    for (int64_t v = last + threadIdx.x * N; v >= 0; v -= step) {
+        float x[N];
+        if (v >= V) continue;
+        logits_load<N, ALIGNED>(z, v, V, x);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float p = expf(x[i] - lse);
+            x[i] = factor * (v + i == label ? p - 1.0f : p);
+        }
+        if (ALIGNED)
+            store_f32<N>(dz + v, x);
+        else
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (v + i < V) dz[v + i] = x[i];
+    }
+}
+
+CUDA_FN void fill_row(float *dz, int64_t V, float x)
+{
+    for (int64_t v = threadIdx.x; v < V; v += blockDim.x) dz[v] = x;
+}
+
+/* Loss of row n times its weight; its gradient to dlogits unless NULL. */
+template <int N, bool ALIGNED, bool WIDE>
+CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_t n, float *room)
+{
+    const float *z = a->logits + n * a->V;
+    float *dz = a->dlogits ? a->dlogits + n * a->V : NULL;
+    const int64_t label = a->labels[n];
+    const bool ignored = label == BATCH_IGNORE_LABEL;
+    if (ignored || label < 0 || label >= a->V) {
+        if (dz) fill_row(dz, a->V, ignored ? 0.0f : NAN);
+        return ignored ? 0.0 : (double)NAN;
+    }
+    const float z_label = z[label]; /* before dz, which may lie over z */
+    const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, a->V, room);
+    const double weight = weight_of(a, n), scale = divisor != 0 ? (double)a->dloss / divisor : 0;
+    if (dz) softmax_grad<N, ALIGNED>(z, a->V, label, lse, (float)(scale * weight), dz);
+    return weight * ((double)lse - (double)z_label);
+}
+
+/* Row after row, a group of rows per warp (y) or block. */
+template <int N, bool ALIGNED, bool WIDE>
+static __global__ void __launch_bounds__(WIDE ? WIDE_MAX : CUDA_WARP *NARROW_ROWS)
+    ce_rows_kernel(struct cross_entropy_args a, struct ce_scratch *scratch)
+{
+    __shared__ float room[CUDA_WARP];
+    const unsigned group = blockIdx.x * blockDim.y + threadIdx.y;
+    const unsigned n_groups = gridDim.x * blockDim.y;
+    const double divisor = scratch->divisor;
+    double sum = 0;
+    for (int64_t n = group; n < a.N; n += n_groups)
+        sum += ce_row<N, ALIGNED, WIDE>(&a, divisor, n, room);
+    if (threadIdx.x == 0) scratch->partial[group] = sum;
+}
+
+/* ---- launches ----------------------------------------------------------------------------------
+ */
+
+struct ce_shape {
+    bool wide;
+    dim3 grid, block;
+    unsigned n_groups;
+};
+
+static struct ce_shape shape_of(int64_t N, int64_t V)
+{
+    struct ce_shape s = {};
+    s.wide = V > NARROW_MAX;
+    s.block = s.wide ? dim3(V > 8192 ? WIDE_MAX : 256) : dim3(CUDA_WARP, NARROW_ROWS);
+    const int64_t blocks = (N + s.block.y - 1) / s.block.y, most = GROUPS_MAX / s.block.y;
+    s.grid = dim3((unsigned)(blocks < most ? blocks : most));
+    s.n_groups = s.grid.x * s.block.y;
+    return s;
+}
+
+/* Elements are a thread's by fours when V is a multiple of four, else one by one, which reads and
+ * writes whole lines wherever a row begins. */
+static cz_status launch_rows(struct dev_stream *stream, const struct cross_entropy_args *a,
+                             const struct ce_shape *s, struct ce_scratch *scratch)
+{
+    const bool aligned = cuda_is_aligned(a->logits, 16) && cuda_is_aligned(a->dlogits, 16);
+    void (*kernel)(struct cross_entropy_args, struct ce_scratch *);
+    if (a->V % 4 != 0)
+        kernel = s->wide ? ce_rows_kernel<1, true, true> : ce_rows_kernel<1, true, false>;
+    else if (aligned)
+        kernel = s->wide ? ce_rows_kernel<4, true, true> : ce_rows_kernel<4, true, false>;
+    else
+        kernel = s->wide ? ce_rows_kernel<4, false, true> : ce_rows_kernel<4, false, false>;
+    return cuda_launch("cross_entropy", kernel, s->grid, s->block, 0, stream, *a, scratch);
+}
+
+static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
+                               const struct cross_entropy_args *a)
+{
+    static const char what[] = "cross_entropy";
+    TRY(cross_entropy_check(a));
+    struct ce_scratch *scratch = (struct ce_scratch *)ops->cuda->scratch;
+    struct ce_shape s = shape_of(a->N, a->V);
+    TRY(cuda_launch(what, ce_divisor_kernel, 1, ONE_BLOCK, 0, stream, *a, scratch));
+    if (a->N > 0) TRY(launch_rows(stream, a, &s, scratch));
+    return cuda_launch(what, ce_loss_kernel, 1, ONE_BLOCK, 0, stream,
+                       (const struct ce_scratch *)scratch, s.n_groups, a->loss);
+}
+
+cz_status cross_entropy_wire_cuda(struct ops *ops)
+{
+    ops->cross_entropy = cross_entropy;
+    return CZ_OK;
+}
