@@ -15,6 +15,7 @@ struct trial {
     char config[1024];
     const char *freeze, *model; /* model NULL: the small one */
     const char *optimizer;      /* of configure(), members of its section; NULL: AdamW */
+    const char *device;         /* NULL: the CPU */
     bool two_groups;
     bool reads_grads; /* after each backward; a test of traffic or speed does not */
     int steps;
@@ -46,6 +47,7 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     if (trial->freeze) TRY(model_freeze(model, trial->freeze, NULL));
     const struct engine_options options = {.config_json = trial->config,
                                            .comm = comm,
+                                           .device = trial->device,
                                            .groups = groups,
                                            .n_groups = trial->two_groups ? 1 : 0};
     struct engine *e = engine_initialize_ex(&options, model);
