@@ -54,7 +54,7 @@ START_TEST(stages_and_communicators_change_no_bit)
     for (size_t d = 0; d < 2; d++) { /* fp32, bf16 */
         struct outcome want = {0};
         for (int stage = 0; stage < 4; stage++)
-            for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
+            for (size_t k = d; k < CZ_ARRAY_LEN(kinds); k++) { /* fp32 over both */
                 configure(s, stage, variants[(size_t)stage % 2 ^ k], trial_dtypes[d], 1);
                 expect_same(s, &want, kinds[k], 2);
             }
@@ -67,9 +67,11 @@ START_TEST(where_states_and_parameters_wait_changes_no_bit)
     struct trial_shared *s = make(2);
     struct outcome want = {0};
     for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++)
-        for (int stage = 1; stage < 4; stage++) {
-            configure(s, stage, variants[0], trial_dtypes[1], 1);
-            expect_same(s, &want, kinds[k], 2);
+        for (int stage = 2; stage < 4; stage++) {
+            if (k == 0) {
+                configure(s, stage, variants[0], trial_dtypes[1], 1);
+                expect_same(s, &want, kinds[k], 2);
+            }
             configure(s, stage, offloads[0], trial_dtypes[1], 1);
             expect_same(s, &want, kinds[k], 2);
             if (stage < 3) continue;
@@ -85,11 +87,10 @@ START_TEST(three_ranks_accumulate_and_read_gradients)
     s->trial.reads_grads = true;
     for (int first = 0; first < 4; first += 2) { /* the two classes of accumulation */
         struct outcome want = {0};
-        for (int stage = first; stage < first + 2; stage++)
-            for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
-                configure(s, stage, variants[1], trial_dtypes[2], 2);
-                expect_same(s, &want, kinds[k], 3);
-            }
+        for (int stage = first; stage < first + 2; stage++) {
+            configure(s, stage, variants[1], trial_dtypes[2], 2);
+            expect_same(s, &want, kinds[stage % 2], 3);
+        }
     }
 }
 END_TEST
