@@ -52,6 +52,7 @@ static cz_status new_config(const struct config_options *options, const char *na
     c->file = cv_text(&c->pool, "%s", name);
     c->strict = options->strict;
     c->compat = options->compat;
+    c->on_gpu = options->on_gpu;
     c->world_size_given = options->world_size > 0;
     c->world_size = c->world_size_given ? options->world_size : 1;
     config->impl = c;

@@ -32,6 +32,7 @@ struct config_options {
     const char *const *sets; /* "path=value": override or add any key before parsing */
     size_t n_sets;
     bool strict; /* unknown top-level keys are errors instead of notes */
+    bool on_gpu; /* the run is on a GPU: for what notes say; nothing else depends on it */
     enum config_compat compat;
 };
 

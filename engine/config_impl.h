@@ -17,6 +17,7 @@ struct config_impl {
     struct cv *given;    /* the file after --set and --auto */
     struct cv *resolved; /* what config_json() prints */
     bool strict;
+    bool on_gpu;
     enum config_compat compat;
     int64_t world_size;
     bool world_size_given;

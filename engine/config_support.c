@@ -232,7 +232,7 @@ static void note_shares(struct config_impl *c, const struct ds_config *d)
     static const char ratio[] = "zero_optimization.offload_optimizer.ratio";
     static const char kept[] = "zero_optimization.offload_param.max_in_cpu";
     const struct cv *r = config_at(c->resolved, ratio), *k = config_at(c->resolved, kept);
-    if (d->zero.offload_optimizer.device == CONFIG_OFFLOAD_CPU && cv_is_given(r) &&
+    if (!c->on_gpu && d->zero.offload_optimizer.device == CONFIG_OFFLOAD_CPU && cv_is_given(r) &&
         d->zero.offload_optimizer.ratio < 1)
         config_say(c, CONFIG_NOTE_NO_EFFECT, r, ratio,
                    "has no effect on the CPU device: both parts are in host memory");
@@ -246,7 +246,9 @@ static void note_gradients(struct config_impl *c, const struct ds_config *d)
     static const char path[] = "czero.offload_gradients";
     const char *why = NULL;
     if (!d->czero.offload_gradients) return;
-    if (d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NVME)
+    if (c->on_gpu)
+        why = "a GPU's gradients leave it for host memory";
+    else if (d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NVME)
         why = "the optimizer is not on NVMe";
     else if (c->world_size > 1)
         why = "several ranks keep their gradients in memory";
@@ -281,17 +283,23 @@ static void note_offload(struct ds_config *d)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
                    "\"nvme\" is done at stage %d too; DeepSpeed %s", d->zero.stage,
                    d->zero.stage == 0 ? "ignores it there" : "takes \"cpu\" for it there");
-    if (device == CONFIG_OFFLOAD_CPU)
+    if (device == CONFIG_OFFLOAD_CPU && !c->on_gpu)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
                    "on the CPU device the optimizer states are in host memory already");
+    if (device == CONFIG_OFFLOAD_CPU && c->on_gpu && d->zero.stage == 0)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, value, optimizer,
+                   "\"cpu\" has no effect at stage 0, as in DeepSpeed");
     if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
                    "\"nvme\" is done at stage %d too; DeepSpeed does it at stage 3 only",
                    d->zero.stage);
-    if (param_device == CONFIG_OFFLOAD_CPU)
+    if (param_device == CONFIG_OFFLOAD_CPU && !c->on_gpu)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
                    "on the CPU device the parameters are in host memory already");
-    if (d->activation_checkpointing.cpu_checkpointing)
+    if (param_device == CONFIG_OFFLOAD_CPU && c->on_gpu && d->zero.stage < 3)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, param), param,
+                   "\"cpu\" has no effect at stage %d, as in DeepSpeed", d->zero.stage);
+    if (d->activation_checkpointing.cpu_checkpointing && !c->on_gpu)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, kept), kept,
                    "on the CPU device activations are in host memory already");
     note_buffers(c, d);

@@ -122,6 +122,7 @@ static cz_status load_config(struct engine *e, const struct engine_options *o)
     c.sets = o->set_values;
     c.n_sets = count(o->set_values);
     c.strict = o->strict;
+    c.on_gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
     cz_status st = read_config(e, o, &c);
     free(autos.v);
     TRY(st);

@@ -102,6 +102,7 @@ cz_status config_look(struct run *r, bool warn)
     options.sets = o->set.items;
     options.n_sets = o->set.n;
     options.strict = o->strict;
+    options.on_gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
     options.world_size = engine_world_size(r->world);
     if (o->compat)
         options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
