@@ -77,7 +77,7 @@ static struct attention_on_gpu on_gpu(const struct attention_args *a)
     g.group = g.H / g.G;
     g.causal = a->causal;
     g.future = a->causal ? g.Tk - g.Tq : g.Tk;
-    g.scale = a->scale;
+    g.scale = a->scale, g.scale_log2 = a->scale * ATTENTION_LOG2E;
     g.key_mask = a->key_mask;
     g.q = a->q, g.k = a->k, g.v = a->v, g.out = a->out, g.dout = a->dout;
     g.new_out = a->out, g.dq = a->dq, g.dk = a->dk, g.dv = a->dv;

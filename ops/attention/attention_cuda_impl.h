@@ -13,7 +13,7 @@
 #include "device/cuda/kernel.h"
 #include "ops/attention/attention_impl.h"
 
-#define ATTENTION_LOG2E 1.44269504088896f
+#define ATTENTION_LOG2E 1.44269504088896f /* exp(x) = exp2(x·this) */
 
 /* The arguments as kernels take them: sizes fit 32 bits, distances between batch rows are set. */
 struct attention_on_gpu {
@@ -21,7 +21,7 @@ struct attention_on_gpu {
     int group;  /* query heads of a key head */
     int future; /* query t sees keys ≤ t + future; Tk when not causal */
     bool causal;
-    float scale;
+    float scale, scale_log2; /* the latter times ATTENTION_LOG2E */
     const uint8_t *key_mask;
     const void *q, *k, *v, *out, *dout;
     void *new_out, *dq, *dk, *dv;

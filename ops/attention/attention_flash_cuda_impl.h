@@ -38,6 +38,28 @@ CUDA_FN unsigned thread_here(void)
     return thread;
 }
 
+/* blockIdx.x, likewise. */
+CUDA_FN unsigned block_here(void)
+{
+    unsigned block = blockIdx.x;
+    forget_origin(&block);
+    return block;
+}
+
+/* Where a block works: batch row, head, first position of its tile. Blocks count tiles of T
+ * positions, then heads, then batch rows. */
+struct place {
+    int b, head, t0;
+};
+
+template <int TILE>
+CUDA_FN struct place place_of(unsigned block, int n_heads, int T, bool last_first)
+{
+    const int n_tiles = (T + TILE - 1) / TILE, tile = (int)block % n_tiles;
+    const int row = (int)block / n_tiles;
+    return {row / n_heads, row % n_heads, (last_first ? n_tiles - 1 - tile : tile) * TILE};
+}
+
 /* ---- tiles in shared memory --------------------------------------------------------------------
  */
 
@@ -78,6 +100,31 @@ CUDA_FN void start_tile(shared_at tile, const uint16_t *from, int64_t stride, in
             copy_async_16(to + i * WIDTH * 2 + c * 16, from + c * 8, is && (chunk + c) * 8 < D);
         from += by::ROWS * stride;
     }
+}
+
+/* Where the keys, values and mask of a block's head begin: in shared memory, since the loops over
+ * them have their registers full of sums. */
+struct key_head {
+    const uint16_t *k, *v;
+    const uint8_t *visible; /* NULL: all */
+};
+
+CUDA_FN struct key_head key_head_of(const struct attention_on_gpu &a, int b, int g)
+{
+    return {(const uint16_t *)a.k + b * a.k_batch + g * a.D,
+            (const uint16_t *)a.v + b * a.v_batch + g * a.D,
+            a.key_mask ? a.key_mask + (int64_t)b * a.Tk : NULL};
+}
+
+/* N_ROWS keys, or values, from k0 on. */
+template <int WIDTH, int N_ROWS, int N_THREADS>
+CUDA_FN void start_keys(const struct attention_on_gpu &a, shared_at tile,
+                        const volatile struct key_head *head, bool values, int k0)
+{
+    const int64_t stride = values ? a.v_stride : a.k_stride;
+    const uint8_t *visible = a.key_mask ? head->visible + k0 : NULL;
+    start_tile<WIDTH, N_ROWS, N_THREADS>(tile, (values ? head->v : head->k) + k0 * stride, stride,
+                                         a.Tk - k0, a.D, visible);
 }
 
 /* Where a lane's addresses for ldmatrix begin in a tile. */
@@ -133,28 +180,23 @@ CUDA_FN void multiply(float s[ROWS][COLS][4], const struct lane_at &x, const str
     }
 }
 
-/* sum (ROWS·16 by WIDTH) += p·z, p (ROWS·16 by COLS·8) rounded to T; z: lane_by_rows. */
+/* sum (ROWS·16 by WIDTH) += p·z, p (ROWS·16 by COLS·8) in the layout of s, rounded to T, two to a
+ * register; z: lane_by_rows. */
 template <typename T, int WIDTH, int ROWS, int COLS>
-CUDA_FN void multiply_add(float sum[ROWS][WIDTH / 8][4], const float p[ROWS][COLS][4],
+CUDA_FN void multiply_add(float sum[ROWS][WIDTH / 8][4], const uint32_t p[ROWS][COLS][2],
                           const struct lane_at &z)
 {
 #pragma unroll
     for (int k = 0; k < COLS; k += 2) {
-        uint32_t a[ROWS][4];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[r][i] =
-                    pack_halves<T>(p[r][k + i / 2][2 * (i % 2)], p[r][k + i / 2][2 * (i % 2) + 1]);
 #pragma unroll
         for (int c = 0; c < WIDTH / 8; c += 2) {
             uint32_t b[4];
             load_matrices_transposed(b, lane_address<WIDTH>(z, 8 * k, c / 2));
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                mma_16x8x16<T>(sum[r][c], a[r], b[0], b[1]);
-                mma_16x8x16<T>(sum[r][c + 1], a[r], b[2], b[3]);
+                const uint32_t a[4] = {p[r][k][0], p[r][k][1], p[r][k + 1][0], p[r][k + 1][1]};
+                mma_16x8x16<T>(sum[r][c], a, b[0], b[1]);
+                mma_16x8x16<T>(sum[r][c + 1], a, b[2], b[3]);
             }
         }
     }
@@ -252,7 +294,7 @@ template <typename T, int WIDTH, int ROWS>
 CUDA_FN void store_rows(unsigned char *tile, int row0, const float sum[ROWS][WIDTH / 8][4],
                         const float factor[ROWS][2], void *to, int64_t stride, int n, int D)
 {
-    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int lane = (int)(thread_here() % 32), g = lane / 4, t = lane % 4;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < ROWS * 2; i++) {

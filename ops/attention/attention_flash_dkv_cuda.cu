@@ -58,15 +58,14 @@ template <int ROWS, int COLS>
 CUDA_FN void make_p(const struct attention_on_gpu &a, int q0, int k0, bool is_masked,
                     float s[ROWS][COLS][4], const float *lse)
 {
-    const int lane = (int)threadIdx.x % 32;
-    const float scale = a.scale * ATTENTION_LOG2E;
+    const int lane = (int)(thread_here() % 32);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
         float l[2];
         load_f32<2>(lse + 8 * c + 2 * (lane % 4), l);
 #pragma unroll
         for (int e = 0; e < ROWS * 4; e++)
-            s[e / 4][c][e % 4] = exp2_approx(fmaf(s[e / 4][c][e % 4], scale, -l[e % 2]));
+            s[e / 4][c][e % 4] = exp2_approx(fmaf(s[e / 4][c][e % 4], a.scale_log2, -l[e % 2]));
     }
     if (!is_masked) return;
     /* query q0 + 8c + 2t + e sees key k iff 8c + e ≥ k − future − q0 − 2t */
@@ -82,8 +81,8 @@ CUDA_FN void make_p(const struct attention_on_gpu &a, int q0, int k0, bool is_ma
 template <int ROWS, int COLS>
 CUDA_FN uint32_t draw_kept(const struct attention_on_gpu &a, int b, int h, int q0, int k0)
 {
-    static_assert(ROWS * COLS * 4 <= 64, "two words");
-    const int lane = (int)threadIdx.x % 32;
+    static_assert(ROWS * COLS * 4 <= 32, "one bit each");
+    const int lane = (int)(thread_here() % 32);
     uint32_t kept = 0;
 #pragma unroll
     for (int i = 0; i < ROWS * COLS; i++) {
@@ -91,6 +90,47 @@ CUDA_FN uint32_t draw_kept(const struct attention_on_gpu &a, int b, int h, int q
         kept |= kept_by_keys(a, draw_row(a, b, h, tq), key) << 4 * i;
     }
     return kept;
+}
+
+/* p with dropped elements 0, as the left operand of the next product. */
+template <typename T, int ROWS, int COLS, bool DROPS>
+CUDA_FN void pack_kept(uint32_t operand[ROWS][COLS][2], const float p[ROWS][COLS][4], uint32_t kept)
+{
+#pragma unroll
+    for (int i = 0; i < ROWS * COLS; i++) {
+        float y[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            y[e] = DROPS && !(kept >> (4 * i + e) % 32 & 1) ? 0.0f : p[i / COLS][i % COLS][e];
+        operand[i / COLS][i % COLS][0] = pack_halves<T>(y[0], y[1]);
+        operand[i / COLS][i % COLS][1] = pack_halves<T>(y[2], y[3]);
+    }
+}
+
+/* ds = p∘(dropout(dp) − delta), likewise. delta: of the first column on. */
+template <typename T, int ROWS, int COLS, bool DROPS>
+CUDA_FN void make_ds(const struct attention_on_gpu &a, const float p[ROWS][COLS][4],
+                     const float dp[ROWS][COLS][4], const float *delta, uint32_t kept,
+                     uint32_t operand[ROWS][COLS][2])
+{
+    const int lane = (int)(thread_here() % 32);
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        float d[2];
+        load_f32<2>(delta + 8 * c + 2 * (lane % 4), d);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float y[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const bool is_kept = !DROPS || (kept >> (4 * (r * COLS + c) + e) % 32 & 1);
+                const float keep = !DROPS ? 1.0f : is_kept ? a.keep_scale : 0.0f;
+                y[e] = p[r][c][e] * fmaf(dp[r][c][e], keep, -d[e % 2]);
+            }
+            operand[r][c][0] = pack_halves<T>(y[0], y[1]);
+            operand[r][c][1] = pack_halves<T>(y[2], y[3]);
+        }
+    }
 }
 
 /* One tile of queries joins dk and dv. */
@@ -102,42 +142,25 @@ CUDA_FN void join_queries(const struct attention_on_gpu &a, int b, const struct 
 {
     using by = dkv<WIDTH>;
     constexpr int ROWS = by::ROWS, COLS = DROPS && ROWS == 2 ? 4 : by::COLS;
-    const int row0 = 16 * ROWS * ((int)threadIdx.x / 32);
+    const int row0 = 16 * ROWS * (int)(thread_here() / 32);
     const shared_at v_at = k_at + KEYS * WIDTH * 2;
     /* whether some query of the tile does not see some of this block's keys */
     const bool is_masked = a.causal && keys_seen(a, at.q0) < k0 + KEYS;
 #pragma unroll 1
     for (int q = 0; q < QUERIES; q += 8 * COLS) {
         const shared_at q_tile = stage + (unsigned)(q * WIDTH * 2), dout_tile = q_tile + by::TILE;
-        float s[ROWS][COLS][4], x[ROWS][COLS][4];
+        float s[ROWS][COLS][4], dp[ROWS][COLS][4];
         multiply<T, WIDTH, ROWS, COLS>(s, lane_by_rows<WIDTH>(k_at, row0),
                                        lane_by_columns<WIDTH>(q_tile, 0));
         make_p<ROWS, COLS>(a, at.q0 + q, k0 + row0, is_masked, s, stats + q);
-        uint32_t kept = ~0u;
-        if (DROPS) kept = draw_kept<ROWS, COLS>(a, b, at.h, at.q0 + q, k0 + row0);
-        if (DROPS) {
-#pragma unroll
-            for (int e = 0; e < ROWS * COLS * 4; e++)
-                x[e / (COLS * 4)][e / 4 % COLS][e % 4] =
-                    kept >> e & 1 ? s[e / (COLS * 4)][e / 4 % COLS][e % 4] : 0.0f;
-            multiply_add<T, WIDTH, ROWS, COLS>(dv, x, lane_by_rows<WIDTH>(dout_tile, 0));
-        } else {
-            multiply_add<T, WIDTH, ROWS, COLS>(dv, s, lane_by_rows<WIDTH>(dout_tile, 0));
-        }
-        multiply<T, WIDTH, ROWS, COLS>(x, lane_by_rows<WIDTH>(v_at, row0),
+        uint32_t kept = ~0u, operand[ROWS][COLS][2];
+        if constexpr (DROPS) kept = draw_kept<ROWS, COLS>(a, b, at.h, at.q0 + q, k0 + row0);
+        pack_kept<T, ROWS, COLS, DROPS>(operand, s, kept);
+        multiply_add<T, WIDTH, ROWS, COLS>(dv, operand, lane_by_rows<WIDTH>(dout_tile, 0));
+        multiply<T, WIDTH, ROWS, COLS>(dp, lane_by_rows<WIDTH>(v_at, row0),
                                        lane_by_columns<WIDTH>(dout_tile, 0));
-#pragma unroll
-        for (int c = 0; c < COLS; c++) {
-            float delta[2];
-            load_f32<2>(stats + QUERIES + q + 8 * c + 2 * (int)(threadIdx.x % 4), delta);
-#pragma unroll
-            for (int e = 0; e < ROWS * 4; e++) {
-                const int bit = e / 4 * COLS * 4 + c * 4 + e % 4;
-                const float keep = !DROPS ? 1.0f : kept >> bit & 1 ? a.keep_scale : 0.0f;
-                s[e / 4][c][e % 4] *= fmaf(x[e / 4][c][e % 4], keep, -delta[e % 2]);
-            }
-        }
-        multiply_add<T, WIDTH, ROWS, COLS>(dk, s, lane_by_rows<WIDTH>(q_tile, 0));
+        make_ds<T, ROWS, COLS, DROPS>(a, s, dp, stats + QUERIES + q, kept, operand);
+        multiply_add<T, WIDTH, ROWS, COLS>(dk, operand, lane_by_rows<WIDTH>(q_tile, 0));
     }
 }
 

@@ -156,6 +156,7 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
     if (p->key_mask) d.key_mask = rig_put_bytes(rig, p->key_mask, (size_t)(a->B * a->Tk));
     a->q = at[Q], a->k = at[K], a->v = at[V], a->dq = at[DQ], a->dk = at[DK], a->dv = at[DV];
     a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
+    if (!p->args.k) a->k = a->v = a->dk = a->dv = NULL;
     a->workspace_nbytes = ops_attention_workspace(rig->ops, a, true);
     ck_ok(rig->dev->ops->mem_alloc(rig->dev, a->workspace_nbytes, "workspace", &d.workspace));
     a->workspace = d.workspace;
@@ -336,6 +337,173 @@ START_TEST(fp32_arithmetic_agrees_in_a_random_order)
 }
 END_TEST
 
+/* Each run meets another order of threads. */
+START_TEST(results_repeat_to_the_bit)
+{
+    static const struct shape shapes[] = {
+        {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0.1f}, /* tensor cores */
+        {2, 70, 66, 2, 1, 72, true, true, ODD, 0.1f},
+    };
+    setenv("CZERO_CUDA_SIM_ORDER", "random:5", 1);
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
+        struct problem one, two;
+        problem_make(&one, &shapes[s], DTYPE_BF16), problem_make(&two, &shapes[s], DTYPE_BF16);
+        run_on_device(&rig, &one), run_on_device(&rig, &two);
+        agree_same(&one.lse, &two.lse, "lse");
+        for (size_t t = DQ; t <= OUT; t++) agree_same(&one.bufs[t], &two.bufs[t], "a result");
+        problem_free(&one), problem_free(&two);
+    }
+    cuda_rig_close(&rig);
+}
+END_TEST
+
+/* Σ out∘dout in double, of a forward pass on the device. */
+static double loss(const struct cuda_rig *rig, struct problem *p)
+{
+    double sum = 0;
+    struct device_problem d = to_device(rig, p);
+    ck_ok(rig->ops->attention_forward(rig->ops, rig->stream, &d.args));
+    rig_get(rig, &d.bufs[OUT], &p->bufs[OUT]);
+    device_free(rig, &d);
+    for (size_t i = 0; i < p->bufs[OUT].numel; i++)
+        sum += (double)agree_get(&p->bufs[OUT], i) * (double)agree_get(&p->bufs[DOUT], i);
+    return sum;
+}
+
+START_TEST(gradients_are_finite_differences_of_the_forward_pass)
+{
+    static const struct shape s = {1, 5, 5, 2, 1, 3, true, false, PACKED, 0.2f};
+    struct cuda_rig rig = cuda_rig_open();
+    struct problem p;
+    problem_make(&p, &s, DTYPE_F32);
+    run_on_device(&rig, &p);
+    for (size_t i = 0; i < p.packed.numel; i++) {
+        const float x = agree_get(&p.packed, i), step = 1e-2f;
+        agree_set(&p.packed, i, x + step);
+        double above = loss(&rig, &p);
+        agree_set(&p.packed, i, x - step);
+        double below = loss(&rig, &p);
+        agree_set(&p.packed, i, x);
+        double slope = (above - below) / (2 * (double)step);
+        double got = (double)agree_get(&p.dpacked, i);
+        /* second-order error of the difference, and its rounding */
+        agree_assert(fabs(got - slope) <= 2e-3 + 2e-3 * fabs(slope),
+                     "gradient %zu is %.6g, the slope %.6g", i, got, slope);
+    }
+    problem_free(&p);
+    cuda_rig_close(&rig);
+}
+END_TEST
+
+/* Its p is 1 whatever q and k are: in fp32 their gradients are 0, not a rounding error. */
+START_TEST(one_visible_key_gives_no_gradient)
+{
+    static const struct shape s = {2, 1, 1, 4, 2, 20, true, false, ALIGNED, 0};
+    struct cuda_rig rig = cuda_rig_open();
+    struct problem p;
+    problem_make(&p, &s, DTYPE_F32);
+    run_on_device(&rig, &p);
+    const struct attention_args *a = &p.args;
+    for (int64_t b = 0; b < a->B; b++)
+        for (size_t i = 0; i < (size_t)(a->H * a->D); i++) {
+            const size_t k_at = attention_kv_at(a, a->k_stride, b, 0, 0);
+            ck_assert_float_eq(agree_get(&p.bufs[DQ], attention_q_at(a, b, 0, 0) + i), 0);
+            if (i < (size_t)(a->G * a->D)) ck_assert_float_eq(agree_get(&p.bufs[DK], k_at + i), 0);
+        }
+    problem_free(&p);
+    cuda_rig_close(&rig);
+}
+END_TEST
+
+START_TEST(large_scores_do_not_overflow_and_nan_shows_in_its_row)
+{
+    static const struct shape s = {1, 70, 70, 1, 1, 32, true, false, ALIGNED, 0};
+    static const enum dtype both[] = {DTYPE_F32, DTYPE_BF16};
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t d = 0; d < CZ_ARRAY_LEN(both); d++) {
+        struct problem p;
+        problem_make(&p, &s, both[d]);
+        agree_fill(&p.bufs[Q], 1, 2e4f), agree_fill(&p.bufs[K], 2, 2e4f);
+        for (int64_t c = 0; c < s.D; c++)
+            agree_set(&p.bufs[Q], attention_q_at(&p.args, 0, 40, 0) + (size_t)c, NAN);
+        run_on_device(&rig, &p);
+        for (int64_t t = 0; t < s.Tq; t++)
+            for (int64_t c = 0; c < s.D; c++) {
+                const size_t at = attention_out_at(&p.args, 0, t, 0) + (size_t)c;
+                agree_assert(isfinite(agree_get(&p.bufs[OUT], at)) == (t != 40), "%s: out[%d][%d]",
+                             dtype_name(both[d]), (int)t, (int)c);
+            }
+        problem_free(&p);
+    }
+    cuda_rig_close(&rig);
+}
+END_TEST
+
+/* No queries: dk and dv are 0. No keys: out and dq are 0, and k, v may be absent. */
+START_TEST(nothing_to_see_gives_zeros)
+{
+    static const struct shape shapes[] = {{2, 0, 9, 2, 1, 32, true, false, ALIGNED, 0},
+                                          {2, 9, 0, 2, 1, 32, true, false, ALIGNED, 0}};
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t i = 0; i < 4; i++) {
+        struct problem p;
+        problem_make(&p, &shapes[i % 2], i < 2 ? DTYPE_BF16 : DTYPE_F32);
+        if (i % 2) p.args.k = p.args.v = p.args.dk = p.args.dv = NULL;
+        run_on_device(&rig, &p);
+        for (int64_t b = 0; b < 2; b++)
+            for (int64_t c = 0; c < 9 * 32; c++) {
+                const struct attention_args *a = &p.args;
+                const int64_t t = c / 32, e = c % 32;
+                const size_t k_at = attention_kv_at(a, a->k_stride, b, t, 0) + (size_t)e;
+                const size_t q_at = attention_q_at(a, b, t, 1) + (size_t)e;
+                const size_t out_at = attention_out_at(a, b, t, 1) + (size_t)e;
+                if (i % 2 == 0) ck_assert_float_eq(agree_get(&p.bufs[DK], k_at), 0);
+                if (i % 2) ck_assert_float_eq(agree_get(&p.bufs[DQ], q_at), 0);
+                if (i % 2) ck_assert_float_eq(agree_get(&p.bufs[OUT], out_at), 0);
+            }
+        problem_free(&p);
+    }
+    cuda_rig_close(&rig);
+}
+END_TEST
+
+START_TEST(bad_arguments_are_refused_with_a_sentence)
+{
+    static const struct shape s = {1, 4, 4, 4, 2, 8, true, false, PACKED, 0};
+    struct cuda_rig rig = cuda_rig_open();
+    struct problem p;
+    problem_make(&p, &s, DTYPE_F32);
+    struct device_problem d = to_device(&rig, &p);
+    struct ops *ops = rig.ops;
+    struct attention_args bad = d.args;
+    bad.workspace_nbytes = 1;
+    ck_fails(ops->attention_backward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
+    bad = d.args, bad.G = 3;
+    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    bad = d.args, bad.dropout_p = 1;
+    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    bad = d.args, bad.k_stride = 15;
+    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    bad = d.args, bad.lse = NULL;
+    ck_fails(ops->attention_backward(ops, rig.stream, &bad), CZ_INVALID);
+    bad = d.args, bad.dtype = DTYPE_F64;
+    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    bad = d.args, bad.Tk = (int64_t)1 << 31;
+    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_UNSUPPORTED);
+    bad = d.args, bad.B = 0;
+    ck_ok(ops->attention_forward(ops, rig.stream, &bad));
+    ck_ok(ops->attention_backward(ops, rig.stream, &bad));
+    device_free(&rig, &d);
+    problem_free(&p);
+    cuda_rig_close(&rig);
+}
+END_TEST
+
 TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
           tensor_cores_agree_alone_with_each_feature, tensor_cores_agree_with_all_features_together,
-          tensor_cores_agree_in_a_random_order, fp32_arithmetic_agrees_in_a_random_order)
+          tensor_cores_agree_in_a_random_order, fp32_arithmetic_agrees_in_a_random_order,
+          results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
+          one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
+          nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)
