@@ -27,7 +27,8 @@
  *
  * Errors, besides those of comm.h: CZ_CUDA; a rank that dies while nccl moves data, and an error of
  * NCCL's, end what is under way: the device goes on with unfinished data, and every later call
- * here, comm_agree() included, returns CZ_PEER or CZ_COMM with one sentence. */
+ * here, comm_agree() included, returns CZ_PEER or CZ_COMM with one sentence. A rank that leaves
+ * (comm_leave) is heard of by those that wait for its data over NCCL once it has ended. */
 #ifndef CZ_COMM_DEVICE_COMM_H
 #define CZ_COMM_DEVICE_COMM_H
 

@@ -95,9 +95,9 @@ static cz_status open_default(void)
 cz_status nccl_load(const struct nccl_calls **out)
 {
     const char *file = getenv(NCCL_LIBRARY_ENV);
-    *out = &calls;
-    if (is_open) return CZ_OK;
-    TRY(file && *file ? open_file(file) : open_default());
+    *out = NULL;
+    if (!is_open) TRY(file && *file ? open_file(file) : open_default());
     is_open = true;
+    *out = &calls;
     return CZ_OK;
 }
