@@ -63,8 +63,10 @@ static void log_sent(const struct engine *e)
          size_human(e->sent_before, all, sizeof all));
 }
 
+/* Of the GPU where layers run on one. */
 static size_t arenas_nbytes(const struct engine *e)
 {
+    if (e->gpu_nbytes > 0) return e->gpu_nbytes;
     return e->plan.host_peak_nbytes - e->plan.baseline_nbytes;
 }
 
@@ -102,6 +104,15 @@ static void say_step_times(struct engine *e, bool is_boundary)
     if (e->comm->world_size > 1) say_times(e, exposed_timer_names, t->exposed, N_EXPOSED_TIMERS);
 }
 
+/* A GPU's memory, whoever uses it, in place of the process's. */
+static void look_at_gpu(const struct engine *e, struct report_memory *memory)
+{
+    size_t free_nbytes, total_nbytes;
+    if (e->gpu_nbytes == 0) return;
+    if (e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes) != CZ_OK) return;
+    memory->resident = memory->resident_max = total_nbytes - free_nbytes;
+}
+
 void report_memory(struct engine *e, const char *where)
 {
     if (!e->config->memory_breakdown || !is_reporter(e)) return;
@@ -109,6 +120,7 @@ void report_memory(struct engine *e, const char *where)
                                    .allocated_max = arenas_nbytes(e)};
     struct report_line line;
     report_memory_read(&memory);
+    look_at_gpu(e, &memory);
     say_text(e, where);
     report_line_begin(&line);
     report_put_process_memory(&line, &memory);

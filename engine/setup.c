@@ -287,8 +287,20 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
     return plan_fill(e);
 }
 
+/* What a GPU has under way ends in memory that goes next; whether it went well concerns nobody. */
+static void wait_for_gpu(struct engine *e)
+{
+    if (!e->device || e->device->ops->kind == DEVICE_HOST) return;
+    struct err error;
+    err_capture(&error);
+    if (e->stream) (void)e->device->ops->stream_sync(e->device, e->stream);
+    if (e->copies) (void)e->device->ops->stream_sync(e->device, e->copies);
+    err_restore(&error);
+}
+
 void engine_free(struct engine *e)
 {
+    wait_for_gpu(e);
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
     zero_destroy(e->zero); /* before the arena: what is on its way ends in it */
