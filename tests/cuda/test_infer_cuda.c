@@ -38,7 +38,6 @@ START_TEST(decoders_agree_with_pytorch)
     static const char *const names[] = {"models/gpt2", "models/gpt2-variant-a",
                                         "models/gpt2-variant-b", "models/llama-variant",
                                         "models/qwen2-variant"};
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) check_agrees(test_data(names[i]));
     if (!test_fixture("models")) return;
     check_agrees(test_fixture("models/gpt2"));
@@ -51,7 +50,6 @@ START_TEST(encoders_agree_with_pytorch)
 {
     static const char *const names[] = {"models/bert-variant-a", "models/bert-variant-b",
                                         "models/distilbert-variant-a", "models/bert-old"};
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) check_agrees(test_data(names[i]));
     if (!test_fixture("models")) return;
     check_agrees(test_fixture("models/bert-cls"));
@@ -84,7 +82,6 @@ static struct text generate(const char *name, struct generate_options o)
 
 START_TEST(greedy_text_is_that_of_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     struct generate_options o = {.max_new_tokens = 12, .end_id = -1};
     static const char *const names[] = {"models/gpt2", "models/llama-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
@@ -106,7 +103,6 @@ END_TEST
 
 START_TEST(unplanned_batches_are_refused_as_on_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     int32_t ids[20] = {0};
     char sentence[2][256];
     static const char *const devices[] = {"cpu", "cuda"};
@@ -131,7 +127,6 @@ END_TEST
 
 START_TEST(a_model_beyond_the_gpu_is_refused)
 {
-    if (side_lacks_kernels()) return;
     struct infer *in;
     struct model *m = model_open("llama-7b");
     ck_assert_msg(m != NULL, "%s", cz_last_error());

@@ -86,7 +86,6 @@ static void check_training(const char *name, enum dtype dtype, bool no_dropout, 
 
 START_TEST(decoders_train_as_on_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(decoders); i++)
         for (int no_dropout = 0; no_dropout < 2; no_dropout++)
             check_training(decoders[i], DTYPE_F32, no_dropout, 2e-5, 2e-5);
@@ -95,7 +94,6 @@ END_TEST
 
 START_TEST(encoders_train_as_on_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(encoders); i++)
         for (int no_dropout = 0; no_dropout < 2; no_dropout++)
             check_training(encoders[i], DTYPE_F32, no_dropout, 2e-5, 2e-5);
@@ -104,7 +102,6 @@ END_TEST
 
 START_TEST(bf16_trains_as_on_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     check_training(small_gpt2, DTYPE_BF16, false, 2e-2, 6e-2);
     check_training(small_llama, DTYPE_BF16, false, 2e-2, 6e-2);
     check_training(small_bert, DTYPE_BF16, false, 2e-2, 6e-2);
@@ -148,7 +145,6 @@ static void check_evaluation(const char *name)
 
 START_TEST(evaluation_is_that_of_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(decoders); i++) check_evaluation(decoders[i]);
     for (size_t i = 0; i < CZ_ARRAY_LEN(encoders); i++) check_evaluation(encoders[i]);
 }
@@ -193,7 +189,6 @@ static void check_recomputation(const char *name, enum dtype dtype)
 
 START_TEST(recomputation_repeats_gradients_to_the_bit)
 {
-    if (side_lacks_kernels()) return;
     check_recomputation(small_gpt2, DTYPE_F32);
     check_recomputation(small_llama, DTYPE_BF16);
     check_recomputation(small_bert, DTYPE_F32);
@@ -234,7 +229,6 @@ static void check_decoding(const char *name)
 
 START_TEST(decoding_with_a_cache_is_that_of_the_cpu)
 {
-    if (side_lacks_kernels()) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(decoders); i++) check_decoding(decoders[i]);
 }
 END_TEST

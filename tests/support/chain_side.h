@@ -26,6 +26,8 @@ struct side {
     void *batch_seen, *kept; /* page-locked host memory */
     size_t batch_seen_nbytes, kept_nbytes;
     enum dtype dtype;
+    void *weights, *gradients; /* all of them, 256 bytes apart */
+    size_t weights_nbytes, gradients_nbytes;
     const void **params;
     void **grads;
 };
@@ -62,17 +64,32 @@ static inline void side_load(struct side *s, size_t i, void *dst)
     free(w);
 }
 
+static inline size_t side_piece(size_t nbytes)
+{
+    return (nbytes + 255) / 256 * 256;
+}
+
 static inline void side_open_params(struct side *s, bool training)
 {
     const struct param_table *t = model_params(s->model);
+    const size_t elem = dtype_size(s->dtype);
+    size_t w_off = 0, g_off = 0;
+    for (size_t i = 0; i < t->n_params; i++) {
+        s->weights_nbytes += side_piece(t->params[i].numel * elem);
+        s->gradients_nbytes += training ? side_piece(t->params[i].numel * sizeof(float)) : 0;
+    }
+    s->weights = side_block(s, s->weights_nbytes);
+    s->gradients = side_block(s, s->gradients_nbytes);
     s->params = calloc(t->n_params, sizeof *s->params);
     s->grads = calloc(t->n_params, sizeof *s->grads);
     ck_assert(s->params && s->grads);
     for (size_t i = 0; i < t->n_params; i++) {
-        void *w = side_block(s, t->params[i].numel * dtype_size(s->dtype));
+        void *w = (unsigned char *)s->weights + w_off;
         side_load(s, i, w);
         s->params[i] = w;
-        if (training) s->grads[i] = side_block(s, t->params[i].numel * sizeof(float));
+        if (training) s->grads[i] = (unsigned char *)s->gradients + g_off;
+        w_off += side_piece(t->params[i].numel * elem);
+        g_off += side_piece(t->params[i].numel * sizeof(float));
     }
 }
 
@@ -125,16 +142,12 @@ static inline void side_wait(struct side *s)
 static inline void side_close(struct side *s)
 {
     struct device *d = s->device;
-    const struct param_table *t = model_params(s->model);
     side_wait(s);
     batch_stage_free(&s->stage);
     chain_destroy(s->chain);
     for (int b = 0; b < SIDE_N_BLOCKS; b++) d->ops->mem_free(d, s->blocks[b], s->nbytes[b]);
-    for (size_t i = 0; i < t->n_params; i++) {
-        d->ops->mem_free(d, (void *)(uintptr_t)s->params[i],
-                         t->params[i].numel * dtype_size(s->dtype));
-        if (s->grads[i]) d->ops->mem_free(d, s->grads[i], t->params[i].numel * sizeof(float));
-    }
+    d->ops->mem_free(d, s->weights, s->weights_nbytes);
+    d->ops->mem_free(d, s->gradients, s->gradients_nbytes);
     if (s->kept) d->ops->host_unregister(d, s->kept, s->kept_nbytes);
     if (s->batch_seen) d->ops->host_unregister(d, s->batch_seen, s->batch_seen_nbytes);
     free(s->kept);
@@ -194,37 +207,6 @@ static inline double side_difference(const float *got, const float *want, size_t
         if (isnan(d)) break;
     }
     return worst / largest;
-}
-
-/* Kernels that a GPU lacks so far. */
-static inline bool side_lacks_kernels(void)
-{
-    struct device *device;
-    struct ops *ops;
-    const char *name = NULL;
-    if (device_open("cuda", 0, &device) != CZ_OK) return true;
-    if (ops_create(device, &ops) != CZ_OK) return true;
-    const struct {
-        const char *name;
-        bool is_there;
-    } slots[] = {{"matmul", ops->matmul},
-                 {"attention", ops->attention_forward && ops->attention_backward},
-                 {"layernorm", ops->layernorm_forward && ops->layernorm_backward},
-                 {"rmsnorm", ops->rmsnorm_forward && ops->rmsnorm_backward},
-                 {"activation", ops->activation_forward && ops->activation_backward},
-                 {"swiglu", ops->swiglu_forward && ops->swiglu_backward},
-                 {"embedding", ops->embedding_forward && ops->embedding_backward},
-                 {"rope", ops->rope && ops->rope_table},
-                 {"dropout", ops->dropout},
-                 {"elementwise", ops->add && ops->cast_scale && ops->bias_grad},
-                 {"scan", ops->scan && ops->sumsq},
-                 {"cross-entropy", ops->ce_head && ops->cross_entropy}};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(slots) && !name; i++)
-        if (!slots[i].is_there) name = slots[i].name;
-    ops_destroy(ops);
-    device_close(device);
-    if (name) printf("skipped: no CUDA kernels for %s\n", name);
-    return name != NULL;
 }
 
 #endif

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Claim: the tools run models on a CUDA device (real, or the simulated one) as on the CPU: verify
+# agrees with PyTorch, generate writes the same text, train learns the same losses, eval and predict
+# of what was trained there say the same; the example with a layer of its own works there, too.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+czero=$build/czero
+work=$(mktemp -d /tmp/czero-tools-cuda-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+
+for model in gpt2 llama-variant bert-variant-a distilbert-variant-a; do
+  "$czero" verify "tests/data/models/$model" --device cuda >"$work/out" 2>&1 ||
+    complain "verify $model: $(tail -3 "$work/out")"
+done
+
+for device in cpu cuda; do
+  "$czero" generate --model tests/data/models/gpt2 --prompt "ABC 12" --no-echo --max-new-tokens 8 \
+    --device $device >"$work/text.$device" 2>"$work/err" || complain "generate: $(cat "$work/err")"
+done
+cmp -s "$work/text.cpu" "$work/text.cuda" || complain "generate: another text on cuda"
+
+# A small classifier: trained on either device, judged on either.
+awk 'BEGIN { print "text,label"
+  for (i = 0; i < 24; i++) print (i % 2 ? "a fine sunny day" : "rain and cold wind") " " i "," (i % 2 ? "good" : "bad") }' \
+  >"$work/texts.csv"
+cat >"$work/config.json" <<'J'
+{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
+J
+mkdir "$work/model"
+cat >"$work/model/config.json" <<'J'
+{"architectures": ["BertForSequenceClassification"], "model_type": "bert", "hidden_size": 24,
+ "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 300,
+ "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+ "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "pad_token_id": 0}
+J
+for device in cpu cuda; do
+  "$czero" train --config "$work/config.json" --model "$work/model" --task classification \
+    --init random --tokenizer bytes --data "$work/texts.csv" --seq-len 24 --steps 3 --device $device \
+    --curve "$work/$device.csv" --export "$work/$device" --quiet >"$work/out" 2>&1 ||
+    complain "train on $device: $(tail -3 "$work/out")"
+done
+# step,loss,…
+paste -d, "$work/cpu.csv" "$work/cuda.csv" | awk -F, '
+  NR > 1 { d = $2 - $7; n++; if (d < 0) d = -d; if (!($2 > 0) || d > 1e-4 * $2) bad = 1 }
+  END { exit !(n == 3 && !bad) }' ||
+  complain "train: other losses: $(paste "$work/cpu.csv" "$work/cuda.csv")"
+
+for device in cpu cuda; do
+  "$czero" eval --model "$work/cuda" --data "$work/texts.csv" --tokenizer bytes --device $device \
+    >"$work/eval.$device" 2>"$work/err" || complain "eval: $(cat "$work/err")"
+  "$czero" predict --model "$work/cuda" --text "a fine day" --tokenizer bytes --device $device \
+    >"$work/predict.$device" 2>"$work/err" || complain "predict: $(cat "$work/err")"
+done
+cmp -s "$work/eval.cpu" "$work/eval.cuda" || complain "eval: another judgement on cuda"
+cmp -s "$work/predict.cpu" "$work/predict.cuda" || complain "predict: another class on cuda"
+
+if [ -x "$build/examples/custom_layer" ]; then
+  seq 1 900 >"$work/numbers"
+  for device in cpu cuda; do
+    "$build/examples/custom_layer" "$work/numbers" 2 $device >"$work/custom.$device" 2>&1 ||
+      complain "custom_layer: $(cat "$work/custom.$device")"
+  done
+  paste "$work/custom.cpu" "$work/custom.cuda" | awk '
+    /^step/ { d = $4 - $11; n++; if (d < 0) d = -d; if (!($4 > 1) || d > 2e-4) bad = 1 }
+    END { exit !(n > 0 && !bad) }' ||
+    complain "custom_layer: $(cat "$work/custom.cpu" "$work/custom.cuda")"
+fi
+
+[ $failed = 0 ] && echo "verify, generate, train, eval, predict and a layer of one's own: as on the CPU"
+exit $failed
