@@ -5,12 +5,12 @@
 #   scripts/gpu_check.sh --stage build,agree    some of: build agree oracle train memory sanitize bench
 #     --minutes N     nothing runs longer in all (default 28); every step has a limit of its own, and
 #     --limit S       none has more than so many seconds
-#     --out DIR       report.md, report.json, rows.tsv and logs (default build-gpu/report); the rows of
-#                     earlier stages stay until their stage runs again
+#     --out DIR       report.md, report.json and logs.tar.gz (default build-gpu/report); the rows of earlier
+#                     stages stay in the build folder until their stage runs again
 #     --pack FILE     what scripts/gpu_pack.sh wrote (default .gpu/pack.tar.gz where the libraries are
 #                     not installed): libraries, fixtures, wheels
 #     --deps DIR      libraries and headers unpacked already; --fixtures DIR, --wheels DIR, --llmc DIR
-#     --build DIR     (default build-gpu); --jobs N compiles and tests at a time (default: the cores)
+#     --build DIR     (default build-gpu; what is not built there is built first); --jobs N compiles and tests at a time (default: the cores)
 #     --only REGEX    of a stage's steps only those; --list names them and runs none
 #     --simulated     the same on the simulated device: shows that this script works, measures nothing
 # Exit: 0 nothing failed, 1 something did, 2 usage.
@@ -56,8 +56,8 @@ command -v python3 >/dev/null || usage "python3 is needed"
 build=$(realpath -m "${build:-build-gpu${simulated:+-sim}}")
 out=$(realpath -m "${out:-$build/report}")
 deadline=$((SECONDS + minutes * 60))
-mkdir -p "$out/logs" || exit 2
-rows=$out/rows.tsv
+logs=$build/report/logs rows=$build/report/rows.tsv
+mkdir -p "$logs" "$out" || exit 2
 touch "$rows"
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -99,7 +99,7 @@ step() {
   shift 4
   [[ $what =~ $only ]] || return 0
   [ -z "$list" ] || { printf '%-9s %s\n' "$stage" "$what"; return 0; }
-  log=$out/logs/$stage-$(tr -cs 'A-Za-z0-9\n' _ <<<"$what").log
+  log=$logs/$stage-$(tr -cs 'A-Za-z0-9\n' _ <<<"$what").log
   if [ $left -lt 5 ]; then
     echo "skipped: the $minutes minutes are over" >"$log"
     code=77
@@ -348,12 +348,13 @@ stage_bench() {
 export build out work czero fixtures deps jobs wheels llmc simulated z
 export -f configure compile oracle no_fixtures train_args curve bits memory too_large sanitize python_bench
 
-for stage in ${stages//,/ }; do
-  if [ -z "$list" ]; then
-    awk -F'\t' -v s="$stage" '$1 != s' "$rows" >"$work/rows" && cp "$work/rows" "$rows"
-    [ "$stage" = build ] || [ -x "$czero" ] || { echo "gpu_check: no $czero: --stage build comes first" >&2; exit 2; }
-  fi
-  "stage_$stage"
+stages=${stages//,/ }
+[[ " $stages " == *" build "* ]] || [ -n "$list" ] || [ -x "$czero" ] || stages="build $stages"
+for stage in $stages; do
+  [ -n "$list" ] || { awk -F'\t' -v s="$stage" '$1 != s' "$rows" >"$work/rows" && cp "$work/rows" "$rows"; }
+  "stage_$stage" || true
+  [ "$stage" != build ] || [ -n "$list" ] || [ -x "$czero" ] || break # the table says why
 done
 [ -z "$list" ] || exit 0
+tar -C "$build/report" -czf "$out/logs.tar.gz" logs
 python3 scripts/gpu_report.py table --rows "$rows" --out "$out" ${simulated:+--simulated}

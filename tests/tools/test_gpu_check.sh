@@ -32,7 +32,6 @@ refused "--colour: no such option" --colour red
 refused "fast: not an option" fast
 refused "--out needs a value" --minutes 3 --out
 refused "no such file" --stage build --pack "$work/missing.tar.gz"
-refused "--stage build comes first" --stage agree
 scripts/gpu_check.sh --help >"$work/out" 2>"$work/err" || complain "--help: exit $?"
 says "--minutes N"
 scripts/gpu_check.sh --list --stage build,memory,bench --only 'plan|compile' >"$work/out" || complain "--list: exit $?"
@@ -78,8 +77,10 @@ report = json.load(open(sys.argv[1]))
 assert len(report["rows"]) == 9 and not report["simulated"], report
 assert {r["status"] for r in report["rows"]} == {"pass", "fail", "skipped", "told"}
 ' "$work/report/report.json" || complain "report.json"
+[ "$(find "$work/report" -type f | wc -l)" = 3 ] || complain "the report has: $(ls -R "$work/report")"
+tar -tzf "$work/report/logs.tar.gz" | grep -q agree-test_bad || complain "no logs"
 
-rm -r "$work/report"
+rm -r "$work/report" "$work/build/report"
 check --stage agree,bench --simulated --only 'test_good|ops' || complain "--simulated: exit $?"
 row 'the simulated device: nothing here is a measurement'
 row '| bench | slow op | 500 GB/s | ≥ 0.8 | 0.5 | ran |  |'
