@@ -22,6 +22,7 @@ static const struct {
     {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
     {norm_wire_cuda, NULL},
+    {onebit_wire_cuda, NULL},
     {reduce_wire_cuda, NULL},
     {rope_wire_cuda, NULL},
     {sgd_wire_cuda, NULL},

@@ -46,10 +46,10 @@ struct lamb_args {
     const struct step_scalars *scalars; /* grad_scale, beta1, beta2, step_size */
     float eps, weight_decay;
     bool eps_inside_sqrt;
-    const struct lamb_segment *segments;
+    const struct lamb_segment *segments; /* host memory on every device, read during the call */
     size_t n_segments;
     struct lamb_sums *sums; /* pass 0: per tensor, += (the caller zeroes them once per step) */
-    const float *ratios;    /* pass 1: per tensor, from lamb_ratio() */
+    const float *ratios;    /* pass 1: per tensor, from lamb_ratio(); both in device memory */
 };
 
 /* Σ of one half of the sums as a double: the same value for the same grids, everywhere. */

@@ -21,8 +21,11 @@
  * ONEBIT_BLOCK adds its square, exact in double, to lane i mod 16; lanes are added pairwise
  * (l += lane l + 8, then 4, 2, 1). onebit_scale() adds blocks in order.
  *
- * Pointers are in the device's memory, values that change from step to step too. No array may
- * overlap another. Bytes moved per element are noted at each op. */
+ * Pointers are in the device's memory, values that change from step to step too; segments are the
+ * host's. `partials`, `scale` and `scales`, which the host works on between two calls, may also lie
+ * in page-locked host memory (host_register), which a GPU reaches: the host reads partials after
+ * stream_sync, and writes a scale before the call that takes it. No array may overlap another.
+ * Bytes moved per element are noted at each op. */
 #ifndef CZ_OPS_ONEBIT_ONEBIT_H
 #define CZ_OPS_ONEBIT_ONEBIT_H
 
@@ -33,7 +36,7 @@ CZ_EXTERN_C_BEGIN
 
 #define ONEBIT_BLOCK ((size_t)4096) /* elements behind one partial sum */
 
-static inline size_t onebit_n_partials(size_t numel)
+static CZ_KERNEL_FN size_t onebit_n_partials(size_t numel)
 {
     return (numel + ONEBIT_BLOCK - 1) / ONEBIT_BLOCK;
 }
@@ -61,7 +64,7 @@ struct onebit_feed_args {
 };
 
 /* √(Σ partials / numel) rounded once to fp32; `numel` is the segment's or chunk's with padding.
- * Host side, for device memory that the host reads. 0 for numel 0. */
+ * Host side: partials in host memory. 0 for numel 0. */
 CZ_API float onebit_scale(const double *partials, size_t n_partials, size_t numel);
 
 /* onebit_pack: bit i = e[i] ≥ 0; e[i]' = e[i] − s, or e[i] + s where the bit is 0. NaN packs as 0.

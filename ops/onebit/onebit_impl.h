@@ -27,12 +27,28 @@ extern const struct onebit_row onebit_scalar, onebit_avx2, onebit_avx512;
 /* The table, slowest first. */
 const struct onebit_row *const *onebit_rows(size_t *n);
 
-static inline bool onebit_bit(const uint8_t *bits, size_t i)
+CZ_EXTERN_C_BEGIN
+
+/* What front doors refuse; nothing when there are no elements. */
+cz_status onebit_check_feed(const struct onebit_feed_args *a);
+cz_status onebit_check_pack(const struct onebit_pack_args *a);
+cz_status onebit_check_serve(const struct onebit_serve_args *a);
+cz_status onebit_check_unpack(const struct onebit_unpack_args *a);
+cz_status onebit_check_momentum(const struct onebit_momentum_args *a);
+cz_status onebit_check_mask_make(const struct onebit_mask_make_args *a);
+cz_status onebit_check_lamb_norms(const struct onebit_lamb_norms_args *a);
+cz_status onebit_check_local(const struct zero_one_args *a);
+cz_status onebit_check_gather(const struct zero_one_args *a);
+cz_status onebit_check_settle(const struct zero_one_args *a);
+
+CZ_EXTERN_C_END
+
+static CZ_KERNEL_FN bool onebit_bit(const uint8_t *bits, size_t i)
 {
     return bits[i / 8] >> (7 - i % 8) & 1;
 }
 
-static inline bool onebit_takes_part(const struct onebit_mask *mask, size_t i)
+static CZ_KERNEL_FN bool onebit_takes_part(const struct onebit_mask *mask, size_t i)
 {
     return !mask->bits || onebit_bit(mask->bits, mask->first + i);
 }

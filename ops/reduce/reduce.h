@@ -38,8 +38,8 @@ struct sumsq_args {
     size_t numel;
     const void *x; /* all finite (see scan) */
     float max_abs; /* finite, ≥ every |x|; the same for all shards that are added up */
-    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first. Host memory, on
-                      a device as scan's result */
+    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first. Host memory,
+                      on a device as scan's result, and used by one stream at a time */
 };
 
 /* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */
