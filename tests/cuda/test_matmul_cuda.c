@@ -1,11 +1,12 @@
 /* Claims: products on a CUDA device agree with the scalar row for all dtypes, orientations,
  * strides, with bias and accumulation, also when cuBLASLt refuses epilogues or everything; so do
- * the passes that come along; nothing but C (and aux and the bias gradient) is written; empty
- * dimensions are fine; calls repeat to the bit, wherever their tensors lie; a workspace for any
- * shape serves every other; bad arguments are refused. */
+ * the passes that come along, which are one call where cuBLASLt has them; nothing but C (and aux
+ * and the bias gradient) is written; empty dimensions are fine; calls repeat to the bit, wherever
+ * their tensors lie; a workspace for any shape serves every other; bad arguments are refused. */
 #include "ops/matmul/matmul_common_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/cuda_orders.h"
+#include "tests/support/cuda_sim/sim_trace.h"
 
 struct shape {
     int64_t m, n, k;
@@ -194,12 +195,154 @@ static void every_form(const struct cuda_rig *rig)
     with_space(rig, all_forms);
 }
 
+static void activations_of(const struct cuda_rig *rig, struct matmul_args args, size_t offset)
+{
+    for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
+        args.act = (enum activation)act;
+        args.epilogue = MATMUL_ACT;
+        for (int form = 0; form < 4; form++) compare(rig, &args, form & 1, 0, offset, form & 2);
+        args.epilogue = MATMUL_ACT_GRAD;
+        compare(rig, &args, false, 0, offset, true);
+        compare(rig, &args, true, 0, offset, true);
+    }
+}
+
+static void all_activations(const struct cuda_rig *rig)
+{
+    static const struct shape shapes[] = {{9, 40, 24}, {6, 13, 5}, {4, 8, 0}, {0, 8, 8}};
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++) {
+            if (kinds[kind].dtype != kinds[kind].c_dtype) continue;
+            struct matmul_args args = {.m = shapes[s].m,
+                                       .n = shapes[s].n,
+                                       .k = shapes[s].k,
+                                       .dtype = kinds[kind].dtype,
+                                       .c_dtype = kinds[kind].c_dtype,
+                                       .trans_b = s % 2};
+            activations_of(rig, args, 0);
+            if (s == 0) activations_of(rig, args, 3); /* an aux that cuBLASLt does not take */
+        }
+}
+
+static void all_bias_gradients(const struct cuda_rig *rig)
+{
+    static const struct shape shapes[] = {{16, 40, 24}, {5, 13, 100}, {3, 4, 0}, {0, 5, 6}};
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        for (size_t i = 0; i < CZ_ARRAY_LEN(kinds) * 8; i++) {
+            const struct matmul_args args = {.m = shapes[s].m,
+                                             .n = shapes[s].n,
+                                             .k = shapes[s].k,
+                                             .dtype = kinds[i / 8].dtype,
+                                             .c_dtype = kinds[i / 8].c_dtype,
+                                             .trans_a = true,
+                                             .accumulate = i & 1,
+                                             .bias_grad_accumulate = i & 2,
+                                             .bias_grad_of = i & 4 ? MATMUL_BIAS_GRAD_OF_A
+                                                                   : MATMUL_BIAS_GRAD_OF_B};
+            compare(rig, &args, false, 0, s, false);
+        }
+}
+
+/* A gradient and its sums, with an activation that comes along: passes of their own. */
+static void everything_at_once(const struct cuda_rig *rig)
+{
+    const struct matmul_args args = {.m = 16,
+                                     .n = 24,
+                                     .k = 8,
+                                     .dtype = DTYPE_BF16,
+                                     .c_dtype = DTYPE_BF16,
+                                     .epilogue = MATMUL_ACT,
+                                     .bias_grad_of = MATMUL_BIAS_GRAD_OF_B};
+    compare(rig, &args, true, 0, 0, true);
+}
+
+static void all_along(const struct cuda_rig *rig)
+{
+    all_activations(rig);
+    all_bias_gradients(rig);
+    everything_at_once(rig);
+}
+
+static void what_comes_along(const struct cuda_rig *rig)
+{
+    with_space(rig, all_along);
+}
+
+/* What the simulated device recorded. */
+struct trace {
+    void (*begin)(void);
+    void (*end)(void);
+    size_t (*count)(void);
+    struct sim_trace_entry (*at)(size_t i);
+};
+
+static bool trace_find(struct trace *t)
+{
+    static const char *const names[] = {"sim_trace_begin", "sim_trace_end", "sim_trace_count",
+                                        "sim_trace_at"};
+    void *symbols[CZ_ARRAY_LEN(names)];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (device_plugin_symbol(names[i], &symbols[i]) != CZ_OK) return false;
+    memcpy(t, symbols, sizeof *t);
+    return true;
+}
+
+/* Fail unless the product is `n` kernels and calls of cuBLASLt. */
+static void expect_launches(const struct cuda_rig *rig, const struct matmul_args *args, bool bias,
+                            bool keep, size_t n)
+{
+    struct trace t;
+    struct pair p;
+    size_t found = 0;
+    if (!trace_find(&t)) return;
+    pair_make(&p, args, bias, 0, 0);
+    t.begin();
+    run_device(rig, &p, keep);
+    t.end();
+    for (size_t i = 0; i < t.count(); i++)
+        found += t.at(i).kind == SIM_KERNEL || t.at(i).kind == SIM_LIBRARY;
+    agree_assert(found == n, "epilogue %d of %d, sums %d: %zu launches instead of %zu",
+                 (int)args->epilogue, (int)args->act, (int)args->bias_grad_of, found, n);
+    pair_free(&p);
+}
+
+static void count_launches(const struct cuda_rig *rig)
+{
+    struct matmul_args a = {.m = 16, .n = 24, .k = 8, .dtype = DTYPE_BF16, .c_dtype = DTYPE_BF16};
+    expect_launches(rig, &a, false, false, 1);
+    expect_launches(rig, &a, true, false, 1);
+    a.epilogue = MATMUL_ACT;
+    for (int form = 0; form < 4; form++) expect_launches(rig, &a, form & 1, form & 2, 1);
+    a.epilogue = MATMUL_ACT_GRAD;
+    expect_launches(rig, &a, false, true, 1);
+    a.act = ACT_GELU_ERF; /* which cuBLASLt has not */
+    expect_launches(rig, &a, false, true, 2);
+    a.act = ACT_GELU_TANH;
+    a.dtype = a.c_dtype = DTYPE_F32; /* no gain known */
+    expect_launches(rig, &a, false, true, 2);
+    a.epilogue = MATMUL_PLAIN;
+    a.dtype = DTYPE_BF16; /* C in fp32 */
+    expect_launches(rig, &a, true, false, 2);
+    a.trans_a = true;
+    for (int of = MATMUL_BIAS_GRAD_OF_A; of <= MATMUL_BIAS_GRAD_OF_B; of++) {
+        a.bias_grad_of = (enum matmul_bias_grad)of;
+        a.accumulate = true;
+        expect_launches(rig, &a, false, false, 1);
+    }
+}
+
+static void launches(const struct cuda_rig *rig)
+{
+    with_space(rig, count_launches);
+}
+
 /* On the simulated device, whose cuBLASLt can be told to support less. */
 static void everything(const struct cuda_rig *rig)
 {
     static const struct shape shapes[] = {{7, 13, 17}, {33, 48, 16}, {3, 4, 0}};
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
         for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++) forms(rig, shapes[s], kind, s);
+    all_along(rig);
 }
 
 #define REFUSING(name, support)                                                                    \
@@ -312,11 +455,15 @@ static void refuse_all(const struct cuda_rig *rig)
 }
 
 CUDA_ORDERS(every_form_agrees, every_form(&rig))
+CUDA_ORDERS(what_comes_along_agrees, what_comes_along(&rig))
+CUDA_ORDER(what_can_come_along_is_one_call, forward, "forward", launches(&rig))
 CUDA_ORDER(calls_repeat_to_the_bit, reverse, "reverse", calls_repeat(&rig))
 CUDA_ORDER(many_shapes_come_and_go, forward, "forward", shapes_come_and_go(&rig))
 CUDA_ORDER(nan_and_infinity_reach_their_rows, random, "random:2", special_values(&rig))
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
 
-TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), products_without_epilogues_agree,
-          our_own_product_agrees, calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
-          nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)
+TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_comes_along_agrees),
+          products_without_epilogues_agree, our_own_product_agrees,
+          what_can_come_along_is_one_call_forward, calls_repeat_to_the_bit_reverse,
+          many_shapes_come_and_go_forward, nan_and_infinity_reach_their_rows_random,
+          bad_arguments_are_refused_forward)
