@@ -192,6 +192,7 @@ struct config_czero {
     bool offload_checksums;                 /* compare what comes back from the swap file */
     int64_t tile_numel;                     /* elements per step of the sweep; 0: chosen */
     int64_t max_consecutive_skips;          /* stop after so many overflow skips in a row; 50 */
+    bool tf32;                              /* fp32 products on a GPU in TF32 */
 };
 
 enum config_log_level {

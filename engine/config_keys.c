@@ -470,6 +470,9 @@ static const struct config_key czero_keys[] = {
     KEY("max_consecutive_skips", KEY_INT, "50",
         "stop after so many overflow-skipped steps in a row; 0: never", AT_LEAST(0),
         TO_INT64(czero.max_consecutive_skips)),
+    KEY("tf32", KEY_BOOL, "false",
+        "on a GPU, fp32 matrix products see 10 bits of their operands' mantissas, and are faster",
+        TO_BOOL(czero.tf32)),
 };
 SECTION(czero, "czero", SECTION_MODEL, "czero's own settings, which DeepSpeed ignores.", );
 

@@ -22,7 +22,6 @@ struct cuda_ops {
                       used in stream order by one stream at a time */
     struct cuda_results *results; /* on their way to the host (below) */
     void *matmul;                 /* handle and heuristics of ops/matmul/matmul_cuda.cu */
-    bool allow_tf32;              /* fp32 products in TF32: CZERO_TF32=1 */
 };
 
 /* The symbol czero_ops_wire: fill every slot. ops_nbytes: sizeof(struct ops) of the caller.

@@ -55,6 +55,7 @@ struct ops {
     struct matmul_cache *matmul_cache;
     struct cuda_ops *cuda;             /* what the CUDA plug-in keeps; NULL on the host */
     void (*cuda_unwire)(struct ops *); /* gives it back; NULL on the host */
+    bool allow_tf32; /* fp32 products of a GPU in TF32; CZERO_TF32=1 at first, callers may set it */
 
     /* The rows chosen; NULL on a device that brings its own kernels. */
     const struct activation_row *activation_row;

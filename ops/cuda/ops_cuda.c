@@ -43,7 +43,7 @@ static cz_status make(struct ops *ops)
 {
     struct device *dev = ops->device;
     const char *tf32 = getenv("CZERO_TF32");
-    ops->cuda->allow_tf32 = tf32 && strcmp(tf32, "1") == 0;
+    ops->allow_tf32 = tf32 && strcmp(tf32, "1") == 0;
     TRY(dev->ops->info(dev, &ops->cuda->info));
     TRY(dev->ops->mem_alloc(dev, CUDA_SCRATCH_NBYTES, "scratch of reductions",
                             &ops->cuda->scratch));

@@ -4,12 +4,13 @@
  *   forward  y  = x·w            w (I,O): plain;  w (O,I): trans_b
  *   dgrad    dx = dy·wᵀ          w (I,O): trans_b;  w (O,I): plain
  *   wgrad    dw = xᵀ·dy          trans_a (w (I,O));  dw (O,I) = dyᵀ·x: trans_a
- * Sums over k are in fp32 whatever the dtype; C is rounded once. Agreement between rows is to a
- * tolerance (the order of summation differs); calls repeat to the bit with as many threads.
- * Any size may be 0 (k = 0: C is the bias, or 0, or stays). Dense matrices are fastest: others, and
- * fp16 (bf16 too where the CPU does not gain by it), are copied block by block to the workspace. A
- * workspace for some m serves smaller ones, and with trans_a one for some k smaller ones. Native
- * bf16 products take denormals as 0.
+ * Sums over k are in fp32 whatever the dtype (of fp32 operands rounded to TF32 where
+ * ops->allow_tf32 says so, on a GPU); C is rounded once. Agreement between rows is to a tolerance
+ * (the order of summation differs); calls repeat to the bit with as many threads. Any size may be 0
+ * (k = 0: C is the bias, or 0, or stays). Dense matrices are fastest: others, and fp16 (bf16 too
+ * where the CPU does not gain by it), are copied block by block to the workspace. A workspace for
+ * some m serves smaller ones, and with trans_a one for some k smaller ones. Native bf16 products
+ * take denormals as 0.
  *
  * Passes over C or an operand that would follow the product may come along with it: an activation,
  * its gradient, a bias' gradient. Where a device's products can, they do so in one pass, C being

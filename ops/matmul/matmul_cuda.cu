@@ -222,7 +222,7 @@ cz_status matmul_wire_cuda(struct ops *ops)
     struct matmul_lt *lt;
     ops->matmul = matmul;
     ops->matmul_workspace = workspace;
-    cz_status st = matmul_lt_create(ops->cuda, &lt);
+    cz_status st = matmul_lt_create(ops, &lt);
     ops->cuda->matmul = lt;
     return st;
 }

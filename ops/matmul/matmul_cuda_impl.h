@@ -15,7 +15,7 @@ CZ_EXTERN_C_BEGIN
 struct matmul_lt;
 
 /* Handle and an empty table for the device that is current. Errors: CZ_NOMEM, CZ_CUDA. */
-cz_status matmul_lt_create(const struct cuda_ops *cuda, struct matmul_lt **out);
+cz_status matmul_lt_create(const struct ops *ops, struct matmul_lt **out);
 void matmul_lt_destroy(struct matmul_lt *lt); /* accepts NULL */
 
 /* Bytes of workspace that products may use, whatever their shape. */

@@ -29,7 +29,7 @@
 struct plan_key {
     int64_t m, n, k, lda, ldb, ldc;
     enum dtype dtype, c_dtype;
-    uint32_t trans_a, trans_b, accumulate;
+    uint32_t trans_a, trans_b, accumulate, tf32;
     uint32_t epilogue; /* cublasLtEpilogue_t */
     uint32_t align_a, align_b, align_c, align_vector, align_aux;
 };
@@ -47,7 +47,8 @@ struct plan {
 struct matmul_lt {
     cublasLtHandle_t handle;
     size_t workspace_nbytes;
-    bool fuses_activations, allow_tf32;
+    const struct ops *ops; /* whose allow_tf32 may change */
+    bool fuses_activations;
     uint64_t n_calls;
     struct plan plans[N_SETS][N_WAYS];
 };
@@ -140,7 +141,7 @@ static bool dims_fit(const struct matmul_args *a)
            matmul_ldb(a) <= DIM_MAX && matmul_ldc(a) <= DIM_MAX;
 }
 
-static struct plan_key key_of(const struct matmul_args *a, uint32_t epilogue)
+static struct plan_key key_of(const struct matmul_args *a, uint32_t epilogue, bool allow_tf32)
 {
     struct plan_key key;
     memset(&key, 0, sizeof key);
@@ -148,6 +149,7 @@ static struct plan_key key_of(const struct matmul_args *a, uint32_t epilogue)
     key.lda = matmul_lda(a), key.ldb = matmul_ldb(a), key.ldc = matmul_ldc(a);
     key.dtype = a->dtype, key.c_dtype = a->c_dtype;
     key.trans_a = a->trans_a, key.trans_b = a->trans_b, key.accumulate = a->accumulate;
+    key.tf32 = allow_tf32 && a->dtype == DTYPE_F32;
     key.epilogue = epilogue;
     key.align_a = alignment(a->a), key.align_b = alignment(a->b), key.align_c = alignment(a->c);
     key.align_vector = alignment(vector_of(a));
@@ -194,12 +196,10 @@ static cz_status set(cublasLtMatmulDescOpaque_t *desc, cublasLtMatmulDescAttribu
     return CZ_OK;
 }
 
-static cz_status make_desc(const struct matmul_lt *lt, const struct plan_key *key,
-                           cublasLtMatmulDescOpaque_t *desc)
+static cz_status make_desc(const struct plan_key *key, cublasLtMatmulDescOpaque_t *desc)
 {
-    const cublasComputeType_t compute = key->dtype == DTYPE_F32 && lt->allow_tf32
-                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                            : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute =
+        key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const int32_t trans_a = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t trans_b = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_TRY(cublasLtMatmulDescInit(desc, compute, CUDA_R_32F), "matmul: its kind");
@@ -269,7 +269,7 @@ static cz_status make_plan(const struct matmul_lt *lt, const struct plan_key *ke
     TRY(make_layout(&p->a, key->dtype, tb ? key->k : key->n, tb ? key->n : key->k, key->ldb));
     TRY(make_layout(&p->b, key->dtype, ta ? key->m : key->k, ta ? key->k : key->m, key->lda));
     TRY(make_layout(&p->c, key->c_dtype, key->n, key->m, key->ldc));
-    TRY(make_desc(lt, key, &p->desc));
+    TRY(make_desc(key, &p->desc));
     TRY(set_pointers(p, a)); /* heuristics look at their alignment */
     return choose(lt, p);
 }
@@ -283,14 +283,14 @@ static size_t workspace_for(const struct device_info *info)
     return (size_t)(info->capability_major >= 9 ? 32 : 4) << 20;
 }
 
-cz_status matmul_lt_create(const struct cuda_ops *cuda, struct matmul_lt **out)
+cz_status matmul_lt_create(const struct ops *ops, struct matmul_lt **out)
 {
     struct matmul_lt *lt = (struct matmul_lt *)calloc(1, sizeof *lt);
     *out = lt;
     if (!lt) return err_set(CZ_NOMEM, 0, "matmul: out of memory");
-    lt->workspace_nbytes = workspace_for(&cuda->info);
-    lt->fuses_activations = cuda->info.capability_major >= FUSED_FROM;
-    lt->allow_tf32 = cuda->allow_tf32;
+    lt->workspace_nbytes = workspace_for(&ops->cuda->info);
+    lt->fuses_activations = ops->cuda->info.capability_major >= FUSED_FROM;
+    lt->ops = ops;
     LT_TRY(cublasLtCreate(&lt->handle), "matmul: starting cuBLASLt");
     return CZ_OK;
 }
@@ -314,7 +314,7 @@ cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
     uint32_t epilogue;
     *taken = false;
     if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
-    const struct plan_key key = key_of(a, epilogue);
+    const struct plan_key key = key_of(a, epilogue, lt->ops->allow_tf32);
     struct plan *p = plan_at(lt, &key);
     if (p->used == 0) TRY(make_plan(lt, &key, a, p));
     p->used = ++lt->n_calls;

@@ -336,6 +336,33 @@ static void launches(const struct cuda_rig *rig)
     with_space(rig, count_launches);
 }
 
+/* fp32 operands keep 10 bits of mantissa when that is allowed, and all of them again when not. */
+static void tf32(const struct cuda_rig *rig)
+{
+    const struct matmul_args args = {.m = 8, .n = 16, .k = 32};
+    float errors[3];
+    for (int i = 0; i < 3; i++) {
+        struct pair p;
+        pair_make(&p, &args, false, 0, 0);
+        run_scalar(&p, false);
+        rig->ops->allow_tf32 = i == 1;
+        run_device(rig, &p, false);
+        errors[i] = 0;
+        for (size_t k = 0; k < p.c.numel; k++)
+            errors[i] = fmaxf(errors[i], fabsf(agree_get(&p.got_c, k) - agree_get(&p.c, k)));
+        pair_free(&p);
+    }
+    agree_assert(errors[0] < 1e-5f && errors[1] < 2e-2f && errors[2] < 1e-5f,
+                 "errors of %g, with TF32 %g, then %g", (double)errors[0], (double)errors[1],
+                 (double)errors[2]);
+    agree_assert(errors[1] > 1e-5f, "TF32 was allowed and not taken");
+}
+
+static void with_tf32(const struct cuda_rig *rig)
+{
+    with_space(rig, tf32);
+}
+
 /* On the simulated device, whose cuBLASLt can be told to support less. */
 static void everything(const struct cuda_rig *rig)
 {
@@ -457,6 +484,7 @@ static void refuse_all(const struct cuda_rig *rig)
 CUDA_ORDERS(every_form_agrees, every_form(&rig))
 CUDA_ORDERS(what_comes_along_agrees, what_comes_along(&rig))
 CUDA_ORDER(what_can_come_along_is_one_call, forward, "forward", launches(&rig))
+CUDA_ORDER(tf32_is_taken_when_allowed, forward, "forward", with_tf32(&rig))
 CUDA_ORDER(calls_repeat_to_the_bit, reverse, "reverse", calls_repeat(&rig))
 CUDA_ORDER(many_shapes_come_and_go, forward, "forward", shapes_come_and_go(&rig))
 CUDA_ORDER(nan_and_infinity_reach_their_rows, random, "random:2", special_values(&rig))
@@ -464,6 +492,6 @@ CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
 
 TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_comes_along_agrees),
           products_without_epilogues_agree, our_own_product_agrees,
-          what_can_come_along_is_one_call_forward, calls_repeat_to_the_bit_reverse,
-          many_shapes_come_and_go_forward, nan_and_infinity_reach_their_rows_random,
-          bad_arguments_are_refused_forward)
+          what_can_come_along_is_one_call_forward, tf32_is_taken_when_allowed_forward,
+          calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
+          nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)

@@ -308,8 +308,18 @@ double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du;
 }
 
+/* To ten bits of mantissa, nearest. */
+float to_tf32(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x1000) & ~(uint32_t)0x1fff;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* op(X) as (lines, k), a line along k next to the other. */
-std::vector<float> unpack(const void *x, const layout &l, bool lines_are_columns)
+std::vector<float> unpack(const void *x, const layout &l, bool lines_are_columns, bool tf32)
 {
     const enum dtype dtype = dtype_of(l.type);
     const size_t lines = lines_are_columns ? l.cols : l.rows;
@@ -318,6 +328,8 @@ std::vector<float> unpack(const void *x, const layout &l, bool lines_are_columns
     for (size_t i = 0; i < lines; i++)
         for (size_t j = 0; j < k; j++)
             out[i * k + j] = dtype_get(x, lines_are_columns ? i * ld + j : j * ld + i, dtype);
+    if (tf32)
+        for (float &y : out) y = to_tf32(y);
     return out;
 }
 
@@ -358,8 +370,9 @@ void run(void *context)
 {
     const product &p = *(product *)context;
     scribble(p.workspace, p.workspace_nbytes);
-    const std::vector<float> a = unpack(p.A, p.a, p.d.trans_a == CUBLAS_OP_T);
-    const std::vector<float> b = unpack(p.B, p.b, p.d.trans_b == CUBLAS_OP_N);
+    const bool tf32 = p.d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const std::vector<float> a = unpack(p.A, p.a, p.d.trans_a == CUBLAS_OP_T, tf32);
+    const std::vector<float> b = unpack(p.B, p.b, p.d.trans_b == CUBLAS_OP_N, tf32);
     for (size_t j = 0; j < p.n; j++)
         for (size_t i = 0; i < p.m; i++) {
             const float *x = &a[i * p.k], *y = &b[j * p.k];
