@@ -40,7 +40,9 @@ struct ce_head_args {
     size_t workspace_nbytes;
 };
 
-/* The plain form over given fp32 logits (N,V): classification heads. dlogits may alias logits. */
+/* The plain form over given fp32 logits (N,V): classification heads. dlogits may alias logits. A
+ * label outside [0,V) is CZ_INVALID; on a GPU, where labels are not looked at before the call, it
+ * makes the loss and its row of dlogits NaN. */
 struct cross_entropy_args {
     int64_t N, V;
     const float *logits;

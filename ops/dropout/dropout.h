@@ -1,6 +1,6 @@
 /* Dropout: y = keep(i) ? x·s : 0 with s = 1/(1−p) rounded to fp32, keep(i) iff rng_uniform(rng, i)
  * ≥ p. The backward pass is the same call on dy. y may alias x. The mask depends on the key and i
- * alone, so a tensor may be cut anywhere; rows agree to the bit. */
+ * alone, so a tensor may be cut anywhere; rows agree to the bit, on a GPU too. */
 #ifndef CZ_OPS_DROPOUT_DROPOUT_H
 #define CZ_OPS_DROPOUT_DROPOUT_H
 

@@ -2,7 +2,8 @@
  *
  * Backward sums the rows of dy that share an id in token order, in fp32 (a segment sum over ids
  * sorted stably), so the result does not depend on threads; rows agree to the bit. An id outside
- * [0,V) is CZ_INVALID, with nothing written. */
+ * [0,V) is CZ_INVALID, with nothing written; on a GPU, where ids are not looked at before the call,
+ * its row of y becomes NaN, and it gives no gradient. */
 #ifndef CZ_OPS_EMBEDDING_EMBEDDING_H
 #define CZ_OPS_EMBEDDING_EMBEDDING_H
 

@@ -3,16 +3,16 @@
  * stay in the L2 cache.
  *
  * A row is read once and kept in registers by the threads of a block, N elements (16 bytes) at a
- * time, PACKS times. Rows that are too long or not aligned to 16 bytes take the plain kernels
- * below, which read a row as often as they need it. Sums are fp32, in trees fixed by C; those over
- * rows are cut into blocks fixed by N. */
+ * time, PACKS times; where tensors are not aligned to 16 bytes, the same threads read the same
+ * elements one by one, so that sums do not depend on where a tensor lies. Rows that are too long
+ * take the plain kernels below, which read a row as often as they need it. Sums are fp32, in trees
+ * fixed by C; those over rows are cut into blocks fixed by N. */
 #include "device/cuda/kernel.h"
 #include "ops/cuda_blocks_impl.h"
 #include "ops/cuda_impl.h"
 #include "ops/norm/norm_impl.h"
 
 #define THREADS_MAX   512 /* of a fast kernel's block */
-#define PACKS_MAX     4
 #define PLAIN_THREADS 256
 #define ROWS_MIN      4    /* rows per block of partial sums, at least … */
 #define BLOCKS_MAX    1024 /* … and as many more as keep the blocks to so many */
@@ -66,32 +66,67 @@ template <int K> CUDA_FN void block_sums(float sums[K], float *room)
         sums[k] = warp_reduce<sum_of>(lane < n_warps ? room[k * CUDA_WARP + lane] : 0.0f);
 }
 
+/* Elements of a row from `p` on, of which `left` follow up to its end (0 past it): N in one access,
+ * or one by one. */
+template <int N, bool ALIGNED, typename T>
+CUDA_FN void row_load(const T *p, int64_t left, float x[N])
+{
+    if (ALIGNED)
+        load_f32<N>(p, x);
+    else
+#pragma unroll
+        for (int k = 0; k < N; k++) x[k] = k < left ? to_f32(p[k]) : 0.0f;
+}
+
+template <int N, bool ALIGNED, typename T>
+CUDA_FN void row_store(T *p, int64_t left, const float x[N])
+{
+    if (ALIGNED)
+        store_f32<N>(p, x);
+    else
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < left) p[k] = from_f32<T>(x[k]);
+}
+
+/* The bits, to be kept. */
+template <int N, bool ALIGNED, typename T>
+CUDA_FN void row_keep(const T *p, int64_t left, pack<T, N> *x)
+{
+    if (ALIGNED)
+        *x = *(const pack<T, N> *)(const void *)p;
+    else
+#pragma unroll
+        for (int k = 0; k < N; k++) x->v[k] = k < left ? p[k] : T{};
+}
+
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
 /* Elements [c, c + N) of a row, with the residual joined and stored as the model's dtype has it. */
-template <typename T, int N>
-CUDA_FN void load_joined(const struct norm_io *io, size_t at, float s[N])
+template <typename T, int N, bool ALIGNED>
+CUDA_FN void load_joined(const struct norm_io *io, size_t at, int64_t left, float s[N])
 {
-    load_f32<N>((const T *)io->x + at, s);
+    row_load<N, ALIGNED>((const T *)io->x + at, left, s);
     if (!io->residual) return;
     float r[N];
-    load_f32<N>((const T *)io->residual + at, r);
+    row_load<N, ALIGNED>((const T *)io->residual + at, left, r);
 #pragma unroll
     for (int k = 0; k < N; k++) s[k] = to_f32(from_f32<T>(s[k] + r[k]));
-    store_f32<N>((T *)io->sum + at, s);
+    row_store<N, ALIGNED>((T *)io->sum + at, left, s);
 }
 
-template <typename T, int N>
+template <typename T, int N, bool ALIGNED>
 CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const float s[N],
                           float mean, float rstd)
 {
+    const int64_t left = io->C - c;
     float w[N], b[N] = {0}, y[N];
-    load_f32<N>((const T *)io->weight + c, w);
-    if (io->bias) load_f32<N>((const T *)io->bias + c, b);
+    row_load<N, ALIGNED>((const T *)io->weight + c, left, w);
+    if (io->bias) row_load<N, ALIGNED>((const T *)io->bias + c, left, b);
 #pragma unroll
     for (int k = 0; k < N; k++) y[k] = (s[k] - mean) * rstd * w[k] + b[k];
-    store_f32<N>((T *)io->y + at, y);
+    row_store<N, ALIGNED>((T *)io->y + at, left, y);
 }
 
 CUDA_FN void keep_statistics(const struct norm_io *io, int64_t row, float mean, float rstd)
@@ -102,7 +137,7 @@ CUDA_FN void keep_statistics(const struct norm_io *io, int64_t row, float mean, 
 }
 
 /* A row per block. */
-template <typename T, int N, int PACKS>
+template <typename T, int N, int PACKS, bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struct norm_io io)
 {
     __shared__ float room[CUDA_WARP];
@@ -112,7 +147,8 @@ static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struc
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
-            load_joined<T, N>(&io, begin + (size_t)(first + p * step), s[p]);
+            load_joined<T, N, ALIGNED>(&io, begin + (size_t)(first + p * step),
+                                       io.C - first - p * step, s[p]);
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C && io.centred)
@@ -127,18 +163,20 @@ static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struc
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
 #pragma unroll
-            for (int k = 0; k < N; k++) squares += (s[p][k] - mean) * (s[p][k] - mean);
+            for (int k = 0; k < N; k++)
+                if (ALIGNED || first + p * step + k < io.C)
+                    squares += (s[p][k] - mean) * (s[p][k] - mean);
     block_sums<1>(&squares, room);
     const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
-            store_normed<T, N>(&io, begin + (size_t)(first + p * step), first + p * step, s[p],
-                               mean, rstd);
+            store_normed<T, N, ALIGNED>(&io, begin + (size_t)(first + p * step), first + p * step,
+                                        s[p], mean, rstd);
     keep_statistics(&io, row, mean, rstd);
 }
 
-/* The same for rows of any length and alignment: s is read again for each of the three. */
+/* The same for rows of any length: s is read again for each of the three. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     forward_plain_kernel(const struct norm_io io)
@@ -149,7 +187,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     const T *joined = (const T *)(io.residual ? io.sum : io.x) + begin;
     float sum = 0, mean = 0, squares = 0, s;
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        load_joined<T, 1>(&io, begin + (size_t)c, &s);
+        load_joined<T, 1, true>(&io, begin + (size_t)c, 1, &s);
         sum += s;
     }
     if (io.centred) {
@@ -164,7 +202,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
         s = to_f32(joined[c]);
-        store_normed<T, 1>(&io, begin + (size_t)c, c, &s, mean, rstd);
+        store_normed<T, 1, true>(&io, begin + (size_t)c, c, &s, mean, rstd);
     }
     keep_statistics(&io, row, mean, rstd);
 }
@@ -173,15 +211,15 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
  */
 
 /* dx of elements [c, c + N): rstd·(g − x̂·mean(g·x̂) − mean(g)), g = dy·weight. */
-template <typename T, int N>
-CUDA_FN void store_dx(const struct norm_io *io, size_t at, const float g[N], const float xhat[N],
-                      float mean_g, float mean_g_xhat, float rstd)
+template <typename T, int N, bool ALIGNED>
+CUDA_FN void store_dx(const struct norm_io *io, size_t at, int64_t left, const float g[N],
+                      const float xhat[N], float mean_g, float mean_g_xhat, float rstd)
 {
     float dx[N] = {0};
-    if (io->dx_accumulate) load_f32<N>((const T *)io->dx + at, dx);
+    if (io->dx_accumulate) row_load<N, ALIGNED>((const T *)io->dx + at, left, dx);
 #pragma unroll
     for (int k = 0; k < N; k++) dx[k] += rstd * (g[k] - xhat[k] * mean_g_xhat - mean_g);
-    store_f32<N>((T *)io->dx + at, dx);
+    row_store<N, ALIGNED>((T *)io->dx + at, left, dx);
 }
 
 /* The sums of a thread's columns over the block's rows. */
@@ -189,7 +227,7 @@ template <int N, int PACKS> struct column_sums {
     float weight[PACKS][N], bias[PACKS][N];
 };
 
-template <typename T, int N, int PACKS>
+template <typename T, int N, int PACKS, bool ALIGNED>
 CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
                           struct column_sums<N, PACKS> *columns)
 {
@@ -202,14 +240,15 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
         const size_t at = begin + (size_t)(first + p * step);
-        x[p] = *(const pack<T, N> *)(const void *)((const T *)io->x + at);
-        dy[p] = *(const pack<T, N> *)(const void *)((const T *)io->dy + at);
+        const int64_t left = io->C - first - p * step;
+        row_keep<N, ALIGNED>((const T *)io->x + at, left, &x[p]);
+        row_keep<N, ALIGNED>((const T *)io->dy + at, left, &dy[p]);
     }
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
         float w[N];
-        load_f32<N>((const T *)io->weight + first + p * step, w);
+        row_load<N, ALIGNED>((const T *)io->weight + first + p * step, io->C - first - p * step, w);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const float d = to_f32(dy[p].v[k]), xhat = (to_f32(x[p].v[k]) - mean) * rstd;
@@ -225,19 +264,19 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
         float w[N], g[N], xhat[N];
-        load_f32<N>((const T *)io->weight + first + p * step, w);
+        row_load<N, ALIGNED>((const T *)io->weight + first + p * step, io->C - first - p * step, w);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             g[k] = to_f32(dy[p].v[k]) * w[k];
             xhat[k] = (to_f32(x[p].v[k]) - mean) * rstd;
         }
-        store_dx<T, N>(io, begin + (size_t)(first + p * step), g, xhat, mean_g,
-                       sums[1] / (float)io->C, rstd);
+        store_dx<T, N, ALIGNED>(io, begin + (size_t)(first + p * step), io->C - first - p * step, g,
+                                xhat, mean_g, sums[1] / (float)io->C, rstd);
     }
 }
 
 /* A block of rows per block, one after the other. */
-template <typename T, int N, int PACKS>
+template <typename T, int N, int PACKS, bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS_MAX) backward_kernel(const struct norm_io io)
 {
     __shared__ float room[2 * CUDA_WARP];
@@ -245,7 +284,8 @@ static __global__ void __launch_bounds__(THREADS_MAX) backward_kernel(const stru
     const int64_t begin = blockIdx.x * io.block_rows;
     const int64_t end = begin + io.block_rows < io.n_rows ? begin + io.block_rows : io.n_rows;
     struct column_sums<N, PACKS> columns = {};
-    for (int64_t row = begin; row < end; row++) backward_row<T, N, PACKS>(&io, row, room, &columns);
+    for (int64_t row = begin; row < end; row++)
+        backward_row<T, N, PACKS, ALIGNED>(&io, row, room, &columns);
     if (!io.partial) return;
     float *mine = io.partial + 2 * (int64_t)blockIdx.x * io.stride;
 #pragma unroll
@@ -259,7 +299,7 @@ static __global__ void __launch_bounds__(THREADS_MAX) backward_kernel(const stru
         }
 }
 
-/* Rows of any length and alignment: first the columns' sums, a column per thread … */
+/* Rows of any length: first the columns' sums, a column per thread … */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     columns_plain_kernel(const struct norm_io io)
@@ -299,8 +339,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
         const size_t at = begin + (size_t)c;
         const float g = to_f32(((const T *)io.dy)[at]) * to_f32(((const T *)io.weight)[c]);
         const float xhat = (to_f32(((const T *)io.x)[at]) - mean) * rstd;
-        store_dx<T, 1>(&io, at, &g, &xhat, io.centred ? sums[0] / (float)io.C : 0,
-                       sums[1] / (float)io.C, rstd);
+        store_dx<T, 1, true>(&io, at, 1, &g, &xhat, io.centred ? sums[0] / (float)io.C : 0,
+                             sums[1] / (float)io.C, rstd);
     }
 }
 
@@ -325,14 +365,18 @@ static bool lines_up(const void *p)
     return cuda_is_aligned(p, 16); /* NULL as well */
 }
 
-/* How many packs of 16 bytes a thread keeps; 0: the plain kernels. */
-static int packs_of(const struct norm_io *io, size_t elem_nbytes)
+static bool aligned(const struct norm_io *io, int64_t n)
+{
+    return io->C % n == 0 && lines_up(io->x) && lines_up(io->residual) && lines_up(io->sum) &&
+           lines_up(io->weight) && lines_up(io->bias) && lines_up(io->y) && lines_up(io->dy) &&
+           lines_up(io->dx);
+}
+
+/* How many packs of 16 bytes a thread keeps, `most` or fewer; 0: the plain kernels. */
+static int packs_of(const struct norm_io *io, size_t elem_nbytes, int most)
 {
     const int64_t n = (int64_t)(16 / elem_nbytes);
-    bool fits = io->C % n == 0 && lines_up(io->x) && lines_up(io->residual) && lines_up(io->sum) &&
-                lines_up(io->weight) && lines_up(io->bias) && lines_up(io->y) && lines_up(io->dy) &&
-                lines_up(io->dx);
-    for (int packs = 1; fits && packs <= PACKS_MAX; packs *= 2)
+    for (int packs = 1; packs <= most; packs *= 2)
         if (io->C <= n * packs * (packs == 1 ? THREADS_MAX / 2 : THREADS_MAX)) return packs;
     return 0;
 }
@@ -343,18 +387,29 @@ static unsigned threads_of(const struct norm_io *io, size_t elem_nbytes, int pac
     return cuda_blocks(cuda_blocks((size_t)io->C, per_thread), CUDA_WARP) * CUDA_WARP;
 }
 
+/* In registers. */
+template <typename T, bool ALIGNED>
+static cz_status forward_kept(struct dev_stream *stream, const char *op, const struct norm_io *io,
+                              int packs)
+{
+    constexpr int N = (int)(16 / sizeof(T));
+    const unsigned threads = threads_of(io, sizeof(T), packs);
+    const unsigned n = (unsigned)io->n_rows;
+    void (*kernel)(const struct norm_io) = packs == 1   ? forward_kernel<T, N, 1, ALIGNED>
+                                           : packs == 2 ? forward_kernel<T, N, 2, ALIGNED>
+                                                        : forward_kernel<T, N, 4, ALIGNED>;
+    return cuda_launch(op, kernel, n, threads, 0, stream, *io);
+}
+
 template <typename T>
 static cz_status forward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    constexpr int N = (int)(16 / sizeof(T));
-    const int packs = packs_of(io, sizeof(T));
-    const unsigned n = (unsigned)io->n_rows, threads = threads_of(io, sizeof(T), packs ? packs : 1);
-    switch (packs) {
-    case 1: return cuda_launch(op, forward_kernel<T, N, 1>, n, threads, 0, stream, *io);
-    case 2: return cuda_launch(op, forward_kernel<T, N, 2>, n, threads, 0, stream, *io);
-    case 4: return cuda_launch(op, forward_kernel<T, N, 4>, n, threads, 0, stream, *io);
-    default: return cuda_launch(op, forward_plain_kernel<T>, n, PLAIN_THREADS, 0, stream, *io);
-    }
+    const int packs = packs_of(io, sizeof(T), 4);
+    if (packs == 0)
+        return cuda_launch(op, forward_plain_kernel<T>, (unsigned)io->n_rows, PLAIN_THREADS, 0,
+                           stream, *io);
+    return aligned(io, (int64_t)(16 / sizeof(T))) ? forward_kept<T, true>(stream, op, io, packs)
+                                                  : forward_kept<T, false>(stream, op, io, packs);
 }
 
 static cz_status forward(struct dev_stream *stream, const struct norm_args *a, const char *op,
@@ -376,19 +431,31 @@ static cz_status backward_plain(struct dev_stream *stream, const char *op, const
     return cuda_launch(op, dx_plain_kernel<T>, (unsigned)io->n_rows, PLAIN_THREADS, 0, stream, *io);
 }
 
+/* What 128 registers hold: rows of 8192 elements, with the sums of their columns. */
+template <typename T> constexpr int BACKWARD_PACKS = sizeof(T) == 2 ? 2 : 4;
+
+/* In registers. */
+template <typename T, bool ALIGNED>
+static cz_status backward_kept(struct dev_stream *stream, const char *op, const struct norm_io *io,
+                               int packs)
+{
+    constexpr int N = (int)(16 / sizeof(T));
+    const unsigned threads = threads_of(io, sizeof(T), packs);
+    const unsigned n = (unsigned)n_blocks_of(io->n_rows);
+    void (*kernel)(const struct norm_io) = packs == 1 ? backward_kernel<T, N, 1, ALIGNED>
+                                           : packs == 2
+                                               ? backward_kernel<T, N, 2, ALIGNED>
+                                               : backward_kernel<T, N, BACKWARD_PACKS<T>, ALIGNED>;
+    return cuda_launch(op, kernel, n, threads, 0, stream, *io);
+}
+
 template <typename T>
 static cz_status backward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    constexpr int N = (int)(16 / sizeof(T));
-    const int packs = packs_of(io, sizeof(T));
-    const unsigned n = (unsigned)n_blocks_of(io->n_rows);
-    const unsigned threads = threads_of(io, sizeof(T), packs ? packs : 1);
-    switch (packs) {
-    case 1: return cuda_launch(op, backward_kernel<T, N, 1>, n, threads, 0, stream, *io);
-    case 2: return cuda_launch(op, backward_kernel<T, N, 2>, n, threads, 0, stream, *io);
-    case 4: return cuda_launch(op, backward_kernel<T, N, 4>, n, threads, 0, stream, *io);
-    default: return backward_plain<T>(stream, op, io);
-    }
+    const int packs = packs_of(io, sizeof(T), BACKWARD_PACKS<T>);
+    if (packs == 0) return backward_plain<T>(stream, op, io);
+    return aligned(io, (int64_t)(16 / sizeof(T))) ? backward_kept<T, true>(stream, op, io, packs)
+                                                  : backward_kept<T, false>(stream, op, io, packs);
 }
 
 static size_t norm_workspace_cuda(const struct ops *ops, const struct norm_args *a)

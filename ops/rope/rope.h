@@ -1,7 +1,8 @@
 /* Rotary position embedding, half-split form: for d < D/2, with angle a = position·freq[d],
  *   y[d] = x[d]·cos a − x[d+D/2]·sin a,   y[d+D/2] = x[d+D/2]·cos a + x[d]·sin a
- * in fp32 without fused multiply-adds, so that rows agree to the bit.
- * Source: Su et al., arXiv 2104.09864; the pairing of d with d+D/2 is Hugging Face's. */
+ * in fp32 without fused multiply-adds, so that rows agree to the bit. A negative position is
+ * CZ_INVALID; on a GPU, where positions are not looked at before the call, its token stays as it
+ * is. Source: Su et al., arXiv 2104.09864; the pairing of d with d+D/2 is Hugging Face's. */
 #ifndef CZ_OPS_ROPE_ROPE_H
 #define CZ_OPS_ROPE_ROPE_H
 

@@ -1,7 +1,7 @@
 /* Claims: layernorm and rmsnorm on a CUDA device are within the host rows' tolerances of the
- * definition, in registers and in the plain kernels (rows that are long or not aligned), with and
- * without residual, accumulation and frozen gradients, in place, in every order of threads; the sum
- * with the residual has the definition's bits; bad arguments are refused. */
+ * definition, in registers and in the plain kernels (long rows), with and without residual,
+ * accumulation and frozen gradients, in place, in every order of threads; where tensors lie does
+ * not show; the sum with the residual has the definition's bits; bad arguments are refused. */
 #include "tests/support/cuda_orders.h"
 #include "tests/support/norm_case.h"
 
@@ -106,6 +106,28 @@ static void compare(const struct cuda_rig *rig, const struct shape *s)
     case_free(&want), case_free(&got);
 }
 
+/* Both directions with a residual; the tensors as the device leaves them. */
+static struct norm_case case_on_device(const struct cuda_rig *rig, bool centred, enum dtype dtype,
+                                       int64_t N, int64_t C, size_t offset)
+{
+    struct norm_case t = case_make(centred, true, dtype, DTYPE_F32, N, C, offset);
+    agree_buf_free(&t.workspace);
+    const struct norm_args shape = {.N = N, .C = C};
+    t.workspace = agree_buf_make(DTYPE_U8, ops_norm_workspace(rig->ops, &shape), 0);
+    const struct norm_args host = args_of(&t);
+    struct norm_twin d = twin_make(rig, &t);
+    struct norm_args device = on_device(&host, &d);
+    run(rig->ops, rig->stream, centred, true, &device);
+    device.x = device.sum;
+    run(rig->ops, rig->stream, centred, false, &device);
+    rig_get(rig, &d.sum, &t.sum), rig_get(rig, &d.y, &t.y);
+    rig_get(rig, &d.mean, &t.mean), rig_get(rig, &d.rstd, &t.rstd);
+    rig_get(rig, &d.dx, &t.dx), rig_get(rig, &d.workspace, &t.workspace);
+    rig_get(rig, &d.dweight, &t.dweight), rig_get(rig, &d.dbias, &t.dbias);
+    twin_free(rig, &d);
+    return t;
+}
+
 /* Widths of every number of packs, and some that are not whole ones. */
 static void norms_agree(const struct cuda_rig *rig)
 {
@@ -158,6 +180,30 @@ START_TEST(row_blocks_agree)
 }
 END_TEST
 
+/* Sums are in the same order wherever tensors lie: results have the same bits. */
+START_TEST(alignment_does_not_show)
+{
+    static const int64_t widths[] = {1, 24, 67, 520, 1040, 4104, 16400};
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t w = 0; w < CZ_ARRAY_LEN(widths); w++)
+        for (size_t d = 0; d < 6; d++) {
+            struct norm_case t[2];
+            for (size_t offset = 0; offset < 2; offset++)
+                t[offset] =
+                    case_on_device(&rig, d & 1, dtypes[d / 2], 5, widths[w], offset * (1 + d));
+            agree_same(&t[0].sum, &t[1].sum, "sum");
+            agree_same(&t[0].y, &t[1].y, "y");
+            agree_same(&t[0].mean, &t[1].mean, "mean");
+            agree_same(&t[0].rstd, &t[1].rstd, "rstd");
+            agree_same(&t[0].dx, &t[1].dx, "dx");
+            agree_same(&t[0].dweight, &t[1].dweight, "dweight");
+            agree_same(&t[0].dbias, &t[1].dbias, "dbias");
+            case_free(&t[0]), case_free(&t[1]);
+        }
+    cuda_rig_close(&rig);
+}
+END_TEST
+
 /* y over x, dx over dy: as layers call it. */
 START_TEST(tensors_may_lie_over_each_other)
 {
@@ -205,4 +251,5 @@ START_TEST(bad_arguments_are_refused)
 END_TEST
 
 TEST_MAIN("norm on a CUDA device", CUDA_ORDERED(norms_agree), CUDA_ORDERED(rows_agree),
-          row_blocks_agree, tensors_may_lie_over_each_other, bad_arguments_are_refused)
+          row_blocks_agree, alignment_does_not_show, tensors_may_lie_over_each_other,
+          bad_arguments_are_refused)
