@@ -1,14 +1,18 @@
 /* The plain cross-entropy on a GPU. Limit: memory (N·V logits read, their gradients written; the
- * gradient's pass finds a row in the L2 cache, which it walks backwards for that). Σω and the loss
- * are made on the device. A row belongs to a warp while it is short, else to a block; element v is
- * always the same thread's, so sums depend on V alone; losses are added up in double, by groups of
- * rows that follow from N and V.
+ * gradient's pass finds a row in the L2 cache, which it walks backwards for that; blocks are as
+ * large as can be, so that the rows under way fit there). Σω and the loss are made on the device.
+ * A row belongs to a warp while it is short, else to a block; element v is always the same
+ * thread's, so sums depend on V alone; losses are added up in double, by groups of rows that follow
+ * from N and V.
  * A label outside [0,V) is not looked up: the loss and its row's gradient become NaN. */
 #include "device/cuda/kernel.h"
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/cuda_impl.h"
 
-enum { ONE_BLOCK = 1024, NARROW_MAX = 1024, WIDE_MAX = 512, NARROW_ROWS = 8, GROUPS_MAX = 4096 };
+enum { ONE_BLOCK = 1024, NARROW_MAX = 1024, WIDE_MAX = 1024, NARROW_ROWS = 8, GROUPS_MAX = 4096 };
+
+/* Vectors of N logits that a thread has under way. */
+template <int N> constexpr int AHEAD_OF = N == 1 ? 8 : 4;
 
 /* In the table's scratch memory. */
 struct ce_scratch {
@@ -61,16 +65,31 @@ static __global__ void __launch_bounds__(ONE_BLOCK)
 /* ---- one row -----------------------------------------------------------------------------------
  */
 
-/* N logits from v on, −∞ past the end: one access when rows are aligned, else one by one. */
+/* N logits from v on, −∞ past the end: one access when rows are aligned, else one by one. Nothing
+ * branches, so that the accesses of several vectors are under way together. */
 template <int N, bool ALIGNED>
-CUDA_FN void logits_load(const float *z, int64_t v, int64_t V, float out[N])
+CUDA_FN void logits_load(const float *z, uint32_t v, uint32_t V, float out[N])
 {
-    if (ALIGNED && v < V) {
-        load_f32<N>(z + v, out);
-        return;
-    }
+    if (ALIGNED) load_f32<N>(z + (v < V ? v : 0), out);
 #pragma unroll
-    for (int i = 0; i < N; i++) out[i] = v + i < V ? z[v + i] : -INFINITY;
+    for (uint32_t i = 0; i < N; i++)
+        if (v + i >= V)
+            out[i] = -INFINITY;
+        else if (!ALIGNED)
+            out[i] = z[v + i];
+}
+
+/* Not to be kept in the caches, where the rest of the row is waiting. */
+template <int N, bool ALIGNED>
+CUDA_FN void gradient_store(float *dz, uint32_t v, uint32_t V, const float x[N])
+{
+    if constexpr (ALIGNED && N == 4) {
+        if (v < V) __stcs((float4 *)(void *)(dz + v), make_float4(x[0], x[1], x[2], x[3]));
+    } else {
+#pragma unroll
+        for (uint32_t i = 0; i < N; i++)
+            if (v + i < V) __stcs(dz + v + i, x[i]);
+    }
 }
 
 /* e^(z − max); of what is −∞ throughout: 0, or NaN for a NaN. */
@@ -87,12 +106,12 @@ template <bool WIDE, typename Op> CUDA_FN float row_reduce(float x, float *room)
 /* log Σ exp(z) in one pass: each thread keeps its largest logit so far and the sum below it. NaN or
  * +∞ among the logits gives NaN. Every thread gets it. */
 template <int N, bool ALIGNED, bool WIDE>
-CUDA_FN float log_sum_exp(const float *z, int64_t V, float *room)
+CUDA_FN float log_sum_exp(const float *z, uint32_t V, float *room)
 {
-    constexpr int AHEAD = 8 / N; /* vectors under way */
+    constexpr int AHEAD = AHEAD_OF<N>;
     float max = -INFINITY, sum = 0;
-    const int64_t step = (int64_t)blockDim.x * N;
-    for (int64_t v = threadIdx.x * N; v < V; v += AHEAD * step) {
+    const uint32_t step = blockDim.x * N;
+    for (uint32_t v = threadIdx.x * N; v < V; v += AHEAD * step) {
         float x[AHEAD][N], top = max;
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED>(z, v + k * step, V, x[k]);
@@ -114,25 +133,27 @@ CUDA_FN float log_sum_exp(const float *z, int64_t V, float *room)
 
 /* dz[v] = factor·(exp(z[v] − lse) − (v is the label)), from the row's end to its beginning. */
 template <int N, bool ALIGNED>
-CUDA_FN void softmax_grad(const float *z, int64_t V, int64_t label, float lse, float factor,
+CUDA_FN void softmax_grad(const float *z, uint32_t V, uint32_t label, float lse, float factor,
                           float *dz)
 {
-    const int64_t step = (int64_t)blockDim.x * N, last = (V - 1) / step * step;
-    for (int64_t v = last + threadIdx.x * N; v >= 0; v -= step) {
-        float x[N];
-        if (v >= V) continue;
-        logits_load<N, ALIGNED>(z, v, V, x);
+    constexpr int AHEAD = AHEAD_OF<N>;
+    const uint32_t step = blockDim.x * N;
+    for (uint32_t batch = (V - 1) / (AHEAD * step) + 1; batch-- > 0;) {
+        const uint32_t first = batch * AHEAD * step + threadIdx.x * N;
+        float x[AHEAD][N];
+        if (first >= V) continue;
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            const float p = expf(x[i] - lse);
-            x[i] = factor * (v + i == label ? p - 1.0f : p);
+        for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED>(z, first + k * step, V, x[k]);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const uint32_t v = first + k * step;
+#pragma unroll
+            for (uint32_t i = 0; i < N; i++) {
+                const float p = expf(x[k][i] - lse);
+                x[k][i] = factor * (v + i == label ? p - 1.0f : p);
+            }
+            gradient_store<N, ALIGNED>(dz, v, V, x[k]);
         }
-        if (ALIGNED)
-            store_f32<N>(dz + v, x);
-        else
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (v + i < V) dz[v + i] = x[i];
     }
 }
 
@@ -154,9 +175,11 @@ CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_
         return ignored ? 0.0 : (double)NAN;
     }
     const float z_label = z[label]; /* before dz, which may lie over z */
-    const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, a->V, room);
+    const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, (uint32_t)a->V, room);
     const double weight = weight_of(a, n), scale = divisor != 0 ? (double)a->dloss / divisor : 0;
-    if (dz) softmax_grad<N, ALIGNED>(z, a->V, label, lse, (float)(scale * weight), dz);
+    if (dz)
+        softmax_grad<N, ALIGNED>(z, (uint32_t)a->V, (uint32_t)label, lse, (float)(scale * weight),
+                                 dz);
     return weight * ((double)lse - (double)z_label);
 }
 
@@ -216,6 +239,9 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
 {
     static const char what[] = "cross_entropy";
     TRY(cross_entropy_check(a));
+    if (a->V > INT32_MAX)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "cross_entropy: rows of %lld logits: a GPU takes 2^31 − 1", (long long)a->V);
     struct ce_scratch *scratch = (struct ce_scratch *)ops->cuda->scratch;
     struct ce_shape s = shape_of(a->N, a->V);
     TRY(cuda_launch(what, ce_divisor_kernel, 1, ONE_BLOCK, 0, stream, *a, scratch));

@@ -129,6 +129,25 @@ START_TEST(long_and_many_rows_agree)
 }
 END_TEST
 
+START_TEST(alignment_does_not_show)
+{
+    static const int64_t classes[] = {3, 128, 1032, 8200};
+    struct cuda_rig rig = cuda_rig_open();
+    for (size_t v = 0; v < CZ_ARRAY_LEN(classes); v++) {
+        struct problem p[2];
+        float loss[2];
+        for (size_t offset = 0; offset < 2; offset++) {
+            p[offset] = problem_make(5, classes[v], true, 0, offset);
+            loss[offset] = run(&rig, &p[offset]);
+        }
+        ck_assert(f32_bits(loss[0]) == f32_bits(loss[1]));
+        agree_same(&p[0].dz, &p[1].dz, "another alignment");
+        problem_free(&p[0]), problem_free(&p[1]);
+    }
+    cuda_rig_close(&rig);
+}
+END_TEST
+
 START_TEST(no_label_gives_no_loss)
 {
     struct cuda_rig rig = cuda_rig_open();
@@ -199,5 +218,5 @@ START_TEST(bad_arguments_are_refused)
 END_TEST
 
 TEST_MAIN("cuda cross_entropy", CUDA_ORDERED(it_agrees), long_and_many_rows_agree,
-          no_label_gives_no_loss, special_logits_never_look_finite,
+          alignment_does_not_show, no_label_gives_no_loss, special_logits_never_look_finite,
           a_label_outside_the_classes_shows, bad_arguments_are_refused)
