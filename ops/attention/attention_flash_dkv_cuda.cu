@@ -184,6 +184,7 @@ __global__ void __launch_bounds__(dkv<WIDTH>::THREADS, WIDTH <= 64 ? 2 : 1)
                                          a.Tk - k0, a.D, mask);
     start_tile<WIDTH, KEYS, by::THREADS>(v_tile, (const uint16_t *)a.v + v_at, a.v_stride,
                                          a.Tk - k0, a.D, mask);
+    copy_async_commit();
 
     const int first = first_query(a, k0) / QUERIES * QUERIES, end = (g + 1) * a.group;
     struct step at = {first < a.Tq ? g * a.group : end, first};

@@ -185,6 +185,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         multiply_add<T, WIDTH, ROWS, COLS>(dq, ds, lane_by_rows<WIDTH>(k_tile, 0));
     }
     copy_async_wait<0>();
+    __syncthreads(); /* where there are no keys, the queries have arrived */
     store_dq<T, WIDTH>(a, mem, dq);
 }
 

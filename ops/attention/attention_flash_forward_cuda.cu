@@ -190,6 +190,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         multiply_add<T, WIDTH, ROWS, COLS>(out, p, lane_by_rows<WIDTH>(v_tile, 0));
     }
     copy_async_wait<0>();
+    __syncthreads(); /* where there are no keys, the queries have arrived */
 
     store_out<T, WIDTH, DROPS>(a, mem, x, out);
 }
