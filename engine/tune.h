@@ -105,7 +105,8 @@ struct tune_measured {
 /* Really train `n_steps` ≥ 1 steps of random tokens (and one before; fewer, but at least one, when
  * they take over 30 s) as the offer says, on the
  * host. The model is used up: it is the engine's, or destroyed.
- * Errors: CZ_UNSUPPORTED (planned for a GPU or several ranks), CZ_NOMEM (does not fit here now). */
+ * Errors: CZ_UNSUPPORTED (planned for several ranks, or for a GPU and there is none), CZ_NOMEM (does not
+ * fit here now). */
 CZ_API cz_status tune_measure(const struct tune *t, const struct tune_offer *offer,
                               struct model *model, int n_steps, struct tune_measured *out);
 

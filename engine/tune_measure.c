@@ -72,11 +72,8 @@ cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, str
     cz_status st;
     *out = (struct tune_measured){0};
     forget_peak();
-    if (t->options.gpu_nbytes > 0)
-        st = err_set(CZ_UNSUPPORTED, 0,
-                     "a plan for a GPU cannot be measured here: this version "
-                     "trains on the CPU");
-    else if (t->options.world_size > 1)
+    if (t->options.gpu_nbytes > 0) options.device = "cuda"; /* if there is one */
+    if (t->options.world_size > 1)
         st = err_set(CZ_UNSUPPORTED, 0,
                      "a plan for %lld ranks cannot be measured by one process; "
                      "time it with `czero launch -n %lld -- train`",

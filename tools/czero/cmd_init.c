@@ -287,9 +287,6 @@ static void tell(const struct init *in, const struct tune_offer *o, const struct
         fprintf(stderr, " and %s of each GPU",
                 size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
     fprintf(stderr, "\n%s: the command line\n", f->script);
-    if (in->on_gpu)
-        fprintf(stderr, "czero trains on the CPU in this version (docs/gpu.md): the config is for "
-                        "DeepSpeed until then\n");
 }
 
 /* Exit code. */
