@@ -209,7 +209,10 @@ static void fill_device_traffic(const struct engine *e, struct plan *p)
         if (p->world_size == 1) /* what layers add to comes back first */
             p->phases[PLAN_BACKWARD].to_device_nbytes += grads * (n - 1);
     }
-    if (part_in(p, false, PLAN_DEVICE) > 0) p->phases[PLAN_STEP].to_device_nbytes += params;
+    if (part_in(p, false, PLAN_DEVICE) > 0)
+        p->phases[PLAN_STEP].to_device_nbytes += params;
+    else /* those that stay in the window all the same */
+        p->phases[PLAN_STEP].to_device_nbytes += f.resident_numel * dtype_size(e->dtype);
     p->phases[PLAN_SAVE].to_host_nbytes =
         part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
     for (size_t i = 0; i < p->n_rows; i++) {

@@ -382,6 +382,7 @@ void zero_destroy(struct zero *z)
     if (!z) return;
     err_capture(&mine);
     (void)zero_pass_drain(z); /* a world that has failed moves nothing any more */
+    (void)zero_gpu_drain(z);  /* copies use blocks that go next */
     err_restore(&mine);
     for (size_t g = 0; z->groups && g < z->options.n_groups; g++) {
         flat_group_free(&z->groups[g].flat);
