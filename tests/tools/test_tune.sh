@@ -43,7 +43,7 @@ small=(--model gpt2-tiny --seq-len 64)
 expect 3 "nothing fits. The nearest is .* bytes) of host memory" --model gpt2-7b --seq-len 64 --host-memory 8GB
 expect 3 "With .* of NVMe (--nvme " --model gpt2-7b --seq-len 64 --host-memory 24GB
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
-expect 0 "not measured: a plan for a GPU" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure
+CZERO_CUDA_PLUGIN=none expect 0 "not measured: device cuda" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure
 expect 0 "not measured: a plan for 2 ranks" "${small[@]}" --host-memory 4GB --world-size 2 --measure
 expect 2 "24 bananas" "${small[@]}" --host-memory "24 bananas"
 expect 2 "host-memory" "${small[@]}"
