@@ -92,6 +92,22 @@ cudaError_t launch_unwritten_sum(float *out, cudaStream_t s)
     return sim_launch("unwritten", unwritten_kernel, 1, 64, 64 * sizeof(float), s, out);
 }
 
+template <int N> static __global__ void unwritten_static_kernel(float *out)
+{
+    __shared__ float part[N];
+    if (threadIdx.x < N / 2) part[threadIdx.x] = 1;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < N; i++) sum += part[i];
+    part[threadIdx.x] = 1;
+    out[threadIdx.x] = sum;
+}
+
+cudaError_t launch_unwritten_static(float *out, cudaStream_t s)
+{
+    return sim_launch("unwritten_static", unwritten_static_kernel<64>, 1, 64, 0, s, out);
+}
+
 template <bool RACY> static __global__ void turn_kernel(const int *x, int *out)
 {
     __shared__ int box[32];

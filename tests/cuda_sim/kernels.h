@@ -27,6 +27,8 @@ cudaError_t launch_block_sum(const float *x, float *out, unsigned n_blocks, cuda
 cudaError_t launch_racy_sum(const float *x, float *out, unsigned n_blocks, cudaStream_t s);
 /* The same in dynamic shared memory, where the last half of the values is never written. */
 cudaError_t launch_unwritten_sum(float *out, cudaStream_t s);
+/* The same in static shared memory. */
+cudaError_t launch_unwritten_static(float *out, cudaStream_t s);
 /* Through warp shuffles, with a missing __syncwarp between write and read when racy. */
 cudaError_t launch_warp_turn(bool racy, const int *x, int *out, cudaStream_t s);
 

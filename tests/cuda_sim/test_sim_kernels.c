@@ -92,6 +92,11 @@ START_TEST(unwritten_shared_memory_is_nan)
     ck_cuda(launch_unwritten_sum(p, NULL));
     from_device(out, p, sizeof out);
     ck_assert(isnan(out[0]));
+    for (int launch = 0; launch < 2; launch++) { /* the first leaves ones behind */
+        ck_cuda(launch_unwritten_static(p, NULL));
+        from_device(out, p, sizeof out);
+        ck_assert(isnan(out[0]));
+    }
 }
 END_TEST
 

@@ -396,7 +396,11 @@ bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes)
     }
     uint64_t n = (uint64_t)g->grid.x * g->grid.y * g->grid.z;
     struct permutation order = blocks_order(n);
-    for (uint64_t i = 0; i < n && !w->failed; i++) block_run(w, permute(&order, i));
+    sim_shared_poison();
+    for (uint64_t i = 0; i < n && !w->failed; i++) {
+        block_run(w, permute(&order, i));
+        if (sim_settings.order == SIM_ORDER_RANDOM) sim_shared_poison();
+    }
     w->grid = nullptr;
     if (w->failed) snprintf(error, error_nbytes, "%s", w->error);
     return !w->failed;

@@ -50,6 +50,9 @@ int sim_exec_describe(char *text, size_t nbytes);
 /* What a running kernel hit at an address that a guard watches; NULL: something else. */
 const char *sim_exec_guard_name(const void *p);
 
+/* Fill all __shared__ variables of kernels with 0xFF (sim_shared.cc). */
+void sim_shared_poison(void);
+
 /* Called by a thread of the running block: it broke a rule. Does not return. */
 [[noreturn]] void sim_exec_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
