@@ -13,7 +13,8 @@ struct lamb_case {
     const struct lamb_segment *segments; /* of the tile without `skip` */
     size_t n_segments;
     int variant;
-    bool special, wide; /* wide: magnitudes spread over many grids */
+    bool special;
+    int spread; /* of magnitudes over many grids: 1 everywhere, 2 from block to block */
 };
 
 static struct lamb_args args_of(const struct step_tensors *t, const struct step_scalars *s,
@@ -80,8 +81,9 @@ static void agree_on(const struct cuda_rig *rig, const struct step_dtypes *d,
     struct ops truth = agree_wire(lamb_wire, &scalar);
     struct step_tile want = step_tile_make(d, c->numel, 0, 11, c->special);
     struct step_tile got = step_tile_make(d, c->numel, c->offset, 11, c->special);
-    for (size_t i = 0; c->wide && i < c->numel; i++) {
-        float p = ldexpf(agree_get(&want.p, i), (int)(agree_random(3, i) % 80) - 60);
+    for (size_t i = 0; c->spread && i < c->numel; i++) {
+        size_t by = c->spread == 1 ? agree_random(3, i) % 80 : agree_random(3, i / 1024) % 80;
+        float p = ldexpf(agree_get(&want.p, i), (int)by - 60);
         agree_set(&want.p, i, p), agree_set(&got.p, i, p);
     }
     struct device_tile there = tile_put(rig, &got);
@@ -112,16 +114,17 @@ static void agree_all(const struct cuda_rig *rig)
         if (!takes(&step_dtypes[d])) continue;
         for (int v = 0; v < 8; v++) {
             const struct lamb_segment two[] = {{0, 200, 1}, {201, 523, 0}};
-            agree_on(rig, &step_dtypes[d], &(struct lamb_case){523, 0, 0, two, 2, v, v & 1, v & 2});
+            agree_on(rig, &step_dtypes[d],
+                     &(struct lamb_case){523, 0, 0, two, 2, v, v & 1, v & 2 ? 1 : 0});
         }
         for (size_t i = 0; i < CZ_ARRAY_LEN(numels); i++) {
             size_t skip = numels[i] > 3 ? i % 4 : 0;
             const struct lamb_segment one = {0, numels[i] - skip, 7};
             agree_on(rig, &step_dtypes[d],
-                     &(struct lamb_case){numels[i], 0, skip, &one, 1, 2, false, true});
+                     &(struct lamb_case){numels[i], 0, skip, &one, 1, 2, false, 1});
             agree_on(rig, &step_dtypes[d],
                      &(struct lamb_case){numels[i], i, 0, &(struct lamb_segment){0, numels[i], 3},
-                                         1, 0, i & 1, false});
+                                         1, 0, i & 1, 0});
         }
     }
 }
@@ -140,20 +143,31 @@ static void many_segments(const struct cuda_rig *rig)
     }
     for (size_t d = 0; d < 3; d++)
         agree_on(rig, &step_dtypes[d],
-                 &(struct lamb_case){at, 0, 0, segments, TENSORS_MAX, 2, d == 1, true});
+                 &(struct lamb_case){at, 0, 0, segments, TENSORS_MAX, 2, d == 1, 1});
 }
 
 CUDA_ORDERS(many_segments_agree, many_segments(&rig))
 
-/* Segments of several blocks each; a magnitude that only one block has. */
+/* Segments of several blocks each, whose largest squares differ. */
 static void several_blocks(const struct cuda_rig *rig)
 {
     const struct lamb_segment segments[] = {{0, 9001, 0}, {9001, 20011, 1}};
-    agree_on(rig, &step_dtypes[1], &(struct lamb_case){20011, 0, 0, segments, 2, 2, false, true});
-    agree_on(rig, &step_dtypes[5], &(struct lamb_case){20011, 1, 0, segments, 2, 0, true, false});
+    for (int spread = 0; spread < 3; spread++)
+        agree_on(rig, &step_dtypes[1],
+                 &(struct lamb_case){20011, 0, 0, segments, 2, 2, false, spread});
+    agree_on(rig, &step_dtypes[5], &(struct lamb_case){20011, 1, 0, segments, 2, 0, true, 2});
 }
 
 CUDA_ORDERS(several_blocks_agree, several_blocks(&rig))
+
+/* More blocks of one tensor than a block has threads: each adds up several partial sums. */
+static void many_blocks(const struct cuda_rig *rig)
+{
+    const struct lamb_segment one = {0, 700 * 1024, 9};
+    agree_on(rig, &step_dtypes[0], &(struct lamb_case){one.end, 0, 0, &one, 1, 2, false, 2});
+}
+
+CUDA_ORDER(many_blocks_agree, random, "random:1", many_blocks(&rig))
 
 static void refuse_bad(const struct cuda_rig *rig)
 {
@@ -220,5 +234,5 @@ START_TEST(batches_cover_segments_of_any_size)
 END_TEST
 
 TEST_MAIN("cuda lamb", CUDA_ORDERED(lamb_agrees), CUDA_ORDERED(many_segments_agree),
-          CUDA_ORDERED(several_blocks_agree), bad_arguments_are_refused_forward,
-          batches_cover_segments_of_any_size)
+          CUDA_ORDERED(several_blocks_agree), many_blocks_agree_random,
+          bad_arguments_are_refused_forward, batches_cover_segments_of_any_size)
