@@ -79,7 +79,7 @@ void put(const mailbox_ref &box, const message &m)
     if (box->aborted) return;
     std::string hidden = m.file + ".part";
     FILE *f = fopen(hidden.c_str(), "wb");
-    bool good = f && fwrite(m.memory, 1, m.nbytes, f) == m.nbytes;
+    bool good = f && (m.nbytes == 0 || fwrite(m.memory, 1, m.nbytes, f) == m.nbytes);
     if (f && fclose(f) != 0) good = false;
     if (!good || rename(hidden.c_str(), m.file.c_str()) != 0) box->error = SYSTEM;
 }
