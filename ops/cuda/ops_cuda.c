@@ -39,6 +39,20 @@ static void unwire(struct ops *ops)
     ops->cuda = NULL;
 }
 
+/* Nobody calls through an empty slot: kernels are the members from matmul to the last. */
+static cz_status check_complete(const struct ops *ops)
+{
+    const unsigned char *slots = (const unsigned char *)ops;
+    for (size_t off = offsetof(struct ops, matmul); off < sizeof *ops; off += sizeof(void *)) {
+        void *slot;
+        memcpy(&slot, slots + off, sizeof slot);
+        if (!slot)
+            return err_set(CZ_UNSUPPORTED, 0, "device cuda: kernel %zu is missing in the plug-in",
+                           (off - offsetof(struct ops, matmul)) / sizeof(void *));
+    }
+    return CZ_OK;
+}
+
 static cz_status make(struct ops *ops)
 {
     struct device *dev = ops->device;
@@ -49,6 +63,7 @@ static cz_status make(struct ops *ops)
                             &ops->cuda->scratch));
     TRY(cuda_results_open(ops));
     for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++) TRY(folders[i].wire(ops));
+    TRY(check_complete(ops));
     LOGV(LOG_INFO, SUB_OPS, "%s, compute capability %d.%d, %d multiprocessors, CUDA kernels",
          ops->cuda->info.name, ops->cuda->info.capability_major, ops->cuda->info.capability_minor,
          ops->cuda->info.n_multiprocessors);
