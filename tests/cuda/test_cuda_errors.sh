@@ -21,15 +21,18 @@ refused() { # what is tested, exit code, words, command…
   shift 3
   timeout 120 "$czero" "$@" >"$work/out" 2>"$work/err"
   got=$?
+  sed -i '/^cuda_sim: .* as asked$/d' "$work/err" # what the simulated device says of itself
   [ $got = "$code" ] || complain "$what: exit $got, not $code"
   grep -qE -- "$words" "$work/err" || complain "$what: \"$(cat "$work/err")\" does not say: $words"
-  [ "$(grep -c '' "$work/err")" = 1 ] || complain "$what: not one sentence: $(cat "$work/err")"
+  [ "$(grep -cv ': warning: ' "$work/err")" = 1 ] || complain "$what: not one sentence: $(cat "$work/err")"
 }
 
 # Under this environment, training on cuda is refused, on the CPU it runs, and plans are made.
 no_gpu() { # what, exit code, words
   refused "$1" "$2" "$3" "${train[@]}" --device cuda
   grep -q -- '--device cpu' "$work/err" || complain "$1: no way out is named: $(cat "$work/err")"
+  refused "$1 (verify)" "$2" "$3" verify tests/data/models/gpt2 --device cuda
+  refused "$1 (generate)" "$2" "$3" generate --model tests/data/models/gpt2-tiny --prompt a --device cuda
   "$czero" "${train[@]}" --device cpu >"$work/out" 2>&1 || complain "$1: --device cpu: $(cat "$work/out")"
   "$czero" "${plan[@]}" --device cuda >"$work/out" 2>&1 || complain "$1: plan: $(cat "$work/out")"
 }
@@ -86,6 +89,24 @@ CZERO_CUDA_SIM_FAULT=capability:7.5 \
   no_gpu "an old GPU" 2 'cuda:0 \(Simulated.*\) has compute capability 7\.5; this build needs 8\.0'
 refused "--device cuda:1" 2 'cuda:1: there is 1, counted from 0' "${train[@]}" --device cuda:1
 CZERO_CUDA_SIM_DEVICES=2 refused "cuda:2" 2 'there are 2' "${train[@]}" --device cuda:2
+
+# in the middle of a run
+one_row=(--set train_micro_batch_size_per_gpu=1 --device cuda)
+CZERO_CUDA_SIM_FAULT=oom-at:3 refused "no memory" 3 'do not fit into cuda:0, which has .* left' "${train[@]}" "${one_row[@]}"
+CZERO_CUDA_SIM_FAULT=lost-at:40 refused "a lost GPU" 1 'the GPU stopped working for this process' "${train[@]}" "${one_row[@]}"
+CZERO_CUDA_SIM_FAULT=lost-at:40 \
+  refused "a lost GPU (verify)" 1 'the GPU stopped working' verify tests/data/models/gpt2 --device cuda
+CZERO_CUDA_SIM_MEMORY=30000000 "$czero" "${train[@]}" "${one_row[@]}" --model gpt2 >"$work/out" 2>"$work/err"
+[ $? = 3 ] || complain "a plan that does not fit: not exit 3 but: $(head -1 "$work/err")"
+grep -q 'master weights\|exp_avg' "$work/err" || complain "a plan that does not fit shows no table"
+
+# what was saved before is there, for the CPU too
+CZERO_CUDA_SIM_FAULT=lost-at:400 refused "a lost GPU, later" 1 'start again from the last checkpoint' "${train[@]}" \
+  "${one_row[@]}" --steps 100 --save "$work/save" --save-interval 1
+saved=$(sed 's/global_step//' "$work/save/latest" 2>/dev/null)
+[ "${saved:-0}" -ge 1 ] || complain "nothing was saved before the loss"
+"$czero" "${train[@]}" --set train_micro_batch_size_per_gpu=1 --steps $((saved + 1)) --resume "$work/save" \
+  >"$work/out" 2>&1 || complain "on the CPU it does not go on: $(cat "$work/out")"
 
 # ---- the plug-in of this build, where there is no driver
 unset CZERO_CUDA_PLUGIN
