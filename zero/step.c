@@ -130,14 +130,25 @@ static cz_status sum_tile(void *user, const void *x, size_t at, size_t numel)
     return ops->sumsq(ops, s->z->options.stream, &args);
 }
 
+/* A GPU adds to the parts when it gets there: before they go, also when something went wrong. */
+static cz_status sums_arrived(const struct zero *z, cz_status st)
+{
+    struct err first;
+    if (st == CZ_OK) return zero_sync(z);
+    err_capture(&first);
+    (void)zero_sync(z);
+    return err_restore(&first);
+}
+
 cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 {
     const struct zero_options *o = &z->options;
     double parts[SUMSQ_PARTS] = {0};
     struct own_sum sum = {z, max_abs, parts};
     bool averages = zero_averages(z);
-    for (size_t g = 0; g < o->n_groups; g++) TRY(each_grads(z, g, sum_tile, &sum));
-    TRY(zero_sync(z));
+    cz_status st = CZ_OK;
+    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = each_grads(z, g, sum_tile, &sum);
+    TRY(sums_arrived(z, st));
     if ((o->stage > 0 || !averages) &&
         o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;
