@@ -176,6 +176,7 @@ CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_
     }
     const float z_label = z[label]; /* before dz, which may lie over z */
     const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, (uint32_t)a->V, room);
+    if (!WIDE) __syncwarp(); /* all lanes have read it: shuffles order no memory */
     const double weight = weight_of(a, n), scale = divisor != 0 ? (double)a->dloss / divisor : 0;
     if (dz)
         softmax_grad<N, ALIGNED>(z, (uint32_t)a->V, (uint32_t)label, lse, (float)(scale * weight),
