@@ -36,13 +36,13 @@
 /* ---- launches ----------------------------------------------------------------------------------
  */
 
-/* Run `kernel` over grid × block threads on the stream; `what` names it in errors. More than 48 KiB
- * of dynamic shared memory is asked for here. */
+/* Run `kernel` over grid × block threads on the stream; `what` names it in errors. Dynamic shared
+ * memory is asked for here, however little: with the kernel's static it may be more than 48 KiB. */
 template <typename... P, typename... A>
 static inline cz_status cuda_launch(const char *what, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_nbytes, struct dev_stream *stream, A... args)
 {
-    if (shared_nbytes > 48 * 1024)
+    if (shared_nbytes > 0)
         CUDA_TRY(cudaFuncSetAttribute((const void *)kernel,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       (int)shared_nbytes),

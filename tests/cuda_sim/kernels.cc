@@ -108,6 +108,27 @@ cudaError_t launch_unwritten_static(float *out, cudaStream_t s)
     return sim_launch("unwritten_static", unwritten_static_kernel<64>, 1, 64, 0, s, out);
 }
 
+/* Two of these, so that one that was allowed more is not the one that was not. */
+template <bool> static __global__ void half_static_kernel(float *out)
+{
+    __shared__ float part[8 << 10];
+    part[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = part[31 - threadIdx.x];
+}
+
+cudaError_t launch_half_static(bool allowed, float *out, size_t shared_nbytes, cudaStream_t s)
+{
+    return sim_launch("half_static", allowed ? half_static_kernel<true> : half_static_kernel<false>,
+                      1, 32, shared_nbytes, s, out);
+}
+
+cudaError_t allow_half_static(size_t nbytes)
+{
+    return cudaFuncSetAttribute(half_static_kernel<true>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, (int)nbytes);
+}
+
 template <bool RACY> static __global__ void turn_kernel(const int *x, int *out)
 {
     __shared__ int box[32];

@@ -29,6 +29,9 @@ cudaError_t launch_racy_sum(const float *x, float *out, unsigned n_blocks, cudaS
 cudaError_t launch_unwritten_sum(float *out, cudaStream_t s);
 /* The same in static shared memory. */
 cudaError_t launch_unwritten_static(float *out, cudaStream_t s);
+/* A kernel with 32 KiB of static shared memory: one that allow_half_static() speaks of, another. */
+cudaError_t launch_half_static(bool allowed, float *out, size_t shared_nbytes, cudaStream_t s);
+cudaError_t allow_half_static(size_t nbytes);
 /* Through warp shuffles, with a missing __syncwarp between write and read when racy. */
 cudaError_t launch_warp_turn(bool racy, const int *x, int *out, cudaStream_t s);
 

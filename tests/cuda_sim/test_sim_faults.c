@@ -56,6 +56,19 @@ START_TEST(shared_memory_and_parameters_have_limits)
 }
 END_TEST
 
+START_TEST(static_shared_memory_counts)
+{
+    sim_with(NULL, NULL);
+    float *out = device_alloc(32 * sizeof *out);
+    ck_cuda(launch_half_static(false, out, 16 << 10, NULL));
+    ck_cuda_is(launch_half_static(false, out, (16 << 10) + 4, NULL), cudaErrorInvalidValue);
+    ck_cuda(allow_half_static(195 << 10));
+    ck_cuda(launch_half_static(true, out, 195 << 10, NULL));
+    ck_cuda_is(allow_half_static((195 << 10) + 4), cudaErrorInvalidValue);
+    ck_cuda(cudaDeviceSynchronize());
+}
+END_TEST
+
 START_TEST(it_has_the_figures_of_an_h100)
 {
     struct cudaDeviceProp prop;
@@ -135,5 +148,6 @@ START_TEST(a_child_has_no_context)
 END_TEST
 
 TEST_MAIN("cuda_sim faults", launch_shapes_have_limits, shared_memory_and_parameters_have_limits,
-          it_has_the_figures_of_an_h100, drivers_and_devices_can_be_missing,
-          the_device_is_lost_at_a_launch, a_child_has_no_context)
+          static_shared_memory_counts, it_has_the_figures_of_an_h100,
+          drivers_and_devices_can_be_missing, the_device_is_lost_at_a_launch,
+          a_child_has_no_context)

@@ -53,6 +53,10 @@ const char *sim_exec_guard_name(const void *p);
 /* Fill all __shared__ variables of kernels with 0xFF (sim_shared.cc). */
 void sim_shared_poison(void);
 
+/* Bytes of __shared__ variables that a kernel declares. Those of functions that it calls are not
+ * known to be its own, and do not count. */
+size_t sim_shared_of(const void *kernel);
+
 /* Called by a thread of the running block: it broke a rule. Does not return. */
 [[noreturn]] void sim_exec_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

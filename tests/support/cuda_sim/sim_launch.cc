@@ -17,13 +17,16 @@
 
 namespace {
 
-std::map<const void *, size_t> shared_limits; /* raised by cudaFuncSetAttribute */
+std::map<const void *, size_t> shared_limits; /* of dynamic memory, by cudaFuncSetAttribute */
 uint64_t n_launches;
 
+/* Of dynamic shared memory: static counts too. */
 size_t shared_limit(const void *function)
 {
     auto at = shared_limits.find(function);
-    return at == shared_limits.end() ? SHARED_DEFAULT : at->second;
+    const size_t fixed = sim_shared_of(function);
+    const size_t unasked = fixed < SHARED_DEFAULT ? SHARED_DEFAULT - fixed : 0;
+    return at == shared_limits.end() ? unasked : std::max(at->second, unasked);
 }
 
 bool config_valid(const struct sim_launch_request *r)
@@ -46,8 +49,13 @@ cudaError_t check(const struct sim_launch_request *r)
                           r->block.z);
     if (r->shared_nbytes > shared_limit(r->function))
         return sim_refuse(cudaErrorInvalidValue,
-                          "launch of %s: %zu bytes of dynamic shared memory, %zu are allowed",
-                          r->name, r->shared_nbytes, shared_limit(r->function));
+                          "launch of %s: %zu bytes of dynamic shared memory, %zu are allowed "
+                          "beside %zu of static",
+                          r->name, r->shared_nbytes, shared_limit(r->function),
+                          sim_shared_of(r->function));
+    if (sim_shared_of(r->function) > SHARED_DEFAULT)
+        return sim_refuse(cudaErrorInvalidValue, "launch of %s: %zu bytes of static shared memory",
+                          r->name, sim_shared_of(r->function));
     if (r->abi_nbytes > PARAMS_NBYTES_MAX)
         return sim_refuse(cudaErrorInvalidValue, "launch of %s: %zu bytes of parameters", r->name,
                           r->abi_nbytes);
@@ -129,9 +137,9 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
     if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        (size_t)value > SHARED_OPTIN)
+        (size_t)value + sim_shared_of(function) > SHARED_OPTIN)
         return sim_error(cudaErrorInvalidValue);
-    shared_limits[function] = std::max((size_t)value, SHARED_DEFAULT);
+    shared_limits[function] = (size_t)value;
     return cudaSuccess;
 }
 
@@ -143,6 +151,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
     attr->maxThreadsPerBlock = SIM_MAX_THREADS;
     attr->numRegs = 32;
     attr->ptxVersion = attr->binaryVersion = sim_settings.major * 10 + sim_settings.minor;
+    attr->sharedSizeBytes = sim_shared_of(function);
     attr->maxDynamicSharedSizeBytes = (int)shared_limit(function);
     return cudaSuccess;
 }

@@ -1,4 +1,5 @@
-/* Static shared memory: what a kernel has not written is a NaN, not what an earlier grid left.
+/* Static shared memory: what a kernel has not written is a NaN, not what an earlier grid left; and
+ * how much of it a kernel has.
  *
  * __shared__ arrays are function-local statics of .cu files (which have no others that change), so
  * this library's own symbol table lists them: C++ names them _ZZ<function>E<variable>. The
@@ -8,7 +9,9 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
+#include <map>
 #include <string.h>
+#include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,9 +19,16 @@
 
 namespace {
 
-struct variable {
-    void *at;
+/* file: 0, or the number of the source whose own the symbol is: such names are not unique. */
+struct symbol {
+    char *at;
     size_t nbytes;
+    std::string name;
+    int file;
+};
+
+struct symbols {
+    std::vector<symbol> variables, functions;
 };
 
 struct image {
@@ -45,28 +55,39 @@ image map_file(const char *path)
     return file;
 }
 
-void add_symbols(std::vector<variable> *found, const image &file, char *base)
+void add_symbol(symbols *found, const Elf64_Sym *y, const symbol &named, bool is_zeroed)
+{
+    int type = ELF64_ST_TYPE(y->st_info);
+    if (type == STT_OBJECT && is_zeroed && is_shared(named.name.c_str()))
+        found->variables.push_back(named);
+    if (type == STT_FUNC && named.name.compare(0, 2, "_Z") == 0) found->functions.push_back(named);
+}
+
+void add_symbols(symbols *found, const image &file, char *base)
 {
     const Elf64_Ehdr *elf = (const Elf64_Ehdr *)file.bytes;
     const Elf64_Shdr *sections = (const Elf64_Shdr *)(file.bytes + elf->e_shoff);
     for (int i = 0; i < elf->e_shnum; i++) {
         if (sections[i].sh_type != SHT_SYMTAB) continue;
-        const Elf64_Sym *symbols = (const Elf64_Sym *)(file.bytes + sections[i].sh_offset);
+        const Elf64_Sym *table = (const Elf64_Sym *)(file.bytes + sections[i].sh_offset);
         const char *names = file.bytes + sections[sections[i].sh_link].sh_offset;
-        for (size_t s = 0; s < sections[i].sh_size / sizeof *symbols; s++) {
-            const Elf64_Sym *y = &symbols[s];
-            bool object = ELF64_ST_TYPE(y->st_info) == STT_OBJECT && y->st_shndx > 0 &&
-                          y->st_shndx < elf->e_shnum;
-            if (!object || sections[y->st_shndx].sh_type != SHT_NOBITS) continue;
-            if (is_shared(names + y->st_name))
-                found->push_back({base + y->st_value, (size_t)y->st_size});
+        int source = 0; /* local symbols follow their file's */
+        for (size_t s = 0; s < sections[i].sh_size / sizeof *table; s++) {
+            const Elf64_Sym *y = &table[s];
+            if (ELF64_ST_TYPE(y->st_info) == STT_FILE) source++;
+            if (y->st_shndx == 0 || y->st_shndx >= elf->e_shnum) continue;
+            bool is_local = ELF64_ST_BIND(y->st_info) == STB_LOCAL;
+            add_symbol(
+                found, y,
+                {base + y->st_value, (size_t)y->st_size, names + y->st_name, is_local ? source : 0},
+                sections[y->st_shndx].sh_type == SHT_NOBITS);
         }
     }
 }
 
-std::vector<variable> find_variables()
+symbols find_symbols()
 {
-    std::vector<variable> found;
+    symbols found;
     Dl_info info;
     if (!dladdr((void *)&sim_now, &info)) return found;
     image file = map_file(info.dli_fname);
@@ -77,10 +98,37 @@ std::vector<variable> find_variables()
     return found;
 }
 
+const symbols &all_symbols()
+{
+    static const symbols all = find_symbols();
+    return all;
+}
+
+size_t count_shared(const void *kernel)
+{
+    const symbol *f = nullptr;
+    for (const symbol &x : all_symbols().functions)
+        if (x.at == kernel) f = &x;
+    if (!f) return 0;
+    const std::string prefix = "_ZZ" + f->name.substr(2) + "E";
+    size_t nbytes = 0;
+    for (const symbol &v : all_symbols().variables)
+        if (v.file == f->file && v.name.compare(0, prefix.size(), prefix) == 0) nbytes += v.nbytes;
+    return nbytes;
+}
+
 } // namespace
 
 void sim_shared_poison(void)
 {
-    static const std::vector<variable> variables = find_variables();
-    for (const variable &v : variables) memset(v.at, 0xFF, v.nbytes);
+    for (const symbol &v : all_symbols().variables) memset(v.at, 0xFF, v.nbytes);
+}
+
+/* The runtime's lock is held. */
+size_t sim_shared_of(const void *kernel)
+{
+    static std::map<const void *, size_t> known;
+    auto at = known.find(kernel);
+    if (at != known.end()) return at->second;
+    return known[kernel] = count_shared(kernel);
 }
