@@ -286,6 +286,7 @@ cz_status zero_fetch_finish(struct zero *z)
     z->n_fetches_begun = 0;
     cz_status read = z->options.swap.params ? zero_swap_fetch_finish(z) : CZ_OK;
     while (n > 0 && z->fetch_tickets[n - 1].id == 0) n--;
+    if (n > 0) z->last_fetch = z->fetch_tickets[n - 1];
     cz_status moved = n > 0 ? zero_move_wait(z, z->fetch_tickets[n - 1]) : CZ_OK;
     return read != CZ_OK ? read : moved;
 }

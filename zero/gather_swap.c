@@ -155,11 +155,20 @@ static cz_status wait_op(struct zero *z, size_t op)
     return CZ_OK;
 }
 
+/* The end of a pass holds up the GPU alone: what it sent last may still be leaving staging. */
+static cz_status empty_staging(struct zero *z)
+{
+    const struct comm_ticket last = z->last_fetch;
+    z->last_fetch.id = 0;
+    return z->options.on_gpu && last.id > 0 ? zero_move_wait_host(z, last) : CZ_OK;
+}
+
 /* Chunks are read one op ahead; their slot was another op's, which has been sent by then. */
 static cz_status read_chunks(struct zero *z, size_t op)
 {
     for (; z->n_reads_begun <= op + 1 && z->n_reads_begun < z->fetch.n_ops; z->n_reads_begun++) {
         size_t next = z->n_reads_begun;
+        if (next == 0) TRY(empty_staging(z));
         if (next >= ZERO_FETCH_SLOTS)
             TRY(zero_move_wait_host(z, z->fetch_tickets[next - ZERO_FETCH_SLOTS]));
         TRY(read_op(z, next));
@@ -235,6 +244,7 @@ static cz_status gather_residents(struct zero *z, bool trained_only)
 {
     size_t size = dtype_size(z->options.dtype), used = 0, n_spans = 0;
     uint64_t ticket;
+    TRY(empty_staging(z));
     for (size_t i = 0; i < z->options.table->n_params; i++) {
         const struct run run = run_mine(z, i);
         size_t room = chunk_room(z, i);

@@ -168,6 +168,7 @@ struct zero {
     struct comm_span *fetch_spans;
     size_t *fetch_first_span;          /* (n_ops + 1) */
     struct comm_ticket *fetch_tickets; /* (n_ops) */
+    struct comm_ticket last_fetch;     /* of the last pass */
     struct comm_span *resident_spans;  /* trainable ones first */
     size_t n_resident_spans, n_resident_spans_trained;
     size_t n_fetches_begun;

@@ -79,6 +79,24 @@ START_TEST(one_rank_trains_the_same_wherever_its_state_is_kept)
 }
 END_TEST
 
+/* The host reads a pass's first parameters from the file while the device still sends the last of
+ * the pass before. */
+START_TEST(parameters_of_the_file_wait_for_the_micro_batch_before)
+{
+    const struct tier_run run = {
+        .stage = 3, .world = 1, .gas = 3, .dtype = leg_dtypes[0], .optimizer = tier_optimizers[0]};
+    struct leg_shared *s = leg_make();
+    snprintf(swap_dir, sizeof swap_dir, "%s/swap", test_tmp_make_fast());
+    struct leg_outcome want = train(s, &run, tiers_none, "cuda");
+    for (int optimizer = TIER_NONE; optimizer < TIER_COUNT; optimizer++) {
+        const struct tiers tiers = {(enum tier)optimizer, TIER_NVME};
+        struct leg_outcome have = train(s, &run, tiers, "cuda");
+        expect_same(&want, &have, tiers_describe(&run, tiers));
+    }
+    munmap(s, sizeof *s);
+}
+END_TEST
+
 /* DEVICE_COMM: staged between two ranks on one GPU; nccl where each has its own. */
 START_TEST(two_ranks_train_the_same_at_every_stage)
 {
@@ -153,4 +171,5 @@ START_TEST(checkpoints_go_between_devices_and_tiers)
 END_TEST
 
 TEST_MAIN("offload on a CUDA device", one_rank_trains_the_same_wherever_its_state_is_kept,
+          parameters_of_the_file_wait_for_the_micro_batch_before,
           two_ranks_train_the_same_at_every_stage, checkpoints_go_between_devices_and_tiers)
