@@ -69,6 +69,12 @@ cz_status zero_gpu_check(const struct zero_options *o)
                        "optimizer.type: %s exchanges from host memory: --device cpu works, or "
                        "another optimizer on cuda",
                        o->groups[0].hyper.cls->name);
+    if (o->swap.params && o->comm->world_size > 1 && o->stage < 3)
+        return err_set(
+            CZ_UNSUPPORTED, 0,
+            "zero_optimization.offload_param.device: \"nvme\" with %d GPUs is for stage 3, "
+            "at which ranks share the parameters; stage %d keeps all of them on each",
+            o->comm->world_size, o->stage);
     if (o->swap.grads) return err_set(CZ_INVALID, 0, "gradients of a GPU leave it for host memory");
     return CZ_OK;
 }

@@ -108,6 +108,13 @@ saved=$(sed 's/global_step//' "$work/save/latest" 2>/dev/null)
 "$czero" "${train[@]}" --set train_micro_batch_size_per_gpu=1 --steps $((saved + 1)) --resume "$work/save" \
   >"$work/out" 2>&1 || complain "on the CPU it does not go on: $(cat "$work/out")"
 
+# ---- what GPUs cannot do together
+sed 's|"zero_optimization": {|&"offload_param": {"device": "nvme", "nvme_path": "'"$work"'"},|' configs/offload.json >"$work/nvme.json"
+refused "parameters in two files" 2 '2 GPUs is for stage 3' plan --config "$work/nvme.json" --model gpt2-tiny --seq-len 16 \
+  --world-size 2 --device cuda
+"$czero" plan --config "$work/nvme.json" --model gpt2-tiny --seq-len 16 --device cuda >/dev/null 2>"$work/err" ||
+  complain "parameters in a file: $(cat "$work/err")"
+
 # ---- the plug-in of this build, where there is no driver
 unset CZERO_CUDA_PLUGIN
 if [ ! -e "$build/libczero_cuda.so" ] || [ -n "$(find base device ops comm -newer "$build/libczero_cuda.so" \
