@@ -219,8 +219,10 @@ static bool cuda_is_device_memory(struct device *dev, const void *p)
 {
     struct cudaPointerAttributes a;
     (void)dev;
-    if (!p || cudaPointerGetAttributes(&a, p) != cudaSuccess) return false;
-    return a.type == cudaMemoryTypeDevice;
+    if (!p) return false;
+    if (cudaPointerGetAttributes(&a, p) == cudaSuccess) return a.type == cudaMemoryTypeDevice;
+    (void)cudaGetLastError(); /* the next launch would take it for its own */
+    return false;
 }
 
 static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
@@ -251,15 +253,16 @@ static cz_status cuda_fill_zero(struct device *dev, struct dev_stream *stream, v
 
 static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
 {
+    char need[32];
     if (nbytes == 0) return CZ_OK;
     TRY(use(dev));
     cudaError_t result = cudaHostRegister(p, nbytes, cudaHostRegisterPortable);
     if (result == cudaSuccess) return CZ_OK;
     (void)cudaGetLastError();
     return err_set(CZ_NOMEM, 0,
-                   "%zu bytes of host memory cannot be page-locked for the GPU (%s); ulimit -l "
-                   "says what is allowed",
-                   nbytes, cudaGetErrorString(result));
+                   "%s of host memory cannot be page-locked for the GPU (%s): less has to be "
+                   "offloaded, or more left free",
+                   size_human(nbytes, need, sizeof need), cudaGetErrorString(result));
 }
 
 static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)

@@ -93,6 +93,8 @@ CZERO_CUDA_SIM_DEVICES=2 refused "cuda:2" 2 'there are 2' "${train[@]}" --device
 # in the middle of a run
 one_row=(--set train_micro_batch_size_per_gpu=1 --device cuda)
 CZERO_CUDA_SIM_FAULT=oom-at:3 refused "no memory" 3 'do not fit into cuda:0, which has .* left' "${train[@]}" "${one_row[@]}"
+CZERO_CUDA_SIM_FAULT=host-oom-at:1 refused "no page-locked memory" 3 '[KM]iB of host memory cannot be page-locked for the GPU' \
+  "${train[@]}" "${one_row[@]}"
 CZERO_CUDA_SIM_FAULT=lost-at:40 refused "a lost GPU" 1 'the GPU stopped working for this process' "${train[@]}" "${one_row[@]}"
 CZERO_CUDA_SIM_FAULT=lost-at:40 \
   refused "a lost GPU (verify)" 1 'the GPU stopped working' verify tests/data/models/gpt2 --device cuda
