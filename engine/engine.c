@@ -114,7 +114,7 @@ static cz_status bind(struct engine *e)
                                         .grad_numel = e->grad_numel,
                                         .hooks = {.user = e, .enter = on_enter, .leave = on_leave}};
     chain_bind(e->chain, &memory);
-    return load_weights(e);
+    return CZ_OK;
 }
 
 /* ---- optimizer, schedule, loss scale ----------------------------------------------------------
@@ -237,7 +237,8 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(comm_agree(e->comm, e->device->ops->info(e->device, &info)));
     TRY(comm_agree(e->comm, world_place(e->comm, info.pci_bus_id, &e->place)));
     TRY(comm_agree(e->comm, tiers_allocate(e)));
-    TRY(bind(e));
+    TRY(comm_agree(e->comm, bind(e)));
+    TRY(load_weights(e));
     TRY(start_schedule(e));
     TRY(start_scale(e));
     TRY(comm_agree(e->comm, start_monitor(e)));
