@@ -319,7 +319,7 @@ sanitize() { # tool, program
 stage_sanitize() {
   local tool name
   for tool in memcheck racecheck; do
-    for name in test_cuda_device test_adam_cuda test_norm_cuda test_activation_cuda test_cross_entropy_cuda \
+    for name in test_cuda_device test_step_cuda test_norm_cuda test_activation_cuda test_cross_entropy_cuda \
       test_attention_cuda test_embedding_cuda test_reduce_cuda test_onebit_cuda; do
       [ -x "$build/tests/cuda/$name" ] || continue
       step sanitize "$tool: $name" "no findings" 120 sanitize $tool "$build/tests/cuda/$name"
