@@ -289,7 +289,8 @@ static void note_offload(struct ds_config *d)
     if (device == CONFIG_OFFLOAD_CPU && c->on_gpu && d->zero.stage == 0)
         config_say(c, CONFIG_NOTE_NO_EFFECT, value, optimizer,
                    "\"cpu\" has no effect at stage 0, as in DeepSpeed");
-    if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3)
+    bool is_done = !c->on_gpu || c->world_size == 1; /* zero refuses it otherwise */
+    if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3 && is_done)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
                    "\"nvme\" is done at stage %d too; DeepSpeed does it at stage 3 only",
                    d->zero.stage);

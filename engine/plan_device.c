@@ -89,6 +89,7 @@ static cz_status set_context(struct engine *e)
 {
     struct plan *p = &e->plan;
     size_t free_nbytes, total_nbytes;
+    int n_gpus = 1, n_ranks = e->comm->n_ranks_host;
     p->device_free_nbytes = SIZE_MAX;
     if (e->device->ops->kind == DEVICE_HOST) { /* planned without one */
         append(&p->rows[BLOCK_WORKSPACE], "; assumed: as the CPU's kernels");
@@ -97,7 +98,9 @@ static cz_status set_context(struct engine *e)
         return CZ_OK;
     }
     TRY(e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes));
-    p->device_free_nbytes = free_nbytes;
+    TRY(device_count("cuda", &n_gpus));
+    int n_sharing = n_ranks > n_gpus ? (n_ranks + n_gpus - 1) / n_gpus : 1;
+    p->device_free_nbytes = free_nbytes / (size_t)n_sharing; /* none has allocated yet */
     set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes,
         "in use before the run: driver, libraries, other programs");
     return CZ_OK;
