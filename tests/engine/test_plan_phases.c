@@ -161,6 +161,7 @@ START_TEST(every_row_is_known)
     for (int i = 0; i < 2 * 2 * 4 * 3 * 3; i++) {
         bool gpu = i & 1, several = i & 2;
         int stage = i >> 2 & 3, optimizer = i / 16 % 3, params = i / 48;
+        if (gpu && several && params == 2 && stage < 3) continue; /* refused */
         snprintf(config, sizeof config,
                  "{\"train_micro_batch_size_per_gpu\": 1, \"activation_checkpointing\": "
                  "{\"cpu_checkpointing\": true}, \"czero\": {\"activation_checkpointing\": "

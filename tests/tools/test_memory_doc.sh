@@ -23,6 +23,7 @@ for device in cpu cuda; do
       [ $stage = 3 ] && ratio=0.5 # below 1 at stage 3 only
       for optimizer in none cpu nvme; do
         for params in none cpu nvme; do
+          [ "$device$world$params" = cuda4nvme ] && [ $stage != 3 ] && continue # refused
           "$czero" plan --config configs/bf16.json --model gpt2-tiny --seq-len 64 --device $device --world-size $world \
             --set $zero.stage=$stage --set $zero.offload_optimizer.device=$optimizer \
             --set $zero.offload_param.device=$params --set $zero.offload_optimizer.nvme_path=/tmp \
@@ -36,7 +37,7 @@ for device in cpu cuda; do
     done
   done
 done
-[ $n = 108 ] || complain "$n plans"
+[ $n = 102 ] || complain "$n plans"
 sort -u "$work/names" | sed 's/.*"name": "\(.*\)",/\1/' | while read -r name; do
   grep -q "\`$name\`" docs/memory.md || echo "docs/memory.md does not explain \"$name\""
 done >"$work/missing"
