@@ -78,7 +78,7 @@ assert len(report["rows"]) == 9 and not report["simulated"], report
 assert {r["status"] for r in report["rows"]} == {"pass", "fail", "skipped", "told"}
 ' "$work/report/report.json" || complain "report.json"
 [ "$(find "$work/report" -type f | wc -l)" = 3 ] || complain "the report has: $(ls -R "$work/report")"
-tar -tzf "$work/report/logs.tar.gz" | grep -q agree-test_bad || complain "no logs"
+tar -tzf "$work/report/logs.tar.gz" | grep agree-test_bad >"$work/found" || complain "no logs"
 
 rm -r "$work/report" "$work/build/report"
 check --stage agree,bench --simulated --only 'test_good|ops' || complain "--simulated: exit $?"
