@@ -107,9 +107,9 @@ static void world_block_free(struct world *w, int b, size_t nbytes, struct devic
 {
     const unsigned char *block = w->blocks[b];
     unsigned char end[WORLD_GUARD];
-    void *memory = (void *)(uintptr_t)(block - WORLD_LEAD);
     size_t all = WORLD_LEAD + nbytes + WORLD_GUARD;
     if (!block) return;
+    void *memory = (void *)(uintptr_t)(block - WORLD_LEAD);
     world_get(w, end, block + nbytes, sizeof end);
     for (size_t i = 0; i < WORLD_GUARD; i++)
         ck_assert_msg(end[i] == 0, "block %d is written behind its end", b);
