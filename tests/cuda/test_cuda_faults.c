@@ -69,7 +69,7 @@ START_TEST(host_memory_that_cannot_be_locked)
     if (!dev) return;
     ck_assert_int_eq(posix_memalign(&p, 4096, 8192), 0);
     ck_fails(dev->ops->host_register(dev, p, 8192), CZ_NOMEM);
-    said("ulimit -l");
+    said("page-locked");
     ck_ok(dev->ops->host_register(dev, p, 8192));
     dev->ops->host_unregister(dev, p, 8192);
     free(p);
