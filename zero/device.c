@@ -82,29 +82,25 @@ cz_status zero_gpu_check(const struct zero_options *o)
 /* ---- streams and events -----------------------------------------------------------------------
  */
 
-static struct device *device_of(const struct zero *z)
-{
-    return z->options.ops->device;
-}
-
 static cz_status make_events(struct zero *z, struct dev_event ***out, size_t n)
 {
     *out = calloc(n + 1, sizeof **out);
     if (!*out) return err_set(CZ_NOMEM, 0, "no memory for %zu events", n);
-    for (size_t i = 0; i < n; i++) TRY(device_of(z)->ops->event_create(device_of(z), &(*out)[i]));
+    for (size_t i = 0; i < n; i++)
+        TRY(zero_device(z)->ops->event_create(zero_device(z), &(*out)[i]));
     return CZ_OK;
 }
 
 static void free_events(struct zero *z, struct dev_event **events, size_t n)
 {
     for (size_t i = 0; events && i < n; i++)
-        if (events[i]) device_of(z)->ops->event_destroy(device_of(z), events[i]);
+        if (events[i]) zero_device(z)->ops->event_destroy(zero_device(z), events[i]);
     free(events);
 }
 
 cz_status zero_gpu_bind(struct zero *z)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     struct zero_gpu *gpu = &z->gpu;
     if (!z->options.on_gpu) return CZ_OK;
     TRY(d->ops->stream_create(d, &gpu->in));
@@ -130,19 +126,19 @@ void zero_gpu_free(struct zero *z)
     free_events(z, gpu->back, z->n_flushes);
     struct dev_stream *streams[] = {gpu->in, gpu->out, gpu->reader};
     for (size_t i = 0; i < CZ_ARRAY_LEN(streams); i++)
-        if (streams[i]) device_of(z)->ops->stream_destroy(device_of(z), streams[i]);
+        if (streams[i]) zero_device(z)->ops->stream_destroy(zero_device(z), streams[i]);
 }
 
 cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     TRY(d->ops->event_record(d, z->gpu.now[0], earlier));
     return d->ops->stream_wait(d, later, z->gpu.now[0]);
 }
 
 cz_status zero_gpu_settle(struct zero *z)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     if (!z->options.on_gpu) return CZ_OK;
     TRY(zero_after(z, z->options.stream, z->gpu.in));
     TRY(zero_after(z, z->options.stream, z->gpu.out));
@@ -151,7 +147,7 @@ cz_status zero_gpu_settle(struct zero *z)
 
 cz_status zero_gpu_drain(struct zero *z)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     if (!z->gpu.in || !z->gpu.out) return CZ_OK; /* never bound */
     TRY(d->ops->stream_sync(d, z->gpu.in));
     TRY(d->ops->stream_sync(d, z->gpu.out));
@@ -164,21 +160,22 @@ cz_status zero_gpu_drain(struct zero *z)
 cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
                     size_t nbytes)
 {
-    return device_of(z)->ops->copy(device_of(z), stream, dst, src, nbytes);
+    return zero_device(z)->ops->copy(zero_device(z), stream, dst, src, nbytes);
+}
+
+static cz_status copy_now(struct zero *z, void *dst, const void *src, size_t nbytes)
+{
+    TRY(zero_copy(z, z->options.stream, dst, src, nbytes));
+    return zero_sync(z);
 }
 
 cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *dst, size_t numel)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) {
-        TRY(zero_copy(z, z->options.stream, dst, src, numel * size));
-        return zero_sync(z);
-    }
+    if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(zero_copy(z, z->options.stream, z->scratch, (const unsigned char *)src + at * size,
-                      n * size));
-        TRY(zero_sync(z));
+        TRY(copy_now(z, z->scratch, (const unsigned char *)src + at * size, n * size));
         TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
     }
     return CZ_OK;
@@ -187,16 +184,11 @@ cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *ds
 cz_status zero_push(struct zero *z, enum dtype dtype, const float *src, void *dst, size_t numel)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) {
-        TRY(zero_copy(z, z->options.stream, dst, src, numel * size));
-        return zero_sync(z);
-    }
+    if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
         TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->scratch, n));
-        TRY(zero_copy(z, z->options.stream, (unsigned char *)dst + at * size, z->scratch,
-                      n * size));
-        TRY(zero_sync(z));
+        TRY(copy_now(z, (unsigned char *)dst + at * size, z->scratch, n * size));
     }
     return CZ_OK;
 }
@@ -224,7 +216,7 @@ static cz_status copy_spans(struct zero *z, const struct comm_move *a)
 
 cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     if (!moves_alone(z)) return comm_move_begin(z->options.comm, args, ticket);
     ticket->id = ++z->gpu.n_moves;
     TRY(zero_after(z, z->gpu.in, z->options.stream)); /* what is overwritten has been used */
@@ -235,7 +227,7 @@ cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct c
 /* An event that a later move has taken over is past later still. */
 cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     if (!moves_alone(z)) return comm_wait(z->options.comm, ticket);
     if (ticket.id == 0) return CZ_OK;
     return d->ops->stream_wait(d, z->options.stream, z->gpu.moved[ticket.id % ZERO_MOVES]);
@@ -243,7 +235,7 @@ cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
 
 cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     if (moves_alone(z))
         return ticket.id == 0 ? CZ_OK
                               : d->ops->event_wait_host(d, z->gpu.moved[ticket.id % ZERO_MOVES]);

@@ -4,11 +4,6 @@
  * they stay: the same bits. The host waits for none of it before the boundary. */
 #include "zero/zero_impl.h"
 
-static struct device *device_of(const struct zero *z)
-{
-    return z->options.ops->device;
-}
-
 /* Where a parameter's gradient rests in host memory. */
 static unsigned char *rest_of(const struct zero *z, size_t param_idx)
 {
@@ -24,7 +19,7 @@ static size_t grad_nbytes(const struct zero *z, size_t param_idx)
 
 cz_status zero_leave_begin(struct zero *z, size_t flush)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     TRY(zero_after(z, z->gpu.out, z->options.stream));
     for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
         size_t i = z->flush_params[k];
@@ -35,20 +30,20 @@ cz_status zero_leave_begin(struct zero *z, size_t flush)
 
 cz_status zero_leave_wait(struct zero *z, size_t flush)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     return d->ops->stream_wait(d, z->options.stream, z->gpu.gone[flush]);
 }
 
 cz_status zero_leave_arrived(struct zero *z, size_t flush)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     return d->ops->event_wait_host(d, z->gpu.gone[flush]);
 }
 
 /* After what left before: on the same stream. Tied gradients never left their place. */
 static cz_status bring_back(struct zero *z, size_t flush)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     TRY(zero_after(z, z->gpu.in, z->gpu.out));
     TRY(zero_after(z, z->gpu.in, z->options.stream));
     for (size_t k = z->flush_first_param[flush]; k < z->flush_first_param[flush + 1]; k++) {
@@ -62,7 +57,7 @@ static cz_status bring_back(struct zero *z, size_t flush)
 /* The next flush's come too, into the bucket whose gradients are leaving. */
 cz_status zero_leave_back(struct zero *z, size_t flush)
 {
-    struct device *d = device_of(z);
+    struct device *d = zero_device(z);
     size_t ahead = z->figures.n_buckets > 1 ? 1 : 0;
     for (; z->n_grads_read <= flush + ahead && z->n_grads_read < z->n_flushes; z->n_grads_read++)
         TRY(bring_back(z, z->n_grads_read));

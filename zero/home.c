@@ -203,7 +203,7 @@ cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t nu
 
 cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst)
 {
-    struct device *d = z->options.ops->device;
+    struct device *d = zero_device(z);
     if (!range->memory) return swap_read(z->swap, range->off, range->nbytes, dst);
     if (!range->on_gpu) {
         memcpy(dst, range->memory, range->nbytes);

@@ -223,7 +223,7 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
                        void **out)
 {
     struct zero *z = s->z;
-    struct device *d = z->options.ops->device;
+    struct device *d = zero_device(z);
     bool on_gpu = is_gpu_tile(s, t);
     unsigned char *room = z->blocks[on_gpu ? ZERO_UPDATE_GPU : ZERO_UPDATE_HOST] +
                           t % ZERO_STAGE_SLOTS * z->stage_slot_nbytes;
@@ -241,7 +241,7 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
 static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
 {
     struct zero *z = s->z;
-    struct device *d = z->options.ops->device;
+    struct device *d = zero_device(z);
     struct dev_stream *way = is_gpu_tile(s, t) ? z->gpu.out : z->gpu.in;
     struct dev_event *arrived = z->gpu.staged ? z->gpu.staged[t % ZERO_STAGE_SLOTS] : NULL;
     const struct staged staged = s->staged;
@@ -365,7 +365,7 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
 /* Layers find what has come; whoever reads host memory from here on, what has left. */
 static cz_status end_on_gpu(struct zero *z)
 {
-    struct device *d = z->options.ops->device;
+    struct device *d = zero_device(z);
     if (z->options.on_gpu && zero_params_leave(&z->options))
         TRY(d->ops->stream_sync(d, z->gpu.out));
     return zero_gpu_settle(z);
@@ -383,7 +383,7 @@ static cz_status sweep_tiles(struct sweep *s)
 
 static cz_status clear_sums(struct zero *z, size_t group)
 {
-    struct device *d = z->options.ops->device;
+    struct device *d = zero_device(z);
     size_t nbytes = zero_group_n_params(z, group) * sizeof(struct lamb_sums);
     memset(zero_group_sums(z, group), 0, nbytes);
     if (!z->options.on_gpu) return CZ_OK;

@@ -436,10 +436,16 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 /* One stored gradient element of this rank's partition. */
 cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
 
+/* What layers run on. */
+static inline struct device *zero_device(const struct zero *z)
+{
+    return z->options.ops->device;
+}
+
 /* Everything that was begun on the stream is done. */
 static inline cz_status zero_sync(const struct zero *z)
 {
-    struct device *device = z->options.ops->device;
+    struct device *device = zero_device(z);
     return device->ops->stream_sync(device, z->options.stream);
 }
 

@@ -27,17 +27,23 @@ static const struct {
     {.offload = {.params = true}, .swap = {.optimizer = true, .read_ahead = true}, .stage = 3},
 };
 
+/* The same run with placement k. */
+static void put_on_gpu(struct world_setting *s, size_t k, size_t tile)
+{
+    s->on_gpu = true;
+    s->device = ZERO_GPU_DEVICE;
+    s->offload = placements[k].offload;
+    s->swap = placements[k].swap;
+    s->swap_dir = test_tmp_make_fast();
+    s->tile = tile;
+}
+
 static void compare_gpu(struct world_setting s, size_t k, size_t tile)
 {
     struct world cpu, gpu;
     if (s.stage < placements[k].stage) s.stage = placements[k].stage;
     world_make(&cpu, s);
-    s.on_gpu = true;
-    s.device = ZERO_GPU_DEVICE;
-    s.offload = placements[k].offload;
-    s.swap = placements[k].swap;
-    s.swap_dir = test_tmp_make_fast();
-    s.tile = tile;
+    put_on_gpu(&s, k, tile);
     world_make(&gpu, s);
     same_state(&cpu, &gpu, &s); /* as loaded */
     train_both(&cpu, &gpu, &s);
@@ -115,12 +121,7 @@ START_TEST(restores_and_single_tensors_reach_the_gpu)
         s.stage3.param_persistence_threshold = 1000;
         s.stage3.model_persistence_threshold = SIZE_MAX;
         world_make(&cpu, s);
-        s.on_gpu = true;
-        s.device = ZERO_GPU_DEVICE;
-        s.offload = placements[k].offload;
-        s.swap = placements[k].swap;
-        s.swap_dir = test_tmp_make_fast();
-        s.tile = 4096;
+        put_on_gpu(&s, k, 4096);
         world_make(&gpu, s);
         struct world *both[] = {&cpu, &gpu};
         for (size_t i = 0; i < OF(45); i++) values[i] = (float)i * 0.37f;
