@@ -34,8 +34,8 @@ struct device_info {
  * count: how many there are, at least 1; errors as open.
  * mem_alloc gives zeroed memory aligned to 2 MiB on the host and to 256 bytes on a GPU (NULL for 0
  * bytes); mem_free takes the same nbytes, and NULL.
- * copy, fill_zero: in stream order; host regions may overlap. A copy between a GPU and host memory
- * that is not registered holds up the caller until it is done.
+ * copy, fill_zero: in stream order; regions may overlap on the host device alone. A copy between a
+ * GPU and host memory that is not registered holds up the caller until it is done.
  * host_register: host memory that the device may read and write by itself (page-locked), so that
  * copies from and to it run beside the caller; whole pages, until host_unregister.
  * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.

@@ -18,8 +18,9 @@ CZ_EXTERN_C_BEGIN
 /* What a table of CUDA kernels keeps from ops_create() to ops_destroy(). */
 struct cuda_ops {
     struct device_info info;
-    void *scratch; /* CUDA_SCRATCH_NBYTES of device memory: partial results of one call,
-                      used in stream order by one stream at a time */
+    void *scratch; /* CUDA_SCRATCH_NBYTES of device memory: cuda_scratch() */
+    const struct dev_stream *scratch_stream; /* whose work may be in there */
+    bool scratch_used;
     struct cuda_results *results; /* on their way to the host (below) */
     void *matmul;                 /* handle and heuristics of ops/matmul/matmul_cuda.cu */
 };
@@ -27,6 +28,10 @@ struct cuda_ops {
 /* The symbol czero_ops_wire: fill every slot. ops_nbytes: sizeof(struct ops) of the caller.
  * Errors: CZ_UNSUPPORTED (another version), CZ_NOMEM, CZ_CUDA. */
 CZ_API cz_status czero_ops_wire(struct ops *ops, size_t ops_nbytes);
+
+/* The scratch, for partial results of one call on that stream: what was queued before is through
+ * with it. Whoever changes the stream waits for the device: calls are meant to stay on one. */
+cz_status cuda_scratch(struct ops *ops, const struct dev_stream *stream, void **out);
 
 /* ---- small values for the host -----------------------------------------------------------------
  *

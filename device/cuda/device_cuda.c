@@ -2,6 +2,7 @@
 #include "base/size.h"
 #include "device/cuda/runtime.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,15 @@ static bool is_lost(cudaError_t result)
            result == cudaErrorIllegalInstruction || result == cudaErrorMisalignedAddress ||
            result == cudaErrorInvalidAddressSpace || result == cudaErrorInvalidPc ||
            result == cudaErrorAssert || result == cudaErrorNvlinkUncorrectable ||
-           result == cudaErrorLaunchTimeout || result == cudaErrorContextIsDestroyed;
+           result == cudaErrorLaunchTimeout || result == cudaErrorContextIsDestroyed ||
+           result == cudaErrorContained || result == cudaErrorTensorMemoryLeak ||
+           result == cudaErrorExternalDevice || result == cudaErrorMpsClientTerminated;
 }
 
 cz_status cuda_status(cudaError_t result, const char *what)
 {
     if (result == cudaSuccess) return CZ_OK;
+    (void)cudaGetLastError(); /* told here: the next launch would take it for its own */
     if (result == cudaErrorMemoryAllocation)
         return err_set(CZ_NOMEM, 0, "%s: the GPU is out of memory", what);
     if (is_lost(result))
@@ -84,21 +88,36 @@ static const struct {
      "machine"},
     {cudaErrorDevicesUnavailable, CZ_BUSY,
      "another process has the GPU for itself (nvidia-smi shows its compute mode)"},
+    {cudaErrorCompatNotSupportedOnDevice, CZ_UNSUPPORTED,
+     "CUDA's compatibility package does not go with this GPU or its driver: update the driver, or "
+     "take the folder \"compat\" out of LD_LIBRARY_PATH"},
     {cudaErrorMemoryAllocation, CZ_NOMEM,
      "the GPU's memory is taken by other processes; not even a context fits"},
 };
 
+static bool is_old_driver(void)
+{
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    return driver < runtime;
+}
+
+/* Source of what the runtime answers: cudart 13.0 beside drivers whose cuInit() says so. */
 static cz_status refuse(cudaError_t result, const char *what)
 {
     (void)cudaGetLastError();
-    if (result == cudaErrorInsufficientDriver || result == cudaErrorCompatNotSupportedOnDevice)
-        return refuse_driver();
+    if (result == cudaErrorInsufficientDriver && is_old_driver()) return refuse_driver();
     if (result == cudaErrorNoDevice) return refuse_none();
     for (size_t i = 0; i < CZ_ARRAY_LEN(refusals); i++)
         if (result == refusals[i].result)
             return err_set(refusals[i].status, 0, "device cuda: %s; --device cpu works",
                            refusals[i].sentence);
-    return cuda_status(result, what);
+    if (is_lost(result)) return cuda_status(result, what);
+    return err_set(
+        CZ_UNSUPPORTED, 0,
+        "%s: the NVIDIA driver says \"%s\" (%s); does nvidia-smi work? --device cpu does", what,
+        cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
 static cz_status cuda_count(int *n)
@@ -127,17 +146,94 @@ static cz_status get_info(int ordinal, struct device_info *info)
                    CAPABILITY_MAJOR_MIN);
 }
 
-/* CUDA's calls go to the device that their thread has selected, at first number 0: other threads
- * than the opener's (a checkpoint's writer) select theirs when they first use it. */
+/* ---- which device -------------------------------------------------------------------------------
+ *
+ * CUDA's calls go to the device that their thread has selected, and where it has selected none, to
+ * number 0, on which they would make a context of some hundred megabytes. So every call here that
+ * reaches the driver selects first: other threads than the opener's (a checkpoint's writer) too. */
+
 static __thread int selected = -1;
+static int newest = -1; /* what was opened last, by any thread */
+
+static cz_status use_ordinal(int ordinal)
+{
+    if (selected == ordinal || ordinal < 0) return CZ_OK;
+    CUDA_TRY(cudaSetDevice(ordinal), "device cuda: selecting it");
+    selected = ordinal;
+    return CZ_OK;
+}
 
 static cz_status use(const struct device *dev)
 {
-    if (selected == dev->ordinal) return CZ_OK;
-    CUDA_TRY(cudaSetDevice(dev->ordinal), "device cuda: selecting it");
-    selected = dev->ordinal;
-    return CZ_OK;
+    return use_ordinal(dev->ordinal);
 }
+
+cz_status cuda_use(const struct dev_stream *stream)
+{
+    if (stream) return use_ordinal(stream->ordinal);
+    return selected >= 0 ? CZ_OK : use_ordinal(__atomic_load_n(&newest, __ATOMIC_ACQUIRE));
+}
+
+cz_status cuda_use_device(const struct device *dev)
+{
+    return use(dev);
+}
+
+/* ---- shared memory beyond 48 KiB ----------------------------------------------------------------
+ */
+
+#define N_ALLOWED 1024 /* kernels times devices; more are asked for at every launch */
+
+/* What kernels have been allowed so far: asking is a call into the driver, and a step launches
+ * thousands of kernels. */
+static struct {
+    const void *kernel;
+    int ordinal;
+    size_t nbytes;
+} allowed[N_ALLOWED];
+static pthread_mutex_t allowed_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Where this kernel's entry is, or goes; N_ALLOWED: nowhere. Lock held. */
+static size_t allowed_at(const void *kernel, int ordinal)
+{
+    const uint64_t h = ((uint64_t)(uintptr_t)kernel + (uint64_t)ordinal) * 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < N_ALLOWED; i++) {
+        const size_t at = (size_t)((h >> 32) + i) % N_ALLOWED;
+        if (!allowed[at].kernel) return at;
+        if (allowed[at].kernel == kernel && allowed[at].ordinal == ordinal) return at;
+    }
+    return N_ALLOWED;
+}
+
+cz_status cuda_allow_shared(const char *what, const void *kernel, size_t nbytes)
+{
+    const int ordinal = selected;
+    pthread_mutex_lock(&allowed_lock);
+    const size_t at = allowed_at(kernel, ordinal);
+    const bool is_known = at < N_ALLOWED && allowed[at].kernel && allowed[at].nbytes >= nbytes;
+    const cudaError_t result =
+        is_known ? cudaSuccess
+                 : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)nbytes);
+    if (result == cudaSuccess && !is_known && at < N_ALLOWED) {
+        allowed[at].kernel = kernel;
+        allowed[at].ordinal = ordinal;
+        allowed[at].nbytes = nbytes;
+    }
+    pthread_mutex_unlock(&allowed_lock);
+    return cuda_status(result, what);
+}
+
+/* What a context was allowed ended with it: nothing is known of one that is made. */
+static void allow_none(void)
+{
+    pthread_mutex_lock(&allowed_lock);
+    memset(allowed, 0, sizeof allowed);
+    pthread_mutex_unlock(&allowed_lock);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------
+ */
 
 static cz_status cuda_open(int ordinal, struct device **out)
 {
@@ -158,6 +254,8 @@ static cz_status cuda_open(int ordinal, struct device **out)
     dev->base.ops = &device_cuda_ops;
     dev->base.ordinal = ordinal;
     dev->info = info;
+    __atomic_store_n(&newest, ordinal, __ATOMIC_RELEASE);
+    allow_none();
     *out = &dev->base;
     return CZ_OK;
 }
@@ -209,17 +307,15 @@ static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *w
 
 static void cuda_mem_free(struct device *dev, void *p, size_t nbytes)
 {
-    (void)dev;
     (void)nbytes;
-    cudaFree(p);
+    if (p && use(dev) == CZ_OK) cudaFree(p);
 }
 
 /* Memory that CUDA does not know is the host's, and so is what it was told of. */
 static bool cuda_is_device_memory(struct device *dev, const void *p)
 {
     struct cudaPointerAttributes a;
-    (void)dev;
-    if (!p) return false;
+    if (!p || use(dev) != CZ_OK) return false;
     if (cudaPointerGetAttributes(&a, p) == cudaSuccess) return a.type == cudaMemoryTypeDevice;
     (void)cudaGetLastError(); /* the next launch would take it for its own */
     return false;
@@ -267,8 +363,7 @@ static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
 
 static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)
 {
-    (void)dev;
-    if (nbytes > 0) cudaHostUnregister(p);
+    if (nbytes > 0 && use(dev) == CZ_OK) cudaHostUnregister(p);
 }
 
 /* ---- streams and events ------------------------------------------------------------------------
@@ -276,18 +371,24 @@ static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)
 
 static cz_status cuda_stream_create(struct device *dev, struct dev_stream **out)
 {
-    TRY(use(dev));
-    cudaStream_t stream;
     *out = NULL;
-    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "device cuda: a stream");
-    *out = (struct dev_stream *)(void *)stream;
-    return CZ_OK;
+    TRY(use(dev));
+    struct dev_stream *stream = calloc(1, sizeof *stream);
+    if (!stream) return err_set(CZ_NOMEM, 0, "device cuda: out of memory");
+    stream->ordinal = dev->ordinal;
+    cudaError_t result = cudaStreamCreateWithFlags(&stream->cuda, cudaStreamNonBlocking);
+    if (result == cudaSuccess)
+        *out = stream;
+    else
+        free(stream);
+    return cuda_status(result, "device cuda: a stream");
 }
 
 static void cuda_stream_destroy(struct device *dev, struct dev_stream *stream)
 {
-    (void)dev;
-    if (stream) cudaStreamDestroy(cuda_stream(stream));
+    if (!stream) return;
+    if (use(dev) == CZ_OK) cudaStreamDestroy(stream->cuda);
+    free(stream);
 }
 
 /* Where what went wrong on the device is heard of: a kernel's failure shows at the next wait. */
@@ -315,8 +416,7 @@ static cz_status cuda_event_create(struct device *dev, struct dev_event **out)
 
 static void cuda_event_destroy(struct device *dev, struct dev_event *event)
 {
-    (void)dev;
-    if (event) cudaEventDestroy(cuda_event(event));
+    if (event && use(dev) == CZ_OK) cudaEventDestroy(cuda_event(event));
 }
 
 static cz_status cuda_event_record(struct device *dev, struct dev_event *event,

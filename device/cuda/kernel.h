@@ -42,11 +42,8 @@ template <typename... P, typename... A>
 static inline cz_status cuda_launch(const char *what, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_nbytes, struct dev_stream *stream, A... args)
 {
-    if (shared_nbytes > 0)
-        CUDA_TRY(cudaFuncSetAttribute((const void *)kernel,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)shared_nbytes),
-                 what);
+    TRY(cuda_use(stream));
+    if (shared_nbytes > 0) TRY(cuda_allow_shared(what, (const void *)kernel, shared_nbytes));
 #ifdef CZ_CUDA_SIM
     CUDA_TRY(sim_launch(what, kernel, grid, block, shared_nbytes, cuda_stream(stream), args...),
              what);

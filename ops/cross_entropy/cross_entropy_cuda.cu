@@ -243,7 +243,9 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
     if (a->V > INT32_MAX)
         return err_set(CZ_UNSUPPORTED, 0,
                        "cross_entropy: rows of %lld logits: a GPU takes 2^31 − 1", (long long)a->V);
-    struct ce_scratch *scratch = (struct ce_scratch *)ops->cuda->scratch;
+    void *room;
+    TRY(cuda_scratch(ops, stream, &room));
+    struct ce_scratch *scratch = (struct ce_scratch *)room;
     struct ce_shape s = shape_of(a->N, a->V);
     TRY(cuda_launch(what, ce_divisor_kernel, 1, ONE_BLOCK, 0, stream, *a, scratch));
     if (a->N > 0) TRY(launch_rows(stream, a, &s, scratch));

@@ -28,6 +28,18 @@ static const struct {
     {sgd_wire_cuda, NULL},
 };
 
+cz_status cuda_scratch(struct ops *ops, const struct dev_stream *stream, void **out)
+{
+    struct cuda_ops *c = ops->cuda;
+    *out = c->scratch;
+    TRY(cuda_use_device(ops->device));
+    if (c->scratch_used && c->scratch_stream != stream)
+        CUDA_TRY(cudaDeviceSynchronize(), "waiting for another stream's scratch");
+    c->scratch_stream = stream;
+    c->scratch_used = true;
+    return CZ_OK;
+}
+
 static void unwire(struct ops *ops)
 {
     if (!ops->cuda) return;
@@ -58,6 +70,7 @@ static cz_status make(struct ops *ops)
     struct device *dev = ops->device;
     const char *tf32 = getenv("CZERO_TF32");
     ops->allow_tf32 = tf32 && strcmp(tf32, "1") == 0;
+    TRY(cuda_use_device(dev)); /* cuBLASLt's handle is made for what is selected */
     TRY(dev->ops->info(dev, &ops->cuda->info));
     TRY(dev->ops->mem_alloc(dev, CUDA_SCRATCH_NBYTES, "scratch of reductions",
                             &ops->cuda->scratch));

@@ -34,7 +34,8 @@ void cuda_results_close(struct ops *ops)
 {
     struct cuda_results *r = ops->cuda->results;
     if (!r) return;
-    (void)cudaDeviceSynchronize(); /* a lost device has nothing under way */
+    if (cuda_use_device(ops->device) == CZ_OK)
+        (void)cudaDeviceSynchronize(); /* a lost device has nothing under way */
     if (r->registered) ops->device->ops->host_unregister(ops->device, r->host, RING_NBYTES);
     free(r->host);
     ops->device->ops->mem_free(ops->device, r->device, RING_NBYTES);
@@ -63,6 +64,7 @@ cz_status cuda_result_begin(struct ops *ops, struct dev_stream *stream, struct c
 {
     struct cuda_results *r = ops->cuda->results;
     struct cuda_result *slot = find_free(r);
+    TRY(cuda_use(stream));
     if (!slot) {
         CUDA_TRY(cudaDeviceSynchronize(), "waiting for results of reductions");
         slot = find_free(r);

@@ -145,7 +145,9 @@ struct lamb_launch {
 
 static cz_status moments_of(const struct lamb_launch *l)
 {
-    struct lamb_partial *partials = (struct lamb_partial *)l->ops->cuda->scratch;
+    void *room;
+    TRY(cuda_scratch(l->ops, l->stream, &room));
+    struct lamb_partial *partials = (struct lamb_partial *)room;
     const struct lamb_batch *b = &l->batch;
     const unsigned blocks = b->first_block[b->n];
     if (l->packed)

@@ -363,8 +363,10 @@ static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
                             const struct onebit_lamb_norms_args *a)
 {
     struct lamb_batch batch;
-    struct lamb_partial *partials = (struct lamb_partial *)ops->cuda->scratch;
+    void *room;
     TRY(onebit_check_lamb_norms(a));
+    TRY(cuda_scratch(ops, stream, &room));
+    struct lamb_partial *partials = (struct lamb_partial *)room;
     for (size_t i = 0; a->numel > 0 && i < a->n_segments;) {
         i += lamb_batch_take(&batch, a->segments + i, a->n_segments - i,
                              ops->cuda->info.n_multiprocessors);

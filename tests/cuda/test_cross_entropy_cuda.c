@@ -217,6 +217,49 @@ START_TEST(bad_arguments_are_refused)
 }
 END_TEST
 
+/* Calls on two streams use one scratch: each is through with it before the other begins. */
+START_TEST(two_streams_do_not_meet)
+{
+    enum { N_PAIRS = 8 };
+    struct problem p[2];
+    struct rig_buf z[2];
+    struct cross_entropy_args a[2];
+    float want[2], *losses[2], got[N_PAIRS];
+    ck_assert_int_eq(setenv("CZERO_CUDA_SIM_STREAMS", "random:3", 1), 0);
+    struct cuda_rig rig = cuda_rig_open();
+    struct dev_stream *streams[2] = {rig.stream, NULL};
+    struct ops truth = scalar_ops();
+    ck_ok(rig.dev->ops->stream_create(rig.dev, &streams[1]));
+    for (int i = 0; i < 2; i++) {
+        p[i] = problem_make(40 + 9 * i, 70, false, 0, 0);
+        a[i] = host_args(&p[i], &want[i]);
+        a[i].dlogits = NULL;
+        ck_ok(truth.cross_entropy(&truth, NULL, &a[i]));
+        z[i] = rig_put(&rig, &p[i].z);
+        a[i].logits = z[i].p;
+        a[i].labels = rig_put_bytes(&rig, p[i].labels, (size_t)p[i].N * sizeof *p[i].labels);
+        losses[i] = rig_put_bytes(&rig, (float[N_PAIRS]){0}, sizeof got);
+    }
+    for (int k = 0; k < 2 * N_PAIRS; k++) {
+        a[k % 2].loss = losses[k % 2] + k / 2;
+        ck_ok(rig.ops->cross_entropy(rig.ops, streams[k % 2], &a[k % 2]));
+    }
+    for (int i = 0; i < 2; i++) {
+        ck_ok(rig.dev->ops->stream_sync(rig.dev, streams[i]));
+        rig_get_bytes(&rig, losses[i], got, sizeof got);
+        for (int k = 0; k < N_PAIRS; k++)
+            ck_assert_msg(fabsf(got[k] - want[i]) < 1e-4f, "stream %d, call %d: %g, not %g", i, k,
+                          (double)got[k], (double)want[i]);
+        rig_free(&rig, &z[i]), rig_free_bytes(&rig, losses[i], sizeof got);
+        rig_free_bytes(&rig, (void *)(uintptr_t)a[i].labels, (size_t)p[i].N * sizeof *p[i].labels);
+        problem_free(&p[i]);
+    }
+    rig.dev->ops->stream_destroy(rig.dev, streams[1]);
+    cuda_rig_close(&rig);
+}
+END_TEST
+
 TEST_MAIN("cuda cross_entropy", CUDA_ORDERED(it_agrees), long_and_many_rows_agree,
-          alignment_does_not_show, no_label_gives_no_loss, special_logits_never_look_finite,
-          a_label_outside_the_classes_shows, bad_arguments_are_refused)
+          alignment_does_not_show, two_streams_do_not_meet, no_label_gives_no_loss,
+          special_logits_never_look_finite, a_label_outside_the_classes_shows,
+          bad_arguments_are_refused)

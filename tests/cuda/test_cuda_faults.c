@@ -1,9 +1,11 @@
 /* Claims: memory that a GPU has not is refused with what was asked for, by whom, and what is left,
  * and the device goes on; a device that is lost says so once and for all; host memory that cannot
- * be page-locked is refused. What only the simulated device plays is left out on a real one. */
+ * be page-locked is refused; work goes to the GPU that it is for, whichever thread queues it and
+ * whatever else is open. What only the simulated device plays is left out on a real one. */
 #include "ops/ops.h"
 #include "tests/support/check_main.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +80,8 @@ START_TEST(host_memory_that_cannot_be_locked)
 END_TEST
 
 /* A launch: the tensors of a step and its scalars are on the device. */
-static cz_status adam_step(struct ops *ops, float *memory, size_t numel)
+static cz_status adam_step_on(struct ops *ops, struct dev_stream *stream, float *memory,
+                              size_t numel)
 {
     const struct adam_args args = {.t = {.numel = numel,
                                          .p = memory,
@@ -86,7 +89,12 @@ static cz_status adam_step(struct ops *ops, float *memory, size_t numel)
                                          .states = {memory + 2 * numel, memory + 3 * numel}},
                                    .scalars = (void *)(memory + 4 * numel),
                                    .eps = 1e-8f};
-    return ops->adam(ops, NULL, &args);
+    return ops->adam(ops, stream, &args);
+}
+
+static cz_status adam_step(struct ops *ops, float *memory, size_t numel)
+{
+    return adam_step_on(ops, NULL, memory, numel);
 }
 
 START_TEST(a_lost_device_stays_lost)
@@ -137,6 +145,77 @@ START_TEST(ordinals_beyond_what_is_there)
 }
 END_TEST
 
+/* ---- the second GPU ---------------------------------------------------------------------------
+ */
+
+#define NUMEL ((size_t)1000)
+
+struct second {
+    struct device *dev, *first; /* both open, the first one last */
+    struct ops *ops;
+    struct dev_stream *stream;
+    size_t nbytes;
+    cz_status st;
+};
+
+/* All that a thread does which has selected no GPU: it allocates, queues, waits, frees. */
+static cz_status work(const struct second *s)
+{
+    const struct device_ops *d = s->dev->ops;
+    float values[NUMEL];
+    void *memory;
+    struct dev_event *event;
+    bool is_past;
+    for (size_t i = 0; i < NUMEL; i++) values[i] = 1;
+    TRY(d->mem_alloc(s->dev, s->nbytes, "a step's tensors", &memory));
+    ck_assert(d->is_device_memory(s->dev, memory));
+    TRY(d->copy(s->dev, s->stream, memory, values, sizeof values));
+    TRY(adam_step_on(s->ops, s->stream, memory, NUMEL));
+    TRY(d->event_create(s->dev, &event));
+    TRY(d->event_record(s->dev, event, s->stream));
+    TRY(d->event_wait_host(s->dev, event));
+    TRY(d->event_query(s->dev, event, &is_past));
+    d->event_destroy(s->dev, event);
+    TRY(d->copy(s->dev, s->stream, values, memory, sizeof values));
+    TRY(d->stream_sync(s->dev, s->stream));
+    d->mem_free(s->dev, memory, s->nbytes);
+    return is_past ? CZ_OK : CZ_CUDA;
+}
+
+static void *work_aside(void *arg)
+{
+    struct second *s = arg;
+    s->st = work(s);
+    if (s->st != CZ_OK) printf("%s\n", cz_last_error());
+    return NULL;
+}
+
+START_TEST(work_goes_to_the_gpu_that_it_is_for)
+{
+    struct second s = {.nbytes = 4 * NUMEL * sizeof(float) + sizeof(struct step_scalars)};
+    pthread_t thread;
+    int n;
+    setenv("CZERO_CUDA_SIM_DEVICES", "2", 1);
+    ck_ok(device_count("cuda", &n));
+    if (n < 2) {
+        printf("left out: there is one GPU\n");
+        return;
+    }
+    ck_ok(device_open("cuda", 1, &s.dev));
+    ck_ok(ops_create(s.dev, &s.ops));
+    ck_ok(s.dev->ops->stream_create(s.dev, &s.stream));
+    ck_ok(device_open("cuda", 0, &s.first));
+    ck_ok(work(&s)); /* number 0 was opened last */
+    ck_assert_int_eq(pthread_create(&thread, NULL, work_aside, &s), 0);
+    pthread_join(thread, NULL);
+    ck_ok(s.st);
+    s.dev->ops->stream_destroy(s.dev, s.stream);
+    ops_destroy(s.ops);
+    device_close(s.dev);
+    device_close(s.first);
+}
+END_TEST
+
 TEST_MAIN("cuda faults", more_memory_than_there_is, the_second_allocation_fails,
           host_memory_that_cannot_be_locked, a_lost_device_stays_lost,
-          ordinals_beyond_what_is_there)
+          ordinals_beyond_what_is_there, work_goes_to_the_gpu_that_it_is_for)

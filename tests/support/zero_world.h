@@ -4,6 +4,7 @@
 #define CZ_TESTS_SUPPORT_ZERO_WORLD_H
 
 #include "base/rng.h"
+#include "base/size.h"
 #include "tests/support/check_main.h"
 #include "zero/zero.h"
 
@@ -79,15 +80,22 @@ static struct device *world_side(struct world *w, int b)
     return on_gpu ? w->device : w->host;
 }
 
+/* What a block of a test takes, its edges too: whole pages, as page-locking wants them. */
+static size_t world_block_nbytes(size_t nbytes)
+{
+    return size_round_up(WORLD_LEAD + nbytes + WORLD_GUARD, 4096);
+}
+
 static void *world_block(struct world *w, enum zero_block block)
 {
     size_t nbytes = zero_block_nbytes(w->z, block);
     struct device *side = world_side(w, (int)block);
     void *memory;
     if (nbytes == 0) return NULL;
-    ck_ok(side->ops->mem_alloc(side, WORLD_LEAD + nbytes + WORLD_GUARD, "test", &memory));
+    const size_t all = world_block_nbytes(nbytes);
+    ck_ok(side->ops->mem_alloc(side, all, "test", &memory));
     if (side == w->host) /* so that copies are deferred, as they may be */
-        ck_ok(w->device->ops->host_register(w->device, memory, WORLD_LEAD + nbytes + WORLD_GUARD));
+        ck_ok(w->device->ops->host_register(w->device, memory, all));
     return (unsigned char *)memory + WORLD_LEAD;
 }
 
@@ -107,7 +115,7 @@ static void world_block_free(struct world *w, int b, size_t nbytes, struct devic
 {
     const unsigned char *block = w->blocks[b];
     unsigned char end[WORLD_GUARD];
-    size_t all = WORLD_LEAD + nbytes + WORLD_GUARD;
+    size_t all = world_block_nbytes(nbytes);
     if (!block) return;
     void *memory = (void *)(uintptr_t)(block - WORLD_LEAD);
     world_get(w, end, block + nbytes, sizeof end);
