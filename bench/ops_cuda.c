@@ -433,6 +433,18 @@ static void teardown(struct bench *b)
     device_close(b->dev);
 }
 
+/* Of what was measured; a product that cuBLASLt refuses runs all the same, at a fraction of its
+ * rate, and a warning on stderr names its shape. */
+static void print_products(const struct ops_products *p)
+{
+    if (p->n == 0) return;
+    printf(
+        "{\"figure\": \"products that cuBLASLt refused\", \"value\": %llu, \"unit\": \"of %llu\", "
+        "\"goal_of\": \"none\", \"pass\": %s, \"note\": \"%llu more without their epilogue\"}\n",
+        (unsigned long long)p->n_slow, (unsigned long long)p->n, p->n_slow == 0 ? "true" : "false",
+        (unsigned long long)p->n_split);
+}
+
 static bool wanted(const char *name, int n_words, char **words)
 {
     for (int i = 0; i < n_words; i++)
@@ -451,6 +463,7 @@ int main(int argc, char **argv)
             st = measure(&b, &table[i]);
             if (st != CZ_OK) (void)err_prefix("%s", table[i].name);
         }
+    if (b.ops) print_products(&b.ops->products);
     if (st != CZ_OK) fprintf(stderr, "ops_cuda: %s\n", cz_last_error());
     teardown(&b);
     return st == CZ_OK ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -49,12 +49,21 @@ struct reduce_row;
 struct rope_row;
 struct sgd_row;
 
+/* Matrix products of a GPU so far. What the library refuses of them is right all the same, and
+ * slow; a warning names each shape. */
+struct ops_products {
+    uint64_t n;
+    uint64_t n_split; /* whose bias, activation or bias gradient it refused: passes of their own */
+    uint64_t n_slow;  /* which it refused altogether: a product of ours, many times slower */
+};
+
 struct ops {
     struct device *device;
     const char *isa; /* the row family chosen, as cpu_isa_name() or "cuda" */
     struct matmul_cache *matmul_cache;
     struct cuda_ops *cuda;             /* what the CUDA plug-in keeps; NULL on the host */
     void (*cuda_unwire)(struct ops *); /* gives it back; NULL on the host */
+    struct ops_products products;      /* 0 on the host */
     bool allow_tf32; /* fp32 products of a GPU in TF32; CZERO_TF32=1 at first, callers may set it */
 
     /* The rows chosen; NULL on a device that brings its own kernels. */

@@ -89,6 +89,13 @@ static cz_status run_tiled(struct dev_stream *stream, const struct matmul_args *
     return CZ_OK;
 }
 
+/* For want of a better one. */
+static cz_status run_slow(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
+{
+    ops->products.n_slow++;
+    return run_tiled(stream, a);
+}
+
 /* ---- a bias that cuBLASLt does not take -------------------------------------------------------
  */
 
@@ -148,12 +155,12 @@ static cz_status run_plain(struct ops *ops, struct dev_stream *stream, const str
     bool taken = false;
     TRY(matmul_lt_run(lt_of(ops), stream, a, aligned(a), &taken));
     if (taken) return CZ_OK;
-    if (!a->bias) return run_tiled(stream, a);
+    if (!a->bias) return run_slow(ops, stream, a);
     TRY(run_bias_rows(ops, stream, a)); /* exact: the sum is rounded once all the same */
     product.bias = NULL;
     product.accumulate = true;
     TRY(matmul_lt_run(lt_of(ops), stream, &product, aligned(a), &taken));
-    return taken ? CZ_OK : run_tiled(stream, &product);
+    return taken ? CZ_OK : run_slow(ops, stream, &product);
 }
 
 /* With its activation in one call or in two. */
@@ -214,6 +221,7 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     TRY(workspace(ops, a, &need));
     TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
     if (a->m == 0 || a->n == 0 || a->k == 0) return run_empty(ops, stream, a);
+    ops->products.n++;
     return run(ops, stream, a);
 }
 

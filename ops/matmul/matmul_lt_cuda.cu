@@ -25,7 +25,8 @@
 #define AUX_UNIT   8                    /* elements: its aux' distance is a multiple of it */
 #define FUSED_FROM 9 /* major compute capability with activations in the product */
 
-/* Everything a plan depends on; compared as bytes. */
+/* Everything a plan depends on; compared as bytes. Whether it accumulates makes no other choice of
+ * algorithm, but may be what is refused. */
 struct plan_key {
     int64_t m, n, k, lda, ldb, ldc;
     enum dtype dtype, c_dtype;
@@ -47,7 +48,7 @@ struct plan {
 struct matmul_lt {
     cublasLtHandle_t handle;
     size_t workspace_nbytes;
-    const struct ops *ops; /* whose allow_tf32 may change */
+    struct ops *ops; /* whose allow_tf32 may change, and which counts */
     bool fuses_activations;
     uint64_t n_calls;
     struct plan plans[N_SETS][N_WAYS];
@@ -59,7 +60,9 @@ struct matmul_lt {
 static cz_status lt_status(cublasStatus_t result, const char *what)
 {
     if (result == CUBLAS_STATUS_SUCCESS) return CZ_OK;
-    const cudaError_t cause = cudaGetLastError();
+    /* cuBLASLt has a CUDA runtime of its own, whose last error is not ours to read: a device that
+     * is lost says so to whoever waits for it */
+    const cudaError_t cause = cudaDeviceSynchronize();
     if (cause != cudaSuccess) return cuda_status(cause, what);
     if (result == CUBLAS_STATUS_ALLOC_FAILED)
         return err_set(CZ_NOMEM, 0, "%s: cuBLASLt is out of memory", what);
@@ -266,12 +269,62 @@ static cz_status make_plan(const struct matmul_lt *lt, const struct plan_key *ke
 {
     p->key = *key;
     const bool ta = key->trans_a, tb = key->trans_b;
+    p->refused = false;
     TRY(make_layout(&p->a, key->dtype, tb ? key->k : key->n, tb ? key->n : key->k, key->ldb));
     TRY(make_layout(&p->b, key->dtype, ta ? key->m : key->k, ta ? key->k : key->m, key->lda));
     TRY(make_layout(&p->c, key->c_dtype, key->n, key->m, key->ldc));
     TRY(make_desc(key, &p->desc));
     TRY(set_pointers(p, a)); /* heuristics look at their alignment */
     return choose(lt, p);
+}
+
+/* ---- refusals ----------------------------------------------------------------------------------
+ */
+
+static const char *epilogue_name(uint32_t epilogue)
+{
+    switch (epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS: return "its bias";
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_AUX: return "its GELU";
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return "its bias and GELU";
+    case CUBLASLT_EPILOGUE_DGELU: return "the gradient of its GELU";
+    case CUBLASLT_EPILOGUE_BGRADA:
+    case CUBLASLT_EPILOGUE_BGRADB: return "its bias gradient";
+    default: return NULL;
+    }
+}
+
+static int64_t unit_of(const void *p, int64_t ld, enum dtype dtype)
+{
+    const uint64_t both = (uint64_t)(uintptr_t)p | (uint64_t)ld * dtype_size(dtype);
+    return both % ALIGN_MAX == 0 ? ALIGN_MAX : (int64_t)(both & (~both + 1));
+}
+
+/* Once per plan, when it is refused: nothing else tells why a run is slow. A product that is
+ * refused altogether is a warning. */
+static void tell(const struct plan_key *k, const struct matmul_args *a, const char *why)
+{
+    const char *with = epilogue_name(k->epilogue);
+    const enum log_level level = with ? LOG_INFO : LOG_WARN;
+    if (!log_enabled(level, SUB_OPS)) return;
+    log_line(level,
+             "matmul: cuBLASLt takes no product (%lld,%lld)·(%lld,%lld) of %s into %s%s%s%s%s%s "
+             "(%s; aligned to %lld, %lld and %lld bytes): %s",
+             (long long)k->m, (long long)k->k, (long long)k->k, (long long)k->n,
+             dtype_name(k->dtype), dtype_name(k->c_dtype), k->trans_a ? ", A transposed" : "",
+             k->trans_b ? ", B transposed" : "", k->accumulate ? ", added to C" : "",
+             with ? ", with " : "", with ? with : "", why,
+             (long long)unit_of(a->a, k->lda, k->dtype), (long long)unit_of(a->b, k->ldb, k->dtype),
+             (long long)unit_of(a->c, k->ldc, k->c_dtype),
+             with ? "a pass of its own does that" : "ours, which is many times slower, does");
+}
+
+static cz_status refused(struct matmul_lt *lt, const struct plan_key *key)
+{
+    if (epilogue_name(key->epilogue)) lt->ops->products.n_split++;
+    return CZ_OK;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------
@@ -283,7 +336,7 @@ static size_t workspace_for(const struct device_info *info)
     return (size_t)(info->capability_major >= 9 ? 32 : 4) << 20;
 }
 
-cz_status matmul_lt_create(const struct ops *ops, struct matmul_lt **out)
+cz_status matmul_lt_create(struct ops *ops, struct matmul_lt **out)
 {
     struct matmul_lt *lt = (struct matmul_lt *)calloc(1, sizeof *lt);
     *out = lt;
@@ -316,15 +369,22 @@ cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
     if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
     const struct plan_key key = key_of(a, epilogue, lt->ops->allow_tf32);
     struct plan *p = plan_at(lt, &key);
-    if (p->used == 0) TRY(make_plan(lt, &key, a, p));
+    TRY(cuda_use(stream));
+    if (p->used == 0) {
+        TRY(make_plan(lt, &key, a, p));
+        if (p->refused) tell(&key, a, "no algorithm");
+    }
     p->used = ++lt->n_calls;
-    if (p->refused) return CZ_OK;
+    if (p->refused) return refused(lt, &key);
     TRY(set_pointers(p, a));
     const cublasStatus_t result =
         cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, a->c, &p->c,
                        a->c, &p->c, &p->algo, workspace, p->workspace_nbytes, cuda_stream(stream));
     p->refused = is_refusal(result);
-    if (p->refused) return CZ_OK;
+    if (p->refused) {
+        tell(&key, a, cublasLtGetStatusString(result));
+        return refused(lt, &key);
+    }
     LT_TRY(result, "matmul");
     *taken = true;
     return CZ_OK;

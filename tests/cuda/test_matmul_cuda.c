@@ -372,16 +372,33 @@ static void everything(const struct cuda_rig *rig)
     all_along(rig);
 }
 
+/* What was refused is counted: whole products, or only what comes along. A GPU refuses little of
+ * these, if anything. */
+static void check_counts(const struct cuda_rig *rig, bool all)
+{
+    const struct ops_products *p = &rig->ops->products;
+    struct device_info info;
+    ck_ok(rig->dev->ops->info(rig->dev, &info));
+    printf("%s: of %llu products %llu were refused, and of %llu what comes along\n", info.name,
+           (unsigned long long)p->n, (unsigned long long)p->n_slow, (unsigned long long)p->n_split);
+    if (!strstr(info.name, "Simulated")) return;
+    agree_assert(p->n > 0 && p->n_slow == (all ? p->n : 0) && p->n_split > 0,
+                 "refusals: %llu, %llu", (unsigned long long)p->n_slow,
+                 (unsigned long long)p->n_split);
+}
+
 #define REFUSING(name, support)                                                                    \
     START_TEST(name)                                                                               \
     {                                                                                              \
         ck_assert_int_eq(setenv("CZERO_CUDA_SIM_CUBLASLT", support, 1), 0);                        \
         struct cuda_rig rig = cuda_rig_open();                                                     \
         with_space(&rig, everything);                                                              \
+        check_counts(&rig, strcmp(support, "none") == 0);                                          \
         cuda_rig_close(&rig);                                                                      \
     }                                                                                              \
     END_TEST
 REFUSING(products_without_epilogues_agree, "plain")
+REFUSING(late_refusals_agree, "late")
 REFUSING(our_own_product_agrees, "none")
 
 /* The same bytes from tensors that lie elsewhere, as long as 16 bytes stay together. */
@@ -491,7 +508,7 @@ CUDA_ORDER(nan_and_infinity_reach_their_rows, random, "random:2", special_values
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
 
 TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_comes_along_agrees),
-          products_without_epilogues_agree, our_own_product_agrees,
+          products_without_epilogues_agree, late_refusals_agree, our_own_product_agrees,
           what_can_come_along_is_one_call_forward, tf32_is_taken_when_allowed_forward,
           calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
           nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)
