@@ -54,6 +54,9 @@ cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
         return err_set(CZ_INVALID, 0, "reductions take fp32, bf16 and fp16, not %s over %s into %s",
                        dtype_name(args->src_dtype), dtype_name(args->wire),
                        dtype_name(args->dst_dtype));
+    if (args->src == args->dst && args->src_dtype != args->dst_dtype && args->n_spans > 0)
+        return err_set(CZ_INVALID, 0, "a reduction of %s cannot put %s over its own source",
+                       dtype_name(args->src_dtype), dtype_name(args->dst_dtype));
     for (size_t i = 0; i < args->n_spans; i++) {
         const struct comm_span *s = &args->spans[i];
         TRY(check_owner(comm, s, COMM_ALL));

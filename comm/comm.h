@@ -46,7 +46,8 @@ struct comm_span {
  * puts the result at dst_off (with `all`: every rank does). */
 struct comm_reduce {
     const void *src;
-    void *dst; /* may be src: a span's result may overwrite that span's own source, no other */
+    void *dst; /* may be src, if both are of one dtype: a span's result may overwrite that span's
+                  own source, no other */
     enum dtype src_dtype, dst_dtype; /* F32, BF16 or F16 */
     enum dtype wire;                 /* what is sent, and what the result is rounded to */
     float scale;                     /* 1/W for a mean; 1 for a sum */

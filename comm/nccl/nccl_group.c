@@ -20,7 +20,7 @@ static void nap(void)
 /* An error's sentence; lock held. */
 static cz_status refuse(struct nccl_link *l, int result, const char *what)
 {
-    const char *last = l->comm ? l->calls->GetLastError(l->comm) : "";
+    const char *last = l->calls->GetLastError(l->comm); /* the thread's: NULL will do */
     return err_set(CZ_COMM, 0, "rank %d of %d: NCCL failed while %s: %s%s%s", l->rank,
                    l->world_size, what, l->calls->GetErrorString(result), last && *last ? ", " : "",
                    last ? last : "");

@@ -68,6 +68,10 @@ START_TEST(a_pretended_rank_gets_its_pieces)
     mean.spans = &nowhere;
     mean.n_spans = 1;
     ck_fails(comm_reduce(comm, &mean), CZ_INVALID);
+    mean.spans = &(struct comm_span){.numel = 1};
+    mean.src = mean.dst;
+    mean.dst_dtype = DTYPE_BF16; /* over what has not been read yet */
+    ck_fails(comm_reduce(comm, &mean), CZ_INVALID);
     comm_destroy(comm);
     ck_fails(comm_self_create(2, 2, &comm), CZ_INVALID);
     ck_fails(comm_self_create(0, 0, &comm), CZ_INVALID);
