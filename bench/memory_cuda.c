@@ -96,9 +96,14 @@ static cz_status train(struct run *r, const char *name, const char *config)
     TRY(device_open("cuda", 0, &r->gpu));
     TRY(open_engine(r, name, config));
     TRY(look(r));
+    const size_t begun_nbytes = r->used_nbytes;
     for (int64_t i = 0; i < N_STEPS * engine_get_accumulation(r->engine); i++) TRY(micro_step(r));
     getrusage(RUSAGE_SELF, &usage);
     const struct plan *plan = engine_get_plan(r->engine);
+    printf("{\"figure\": \"of that, taken after the first kernel\", \"value\": %.6g, \"unit\": "
+           "\"MiB\", "
+           "\"note\": \"the plan assumes a constant for kernels' code\"}\n",
+           (double)(r->used_nbytes - begun_nbytes) / (1 << 20));
     tell("memory of the GPU", r->used_nbytes, plan->device_peak_nbytes, true);
     tell("memory of the host (peak RSS)", (size_t)usage.ru_maxrss * 1024, plan->host_peak_nbytes,
          false);

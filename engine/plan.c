@@ -313,10 +313,32 @@ bool plan_fits(const struct plan *p)
            p->nvme_nbytes <= p->nvme_free_nbytes && plan_device_need(p) <= p->device_free_nbytes;
 }
 
+/* What would make a run need less of the GPU, of what it does not do yet. */
+static const char *relief(const struct plan *p, char *text, size_t text_nbytes)
+{
+    const char *const all[] = {p->optimizer_away ? NULL : "offload_optimizer",
+                               p->params_away ? NULL : "offload_param",
+                               p->checkpoint_every > 0 ? NULL : "activation checkpointing",
+                               p->B > 1 ? "a smaller micro-batch" : NULL};
+    const char *names[CZ_ARRAY_LEN(all)];
+    size_t n = 0, used = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(all); i++)
+        if (all[i]) names[n++] = all[i];
+    if (n == 0) return "shorter sequences";
+    text[0] = '\0';
+    for (size_t i = 0; i < n && used < text_nbytes; i++)
+        used += (size_t)snprintf(text + used, text_nbytes - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i == n - 1 ? " or "
+                                              : ", ",
+                                 names[i]);
+    return text;
+}
+
 cz_status plan_check(const struct plan *p)
 {
     size_t need = p->host_peak_nbytes - p->baseline_nbytes;
-    char *table = NULL, want[24], have[24];
+    char *table = NULL, want[24], have[24], less[128];
     if (plan_fits(p)) return CZ_OK;
     TRY(plan_table(p, &table));
     if (p->nvme_nbytes > p->nvme_free_nbytes)
@@ -324,11 +346,12 @@ cz_status plan_check(const struct plan *p)
                 size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
                 size_human(p->nvme_free_nbytes, have, sizeof have), table);
     else if (plan_device_need(p) > p->device_free_nbytes)
-        err_set(CZ_NOMEM, 0,
-                "the run needs %s of GPU memory, but the GPU has %s free; offload_optimizer, "
-                "offload_param or activation checkpointing would make it less.\n%s",
-                size_human(plan_device_need(p), want, sizeof want),
-                size_human(p->device_free_nbytes, have, sizeof have), table);
+        err_set(
+            CZ_NOMEM, 0,
+            "the run needs %s of GPU memory, but the GPU has %s free; %s would make it less.\n%s",
+            size_human(plan_device_need(p), want, sizeof want),
+            size_human(p->device_free_nbytes, have, sizeof have), relief(p, less, sizeof less),
+            table);
     else
         err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
                 size_human(need, want, sizeof want), p->host_limit,

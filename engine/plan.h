@@ -70,6 +70,7 @@ struct plan {
     int stage;
     enum dtype dtype;
     bool on_cuda; /* planned for a GPU: some sizes are assumed (docs/memory.md) */
+    bool optimizer_away, params_away; /* a GPU's: they rest in host memory or on NVMe */
     int64_t world_size, B, T, accumulation;
     int64_t t_limit;          /* what the sequence length was bounded to: model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */

@@ -15,6 +15,14 @@
 #define CUDA_CONTEXT_NBYTES   ((size_t)512 << 20) /* of a driver and cuBLAS, on the GPU */
 #define CUDA_LIBRARIES_NBYTES ((size_t)384 << 20) /* the same in host memory */
 
+/* Kernels' code is loaded when they first run, ours and cuBLASLt's, and what spills of their
+ * registers takes a place per thread that the GPU can hold. Neither is there when a run's plan asks
+ * what is in use. */
+#define CUDA_KERNELS_NBYTES ((size_t)24 << 20)
+
+/* NCCL buffers each channel to each peer: some 10 MB, by its defaults. */
+#define NCCL_NBYTES ((size_t)256 << 20)
+
 double plan_device_share(const struct engine *e)
 {
     const struct zero_offload offload = tiers_offload(e);
@@ -82,6 +90,13 @@ enum plan_place plan_device_place(const struct engine *e, int block)
     return waits ? PLAN_HOST : PLAN_DEVICE;
 }
 
+static void set_nccl(struct engine *e)
+{
+    if (e->comm->world_size > 1)
+        set(&e->plan, "NCCL's buffers", PLAN_DEVICE, NCCL_NBYTES,
+            "assumed; none where data goes through the host");
+}
+
 /* ---- what CUDA itself takes --------------------------------------------------------------------
  */
 
@@ -91,16 +106,19 @@ static cz_status set_context(struct engine *e)
     size_t free_nbytes, total_nbytes;
     int n_gpus = 1, n_ranks = e->comm->n_ranks_host;
     p->device_free_nbytes = SIZE_MAX;
+    set(p, "CUDA kernels", PLAN_DEVICE, CUDA_KERNELS_NBYTES, "assumed: loaded when they first run");
     if (e->device->ops->kind == DEVICE_HOST) { /* planned without one */
         append(&p->rows[BLOCK_WORKSPACE], "; assumed: as the CPU's kernels");
         set(p, "CUDA context", PLAN_DEVICE, CUDA_CONTEXT_NBYTES, "assumed");
         set(p, "CUDA libraries", PLAN_HOST, CUDA_LIBRARIES_NBYTES, "assumed");
+        set_nccl(e);
         return CZ_OK;
     }
     TRY(e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes));
     TRY(device_count("cuda", &n_gpus));
     int n_sharing = n_ranks > n_gpus ? (n_ranks + n_gpus - 1) / n_gpus : 1;
     p->device_free_nbytes = free_nbytes / (size_t)n_sharing; /* none has allocated yet */
+    if (n_sharing == 1) set_nccl(e);                         /* which takes no two ranks on a GPU */
     set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes,
         "in use before the run: driver, libraries, other programs");
     return CZ_OK;
@@ -116,16 +134,18 @@ static void set_communicator(struct engine *e)
     set(&e->plan, "communicator", PLAN_PINNED, staged.host > nccl.host ? staged.host : nccl.host,
         "pieces between %d GPUs", w);
     set(&e->plan, "communicator's pieces", PLAN_DEVICE,
-        staged.device > nccl.device ? staged.device : nccl.device,
-        "pieces between %d GPUs; without NCCL's own buffers", w);
+        staged.device > nccl.device ? staged.device : nccl.device, "pieces between %d GPUs", w);
 }
 
 cz_status plan_place_on_device(struct engine *e)
 {
     const struct zero_offload offload = tiers_offload(e);
+    const struct zero_swap swap = tiers_swap(e);
     name_rows(e);
     set_communicator(e);
-    if (offload.params || tiers_swap(e).params)
+    e->plan.optimizer_away = offload.optimizer || swap.optimizer;
+    e->plan.params_away = offload.params || swap.params;
+    if (e->plan.params_away)
         e->plan.fetched_numel = zero_figures(e->zero).fetched_numel / (size_t)e->comm->world_size;
     return set_context(e);
 }

@@ -114,6 +114,9 @@ static cz_status load_config(struct engine *e, const struct engine_options *o)
         return err_set(CZ_INVALID, 0, "exactly one of config_path and config_json is needed");
     struct config_options c = config_options_default();
     struct autos autos;
+    enum device_kind kind;
+    int ordinal;
+    TRY(device_parse(o->device, &kind, &ordinal));
     TRY(choose_compat(o->compat, &c.compat));
     TRY(collect_autos(o, e->model, &autos));
     c.world_size = e->comm->world_size;
@@ -122,7 +125,7 @@ static cz_status load_config(struct engine *e, const struct engine_options *o)
     c.sets = o->set_values;
     c.n_sets = count(o->set_values);
     c.strict = o->strict;
-    c.on_gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
+    c.on_gpu = kind == DEVICE_CUDA;
     cz_status st = read_config(e, o, &c);
     free(autos.v);
     TRY(st);

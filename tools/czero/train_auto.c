@@ -97,12 +97,15 @@ cz_status config_look(struct run *r, bool warn)
 {
     const struct train_options *o = r->options;
     struct config_options options = config_options_default();
+    enum device_kind kind;
+    int ordinal;
+    TRY(device_parse(o->device, &kind, &ordinal));
     options.autos = r->autos.items;
     options.n_autos = r->autos.n_items;
     options.sets = o->set.items;
     options.n_sets = o->set.n;
     options.strict = o->strict;
-    options.on_gpu = o->device && strncmp(o->device, "cuda", 4) == 0;
+    options.on_gpu = kind == DEVICE_CUDA;
     options.world_size = engine_world_size(r->world);
     if (o->compat)
         options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
