@@ -87,6 +87,13 @@ CUDA_VISIBLE_DEVICES='' CZERO_CUDA_SIM_FAULT=no-device \
   no_gpu "none visible" 2 'no GPU is visible with CUDA_VISIBLE_DEVICES=""'
 CZERO_CUDA_SIM_FAULT=capability:7.5 \
   no_gpu "an old GPU" 2 'cuda:0 \(Simulated.*\) has compute capability 7\.5; this build needs 8\.0'
+CZERO_CUDA_SIM_FAULT=start-error:34 no_gpu "a stub" 2 "toolkit's stub was loaded"
+CZERO_CUDA_SIM_FAULT=start-error:802 no_gpu "a driver that is not ready" 2 'is not ready \(is nvidia-fabricmanager'
+CZERO_CUDA_SIM_FAULT=start-error:803 no_gpu "two drivers" 2 'of different versions: restart'
+CZERO_CUDA_SIM_FAULT=start-error:804 no_gpu "a compatibility package" 2 'compatibility package does not go with'
+CZERO_CUDA_SIM_FAULT=start-error:999 no_gpu "something else" 2 'the NVIDIA driver says ".*" \(cudaErrorUnknown\); does nvidia-smi'
+CZERO_CUDA_SIM_FAULT=start-error:46 refused "a GPU for one process" 1 'another process has the GPU for itself' \
+  "${train[@]}" --device cuda
 refused "--device cuda:1" 2 'cuda:1: there is 1, counted from 0' "${train[@]}" --device cuda:1
 CZERO_CUDA_SIM_DEVICES=2 refused "cuda:2" 2 'there are 2' "${train[@]}" --device cuda:2
 

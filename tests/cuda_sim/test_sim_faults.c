@@ -2,6 +2,8 @@
  * has each fault that a test can ask for. */
 #include "tests/cuda_sim/sim_test.h"
 
+#include <pthread.h>
+
 static dim3 d3(unsigned x, unsigned y, unsigned z)
 {
     dim3 d = {x, y, z};
@@ -94,6 +96,50 @@ START_TEST(it_has_the_figures_of_an_h100)
 }
 END_TEST
 
+static void *allocate_aside(void *arg)
+{
+    void *p;
+    *(cudaError_t *)arg = cudaMalloc(&p, 16);
+    return NULL;
+}
+
+START_TEST(each_device_has_its_own)
+{
+    cudaStream_t streams[2];
+    cudaEvent_t event;
+    float *out[2];
+    size_t free_nbytes[2], total_nbytes;
+    pthread_t thread;
+    cudaError_t aside = cudaSuccess;
+    sim_with("DEVICES", "2");
+    for (int i = 0; i < 2; i++) {
+        ck_cuda(cudaSetDevice(i));
+        ck_cuda(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+        if (i == 0) out[0] = device_alloc(32 * sizeof *out[0]);
+        ck_cuda(cudaMemGetInfo(&free_nbytes[i], &total_nbytes));
+    }
+    ck_assert_uint_lt(free_nbytes[0], free_nbytes[1]);
+    out[1] = device_alloc(32 * sizeof *out[1]);
+    ck_cuda_is(launch_half_static(false, out[1], 0, streams[0]), cudaErrorInvalidResourceHandle);
+    ck_cuda(launch_half_static(false, out[1], 0, streams[1]));
+    ck_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ck_cuda_is(cudaEventRecord(event, streams[0]), cudaErrorInvalidResourceHandle);
+    ck_cuda(cudaEventRecord(event, streams[1]));
+    ck_cuda(cudaStreamWaitEvent(streams[0], event, 0)); /* between devices, too */
+    ck_cuda(allow_half_static(100 << 10));
+    ck_cuda(launch_half_static(true, out[1], 100 << 10, streams[1]));
+    ck_cuda(cudaSetDevice(0)); /* where nobody asked */
+    ck_cuda_is(launch_half_static(true, out[0], 100 << 10, streams[0]), cudaErrorInvalidValue);
+    ck_assert_int_eq(pthread_create(&thread, NULL, allocate_aside, &aside), 0);
+    pthread_join(thread, NULL);
+    ck_cuda_is(aside, cudaErrorDeviceUninitialized);
+    ck_cuda(cudaDeviceSynchronize());
+    (void)cudaGetLastError();
+    ck_cuda(launch_half_static(false, out[1], 0, streams[0])); /* asynchronous: shows later */
+    ck_cuda_is(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+}
+END_TEST
+
 START_TEST(drivers_and_devices_can_be_missing)
 {
     int n, version;
@@ -149,5 +195,5 @@ END_TEST
 
 TEST_MAIN("cuda_sim faults", launch_shapes_have_limits, shared_memory_and_parameters_have_limits,
           static_shared_memory_counts, it_has_the_figures_of_an_h100,
-          drivers_and_devices_can_be_missing, the_device_is_lost_at_a_launch,
-          a_child_has_no_context)
+          drivers_and_devices_can_be_missing, each_device_has_its_own,
+          the_device_is_lost_at_a_launch, a_child_has_no_context)

@@ -82,7 +82,7 @@ END_TEST
 
 START_TEST(pinned_memory_is_known)
 {
-    static char block[8192];
+    static _Alignas(4096) char block[8192];
     struct cudaPointerAttributes attr;
     void *p, *seen;
     sim_with(NULL, NULL);
@@ -103,6 +103,9 @@ START_TEST(pinned_memory_is_known)
     ck_cuda(cudaDeviceSynchronize());
     ck_cuda(cudaHostUnregister(block));
     ck_cuda_is(cudaHostUnregister(block), cudaErrorHostMemoryNotRegistered);
+    ck_cuda_is(cudaHostRegister(block + 16, 4096, 0), cudaErrorInvalidValue); /* no whole pages */
+    ck_cuda_is(cudaHostRegister(block, 4000, 0), cudaErrorInvalidValue);
+    ck_cuda_is(cudaMemcpyAsync(dev, dev + 8, 16, cudaMemcpyDefault, NULL), cudaErrorInvalidValue);
     ck_cuda(cudaMallocHost(&p, 100));
     ck_cuda(cudaFreeHost(p));
     ck_cuda_is(cudaFreeHost(block), cudaErrorInvalidValue);
@@ -111,7 +114,7 @@ END_TEST
 
 START_TEST(kernels_must_not_get_pageable_memory)
 {
-    static float host[64];
+    static _Alignas(4096) float host[1024];
     sim_with(NULL, NULL);
     float *p = device_alloc(sizeof host);
     ck_cuda(launch_add_one(p, host, 64, NULL));

@@ -91,6 +91,9 @@ cudaError_t queue_copy(copy c, enum cudaMemcpyKind asked, CUstream_st *s, bool b
     cudaError_t error = check_end("destination", c.dst, to_nbytes);
     if (error == cudaSuccess) error = check_end("source", c.src, from_nbytes);
     if (error != cudaSuccess) return error;
+    if (c.dst < c.src + from_nbytes && c.src < c.dst + to_nbytes)
+        return sim_refuse(cudaErrorInvalidValue, "copy: %zu bytes overlap where they go",
+                          from_nbytes);
     bool to_host = !sim_is_device(c.dst), from_host = !sim_is_device(c.src);
     bool to_pinned = to_host && sim_pinned_range(c.dst, to_nbytes);
     bool from_pinned = from_host && sim_pinned_range(c.src, from_nbytes);
@@ -139,7 +142,7 @@ cudaError_t queue_fill(void *dst, size_t pitch, int value, size_t width, size_t 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     CUstream_st *s = sim_stream_of(stream);
     if (!s) return sim_error(cudaErrorInvalidResourceHandle);
     return queue_copy(flat(dst, src, nbytes), kind, s, false);
@@ -147,7 +150,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t nbytes, enum cuda
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     return queue_copy(flat(dst, src, nbytes), kind, sim_stream_of(nullptr), true);
 }
 
@@ -155,7 +158,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
                               size_t width, size_t height, enum cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     CUstream_st *s = sim_stream_of(stream);
     if (!s) return sim_error(cudaErrorInvalidResourceHandle);
     copy c = {(char *)dst, dst_pitch, (const char *)src, src_pitch, width, height};
@@ -165,26 +168,26 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 cudaError_t cudaMemcpy2D(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                          size_t width, size_t height, enum cudaMemcpyKind kind)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     copy c = {(char *)dst, dst_pitch, (const char *)src, src_pitch, width, height};
     return queue_copy(c, kind, sim_stream_of(nullptr), true);
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t nbytes, cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     return queue_fill(dst, nbytes, value, nbytes, 1, stream);
 }
 
 cudaError_t cudaMemset(void *dst, int value, size_t nbytes)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     return queue_fill(dst, nbytes, value, nbytes, 1, nullptr);
 }
 
 cudaError_t cudaMemset2DAsync(void *dst, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     return queue_fill(dst, pitch, value, width, height, stream);
 }

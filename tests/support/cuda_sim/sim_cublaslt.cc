@@ -7,7 +7,8 @@
  * the workspace that an algorithm asked for is scribbled over.
  *
  * CZERO_CUDA_SIM_CUBLASLT=none: no product is supported; =plain: none that does more than multiply
- * and add. */
+ * and add; =late: the same, but only the product itself is refused, not the choice of its
+ * algorithm. */
 #include "sim_runtime.h"
 
 #include "base/dtype.h"
@@ -25,7 +26,8 @@
 #define MAGIC_ALGO      0x616c676fu
 
 struct cublasLtContext {
-    bool alive, plain, none;
+    bool alive, plain, none, late;
+    int device;
 };
 
 namespace {
@@ -407,7 +409,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
     sim_enter entered;
     if (entered.error != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
     const char *mode = getenv("CZERO_CUDA_SIM_CUBLASLT");
-    *out = new cublasLtContext{true, mode && !strcmp(mode, "plain"), mode && !strcmp(mode, "none")};
+    if (sim_no_context(__func__) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+    auto is = [mode](const char *word) { return mode && !strcmp(mode, word); };
+    *out = new cublasLtContext{true, is("plain"), is("none"), is("late"), sim_device()};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -550,6 +554,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     p.A = A, p.B = B, p.D = D;
     const float alpha_value = *(const float *)alpha, beta_value = *(const float *)beta;
     CHECK(handle && handle->alive, "a product for nobody");
+    CHECK(handle->device == sim_device(), "a handle of device %d while device %d is selected",
+          handle->device, sim_device());
+    if (handle->late && as<desc>(d).epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     CHECK(alpha_value == 1 && (beta_value == 0 || beta_value == 1),
           "alpha %g and beta %g: this stand-in knows 1, and 0 or 1", (double)alpha_value,
           (double)beta_value);

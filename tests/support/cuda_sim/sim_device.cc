@@ -18,6 +18,8 @@ pid_t owner; /* a child of fork() has no context */
 cudaError_t lost = cudaSuccess;
 __thread cudaError_t last_error;
 __thread int current_device;
+__thread bool has_selected;
+bool any_selected; /* by any thread */
 char last_message[2048];
 
 void initialise()
@@ -35,6 +37,7 @@ cudaError_t entry_error()
     if (getpid() != owner) return cudaErrorInitializationError;
     if (sim_settings.driver != SIM_DRIVER_GOOD) return cudaErrorInsufficientDriver;
     if (sim_settings.n_devices == 0) return cudaErrorNoDevice;
+    if (sim_settings.start_error) return (cudaError_t)sim_settings.start_error;
     return lost;
 }
 
@@ -91,6 +94,20 @@ void sim_lose(cudaError_t error, const char *format, ...)
     lost = error;
 }
 
+cudaError_t sim_no_context(const char *call)
+{
+    if (has_selected || !any_selected) return cudaSuccess;
+    return sim_refuse(cudaErrorDeviceUninitialized,
+                      "%s from a thread that has selected no device: it would make a context on "
+                      "device 0",
+                      call);
+}
+
+int sim_device(void)
+{
+    return current_device;
+}
+
 cudaError_t sim_status(void)
 {
     return lost;
@@ -105,6 +122,7 @@ void sim_reset(void)
 {
     sim_enter entered;
     owner = getpid();
+    any_selected = false;
     lost = last_error = cudaSuccess;
     last_message[0] = 0;
     sim_settings_read();
@@ -142,6 +160,12 @@ cudaError_t cudaPeekAtLastError(void)
     X(cudaErrorInvalidDeviceFunction, "invalid device function")                                   \
     X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                     \
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                            \
+    X(cudaErrorDeviceUninitialized, "invalid device context")                                      \
+    X(cudaErrorStubLibrary, "CUDA driver is a stub library")                                       \
+    X(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable")            \
+    X(cudaErrorSystemNotReady, "system not yet initialized")                                       \
+    X(cudaErrorSystemDriverMismatch,                                                               \
+      "system has unsupported display driver / cuda driver combination")                           \
     X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                   \
     X(cudaErrorNotReady, "device not ready")                                                       \
@@ -150,6 +174,9 @@ cudaError_t cudaPeekAtLastError(void)
     X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already registered")     \
     X(cudaErrorHostMemoryNotRegistered, "pointer is not a registered memory region")               \
     X(cudaErrorLaunchFailure, "unspecified launch failure")                                        \
+    X(cudaErrorCompatNotSupportedOnDevice,                                                         \
+      "forward compatibility was attempted on non supported HW")                                   \
+    X(cudaErrorUnknown, "unknown error")                                                           \
     X(cudaErrorNotPermitted, "operation not permitted")                                            \
     X(cudaErrorNotSupported, "operation not supported")
 
@@ -209,6 +236,7 @@ cudaError_t cudaSetDevice(int device)
     SIM_ENTER();
     if (!is_device(device)) return sim_error(cudaErrorInvalidDevice);
     current_device = device;
+    has_selected = any_selected = true;
     return cudaSuccess;
 }
 

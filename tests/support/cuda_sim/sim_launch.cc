@@ -17,13 +17,14 @@
 
 namespace {
 
-std::map<const void *, size_t> shared_limits; /* of dynamic memory, by cudaFuncSetAttribute */
+/* Of dynamic memory, by cudaFuncSetAttribute: per device and function. */
+std::map<std::pair<int, const void *>, size_t> shared_limits;
 uint64_t n_launches;
 
 /* Of dynamic shared memory: static counts too. */
 size_t shared_limit(const void *function)
 {
-    auto at = shared_limits.find(function);
+    auto at = shared_limits.find({sim_device(), function});
     const size_t fixed = sim_shared_of(function);
     const size_t unasked = fixed < SHARED_DEFAULT ? SHARED_DEFAULT - fixed : 0;
     return at == shared_limits.end() ? unasked : std::max(at->second, unasked);
@@ -62,15 +63,17 @@ cudaError_t check(const struct sim_launch_request *r)
     return cudaSuccess;
 }
 
-/* Pointers must be device or pinned memory: hardware cannot reach other host memory. Small values
+/* Pointers must be this device's or pinned memory: hardware cannot reach other host memory, nor,
+ * unless asked to, other devices'. Small values
  * are let through (NULL and what is counted from it), as is dead device memory: both fault when
  * touched. */
 const void *host_pointer(const struct sim_launch_request *r)
 {
     for (int i = 0; i < r->n_pointers; i++) {
         const void *p = r->pointers[i];
-        if ((uintptr_t)p < 65536 || sim_is_device(p) || sim_pinned_range(p, 0)) continue;
-        return p;
+        const bool good =
+            sim_is_device(p) ? !sim_is_foreign(p, sim_device()) : sim_pinned_range(p, 0);
+        if ((uintptr_t)p >= 65536 && !good) return p;
     }
     return nullptr;
 }
@@ -91,8 +94,9 @@ void run_grid(const launched *l)
         return;
     }
     if (l->bad_pointer) {
-        sim_lose(cudaErrorIllegalAddress, "kernel %s: parameter %p is pageable host memory",
-                 l->grid.name, l->bad_pointer);
+        sim_lose(
+            cudaErrorIllegalAddress, "kernel %s: parameter %p is %s", l->grid.name, l->bad_pointer,
+            sim_is_device(l->bad_pointer) ? "memory of another device" : "pageable host memory");
         return;
     }
     for (const void *p : l->pointers) sim_memory_touch(p);
@@ -111,10 +115,11 @@ void sim_launch_reset(void)
 
 cudaError_t sim_launch_queue(const struct sim_launch_request *r)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     CUstream_st *s = sim_stream_of(r->stream);
     if (!s) return sim_error(cudaErrorInvalidResourceHandle);
-    cudaError_t error = check(r);
+    cudaError_t error = sim_stream_takes(s, r->name);
+    if (error == cudaSuccess) error = check(r);
     if (error != cudaSuccess) return error;
     auto l = std::make_shared<launched>();
     l->name = r->name;
@@ -133,19 +138,19 @@ cudaError_t sim_launch_queue(const struct sim_launch_request *r)
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attr, int value)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
     if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
         (size_t)value + sim_shared_of(function) > SHARED_OPTIN)
         return sim_error(cudaErrorInvalidValue);
-    shared_limits[function] = (size_t)value;
+    shared_limits[{sim_device(), function}] = (size_t)value;
     return cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *function)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
     memset(attr, 0, sizeof *attr);
     attr->maxThreadsPerBlock = SIM_MAX_THREADS;
@@ -160,7 +165,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const
                                                                    int n_threads, size_t shared,
                                                                    unsigned)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (n_threads < 1 || n_threads > SIM_MAX_THREADS) return sim_error(cudaErrorInvalidValue);
     int by_threads = 2048 / ((n_threads + 31) / 32 * 32);
     int by_shared = shared > SHARED_OPTIN ? 0 : (int)(SHARED_SM / (shared + SHARED_RESERVED));

@@ -31,6 +31,7 @@ struct allocation {
     size_t nbytes; /* asked for */
     char *map;     /* mapped pages */
     size_t map_nbytes;
+    int device;
     bool open; /* the CPU may touch it */
     allocation *next_open;
 };
@@ -44,7 +45,7 @@ std::map<uintptr_t, allocation> allocations;
 std::map<uintptr_t, allocation> freed; /* for sentences */
 std::map<uintptr_t, registration> pinned;
 char *region;
-size_t region_used, used_nbytes;
+size_t region_used, used_nbytes[SIM_DEVICES_MAX];
 allocation *opened; /* chain */
 enum sim_memory_view view;
 uint64_t n_mallocs, n_host_allocs;
@@ -163,6 +164,12 @@ bool sim_device_range(const void *p, size_t n)
     return whole_range(allocations, p, n);
 }
 
+bool sim_is_foreign(const void *p, int device)
+{
+    auto at = holder(allocations, p);
+    return at != allocations.end() && at->second.device != device;
+}
+
 bool sim_pinned_range(const void *p, size_t n)
 {
     return whole_range(pinned, p, n);
@@ -204,7 +211,7 @@ static void release(std::map<uintptr_t, allocation>::iterator at)
     poison(a, at->first, false);
     mmap(a.map, a.map_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
          -1, 0);
-    used_nbytes -= round_up(a.nbytes, GRAIN_NBYTES);
+    used_nbytes[a.device] -= round_up(a.nbytes, GRAIN_NBYTES);
     freed[at->first] = a;
     allocations.erase(at);
 }
@@ -223,16 +230,18 @@ void sim_memory_reset(void)
 
 cudaError_t cudaMalloc(void **out, size_t nbytes)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!out) return sim_error(cudaErrorInvalidValue);
     *out = nullptr;
     if (nbytes == 0) return cudaSuccess;
     if (++n_mallocs == sim_settings.oom_at) return sim_error(cudaErrorMemoryAllocation);
     if (nbytes > sim_settings.memory_nbytes ||
-        round_up(nbytes, GRAIN_NBYTES) > sim_settings.memory_nbytes - used_nbytes || !reserve())
+        round_up(nbytes, GRAIN_NBYTES) > sim_settings.memory_nbytes - used_nbytes[sim_device()] ||
+        !reserve())
         return sim_error(cudaErrorMemoryAllocation);
     allocation a = {};
     a.nbytes = nbytes;
+    a.device = sim_device();
     size_t unit = nbytes < HUGE_FROM ? PAGE_NBYTES : GRAIN_NBYTES;
     a.map_nbytes = round_up(nbytes, unit);
     size_t offset = round_up(region_used + PAGE_NBYTES, unit);
@@ -249,7 +258,7 @@ cudaError_t cudaMalloc(void **out, size_t nbytes)
     if (!a.open) protect(a, false);
     poison(a, start, true);
     allocations[start] = a;
-    used_nbytes += round_up(nbytes, GRAIN_NBYTES);
+    used_nbytes[a.device] += round_up(nbytes, GRAIN_NBYTES);
     *out = (void *)start;
     return cudaSuccess;
 }
@@ -257,7 +266,7 @@ cudaError_t cudaMalloc(void **out, size_t nbytes)
 /* As on hardware, all work is done first. */
 cudaError_t cudaFree(void *p)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!p) return cudaSuccess;
     sim_run_all();
     if (sim_status() != cudaSuccess) return sim_error(sim_status());
@@ -281,9 +290,9 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaMemGetInfo(size_t *free_nbytes, size_t *total_nbytes)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     *total_nbytes = sim_settings.memory_nbytes;
-    *free_nbytes = sim_settings.memory_nbytes - used_nbytes;
+    *free_nbytes = sim_settings.memory_nbytes - used_nbytes[sim_device()];
     return cudaSuccess;
 }
 
@@ -291,7 +300,7 @@ cudaError_t cudaMemGetInfo(size_t *free_nbytes, size_t *total_nbytes)
 
 cudaError_t cudaHostAlloc(void **out, size_t nbytes, unsigned)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!out) return sim_error(cudaErrorInvalidValue);
     *out = nullptr;
     if (nbytes == 0) return cudaSuccess;
@@ -311,7 +320,7 @@ cudaError_t cudaMallocHost(void **out, size_t nbytes)
 
 cudaError_t cudaFreeHost(void *p)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!p) return cudaSuccess;
     sim_run_all();
     auto at = pinned.find((uintptr_t)p);
@@ -324,9 +333,14 @@ cudaError_t cudaFreeHost(void *p)
 
 cudaError_t cudaHostRegister(void *p, size_t nbytes, unsigned)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!p || nbytes == 0 || sim_is_device(p)) return sim_error(cudaErrorInvalidValue);
     if (sim_pinned_touches(p, nbytes)) return sim_error(cudaErrorHostMemoryAlreadyRegistered);
+    if ((uintptr_t)p % PAGE_NBYTES != 0 || nbytes % PAGE_NBYTES != 0)
+        return sim_refuse(cudaErrorInvalidValue,
+                          "cudaHostRegister(%p, %zu): whole pages are locked, and these have "
+                          "neighbours",
+                          p, nbytes);
     if (++n_host_allocs == sim_settings.host_oom_at) return sim_error(cudaErrorMemoryAllocation);
     pinned[(uintptr_t)p] = registration{nbytes, false};
     return cudaSuccess;
@@ -334,7 +348,7 @@ cudaError_t cudaHostRegister(void *p, size_t nbytes, unsigned)
 
 cudaError_t cudaHostUnregister(void *p)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     auto at = pinned.find((uintptr_t)p);
     if (at == pinned.end() || at->second.owned) return sim_error(cudaErrorHostMemoryNotRegistered);
     if (sim_host_in_use(at->first, at->second.nbytes))
@@ -346,7 +360,7 @@ cudaError_t cudaHostUnregister(void *p)
 
 cudaError_t cudaHostGetDevicePointer(void **out, void *p, unsigned)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!sim_pinned_range(p, 1)) return sim_error(cudaErrorInvalidValue);
     *out = p;
     return cudaSuccess;
@@ -354,7 +368,7 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *p, unsigned)
 
 cudaError_t cudaHostGetFlags(unsigned *flags, void *p)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!sim_pinned_range(p, 1)) return sim_error(cudaErrorInvalidValue);
     *flags = cudaHostAllocMapped;
     return cudaSuccess;
@@ -362,14 +376,14 @@ cudaError_t cudaHostGetFlags(unsigned *flags, void *p)
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attr, const void *p)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!attr) return sim_error(cudaErrorInvalidValue);
     memset(attr, 0, sizeof *attr);
     attr->type = cudaMemoryTypeUnregistered;
     attr->device = -2;
     if (sim_device_range(p, 1)) {
         attr->type = cudaMemoryTypeDevice;
-        attr->device = 0;
+        attr->device = holder(allocations, p)->second.device;
         attr->devicePointer = const_cast<void *>(p);
     } else if (sim_pinned_range(p, 1)) {
         attr->type = cudaMemoryTypeHost;

@@ -32,6 +32,15 @@ struct sim_enter {
     sim_enter entered;                                                                             \
     if (entered.error != cudaSuccess) return sim_error(entered.error)
 
+/* The same for calls that need a context. A thread that has selected no device would make one on
+ * device 0, whatever the process works with: refused once the process has selected a device. */
+cudaError_t sim_no_context(const char *call);
+#define SIM_ENTER_CONTEXT()                                                                        \
+    SIM_ENTER();                                                                                   \
+    if (sim_no_context(__func__) != cudaSuccess) return cudaErrorDeviceUninitialized
+int sim_device(void); /* that the calling thread has selected */
+#define SIM_DEVICES_MAX 16
+
 /* Remember what cudaGetLastError returns, and return it. */
 cudaError_t sim_error(cudaError_t error);
 /* The same with a sentence on stderr: a mistake of the caller's, as hardware would not tell. */
@@ -61,6 +70,7 @@ typedef std::shared_ptr<sim_op> sim_op_ref;
 
 struct CUstream_st {
     int number;
+    int device; /* -1: whichever is selected */
     unsigned flags;
     int priority;
     bool destroyed;
@@ -70,6 +80,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     unsigned flags;
+    int device;
     sim_op_ref recorded;
 };
 
@@ -83,6 +94,8 @@ struct sim_op_info {
 /* The stream behind a handle (NULL, cudaStreamLegacy, cudaStreamPerThread too), or NULL when it was
  * destroyed. */
 CUstream_st *sim_stream_of(cudaStream_t handle);
+/* Whether kernels may be queued there: a stream takes those of its own device alone. */
+cudaError_t sim_stream_takes(const CUstream_st *s, const char *what);
 /* Queue run() on s, after what is there and after `also`. Runs at once when streams are eager. */
 sim_op_ref sim_queue(CUstream_st *s, const struct sim_op_info *info, std::function<void()> run,
                      sim_op_ref also = nullptr);
@@ -113,8 +126,10 @@ void sim_memory_show(enum sim_memory_view view);
 bool sim_memory_touch(const void *p); /* true: the allocation was closed, and is open now */
 void sim_faults_catch(void);          /* sim_fault.cc: from now on faults are explained */
 void sim_memory_reset(void);
-bool sim_is_device(const void *p);                /* anywhere in the reserved region */
-bool sim_device_range(const void *p, size_t n);   /* whole in one allocation */
+bool sim_is_device(const void *p);              /* anywhere in the reserved region */
+bool sim_device_range(const void *p, size_t n); /* whole in one allocation */
+/* Whether p lies in the memory of a device other than this one. */
+bool sim_is_foreign(const void *p, int device);
 bool sim_pinned_range(const void *p, size_t n);   /* whole in one registration */
 bool sim_pinned_touches(const void *p, size_t n); /* a part of it is pinned */
 /* A few words on where an address lies, for a sentence. */

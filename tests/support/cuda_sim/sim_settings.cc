@@ -55,7 +55,8 @@ static void fault(struct sim_settings *s, const char *word)
         s->n_devices = 0;
     else if (sscanf(word, "capability:%d.%d", &s->major, &s->minor) != 2 &&
              !counted(word, "lost-at:", &s->lost_at) && !counted(word, "oom-at:", &s->oom_at) &&
-             !counted(word, "host-oom-at:", &s->host_oom_at))
+             !counted(word, "host-oom-at:", &s->host_oom_at) &&
+             !counted(word, "start-error:", &s->start_error))
         refuse("CZERO_CUDA_SIM_FAULT", word);
 }
 

@@ -7,7 +7,7 @@
  *   CZERO_CUDA_SIM_DEVICES  devices (1)
  *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
- *                           oom-at:N | host-oom-at:N            comma between several */
+ *                           oom-at:N | host-oom-at:N | start-error:N    comma between several */
 #ifndef CZ_TESTS_SIM_SETTINGS_H
 #define CZ_TESTS_SIM_SETTINGS_H
 
@@ -28,6 +28,7 @@ struct sim_settings {
     bool guard;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
+    uint64_t start_error; /* a cudaError_t: what every call returns */
     uint64_t lost_at;     /* which launch, from 1, loses the device; 0: none */
     uint64_t oom_at;      /* which cudaMalloc fails */
     uint64_t host_oom_at; /* which pinned allocation or registration fails */

@@ -168,6 +168,15 @@ CUstream_st *sim_stream_of(cudaStream_t handle)
     return at != streams.end() && !(*at)->destroyed ? *at : nullptr;
 }
 
+cudaError_t sim_stream_takes(const CUstream_st *s, const char *what)
+{
+    const bool is_default = s == &default_stream || s == &per_thread_stream;
+    if (is_default || s->device == sim_device()) return cudaSuccess;
+    return sim_refuse(cudaErrorInvalidResourceHandle,
+                      "%s on a stream of device %d while device %d is selected", what, s->device,
+                      sim_device());
+}
+
 sim_op_ref sim_queue(CUstream_st *s, const struct sim_op_info *info, std::function<void()> work,
                      sim_op_ref also)
 {
@@ -268,9 +277,11 @@ cudaError_t sim_library_queue(cudaStream_t stream, const char *name, size_t nbyt
     std::shared_ptr<void> owned(context, [free_context](void *c) {
         if (free_context) free_context(c);
     });
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     CUstream_st *s = sim_stream_of(stream);
     if (!s) return sim_error(cudaErrorInvalidResourceHandle);
+    cudaError_t error = sim_stream_takes(s, name);
+    if (error != cudaSuccess) return error;
     struct sim_op_info info = {SIM_LIBRARY, name, nbytes, false};
     sim_queue(s, &info, [owned, work] { work(owned.get()); });
     return cudaSuccess;
@@ -280,10 +291,11 @@ cudaError_t sim_library_queue(cudaStream_t stream, const char *name, size_t nbyt
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (!out || (flags & ~(unsigned)cudaStreamNonBlocking)) return sim_error(cudaErrorInvalidValue);
     CUstream_st *s = new CUstream_st();
     s->number = ++n_streams;
+    s->device = sim_device();
     s->flags = flags;
     s->priority = std::min(0, std::max(-5, priority));
     streams.push_back(s);
@@ -303,7 +315,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     if (least) *least = 0;
     if (greatest) *greatest = -5;
     return cudaSuccess;
@@ -315,7 +327,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     *flags = s->flags;
     return cudaSuccess;
@@ -323,7 +335,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags)
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     *priority = s->priority;
     return cudaSuccess;
@@ -331,7 +343,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     if (s == &default_stream || s == &per_thread_stream)
         return sim_error(cudaErrorInvalidResourceHandle);
@@ -342,28 +354,29 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     sim_run_stream(s);
     return sim_error(sim_status());
 }
 
-/* A query takes the work one step further: who polls gets there, who asks once is told no. */
+/* "Not ready" is the last error then, as on hardware. A query takes the work one step further: who
+ * polls gets there, who asks once is told no. */
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     for (const sim_op_ref &end : ends_of(s)) {
         if (end->done) continue;
         sim_run_one_of(end);
-        return sim_status() != cudaSuccess ? sim_error(sim_status()) : cudaErrorNotReady;
+        return sim_error(sim_status() != cudaSuccess ? sim_status() : cudaErrorNotReady);
     }
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     if (events.count(event) == 0) return sim_error(cudaErrorInvalidResourceHandle);
     if (flags != cudaEventWaitDefault) return sim_error(cudaErrorInvalidValue);
@@ -373,7 +386,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     sim_run_all();
     return sim_error(sim_status());
 }
@@ -381,7 +394,7 @@ cudaError_t cudaDeviceSynchronize(void)
 /* As on hardware the function must not call CUDA, and sees no device memory. */
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user_data)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     STREAM(s, stream);
     if (!fn) return sim_error(cudaErrorInvalidValue);
     struct sim_op_info info = {SIM_HOST, "host function", 0, false};
@@ -393,11 +406,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user_
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     const unsigned known = cudaEventBlockingSync | cudaEventDisableTiming;
     if (!out || (flags & ~known)) return sim_error(cudaErrorInvalidValue);
     *out = new CUevent_st();
     (*out)->flags = flags;
+    (*out)->device = sim_device();
     events.insert(*out);
     return cudaSuccess;
 }
@@ -412,7 +426,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     EVENT(event);
     events.erase(event);
     delete event;
@@ -421,16 +435,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     EVENT(event);
     STREAM(s, stream);
+    const bool is_default = s == &default_stream || s == &per_thread_stream;
+    if (event->device != (is_default ? sim_device() : s->device))
+        return sim_refuse(cudaErrorInvalidResourceHandle,
+                          "an event of device %d is recorded on a stream of another",
+                          event->device);
     event->recorded = marker(s, SIM_RECORD);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     EVENT(event);
     sim_run_until(event->recorded);
     return sim_error(sim_status());
@@ -438,23 +457,23 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     EVENT(event);
     if (!event->recorded || event->recorded->done) return cudaSuccess;
     sim_run_one_of(event->recorded);
-    return sim_status() != cudaSuccess ? sim_error(sim_status()) : cudaErrorNotReady;
+    return sim_error(sim_status() != cudaSuccess ? sim_status() : cudaErrorNotReady);
 }
 
 /* The host's clock when the simulator got to each: order, not speed. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
-    SIM_ENTER();
+    SIM_ENTER_CONTEXT();
     EVENT(start);
     EVENT(end);
     if (!ms || ((start->flags | end->flags) & cudaEventDisableTiming) || !start->recorded ||
         !end->recorded)
         return sim_error(cudaErrorInvalidResourceHandle);
-    if (!start->recorded->done || !end->recorded->done) return cudaErrorNotReady;
+    if (!start->recorded->done || !end->recorded->done) return sim_error(cudaErrorNotReady);
     *ms = (float)std::max(0.0, end->recorded->ran_ms - start->recorded->ran_ms);
     return cudaSuccess;
 }
