@@ -56,6 +56,10 @@ CZ_API int comm_device_ordinal(const struct comm *host, int n_devices);
 CZ_API cz_status comm_device_pick(struct comm *host, struct device *device,
                                   enum device_comm_kind *kind);
 
+/* How many of this host's ranks have opened the same GPU, whatever each of them calls it: at least
+ * 1. Collective. Errors: CZ_CUDA, CZ_PEER, CZ_COMM, CZ_NOMEM. */
+CZ_API cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_ranks);
+
 /* "self", "staged", "nccl". */
 CZ_API const char *comm_device_kind_name(enum device_comm_kind kind);
 

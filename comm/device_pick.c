@@ -92,13 +92,16 @@ static cz_status take_seat(struct device *device, struct device_seat *seat)
     return CZ_OK;
 }
 
+static bool is_same_gpu(const struct device_seat *a, const struct device_seat *b)
+{
+    return a->host == b->host && memcmp(a->pci_bus_id, b->pci_bus_id, sizeof a->pci_bus_id) == 0;
+}
+
 static bool share_a_gpu(const struct device_seat *seats, int n)
 {
     for (int a = 0; a < n; a++)
         for (int b = a + 1; b < n; b++)
-            if (seats[a].host == seats[b].host &&
-                memcmp(seats[a].pci_bus_id, seats[b].pci_bus_id, sizeof seats[a].pci_bus_id) == 0)
-                return true;
+            if (is_same_gpu(&seats[a], &seats[b])) return true;
     return false;
 }
 
@@ -146,6 +149,32 @@ cz_status comm_device_pick(struct comm *host, struct device *device, enum device
     cz_status st = seats ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks");
     st = comm_agree(host, st);
     if (st == CZ_OK) st = pick(host, device, seats, kind);
+    free(seats);
+    return st;
+}
+
+static cz_status count_sharing(struct comm *host, struct device *device, struct device_seat *seats,
+                               int *n_ranks)
+{
+    struct device_seat *mine = &seats[host->rank];
+    struct device_info info = {0};
+    *mine = device_seat_here();
+    TRY(comm_agree(host, device->ops->info(device, &info)));
+    memcpy(mine->pci_bus_id, info.pci_bus_id, sizeof mine->pci_bus_id);
+    TRY(comm_all_gather(host, mine, seats, sizeof *seats));
+    *n_ranks = 0;
+    for (int r = 0; r < host->world_size; r++) *n_ranks += is_same_gpu(&seats[r], mine);
+    return CZ_OK;
+}
+
+cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_ranks)
+{
+    *n_ranks = 1;
+    if (host->world_size == 1 || strcmp(host->ops->name, "self") == 0) return CZ_OK;
+    struct device_seat *seats = calloc((size_t)host->world_size, sizeof *seats);
+    cz_status st = seats ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks");
+    st = comm_agree(host, st);
+    if (st == CZ_OK) st = count_sharing(host, device, seats, n_ranks);
     free(seats);
     return st;
 }

@@ -217,6 +217,7 @@ static cz_status join_gpus(struct engine *e)
     struct comm *comm;
     if (!e->host || e->comm->world_size == 1) return CZ_OK;
     TRY(comm_device_pick(e->comm, e->device, &options.kind));
+    TRY(plan_meet_on_device(e, options.kind));
     TRY(comm_device_create(&options, &comm));
     e->host_comm = e->comm;
     e->comm = comm;

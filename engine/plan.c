@@ -203,7 +203,7 @@ static void chain_rows(struct engine *e)
     row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
 }
 
-static void add_up(struct plan *p)
+void plan_add_up(struct plan *p)
 {
     size_t sums[PLAN_N_PLACES] = {0};
     for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
@@ -248,7 +248,7 @@ cz_status plan_fill(struct engine *e)
     TRY(measure_host(e));
     if (p->on_cuda) TRY(plan_place_on_device(e));
     tiers_place_rows(e);
-    add_up(p);
+    plan_add_up(p);
     count_traffic(e);
     plan_fill_phases(e);
     plan_fill_times(e, e->request ? e->request->profile : NULL);

@@ -100,6 +100,8 @@ static void set_nccl(struct engine *e)
 /* ---- what CUDA itself takes --------------------------------------------------------------------
  */
 
+#define IN_USE "in use before the run: driver, libraries, other programs"
+
 static cz_status set_context(struct engine *e)
 {
     struct plan *p = &e->plan;
@@ -119,8 +121,7 @@ static cz_status set_context(struct engine *e)
     int n_sharing = n_ranks > n_gpus ? (n_ranks + n_gpus - 1) / n_gpus : 1;
     p->device_free_nbytes = free_nbytes / (size_t)n_sharing; /* none has allocated yet */
     if (n_sharing == 1) set_nccl(e);                         /* which takes no two ranks on a GPU */
-    set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes,
-        "in use before the run: driver, libraries, other programs");
+    set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes, IN_USE);
     return CZ_OK;
 }
 
@@ -135,6 +136,22 @@ static void set_communicator(struct engine *e)
         "pieces between %d GPUs", w);
     set(&e->plan, "communicator's pieces", PLAN_DEVICE,
         staged.device > nccl.device ? staged.device : nccl.device, "pieces between %d GPUs", w);
+}
+
+/* Ranks may each see one GPU and call it number 0 (CUDA_VISIBLE_DEVICES): only they together know
+ * who shares. Nobody has allocated yet. */
+cz_status plan_meet_on_device(struct engine *e, enum device_comm_kind kind)
+{
+    struct plan *p = &e->plan;
+    size_t free_nbytes = 0, total_nbytes = 0;
+    int n_sharing;
+    TRY(comm_agree(e->comm, e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes)));
+    TRY(comm_device_sharing(e->comm, e->device, &n_sharing));
+    p->device_free_nbytes = free_nbytes / (size_t)n_sharing;
+    set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes, IN_USE);
+    set(p, "NCCL's buffers", PLAN_DEVICE, kind == DEVICE_COMM_NCCL ? NCCL_NBYTES : 0, "assumed");
+    plan_add_up(p);
+    return CZ_OK;
 }
 
 cz_status plan_place_on_device(struct engine *e)

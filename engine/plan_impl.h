@@ -2,6 +2,7 @@
 #ifndef CZ_ENGINE_PLAN_IMPL_H
 #define CZ_ENGINE_PLAN_IMPL_H
 
+#include "comm/device_comm.h"
 #include "engine/engine_impl.h"
 #include "formats/json_write.h"
 
@@ -15,6 +16,13 @@ enum plan_place plan_device_place(const struct engine *e, int block);
 /* What only a GPU run has: names, kept activations, the context; looks at the GPU if there is one.
  */
 cz_status plan_place_on_device(struct engine *e);
+
+/* The same once ranks have met: who shares this GPU, and how they will talk. Collective, on the
+ * host's communicator. */
+cz_status plan_meet_on_device(struct engine *e, enum device_comm_kind kind);
+
+/* Totals, when rows have changed. */
+void plan_add_up(struct plan *p);
 
 /* What the run takes of the GPU beside what is in use there already. */
 size_t plan_device_need(const struct plan *p);

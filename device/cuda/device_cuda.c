@@ -235,6 +235,18 @@ static void allow_none(void)
 /* ---- opening and closing ------------------------------------------------------------------------
  */
 
+/* Kernels are given host addresses of page-locked memory. Where a device sees that elsewhere they
+ * would fault: no such device is known that runs this build's kernels. */
+static void warn_of_addresses(int ordinal)
+{
+    int same = 1;
+    (void)cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal);
+    if (!same)
+        LOGV(LOG_WARN, SUB_OPS,
+             "cuda:%d has other addresses for page-locked host memory: kernels that read it fail",
+             ordinal);
+}
+
 static cz_status cuda_open(int ordinal, struct device **out)
 {
     int n = 0;
@@ -251,6 +263,7 @@ static cz_status cuda_open(int ordinal, struct device **out)
     if (result != cudaSuccess) return refuse(result, "device cuda: starting its context");
     struct cuda_device *dev = calloc(1, sizeof *dev);
     if (!dev) return err_set(CZ_NOMEM, 0, "device cuda: out of memory");
+    warn_of_addresses(ordinal);
     dev->base.ops = &device_cuda_ops;
     dev->base.ordinal = ordinal;
     dev->info = info;
@@ -352,7 +365,8 @@ static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
     char need[32];
     if (nbytes == 0) return CZ_OK;
     TRY(use(dev));
-    cudaError_t result = cudaHostRegister(p, nbytes, cudaHostRegisterPortable);
+    cudaError_t result =
+        cudaHostRegister(p, nbytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (result == cudaSuccess) return CZ_OK;
     (void)cudaGetLastError();
     return err_set(CZ_NOMEM, 0,

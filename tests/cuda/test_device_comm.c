@@ -216,6 +216,39 @@ START_TEST(ranks_with_gpus_of_their_own_get_nccl_those_that_share_one_staged)
 }
 END_TEST
 
+/* As a scheduler starts ranks: each sees one GPU, which it calls number 0. */
+static cz_status one_visible(struct ranks *ranks, int rank, void *arg)
+{
+    struct device_rank d;
+    enum device_comm_kind kind;
+    char visible[8];
+    int n, n_sharing;
+    (void)arg;
+    snprintf(visible, sizeof visible, "%d", rank % 2);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    TRY(device_rank_start(&d, ranks, rank));
+    TRY(device_count("cuda", &n));
+    rank_check(n == 1 && d.dev->ordinal == 0);
+    TRY(comm_device_sharing(d.host, d.dev, &n_sharing));
+    rank_check(n_sharing == (ranks->n > 2 && rank != 1 ? 2 : 1));
+    TRY(comm_device_pick(d.host, d.dev, &kind));
+    rank_check(kind == (ranks->n > 2 ? DEVICE_COMM_STAGED : DEVICE_COMM_NCCL));
+    device_rank_end(&d);
+    return CZ_OK;
+}
+
+START_TEST(ranks_that_see_one_gpu_each_know_who_shares_it)
+{
+    if (!is_simulated()) return;
+    setenv("CZERO_CUDA_SIM_DEVICES", "2", 1);
+    for (int w = 2; w <= 3; w++) {
+        struct ranks ranks;
+        ranks_start(&ranks, w, one_visible, NULL);
+        ranks_expect_ok(&ranks, 30);
+    }
+}
+END_TEST
+
 /* Rank 1 has no libnccl. */
 static cz_status without_library(struct ranks *ranks, int rank, void *arg)
 {
@@ -586,6 +619,7 @@ TEST_MAIN("cuda/device_comm", staged_collectives_are_the_definition,
           nccl_collectives_are_the_definition, one_rank_makes_the_calls_too,
           a_rank_that_pretends_does_as_on_the_host,
           ranks_with_gpus_of_their_own_get_nccl_those_that_share_one_staged,
+          ranks_that_see_one_gpu_each_know_who_shares_it,
           without_a_usable_libnccl_ranks_fall_back_or_say_so,
           an_nccl_that_does_not_start_is_one_sentence,
           neither_begin_nor_wait_over_nccl_holds_up_the_host, data_move_beside_the_callers_work,

@@ -298,7 +298,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Simulated CUDA device");
     memcpy(p->uuid.bytes, "czero simulated", 16);
-    p->uuid.bytes[15] = (char)device;
+    p->uuid.bytes[15] = (char)sim_settings.place[device];
     fill_limits(p);
     p->major = sim_settings.major;
     p->minor = sim_settings.minor;
@@ -307,7 +307,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->l2CacheSize = 50 << 20;
     p->persistingL2CacheMaxSize = 32 << 20;
     p->memoryBusWidth = 5120;
-    p->pciBusID = device + 1;
+    p->pciBusID = sim_settings.place[device] + 1;
     p->asyncEngineCount = 3;
     p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->ECCEnabled = 1;
     p->hostRegisterSupported = p->canUseHostPointerForRegisteredMem = 1;
@@ -368,7 +368,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
     SIM_ENTER();
     if (!is_device(device)) return sim_error(cudaErrorInvalidDevice);
     if (!id || length < 13) return sim_error(cudaErrorInvalidValue);
-    snprintf(id, (size_t)length, "0000:%02x:00.0", device + 1);
+    snprintf(id, (size_t)length, "0000:%02x:00.0", sim_settings.place[device] + 1);
     return cudaSuccess;
 }
 
@@ -376,8 +376,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id)
 {
     SIM_ENTER();
     unsigned bus;
-    if (sscanf(id, "0000:%x:00.0", &bus) != 1 || !is_device((int)bus - 1))
-        return sim_error(cudaErrorInvalidDevice);
-    *device = (int)bus - 1;
-    return cudaSuccess;
+    if (sscanf(id, "0000:%x:00.0", &bus) != 1) return sim_error(cudaErrorInvalidDevice);
+    for (int i = 0; i < sim_settings.n_devices; i++)
+        if (sim_settings.place[i] == (int)bus - 1) return *device = i, cudaSuccess;
+    return sim_error(cudaErrorInvalidDevice);
 }

@@ -79,9 +79,11 @@ void put(const mailbox_ref &box, const message &m)
     if (box->aborted) return;
     std::string hidden = m.file + ".part";
     FILE *f = fopen(hidden.c_str(), "wb");
+    if (!f && errno == ENOENT) return; /* a rank that has aborted took the folder: nobody reads */
     bool good = f && (m.nbytes == 0 || fwrite(m.memory, 1, m.nbytes, f) == m.nbytes);
     if (f && fclose(f) != 0) good = false;
-    if (!good || rename(hidden.c_str(), m.file.c_str()) != 0) box->error = SYSTEM;
+    if (good && rename(hidden.c_str(), m.file.c_str()) != 0) good = errno == ENOENT;
+    if (!good) box->error = SYSTEM;
 }
 
 /* Waits for it; not for ever: an abort ends it. */
@@ -102,6 +104,8 @@ void get(const mailbox_ref &box, const message &m)
     }
 }
 
+struct described; /* a group, as its calls have said (below) */
+
 /* "name:N" in CZERO_CUDA_SIM_NCCL_FAULT: N; name alone: 1; 0: not asked for. */
 long fault(const char *name)
 {
@@ -114,9 +118,11 @@ long fault(const char *name)
 } // namespace
 
 struct nccl_comm {
-    int n_ranks, rank;
+    int n_ranks, rank, device;
     mailbox_ref box;
     bool met;
+    std::shared_ptr<described> pending;       /* a group that its call left in progress */
+    int n_polls;                              /* for which it stays so */
     std::vector<uint64_t> n_sent, n_received; /* by peer */
     long n_groups;
     std::mutex lock; /* of groups */
@@ -240,9 +246,13 @@ int sim_CommInitRankConfig(struct nccl_comm **out, int n_ranks, struct nccl_id i
                            struct nccl_config *config)
 {
     *out = nullptr;
-    if (config->magic != NCCL_CONFIG_MAGIC || config->blocking != 0) return ARGUMENT;
+    if (config->size < sizeof *config || config->magic != NCCL_CONFIG_MAGIC ||
+        config->blocking != 0)
+        return ARGUMENT;
+    if (sim_no_context(__func__) != cudaSuccess) return UNHANDLED;
     if (fault("init-error")) return SYSTEM;
     nccl_comm *c = new nccl_comm();
+    c->device = sim_device();
     c->n_ranks = n_ranks;
     c->rank = rank;
     c->box = std::make_shared<mailbox>();
@@ -266,10 +276,20 @@ bool all_here(const nccl_comm *c)
     return true;
 }
 
+int queue_group(const described &g);
+
+/* What a call has left in progress goes on between polls, as it does beside the caller in fact. */
 int sim_CommGetAsyncError(struct nccl_comm *c, int *result)
 {
     c->met = c->met || all_here(c);
     *result = c->met ? c->box->error.load() : NCCL_IN_PROGRESS;
+    if (*result == NCCL_SUCCESS && c->n_polls > 0) {
+        c->n_polls--;
+        *result = NCCL_IN_PROGRESS;
+    } else if (*result == NCCL_SUCCESS && c->pending) {
+        *result = queue_group(*c->pending);
+        c->pending = nullptr;
+    }
     long at = fault("async-error-at");
     if (at > 0 && c->n_groups >= at) *result = SYSTEM;
     return NCCL_SUCCESS;
@@ -306,9 +326,10 @@ int sim_CommAbort(struct nccl_comm *c)
 }
 
 /* Local, unlike the real one: a stand-in that proves less. */
-int sim_CommFinalize(struct nccl_comm *)
+int sim_CommFinalize(struct nccl_comm *c)
 {
-    return NCCL_SUCCESS;
+    c->n_polls = 1;
+    return NCCL_IN_PROGRESS;
 }
 
 int sim_CommDestroy(struct nccl_comm *c)
@@ -332,9 +353,8 @@ struct described {
 int depth;
 described now;
 
-int queue_group(described g)
+int queue_group(const described &g)
 {
-    if (g.error != NCCL_SUCCESS || !g.comm) return g.error;
     nccl_comm *c = g.comm;
     mailbox_ref box = c->box;
     struct sim_op_info sends_info = {SIM_LIBRARY, "NCCL sends", 0, false};
@@ -345,7 +365,7 @@ int queue_group(described g)
     sim_enter entered;
     if (entered.error != cudaSuccess) return UNHANDLED;
     CUstream_st *s = sim_stream_of(g.stream);
-    if (!s) return ARGUMENT;
+    if (!s || (s->device >= 0 && s->device != c->device)) return ARGUMENT;
     queued.sends_op = sim_queue(s, &sends_info, [box, g] {
         for (const message &m : g.sends) put(box, m);
         for (size_t i = 0; i < g.copies.size(); i++)
@@ -366,15 +386,24 @@ int group_start()
     return NCCL_SUCCESS;
 }
 
+/* Nothing is queued yet when this returns: the communicator does not block. */
 int group_end()
 {
     if (depth == 0) return USAGE;
-    return --depth == 0 ? queue_group(now) : NCCL_SUCCESS;
+    if (--depth > 0) return NCCL_SUCCESS;
+    if (now.error != NCCL_SUCCESS || !now.comm) return now.error;
+    now.comm->pending = std::make_shared<described>(now);
+    now.comm->n_polls = 1;
+    return NCCL_IN_PROGRESS;
 }
 
 /* A call belongs to the group's communicator and stream, and names device memory. */
 int describe(nccl_comm *c, cudaStream_t stream, const void *memory, size_t nbytes, int peer)
 {
+    if (c && (c->pending || !c->met)) {
+        sim_print("NCCL: a call while the one before is in progress");
+        now.error = ARGUMENT;
+    }
     bool good = c && peer >= 0 && peer < c->n_ranks && (!now.comm || now.comm == c) &&
                 (!now.comm || now.stream == stream);
     if (good && nbytes > 0 && !sim_device_range(memory, nbytes)) {

@@ -71,6 +71,23 @@ static void faults(struct sim_settings *s)
         fault(s, word);
 }
 
+/* As CUDA reads it: up to the first that there is not. */
+static void choose_devices(struct sim_settings *s)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    const int n_there = s->n_devices < SIM_PLACES_MAX ? s->n_devices : SIM_PLACES_MAX;
+    for (int i = 0; i < n_there; i++) s->place[i] = i;
+    if (!at) return;
+    for (s->n_devices = 0; s->n_devices < SIM_PLACES_MAX; at++) {
+        char *end;
+        const long place = strtol(at, &end, 10);
+        if (end == at || place < 0 || place >= n_there) return;
+        s->place[s->n_devices++] = (int)place;
+        at = end;
+        if (*at != ',') return;
+    }
+}
+
 void sim_settings_read(void)
 {
     static const char *const orders[] = {"forward", "reverse", "random"};
@@ -80,6 +97,7 @@ void sim_settings_read(void)
     s.streams = (enum sim_streams)choice("CZERO_CUDA_SIM_STREAMS", streams, 3, &s.streams_seed);
     s.memory_nbytes = number("CZERO_CUDA_SIM_MEMORY", (uint64_t)1 << 30);
     s.n_devices = (int)number("CZERO_CUDA_SIM_DEVICES", 1);
+    choose_devices(&s);
     const char *guard = getenv("CZERO_CUDA_SIM_GUARD");
     s.guard = !guard || strcmp(guard, "off") != 0;
     s.major = 9;

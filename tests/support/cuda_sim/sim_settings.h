@@ -4,7 +4,7 @@
  *   CZERO_CUDA_SIM_ORDER    forward | reverse | random[:seed]   order of ready threads and blocks
  *   CZERO_CUDA_SIM_STREAMS  lazy | eager | random[:seed]        when queued work runs
  *   CZERO_CUDA_SIM_MEMORY   bytes of device memory (1 GiB)
- *   CZERO_CUDA_SIM_DEVICES  devices (1)
+ *   CZERO_CUDA_SIM_DEVICES  devices (1); CUDA_VISIBLE_DEVICES chooses among them, by number
  *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
  *                           oom-at:N | host-oom-at:N | start-error:N    comma between several */
@@ -13,6 +13,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define SIM_PLACES_MAX 16
 
 enum sim_order { SIM_ORDER_FORWARD = 0, SIM_ORDER_REVERSE, SIM_ORDER_RANDOM };
 enum sim_streams { SIM_STREAMS_LAZY = 0, SIM_STREAMS_EAGER, SIM_STREAMS_RANDOM };
@@ -25,6 +27,7 @@ struct sim_settings {
     uint64_t streams_seed;
     size_t memory_nbytes;
     int n_devices;
+    int place[SIM_PLACES_MAX]; /* of a device among those of the machine */
     bool guard;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
