@@ -105,6 +105,11 @@ struct engine {
 cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,
                          struct model *model);
 
+/* Whether an update depends on nothing that all gradients have to be there for (overflow check,
+ * clipping): it may begin with those that have left a GPU, beside the rest of the backward. They
+ * are looked at afterwards. */
+bool engine_updates_first(const struct engine *e);
+
 /* Release everything but the model. */
 void engine_free(struct engine *e);
 

@@ -62,6 +62,7 @@ struct plan {
     size_t fetched_numel;  /* a GPU's: parameters that a training pass brings from host or NVMe */
     struct plan_cost phases[PLAN_N_PHASES];
     double step_s;            /* forward, backward and step; NAN: see plan_cost */
+    double beside_s;          /* of the step, what runs beside the backward: not in step_s */
     const char *missing_rate; /* what the profile lacks for it, in words; NULL: nothing */
 
     /* What the plan is for. */

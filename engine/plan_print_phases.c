@@ -81,6 +81,8 @@ void plan_print_phases(FILE *f, const struct plan *p)
             "memory is allocated once):\n",
             (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
+    if (p->beside_s > 0)
+        fprintf(f, "The update runs beside the last backward for %.3g s.\n", p->beside_s);
     if (!isnan(p->step_s))
         fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
                 (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);
@@ -136,6 +138,7 @@ static void write_phase(struct json_writer *w, const struct plan *p, enum plan_p
 void plan_write_phases(struct json_writer *w, const struct plan *p)
 {
     json_put_figure(w, "step_seconds", p->step_s);
+    json_put_figure(w, "update_beside_backward_seconds", p->beside_s);
     json_put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
     json_write_key(w, "phases");
     json_begin_array(w);

@@ -103,6 +103,18 @@ static double together(const struct engine *e, enum plan_phase phase, const stru
     return longer(busy, beside) + c->nvme_s - beside;
 }
 
+/* On one rank the host updates gradients as they leave the GPU, when nothing has to be known of all
+ * of them (zero_step): beside the backward of the last micro-batch. */
+static double beside_backward(const struct engine *e)
+{
+    const struct plan *p = &e->plan;
+    bool leaves = p->on_cuda && plan_device_share(e) < 1;
+    double last = p->phases[PLAN_BACKWARD].total_s / (double)p->accumulation;
+    double step = p->phases[PLAN_STEP].total_s;
+    if (!leaves || p->world_size > 1 || !engine_updates_first(e)) return 0;
+    return last < step ? last : step;
+}
+
 void plan_fill_times(struct engine *e, const struct machine_profile *m)
 {
     struct plan *p = &e->plan;
@@ -122,4 +134,6 @@ void plan_fill_times(struct engine *e, const struct machine_profile *m)
         c->total_s = together(e, (enum plan_phase)f, c);
     }
     for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
+    p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
+    p->step_s -= p->beside_s;
 }

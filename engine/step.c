@@ -201,6 +201,12 @@ static bool checks_overflow(const struct ds_config *c)
     return !c->bf16.enabled || c->bf16.check_grad_overflow;
 }
 
+bool engine_updates_first(const struct engine *e)
+{
+    const struct ds_config *c = e->config;
+    return !checks_overflow(c) && !(c->gradient_clipping > 0) && !zero_onebit(e->zero).clock;
+}
+
 /* Norm of the gradients as they are (still scaled); NAN when it is neither wanted nor needed. */
 static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, double *norm)
 {
@@ -208,6 +214,15 @@ static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, do
     *norm = NAN;
     if (!scan->finite || (!c->zero.compute_grad_norm && !(c->gradient_clipping > 0))) return CZ_OK;
     return zero_norm(e->zero, scan->max_abs, norm);
+}
+
+/* The same after an update that did not wait for it. */
+static cz_status measure_norm_late(struct engine *e, double *norm)
+{
+    struct zero_scan scan;
+    if (!e->config->zero.compute_grad_norm) return CZ_OK;
+    TRY(zero_scan(e->zero, &scan));
+    return measure_norm(e, &scan, norm);
 }
 
 static bool is_frozen(const struct engine *e)
@@ -238,9 +253,10 @@ static void log_frozen(const struct engine *e)
 /* Unscale with the scale that the gradients were made with (spec Q2), clip, update. */
 static cz_status apply(struct engine *e, const struct zero_scan *scan, double made_with)
 {
-    double norm;
+    double norm = NAN;
+    bool first = engine_updates_first(e);
     int64_t begin = clock_now_ns();
-    TRY(measure_norm(e, scan, &norm));
+    if (!first) TRY(measure_norm(e, scan, &norm));
     double clip =
         isfinite(norm) ? optim_clip_factor(norm, made_with, e->config->gradient_clipping) : 1;
     int64_t normed = clock_now_ns();
@@ -251,8 +267,11 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     TRY(settle_timers(e));
     int64_t swept = clock_now_ns();
     TRY(zero_gather(e->zero));
-    e->timers.exposed[EXPOSED_STEP] += clock_now_ns() - swept;
-    timers_set_update(&e->timers, normed - begin, swept - normed, clock_now_ns() - swept);
+    int64_t gathered = clock_now_ns();
+    e->timers.exposed[EXPOSED_STEP] += gathered - swept;
+    if (first) TRY(measure_norm_late(e, &norm));
+    timers_set_update(&e->timers, normed - begin + clock_now_ns() - gathered, swept - normed,
+                      gathered - swept);
     e->n_updates++;
     if (is_frozen(e) && !was_frozen) log_frozen(e);
     e->grad_norm = norm / made_with;
@@ -304,7 +323,7 @@ static void count_boundary(struct engine *e)
 
 static cz_status boundary(struct engine *e)
 {
-    struct zero_scan scan;
+    struct zero_scan scan = {.finite = true};
     bool skip_step;
     double made_with = e->scale.scale;
     int64_t begin = clock_now_ns();
@@ -313,7 +332,7 @@ static cz_status boundary(struct engine *e)
     e->comm_ns = clock_now_ns() - begin;
     e->timers.exposed[EXPOSED_STEP] += e->comm_ns;
     TRY(mean_loss(e));
-    TRY(zero_scan(e->zero, &scan));
+    if (!engine_updates_first(e)) TRY(zero_scan(e->zero, &scan));
     bool usable = scan.finite || !checks_overflow(e->config);
     e->scale_history[e->n_scales++ % SCALE_HISTORY] = made_with;
     if (loss_scale_update(&e->scale, usable, &skip_step) != CZ_OK) return scale_exhausted(e, &scan);

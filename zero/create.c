@@ -302,6 +302,7 @@ static cz_status layout_all(struct zero *z)
     TRY(zero_grads_swap_init(z));
     TRY(zero_round_init(z));
     TRY(zero_buckets_init(z));
+    TRY(zero_leave_tiles(z));
     TRY(zero_sweep_init(z));
     TRY(zero_onebit_init(z));
     return zero_gather_init(z);
@@ -389,6 +390,7 @@ void zero_destroy(struct zero *z)
         shard_group_free(&z->groups[g].shard);
         free(z->groups[g].segments);
         free(z->groups[g].tile_segment);
+        free(z->groups[g].tile_flush);
         free(z->groups[g].sums.spans);
     }
     zero_buckets_free(z);

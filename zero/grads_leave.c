@@ -4,6 +4,8 @@
  * they stay: the same bits. The host waits for none of it before the boundary. */
 #include "zero/zero_impl.h"
 
+#include <stdlib.h>
+
 /* Where a parameter's gradient rests in host memory. */
 static unsigned char *rest_of(const struct zero *z, size_t param_idx)
 {
@@ -38,6 +40,30 @@ cz_status zero_leave_arrived(struct zero *z, size_t flush)
 {
     struct device *d = zero_device(z);
     return d->ops->event_wait_host(d, z->gpu.gone[flush]);
+}
+
+static void note_last_flush(struct zero *z, size_t param_idx, size_t flush)
+{
+    struct zero_group *group = &z->groups[z->places[param_idx].group];
+    struct zero_piece mine = zero_piece_mine(z, param_idx);
+    size_t tile = z->options.tile_numel, end = mine.own_off + mine.numel;
+    for (size_t t = mine.own_off / tile; t * tile < end; t++)
+        if (group->tile_flush[t] < flush) group->tile_flush[t] = flush;
+}
+
+cz_status zero_leave_tiles(struct zero *z)
+{
+    if (!z->leaves_alone) return CZ_OK;
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        size_t n_tiles = tile_count(z->groups[g].own_numel, z->options.tile_numel);
+        z->groups[g].tile_flush = calloc(n_tiles + 1, sizeof *z->groups[g].tile_flush);
+        if (!z->groups[g].tile_flush)
+            return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
+    }
+    for (size_t f = 0; f < z->n_flushes; f++)
+        for (size_t k = z->flush_first_param[f]; k < z->flush_first_param[f + 1]; k++)
+            note_last_flush(z, z->flush_params[k], f);
+    return CZ_OK;
 }
 
 /* After what left before: on the same stream. Tied gradients never left their place. */

@@ -89,7 +89,7 @@ static cz_status scan_own(struct zero *z, struct zero_scan *out)
     struct own_scan s = {.z = z, .out = out};
     memset(out, 0, sizeof *out);
     out->finite = true;
-    if (z->leaves_alone && z->is_reducing)
+    if (zero_leave_is_under_way(z))
         TRY(scan_arrivals(&s));
     else
         for (s.group = 0; s.group < z->options.n_groups; s.group++)

@@ -32,6 +32,7 @@ struct sweep {
     int pass;
     size_t n_tiles;
     bool applies;         /* the class's apply() instead of its passes */
+    bool beside;          /* the backward, perhaps: each tile waits for its own gradients */
     struct staged staged; /* of the tile in work */
 };
 
@@ -183,6 +184,12 @@ static bool is_changed(const struct sweep *s, size_t array)
     return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->pass + 1 == cls->n_passes);
 }
 
+/* The k-th tile to be updated. What the backward has made first lies last. */
+static size_t tile_in_turn(const struct sweep *s, size_t k)
+{
+    return s->beside ? s->n_tiles - 1 - k : k;
+}
+
 /* The last block of a tile may hold elements of another rank, or of a group: they are read to be
  * written as they were. */
 static bool ends_inside_a_block(const struct sweep *s, size_t t, size_t nbytes)
@@ -190,11 +197,11 @@ static bool ends_inside_a_block(const struct sweep *s, size_t t, size_t nbytes)
     return t + 1 == s->n_tiles && nbytes % SWAP_ALIGN != 0;
 }
 
-static size_t tile_pieces(void *user, size_t t, struct ring_piece *out)
+static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
 {
     const struct sweep *s = user;
     struct zero_home home;
-    size_t n = 0;
+    size_t n = 0, t = tile_in_turn(s, k);
     for (size_t a = 0; a < N_ARRAYS; a++) {
         if (!array_home(s->z, s->group, a, &home)) continue;
         struct zero_range range = array_range(s->z, s->group, &home, t);
@@ -237,6 +244,14 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
     return on_gpu ? CZ_OK : zero_sync(z);
 }
 
+/* Whether rounded parameters must wait for what is on the layers' stream. Those that the host made
+ * beside the backward need not: who used the old ones last has made these gradients; nor would they
+ * be beside it. Unless the layers were asked to look at something since. */
+static bool waits_for_layers(const struct sweep *s, size_t t)
+{
+    return !s->beside || is_gpu_tile(s, t) || s->z->pass == ZERO_PASS_EVAL;
+}
+
 /* What the kernel made goes to the other side, while it makes the next tile. */
 static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
 {
@@ -247,7 +262,7 @@ static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
     const struct staged staged = s->staged;
     if (staged.nbytes == 0) return CZ_OK;
     s->staged = (struct staged){0};
-    TRY(zero_after(z, way, z->options.stream));
+    if (waits_for_layers(s, t)) TRY(zero_after(z, way, z->options.stream));
     TRY(zero_copy(z, way, staged.to, staged.from, staged.nbytes));
     TRY(d->ops->event_record(d, arrived, way));
     return in_slot ? d->ops->event_wait_host(d, arrived) : CZ_OK;
@@ -342,6 +357,7 @@ static cz_status sweep_tile(struct sweep *s, size_t t)
     struct optim_range r;
     unsigned char *slot = NULL;
     if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
+    if (s->beside) TRY(zero_leave_arrived(s->z, s->z->groups[s->group].tile_flush[t]));
     TRY(tile_range(s, t, slot, &r));
     if (s->applies) return apply_tile(s, &r);
     if (is_gpu_tile(s, t)) {
@@ -376,7 +392,7 @@ static cz_status sweep_tiles(struct sweep *s)
     cz_status st = CZ_OK;
     if (s->n_tiles == 0) return CZ_OK;
     if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
-    for (size_t t = 0; t < s->n_tiles && st == CZ_OK; t++) st = sweep_tile(s, t);
+    for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
     if (s->z->ring) st = zero_ring_end(s->z, st);
     return st == CZ_OK ? end_on_gpu(s->z) : st;
 }
@@ -432,8 +448,10 @@ cz_status zero_sweep_group(struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
-    struct sweep s = {
-        .z = z, .group = group, .n_tiles = tile_count(g->own_numel, z->options.tile_numel)};
+    struct sweep s = {.z = z,
+                      .group = group,
+                      .n_tiles = tile_count(g->own_numel, z->options.tile_numel),
+                      .beside = zero_leave_is_under_way(z)};
     if (cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
     for (; s.pass < cls->n_passes; s.pass++) TRY(sweep_tiles(&s));
     return CZ_OK;

@@ -285,7 +285,9 @@ CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
 CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
- * round to parameters); two where the optimizer wants a norm per tensor. Local; collective when
+ * round to parameters); two where the optimizer wants a norm per tensor. zero_scan() waits for
+ * gradients that are still leaving a GPU; where this comes first, each tile waits for its own only,
+ * and the update runs beside the rest of the backward: the same bits. Local; collective when
  * tensors with norms are cut over ranks (stages 1 to 3), and for the 1-bit family, which exchanges
  * here: a rank that fails has taken part. */
 CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);

@@ -50,6 +50,8 @@ struct zero_group {
     uint64_t param_swap, master_swap, grad_swap, state_swap[OPTIM_STATES_MAX];
     struct lamb_segment *segments;       /* of all tiles; only with tensor norms */
     size_t *tile_segment;                /* (n_tiles + 1) first segment of each tile */
+    size_t *tile_flush;                  /* (n_tiles) the last that brings of its gradients; only
+                                            where they leave alone */
     size_t sums_off, ratios_off;         /* bytes into ZERO_SMALL */
     size_t gpu_sums_off, gpu_ratios_off; /* bytes into ZERO_STEP */
     struct zero_sums sums;
@@ -265,6 +267,14 @@ cz_status zero_leave_begin(struct zero *z, size_t flush);
 cz_status zero_leave_wait(struct zero *z, size_t flush);    /* the flush's bucket is free again */
 cz_status zero_leave_back(struct zero *z, size_t flush);    /* earlier sums are in the bucket */
 cz_status zero_leave_arrived(struct zero *z, size_t flush); /* the host waits, too */
+
+cz_status zero_leave_tiles(struct zero *z); /* once flushes are dealt: fills tile_flush */
+
+/* Whether gradients may still be on their way: nothing has waited for all of them yet. */
+static inline bool zero_leave_is_under_way(const struct zero *z)
+{
+    return z->leaves_alone && z->is_reducing;
+}
 
 /* ---- grads_swap.c ---------------------------------------------------------------------------- */
 

@@ -97,6 +97,33 @@ START_TEST(parameters_of_the_file_wait_for_the_micro_batch_before)
 }
 END_TEST
 
+/* Nothing has to be known of all gradients: the host updates tiles as they come. */
+START_TEST(updates_beside_the_backward_change_no_bit)
+{
+    static const struct tiers leaving[] = {
+        {TIER_CPU, TIER_NONE}, {TIER_CPU, TIER_CPU}, {TIER_NVME, TIER_NVME}};
+    struct leg_shared *s = leg_make();
+    snprintf(swap_dir, sizeof swap_dir, "%s/swap", test_tmp_make_fast());
+    for (int k = 0; k < 2; k++) {
+        struct tier_run run = {.stage = 3,
+                               .world = 1,
+                               .gas = 1 + k,
+                               .dtype = "\"bf16\": {\"enabled\": true}",
+                               .optimizer = k ? tier_lamb : tier_optimizers[0],
+                               .two_groups = k == 0,
+                               .unclipped = true,
+                               .turn = k};
+        struct leg_outcome want = train(s, &run, tiers_none, "cuda"); /* looks first */
+        run.dtype = "\"bf16\": {\"enabled\": true, \"check_grad_overflow\": false}";
+        for (size_t t = 0; t < CZ_ARRAY_LEN(leaving); t++) {
+            struct leg_outcome have = train(s, &run, leaving[t], "cuda");
+            expect_same(&want, &have, tiers_describe(&run, leaving[t]));
+        }
+    }
+    munmap(s, sizeof *s);
+}
+END_TEST
+
 /* DEVICE_COMM: staged between two ranks on one GPU; nccl where each has its own. */
 START_TEST(two_ranks_train_the_same_at_every_stage)
 {
@@ -172,4 +199,5 @@ END_TEST
 
 TEST_MAIN("offload on a CUDA device", one_rank_trains_the_same_wherever_its_state_is_kept,
           parameters_of_the_file_wait_for_the_micro_batch_before,
-          two_ranks_train_the_same_at_every_stage, checkpoints_go_between_devices_and_tiers)
+          updates_beside_the_backward_change_no_bit, two_ranks_train_the_same_at_every_stage,
+          checkpoints_go_between_devices_and_tiers)

@@ -1,7 +1,8 @@
 /* Claims, from the record of what was put on which stream: gradients leave a GPU beside the layers
  * that follow, after the one that made them; parameters that rest in the host come beside the layer
- * before the one that uses them; updated parameters go back beside nothing that reads them. No copy
- * of these holds up the host. On a real GPU there is no record: skipped. */
+ * before the one that uses them; updated parameters go back beside nothing that reads them, and,
+ * where nothing has to be known of all gradients, beside the backward of other layers. No copy of
+ * these holds up the host. On a real GPU there is no record: skipped. */
 #include "tests/support/cuda_sim/sim_trace.h"
 #include "tests/support/zero_pair.h"
 
@@ -29,6 +30,8 @@ static bool find_trace(void)
 
 /* A layer's work, in the record: a fill of so many bytes. */
 #define MARK_NBYTES(visit) (1001 + (size_t)(visit))
+
+#define EVALUATION 9 /* in place of a visit */
 
 static void *marks;
 
@@ -178,12 +181,63 @@ START_TEST(updated_parameters_go_back_before_anyone_reads_them)
 }
 END_TEST
 
+enum { TILE = 16 };
+
+/* Masters in the host, updated before anything has waited for the gradients. Returns the first copy
+ * of updated parameters. */
+static size_t update_first(struct world *w, bool looks_between)
+{
+    struct world_setting s = plain;
+    s.stage = 2;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.on_gpu = true;
+    s.device = "cuda";
+    s.offload.optimizer = true;
+    s.bucket = 1;
+    s.tile = TILE;
+    world_make(w, s);
+    ck_ok(w->device->ops->mem_alloc(w->device, 8192, "marks", &marks));
+    trace.begin();
+    pass(w);
+    if (looks_between) {
+        ck_ok(zero_pass_begin(w->z, ZERO_PASS_EVAL));
+        mark(w, EVALUATION);
+    }
+    ck_ok(zero_reduce(w->z));
+    ck_ok(zero_step(w->z, 1, 1, 1));
+    trace.end();
+    return copy_of(SIM_COPY_H2D, TILE * 2, 0);
+}
+
+/* Unit 1's parameters lie last, and its gradients come first. */
+START_TEST(the_host_updates_what_has_come_beside_the_backward)
+{
+    struct world w;
+    size_t back = update_first(&w, false), unit_0 = mark_of(3);
+    ck_assert(trace.ordered(mark_of(2), copy_of(SIM_COPY_D2H, numels[4] * 2, 0)));
+    ck_assert(!trace.ordered(unit_0, back) && !trace.ordered(back, unit_0));
+    ck_assert_uint_lt(trace.at(back).ran, trace.at(unit_0).ran);
+    give_back(&w);
+}
+END_TEST
+
+START_TEST(who_looks_before_the_update_sees_the_old_parameters)
+{
+    struct world w;
+    size_t back = update_first(&w, true);
+    ck_assert(trace.ordered(mark_of(EVALUATION), back));
+    give_back(&w);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const cases[] = {gradients_leave_beside_the_next_layer,
                                   a_bucket_is_not_written_before_it_has_been_emptied,
                                   parameters_come_beside_the_layer_before,
-                                  updated_parameters_go_back_before_anyone_reads_them};
+                                  updated_parameters_go_back_before_anyone_reads_them,
+                                  the_host_updates_what_has_come_beside_the_backward,
+                                  who_looks_before_the_update_sees_the_old_parameters};
     if (!find_trace()) {
         printf("skipped: only the simulated device keeps a record\n");
         return TEST_SKIPPED;

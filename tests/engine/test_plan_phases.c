@@ -325,6 +325,35 @@ START_TEST(billion_parameters_fit_into_five_gigabytes)
 }
 END_TEST
 
+/* What must be known of all gradients keeps the update waiting for them. */
+START_TEST(an_update_that_waits_for_nothing_runs_beside_the_backward)
+{
+    static const struct {
+        const char *bf16, *clip, *device;
+        int world_size;
+        bool beside;
+    } cases[] = {{"false", "0.0", "cpu", 1, true},   {"false", "0.0", "nvme", 1, true},
+                 {"true", "0.0", "cpu", 1, false},   {"false", "1.0", "cpu", 1, false},
+                 {"false", "0.0", "none", 1, false}, {"false", "0.0", "cpu", 2, false}};
+    for (size_t k = 0; k < CZ_ARRAY_LEN(cases); k++) {
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 4, "
+                 "\"gradient_clipping\": %s, \"bf16\": {\"enabled\": true, "
+                 "\"check_grad_overflow\": %s}, \"zero_optimization\": {\"stage\": 2, "
+                 "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"/tmp\"}}, " ADAM "}",
+                 cases[k].clip, cases[k].bf16, cases[k].device);
+        struct plan *p = plan_on("cuda", "gpt2", config, 1024, cases[k].world_size);
+        double sum = 0;
+        for (int f = 0; f < PLAN_SAVE; f++) sum += p->phases[f].total_s;
+        double last = p->phases[PLAN_BACKWARD].total_s / 4, step = p->phases[PLAN_STEP].total_s;
+        ck_assert(near(p->beside_s, cases[k].beside ? fmin(last, step) : 0));
+        ck_assert(near(p->step_s, sum - p->beside_s));
+        plan_destroy(p);
+    }
+}
+END_TEST
+
 /* Below stage 2 several ranks keep whole gradients on the device until the boundary. */
 START_TEST(stage_one_keeps_its_gradients_on_the_device)
 {
@@ -465,5 +494,6 @@ TEST_MAIN("engine/plan_phases", gradients_follow_the_optimizer_on_one_cpu_rank_a
           operations_follow_the_model, times_come_from_the_rates, without_a_rate_there_is_no_time,
           every_row_is_known, a_swapped_step_waits_for_the_disk, a_step_moves_the_planned_bytes,
           a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
+          an_update_that_waits_for_nothing_runs_beside_the_backward,
           stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked,
           a_ratio_keeps_its_share_on_the_device)

@@ -21,6 +21,7 @@ struct tier_run {
     const char *dtype, *optimizer; /* members of the config */
     const char *freeze;
     bool two_groups;
+    bool unclipped; /* and in buckets of a layer: an update may begin with those that have come */
     int turn; /* varies what must not matter: tiles, blocks, read-ahead, what stays in memory */
 };
 
@@ -74,8 +75,9 @@ static inline void tiers_configure(struct leg *leg, const struct tier_run *run, 
     snprintf(leg->swap_dir, sizeof leg->swap_dir, "%s", swap_dir);
     snprintf(leg->config, sizeof leg->config,
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d, "
-             "\"gradient_clipping\": 0.5, %s, \"zero_allow_untested_optimizer\": true, "
+             "\"gradient_clipping\": %s, %s, \"zero_allow_untested_optimizer\": true, "
              "\"zero_optimization\": {\"stage\": %d, \"sub_group_size\": 5000, "
+             "\"reduce_bucket_size\": %d, "
              "\"stage3_param_persistence_threshold\": 100, \"stage3_prefetch_bucket_size\": 9000, "
              "\"stage3_max_live_parameters\": 60000, \"stage3_max_reuse_distance\": 1000, %s}, "
              "\"aio\": {\"block_size\": %d, \"queue_depth\": %d}, "
@@ -83,7 +85,8 @@ static inline void tiers_configure(struct leg *leg, const struct tier_run *run, 
              "\"offload_gradients\": %s}, "
              "\"optimizer\": {%s}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
              "{\"total_num_steps\": 60, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
-             run->gas, run->dtype, run->stage, offload, run->turn % 3 ? 4096 : 1 << 20,
+             run->gas, run->unclipped ? "0.0" : "0.5", run->dtype, run->stage,
+             run->unclipped ? 20000 : 500000000, offload, run->turn % 3 ? 4096 : 1 << 20,
              1 + run->turn % 5, run->turn % 2 ? "true" : "false",
              tiers_gradients(run) ? "true" : "false", run->optimizer);
 }

@@ -100,6 +100,25 @@ START_TEST(other_dtypes_compute_the_same)
 }
 END_TEST
 
+/* Tiles take their turn as their gradients come. */
+START_TEST(updates_beside_the_backward_compute_the_same)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(placements); k++)
+        for (size_t n = 0; n < 3; n++) {
+            struct world_setting s = plain;
+            s.dtype = s.grad_dtype = n == 1 ? DTYPE_F32 : DTYPE_BF16;
+            s.optimizer = n == 2 ? "Lamb" : "AdamW";
+            s.stage = (int)(k + n) % 4;
+            s.two_groups = n == 0;
+            s.freeze = (k + n) % 2;
+            s.overlap = true;
+            s.bucket = n == 1 ? SIZE_MAX / 4 : 3000;
+            s.updates_first = true;
+            compare_gpu(s, k, n == 0 ? 512 : 4096);
+        }
+}
+END_TEST
+
 static cz_status other_fetch(void *user, enum zero_what what, size_t state_idx, size_t param_idx,
                              size_t off, size_t numel, float *dst)
 {
@@ -178,4 +197,5 @@ END_TEST
 
 TEST_MAIN("zero on " ZERO_GPU_DEVICE, every_placement_computes_the_same,
           every_optimizer_computes_the_same, other_dtypes_compute_the_same,
-          restores_and_single_tensors_reach_the_gpu, the_first_offender_is_named_from_the_gpu)
+          updates_beside_the_backward_compute_the_same, restores_and_single_tensors_reach_the_gpu,
+          the_first_offender_is_named_from_the_gpu)

@@ -70,6 +70,7 @@ struct world_setting {
     const char *device; /* NULL: "cpu" */
     bool on_gpu;        /* laid out for a GPU; with device "cpu" that stands in for one */
     struct zero_offload offload;
+    bool updates_first; /* zero_step() before zero_scan(): of the second of a pair */
 };
 
 static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
