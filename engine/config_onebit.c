@@ -65,11 +65,11 @@ static void note_switches(struct ds_config *d)
     static const char root[] = "optimizer.params.eps_inside_sqrt";
     const bool is_mpi = cv_is_string(value_at(d, backend), "mpi");
     note(d, is_on(d, cuda), CONFIG_NOTE_NO_EFFECT, cuda,
-         is_mpi ? "has no effect on the CPU device: messages are in host memory"
+         is_mpi ? "has no effect: ranks on GPUs send over NCCL or through host memory"
                 : "has no effect: it is a switch of comm_backend_name \"mpi\"");
     note(d, cv_is_given(value_at(d, backend)), CONFIG_NOTE_NO_EFFECT, backend,
-         "has no effect: signs travel as all messages of the run do, over czero's own transport "
-         "or MPI");
+         "has no effect: signs travel as all messages of the run do, over czero's own transport, "
+         "MPI or NCCL");
     note(d, is_on(d, bias), CONFIG_NOTE_NO_EFFECT, bias,
          "has no effect: the 1-bit optimizers never correct for bias, in DeepSpeed neither");
     note(d, is_on(d, root), CONFIG_NOTE_NO_EFFECT, root,

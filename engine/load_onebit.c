@@ -24,8 +24,8 @@ struct reload {
     bool same_layout;            /* every byte goes where it was */
     size_t *segment_of, *off_in; /* (n_params) where a parameter lies; n_segments: nowhere */
     size_t *param_of;            /* (tensors of the checkpoint) n_params: the model has none */
-    float *staging;
-    size_t staging_numel;
+    float *staging, *sums;       /* host memory: of a file, and of what is there already */
+    size_t staging_numel;        /* of each */
 };
 
 static int saved_world(const struct reload *r)
@@ -222,18 +222,25 @@ static cz_status find_places(struct reload *r)
     return CZ_OK;
 }
 
-static float *arena(const struct reload *r, enum zero_onebit_what what, size_t idx, size_t *numel)
+/* Elements of what this rank has of its own, from `off` on. */
+struct own {
+    enum zero_onebit_what what;
+    size_t idx, off;
+};
+
+static size_t own_numel(const struct reload *r, enum zero_onebit_what what, size_t idx)
 {
-    const struct zero_range range = zero_onebit_range(r->l->e->zero, what, idx);
-    *numel = range.nbytes / sizeof(float);
-    return (float *)(void *)(uintptr_t)range.memory; /* ours to restore */
+    return zero_onebit_range(r->l->e->zero, what, idx).nbytes / sizeof(float);
 }
 
-static void clear(const struct reload *r, enum zero_onebit_what what, size_t idx)
+/* Elements [at, at + n) of it += scale · what is staged. */
+static cz_status add_staged(struct reload *r, const struct own *to, size_t at, size_t n,
+                            float scale)
 {
-    size_t numel;
-    float *x = arena(r, what, idx, &numel);
-    if (numel > 0) memset(x, 0, numel * sizeof *x);
+    struct zero *z = r->l->e->zero;
+    TRY(zero_onebit_read(z, to->what, to->idx, to->off + at, n, r->sums));
+    for (size_t i = 0; i < n; i++) r->sums[i] += scale * r->staging[i];
+    return zero_onebit_write(z, to->what, to->idx, to->off + at, n, r->sums);
 }
 
 /* ---- errors from one file --------------------------------------------------------------------
@@ -273,14 +280,15 @@ static cz_status each_run(struct reload *r, const struct ckpt_onebit_file *file,
     return CZ_OK;
 }
 
-/* dst += scale · elements [off, + numel) of an error of the file. */
+/* += scale · elements [off, + numel) of an error of the file's segment. */
 static cz_status add_error(struct reload *r, const struct ckpt_onebit_file *file, size_t segment,
-                           bool is_server, size_t off, size_t numel, float scale, float *dst)
+                           size_t off, size_t numel, float scale, const struct own *to)
 {
+    bool is_server = to->what == ZERO_SERVER_ERROR;
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < r->staging_numel ? numel - at : r->staging_numel;
         TRY(ckpt_onebit_read(file, segment, is_server, off + at, n, r->staging));
-        for (size_t i = 0; i < n; i++) dst[at + i] += scale * r->staging[i];
+        TRY(add_staged(r, to, at, n, scale));
     }
     return CZ_OK;
 }
@@ -295,22 +303,21 @@ static float share_of(const struct reload *r, int rank)
 static cz_status add_worker(struct reload *r, const struct ckpt_onebit_file *file,
                             const struct old_run *run, int rank)
 {
-    size_t numel, segment = r->segment_of[run->param_idx];
-    if (segment == zero_n_segments(r->l->e->zero) || share_of(r, rank) == 0) return CZ_OK;
-    float *x = arena(r, ZERO_WORKER_ERROR, segment, &numel);
-    return add_error(r, file, run->segment, false, run->off, run->numel, share_of(r, rank),
-                     x + r->off_in[run->param_idx]);
+    const struct own to = {ZERO_WORKER_ERROR, r->segment_of[run->param_idx],
+                           r->off_in[run->param_idx]};
+    if (to.idx == zero_n_segments(r->l->e->zero) || share_of(r, rank) == 0) return CZ_OK;
+    return add_error(r, file, run->segment, run->off, run->numel, share_of(r, rank), &to);
 }
 
 /* What of the run lies in the chunk of the old rank and in this rank's. */
 static cz_status add_server(struct reload *r, const struct ckpt_onebit_file *file,
                             const struct old_run *run, int rank)
 {
-    size_t segment = r->segment_of[run->param_idx], off = r->off_in[run->param_idx], mine;
+    size_t segment = r->segment_of[run->param_idx], off = r->off_in[run->param_idx];
     if (segment == zero_n_segments(r->l->e->zero)) return CZ_OK;
     const struct ckpt_onebit_segment old = ckpt_onebit_segment_at(file, run->segment);
     size_t chunk = (size_t)old.numel_padded / (size_t)saved_world(r);
-    float *x = arena(r, ZERO_SERVER_ERROR, segment, &mine);
+    size_t mine = own_numel(r, ZERO_SERVER_ERROR, segment);
     size_t old_begin = chunk * (size_t)rank, new_begin = mine * (size_t)comm_of(r)->rank;
     /* Elements [lo, hi) of the parameter. */
     size_t lo = 0, hi = run->numel;
@@ -320,8 +327,8 @@ static cz_status add_server(struct reload *r, const struct ckpt_onebit_file *fil
         hi = old_begin + chunk > run->off ? old_begin + chunk - run->off : 0;
     if (new_begin + mine < off + hi) hi = new_begin + mine > off ? new_begin + mine - off : 0;
     if (lo >= hi) return CZ_OK;
-    return add_error(r, file, run->segment, true, run->off + lo - old_begin, hi - lo, 1,
-                     x + off + lo - new_begin);
+    const struct own to = {ZERO_SERVER_ERROR, segment, off + lo - new_begin};
+    return add_error(r, file, run->segment, run->off + lo - old_begin, hi - lo, 1, &to);
 }
 
 static cz_status add_state(struct reload *r, const struct ckpt_onebit_file *file,
@@ -329,12 +336,12 @@ static cz_status add_state(struct reload *r, const struct ckpt_onebit_file *file
 {
     const char *key = what == ZERO_LOCAL_MOMENTUM ? "exp_avg" : "momentum_accumulator";
     const char *name = ckpt_at(r->l->ck, r->l->tensor_of[run->param_idx])->name;
-    size_t numel;
-    float *x = arena(r, what, run->param_idx, &numel);
+    const struct own to = {what, run->param_idx, 0};
+    size_t numel = own_numel(r, what, run->param_idx);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < r->staging_numel ? numel - at : r->staging_numel;
         TRY(ckpt_onebit_read_state(file, name, key, at, n, r->staging));
-        for (size_t i = 0; i < n; i++) x[at + i] += scale * r->staging[i];
+        TRY(add_staged(r, &to, at, n, scale));
     }
     return CZ_OK;
 }
@@ -387,14 +394,24 @@ static bool is_same_layout(const struct reload *r, const struct ckpt_onebit_file
     return same;
 }
 
+/* A segment's as they are. */
+static cz_status read_error(struct reload *r, const struct ckpt_onebit_file *file,
+                            enum zero_onebit_what what, size_t segment)
+{
+    size_t numel = own_numel(r, what, segment);
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < r->staging_numel ? numel - at : r->staging_numel;
+        TRY(ckpt_onebit_read(file, segment, what == ZERO_SERVER_ERROR, at, n, r->staging));
+        TRY(zero_onebit_write(r->l->e->zero, what, segment, at, n, r->staging));
+    }
+    return CZ_OK;
+}
+
 static cz_status read_errors(struct reload *r, const struct ckpt_onebit_file *file)
 {
     for (size_t s = 0; s < zero_n_segments(r->l->e->zero); s++) {
-        size_t n_worker, n_server;
-        float *worker = arena(r, ZERO_WORKER_ERROR, s, &n_worker);
-        float *server = arena(r, ZERO_SERVER_ERROR, s, &n_server);
-        TRY(ckpt_onebit_read(file, s, false, 0, n_worker, worker));
-        TRY(ckpt_onebit_read(file, s, true, 0, n_server, server));
+        TRY(read_error(r, file, ZERO_WORKER_ERROR, s));
+        TRY(read_error(r, file, ZERO_SERVER_ERROR, s));
     }
     return CZ_OK;
 }
@@ -412,21 +429,22 @@ static cz_status take_file(struct reload *r, int rank, const struct ckpt_onebit_
 }
 
 /* What the files hold replaces what came with the optimizer's states. */
-static void clear_all(const struct reload *r)
+static cz_status clear_all(const struct reload *r)
 {
     const struct engine *e = r->l->e;
     size_t n_segments = zero_n_segments(e->zero), n = model_params(e->model)->n_params;
     for (size_t s = 0; s < n_segments; s++) {
-        clear(r, ZERO_WORKER_ERROR, s);
-        clear(r, ZERO_SERVER_ERROR, s);
+        TRY(zero_onebit_clear(e->zero, ZERO_WORKER_ERROR, s));
+        TRY(zero_onebit_clear(e->zero, ZERO_SERVER_ERROR, s));
     }
-    if (!has_files(r) || !r->saved->clock.frozen || !r->ob.lrs) return;
+    if (!has_files(r) || !r->saved->clock.frozen || !r->ob.lrs) return CZ_OK;
     for (size_t i = 0; i < n; i++) {
         const struct param_info *p = &model_params(e->model)->params[i];
         if (!p->trainable || p->numel == 0 || !r->l->weights[i]) continue;
-        clear(r, ZERO_LOCAL_MOMENTUM, i);
-        clear(r, ZERO_LOCAL_MOVES, i);
+        TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOMENTUM, i));
+        TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOVES, i));
     }
+    return CZ_OK;
 }
 
 /* Whether more than this rank's own file is needed. */
@@ -445,7 +463,7 @@ static cz_status look_at_own(struct reload *r, bool *needs_all)
 static cz_status take_files(struct reload *r)
 {
     bool needs_all;
-    clear_all(r);
+    TRY(clear_all(r));
     if (!has_files(r)) return CZ_OK;
     TRY(look_at_own(r, &needs_all));
     for (int rank = 0; rank < saved_world(r); rank++) {
@@ -536,8 +554,9 @@ cz_status load_onebit(struct load *l)
     take_clock(&r);
     r.keeps_errors = r.saved && r.saved->clock.frozen == r.ob.clock->frozen;
     cz_status st = host_room_take(e, &room);
+    r.staging_numel = room.numel / 2;
     r.staging = room.p;
-    r.staging_numel = room.numel;
+    r.sums = st == CZ_OK ? r.staging + r.staging_numel : NULL;
     if (st == CZ_OK) st = find_places(&r);
     if (st == CZ_OK) st = take_files(&r);
     if (st == CZ_OK) say(&r);

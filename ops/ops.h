@@ -124,6 +124,7 @@ struct ops {
 
     /* The 1-bit family (ops/onebit/onebit.h): rows agree to the bit. */
     cz_status (*onebit_feed)(struct ops *, struct dev_stream *, const struct onebit_feed_args *);
+    cz_status (*onebit_scale)(struct ops *, struct dev_stream *, const struct onebit_scale_args *);
     cz_status (*onebit_pack)(struct ops *, struct dev_stream *, const struct onebit_pack_args *);
     cz_status (*onebit_serve)(struct ops *, struct dev_stream *, const struct onebit_serve_args *);
     cz_status (*onebit_unpack)(struct ops *, struct dev_stream *,
@@ -132,6 +133,8 @@ struct ops {
                                  const struct onebit_momentum_args *);
     cz_status (*onebit_mask_make)(struct ops *, struct dev_stream *,
                                   const struct onebit_mask_make_args *);
+    cz_status (*onebit_mask_join)(struct ops *, struct dev_stream *,
+                                  const struct onebit_mask_join_args *);
     cz_status (*onebit_lamb_norms)(struct ops *, struct dev_stream *,
                                    const struct onebit_lamb_norms_args *);
     cz_status (*zero_one_local)(struct ops *, struct dev_stream *, const struct zero_one_args *);

@@ -18,7 +18,7 @@ static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL
     OPTIM_BOOL("bias_correction", bias_correction, 1, 0, "no effect: there is none"),              \
         OPTIM_BOOL("eps_inside_sqrt", eps_inside_sqrt, 0, 0, "no effect: eps is outside"),         \
         OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),                                     \
-        OPTIM_BOOL("cuda_aware", cuda_aware, 0, 0, "of mpi on a GPU; no effect on the CPU"),       \
+        OPTIM_BOOL("cuda_aware", cuda_aware, 0, 0, "of mpi; no effect"),       \
     {                                                                                              \
         .name = "comm_backend_name", .type = SETTING_NAME,                                         \
         .offset = offsetof(struct optim_hyper, comm_backend), .names = backends,                   \

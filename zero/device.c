@@ -10,6 +10,8 @@
  *                                            where layers make them in buckets
  *                                            (one rank; stages 2 and 3); else device
  *
+ * What the 1-bit family adds (errors, messages, masks) is the device's, as all of its state.
+ *
  * A tile is updated where its masters and states lie. */
 #include "zero/zero_impl.h"
 
@@ -44,13 +46,13 @@ enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block)
     case ZERO_BUCKETS:
     case ZERO_SHARE:
     case ZERO_STEP:
+    case ZERO_ERRORS:
+    case ZERO_SIGNS:
     case ZERO_UPDATE_GPU: return ZERO_GPU_MEMORY;
     case ZERO_SMALL:
     case ZERO_RING:
     case ZERO_STAGING:
     case ZERO_UPDATE_HOST:
-    case ZERO_ERRORS:
-    case ZERO_SIGNS:
     case ZERO_N_BLOCKS: break;
     }
     return ZERO_HOST_MEMORY;
@@ -64,11 +66,6 @@ bool zero_is_on_gpu(const struct zero *z, enum zero_block block)
 cz_status zero_gpu_check(const struct zero_options *o)
 {
     if (!o->on_gpu) return CZ_OK;
-    if (o->n_groups > 0 && optim_is_onebit(&o->groups[0].hyper))
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "optimizer.type: %s exchanges from host memory: --device cpu works, or "
-                       "another optimizer on cuda",
-                       o->groups[0].hyper.cls->name);
     if (o->swap.params && o->comm->world_size > 1 && o->stage < 3)
         return err_set(
             CZ_UNSUPPORTED, 0,

@@ -71,7 +71,7 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     if (z->scratch_off > 0) z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
     TRY(zero_gpu_bind(z));
     TRY(bind_swap(z, swap));
-    zero_onebit_bind(z);
+    TRY(zero_onebit_bind(z));
     if (z->windowed)
         zero_gather_bind(z);
     else

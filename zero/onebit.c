@@ -3,8 +3,6 @@
  * variance are split at stage 1 as for any optimizer. */
 #include "zero/onebit_impl.h"
 
-#include <string.h>
-
 /* One rank alone: its gradient is everyone's. */
 static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,
                               const struct onebit_run *run)
@@ -14,7 +12,7 @@ static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,
         .numel = run->numel,
         .g = onebit_run_grads(z, run),
         .g_dtype = z->options.grad_dtype,
-        .scalars = &z->scalars[run->group],
+        .scalars = zero_device_scalars(z, run->group),
         .mask = onebit_mask_of(z, s, run),
         .m = onebit_momentum(z, run->group) + run->flat_off,
         .fresh = onebit_is_lamb(z) ? onebit_state(z, run->group, 2) + run->flat_off : NULL};
@@ -59,13 +57,11 @@ cz_status onebit_gather_momentum(struct zero *z)
 /* The variance stays as it is from here on. */
 static cz_status freeze(struct zero *z)
 {
-    struct zero_onebit_core *ob = z->onebit;
     if (z->moves_alone) { /* errors of gradients say nothing about moves */
         const struct zero_range errors = {.memory = z->blocks[ZERO_ERRORS],
                                           .nbytes = z->nbytes[ZERO_ERRORS]};
         TRY(zero_claim(z, &errors));
-        if (errors.nbytes > 0) memset(ob->worker_errors, 0, errors.nbytes);
-        return CZ_OK;
+        return onebit_fill_zero(z, z->blocks[ZERO_ERRORS], errors.nbytes);
     }
     TRY(onebit_gather_momentum(z));
     return onebit_is_lamb(z) ? onebit_lamb_freeze(z) : CZ_OK;
@@ -90,7 +86,17 @@ cz_status zero_onebit_step(struct zero *z)
     enum onebit_act what = onebit_next(onebit_hyper(z), clock);
     TRY(act(z, what));
     z->params_changed = what != ONEBIT_INIT;
-    return onebit_advance(onebit_hyper(z), clock) ? freeze(z) : CZ_OK;
+    if (onebit_advance(onebit_hyper(z), clock)) TRY(freeze(z));
+    return zero_gpu_settle(z);
+}
+
+/* A settling step divides by the sum of lr since the last one, this step's included. */
+void zero_onebit_scalars(struct zero *z)
+{
+    const struct zero_onebit_core *ob = z->onebit;
+    if (onebit_next(onebit_hyper(z), &ob->clock) != ONEBIT_SETTLE) return;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        z->scalars[g].step_size = (float)(ob->lrs[g] + z->options.groups[g].lr);
 }
 
 const float *zero_onebit_one(const struct zero *z)

@@ -13,7 +13,7 @@ static struct zero_one_args alone_args(const struct zero *z, const struct onebit
     return (struct zero_one_args){.numel = run->numel,
                                   .g = onebit_run_grads(z, run),
                                   .g_dtype = o->grad_dtype,
-                                  .scalars = &z->scalars[run->group],
+                                  .scalars = zero_device_scalars(z, run->group),
                                   .eps = (float)hyper->eps,
                                   .weight_decay = (float)hyper->weight_decay,
                                   .mask = onebit_mask_of(z, s, run),
@@ -74,7 +74,6 @@ cz_status onebit_settle(struct zero *z)
     TRY(onebit_each_run(z, gather_run));
     if (onebit_world(z) > 1) TRY(onebit_exchange(z, PAYLOAD_MOVES));
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        z->scalars[g].step_size = (float)ob->lrs[g];
         ob->apart[g] = z->scalars[g].step_size == 0; /* then momenta stay as they are */
         ob->lrs[g] = 0;
     }
@@ -93,8 +92,14 @@ static cz_status place_run(struct zero *z, const struct onebit_segment *s,
         const struct add_args add = {
             .dtype = DTYPE_F32, .numel = n, .a = args.p + at, .b = args.moved + at, .y = sum};
         TRY(ops->add(ops, z->options.stream, &add));
-        TRY(zero_cast(z, DTYPE_F32, sum, args.out_dtype,
-                      (unsigned char *)args.out + at * dtype_size(args.out_dtype), n));
+        const struct cast_scale_args round = {.x_dtype = DTYPE_F32,
+                                              .y_dtype = args.out_dtype,
+                                              .numel = n,
+                                              .alpha = 1,
+                                              .x = sum,
+                                              .y = (unsigned char *)args.out +
+                                                   at * dtype_size(args.out_dtype)};
+        TRY(ops->cast_scale(ops, z->options.stream, &round));
     }
     return CZ_OK;
 }

@@ -8,8 +8,6 @@
  * of W·lcm(W, 8). */
 #include "zero/onebit_impl.h"
 
-#include <string.h>
-
 /* ---- to the servers -------------------------------------------------------------------------- */
 
 static cz_status feed_run(struct zero *z, enum onebit_payload payload,
@@ -20,7 +18,7 @@ static cz_status feed_run(struct zero *z, enum onebit_payload payload,
     struct ops *ops = z->options.ops;
     struct onebit_feed_args args = {.numel = run->numel,
                                     .g_dtype = z->options.grad_dtype,
-                                    .scalars = &z->scalars[run->group],
+                                    .scalars = zero_device_scalars(z, run->group),
                                     .coeff = 1,
                                     .e = ob->worker_errors + s->error_off + run->seg_off,
                                     .partials = partials};
@@ -34,6 +32,15 @@ static cz_status feed_run(struct zero *z, enum onebit_payload payload,
     if (payload == PAYLOAD_MOMENTUM) args.m = onebit_momentum(z, run->group) + run->flat_off;
     if (onebit_is_lamb(z)) args.coeff = ob->tensors[run->param_idx].scaling_coeff;
     return ops->onebit_feed(ops, z->options.stream, &args);
+}
+
+/* From the first `n` partial sums. */
+static cz_status make_scale(struct zero *z, size_t n, size_t numel, float *scale)
+{
+    struct ops *ops = z->options.ops;
+    const struct onebit_scale_args args = {
+        .numel = numel, .partials = z->onebit->partials, .n_partials = n, .scale = scale};
+    return ops->onebit_scale(ops, z->options.stream, &args);
 }
 
 /* The errors of a segment's padding: nothing is added, but they count in the scale. */
@@ -58,9 +65,8 @@ static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_
     }
     TRY(feed_padding(z, s, ob->partials + n));
     n += onebit_n_partials(s->numel_padded - s->numel);
-    TRY(zero_sync(z));
     float *scale = ob->worker_scales + (size_t)z->options.comm->rank * ob->n_segments + idx;
-    *scale = onebit_scale(ob->partials, n, s->numel_padded);
+    TRY(make_scale(z, n, s->numel_padded, scale));
     const struct onebit_pack_args args = {.numel = s->numel_padded,
                                           .chunk_numel = s->numel_padded / onebit_world(z),
                                           .chunk_stride = ob->piece_nbytes,
@@ -89,8 +95,7 @@ static cz_status serve_segment(struct zero *z, size_t idx)
                                             .e = ob->server_errors + s->server_off,
                                             .partials = ob->partials};
     TRY(ops->onebit_serve(ops, z->options.stream, &serve));
-    TRY(zero_sync(z));
-    *scale = onebit_scale(ob->partials, onebit_n_partials(chunk), chunk);
+    TRY(make_scale(z, onebit_n_partials(chunk), chunk, scale));
     const struct onebit_pack_args pack = {.numel = chunk,
                                           .chunk_numel = chunk,
                                           .scale = scale,
@@ -118,8 +123,8 @@ static cz_status take_part(struct zero *z, enum onebit_payload payload,
         .scale_stride = ob->n_segments,
         .coeff = onebit_is_lamb(z) ? ob->tensors[run->param_idx].scaling_coeff : 1,
         .mask = onebit_mask_of(z, s, run),
-        .blend = payload == PAYLOAD_GRADIENT ? &z->scalars[run->group] : NULL,
-        .scalars = &z->scalars[run->group],
+        .blend = payload == PAYLOAD_GRADIENT ? zero_device_scalars(z, run->group) : NULL,
+        .scalars = zero_device_scalars(z, run->group),
         .fresh = fresh,
         .x = x + run->flat_off + begin};
     args.mask.first += begin;
@@ -179,11 +184,9 @@ cz_status onebit_exchange(struct zero *z, enum onebit_payload payload)
     struct zero_onebit_core *ob = z->onebit;
     TRY(claim(z, payload));
     for (size_t i = 0; i < ob->n_segments; i++) TRY(send_segment(z, payload, i));
-    TRY(zero_sync(z));
     TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
     TRY(gather_scales(z, ob->worker_scales));
     for (size_t i = 0; i < ob->n_segments; i++) TRY(serve_segment(z, i));
-    TRY(zero_sync(z));
     TRY(gather_pieces(z));
     TRY(gather_scales(z, ob->server_scales));
     for (size_t i = 0; i < ob->n_segments; i++) {
@@ -198,14 +201,18 @@ cz_status onebit_exchange(struct zero *z, enum onebit_payload payload)
 cz_status onebit_masks_join(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    uint8_t *mine = ob->out + (size_t)z->options.comm->rank * ob->piece_nbytes;
-    memset(ob->out, 0, onebit_world(z) * ob->piece_nbytes);
-    memcpy(ob->out, ob->masks, ob->mask_nbytes);
+    struct ops *ops = z->options.ops;
+    struct dev_stream *stream = z->options.stream;
+    const struct onebit_mask_join_args args = {.nbytes = ob->piece_nbytes,
+                                               .n_ranks = z->options.comm->world_size,
+                                               .bits = ob->in,
+                                               .rank_stride = ob->piece_nbytes,
+                                               .out = ob->out + (size_t)z->options.comm->rank *
+                                                                    ob->piece_nbytes};
+    TRY(onebit_fill_zero(z, ob->out, onebit_world(z) * ob->piece_nbytes));
+    TRY(zero_copy(z, stream, ob->out, ob->masks, ob->mask_nbytes));
     TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
-    memset(mine, 0, ob->piece_nbytes);
-    for (size_t r = 0; r < onebit_world(z); r++)
-        for (size_t i = 0; i < ob->piece_nbytes; i++) mine[i] |= ob->in[r * ob->piece_nbytes + i];
+    TRY(ops->onebit_mask_join(ops, stream, &args));
     TRY(gather_pieces(z));
-    memcpy(ob->masks, ob->out, ob->mask_nbytes);
-    return CZ_OK;
+    return zero_copy(z, stream, ob->masks, ob->out, ob->mask_nbytes);
 }

@@ -6,7 +6,12 @@
  * onebit_masks.c     which elements take no part
  * onebit_alone.c     ZeroOneAdam between exchanges
  * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients
- * onebit_state.c     what a checkpoint sees */
+ * onebit_state.c     what a checkpoint sees
+ *
+ * Arrays lie where layers run: kernels of that device work on them, collectives move them from and
+ * to its memory, and nothing here reads them on the host but through zero_onebit_read(). The host
+ * waits for the device where it decides something: when masks are made, when OneBitLamb's momenta
+ * freeze, and for OneBitLamb's ratios in each step after that. */
 #ifndef CZ_ZERO_ONEBIT_IMPL_H
 #define CZ_ZERO_ONEBIT_IMPL_H
 
@@ -46,20 +51,23 @@ struct zero_onebit_core {
     size_t *run_of;                  /* (n_params) index into runs */
     struct onebit_segment *segments; /* (n_segments) */
     size_t n_runs, n_segments;
-    bool masks_stale;             /* the variance has changed since the masks were made */
-    float *maxima;                /* (W · n_runs) per tensor, of every rank */
-    double *norms;                /* (n_runs) of OneBitLamb's momenta, as the variance freezes */
-    size_t *numels;               /* (n_runs) */
-    struct onebit_tensor *scaled; /* (n_runs) */
+    bool masks_stale;          /* the variance has changed since the masks were made */
+    float *maxima;             /* (W · n_runs) per tensor, of every rank */
+    struct scan_result *found; /* (n_runs) where kernels say what they have seen of a tensor … */
+    double *squares;           /* (n_runs · SUMSQ_PARTS) … and what its squares add up to */
+    double *norms;             /* (n_runs) of OneBitLamb's momenta, as the variance freezes */
+    size_t *numels;            /* (n_runs) */
+    struct onebit_tensor *scaled;         /* (n_runs) */
     float *worker_scales, *server_scales; /* (W · n_segments), in ZERO_SIGNS */
     float *worker_errors, *server_errors; /* in ZERO_ERRORS */
     uint8_t *out, *in;                    /* W pieces of piece_nbytes each */
     uint8_t *masks;
     double *partials;
+    float *factors; /* (n_runs) OneBitLamb: the largest of each tensor, on this rank */
     struct onebit_constants *constants; /* in ZERO_SIGNS */
     size_t worker_numel, server_numel;  /* of all segments' errors */
     size_t piece_nbytes, mask_nbytes, n_partials;
-    size_t out_off, in_off, masks_off, partials_off, scales_off,
+    size_t out_off, in_off, masks_off, partials_off, scales_off, factors_off,
         constants_off; /* into ZERO_SIGNS */
 };
 
@@ -80,16 +88,25 @@ static inline size_t onebit_world(const struct zero *z)
     return (size_t)z->options.comm->world_size;
 }
 
-static inline struct zero_range onebit_floats(const float *x, size_t numel)
+static inline struct zero_range onebit_floats(const struct zero *z, const float *x, size_t numel)
 {
-    return (struct zero_range){.memory = (const unsigned char *)x, .nbytes = numel * sizeof *x};
+    return (struct zero_range){.memory = (const unsigned char *)x,
+                               .on_gpu = z->options.on_gpu,
+                               .nbytes = numel * sizeof *x};
 }
 
 /* Floats that are about to change. */
 static inline cz_status onebit_claim_floats(const struct zero *z, const float *x, size_t numel)
 {
-    const struct zero_range range = onebit_floats(x, numel);
+    const struct zero_range range = onebit_floats(z, x, numel);
     return zero_claim(z, &range);
+}
+
+/* In stream order. */
+static inline cz_status onebit_fill_zero(struct zero *z, void *dst, size_t nbytes)
+{
+    struct device *d = zero_device(z);
+    return nbytes == 0 ? CZ_OK : d->ops->fill_zero(d, z->options.stream, dst, nbytes);
 }
 
 /* Element 0 of a group's array that lies whole on this rank; of a split state, where it would lie.
@@ -119,13 +136,14 @@ cz_status onebit_each_run(struct zero *z, onebit_run_fn fn);
 /* From the variance as it is now. Pure: a resumed run makes the same masks. */
 cz_status onebit_make_masks(struct zero *z);
 
-/* The largest value of a tensor: of this rank's part of it, after onebit_max_over_ranks() of all.
- */
+/* The largest value of a tensor, on the host: of this rank's part of it, after
+ * onebit_max_over_ranks() of all. */
 float *onebit_max_of(const struct zero *z, const struct onebit_run *run);
 cz_status onebit_max_over_ranks(struct zero *z);
 
-/* Look at floats on this rank. */
-cz_status onebit_scan(struct zero *z, const float *x, size_t numel, struct scan_result *out);
+/* Look at a run's floats on this rank: in onebit_found() once the stream is waited for. */
+cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel);
+struct scan_result *onebit_found(const struct zero *z, const struct onebit_run *run);
 
 /* ---- onebit_alone.c -------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include "zero/onebit_impl.h"
 
 #include <math.h>
-#include <string.h>
 
 bool onebit_is_lamb(const struct zero *z)
 {
@@ -21,19 +20,46 @@ void onebit_lamb_warmed(struct zero *z)
     }
 }
 
-/* ‖m‖ of a tensor, the same on every rank: the momentum is whole. */
-static cz_status momentum_norm(struct zero *z, const struct onebit_run *run, double *norm)
+static double *squares_of(const struct zero *z, const struct onebit_run *run)
+{
+    return z->onebit->squares + (size_t)(run - z->onebit->runs) * SUMSQ_PARTS;
+}
+
+static cz_status scan_momentum(struct zero *z, const struct onebit_segment *s,
+                               const struct onebit_run *run)
+{
+    (void)s;
+    *onebit_found(z, run) = (struct scan_result){0};
+    return onebit_scan(z, run, onebit_momentum(z, run->group) + run->flat_off, run->numel);
+}
+
+static cz_status square_momentum(struct zero *z, const struct onebit_segment *s,
+                                 const struct onebit_run *run)
 {
     struct ops *ops = z->options.ops;
-    double parts[SUMSQ_PARTS] = {0};
-    struct scan_result found = {0};
-    const float *m = onebit_momentum(z, run->group) + run->flat_off;
-    TRY(onebit_scan(z, m, run->numel, &found));
-    const struct sumsq_args sum = {
-        .dtype = DTYPE_F32, .numel = run->numel, .x = m, .max_abs = found.max_abs, .parts = parts};
-    TRY(ops->sumsq(ops, z->options.stream, &sum));
+    const struct sumsq_args sum = {.dtype = DTYPE_F32,
+                                   .numel = run->numel,
+                                   .x = onebit_momentum(z, run->group) + run->flat_off,
+                                   .max_abs = onebit_found(z, run)->max_abs,
+                                   .parts = squares_of(z, run)};
+    (void)s;
+    for (int i = 0; i < SUMSQ_PARTS; i++) sum.parts[i] = 0;
+    return ops->sumsq(ops, z->options.stream, &sum);
+}
+
+/* ‖m‖ of all tensors, the same on every rank: momenta are whole. */
+static cz_status momentum_norms(struct zero *z)
+{
+    struct zero_onebit_core *ob = z->onebit;
+    TRY(onebit_each_run(z, scan_momentum));
     TRY(zero_sync(z));
-    *norm = found.finite ? sqrt(ops_sumsq_value(parts, found.max_abs)) : NAN;
+    TRY(onebit_each_run(z, square_momentum));
+    TRY(zero_sync(z));
+    for (size_t r = 0; r < ob->n_runs; r++) {
+        const struct scan_result *found = &ob->found[r];
+        double square = ops_sumsq_value(squares_of(z, &ob->runs[r]), found->max_abs);
+        ob->norms[r] = found->finite ? sqrt(square) : NAN;
+    }
     return CZ_OK;
 }
 
@@ -44,7 +70,9 @@ static cz_status copy_variance(struct zero *z)
         const struct zero_home frozen = zero_state_home(z, g, 1), fresh = zero_state_home(z, g, 2);
         size_t numel = z->groups[g].own_numel;
         TRY(onebit_claim_floats(z, (const float *)(void *)fresh.memory, numel));
-        if (numel > 0) memcpy(fresh.memory, frozen.memory, numel * sizeof(float));
+        if (numel > 0)
+            TRY(zero_copy(z, z->options.stream, fresh.memory, frozen.memory,
+                          numel * sizeof(float)));
     }
     return CZ_OK;
 }
@@ -53,10 +81,8 @@ cz_status onebit_lamb_freeze(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
     TRY(copy_variance(z));
-    for (size_t r = 0; r < ob->n_runs; r++) {
-        ob->numels[r] = ob->runs[r].numel;
-        TRY(momentum_norm(z, &ob->runs[r], &ob->norms[r]));
-    }
+    TRY(momentum_norms(z));
+    for (size_t r = 0; r < ob->n_runs; r++) ob->numels[r] = ob->runs[r].numel;
     onebit_lamb_scale(ob->norms, ob->numels, ob->n_runs, ob->scaled);
     for (size_t r = 0; r < ob->n_runs; r++)
         ob->tensors[ob->runs[r].param_idx].scaling_coeff = ob->scaled[r].scaling_coeff;
@@ -69,9 +95,7 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
 {
     struct ops *ops = z->options.ops;
     const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
-    float *factor = onebit_max_of(z, run);
     size_t begin, end;
-    *factor = 0;
     if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
     const struct zero_home v = zero_state_home(z, run->group, 1),
                            fresh = zero_state_home(z, run->group, 2),
@@ -89,8 +113,8 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
                                           .mask = onebit_mask_of(z, s, run),
                                           .segments = &all,
                                           .n_segments = 1,
-                                          .sums = &zero_group_sums(z, run->group)[run->pos],
-                                          .factors = factor};
+                                          .sums = &zero_device_sums(z, run->group)[run->pos],
+                                          .factors = &z->onebit->factors[run - z->onebit->runs]};
     args.mask.first += begin;
     return ops->onebit_lamb_norms(ops, z->options.stream, &args);
 }
@@ -98,9 +122,12 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
 cz_status onebit_lamb_ratios(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    for (size_t g = 0; g < z->options.n_groups; g++)
-        memset(zero_group_sums(z, g), 0, zero_group_n_params(z, g) * sizeof(struct lamb_sums));
+    const size_t factors_nbytes = ob->n_runs * sizeof *ob->factors;
+    TRY(onebit_fill_zero(z, ob->factors, factors_nbytes));
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_sums_clear(z, g));
     TRY(onebit_each_run(z, look_at_run));
+    TRY(zero_copy(z, z->options.stream, onebit_max_of(z, ob->runs), ob->factors, factors_nbytes));
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_sums_join(z, g));
     TRY(zero_sync(z));
     TRY(onebit_max_over_ranks(z));
     for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_tensor_sums_add(z, g));
@@ -111,5 +138,6 @@ cz_status onebit_lamb_ratios(struct zero *z)
             onebit_lamb_ratio(hyper, &zero_group_sums(z, run->group)[run->pos],
                               *onebit_max_of(z, run), &ob->tensors[run->param_idx]);
     }
+    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_ratios_send(z, g));
     return CZ_OK;
 }

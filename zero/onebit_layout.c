@@ -78,8 +78,9 @@ cz_status zero_onebit_check(const struct zero_options *o)
         return err_set(CZ_UNSUPPORTED, 0,
                        "%s exchanges whole momenta: it works at ZeRO stages 0 and 1, not at %d",
                        first->cls->name, o->stage);
-    if (o->swap.optimizer || o->swap.params)
-        return err_set(CZ_UNSUPPORTED, 0, "%s keeps its state in memory: it works without offload",
+    if (o->swap.optimizer || o->swap.params || zero_states_leave(o) || zero_params_leave(o))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s keeps its state where layers run: it works without offload",
                        first->cls->name);
     if (o->state_dtype != DTYPE_F32)
         return err_set(CZ_UNSUPPORTED, 0, "%s keeps its states in fp32, not in %s",
@@ -170,6 +171,8 @@ static cz_status take_blocks(struct zero *z)
     size_t w = onebit_world(z), off;
     TRY(zero_block_take(z, ZERO_SIGNS, ob->mask_nbytes, DTYPE_U8, &ob->masks_off));
     TRY(zero_block_take(z, ZERO_SIGNS, sizeof *ob->constants, DTYPE_U8, &ob->constants_off));
+    TRY(zero_block_take(z, ZERO_SIGNS, onebit_is_lamb(z) ? ob->n_runs : 0, DTYPE_F32,
+                        &ob->factors_off));
     /* Also where moved weights are put together after a load. */
     if (ob->n_partials < ONEBIT_BLOCK) ob->n_partials = ONEBIT_BLOCK;
     TRY(zero_block_take(z, ZERO_SIGNS, ob->n_partials * sizeof(double), DTYPE_U8,
@@ -195,11 +198,14 @@ static cz_status alloc_core(struct zero *z)
     ob->run_of = calloc(n, sizeof *ob->run_of);
     ob->segments = calloc(n, sizeof *ob->segments);
     ob->maxima = calloc(n * w, sizeof *ob->maxima);
+    ob->found = calloc(n, sizeof *ob->found);
+    ob->squares = calloc(n, SUMSQ_PARTS * sizeof *ob->squares);
     ob->norms = calloc(n, sizeof *ob->norms);
     ob->numels = calloc(n, sizeof *ob->numels);
     ob->scaled = calloc(n, sizeof *ob->scaled);
-    if (!ob->norms || !ob->numels || !ob->scaled || !ob->lrs || !ob->apart || !ob->tensors ||
-        !ob->runs || !ob->run_params || !ob->run_of || !ob->segments || !ob->maxima)
+    if (!ob->found || !ob->squares || !ob->norms || !ob->numels || !ob->scaled || !ob->lrs ||
+        !ob->apart || !ob->tensors || !ob->runs || !ob->run_params || !ob->run_of ||
+        !ob->segments || !ob->maxima)
         return err_set(CZ_NOMEM, 0, "no memory for the 1-bit exchange of %zu parameters", n - 1);
     return CZ_OK;
 }
@@ -246,25 +252,29 @@ void zero_onebit_free(struct zero *z)
     free(ob->run_of);
     free(ob->segments);
     free(ob->maxima);
+    free(ob->found);
+    free(ob->squares);
     free(ob->norms);
     free(ob->numels);
     free(ob->scaled);
     free(ob);
 }
 
-void zero_onebit_bind(struct zero *z)
+cz_status zero_onebit_bind(struct zero *z)
 {
+    static const struct onebit_constants constants = {.unit = {.grad_scale = 1}, .one = 1};
     struct zero_onebit_core *ob = z->onebit;
     unsigned char *signs = z->blocks[ZERO_SIGNS];
-    if (!ob) return;
+    if (!ob) return CZ_OK;
     ob->masks = signs + ob->masks_off;
     ob->partials = (double *)(void *)(signs + ob->partials_off);
     ob->constants = (struct onebit_constants *)(void *)(signs + ob->constants_off);
-    *ob->constants = (struct onebit_constants){.unit = {.grad_scale = 1}, .one = 1};
+    ob->factors = (float *)(void *)(signs + ob->factors_off);
     ob->out = signs + ob->out_off;
     ob->in = signs + ob->in_off;
     ob->worker_scales = (float *)(void *)(signs + ob->scales_off);
     ob->server_scales = ob->worker_scales + onebit_world(z) * ob->n_segments;
     ob->worker_errors = (float *)(void *)z->blocks[ZERO_ERRORS];
     ob->server_errors = ob->worker_errors + ob->worker_numel;
+    return zero_copy(z, z->options.stream, ob->constants, &constants, sizeof constants);
 }

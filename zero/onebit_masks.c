@@ -1,8 +1,6 @@
 /* Which elements of the 1-bit family are masked: see ONEBIT_MASK_RATIO. */
 #include "zero/onebit_impl.h"
 
-#include <string.h>
-
 float *onebit_max_of(const struct zero *z, const struct onebit_run *run)
 {
     const struct zero_onebit_core *ob = z->onebit;
@@ -25,25 +23,37 @@ cz_status onebit_max_over_ranks(struct zero *z)
     return CZ_OK;
 }
 
-cz_status onebit_scan(struct zero *z, const float *x, size_t numel, struct scan_result *out)
+struct scan_result *onebit_found(const struct zero *z, const struct onebit_run *run)
 {
-    struct ops *ops = z->options.ops;
-    const struct scan_args args = {.dtype = DTYPE_F32, .numel = numel, .x = x, .result = out};
-    TRY(ops->scan(ops, z->options.stream, &args));
-    return zero_sync(z);
+    return &z->onebit->found[run - z->onebit->runs];
 }
 
-static cz_status largest_variance(struct zero *z, const struct onebit_segment *s,
-                                  const struct onebit_run *run)
+cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel)
 {
-    struct scan_result found = {0};
+    struct ops *ops = z->options.ops;
+    const struct scan_args args = {
+        .dtype = DTYPE_F32, .numel = numel, .x = x, .result = onebit_found(z, run)};
+    return ops->scan(ops, z->options.stream, &args);
+}
+
+static cz_status scan_variance(struct zero *z, const struct onebit_segment *s,
+                               const struct onebit_run *run)
+{
     size_t begin, end;
     (void)s;
-    if (onebit_own_part(z, run, &begin, &end))
-        TRY(onebit_scan(z, onebit_state(z, run->group, 1) + run->flat_off + begin, end - begin,
-                        &found));
-    *onebit_max_of(z, run) = found.max_abs;
-    return CZ_OK;
+    *onebit_found(z, run) = (struct scan_result){0};
+    if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
+    const float *v = onebit_state(z, run->group, 1) + run->flat_off + begin;
+    return onebit_scan(z, run, v, end - begin);
+}
+
+static cz_status largest_variances(struct zero *z)
+{
+    const struct zero_onebit_core *ob = z->onebit;
+    TRY(onebit_each_run(z, scan_variance));
+    TRY(zero_sync(z));
+    for (size_t r = 0; r < ob->n_runs; r++) *onebit_max_of(z, &ob->runs[r]) = ob->found[r].max_abs;
+    return onebit_max_over_ranks(z);
 }
 
 static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
@@ -64,9 +74,8 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
 cz_status onebit_make_masks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    TRY(onebit_each_run(z, largest_variance));
-    TRY(onebit_max_over_ranks(z));
-    memset(ob->masks, 0, ob->mask_nbytes);
+    TRY(largest_variances(z));
+    TRY(onebit_fill_zero(z, ob->masks, ob->mask_nbytes));
     TRY(onebit_each_run(z, mask_run));
     if (z->options.stage > 0 && onebit_world(z) > 1) TRY(onebit_masks_join(z));
     ob->masks_stale = false;

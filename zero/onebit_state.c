@@ -1,8 +1,6 @@
 /* What a checkpoint, and whoever sets single tensors, sees of the 1-bit family. */
 #include "zero/onebit_impl.h"
 
-#include <string.h>
-
 size_t zero_n_segments(const struct zero *z)
 {
     return z->onebit && onebit_world(z) > 1 ? z->onebit->n_segments : 0;
@@ -31,8 +29,8 @@ static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what w
     const struct zero_onebit_core *ob = z->onebit;
     const struct onebit_segment *s = &ob->segments[idx];
     if (what == ZERO_WORKER_ERROR)
-        return onebit_floats(ob->worker_errors + s->error_off, s->numel_padded);
-    return onebit_floats(ob->server_errors + s->server_off, s->numel_padded / onebit_world(z));
+        return onebit_floats(z, ob->worker_errors + s->error_off, s->numel_padded);
+    return onebit_floats(z, ob->server_errors + s->server_off, s->numel_padded / onebit_world(z));
 }
 
 struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx)
@@ -45,7 +43,38 @@ struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what 
     const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
     const float *x =
         what == ZERO_LOCAL_MOMENTUM ? onebit_momentum(z, run->group) : onebit_moved(z, run->group);
-    return onebit_floats(x + run->flat_off, run->numel);
+    return onebit_floats(z, x + run->flat_off, run->numel);
+}
+
+/* All of a range, as zero_home_get() and zero_home_put() reach it. */
+static struct zero_home home_of(const struct zero_range *range)
+{
+    return (struct zero_home){.dtype = DTYPE_F32,
+                              .on_gpu = range->on_gpu,
+                              .memory = (unsigned char *)(uintptr_t)range->memory, /* our block */
+                              .resident = SIZE_MAX};
+}
+
+cz_status zero_onebit_read(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
+                           size_t numel, float *dst)
+{
+    const struct zero_range range = zero_onebit_range(z, what, idx);
+    const struct zero_home home = home_of(&range);
+    return zero_home_get(z, &home, off, numel, dst);
+}
+
+cz_status zero_onebit_write(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
+                            size_t numel, const float *src)
+{
+    const struct zero_range range = zero_onebit_range(z, what, idx);
+    const struct zero_home home = home_of(&range);
+    return zero_home_put(z, &home, off, numel, src);
+}
+
+cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t idx)
+{
+    const struct zero_range range = zero_onebit_range(z, what, idx);
+    return onebit_fill_zero(z, (void *)(uintptr_t)range.memory, range.nbytes);
 }
 
 bool zero_onebit_is_apart(const struct zero *z, size_t group)
@@ -53,20 +82,24 @@ bool zero_onebit_is_apart(const struct zero *z, size_t group)
     return z->moves_alone && z->onebit->apart[group];
 }
 
-void zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel)
+cz_status zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel)
 {
     const struct onebit_run *run = &z->onebit->runs[z->onebit->run_of[param_idx]];
-    if (z->moves_alone && z->places[param_idx].group != z->options.n_groups)
-        memset(onebit_moved(z, run->group) + run->flat_off + off, 0, numel * sizeof(float));
+    if (!z->moves_alone || z->places[param_idx].group == z->options.n_groups) return CZ_OK;
+    return onebit_fill_zero(z, onebit_moved(z, run->group) + run->flat_off + off,
+                            numel * sizeof(float));
 }
 
-void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
-                       const float *src)
+cz_status zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off,
+                            size_t numel, const float *src)
 {
     const struct onebit_run *run = &z->onebit->runs[z->onebit->run_of[param_idx]];
-    if (state_idx == 0)
-        memcpy(onebit_momentum(z, run->group) + run->flat_off + off, src, numel * sizeof *src);
     if (state_idx == 1) z->onebit->masks_stale = true;
+    if (state_idx != 0) return CZ_OK;
+    const struct zero_range whole =
+        onebit_floats(z, onebit_momentum(z, run->group) + run->flat_off, run->numel);
+    const struct zero_home home = home_of(&whole);
+    return zero_home_put(z, &home, off, numel, src);
 }
 
 cz_status zero_onebit_restored(struct zero *z)
@@ -74,6 +107,7 @@ cz_status zero_onebit_restored(struct zero *z)
     if (!z->onebit) return CZ_OK;
     for (size_t g = 0; g < z->options.n_groups; g++) z->onebit->apart[g] = z->onebit->lrs[g] != 0;
     z->onebit->masks_stale = true;
-    if (!z->onebit->clock.frozen) return CZ_OK;
-    return z->moves_alone ? onebit_place_moved(z) : onebit_gather_momentum(z);
+    if (z->onebit->clock.frozen)
+        TRY(z->moves_alone ? onebit_place_moved(z) : onebit_gather_momentum(z));
+    return zero_gpu_settle(z);
 }

@@ -62,7 +62,7 @@ static cz_status restore_trained(struct zero *z, const struct zero_restore *a, s
 {
     size_t g = z->places[i].group, at = zero_piece_mine(z, i).own_off;
     TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_home(z, g), at));
-    if (z->onebit) zero_onebit_wrote_weight(z, i, 0, z->options.table->params[i].numel);
+    if (z->onebit) TRY(zero_onebit_wrote_weight(z, i, 0, z->options.table->params[i].numel));
     for (size_t s = 0; a->states && s < z->groups[g].n_states; s++)
         TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_home(z, g, s), at));
     return CZ_OK;

@@ -35,6 +35,7 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     out->rank = z->options.comm->rank;
     if (zero_averages(z)) return zero_own_grad_at(z, g, at, &out->value);
     const struct zero_home whole = {.dtype = z->options.grad_dtype,
+                                    .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
                                     .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
                                     .resident = SIZE_MAX};
     return zero_home_get(z, &whole, at, 1, &out->value);
@@ -170,6 +171,7 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     const struct zero_options *o = &z->options;
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
+    if (z->onebit) zero_onebit_scalars(z);
     if (o->on_gpu)
         TRY(zero_copy(z, o->stream, z->blocks[ZERO_STEP], z->scalars,
                       o->n_groups * sizeof *z->scalars));

@@ -298,8 +298,9 @@ static cz_status grads_ready(struct sweep *s, size_t t, unsigned char *slot, con
     return CZ_OK;
 }
 
-static struct lamb_sums *gpu_sums(const struct zero *z, size_t group)
+struct lamb_sums *zero_device_sums(const struct zero *z, size_t group)
 {
+    if (!z->options.on_gpu) return zero_group_sums(z, group);
     return (struct lamb_sums *)(void *)(z->blocks[ZERO_STEP] + z->groups[group].gpu_sums_off);
 }
 
@@ -328,7 +329,7 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
         r->segments = group->segments + group->tile_segment[t];
         r->n_segments = group->tile_segment[t + 1] - group->tile_segment[t];
         bool on_gpu = is_gpu_tile(s, t);
-        r->sums = on_gpu ? gpu_sums(z, s->group) : zero_group_sums(z, s->group);
+        r->sums = on_gpu ? zero_device_sums(z, s->group) : zero_group_sums(z, s->group);
         r->ratios = on_gpu ? gpu_ratios(z, s->group) : zero_group_ratios(z, s->group);
     }
     return CZ_OK;
@@ -345,14 +346,14 @@ static cz_status apply_tile(const struct sweep *s, struct optim_range *r)
         r->n_segments = 1;
         r->ratios = zero_onebit_one(s->z);
     }
-    return hyper->cls->apply(o->ops, o->stream, hyper, &s->z->scalars[s->group], r);
+    return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
 }
 
 static cz_status sweep_tile(struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
     const struct optim_hyper *hyper = &o->groups[s->group].hyper;
-    const struct step_scalars *scalars = s->z->scalars;
+    const struct step_scalars *scalars = &s->z->scalars[s->group];
     struct ops *ops = zero_host_ops(s->z);
     struct optim_range r;
     unsigned char *slot = NULL;
@@ -362,9 +363,9 @@ static cz_status sweep_tile(struct sweep *s, size_t t)
     if (s->applies) return apply_tile(s, &r);
     if (is_gpu_tile(s, t)) {
         ops = o->ops;
-        scalars = (const struct step_scalars *)(void *)s->z->blocks[ZERO_STEP];
+        scalars = zero_device_scalars(s->z, s->group);
     }
-    TRY(hyper->cls->step(ops, o->stream, hyper, &scalars[s->group], &r, s->pass));
+    TRY(hyper->cls->step(ops, o->stream, hyper, scalars, &r, s->pass));
     TRY(send_staged(s, t, o->swap.params));
     return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
 }
@@ -397,23 +398,24 @@ static cz_status sweep_tiles(struct sweep *s)
     return st == CZ_OK ? end_on_gpu(s->z) : st;
 }
 
-static cz_status clear_sums(struct zero *z, size_t group)
+cz_status zero_sums_clear(struct zero *z, size_t group)
 {
     struct device *d = zero_device(z);
     size_t nbytes = zero_group_n_params(z, group) * sizeof(struct lamb_sums);
     memset(zero_group_sums(z, group), 0, nbytes);
     if (!z->options.on_gpu) return CZ_OK;
-    return d->ops->fill_zero(d, z->options.stream, gpu_sums(z, group), nbytes);
+    return d->ops->fill_zero(d, z->options.stream, zero_device_sums(z, group), nbytes);
 }
 
 /* What the GPU's tiles have come to joins what the host's have: exact, in any order. */
-static cz_status join_sums(struct zero *z, size_t group)
+cz_status zero_sums_join(struct zero *z, size_t group)
 {
     struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->scratch;
+    const struct lamb_sums *there = zero_device_sums(z, group);
     size_t n = zero_group_n_params(z, group), most = ZERO_SCRATCH_NBYTES / sizeof *sums;
     for (size_t at = 0, k; z->options.on_gpu && at < n; at += k) {
         k = n - at < most ? n - at : most;
-        TRY(zero_copy(z, z->options.stream, theirs, gpu_sums(z, group) + at, k * sizeof *sums));
+        TRY(zero_copy(z, z->options.stream, theirs, there + at, k * sizeof *sums));
         TRY(zero_sync(z));
         for (size_t i = 0; i < k; i++) lamb_sums_add(&sums[at + i], &theirs[i]);
     }
@@ -422,9 +424,16 @@ static cz_status join_sums(struct zero *z, size_t group)
 
 static cz_status sweep_sums(struct sweep *s)
 {
-    TRY(clear_sums(s->z, s->group));
+    TRY(zero_sums_clear(s->z, s->group));
     TRY(sweep_tiles(s));
-    return join_sums(s->z, s->group);
+    return zero_sums_join(s->z, s->group);
+}
+
+cz_status zero_ratios_send(struct zero *z, size_t group)
+{
+    if (!z->options.on_gpu) return CZ_OK;
+    return zero_copy(z, z->options.stream, gpu_ratios(z, group), zero_group_ratios(z, group),
+                     zero_group_n_params(z, group) * sizeof(float));
 }
 
 /* Pass 0 over what this rank owns, and the ratios of whole tensors. Also where that is nothing: the
@@ -434,14 +443,11 @@ static cz_status sweep_norms(struct sweep *s)
     struct zero *z = s->z;
     const struct optim_hyper *hyper = &z->options.groups[s->group].hyper;
     struct lamb_sums *sums = zero_group_sums(z, s->group);
-    size_t n_tensors = zero_group_n_params(z, s->group);
-    float *ratios = zero_group_ratios(z, s->group);
     TRY(zero_tensor_sums_after(z, s->group, sweep_sums(s)));
-    hyper->cls->between(hyper, sums, n_tensors, ratios);
+    hyper->cls->between(hyper, sums, zero_group_n_params(z, s->group),
+                        zero_group_ratios(z, s->group));
     s->pass++;
-    if (!z->options.on_gpu) return CZ_OK;
-    return zero_copy(z, z->options.stream, gpu_ratios(z, s->group), ratios,
-                     n_tensors * sizeof *ratios);
+    return zero_ratios_send(z, s->group);
 }
 
 cz_status zero_sweep_group(struct zero *z, size_t group)

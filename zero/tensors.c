@@ -184,8 +184,8 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
         TRY(zero_home_put(z, &home, mine.own_off, mine.numel, src + (mine.param_off - off)));
     }
     if (what == ZERO_STATE && z->onebit)
-        zero_onebit_wrote(z, state_idx, param_idx, off, numel, src);
-    if (what == ZERO_WEIGHT && z->onebit) zero_onebit_wrote_weight(z, param_idx, off, numel);
+        TRY(zero_onebit_wrote(z, state_idx, param_idx, off, numel, src));
+    if (what == ZERO_WEIGHT && z->onebit) TRY(zero_onebit_wrote_weight(z, param_idx, off, numel));
     if (what == ZERO_WEIGHT) TRY(write_param(z, &t, src));
     return zero_gpu_settle(z);
 }

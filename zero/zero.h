@@ -146,7 +146,7 @@ enum zero_block {
     ZERO_RING,    /* swapped: buffers that tiles pass through */
     ZERO_STAGING, /* swapped and split parameters: own chunks on their way into a gather */
     ZERO_ERRORS,  /* 1-bit family: worker and server errors, whole on every rank */
-    ZERO_SIGNS,   /* 1-bit family: compressed messages, masks, partial sums */
+    ZERO_SIGNS,   /* 1-bit family: compressed messages, scales, masks, partial sums */
     ZERO_SHARE,   /* GPU: its share of masters and states that leave it otherwise */
     ZERO_STEP,    /* GPU: its copy of step scalars and per-tensor sums */
     ZERO_UPDATE_GPU,  /* GPU: tiles on their way between its memory and the host's, … */
@@ -324,7 +324,8 @@ CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_id
  *
  * At stage 1 masters and variance are split, the momentum and the errors are whole on every rank.
  * ZeroOneAdam keeps all of its state whole at stage 1 too, because each rank moves all weights by
- * itself between exchanges; its files are those of stage 1. Stages 2 and 3, swap files: refused. */
+ * itself between exchanges; its files are those of stage 1. On a GPU all of it is the GPU's. Stages
+ * 2 and 3, offload, swap files: refused. */
 
 struct zero_segment {
     const size_t *param_idx; /* lent */
@@ -353,13 +354,21 @@ enum zero_onebit_what {
     ZERO_LOCAL_MOVES       /* of a parameter: its momentum_accumulator */
 };
 
-/* Where it lies, fp32 in memory, for a checkpoint to read (between boundaries, guarded as
- * zero_source_ranges()) or to restore. idx: a segment or a parameter (trained). nbytes 0: this run
- * has none. Local. */
+/* Where it lies, fp32, for a checkpoint to read (between boundaries, guarded as
+ * zero_source_ranges()). idx: a segment or a parameter (trained). nbytes 0: this run has none.
+ * Local. */
 CZ_API struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what,
                                            size_t idx);
 
-/* After zero_restore() and whatever was written through zero_onebit() and zero_onebit_range():
+/* Elements [off, off + numel) of it from and to host memory, done on return; all of it to zero. For
+ * a checkpoint to restore: zero_onebit_restored() must follow. Local. */
+CZ_API cz_status zero_onebit_read(struct zero *z, enum zero_onebit_what what, size_t idx,
+                                  size_t off, size_t numel, float *dst);
+CZ_API cz_status zero_onebit_write(struct zero *z, enum zero_onebit_what what, size_t idx,
+                                   size_t off, size_t numel, const float *src);
+CZ_API cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t idx);
+
+/* After zero_restore() and whatever was written through zero_onebit() and zero_onebit_write():
  * momentum and masks are made whole again. Collective. */
 CZ_API cz_status zero_onebit_restored(struct zero *z);
 

@@ -349,13 +349,22 @@ cz_status zero_sweep_group(struct zero *z, size_t group);
 cz_status zero_sweep_apply(struct zero *z, size_t group); /* cls->apply() over the own partition */
 cz_status zero_ring_end(struct zero *z, cz_status st);    /* nothing is under way any more */
 
+/* Sums of tensors by kernels of the device that layers run on: from zero (clear), where they add
+ * to, and what they have come to (join: waited for, in zero_group_sums()). Then ratios as the host
+ * has them (zero_group_ratios()) for its kernels. */
+cz_status zero_sums_clear(struct zero *z, size_t group);
+struct lamb_sums *zero_device_sums(const struct zero *z, size_t group);
+cz_status zero_sums_join(struct zero *z, size_t group);
+cz_status zero_ratios_send(struct zero *z, size_t group);
+
 /* ---- onebit.c: only when z->onebit ------------------------------------------------------------
  */
 
 cz_status zero_onebit_check(const struct zero_options *o);
 cz_status zero_onebit_init(struct zero *z); /* adds to nbytes[ZERO_ERRORS] and [ZERO_SIGNS] */
 void zero_onebit_free(struct zero *z);
-void zero_onebit_bind(struct zero *z);
+cz_status zero_onebit_bind(struct zero *z);
+void zero_onebit_scalars(struct zero *z); /* what z->scalars of this step differ in */
 cz_status zero_onebit_step(struct zero *z);
 const float *zero_onebit_one(const struct zero *z); /* the ratio of tensors that have none */
 
@@ -363,11 +372,11 @@ const float *zero_onebit_one(const struct zero *z); /* the ratio of tensors that
 bool zero_onebit_is_apart(const struct zero *z, size_t group);
 
 /* A state was set from outside: what every rank keeps of it as a whole follows. */
-void zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off, size_t numel,
-                       const float *src);
+cz_status zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off,
+                            size_t numel, const float *src);
 
 /* A weight was: what this rank has moved it by since the last exchange does not count any more. */
-void zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel);
+cz_status zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel);
 
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 
@@ -450,6 +459,13 @@ cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value
 static inline struct device *zero_device(const struct zero *z)
 {
     return z->options.ops->device;
+}
+
+/* A group's step scalars where kernels of that device read them. */
+static inline const struct step_scalars *zero_device_scalars(const struct zero *z, size_t group)
+{
+    const struct step_scalars *there = (const void *)z->blocks[ZERO_STEP];
+    return (z->options.on_gpu ? there : z->scalars) + group;
 }
 
 /* Everything that was begun on the stream is done. */

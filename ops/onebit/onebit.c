@@ -32,11 +32,15 @@ static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct o
     return CZ_OK;
 }
 
-float onebit_scale(const double *partials, size_t n_partials, size_t numel)
+static cz_status scale(struct ops *ops, struct dev_stream *stream,
+                       const struct onebit_scale_args *a)
 {
     double sum = 0;
-    for (size_t i = 0; i < n_partials; i++) sum += partials[i];
-    return numel > 0 ? (float)sqrt(sum / (double)numel) : 0;
+    (void)ops, (void)stream;
+    TRY(onebit_check_scale(a));
+    for (size_t i = 0; i < a->n_partials; i++) sum += a->partials[i];
+    *a->scale = a->numel > 0 ? (float)sqrt(sum / (double)a->numel) : 0;
+    return CZ_OK;
 }
 
 /* Elements of whole cache lines of bits. */
@@ -122,6 +126,19 @@ static cz_status mask_make(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
+static cz_status mask_join(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_mask_join_args *a)
+{
+    (void)ops, (void)stream;
+    TRY(onebit_check_mask_join(a));
+    for (size_t i = 0; i < a->nbytes; i++) {
+        unsigned byte = 0;
+        for (size_t q = 0; q < (size_t)a->n_ranks; q++) byte |= a->bits[q * a->rank_stride + i];
+        a->out[i] = (uint8_t)byte;
+    }
+    return CZ_OK;
+}
+
 static void norms_piece(struct ops *ops, const struct onebit_lamb_norms_args *a, size_t tensor,
                         size_t begin, size_t end)
 {
@@ -200,11 +217,13 @@ cz_status onebit_wire(struct ops *ops, uint32_t features)
 {
     ops->onebit_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
     ops->onebit_feed = feed;
+    ops->onebit_scale = scale;
     ops->onebit_pack = pack;
     ops->onebit_serve = serve;
     ops->onebit_unpack = unpack;
     ops->onebit_momentum = momentum;
     ops->onebit_mask_make = mask_make;
+    ops->onebit_mask_join = mask_join;
     ops->onebit_lamb_norms = lamb_norms;
     ops->zero_one_local = zero_one_local;
     ops->zero_one_gather = zero_one_gather;

@@ -19,12 +19,11 @@
  * All arithmetic is fp32 in the written sequence, rows agree to the bit, and so do any thread
  * count and any cut at multiples of ONEBIT_BLOCK. Partial sums: element i of a block of
  * ONEBIT_BLOCK adds its square, exact in double, to lane i mod 16; lanes are added pairwise
- * (l += lane l + 8, then 4, 2, 1). onebit_scale() adds blocks in order.
+ * (l += lane l + 8, then 4, 2, 1). onebit_scale adds blocks in order.
  *
- * Pointers are in the device's memory, values that change from step to step too; segments are the
- * host's. `partials`, `scale` and `scales`, which the host works on between two calls, may also lie
- * in page-locked host memory (host_register), which a GPU reaches: the host reads partials after
- * stream_sync, and writes a scale before the call that takes it. No array may overlap another.
+ * Pointers are in the device's memory, values that change from step to step too, so that an
+ * exchange needs no answer of the host's; Lamb's segments are the host's. No array may overlap
+ * another.
  * Bytes moved per element are noted at each op. */
 #ifndef CZ_OPS_ONEBIT_ONEBIT_H
 #define CZ_OPS_ONEBIT_ONEBIT_H
@@ -63,9 +62,14 @@ struct onebit_feed_args {
     double *partials; /* [onebit_n_partials(numel)], overwritten */
 };
 
-/* √(Σ partials / numel) rounded once to fp32; `numel` is the segment's or chunk's with padding.
- * Host side: partials in host memory. 0 for numel 0. */
-CZ_API float onebit_scale(const double *partials, size_t n_partials, size_t numel);
+/* onebit_scale: *scale = √(Σ partials / numel) rounded once to fp32, partials added in order; 0 for
+ * numel 0. One thread, a row for all: a partial sum stands for ONEBIT_BLOCK elements. */
+struct onebit_scale_args {
+    size_t numel; /* of the segment or chunk, with padding */
+    const double *partials;
+    size_t n_partials;
+    float *scale;
+};
 
 /* onebit_pack: bit i = e[i] ≥ 0; e[i]' = e[i] − s, or e[i] + s where the bit is 0. NaN packs as 0.
  * Chunk c of chunk_numel elements goes to bits + c·chunk_stride.
@@ -139,6 +143,16 @@ struct onebit_mask_make_args {
     float floor;
     size_t first;
     uint8_t *bits;
+};
+
+/* onebit_mask_join: out[i] = the bits that any rank's byte i has set. Rank q's bytes begin at
+ * bits + q·rank_stride. Once in a run, as mask_make. */
+struct onebit_mask_join_args {
+    size_t nbytes;
+    int n_ranks;
+    const uint8_t *bits;
+    size_t rank_stride; /* bytes */
+    uint8_t *out;
 };
 
 /* onebit_lamb_norms: per tensor, for 1-bit Lamb's compressed steps:

@@ -27,6 +27,12 @@ cz_status onebit_check_feed(const struct onebit_feed_args *a)
     return ops_check_dtype("onebit_feed", a->g_dtype);
 }
 
+cz_status onebit_check_scale(const struct onebit_scale_args *a)
+{
+    TRY(need("onebit_scale", "scale", a->scale));
+    return a->n_partials == 0 ? CZ_OK : need("onebit_scale", "partials", a->partials);
+}
+
 cz_status onebit_check_pack(const struct onebit_pack_args *a)
 {
     if (a->numel == 0) return CZ_OK;
@@ -83,6 +89,17 @@ cz_status onebit_check_mask_make(const struct onebit_mask_make_args *a)
     if (a->numel == 0) return CZ_OK;
     TRY(need("onebit_mask_make", "v", a->v));
     return need("onebit_mask_make", "bits", a->bits);
+}
+
+cz_status onebit_check_mask_join(const struct onebit_mask_join_args *a)
+{
+    static const char op[] = "onebit_mask_join";
+    if (a->nbytes == 0) return CZ_OK;
+    if (a->n_ranks < 1 || (a->n_ranks > 1 && a->rank_stride < a->nbytes))
+        return err_set(CZ_INVALID, 0, "%s: %d ranks' %zu bytes lie %zu bytes apart", op, a->n_ranks,
+                       a->nbytes, a->rank_stride);
+    TRY(need(op, "bits", a->bits));
+    return need(op, "out", a->out);
 }
 
 cz_status onebit_check_lamb_norms(const struct onebit_lamb_norms_args *a)

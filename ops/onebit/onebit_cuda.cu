@@ -164,6 +164,40 @@ static cz_status serve(struct ops *ops, struct dev_stream *stream,
                        blocks_for(ops, onebit_n_partials(a->numel), 1), BLOCK, 0, stream, *a);
 }
 
+/* ---- compression: scales ----------------------------------------------------------------------
+ *
+ * One block: all threads fetch what one of them adds up in the definition's order. A partial sum is
+ * ONEBIT_BLOCK elements', so that chain is short beside the kernels around it, and it saves an
+ * exchange from waiting for the host. */
+
+#define SCALE_ROOM 2048
+
+static __global__ void __launch_bounds__(BLOCK)
+    onebit_scale_kernel(const __grid_constant__ struct onebit_scale_args a)
+{
+    __shared__ double room[SCALE_ROOM];
+    double sum = 0;
+    for (size_t at = 0; at < a.n_partials; at += SCALE_ROOM) {
+        const unsigned n = (unsigned)min(a.n_partials - at, (size_t)SCALE_ROOM);
+        for (unsigned i = threadIdx.x; i < n; i += BLOCK) room[i] = a.partials[at + i];
+        __syncthreads();
+        if (threadIdx.x == 0) {
+#pragma unroll 8
+            for (unsigned i = 0; i < n; i++) sum += room[i];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) *a.scale = a.numel > 0 ? (float)sqrt(sum / (double)a.numel) : 0;
+}
+
+static cz_status scale_of(struct ops *ops, struct dev_stream *stream,
+                          const struct onebit_scale_args *a)
+{
+    (void)ops;
+    TRY(onebit_check_scale(a));
+    return cuda_launch("onebit_scale", onebit_scale_kernel, 1, BLOCK, 0, stream, *a);
+}
+
 /* ---- compression: pack and unpack -------------------------------------------------------------
  */
 
@@ -326,6 +360,26 @@ static cz_status mask_make(struct ops *ops, struct dev_stream *stream,
                        blocks_for(ops, a->numel / 8 + 2, BLOCK), BLOCK, 0, stream, *a);
 }
 
+static __global__ void __launch_bounds__(BLOCK)
+    onebit_mask_join_kernel(const __grid_constant__ struct onebit_mask_join_args a)
+{
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < a.nbytes; i += stride) {
+        unsigned byte = 0;
+        for (size_t q = 0; q < (size_t)a.n_ranks; q++) byte |= a.bits[q * a.rank_stride + i];
+        a.out[i] = (uint8_t)byte;
+    }
+}
+
+static cz_status mask_join(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_mask_join_args *a)
+{
+    TRY(onebit_check_mask_join(a));
+    if (a->nbytes == 0) return CZ_OK;
+    return cuda_launch("onebit_mask_join", onebit_mask_join_kernel,
+                       blocks_for(ops, a->nbytes, BLOCK), BLOCK, 0, stream, *a);
+}
+
 /* A block per part of a segment (lamb_sums_cuda_impl.h). */
 static __global__ void __launch_bounds__(BLOCK)
     onebit_norms_kernel(const __grid_constant__ struct onebit_lamb_norms_args a,
@@ -470,11 +524,13 @@ static cz_status zero_one_settle(struct ops *ops, struct dev_stream *stream,
 cz_status onebit_wire_cuda(struct ops *ops)
 {
     ops->onebit_feed = feed;
+    ops->onebit_scale = scale_of;
     ops->onebit_pack = pack_bits;
     ops->onebit_serve = serve;
     ops->onebit_unpack = unpack;
     ops->onebit_momentum = momentum;
     ops->onebit_mask_make = mask_make;
+    ops->onebit_mask_join = mask_join;
     ops->onebit_lamb_norms = lamb_norms;
     ops->zero_one_local = zero_one_local;
     ops->zero_one_gather = zero_one_gather;

@@ -31,11 +31,13 @@ CZ_EXTERN_C_BEGIN
 
 /* What front doors refuse; nothing when there are no elements. */
 cz_status onebit_check_feed(const struct onebit_feed_args *a);
+cz_status onebit_check_scale(const struct onebit_scale_args *a);
 cz_status onebit_check_pack(const struct onebit_pack_args *a);
 cz_status onebit_check_serve(const struct onebit_serve_args *a);
 cz_status onebit_check_unpack(const struct onebit_unpack_args *a);
 cz_status onebit_check_momentum(const struct onebit_momentum_args *a);
 cz_status onebit_check_mask_make(const struct onebit_mask_make_args *a);
+cz_status onebit_check_mask_join(const struct onebit_mask_join_args *a);
 cz_status onebit_check_lamb_norms(const struct onebit_lamb_norms_args *a);
 cz_status onebit_check_local(const struct zero_one_args *a);
 cz_status onebit_check_gather(const struct zero_one_args *a);

@@ -1,7 +1,6 @@
 /* Claims: the 1-bit family's CUDA kernels give the bits of the definition for any size, alignment,
  * dtype, mask and value (zeros of either sign, denormals, infinities, NaN), whichever order threads
- * run in; nothing outside the given elements is written; partial sums and scales may lie in
- * page-locked host memory; bad arguments are refused. */
+ * run in; nothing outside the given elements is written; bad arguments are refused. */
 #include "tests/support/cuda_orders.h"
 #include "tests/support/onebit_agree.h"
 
@@ -44,10 +43,12 @@ static void check_all_of(const struct cuda_rig *rig, const struct op *op)
 }
 
 CUDA_ORDERS(feed_agrees, check_all_of(&rig, &op_feed))
+CUDA_ORDERS(scale_agrees, check_all_of(&rig, &op_scale))
 CUDA_ORDERS(pack_agrees, check_all_of(&rig, &op_pack))
 CUDA_ORDERS(serve_agrees, check_all_of(&rig, &op_serve))
 CUDA_ORDERS(momentum_agrees, check_all_of(&rig, &op_momentum))
 CUDA_ORDERS(masks_agree, check_all_of(&rig, &op_mask_make))
+CUDA_ORDERS(joined_masks_agree, check_all_of(&rig, &op_mask_join))
 CUDA_ORDERS(norms_agree, check_all_of(&rig, &op_norms))
 CUDA_ORDERS(local_steps_agree, check_all_of(&rig, &op_local))
 CUDA_ORDERS(gathering_agrees, check_all_of(&rig, &op_gather))
@@ -55,44 +56,6 @@ CUDA_ORDERS(settling_agrees, check_all_of(&rig, &op_settle))
 
 /* As many chunks and beginnings as the host's test, which is what takes its time. */
 CUDA_ORDER(unpack_agrees, random, "random:1", check_all_of(&rig, &op_unpack))
-
-/* ---- memory that both sides reach -------------------------------------------------------------
- */
-
-static void page_locked(const struct cuda_rig *rig)
-{
-    enum { NUMEL = 10000, PAGE = 4096 };
-    double want[3];
-    float *e = malloc(NUMEL * sizeof *e);
-    unsigned char *page = aligned_alloc(PAGE, PAGE);
-    ck_assert(e && page);
-    double *partials = (double *)(void *)page;
-    float *scale = (float *)(void *)(page + 1024);
-    for (size_t i = 0; i < NUMEL; i++) e[i] = (float)(agree_random(1, i) >> 40) * 0x1p-23f - 1;
-    float *d_e = rig_put_bytes(rig, e, NUMEL * sizeof *e);
-    uint8_t *d_bits = rig_put_bytes(rig, e, NUMEL / 8);
-    ck_ok(rig->dev->ops->host_register(rig->dev, page, PAGE));
-    struct onebit_feed_args feed = {.numel = NUMEL, .e = d_e, .partials = partials};
-    ck_ok(rig->ops->onebit_feed(rig->ops, rig->stream, &feed));
-    rig_wait(rig);
-    struct ops truth = onebit_truth();
-    feed.e = e, feed.partials = want;
-    ck_ok(truth.onebit_feed(&truth, NULL, &feed));
-    ck_assert_mem_eq(partials, want, sizeof want);
-    *scale = onebit_scale(partials, 3, NUMEL);
-    struct onebit_pack_args pack = {
-        .numel = NUMEL, .chunk_numel = NUMEL, .scale = scale, .e = d_e, .bits = d_bits};
-    ck_ok(rig->ops->onebit_pack(rig->ops, rig->stream, &pack));
-    float got[NUMEL / 100];
-    rig_get_bytes(rig, d_e, got, sizeof got);
-    for (size_t i = 0; i < NUMEL / 100; i++)
-        ck_assert_float_eq(got[i], e[i] - (e[i] >= 0 ? *scale : -*scale));
-    rig->dev->ops->host_unregister(rig->dev, page, PAGE);
-    rig_free_bytes(rig, d_e, NUMEL * sizeof *e), rig_free_bytes(rig, d_bits, NUMEL / 8);
-    free(e), free(page);
-}
-
-CUDA_ORDER(partials_and_scales_may_be_page_locked, forward, "forward", page_locked(&rig))
 
 static void refuse_bad(const struct cuda_rig *rig)
 {
@@ -102,6 +65,8 @@ static void refuse_bad(const struct cuda_rig *rig)
     double sums[1];
     struct onebit_feed_args feed = {.numel = 16, .e = x, .m = x, .partials = sums};
     ck_fails(ops->onebit_feed(ops, NULL, &feed), CZ_INVALID); /* m without g */
+    struct onebit_scale_args scale = {.numel = 16, .n_partials = 1, .scale = x};
+    ck_fails(ops->onebit_scale(ops, NULL, &scale), CZ_INVALID);
     struct onebit_pack_args pack = {
         .numel = 16, .chunk_numel = 12, .chunk_stride = 2, .scale = x, .e = x, .bits = bits};
     ck_fails(ops->onebit_pack(ops, NULL, &pack), CZ_INVALID);
@@ -119,6 +84,9 @@ static void refuse_bad(const struct cuda_rig *rig)
     ck_fails(ops->onebit_momentum(ops, NULL, &momentum), CZ_INVALID);
     struct onebit_mask_make_args mask = {.numel = 4, .v = x};
     ck_fails(ops->onebit_mask_make(ops, NULL, &mask), CZ_INVALID);
+    struct onebit_mask_join_args join = {
+        .nbytes = 4, .n_ranks = 2, .bits = bits, .rank_stride = 3, .out = bits + 4};
+    ck_fails(ops->onebit_mask_join(ops, NULL, &join), CZ_INVALID);
     struct lamb_segment outside = {0, 17, 0};
     struct lamb_sums lamb;
     struct onebit_lamb_norms_args norms = {.numel = 16,
@@ -140,8 +108,8 @@ static void refuse_bad(const struct cuda_rig *rig)
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_bad(&rig))
 
-TEST_MAIN("cuda 1-bit", CUDA_ORDERED(feed_agrees), CUDA_ORDERED(pack_agrees),
-          CUDA_ORDERED(serve_agrees), CUDA_ORDERED(momentum_agrees), CUDA_ORDERED(masks_agree),
-          CUDA_ORDERED(norms_agree), CUDA_ORDERED(local_steps_agree),
-          CUDA_ORDERED(gathering_agrees), CUDA_ORDERED(settling_agrees), unpack_agrees_random,
-          partials_and_scales_may_be_page_locked_forward, bad_arguments_are_refused_forward)
+TEST_MAIN("cuda 1-bit", CUDA_ORDERED(feed_agrees), CUDA_ORDERED(scale_agrees),
+          CUDA_ORDERED(pack_agrees), CUDA_ORDERED(serve_agrees), CUDA_ORDERED(momentum_agrees),
+          CUDA_ORDERED(masks_agree), CUDA_ORDERED(joined_masks_agree), CUDA_ORDERED(norms_agree),
+          CUDA_ORDERED(local_steps_agree), CUDA_ORDERED(gathering_agrees),
+          CUDA_ORDERED(settling_agrees), unpack_agrees_random, bad_arguments_are_refused_forward)

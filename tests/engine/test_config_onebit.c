@@ -163,7 +163,7 @@ START_TEST(keys_that_mean_less_are_named)
         const char *type = family[f];
         check_noted(type, "\"cuda_aware\": true", "", none, "a switch of comm_backend_name");
         check_noted(type, "\"cuda_aware\": true, \"comm_backend_name\": \"mpi\"", "", none,
-                    "cuda_aware: has no effect on the CPU device");
+                    "cuda_aware: has no effect: ranks on GPUs");
         check_noted(type, "\"comm_backend_name\": \"nccl\"", "", none, "comm_backend_name: has no");
         check_noted(type, "\"bias_correction\": true", "", none, "never correct for bias");
         check_noted(type, "\"eps_inside_sqrt\": true", "", none, "outside the root");

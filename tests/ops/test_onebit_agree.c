@@ -59,6 +59,12 @@ START_TEST(feed_agrees)
 }
 END_TEST
 
+START_TEST(scale_agrees)
+{
+    check_op(&op_scale);
+}
+END_TEST
+
 START_TEST(pack_agrees)
 {
     check_op(&op_pack);
@@ -86,6 +92,7 @@ END_TEST
 START_TEST(masks_agree)
 {
     check_op(&op_mask_make);
+    check_op(&op_mask_join);
 }
 END_TEST
 
@@ -113,5 +120,6 @@ START_TEST(settling_agrees)
 }
 END_TEST
 
-TEST_MAIN("ops/onebit rows", feed_agrees, pack_agrees, serve_agrees, unpack_agrees, momentum_agrees,
-          masks_agree, norms_agree, local_steps_agree, gathering_agrees, settling_agrees)
+TEST_MAIN("ops/onebit rows", feed_agrees, scale_agrees, pack_agrees, serve_agrees, unpack_agrees,
+          momentum_agrees, masks_agree, norms_agree, local_steps_agree, gathering_agrees,
+          settling_agrees)

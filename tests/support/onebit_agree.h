@@ -196,6 +196,28 @@ static void feed_case(const struct setting *s)
     check_partials(&sums);
 }
 
+/* Of `numel` partial sums, more than a block of threads fetches at once; bit 1: of no elements. */
+static void scale_case(const struct setting *s)
+{
+    struct pair sums = partials(s->numel);
+    float want_scale = NAN, got_scale = NAN;
+    for (size_t i = 0; i < s->numel; i++) {
+        double sum = (double)(agree_random(7, i) >> 11) * 0x1p-53;
+        if (s->special && i == s->numel / 2) sum = i % 2 ? NAN : INFINITY;
+        ((double *)sums.want.p)[i] = ((double *)sums.got.p)[i] = sum;
+    }
+    struct onebit_scale_args want = {.numel = s->variant & 1 ? 0 : s->numel * ONEBIT_BLOCK + 1,
+                                     .partials = sums.want.p,
+                                     .n_partials = s->numel,
+                                     .scale = &want_scale};
+    struct onebit_scale_args got = want;
+    got.partials = lend(s, &sums.got);
+    got.scale = lend_block(s, &got_scale, sizeof got_scale, true);
+    RUN(onebit_scale, &want, &got);
+    same_double((double)got_scale, (double)want_scale, "scale");
+    check_partials(&sums);
+}
+
 /* numel in chunks: one, three, or as many as there can be; with a gap between their bytes. */
 static void pack_case(const struct setting *s)
 {
@@ -322,6 +344,22 @@ static void mask_make_case(const struct setting *s)
     check_bytes(&v, "mask_make: v"), check_bytes(&bits, "mask_make: bits");
 }
 
+/* The variant is how many ranks there are beyond one. */
+static void mask_join_case(const struct setting *s)
+{
+    size_t n_ranks = (size_t)s->variant + 1, stride = s->numel + s->offset % 3;
+    struct pair bits = bytes(s, (n_ranks - 1) * stride + s->numel, 5), out = bytes(s, s->numel, 6);
+    struct onebit_mask_join_args want = {.nbytes = s->numel,
+                                         .n_ranks = (int)n_ranks,
+                                         .bits = bits.want.p,
+                                         .rank_stride = stride,
+                                         .out = out.want.p};
+    struct onebit_mask_join_args got = want;
+    got.bits = lend(s, &bits.got), got.out = lend(s, &out.got);
+    RUN(onebit_mask_join, &want, &got);
+    check_bytes(&bits, "mask_join: bits"), check_bytes(&out, "mask_join: out");
+}
+
 struct norms {
     struct lamb_sums sums[2];
     float factors[2];
@@ -441,8 +479,9 @@ static const struct op {
     void (*run)(const struct setting *s);
     int n_variants;
     int n_dtypes;
-} op_feed = {feed_case, 4, 3}, op_pack = {pack_case, 3, 1}, op_serve = {serve_case, 9, 1},
-  op_unpack = {unpack_case, 6, 1}, op_mask_make = {mask_make_case, 1, 1},
+} op_feed = {feed_case, 4, 3}, op_scale = {scale_case, 2, 1}, op_pack = {pack_case, 3, 1},
+  op_serve = {serve_case, 9, 1}, op_unpack = {unpack_case, 6, 1},
+  op_mask_make = {mask_make_case, 1, 1}, op_mask_join = {mask_join_case, 3, 1},
   op_momentum = {momentum_case, 4, 3}, op_norms = {norms_case, 4, 1}, op_local = {local_case, 4, 3},
   op_gather = {gather_case, 1, 1}, op_settle = {settle_case, 5, 3};
 

@@ -31,6 +31,7 @@ static const char *const onebit_dtypes[] = {
 
 struct onebit_cell {
     int optimizer, world, stage, dtype;
+    const char *device; /* NULL: the CPU */
 };
 
 static inline void onebit_configure(struct leg *leg, const struct onebit_cell *c)
@@ -43,6 +44,19 @@ static inline void onebit_configure(struct leg *leg, const struct onebit_cell *c
              "\"weight_decay\": 0.1, %s}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
              "{\"warmup_num_steps\": 5, \"warmup_max_lr\": 0.002, \"warmup_type\": \"linear\"}}}",
              onebit_dtypes[c->dtype], c->stage, o->type, o->params);
+}
+
+/* Of what lies in the memory of whatever device. */
+static inline cz_status onebit_hash_range(struct engine *e, const struct zero_range *range,
+                                          uint64_t *h)
+{
+    if (range->nbytes == 0) return CZ_OK;
+    void *bytes = malloc(range->nbytes);
+    rank_check(bytes != NULL);
+    TRY(zero_range_read(e->zero, range, bytes));
+    *h = trial_hash(*h, bytes, range->nbytes);
+    free(bytes);
+    return CZ_OK;
 }
 
 /* Counters, errors, momentum and moves of this rank, and OneBitLamb's values. */
@@ -64,13 +78,13 @@ static inline cz_status onebit_own(struct engine *e, uint64_t *own)
     for (size_t s = 0; s < zero_n_segments(e->zero); s++)
         for (int what = ZERO_WORKER_ERROR; what <= ZERO_SERVER_ERROR; what++) {
             struct zero_range r = zero_onebit_range(e->zero, (enum zero_onebit_what)what, s);
-            h = trial_hash(h, r.memory, r.nbytes);
+            TRY(onebit_hash_range(e, &r, &h));
         }
     for (size_t i = 0; i < table->n_params; i++)
         for (int what = ZERO_LOCAL_MOMENTUM; what <= ZERO_LOCAL_MOVES; what++) {
             if (!table->params[i].trainable) continue;
             struct zero_range r = zero_onebit_range(e->zero, (enum zero_onebit_what)what, i);
-            if (r.nbytes > 0) h = trial_hash(h, r.memory, r.nbytes);
+            TRY(onebit_hash_range(e, &r, &h));
         }
     *own = h;
     return CZ_OK;
@@ -104,6 +118,7 @@ static inline void onebit_whole(struct leg_shared *s, const struct onebit_cell *
 {
     const struct onebit_optimizer *o = &onebit_optimizers[c->optimizer];
     onebit_configure(&s->leg, c);
+    s->leg.device = c->device;
     s->leg.probe = onebit_own;
     s->leg.from = 0;
     s->leg.to = o->steps;

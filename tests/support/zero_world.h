@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "base/size.h"
+#include "comm/device_comm.h"
 #include "tests/support/check_main.h"
 #include "zero/zero.h"
 
@@ -17,6 +18,8 @@
 #define OF(n) ((size_t)(n)*ZERO_WORLD_SCALE)
 
 enum { N_PARAMS = 5, N_UNITS = 2, TOTAL = (35 + 45 + 9 + 9 + 45) * ZERO_WORLD_SCALE };
+
+enum { SPOILT = 1, SPOILT_ELEM = 17 }; /* whose gradient is infinite (world.spoils) */
 
 static const size_t numels[N_PARAMS] = {OF(35), OF(45), OF(9), OF(9), OF(45)};
 static const size_t unit_a[] = {0, 1, 2}, unit_b[] = {3, 4, 0};
@@ -41,7 +44,11 @@ struct world {
     struct swap *swap;
     void *blocks[ZERO_N_BLOCKS];
     bool lent_comm;
-    float share; /* of the gradients, on this rank */
+    struct comm *device_comm; /* of a GPU, around comm; NULL: none */
+    float share;              /* of the gradients, on this rank */
+    uint64_t seed;            /* of the gradients; ranks may differ */
+    bool gaps;                /* some elements never have a gradient */
+    bool spoils;              /* one is infinite */
 };
 
 /* Blocks are aligned as little as zero_bind() allows, and what lies behind them is watched. */
@@ -67,8 +74,10 @@ struct world_setting {
     struct zero_stage3 stage3;
     struct zero_swap swap;
     const char *swap_dir;
-    const char *device; /* NULL: "cpu" */
-    bool on_gpu;        /* laid out for a GPU; with device "cpu" that stands in for one */
+    const char *device;                      /* NULL: "cpu" */
+    enum device_comm_kind device_comm;       /* between GPUs; AUTO: none */
+    cz_status (*tune)(struct optim_hyper *); /* more settings of the optimizer; or NULL */
+    bool on_gpu; /* laid out for a GPU; with device "cpu" that stands in for one */
     struct zero_offload offload;
     bool updates_first; /* zero_step() before zero_scan(): of the second of a pair */
 };
@@ -144,6 +153,7 @@ static void world_make(struct world *w, struct world_setting s)
     struct optim_hyper hyper;
     ck_ok(optim_hyper_begin(s.optimizer, OPTIM_FUSED, &hyper));
     ck_ok(optim_hyper_set_number(&hyper, "weight_decay", 0.1));
+    if (s.tune) ck_ok(s.tune(&hyper));
     ck_ok(optim_hyper_finish(&hyper));
     for (int g = 0; g < 2; g++) ck_ok(optim_group_init(&w->groups[g], &hyper, NULL));
     ck_ok(device_open("cpu", 0, &w->host));
@@ -187,6 +197,12 @@ static void world_make(struct world *w, struct world_setting s)
                                          .host_ops = w->host_ops,
                                          .stream = w->stream};
     ck_ok(zero_create(&options, &w->z));
+    if (s.device_comm != DEVICE_COMM_AUTO) {
+        const struct device_comm_options between = {
+            .kind = s.device_comm, .host = w->comm, .device = w->device, .stream = w->stream};
+        ck_ok(comm_device_create(&between, &w->device_comm));
+        zero_set_comm(w->z, w->device_comm);
+    }
     for (int b = 0; b < ZERO_N_BLOCKS; b++) w->blocks[b] = world_block(w, (enum zero_block)b);
     const struct swap_options swap = {.dir = s.swap_dir, .nbytes = zero_swap_nbytes(w->z)};
     if (swap.nbytes > 0) ck_ok(swap_open(&swap, &w->swap));
@@ -206,6 +222,7 @@ static void world_free(struct world *w)
     zero_destroy(w->z);
     swap_close(w->swap);
     for (int b = 0; b < ZERO_N_BLOCKS; b++) world_block_free(w, b, nbytes[b], sides[b]);
+    comm_destroy(w->device_comm);
     if (!w->lent_comm) comm_destroy(w->comm);
     if (w->device != w->host) {
         w->device->ops->stream_destroy(w->device, w->stream);
@@ -224,11 +241,13 @@ static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dt
     for (size_t k = 0; k < w->units[unit].n; k++) {
         static float room[OF(45)];
         size_t i = w->units[unit].param_idx[k], nbytes = numels[i] * dtype_size(dtype);
-        const struct rng_key key = {.seed = 6, .site = (uint32_t)i, .step = step};
+        const struct rng_key key = {.seed = 6 + w->seed, .site = (uint32_t)i, .step = step};
         if (!zero_grads(w->z)[i]) continue;
         if (adds) world_get(w, room, zero_grads(w->z)[i], nbytes);
         for (size_t j = 0; j < numels[i]; j++) {
             float x = w->share * rng_normal(&key, j), *f = room;
+            if (w->gaps && j % 7 == 3) x = 0;
+            if (w->spoils && i == SPOILT && j == SPOILT_ELEM) x = INFINITY;
             uint16_t *h = (uint16_t *)(void *)room;
             if (dtype == DTYPE_F32)
                 f[j] = adds ? f[j] + x : x;
