@@ -132,12 +132,14 @@ static double usable(const struct tune *t, enum tune_budget b)
 }
 
 /* What is left of the memory that masters and states were moved out of takes some of them back:
- * the largest share, in thousandths, that fits. */
+ * the largest share, in thousandths, that fits. On a GPU that may be what makes the rest fit into
+ * the host. */
 static cz_status fill_up(struct tune *t, struct model *model, struct tune_offer *o)
 {
     enum tune_budget b = t->options.gpu_nbytes > 0 ? TUNE_GPU : TUNE_HOST;
     struct tune_offer all = *o;
-    if (o->stage != 3 || o->optimizer == CONFIG_OFFLOAD_NONE || !o->fits) return CZ_OK;
+    if (o->stage != 3 || o->optimizer == CONFIG_OFFLOAD_NONE) return CZ_OK;
+    if (!o->fits && b == TUNE_HOST) return CZ_OK;
     all.ratio = 0;
     TRY(tune_plan(t, model, &all));
     if (all.fits) return CZ_OK; /* that is the scheme without this offload */
@@ -206,6 +208,22 @@ static cz_status trade_room(struct tune *t, struct model *model, const struct mi
     return CZ_OK;
 }
 
+/* The host cannot hold all that is offloaded, but a GPU may keep enough of it, at small
+ * micro-batches sooner than at large ones. */
+static cz_status share_out(struct tune *t, struct model *model, const struct micros *m,
+                           struct tune_offer o)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        o.ratio = 1;
+        TRY(try_micro(t, model, &o, m->rows[i]));
+        TRY(fill_up(t, model, &o));
+        if (!o.fits) break;
+        TRY(fill_host(t, model, &o));
+        TRY(offer(t, &o));
+    }
+    return CZ_OK;
+}
+
 /* *all: nothing that needs less memory can be faster. */
 static cz_status try_one(struct tune *t, struct model *model, const struct micros *m,
                          struct tune_offer o, bool *all)
@@ -215,7 +233,8 @@ static cz_status try_one(struct tune *t, struct model *model, const struct micro
     TRY(offer(t, &o));
     *all = n_fit == m->n && o.optimizer == CONFIG_OFFLOAD_NONE;
     bool stays = o.optimizer == CONFIG_OFFLOAD_NONE && o.params != CONFIG_OFFLOAD_NVME;
-    return stays ? CZ_OK : trade_room(t, model, m, o, n_fit);
+    if (stays) return CZ_OK;
+    return n_fit > 0 ? trade_room(t, model, m, o, n_fit) : share_out(t, model, m, o);
 }
 
 static cz_status try_scheme(struct tune *t, struct model *model, const struct micros *m,

@@ -176,6 +176,28 @@ START_TEST(what_is_missing_is_what_would_do)
 }
 END_TEST
 
+/* Together they hold the states; neither does alone. */
+START_TEST(a_gpu_keeps_what_the_host_cannot_hold)
+{
+    const struct tune_options o = {
+        .gpu_nbytes = 140 * GB, .host_nbytes = 100 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-13b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_ptr_nonnull(best);
+    check_order(t);
+    ck_assert_int_eq(best->stage, 3);
+    ck_assert_int_eq(best->optimizer, CONFIG_OFFLOAD_CPU);
+    ck_assert(best->ratio > 0 && best->ratio < 1);
+    struct plan *p = plan_again(t, best, "gpt2-13b", 512, 1, "cuda");
+    ck_assert_uint_eq(p->device_peak_nbytes, best->need_nbytes[TUNE_GPU]);
+    ck_assert_uint_eq(p->host_peak_nbytes, best->need_nbytes[TUNE_HOST]);
+    ck_assert_uint_le(p->device_peak_nbytes, 140 * GB / 102 * 100);
+    ck_assert_uint_le(p->host_peak_nbytes, 100 * GB / 102 * 100);
+    plan_destroy(p);
+    tune_destroy(t);
+}
+END_TEST
+
 START_TEST(a_disk_makes_room_for_states)
 {
     struct tune_options o = {.gpu_nbytes = 16 * GB,
@@ -300,7 +322,8 @@ START_TEST(what_needs_a_gpu_cannot_be_measured_here)
 END_TEST
 
 TEST_MAIN("engine/tune", the_best_fills_the_gpu_before_it_spills, nothing_leaves_a_gpu_with_room,
-          without_a_profile_the_order_is_by_bytes_moved, what_is_missing_is_what_would_do,
-          a_disk_makes_room_for_states, a_cpu_has_nothing_to_offload_to_itself,
-          a_given_batch_is_met, impossible_questions_are_refused,
-          the_chosen_one_trains_inside_its_budget, what_needs_a_gpu_cannot_be_measured_here)
+          a_gpu_keeps_what_the_host_cannot_hold, without_a_profile_the_order_is_by_bytes_moved,
+          what_is_missing_is_what_would_do, a_disk_makes_room_for_states,
+          a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
+          impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
+          what_needs_a_gpu_cannot_be_measured_here)
