@@ -80,12 +80,15 @@ static inline void test_tmp_remove(const char *dir)
     ck_assert_int_eq(system(command), 0);
 }
 
+/* Each case can be run alone: CK_RUN_CASE=its_name. */
 static inline int test_run(const char *name, const TTest *const *cases, int n_cases)
 {
     Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create("all");
-    for (int i = 0; i < n_cases; i++) tcase_add_test(tcase, cases[i]);
-    suite_add_tcase(suite, tcase);
+    for (int i = 0; i < n_cases; i++) {
+        TCase *tcase = tcase_create(cases[i]->name);
+        tcase_add_test(tcase, cases[i]);
+        suite_add_tcase(suite, tcase);
+    }
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int n_failed = srunner_ntests_failed(runner);
