@@ -1,75 +1,161 @@
 #!/usr/bin/env python3
-"""Attention forward and backward on a GPU beside PyTorch's flash attention, on GPT-2's shape.
+"""Attention on a GPU beside PyTorch's flash attention, shape by shape: those of bench/attention_cuda.c.
 
-    python3 bench/attention_gpu.py [--czero build-gpu/czero] [--tiny]
+    python3 bench/attention_gpu.py [--czero build-gpu/czero] [--tiny [--peers]]
 
-16 × 12 heads of 64 over 1024 positions, causal, bf16: bench/ops_cuda.c's case, which runs first.
+A figure is forward and backward together, with both beside PyTorch's in the note; q, k and v lie as heads of rows
+(B,T,H,D) on both sides. Where the build has two rows of tensor-core kernels each is timed: CZERO_CUDA_ATTENTION
+chooses. PyTorch: scaled_dot_product_attention with the flash backend (fp32: the memory-efficient one), and cuDNN's
+in the note. --tiny: short lengths for the simulated device, without PyTorch; --peers: with it, on the CPU.
 """
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 
-from gpu_common import ROOT, figure, skipped
+from gpu_common import ROOT, figure, last_words, skipped
 
-NAME = "attention forward+backward beside PyTorch's flash attention"
-
-
-def ours(args):
-    program = os.path.join(os.path.dirname(os.path.abspath(args.czero)), "bench", "ops_cuda")
-    done = subprocess.run([program, *(["--tiny"] if args.tiny else []), "attention"], capture_output=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode != 0 or not lines or "seconds" not in lines[-1]:
-        raise RuntimeError(done.stderr.strip() or "bench/ops_cuda printed no time")
-    return lines[-1]["seconds"]
+N_ROUNDS = 7
 
 
-def theirs():
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+def program(args, row):
+    """bench/attention_cuda's end, with a row of kernels asked for."""
+    path = os.path.join(os.path.dirname(os.path.abspath(args.czero)), "bench", "attention_cuda")
+    only = ["no such shape"] if row == "none" else []
+    return subprocess.run([path, *(["--tiny"] if args.tiny else []), *only], capture_output=True, text=True,
+                          env={**os.environ, **({"CZERO_CUDA_ATTENTION": row} if row else {})})
 
-    if not torch.cuda.is_available():
-        raise ImportError("torch sees no GPU")
-    q, k, v = (torch.randn(16, 12, 1024, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in "qkv")
-    dout = torch.randn_like(q)
 
-    def once():
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        out.backward(dout)
+def rows_of_kernels(args):
+    """A build that chooses refuses a row that nobody has; one that has no choice does not look."""
+    return ["flash", "hopper"] if "CZERO_CUDA_ATTENTION" in program(args, "none").stderr else [""]
 
-    for _ in range(5):
-        once()
-    times = []
-    for _ in range(7):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(20):
+
+def is_on_hopper(shape):
+    """What the hopper row takes; the rest is the flash row's, or fp32 arithmetic."""
+    return shape["dtype"] != "fp32" and shape["dropout"] == 0 and shape["D"] in (64, 128)
+
+
+def ours(args, row):
+    """What bench/attention_cuda says of its shapes, by name; whether it ended well."""
+    done = program(args, row)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0:
+        print(f"attention_cuda {row}: {last_words(done.stderr, lines[-1].get('skipped', '') if lines else '')}",
+              file=sys.stderr)
+    return {x["figure"]: x for x in lines if "forward_ms" in x}, done.returncode == 0
+
+
+class Torch:
+    """Seconds of PyTorch's forward, and of forward and backward."""
+
+    def __init__(self, is_tiny):
+        import torch
+        import torch.nn.attention
+
+        self.torch, self.device = torch, "cpu" if is_tiny else "cuda"
+        self.n = 1 if is_tiny else 20
+        if not is_tiny and not torch.cuda.is_available():
+            raise ImportError("torch sees no GPU")
+
+    def median(self, run):
+        for _ in range(2 if self.n == 1 else 5):
+            run()
+        rounds = []
+        for _ in range(N_ROUNDS):
+            self.wait()
+            begin = time.perf_counter()
+            for _ in range(self.n):
+                run()
+            self.wait()
+            rounds.append((time.perf_counter() - begin) / self.n)
+        return statistics.median(rounds)
+
+    def wait(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def time(self, shape, backend):
+        torch = self.torch
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[shape["dtype"]]
+        B, T, H, G, D = (shape[x] for x in "BTHGD")
+
+        def heads(n):
+            return torch.randn(B, T, n, D, device=self.device, dtype=dtype).transpose(1, 2).requires_grad_()
+
+        q, k, v, dout = heads(H), heads(G), heads(G), torch.randn(B, T, H, D, device=self.device, dtype=dtype).transpose(1, 2)
+        how = {"is_causal": shape["causal"], "dropout_p": shape["dropout"], "enable_gqa": G != H}
+
+        def forward():
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
+
+        def both():
             q.grad = k.grad = v.grad = None
-            once()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / 20e3)
-    return sorted(times)[3], torch.__version__
+            forward().backward(dout)
+
+        with torch.nn.attention.sdpa_kernel(backend):
+            return self.median(forward), self.median(both)
+
+    def backends(self, shape):
+        known = self.torch.nn.attention.SDPBackend
+        if self.device == "cpu":
+            return [("math", known.MATH)]
+        if shape["dtype"] == "fp32":
+            return [("memory-efficient", known.EFFICIENT_ATTENTION)]
+        return [("flash", known.FLASH_ATTENTION), ("cuDNN", known.CUDNN_ATTENTION)]
+
+
+def peers(torch, shape):
+    """{name of a backend: (forward, both)}, and why some are missing."""
+    found, missing = {}, []
+    for name, backend in torch.backends(shape):
+        try:
+            found[name] = torch.time(shape, backend)
+        except (RuntimeError, TypeError) as e:
+            missing.append(f"{name}: {str(e).strip().splitlines()[0][:80]}")
+    return found, missing
+
+
+def compare(name, row, shape, found, missing):
+    forward, both = shape["forward_ms"], shape["forward_ms"] + shape["backward_ms"]
+    note = f"forward {forward:.4g} ms, {shape['value']:.4g} TFLOP/s"
+    for backend, (their_forward, theirs) in found.items():
+        note += f"; {backend} {theirs * 1e3:.4g} ms, forward {their_forward * 1e3:.4g} ms"
+    note += "".join(f"; {why}" for why in missing)
+    is_goal = shape["dtype"] != "fp32"
+    theirs = next(iter(found.values()))[1] * 1e3 if found else None
+    more = {"ratio": theirs / both, "goal_of": f"x PyTorch's {next(iter(found))} speed"} if found else {}
+    if found and is_goal:
+        more["goal"] = 0.7
+    figure(f"{name}, {row} row" if row else name, both, "ms", note=note, **more)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--czero", default=os.path.join(ROOT, "build-gpu", "czero"))
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="in a tiny run, too: on the CPU")
     args = parser.parse_args()
-    seconds = ours(args)
+    torch = None
     try:
-        peer, version = theirs()
+        torch = Torch(args.tiny) if args.peers or not args.tiny else None
     except ImportError as e:
-        return skipped(NAME, e, goal=0.7)
-    figure(NAME, seconds * 1e3, "ms", ratio=peer / seconds, goal=0.7, goal_of="x their speed",
-           note=f"theirs {peer * 1e3:.3f} ms, torch {version}")
+        skipped("attention beside PyTorch's", e, goal=0.7)
+    known, is_good = {}, True
+    for row in rows_of_kernels(args):
+        shapes, ended_well = ours(args, row)
+        is_good = is_good and ended_well
+        for name, shape in shapes.items():
+            if row == "hopper" and not is_on_hopper(shape):
+                continue
+            if torch and name not in known:
+                known[name] = peers(torch, shape)
+            compare(name, row, shape, *known.get(name, ({}, [])))
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except RuntimeError as e:
-        sys.exit(f"attention_gpu: {e}")
+    sys.exit(main())

@@ -7,8 +7,11 @@ A figure is one JSON line on stdout, a row of scripts/gpu_check.sh's table:
   skipped   why there is none; note: anything else
 """
 import json
+import math
 import os
 import random
+import re
+import signal
 import statistics
 import struct
 import subprocess
@@ -26,7 +29,28 @@ def figure(name, value=None, unit="", **more):
 
 
 def skipped(name, why, **more):
-    print(json.dumps({"figure": name, "skipped": str(why).strip()[-200:], **more}), flush=True)
+    print(json.dumps({"figure": name, "skipped": str(why).strip()[:200], **more}), flush=True)
+
+
+def against_plan(name, measured, planned):
+    """A figure that passes as a plan does: within 2 % or 32 MiB of it, whichever is more."""
+    near = abs(measured - planned) <= max(0.02 * planned, 32 << 20)
+    figure(name, measured / 2**30, "GiB", ratio=measured / planned, goal_of="within max(2 %, 32 MiB) of the plan",
+           note=f"planned {gib(planned)}", **{"pass": near})
+
+
+def gib(nbytes):
+    return f"{nbytes / 2**30:.2f} GiB"
+
+
+class Clock:
+    """The seconds that a bench has: what no longer fits is left out with a reason."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self, at_most=math.inf):
+        return max(0, min(at_most, self.end - time.monotonic()))
 
 
 def config_dir(folder, layers, width, heads, vocabulary, positions):
@@ -52,6 +76,27 @@ def token_file(path, n, vocabulary):
         for begin in range(0, n, len(some)):
             f.write(block[:2 * (n - begin)])
     return path
+
+
+def host_free():
+    """Bytes of host memory that may be had now, within a container's limit."""
+    with open("/proc/meminfo") as f:
+        free = next(int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable:"))
+    try:
+        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as used:
+            return min(free, int(most.read()) - int(used.read()))
+    except (OSError, ValueError):  # no limit
+        return free
+
+
+def gpu_free():
+    """Bytes of GPU 0 that nobody uses; None where nobody can tell."""
+    try:
+        import pynvml
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).free
+    except Exception:  # no NVML, no GPU
+        return None
 
 
 class GpuWatch:
@@ -88,27 +133,65 @@ class GpuWatch:
         return self.peak - self.before if self.used else None
 
 
-def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra=()):
-    """{"seconds": per step, "losses", "peak_rss", "peak_gpu"}; RuntimeError with czero's sentence."""
+def last_words(text, otherwise):
+    """What a program that failed said: the error that it names, or its last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    return (errors or lines or [otherwise])[-1]
+
+
+def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra=(), timeout=300):
+    """{"seconds": per step, "first": seconds until the first step began, "losses", "peak_rss", "peak_gpu",
+    "log": what it said}; RuntimeError with czero's sentence."""
     with tempfile.TemporaryDirectory() as work:
-        path = os.path.join(work, "ds_config.json")
+        path, errors = os.path.join(work, "ds_config.json"), os.path.join(work, "errors")
         with open(path, "w") as f:
             json.dump(config, f)
         command = [czero, "train", "--config", path, "--model", model, "--init", "random", "--data", data,
                    "--shuffle", "off", "--seq-len", str(seq_len), "--steps", str(steps), "--device", device,
                    "--log-json", "--quiet", *extra]
-        errors = os.path.join(work, "errors")
+        if timeout < 5:
+            raise RuntimeError("no time is left")
+        begin = time.monotonic()
         with GpuWatch() as watch, open(errors, "w") as f:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=f, text=True)
+            killer = threading.Timer(timeout, child.kill)
+            killer.start()
             lines = [json.loads(line) for line in child.stdout]
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = status
-        if status != 0:
-            with open(errors) as f:
-                raise RuntimeError((f.read().strip().splitlines() or [f"status {status}"])[-1])
+            in_time = killer.is_alive()
+            killer.cancel()
+        with open(errors) as f:
+            log = f.read()
+    if not in_time:
+        raise RuntimeError(f"no end after {timeout:.0f} s, {len(lines)} steps")
+    if status != 0:
+        raise RuntimeError(last_words(log, f"status {status}"))
     ends = [0.0] + [line["elapsed_s"] for line in lines]
     return {"seconds": [b - a for a, b in zip(ends, ends[1:])], "losses": [x["loss"] for x in lines],
+            "first": time.monotonic() - begin - ends[-1], "log": log,
             "peak_rss": usage.ru_maxrss * 1024, "peak_gpu": watch.nbytes()}
+
+
+def czero_json(*command):
+    """The JSON object that a command of czero's prints; RuntimeError with its sentence. Exit code 3, what
+    does not fit, is an answer."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in (0, 3) or not done.stdout:
+        raise RuntimeError(last_words(done.stderr, f"exit {done.returncode}"))
+    return json.loads(done.stdout)
+
+
+def machine_profile(czero, path, seconds):
+    """What `czero bench` measured, or measures now and keeps in the file."""
+    if not os.path.exists(path):
+        done = subprocess.run([czero, "bench", "--quiet", "--seconds", str(seconds), "--profile", path],
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(last_words(done.stderr, f"exit {done.returncode}"))
+    with open(path) as f:
+        return json.load(f)
 
 
 def plan_czero(czero, config, model, seq_len, extra=()):
@@ -116,23 +199,43 @@ def plan_czero(czero, config, model, seq_len, extra=()):
         path = os.path.join(work, "ds_config.json")
         with open(path, "w") as f:
             json.dump(config, f)
-        done = subprocess.run([czero, "plan", "--config", path, "--model", model, "--seq-len", str(seq_len),
-                               "--device", "cuda", "--json", *extra], capture_output=True, text=True)
-    if done.returncode not in (0, 3) or not done.stdout:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return json.loads(done.stdout)
+        return czero_json(czero, "plan", "--config", path, "--model", model, "--seq-len", str(seq_len), "--device",
+                          "cuda", "--json", *extra)
+
+
+def run_alone(command, timeout):
+    """(exit code, stdout, stderr) of a program in a session of its own: with it goes whatever it has started,
+    compilers say, when its time is over or this program is ended."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=out, stderr=errors, start_new_session=True)
+        asked = signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+        try:
+            child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no end after {timeout:.0f} s") from None
+        finally:
+            signal.signal(signal.SIGTERM, asked)
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+        texts = []
+        for f in (out, errors):
+            f.seek(0)
+            texts.append(f.read())
+    return child.returncode, *texts
 
 
 def run_peer(script, *arguments, timeout=300):
-    """The last line of a peer's output as JSON; RuntimeError with the end of what it said."""
-    try:
-        done = subprocess.run([sys.executable, os.path.join(PEERS, script), *map(str, arguments)],
-                              capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no end after {timeout} s") from None
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1])
+    """The last JSON line of a peer's output; RuntimeError with the error that it names. Less than a
+    quarter of a minute is not enough to start one."""
+    if timeout < 15:
+        raise RuntimeError("no time is left")
+    code, out, errors = run_alone([sys.executable, os.path.join(PEERS, script), *map(str, arguments)], timeout)
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if code != 0 or not lines:
+        raise RuntimeError(last_words(errors, f"exit {code}"))
     return json.loads(lines[-1])
 
 

@@ -2,7 +2,8 @@
 # Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, run every check on the device, and
 # print one table: what, result, goal, ratio, pass | fail | skipped and why.
 #   scripts/gpu_check.sh                        everything
-#   scripts/gpu_check.sh --stage build,agree    some of: build agree oracle train memory sanitize bench
+#   scripts/gpu_check.sh --stage build,agree    some of: build agree oracle memory bench train largest sanitize,
+#                                               in the order given
 #     --minutes N     nothing runs longer in all (default 28); every step has a limit of its own, and
 #     --limit S       none has more than so many seconds
 #     --out DIR       report.md, report.json and logs.tar.gz (default build-gpu/report); the rows of earlier
@@ -11,18 +12,21 @@
 #                     not installed): libraries, fixtures, wheels
 #     --deps DIR      libraries and headers unpacked already; --fixtures DIR, --wheels DIR, --llmc DIR
 #     --build DIR     (default build-gpu; what is not built there is built first); --jobs N compiles and tests at a time (default: the cores)
+#     --nvme DIR      a folder for swap files: the largest model may use it
 #     --only REGEX    of a stage's steps only those; --list names them and runs none
-#     --simulated     the same on the simulated device: shows that this script works, measures nothing
+#     --simulated     the same on the simulated device: shows that this script works, measures nothing;
+#     --peers         then PyTorch and DeepSpeed take part, too, on the CPU
 # Exit: 0 nothing failed, 1 something did, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-ALL_STAGES="build agree oracle train memory sanitize bench"
-stages=all minutes=28 out='' pack='' deps='' fixtures='' wheels='' llmc='' build='' jobs='' limit_max=600 only=. list='' simulated=''
+ALL_STAGES="build agree oracle memory bench train largest sanitize"
+stages=all minutes=28 out='' pack='' deps='' fixtures='' wheels='' llmc='' build='' jobs='' nvme='' peers='' limit_max=600 only=. list='' simulated=''
 
 usage() { echo "gpu_check: $*; the head of this file says what there is" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
     --simulated) simulated=1 && shift && continue ;;
+    --peers) peers=1 && shift && continue ;;
     --list) list=1 && shift && continue ;;
     --help | -h) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --*) [[ ${2:---} != --* ]] || usage "$1 needs a value" ;;
@@ -40,6 +44,7 @@ while [ $# -gt 0 ]; do
     --build) build=$2 ;;
     --jobs) jobs=$2 ;;
     --limit) limit_max=$2 ;;
+    --nvme) nvme=$2 ;;
     --only) only=$2 ;;
     *) usage "$1: no such option" ;;
   esac
@@ -61,9 +66,21 @@ mkdir -p "$logs" "$out" || exit 2
 touch "$rows"
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1
+# What DeepSpeed compiles goes where nobody else's half-finished work (a lock that stayed) can be in its way. Check ends
+# cases after 4 s unless told; programs side by side share the GPU, and start slowly.
+export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$work/torch
+export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-150}
 
 # ---- where things are ----
+
+# The first file of that name in the packages of NVIDIA's that this python has.
+python_packages_have() {
+  python3 -c '
+import glob, os, site, sys
+found = [f for root in sys.path + site.getsitepackages() for f in glob.glob(os.path.join(root, "nvidia", "*", sys.argv[1]))]
+print(found[0] if found else "")
+sys.exit(not found)' "$1"
+}
 
 unpack() { # the pack, once
   [ -n "$pack" ] || [ -z "$(ls .gpu/pack.tar.gz 2>/dev/null)" ] || pack=.gpu/pack.tar.gz
@@ -84,6 +101,11 @@ installed() { pkg-config --exists libcjson hwloc liburing libutf8proc libdeflate
 fixtures=$(realpath -m "${fixtures:-../shared/fixtures}")
 [ -d "$fixtures" ] && export CZ_FIXTURES=$fixtures
 command -v nvcc >/dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || PATH=$PATH:/usr/local/cuda/bin
+# NCCL, where only PyTorch's packages have it.
+system_has_nccl() { ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' || [ -e /usr/local/cuda/lib64/libnccl.so.2 ]; }
+if [ -z "$simulated$list${CZERO_NCCL_LIBRARY:-}" ] && ! system_has_nccl; then
+  nccl=$(python_packages_have lib/libnccl.so.2) && export CZERO_NCCL_LIBRARY=$nccl
+fi
 czero=$build/czero
 unset CZERO_CUDA_PLUGIN
 if [ -n "$simulated" ]; then
@@ -93,7 +115,8 @@ fi
 # ---- a step: one or several rows ----
 
 # step STAGE WHAT GOAL SECONDS COMMAND…: passes with exit 0, is skipped with 77. Its log may hold
-# "result: …", "skipped: …", or JSON lines of benches (bench/figures.py), each of which is a row.
+# "result: …", "skipped: …", or JSON lines of benches (bench/gpu_common.py), each of which is a row.
+# Benches hear in SECONDS_LEFT what they have.
 step() {
   local stage=$1 what=$2 goal=$3 limit=$4 left=$((deadline - SECONDS)) begin=$SECONDS code log
   shift 4
@@ -106,7 +129,8 @@ step() {
   else
     [ "$limit" -le "$left" ] || limit=$left
     [ "$limit" -le "$limit_max" ] || limit=$limit_max
-    timeout -k 5 "$limit" bash -uo pipefail -c '"$@"' step "$@" >"$log" 2>&1 </dev/null
+    SECONDS_LEFT=$((limit > 20 ? limit - 10 : limit)) \
+      timeout -k 5 "$limit" bash -uo pipefail -c '"$@"' step "$@" >"$log" 2>&1 </dev/null
     code=$?
   fi
   python3 scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
@@ -115,17 +139,22 @@ step() {
   return $code
 }
 
-# In the background, --jobs at a time; await() waits for all.
+# In the background, --jobs at a time, with two threads each; await() waits for all.
 beside() {
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
-  step "$@" &
+  OMP_NUM_THREADS=2 step "$@" &
 }
 await() { wait; }
 
 # ---- stages ----
 
+toolkit_has_cublas() {
+  printf '#include <cublasLt.h>\nint main() { return !cublasLtGetVersion(); }\n' |
+    nvcc -x cu - -lcublasLt -o "$work/cublas" >/dev/null 2>&1
+}
 configure() {
-  local args=(-G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCZ_WERROR=OFF -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+  local args=(-G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCZ_WERROR=OFF -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
+    -DCZ_GPU_TESTS="$([ -n "$simulated" ] && echo OFF || echo ON)")
   if [ -n "$deps" ]; then
     local rpath="-Wl,--disable-new-dtags,-rpath,$deps/lib"
     export PKG_CONFIG_LIBDIR=$deps/lib/pkgconfig PKG_CONFIG_PATH=''
@@ -138,6 +167,14 @@ configure() {
     fi
   fi
   mkdir -p "$build"
+  local cublas # a toolkit without cuBLASLt: PyTorch's packages have it
+  if ! toolkit_has_cublas && cublas=$(python_packages_have include/cublasLt.h); then
+    cublas=${cublas%/include/cublasLt.h}
+    echo "cuBLASLt from $cublas"
+    args+=(-DCMAKE_C_FLAGS="-isystem $cublas/include" -DCMAKE_CXX_FLAGS="-isystem $cublas/include"
+      -DCMAKE_CUDA_FLAGS="-isystem $cublas/include"
+      -DCUDA_cublasLt_LIBRARY="$(ls "$cublas"/lib/libcublasLt.so* | head -1)")
+  fi
   cmake "${args[@]}" || return 1
   [ -n "$simulated" ] || grep -q '^CMAKE_CUDA_COMPILER:.*nvcc' "$build/CMakeCache.txt" || {
     echo "nvcc was not found"
@@ -150,14 +187,33 @@ compile() {
   [ -n "$simulated" ] || targets+=(czero_cuda)
   mapfile -t -O ${#targets[@]} targets < <(ninja -C "$build" -t targets all |
     sed -n 's,^\(tests/cuda/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\): .*EXECUTABLE.*,\1,p')
-  ninja -j "$jobs" -C "$build" "${targets[@]}" | tail -20
+  ninja -k 0 -j "$jobs" -C "$build" "${targets[@]}" | grep -v '^\[' | tail -60 # what cannot be built costs its own row only
   [ "${PIPESTATUS[0]}" = 0 ] || return 1
   echo "result: ${#targets[@]} targets, -j $jobs, $(nvcc --version | grep -o 'release [0-9.]*'), $(gcc --version | head -1)"
 }
 
+# What there is, for who reads the table, and what it can do, for those who predict.
+machine() {
+  local how=(--seconds 20)
+  [ -z "$simulated" ] || { how=(--seconds 1) && export CZERO_CUDA_SIM_MEMORY=50000000; } # small products
+  nvidia-smi || echo "no nvidia-smi here"
+  [ -n "$simulated" ] || python3 scripts/gpu_grow_memory.py
+  grep -E '^(MemTotal|MemAvailable)' /proc/meminfo
+  cat /sys/fs/cgroup/memory.max 2>/dev/null
+  ulimit -l
+  df -h . "${TMPDIR:-/tmp}" /dev/shm
+  python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
+  rm -f "$build/report/machine.json"
+  "$czero" bench "${how[@]}" --profile "$build/report/machine.json" || return 1
+  printf 'result: %s cores, %s GiB of host memory available, a GPU: %s\n' "$(nproc)" \
+    "$(awk '/MemAvailable/ {printf "%.0f", $2 / 1048576}' /proc/meminfo)" \
+    "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["device"] or "none")' "$build/report/machine.json")"
+}
+
 stage_build() {
-  step build "configure" "" 120 configure
-  step build "compile" "≤ 180 s on 16 cores" 400 compile
+  step build "configure" "" 120 configure || return
+  step build "compile" "≤ 180 s on 16 cores" 420 compile
+  [ ! -x "$czero" ] && [ -z "$list" ] || step build "this machine" "" 90 machine
 }
 
 stage_agree() {
@@ -165,7 +221,7 @@ stage_agree() {
   for program in "$build"/tests/cuda/test_*; do
     name=${program##*/}
     [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
-    beside agree "$name" "all cases" 120 "$program"
+    beside agree "$name" "all cases" 180 "$program"
   done
   for program in tests/cuda/test_*.sh; do
     name=${program##*/}
@@ -305,55 +361,125 @@ too_large() {
   [ "$code" = 3 ]
 }
 
-# On several cores of the GPU the sanitizer is slow: a short list, one case at a time.
-sanitize() { # tool, program
-  local sanitizer
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer 2>/dev/null | head -1)
-  [ -z "$simulated" ] || { echo "skipped: the simulated device is no matter for compute-sanitizer"; return 77; }
+# compute-sanitizer makes programs tens of times slower: single cases, one at a time. One that does not end in
+# time without a finding is no failure.
+sanitize() { # tool, case of a test program ("" for all), program, arguments…
+  local tool=$1 only=$2 sanitizer code
+  shift 2
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer \
+    /usr/local/cuda*/compute-sanitizer/compute-sanitizer /opt/nvidia/*/compute-sanitizer 2>/dev/null | head -1)
+  if [ -n "$simulated" ]; then # whether there is such a case
+    CK_RUN_CASE=$only timeout -k 5 "$SECONDS_LEFT" "$@" | tee "$work/sanitizer"
+    code=${PIPESTATUS[0]}
+    grep -q 'Checks: 0,' "$work/sanitizer" && { echo "no case $only"; return 1; }
+    [ "$code" != 0 ] && [ "$code" != 124 ] && return 1
+    echo "skipped: the simulated device is no matter for compute-sanitizer"
+    return 77
+  fi
   [ -n "$sanitizer" ] || { echo "skipped: no compute-sanitizer here"; return 77; }
-  CK_FORK=no "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20 "$2"
-  local code=$?
-  # what the tool cannot do on this machine is no finding
-  [ $code = 0 ] || [ $code = 9 ] || { echo "the program or the tool ended with $code"; return $code; }
-  return $code
+  CK_FORK=no CK_RUN_CASE=$only timeout -k 5 "$SECONDS_LEFT" "$sanitizer" --tool "$tool" --target-processes all \
+    --error-exitcode 9 --print-limit 20 "$@" | tee "$work/sanitizer"
+  code=${PIPESTATUS[0]}
+  grep -q 'Checks: 0,' "$work/sanitizer" && { echo "no case $only"; return 1; }
+  grep -q 'Device not supported' "$work/sanitizer" && { echo "skipped: compute-sanitizer does not support this device"; return 77; }
+  if [ "$code" = 124 ] && ! grep -qE '^=+ (Invalid|Error|Race|.*hazard)' "$work/sanitizer"; then
+    echo "skipped: no findings in $SECONDS_LEFT s, and no end"
+    return 77
+  fi
+  [ "$code" = 0 ] || [ "$code" = 9 ] || echo "the program or the tool ended with $code"
+  return "$code"
 }
 
+sanitize_case() { # tool, program of tests/cuda, case
+  local program=$build/tests/cuda/$2
+  [ -x "$program" ] || { [ -n "$list" ] && program=$2; } || return 0
+  step sanitize "$1: $2, $3" "no findings" 60 sanitize "$1" "$3" "$program"
+}
+
+# Two ranks that share the GPU, their bytes through the host. The sanitizer follows both.
+sanitize_ranks() { # tool
+  # shellcheck disable=SC2046
+  CZERO_DEVICE_COMM=staged sanitize "$1" "" "$czero" launch -n 2 -- train --config configs/quickstart.json \
+    $(train_args 32 1) --set train_micro_batch_size_per_gpu=2 --set bf16.enabled=true --set $z.stage=3 \
+    --set $z.offload_optimizer.device=cpu
+}
+
+# Memory: the kernels with the trickiest tails. Races: those that use shared memory.
 stage_sanitize() {
-  local tool name
-  for tool in memcheck racecheck; do
-    for name in test_cuda_device test_step_cuda test_norm_cuda test_activation_cuda test_cross_entropy_cuda \
-      test_attention_cuda test_embedding_cuda test_reduce_cuda test_onebit_cuda; do
-      [ -x "$build/tests/cuda/$name" ] || continue
-      step sanitize "$tool: $name" "no findings" 120 sanitize $tool "$build/tests/cuda/$name"
-    done
+  sanitize_case memcheck test_attention_cuda tensor_cores_agree_with_all_features_together
+  sanitize_case racecheck test_attention_cuda tensor_cores_agree_with_all_features_together
+  sanitize_case memcheck test_step_cuda adam_agrees_forward
+  sanitize_case memcheck test_cross_entropy_cuda it_agrees_forward
+  sanitize_case racecheck test_cross_entropy_cuda it_agrees_forward
+  sanitize_case racecheck test_norm_cuda norms_agree_forward
+  [ ! -d "$fixtures/gpt2-tiny" ] || step sanitize "memcheck: two ranks, staged, stage 3" "no findings" 90 sanitize_ranks memcheck
+  sanitize_case memcheck test_norm_cuda norms_agree_forward
+  sanitize_case racecheck test_reduce_cuda sumsq_agrees_forward
+  sanitize_case racecheck test_embedding_cuda backward_agrees_forward
+  sanitize_case memcheck test_embedding_cuda backward_agrees_forward
+  sanitize_case racecheck test_elementwise_cuda bias_grad_agrees_forward
+  sanitize_case memcheck test_ce_head_cuda small_heads_agree_forward
+  sanitize_case memcheck test_cuda_device memory_is_zeroed_and_copied_in_stream_order
+}
+# DeepSpeed from its wheels: those of the packages that this python lacks.
+install_wheels() {
+  [ -n "$wheels" ] && [ ! -e "$build/site/.complete" ] || return 0
+  local wheel name missing=()
+  for wheel in "$wheels"/*.whl; do
+    name=${wheel##*/}
+    python3 -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "${name%%-*}" 2>/dev/null ||
+      missing+=("$wheel")
   done
+  [ ${#missing[@]} = 0 ] || python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
+    --disable-pip-version-check --target "$build/site" "${missing[@]}" || return 1
+  mkdir -p "$build/site" && touch "$build/site/.complete"
 }
 
 python_bench() { # script, arguments…
-  [ -z "$wheels" ] || [ -n "$simulated" ] || {
-    [ -d "$build/site" ] || python3 -m pip install -q --no-index --no-deps --no-compile --target "$build/site" "$wheels"/*.whl
-    export PYTHONPATH=$build/site
-  }
-  python3 "$@" --czero "$czero" ${simulated:+--tiny}
+  install_wheels || echo "the wheels cannot be installed: no DeepSpeed"
+  PYTHONPATH=$build/site python3 "$@" --czero "$czero" ${simulated:+--tiny} ${peers:+--peers}
 }
+# Those that look at the clock, and at what the machine can do.
+timed_bench() { python_bench "$@" --seconds "$SECONDS_LEFT"; }
+
+largest() { peers='' timed_bench bench/largest_gpu.py "$@"; }
 
 stage_bench() {
   step bench "ops on the device" "" 120 "$build/bench/ops_cuda" ${simulated:+--tiny}
   step bench "attention beside PyTorch" "" 120 python_bench bench/attention_gpu.py
-  step bench "GPT-2 124M" "" 420 python_bench bench/train_gpu.py ${llmc:+--llmc "$llmc"}
-  step bench "1.3 B, all on the host" "" 420 python_bench bench/seed_gpu.py
+  step bench "GPT-2 124M" "" 240 timed_bench bench/train_gpu.py ${llmc:+--llmc "$llmc"}
+  step bench "1.3 B, all on the host" "" 210 timed_bench bench/seed_gpu.py seed --profile "$build/report/machine.json"
+  step bench "ZeRO-Offload step" "" 150 timed_bench bench/seed_gpu.py offload --profile "$build/report/machine.json"
+}
+
+stage_largest() {
+  local budgets=()
+  [ -z "$simulated" ] || budgets=(--host-memory 150MiB)
+  [ -z "$nvme" ] || budgets+=(--nvme "$nvme")
+  step largest "the largest model" "" 300 largest "${budgets[@]}" --profile "$build/report/machine.json"
 }
 
 # ---- go ----
 
 # A step runs in a shell of its own, so that its time can be limited.
-export build out work czero fixtures deps jobs wheels llmc simulated z
-export -f configure compile oracle no_fixtures train_args curve bits memory too_large sanitize python_bench
+export build out work czero fixtures deps jobs wheels llmc simulated z peers
+export -f python_packages_have toolkit_has_cublas configure compile machine oracle no_fixtures train_args curve bits \
+  memory too_large sanitize sanitize_ranks install_wheels python_bench timed_bench largest
 
 stages=${stages//,/ }
-[[ " $stages " == *" build "* ]] || [ -n "$list" ] || [ -x "$czero" ] || stages="build $stages"
+gpu_is_here() {
+  [ -n "$simulated$list" ] || nvidia-smi -L 2>/dev/null | grep -q GPU || compgen -G '/dev/nvidia[0-9]*' >/dev/null
+}
+no_gpu() { echo "no GPU here: nvidia-smi lists none, and there is no /dev/nvidia0"; return 1; }
+export -f no_gpu
+has_gpu=
+if [ "$stages" = build ] || gpu_is_here; then # to build, none is needed
+  has_gpu=1
+  [[ " $stages " == *" build "* ]] || [ -n "$list" ] || [ -x "$czero" ] || stages="build $stages"
+fi
 for stage in $stages; do
   [ -n "$list" ] || { awk -F'\t' -v s="$stage" '$1 != s' "$rows" >"$work/rows" && cp "$work/rows" "$rows"; }
+  [ -n "$has_gpu" ] || { step "$stage" "a GPU" "" 20 no_gpu; continue; }
   "stage_$stage" || true
   [ "$stage" != build ] || [ -n "$list" ] || [ -x "$czero" ] || break # the table says why
 done

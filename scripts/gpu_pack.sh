@@ -91,7 +91,7 @@ if [ -n "$wheels" ]; then
   python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$python" \
     --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
     -d "$work/pack/wheels" hjson pydantic==2.11.7 pydantic-core==2.33.2 annotated-types \
-    typing-inspection
+    typing-inspection py-cpuinfo msgpack einops
 fi
 if [ -n "$llmc" ]; then
   [ -f "$llmc/train_gpt2.cu" ] || { echo "gpu_pack: $llmc/train_gpt2.cu is not there" >&2; exit 2; }

@@ -8,7 +8,7 @@
     gpu_report.py worst                                  → "result: …" from what `czero verify` prints
 
 A log's last "result: …" is a row's result, its last "skipped: …" (with exit code 77) the reason. Lines
-{"figure": …} become rows of their own (bench/figures.py says what is in them).
+{"figure": …} become rows of their own (bench/gpu_common.py says what is in them).
 """
 import argparse
 import csv
@@ -19,7 +19,7 @@ import re
 import sys
 
 COLUMNS = ["stage", "what", "result", "goal", "ratio", "status", "reason", "seconds"]
-STAGES = ["build", "agree", "oracle", "train", "memory", "sanitize", "bench"]
+STAGES = ["build", "agree", "oracle", "memory", "bench", "train", "largest", "sanitize"]
 
 
 def clean(text):

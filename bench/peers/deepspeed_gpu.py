@@ -9,36 +9,33 @@ import os
 import resource
 import time
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", required=True)
+parser.add_argument("--model", required=True)
+parser.add_argument("--data", required=True)
+parser.add_argument("--seq-len", type=int, required=True)
+parser.add_argument("--steps", type=int, required=True)
+parser.add_argument("--checkpoint", action="store_true")
+parser.add_argument("--device", default="cuda")
+args = parser.parse_args()
+# DeepSpeed looks at these while it is imported.
+os.environ["DS_ACCELERATOR"] = args.device
 for name, value in [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"),
                     ("MASTER_PORT", "29613")]:
     os.environ.setdefault(name, value)
 
 import deepspeed
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
-from torch_gpu import rows_of
+from torch_gpu import gpt2_config, rows_of
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--seq-len", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--checkpoint", action="store_true")
-    parser.add_argument("--device", default="cuda")
-    args = parser.parse_args()
-
-    if args.device == "cpu":
-        os.environ["DS_ACCELERATOR"] = "cpu"
     deepspeed.init_distributed(dist_backend="nccl" if args.device == "cuda" else "gloo")
     torch.manual_seed(0)
-    sizes = GPT2Config.from_pretrained(args.model)
-    sizes._attn_implementation = "sdpa"
     with deepspeed.zero.Init(config_dict_or_path=args.config, dtype=torch.bfloat16):
-        model = GPT2LMHeadModel(sizes)
+        model = GPT2LMHeadModel(gpt2_config(args.model))
     if args.checkpoint:
         model.gradient_checkpointing_enable()
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=args.config)

@@ -1,6 +1,7 @@
 """Peer of bench/train_gpu.py: GPT-2 training steps by PyTorch on the GPU; prints one JSON line.
 
-The model is transformers' with torch's flash attention. Modes:
+The model is transformers', its attention torch's with is_causal and without a mask, so that the flash kernels
+take it: transformers makes a mask where a compiler looks on and torch is older than 2.14. Modes:
   eager, compiled   bf16 by autocast over fp32 weights: the numerics of czero (fp32 masters)
   bf16              weights and optimizer states in bf16 alone, eager: PyTorch's fastest eager form
 """
@@ -9,7 +10,20 @@ import json
 import time
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
+
+
+def causal_attention(module, query, key, value, attention_mask, **_):
+    """As transformers calls one: heads (B,H,T,D) → (B,T,H,D), and no weights."""
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def gpt2_config(folder):
+    AttentionInterface.register("causal", causal_attention)
+    config = GPT2Config.from_pretrained(folder)
+    config._attn_implementation = "causal"
+    return config
 
 
 def rows_of(path, n_tokens, device):
@@ -31,9 +45,7 @@ def main():
 
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    config = GPT2Config.from_pretrained(args.model)
-    config._attn_implementation = "sdpa"
-    model = GPT2LMHeadModel(config).to(args.device)
+    model = GPT2LMHeadModel(gpt2_config(args.model)).to(args.device)
     if args.mode == "bf16":
         model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)

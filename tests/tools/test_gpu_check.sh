@@ -39,9 +39,22 @@ says "build     compile"
 says "memory    a plan that does not fit"
 [ "$(grep -c bench "$work/out")" = 0 ] || complain "--only does not choose"
 
-# ---- a build that is made of scripts
-mkdir -p "$work/build/tests/cuda" "$work/build/bench"
+# ---- a machine without a GPU, or with one
+mkdir -p "$work/build/tests/cuda" "$work/build/bench" "$work/build/bin"
 program() { printf '#!/bin/sh\n%s\n' "$2" >"$work/build/$1" && chmod +x "$work/build/$1"; }
+PATH=$work/build/bin:$PATH
+program bin/nvidia-smi 'echo "NVIDIA-SMI has failed" >&2; exit 9'
+if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+  check --stage agree,bench
+  [ $? = 1 ] || complain "no GPU does not show in the exit code"
+  row '| agree | a GPU |  |  |  | fail | exit 1: no GPU here'
+  row '| bench | a GPU |  |  |  | fail | exit 1: no GPU here'
+  [ ! -e "$work/build/CMakeCache.txt" ] || complain "it is built for a GPU that is not there"
+  rm -r "$work/build/report" "$work/report"
+fi
+program bin/nvidia-smi 'echo "GPU 0: one that is not there"'
+
+# ---- a build that is made of scripts
 program czero 'echo "czero: no GPU here" >&2; exit 2'
 program tests/cuda/test_good 'echo "Running suite(s): good"; echo "100%: Checks: 7, Failures: 0, Errors: 0"'
 program tests/cuda/test_bad 'echo "50%: Checks: 2, Failures: 1, Errors: 0"; echo "f.c:9:F:all:x:0: a | b is wrong"; exit 1'
