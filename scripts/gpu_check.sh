@@ -66,9 +66,10 @@ mkdir -p "$logs" "$out" || exit 2
 touch "$rows"
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# What DeepSpeed compiles goes where nobody else's half-finished work (a lock that stayed) can be in its way. Check ends
-# cases after 4 s unless told; programs side by side share the GPU, and start slowly.
-export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$work/torch
+# What DeepSpeed compiles stays in the build folder; locks of who was stopped there do not. Check ends cases after 4 s
+# unless told; programs side by side share the GPU, and start slowly.
+export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$build/torch_extensions
+rm -f "$TORCH_EXTENSIONS_DIR"/*/lock
 export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-150}
 
 # ---- where things are ----
@@ -214,6 +215,7 @@ stage_build() {
   step build "configure" "" 120 configure || return
   step build "compile" "≤ 180 s on 16 cores" 420 compile
   [ ! -x "$czero" ] && [ -z "$list" ] || step build "this machine" "" 90 machine
+  [ -n "$simulated" ] && [ -z "$peers" ] || step build "DeepSpeed and its CPU Adam" "" 180 deepspeed_ready
 }
 
 stage_agree() {
@@ -435,6 +437,18 @@ install_wheels() {
   mkdir -p "$build/site" && touch "$build/site/.complete"
 }
 
+# DeepSpeed compiles at first use: here, where nothing is measured.
+deepspeed_ready() {
+  install_wheels || return 1
+  export PYTHONPATH=$build/site ${simulated:+DS_ACCELERATOR=cpu}
+  python3 -c 'import deepspeed' || { echo "skipped: this python has no DeepSpeed that works, and no wheel of it is here"; return 77; }
+  python3 -c '
+import deepspeed, torch, transformers
+from deepspeed.ops.op_builder import CPUAdamBuilder
+CPUAdamBuilder().load()
+print("result: DeepSpeed", deepspeed.__version__, "torch", torch.__version__, "transformers", transformers.__version__)'
+}
+
 python_bench() { # script, arguments…
   install_wheels || echo "the wheels cannot be installed: no DeepSpeed"
   PYTHONPATH=$build/site python3 "$@" --czero "$czero" ${simulated:+--tiny} ${peers:+--peers}
@@ -464,7 +478,8 @@ stage_largest() {
 # A step runs in a shell of its own, so that its time can be limited.
 export build out work czero fixtures deps jobs wheels llmc simulated z peers
 export -f python_packages_have toolkit_has_cublas configure compile machine oracle no_fixtures train_args curve bits \
-  memory too_large sanitize sanitize_ranks install_wheels python_bench timed_bench largest
+  memory too_large sanitize sanitize_ranks install_wheels \
+  deepspeed_ready python_bench timed_bench largest
 
 stages=${stages//,/ }
 gpu_is_here() {
