@@ -134,6 +134,33 @@ elif [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; then
 else
   no_gpu "no driver" 2 'no NVIDIA driver is loaded on this machine'
   CUDA_VISIBLE_DEVICES='' no_gpu "no driver, none visible" 2 'no NVIDIA driver'
+
+  # CUDA's own runtime beside a driver that does not start
+  mkdir "$work/driver"
+  answering() { # what cuInit() says, the CUDA version that the driver knows
+    cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$work/driver/libcuda.so.1" -DSAYS="$1" -DKNOWS="$2" -xc - <<'EOF'
+#include <string.h>
+int cuInit(unsigned flags) { return flags ? 1 : SAYS; }
+int cuDriverGetVersion(int *version) { return *version = KNOWS, 0; }
+static int refuse(void) { return 3; }
+int cuGetProcAddress_v2(const char *name, void **f, int version, unsigned long long flags, int *found)
+{
+    (void)version, (void)flags;
+    if (found) *found = 0;
+    *f = !strcmp(name, "cuInit")               ? (void *)cuInit
+         : !strcmp(name, "cuDriverGetVersion") ? (void *)cuDriverGetVersion
+         : !strcmp(name, "cuGetProcAddress")   ? (void *)cuGetProcAddress_v2
+                                               : (void *)refuse;
+    return 0;
+}
+EOF
+  }
+  beside() { LD_LIBRARY_PATH=$work/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} no_gpu "cuInit() says $1" "${@:2}"; }
+  answering 0 12080 && beside old 2 'it knows CUDA up to 12\.8, this build needs [0-9.]+;'
+  answering 100 99000 && beside 100 2 'there is no NVIDIA GPU'
+  answering 34 99000 && beside 34 2 "toolkit's stub was loaded"
+  answering 803 99000 && beside 803 2 'of different versions: restart'
+  answering 999 99000 && beside 999 2 'says "unknown error" \(cudaErrorUnknown\)'
 fi
 
 [ $failed = 0 ] && echo "every refusal is one sentence"

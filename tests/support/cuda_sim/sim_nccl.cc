@@ -94,6 +94,7 @@ void get(const mailbox_ref &box, const message &m)
         nap();
     }
     FILE *f = fopen(m.file.c_str(), "rb");
+    if (!f && errno == ENOENT) return; /* gone with the folder, as above */
     size_t n = f ? fread(m.memory, 1, m.nbytes, f) : 0;
     bool good = f && n == m.nbytes && fgetc(f) == EOF;
     if (f) fclose(f);
