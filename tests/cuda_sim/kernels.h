@@ -53,6 +53,26 @@ cudaError_t launch_mma_ldmatrix(const uint16_t *a, const uint16_t *b, const floa
  * broken. */
 cudaError_t launch_async_copy(bool broken, const float *x, float *y, int n_tiles, cudaStream_t s);
 
+/* d (64,n) = a (64,64) · b: one warpgroup; n 64 or 128. a through registers or shared memory; b
+ * lies (64,n) by columns, or (n,64). */
+enum warpgroup_mistake {
+    WARPGROUP_RIGHT = 0,
+    WARPGROUP_NO_PROXY_FENCE, /* what cp.async wrote is multiplied */
+    WARPGROUP_NO_FENCE,
+    WARPGROUP_NO_WAIT,
+    WARPGROUP_TWO_WAITS,       /* half of the threads wait for less */
+    WARPGROUP_ONE_LESS,        /* a thread leaves out the last product */
+    WARPGROUP_ANOTHER_OPERAND, /* of one thread */
+    WARPGROUP_BEYOND,          /* b lies beyond shared memory */
+    WARPGROUP_EARLY_WRITE,     /* of d, before the wait */
+    WARPGROUP_EARLY_REUSE,     /* of a's registers */
+    WARPGROUP_EARLY_OVERWRITE, /* of a in shared memory */
+    WARPGROUP_EARLY_READ       /* of d: out[thread] is what it read */
+};
+cudaError_t launch_warpgroup(bool f16, int n, bool registers, bool by_columns,
+                             enum warpgroup_mistake mistake, const uint16_t *a, const uint16_t *b,
+                             float *d, cudaStream_t s);
+
 enum mistake {
     MISTAKE_HALF_BARRIER = 0, /* half of the block returns before a barrier */
     MISTAKE_TWO_BARRIERS,     /* the block's halves wait in different lines */

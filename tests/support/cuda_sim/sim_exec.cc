@@ -4,6 +4,7 @@
 
 #include "sim_fiber.h"
 #include "sim_settings.h"
+#include "sim_warpgroup.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,18 +17,18 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#define MAX_SHARED   ((size_t)227 << 10)
-#define GUARD_NBYTES ((size_t)64 << 10) /* unmapped */
-#define PAGE_NBYTES  4096
-#define MAX_COPIES   64 /* unfinished cp.async of one thread */
-#define SHARED_ALIGN 128
-#define ERROR_NBYTES 1024
+#define MAX_SHARED    ((size_t)227 << 10)
+#define SHARED_WINDOW ((size_t)256 << 10)
+#define GUARD_NBYTES  ((size_t)64 << 10) /* unmapped */
+#define MAX_COPIES    64                 /* unfinished cp.async of one thread */
+#define SHARED_ALIGN  128
+#define ERROR_NBYTES  1024
 
 struct sim_where sim_now;
 
 namespace {
 
-enum state : uint8_t { NEW = 0, READY, AT_BARRIER, AT_COLLECTIVE, DONE };
+enum state : uint8_t { NEW = 0, READY, AT_BARRIER, AT_COLLECTIVE, AT_MEETING, DONE };
 
 struct async_copy {
     void *dst;
@@ -45,6 +46,13 @@ struct waiter {
     struct sim_lane lane;
     sim_evaluate evaluate;
     unsigned mask;
+    struct site site;
+};
+
+/* Threads that wait for each other, in the order in which they came. */
+struct meeting {
+    int n_arrived, n_wanted;
+    uint16_t threads[SIM_MAX_THREADS];
     struct site site;
 };
 
@@ -74,7 +82,8 @@ struct worker {
     unsigned head, n_queued;
 
     int n_done, n_arrived, n_true, barrier_result;
-    struct site barrier;         /* where the first that arrived waits */
+    struct site barrier; /* where the first that arrived waits */
+    struct meeting meetings[SIM_MEETINGS];
     struct async_copies *copies; /* of each thread; made when first used */
     char *shared_end, *shared;   /* dynamic shared memory, an unmapped page behind it */
     uint64_t random;
@@ -242,6 +251,14 @@ inline __attribute__((always_inline)) void wait_turn(struct worker *w)
 
 /* ---- blocks ---- */
 
+const struct meeting *meeting_of(const struct worker *w, int thread)
+{
+    for (const struct meeting &m : w->meetings)
+        for (int i = 0; i < m.n_arrived; i++)
+            if (m.threads[i] == thread) return &m;
+    return &w->meetings[0];
+}
+
 /* Threads that wait for ever: say where the first of them stands and what it lacks. */
 void explain_deadlock(struct worker *w)
 {
@@ -249,12 +266,16 @@ void explain_deadlock(struct worker *w)
     while (first < w->n_threads && (w->state[first] == DONE || w->state[first] == NEW)) first++;
     bool at_barrier = w->state[first] == AT_BARRIER;
     const struct waiter *waiter = &w->waiters[first];
-    const struct site *site = at_barrier ? &w->barrier : &waiter->site;
+    const struct meeting *meeting = w->state[first] == AT_MEETING ? meeting_of(w, first) : nullptr;
+    const struct site *site = at_barrier ? &w->barrier : meeting ? &meeting->site : &waiter->site;
     int warp = first / SIM_WARP;
     char detail[160];
     if (at_barrier)
         snprintf(detail, sizeof detail, "%d of %d threads left the kernel, %d wait there",
                  w->n_done, w->n_threads, w->n_arrived);
+    else if (meeting)
+        snprintf(detail, sizeof detail, "%d of %d threads wait there", meeting->n_arrived,
+                 meeting->n_wanted);
     else
         snprintf(detail, sizeof detail, "lanes 0x%08x of warp %d never come",
                  waiter->mask & ~w->waiting[warp], warp);
@@ -286,6 +307,8 @@ void block_run(struct worker *w, uint64_t linear)
     memset(w->waiting, 0, sizeof w->waiting[0] * (size_t)w->n_warps);
     w->n_done = w->n_arrived = w->n_true = 0;
     for (int t = 0; w->copies && t < w->n_threads; t++) w->copies[t].n = w->copies[t].group = 0;
+    for (struct meeting &m : w->meetings) m.n_arrived = 0;
+    sim_warpgroup_begin_block(w->n_threads);
     if (g->shared_nbytes > 0) memset(w->shared, 0xFF, g->shared_nbytes);
     queue_all(w);
     for (int next; !w->failed && (next = pop(w)) >= 0;) {
@@ -293,19 +316,28 @@ void block_run(struct worker *w, uint64_t linear)
         switch_to(w, carrier(w, next));
     }
     if (!w->failed && w->n_done < w->n_threads) explain_deadlock(w);
+    const char *unfinished = w->failed ? nullptr : sim_warpgroup_end_block();
+    if (unfinished) {
+        snprintf(w->error, sizeof w->error, "kernel %s, block (%u,%u,%u): %s", g->name,
+                 sim_now.block.x, sim_now.block.y, sim_now.block.z, unfinished);
+        w->failed = true;
+    }
     if (w->failed) abandon_fibers(w);
 }
 
-/* Dynamic shared memory ends at an unmapped page, so that writing far beyond it cannot pass. */
+/* Dynamic shared memory ends at an unmapped page, so that writing far beyond it cannot pass; and at
+ * a multiple of SHARED_WINDOW, so that the lower bits of its addresses are those of a GPU's: none
+ * carries into the bit above. */
 bool shared_prepare(struct worker *w, size_t nbytes)
 {
     if (!w->shared_end) {
-        size_t room = (MAX_SHARED + PAGE_NBYTES - 1) / PAGE_NBYTES * PAGE_NBYTES;
-        char *map = (char *)mmap(nullptr, room + GUARD_NBYTES, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        size_t room = SHARED_WINDOW * 2 + GUARD_NBYTES;
+        char *map = (char *)mmap(nullptr, room, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED) return false;
-        mprotect(map + room, GUARD_NBYTES, PROT_NONE);
-        w->shared_end = map + room;
+        uintptr_t end = ((uintptr_t)map + 2 * SHARED_WINDOW) / SHARED_WINDOW * SHARED_WINDOW;
+        mprotect((char *)end, GUARD_NBYTES, PROT_NONE);
+        w->shared_end = (char *)end;
     }
     size_t whole = (nbytes + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;
     w->shared = w->shared_end - whole;
@@ -479,6 +511,41 @@ int sim_exec_barrier(bool predicate, const char *what, const char *file, int lin
     return w->barrier_result;
 }
 
+void sim_exec_meet(int meeting, int n, void (*last)(void *arg), void *arg, const char *what,
+                   const char *file, int line)
+{
+    struct worker *w = self_worker;
+    struct meeting *m = &w->meetings[meeting];
+    if (m->n_arrived == 0) m->site = {what, file, line}, m->n_wanted = n;
+    if (!same_line(&m->site, file, line) || m->n_wanted != n)
+        sim_exec_fail(file, line, "%s: other threads wait in %s at %s:%d", what, m->site.what,
+                      m->site.file, m->site.line);
+    w->state[sim_now.linear] = AT_MEETING;
+    m->threads[m->n_arrived++] = (uint16_t)sim_now.linear;
+    if (m->n_arrived == n) {
+        last(arg);
+        m->n_arrived = 0;
+        if (sim_settings.order == SIM_ORDER_RANDOM) shuffle(w, m->threads, n);
+        /* those who met may be far ahead of the others */
+        const bool front = sim_settings.order == SIM_ORDER_RANDOM && random_below(w, 4) > 0;
+        for (int i = 0; i < n; i++) {
+            w->state[m->threads[i]] = READY;
+            if (front)
+                push_front(w, m->threads[i]);
+            else
+                push_back(w, m->threads[i]);
+        }
+    }
+    wait_turn(w);
+}
+
+void *sim_exec_shared_at(uintptr_t at, size_t nbytes)
+{
+    const struct worker *w = self_worker;
+    const uintptr_t off = (at - (uintptr_t)w->shared) % SHARED_WINDOW;
+    return off + nbytes <= w->grid->shared_nbytes ? w->shared + off : nullptr;
+}
+
 /* All lanes of mask are here: they must mean the same collective. */
 static void collective_complete(struct worker *w, int warp, unsigned mask)
 {
@@ -521,6 +588,7 @@ uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned m
 
 static void async_perform(const struct async_copy *c)
 {
+    sim_warpgroup_copied(c->dst, c->nbytes, sim_now.linear);
     memcpy(c->dst, c->src, (size_t)c->n_valid);
     memset((char *)c->dst + c->n_valid, 0, (size_t)(c->nbytes - c->n_valid));
 }

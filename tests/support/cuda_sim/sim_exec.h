@@ -70,6 +70,16 @@ void sim_exec_yield(void);
  * a true predicate. */
 int sim_exec_barrier(bool predicate, const char *what, const char *file, int line);
 
+/* n threads that name the same meeting (0 to SIM_MEETINGS - 1) wait for each other; the last one to
+ * come calls last(arg) before anybody goes on. */
+#define SIM_MEETINGS 16
+void sim_exec_meet(int meeting, int n, void (*last)(void *arg), void *arg, const char *what,
+                   const char *file, int line);
+
+/* Dynamic shared memory at an address whose lower 18 bits are `at`'s (all that a descriptor holds);
+ * NULL: not nbytes of the kernel's own. */
+void *sim_exec_shared_at(uintptr_t at, size_t nbytes);
+
 /* Warp collectives: the lanes of mask meet, then evaluate() computes every lane's result. */
 struct sim_lane {
     uint64_t value;   /* what the lane brings */

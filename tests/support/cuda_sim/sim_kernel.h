@@ -37,5 +37,6 @@
 #include "sim_intrinsics.h"
 #include "sim_launch.h"
 #include "sim_tensor.h"
+#include "sim_warpgroup.h"
 
 #endif

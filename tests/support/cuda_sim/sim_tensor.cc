@@ -1,7 +1,7 @@
 /* mma and ldmatrix for a whole warp: see sim_tensor.h for the layouts. */
 #include "sim_tensor.h"
 
-static float float_of_bf16(uint16_t x)
+float sim_float_of_bf16(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float f;
@@ -9,7 +9,7 @@ static float float_of_bf16(uint16_t x)
     return f;
 }
 
-static float float_of_f16(uint16_t x)
+float sim_float_of_f16(uint16_t x)
 {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, mantissa = x & 1023;
     uint32_t bits = sign | (exponent + 112) << 23 | mantissa << 13;
@@ -53,12 +53,12 @@ template <class F> static void mma(sim_lanes lanes, F convert)
 
 void sim_evaluate_mma_bf16(sim_lanes lanes, unsigned)
 {
-    mma(lanes, float_of_bf16);
+    mma(lanes, sim_float_of_bf16);
 }
 
 void sim_evaluate_mma_f16(sim_lanes lanes, unsigned)
 {
-    mma(lanes, float_of_f16);
+    mma(lanes, sim_float_of_f16);
 }
 
 void sim_evaluate_ldmatrix(sim_lanes lanes, unsigned)

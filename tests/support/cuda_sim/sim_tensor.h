@@ -19,6 +19,9 @@ void sim_evaluate_mma_bf16(sim_lanes lanes, unsigned mask);
 void sim_evaluate_mma_f16(sim_lanes lanes, unsigned mask);
 void sim_evaluate_ldmatrix(sim_lanes lanes, unsigned mask);
 
+float sim_float_of_bf16(uint16_t x);
+float sim_float_of_f16(uint16_t x);
+
 struct sim_mma_operands {
     const uint32_t *a, *b;
     const float *c;
