@@ -34,11 +34,27 @@ function(cz_cuda_target target map)
   set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map} LINKER_LANGUAGE CXX)
 endfunction()
 
+# wgmma: instructions of 9.0 that no later device has, so neither plain PTX nor another capability.
+# (The PTX of 9.0a is for the simulated device.) In the list their sources become objects.
+function(cz_cuda_hopper list)
+  set(sources ${${list}})
+  set(hopper ${sources})
+  list(FILTER hopper INCLUDE REGEX "_hopper_[a-z]+_cuda\\.cu$")
+  list(REMOVE_ITEM sources ${hopper})
+  add_library(czero_cuda_hopper OBJECT ${hopper})
+  target_link_libraries(czero_cuda_hopper PRIVATE cz_flags)
+  target_compile_options(czero_cuda_hopper PRIVATE $<TARGET_PROPERTY:czero_cuda,COMPILE_OPTIONS>)
+  set_target_properties(czero_cuda_hopper PROPERTIES CUDA_ARCHITECTURES 90a
+    POSITION_INDEPENDENT_CODE ON)
+  set(${list} ${sources} $<TARGET_OBJECTS:czero_cuda_hopper> PARENT_SCOPE)
+endfunction()
+
 function(cz_cuda_plugin)
   if(NOT CMAKE_CUDA_COMPILER)
     return()
   endif()
   cz_cuda_sources(sources)
+  cz_cuda_hopper(sources)
   add_library(czero_cuda MODULE ${sources})
   cz_cuda_target(czero_cuda ${CMAKE_SOURCE_DIR}/device/cuda/plugin.map)
   target_link_libraries(czero_cuda PRIVATE cz_flags CUDA::cudart_static CUDA::cublasLt)

@@ -1,8 +1,11 @@
 /* Front door of attention on a GPU: checks, choice of row, workspace. */
 #include "ops/attention/attention_cuda_impl.h"
+#include "ops/attention/attention_hopper_impl.h"
 #include "ops/cuda_impl.h"
 
 #include "base/size.h"
+
+#include <stdlib.h>
 
 #define ALIGN ((size_t)16)
 
@@ -43,6 +46,25 @@ static bool takes_flash(const struct ops *ops, const struct attention_args *a, b
         return false;
     return !backward || (cuda_is_aligned(a->dout, 16) && cuda_is_aligned(a->dq, 16) &&
                          cuda_is_aligned(a->dk, 16) && cuda_is_aligned(a->dv, 16));
+}
+
+/* CZERO_CUDA_ATTENTION: which row takes what both do. */
+static cz_status row_asked_for(bool *hopper)
+{
+    const char *asked = getenv("CZERO_CUDA_ATTENTION");
+    *hopper = asked && strcmp(asked, "hopper") == 0;
+    if (!asked || *hopper || strcmp(asked, "flash") == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "CZERO_CUDA_ATTENTION=%s: flash or hopper", asked);
+}
+
+/* Of what the flash row takes. Its machine code is for 9.0, not for what comes after. */
+static bool takes_hopper(const struct ops *ops, const struct attention_args *a)
+{
+    const struct device_info *info = &ops->cuda->info;
+    bool asked = false;
+    return info->capability_major == 9 && info->capability_minor == 0 &&
+           (a->D == 64 || a->D == 128) && a->dropout_p == 0 && row_asked_for(&asked) == CZ_OK &&
+           asked;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------
@@ -113,8 +135,9 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     TRY(attention_check(a, false, workspace(ops, a, false)));
     TRY(check_limits(a));
     const struct attention_on_gpu g = on_gpu(a);
-    if (takes_flash(ops, a, false)) return attention_flash_forward(&g, a->dtype, stream);
-    return attention_simt_forward(&g, a->dtype, stream);
+    if (!takes_flash(ops, a, false)) return attention_simt_forward(&g, a->dtype, stream);
+    if (takes_hopper(ops, a)) return attention_hopper_forward(&g, a->dtype, stream);
+    return attention_flash_forward(&g, a->dtype, stream);
 }
 
 static cz_status backward(struct ops *ops, struct dev_stream *stream,
@@ -125,6 +148,11 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     TRY(check_limits(a));
     const struct attention_on_gpu g = on_gpu(a);
     if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
+    if (takes_hopper(ops, a)) {
+        if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));
+        if (g.Tk > 0) TRY(attention_hopper_backward_k(&g, a->dtype, stream));
+        return CZ_OK;
+    }
     if (g.Tq > 0) TRY(attention_flash_backward_q(&g, a->dtype, stream));
     if (g.Tk > 0) TRY(attention_flash_backward_k(&g, a->dtype, stream));
     return CZ_OK;
@@ -135,5 +163,6 @@ cz_status attention_wire_cuda(struct ops *ops)
     ops->attention_forward = forward;
     ops->attention_backward = backward;
     ops->attention_workspace = workspace;
-    return CZ_OK;
+    bool hopper;
+    return row_asked_for(&hopper); /* a name that is none is refused before anything runs */
 }

@@ -2,9 +2,12 @@
  * arithmetic and on tensor cores, for any shape, stride, alignment, mask, grouping of heads,
  * dropout and dtype; its gradients are those of its own forward pass (finite differences); results
  * repeat to the bit in whatever order threads run; nothing outside the outputs is written; masked
- * keys may hold NaN; a row that sees no key is 0. */
+ * keys may hold NaN; a row that sees no key is 0; CZERO_CUDA_ATTENTION chooses the row. */
 #include "ops/attention/attention_impl.h"
 #include "tests/support/cuda_rig.h"
+#include "tests/support/cuda_sim/sim_trace.h"
+
+#include <dlfcn.h>
 
 /* How q, k, v lie. What starts at 16 bytes goes to the tensor cores where the dtype allows. */
 enum layout {
@@ -308,6 +311,129 @@ START_TEST(tensor_cores_agree_alone_with_each_feature)
 }
 END_TEST
 
+/* From here to forget_row() the row through wgmma takes what it can; devices that lack it take
+ * another. Nor does it run as PTX, which is taken out of the plug-in's other objects. */
+static void ask_for_hopper(void)
+{
+    if (!getenv("CZERO_CUDA_SIM_CODE")) setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
+}
+
+static void forget_row(void)
+{
+    unsetenv("CZERO_CUDA_ATTENTION");
+}
+
+static void run_hopper_cases(const char *order, const struct shape *shapes, size_t n,
+                             const enum dtype *types, size_t n_types)
+{
+    ask_for_hopper();
+    run_cases(order, shapes, n, types, n_types);
+    forget_row();
+}
+
+/* Tiles are of 64 or 128 keys, blocks of 128 or 192 queries; three tiles go round in backward. */
+static const struct shape hopper_shapes[] = {
+    {1, 1, 1, 1, 1, 64, false, false, PACKED, 0},
+    {1, 70, 130, 1, 1, 64, false, false, ALIGNED, 0},
+    {1, 200, 200, 1, 1, 64, true, false, PACKED, 0},
+    {1, 20, 300, 2, 1, 64, true, false, ALIGNED, 0},
+    {1, 130, 300, 1, 1, 128, false, false, ALIGNED, 0},
+    {1, 260, 260, 1, 1, 128, true, false, ALIGNED, 0},
+    {1, 130, 65, 1, 1, 128, true, false, ALIGNED, 0}, /* the first queries see no key */
+    {2, 7, 64, 2, 2, 64, false, true, ALIGNED, 0},
+    {2, 65, 132, 4, 2, 128, true, true, ALIGNED, 0},
+    {2, 200, 200, 4, 2, 64, true, true, PACKED, 0},
+    {4, 128, 128, 2, 1, 128, false, false, PACKED, 0}, /* no masks: nothing keeps warps together */
+};
+
+START_TEST(wgmma_agrees_with_each_feature)
+{
+    run_hopper_cases("forward", hopper_shapes, CZ_ARRAY_LEN(hopper_shapes), dtypes + 1, 2);
+}
+END_TEST
+
+START_TEST(wgmma_agrees_in_reverse_order)
+{
+    run_hopper_cases("reverse", hopper_shapes + 7, 3, &dtypes[2], 1);
+}
+END_TEST
+
+START_TEST(wgmma_agrees_in_a_random_order)
+{
+    run_hopper_cases("random:3", hopper_shapes + 1, 10, &dtypes[1], 1);
+}
+END_TEST
+
+/* The simulated device's record of what was started. */
+static struct {
+    void (*reset)(void);
+    void (*begin)(void);
+    void (*end)(void);
+    size_t (*count)(void);
+    struct sim_trace_entry (*at)(size_t i);
+} trace;
+
+static bool find_trace(void)
+{
+    void *plugin = dlopen(getenv("CZERO_CUDA_PLUGIN"), RTLD_NOW);
+    if (!plugin) return false;
+    *(void **)&trace.reset = dlsym(plugin, "sim_reset");
+    *(void **)&trace.begin = dlsym(plugin, "sim_trace_begin");
+    *(void **)&trace.end = dlsym(plugin, "sim_trace_end");
+    *(void **)&trace.count = dlsym(plugin, "sim_trace_count");
+    *(void **)&trace.at = dlsym(plugin, "sim_trace_at");
+    return trace.reset && trace.begin && trace.end && trace.count && trace.at;
+}
+
+/* Names of the kernels that forward and backward start on a device with a fault, or none (""). */
+static const char *kernels_of(const struct shape *s, const char *fault)
+{
+    static char names[256];
+    setenv("CZERO_CUDA_SIM_FAULT", fault, 1);
+    trace.reset();
+    struct cuda_rig rig = cuda_rig_open();
+    trace.begin();
+    run_case(&rig, s, DTYPE_BF16);
+    names[0] = 0;
+    for (size_t i = 0, at = 0; i < trace.count(); i++)
+        if (trace.at(i).kind == SIM_KERNEL)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s; ", trace.at(i).name);
+    trace.end();
+    cuda_rig_close(&rig);
+    unsetenv("CZERO_CUDA_SIM_FAULT");
+    trace.reset();
+    return names;
+}
+
+START_TEST(the_row_asked_for_runs_where_it_can)
+{
+    static const struct shape taken = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0};
+    static const struct shape dropped = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0.1f};
+    static const struct shape narrow = {1, 9, 9, 1, 1, 32, true, false, PACKED, 0};
+    static const char *const flash = "attention forward; attention dq; attention dk, dv; ";
+    static const char *const hopper =
+        "attention forward (wgmma); attention dq (wgmma); attention dk, dv (wgmma); ";
+    if (!find_trace() || getenv("CZERO_CUDA_SIM_CODE")) return; /* a GPU keeps no record */
+    ck_assert_str_eq(kernels_of(&taken, ""), flash);
+    setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
+    ck_assert_str_eq(kernels_of(&taken, ""), hopper);
+    ck_assert_str_eq(kernels_of(&dropped, ""), flash);
+    ck_assert_str_eq(kernels_of(&narrow, ""), flash);
+    ck_assert_str_eq(kernels_of(&taken, "capability:8.0"), flash);
+    ck_assert_str_eq(kernels_of(&taken, "capability:10.0"), flash);
+    setenv("CZERO_CUDA_ATTENTION", "flash", 1);
+    ck_assert_str_eq(kernels_of(&taken, ""), flash);
+    setenv("CZERO_CUDA_ATTENTION", "fastest", 1);
+    struct device *dev;
+    struct ops *ops;
+    ck_ok(device_open("cuda", 0, &dev));
+    ck_fails(ops_create(dev, &ops), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "CZERO_CUDA_ATTENTION=fastest: flash or hopper"));
+    device_close(dev);
+    unsetenv("CZERO_CUDA_ATTENTION");
+}
+END_TEST
+
 static const struct shape everything[] = {
     {2, 130, 130, 4, 2, 64, true, true, PACKED, 0.1f},
     {2, 65, 132, 2, 1, 128, true, true, ALIGNED, 0.1f},
@@ -341,9 +467,11 @@ END_TEST
 START_TEST(results_repeat_to_the_bit)
 {
     static const struct shape shapes[] = {
-        {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0.1f}, /* tensor cores */
+        {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0.1f}, /* mma */
+        {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0},    /* wgmma, where there is one */
         {2, 70, 66, 2, 1, 72, true, true, ODD, 0.1f},
     };
+    ask_for_hopper();
     setenv("CZERO_CUDA_SIM_ORDER", "random:5", 1);
     struct cuda_rig rig = cuda_rig_open();
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
@@ -355,6 +483,7 @@ START_TEST(results_repeat_to_the_bit)
         problem_free(&one), problem_free(&two);
     }
     cuda_rig_close(&rig);
+    forget_row();
 }
 END_TEST
 
@@ -418,12 +547,13 @@ END_TEST
 
 START_TEST(large_scores_do_not_overflow_and_nan_shows_in_its_row)
 {
-    static const struct shape s = {1, 70, 70, 1, 1, 32, true, false, ALIGNED, 0};
-    static const enum dtype both[] = {DTYPE_F32, DTYPE_BF16};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16};
+    ask_for_hopper(); /* it takes the last of these */
     struct cuda_rig rig = cuda_rig_open();
-    for (size_t d = 0; d < CZ_ARRAY_LEN(both); d++) {
+    for (size_t d = 0; d < CZ_ARRAY_LEN(types); d++) {
+        const struct shape s = {1, 70, 70, 1, 1, d == 2 ? 64 : 32, true, false, ALIGNED, 0};
         struct problem p;
-        problem_make(&p, &s, both[d]);
+        problem_make(&p, &s, types[d]);
         agree_fill(&p.bufs[Q], 1, 2e4f), agree_fill(&p.bufs[K], 2, 2e4f);
         for (int64_t c = 0; c < s.D; c++)
             agree_set(&p.bufs[Q], attention_q_at(&p.args, 0, 40, 0) + (size_t)c, NAN);
@@ -432,11 +562,12 @@ START_TEST(large_scores_do_not_overflow_and_nan_shows_in_its_row)
             for (int64_t c = 0; c < s.D; c++) {
                 const size_t at = attention_out_at(&p.args, 0, t, 0) + (size_t)c;
                 agree_assert(isfinite(agree_get(&p.bufs[OUT], at)) == (t != 40), "%s: out[%d][%d]",
-                             dtype_name(both[d]), (int)t, (int)c);
+                             dtype_name(types[d]), (int)t, (int)c);
             }
         problem_free(&p);
     }
     cuda_rig_close(&rig);
+    forget_row();
 }
 END_TEST
 
@@ -444,18 +575,19 @@ END_TEST
 START_TEST(nothing_to_see_gives_zeros)
 {
     setenv("CZERO_CUDA_SIM_ORDER", "random:2", 1);
-    static const struct shape shapes[] = {{2, 0, 9, 2, 1, 32, true, false, ALIGNED, 0},
-                                          {2, 9, 0, 2, 1, 32, true, false, ALIGNED, 0}};
+    ask_for_hopper(); /* it takes the last two */
     struct cuda_rig rig = cuda_rig_open();
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 6; i++) {
+        const int64_t D = i < 4 ? 32 : 64;
+        const struct shape s = {2, i % 2 ? 9 : 0, i % 2 ? 0 : 9, 2, 1, D, true, false, ALIGNED, 0};
         struct problem p;
-        problem_make(&p, &shapes[i % 2], i < 2 ? DTYPE_BF16 : DTYPE_F32);
+        problem_make(&p, &s, i / 2 == 1 ? DTYPE_F32 : DTYPE_BF16);
         if (i % 2) p.args.k = p.args.v = p.args.dk = p.args.dv = NULL;
         run_on_device(&rig, &p);
         for (int64_t b = 0; b < 2; b++)
-            for (int64_t c = 0; c < 9 * 32; c++) {
+            for (int64_t c = 0; c < 9 * D; c++) {
                 const struct attention_args *a = &p.args;
-                const int64_t t = c / 32, e = c % 32;
+                const int64_t t = c / D, e = c % D;
                 const size_t k_at = attention_kv_at(a, a->k_stride, b, t, 0) + (size_t)e;
                 const size_t q_at = attention_q_at(a, b, t, 1) + (size_t)e;
                 const size_t out_at = attention_out_at(a, b, t, 1) + (size_t)e;
@@ -466,6 +598,7 @@ START_TEST(nothing_to_see_gives_zeros)
         problem_free(&p);
     }
     cuda_rig_close(&rig);
+    forget_row();
 }
 END_TEST
 
@@ -504,7 +637,9 @@ END_TEST
 
 TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
           tensor_cores_agree_alone_with_each_feature, tensor_cores_agree_with_all_features_together,
-          tensor_cores_agree_in_a_random_order, fp32_arithmetic_agrees_in_a_random_order,
+          tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
+          wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
+          the_row_asked_for_runs_where_it_can, fp32_arithmetic_agrees_in_a_random_order,
           results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
           one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
           nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)
