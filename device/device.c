@@ -21,8 +21,9 @@ static bool is_complete(const struct device_ops *ops)
     return ops->name && ops->count && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
            ops->is_device_memory && ops->mem_info && ops->copy && ops->fill_zero &&
            ops->stream_create && ops->stream_destroy && ops->stream_sync && ops->event_create &&
-           ops->event_destroy && ops->event_record && ops->stream_wait && ops->event_wait_host &&
-           ops->event_query && ops->host_register && ops->host_unregister && ops->info;
+           ops->event_create_timed && ops->event_destroy && ops->event_record && ops->stream_wait &&
+           ops->event_wait_host && ops->event_query && ops->event_seconds && ops->host_register &&
+           ops->host_unregister && ops->info;
 }
 
 static cz_status plugin_check(const struct device_plugin *head)

@@ -38,6 +38,8 @@ struct device_info {
  * GPU and host memory that is not registered holds up the caller until it is done.
  * host_register: host memory that the device may read and write by itself (page-locked), so that
  * copies from and to it run beside the caller; whole pages, until host_unregister.
+ * event_create_timed: one that notes when it was reached, for event_seconds: the time between two
+ * such that are past. event_create's note nothing, and cost less.
  * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.
  * count: how many there are, with open's errors for there being none. is_device_memory: whether p
  * lies in memory that the host cannot read (never on the host; NULL: no).
@@ -59,11 +61,14 @@ struct device_ops {
     void (*stream_destroy)(struct device *, struct dev_stream *);
     cz_status (*stream_sync)(struct device *, struct dev_stream *);
     cz_status (*event_create)(struct device *, struct dev_event **out);
+    cz_status (*event_create_timed)(struct device *, struct dev_event **out);
     void (*event_destroy)(struct device *, struct dev_event *);
     cz_status (*event_record)(struct device *, struct dev_event *, struct dev_stream *);
     cz_status (*stream_wait)(struct device *, struct dev_stream *, struct dev_event *);
     cz_status (*event_wait_host)(struct device *, struct dev_event *);
     cz_status (*event_query)(struct device *, struct dev_event *, bool *is_past);
+    cz_status (*event_seconds)(struct device *, struct dev_event *from, struct dev_event *to,
+                               double *seconds);
     cz_status (*host_register)(struct device *, void *p, size_t nbytes);
     void (*host_unregister)(struct device *, void *p, size_t nbytes);
     cz_status (*info)(struct device *, struct device_info *out);

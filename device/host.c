@@ -1,6 +1,7 @@
 /* The CPU as a device: every call is done when it returns. */
 #include "base/arena.h"
 #include "base/cgroup.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/proc.h"
 #include "base/size.h"
@@ -10,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Streams and events carry no state on the host; these give their handles an address. */
+/* Streams and plain events carry no state on the host; these give their handles an address. */
 struct dev_stream {
     char unused;
 };
 struct dev_event {
-    char unused;
+    int64_t ns; /* of a timed one */
 };
 static struct dev_stream the_stream;
 static struct dev_event the_event;
@@ -128,18 +129,25 @@ static cz_status host_event_create(struct device *dev, struct dev_event **out)
     return CZ_OK;
 }
 
+static cz_status host_event_create_timed(struct device *dev, struct dev_event **out)
+{
+    (void)dev;
+    *out = calloc(1, sizeof **out);
+    return *out ? CZ_OK : err_set(CZ_NOMEM, 0, "device cpu: out of memory");
+}
+
 static void host_event_destroy(struct device *dev, struct dev_event *event)
 {
     (void)dev;
-    (void)event;
+    if (event != &the_event) free(event);
 }
 
 static cz_status host_event_record(struct device *dev, struct dev_event *event,
                                    struct dev_stream *stream)
 {
     (void)dev;
-    (void)event;
     (void)stream;
+    if (event != &the_event) event->ns = clock_now_ns();
     return CZ_OK;
 }
 
@@ -164,6 +172,14 @@ static cz_status host_event_query(struct device *dev, struct dev_event *event, b
     (void)dev;
     (void)event;
     *is_past = true;
+    return CZ_OK;
+}
+
+static cz_status host_event_seconds(struct device *dev, struct dev_event *from,
+                                    struct dev_event *to, double *seconds)
+{
+    (void)dev;
+    *seconds = (double)(to->ns - from->ns) * 1e-9;
     return CZ_OK;
 }
 
@@ -206,11 +222,13 @@ const struct device_ops device_host_ops = {
     .stream_destroy = host_stream_destroy,
     .stream_sync = host_stream_sync,
     .event_create = host_event_create,
+    .event_create_timed = host_event_create_timed,
     .event_destroy = host_event_destroy,
     .event_record = host_event_record,
     .stream_wait = host_stream_wait,
     .event_wait_host = host_event_wait_host,
     .event_query = host_event_query,
+    .event_seconds = host_event_seconds,
     .host_register = host_host_register,
     .host_unregister = host_host_unregister,
     .info = host_info,

@@ -214,3 +214,8 @@ const struct model *engine_get_model(const struct engine *e)
 {
     return e->model;
 }
+
+struct ops *engine_get_ops(struct engine *e)
+{
+    return e->ops;
+}

@@ -19,6 +19,7 @@ CZ_EXTERN_C_BEGIN
 struct engine; /* opaque */
 struct comm;   /* comm/comm.h */
 struct plan;   /* engine/plan.h */
+struct ops;    /* ops/ops.h */
 
 /* Parameter group: parameters whose name matches `name_regex` (first match wins). NAN keeps the
  * config's value. With n_groups 0 there is one group of all parameters, as DeepSpeed's plain call.
@@ -131,6 +132,11 @@ CZ_API struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e
 CZ_API void engine_remove_swap_files(void);
 CZ_API const struct plan *engine_get_plan(const struct engine *engine);
 CZ_API const struct model *engine_get_model(const struct engine *engine);
+
+/* The kernels that layers and the optimizer call, and through them the device. Who wants to watch
+ * a step may put calls of his own into their slots that go on to the old ones (bench/step_cuda.c).
+ */
+CZ_API struct ops *engine_get_ops(struct engine *engine);
 
 /* A whole tensor by parameter name (or alias), gathered, fp32. what: "weight" (the master), "grad"
  * (accumulated so far, loss scale taken out; between backward and the boundary's step), or an

@@ -460,6 +460,7 @@ largest() { peers='' timed_bench bench/largest_gpu.py "$@"; }
 
 stage_bench() {
   step bench "ops on the device" "" 120 "$build/bench/ops_cuda" ${simulated:+--tiny}
+  step bench "a training step by its calls" "" 120 "$build/bench/step_cuda" ${simulated:+--tiny}
   step bench "attention beside PyTorch" "" 120 python_bench bench/attention_gpu.py
   step bench "GPT-2 124M" "" 240 timed_bench bench/train_gpu.py ${llmc:+--llmc "$llmc"}
   step bench "1.3 B, all on the host" "" 210 timed_bench bench/seed_gpu.py seed --profile "$build/report/machine.json"

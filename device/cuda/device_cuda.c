@@ -418,14 +418,24 @@ static cudaEvent_t cuda_event(struct dev_event *event)
     return (cudaEvent_t)(void *)event;
 }
 
-static cz_status cuda_event_create(struct device *dev, struct dev_event **out)
+static cz_status make_event(struct device *dev, unsigned flags, struct dev_event **out)
 {
     TRY(use(dev));
     cudaEvent_t event;
     *out = NULL;
-    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "device cuda: an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&event, flags), "device cuda: an event");
     *out = (struct dev_event *)(void *)event;
     return CZ_OK;
+}
+
+static cz_status cuda_event_create(struct device *dev, struct dev_event **out)
+{
+    return make_event(dev, cudaEventDisableTiming, out);
+}
+
+static cz_status cuda_event_create_timed(struct device *dev, struct dev_event **out)
+{
+    return make_event(dev, cudaEventDefault, out);
 }
 
 static void cuda_event_destroy(struct device *dev, struct dev_event *event)
@@ -470,6 +480,17 @@ static cz_status cuda_event_query(struct device *dev, struct dev_event *event, b
     return CZ_OK;
 }
 
+static cz_status cuda_event_seconds(struct device *dev, struct dev_event *from,
+                                    struct dev_event *to, double *seconds)
+{
+    float ms = 0;
+    TRY(use(dev));
+    CUDA_TRY(cudaEventElapsedTime(&ms, cuda_event(from), cuda_event(to)),
+             "device cuda: the time between events");
+    *seconds = (double)ms * 1e-3;
+    return CZ_OK;
+}
+
 const struct device_ops device_cuda_ops = {
     .name = "cuda",
     .kind = DEVICE_CUDA,
@@ -486,11 +507,13 @@ const struct device_ops device_cuda_ops = {
     .stream_destroy = cuda_stream_destroy,
     .stream_sync = cuda_stream_sync,
     .event_create = cuda_event_create,
+    .event_create_timed = cuda_event_create_timed,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .stream_wait = cuda_stream_wait,
     .event_wait_host = cuda_event_wait_host,
     .event_query = cuda_event_query,
+    .event_seconds = cuda_event_seconds,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
     .info = cuda_info,

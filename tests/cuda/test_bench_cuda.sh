@@ -37,5 +37,21 @@ if [ -x "$build/bench/ops_cuda" ]; then
   done
 fi
 
+if [ -x "$build/bench/step_cuda" ]; then
+  CZERO_CUDA_SIM_MEMORY=200000000 "$build/bench/step_cuda" "${tiny[@]}" --steps 1 >"$work/log" 2>"$work/err" || complain "step_cuda: $(cat "$work/err")"
+  python3 scripts/gpu_report.py row --stage bench --what step --log "$work/log" >"$work/rows"
+  for call in "step: adam, " "step: head: matmul, " "step: layernorm_backward, " "step: copy, to the GPU" $'\tstep\t' "step: model FLOP"; do
+    grep -qF "$call" "$work/rows" || complain "no row of $call in $(cat "$work/rows")"
+  done
+  # what GPT-2 124M would call, counted: nothing is computed, and no memory taken
+  ceilings=(--bandwidth 4e12 --rate 8e14)
+  case ${CZERO_CUDA_PLUGIN:-} in *cuda_sim*)
+    CZERO_CUDA_SIM_DRY=on CZERO_CUDA_SIM_MEMORY=141000000000 \
+      "$build/bench/step_cuda" --batch 64 "${ceilings[@]}" >"$work/log" 2>"$work/err" || complain "a step that is counted: $(cat "$work/err")"
+    grep -qF '"figure": "predicted: matmul, 65536 x 2304 x 768 to bf16, bias", "value": 3478' "$work/log" ||
+      complain "12 products of 0.23 TFLOP at 800 TFLOP/s are not 3.48 ms: $(head -20 "$work/log")" ;;
+  esac
+fi
+
 [ $failed = 0 ] && echo "figures are there"
 exit $failed

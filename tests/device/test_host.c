@@ -4,6 +4,7 @@
 #include "tests/support/check_main.h"
 
 #include <string.h>
+#include <unistd.h>
 
 START_TEST(memory_is_zeroed_aligned_and_can_be_given_back)
 {
@@ -54,6 +55,25 @@ START_TEST(copies_may_overlap_and_fill_zero_stays_inside)
     ck_ok(dev->ops->stream_sync(dev, stream));
     dev->ops->event_destroy(dev, event);
     dev->ops->stream_destroy(dev, stream);
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(timed_events_know_what_lies_between_them)
+{
+    struct device *dev;
+    struct dev_event *from, *to;
+    double seconds = -1;
+    ck_ok(device_open("cpu", 0, &dev));
+    ck_ok(dev->ops->event_create_timed(dev, &from));
+    ck_ok(dev->ops->event_create_timed(dev, &to));
+    ck_ok(dev->ops->event_record(dev, from, NULL));
+    usleep(2000);
+    ck_ok(dev->ops->event_record(dev, to, NULL));
+    ck_ok(dev->ops->event_seconds(dev, from, to, &seconds));
+    ck_assert(seconds >= 0.002 && seconds < 10);
+    dev->ops->event_destroy(dev, from);
+    dev->ops->event_destroy(dev, to);
     device_close(dev);
 }
 END_TEST
@@ -145,7 +165,7 @@ END_TEST
 
 TEST_MAIN("device/host", memory_is_zeroed_aligned_and_can_be_given_back,
           more_than_the_address_space_is_refused_by_name,
-          copies_may_overlap_and_fill_zero_stays_inside, memory_left_is_at_most_the_total,
-          there_is_one_and_its_memory_is_the_hosts, names_say_kind_and_ordinal,
-          a_named_host_is_the_same_for_every_rank, unknown_devices_are_refused,
-          cuda_without_its_plug_in_says_why)
+          copies_may_overlap_and_fill_zero_stays_inside, timed_events_know_what_lies_between_them,
+          memory_left_is_at_most_the_total, there_is_one_and_its_memory_is_the_hosts,
+          names_say_kind_and_ordinal, a_named_host_is_the_same_for_every_rank,
+          unknown_devices_are_refused, cuda_without_its_plug_in_says_why)

@@ -25,6 +25,7 @@ size_t extent(size_t pitch, const copy &c)
 
 void copy_rows(const copy &c)
 {
+    if (sim_settings.dry && sim_is_device(c.dst)) return;
     sim_memory_touch(c.dst);
     sim_memory_touch(c.src);
     if (c.dst_pitch == c.width && c.src_pitch == c.width) {
@@ -130,6 +131,7 @@ cudaError_t queue_fill(void *dst, size_t pitch, int value, size_t width, size_t 
                           sim_memory_describe(dst).c_str());
     struct sim_op_info info = {SIM_MEMSET, "", width * height, true};
     sim_queue(s, &info, [c, value] {
+        if (sim_settings.dry) return;
         sim_memory_touch(c.dst);
         for (size_t row = 0; row < c.height; row++)
             memset(c.dst + row * c.dst_pitch, value, c.width);

@@ -99,6 +99,7 @@ void run_grid(const launched *l)
             sim_is_device(l->bad_pointer) ? "memory of another device" : "pageable host memory");
         return;
     }
+    if (sim_settings.dry) return;
     for (const void *p : l->pointers) sim_memory_touch(p);
     char error[1024];
     if (!sim_exec_grid(&l->grid, error, sizeof error))

@@ -123,6 +123,7 @@ void poison(const allocation &a, uintptr_t at, bool on)
 /* Whether the bytes around an allocation kept their pattern: a page before it, all behind it. */
 bool margins_kept(const allocation &a, uintptr_t at)
 {
+    if (sim_settings.dry) return true;
     const unsigned char *start = (const unsigned char *)at;
     const unsigned char *first = (const unsigned char *)a.map, *end = first + a.map_nbytes;
     if ((size_t)(start - first) > PAGE_NBYTES) first = start - PAGE_NBYTES;
@@ -252,7 +253,7 @@ cudaError_t cudaMalloc(void **out, size_t nbytes)
     /* a flag of its own: changing its protection need not join and split mappings */
     madvise(a.map, a.map_nbytes, MADV_DONTDUMP);
     if (unit == GRAIN_NBYTES) madvise(a.map, a.map_nbytes, MADV_HUGEPAGE);
-    memset(a.map, PATTERN, a.map_nbytes);
+    if (!sim_settings.dry) memset(a.map, PATTERN, a.map_nbytes);
     uintptr_t start = (uintptr_t)a.map + a.map_nbytes - round_up(nbytes, ALIGN_NBYTES);
     a.open = !sim_settings.guard;
     if (!a.open) protect(a, false);

@@ -100,6 +100,8 @@ void sim_settings_read(void)
     choose_devices(&s);
     const char *guard = getenv("CZERO_CUDA_SIM_GUARD");
     s.guard = !guard || strcmp(guard, "off") != 0;
+    const char *dry = getenv("CZERO_CUDA_SIM_DRY");
+    s.dry = dry && strcmp(dry, "on") == 0;
     s.major = 9;
     faults(&s);
     sim_settings = s;

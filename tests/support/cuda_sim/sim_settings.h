@@ -6,6 +6,9 @@
  *   CZERO_CUDA_SIM_MEMORY   bytes of device memory (1 GiB)
  *   CZERO_CUDA_SIM_DEVICES  devices (1); CUDA_VISIBLE_DEVICES chooses among them, by number
  *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
+ *   CZERO_CUDA_SIM_DRY      on: launches, products and copies are checked and queued, and then
+ *                           leave memory alone: it stays zero and takes none of the host's, so
+ *                           that what a step of any size calls can be counted
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
  *                           oom-at:N | host-oom-at:N | start-error:N    comma between several */
 #ifndef CZ_TESTS_SIM_SETTINGS_H
@@ -28,7 +31,7 @@ struct sim_settings {
     size_t memory_nbytes;
     int n_devices;
     int place[SIM_PLACES_MAX]; /* of a device among those of the machine */
-    bool guard;
+    bool guard, dry;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
     uint64_t start_error; /* a cudaError_t: what every call returns */

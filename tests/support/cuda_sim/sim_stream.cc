@@ -283,7 +283,9 @@ cudaError_t sim_library_queue(cudaStream_t stream, const char *name, size_t nbyt
     cudaError_t error = sim_stream_takes(s, name);
     if (error != cudaSuccess) return error;
     struct sim_op_info info = {SIM_LIBRARY, name, nbytes, false};
-    sim_queue(s, &info, [owned, work] { work(owned.get()); });
+    sim_queue(s, &info, [owned, work] {
+        if (!sim_settings.dry) work(owned.get());
+    });
     return cudaSuccess;
 }
 
