@@ -95,9 +95,9 @@ static inline struct cost norm_forward_cost(const struct norm_args *a)
 
 static inline struct cost norm_backward_cost(const struct norm_args *a)
 {
-    const int n_tensors = a->dx_accumulate ? 4 : 3;
+    const int n_tensors = a->dx_add ? 4 : 3;
     return cost_of(n_tensors * cost_numel(a->N, a->C, a->dtype), 0, "%lld x %lld%s",
-                   (long long)a->N, (long long)a->C, a->dx_accumulate ? ", added" : "");
+                   (long long)a->N, (long long)a->C, a->dx_add ? ", added" : "");
 }
 
 static inline struct cost elements_cost(int n_tensors, size_t numel, enum dtype dtype)

@@ -306,7 +306,7 @@ cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_
                                    .rstd = (float *)(uintptr_t)io->rstd,
                                    .dy = io->dy,
                                    .dx = io->dx,
-                                   .dx_accumulate = io->dx_accumulate,
+                                   .dx_add = io->dx_add,
                                    .grad_dtype = a->grad_dtype,
                                    .dweight = wanted(gw) ? gw->dp : NULL,
                                    .dbias = wanted(gb) ? gb->dp : NULL,

@@ -106,12 +106,12 @@ struct norm_io {
 cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t N,
                        const struct norm_io *io, const void *w, const void *b);
 
-/* dx [+]= gradient of s through the norm; x is s as forward saw it. */
+/* dx = gradient of s through the norm [+ dx_add, which may be dx]; x is s as forward saw it. */
 struct norm_grad_io {
     const void *x, *dy;
     const float *mean, *rstd;
     void *dx;
-    bool dx_accumulate;
+    const void *dx_add;
 };
 cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_t N,
                         const struct norm_grad_io *io, const void *w, const struct param_grad *gw,

@@ -319,8 +319,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
 /* ---- backward ---------------------------------------------------------------------------------
  */
 
-/* din += gradient through out = x2 + dropout(act(fc)·Wout + b); din holds dout on entry and dx2 on
- * return. */
+/* din becomes dx2: dout and the gradient through out = x2 + dropout(act(fc)·Wout + b). */
 static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer_args *a,
                               const struct block_kept *k, const struct block_space *s,
                               struct op_space space)
@@ -349,7 +348,7 @@ static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer
                                       .mean = k->mean2,
                                       .rstd = k->rstd2,
                                       .dx = a->din,
-                                      .dx_accumulate = true};
+                                      .dx_add = a->dout};
     return norm_backward(a, &norm, N, &grad, w[LN2_W], &g[LN2_W], &g[LN2_B], space);
 }
 
@@ -395,7 +394,7 @@ static cz_status attention_half_backward(const struct gpt2_block_hp *hp, const s
                                       .mean = k->mean1,
                                       .rstd = k->rstd1,
                                       .dx = a->din,
-                                      .dx_accumulate = true};
+                                      .dx_add = a->din};
     return norm_backward(a, &norm, N, &grad, w[LN1_W], &g[LN1_W], &g[LN1_B], space);
 }
 
@@ -407,7 +406,6 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     const struct block_kept k = layout_saved(hp, B, T, a->dtype, &saved);
     const struct block_space s = layout_backward(hp, B * T, a->dtype, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    TRY(elements_copy(a, (size_t)(B * T * hp->C), a->dout, a->din));
     TRY(mlp_backward(hp, a, &k, &s, space));
     return attention_half_backward(hp, a, &k, &s, space);
 }

@@ -512,15 +512,14 @@ static cz_status map_input_grad(const struct llama_block_hp *hp, const struct la
                       : linear_backward(a, &map, N, NULL, dy, p.w[weight], NULL, NULL, dx, space);
 }
 
-/* din += gradient through y = norm(x) from dy. */
+/* din = `add` + gradient through y = norm(x) from dy. */
 static cz_status through_norm(const struct llama_block_hp *hp, const struct layer_args *a,
                               enum role weight, const void *x, const float *rstd, const void *dy,
-                              struct op_space space)
+                              const void *add, struct op_space space)
 {
     const struct norm norm = norm_of(hp);
     const struct block_params p = params_of(hp, a);
-    const struct norm_grad_io grad = {
-        .x = x, .dy = dy, .rstd = rstd, .dx = a->din, .dx_accumulate = true};
+    const struct norm_grad_io grad = {.x = x, .dy = dy, .rstd = rstd, .dx = a->din, .dx_add = add};
     return norm_backward(a, &norm, a->batch->B * a->batch->T, &grad, p.w[weight], p.g[weight], NULL,
                          space);
 }
@@ -534,7 +533,7 @@ static cz_status norm_again(const struct llama_block_hp *hp, const struct layer_
     return norm_forward(a, &norm, a->batch->B * a->batch->T, &io, params_of(hp, a).w[weight], NULL);
 }
 
-/* din += gradient through out = x2 + swiglu·Wdown; din holds dout on entry and dx2 on return. */
+/* din becomes dx2: dout and the gradient through out = x2 + swiglu·Wdown. */
 static cz_status mlp_backward(const struct llama_block_hp *hp, const struct layer_args *a,
                               const struct block_kept *k, const struct block_space *s,
                               struct op_space space)
@@ -554,7 +553,7 @@ static cz_status mlp_backward(const struct llama_block_hp *hp, const struct laye
     TRY(map_param_grads(hp, a, UP_W, s->h, k->up, space));
     TRY(map_input_grad(hp, a, GATE_W, k->gate, s->h, false, space));
     TRY(map_input_grad(hp, a, UP_W, k->up, s->h, true, space));
-    return through_norm(hp, a, LN2_W, k->x2, k->rstd2, s->h, space);
+    return through_norm(hp, a, LN2_W, k->x2, k->rstd2, s->h, a->dout, space);
 }
 
 /* dq, dk, dv from datt (in s->h), back through the rotation. */
@@ -590,7 +589,7 @@ static cz_status attention_half_backward(const struct llama_block_hp *hp,
     TRY(map_input_grad(hp, a, Q_W, s->dq, s->h, false, space));
     TRY(map_input_grad(hp, a, K_W, s->dk, s->h, true, space));
     TRY(map_input_grad(hp, a, V_W, s->dv, s->h, true, space));
-    return through_norm(hp, a, LN1_W, a->in, k->rstd1, s->h, space);
+    return through_norm(hp, a, LN1_W, a->in, k->rstd1, s->h, a->din, space);
 }
 
 static cz_status block_backward(const void *hp_, const struct layer_args *a)
@@ -601,7 +600,6 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     const struct block_kept k = layout_saved(hp, N, a->dtype, &saved);
     struct block_space s = layout_train(hp, N, a->dtype, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    TRY(elements_copy(a, (size_t)(N * hp->C), a->dout, a->din));
     TRY(mlp_backward(hp, a, &k, &s, space));
     return attention_half_backward(hp, a, &k, &s, space);
 }

@@ -5,7 +5,7 @@
 #include "device/cuda/kernel.h"
 
 #define COMBINE_COLUMNS 32
-#define COMBINE_PARTS   8  /* shares of the blocks at most, each added up by a warp */
+#define COMBINE_PARTS   16 /* shares of the blocks at most, each added up by a warp */
 #define COMBINE_AHEAD   16 /* loads under way per thread */
 
 /* Σ of partial[block·stride] over blocks [begin, end), one after another. */
@@ -24,38 +24,53 @@ CUDA_FN float combine_share(const float *partial, int64_t begin, int64_t end, si
     return sum;
 }
 
+/* One kind of sums, and where they go. */
+struct combine_sums {
+    const float *partial;
+    bool accumulate;
+    void *db; /* (C) */
+};
+
+/* Up to two kinds in one launch: they are short, and a launch costs as much. */
+struct combine {
+    int64_t n_blocks, C;
+    size_t stride;
+    struct combine_sums of[2];
+};
+
 /* db[c] [+]= Σ over blocks of partial[block·stride + c], c < C, one rounding. The blocks are cut
  * into blockDim.y shares, each summed in block order, then added up in their order. A column per
- * thread in x. Reads 4·C·n_blocks bytes, which lie in the L2 cache. */
+ * thread in x, a kind per blockIdx.y. Reads 4·C·n_blocks bytes of each, which lie in the L2 cache.
+ */
 template <typename G>
 static __global__ void __launch_bounds__(COMBINE_COLUMNS *COMBINE_PARTS)
-    combine_kernel(const float *partial, int64_t n_blocks, size_t stride, int64_t C,
-                   bool accumulate, G *db)
+    combine_kernel(const struct combine a)
 {
     __shared__ float shares[COMBINE_PARTS][COMBINE_COLUMNS];
+    const struct combine_sums of = blockIdx.y == 0 ? a.of[0] : a.of[1];
     const int64_t c = (int64_t)blockIdx.x * COMBINE_COLUMNS + threadIdx.x;
-    const int64_t per_part = (n_blocks + blockDim.y - 1) / blockDim.y;
+    const int64_t per_part = (a.n_blocks + blockDim.y - 1) / blockDim.y;
     const int64_t begin = per_part * threadIdx.y;
-    const int64_t end = begin + per_part < n_blocks ? begin + per_part : n_blocks;
+    const int64_t end = begin + per_part < a.n_blocks ? begin + per_part : a.n_blocks;
     shares[threadIdx.y][threadIdx.x] =
-        c < C ? combine_share(partial + c, begin, end, stride) : 0.0f;
+        c < a.C ? combine_share(of.partial + c, begin, end, a.stride) : 0.0f;
     __syncthreads();
-    if (threadIdx.y > 0 || c >= C) return;
+    if (threadIdx.y > 0 || c >= a.C) return;
+    G *db = (G *)of.db + c;
     float sum = shares[0][threadIdx.x];
     for (unsigned part = 1; part < blockDim.y; part++) sum += shares[part][threadIdx.x];
-    db[c] = from_f32<G>(accumulate ? to_f32(db[c]) + sum : sum);
+    *db = from_f32<G>(of.accumulate ? to_f32(*db) + sum : sum);
 }
 
-/* n_parts 1: the sum in block order, as ops_combine_blocks() makes it. */
+/* The first n_kinds of them. n_parts 1: sums in block order, as ops_combine_blocks() makes them. */
 static inline cz_status cuda_combine_blocks(const char *what, struct dev_stream *stream,
-                                            const float *partial, int64_t n_blocks, size_t stride,
-                                            int64_t C, unsigned n_parts, enum dtype grad_dtype,
-                                            bool accumulate, void *db)
+                                            const struct combine *a, unsigned n_kinds,
+                                            unsigned n_parts, enum dtype grad_dtype)
 {
+    const dim3 grid(cuda_blocks((size_t)a->C, COMBINE_COLUMNS), n_kinds);
     CUDA_BY_DTYPE(grad_dtype, G, {
-        return cuda_launch(what, combine_kernel<G>, cuda_blocks((size_t)C, COMBINE_COLUMNS),
-                           dim3(COMBINE_COLUMNS, n_parts), 0, stream, partial, n_blocks, stride, C,
-                           accumulate, (G *)db);
+        return cuda_launch(what, combine_kernel<G>, grid, dim3(COMBINE_COLUMNS, n_parts), 0, stream,
+                           *a);
     });
     return CZ_OK;
 }

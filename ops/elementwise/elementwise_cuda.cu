@@ -152,8 +152,11 @@ static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
     TRY(bias_grad_check(a));
     if (a->C == 0) return CZ_OK;
     if (a->N > 0) TRY(column_sums(stream, a));
-    return cuda_combine_blocks("bias_grad", stream, (const float *)a->workspace, ops_n_blocks(a->N),
-                               (size_t)a->C, a->C, 1, a->grad_dtype, a->accumulate, a->db);
+    const struct combine sums = {ops_n_blocks(a->N),
+                                 a->C,
+                                 (size_t)a->C,
+                                 {{(const float *)a->workspace, a->accumulate, a->db}}};
+    return cuda_combine_blocks("bias_grad", stream, &sums, 1, 1, a->grad_dtype);
 }
 
 static size_t bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)

@@ -28,8 +28,8 @@ struct norm_args {
                              NULL in forward: not kept */
     /* Backward: `x` is s as saved by forward. */
     const void *dy;
-    void *dx;              /* (N,C) gradient of s; may alias dy or x */
-    bool dx_accumulate;    /* dx += (joins the residual branch's gradient) */
+    void *dx;           /* (N,C) gradient of s; may alias dy or x */
+    const void *dx_add; /* (N,C) added to it: the residual branch's gradient; may be dx; or NULL */
     enum dtype grad_dtype; /* of dweight, dbias */
     void *dweight, *dbias; /* (C); NULL: not wanted (frozen) */
     bool dweight_accumulate, dbias_accumulate;

@@ -1,29 +1,41 @@
 /* Layernorm and rmsnorm on a GPU. All kernels are limited by memory: forward moves 2·N·C elements
- * (4 with a residual), backward 3 (4 when dx accumulates); the partial sums of dweight and dbias
- * stay in the L2 cache.
+ * (4 with a residual), backward 3 (4 with dx_add); the partial sums of dweight and dbias stay in
+ * the L2 cache.
  *
- * A row is read once and kept in registers by the threads of a block, N elements (16 bytes) at a
- * time, PACKS times; where tensors are not aligned to 16 bytes, the same threads read the same
- * elements one by one, so that sums do not depend on where a tensor lies. Rows that are too long
- * take the plain kernels below, which read a row as often as they need it. Sums are fp32, in trees
- * fixed by C; those over rows are cut into blocks fixed by N. */
+ * A row is read once and kept in registers as it is stored, by the threads of a warp or, if it is
+ * too long for that, of a block: N elements (16 bytes) at a time, PACKS times. Where tensors are
+ * not aligned to 16 bytes, the same threads read the same elements one by one, so that sums do not
+ * depend on where a tensor lies. Rows that are too long for a block take the plain kernels below,
+ * which read a row as often as they need it. Sums are fp32, in trees fixed by C; those over rows
+ * are cut into blocks fixed by N.
+ *
+ * Bytes under way: at 4.3 TB/s and 0.8 µs an H200 wants 26 KB of reads per multiprocessor. A warp
+ * per row needs no barrier and has its whole row under way at once: of 768 bf16 columns forward has
+ * 1.5 KB (3 with a residual) in each of some 40 warps, backward 4.5 KB in each of 16. */
 #include "device/cuda/kernel.h"
 #include "ops/cuda_blocks_impl.h"
 #include "ops/cuda_impl.h"
 #include "ops/norm/norm_impl.h"
 
-#define THREADS_MAX   512 /* of a fast kernel's block */
-#define PLAIN_THREADS 256
-#define ROWS_MIN      4    /* rows per block of partial sums, at least … */
-#define BLOCKS_MAX    1024 /* … and as many more as keep the blocks to so many */
-#define PARTS         8    /* shares in which they are added up */
+#define THREADS_MAX    512 /* of a fast kernel's block */
+#define PLAIN_THREADS  256
+#define FORWARD_WARPS  4   /* rows of a block where a row is a warp's … */
+#define BACKWARD_WARPS 8   /* … and rows under way, of the block's many */
+#define ROWS_MIN       4   /* rows per block of partial sums, at least … */
+#define BLOCKS_MAX     528 /* … and more where that keeps to 4 blocks per multiprocessor of 132 */
+#define PARTS          16  /* shares in which they are added up */
+
+/* What 128 registers hold beside a row: the sums of its columns. Of a warp's, 768 in 16 bits; of a
+ * block's, 8192. */
+#define WARP_PACKS 3
+template <typename T> constexpr int BACKWARD_PACKS = sizeof(T) == 2 ? 2 : 4;
 
 /* The arguments by value, for the device. */
 struct norm_io {
     int64_t n_rows, C;
     float eps;
-    bool centred, dx_accumulate;
-    const void *x, *residual, *weight, *bias, *dy;
+    bool centred;
+    const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
     float *mean, *rstd;
     float *partial; /* dweight, then dbias of each row block; NULL: neither is wanted */
@@ -103,21 +115,27 @@ CUDA_FN void row_keep(const T *p, int64_t left, pack<T, N> *x)
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
-/* Elements [c, c + N) of a row, with the residual joined and stored as the model's dtype has it. */
-template <typename T, int N, bool ALIGNED>
-CUDA_FN void load_joined(const struct norm_io *io, size_t at, int64_t left, float s[N])
+/* s = x + residual as the model's dtype has it, over x. */
+template <typename T, int N> CUDA_FN void join(pack<T, N> *x, const pack<T, N> *residual)
 {
-    row_load<N, ALIGNED>((const T *)io->x + at, left, s);
-    if (!io->residual) return;
-    float r[N];
-    row_load<N, ALIGNED>((const T *)io->residual + at, left, r);
 #pragma unroll
-    for (int k = 0; k < N; k++) s[k] = to_f32(from_f32<T>(s[k] + r[k]));
-    row_store<N, ALIGNED>((T *)io->sum + at, left, s);
+    for (int k = 0; k < N; k++) x->v[k] = from_f32<T>(to_f32(x->v[k]) + to_f32(residual->v[k]));
+}
+
+/* The bits of a row's elements from `p` on. */
+template <int N, bool ALIGNED, typename T>
+CUDA_FN void row_put(T *p, int64_t left, const pack<T, N> *x)
+{
+    if (ALIGNED)
+        *(pack<T, N> *)(void *)p = *x;
+    else
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < left) p[k] = x->v[k];
 }
 
 template <typename T, int N, bool ALIGNED>
-CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const float s[N],
+CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const pack<T, N> *s,
                           float mean, float rstd)
 {
     const int64_t left = io->C - c;
@@ -125,7 +143,7 @@ CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const 
     row_load<N, ALIGNED>((const T *)io->weight + c, left, w);
     if (io->bias) row_load<N, ALIGNED>((const T *)io->bias + c, left, b);
 #pragma unroll
-    for (int k = 0; k < N; k++) y[k] = (s[k] - mean) * rstd * w[k] + b[k];
+    for (int k = 0; k < N; k++) y[k] = (to_f32(s->v[k]) - mean) * rstd * w[k] + b[k];
     row_store<N, ALIGNED>((T *)io->y + at, left, y);
 }
 
@@ -136,43 +154,69 @@ CUDA_FN void keep_statistics(const struct norm_io *io, int64_t row, float mean, 
     if (io->rstd) io->rstd[row] = rstd;
 }
 
-/* A row per block. */
+/* All of a thread's elements of a row, joined with the residual; all reads are under way before the
+ * first is used. */
+template <typename T, int N, int PACKS, bool ALIGNED>
+CUDA_FN void load_joined(const struct norm_io *io, size_t begin, int64_t first, int64_t step,
+                         pack<T, N> s[PACKS])
+{
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (first + p * step < io->C)
+            row_keep<N, ALIGNED>((const T *)io->x + begin + (size_t)(first + p * step),
+                                 io->C - first - p * step, &s[p]);
+    if (!io->residual) return;
+    pack<T, N> r[PACKS];
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (first + p * step < io->C)
+            row_keep<N, ALIGNED>((const T *)io->residual + begin + (size_t)(first + p * step),
+                                 io->C - first - p * step, &r[p]);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (first + p * step < io->C) {
+            join<T, N>(&s[p], &r[p]);
+            row_put<N, ALIGNED>((T *)io->sum + begin + (size_t)(first + p * step),
+                                io->C - first - p * step, &s[p]);
+        }
+}
+
+/* A row per blockDim.x threads, blockDim.y rows per block; more than one only where they are warps.
+ */
 template <typename T, int N, int PACKS, bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struct norm_io io)
 {
     __shared__ float room[CUDA_WARP];
-    const int64_t row = blockIdx.x, step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
+    const int64_t row = cuda_row(), step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
     const size_t begin = (size_t)row * (size_t)io.C;
-    float s[PACKS][N], sum = 0, mean = 0;
-#pragma unroll
-    for (int p = 0; p < PACKS; p++)
-        if (first + p * step < io.C)
-            load_joined<T, N, ALIGNED>(&io, begin + (size_t)(first + p * step),
-                                       io.C - first - p * step, s[p]);
-#pragma unroll
-    for (int p = 0; p < PACKS; p++)
-        if (first + p * step < io.C && io.centred)
-#pragma unroll
-            for (int k = 0; k < N; k++) sum += s[p][k];
+    pack<T, N> s[PACKS];
+    float sum = 0, mean = 0, squares = 0;
+    if (row >= io.n_rows) return;
+    load_joined<T, N, PACKS, ALIGNED>(&io, begin, first, step, s);
     if (io.centred) {
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (first + p * step < io.C)
+#pragma unroll
+                for (int k = 0; k < N; k++) sum += to_f32(s[p].v[k]);
         block_sums<1>(&sum, room);
         mean = sum / (float)io.C;
     }
-    float squares = 0;
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
 #pragma unroll
-            for (int k = 0; k < N; k++)
-                if (ALIGNED || first + p * step + k < io.C)
-                    squares += (s[p][k] - mean) * (s[p][k] - mean);
+            for (int k = 0; k < N; k++) {
+                const float off = to_f32(s[p].v[k]) - mean;
+                if (ALIGNED || first + p * step + k < io.C) squares += off * off;
+            }
     block_sums<1>(&squares, room);
     const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
             store_normed<T, N, ALIGNED>(&io, begin + (size_t)(first + p * step), first + p * step,
-                                        s[p], mean, rstd);
+                                        &s[p], mean, rstd);
     keep_statistics(&io, row, mean, rstd);
 }
 
@@ -185,23 +229,24 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     const int64_t row = blockIdx.x;
     const size_t begin = (size_t)row * (size_t)io.C;
     const T *joined = (const T *)(io.residual ? io.sum : io.x) + begin;
-    float sum = 0, mean = 0, squares = 0, s;
+    float sum = 0, mean = 0, squares = 0;
+    pack<T, 1> s;
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        load_joined<T, 1, true>(&io, begin + (size_t)c, 1, &s);
-        sum += s;
+        load_joined<T, 1, 1, true>(&io, begin, c, 1, &s);
+        sum += to_f32(s.v[0]);
     }
     if (io.centred) {
         block_sums<1>(&sum, room);
         mean = sum / (float)io.C;
     }
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        s = to_f32(joined[c]) - mean;
-        squares += s * s;
+        const float off = to_f32(joined[c]) - mean;
+        squares += off * off;
     }
     block_sums<1>(&squares, room);
     const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        s = to_f32(joined[c]);
+        s.v[0] = joined[c];
         store_normed<T, 1, true>(&io, begin + (size_t)c, c, &s, mean, rstd);
     }
     keep_statistics(&io, row, mean, rstd);
@@ -210,23 +255,27 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 /* ---- backward ---------------------------------------------------------------------------------
  */
 
-/* dx of elements [c, c + N): rstd·(g − x̂·mean(g·x̂) − mean(g)), g = dy·weight. */
+/* dx of elements [c, c + N): rstd·(g − x̂·mean(g·x̂) − mean(g)) [+ add], g = dy·weight. */
 template <typename T, int N, bool ALIGNED>
 CUDA_FN void store_dx(const struct norm_io *io, size_t at, int64_t left, const float g[N],
-                      const float xhat[N], float mean_g, float mean_g_xhat, float rstd)
+                      const float xhat[N], const pack<T, N> *add, float mean_g, float mean_g_xhat,
+                      float rstd)
 {
-    float dx[N] = {0};
-    if (io->dx_accumulate) row_load<N, ALIGNED>((const T *)io->dx + at, left, dx);
+    float dx[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) dx[k] += rstd * (g[k] - xhat[k] * mean_g_xhat - mean_g);
+    for (int k = 0; k < N; k++) {
+        dx[k] = rstd * (g[k] - xhat[k] * mean_g_xhat - mean_g);
+        if (io->dx_add) dx[k] += to_f32(add->v[k]);
+    }
     row_store<N, ALIGNED>((T *)io->dx + at, left, dx);
 }
 
-/* The sums of a thread's columns over the block's rows. */
+/* The sums of a thread's columns over its rows. */
 template <int N, int PACKS> struct column_sums {
     float weight[PACKS][N], bias[PACKS][N];
 };
 
+/* All reads of the row are under way before the first is used. */
 template <typename T, int N, int PACKS, bool ALIGNED>
 CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
                           struct column_sums<N, PACKS> *columns)
@@ -234,7 +283,7 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
     const int64_t step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
     const size_t begin = (size_t)row * (size_t)io->C;
     const float mean = io->centred ? io->mean[row] : 0, rstd = io->rstd[row];
-    pack<T, N> x[PACKS], dy[PACKS];
+    pack<T, N> x[PACKS], dy[PACKS], add[PACKS];
     float sums[2] = {0, 0}; /* of g, of g·x̂ */
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -243,6 +292,7 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
         const int64_t left = io->C - first - p * step;
         row_keep<N, ALIGNED>((const T *)io->x + at, left, &x[p]);
         row_keep<N, ALIGNED>((const T *)io->dy + at, left, &dy[p]);
+        if (io->dx_add) row_keep<N, ALIGNED>((const T *)io->dx_add + at, left, &add[p]);
     }
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -271,32 +321,51 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
             xhat[k] = (to_f32(x[p].v[k]) - mean) * rstd;
         }
         store_dx<T, N, ALIGNED>(io, begin + (size_t)(first + p * step), io->C - first - p * step, g,
-                                xhat, mean_g, sums[1] / (float)io->C, rstd);
+                                xhat, &add[p], mean_g, sums[1] / (float)io->C, rstd);
     }
 }
 
-/* A block of rows per block, one after the other. */
-template <typename T, int N, int PACKS, bool ALIGNED>
-static __global__ void __launch_bounds__(THREADS_MAX) backward_kernel(const struct norm_io io)
+/* A thread's sums of N columns to those of the block, `to` (C): its own where a row is the block's;
+ * where it is a warp's, over the warps in their order. All threads call. */
+template <int N>
+CUDA_FN void put_columns(const float sums[N], int64_t c, int64_t C,
+                         float shares[BACKWARD_WARPS][CUDA_WARP * N], float *to)
 {
-    __shared__ float room[2 * CUDA_WARP];
+    if (blockDim.y > 1) {
+        __syncthreads(); /* an earlier use of the shares is over */
+#pragma unroll
+        for (int k = 0; k < N; k++) shares[threadIdx.y][threadIdx.x * N + k] = sums[k];
+        __syncthreads();
+        if (threadIdx.y > 0) return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float sum = sums[k];
+        for (unsigned warp = 1; warp < blockDim.y; warp++) sum += shares[warp][threadIdx.x * N + k];
+        if (c + k < C) to[c + k] = sum;
+    }
+}
+
+/* A block of rows per block: blockDim.x threads for each, blockDim.y of them at a time. */
+template <typename T, int N, int PACKS, bool ALIGNED>
+static __global__ void
+__launch_bounds__(PACKS == WARP_PACKS ? CUDA_WARP * BACKWARD_WARPS : THREADS_MAX,
+                  PACKS == WARP_PACKS && ALIGNED ? 2 : 1) backward_kernel(const struct norm_io io)
+{
+    __shared__ float room[2 * CUDA_WARP], shares[BACKWARD_WARPS][CUDA_WARP * N];
     const int64_t step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
     const int64_t begin = blockIdx.x * io.block_rows;
     const int64_t end = begin + io.block_rows < io.n_rows ? begin + io.block_rows : io.n_rows;
     struct column_sums<N, PACKS> columns = {};
-    for (int64_t row = begin; row < end; row++)
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
         backward_row<T, N, PACKS, ALIGNED>(&io, row, room, &columns);
     if (!io.partial) return;
     float *mine = io.partial + 2 * (int64_t)blockIdx.x * io.stride;
 #pragma unroll
-    for (int p = 0; p < PACKS; p++)
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            const int64_t c = first + p * step + k;
-            if (c >= io.C) continue;
-            mine[c] = columns.weight[p][k];
-            mine[io.stride + c] = columns.bias[p][k];
-        }
+    for (int p = 0; p < PACKS; p++) {
+        put_columns<N>(columns.weight[p], first + p * step, io.C, shares, mine);
+        put_columns<N>(columns.bias[p], first + p * step, io.C, shares, mine + io.stride);
+    }
 }
 
 /* Rows of any length: first the columns' sums, a column per thread … */
@@ -339,7 +408,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
         const size_t at = begin + (size_t)c;
         const float g = to_f32(((const T *)io.dy)[at]) * to_f32(((const T *)io.weight)[c]);
         const float xhat = (to_f32(((const T *)io.x)[at]) - mean) * rstd;
-        store_dx<T, 1, true>(&io, at, 1, &g, &xhat, io.centred ? sums[0] / (float)io.C : 0,
+        const pack<T, 1> add = {{io.dx_add ? ((const T *)io.dx_add)[at] : T{}}};
+        store_dx<T, 1, true>(&io, at, 1, &g, &xhat, &add, io.centred ? sums[0] / (float)io.C : 0,
                              sums[1] / (float)io.C, rstd);
     }
 }
@@ -351,9 +421,9 @@ static struct norm_io io_of(const struct norm_args *a, bool centred)
 {
     struct norm_io io = {};
     io.n_rows = a->N, io.C = a->C, io.eps = a->eps;
-    io.centred = centred, io.dx_accumulate = a->dx_accumulate;
+    io.centred = centred;
     io.x = a->x, io.residual = a->residual, io.weight = a->weight, io.bias = a->bias;
-    io.dy = a->dy, io.sum = a->sum, io.y = a->y, io.dx = a->dx;
+    io.dy = a->dy, io.dx_add = a->dx_add, io.sum = a->sum, io.y = a->y, io.dx = a->dx;
     io.mean = a->mean, io.rstd = a->rstd;
     io.partial = a->dweight || a->dbias ? (float *)a->workspace : NULL;
     io.block_rows = block_rows_of(a->N), io.stride = stride_of(a->C);
@@ -369,47 +439,57 @@ static bool aligned(const struct norm_io *io, int64_t n)
 {
     return io->C % n == 0 && lines_up(io->x) && lines_up(io->residual) && lines_up(io->sum) &&
            lines_up(io->weight) && lines_up(io->bias) && lines_up(io->y) && lines_up(io->dy) &&
-           lines_up(io->dx);
+           lines_up(io->dx) && lines_up(io->dx_add);
 }
 
-/* How many packs of 16 bytes a thread keeps, `most` or fewer; 0: the plain kernels. */
-static int packs_of(const struct norm_io *io, size_t elem_nbytes, int most)
-{
-    const int64_t n = (int64_t)(16 / elem_nbytes);
-    for (int packs = 1; packs <= most; packs *= 2)
-        if (io->C <= n * packs * (packs == 1 ? THREADS_MAX / 2 : THREADS_MAX)) return packs;
-    return 0;
-}
+/* Who keeps a row: so many threads, so many packs of 16 bytes each; packs 0: nobody, it is too
+ * long.
+ */
+struct keepers {
+    unsigned threads;
+    int packs;
+};
 
-static unsigned threads_of(const struct norm_io *io, size_t elem_nbytes, int packs)
+/* A warp where `warp_packs` each are enough, else the threads of a block, `most` packs each. */
+static struct keepers keepers_of(int64_t C, size_t elem_nbytes, int warp_packs, int most)
 {
-    size_t per_thread = (size_t)packs * (16 / elem_nbytes);
-    return cuda_blocks(cuda_blocks((size_t)io->C, per_thread), CUDA_WARP) * CUDA_WARP;
+    const size_t n_packs = cuda_blocks((size_t)C, 16 / elem_nbytes);
+    struct keepers k = {CUDA_WARP, (int)cuda_blocks(n_packs, CUDA_WARP)};
+    if (k.packs <= warp_packs) return k;
+    for (k.packs = 1; k.packs <= most; k.packs *= 2) {
+        const size_t threads = cuda_blocks(n_packs, (size_t)k.packs);
+        if (threads > (k.packs == 1 ? THREADS_MAX / 2 : THREADS_MAX)) continue;
+        k.threads = cuda_blocks(threads, CUDA_WARP) * CUDA_WARP;
+        return k;
+    }
+    k.packs = 0;
+    return k;
 }
 
 /* In registers. */
 template <typename T, bool ALIGNED>
 static cz_status forward_kept(struct dev_stream *stream, const char *op, const struct norm_io *io,
-                              int packs)
+                              struct keepers k)
 {
     constexpr int N = (int)(16 / sizeof(T));
-    const unsigned threads = threads_of(io, sizeof(T), packs);
-    const unsigned n = (unsigned)io->n_rows;
-    void (*kernel)(const struct norm_io) = packs == 1   ? forward_kernel<T, N, 1, ALIGNED>
-                                           : packs == 2 ? forward_kernel<T, N, 2, ALIGNED>
-                                                        : forward_kernel<T, N, 4, ALIGNED>;
-    return cuda_launch(op, kernel, n, threads, 0, stream, *io);
+    const unsigned n_rows = k.threads == CUDA_WARP ? FORWARD_WARPS : 1;
+    void (*kernel)(const struct norm_io) = k.packs == 1   ? forward_kernel<T, N, 1, ALIGNED>
+                                           : k.packs == 2 ? forward_kernel<T, N, 2, ALIGNED>
+                                           : k.packs == 3 ? forward_kernel<T, N, 3, ALIGNED>
+                                                          : forward_kernel<T, N, 4, ALIGNED>;
+    return cuda_launch(op, kernel, cuda_blocks((size_t)io->n_rows, n_rows), dim3(k.threads, n_rows),
+                       0, stream, *io);
 }
 
 template <typename T>
 static cz_status forward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    const int packs = packs_of(io, sizeof(T), 4);
-    if (packs == 0)
+    const struct keepers k = keepers_of(io->C, sizeof(T), 4, 4);
+    if (k.packs == 0)
         return cuda_launch(op, forward_plain_kernel<T>, (unsigned)io->n_rows, PLAIN_THREADS, 0,
                            stream, *io);
-    return aligned(io, (int64_t)(16 / sizeof(T))) ? forward_kept<T, true>(stream, op, io, packs)
-                                                  : forward_kept<T, false>(stream, op, io, packs);
+    return aligned(io, (int64_t)(16 / sizeof(T))) ? forward_kept<T, true>(stream, op, io, k)
+                                                  : forward_kept<T, false>(stream, op, io, k);
 }
 
 static cz_status forward(struct dev_stream *stream, const struct norm_args *a, const char *op,
@@ -431,31 +511,29 @@ static cz_status backward_plain(struct dev_stream *stream, const char *op, const
     return cuda_launch(op, dx_plain_kernel<T>, (unsigned)io->n_rows, PLAIN_THREADS, 0, stream, *io);
 }
 
-/* What 128 registers hold: rows of 8192 elements, with the sums of their columns. */
-template <typename T> constexpr int BACKWARD_PACKS = sizeof(T) == 2 ? 2 : 4;
-
 /* In registers. */
 template <typename T, bool ALIGNED>
 static cz_status backward_kept(struct dev_stream *stream, const char *op, const struct norm_io *io,
-                               int packs)
+                               struct keepers k)
 {
     constexpr int N = (int)(16 / sizeof(T));
-    const unsigned threads = threads_of(io, sizeof(T), packs);
-    const unsigned n = (unsigned)n_blocks_of(io->n_rows);
-    void (*kernel)(const struct norm_io) = packs == 1 ? backward_kernel<T, N, 1, ALIGNED>
-                                           : packs == 2
-                                               ? backward_kernel<T, N, 2, ALIGNED>
+    const unsigned n_rows = k.threads == CUDA_WARP ? BACKWARD_WARPS : 1;
+    void (*kernel)(const struct norm_io) = k.packs == 1   ? backward_kernel<T, N, 1, ALIGNED>
+                                           : k.packs == 2 ? backward_kernel<T, N, 2, ALIGNED>
+                                           : k.packs == 3
+                                               ? backward_kernel<T, N, WARP_PACKS, ALIGNED>
                                                : backward_kernel<T, N, BACKWARD_PACKS<T>, ALIGNED>;
-    return cuda_launch(op, kernel, n, threads, 0, stream, *io);
+    return cuda_launch(op, kernel, (unsigned)n_blocks_of(io->n_rows), dim3(k.threads, n_rows), 0,
+                       stream, *io);
 }
 
 template <typename T>
 static cz_status backward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    const int packs = packs_of(io, sizeof(T), BACKWARD_PACKS<T>);
-    if (packs == 0) return backward_plain<T>(stream, op, io);
-    return aligned(io, (int64_t)(16 / sizeof(T))) ? backward_kept<T, true>(stream, op, io, packs)
-                                                  : backward_kept<T, false>(stream, op, io, packs);
+    const struct keepers k = keepers_of(io->C, sizeof(T), WARP_PACKS, BACKWARD_PACKS<T>);
+    if (k.packs == 0) return backward_plain<T>(stream, op, io);
+    return aligned(io, (int64_t)(16 / sizeof(T))) ? backward_kept<T, true>(stream, op, io, k)
+                                                  : backward_kept<T, false>(stream, op, io, k);
 }
 
 static size_t norm_workspace_cuda(const struct ops *ops, const struct norm_args *a)
@@ -472,12 +550,11 @@ static cz_status backward(struct dev_stream *stream, const struct norm_args *a, 
     const int64_t n_blocks = n_blocks_of(a->N);
     if (a->C == 0) return CZ_OK;
     if (a->N > 0) CUDA_BY_DTYPE(a->dtype, T, { TRY(backward_by<T>(stream, op, &io)); });
-    if (a->dweight)
-        TRY(cuda_combine_blocks(op, stream, io.partial, n_blocks, 2 * (size_t)io.stride, a->C,
-                                PARTS, a->grad_dtype, a->dweight_accumulate, a->dweight));
-    if (a->dbias)
-        TRY(cuda_combine_blocks(op, stream, io.partial + io.stride, n_blocks, 2 * (size_t)io.stride,
-                                a->C, PARTS, a->grad_dtype, a->dbias_accumulate, a->dbias));
+    struct combine sums = {n_blocks, a->C, 2 * (size_t)io.stride, {}};
+    unsigned n_kinds = 0;
+    if (a->dweight) sums.of[n_kinds++] = {io.partial, a->dweight_accumulate, a->dweight};
+    if (a->dbias) sums.of[n_kinds++] = {io.partial + io.stride, a->dbias_accumulate, a->dbias};
+    if (n_kinds > 0) TRY(cuda_combine_blocks(op, stream, &sums, n_kinds, PARTS, a->grad_dtype));
     return CZ_OK;
 }
 

@@ -67,7 +67,7 @@ static void backward_row(const struct norm_args *a, bool centred, size_t first, 
         double dx = g - xhat * sum_g_xhat / (double)C;
         if (centred) dx -= sum_g / (double)C;
         dx *= rstd;
-        if (a->dx_accumulate) dx += dtype_get(a->dx, first + c, dtype);
+        if (a->dx_add) dx += dtype_get(a->dx_add, first + c, dtype);
         dtype_put(a->dx, first + c, dtype, (float)dx);
     }
 }

@@ -15,8 +15,8 @@
 /* One row at work: where its tensors start, its statistics, the sums being taken. */
 struct norm_line {
     enum dtype dtype;
-    bool centred, want_grads, accumulate;
-    const void *x, *residual, *weight, *bias, *dy;
+    bool centred, want_grads;
+    const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
     float *dweight, *dbias;
     vf mean, rstd, mean_g, mean_g_xhat;
@@ -169,7 +169,7 @@ VEC_FN void step_dx(struct norm_line *l, size_t c, size_t n, size_t k)
     vf2 xhat = xhat_at(l, c, n);
     vf2 g = vf2_mul(vf2_get(l->dy, c, l->dtype, n), vf2_get(l->weight, c, l->dtype, n));
     vf2 dx = {dx_of(l, g.a, xhat.a), dx_of(l, g.b, xhat.b)};
-    if (l->accumulate) dx = vf2_add(dx, vf2_get(l->dx, c, l->dtype, n));
+    if (l->dx_add) dx = vf2_add(dx, vf2_get(l->dx_add, c, l->dtype, n));
     vf2_put(l->dx, c, l->dtype, dx, n);
 }
 
@@ -189,7 +189,6 @@ VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centre
         struct norm_line l = {.dtype = dtype,
                               .centred = centred,
                               .want_grads = want_grads,
-                              .accumulate = a->dx_accumulate,
                               .weight = a->weight,
                               .dweight = dweight,
                               .dbias = dbias};
@@ -197,6 +196,7 @@ VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centre
         l.x = (const char *)a->x + offset;
         l.dy = (const char *)a->dy + offset;
         l.dx = (char *)a->dx + offset;
+        l.dx_add = a->dx_add ? (const char *)a->dx_add + offset : NULL;
         l.mean = vf_set1(centred ? a->mean[n] : 0);
         l.rstd = vf_set1(a->rstd[n]);
         backward_row(&l, C);

@@ -37,6 +37,7 @@ static struct norm_args on_device(const struct norm_args *host, const struct nor
     a.y = d->y.p;
     a.mean = d->mean.p, a.rstd = d->rstd.p;
     a.dy = d->dy.p, a.dx = d->dx.p;
+    if (a.dx_add) a.dx_add = host->dx_add == host->dx ? d->dx.p : d->res.p;
     a.dweight = a.dweight ? d->dweight.p : NULL;
     a.dbias = a.dbias ? d->dbias.p : NULL;
     a.workspace = d->workspace.p;

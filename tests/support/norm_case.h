@@ -82,7 +82,9 @@ static inline struct norm_args args_of(struct norm_case *t)
                               .rstd = t->rstd.p,
                               .dy = t->dy.p,
                               .dx = t->dx.p,
-                              .dx_accumulate = t->accumulate,
+                              .dx_add = !t->accumulate ? NULL
+                                        : t->residual  ? t->res.p
+                                                       : t->dx.p,
                               .grad_dtype = t->dweight.dtype,
                               .dweight = t->dweight.p,
                               .dbias = t->centred ? t->dbias.p : NULL,
