@@ -5,8 +5,8 @@
  * is none. A divisor other than 0 takes the place of Σω. With gradients wanted, each block of rows
  * makes its logits, its loss and its dz = dloss·ω/Σω·(softmax(z) − onehot) and spends them at once
  * on dx = dz·w and dw += dzᵀ·x, so logits exist for one block only: at most 64 MiB of them, in
- * fp32 (on a GPU, or as much as four (N,C) tensors take: dw is read and written once a block). dz
- * is rounded to the model's dtype. Sums are in fp32; dx is rounded once, dw and dbias once per
+ * fp32 (on a GPU, or as much as eight (N,C) tensors take: dw is read and written once a block; and
+ * where a 16-bit model learns, logits are rounded to its dtype). dz is rounded to the model's dtype. Sums are in fp32; dx is rounded once, dw and dbias once per
  * block (16-bit gradients of a batch of several blocks are rounded as accumulation over
  * micro-batches rounds them). A logit that is NaN or +infinity makes the loss NaN. N rows, C
  * channels, V vocabulary. */

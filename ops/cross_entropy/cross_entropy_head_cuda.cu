@@ -1,7 +1,7 @@
 /* The fused head on a GPU: blocks of rows, whose logits are made, spent and forgotten.
  *
  * For each block of R rows:
- *   1. z = x·wᵀ                       fp32, rows ldz apart
+ *   1. z = x·wᵀ                       rows ldz apart
  *   2. one kernel, a row per block of threads: log-sum-exp, loss, and dz over z
  *   3. dx = dz·w, dw [+]= dzᵀ·x, dbias [+]= Σ dz
  * Σω comes before, the mean of the losses behind. Nothing waits for the host.
@@ -10,8 +10,13 @@
  * So the columns are in two parts, the units and a tail of less than one; ldz is rounded up. dx is
  * summed over both in fp32 and rounded once.
  *
- * A block of rows reads and writes dw once: with few rows that is more work than the products. So
- * on a GPU a block's logits may be as large as what a transformer block of as many rows works in.
+ * Where a 16-bit model learns, z has its dtype, as PyTorch's has: sums are fp32 and rounded once,
+ * and what follows is fp32 again. That is half the bytes of three passes over N·V numbers. Losses
+ * alone are of fp32 logits.
+ *
+ * A block of rows reads and writes dw once: with few rows that is more work than the products, and
+ * of a 16-bit dw one more rounding. So a block's logits may be as large as what two transformer
+ * blocks of as many rows work in.
  *
  * Labels are checked by who made the batch; one outside the vocabulary makes the loss NaN here. */
 #include "device/cuda/kernel.h"
@@ -23,14 +28,18 @@
 
 #include <float.h>
 
-#define ROW_BLOCK  1024
-#define ALIGN      ((size_t)256)
-#define UNIT       8 /* columns: 16 bytes of a 16-bit dtype */
-#define TENSORS    4 /* (N,C): what logits may grow to */
-#define LOG2E      1.44269504f
-#define LN2        0.693147181f
-#define PER_ACCESS 4 /* logits */
-#define GROUP      4 /* accesses of a thread at once */
+#define SUM_BLOCK 1024
+#define ALIGN     ((size_t)256)
+#define UNIT      8 /* columns: 16 bytes of a 16-bit dtype */
+#define TENSORS   8 /* (N,C): what logits may grow to */
+#define LOG2E     1.44269504f
+#define LN2       0.693147181f
+#define GROUP     4 /* accesses of 16 bytes of a thread at once */
+
+/* Threads of a row. A multiprocessor has 1024 of them, with 64 registers each: one row of fp32
+ * logits or two of 16 bits, 64 KB under way, and 132 · 201 KB of GPT-2's vocabulary between a row's
+ * two readings, which an L2 cache of 50 MB keeps. Two rows do not wait at the same time. */
+template <typename Z> constexpr int ROW_BLOCK = sizeof(Z) == 4 ? 1024 : 512;
 
 /* What a call's kernels share in device memory. */
 struct head_sums {
@@ -42,12 +51,12 @@ struct head_sums {
  */
 
 /* The sum over all threads of a block, in a tree. */
-CUDA_FN double block_sum(double x, double room[ROW_BLOCK])
+CUDA_FN double block_sum(double x, double room[SUM_BLOCK])
 {
     const unsigned t = threadIdx.x;
     room[t] = x;
     __syncthreads();
-    for (unsigned half = ROW_BLOCK / 2; half > 0; half /= 2) {
+    for (unsigned half = SUM_BLOCK / 2; half > 0; half /= 2) {
         if (t < half) room[t] += room[t + half];
         __syncthreads();
     }
@@ -55,13 +64,13 @@ CUDA_FN double block_sum(double x, double room[ROW_BLOCK])
 }
 
 /* Σω over rows that count, or the divisor given instead; one block of threads. */
-__global__ void __launch_bounds__(ROW_BLOCK)
+__global__ void __launch_bounds__(SUM_BLOCK)
     divisor_kernel(int64_t N, const int32_t *labels, const float *weights, float divisor,
                    float dloss, struct head_sums *out)
 {
-    __shared__ double room[ROW_BLOCK];
+    __shared__ double room[SUM_BLOCK];
     double sum = 0;
-    for (int64_t n = threadIdx.x; n < N; n += ROW_BLOCK)
+    for (int64_t n = threadIdx.x; n < N; n += SUM_BLOCK)
         if (labels[n] != BATCH_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
     sum = block_sum(sum, room);
     if (threadIdx.x > 0) return;
@@ -70,12 +79,12 @@ __global__ void __launch_bounds__(ROW_BLOCK)
     out->scale = by != 0 ? (double)dloss / by : 0;
 }
 
-__global__ void __launch_bounds__(ROW_BLOCK)
+__global__ void __launch_bounds__(SUM_BLOCK)
     mean_kernel(int64_t N, const double *losses, const struct head_sums *sums, float *loss)
 {
-    __shared__ double room[ROW_BLOCK];
+    __shared__ double room[SUM_BLOCK];
     double sum = 0;
-    for (int64_t n = threadIdx.x; n < N; n += ROW_BLOCK) sum += losses[n];
+    for (int64_t n = threadIdx.x; n < N; n += SUM_BLOCK) sum += losses[n];
     sum = block_sum(sum, room);
     if (threadIdx.x == 0) *loss = sums->divisor != 0 ? (float)(sum / sums->divisor) : 0.0f;
 }
@@ -84,10 +93,10 @@ __global__ void __launch_bounds__(ROW_BLOCK)
  */
 
 /* Rows of one block. dz may lie over z: element v of a narrower dtype lies where logit v or an
- * earlier one was. */
-template <typename T> struct row_args {
+ * earlier one was, of the same dtype where logit v was. */
+template <typename Z, typename T> struct row_args {
     int64_t V, ldz, ld_dz;
-    const float *z;
+    const Z *z;
     const T *bias; /* to add to z; NULL: it is in z */
     const int32_t *labels;
     const float *weights;
@@ -96,24 +105,24 @@ template <typename T> struct row_args {
     double *losses;
 };
 
-/* Logits v … v+3 of a row; −infinity beyond V. ALIGNED: rows start at 16 bytes, and may be read up
- * to the next multiple of 4. */
-template <bool ALIGNED, typename T>
-CUDA_FN void load_logits(const float *z, const T *bias, int64_t v, int64_t V, float out[PER_ACCESS])
+/* N logits of a row from v on; −infinity beyond V. ALIGNED: rows start at 16 bytes, and may be read
+ * up to the next multiple of N. */
+template <int N, bool ALIGNED, typename Z, typename T>
+CUDA_FN void load_logits(const Z *z, const T *bias, int64_t v, int64_t V, float out[N])
 {
     if (v >= V) {
 #pragma unroll
-        for (int i = 0; i < PER_ACCESS; i++) out[i] = -INFINITY;
+        for (int i = 0; i < N; i++) out[i] = -INFINITY;
         return;
     }
     if (ALIGNED) {
-        load_f32<PER_ACCESS>(z + v, out);
+        load_f32<N>(z + v, out);
     } else {
 #pragma unroll
-        for (int i = 0; i < PER_ACCESS; i++) out[i] = v + i < V ? z[v + i] : 0;
+        for (int i = 0; i < N; i++) out[i] = v + i < V ? to_f32(z[v + i]) : 0;
     }
 #pragma unroll
-    for (int i = 0; i < PER_ACCESS; i++) {
+    for (int i = 0; i < N; i++) {
         if (v + i >= V)
             out[i] = -INFINITY;
         else if (bias)
@@ -123,25 +132,25 @@ CUDA_FN void load_logits(const float *z, const T *bias, int64_t v, int64_t V, fl
 
 /* log Σ exp over V logits, in every thread: each keeps a maximum and a sum relative to it. NaN and
  * +infinity give NaN. Limit: one read of the row. */
-template <bool ALIGNED, typename T>
-CUDA_FN float row_log_sum_exp(const float *z, const T *bias, int64_t V, float *room)
+template <bool ALIGNED, typename Z, typename T>
+CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
 {
+    constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
     float most = -FLT_MAX, sum = 0;
-    for (int64_t v0 = (int64_t)threadIdx.x * PER_ACCESS; v0 < V;
-         v0 += (int64_t)GROUP * ROW_BLOCK * PER_ACCESS) {
-        float x[GROUP][PER_ACCESS], top = most;
+    for (int64_t v0 = (int64_t)threadIdx.x * N; v0 < V; v0 += (int64_t)GROUP * STEP) {
+        float x[GROUP][N], top = most;
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
-            load_logits<ALIGNED>(z, bias, v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, V, x[g]);
+            load_logits<N, ALIGNED>(z, bias, v0 + (int64_t)g * STEP, V, x[g]);
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
 #pragma unroll
-            for (int i = 0; i < PER_ACCESS; i++) top = fmaxf(top, x[g][i]);
+            for (int i = 0; i < N; i++) top = fmaxf(top, x[g][i]);
         sum *= exp2f((most - top) * LOG2E);
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
 #pragma unroll
-            for (int i = 0; i < PER_ACCESS; i++) sum += exp2f((x[g][i] - top) * LOG2E);
+            for (int i = 0; i < N; i++) sum += exp2f((x[g][i] - top) * LOG2E);
         most = top;
     }
     const float top = block_reduce<max_of>(most, room);
@@ -155,56 +164,58 @@ struct row_facts {
     int64_t label;
 };
 
-/* Four logits become four of dz. */
-template <typename T>
-CUDA_FN void store_gradients(const struct row_facts *f, const float x[PER_ACCESS], int64_t v,
-                             int64_t V, T *dz)
+/* N logits become as many of dz. */
+template <int N, typename T>
+CUDA_FN void store_gradients(const struct row_facts *f, const float x[N], int64_t v, int64_t V,
+                             T *dz)
 {
-    float y[PER_ACCESS];
+    float y[N];
     if (v >= V) return;
 #pragma unroll
-    for (int i = 0; i < PER_ACCESS; i++)
+    for (int i = 0; i < N; i++)
         y[i] = v + i == f->label ? f->at_label : f->factor * exp2f((x[i] - f->lse) * LOG2E);
-    if (v + PER_ACCESS <= V) {
-        store_f32<PER_ACCESS>(dz + v, y);
+    if (v + N <= V) {
+        store_f32<N>(dz + v, y);
         return;
     }
 #pragma unroll
-    for (int i = 0; i < PER_ACCESS; i++)
+    for (int i = 0; i < N; i++)
         if (v + i < V) dz[v + i] = from_f32<T>(y[i]);
 }
 
-/* dz over z, from the first group of accesses to the last. Group g's dz takes the place of group
- * g/2's logits: all threads must have read those, which a barrier says now and then. Limit: one
- * read of the row (from L2: 132 rows of GPT-2's vocabulary are 27 MB) and one write. */
-template <bool ALIGNED, typename T>
-CUDA_FN void row_gradients(const struct row_args<T> *a, const struct row_facts *f, const float *z,
+/* dz over z, from the first group of accesses to the last. Where dz is narrower, group g's takes
+ * the place of group g/2's logits: all threads must have read those, which a barrier says now and
+ * then. Limit: one read of the row (from L2) and one write. */
+template <bool ALIGNED, typename Z, typename T>
+CUDA_FN void row_gradients(const struct row_args<Z, T> *a, const struct row_facts *f, const Z *z,
                            T *dz)
 {
-    const int64_t per_group = (int64_t)GROUP * ROW_BLOCK * PER_ACCESS;
+    constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
+    const int64_t per_group = (int64_t)GROUP * STEP;
     int64_t barrier_at = 0;
     for (int64_t group = 0; group * per_group < a->V; group++) {
-        const int64_t v0 = group * per_group + (int64_t)threadIdx.x * PER_ACCESS;
-        float x[GROUP][PER_ACCESS];
+        const int64_t v0 = group * per_group + (int64_t)threadIdx.x * N;
+        float x[GROUP][N];
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
-            load_logits<ALIGNED>(z, a->bias, v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, a->V, x[g]);
-        if (sizeof(T) < sizeof(float) && group == barrier_at) {
+            load_logits<N, ALIGNED>(z, a->bias, v0 + (int64_t)g * STEP, a->V, x[g]);
+        if (sizeof(T) < sizeof(Z) && group == barrier_at) {
             __syncthreads();
             barrier_at = 2 * group + 2; /* groups up to this one are read */
         }
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
-            store_gradients(f, x[g], v0 + (int64_t)g * ROW_BLOCK * PER_ACCESS, a->V, dz);
+            store_gradients<N>(f, x[g], v0 + (int64_t)g * STEP, a->V, dz);
     }
 }
 
-template <typename T> CUDA_FN void row_zeros(const struct row_args<T> *a, T *dz)
+template <typename Z, typename T> CUDA_FN void row_zeros(const struct row_args<Z, T> *a, T *dz)
 {
-    const float zeros[PER_ACCESS] = {0, 0, 0, 0};
-    for (int64_t v = (int64_t)threadIdx.x * PER_ACCESS; v < a->V; v += ROW_BLOCK * PER_ACCESS) {
-        if (v + PER_ACCESS <= a->V) {
-            store_f32<PER_ACCESS>(dz + v, zeros);
+    constexpr int N = CUDA_LANES<Z>;
+    const float zeros[N] = {0};
+    for (int64_t v = (int64_t)threadIdx.x * N; v < a->V; v += ROW_BLOCK<Z> * N) {
+        if (v + N <= a->V) {
+            store_f32<N>(dz + v, zeros);
             continue;
         }
         for (int64_t i = v; i < a->V; i++) dz[i] = from_f32<T>(0);
@@ -212,12 +223,13 @@ template <typename T> CUDA_FN void row_zeros(const struct row_args<T> *a, T *dz)
 }
 
 /* One row per block of threads: its loss, and its dz unless only losses are wanted. */
-template <bool ALIGNED, typename T>
-__global__ void __launch_bounds__(ROW_BLOCK) row_kernel(struct row_args<T> a)
+template <bool ALIGNED, typename Z, typename T>
+__global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
+    row_kernel(struct row_args<Z, T> a)
 {
     __shared__ float room[CUDA_WARP];
     const int64_t n = blockIdx.x, label = a.labels[n];
-    const float *z = a.z + n * a.ldz;
+    const Z *z = a.z + n * a.ldz;
     T *dz = a.dz ? a.dz + n * a.ld_dz : NULL;
     if (label == BATCH_IGNORE_LABEL) {
         if (threadIdx.x == 0) a.losses[n] = 0;
@@ -226,7 +238,8 @@ __global__ void __launch_bounds__(ROW_BLOCK) row_kernel(struct row_args<T> a)
     }
     const double weight = a.weights ? (double)a.weights[n] : 1.0;
     float z_label = NAN;
-    if (label >= 0 && label < a.V) z_label = z[label] + (a.bias ? to_f32(a.bias[label]) : 0.0f);
+    if (label >= 0 && label < a.V)
+        z_label = to_f32(z[label]) + (a.bias ? to_f32(a.bias[label]) : 0.0f);
     const float lse = row_log_sum_exp<ALIGNED>(z, a.bias, a.V, room); /* z_label is read by now */
     if (threadIdx.x == 0) a.losses[n] = weight * ((double)lse - (double)z_label);
     if (!dz) return;
@@ -291,11 +304,18 @@ static cz_status take(struct layout *l, int64_t rows, int64_t cols, size_t unit,
     return size_add(l->nbytes, nbytes / ALIGN * ALIGN, &l->nbytes);
 }
 
+/* Of the logits that are made here, not of those given back. */
+static enum dtype z_dtype(const struct ce_head_args *a)
+{
+    return ce_head_has_gradients(a) && !a->logits ? a->dtype : DTYPE_F32;
+}
+
 static int64_t rows_max(const struct ce_head_args *a, int64_t ldz)
 {
+    const size_t z_nbytes = dtype_size(z_dtype(a));
     const double tensors = (double)TENSORS * (double)a->N * (double)a->C *
-                           (double)dtype_size(a->dtype) / sizeof(float);
-    int64_t numel = CE_HEAD_LOGITS_NUMEL_MAX;
+                           (double)dtype_size(a->dtype) / (double)z_nbytes;
+    int64_t numel = CE_HEAD_LOGITS_NUMEL_MAX * (int64_t)(sizeof(float) / z_nbytes);
     if (tensors > (double)numel && tensors < 0x1p60) numel = (int64_t)tensors;
     return least(a->N, ce_head_rows_max(numel, ldz));
 }
@@ -321,7 +341,7 @@ static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, stru
     l->R = ce_head_rows(a->N, most);
     l->sums_dx = gradients && narrow && l->V_units < a->V;
     const bool makes_z = a->labels && (gradients || !a->logits);
-    TRY(take(l, makes_z ? most : 0, l->ldz, sizeof(float), &l->z));
+    TRY(take(l, makes_z ? most : 0, l->ldz, dtype_size(z_dtype(a)), &l->z));
     TRY(take(l, l->sums_dx ? most : 0, a->C, sizeof(float), &l->dx));
     TRY(take(l, a->labels ? a->N : 0, 1, sizeof(double), &l->losses));
     TRY(take(l, a->labels ? 1 : 0, 1, sizeof(struct head_sums), &l->sums));
@@ -394,47 +414,54 @@ static int parts_of(const struct call *c, struct part parts[2])
 /* Elements from row to row of dz, which lies over z. */
 static int64_t ld_dz(const struct call *c)
 {
-    return c->l->ldz * (int64_t)(sizeof(float) / dtype_size(c->a->dtype));
+    return c->l->ldz * (int64_t)(dtype_size(z_dtype(c->a)) / dtype_size(c->a->dtype));
 }
 
 static cz_status block_logits(const struct call *c, int64_t first, int64_t n)
 {
     const struct ce_head_args *a = c->a;
     const void *x = element(a->x, first * a->C, a->dtype);
-    float *z = (float *)at(c, c->l->z);
+    const enum dtype dtype = z_dtype(a);
     struct part parts[2];
     const int n_parts = parts_of(c, parts);
     for (int i = 0; i < n_parts; i++) {
         struct matmul_args p = logits_product(a, n, parts[i].v);
+        p.c_dtype = dtype;
         p.ldc = c->l->ldz;
-        TRY(run_product(c, &p, x, element(a->w, parts[i].v0 * a->C, a->dtype), z + parts[i].v0));
+        TRY(run_product(c, &p, x, element(a->w, parts[i].v0 * a->C, a->dtype),
+                        element(at(c, c->l->z), parts[i].v0, dtype)));
     }
     return CZ_OK;
 }
 
-template <typename T> static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
+template <typename Z, typename T>
+static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
 {
     const struct ce_head_args *a = c->a;
-    struct row_args<T> r = {};
+    struct row_args<Z, T> r = {};
     r.V = a->V;
     r.ldz = a->logits ? a->V : c->l->ldz;
     r.ld_dz = ld_dz(c);
-    r.z = a->logits ? a->logits + first * a->V : (const float *)at(c, c->l->z);
+    r.z =
+        a->logits ? (const Z *)(const void *)(a->logits + first * a->V) : (const Z *)at(c, c->l->z);
     r.bias = a->logits ? NULL : (const T *)a->bias;
     r.labels = a->labels + first;
     r.weights = a->loss_weights ? a->loss_weights + first : NULL;
     r.sums = sums_of(c);
     r.dz = ce_head_has_gradients(a) ? (T *)at(c, c->l->z) : NULL;
     r.losses = (double *)at(c, c->l->losses) + first;
-    const bool aligned = cuda_is_aligned(r.z, 16) && r.ldz % PER_ACCESS == 0;
+    const bool aligned = cuda_is_aligned(r.z, 16) && r.ldz % CUDA_LANES<Z> == 0;
     return cuda_launch("cross-entropy of rows",
-                       aligned ? row_kernel<true, T> : row_kernel<false, T>, (unsigned)n, ROW_BLOCK,
-                       0, c->stream, r);
+                       aligned ? row_kernel<true, Z, T> : row_kernel<false, Z, T>, (unsigned)n,
+                       ROW_BLOCK<Z>, 0, c->stream, r);
 }
 
 static cz_status block_rows(const struct call *c, int64_t first, int64_t n)
 {
-    CUDA_BY_DTYPE(c->a->dtype, T, return launch_rows<T>(c, first, n));
+    CUDA_BY_DTYPE(c->a->dtype, T, {
+        if (z_dtype(c->a) == DTYPE_F32) return launch_rows<float, T>(c, first, n);
+        return launch_rows<T, T>(c, first, n);
+    });
     return CZ_OK;
 }
 
@@ -515,7 +542,7 @@ static cz_status all_logits(const struct call *c)
 static cz_status all_blocks(const struct call *c)
 {
     const struct ce_head_args *a = c->a;
-    TRY(cuda_launch("cross-entropy: its divisor", divisor_kernel, 1, ROW_BLOCK, 0, c->stream, a->N,
+    TRY(cuda_launch("cross-entropy: its divisor", divisor_kernel, 1, SUM_BLOCK, 0, c->stream, a->N,
                     a->labels, a->loss_weights, a->divisor, a->dloss, sums_of(c)));
     for (int64_t first = 0; first < a->N; first += c->l->R) {
         const int64_t n = least(c->l->R, a->N - first);
@@ -523,7 +550,7 @@ static cz_status all_blocks(const struct call *c)
         TRY(block_rows(c, first, n));
         if (ce_head_has_gradients(a)) TRY(block_gradients(c, first, n));
     }
-    return cuda_launch("cross-entropy: its mean", mean_kernel, 1, ROW_BLOCK, 0, c->stream, a->N,
+    return cuda_launch("cross-entropy: its mean", mean_kernel, 1, SUM_BLOCK, 0, c->stream, a->N,
                        (const double *)at(c, c->l->losses), (const struct head_sums *)sums_of(c),
                        a->loss);
 }
