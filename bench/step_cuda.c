@@ -555,7 +555,8 @@ int main(int argc, char **argv)
     struct run r = {.n_steps = 10,
                     .config = "{\"gradient_clipping\": 1.0, \"bf16\": {\"enabled\": true}, "
                               "\"zero_optimization\": {\"stage\": 0}, \"optimizer\": {\"type\": "
-                              "\"AdamW\", \"params\": {\"lr\": 1e-4, \"weight_decay\": 0.01}}}"};
+                              "\"AdamW\", \"params\": {\"lr\": 1e-4, \"weight_decay\": 0.01}}, "
+                              "\"czero\": {\"keep_all_activations\": true}}"};
     if (!parse(argc, argv, &r)) return usage();
     cz_status st = work(&r);
     if (st != CZ_OK) fprintf(stderr, "step_cuda: %s\n", cz_last_error());

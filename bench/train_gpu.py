@@ -26,7 +26,7 @@ LAYERS, WIDTH, HEADS, VOCABULARY = 12, 768, 12, 50304
 
 def ds_config(batch):
     return {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": 1.0, "bf16": {"enabled": True},
-            "zero_optimization": {"stage": 0},
+            "zero_optimization": {"stage": 0}, "czero": {"keep_all_activations": True},
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
 
 

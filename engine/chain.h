@@ -24,6 +24,7 @@ struct chain_options {
     enum dtype dtype;      /* of parameters and activations */
     enum dtype grad_dtype; /* of parameter gradients */
     bool training;         /* false: evaluation and decoding only */
+    bool keeps_all;        /* layers keep what backward could cheaply make again, too */
     bool cache;            /* true: chain_decode() will be used */
     /* Keep only the input of every n-th layer and recompute the rest; 0: keep everything. */
     int64_t checkpoint_every;

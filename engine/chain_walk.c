@@ -60,6 +60,7 @@ static struct layer_args layer_args(struct chain *c, size_t i, const struct chai
                            .batch = run->batch,
                            .mode = mode,
                            .no_dropout = run->no_dropout,
+                           .keeps_all = c->options.keeps_all,
                            .dtype = c->options.dtype,
                            .grad_dtype = c->options.grad_dtype,
                            .rng = run->rng,

@@ -193,6 +193,7 @@ struct config_czero {
     int64_t tile_numel;                     /* elements per step of the sweep; 0: chosen */
     int64_t max_consecutive_skips;          /* stop after so many overflow skips in a row; 50 */
     bool tf32;                              /* fp32 products on a GPU in TF32 */
+    bool keep_all_activations;              /* what backward could cheaply make again, too */
 };
 
 enum config_log_level {

@@ -473,6 +473,10 @@ static const struct config_key czero_keys[] = {
     KEY("tf32", KEY_BOOL, "false",
         "on a GPU, fp32 matrix products see 10 bits of their operands' mantissas, and are faster",
         TO_BOOL(czero.tf32)),
+    KEY("keep_all_activations", KEY_BOOL, "false",
+        "keep outputs of norms and activations for the backward, which otherwise makes them again: "
+        "faster where memory is not what is short",
+        TO_BOOL(czero.keep_all_activations)),
 };
 SECTION(czero, "czero", SECTION_MODEL, "czero's own settings, which DeepSpeed ignores.", );
 

@@ -165,6 +165,7 @@ static cz_status make_chain(struct engine *e)
         .dtype = e->dtype,
         .grad_dtype = e->grad_dtype,
         .training = true,
+        .keeps_all = e->config->czero.keep_all_activations,
         .checkpoint_every = checkpoint_every(e->config, model_n_layers(e->model)),
         .keep_on_host = e->plan.on_cuda && e->config->activation_checkpointing.cpu_checkpointing};
     e->plan.checkpoint_every = options.checkpoint_every;

@@ -7,7 +7,7 @@
  *   out = ln_2(s2)
  *
  * Kept for backward: q, k, v, att, s1, s2 (6C), fc (F) per token and a few fp32 statistics. What is
- * cheap to repeat (x2, act(fc)) is repeated there; no matrix product is.
+ * cheap to repeat (x2, act(fc): C + F) is repeated there, unless all is kept; no matrix product is.
  *
  * In front of a classification head (`first_only`) training makes only the first position of each
  * row: its query, and everything behind attention, over B rows instead of N. Other positions of out
@@ -95,10 +95,12 @@ struct block_kept {
     void *fc;        /* (R,F) */
     float *lse;
     float *mean1, *rstd1, *mean2, *rstd2;
+    void *x2, *g; /* (R,C), (R,F): ln_1, act(fc); NULL unless all is kept */
 };
 
 /* Memory of one call: the tensors above, and what lives no longer than the call. TRAIN, backward:
- * `x2` and `g` lie in the workspace. EVAL: they lie over what is dead, or in out. */
+ * `x2` and `g` lie in the workspace, unless all is kept: forward then makes them in saved. EVAL:
+ * they lie over what is dead, or in out. */
 struct block_space {
     struct block_kept kept;
     void *x;            /* (B,C) the first positions of in, where only they are made */
@@ -121,11 +123,11 @@ static void take_qkv(const struct encoder_block_hp *hp, const struct block_rows 
 /* TRAIN: `kept` lies in saved. */
 static struct block_kept layout_saved(const struct encoder_block_hp *hp,
                                       const struct block_rows *rows, enum dtype dtype,
-                                      struct scratch *s)
+                                      bool keeps_all, struct scratch *s)
 {
     const size_t e = dtype_size(dtype);
     const int64_t R = rows->R;
-    struct block_kept k;
+    struct block_kept k = {0};
     take_qkv(hp, rows, e, s, &k.q, &k.k, &k.v);
     k.att = scratch_take(s, R, hp->C, e);
     k.s1 = scratch_take(s, R, hp->C, e);
@@ -136,18 +138,21 @@ static struct block_kept layout_saved(const struct encoder_block_hp *hp,
     k.rstd1 = scratch_take(s, R, 1, sizeof(float));
     k.mean2 = scratch_take(s, R, 1, sizeof(float));
     k.rstd2 = scratch_take(s, R, 1, sizeof(float));
+    if (!keeps_all) return k;
+    k.x2 = scratch_take(s, R, hp->C, e);
+    k.g = scratch_take(s, R, hp->F, e);
     return k;
 }
 
 /* The workspace of TRAIN and of backward. */
 static struct block_space layout_train(const struct encoder_block_hp *hp,
-                                       const struct block_rows *rows, enum dtype dtype, void *saved,
-                                       void *workspace)
+                                       const struct block_rows *rows, enum dtype dtype,
+                                       bool keeps_all, void *saved, void *workspace)
 {
     const size_t e = dtype_size(dtype);
     struct scratch keep = {.base = saved};
     struct block_space s = {.own = {.base = workspace}};
-    s.kept = layout_saved(hp, rows, dtype, &keep);
+    s.kept = layout_saved(hp, rows, dtype, keeps_all, &keep);
     s.m = s.kept.s2;
     if (rows->first_only) {
         s.x = scratch_take(&s.own, rows->R, hp->C, e);
@@ -243,9 +248,10 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     size_t own_nbytes = layout_eval(hp, rows.N, s->dtype, NULL, NULL).own.used, op_nbytes = 0;
     if (s->training) {
         struct scratch saved = {0};
-        layout_saved(hp, &rows, s->dtype, &saved);
+        layout_saved(hp, &rows, s->dtype, s->keeps_all, &saved);
         out->saved_nbytes = saved.used;
-        size_raise(&own_nbytes, layout_train(hp, &rows, s->dtype, NULL, NULL).own.used);
+        size_raise(&own_nbytes,
+                   layout_train(hp, &rows, s->dtype, s->keeps_all, NULL, NULL).own.used);
     }
     TRY(op_workspace(hp, s, &op_nbytes));
     out->flops_forward = flops_of(hp, &rows, s->T);
@@ -345,10 +351,13 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_block_hp *hp = hp_;
     const struct block_rows rows = rows_here(hp, a);
-    const struct block_space s = a->mode == LAYER_EVAL
-                                     ? layout_eval(hp, rows.N, a->dtype, a->out, a->workspace)
-                                     : layout_train(hp, &rows, a->dtype, a->saved, a->workspace);
+    struct block_space s =
+        a->mode == LAYER_EVAL
+            ? layout_eval(hp, rows.N, a->dtype, a->out, a->workspace)
+            : layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
+    if (s.kept.x2) s.x2 = s.kept.x2;
+    if (s.kept.g) s.g = s.kept.g;
     TRY(attention_half(hp, a, &s, space));
     /* Without `out` only s2 and its statistics are wanted: dq is as wide as they are. */
     if (!rows.first_only) return mlp_half(hp, a, &s, a->out ? a->out : s.dq, space);
@@ -380,14 +389,16 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
         TRY(dropout_apply(a, hp->out_dropout_p, SITE_OUT, (size_t)(N * hp->C), dm, s->x2));
         dm = s->x2;
     }
-    if (g[ENCODER_OUT_W].dp) TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
-    TRY(linear_act_backward(a, &down, hp->act, N, s->g, k->fc, dm, w[ENCODER_OUT_W],
+    const void *act = k->g ? k->g : s->g, *x2 = k->x2 ? k->x2 : s->x2;
+    if (g[ENCODER_OUT_W].dp && !k->g)
+        TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
+    TRY(linear_act_backward(a, &down, hp->act, N, act, k->fc, dm, w[ENCODER_OUT_W],
                             &g[ENCODER_OUT_W], &g[ENCODER_OUT_B], s->g, space));
-    if (g[ENCODER_FC_W].dp) {
+    if (g[ENCODER_FC_W].dp && !k->x2) {
         const struct norm_io ln1 = {.x = k->s1, .y = s->x2};
         TRY(norm_forward(a, &norm, N, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]));
     }
-    TRY(linear_backward(a, &fc, N, s->x2, s->g, w[ENCODER_FC_W], &g[ENCODER_FC_W], &g[ENCODER_FC_B],
+    TRY(linear_backward(a, &fc, N, x2, s->g, w[ENCODER_FC_W], &g[ENCODER_FC_W], &g[ENCODER_FC_B],
                         NULL, space));
     return linear_dx_add(a, &fc, N, s->g, w[ENCODER_FC_W], din, space);
 }
@@ -491,7 +502,8 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_block_hp *hp = hp_;
     const struct block_rows rows = rows_here(hp, a);
-    const struct block_space s = layout_train(hp, &rows, a->dtype, a->saved, a->workspace);
+    const struct block_space s =
+        layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     return rows.first_only ? first_backward(hp, a, &s, space) : whole_backward(hp, a, &s, space);
 }

@@ -5,7 +5,8 @@
  *   x2 = x + p     h2 = ln_2(x2)       fc = h2·Wfc + b        out = x2 + dropout(act(fc)·Wout + b)
  *
  * Kept for backward: qkv (3C), att (C), x2 (C), fc (F) per token and a few fp32 statistics. What is
- * cheap to repeat (h1, h2, act(fc)) is repeated there; no matrix product is. */
+ * cheap to repeat (h1, h2, act(fc): 2C + F) is repeated there, unless all is kept; no matrix
+ * product is. */
 #include "model/blocks_impl.h"
 #include "model/gpt2_impl.h"
 
@@ -100,15 +101,16 @@ struct block_kept {
     void *fc;  /* (N,F) */
     float *lse;
     float *mean1, *rstd1, *mean2, *rstd2;
+    void *h1, *h2, *g; /* (N,C), (N,C), (N,F): ln_1, ln_2, act(fc); NULL unless all is kept */
 };
 
 /* TRAIN: `kept` lies in saved. */
 static struct block_kept layout_saved(const struct gpt2_block_hp *hp, int64_t B, int64_t T,
-                                      enum dtype dtype, struct scratch *s)
+                                      enum dtype dtype, bool keeps_all, struct scratch *s)
 {
     const int64_t N = B * T;
     const size_t e = dtype_size(dtype);
-    struct block_kept k;
+    struct block_kept k = {0};
     k.qkv = scratch_take(s, N, 3 * hp->C, e);
     k.att = scratch_take(s, N, hp->C, e);
     k.x2 = scratch_take(s, N, hp->C, e);
@@ -118,6 +120,10 @@ static struct block_kept layout_saved(const struct gpt2_block_hp *hp, int64_t B,
     k.rstd1 = scratch_take(s, N, 1, sizeof(float));
     k.mean2 = scratch_take(s, N, 1, sizeof(float));
     k.rstd2 = scratch_take(s, N, 1, sizeof(float));
+    if (!keeps_all) return k;
+    k.h1 = scratch_take(s, N, hp->C, e);
+    k.h2 = scratch_take(s, N, hp->C, e);
+    k.g = scratch_take(s, N, hp->F, e);
     return k;
 }
 
@@ -212,7 +218,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     size_t own_nbytes = eval.used;
     if (s->training) {
         struct scratch saved = {0};
-        layout_saved(hp, s->B, s->T, s->dtype, &saved);
+        layout_saved(hp, s->B, s->T, s->dtype, s->keeps_all, &saved);
         out->saved_nbytes = saved.used;
         size_raise(&own_nbytes, layout_backward(hp, N, s->dtype, NULL).own.used);
     } else {
@@ -252,8 +258,8 @@ static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args 
     return a->ops->attention_forward(a->ops, a->stream, &args);
 }
 
-/* From att to out. `h` (N,C) is scratch; act(fc) goes to `g`, which may be fc itself. `out` NULL:
- * only what is kept is wanted. */
+/* From att to out. `h` (N,C) is scratch for ln_2; act(fc) goes to `g`, which may be fc itself.
+ * `out` NULL: only what is kept is wanted. */
 static cz_status after_attention(const struct gpt2_block_hp *hp, const struct layer_args *a,
                                  const struct block_kept *k, void *h, void *g, void *out,
                                  struct op_space space)
@@ -270,8 +276,9 @@ static cz_status after_attention(const struct gpt2_block_hp *hp, const struct la
     const struct norm_io ln2 = {
         .x = a->in, .residual = k->x2, .sum = k->x2, .y = h, .mean = k->mean2, .rstd = k->rstd2};
     TRY(norm_forward(a, &norm, N, &ln2, w[LN2_W], w[LN2_B]));
-    if (!out) return linear_forward(a, &fc, N, h, w[FC_W], w[FC_B], k->fc, space);
+    if (!out && !k->g) return linear_forward(a, &fc, N, h, w[FC_W], w[FC_B], k->fc, space);
     TRY(linear_act_forward(a, &fc, hp->act, N, h, w[FC_W], w[FC_B], k->fc, g, space));
+    if (!out) return CZ_OK;
     void *m = out == k->x2 ? h : out;
     TRY(linear_forward(a, &down, N, g, w[OUT_W], w[OUT_B], m, space));
     if (dropout_acts(a, hp->resid_dropout_p))
@@ -306,14 +313,14 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     } else {
         struct scratch saved = {.base = a->saved};
         struct block_space s = layout_backward(hp, B * T, a->dtype, a->workspace);
-        k = layout_saved(hp, B, T, a->dtype, &saved);
+        k = layout_saved(hp, B, T, a->dtype, a->keeps_all, &saved);
         h = a->out ? a->out : s.row;
         g = s.wide;
         space = scratch_rest(&s.own, a);
     }
-    TRY(before_attention(hp, a, &k, h, space));
+    TRY(before_attention(hp, a, &k, k.h1 ? k.h1 : h, space));
     TRY(attend(hp, a, &k, space));
-    return after_attention(hp, a, &k, h, g, a->out, space);
+    return after_attention(hp, a, &k, k.h2 ? k.h2 : h, k.g ? k.g : g, a->out, space);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------
@@ -335,14 +342,16 @@ static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer
         TRY(dropout_apply(a, hp->resid_dropout_p, SITE_OUT, (size_t)(N * hp->C), dm, s->row));
         dm = s->row;
     }
-    if (g[OUT_W].dp) TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->wide));
-    TRY(linear_act_backward(a, &down, hp->act, N, s->wide, k->fc, dm, w[OUT_W], &g[OUT_W],
-                            &g[OUT_B], s->wide, space));
-    if (g[FC_W].dp) {
+    const void *act = k->g ? k->g : s->wide, *h2 = k->h2 ? k->h2 : s->row;
+    if (g[OUT_W].dp && !k->g)
+        TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->wide));
+    TRY(linear_act_backward(a, &down, hp->act, N, act, k->fc, dm, w[OUT_W], &g[OUT_W], &g[OUT_B],
+                            s->wide, space));
+    if (g[FC_W].dp && !k->h2) {
         const struct norm_io ln2 = {.x = k->x2, .y = s->row};
         TRY(norm_forward(a, &norm, N, &ln2, w[LN2_W], w[LN2_B]));
     }
-    TRY(linear_backward(a, &fc, N, s->row, s->wide, w[FC_W], &g[FC_W], &g[FC_B], s->row, space));
+    TRY(linear_backward(a, &fc, N, h2, s->wide, w[FC_W], &g[FC_W], &g[FC_B], s->row, space));
     const struct norm_grad_io grad = {.x = k->x2,
                                       .dy = s->row,
                                       .mean = k->mean2,
@@ -383,12 +392,12 @@ static cz_status attention_half_backward(const struct gpt2_block_hp *hp, const s
     }
     TRY(linear_backward(a, &proj, N, k->att, dp, w[PROJ_W], &g[PROJ_W], &g[PROJ_B], s->row, space));
     TRY(attend_backward(hp, a, k, s, space));
-    if (g[QKV_W].dp) {
+    const void *h1 = k->h1 ? k->h1 : s->row;
+    if (g[QKV_W].dp && !k->h1) {
         const struct norm_io ln1 = {.x = a->in, .y = s->row};
         TRY(norm_forward(a, &norm, N, &ln1, w[LN1_W], w[LN1_B]));
     }
-    TRY(linear_backward(a, &qkv, N, s->row, s->wide, w[QKV_W], &g[QKV_W], &g[QKV_B], s->row,
-                        space));
+    TRY(linear_backward(a, &qkv, N, h1, s->wide, w[QKV_W], &g[QKV_W], &g[QKV_B], s->row, space));
     const struct norm_grad_io grad = {.x = a->in,
                                       .dy = s->row,
                                       .mean = k->mean1,
@@ -403,7 +412,7 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     const struct gpt2_block_hp *hp = hp_;
     const int64_t B = a->batch->B, T = a->batch->T;
     struct scratch saved = {.base = a->saved};
-    const struct block_kept k = layout_saved(hp, B, T, a->dtype, &saved);
+    const struct block_kept k = layout_saved(hp, B, T, a->dtype, a->keeps_all, &saved);
     const struct block_space s = layout_backward(hp, B * T, a->dtype, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     TRY(mlp_backward(hp, a, &k, &s, space));

@@ -33,7 +33,8 @@ struct batch_shape {
     enum dtype dtype;      /* of activations and parameters */
     enum dtype grad_dtype; /* of parameter gradients: dtype or F32 */
     struct ops *ops;
-    bool training; /* false: forward and decode only, nothing saved */
+    bool training;  /* false: forward and decode only, nothing saved */
+    bool keeps_all; /* training: `saved` holds what backward could cheaply make again, too */
 };
 
 /* Exact bytes. */
@@ -65,6 +66,7 @@ struct layer_args {
     const struct batch *batch; /* arrays in device memory; batch_on_host() for the host to read */
     enum layer_mode mode;
     bool no_dropout; /* TRAIN and RECOMPUTE without dropout: to compare gradients */
+    bool keeps_all;  /* as in batch_shape */
     enum dtype dtype, grad_dtype;
     struct rng_key rng; /* .site is the layer's first; add 0 … RNG_SITES_PER_LAYER−1 per draw */
 

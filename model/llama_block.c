@@ -6,8 +6,9 @@
  *   out = x2 + (silu(h2·Wgate)∘(h2·Wup))·Wdown                 biases where the config has them
  *
  * Kept for backward: q and k rotated, v, att (2·HD + 2·GD), x2 (C), gate and up (2F) per token and
- * a few fp32 statistics. What is cheap to repeat (norms, swiglu, cosines and sines) is repeated
- * there; no matrix product is. Backward writes the gradients of gate and up over them. */
+ * a few fp32 statistics. What is cheap to repeat (norms and swiglu, unless all is kept: 2C + F;
+ * cosines and sines) is repeated there; no matrix product is. Backward writes the gradients of gate
+ * and up over them. */
 #include "model/blocks_impl.h"
 #include "model/llama_impl.h"
 
@@ -163,6 +164,8 @@ struct block_kept {
     void *gate, *up; /* (N,F) */
     float *lse;      /* (B,H,T) */
     float *rstd1, *rstd2;
+    void *h1, *h2; /* (N,C) both norms, and … */
+    void *y;       /* (N,F) … swiglu, which backward makes again unless all is kept (else NULL) */
 };
 
 /* Cosines and sines, (N, D/2) each; token n takes row n mod n_rows. */
@@ -199,7 +202,7 @@ static void take_mlp(const struct llama_block_hp *hp, int64_t N, enum dtype dtyp
 
 /* TRAIN: `kept` lies in saved. */
 static struct block_kept layout_saved(const struct llama_block_hp *hp, int64_t N, enum dtype dtype,
-                                      struct scratch *s)
+                                      bool keeps_all, struct scratch *s)
 {
     struct block_kept k = {0};
     take_attention(hp, N, dtype, s, &k);
@@ -207,6 +210,10 @@ static struct block_kept layout_saved(const struct llama_block_hp *hp, int64_t N
     take_mlp(hp, N, dtype, s, &k);
     k.rstd1 = scratch_take(s, N, 1, sizeof(float));
     k.rstd2 = scratch_take(s, N, 1, sizeof(float));
+    if (!keeps_all) return k;
+    k.h1 = scratch_take(s, N, hp->C, dtype_size(dtype));
+    k.h2 = scratch_take(s, N, hp->C, dtype_size(dtype));
+    k.y = scratch_take(s, N, hp->F, dtype_size(dtype));
     return k;
 }
 
@@ -302,7 +309,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     size_t own_nbytes = layout_eval(hp, N, s->dtype, NULL, NULL, &kept).own.used;
     if (s->training) {
         struct scratch saved = {0};
-        layout_saved(hp, N, s->dtype, &saved);
+        layout_saved(hp, N, s->dtype, s->keeps_all, &saved);
         out->saved_nbytes = saved.used;
         size_raise(&own_nbytes, layout_train(hp, N, s->dtype, NULL).own.used);
     } else {
@@ -459,8 +466,9 @@ static cz_status after_attention(const struct llama_block_hp *hp, const struct l
     TRY(norm_forward(a, &norm, N, &ln2, p.w[LN2_W], NULL));
     TRY(map_forward(hp, a, GATE_W, N, h, k->gate, space));
     TRY(map_forward(hp, a, UP_W, N, h, k->up, space));
-    if (!out) return CZ_OK;
+    if (!out && !k->y) return CZ_OK;
     TRY(swiglu(hp, a, k, y));
+    if (!out) return CZ_OK;
     void *m = out == k->x2 ? h : out;
     TRY(map_forward(hp, a, DOWN_W, N, y, m, space));
     return residual_add(a, (size_t)(N * hp->C), k->x2, m, out);
@@ -476,13 +484,13 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
         s = layout_eval(hp, N, a->dtype, a->out, a->workspace, &k);
     } else {
         struct scratch saved = {.base = a->saved};
-        k = layout_saved(hp, N, a->dtype, &saved);
+        k = layout_saved(hp, N, a->dtype, a->keeps_all, &saved);
         s = layout_train(hp, N, a->dtype, a->workspace);
         if (a->out) s.h = a->out;
     }
     const struct op_space space = scratch_rest(&s.own, a);
-    TRY(attend(hp, a, &k, s.h, &s.rope, space));
-    return after_attention(hp, a, &k, s.h, s.y, a->out, space);
+    TRY(attend(hp, a, &k, k.h1 ? k.h1 : s.h, &s.rope, space));
+    return after_attention(hp, a, &k, k.h2 ? k.h2 : s.h, k.y ? k.y : s.y, a->out, space);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------
@@ -539,8 +547,9 @@ static cz_status mlp_backward(const struct llama_block_hp *hp, const struct laye
                               struct op_space space)
 {
     const struct block_params p = params_of(hp, a);
-    if (wanted(&p, DOWN_W)) TRY(swiglu(hp, a, k, s->y));
-    TRY(map_param_grads(hp, a, DOWN_W, s->y, a->dout, space));
+    const void *y = k->y ? k->y : s->y, *h2 = k->h2 ? k->h2 : s->h;
+    if (wanted(&p, DOWN_W) && !k->y) TRY(swiglu(hp, a, k, s->y));
+    TRY(map_param_grads(hp, a, DOWN_W, y, a->dout, space));
     TRY(map_input_grad(hp, a, DOWN_W, a->dout, s->y, false, space));
     struct swiglu_args args = swiglu_over(hp, a, k);
     args.dy = s->y;
@@ -548,9 +557,10 @@ static cz_status mlp_backward(const struct llama_block_hp *hp, const struct laye
     args.dup = k->up;
     TRY(a->ops->swiglu_backward(a->ops, a->stream, &args));
 
-    if (wanted(&p, GATE_W) || wanted(&p, UP_W)) TRY(norm_again(hp, a, LN2_W, k->x2, s->h));
-    TRY(map_param_grads(hp, a, GATE_W, s->h, k->gate, space));
-    TRY(map_param_grads(hp, a, UP_W, s->h, k->up, space));
+    if ((wanted(&p, GATE_W) || wanted(&p, UP_W)) && !k->h2)
+        TRY(norm_again(hp, a, LN2_W, k->x2, s->h));
+    TRY(map_param_grads(hp, a, GATE_W, h2, k->gate, space));
+    TRY(map_param_grads(hp, a, UP_W, h2, k->up, space));
     TRY(map_input_grad(hp, a, GATE_W, k->gate, s->h, false, space));
     TRY(map_input_grad(hp, a, UP_W, k->up, s->h, true, space));
     return through_norm(hp, a, LN2_W, k->x2, k->rstd2, s->h, a->dout, space);
@@ -581,11 +591,12 @@ static cz_status attention_half_backward(const struct llama_block_hp *hp,
     TRY(map_input_grad(hp, a, O_W, a->din, s->h, false, space));
     TRY(attend_backward(hp, a, k, s, space));
 
-    if (wanted(&p, Q_W) || wanted(&p, K_W) || wanted(&p, V_W))
+    const void *h1 = k->h1 ? k->h1 : s->h;
+    if ((wanted(&p, Q_W) || wanted(&p, K_W) || wanted(&p, V_W)) && !k->h1)
         TRY(norm_again(hp, a, LN1_W, a->in, s->h));
-    TRY(map_param_grads(hp, a, Q_W, s->h, s->dq, space));
-    TRY(map_param_grads(hp, a, K_W, s->h, s->dk, space));
-    TRY(map_param_grads(hp, a, V_W, s->h, s->dv, space));
+    TRY(map_param_grads(hp, a, Q_W, h1, s->dq, space));
+    TRY(map_param_grads(hp, a, K_W, h1, s->dk, space));
+    TRY(map_param_grads(hp, a, V_W, h1, s->dv, space));
     TRY(map_input_grad(hp, a, Q_W, s->dq, s->h, false, space));
     TRY(map_input_grad(hp, a, K_W, s->dk, s->h, true, space));
     TRY(map_input_grad(hp, a, V_W, s->dv, s->h, true, space));
@@ -597,7 +608,7 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     const struct llama_block_hp *hp = hp_;
     const int64_t N = a->batch->B * a->batch->T;
     struct scratch saved = {.base = a->saved};
-    const struct block_kept k = layout_saved(hp, N, a->dtype, &saved);
+    const struct block_kept k = layout_saved(hp, N, a->dtype, a->keeps_all, &saved);
     struct block_space s = layout_train(hp, N, a->dtype, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     TRY(mlp_backward(hp, a, &k, &s, space));

@@ -196,6 +196,44 @@ START_TEST(recomputation_repeats_gradients_to_the_bit)
 }
 END_TEST
 
+/* What is kept has the bits of what is made again: on a GPU, where activations are passes of their
+ * own (not in a product's epilogue, which sees P before it is rounded). */
+static void check_keeping(const char *device, const char *name, enum dtype dtype)
+{
+    struct inputs in;
+    struct model *m = small_model(name);
+    struct chain_options options = {.B = B, .T = T, .dtype = dtype, .training = true};
+    const struct chain_run run = {.rng = {.seed = 11, .sample = 5}};
+    struct side want = side_open(device, m, options);
+    make_inputs(&in, m);
+    const float loss = side_step(&want, &in.batch, run);
+    options.keeps_all = true;
+    for (int every = 0; every < 3; every += 2) {
+        options.checkpoint_every = every;
+        struct side some = side_open(device, m, options);
+        if (every == 0)
+            ck_assert(chain_sizes(some.chain).activations > chain_sizes(want.chain).activations);
+        ck_assert_float_eq(side_step(&some, &in.batch, run), loss);
+        same_gradients(&some, &want);
+        side_close(&some);
+    }
+    side_close(&want);
+    model_destroy(m);
+}
+
+START_TEST(keeping_all_repeats_gradients_to_the_bit)
+{
+    static const char *const devices[] = {"cpu", "cuda"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(devices); i++) {
+        check_keeping(devices[i], small_gpt2, DTYPE_F32);
+        check_keeping(devices[i], small_llama, DTYPE_BF16);
+        check_keeping(devices[i], small_bert, DTYPE_F32);
+        check_keeping(devices[i], small_classifier, DTYPE_F32);
+    }
+    check_keeping("cpu", small_gpt2, DTYPE_BF16);
+}
+END_TEST
+
 /* A prompt, then token by token, in two sequences at once. */
 static void check_decoding(const char *name)
 {
@@ -235,4 +273,5 @@ END_TEST
 
 TEST_MAIN("cuda/model", decoders_train_as_on_the_cpu, encoders_train_as_on_the_cpu,
           bf16_trains_as_on_the_cpu, evaluation_is_that_of_the_cpu,
-          recomputation_repeats_gradients_to_the_bit, decoding_with_a_cache_is_that_of_the_cpu)
+          recomputation_repeats_gradients_to_the_bit, keeping_all_repeats_gradients_to_the_bit,
+          decoding_with_a_cache_is_that_of_the_cpu)
