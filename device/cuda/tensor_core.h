@@ -27,6 +27,15 @@ CUDA_FN shared_at shared_address(const void *p)
 #endif
 }
 
+/* A block's dynamic shared memory as tiles: aligned to 128 bytes, and so is its size. */
+#ifdef CZ_CUDA_SIM
+#define CUDA_SHARED_TILES(name) unsigned char *name = (unsigned char *)sim_dynamic_shared()
+#else
+#define CUDA_SHARED_TILES(name)                                                                    \
+    extern __shared__ __align__(128) unsigned char cz_shared_tiles[];                              \
+    unsigned char *name = cz_shared_tiles
+#endif
+
 /* ---- products ----------------------------------------------------------------------------------
  */
 
@@ -145,6 +154,16 @@ CUDA_FN void load_matrices_transposed(uint32_t r[4], shared_at row)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(row));
+#endif
+}
+
+/* One aligned word. */
+CUDA_FN void store_word(shared_at to, uint32_t x)
+{
+#ifdef CZ_CUDA_SIM
+    *(uint32_t *)to = x;
+#else
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 #endif
 }
 

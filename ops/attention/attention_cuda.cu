@@ -30,9 +30,7 @@ static bool lies_aligned(const void *p, int64_t stride, int64_t batch)
 
 static size_t shared_of_flash(int D, bool backward)
 {
-    if (!backward) return attention_flash_forward_shared(D);
-    const size_t q = attention_flash_backward_q_shared(D), k = attention_flash_backward_k_shared(D);
-    return q > k ? q : k;
+    return backward ? attention_flash_backward_shared(D) : attention_flash_forward_shared(D);
 }
 
 static bool takes_flash(const struct ops *ops, const struct attention_args *a, bool backward)
@@ -109,7 +107,6 @@ static struct attention_on_gpu on_gpu(const struct attention_args *a)
     g.k_batch = a->kv_batch ? a->kv_batch : a->Tk * a->k_stride;
     g.v_batch = a->kv_batch ? a->kv_batch : a->Tk * a->v_stride;
     g.lse = a->lse;
-    g.delta = (float *)(void *)size_round_up((uintptr_t)a->workspace, ALIGN);
     g.keep_scale = 1.0f / (1.0f - a->dropout_p);
     if (a->dropout_p > 0) {
         g.threshold = keep_threshold(a->dropout_p);
@@ -121,12 +118,43 @@ static struct attention_on_gpu on_gpu(const struct attention_args *a)
 /* ---- front door --------------------------------------------------------------------------------
  */
 
+/* Backward's workspace in bytes from an address that ALIGN divides on: delta, then what the flash
+ * row needs, dq_sums where there is more than one tile of keys. */
+struct room {
+    size_t dq_sums, turns, end;
+};
+
+static struct room room_of(const struct attention_args *a)
+{
+    struct room r = {};
+    r.dq_sums = size_round_up((size_t)(a->B * a->H * a->Tq) * sizeof(float), ALIGN);
+    r.turns = r.end = r.dq_sums;
+    if (a->dtype == DTYPE_F32 || a->D > 128) return r;
+    if (attention_key_tiles((int)a->Tk) > 1)
+        r.turns += attention_flash_dq_numel(a->B, a->H, a->Tq, (int)a->D) * sizeof(float);
+    r.end = r.turns + attention_flash_turns(a->B, a->H, a->Tq) * sizeof(unsigned);
+    return r;
+}
+
 /* The same for both rows: pointers, on which the choice depends, are not known at plan time. */
 static size_t workspace(const struct ops *ops, const struct attention_args *a, bool backward)
 {
     (void)ops;
-    if (!backward) return 0;
-    return (size_t)(a->B * a->H * a->Tq) * sizeof(float) + ALIGN;
+    if (backward) return room_of(a).end + ALIGN;
+    const size_t n_partials = attention_decode_partials(a);
+    return n_partials ? n_partials * sizeof(float) + ALIGN : 0;
+}
+
+static void take_room(struct attention_on_gpu *g, const struct attention_args *a,
+                      int n_multiprocessors)
+{
+    const struct room r = room_of(a);
+    char *base = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    g->delta = (float *)(void *)base;
+    g->dq_sums = (float *)(void *)(base + r.dq_sums);
+    g->turns = (unsigned *)(void *)(base + r.turns);
+    g->n_turns = (int64_t)((r.end - r.turns) / sizeof(unsigned));
+    g->bundle = attention_flash_bundle(g, n_multiprocessors);
 }
 
 static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct attention_args *a)
@@ -134,7 +162,11 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
     TRY(attention_check(a, false, workspace(ops, a, false)));
     TRY(check_limits(a));
-    const struct attention_on_gpu g = on_gpu(a);
+    struct attention_on_gpu g = on_gpu(a);
+    if (attention_takes_decode(a)) {
+        g.partials = (float *)(void *)size_round_up((uintptr_t)a->workspace, ALIGN);
+        return attention_decode_forward(&g, a->dtype, stream);
+    }
     if (!takes_flash(ops, a, false)) return attention_simt_forward(&g, a->dtype, stream);
     if (takes_hopper(ops, a)) return attention_hopper_forward(&g, a->dtype, stream);
     return attention_flash_forward(&g, a->dtype, stream);
@@ -146,16 +178,15 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
     TRY(attention_check(a, true, workspace(ops, a, true)));
     TRY(check_limits(a));
-    const struct attention_on_gpu g = on_gpu(a);
+    struct attention_on_gpu g = on_gpu(a);
+    take_room(&g, a, ops->cuda->info.n_multiprocessors);
     if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
     if (takes_hopper(ops, a)) {
         if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));
         if (g.Tk > 0) TRY(attention_hopper_backward_k(&g, a->dtype, stream));
         return CZ_OK;
     }
-    if (g.Tq > 0) TRY(attention_flash_backward_q(&g, a->dtype, stream));
-    if (g.Tk > 0) TRY(attention_flash_backward_k(&g, a->dtype, stream));
-    return CZ_OK;
+    return attention_flash_backward(&g, a->dtype, stream);
 }
 
 cz_status attention_wire_cuda(struct ops *ops)

@@ -3,10 +3,13 @@
  * Rows, chosen by the arguments alone (attention_cuda.cu):
  *   simt    fp32 arithmetic; every dtype, width, stride and alignment
  *   flash   tensor cores; bf16 and fp16, widths up to 128 in multiples of 8, 16-byte alignment
- * Both compute blocks of queries by blocks of keys in shared memory and registers, so no (Tq,Tk)
- * tensor exists. Backward is two passes, dq by blocks of queries and dk, dv by blocks of keys of a
- * key head: p is computed twice, and no sum depends on timing. The workspace of backward is
- * delta = rowsum(dout∘out), (B,H,Tq) in fp32, which the first pass leaves to the second. */
+ *   decode  fp32 arithmetic; forward of one query (of up to 4 and 128 keys), no dropout, widths up
+ *           to 256
+ * The first two compute blocks of queries by blocks of keys in shared memory and registers, so no
+ * (Tq,Tk) tensor exists, and no sum depends on timing. Backward begins with delta =
+ * rowsum(dout∘out), (B,H,Tq) in fp32 in the workspace. simt then has a pass for dq by blocks of
+ * queries, and one for dk, dv by blocks of keys of a key head, which compute p twice; flash has the
+ * second alone, and its blocks add to dq, in fp32 in the workspace, in the order of their keys. */
 #ifndef CZ_OPS_ATTENTION_ATTENTION_CUDA_IMPL_H
 #define CZ_OPS_ATTENTION_ATTENTION_CUDA_IMPL_H
 
@@ -28,6 +31,11 @@ struct attention_on_gpu {
     int64_t q_stride, k_stride, v_stride, out_stride;
     int64_t q_batch, k_batch, v_batch;
     float *lse, *delta;
+    float *dq_sums;  /* flash backward: sums of dq so far, by tiles (not read with 128 keys) */
+    unsigned *turns; /* and the next number of a block, then whose turn each tile is */
+    int64_t n_turns;
+    int bundle;      /* rows (b, g) whose tiles of keys are worked on together */
+    float *partials; /* decode: what blocks leave to the kernel that joins them */
     /* dropout: keep an element iff its word ≥ threshold; 0 keeps all */
     uint32_t threshold, philox_key[2], philox_hi[2];
     float keep_scale;
@@ -40,18 +48,40 @@ cz_status attention_simt_backward(const struct attention_on_gpu *a, enum dtype d
                                   struct dev_stream *stream);
 cz_status attention_flash_forward(const struct attention_on_gpu *a, enum dtype dtype,
                                   struct dev_stream *stream);
-cz_status attention_flash_backward_q(const struct attention_on_gpu *a, enum dtype dtype,
-                                     struct dev_stream *stream);
-cz_status attention_flash_backward_k(const struct attention_on_gpu *a, enum dtype dtype,
-                                     struct dev_stream *stream);
+cz_status attention_flash_backward(const struct attention_on_gpu *a, enum dtype dtype,
+                                   struct dev_stream *stream);
+
+cz_status attention_decode_forward(const struct attention_on_gpu *a, enum dtype dtype,
+                                   struct dev_stream *stream);
+
+/* Whether decode is for these arguments, and elements of its partials. */
+bool attention_takes_decode(const struct attention_args *a);
+size_t attention_decode_partials(const struct attention_args *a);
 
 /* Shared memory in bytes of a block of each: a device with less takes the simt row. */
 size_t attention_flash_forward_shared(int D);
-size_t attention_flash_backward_q_shared(int D);
-size_t attention_flash_backward_k_shared(int D);
+size_t attention_flash_backward_shared(int D);
+
+/* What flash backward has in its workspace besides delta: elements of dq_sums and of turns. And how
+ * wide its bundles are on a device: shapes decide results, this only when blocks start. */
+size_t attention_flash_dq_numel(int64_t B, int64_t H, int64_t Tq, int D);
+size_t attention_flash_turns(int64_t B, int64_t H, int64_t Tq);
+int attention_flash_bundle(const struct attention_on_gpu *a, int n_multiprocessors);
 
 /* ---- on the device -----------------------------------------------------------------------------
  */
+
+/* Blocks of flash backward per key head; one without any key makes dq of 0. */
+static __host__ __device__ inline int attention_key_tiles(int Tk)
+{
+    return Tk > 128 ? (Tk + 127) / 128 : 1;
+}
+
+/* Blocks of decode per key head. */
+static __host__ __device__ inline int attention_decode_splits(int Tk)
+{
+    return Tk > 128 ? (Tk + 127) / 128 : 1;
+}
 
 /* Keys that query tq sees are [0, this), before the key mask. */
 CUDA_FN int keys_seen(const struct attention_on_gpu &a, int tq)

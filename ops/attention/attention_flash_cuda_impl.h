@@ -83,22 +83,33 @@ template <int WIDTH, int N_THREADS> struct copies {
 };
 
 /* Start copying N_ROWS rows of a head's width, of which `n` exist; the others, hidden keys among
- * them, become zeros. `visible`: of these rows, NULL: all. */
+ * them, become zeros. `visible`: of these rows, NULL: all. Strides are below 2^23. */
 template <int WIDTH, int N_ROWS, int N_THREADS>
-CUDA_FN void start_tile(shared_at tile, const uint16_t *from, int64_t stride, int n, int D,
+CUDA_FN void start_tile(shared_at tile, const uint16_t *from, int stride, int n, int D,
                         const uint8_t *visible)
 {
     using by = copies<WIDTH, N_THREADS>;
+    constexpr int N = N_ROWS / by::ROWS; /* of a thread */
+    static_assert(N <= 32, "one bit each");
     const int thread = (int)thread_here(), row = thread / by::ACROSS, chunk = thread % by::ACROSS;
     const shared_at to = tile + chunk_at<WIDTH>((unsigned)row, (unsigned)chunk);
-    from += row * stride + chunk * 8;
+    from += (int64_t)row * stride + chunk * 8;
+    uint32_t there = ~0u; /* known before the first copy: nothing comes between copies */
+    if (visible || n < N_ROWS) {
+        there = 0;
 #pragma unroll
-    for (int i = 0; i < N_ROWS; i += by::ROWS) {
-        const bool is = row + i < n && (!visible || visible[row + i]);
+        for (int i = 0; i < N; i++) {
+            const int r = row + i * by::ROWS;
+            there |= (uint32_t)(r < n && (!visible || visible[r])) << i;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
 #pragma unroll
         for (int c = 0; c < WIDTH / 8; c += by::ACROSS)
-            copy_async_16(to + i * WIDTH * 2 + c * 16, from + c * 8, is && (chunk + c) * 8 < D);
-        from += by::ROWS * stride;
+            copy_async_16(to + i * by::ROWS * WIDTH * 2 + c * 16, from + c * 8,
+                          (there >> i & 1) && (chunk + c) * 8 < D);
+        from += (int64_t)(by::ROWS * stride);
     }
 }
 
@@ -121,36 +132,40 @@ template <int WIDTH, int N_ROWS, int N_THREADS>
 CUDA_FN void start_keys(const struct attention_on_gpu &a, shared_at tile,
                         const volatile struct key_head *head, bool values, int k0)
 {
-    const int64_t stride = values ? a.v_stride : a.k_stride;
+    const int stride = (int)(values ? a.v_stride : a.k_stride);
     const uint8_t *visible = a.key_mask ? head->visible + k0 : NULL;
-    start_tile<WIDTH, N_ROWS, N_THREADS>(tile, (values ? head->v : head->k) + k0 * stride, stride,
-                                         a.Tk - k0, a.D, visible);
+    start_tile<WIDTH, N_ROWS, N_THREADS>(tile, (values ? head->v : head->k) + (int64_t)k0 * stride,
+                                         stride, a.Tk - k0, a.D, visible);
 }
 
-/* Where a lane's addresses for ldmatrix begin in a tile. */
-struct lane_at {
-    shared_at row;
-    unsigned chunk; /* in bytes, permuted */
-};
+/* Where a lane's addresses for ldmatrix begin in a tile, which is aligned to 128 bytes. */
+template <int WIDTH> CUDA_FN shared_at lane_begin(shared_at tile, unsigned row, unsigned chunk)
+{
+    return tile + row * (WIDTH * 2) + ((chunk ^ permutation<WIDTH>(row)) << 4);
+}
 
 /* Left operands (16 rows, 16 columns at a time), and transposed right ones (16 rows along k). */
-template <int WIDTH> CUDA_FN struct lane_at lane_by_rows(shared_at tile, int row0)
+template <int WIDTH> CUDA_FN shared_at lane_by_rows(shared_at tile, int row0)
 {
-    const unsigned lane = thread_here() % 32, row = (unsigned)row0 + lane % 16;
-    return {tile + row * (WIDTH * 2), (lane / 16 ^ permutation<WIDTH>(row)) << 4};
+    const unsigned lane = thread_here() % 32;
+    return lane_begin<WIDTH>(tile, (unsigned)row0 + lane % 16, lane / 16);
 }
 
-/* Right operands as they lie: 16 rows along n, 16 columns along k. */
-template <int WIDTH> CUDA_FN struct lane_at lane_by_columns(shared_at tile, int row0)
+/* Right operands as they lie (16 rows along n, 16 columns along k), and transposed left ones. */
+template <int WIDTH> CUDA_FN shared_at lane_by_columns(shared_at tile, int row0)
 {
-    const unsigned lane = thread_here() % 32, row = (unsigned)row0 + lane % 8 + lane / 16 * 8;
-    return {tile + row * (WIDTH * 2), ((lane / 8 & 1) ^ permutation<WIDTH>(row)) << 4};
+    const unsigned lane = thread_here() % 32;
+    return lane_begin<WIDTH>(tile, (unsigned)row0 + lane % 8 + lane / 16 * 8, lane / 8 & 1);
 }
 
-/* The address `rows` (a multiple of 8) further down, at columns [16·pair, 16·pair + 16). */
-template <int WIDTH> CUDA_FN shared_at lane_address(const struct lane_at &at, int rows, int pair)
+/* The address `rows` (a multiple of 8) further down, `pair`·16 columns to the right. The
+ * permutation reaches over 64 or 128 bytes, which begin at a multiple of their number; what lies
+ * beyond is added, and part of the instruction. */
+template <int WIDTH> CUDA_FN shared_at lane_address(shared_at begin, int rows, int pair)
 {
-    return at.row + (unsigned)(rows * WIDTH * 2) + (at.chunk ^ (unsigned)(pair * 32));
+    constexpr int REACH = WIDTH % 64 == 0 ? 4 : 2; /* pairs */
+    return (begin ^ (unsigned)(pair % REACH * 32)) +
+           (unsigned)(rows * WIDTH * 2 + pair / REACH * REACH * 32);
 }
 
 /* ---- products ----------------------------------------------------------------------------------
@@ -158,7 +173,7 @@ template <int WIDTH> CUDA_FN shared_at lane_address(const struct lane_at &at, in
 
 /* s (ROWS·16 by COLS·8) = x·yᵀ over the width; x: lane_by_rows, y: lane_by_columns. */
 template <typename T, int WIDTH, int ROWS, int COLS>
-CUDA_FN void multiply(float s[ROWS][COLS][4], const struct lane_at &x, const struct lane_at &y)
+CUDA_FN void multiply(float s[ROWS][COLS][4], shared_at x, shared_at y)
 {
 #pragma unroll
     for (int i = 0; i < ROWS * COLS * 4; i++) s[i / (COLS * 4)][i / 4 % COLS][i % 4] = 0;
@@ -180,25 +195,37 @@ CUDA_FN void multiply(float s[ROWS][COLS][4], const struct lane_at &x, const str
     }
 }
 
+/* One step of sum += x·z: 16 rows of z from `row` on, whose matching columns of x are in a[]. Of
+ * z's pairs of 8 columns every PARTS-th belongs to sum (z: lane_by_rows, moved to the first). */
+template <typename T, int WIDTH, int PARTS, int ROWS, int COLS>
+CUDA_FN void multiply_add_step(float sum[ROWS][COLS][4], const uint32_t a[ROWS][4], shared_at z,
+                               int row)
+{
+    static_assert(COLS % 2 == 0, "by pairs");
+#pragma unroll
+    for (int c = 0; c < COLS; c += 2) {
+        uint32_t b[4];
+        load_matrices_transposed(b, lane_address<WIDTH>(z, row, c / 2 * PARTS));
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            mma_16x8x16<T>(sum[r][c], a[r], b[0], b[1]);
+            mma_16x8x16<T>(sum[r][c + 1], a[r], b[2], b[3]);
+        }
+    }
+}
+
 /* sum (ROWS·16 by WIDTH) += p·z, p (ROWS·16 by COLS·8) in the layout of s, rounded to T, two to a
  * register; z: lane_by_rows. */
 template <typename T, int WIDTH, int ROWS, int COLS>
 CUDA_FN void multiply_add(float sum[ROWS][WIDTH / 8][4], const uint32_t p[ROWS][COLS][2],
-                          const struct lane_at &z)
+                          shared_at z)
 {
 #pragma unroll
     for (int k = 0; k < COLS; k += 2) {
+        uint32_t a[ROWS][4];
 #pragma unroll
-        for (int c = 0; c < WIDTH / 8; c += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, lane_address<WIDTH>(z, 8 * k, c / 2));
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                const uint32_t a[4] = {p[r][k][0], p[r][k][1], p[r][k + 1][0], p[r][k + 1][1]};
-                mma_16x8x16<T>(sum[r][c], a, b[0], b[1]);
-                mma_16x8x16<T>(sum[r][c + 1], a, b[2], b[3]);
-            }
-        }
+        for (int i = 0; i < ROWS * 4; i++) a[i / 4][i % 4] = p[i / 4][k + i % 4 / 2][i % 2];
+        multiply_add_step<T, WIDTH, 1, ROWS, WIDTH / 8>(sum, a, z, 8 * k);
     }
 }
 
@@ -287,30 +314,35 @@ CUDA_FN unsigned kept_by_keys(const struct attention_on_gpu &a, uint64_t column,
 /* ---- results -----------------------------------------------------------------------------------
  */
 
-/* A warp's rows of a result, times factor(row, half), to global memory: through `tile`, from whose
- * row `row0` on the warp's own rows are free. `to`: the first of the warp's rows, of which `n`
- * exist. */
-template <typename T, int WIDTH, int ROWS>
-CUDA_FN void store_rows(unsigned char *tile, int row0, const float sum[ROWS][WIDTH / 8][4],
-                        const float factor[ROWS][2], void *to, int64_t stride, int n, int D)
+/* A warp's rows of a result, times factor(row, half), rounded, into a tile of WIDTH columns, from
+ * row `row0` on. The columns are those of multiply_add_step(). */
+template <typename T, int WIDTH, int PARTS, int ROWS, int COLS>
+CUDA_FN void put_rows(unsigned char *tile, int row0, int part, const float sum[ROWS][COLS][4],
+                      const float factor[ROWS][2])
 {
     const int lane = (int)(thread_here() % 32), g = lane / 4, t = lane % 4;
-    __syncwarp();
 #pragma unroll
     for (int i = 0; i < ROWS * 2; i++) {
         const float f = factor[i / 2][i % 2];
         const unsigned row = (unsigned)(row0 + 16 * (i / 2) + 8 * (i % 2) + g);
 #pragma unroll
-        for (int c = 0; c < WIDTH / 8; c++) {
+        for (int c = 0; c < COLS; c++) {
+            const unsigned chunk = (unsigned)(2 * (c / 2 * PARTS + part) + c % 2);
             const float *x = sum[i / 2][c] + 2 * (i % 2);
-            *(uint32_t *)(void *)(tile + chunk_at<WIDTH>(row, (unsigned)c) + 4 * t) =
+            *(uint32_t *)(void *)(tile + chunk_at<WIDTH>(row, chunk) + 4 * t) =
                 pack_halves<T>(f == 0 ? 0.0f : f * x[0], f == 0 ? 0.0f : f * x[1]);
         }
     }
-    __syncwarp();
+}
+
+/* N_ROWS rows of a tile, from `row0` on, to global memory by one warp. `to`: the first of them, of
+ * which `n` exist. */
+template <int WIDTH, int N_ROWS>
+CUDA_FN void copy_rows(const unsigned char *tile, int row0, void *to, int64_t stride, int n, int D)
+{
     constexpr int CHUNKS = WIDTH / 8;
 #pragma unroll 4
-    for (int i = lane; i < ROWS * 16 * CHUNKS; i += 32) {
+    for (int i = (int)(thread_here() % 32); i < N_ROWS * CHUNKS; i += 32) {
         const int row = i / CHUNKS, chunk = i % CHUNKS;
         if (row >= n || chunk * 8 >= D) continue;
         *(uint4 *)(void *)((uint16_t *)to + row * stride + chunk * 8) =

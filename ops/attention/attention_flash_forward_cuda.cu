@@ -19,7 +19,7 @@ template <int WIDTH, bool DROPS> static __host__ __device__ constexpr int forwar
 template <int WIDTH, bool DROPS> static __host__ __device__ constexpr size_t forward_shared()
 {
     return (size_t)(QUERIES + 2 * forward_keys<WIDTH, DROPS>()) * WIDTH * 2 +
-           sizeof(struct key_head);
+           128; /* struct key_head */
 }
 
 /* The state of the online softmax of a thread's rows: the largest raw score, and this lane's part
@@ -138,7 +138,10 @@ CUDA_FN void store_out(const struct attention_on_gpu &a, unsigned char *q_tile,
     }
     uint16_t *to =
         (uint16_t *)a.new_out + ((int64_t)at.b * a.Tq + q0) * a.out_stride + at.head * a.D;
-    store_rows<T, WIDTH, ROWS>(q_tile, warp_row(), out, factor, to, a.out_stride, a.Tq - q0, a.D);
+    __syncwarp(); /* the warp's own rows of q were read by all of its lanes */
+    put_rows<T, WIDTH, 1, ROWS, WIDTH / 8>(q_tile, warp_row(), 0, out, factor);
+    __syncwarp();
+    copy_rows<WIDTH, 16 * ROWS>(q_tile, warp_row(), to, a.out_stride, a.Tq - q0, a.D);
 }
 
 template <typename T, int WIDTH, bool DROPS>
@@ -146,7 +149,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     attention_flash_forward_kernel(const __grid_constant__ struct attention_on_gpu a)
 {
     constexpr int KEYS = forward_keys<WIDTH, DROPS>(), COLS = KEYS / 8;
-    CUDA_DYNAMIC_SHARED(unsigned char, mem);
+    CUDA_SHARED_TILES(mem);
     const shared_at q_tile = shared_address(mem), k_tile = q_tile + QUERIES * WIDTH * 2;
     const shared_at v_tile = k_tile + KEYS * WIDTH * 2;
     const struct place at = queries_of(a, blockIdx.x);
@@ -155,7 +158,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     const uint16_t *q =
         (const uint16_t *)a.q + at.b * a.q_batch + at.t0 * a.q_stride + at.head * a.D;
-    start_tile<WIDTH, QUERIES, THREADS>(q_tile, q, a.q_stride, a.Tq - at.t0, a.D, NULL);
+    start_tile<WIDTH, QUERIES, THREADS>(q_tile, q, (int)a.q_stride, a.Tq - at.t0, a.D, NULL);
     struct key_head *const head =
         (struct key_head *)(void *)(mem + (v_tile - q_tile) + KEYS * WIDTH * 2);
     if (threadIdx.x == 0) *head = key_head_of(a, at.b, at.head / a.group);

@@ -161,6 +161,8 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
     a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
     if (!p->args.k) a->k = a->v = a->dk = a->dv = NULL;
     a->workspace_nbytes = ops_attention_workspace(rig->ops, a, true);
+    const size_t forward = ops_attention_workspace(rig->ops, a, false);
+    if (forward > a->workspace_nbytes) a->workspace_nbytes = forward;
     ck_ok(rig->dev->ops->mem_alloc(rig->dev, a->workspace_nbytes, "workspace", &d.workspace));
     a->workspace = d.workspace;
     return d;
@@ -410,7 +412,7 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     static const struct shape taken = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0};
     static const struct shape dropped = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0.1f};
     static const struct shape narrow = {1, 9, 9, 1, 1, 32, true, false, PACKED, 0};
-    static const char *const flash = "attention forward; attention dq; attention dk, dv; ";
+    static const char *const flash = "attention forward; attention delta; attention backward; ";
     static const char *const hopper =
         "attention forward (wgmma); attention dq (wgmma); attention dk, dv (wgmma); ";
     if (!find_trace() || getenv("CZERO_CUDA_SIM_CODE")) return; /* a GPU keeps no record */
@@ -441,6 +443,39 @@ static const struct shape everything[] = {
     {2, 140, 72, 2, 2, 32, true, true, ALIGNED, 0.1f},
 };
 
+/* Blocks of several tiles of keys add to dq in turns: three tiles and more, heads that share keys,
+ * more rows than a bundle holds, tiles of queries that the later keys do not see. */
+START_TEST(blocks_take_turns_to_add_up_dq)
+{
+    static const struct shape shapes[] = {
+        {3, 260, 260, 2, 2, 32, true, false, PACKED, 0},
+        {1, 100, 400, 4, 2, 64, true, false, ALIGNED, 0},
+        {1, 330, 300, 1, 1, 96, true, false, ALIGNED, 0},
+        {2, 70, 390, 2, 1, 128, false, true, ALIGNED, 0},
+    };
+    static const char *const orders[] = {"forward", "reverse", "random:7"};
+    setenv("CZERO_CUDA_SIM_MULTIPROCESSORS", "1", 1); /* narrow bundles */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(shapes); i++)
+        run_cases(orders[i % CZ_ARRAY_LEN(orders)], &shapes[i], 1, &dtypes[1 + i % 2], 1);
+    unsetenv("CZERO_CUDA_SIM_MULTIPROCESSORS");
+}
+END_TEST
+
+/* Keys are split among blocks, whose softmaxes are joined; and without splits. */
+START_TEST(few_queries_agree)
+{
+    static const struct shape shapes[] = {
+        {2, 1, 300, 4, 2, 64, true, true, ALIGNED, 0},
+        {1, 1, 129, 2, 1, 20, true, false, ODD, 0},
+        {1, 4, 100, 2, 2, 128, true, true, ALIGNED, 0},
+        {2, 2, 5, 5, 1, 256, false, false, ALIGNED, 0},
+        {1, 1, 257, 6, 1, 80, true, false, ALIGNED, 0},
+        {1, 3, 2, 1, 1, 1, true, false, ODD, 0}, /* the first query sees no key */
+    };
+    run_cases("random:8", shapes, CZ_ARRAY_LEN(shapes), dtypes, 3);
+}
+END_TEST
+
 START_TEST(tensor_cores_agree_with_all_features_together)
 {
     run_cases("reverse", everything, CZ_ARRAY_LEN(everything), &dtypes[1], 1);
@@ -467,7 +502,7 @@ END_TEST
 START_TEST(results_repeat_to_the_bit)
 {
     static const struct shape shapes[] = {
-        {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0.1f}, /* mma */
+        {2, 130, 260, 2, 1, 64, true, true, ALIGNED, 0.1f}, /* mma */
         {2, 130, 130, 2, 1, 64, true, true, ALIGNED, 0},    /* wgmma, where there is one */
         {2, 70, 66, 2, 1, 72, true, true, ODD, 0.1f},
     };
@@ -636,7 +671,8 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 END_TEST
 
 TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
-          tensor_cores_agree_alone_with_each_feature, tensor_cores_agree_with_all_features_together,
+          tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq,
+          few_queries_agree, tensor_cores_agree_with_all_features_together,
           tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
           wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
           the_row_asked_for_runs_where_it_can, fp32_arithmetic_agrees_in_a_random_order,

@@ -303,7 +303,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->major = sim_settings.major;
     p->minor = sim_settings.minor;
     p->totalGlobalMem = sim_settings.memory_nbytes;
-    p->multiProcessorCount = 132;
+    p->multiProcessorCount = sim_settings.n_multiprocessors;
     p->l2CacheSize = 50 << 20;
     p->persistingL2CacheMaxSize = 32 << 20;
     p->memoryBusWidth = 5120;

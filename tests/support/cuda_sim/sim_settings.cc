@@ -98,6 +98,7 @@ void sim_settings_read(void)
     s.memory_nbytes = number("CZERO_CUDA_SIM_MEMORY", (uint64_t)1 << 30);
     s.n_devices = (int)number("CZERO_CUDA_SIM_DEVICES", 1);
     choose_devices(&s);
+    s.n_multiprocessors = (int)number("CZERO_CUDA_SIM_MULTIPROCESSORS", 132);
     const char *guard = getenv("CZERO_CUDA_SIM_GUARD");
     s.guard = !guard || strcmp(guard, "off") != 0;
     const char *dry = getenv("CZERO_CUDA_SIM_DRY");

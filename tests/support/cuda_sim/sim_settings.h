@@ -5,6 +5,7 @@
  *   CZERO_CUDA_SIM_STREAMS  lazy | eager | random[:seed]        when queued work runs
  *   CZERO_CUDA_SIM_MEMORY   bytes of device memory (1 GiB)
  *   CZERO_CUDA_SIM_DEVICES  devices (1); CUDA_VISIBLE_DEVICES chooses among them, by number
+ *   CZERO_CUDA_SIM_MULTIPROCESSORS  what a device says it has of them (132)
  *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
  *   CZERO_CUDA_SIM_DRY      on: launches, products and copies are checked and queued, and then
  *                           leave memory alone: it stays zero and takes none of the host's, so
@@ -29,7 +30,7 @@ struct sim_settings {
     enum sim_streams streams;
     uint64_t streams_seed;
     size_t memory_nbytes;
-    int n_devices;
+    int n_devices, n_multiprocessors;
     int place[SIM_PLACES_MAX]; /* of a device among those of the machine */
     bool guard, dry;
     enum sim_driver driver;
