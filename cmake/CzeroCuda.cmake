@@ -95,6 +95,10 @@ function(cz_cuda_sim)
   file(GLOB doubles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/*.cc)
   add_library(cuda_sim OBJECT ${doubles})
   target_link_libraries(cuda_sim PRIVATE cuda_sim_flags)
+  if(NOT CZ_SANITIZE) # the PTX interpreter's loops over lanes are vectors
+    file(GLOB interpreter CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/ptx_*.cc)
+    set_source_files_properties(${interpreter} PROPERTIES COMPILE_OPTIONS -O3)
+  endif()
   cz_cuda_sources(sources)
   add_library(czero_cuda_sim MODULE $<TARGET_OBJECTS:cuda_sim>)
   # A source has one language in a folder: the twins are included by C++ files made here.
@@ -113,6 +117,23 @@ function(cz_cuda_sim)
   target_link_libraries(czero_cuda_sim PRIVATE cuda_sim_flags Threads::Threads m)
   set_target_properties(czero_cuda_sim PROPERTIES OUTPUT_NAME czero_cuda
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_sim)
+endfunction()
+
+# The PTX that the plug-in's object files hold, for the simulated device to run.
+function(cz_cuda_ptx)
+  if(NOT TARGET czero_cuda OR NOT TARGET czero_cuda_sim)
+    return()
+  endif()
+  add_executable(ptx_extract ${CMAKE_SOURCE_DIR}/tests/support/ptx_extract.cc)
+  target_link_libraries(ptx_extract PRIVATE ${CMAKE_DL_LIBS})
+  set(folder ${CMAKE_BINARY_DIR}/cuda_ptx)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${folder}/entries.txt
+    COMMAND ptx_extract ${folder} $<TARGET_OBJECTS:czero_cuda>
+    DEPENDS ptx_extract $<TARGET_OBJECTS:czero_cuda>
+    COMMENT "Taking the kernels' PTX out of the plug-in's objects"
+    COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(cuda_ptx ALL DEPENDS ${folder}/entries.txt)
 endfunction()
 
 # Programs of tests/cuda_sim test the simulated device itself: they have it linked in, with the

@@ -380,9 +380,11 @@ struct worker *worker_prepare(const struct sim_grid *g)
     return w;
 }
 
+} // namespace
+
 /* ---- grids ---- */
 
-uint64_t gcd(uint64_t a, uint64_t b)
+static uint64_t gcd(uint64_t a, uint64_t b)
 {
     while (b != 0) {
         uint64_t r = a % b;
@@ -392,32 +394,22 @@ uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The order of n blocks: i → offset + stride·i mod n, a permutation as stride and n share no
- * factor. */
-struct permutation {
-    uint64_t n, offset, stride;
-};
-
-struct permutation blocks_order(uint64_t n)
+sim_blocks_order::sim_blocks_order(uint64_t n) : n(n), offset(0), stride(1)
 {
-    struct permutation p = {n, 0, 1};
     if (sim_settings.order == SIM_ORDER_REVERSE) {
-        p.offset = p.stride = n - 1;
+        offset = stride = n - 1;
     } else if (sim_settings.order == SIM_ORDER_RANDOM) {
         uint64_t random = (sim_settings.order_seed + n) * 0x9E3779B97F4A7C15u;
-        p.offset = (random >> 20) % n;
-        p.stride = (random >> 7) % n;
-        while (gcd(p.stride, n) != 1) p.stride = (p.stride + 1) % (n + 1);
+        offset = (random >> 20) % n;
+        stride = (random >> 7) % n;
+        while (gcd(stride, n) != 1) stride = (stride + 1) % (n + 1);
     }
-    return p;
 }
 
-uint64_t permute(const struct permutation *p, uint64_t i)
+uint64_t sim_blocks_order::at(uint64_t i) const
 {
-    return (uint64_t)(((unsigned __int128)i * p->stride + p->offset) % p->n);
+    return (uint64_t)(((unsigned __int128)i * stride + offset) % n);
 }
-
-} // namespace
 
 bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes)
 {
@@ -427,10 +419,10 @@ bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes)
         return false;
     }
     uint64_t n = (uint64_t)g->grid.x * g->grid.y * g->grid.z;
-    struct permutation order = blocks_order(n);
+    const sim_blocks_order order(n);
     sim_shared_poison();
     for (uint64_t i = 0; i < n && !w->failed; i++) {
-        block_run(w, permute(&order, i));
+        block_run(w, order.at(i));
         if (sim_settings.order == SIM_ORDER_RANDOM) sim_shared_poison();
     }
     w->grid = nullptr;

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <string>
 #include <vector_types.h>
 
 #define SIM_WARP        32
@@ -40,6 +41,17 @@ struct sim_grid {
     size_t shared_nbytes;
 };
 
+/* The order of n blocks that the settings ask for: i → offset + stride·i mod n, a permutation as
+ * stride and n share no factor. */
+class sim_blocks_order {
+  public:
+    explicit sim_blocks_order(uint64_t n);
+    uint64_t at(uint64_t i) const;
+
+  private:
+    uint64_t n, offset, stride;
+};
+
 /* Run all blocks. False: a sentence lies in error (error_nbytes long) and the grid was abandoned.
  */
 bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes);
@@ -56,6 +68,9 @@ void sim_shared_poison(void);
 /* Bytes of __shared__ variables that a kernel declares. Those of functions that it calls are not
  * known to be its own, and do not count. */
 size_t sim_shared_of(const void *kernel);
+
+/* A kernel's mangled name, and the source file whose own it is ("": it is not static). */
+bool sim_function_symbol(const void *kernel, std::string *name, std::string *source);
 
 /* Called by a thread of the running block: it broke a rule. Does not return. */
 [[noreturn]] void sim_exec_fail(const char *file, int line, const char *format, ...)

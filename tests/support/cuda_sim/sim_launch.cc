@@ -1,6 +1,7 @@
 /* Launches: limits of the device, attributes of functions, the queued grid. */
 #include "sim_launch.h"
 
+#include "ptx_kernels.h"
 #include "sim_exec.h"
 #include "sim_runtime.h"
 
@@ -85,7 +86,19 @@ struct launched {
     uint64_t number;
     std::vector<const void *> pointers;
     const void *bad_pointer;
+    struct sim_launch_request request;
+    ptx_kernel kernel;
 };
+
+bool run_code(const launched *l, std::string *error)
+{
+    if (l->kernel.function || sim_settings.runs_ptx)
+        return ptx_kernel_run(l->kernel, l->request, error);
+    char text[1024];
+    if (sim_exec_grid(&l->grid, text, sizeof text)) return true;
+    *error = text;
+    return false;
+}
 
 void run_grid(const launched *l)
 {
@@ -101,9 +114,8 @@ void run_grid(const launched *l)
     }
     if (sim_settings.dry) return;
     for (const void *p : l->pointers) sim_memory_touch(p);
-    char error[1024];
-    if (!sim_exec_grid(&l->grid, error, sizeof error))
-        sim_lose(cudaErrorLaunchFailure, "%s", error);
+    std::string error;
+    if (!run_code(l, &error)) sim_lose(cudaErrorLaunchFailure, "%s", error.c_str());
 }
 
 } // namespace
@@ -130,6 +142,10 @@ cudaError_t sim_launch_queue(const struct sim_launch_request *r)
     l->number = ++n_launches;
     l->pointers.assign(r->pointers, r->pointers + r->n_pointers);
     l->bad_pointer = host_pointer(r);
+    l->request = *r;
+    l->request.name = l->grid.name;
+    l->request.params = l->params.data();
+    l->kernel = {r->ptx, std::vector<sim_param>(r->list, r->list + r->n_list)};
     struct sim_op_info info = {SIM_KERNEL, l->grid.name, 0, false};
     sim_queue(s, &info, [l] { run_grid(l.get()); });
     return sim_error(sim_status());

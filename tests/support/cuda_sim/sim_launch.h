@@ -7,6 +7,13 @@
 #include <tuple>
 #include <type_traits>
 
+/* Where a parameter lies in request.params. */
+struct sim_param {
+    size_t offset, nbytes;
+};
+
+struct ptx_function;
+
 struct sim_launch_request {
     const char *name;
     const void *function; /* for attributes set by cudaFuncSetAttribute */
@@ -18,6 +25,9 @@ struct sim_launch_request {
     size_t params_nbytes, abi_nbytes;
     const void *const *pointers; /* parameters that are pointers: must not be host memory */
     int n_pointers;
+    const struct sim_param *list; /* all parameters */
+    int n_list;
+    const struct ptx_function *ptx; /* run this instead of invoke(); NULL: as the settings say */
 };
 cudaError_t sim_launch_queue(const struct sim_launch_request *r);
 
@@ -59,6 +69,12 @@ inline cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid,
     int n_pointers = 0;
     std::apply([&](const P &...p) { (sim_note_pointer(pointers, &n_pointers, p), ...); },
                call.params);
+    struct sim_param list[sizeof...(P) + 1];
+    int n_list = 0;
+    auto note = [&](const void *p, size_t nbytes) {
+        list[n_list++] = {(size_t)((const char *)p - (const char *)&call), nbytes};
+    };
+    std::apply([&](const P &...p) { (note(&p, sizeof p), ...); }, call.params);
     struct sim_launch_request r = {};
     r.name = name;
     r.function = reinterpret_cast<const void *>(kernel);
@@ -72,6 +88,8 @@ inline cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid,
     r.abi_nbytes = sim_params_nbytes<P...>();
     r.pointers = pointers;
     r.n_pointers = n_pointers;
+    r.list = list;
+    r.n_list = n_list;
     return sim_launch_queue(&r);
 }
 

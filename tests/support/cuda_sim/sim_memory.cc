@@ -1,10 +1,11 @@
 /* Device memory and pinned memory of the simulated runtime.
  *
- * Device memory is cut from one reserved region near SIM_BASE (addresses 0x3000'0000'0000…). It can
- * be touched only while queued work runs: host code that dereferences a device pointer dies of
- * SIGSEGV. Addresses are not used twice, so a freed one stays dead. An allocation ends within
+ * Device memory is cut from one reserved region near SIM_REGION_BASE (addresses 0x3000'0000'0000…).
+ * It can be touched only while queued work runs: host code that dereferences a device pointer dies
+ * of SIGSEGV. Addresses are not used twice, so a freed one stays dead. An allocation ends within
  * ALIGN_NBYTES of an unmapped page; the bytes up to there, and those before its start, must keep
  * their pattern until it is freed. What is fresh is filled with 0xFF: NaNs, indices of -1. */
+#include "ptx_kernels.h"
 #include "sim_runtime.h"
 
 #include <map>
@@ -17,8 +18,6 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#define SIM_BASE     ((uintptr_t)0x300000000000)
-#define SIM_NBYTES   ((size_t)1 << 40)
 #define GRAIN_NBYTES ((size_t)2 << 20) /* what an allocation takes of the device's memory */
 #define PAGE_NBYTES  ((size_t)4096)
 #define ALIGN_NBYTES ((size_t)256)
@@ -58,7 +57,7 @@ size_t round_up(size_t n, size_t to)
 bool reserve()
 {
     if (region) return true;
-    void *map = mmap((void *)SIM_BASE, SIM_NBYTES, PROT_NONE,
+    void *map = mmap((void *)SIM_REGION_BASE, SIM_REGION_NBYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     region = map == MAP_FAILED ? nullptr : (char *)map;
     sim_faults_catch();
@@ -157,7 +156,7 @@ bool sim_memory_touch(const void *p)
 
 bool sim_is_device(const void *p)
 {
-    return region && (const char *)p >= region && (const char *)p < region + SIM_NBYTES;
+    return region && (const char *)p >= region && (const char *)p < region + SIM_REGION_NBYTES;
 }
 
 bool sim_device_range(const void *p, size_t n)
@@ -169,6 +168,22 @@ bool sim_is_foreign(const void *p, int device)
 {
     auto at = holder(allocations, p);
     return at != allocations.end() && at->second.device != device;
+}
+
+bool sim_memory_range(const void *p, uintptr_t *begin, size_t *nbytes)
+{
+    if (sim_is_device(p)) {
+        auto at = holder(allocations, p);
+        if (at == allocations.end()) return false;
+        *begin = at->first;
+        *nbytes = at->second.nbytes;
+    } else {
+        auto at = holder(pinned, p);
+        if (at == pinned.end()) return false;
+        *begin = at->first;
+        *nbytes = at->second.nbytes;
+    }
+    return true;
 }
 
 bool sim_pinned_range(const void *p, size_t n)
@@ -214,6 +229,7 @@ static void release(std::map<uintptr_t, allocation>::iterator at)
          -1, 0);
     used_nbytes[a.device] -= round_up(a.nbytes, GRAIN_NBYTES);
     freed[at->first] = a;
+    ptx_memory_freed((uint64_t)at->first, a.nbytes);
     allocations.erase(at);
 }
 
@@ -246,7 +262,7 @@ cudaError_t cudaMalloc(void **out, size_t nbytes)
     size_t unit = nbytes < HUGE_FROM ? PAGE_NBYTES : GRAIN_NBYTES;
     a.map_nbytes = round_up(nbytes, unit);
     size_t offset = round_up(region_used + PAGE_NBYTES, unit);
-    if (offset + a.map_nbytes > SIM_NBYTES) return sim_error(cudaErrorMemoryAllocation);
+    if (offset + a.map_nbytes > SIM_REGION_NBYTES) return sim_error(cudaErrorMemoryAllocation);
     a.map = region + offset;
     region_used = offset + a.map_nbytes;
     protect(a, true);

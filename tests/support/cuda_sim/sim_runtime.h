@@ -118,6 +118,10 @@ void sim_launch_reset(void); /* sim_launch.cc */
 
 /* ---- memory (sim_memory.cc) ---- */
 
+/* Device memory is cut from here. */
+#define SIM_REGION_BASE   ((uintptr_t)0x300000000000)
+#define SIM_REGION_NBYTES ((size_t)1 << 40)
+
 /* Which device memory the CPU may touch: none, unless work runs. By need: what is touched is opened
  * by sim_memory_touch(), or by its first fault; system calls do not fault, so work of libraries
  * sees everything. */
@@ -128,6 +132,8 @@ void sim_faults_catch(void);          /* sim_fault.cc: from now on faults are ex
 void sim_memory_reset(void);
 bool sim_is_device(const void *p);              /* anywhere in the reserved region */
 bool sim_device_range(const void *p, size_t n); /* whole in one allocation */
+/* The live allocation or registration that holds an address. */
+bool sim_memory_range(const void *p, uintptr_t *begin, size_t *nbytes);
 /* Whether p lies in the memory of a device other than this one. */
 bool sim_is_foreign(const void *p, int device);
 bool sim_pinned_range(const void *p, size_t n);   /* whole in one registration */

@@ -88,6 +88,16 @@ static void choose_devices(struct sim_settings *s)
     }
 }
 
+static void code(struct sim_settings *s)
+{
+    const char *value = getenv("CZERO_CUDA_SIM_CODE");
+    if (!value || !*value || strcmp(value, "c++") == 0) return;
+    if (strncmp(value, "ptx", 3) != 0 || (value[3] && value[3] != ':'))
+        refuse("CZERO_CUDA_SIM_CODE", value);
+    s->runs_ptx = true;
+    if (value[3]) snprintf(s->ptx_folder, sizeof s->ptx_folder, "%s", value + 4);
+}
+
 void sim_settings_read(void)
 {
     static const char *const orders[] = {"forward", "reverse", "random"};
@@ -103,6 +113,9 @@ void sim_settings_read(void)
     s.guard = !guard || strcmp(guard, "off") != 0;
     const char *dry = getenv("CZERO_CUDA_SIM_DRY");
     s.dry = dry && strcmp(dry, "on") == 0;
+    s.approx_seed = number("CZERO_CUDA_SIM_APPROX", 0);
+    s.count = number("CZERO_CUDA_SIM_COUNT", 0) != 0;
+    code(&s);
     s.major = 9;
     faults(&s);
     sim_settings = s;

@@ -10,6 +10,11 @@
  *   CZERO_CUDA_SIM_DRY      on: launches, products and copies are checked and queued, and then
  *                           leave memory alone: it stays zero and takes none of the host's, so
  *                           that what a step of any size calls can be counted
+ *   CZERO_CUDA_SIM_CODE     c++ | ptx[:folder]   kernels as this library's compiler made them, or
+ *                           as nvcc did: PTX, interpreted and watched (from build/cuda_ptx)
+ *   CZERO_CUDA_SIM_APPROX   seed: approximate PTX instructions are off by up to their error, and
+ *                           tensor cores cut off what hardware cuts off (0: exact)
+ *   CZERO_CUDA_SIM_COUNT    1: at its end a process says how many PTX instructions it ran
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
  *                           oom-at:N | host-oom-at:N | start-error:N    comma between several */
 #ifndef CZ_TESTS_SIM_SETTINGS_H
@@ -33,6 +38,10 @@ struct sim_settings {
     int n_devices, n_multiprocessors;
     int place[SIM_PLACES_MAX]; /* of a device among those of the machine */
     bool guard, dry;
+    bool runs_ptx;
+    char ptx_folder[256]; /* "": beside the library */
+    uint64_t approx_seed; /* 0: exact */
+    bool count;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
     uint64_t start_error; /* a cudaError_t: what every call returns */

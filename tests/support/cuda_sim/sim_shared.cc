@@ -29,6 +29,7 @@ struct symbol {
 
 struct symbols {
     std::vector<symbol> variables, functions;
+    std::vector<std::string> sources; /* by number - 1 */
 };
 
 struct image {
@@ -74,7 +75,10 @@ void add_symbols(symbols *found, const image &file, char *base)
         int source = 0; /* local symbols follow their file's */
         for (size_t s = 0; s < sections[i].sh_size / sizeof *table; s++) {
             const Elf64_Sym *y = &table[s];
-            if (ELF64_ST_TYPE(y->st_info) == STT_FILE) source++;
+            if (ELF64_ST_TYPE(y->st_info) == STT_FILE) {
+                found->sources.push_back(names + y->st_name);
+                source = (int)found->sources.size();
+            }
             if (y->st_shndx == 0 || y->st_shndx >= elf->e_shnum) continue;
             bool is_local = ELF64_ST_BIND(y->st_info) == STB_LOCAL;
             add_symbol(
@@ -104,11 +108,17 @@ const symbols &all_symbols()
     return all;
 }
 
-size_t count_shared(const void *kernel)
+const symbol *find_function(const void *kernel)
 {
     const symbol *f = nullptr;
     for (const symbol &x : all_symbols().functions)
         if (x.at == kernel) f = &x;
+    return f;
+}
+
+size_t count_shared(const void *kernel)
+{
+    const symbol *f = find_function(kernel);
     if (!f) return 0;
     const std::string prefix = "_ZZ" + f->name.substr(2) + "E";
     size_t nbytes = 0;
@@ -131,4 +141,13 @@ size_t sim_shared_of(const void *kernel)
     auto at = known.find(kernel);
     if (at != known.end()) return at->second;
     return known[kernel] = count_shared(kernel);
+}
+
+bool sim_function_symbol(const void *kernel, std::string *name, std::string *source)
+{
+    const symbol *f = find_function(kernel);
+    if (!f) return false;
+    *name = f->name;
+    *source = f->file > 0 ? all_symbols().sources[(size_t)f->file - 1] : "";
+    return true;
 }

@@ -1,0 +1,65 @@
+/* What is watched while PTX runs: who touched which byte, and what orders them.
+ *
+ * Shared memory: a cell per grain (the smallest access that the kernel makes) remembers the last
+ * write and two reads since. A warp's clock advances at barriers; a barrier lets the warps that
+ * meet there know each other's clocks, and lanes of a warp each other. What was touched at a clock
+ * that the toucher of now does not know is a race.
+ *
+ * Global memory: a cell per grain remembers which block of the running launch wrote it, and which
+ * read it. */
+#ifndef CZ_TESTS_PTX_WATCH_H
+#define CZ_TESTS_PTX_WATCH_H
+
+#include <memory>
+#include <stddef.h>
+#include <stdint.h>
+#include <vector>
+
+struct ptx_warp;
+enum ptx_touch { PTX_READ = 0, PTX_WRITE, PTX_ATOMIC };
+
+#define PTX_MAX_WARPS 32
+
+/* 10 bits thread, 1 bit "and other lanes of its warp", 21 bits clock; 0: nobody. */
+struct ptx_cell {
+    uint32_t write, read[2];
+};
+
+/* Of a block's warps. */
+struct ptx_clocks {
+    uint32_t of[PTX_MAX_WARPS];
+};
+
+class ptx_watch {
+  public:
+    /* A launch begins: grains in bytes, number of blocks. */
+    void launch(int shared_grain, int global_grain, uint64_t n_blocks);
+    /* A block begins, with so many bytes of shared memory, which nobody has written. */
+    void block(uint64_t number, size_t shared_nbytes, int n_warps);
+
+    void shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes, ptx_touch touch);
+    /* Bytes that an asynchronous copy of this thread will write, or has written. */
+    void shared_flies(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
+    void shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
+    void global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes, ptx_touch touch);
+
+    /* A warp comes to a barrier and leaves there what it knows; one that has waited learns that. */
+    void arrive(int warp, ptx_clocks *known);
+    void learn(int warp, const ptx_clocks &known);
+    /* Lanes of one warp have met. */
+    void meet_lanes(int warp);
+    /* Device memory was freed: what is known of it goes. */
+    static void freed(uint64_t at, size_t nbytes);
+
+  private:
+    bool ordered(int warp, int lane, uint32_t record) const;
+    void note_read(ptx_cell *c, int warp, int lane);
+    uint32_t record(int warp, int lane) const;
+
+    int shared_shift, global_shift;
+    std::vector<ptx_cell> cells;
+    ptx_clocks clocks[PTX_MAX_WARPS];          /* what each warp knows of all */
+    uint32_t ids_begin = 1, ids_end = 1, self; /* of the launch's blocks; of the running one */
+};
+
+#endif
