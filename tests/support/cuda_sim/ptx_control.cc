@@ -79,9 +79,14 @@ void decode_bar(ptx_builder &b, const ptx_instruction &i)
 /* ---- what orders memory: blocks run one after another, warps see each other's stores at once ----
  */
 
-void decode_fence(ptx_builder &b, const ptx_instruction &)
+void run_fence_proxy(ptx_warp &w, const ptx_op &)
 {
-    b.op.run = nullptr;
+    w.block->watch->fence_proxy(w);
+}
+
+void decode_fence(ptx_builder &b, const ptx_instruction &i)
+{
+    b.op.run = i.has("proxy") ? run_fence_proxy : nullptr;
 }
 
 void run_nanosleep(ptx_warp &w, const ptx_op &)

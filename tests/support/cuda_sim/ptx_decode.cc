@@ -412,7 +412,7 @@ void body_decoder::choose(const ptx_instruction &i)
     }
     static ptx_family (*const families[])(const std::string &) = {
         ptx_find_control, ptx_find_convert, ptx_find_compare, ptx_find_memory,
-        ptx_find_async,   ptx_find_warp,    ptx_find_tensor};
+        ptx_find_async,   ptx_find_warp,    ptx_find_tensor,  ptx_find_warpgroup};
     for (auto find : families) {
         ptx_family family = find(i.parts[0]);
         if (family) return family(b, i);

@@ -84,13 +84,14 @@ struct ptx_plain {
 /* By the whole opcode; NULL: not one of these (ptx_arith.cc). */
 const ptx_plain *ptx_find_plain(const std::string &opcode);
 /* By its first part; NULL: not known. */
-ptx_family ptx_find_control(const std::string &base); /* ptx_control.cc */
-ptx_family ptx_find_convert(const std::string &base); /* ptx_convert.cc */
-ptx_family ptx_find_compare(const std::string &base); /* ptx_compare.cc */
-ptx_family ptx_find_memory(const std::string &base);  /* ptx_memory.cc */
-ptx_family ptx_find_async(const std::string &base);   /* ptx_async.cc */
-ptx_family ptx_find_warp(const std::string &base);    /* ptx_warp.cc */
-ptx_family ptx_find_tensor(const std::string &base);  /* ptx_tensor.cc */
+ptx_family ptx_find_control(const std::string &base);   /* ptx_control.cc */
+ptx_family ptx_find_convert(const std::string &base);   /* ptx_convert.cc */
+ptx_family ptx_find_compare(const std::string &base);   /* ptx_compare.cc */
+ptx_family ptx_find_memory(const std::string &base);    /* ptx_memory.cc */
+ptx_family ptx_find_async(const std::string &base);     /* ptx_async.cc */
+ptx_family ptx_find_warp(const std::string &base);      /* ptx_warp.cc */
+ptx_family ptx_find_warpgroup(const std::string &base); /* ptx_warpgroup.cc */
+ptx_family ptx_find_tensor(const std::string &base);    /* ptx_tensor.cc */
 
 void ptx_run_exit(ptx_warp &w, const ptx_op &o);
 void ptx_run_branch(ptx_warp &w, const ptx_op &o);

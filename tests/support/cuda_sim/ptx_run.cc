@@ -241,6 +241,9 @@ void warp_begin(ptx_warp &w)
     w.waits = w.rests = false;
     w.state = PTX_RUNS;
     w.copies.clear();
+    w.under_way.clear();
+    w.n_products = w.product_group = 0;
+    w.is_fenced = false;
     memset(w.copy_group, 0, sizeof w.copy_group);
     set_specials(w);
 }
@@ -297,6 +300,7 @@ void block_begin(ptx_block *b, uint64_t number)
                 (unsigned)(number / g.x / g.y)};
     b->n_done = 0;
     memset(b->barriers, 0, sizeof b->barriers);
+    for (auto &products : b->products) products.clear();
     memset(b->shared, 0xFF, b->shared_nbytes);
     b->watch->block(number, b->shared_nbytes, b->n_warps);
     for (ptx_warp &w : b->warps) warp_begin(w);

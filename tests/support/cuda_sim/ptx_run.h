@@ -57,6 +57,18 @@ struct ptx_copy {
     uint32_t group;
 };
 
+/* A product of a warpgroup; one of a warp's that has not been waited for. */
+struct ptx_product {
+    const ptx_op *op;
+    uint64_t a, b; /* descriptors */
+    bool adds;
+};
+struct ptx_under_way {
+    const ptx_op *op;
+    uint64_t a, b, sum; /* of the operands' bits */
+    uint32_t group;
+};
+
 struct ptx_warp {
     const char *base[2];     /* registers, constants */
     uint32_t mask;           /* lanes that the running instruction works on */
@@ -72,7 +84,11 @@ struct ptx_warp {
     struct ptx_block *block;
     char *local; /* of 32 lanes, one after another */
     std::vector<ptx_copy> copies;
-    uint32_t copy_group[PTX_WARP]; /* the open one */
+    uint32_t copy_group[PTX_WARP];        /* the open one */
+    std::vector<ptx_under_way> under_way; /* wgmma */
+    size_t n_products;
+    uint32_t product_group;
+    bool is_fenced;
     const ptx_op *now;
 
     template <class T> T *to(int32_t slot) { return (T *)const_cast<char *>(base[0] + slot); }
@@ -100,6 +116,7 @@ struct ptx_block {
     ptx_barrier barriers[PTX_BARRIERS];
     ptx_watch *watch;
     std::vector<ptx_warp> warps;
+    std::vector<ptx_product> products[PTX_MAX_WARPS / 4]; /* that each warpgroup began */
     uint64_t random;
     int n_done; /* threads */
 };

@@ -12,6 +12,7 @@
 #define MANY_LANES   (1u << 10)
 #define THREAD(r)    ((r)&1023u)
 #define CLOCK(r)     ((r) >> CLOCK_SHIFT)
+#define UNFENCED     (1u << 10)
 #define FLYING_CLOCK ((1u << 21) - 1) /* of an asynchronous copy that has not been waited for */
 
 #define SEVERAL (1u << 31) /* blocks */
@@ -123,12 +124,12 @@ void ptx_watch::shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes
             ptx_fail(w, lane,
                      "byte %u of shared memory is the target of an asynchronous copy of "
                      "%s that nobody has waited for",
-                     byte, who(c->write).c_str());
-        if (!ordered(w.number, lane, c->write))
+                     byte, who(c->write & ~UNFENCED).c_str());
+        if (!ordered(w.number, lane, c->write & ~UNFENCED))
             ptx_fail(w, lane,
                      "race: byte %u of shared memory was written by %s, and no barrier "
                      "lies between",
-                     byte, who(c->write).c_str());
+                     byte, who(c->write & ~UNFENCED).c_str());
         if (touch == PTX_WRITE) {
             for (uint32_t r : c->read)
                 if (!ordered(w.number, lane, r))
@@ -136,7 +137,7 @@ void ptx_watch::shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes
                              "race: byte %u of shared memory was read by %s, and no "
                              "barrier lies between",
                              byte, who(r).c_str());
-            *c = {record(w.number, lane), {0, 0}};
+            *c = {record(w.number, lane) | UNFENCED, {0, 0}};
             continue;
         }
         if (c->write == 0)
@@ -155,7 +156,27 @@ void ptx_watch::shared_flies(const ptx_warp &w, int lane, uint32_t at, uint32_t 
 void ptx_watch::shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes)
 {
     for (uint32_t i = at >> shared_shift; i <= (at + nbytes - 1) >> shared_shift; i++)
-        cells[i] = {record(w.number, lane), {0, 0}};
+        cells[i] = {record(w.number, lane) | UNFENCED, {0, 0}};
+}
+
+void ptx_watch::shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes)
+{
+    shared(w, 0, at, nbytes, PTX_READ);
+    for (uint32_t i = at >> shared_shift; i <= (at + nbytes - 1) >> shared_shift; i++)
+        if (cells[i].write & UNFENCED)
+            ptx_fail(w, 0,
+                     "a product reads byte %u of shared memory, which thread %u wrote and has not "
+                     "called fence.proxy.async since",
+                     i << shared_shift, THREAD(cells[i].write));
+}
+
+void ptx_watch::fence_proxy(const ptx_warp &w)
+{
+    for (ptx_cell &c : cells) {
+        const uint32_t thread = THREAD(c.write);
+        if ((int)thread / PTX_WARP == w.number && (w.mask >> thread % PTX_WARP & 1))
+            c.write &= ~UNFENCED;
+    }
 }
 
 /* ---- what orders ---- */

@@ -20,7 +20,8 @@ enum ptx_touch { PTX_READ = 0, PTX_WRITE, PTX_ATOMIC };
 
 #define PTX_MAX_WARPS 32
 
-/* 10 bits thread, 1 bit "and other lanes of its warp", 21 bits clock; 0: nobody. */
+/* 10 bits thread; 1 bit: of reads "and other lanes of its warp", of writes "no fence.proxy.async
+ * since"; 21 bits clock; 0: nobody. */
 struct ptx_cell {
     uint32_t write, read[2];
 };
@@ -41,6 +42,10 @@ class ptx_watch {
     /* Bytes that an asynchronous copy of this thread will write, or has written. */
     void shared_flies(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
     void shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
+    /* What a product reads: as by the warp's lane 0, but not past the fence for the async proxy. */
+    void shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes);
+    /* fence.proxy.async by the lanes in w.mask. */
+    void fence_proxy(const ptx_warp &w);
     void global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes, ptx_touch touch);
 
     /* A warp comes to a barrier and leaves there what it knows; one that has waited learns that. */
