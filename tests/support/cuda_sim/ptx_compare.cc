@@ -105,27 +105,26 @@ struct comparison {
     COMPARE("eq", "b", bits, T, eq)                                                                \
     COMPARE("ne", "b", bits, T, neu)                                                               \
     COMPARE("eq", "u", bits, T, eq)                                                                \
-    COMPARE("ne", "u", bits, T, neu) COMPARE("lt", "u", bits, T, lt)                               \
-        COMPARE("le", "u", bits, T, le) COMPARE("gt", "u", bits, T, gt)                            \
-            COMPARE("ge", "u", bits, T, ge) COMPARE("lo", "u", bits, T, lt)                        \
-                COMPARE("ls", "u", bits, T, le) COMPARE("hi", "u", bits, T, gt)                    \
-                    COMPARE("hs", "u", bits, T, ge)
+    COMPARE("ne", "u", bits, T, neu)                                                               \
+    COMPARE("lt", "u", bits, T, lt) COMPARE("le", "u", bits, T, le)                                \
+        COMPARE("gt", "u", bits, T, gt) COMPARE("ge", "u", bits, T, ge)                            \
+            COMPARE("lo", "u", bits, T, lt) COMPARE("ls", "u", bits, T, le)                        \
+                COMPARE("hi", "u", bits, T, gt) COMPARE("hs", "u", bits, T, ge)
 #define COMPARE_SIGNED(bits, T)                                                                    \
     COMPARE("eq", "s", bits, T, eq)                                                                \
     COMPARE("ne", "s", bits, T, neu)                                                               \
     COMPARE("lt", "s", bits, T, lt)                                                                \
-    COMPARE("le", "s", bits, T, le) COMPARE("gt", "s", bits, T, gt)                                \
-        COMPARE("ge", "s", bits, T, ge)
+    COMPARE("le", "s", bits, T, le) COMPARE("gt", "s", bits, T, gt) COMPARE("ge", "s", bits, T, ge)
 #define COMPARE_FLOAT(bits, T)                                                                     \
     COMPARE("eq", "f", bits, T, eq)                                                                \
     COMPARE("ne", "f", bits, T, ne)                                                                \
     COMPARE("lt", "f", bits, T, lt)                                                                \
-    COMPARE("le", "f", bits, T, le) COMPARE("gt", "f", bits, T, gt)                                \
-        COMPARE("ge", "f", bits, T, ge) COMPARE("equ", "f", bits, T, equ)                          \
-            COMPARE("neu", "f", bits, T, neu) COMPARE("ltu", "f", bits, T, ltu)                    \
-                COMPARE("leu", "f", bits, T, leu) COMPARE("gtu", "f", bits, T, gtu)                \
-                    COMPARE("geu", "f", bits, T, geu) COMPARE("num", "f", bits, T, num)            \
-                        COMPARE("nan", "f", bits, T, nan)
+    COMPARE("le", "f", bits, T, le)                                                                \
+    COMPARE("gt", "f", bits, T, gt) COMPARE("ge", "f", bits, T, ge)                                \
+        COMPARE("equ", "f", bits, T, equ) COMPARE("neu", "f", bits, T, neu)                        \
+            COMPARE("ltu", "f", bits, T, ltu) COMPARE("leu", "f", bits, T, leu)                    \
+                COMPARE("gtu", "f", bits, T, gtu) COMPARE("geu", "f", bits, T, geu)                \
+                    COMPARE("num", "f", bits, T, num) COMPARE("nan", "f", bits, T, nan)
 
 const comparison *find_comparison(const std::string &name)
 {

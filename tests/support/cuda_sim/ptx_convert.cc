@@ -112,8 +112,8 @@ struct conversion {
     TO_INTEGER("s32", int32_t, type, F)                                                            \
     TO_INTEGER("u32", uint32_t, type, F)                                                           \
     TO_INTEGER("s64", int64_t, type, F)                                                            \
-    TO_INTEGER("u64", uint64_t, type, F) TO_INTEGER("s16", int16_t, type, F)                       \
-        TO_INTEGER("u16", uint16_t, type, F)
+    TO_INTEGER("u64", uint64_t, type, F)                                                           \
+    TO_INTEGER("s16", int16_t, type, F) TO_INTEGER("u16", uint16_t, type, F)
 #define TO_INTEGER(name, I, type, F)                                                               \
     {"cvt.rni." name "." type, ptx_lane_function<to_integer<F, I, RN>>::plain},                    \
         {"cvt.rzi." name "." type, ptx_lane_function<to_integer<F, I, RZ>>::plain},                \

@@ -138,7 +138,7 @@ bool ptx_kernel_run(const ptx_kernel &k, const struct sim_launch_request &r, std
         const ptx_function *f = k.function ? k.function : find(r.function);
         const std::vector<char> params = lay_out(f, k.params, r.params);
         const ptx_launch l = {
-            f, r.name, params.data(), (uint3)r.grid, (uint3)r.block, r.shared_nbytes};
+            f, r.name, params.data(), (uint3)r.grid, (uint3)r.block, r.shared_nbytes, k.device};
         ok = ptx_launch_run(&l, error);
     } catch (const ptx_stop &stop) {
         *error = std::string("kernel ") + r.name + ": " + stop.sentence;

@@ -14,6 +14,7 @@ struct ptx_function;
 struct ptx_kernel {
     const ptx_function *function; /* NULL: found by the host function's name */
     std::vector<sim_param> params;
+    int device; /* whose memory it may touch */
 };
 
 /* Run the grid; params: their bytes, as request.params has them. False: a sentence in *error. */

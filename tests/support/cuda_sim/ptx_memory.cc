@@ -40,6 +40,7 @@ bool find_range(const ptx_warp &w, uint64_t at, uint32_t n)
     size_t nbytes;
     if (!sim_memory_range((void *)at, &begin, &nbytes)) return false;
     if (at + n > begin + nbytes) return false;
+    if (sim_is_foreign((void *)at, w.block->launch->device)) return false;
     sim_memory_touch((void *)at);
     known = {begin, begin + nbytes};
     return true;
@@ -47,6 +48,9 @@ bool find_range(const ptx_warp &w, uint64_t at, uint32_t n)
 
 [[noreturn]] void refuse_global(const ptx_warp &w, int lane, uint64_t at, uint32_t n)
 {
+    if (sim_is_foreign((void *)at, w.block->launch->device))
+        ptx_fail(w, lane, "touches %u bytes at %p, which is memory of another device", n,
+                 (void *)at);
     const std::string place = sim_memory_describe((void *)at);
     ptx_fail(w, lane, "touches %u bytes at %p: %s", n, (void *)at, place.c_str());
 }

@@ -28,6 +28,7 @@ struct ptx_launch {
     const char *params;
     uint3 grid, block;
     size_t shared_nbytes; /* dynamic */
+    int device;
 };
 
 /* Run all blocks in the order that the settings ask for. False: a sentence lies in *error. */

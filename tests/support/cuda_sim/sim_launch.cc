@@ -145,7 +145,7 @@ cudaError_t sim_launch_queue(const struct sim_launch_request *r)
     l->request = *r;
     l->request.name = l->grid.name;
     l->request.params = l->params.data();
-    l->kernel = {r->ptx, std::vector<sim_param>(r->list, r->list + r->n_list)};
+    l->kernel = {r->ptx, std::vector<sim_param>(r->list, r->list + r->n_list), sim_device()};
     struct sim_op_info info = {SIM_KERNEL, l->grid.name, 0, false};
     sim_queue(s, &info, [l] { run_grid(l.get()); });
     return sim_error(sim_status());
