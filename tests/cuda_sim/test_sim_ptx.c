@@ -263,6 +263,63 @@ START_TEST(products_are_right_and_wrong_fragments_show)
 }
 END_TEST
 
+/* A (64,16) and B (8,16), both with their rows along k, of lines of 128 bytes whose chunk c lies at
+ * c ^ (line % 8), are copied to shared memory and multiplied by a warpgroup. */
+#define WGMMA_TEXT(proxy, fence)                                                                   \
+    TEXT(".shared .align 1024 .b8 sh[9216]; mov.u32 %r3, sh; mov.u32 %r4, 0;\n"                    \
+         "shl.b32 %r5, %r1, 2; add.s32 %r3, %r3, %r5;\n"                                           \
+         "L1: ld.global.u32 %r6, [%rd4]; st.shared.u32 [%r3], %r6;\n"                              \
+         "add.s64 %rd4, %rd4, 512; add.s32 %r3, %r3, 512; add.s32 %r4, %r4, 1;\n"                  \
+         "setp.lt.u32 %p1, %r4, 18; @%p1 bra L1;\n" proxy "\nbar.sync 0;\n"                        \
+         "mov.u32 %r7, sh; shr.u32 %r7, %r7, 4; cvt.u64.u32 %rd5, %r7;\n"                          \
+         "or.b64 %rd5, %rd5, 0x4000004000010000; add.s64 %rd6, %rd5, 512;\n"                       \
+         "setp.ne.u32 %p2, %r4, %r4;\n" fence "\n"                                                 \
+         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd5, %rd6, "  \
+         "%p2, 1, 1, 0, 0;\n"                                                                      \
+         "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\n"                     \
+         "mul.wide.u32 %rd7, %r1, 16; add.s64 %rd7, %rd7, %rd1;\n"                                 \
+         "st.global.v4.f32 [%rd7], {%f1, %f2, %f3, %f4};")
+
+static void *panels(void)
+{
+    static uint16_t image[9216 / 2];
+    memset(image, 0, sizeof image);
+    for (uint32_t line = 0; line < 72; line++)
+        for (uint32_t k = 0; k < 16; k++) {
+            const uint32_t b = line - 64, at = line * 64 + ((k / 8) ^ (line % 8)) * 8 + k % 8;
+            image[at] = bf16_of(half_value(line < 64 ? line * 3 + k * 5 : k * 2 + b * 7));
+        }
+    return device_copy_of(image, sizeof image);
+}
+
+START_TEST(warpgroups_multiply_what_a_fence_has_passed_by)
+{
+    const struct run group = {1, 128, 0};
+    float d[128][4];
+    sim_with(NULL, NULL);
+    uint32_t *out = fresh_words(512);
+    ck_cuda(run_text(WGMMA_TEXT("fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"),
+                     group, out, panels()));
+    from_device(d, out, sizeof d);
+    for (uint32_t t = 0; t < 128; t++)
+        for (uint32_t r = 0; r < 4; r++) {
+            const uint32_t i = t / 32 * 16 + t % 32 / 4 + r / 2 * 8, j = t % 4 * 2 + r % 2;
+            float want = 0;
+            for (uint32_t k = 0; k < 16; k++)
+                want += half_value(i * 3 + k * 5) * half_value(k * 2 + j * 7);
+            ck_assert_float_eq(d[t][r], want);
+        }
+    ck_assert_int_ne(run_text(WGMMA_TEXT("", "wgmma.fence.sync.aligned;"), group, out, panels()),
+                     cudaSuccess);
+    ck_assert_ptr_nonnull(strstr(sim_last_message(), "fence.proxy.async"));
+    sim_with(NULL, NULL);
+    ck_assert_int_ne(run_text(WGMMA_TEXT("fence.proxy.async.shared::cta;", ""), group,
+                              fresh_words(512), panels()),
+                     cudaSuccess);
+    ck_assert_ptr_nonnull(strstr(sim_last_message(), "wgmma.fence"));
+}
+END_TEST
+
 START_TEST(ldmatrix_gives_rows_or_columns)
 {
     /* 8 rows of 8 elements; element (i, j) is 8 i + j */
@@ -453,7 +510,8 @@ END_TEST
 TEST_MAIN("simulated PTX", integers_are_the_isas, floats_round_as_asked,
           conversions_clamp_and_round, approximations_may_be_off_by_their_error,
           lanes_part_and_meet_again, products_are_right_and_wrong_fragments_show,
-          ldmatrix_gives_rows_or_columns, races_in_shared_memory_are_found,
-          named_barriers_order_those_who_come, copies_have_to_be_waited_for,
-          accesses_outside_are_found, blocks_that_share_bytes_are_found, who_does_not_come_is_found,
-          a_sentence_says_where, what_is_not_known_is_refused)
+          warpgroups_multiply_what_a_fence_has_passed_by, ldmatrix_gives_rows_or_columns,
+          races_in_shared_memory_are_found, named_barriers_order_those_who_come,
+          copies_have_to_be_waited_for, accesses_outside_are_found,
+          blocks_that_share_bytes_are_found, who_does_not_come_is_found, a_sentence_says_where,
+          what_is_not_known_is_refused)
