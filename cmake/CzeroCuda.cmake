@@ -127,10 +127,11 @@ function(cz_cuda_ptx)
   add_executable(ptx_extract ${CMAKE_SOURCE_DIR}/tests/support/ptx_extract.cc)
   target_link_libraries(ptx_extract PRIVATE ${CMAKE_DL_LIBS})
   set(folder ${CMAKE_BINARY_DIR}/cuda_ptx)
+  set(objects $<TARGET_OBJECTS:czero_cuda> $<TARGET_OBJECTS:czero_cuda_hopper>)
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${folder}/entries.txt
-    COMMAND ptx_extract ${folder} $<TARGET_OBJECTS:czero_cuda>
-    DEPENDS ptx_extract $<TARGET_OBJECTS:czero_cuda>
+    COMMAND ptx_extract ${folder} ${objects}
+    DEPENDS ptx_extract ${objects}
     COMMENT "Taking the kernels' PTX out of the plug-in's objects"
     COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(cuda_ptx ALL DEPENDS ${folder}/entries.txt)
