@@ -248,10 +248,50 @@ ptx_space space_of(const ptx_instruction &i)
     return PTX_GENERIC;
 }
 
+/* ld.acquire.…u32 d, [a];  st.release.…u32 [a], s: between blocks, of one word. */
+void run_acquire(ptx_warp &w, const ptx_op &o)
+{
+    ptx_access a;
+    ptx_access_lanes(w, o, 1, PTX_ATOMIC, &a);
+    uint32_t *d = w.to<uint32_t>(o.s[0]);
+    for (uint32_t m = w.mask; m; m &= m - 1) {
+        const int l = __builtin_ctz(m);
+        w.block->watch->acquire(a.address[l]);
+        memcpy(&d[l], a.at[l], sizeof d[l]);
+    }
+}
+
+void run_release(ptx_warp &w, const ptx_op &o)
+{
+    ptx_access a;
+    ptx_access_lanes(w, o, 1, PTX_ATOMIC, &a);
+    const uint32_t *s = w.from<uint32_t>(o.s[0]);
+    for (uint32_t m = w.mask; m; m &= m - 1) {
+        const int l = __builtin_ctz(m);
+        w.block->watch->release(a.address[l]);
+        memcpy(a.at[l], &s[l], sizeof s[l]);
+    }
+}
+
+void decode_turn(ptx_builder &b, const ptx_instruction &i)
+{
+    const bool is_load = i.parts[0] == "ld";
+    if (i.type() != "u32" || space_of(i) != PTX_GLOBAL)
+        ptx_refuse(i, "acquire and release are known of words in global memory");
+    b.op.space = PTX_GLOBAL, b.op.nbytes = 4;
+    b.address(1, i.operand(is_load ? 1 : 0));
+    if (is_load)
+        b.write(0, i.operand(0), 4);
+    else
+        b.read(0, i.operand(1), 4);
+    b.op.run = is_load ? run_acquire : run_release;
+}
+
 /* ld{.space}{.v2|.v4}.type d, [a];  st{…}.type [a], s. How caches are used does not matter here,
  * and all that is weaker than sequential is: blocks run one after another. */
 void decode_access(ptx_builder &b, const ptx_instruction &i)
 {
+    if (i.has("acquire") || i.has("release")) return decode_turn(b, i);
     const bool is_load = i.parts[0] == "ld" || i.parts[0] == "ldu";
     const ptx_operand &value = i.operand(is_load ? 0 : 1);
     const int size = (int)ptx_type_nbytes(i.type());

@@ -65,11 +65,13 @@ void ptx_watch::launch(int shared_grain, int global_grain, uint64_t n_blocks)
     }
     ids_begin = ids_end;
     ids_end += (uint32_t)n_blocks;
+    released.clear();
 }
 
 void ptx_watch::block(uint64_t number, size_t shared_nbytes, int n_warps)
 {
     self = ids_begin + (uint32_t)number;
+    known.clear();
     cells.assign((shared_nbytes >> shared_shift) + 1, {0, {0, 0}});
     for (int w = 0; w < n_warps; w++) {
         memset(&clocks[w], 0, sizeof clocks[w]);
@@ -201,6 +203,24 @@ void ptx_watch::meet_lanes(int warp)
 
 /* ---- global memory ---- */
 
+bool ptx_watch::knows(uint32_t block) const
+{
+    return block == self || known.count(block) != 0;
+}
+
+void ptx_watch::release(uint64_t at)
+{
+    std::set<uint32_t> all = known;
+    all.insert(self);
+    released[at] = all;
+}
+
+void ptx_watch::acquire(uint64_t at)
+{
+    const auto found = released.find(at);
+    if (found != released.end()) known.insert(found->second.begin(), found->second.end());
+}
+
 void ptx_watch::global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes, ptx_touch touch)
 {
     const uint64_t offset = at - SIM_REGION_BASE;
@@ -210,17 +230,17 @@ void ptx_watch::global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes
     for (; c < end; c++) {
         const bool was_written = c->writer >= ids_begin,
                    was_read = (c->reader & ~SEVERAL) >= ids_begin;
-        if (was_written && c->writer != self)
+        if (was_written && !knows(c->writer))
             ptx_fail(w, lane, "%s global memory at %p, which block %u of this launch has written",
                      touch == PTX_READ ? "reads" : "writes", (void *)at, c->writer - ids_begin);
         if (touch == PTX_WRITE) {
-            if (was_read && c->reader != self)
+            if (was_read && !knows(c->reader))
                 ptx_fail(w, lane,
                          "writes global memory at %p, which block %u of this launch has "
                          "read",
                          (void *)at, (c->reader & ~SEVERAL) - ids_begin);
-            c->writer = self;
-        } else if (!was_read) {
+            *c = {self, 0};
+        } else if (!was_read || knows(c->reader)) {
             c->reader = self;
         } else if ((c->reader & ~SEVERAL) != self) {
             c->reader |= SEVERAL;

@@ -6,11 +6,13 @@
  * that the toucher of now does not know is a race.
  *
  * Global memory: a cell per grain remembers which block of the running launch wrote it, and which
- * read it. */
+ * read it. What a block did is known to those that acquire what it has released since. */
 #ifndef CZ_TESTS_PTX_WATCH_H
 #define CZ_TESTS_PTX_WATCH_H
 
+#include <map>
 #include <memory>
+#include <set>
 #include <stddef.h>
 #include <stdint.h>
 #include <vector>
@@ -48,6 +50,10 @@ class ptx_watch {
     void fence_proxy(const ptx_warp &w);
     void global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes, ptx_touch touch);
 
+    /* The running block releases, or acquires, at an address. */
+    void release(uint64_t at);
+    void acquire(uint64_t at);
+
     /* A warp comes to a barrier and leaves there what it knows; one that has waited learns that. */
     void arrive(int warp, ptx_clocks *known);
     void learn(int warp, const ptx_clocks &known);
@@ -57,6 +63,7 @@ class ptx_watch {
     static void freed(uint64_t at, size_t nbytes);
 
   private:
+    bool knows(uint32_t block) const;
     bool ordered(int warp, int lane, uint32_t record) const;
     void note_read(ptx_cell *c, int warp, int lane);
     uint32_t record(int warp, int lane) const;
@@ -65,6 +72,8 @@ class ptx_watch {
     std::vector<ptx_cell> cells;
     ptx_clocks clocks[PTX_MAX_WARPS];          /* what each warp knows of all */
     uint32_t ids_begin = 1, ids_end = 1, self; /* of the launch's blocks; of the running one */
+    std::set<uint32_t> known;                  /* blocks whose deeds the running one knows */
+    std::map<uint64_t, std::set<uint32_t>> released;
 };
 
 #endif
