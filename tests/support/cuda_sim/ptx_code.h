@@ -90,6 +90,7 @@ struct ptx_function {
     int32_t special[PTX_N_SPECIAL];  /* slots, PTX_NO_SLOT: not used */
     size_t registers_nbytes;         /* of a warp */
     size_t n_virtual;                /* registers that the text names */
+    bool shares_generic = false;     /* generic addresses may be of shared memory */
     int shared_grain, global_grain;  /* the smallest access, in bytes: 1, 2, 4, 8 or 16 */
 };
 

@@ -488,14 +488,15 @@ void body_decoder::resolve_branches()
     }
 }
 
-/* Cells of the watch are as large as the smallest access; generic ones may go anywhere. */
+/* Cells of the watch are as large as the smallest access. Generic ones may go anywhere, but to
+ * shared memory only where its address was made a generic one. */
 void body_decoder::find_grains()
 {
     f->shared_grain = f->global_grain = 16;
     for (const ptx_op &o : f->code) {
         if (o.nbytes == 0) continue;
         const int n = o.nbytes;
-        if (o.space == PTX_SHARED || o.space == PTX_GENERIC)
+        if (o.space == PTX_SHARED || (o.space == PTX_GENERIC && f->shares_generic))
             f->shared_grain = std::min(f->shared_grain, n);
         if (o.space == PTX_GLOBAL || o.space == PTX_GENERIC)
             f->global_grain = std::min(f->global_grain, n);

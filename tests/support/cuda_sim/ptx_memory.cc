@@ -401,6 +401,7 @@ void decode_cvta(ptx_builder &b, const ptx_instruction &i)
                       : space == PTX_LOCAL ? PTX_LOCAL_WINDOW
                       : space == PTX_PARAM ? PTX_PARAM_WINDOW
                                            : 0;
+    if (space == PTX_SHARED && !i.has("to")) b.f->shares_generic = true;
     if (i.has("to")) window = 0 - window;
     b.op.imm = (int64_t)window;
     b.op.run = run_cvta<uint64_t, uint64_t>;
