@@ -79,6 +79,7 @@ static std::string flat_name(std::string path)
 {
     const size_t folder = path.rfind(".dir/");
     if (folder != std::string::npos) path = path.substr(folder + 5);
+    if (path.compare(0, 2, "./") == 0) path = path.substr(2);
     std::string flat;
     for (char c : path.substr(0, path.rfind('.'))) flat += c == '/' ? "__" : std::string(1, c);
     return flat + ".ptx";
