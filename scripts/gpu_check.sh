@@ -410,6 +410,8 @@ sanitize_ranks() { # tool
 stage_sanitize() {
   sanitize_case memcheck test_attention_cuda tensor_cores_agree_with_all_features_together
   sanitize_case racecheck test_attention_cuda tensor_cores_agree_with_all_features_together
+  sanitize_case memcheck test_attention_cuda wgmma_agrees_in_reverse_order
+  sanitize_case racecheck test_attention_cuda wgmma_agrees_in_reverse_order
   sanitize_case memcheck test_step_cuda adam_agrees_forward
   sanitize_case memcheck test_cross_entropy_cuda it_agrees_forward
   sanitize_case racecheck test_cross_entropy_cuda it_agrees_forward
@@ -441,9 +443,13 @@ install_wheels() {
 deepspeed_ready() {
   install_wheels || return 1
   export PYTHONPATH=$build/site ${simulated:+DS_ACCELERATOR=cpu}
-  python3 -c 'import deepspeed' || { echo "skipped: this python has no DeepSpeed that works, and no wheel of it is here"; return 77; }
   python3 -c '
-import deepspeed, torch, transformers
+import sys
+try:
+    import deepspeed, torch, transformers
+except ImportError as e:
+    print("skipped: this python has no DeepSpeed that works, and no wheel of it is here:", e)
+    sys.exit(77)
 from deepspeed.ops.op_builder import CPUAdamBuilder
 CPUAdamBuilder().load()
 print("result: DeepSpeed", deepspeed.__version__, "torch", torch.__version__, "transformers", transformers.__version__)'

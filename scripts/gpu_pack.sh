@@ -31,7 +31,7 @@ packages=(
 runs='s0-adagrad s0-bf16-adamw s0-fp32-adamw s0-lamb-warmup-only s1-adagrad-cpu s1-fp16-static
   s1-fp32-adamw s1-fp32-dp1-adam-l2 s1-lion-cpu s2-bf16-adamw s2-bf16-cpuoffload s2-fp16-dynscale
   s2-fp32-adamw-gas2 s3-bf16-adamw s3-bf16-cpuoffload s3-fp32-adamw sched-onecycle
-  sched-warmupcosine s1-fp32-dp3 s1-bf16-adamw-dp4'
+  sched-warmupcosine s1-fp32-dp3 s1-bf16-adamw-dp4 s0-onebitadam s0-onebitadam-dp4 s0-onebitlamb s0-zerooneadam'
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-pack-XXXXXX")
 trap 'rm -rf "$work"' EXIT
