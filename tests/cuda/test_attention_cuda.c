@@ -314,10 +314,10 @@ START_TEST(tensor_cores_agree_alone_with_each_feature)
 END_TEST
 
 /* From here to forget_row() the row through wgmma takes what it can; devices that lack it take
- * another. Nor does it run as PTX, which is taken out of the plug-in's other objects. */
+ * another. */
 static void ask_for_hopper(void)
 {
-    if (!getenv("CZERO_CUDA_SIM_CODE")) setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
+    setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
 }
 
 static void forget_row(void)
@@ -415,7 +415,7 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     static const char *const flash = "attention forward; attention delta; attention backward; ";
     static const char *const hopper =
         "attention forward (wgmma); attention dq (wgmma); attention dk, dv (wgmma); ";
-    if (!find_trace() || getenv("CZERO_CUDA_SIM_CODE")) return; /* a GPU keeps no record */
+    if (!find_trace()) return; /* a GPU keeps no record */
     ck_assert_str_eq(kernels_of(&taken, ""), flash);
     setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
     ck_assert_str_eq(kernels_of(&taken, ""), hopper);
