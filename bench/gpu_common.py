@@ -203,6 +203,20 @@ def plan_czero(czero, config, model, seq_len, extra=()):
                           "cuda", "--json", *extra)
 
 
+def end_group(child, patience=5):
+    """End a session leader and what it has started. First by asking: ninja's commands are groups of their own,
+    which it ends when it is asked to, and which go on when it is killed."""
+    for number, seconds in (signal.SIGTERM, patience), (signal.SIGKILL, 0):
+        try:
+            os.killpg(child.pid, number)
+        except ProcessLookupError:
+            break
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and child.poll() is None:
+            time.sleep(0.05)
+    child.wait()
+
+
 def run_alone(command, timeout):
     """(exit code, stdout, stderr) of a program in a session of its own: with it goes whatever it has started,
     compilers say, when its time is over or this program is ended."""
@@ -215,11 +229,7 @@ def run_alone(command, timeout):
             raise RuntimeError(f"no end after {timeout:.0f} s") from None
         finally:
             signal.signal(signal.SIGTERM, asked)
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
+            end_group(child)
         texts = []
         for f in (out, errors):
             f.seek(0)
