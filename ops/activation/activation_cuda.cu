@@ -15,17 +15,17 @@
 /* ---- one element -------------------------------------------------------------------------------
  */
 
-/* 1 + e⁻ˣ; infinite where that overflows. */
-CUDA_FN float one_plus_exp_minus(float x)
+/* e⁻ˣ; infinite where that overflows. */
+CUDA_FN float exp_minus(float x)
 {
-    return 1.0f + exp2f(x * -LOG2E);
+    return exp2f(x * -LOG2E);
 }
 
-/* 1 + e^(−2u) of the tanh form, u = √(2/π)(x + 0.044715x³); σ(2u) is its inverse. sq is x². */
-CUDA_FN float gelu_denominator(float x, float sq)
+/* e^(−2u) of the tanh form, u = √(2/π)(x + 0.044715x³); σ(2u) is 1 / (1 + that). sq is x². */
+CUDA_FN float gelu_exp(float x, float sq)
 {
     const float scale = -2.0f * LOG2E * SQRT_2_OVER_PI;
-    return 1.0f + exp2f(x * fmaf(sq, scale * GELU_CUBIC, scale));
+    return exp2f(x * fmaf(sq, scale * GELU_CUBIC, scale));
 }
 
 /* Φ(x) and φ(x) by the fit of vf_normal (ops/vecmath_impl.h): 7 + 2x² ulp. */
@@ -48,13 +48,25 @@ CUDA_FN void normal(float x, float *cdf, float *density)
     *density = e * 0x1.988454p-2f;
 }
 
+/* s = 1 / (1 + e) and 1 − s, which is e·s: a difference would leave nothing of an approximate
+ * quotient near 1. */
+struct sigmoid {
+    float s, rest;
+};
+
+CUDA_FN struct sigmoid sigmoid_of(float e)
+{
+    const float s = __fdividef(1.0f, 1.0f + e);
+    return {s, e < 0x1p60f ? e * s : 1.0f};
+}
+
 template <enum activation KIND> CUDA_FN float value(float x)
 {
     float cdf, density;
     switch (KIND) {
-    case ACT_GELU_TANH: return __fdividef(x, gelu_denominator(x, x * x));
+    case ACT_GELU_TANH: return __fdividef(x, 1.0f + gelu_exp(x, x * x));
     case ACT_GELU_ERF: normal(x, &cdf, &density); return x * cdf;
-    case ACT_SILU: return __fdividef(x, one_plus_exp_minus(x));
+    case ACT_SILU: return __fdividef(x, 1.0f + exp_minus(x));
     case ACT_RELU: return x < 0 ? 0.0f : x;
     case ACT_TANH: return tanhf(x);
     }
@@ -62,9 +74,9 @@ template <enum activation KIND> CUDA_FN float value(float x)
 }
 
 /* dy·f'(x) for silu: dy·s·(1 + x·(1 − s)) */
-CUDA_FN float silu_gradient(float x, float s, float dy)
+CUDA_FN float silu_gradient(float x, struct sigmoid of_x, float dy)
 {
-    return dy * s * fmaf(x, 1.0f - s, 1.0f);
+    return dy * of_x.s * fmaf(x, of_x.rest, 1.0f);
 }
 
 /* dy·f'(x) for the tanh form: s + x·s·(1 − s)·2u', 2u' = 2√(2/π)(1 + 3·0.044715x²). Where x² > 256,
@@ -72,9 +84,9 @@ CUDA_FN float silu_gradient(float x, float s, float dy)
 CUDA_FN float gelu_tanh_gradient(float x, float dy)
 {
     const float sq = x * x > 256.0f ? 256.0f : x * x; /* NaN passes */
-    const float s = __fdividef(1.0f, gelu_denominator(x, sq));
+    const struct sigmoid of_2u = sigmoid_of(gelu_exp(x, sq));
     const float slope = fmaf(sq, 6.0f * SQRT_2_OVER_PI * GELU_CUBIC, 2.0f * SQRT_2_OVER_PI);
-    return dy * fmaf(x, s * (1.0f - s) * slope, s);
+    return dy * fmaf(x, of_2u.s * of_2u.rest * slope, of_2u.s);
 }
 
 template <enum activation KIND> CUDA_FN float gradient(float x, float dy)
@@ -83,7 +95,7 @@ template <enum activation KIND> CUDA_FN float gradient(float x, float dy)
     switch (KIND) {
     case ACT_GELU_TANH: return gelu_tanh_gradient(x, dy);
     case ACT_GELU_ERF: normal(x, &cdf, &density); return dy * fmaf(x, density, cdf);
-    case ACT_SILU: return silu_gradient(x, __fdividef(1.0f, one_plus_exp_minus(x)), dy);
+    case ACT_SILU: return silu_gradient(x, sigmoid_of(exp_minus(x)), dy);
     case ACT_RELU: return x <= 0 ? 0.0f : dy;
     case ACT_TANH: y = tanhf(x); return dy * fmaf(-y, y, 1.0f);
     }
@@ -206,8 +218,9 @@ static __global__ void __launch_bounds__(BLOCK)
     load_f32<N>(dy + n * C + c, d);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        const float s = __fdividef(1.0f, one_plus_exp_minus(g[k])), gs = g[k] * s;
-        g[k] = silu_gradient(g[k], s, d[k] * u[k]);
+        const struct sigmoid of_g = sigmoid_of(exp_minus(g[k]));
+        const float gs = g[k] * of_g.s;
+        g[k] = silu_gradient(g[k], of_g, d[k] * u[k]);
         u[k] = d[k] * gs;
     }
     store_f32<N>(dgate + n * stride + c, g);

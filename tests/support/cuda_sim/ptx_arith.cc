@@ -375,7 +375,8 @@ void run_ex2(ptx_warp &w, const ptx_op &o)
     for (int l = 0; l < PTX_WARP; l++) x[l] = flush ? ptx_flush(a[l]) : a[l];
     for (int l = 0; l < PTX_WARP; l++) y[l] = ex2_of(x[l]);
     if (ptx_approx_seed != 0)
-        for (int l = 0; l < PTX_WARP; l++) y[l] = ptx_approximate(y[l], ptx_bits(x[l]), 0x1p-22f);
+        for (int l = 0; l < PTX_WARP; l++) /* of zeros it is exact */
+            y[l] = x[l] == 0 ? 1.0f : ptx_approximate(y[l], ptx_bits(x[l]), 0x1p-22f);
     ptx_lanes(w.mask, [=](int l) { d[l] = flush ? ptx_flush(y[l]) : y[l]; });
 }
 float lg2_approx(float a)
