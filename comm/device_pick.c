@@ -141,13 +141,19 @@ static cz_status pick(struct comm *host, struct device *device, struct device_se
     return *kind == DEVICE_COMM_NCCL ? pick_nccl(host, seats, kind) : CZ_OK;
 }
 
+/* Room for all ranks' seats, or none on any rank. The caller frees. */
+static cz_status take_seats(struct comm *host, struct device_seat **seats)
+{
+    *seats = calloc((size_t)host->world_size, sizeof **seats);
+    return comm_agree(host, *seats ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks"));
+}
+
 cz_status comm_device_pick(struct comm *host, struct device *device, enum device_comm_kind *kind)
 {
     *kind = DEVICE_COMM_SELF;
     if (host->world_size > 1 && strcmp(host->ops->name, "self") == 0) return CZ_OK; /* pretends */
-    struct device_seat *seats = calloc((size_t)host->world_size, sizeof *seats);
-    cz_status st = seats ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks");
-    st = comm_agree(host, st);
+    struct device_seat *seats;
+    cz_status st = take_seats(host, &seats);
     if (st == CZ_OK) st = pick(host, device, seats, kind);
     free(seats);
     return st;
@@ -171,9 +177,8 @@ cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_r
 {
     *n_ranks = 1;
     if (host->world_size == 1 || strcmp(host->ops->name, "self") == 0) return CZ_OK;
-    struct device_seat *seats = calloc((size_t)host->world_size, sizeof *seats);
-    cz_status st = seats ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for ranks");
-    st = comm_agree(host, st);
+    struct device_seat *seats;
+    cz_status st = take_seats(host, &seats);
     if (st == CZ_OK) st = count_sharing(host, device, seats, n_ranks);
     free(seats);
     return st;

@@ -105,14 +105,7 @@ void decode_nanosleep(ptx_builder &b, const ptx_instruction &)
 void ptx_run_warp_barrier(ptx_warp &w, const ptx_op &o)
 {
     const uint32_t *members = w.from<uint32_t>(o.s[1]);
-    uint32_t wanted = 0;
-    for (uint32_t m = w.mask; m; m &= m - 1) {
-        const int l = __builtin_ctz(m);
-        if (!(members[l] >> l & 1))
-            ptx_fail(w, l, "mask 0x%08x does not name the calling lane %d", members[l], l);
-        wanted |= members[l];
-    }
-    if (!ptx_together(w, wanted & w.alive)) return;
+    if (!ptx_together(w, ptx_lanes_named(w, members) & w.alive)) return;
     w.block->watch->meet_lanes(w.number);
 }
 

@@ -146,6 +146,9 @@ template <class F> inline __attribute__((always_inline)) void ptx_lanes(uint32_t
 /* For *.sync: all lanes of `wanted` have to be here. False: the path waits, the instruction must
  * do nothing. */
 bool ptx_together(ptx_warp &w, uint32_t wanted);
+
+/* All lanes that the running lanes' masks name; one outside of its own mask ends the launch. */
+uint32_t ptx_lanes_named(ptx_warp &w, const uint32_t *members);
 /* The running path lets others go first. */
 void ptx_rest(ptx_warp &w);
 /* After a change of paths. */

@@ -5,20 +5,25 @@
 #include <algorithm>
 #include <string.h>
 
-namespace {
-
-/* Whether all lanes that the running lanes' masks name are here; they then do it together. A lane
- * outside of its own mask, and one that has left the kernel, end the launch. */
-bool all_here(ptx_warp &w, const uint32_t *members)
+uint32_t ptx_lanes_named(ptx_warp &w, const uint32_t *members)
 {
-    uint32_t wanted = 0;
+    uint32_t named = 0;
     for (uint32_t m = w.mask; m; m &= m - 1) {
         const int l = __builtin_ctz(m);
         if (!(members[l] >> l & 1))
             ptx_fail(w, l, "mask 0x%08x does not name the calling lane %d", members[l], l);
-        wanted |= members[l];
+        named |= members[l];
     }
-    return ptx_together(w, wanted & w.present);
+    return named;
+}
+
+namespace {
+
+/* Whether all lanes that the running lanes' masks name are here; they then do it together. One that
+ * has left the kernel ends the launch. */
+bool all_here(ptx_warp &w, const uint32_t *members)
+{
+    return ptx_together(w, ptx_lanes_named(w, members) & w.present);
 }
 
 /* ---- shfl ---- */
