@@ -325,24 +325,32 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
     }
 }
 
-/* A thread's sums of N columns to those of the block, `to` (C): its own where a row is the block's;
- * where it is a warp's, over the warps in their order. All threads call. */
+/* A warp's sums of its columns; no two lanes meet in a bank, neither where each puts down its N
+ * columns nor where they read 32 columns side by side. */
+template <int N> struct warp_share {
+    float of[N][CUDA_WARP + CUDA_WARP / N]; /* [k][lane]: column lane·N + k */
+};
+
+/* A thread's sums of N columns to the block's, `to` (C), from column c of thread 0 on. Where a row
+ * is a warp's, warps have the same columns, and are added up in their order. All threads call. */
 template <int N>
-CUDA_FN void put_columns(const float sums[N], int64_t c, int64_t C,
-                         float shares[BACKWARD_WARPS][CUDA_WARP * N], float *to)
+CUDA_FN void put_columns(const float sums[N], int64_t c, int64_t C, struct warp_share<N> *shares,
+                         float *to)
 {
-    if (blockDim.y > 1) {
-        __syncthreads(); /* an earlier use of the shares is over */
+    const unsigned lane = threadIdx.x % CUDA_WARP;
+    const unsigned warp = (threadIdx.y * blockDim.x + threadIdx.x) / CUDA_WARP;
+    const bool joint = blockDim.y > 1;
+    const struct warp_share<N> *first = joint ? shares : shares + warp;
+    if (!joint) c += (int64_t)(warp * CUDA_WARP * N);
+    __syncthreads(); /* an earlier use of the shares is over */
 #pragma unroll
-        for (int k = 0; k < N; k++) shares[threadIdx.y][threadIdx.x * N + k] = sums[k];
-        __syncthreads();
-        if (threadIdx.y > 0) return;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        float sum = sums[k];
-        for (unsigned warp = 1; warp < blockDim.y; warp++) sum += shares[warp][threadIdx.x * N + k];
-        if (c + k < C) to[c + k] = sum;
+    for (int k = 0; k < N; k++) shares[warp].of[k][lane] = sums[k];
+    __syncthreads();
+    for (unsigned i = joint ? warp * CUDA_WARP + lane : lane; i < CUDA_WARP * N && c + i < C;
+         i += blockDim.y * CUDA_WARP) {
+        float sum = first->of[i % N][i / N];
+        for (unsigned w = 1; w < blockDim.y; w++) sum += first[w].of[i % N][i / N];
+        to[c + i] = sum;
     }
 }
 
@@ -352,8 +360,8 @@ static __global__ void
 __launch_bounds__(PACKS == WARP_PACKS ? CUDA_WARP * BACKWARD_WARPS : THREADS_MAX,
                   PACKS == WARP_PACKS && ALIGNED ? 2 : 1) backward_kernel(const struct norm_io io)
 {
-    __shared__ float room[2 * CUDA_WARP], shares[BACKWARD_WARPS][CUDA_WARP * N];
-    const int64_t step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
+    __shared__ float room[2 * CUDA_WARP];
+    __shared__ struct warp_share<N> shares[THREADS_MAX / CUDA_WARP];
     const int64_t begin = blockIdx.x * io.block_rows;
     const int64_t end = begin + io.block_rows < io.n_rows ? begin + io.block_rows : io.n_rows;
     struct column_sums<N, PACKS> columns = {};
@@ -363,8 +371,9 @@ __launch_bounds__(PACKS == WARP_PACKS ? CUDA_WARP * BACKWARD_WARPS : THREADS_MAX
     float *mine = io.partial + 2 * (int64_t)blockIdx.x * io.stride;
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        put_columns<N>(columns.weight[p], first + p * step, io.C, shares, mine);
-        put_columns<N>(columns.bias[p], first + p * step, io.C, shares, mine + io.stride);
+        const int64_t c = (int64_t)blockDim.x * N * p;
+        put_columns<N>(columns.weight[p], c, io.C, shares, mine);
+        put_columns<N>(columns.bias[p], c, io.C, shares, mine + io.stride);
     }
 }
 
