@@ -1,6 +1,7 @@
 /* cp.async: copies of 4, 8 or 16 bytes that are in flight until their thread has waited. */
 #include "ptx_access.h"
 #include "ptx_decode.h"
+#include "ptx_traffic.h"
 #include "sim_settings.h"
 
 #include <string.h>
@@ -21,6 +22,8 @@ void run_copy(ptx_warp &w, const ptx_op &o)
     const uint32_t *to = w.from<uint32_t>(o.s[1]);
     const uint64_t *from = w.from<uint64_t>(o.s[2]);
     const int32_t *offsets = w.more(o);
+    uint64_t source_at[PTX_WARP], target_at[PTX_WARP];
+    uint32_t reading = 0;
     for (uint32_t m = w.mask; m; m &= m - 1) {
         const int l = __builtin_ctz(m);
         const uint32_t at = to[l] + (uint32_t)offsets[0];
@@ -39,7 +42,12 @@ void run_copy(ptx_warp &w, const ptx_op &o)
         /* Hardware may be fast: in random order some copies land at once. */
         if (sim_settings.order == SIM_ORDER_RANDOM && ptx_random(w.block) % 2) land(w, c);
         w.copies.push_back(c);
+        source_at[l] = source, target_at[l] = at;
+        if (n_valid > 0) reading |= 1u << l;
     }
+    if (!ptx_traffic_counts()) return;
+    ptx_traffic_note(o, PTX_GLOBAL, reading, source_at, n);
+    ptx_traffic_note(o, PTX_SHARED, w.mask, target_at, n);
 }
 
 void run_commit(ptx_warp &w, const ptx_op &)

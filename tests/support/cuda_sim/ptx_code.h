@@ -132,7 +132,9 @@ const ptx_function *ptx_module_function(ptx_module *m, const std::string &name);
 std::unique_ptr<ptx_function> ptx_decode(ptx_module *m, const std::string &name,
                                          const ptx_entry &e);
 
-/* "file:line (inlined at file:line)" of an instruction, and its line of PTX. */
+/* "file:line in file:line" of an instruction, the second what it was inlined into; and the same
+ * behind its line of PTX. */
+std::string ptx_source(const ptx_function *f, const ptx_op &o);
 std::string ptx_where(const ptx_function *f, const ptx_op &o);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "ptx_run.h"
 #include "ptx_test.h"
+#include "ptx_traffic.h"
 #include "sim_exec.h"
 #include "sim_runtime.h"
 
@@ -110,6 +111,7 @@ void report()
 {
     fprintf(stderr, "cuda_sim: %.3g instructions of lanes (%.3g of warps) in %.3g s\n",
             (double)ptx_counted.lane_instructions, (double)ptx_counted.warp_instructions, seconds);
+    ptx_traffic_report();
 }
 
 double now()

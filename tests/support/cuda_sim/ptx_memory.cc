@@ -2,6 +2,7 @@
 #include "ptx_access.h"
 #include "ptx_lanes.h"
 #include "ptx_text.h"
+#include "ptx_traffic.h"
 #include "sim_runtime.h"
 
 #include <algorithm>
@@ -150,6 +151,7 @@ void ptx_access_lanes(ptx_warp &w, const ptx_op &o, int slot, ptx_touch touch, p
         default: a->at[l] = generic_at(w, l, at, n, touch);
         }
     }
+    if (ptx_traffic_counts()) ptx_traffic_note(o, (enum ptx_space)o.space, w.mask, a->address, n);
 }
 
 namespace {

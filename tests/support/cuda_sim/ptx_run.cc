@@ -3,6 +3,7 @@
 
 #include "ptx_decode.h"
 #include "ptx_lanes.h"
+#include "ptx_traffic.h"
 #include "sim_exec.h"
 #include "sim_settings.h"
 
@@ -384,11 +385,13 @@ bool ptx_launch_run(const ptx_launch *l, std::string *error)
         launch_begin(m, l);
         const uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
         m->watch.launch(l->function->shared_grain, l->function->global_grain, n);
+        if (ptx_traffic_counts()) ptx_traffic_begin(l->function);
         const sim_blocks_order order(n);
         for (uint64_t i = 0; i < n; i++) {
             block_begin(&m->block, order.at(i));
             run_block(&m->block);
         }
+        if (ptx_traffic_counts()) ptx_traffic_end();
         return true;
     } catch (const ptx_stop &stop) {
         *error = stop.sentence;

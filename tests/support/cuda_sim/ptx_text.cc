@@ -261,19 +261,21 @@ const ptx_function *ptx_module_function(ptx_module *m, const std::string &name)
     return at->second.decoded.get();
 }
 
+std::string ptx_source(const ptx_function *f, const ptx_op &o)
+{
+    const ptx_loc &l = f->locs[(size_t)o.loc];
+    auto place = [&](int file, int line) {
+        auto at = f->module->files.find(file);
+        return (at == f->module->files.end() ? "?" : at->second) + ":" + std::to_string(line);
+    };
+    std::string text;
+    if (l.line > 0) text = place(l.file, l.line);
+    if (l.caller_line > 0) text += " in " + place(l.caller_file, l.caller_line);
+    return text;
+}
+
 std::string ptx_where(const ptx_function *f, const ptx_op &o)
 {
-    char text[512];
-    const ptx_loc &l = f->locs[(size_t)o.loc];
-    auto name = [&](int file) {
-        auto at = f->module->files.find(file);
-        return at == f->module->files.end() ? "?" : at->second.c_str();
-    };
-    int n = snprintf(text, sizeof text, "PTX line %d", o.line);
-    if (l.line > 0)
-        n += snprintf(text + n, sizeof text - (size_t)n, ", %s:%d", name(l.file), l.line);
-    if (l.caller_line > 0 && (size_t)n < sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, " in %s:%d", name(l.caller_file),
-                 l.caller_line);
-    return text;
+    const std::string source = ptx_source(f, o);
+    return "PTX line " + std::to_string(o.line) + (source.empty() ? "" : ", " + source);
 }

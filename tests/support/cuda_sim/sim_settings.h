@@ -14,7 +14,8 @@
  *                           as nvcc did: PTX, interpreted and watched (from build/cuda_ptx)
  *   CZERO_CUDA_SIM_APPROX   seed: approximate PTX instructions are off by up to their error, and
  *                           tensor cores cut off what hardware cuts off (0: exact)
- *   CZERO_CUDA_SIM_COUNT    1: at its end a process says how many PTX instructions it ran
+ *   CZERO_CUDA_SIM_COUNT    1: at its end a process says how many PTX instructions it ran, and what
+ *                           each kernel asked of memory (ptx_traffic.h)
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
  *                           oom-at:N | host-oom-at:N | start-error:N    comma between several */
 #ifndef CZ_TESTS_SIM_SETTINGS_H

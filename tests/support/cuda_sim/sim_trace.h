@@ -49,6 +49,24 @@ SIM_EXPORT struct sim_trace_entry sim_trace_at(size_t i);
 /* Whether entry i has to be finished before entry j starts, whatever the timing. */
 SIM_EXPORT bool sim_trace_ordered(size_t i, size_t j);
 
+/* What a kernel's launches asked of memory, where PTX is run (ptx_traffic.h says how it is
+ * counted). */
+struct sim_traffic {
+    const char *kernel; /* its name as C++ has it; valid until the next begin */
+    uint64_t launches, warp_instructions;
+    uint64_t global_requests;        /* accesses of warps to global memory */
+    uint64_t sectors, sectors_least; /* 32 bytes each: asked for; the fewest that would do */
+    uint64_t sectors_touched;        /* different ones in a launch, summed over launches */
+    uint64_t shared_requests;        /* accesses of warps to shared memory */
+    uint64_t shared_turns, shared_turns_least; /* of its banks; the fewest that would do */
+    uint64_t local_requests;                   /* accesses to arrays that are not in registers */
+};
+
+SIM_EXPORT void sim_traffic_begin(void); /* forgets what was counted */
+SIM_EXPORT void sim_traffic_end(void);
+SIM_EXPORT size_t sim_traffic_count(void); /* kernels */
+SIM_EXPORT struct sim_traffic sim_traffic_at(size_t i);
+
 /* Drop all streams, work and memory, forget errors, and read the environment again. */
 SIM_EXPORT void sim_reset(void);
 

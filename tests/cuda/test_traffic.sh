@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Claim: the kernels that have goals ask memory for nothing that they do not need: whole sectors of
+# global memory, no bank of shared memory twice in a turn, no arrays outside of registers. Counted
+# from the code that nvcc makes, on the simulated device (tests/support/cuda_sim/ptx_traffic.h).
+set -uo pipefail
+build=$1
+work=$(mktemp -d /tmp/czero-traffic-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+case ${CZERO_CUDA_PLUGIN:-} in *cuda_sim*) ;; *) echo "skipped: this is of the simulated device"; exit 77 ;; esac
+[ -f "$build/cuda_ptx/entries.txt" ] || { echo "skipped: PTX is made by a build with nvcc"; exit 77; }
+export CZERO_CUDA_SIM_CODE=ptx CZERO_CUDA_SIM_COUNT=1 CZERO_CUDA_SIM_MEMORY=500000000 CZERO_CUDA_SIM_GUARD=off
+
+# count OUT COMMAND…: lines of "sectors%,banks%,local kernel"
+count() {
+  local out=$1
+  shift
+  "$@" >/dev/null 2>"$work/err" || complain "$*: $(cat "$work/err")"
+  sed -nE 's/^([^ {].*[^ ]) +[0-9]+ +[0-9]+ +[0-9]+ +([0-9.]+)% +[0-9]+ +([0-9.]+)% +([0-9]+)$/\2,\3,\4 \1/p' "$work/err" >"$work/$out"
+}
+
+# ask OUT SECTORS KERNEL…: that each of these asks for sectors of which at least so many % are needed
+ask() {
+  local out=$1 least=$2 kernel found
+  shift 2
+  for kernel; do
+    found=$(grep -cE " $kernel" "$work/$out")
+    [ "$found" -gt 0 ] || complain "no kernel $kernel in $(cat "$work/$out")"
+    grep -E " $kernel" "$work/$out" | awk -F'[, ]' -v least="$least" '$1 < least || $2 < 100 || $3 > 0' >"$work/bad"
+    [ -s "$work/bad" ] && complain "more than needed (sectors %, banks %, local accesses): $(cat "$work/bad")"
+  done
+}
+
+count ops "$build/bench/ops_cuda" --tiny
+ask ops 99.9 'step_packs_kernel<adam' 'forward_kernel<bf16' 'backward_kernel<bf16' 'forward_kernel<\(activation\)0' \
+  'backward_kernel<\(activation\)0' ce_rows_kernel combine_kernel
+count attention "$build/bench/attention_cuda" --tiny
+ask attention 99.9 attention_flash_forward_kernel
+ask attention 80 attention_flash_backward_kernel # dq leaves in halves of sectors, once
+CZERO_CUDA_ATTENTION=hopper count hopper "$build/bench/attention_cuda" --tiny gpt2-xl llama-7b
+ask hopper 99.9 attention_hopper_forward_kernel attention_hopper_dq_kernel attention_hopper_dkv_kernel
+count step "$build/bench/step_cuda" --tiny --steps 1
+ask step 99.9 add_kernel gather_kernel row_kernel 'scan_kernel<bf16' sumsq_kernel
+
+[ $failed = 0 ] && echo "nothing is asked for twice"
+exit $failed
