@@ -20,8 +20,8 @@
 /* A fresh device with one setting; NULL: none. */
 static inline void sim_with(const char *name, const char *value)
 {
-    static const char *const names[] = {"ORDER", "STREAMS", "MEMORY", "DEVICES",
-                                        "FAULT", "GUARD",   "CODE",   "APPROX"};
+    static const char *const names[] = {"ORDER", "STREAMS", "MEMORY", "DEVICES", "FAULT",
+                                        "GUARD", "CODE",    "APPROX", "ECHO"};
     static bool ends_clean;
     char full[64];
     if (!ends_clean) atexit(sim_reset); /* streams and events that a test left are no leaks */

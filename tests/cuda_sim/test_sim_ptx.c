@@ -91,6 +91,10 @@ START_TEST(integers_are_the_isas)
     ck_computes("mad.lo.s32 %r20, %r10, %r11, %r12;", 47u, 5, 8, 7);
     ck_computes("add.cc.u32 %r21, %r10, %r10; addc.u32 %r20, %r11, 0;", 8u, 0x80000000u, 7, 0);
     ck_computes("sub.cc.u32 %r21, %r10, %r11; subc.u32 %r20, %r12, 0;", 4u, 1, 2, 5);
+    ck_computes("mad.lo.cc.u32 %r21, %r10, %r11, %r10; madc.hi.u32 %r20, %r10, %r11, 5;", 9u,
+                0xffffffffu, 4, 0);
+    ck_computes("mad.lo.cc.s32 %r21, %r10, %r11, %r12; madc.hi.s32 %r20, %r10, %r11, 0;", 0u,
+                (uint32_t)-1, 1, 1);
     ck_computes("cvt.s32.s8 %r20, %r10;", 0xffffff80u, 0x1280, 0, 0);
     ck_computes("cvt.sat.u8.s32 %r20, %r10;", 255u, 300, 0, 0);
 }
@@ -132,10 +136,16 @@ START_TEST(conversions_clamp_and_round)
     ck_computes("cvt.rmi.s32.f32 %r20, %f10;", (uint32_t)-3, bits(-2.5f), 0, 0);
     ck_computes("cvt.rn.bf16x2.f32 %r20, %f10, %f11;", 0x3f803f80u, bits(1.00390625f), bits(1), 0);
     ck_computes("cvt.rn.f16x2.f32 %r20, %f10, %f11;", 0x7c007bffu, bits(65520), bits(65519), 0);
+    ck_computes("cvt.rmi.s32.f32 %r20, %f10;", (uint32_t)-1, 0x80000001u, 0, 0);
+    ck_computes("cvt.rmi.ftz.s32.f32 %r20, %f10;", 0u, 0x80000001u, 0, 0);
+    ck_computes("cvt.rpi.ftz.f32.f32 %f20, %f10; mov.b32 %r20, %f20;", bits(2), bits(1.5f), 0, 0);
+    ck_computes("cvt.rpi.ftz.f32.f32 %f20, %f10; mov.b32 %r20, %f20;", 0u, 1, 0, 0);
+    ck_computes("cvt.rn.f16.u32 %h1, %r10; cvt.u32.u16 %r20, %h1;", 0x6800u, 2049, 0, 0);
     ck_computes("cvt.rn.bf16.f32 %h1, %f10; cvt.u32.u16 %r20, %h1;", 0x7fffu, 0xff800001u, 0, 0);
     ck_computes("cvt.sat.f32.f32 %f20, %f10; mov.b32 %r20, %f20;", 0u, NAN_BITS, 0, 0);
     ck_computes("mov.b32 {%h1, %h2}, %r10; mov.b32 %r20, {%h2, %h1};", 0x56781234u, 0x12345678u, 0,
                 0);
+    ck_computes("mov.b64 %d1, {%r10, %r11}; mov.b64 {_, %r20}, %d1;", 7u, 5, 7, 0);
 }
 END_TEST
 
@@ -312,6 +322,21 @@ START_TEST(warpgroups_multiply_what_a_fence_has_passed_by)
     ck_assert_int_ne(run_text(WGMMA_TEXT("", "wgmma.fence.sync.aligned;"), group, out, panels()),
                      cudaSuccess);
     ck_assert_ptr_nonnull(strstr(sim_last_message(), "fence.proxy.async"));
+    /* behind the barrier, by those who multiply: as good; by some of them alone: not */
+    sim_with(NULL, NULL);
+    ck_cuda(run_text(WGMMA_TEXT("", "fence.proxy.async.shared::cta; wgmma.fence.sync.aligned;"),
+                     group, fresh_words(512), panels()));
+    ck_assert_int_ne(run_text(WGMMA_TEXT("", "setp.lt.u32 %p3, %r1, 32;\n"
+                                             "@%p3 fence.proxy.async.shared::cta;\n"
+                                             "wgmma.fence.sync.aligned;"),
+                              group, fresh_words(512), panels()),
+                     cudaSuccess);
+    ck_assert_ptr_nonnull(strstr(sim_last_message(), "fence.proxy.async"));
+    sim_with(NULL, NULL);
+    ck_cuda(run_text(WGMMA_TEXT("", "setp.lt.u32 %p3, %r1, 32;\n"
+                                    "@%p3 fence.proxy.async.shared::cta;\n"
+                                    "bar.sync 0; wgmma.fence.sync.aligned;"),
+                     group, fresh_words(512), panels()));
     sim_with(NULL, NULL);
     ck_assert_int_ne(run_text(WGMMA_TEXT("fence.proxy.async.shared::cta;", ""), group,
                               fresh_words(512), panels()),
@@ -348,6 +373,57 @@ START_TEST(ldmatrix_gives_rows_or_columns)
             ck_assert_uint_eq(got[l], (low + (way ? 8 : 1)) << 16 | low);
         }
     }
+}
+END_TEST
+
+START_TEST(stmatrix_puts_rows_or_columns)
+{
+    /* what ldmatrix would have given a lane is stored: the matrix is there again */
+    static const char *const ways[] = {
+        SHARED_TEXT("ld.global.u32 %r8, [%rd4]; and.b32 %r6, %r1, 7; shl.b32 %r6, %r6, 4;\n"
+                    "mov.u32 %r7, sh; add.s32 %r6, %r6, %r7;\n"
+                    "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {%r8};\n"
+                    "bar.warp.sync -1; ld.shared.u32 %r9, [%r3]; st.global.u32 [%rd3], %r9;"),
+        SHARED_TEXT("ld.global.u32 %r8, [%rd4]; and.b32 %r6, %r1, 7; shl.b32 %r6, %r6, 4;\n"
+                    "mov.u32 %r7, sh; add.s32 %r6, %r6, %r7;\n"
+                    "stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%r6], {%r8};\n"
+                    "bar.warp.sync -1; ld.shared.u32 %r9, [%r3]; st.global.u32 [%rd3], %r9;")};
+    uint32_t in[32];
+    uint16_t got[64];
+    sim_with(NULL, NULL);
+    for (uint32_t way = 0; way < 2; way++) {
+        for (uint32_t l = 0; l < 32; l++) {
+            const uint32_t low = way ? 16 * (l % 4) + l / 4 : 8 * (l / 4) + 2 * (l % 4);
+            in[l] = (low + (way ? 8 : 1)) << 16 | low;
+        }
+        uint32_t *out = fresh_words(32);
+        ck_cuda(run_text(ways[way], (struct run){1, 32, 0}, out, device_copy_of(in, sizeof in)));
+        from_device(got, out, sizeof got);
+        for (uint32_t i = 0; i < 64; i++) ck_assert_uint_eq(got[i], i);
+    }
+}
+END_TEST
+
+START_TEST(atomics_add_vectors_and_halves)
+{
+    /* 0.5 and 1.5 as f16 and bf16; 32 lanes each */
+    const char *text =
+        TEXT("mov.b32 %r5, 0x3e003800; mov.b32 %r6, 0x3fc03f00; mov.b32 %f1, 0f3F000000;\n"
+             "mov.b32 {%h1, %h2}, %r5; mov.b32 {%h3, %h4}, %r6; mov.b32 %f2, 0f40000000;\n"
+             "red.global.gpu.relaxed.add.v4.f32 [%rd1], {%f1, %f2, %f1, %f2};\n"
+             "atom.global.gpu.relaxed.add.noftz.f16x2 %r7, [%rd1+16], %r5;\n"
+             "atom.global.gpu.relaxed.add.noftz.bf16x2 %r7, [%rd1+20], %r6;\n"
+             "atom.global.gpu.relaxed.add.noftz.f16 %h5, [%rd1+24], %h1;\n"
+             "red.global.gpu.relaxed.add.noftz.bf16 [%rd1+26], %h4;");
+    uint32_t got[7];
+    sim_with(NULL, NULL);
+    uint32_t *out = fresh_words(7);
+    ck_cuda(run_text(text, (struct run){1, 32, 0}, out, out));
+    from_device(got, out, sizeof got);
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(got[i], bits(i % 2 ? 64 : 16));
+    ck_assert_uint_eq(got[4], 0x52004c00); /* 48, 16 */
+    ck_assert_uint_eq(got[5], 0x42404180);
+    ck_assert_uint_eq(got[6], 0x42404c00);
 }
 END_TEST
 
@@ -394,6 +470,26 @@ START_TEST(races_in_shared_memory_are_found)
                       "@%p1 st.shared.u32 [%r5], %r1;\nbar.sync 0;\n"
                       "@%p1 ld.shared.u32 %r6, [%r5];\n@%p2 st.shared.u32 [%r5], %r1;"),
           two_warps, "race");
+}
+END_TEST
+
+START_TEST(stores_of_the_same_bits_are_told_apart)
+{
+    const struct run warp = {1, 32, 0}, two_warps = {1, 64, 0};
+    /* lanes of one instruction: one of them stores */
+    const char *lanes = SHARED_TEXT("st.shared.v2.u32 [sh], {7, %r2}; bar.sync 0;\n"
+                                    "ld.shared.u32 %r5, [sh]; st.global.u32 [%rd3], %r5;");
+    finds_nothing(lanes, warp);
+    finds(SHARED_TEXT("st.shared.v2.u32 [sh], {7, %r1};"), warp, "race");
+    finds(SHARED_TEXT("and.b32 %r5, %r3, -8; st.shared.u32 [%r5], %r1;"), warp, "race");
+    /* two warps, which only Triton is forgiven */
+    finds(lanes, two_warps, "race");
+    sim_with("ECHO", "on");
+    ck_cuda(run_text(lanes, two_warps, fresh_words(64), fresh_words(64)));
+    ck_assert_int_ne(run_text(SHARED_TEXT("shr.u32 %r5, %r1, 5; st.shared.u32 [sh], %r5;"),
+                              two_warps, fresh_words(64), fresh_words(64)),
+                     cudaSuccess);
+    ck_assert_ptr_nonnull(strstr(sim_last_message(), "race"));
 }
 END_TEST
 
@@ -466,6 +562,15 @@ START_TEST(blocks_that_share_bytes_are_found)
                "@%p1 st.global.u32 [%rd1], %r2;"),
           two, "block 0 of this launch has read");
     finds_nothing(TEXT("atom.global.add.u32 %r5, [%rd1], 1;"), two);
+    /* what comes before an atomic that releases is known to who acquires there */
+    finds(TEXT("setp.eq.u32 %p1, %r1, 0; @%p1 ld.global.u32 %r5, [%rd1+4];\n"
+               "@%p1 st.global.u32 [%rd1+4], %r5; @%p1 atom.global.gpu.add.u32 %r6, [%rd1], 1;"),
+          two, "block 0 of this launch has written");
+    finds_nothing(TEXT("setp.eq.u32 %p1, %r1, 0;\n"
+                       "@%p1 atom.global.gpu.acquire.cas.b32 %r6, [%rd1], 0, 1;\n"
+                       "@%p1 ld.global.u32 %r5, [%rd1+4]; @%p1 st.global.u32 [%rd1+4], %r5;\n"
+                       "@%p1 atom.global.gpu.release.exch.b32 %r6, [%rd1], 0;"),
+                  two);
 }
 END_TEST
 
@@ -511,7 +616,8 @@ TEST_MAIN("simulated PTX", integers_are_the_isas, floats_round_as_asked,
           conversions_clamp_and_round, approximations_may_be_off_by_their_error,
           lanes_part_and_meet_again, products_are_right_and_wrong_fragments_show,
           warpgroups_multiply_what_a_fence_has_passed_by, ldmatrix_gives_rows_or_columns,
-          races_in_shared_memory_are_found, named_barriers_order_those_who_come,
-          copies_have_to_be_waited_for, accesses_outside_are_found,
-          blocks_that_share_bytes_are_found, who_does_not_come_is_found, a_sentence_says_where,
-          what_is_not_known_is_refused)
+          stmatrix_puts_rows_or_columns, atomics_add_vectors_and_halves,
+          stores_of_the_same_bits_are_told_apart, races_in_shared_memory_are_found,
+          named_barriers_order_those_who_come, copies_have_to_be_waited_for,
+          accesses_outside_are_found, blocks_that_share_bytes_are_found, who_does_not_come_is_found,
+          a_sentence_says_where, what_is_not_known_is_refused)

@@ -16,6 +16,9 @@ void ptx_access_lanes(ptx_warp &w, const ptx_op &o, int slot, ptx_touch touch, p
 /* The addresses alone. */
 void ptx_addresses(ptx_warp &w, const ptx_op &o, int slot, uint64_t out[PTX_WARP]);
 
+/* A store of bits that lie in shared memory already, which the settings take for none. */
+bool ptx_is_echo(ptx_warp &w, int lane, uint64_t at, const void *bits, uint32_t n);
+
 /* A lane's n bytes of shared memory, or of global memory, checked likewise. */
 char *ptx_shared_at(ptx_warp &w, int lane, uint64_t at, uint32_t n);
 char *ptx_global_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch);

@@ -522,6 +522,26 @@ template <class T, bool SUBTRACT, bool IN, bool OUT> constexpr ptx_plain carry()
 {
     return {run_carry<T, SUBTRACT, IN, OUT>, {sizeof(T), sizeof(T), sizeof(T)}, 3};
 }
+/* A part of a product, and a sum with the carry. */
+template <class T, T (*PART)(T, T), bool IN, bool OUT>
+void run_mad_carry(ptx_warp &w, const ptx_op &o)
+{
+    typedef std::make_unsigned_t<T> U;
+    T *d = w.to<T>(o.s[0]);
+    const T *a = w.from<T>(o.s[1]), *b = w.from<T>(o.s[2]), *c = w.from<T>(o.s[3]);
+    uint32_t carry = w.carry;
+    ptx_lanes(w.mask, [&](int l) {
+        const unsigned __int128 sum =
+            (unsigned __int128)(U)PART(a[l], b[l]) + (U)c[l] + (IN ? carry >> l & 1 : 0);
+        if (OUT) carry = (carry & ~(1u << l)) | (uint32_t)(sum >> (8 * sizeof(T)) != 0) << l;
+        d[l] = (T)sum;
+    });
+    w.carry = carry;
+}
+template <class T, T (*PART)(T, T), bool IN, bool OUT> constexpr ptx_plain mad_carry()
+{
+    return {run_mad_carry<T, PART, IN, OUT>, {sizeof(T), sizeof(T), sizeof(T), sizeof(T)}, 4};
+}
 
 constexpr ptx_plain ex2_plain = {run_ex2, {4, 4}, 2};
 void run_ex2_ftz(ptx_warp &w, const ptx_op &o)
@@ -567,6 +587,13 @@ constexpr ptx_plain ex2_ftz_plain = {run_ex2_ftz, {4, 4}, 2};
         {"sub.cc." letter bits, carry<T, true, false, true>()},                                    \
         {"subc." letter bits, carry<T, true, true, false>()},                                      \
         {"subc.cc." letter bits, carry<T, true, true, true>()},
+#define MAD_CARRIES(letter, bits, T)                                                               \
+    {"mad.lo.cc." letter bits, mad_carry<T, mul_lo<T>, false, true>()},                            \
+        {"mad.hi.cc." letter bits, mad_carry<T, mul_hi<T>, false, true>()},                        \
+        {"madc.lo." letter bits, mad_carry<T, mul_lo<T>, true, false>()},                          \
+        {"madc.hi." letter bits, mad_carry<T, mul_hi<T>, true, false>()},                          \
+        {"madc.lo.cc." letter bits, mad_carry<T, mul_lo<T>, true, true>()},                        \
+        {"madc.hi.cc." letter bits, mad_carry<T, mul_hi<T>, true, true>()},
 /* Every rounding, with and without flushing; none written means to nearest. */
 #define ROUNDED(op, type, F)                                                                       \
     PTX_PLAIN(op "." type, F)                                                                      \
@@ -584,6 +611,8 @@ const std::unordered_map<std::string, ptx_plain> &plains()
         SIGNED("16", int16_t) SIGNED("32", int32_t) SIGNED("64", int64_t) BITS("16", uint16_t)
         BITS("32", uint32_t) BITS( "64", uint64_t) CARRIES("u", "32", uint32_t)
         CARRIES("s", "32", uint32_t) CARRIES("u", "64", uint64_t) CARRIES("s", "64", uint64_t)
+        MAD_CARRIES("u", "32", uint32_t) MAD_CARRIES("s", "32", int32_t)
+        MAD_CARRIES("u", "64", uint64_t) MAD_CARRIES("s", "64", int64_t)
         PTX_PLAIN("mov.f32", move<float>)
         PTX_PLAIN( "mov.f64", move< double>)
         PTX_PLAIN("brev.b32", reverse32)

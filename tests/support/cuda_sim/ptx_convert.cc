@@ -72,6 +72,14 @@ template <class F, class I, int MODE> I to_integer(F x)
     if (whole < (limits::is_signed ? -end : (F)0)) return limits::min();
     return (I)whole;
 }
+template <auto F> auto flushed(float x)
+{
+    return F(ptx_flush(x));
+}
+template <class I> uint16_t integer_to_f16(I x)
+{
+    return to_f16((float)x); /* rounded twice: exact up to 2^24, beyond f16 from 65520 on */
+}
 
 /* ---- floats ---- */
 
@@ -114,6 +122,11 @@ struct conversion {
     TO_INTEGER("s64", int64_t, type, F)                                                            \
     TO_INTEGER("u64", uint64_t, type, F)                                                           \
     TO_INTEGER("s16", int16_t, type, F) TO_INTEGER("u16", uint16_t, type, F)
+#define TO_INTEGER_FTZ(name, I)                                                                    \
+    {"cvt.rni.ftz." name ".f32", ptx_lane_function<flushed<to_integer<float, I, RN>>>::plain},     \
+        {"cvt.rzi.ftz." name ".f32", ptx_lane_function<flushed<to_integer<float, I, RZ>>>::plain}, \
+        {"cvt.rmi.ftz." name ".f32", ptx_lane_function<flushed<to_integer<float, I, RM>>>::plain}, \
+        {"cvt.rpi.ftz." name ".f32", ptx_lane_function<flushed<to_integer<float, I, RP>>>::plain},
 #define TO_INTEGER(name, I, type, F)                                                               \
     {"cvt.rni." name "." type, ptx_lane_function<to_integer<F, I, RN>>::plain},                    \
         {"cvt.rzi." name "." type, ptx_lane_function<to_integer<F, I, RZ>>::plain},                \
@@ -121,13 +134,16 @@ struct conversion {
         {"cvt.rpi." name "." type, ptx_lane_function<to_integer<F, I, RP>>::plain},
 #define FROM_INTEGER(name, I)                                                                      \
     {"cvt.rn.f32." name, ptx_lane_function<plain_cast<I, float>>::plain},                          \
-        {"cvt.rn.f64." name, ptx_lane_function<plain_cast<I, double>>::plain},
+        {"cvt.rn.f64." name, ptx_lane_function<plain_cast<I, double>>::plain},                     \
+        {"cvt.rn.f16." name, ptx_lane_function<integer_to_f16<I>>::plain},
 
 /* clang-format off */
 const conversion conversions[] = {
         TO_INTEGERS("f32", float) TO_INTEGERS("f64", double) FROM_INTEGER("s16", int16_t)
         FROM_INTEGER("u16", uint16_t) FROM_INTEGER("s32", int32_t) FROM_INTEGER("u32", uint32_t)
         FROM_INTEGER("s64", int64_t) FROM_INTEGER("u64", uint64_t)
+        TO_INTEGER_FTZ("s32", int32_t) TO_INTEGER_FTZ("u32", uint32_t)
+        TO_INTEGER_FTZ("s64", int64_t) TO_INTEGER_FTZ("u64", uint64_t)
         {"cvt.f32.f16", ptx_lane_function<f16_value>::plain},
         {"cvt.f32.bf16", ptx_lane_function<bf16_value>::plain},
         {"cvt.rn.f16.f32", ptx_lane_function<to_f16>::plain},
@@ -147,6 +163,10 @@ const conversion conversions[] = {
         {"cvt.rzi.f32.f32", ptx_lane_function<to_whole<float, RZ>>::plain},
         {"cvt.rmi.f32.f32", ptx_lane_function<to_whole<float, RM>>::plain},
         {"cvt.rpi.f32.f32", ptx_lane_function<to_whole<float, RP>>::plain},
+        {"cvt.rni.ftz.f32.f32", ptx_lane_function<flushed<to_whole<float, RN>>>::plain},
+        {"cvt.rzi.ftz.f32.f32", ptx_lane_function<flushed<to_whole<float, RZ>>>::plain},
+        {"cvt.rmi.ftz.f32.f32", ptx_lane_function<flushed<to_whole<float, RM>>>::plain},
+        {"cvt.rpi.ftz.f32.f32", ptx_lane_function<flushed<to_whole<float, RP>>>::plain},
         {"cvt.rni.f64.f64", ptx_lane_function<to_whole<double, RN>>::plain},
         {"cvt.rmi.f64.f64", ptx_lane_function<to_whole<double, RM>>::plain},
         {"cvt.rna.tf32.f32", ptx_lane_function<to_tf32>::plain},

@@ -43,11 +43,17 @@ int32_t ptx_builder::constant(int size, uint64_t bits)
 
 int ptx_builder::mention(int where, const ptx_operand &x, int size, bool is_write)
 {
-    if (x.kind != ptx_operand::REGISTER) ptx_refuse(*current, "a register is missing");
-    const int has = sizes[(size_t)x.reg];
+    int reg = x.reg;
+    if (is_write && x.kind == ptx_operand::NAME && x.name == "_" && size != PTX_ANY_SIZE) {
+        reg = (int)sizes.size(); /* one that nobody reads */
+        sizes.push_back(size);
+    } else if (x.kind != ptx_operand::REGISTER) {
+        ptx_refuse(*current, "a register is missing");
+    }
+    const int has = sizes[(size_t)reg];
     if (size != PTX_ANY_SIZE && has != size)
         ptx_refuse(*current, "a register has not the size of the type");
-    mentions.push_back({(uint32_t)f->code.size(), where, x.reg, is_write});
+    mentions.push_back({(uint32_t)f->code.size(), where, reg, is_write});
     return has;
 }
 

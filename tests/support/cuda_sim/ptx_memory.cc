@@ -4,8 +4,10 @@
 #include "ptx_text.h"
 #include "ptx_traffic.h"
 #include "sim_runtime.h"
+#include "sim_settings.h"
 
 #include <algorithm>
+#include <immintrin.h>
 #include <string.h>
 
 /* ---- checked accesses ---- */
@@ -92,6 +94,13 @@ char *ptx_shared_at(ptx_warp &w, int lane, uint64_t at, uint32_t n)
                  n, (unsigned long long)at, fixed, b->launch->shared_nbytes,
                  b->function->dynamic_at);
     return b->shared + at;
+}
+
+bool ptx_is_echo(ptx_warp &w, int lane, uint64_t at, const void *bits, uint32_t n)
+{
+    if (!sim_settings.echo) return false;
+    const char *there = ptx_shared_at(w, lane, at, n);
+    return w.block->watch->was_written((uint32_t)at, n) && memcmp(there, bits, n) == 0;
 }
 
 namespace {
@@ -190,9 +199,43 @@ template <class T, class R> void run_ld_param(ptx_warp &w, const ptx_op &o)
     }
 }
 
+/* A lane's bits as they would lie in memory. */
+template <class T, class R> void image(const ptx_warp &w, const ptx_op &o, int lane, T out[4])
+{
+    const int32_t *more = w.more(o);
+    if (o.n_more == 0) out[0] = (T)w.from<R>(o.s[0])[lane];
+    for (int k = 0; k < o.n_more; k++) out[k] = (T)w.from<R>(more[k])[lane];
+}
+
+/* Lanes that store in shared memory what a lane before them stores at the same place: hardware does
+ * one of an instruction's stores to a place, so these are no race. And echoes of other warps. */
+template <class T, class R> uint32_t echoes(ptx_warp &w, const ptx_op &o)
+{
+    uint64_t address[PTX_WARP], end = 0;
+    T bits[PTX_WARP][4];
+    uint32_t found = 0;
+    ptx_addresses(w, o, 1, address);
+    for (uint32_t m = w.mask; m; m &= m - 1) {
+        const int l = __builtin_ctz(m);
+        image<T, R>(w, o, l, bits[l]);
+        const bool is_first = address[l] >= end; /* beyond all places before */
+        end = std::max(end, address[l] + 1);
+        bool echo = ptx_is_echo(w, l, address[l], bits[l], o.nbytes);
+        uint32_t before = is_first ? 0 : w.mask & ((1u << l) - 1);
+        for (; before && !echo; before &= before - 1) {
+            const int k = __builtin_ctz(before);
+            echo = address[k] == address[l] && memcmp(bits[k], bits[l], o.nbytes) == 0;
+        }
+        found |= (uint32_t)echo << l;
+    }
+    return found;
+}
+
 template <class T, class R> void run_st(ptx_warp &w, const ptx_op &o)
 {
     ptx_access a;
+    const uint32_t all = w.mask;
+    if (o.space == PTX_SHARED) w.mask &= ~echoes<T, R>(w, o);
     ptx_access_lanes(w, o, 1, PTX_WRITE, &a);
     const int32_t *more = w.more(o);
     const int n = o.n_more ? o.n_more : 1;
@@ -204,6 +247,7 @@ template <class T, class R> void run_st(ptx_warp &w, const ptx_op &o)
             memcpy(a.at[l] + (size_t)k * sizeof(T), &x, sizeof x);
         }
     }
+    w.mask = all;
 }
 
 enum which { LD = 0, LD_PARAM, ST };
@@ -317,6 +361,7 @@ void decode_access(ptx_builder &b, const ptx_instruction &i)
     } else {
         in_register = b.read(0, value, size < 2 ? 2 : size);
     }
+    if (n > 4) ptx_refuse(i, "vectors of more than four are not known");
     b.op.nbytes = (uint8_t)(size * n);
     const bool flat = b.op.space == PTX_PARAM && b.op.s[1] == PTX_NO_SLOT;
     b.op.run = find_run(!is_load ? ST : flat ? LD_PARAM : LD, i.type(), in_register);
@@ -343,21 +388,73 @@ template <class T> T atomic(atom what, T old, T x, T y)
     }
 }
 
-/* s: old value or none, address, x, y. more[0] says what. */
-template <class T> void run_atom(ptx_warp &w, const ptx_op &o)
+/* Two 16-bit floats, or one: T is what they lie in. */
+template <class T, bool BF16> struct halves {
+    T bits;
+    static float value(uint16_t h) { return BF16 ? ptx_float((uint32_t)h << 16) : _cvtsh_ss(h); }
+    static uint16_t rounded(float x)
+    {
+        if (x != x) return 0x7fff;
+        if (!BF16) return (uint16_t)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+        const uint32_t b = ptx_bits(x);
+        return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+    }
+    halves operator+(halves other) const
+    {
+        T sum = 0;
+        for (unsigned at = 0; at < 8 * sizeof(T); at += 16)
+            sum |=
+                (T)((T)rounded(value((uint16_t)(bits >> at)) + value((uint16_t)(other.bits >> at)))
+                    << at);
+        return {sum};
+    }
+};
+
+template <class T> T atomic_add(atom, T old, T x, T)
+{
+    return old + x;
+}
+
+#define ACQUIRES 32
+#define RELEASES 64
+
+/* s: old value or none, address, x, y; more: values side by side. form: bits 1–4 what, and what it
+ * orders. */
+template <class T, T (*F)(atom, T, T, T)> void run_atom(ptx_warp &w, const ptx_op &o)
 {
     ptx_access a;
     ptx_access_lanes(w, o, 1, PTX_ATOMIC, &a);
-    const T *x = w.from<T>(o.s[2]), *y = o.s[3] == PTX_NO_SLOT ? x : w.from<T>(o.s[3]);
     T *d = o.s[0] == PTX_NO_SLOT ? nullptr : w.to<T>(o.s[0]);
     for (uint32_t m = w.mask; m; m &= m - 1) {
         const int l = __builtin_ctz(m);
-        T old;
-        memcpy(&old, a.at[l], sizeof old);
-        const T fresh = atomic((atom)(o.form >> 1), old, x[l], y[l]);
-        memcpy(a.at[l], &fresh, sizeof fresh);
-        if (d) d[l] = old;
+        if (o.form & ACQUIRES) w.block->watch->acquire(a.address[l]);
+        if (o.form & RELEASES) w.block->watch->release(a.address[l]);
+        for (int k = 0; k < (o.n_more ? o.n_more : 1); k++) {
+            const T *x = w.from<T>(o.n_more ? w.more(o)[k] : o.s[2]);
+            const T *y = o.s[3] == PTX_NO_SLOT ? x : w.from<T>(o.s[3]);
+            T old;
+            memcpy(&old, a.at[l] + (size_t)k * sizeof old, sizeof old);
+            const T fresh = F((atom)(o.form >> 1 & 15), old, x[l], y[l]);
+            memcpy(a.at[l] + (size_t)k * sizeof fresh, &fresh, sizeof fresh);
+            if (d) d[l] = old;
+        }
     }
+}
+
+/* NULL: none of this type. */
+ptx_run find_atom(const std::string &type, atom what)
+{
+    if (what == ADD && type == "f32") return run_atom<float, atomic_add>;
+    if (what == ADD && type == "f64") return run_atom<double, atomic_add>;
+    if (what == ADD && type == "f16") return run_atom<halves<uint16_t, false>, atomic_add>;
+    if (what == ADD && type == "bf16") return run_atom<halves<uint16_t, true>, atomic_add>;
+    if (what == ADD && type == "f16x2") return run_atom<halves<uint32_t, false>, atomic_add>;
+    if (what == ADD && type == "bf16x2") return run_atom<halves<uint32_t, true>, atomic_add>;
+    if (type == "s32") return run_atom<int32_t, atomic>;
+    if (type == "u32" || type == "b32") return run_atom<uint32_t, atomic>;
+    if (type == "s64") return run_atom<int64_t, atomic>;
+    if (type == "u64" || type == "b64") return run_atom<uint64_t, atomic>;
+    return nullptr;
 }
 
 void decode_atom(ptx_builder &b, const ptx_instruction &i)
@@ -368,20 +465,21 @@ void decode_atom(ptx_builder &b, const ptx_instruction &i)
     for (int k = 0; k < 10; k++)
         if (i.has(names[k])) what = k;
     const int size = (int)ptx_type_nbytes(i.type());
-    const bool is_signed = i.type()[0] == 's', is_float = i.type()[0] == 'f';
     const bool is_red = i.parts[0] == "red";
-    if (what < 0 || size < 4 || (is_float && what != ADD))
-        ptx_refuse(i, "this atomic is not known");
-    b.op.space = (uint8_t)space_of(i);
-    b.op.nbytes = (uint8_t)size;
-    b.op.run = is_float    ? size == 4 ? run_atom<float> : run_atom<double>
-                  : size == 4 ? is_signed ? run_atom<int32_t> : run_atom<uint32_t>
-                  : is_signed ? run_atom<int64_t>
-                           : run_atom<uint64_t>;
-    b.op.form = (uint8_t)(what << 1);
+    b.op.run = what < 0 ? nullptr : find_atom(i.type(), (atom)what);
+    if (!b.op.run) ptx_refuse(i, "this atomic is not known");
     const size_t first = is_red ? 0 : 1;
+    const ptx_operand &value = i.operand(first + 1);
+    const size_t n = value.kind == ptx_operand::LIST ? value.parts.size() : 1;
+    if (n > 1 && !is_red) ptx_refuse(i, "atomics of several values are known without a result");
+    b.op.space = (uint8_t)space_of(i);
+    b.op.nbytes = (uint8_t)(size * (int)n);
+    b.op.form = (uint8_t)(what << 1);
+    if (i.has("acquire") || i.has("acq_rel")) b.op.form |= ACQUIRES;
+    if (i.has("release") || i.has("acq_rel")) b.op.form |= RELEASES;
     b.address(1, i.operand(first));
-    b.read(2, i.operand(first + 1), size);
+    if (n == 1 && value.kind != ptx_operand::LIST) b.read(2, value, size);
+    for (const ptx_operand &x : value.parts) b.read_more(x, size);
     if (what == CAS) b.read(3, i.operand(first + 2), size);
     if (!is_red) b.write(0, i.operand(0), size);
 }

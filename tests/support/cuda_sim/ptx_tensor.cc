@@ -126,9 +126,13 @@ void decode_mma(ptx_builder &b, const ptx_instruction &i)
  * (g, 2t..) or, transposed, (2t.., g). form: bit 1: transposed; more: a register per matrix. */
 uint16_t rows[4][8][8];
 
-void load_rows(ptx_warp &w, const ptx_op &o, ptx_touch touch, ptx_access *a)
+uint32_t lanes_with_rows(const ptx_op &o)
 {
-    const uint32_t lanes = o.n_more == 4 ? PTX_ALL_LANES : (1u << 8 * o.n_more) - 1;
+    return o.n_more == 4 ? PTX_ALL_LANES : (1u << 8 * o.n_more) - 1;
+}
+
+void access_rows(ptx_warp &w, const ptx_op &o, uint32_t lanes, ptx_touch touch, ptx_access *a)
+{
     w.mask = lanes;
     ptx_access_lanes(w, o, 1, touch, a);
     w.mask = PTX_ALL_LANES;
@@ -138,7 +142,7 @@ void run_ldmatrix(ptx_warp &w, const ptx_op &o)
 {
     if (!ptx_together(w, PTX_ALL_LANES)) return;
     ptx_access a;
-    load_rows(w, o, PTX_READ, &a);
+    access_rows(w, o, lanes_with_rows(o), PTX_READ, &a);
     const bool across = o.form & 2;
     for (int m = 0; m < o.n_more; m++) {
         for (int r = 0; r < 8; r++) memcpy(rows[m][r], a.at[8 * m + r], 16);
@@ -155,8 +159,6 @@ void run_ldmatrix(ptx_warp &w, const ptx_op &o)
 void run_stmatrix(ptx_warp &w, const ptx_op &o)
 {
     if (!ptx_together(w, PTX_ALL_LANES)) return;
-    ptx_access a;
-    load_rows(w, o, PTX_WRITE, &a);
     const bool across = o.form & 2;
     for (int m = 0; m < o.n_more; m++) {
         const uint32_t *s = w.from<uint32_t>(w.more(o)[m]);
@@ -165,7 +167,17 @@ void run_stmatrix(ptx_warp &w, const ptx_op &o)
             rows[m][across ? 2 * t : g][across ? g : 2 * t] = (uint16_t)s[l];
             rows[m][across ? 2 * t + 1 : g][across ? g : 2 * t + 1] = (uint16_t)(s[l] >> 16);
         }
-        for (int r = 0; r < 8; r++) memcpy(a.at[8 * m + r], rows[m][r], 16);
+    }
+    ptx_access a;
+    uint32_t lanes = lanes_with_rows(o);
+    ptx_addresses(w, o, 1, a.address);
+    if (o.space == PTX_SHARED)
+        for (int l = 0; l < 8 * o.n_more; l++)
+            if (ptx_is_echo(w, l, a.address[l], rows[l / 8][l % 8], 16)) lanes &= ~(1u << l);
+    access_rows(w, o, lanes, PTX_WRITE, &a);
+    for (; lanes; lanes &= lanes - 1) {
+        const int l = __builtin_ctz(lanes);
+        memcpy(a.at[l], rows[l / 8][l % 8], 16);
     }
 }
 

@@ -116,6 +116,13 @@ static std::string who(uint32_t r)
     return text;
 }
 
+bool ptx_watch::was_written(uint32_t at, uint32_t nbytes) const
+{
+    for (uint32_t i = at >> shared_shift; i <= (at + nbytes - 1) >> shared_shift; i++)
+        if (cells[i].write == 0 || CLOCK(cells[i].write) == FLYING_CLOCK) return false;
+    return true;
+}
+
 void ptx_watch::shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes, ptx_touch touch)
 {
     const uint32_t first = at >> shared_shift, last = (at + nbytes - 1) >> shared_shift;
@@ -163,12 +170,14 @@ void ptx_watch::shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t
 
 void ptx_watch::shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes)
 {
+    const uint32_t *fenced = clocks[w.number].fenced;
     shared(w, 0, at, nbytes, PTX_READ);
     for (uint32_t i = at >> shared_shift; i <= (at + nbytes - 1) >> shared_shift; i++)
-        if (cells[i].write & UNFENCED)
+        if ((cells[i].write & UNFENCED) &&
+            CLOCK(cells[i].write) > fenced[THREAD(cells[i].write) / PTX_WARP])
             ptx_fail(w, 0,
-                     "a product reads byte %u of shared memory, which thread %u wrote and has not "
-                     "called fence.proxy.async since",
+                     "a product reads byte %u of shared memory, which thread %u wrote, and no "
+                     "fence.proxy.async lies between",
                      i << shared_shift, THREAD(cells[i].write));
 }
 
@@ -179,21 +188,29 @@ void ptx_watch::fence_proxy(const ptx_warp &w)
         if ((int)thread / PTX_WARP == w.number && (w.mask >> thread % PTX_WARP & 1))
             c.write &= ~UNFENCED;
     }
+    if (w.alive & ~w.mask) return;
+    ptx_clocks *mine = &clocks[w.number];
+    for (int v = 0; v < PTX_MAX_WARPS; v++) /* of its own clock it may yet write */
+        mine->fenced[v] = v == w.number ? mine->of[v] - 1 : mine->of[v];
 }
 
 /* ---- what orders ---- */
 
+static void merge(ptx_clocks *to, const ptx_clocks &from, int warp)
+{
+    to->of[warp] = std::max(to->of[warp], from.of[warp]);
+    to->fenced[warp] = std::max(to->fenced[warp], from.fenced[warp]);
+}
+
 void ptx_watch::arrive(int warp, ptx_clocks *known)
 {
-    for (int v = 0; v < PTX_MAX_WARPS; v++)
-        known->of[v] = std::max(known->of[v], clocks[warp].of[v]);
+    for (int v = 0; v < PTX_MAX_WARPS; v++) merge(known, clocks[warp], v);
     meet_lanes(warp);
 }
 
 void ptx_watch::learn(int warp, const ptx_clocks &known)
 {
-    for (int v = 0; v < PTX_MAX_WARPS; v++)
-        clocks[warp].of[v] = std::max(clocks[warp].of[v], known.of[v]);
+    for (int v = 0; v < PTX_MAX_WARPS; v++) merge(&clocks[warp], known, v);
 }
 
 void ptx_watch::meet_lanes(int warp)

@@ -28,9 +28,10 @@ struct ptx_cell {
     uint32_t write, read[2];
 };
 
-/* Of a block's warps. */
+/* What a warp, or a barrier, knows of a block's warps: the clock at which each was; and up to which
+ * clock a fence.proxy.async lies between what it wrote and now. */
 struct ptx_clocks {
-    uint32_t of[PTX_MAX_WARPS];
+    uint32_t of[PTX_MAX_WARPS], fenced[PTX_MAX_WARPS];
 };
 
 class ptx_watch {
@@ -40,13 +41,15 @@ class ptx_watch {
     /* A block begins, with so many bytes of shared memory, which nobody has written. */
     void block(uint64_t number, size_t shared_nbytes, int n_warps);
 
+    bool was_written(uint32_t at, uint32_t nbytes) const; /* in this block; no copy flies there */
     void shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes, ptx_touch touch);
     /* Bytes that an asynchronous copy of this thread will write, or has written. */
     void shared_flies(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
     void shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
     /* What a product reads: as by the warp's lane 0, but not past the fence for the async proxy. */
     void shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes);
-    /* fence.proxy.async by the lanes in w.mask. */
+    /* fence.proxy.async by the lanes in w.mask: what they wrote, and what others wrote that has
+     * happened before, is seen by products of theirs and of those that meet them later. */
     void fence_proxy(const ptx_warp &w);
     void global(const ptx_warp &w, int lane, uint64_t at, uint32_t nbytes, ptx_touch touch);
 

@@ -49,12 +49,13 @@ cudaError_t check(const struct sim_launch_request *r)
                           "launch of %s: grid (%u,%u,%u), block (%u,%u,%u) is outside the limits",
                           r->name, r->grid.x, r->grid.y, r->grid.z, r->block.x, r->block.y,
                           r->block.z);
-    if (r->shared_nbytes > shared_limit(r->function))
+    /* For a kernel given as text nobody can ask. */
+    const size_t limit = r->ptx ? SHARED_OPTIN : shared_limit(r->function);
+    if (r->shared_nbytes > limit)
         return sim_refuse(cudaErrorInvalidValue,
                           "launch of %s: %zu bytes of dynamic shared memory, %zu are allowed "
                           "beside %zu of static",
-                          r->name, r->shared_nbytes, shared_limit(r->function),
-                          sim_shared_of(r->function));
+                          r->name, r->shared_nbytes, limit, sim_shared_of(r->function));
     if (sim_shared_of(r->function) > SHARED_DEFAULT)
         return sim_refuse(cudaErrorInvalidValue, "launch of %s: %zu bytes of static shared memory",
                           r->name, sim_shared_of(r->function));

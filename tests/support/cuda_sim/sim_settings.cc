@@ -114,6 +114,8 @@ void sim_settings_read(void)
     const char *dry = getenv("CZERO_CUDA_SIM_DRY");
     s.dry = dry && strcmp(dry, "on") == 0;
     s.approx_seed = number("CZERO_CUDA_SIM_APPROX", 0);
+    const char *echo = getenv("CZERO_CUDA_SIM_ECHO");
+    s.echo = echo && strcmp(echo, "on") == 0;
     s.count = number("CZERO_CUDA_SIM_COUNT", 0) != 0;
     code(&s);
     s.major = 9;

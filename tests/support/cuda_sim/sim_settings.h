@@ -14,6 +14,8 @@
  *                           as nvcc did: PTX, interpreted and watched (from build/cuda_ptx)
  *   CZERO_CUDA_SIM_APPROX   seed: approximate PTX instructions are off by up to their error, and
  *                           tensor cores cut off what hardware cuts off (0: exact)
+ *   CZERO_CUDA_SIM_ECHO     on: in PTX a store of the bits that another thread has stored there is
+ *                           no race (Triton lets several warps do the same work)
  *   CZERO_CUDA_SIM_COUNT    1: at its end a process says how many PTX instructions it ran, and what
  *                           each kernel asked of memory (ptx_traffic.h)
  *   CZERO_CUDA_SIM_FAULT    no-driver | old-driver | no-device | capability:7.5 | lost-at:N |
@@ -42,7 +44,7 @@ struct sim_settings {
     bool runs_ptx;
     char ptx_folder[256]; /* "": beside the library */
     uint64_t approx_seed; /* 0: exact */
-    bool count;
+    bool echo, count;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
     uint64_t start_error; /* a cudaError_t: what every call returns */
