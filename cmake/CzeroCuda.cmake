@@ -137,6 +137,18 @@ function(cz_cuda_ptx)
   add_custom_target(cuda_ptx ALL DEPENDS ${folder}/entries.txt)
 endfunction()
 
+# A program that runs any PTX file on the simulated device (tests/interop/triton_oracle.py).
+function(cz_ptx_file)
+  if(NOT TARGET cuda_sim)
+    return()
+  endif()
+  add_executable(ptx_file ${CMAKE_SOURCE_DIR}/tests/cuda_sim/ptx_file.c $<TARGET_OBJECTS:cuda_sim>)
+  target_include_directories(ptx_file SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(ptx_file PRIVATE cz_flags Threads::Threads m)
+  set_target_properties(ptx_file PROPERTIES LINKER_LANGUAGE CXX
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda_sim)
+endfunction()
+
 # Programs of tests/cuda_sim test the simulated device itself: they have it linked in, with the
 # kernels of that folder.
 function(cz_cuda_sim_test target)
