@@ -16,6 +16,7 @@
  * CZERO_CUDA_SIM_DRY=on at any size.
  * One JSON line per row, as scripts/gpu_check.sh reads them; --table: columns for people. */
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
@@ -31,6 +32,7 @@
 #define CALLS_MAX 16384 /* of one step */
 #define DEPTH_MAX 4
 #define N_WARM    2
+#define N_ROUNDS  10
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
@@ -308,6 +310,32 @@ static cz_status watched_steps(struct run *r, struct device *dev, int n)
     return CZ_OK;
 }
 
+/* Values of both signs: products of zeros are faster than others. */
+static cz_status fill_matrix(struct device *dev, void *dst, size_t nbytes)
+{
+    const size_t numel = nbytes / sizeof(uint16_t);
+    uint16_t *values = malloc(nbytes);
+    if (!values) return err_set(CZ_NOMEM, 0, "no memory for a matrix");
+    for (size_t i = 0; i < numel; i++)
+        values[i] = f32_to_bf16((float)(rng_mix64(i) >> 40) * 0x1p-23f - 1.0f);
+    cz_status st = dev->ops->copy(dev, watch.stream, dst, values, nbytes);
+    if (st == CZ_OK) st = dev->ops->stream_sync(dev, watch.stream);
+    free(values);
+    return st;
+}
+
+/* The median of the times between event and event of rounds. */
+static cz_status median_between(struct device *dev, struct dev_event *(*at)[3], int from,
+                                double *seconds)
+{
+    double rounds[N_ROUNDS];
+    for (int i = 0; i < N_ROUNDS; i++)
+        TRY(dev->ops->event_seconds(dev, at[i][from], at[i][from + 1], &rounds[i]));
+    qsort(rounds, N_ROUNDS, sizeof *rounds, by_value);
+    *seconds = rounds[N_ROUNDS / 2];
+    return CZ_OK;
+}
+
 /* Bytes per second of a copy, and operations per second of a product, of as much as there is room
  * for beside the run. */
 static cz_status measure_ceilings(struct run *r, struct ops *ops)
@@ -318,34 +346,35 @@ static cz_status measure_ceilings(struct run *r, struct ops *ops)
     struct matmul_args product = {
         .m = n, .n = n, .k = n, .dtype = DTYPE_BF16, .c_dtype = DTYPE_BF16};
     void *memory[4] = {NULL};
-    struct dev_event *at[3] = {NULL};
+    struct dev_event *at[N_ROUNDS][3] = {{NULL}};
     double copied = 0, multiplied = 0;
     cz_status st;
     TRY(ops_matmul_workspace(ops, &product, &product.workspace_nbytes));
     for (int i = 0; i < 3; i++) {
         TRY_GOTO(dev->ops->mem_alloc(dev, nbytes, "a matrix", &memory[i]), done);
-        TRY_GOTO(dev->ops->event_create_timed(dev, &at[i]), done);
+        if (i < 2) TRY_GOTO(fill_matrix(dev, memory[i], nbytes), done);
     }
     TRY_GOTO(dev->ops->mem_alloc(dev, product.workspace_nbytes, "workspace", &memory[3]), done);
     product.a = memory[0], product.b = memory[1], product.c = memory[2];
     product.workspace = memory[3];
-    for (int i = 0; i < 10; i++) { /* the last of each counts */
-        TRY_GOTO(dev->ops->event_record(dev, at[0], watch.stream), done);
-        TRY_GOTO(dev->ops->copy(dev, watch.stream, memory[1], memory[0], nbytes), done);
-        TRY_GOTO(dev->ops->event_record(dev, at[1], watch.stream), done);
+    for (int i = 0; i < N_ROUNDS; i++) {
+        for (int k = 0; k < 3; k++) TRY_GOTO(dev->ops->event_create_timed(dev, &at[i][k]), done);
+        TRY_GOTO(dev->ops->event_record(dev, at[i][0], watch.stream), done);
+        TRY_GOTO(dev->ops->copy(dev, watch.stream, memory[2], memory[0], nbytes), done);
+        TRY_GOTO(dev->ops->event_record(dev, at[i][1], watch.stream), done);
         TRY_GOTO(ops->matmul(ops, watch.stream, &product), done);
-        TRY_GOTO(dev->ops->event_record(dev, at[2], watch.stream), done);
+        TRY_GOTO(dev->ops->event_record(dev, at[i][2], watch.stream), done);
     }
     TRY_GOTO(dev->ops->stream_sync(dev, watch.stream), done);
-    TRY_GOTO(dev->ops->event_seconds(dev, at[0], at[1], &copied), done);
-    TRY_GOTO(dev->ops->event_seconds(dev, at[1], at[2], &multiplied), done);
+    TRY_GOTO(median_between(dev, at, 0, &copied), done);
+    TRY_GOTO(median_between(dev, at, 1, &multiplied), done);
     r->bandwidth = 2.0 * (double)nbytes / copied;
     r->rate = 2.0 * (double)n * (double)n * (double)n / multiplied;
 done:
-    for (int i = 0; i < 3; i++) {
-        if (at[i]) dev->ops->event_destroy(dev, at[i]);
-        dev->ops->mem_free(dev, memory[i], nbytes);
-    }
+    for (int i = 0; i < N_ROUNDS; i++)
+        for (int k = 0; k < 3; k++)
+            if (at[i][k]) dev->ops->event_destroy(dev, at[i][k]);
+    for (int i = 0; i < 3; i++) dev->ops->mem_free(dev, memory[i], nbytes);
     dev->ops->mem_free(dev, memory[3], product.workspace_nbytes);
     return st;
 }
@@ -370,7 +399,8 @@ static int by_seconds(const void *a, const void *b)
 
 static void print_row(const struct run *r, const char *name, const struct row *row, double total)
 {
-    const double gbs = row->nbytes / row->seconds * 1e-9, tfs = row->flops / row->seconds * 1e-12;
+    const double seconds = larger(row->seconds, 1e-9); /* a clock has its steps */
+    const double gbs = row->nbytes / seconds * 1e-9, tfs = row->flops / seconds * 1e-12;
     if (r->as_table) {
         printf("%-72s %5lld %10.1f %6.2f %9.2f %9.4g %7.0f %6.0f\n", name, (long long)row->n_calls,
                row->seconds * 1e6, 100 * row->seconds / total, row->nbytes * 1e-9,
