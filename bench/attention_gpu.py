@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Attention on a GPU beside PyTorch's flash attention, shape by shape: those of bench/attention_cuda.c.
 
-    python3 bench/attention_gpu.py [--czero build-gpu/czero] [--tiny [--peers]]
+    python3 bench/attention_gpu.py [--czero build-gpu/czero] [--seconds 200] [--tiny [--peers]]
 
 A figure is forward and backward together, with both beside PyTorch's in the note; q, k and v lie as heads of rows
 (B,T,H,D) on both sides. Where the build has two rows of tensor-core kernels each is timed: CZERO_CUDA_ATTENTION
 chooses. PyTorch: scaled_dot_product_attention with the flash backend (fp32: the memory-efficient one), and cuDNN's
-in the note. --tiny: short lengths for the simulated device, without PyTorch; --peers: with it, on the CPU.
+in the note. What --seconds leave no time for stays without a peer. --tiny: short lengths for the simulated device, without PyTorch; --peers: with it, on the CPU.
 """
 import argparse
 import json
@@ -14,24 +14,35 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
-from gpu_common import ROOT, figure, last_words, skipped
+from gpu_common import ROOT, Clock, figure, last_words, skipped
 
 N_ROUNDS = 7
 
 
-def program(args, row):
-    """bench/attention_cuda's end, with a row of kernels asked for."""
+def program(args, row, seconds):
+    """(exit code, stdout, stderr) of bench/attention_cuda with a row of kernels asked for; a kernel that nobody
+    has run yet may not end."""
     path = os.path.join(os.path.dirname(os.path.abspath(args.czero)), "bench", "attention_cuda")
     only = ["no such shape"] if row == "none" else []
-    return subprocess.run([path, *(["--tiny"] if args.tiny else []), *only], capture_output=True, text=True,
-                          env={**os.environ, **({"CZERO_CUDA_ATTENTION": row} if row else {})})
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen([path, *(["--tiny"] if args.tiny else []), *only], stdout=out, stderr=errors,
+                                 env={**os.environ, **({"CZERO_CUDA_ATTENTION": row} if row else {})})
+        try:
+            child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            print(f"no end after {seconds:.0f} s", file=errors, flush=True)
+        out.seek(0), errors.seek(0)
+        return child.returncode, out.read(), errors.read()
 
 
 def rows_of_kernels(args):
     """A build that chooses refuses a row that nobody has; one that has no choice does not look."""
-    return ["flash", "hopper"] if "CZERO_CUDA_ATTENTION" in program(args, "none").stderr else [""]
+    return ["flash", "hopper"] if "CZERO_CUDA_ATTENTION" in program(args, "none", 30)[2] else [""]
 
 
 def is_on_hopper(shape):
@@ -39,14 +50,14 @@ def is_on_hopper(shape):
     return shape["dtype"] != "fp32" and shape["dropout"] == 0 and shape["D"] in (64, 128)
 
 
-def ours(args, row):
+def ours(args, row, clock):
     """What bench/attention_cuda says of its shapes, by name; whether it ended well."""
-    done = program(args, row)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0:
-        print(f"attention_cuda {row}: {last_words(done.stderr, lines[-1].get('skipped', '') if lines else '')}",
-              file=sys.stderr)
-    return {x["figure"]: x for x in lines if "forward_ms" in x}, done.returncode == 0
+    code, out, errors = program(args, row, max(10, clock.left(60)))
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    if code != 0:
+        why = last_words(errors, lines[-1].get("skipped", "") if lines else "")
+        print(f"attention_cuda {row}: {why}", file=sys.stderr)
+    return {x["figure"]: x for x in lines if "forward_ms" in x}, code == 0
 
 
 class Torch:
@@ -108,10 +119,13 @@ class Torch:
         return [("flash", known.FLASH_ATTENTION), ("cuDNN", known.CUDNN_ATTENTION)]
 
 
-def peers(torch, shape):
+def peers(torch, shape, clock):
     """{name of a backend: (forward, both)}, and why some are missing."""
     found, missing = {}, []
     for name, backend in torch.backends(shape):
+        if clock.left() < 5:
+            missing.append(f"{name}: no time is left")
+            continue
         try:
             found[name] = torch.time(shape, backend)
         except (RuntimeError, TypeError) as e:
@@ -136,23 +150,24 @@ def compare(name, row, shape, found, missing):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--czero", default=os.path.join(ROOT, "build-gpu", "czero"))
+    parser.add_argument("--seconds", type=float, default=200, help="for all of it (default: 200)")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--peers", action="store_true", help="in a tiny run, too: on the CPU")
     args = parser.parse_args()
-    torch = None
+    clock, torch = Clock(args.seconds), None
     try:
         torch = Torch(args.tiny) if args.peers or not args.tiny else None
     except ImportError as e:
         skipped("attention beside PyTorch's", e, goal=0.7)
     known, is_good = {}, True
     for row in rows_of_kernels(args):
-        shapes, ended_well = ours(args, row)
+        shapes, ended_well = ours(args, row, clock)
         is_good = is_good and ended_well
         for name, shape in shapes.items():
             if row == "hopper" and not is_on_hopper(shape):
                 continue
             if torch and name not in known:
-                known[name] = peers(torch, shape)
+                known[name] = peers(torch, shape, clock)
             compare(name, row, shape, *known.get(name, ({}, [])))
     return 0 if is_good else 1
 

@@ -65,11 +65,14 @@ def config_dir(folder, layers, width, heads, vocabulary, positions):
     return folder
 
 
+GPT2_VOCABULARY = 50257  # tokens; tables have a few rows more, and llm.c refuses tokens of those
+
+
 def token_file(path, n, vocabulary):
     """Tokens as frequent as words are (Zipf), in llm.c's format: what embeddings and losses meet in earnest."""
     draw = random.Random(1)
-    weights = [1.0 / (i + 2) for i in range(vocabulary)]
-    some = draw.choices(range(vocabulary), weights, k=min(n, 1 << 20))
+    words = range(min(vocabulary, GPT2_VOCABULARY))
+    some = draw.choices(words, [1.0 / (i + 2) for i in words], k=min(n, 1 << 20))
     with open(path, "wb") as f:
         f.write(struct.pack("<3i", 20240520, 1, n) + bytes(4 * 253))
         block = struct.pack(f"<{len(some)}H", *some)
@@ -133,6 +136,15 @@ class GpuWatch:
         return self.peak - self.before if self.used else None
 
 
+def nvidia_smi(*query):
+    """What it answers, or "": some machines have none, and some have one that does not answer."""
+    try:
+        done = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def last_words(text, otherwise):
     """What a program that failed said: the error that it names, or its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -157,7 +169,7 @@ def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=f, text=True)
             killer = threading.Timer(timeout, child.kill)
             killer.start()
-            lines = [json.loads(line) for line in child.stdout]
+            lines = [json.loads(line) for line in child.stdout if line.endswith("}\n")]  # the last may be cut off
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = status
             in_time = killer.is_alive()
@@ -203,9 +215,10 @@ def plan_czero(czero, config, model, seq_len, extra=()):
                           "cuda", "--json", *extra)
 
 
-def end_group(child, patience=5):
+def end_group(child, patience=4):
     """End a session leader and what it has started. First by asking: ninja's commands are groups of their own,
-    which it ends when it is asked to, and which go on when it is killed."""
+    which it ends when it is asked to, and which go on when it is killed. (scripts/gpu_check.sh waits 10 seconds
+    between the two.)"""
     for number, seconds in (signal.SIGTERM, patience), (signal.SIGKILL, 0):
         try:
             os.killpg(child.pid, number)

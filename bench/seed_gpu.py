@@ -124,7 +124,8 @@ def offload(args, model, data, clock):
         longest = max(parts, key=parts.get)
         figure(name, median_step(run), "s", ratio=median_step(run) / parts[longest], goal_max=goal_max,
                goal_of=f"x the longest part ({longest})",
-               note=", ".join(f"{part} {seconds:.4g} s" for part, seconds in parts.items()))
+               note=", ".join(f"{part} {seconds:.4g} s" for part, seconds in parts.items())
+               + f"; {median_step(run) / max(parts['compute'], parts['transfer']):.3g} x the longer of compute and transfer")
 
 
 def main():

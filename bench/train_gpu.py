@@ -1,25 +1,31 @@
 #!/usr/bin/env python3
 """GPT-2 124M in bf16 on one GPU: czero's tokens/s beside PyTorch's eager and compiled and llm.c's; MFU.
 
-    python3 bench/train_gpu.py [--batch 64] [--steps 20] [--seconds 300] [--czero build-gpu/czero] [--llmc DIR]
-                               [--tiny [--peers]]
+    python3 bench/train_gpu.py [--batch 64] [--steps 20] [--seconds 300] [--czero build-gpu/czero]
+                               [--llmc DIR [--llmc-from DIR]] [--tiny [--peers]]
 
 1024 tokens a row, the same tokens for all, no dropout, AdamW, clipping at norm 1; the batch is halved
 until it fits, for each side by itself. Every side trains in a process of its own, czero before and after the
-peers; a side's figure is its median step without the first three. MFU: (6 N + 12 L C T) FLOP a token over the
-chip's dense bf16 rate by its datasheet. A figure is printed as soon as it is known; what --seconds leave no
-time for is skipped. --tiny: shapes for the simulated device, without peers; --peers: with them, on the CPU.
+peers; a side's figure is its median step without the first three. MFU: (6 N + 12 L C T) FLOP a token, N
+without the positions, over the chip's dense bf16 rate by its datasheet. A figure is printed as soon as it is
+known; what --seconds leave no time for is skipped. llm.c keeps all activations, too, and has its own attention
+(cuDNN's needs what few machines have installed); it is built in the folder --llmc, of sources that are copied
+there from --llmc-from (--only-llmc: and nothing else). --tiny: shapes for the simulated device, without
+peers; --peers: with them, on the CPU.
 """
 import argparse
 import os
 import re
-import subprocess
+import shutil
+import statistics
 import sys
 import tempfile
 
-from gpu_common import (ROOT, Clock, config_dir, figure, gib, last_words, median_step, run_alone, run_peer, skipped,
-                        token_file, train_czero)
+from gpu_common import (ROOT, Clock, config_dir, figure, gib, last_words, median_step, nvidia_smi, run_alone, run_peer,
+                        skipped, token_file, train_czero)
 
+NAMES = {"eager": "eager", "compiled": "compiled", "bf16": "bf16 weights, eager",
+         "bf16-compiled": "bf16 weights, compiled"}
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, SXM, by the datasheets
 LAYERS, WIDTH, HEADS, VOCABULARY = 12, 768, 12, 50304
 
@@ -30,30 +36,56 @@ def ds_config(batch):
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}}}
 
 
-def gpu_name():
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
-    except OSError:
-        return ""
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 else ""
+# llm.c calls CUDA as it was before 13: the call by which memory is advised took a device's number.
+OLD_CALLS = """#pragma once
+#include <cuda_runtime.h>
+#if CUDART_VERSION >= 13000
+static inline cudaError_t cudaMemAdvise(const void *p, size_t nbytes, cudaMemoryAdvise advice, int device)
+{
+    cudaMemLocation at = {};
+    at.type = device < 0 ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice;
+    at.id = device < 0 ? 0 : device;
+    return cudaMemAdvise(p, nbytes, advice, at);
+}
+#endif
+"""
+
+
+def build_llmc(args, clock):
+    """Its program, made for this GPU alone."""
+    program = os.path.join(args.llmc, "train_gpt2cu")
+    if os.path.exists(program):
+        return program
+    if args.llmc_from and not os.path.exists(args.llmc):
+        shutil.copytree(args.llmc_from, args.llmc)
+    old_calls = os.path.join(os.path.abspath(args.llmc), "old_calls.h")
+    with open(old_calls, "w") as f:
+        f.write(OLD_CALLS)
+    capability = (nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader").splitlines() or ["9.0"])[0]
+    os.environ["NVCC_APPEND_FLAGS"] = f"-include {old_calls}"
+    command = ["make", "-C", args.llmc, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", "PRECISION=BF16",
+               f"GPU_COMPUTE_CAPABILITY={capability.replace('.', '')}"]
+    code, _, errors = run_alone(command, clock.left(150))
+    if code != 0 and "nvidia-ml" in errors:  # it is linked with, and not needed where its header is not
+        code, _, errors = run_alone([*command, "NVCC_LDFLAGS=-lcublas -lcublasLt"], clock.left(150))
+    del os.environ["NVCC_APPEND_FLAGS"]
+    if code != 0:
+        raise RuntimeError("it does not build: " + last_words(errors, "make failed"))
+    return program
 
 
 def run_llmc(args, batch, data, clock):
-    """Its own trainer on the same tokens, from random weights; its moving mean of tokens/s."""
-    program = os.path.join(args.llmc, "train_gpt2cu")
-    if not os.path.exists(program):
-        code, _, errors = run_alone(["make", "-C", args.llmc, "train_gpt2cu", "NO_MULTI_GPU=1", "PRECISION=BF16"],
-                                    clock.left(120))
-        if code != 0:
-            raise RuntimeError("it does not build: " + last_words(errors, "make failed"))
+    """Its own trainer on the same tokens, from random weights: tokens/s of its median step."""
+    program = os.path.abspath(build_llmc(args, clock))
     with tempfile.TemporaryDirectory() as out:
+        # a loss of other tokens before and after training cannot be left out: -v 0 divides by it
         _, words, errors = run_alone([program, "-i", data, "-j", data, "-e", "d12", "-o", out, "-b", str(batch), "-t",
                                       str(args.seq_len), "-d", str(batch * args.seq_len), "-x", str(args.steps), "-v",
-                                      "0", "-s", "0", "-n", "0"], clock.left(90))
-    rates = re.findall(r"([\d.]+) tok/s", words)
-    if not rates:
-        raise RuntimeError("no tokens/s in what it prints: " + last_words(errors or words, "nothing"))
-    return float(rates[-1])
+                                      "1000", "-m", "1", "-s", "0", "-n", "0", "-r", "0"], clock.left(90))
+    steps = [float(ms) for ms in re.findall(r"\| ([\d.]+) ms \|", words)]
+    if not steps:
+        raise RuntimeError("no steps in what it prints: " + last_words(errors or words, "nothing"))
+    return batch * args.seq_len / statistics.median(steps[3:] or steps) * 1e3
 
 
 def halving(batch, run, is_too_much):
@@ -74,7 +106,7 @@ def ours(args, model, data, batch, clock):
 
 
 def beside_torch(args, model, data, batch, rate, clock, mode, goal):
-    name = f"GPT-2 124M beside PyTorch {mode}" + (" weights, eager" if mode == "bf16" else "")
+    name = f"GPT-2 124M beside PyTorch {NAMES[mode]}"
     if args.tiny and not args.peers:
         return skipped(name, "a tiny run", goal=goal)
     try:
@@ -94,19 +126,21 @@ def beside_llmc(args, data, batch, rate, clock):
     name = "GPT-2 124M beside llm.c"
     if not args.llmc:
         return skipped(name, "no sources here (--llmc DIR)", goal=1.0)
+    if args.tiny:
+        return skipped(name, "a tiny run", goal=1.0)
     try:
         theirs = run_llmc(args, batch, data, clock)
     except (RuntimeError, OSError) as e:
         return skipped(name, e, goal=1.0)
     figure(name, rate, "tokens/s", ratio=rate / theirs, goal=1.0, goal_of="x their tokens/s",
-           note=f"theirs {theirs:,.0f}, batch {batch}")
+           note=f"theirs {theirs:,.0f}, batch {batch}, without cuDNN")
 
 
 def tell(args, name, run, batch, rate):
     layers, width, vocabulary = args.shape[0], args.shape[1], args.shape[3]
-    numel = vocabulary * width + args.seq_len * width + layers * (12 * width * width + 13 * width) + 2 * width
+    numel = vocabulary * width + layers * (12 * width * width + 13 * width) + 2 * width
     flops = 6 * numel + 12 * layers * width * args.seq_len
-    chip = gpu_name()
+    chip = nvidia_smi("--query-gpu=name", "--format=csv,noheader")
     peak = next((rate for name, rate in PEAKS.items() if name in chip), None)
     note = f"batch {batch}, {rate:,.0f} tokens/s, losses {run['losses'][0]:.3f} to {run['losses'][-1]:.3f}"
     note += f", GPU {gib(run['peak_gpu'])}" if run["peak_gpu"] else ""
@@ -120,7 +154,9 @@ def tell(args, name, run, batch, rate):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--czero", default=os.path.join(ROOT, "build-gpu", "czero"))
-    parser.add_argument("--llmc", help="a folder with llm.c's sources")
+    parser.add_argument("--llmc", help="a folder to build llm.c in")
+    parser.add_argument("--llmc-from", help="its sources, where they are elsewhere")
+    parser.add_argument("--only-llmc", action="store_true")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seq-len", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20)
@@ -129,6 +165,8 @@ def main():
     parser.add_argument("--peers", action="store_true", help="in a tiny run, too: on the CPU")
     args = parser.parse_args()
     clock = Clock(args.seconds)
+    if args.only_llmc:
+        return print("result:", build_llmc(args, clock))
     args.shape = LAYERS, WIDTH, HEADS, VOCABULARY
     if args.tiny:
         args.shape = 2, 64, 2, 512
@@ -139,9 +177,11 @@ def main():
         batch, first = ours(args, model, data, args.batch, clock)
         rate = batch * args.seq_len / median_step(first)
         tell(args, "GPT-2 124M", first, batch, rate)
-        for mode, goal in [("eager", 1.2), ("compiled", 1.0), ("bf16", None)]:
+        for mode, goal in [("eager", 1.2), ("compiled", 1.0)]:
             beside_torch(args, model, data, batch, rate, clock, mode, goal)
         beside_llmc(args, data, batch, rate, clock)
+        for mode in "bf16", "bf16-compiled":
+            beside_torch(args, model, data, batch, rate, clock, mode, None)
         name = "GPT-2 124M, again after the peers"
         try:
             batch, again = ours(args, model, data, batch, clock)

@@ -2,8 +2,9 @@
 
 The model is transformers', its attention torch's with is_causal and without a mask, so that the flash kernels
 take it: transformers makes a mask where a compiler looks on and torch is older than 2.14. Modes:
-  eager, compiled   bf16 by autocast over fp32 weights: the numerics of czero (fp32 masters)
-  bf16              weights and optimizer states in bf16 alone, eager: PyTorch's fastest eager form
+  eager, compiled       bf16 by autocast over fp32 weights: the numerics of czero (fp32 masters)
+  bf16, bf16-compiled   weights and optimizer states in bf16 alone: PyTorch's fastest forms, without masters
+Compiled are model and loss together, so that the loss never writes fp32 logits.
 """
 import argparse
 import json
@@ -36,7 +37,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--mode", choices=["eager", "compiled", "bf16"], required=True)
+    parser.add_argument("--mode", choices=["eager", "compiled", "bf16", "bf16-compiled"], required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--seq-len", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
@@ -46,12 +47,17 @@ def main():
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     model = GPT2LMHeadModel(gpt2_config(args.model)).to(args.device)
-    if args.mode == "bf16":
+    is_bf16, is_compiled = args.mode.startswith("bf16"), args.mode.endswith("compiled")
+    if is_bf16:
         model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    step_of = model
-    if args.mode == "compiled":
-        step_of = torch.compile(model)
+
+    def loss_of(ids, labels):
+        logits = model(ids, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels)
+
+    if is_compiled:
+        loss_of = torch.compile(loss_of)
     n = args.batch * args.seq_len
     tokens = rows_of(args.data, n * args.steps + 1, args.device)
     wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
@@ -61,9 +67,8 @@ def main():
         labels = tokens[step * n + 1:(step + 1) * n + 1]
         wait()
         begin = time.perf_counter()
-        with torch.autocast(args.device, torch.bfloat16, enabled=args.mode != "bf16"):
-            logits = step_of(ids, use_cache=False).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels)
+        with torch.autocast(args.device, torch.bfloat16, enabled=not is_bf16):
+            loss = loss_of(ids, labels)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
