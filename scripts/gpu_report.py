@@ -2,13 +2,15 @@
 """What scripts/gpu_check.sh knows about results: one row per step or figure, tables from rows.
 
     gpu_report.py row --stage S --what W --goal G --code N --seconds N --log FILE     → rows (TSV)
-    gpu_report.py table --rows FILE --out DIR            → DIR/report.md, DIR/report.json, the table on stdout
+    gpu_report.py table --rows FILE --out DIR [--machine WORDS]
+                                                         → DIR/report.md, DIR/report.json, the table in brief on stdout
     gpu_report.py curve HAVE.csv WANT.csv LOSS_TOLERANCE → "result: …", exit 1 where they differ
     gpu_report.py run DIR                                → world, steps, seq, accumulation, stage of a recorded run
     gpu_report.py worst                                  → "result: …" from what `czero verify` prints
 
 A log's last "result: …" is a row's result, its last "skipped: …" (with exit code 77) the reason. Lines
-{"figure": …} become rows of their own (bench/gpu_common.py says what is in them).
+{"figure": …} become rows of their own (bench/gpu_common.py says what is in them). Steps that run side by side append
+to the same file: what is written for one is one write.
 """
 import argparse
 import csv
@@ -18,7 +20,7 @@ import os
 import re
 import sys
 
-COLUMNS = ["stage", "what", "result", "goal", "ratio", "status", "reason", "seconds"]
+COLUMNS = ["stage", "what", "result", "goal", "ratio", "status", "reason", "seconds", "step"]
 STAGES = ["build", "agree", "oracle", "memory", "bench", "train", "largest", "sanitize"]
 
 
@@ -45,13 +47,14 @@ def figures(lines):
         if line.startswith('{"figure"'):
             try:
                 found.append(json.loads(line))
-            except ValueError:
-                pass
+            except ValueError:  # cut off where its program was ended
+                name = re.match(r'\{"figure": "([^"]*)', line)
+                found.append({"figure": name.group(1) if name else "?", "skipped": f"not to be read: {line[-80:]}"})
     return found
 
 
 def number(x):
-    return "" if x is None else f"{x:.3g}" if abs(x) < 1000 else f"{x:,.0f}"
+    return "" if x is None else f"{x:.3g}" if not abs(x) >= 1000 else f"{x:,.0f}"
 
 
 def figure_row(stage, f, simulated, seconds):
@@ -80,7 +83,7 @@ def reason_of(code, lines, limit):
         return f"no end after {limit} s"
     words = [line for line in lines if line.strip() and not line.startswith(("result: ", '{"figure"'))]
     # Check's programs say first what failed; others say it last
-    failures = [line for line in words if re.search(r":[FE]:|FAILED|: error:|ERROR SUMMARY", line)]
+    failures = [line for line in words if re.search(r":[FE]:|FAILED|: error:|=== +(Invalid|Error|Misaligned)|ERROR SUMMARY", line)]
     return f"exit {code}: " + (failures[0] if failures else words[-1] if words else "said nothing")
 
 
@@ -103,31 +106,25 @@ def command_row(args):
                      reason_of(args.code, lines, args.limit), args.seconds])
     elif not found:
         rows.append([args.stage, args.what, result, args.goal, "", "pass", "", args.seconds])
-    for row in rows:
-        print("\t".join(clean(cell)[:300] for cell in row))
+    text = "".join("\t".join(clean(cell)[:300] for cell in [*row, args.what]) + "\n" for row in rows)
+    os.write(sys.stdout.fileno(), text.encode())
 
 
 def read_rows(path):
     rows = []
-    with open(path) as f:
+    with open(path, errors="replace") as f:
         for line in f:
             cells = line.rstrip("\n").split("\t")
-            if len(cells) == len(COLUMNS):
-                rows.append(dict(zip(COLUMNS, cells)))
+            if len(cells) != len(COLUMNS):
+                cells = ["", clean(line)[:80], "", "", "", "fail", "a row that cannot be read", "0", ""]
+            rows.append(dict(zip(COLUMNS, cells)))
     place = {stage: i for i, stage in enumerate(STAGES)}
-    beside = {"agree"}  # started side by side: rows come in the order in which they end
+    beside = {"agree", "train"}  # started side by side: rows come in the order in which they end
     rows.sort(key=lambda r: (place.get(r["stage"], 99), r["what"] if r["stage"] in beside else ""))
     return rows
 
 
-def machine_words(simulated):
-    if simulated:
-        return "the simulated device: nothing here is a measurement"
-    words = os.popen("nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null").read()
-    return clean(words.splitlines()[0]) if words.strip() else "no nvidia-smi here"
-
-
-def markdown(rows, machine):
+def markdown(rows, machine, shown):
     cell = lambda text: text.replace("|", "\\|")
     counts = {}
     for r in rows:
@@ -135,22 +132,38 @@ def markdown(rows, machine):
     total = ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
     lines = [f"On {machine}. {total or 'Nothing was run'}.", "",
              "| stage | what | result | goal | ratio | | why |", "|---|---|---|---|---|---|---|"]
-    for r in rows:
+    for r in shown:
         lines.append("| " + " | ".join(cell(r[c]) for c in ["stage", "what", "result", "goal", "ratio", "status", "reason"]) + " |")
     return "\n".join(lines) + "\n"
 
 
+def brief(rows):
+    """For a terminal, or for who sees only the end of a long output: steps that passed are told as numbers, what
+    failed comes last, once more."""
+    folded = [s for s in STAGES if s in ("agree", "oracle", "train", "sanitize")]
+    kept = [r for r in rows if not (r["stage"] in folded and r["status"] == "pass")]
+    for stage in folded:
+        n = sum(r["stage"] == stage and r["status"] == "pass" for r in rows)
+        if n:
+            kept.append(dict.fromkeys(COLUMNS, "") | {"stage": stage, "what": f"{n} others", "status": "pass"})
+    place = {stage: i for i, stage in enumerate(STAGES)}
+    kept.sort(key=lambda r: place.get(r["stage"], 99))
+    failed = [f"failed: {r['stage']}: {r['what']}: {r['result']} {r['reason']}".rstrip() + "\n" for r in rows
+              if r["status"] == "fail"]
+    return kept, "".join(failed)
+
+
 def table(args):
     rows = read_rows(args.rows)
-    machine = machine_words(args.simulated)
-    text = markdown(rows, machine)
+    machine = "the simulated device: nothing here is a measurement" if args.simulated else args.machine or "an unknown machine"
     os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, "report.md"), "w") as f:
-        f.write(text)
+        f.write(markdown(rows, machine, rows))
     with open(os.path.join(args.out, "report.json"), "w") as f:
         json.dump({"machine": machine, "simulated": args.simulated, "rows": rows}, f, indent=1, ensure_ascii=False)
         f.write("\n")
-    sys.stdout.write(text)
+    shown, failed = brief(rows)
+    sys.stdout.write(markdown(rows, machine, shown) + failed)
     return 1 if any(r["status"] == "fail" for r in rows) else 0
 
 
@@ -208,6 +221,7 @@ def main():
     p.add_argument("--simulated", action="store_true")
     p = commands.add_parser("table")
     p.set_defaults(run=table)
+    p.add_argument("--machine", default="")
     p.add_argument("--rows", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--simulated", action="store_true")

@@ -93,6 +93,32 @@ assert {r["status"] for r in report["rows"]} == {"pass", "fail", "skipped", "tol
 [ "$(find "$work/report" -type f | wc -l)" = 3 ] || complain "the report has: $(ls -R "$work/report")"
 tar -tzf "$work/report/logs.tar.gz" | grep agree-test_bad >"$work/found" || complain "no logs"
 
+# ---- what earlier commands have left
+program tests/cuda/test_bad 'echo "100%: Checks: 2, Failures: 0, Errors: 0"'
+program tests/cuda/test_new 'echo "100%: Checks: 3, Failures: 0, Errors: 0"'
+program bench/memory_cuda 'exit 1'
+check --stage agree,largest --continue --minutes 1 --only 'test_(good|bad|new)$|largest' && complain "a failure is forgotten"
+row '| agree | test_bad | 2 cases, 50 % | all cases |  | fail |'
+row '| agree | test_new | 3 cases, 100 % | all cases |  | pass |'
+row '| largest | the largest model |  |  |  | skipped | the 1 minutes are over |'
+[ "$(grep -c 'test_good' "$work/report/report.md")" = 1 ] || complain "a row is there twice: $(cat "$work/report/report.md")"
+
+# ---- compute-sanitizer: findings, none, a program that it cannot start, a device that it refuses
+program bin/compute-sanitizer 'echo "========= COMPUTE-SANITIZER"
+case $* in
+  *memcheck*test_step_cuda) echo "100%: Checks: 1"; echo "========= ERROR SUMMARY: 0 errors" ;;
+  *memcheck*test_cross_entropy_cuda) echo "========= Invalid __global__ write of size 4 bytes"; echo "========= ERROR SUMMARY: 1 error"; exit 9 ;;
+  *racecheck*test_cross_entropy_cuda) echo "========= Error: couldn'"'"'t find exit code."; exit 255 ;;
+  *) echo "$1" >>'"$work/asked"'; echo "========= Error: Device not supported. Please refer to the manual"; exit 255 ;;
+esac'
+for name in step cross_entropy norm reduce; do program "tests/cuda/test_${name}_cuda" 'exit 0'; done
+check --stage sanitize --only '_cuda,' && complain "a finding is no failure"
+row '| sanitize | memcheck: test_step_cuda, adam_agrees_forward | 1 cases, 100 % | no findings |  | pass |'
+row '| sanitize | memcheck: test_cross_entropy_cuda, it_agrees_forward |  | no findings |  | fail | exit 9: ========= Invalid __global__ write of size 4 bytes |'
+row '| sanitize | racecheck: test_cross_entropy_cuda, it_agrees_forward |  | no findings |  | skipped | compute-sanitizer ended with 255 before its summary'
+row '| sanitize | racecheck: test_reduce_cuda, sumsq_agrees_forward |  | no findings |  | skipped | compute-sanitizer does not support this device |'
+[ "$(wc -l <"$work/asked")" = 1 ] || complain "a tool that refuses the device is asked again"
+
 rm -r "$work/report" "$work/build/report"
 check --stage agree,bench --simulated --only 'test_good|ops' || complain "--simulated: exit $?"
 row 'the simulated device: nothing here is a measurement'
