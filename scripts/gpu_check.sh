@@ -60,7 +60,7 @@ done
 for stage in ${stages//,/ }; do
   [[ " $ALL_STAGES " == *" $stage "* ]] || usage "--stage $stage: one of $ALL_STAGES"
 done
-command -v python3 >/dev/null || usage "python3 is needed"
+python=$(python3 -c 'import sys; print(sys.executable)') || usage "python3 is needed" # itself, not what starts it
 build=$(realpath -m "${build:-build-gpu${simulated:+-sim}}")
 out=$(realpath -m "${out:-$build/report}")
 deadline=$((SECONDS + minutes * 60))
@@ -146,7 +146,7 @@ step() {
     fi
   fi
   [ -z "$is_whole" ] || printf '%s\t%s\n' "$stage" "$what" >>"$ended"
-  python3 scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
+  "$python" scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
     --limit "$limit" --seconds $((SECONDS - begin)) ${simulated:+--simulated} --log "$log" >>"$rows"
   [ $code = 0 ] || [ $code = 77 ] || echo "failed: $what ($log)" >&2
   return $code
@@ -179,7 +179,7 @@ report() {
     { head -c 400000 "$log" && printf '\n…\n' && tail -c 400000 "$log"; } >"$work/log" && mv "$work/log" "$log"
   done
   tar -C "$build/report" -czf "$out/logs.tar.gz" logs
-  python3 scripts/gpu_report.py table --rows "$rows" --out "$out" --machine "$gpu" ${simulated:+--simulated} >"$work/table"
+  "$python" scripts/gpu_report.py table --rows "$rows" --out "$out" --machine "$gpu" ${simulated:+--simulated} >"$work/table"
 }
 
 # ---- stages ----
