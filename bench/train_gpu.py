@@ -62,13 +62,14 @@ def build_llmc(args, clock):
     with open(old_calls, "w") as f:
         f.write(OLD_CALLS)
     capability = (nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader").splitlines() or ["9.0"])[0]
-    os.environ["NVCC_APPEND_FLAGS"] = f"-include {old_calls}"
+    flags = os.environ.get("NVCC_APPEND_FLAGS", "")
+    os.environ["NVCC_APPEND_FLAGS"] = f"{flags} -include {old_calls}"
     command = ["make", "-C", args.llmc, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", "PRECISION=BF16",
                f"GPU_COMPUTE_CAPABILITY={capability.replace('.', '')}"]
     code, _, errors = run_alone(command, clock.left(150))
     if code != 0 and "nvidia-ml" in errors:  # it is linked with, and not needed where its header is not
         code, _, errors = run_alone([*command, "NVCC_LDFLAGS=-lcublas -lcublasLt"], clock.left(150))
-    del os.environ["NVCC_APPEND_FLAGS"]
+    os.environ["NVCC_APPEND_FLAGS"] = flags
     if code != 0:
         raise RuntimeError("it does not build: " + last_words(errors, "make failed"))
     return program

@@ -70,10 +70,10 @@ touch "$rows" "$ended"
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # What DeepSpeed compiles stays in the build folder; locks of who was stopped there do not. Check ends cases after 4 s
-# unless told; programs side by side share the GPU, and start slowly.
+# unless told; programs side by side share the GPU, and start slowly; one case that hangs leaves time for the others.
 export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$build/torch_extensions
 rm -f "$TORCH_EXTENSIONS_DIR"/*/lock
-export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-150}
+export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-$([ -n "$simulated" ] && echo 150 || echo 60)}
 
 # ---- where things are ----
 
@@ -136,9 +136,13 @@ step() {
     code=77 is_whole=''
   else
     [ "$limit" -le "$left" ] || { limit=$left && is_whole=''; }
-    SECONDS_LEFT=$((limit > 20 ? limit - 10 : limit)) \
+    rm -f "$log.cases"
+    SECONDS_LEFT=$((limit > 20 ? limit - 10 : limit)) CK_TAP_LOG_FILE_NAME=$log.cases \
       timeout -k 10 "$limit" bash -uo pipefail -c '"$@"' step "$@" >"$log" 2>&1 </dev/null
     code=$?
+    # Check's programs say at their end what there was: of one that had none, the cases that ended
+    [ $code != 124 ] || [ ! -e "$log.cases" ] || cat "$log.cases" >>"$log"
+    rm -f "$log.cases"
     if [ $code = 0 ]; then
       [ -n "$is_whole" ] || grep -q 'no time is left' "$log" || is_whole=1
     elif [ "$stage" = build ]; then
@@ -203,14 +207,19 @@ configure() {
     fi
   fi
   mkdir -p "$build"
-  local cublas # a toolkit without cuBLASLt: PyTorch's packages have it
+  local cublas cuda_flags="--threads 2" # a file's two architectures at a time: the longest take 40 s
   if ! toolkit_has_cublas && cublas=$(python_packages_have include/cublasLt.h); then
+    # a toolkit without cuBLASLt: PyTorch's packages have it, under names that no linker looks for
     cublas=${cublas%/include/cublasLt.h}
     echo "cuBLASLt from $cublas"
+    mkdir -p "$build/cublas"
+    ln -sf "$cublas/include" "$build/cublas/"
+    for name in cublas cublasLt; do ln -sf "$(ls "$cublas/lib/lib$name".so* | head -1)" "$build/cublas/lib$name.so"; done
     args+=(-DCMAKE_C_FLAGS="-isystem $cublas/include" -DCMAKE_CXX_FLAGS="-isystem $cublas/include"
-      -DCMAKE_CUDA_FLAGS="-isystem $cublas/include"
-      -DCUDA_cublasLt_LIBRARY="$(ls "$cublas"/lib/libcublasLt.so* | head -1)")
+      -DCUDA_cublasLt_LIBRARY="$build/cublas/libcublasLt.so")
+    cuda_flags+=" -isystem $cublas/include"
   fi
+  args+=(-DCMAKE_CUDA_FLAGS="$cuda_flags")
   cmake "${args[@]}" || return 1
   [ -n "$simulated" ] || grep -q '^CMAKE_CUDA_COMPILER:.*nvcc' "$build/CMakeCache.txt" || {
     echo "nvcc was not found"
@@ -222,7 +231,7 @@ compile() {
   local targets=(czero)
   [ -n "$simulated" ] || targets+=(czero_cuda)
   mapfile -t -O ${#targets[@]} targets < <(ninja -C "$build" -t targets all |
-    sed -n 's,^\(tests/cuda/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\): .*EXECUTABLE.*,\1,p')
+    sed -n 's,^\(tests/cuda/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\|examples/custom_layer\): .*EXECUTABLE.*,\1,p')
   # what cannot be built costs its own row only; of what can be only the last line is worth a log
   ninja -k 0 -j "$jobs" -C "$build" "${targets[@]}" >"$build/ninja.out" 2>&1
   local code=$?
@@ -522,7 +531,14 @@ CPUAdamBuilder().load()
 print("result: DeepSpeed", deepspeed.__version__, "torch", torch.__version__, "transformers", transformers.__version__)'
 }
 
-llmc_ready() { python3 bench/train_gpu.py --only-llmc --llmc "$build/llm.c" --llmc-from "$llmc" --seconds "$SECONDS_LEFT"; }
+llmc_ready() {
+  local cublas
+  if [ -d "$build/cublas" ]; then
+    cublas=$(dirname "$(readlink -f "$build/cublas/libcublas.so")")
+    export NVCC_APPEND_FLAGS="-I$build/cublas/include -L$build/cublas -Xlinker -rpath,$cublas"
+  fi
+  python3 bench/train_gpu.py --only-llmc --llmc "$build/llm.c" --llmc-from "$llmc" --seconds "$SECONDS_LEFT"
+}
 
 python_bench() { # script, arguments…
   install_wheels || echo "the wheels cannot be installed: no DeepSpeed"

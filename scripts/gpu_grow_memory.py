@@ -10,6 +10,8 @@ import time
 PAGE = 4096
 FIRST = 4 << 30
 SECONDS = 40
+PATIENCE = 3  # until more of it is there
+NOTICEABLE = 64 << 20
 
 
 def meminfo(key):
@@ -17,21 +19,25 @@ def meminfo(key):
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))
 
 
-def touch(nbytes):
+def total_after_touching(nbytes, before):
+    """What there is in all while so much is in use: more, or after some patience."""
     with mmap.mmap(-1, nbytes) as m:
         step = 256 << 20
         for at in range(0, nbytes, step):
             end = min(nbytes, at + step)
             m[at:end:PAGE] = b"\1" * len(range(at, end, PAGE))
+        patience = time.monotonic() + PATIENCE
+        while meminfo("MemTotal") <= before + NOTICEABLE and time.monotonic() < patience:
+            time.sleep(0.1)
+        return meminfo("MemTotal")
 
 
 def main():
     before = total = meminfo("MemTotal")
     end, most = time.monotonic() + SECONDS, FIRST
     while time.monotonic() < end:
-        touch(min(most, meminfo("MemAvailable") * 4 // 5) // PAGE * PAGE)
-        now = meminfo("MemTotal")
-        if now <= total + (64 << 20):
+        now = total_after_touching(min(most, meminfo("MemAvailable") * 4 // 5) // PAGE * PAGE, total)
+        if now <= total + NOTICEABLE:
             break
         total, most = now, 4 * most
     print(f"memory: {before / 2**30:.1f} GiB before, {meminfo('MemTotal') / 2**30:.1f} GiB after some was touched")

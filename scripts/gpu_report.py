@@ -80,7 +80,8 @@ def figure_row(stage, f, simulated, seconds):
 
 def reason_of(code, lines, limit):
     if code in (124, 137):
-        return f"no end after {limit} s"
+        cases = [line for line in lines if re.match(r"(not )?ok \d+ ", line)]
+        return f"no end after {limit} s" + (f"; the last case that ended: {cases[-1]}" if cases else "")
     words = [line for line in lines if line.strip() and not line.startswith(("result: ", '{"figure"'))]
     # Check's programs say first what failed; others say it last
     failures = [line for line in words if re.search(r":[FE]:|FAILED|: error:|=== +(Invalid|Error|Misaligned)|ERROR SUMMARY", line)]

@@ -59,7 +59,7 @@ program czero 'echo "czero: no GPU here" >&2; exit 2'
 program tests/cuda/test_good 'echo "Running suite(s): good"; echo "100%: Checks: 7, Failures: 0, Errors: 0"'
 program tests/cuda/test_bad 'echo "50%: Checks: 2, Failures: 1, Errors: 0"; echo "f.c:9:F:all:x:0: a | b is wrong"; exit 1'
 program tests/cuda/test_left_out 'echo "skipped: two GPUs are needed"; exit 77'
-program tests/cuda/test_hangs 'sleep 60'
+program tests/cuda/test_hangs 'echo "ok 3 - f.h:this one" >"$CK_TAP_LOG_FILE_NAME"; sleep 60'
 program tests/cuda/test_not_now_slow 'exit 1'
 program bench/ops_cuda 'cat <<EOF
 {"figure": "fast op", "value": 950, "unit": "GB/s", "ratio": 0.95, "goal": 0.9, "goal_of": "of copy bandwidth"}
@@ -73,7 +73,7 @@ check --stage agree --limit 2 --jobs 4 --only 'test_(good|bad|left_out|hangs|not
 row '| agree | test_good | 7 cases, 100 % | all cases |  | pass |  |'
 row '| agree | test_bad | 2 cases, 50 % | all cases |  | fail | exit 1: f.c:9:F:all:x:0: a \| b is wrong |'
 row '| agree | test_left_out |  | all cases |  | skipped | two GPUs are needed |'
-row '| agree | test_hangs |  | all cases |  | fail | no end after 2 s |'
+row '| agree | test_hangs |  | all cases |  | fail | no end after 2 s; the last case that ended: ok 3 - f.h:this one |'
 row '2 fail, 1 pass, 1 skipped'
 grep -q not_now "$work/report/report.md" && complain "a slow test was run"
 
