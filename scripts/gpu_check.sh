@@ -209,14 +209,14 @@ configure() {
   mkdir -p "$build"
   local cublas cuda_flags="--threads 2" # a file's two architectures at a time: the longest take 40 s
   if ! toolkit_has_cublas && cublas=$(python_packages_have include/cublasLt.h); then
-    # a toolkit without cuBLASLt: PyTorch's packages have it, under names that no linker looks for
+    # a toolkit without cuBLASLt: PyTorch's packages have it, under names that no linker looks for (llm.c's does)
     cublas=${cublas%/include/cublasLt.h}
     echo "cuBLASLt from $cublas"
     mkdir -p "$build/cublas"
-    ln -sf "$cublas/include" "$build/cublas/"
+    ln -sfn "$cublas/include" "$build/cublas/include"
     for name in cublas cublasLt; do ln -sf "$(ls "$cublas/lib/lib$name".so* | head -1)" "$build/cublas/lib$name.so"; done
     args+=(-DCMAKE_C_FLAGS="-isystem $cublas/include" -DCMAKE_CXX_FLAGS="-isystem $cublas/include"
-      -DCUDA_cublasLt_LIBRARY="$build/cublas/libcublasLt.so")
+      -DCUDA_cublasLt_LIBRARY="$(readlink -f "$build/cublas/libcublasLt.so")")
     cuda_flags+=" -isystem $cublas/include"
   fi
   args+=(-DCMAKE_CUDA_FLAGS="$cuda_flags")
