@@ -11,7 +11,7 @@
  */
 
 /* What orders offers when nothing is known about speed: the slowest way first. */
-enum amount { OVER_NVME = 0, OVER_LINKS, OPERATIONS, IN_MEMORY, N_AMOUNTS };
+enum amount { OVER_NVME = 0, OVER_LINKS, HOST_UPDATES, OPERATIONS, IN_MEMORY, N_AMOUNTS };
 
 static double amount_of(const struct plan_cost *c, enum amount what)
 {
@@ -20,17 +20,37 @@ static double amount_of(const struct plan_cost *c, enum amount what)
     case OVER_LINKS: return (double)(c->to_device_nbytes + c->to_host_nbytes + c->sent_nbytes);
     case OPERATIONS: return c->flops;
     case IN_MEMORY: return (double)(c->moved_nbytes + c->weights_nbytes);
+    case HOST_UPDATES: /* is the offer's, not a phase's */
     case N_AMOUNTS: break;
     }
     return 0;
 }
 
+/* Parameters that the host updates in place of GPUs: one host for all ranks. */
+static double updated_by_host(const struct tune *t, const struct tune_offer *o)
+{
+    bool on_gpu = t->options.gpu_nbytes > 0;
+    return on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE ? o->ratio * (double)t->numel : 0;
+}
+
 /* Of forward, backward and step, per token of a rank. */
 static double per_token(const struct tune *t, const struct tune_offer *o, enum amount what)
 {
-    double sum = 0;
+    double sum = what == HOST_UPDATES ? updated_by_host(t, o) : 0;
     for (int f = 0; f < PLAN_SAVE; f++) sum += amount_of(&o->phases[f], what);
     return sum / (double)(o->micro_batch * o->accumulation * t->T);
+}
+
+/* The host's update of a parameter passes 28 bytes through its memory, which takes about as long as
+ * these many over the link to a GPU. So a GPU with room keeps some of the states, although that
+ * moves as many bytes as before, or a few more. */
+#define HOST_UPDATE_NBYTES 16
+
+static double slowness(const struct tune *t, const struct tune_offer *o, enum amount what)
+{
+    double amount = per_token(t, o, what);
+    if (what == OVER_LINKS) amount += HOST_UPDATE_NBYTES * per_token(t, o, HOST_UPDATES);
+    return rint(amount);
 }
 
 /* ---- better ------------------------------------------------------------------------------------
@@ -57,8 +77,8 @@ bool tune_is_better(const struct tune *t, const struct tune_offer *a, const stru
     if (a_timed != b_timed) return a_timed;
     if (a_timed) return a->tokens_per_s > b->tokens_per_s;
     for (int what = 0; what < N_AMOUNTS; what++) {
-        double mine = rint(per_token(t, a, (enum amount)what));
-        double others = rint(per_token(t, b, (enum amount)what));
+        double mine = slowness(t, a, (enum amount)what);
+        double others = slowness(t, b, (enum amount)what);
         if (mine != others) return mine < others;
     }
     /* Not a byte per token apart: what needs less, such as stage 1 in place of 3. */
@@ -175,7 +195,7 @@ static void explain_time(const struct tune *t, const struct tune_offer *best, st
 
 static void explain_bytes(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
 {
-    static const char *const ways[] = {"over NVMe", "to and from the GPU and other ranks", "",
+    static const char *const ways[] = {"over NVMe", "to and from the GPU and other ranks", "", "",
                                        "through memory"};
     double tokens = (double)(tune_rows(t, best) / t->options.world_size * t->T);
     char more[24];
@@ -185,6 +205,9 @@ static void explain_bytes(const struct tune *t, const struct tune_offer *best, s
         if (mine <= others) continue;
         if (what == OPERATIONS)
             add(o->why, sizeof o->why, "computes %.0f %% more", 100 * (mine / others - 1));
+        else if (what == HOST_UPDATES)
+            add(o->why, sizeof o->why, "the host updates %.0f M more parameters a step",
+                (mine - others) * tokens * 1e-6);
         else
             add(o->why, sizeof o->why, "moves %s more %s a step",
                 size_human((size_t)((mine - others) * tokens), more, sizeof more), ways[what]);
