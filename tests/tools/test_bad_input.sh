@@ -50,6 +50,12 @@ with 2 '--steps: 0 is less than 1' --steps 0
 with 2 '"x" is not a whole number' --steps x
 with 2 'needs --save' --save-interval 2
 with 2 'ckpt' --resume ckpt
+with 2 'no parameter of gpt2-tiny has such a name; the first is transformer.wte.weight' --freeze wpe.wieght
+expect 2 'no parameter of gpt2 has such a name' plan --config config.json --model gpt2 --seq-len 16 --freeze wpe.wieght
+expect 2 'so many steps cannot be counted' train --config config.json --model gpt2-tiny --data text.txt \
+  --seq-len 16 --quiet --epochs 9223372036854775807
+expect 2 'a pipe can be read only once' "${base[@]}" --config <(cat config.json)
+expect 2 'unknown command "fly"' help fly
 
 CZERO_COMPAT=0.17 expect 2 'CZERO_COMPAT=0.17: use 0.16 or 0.19' config check config.json
 # what the end of a run needs is opened at its beginning: no step is made
@@ -83,6 +89,8 @@ with 4 'broken/model.safetensors' --model broken
 with 2 '65.*64|64.*65' --seq-len 65
 sed 's|"vocab_size": *256|"vocab_size": 100|' good/config.json >broken/config.json
 cp good/model.safetensors broken/
+mkdir bare && cp good/config.json bare/
+expect 2 'bare holds no weights' generate --model bare --prompt x
 with 4 'wte.weight.*256.*100|wte.weight.*100.*256' --model broken
 
 # Data
@@ -105,6 +113,9 @@ if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=64k tmpfs tiny 2>/
 else
   echo "note: no tmpfs could be mounted, the full disk is not tested"
 fi
+"$czero" config show config.json >/dev/full 2>full.err
+[ $? = 1 ] && grep -q '^czero: cannot write to standard output' full.err && ! grep -q Success full.err ||
+  { echo "a full standard output: $(cat full.err)" >&2; failed=1; }
 with 1 'curve' --curve no/such/folder/curve.csv
 
 [ $failed = 0 ] && echo "all bad input was refused as documented"

@@ -59,7 +59,12 @@ fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto t
 fails 'write true' show "$tmp/python"
 fails 'foo: unknown key' show "$tmp/b" --strict
 fails 'cannot open' check "$tmp/nothing"
-fails '2 files are needed, 1 given' diff "$tmp/a"
+fails 'B is missing' diff "$tmp/a"
+fails 'unexpected word' check "$tmp/a" "$tmp/b"
+# an option of another action is no option of this one
+fails 'unknown option --explain' check "$tmp/a" --explain
+fails 'unknown option --exit-code' show "$tmp/a" --exit-code
+fails 'unexpected word "all"' reference all
 fails 'is not one of' show "$tmp/a" --compat 0.17
 fails 'unknown action' frobnicate "$tmp/a"
 fails 'less than 1' show "$tmp/a" --world-size 0

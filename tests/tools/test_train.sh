@@ -78,5 +78,21 @@ for _ in $(seq 100); do [ -s d.csv ] && [ "$(wc -l <d.csv)" -gt 3 ] && break; sl
 kill -TERM $pid
 wait $pid
 
+# The rates that a run would have are those that it has
+"${train[@]}" --steps 6 --quiet --dry-run-lr --export never >rates.csv
+"${train[@]}" --steps 6 --quiet --curve e.csv
+test "$(head -1 rates.csv)" = step,lr && test ! -e never
+diff <(tail -n +3 rates.csv | cut -d, -f2) <(sed 1d e.csv | head -n 5 | cut -d, -f3)
+test "$("${train[@]}" --epochs 1 --quiet --dry-run-lr | tail -n 1 | cut -d, -f1)" = 196
+
+# Closed standard streams: what would be printed goes into no file of the run's
+"${train[@]}" --steps 3 --metrics open.csv --save open --quiet
+"${train[@]}" --steps 3 --metrics closed.csv --save closed --log-json <&- >&- 2>&- && exit 1 # stdout takes nothing
+cmp <(cut -d, -f1-8 open.csv) <(cut -d, -f1-8 closed.csv)
+"$czero" fsck closed --quiet
+"$build/zero_to_fp32" open o --quiet
+"$build/zero_to_fp32" closed c --debug <&- >&- 2>&- && exit 1
+cmp o/pytorch_model.bin c/pytorch_model.bin
+
 "${train[@]}" --steps 3 --eval-data text.txt --quiet | grep -qE '^eval_loss [0-9.]+$'
 echo "trained, exported, generated, repeated, stopped"

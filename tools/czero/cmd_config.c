@@ -9,7 +9,8 @@
 #include <string.h>
 
 struct config_words {
-    struct arg_list files, autos, sets;
+    const char *file, *other; /* other: diff's second */
+    struct arg_list autos, sets;
     int64_t world_size;
     const char *compat;
     bool strict, explain, exit_code, quiet;
@@ -17,25 +18,43 @@ struct config_words {
 
 #define FIELD(name) offsetof(struct config_words, name)
 
-static const struct arg_spec specs[] = {
-    {"FILE", ARG_WORDS, FIELD(files), "FILE", "the config; two for diff", .required = true},
-    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks (default 1)", .min = 1},
-    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE",
-     "value for a key that says \"auto\"; NAME is its path, or hidden_size"},
-    {"--set", ARG_LIST, FIELD(sets), "path=value", "override any key"},
-    {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors everywhere"},
-    {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16", "whose defaults (default 0.19)"},
+#define SHARED_OPTIONS                                                                             \
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks (default 1)", .min = 1},              \
+        {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE",                                           \
+         "value for a key that says \"auto\"; NAME is its path, or hidden_size"},                  \
+        {"--set", ARG_LIST, FIELD(sets), "path=value", "override any key"},                        \
+        {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors everywhere"},         \
+        {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16", "whose defaults (default 0.19)"},     \
+    {                                                                                              \
+        "--quiet", ARG_FLAG, FIELD(quiet), NULL, "no notes on stderr"                              \
+    }
+
+static const struct arg_spec show_specs[] = {
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
     {"--explain", ARG_FLAG, FIELD(explain), NULL,
-     "show: a line per key, with where its value comes from and what it means"},
-    {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "diff: exit 1 when the configs differ"},
-    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "no notes on stderr"},
+     "a line per key, with where its value comes from and what it means"},
+    SHARED_OPTIONS,
+};
+
+static const struct arg_spec check_specs[] = {
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
+    SHARED_OPTIONS,
+};
+
+static const struct arg_spec diff_specs[] = {
+    {"A", ARG_STRING, FIELD(file), "A", "one config", .required = true},
+    {"B", ARG_STRING, FIELD(other), "B", "the other", .required = true},
+    {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit 1 when they differ"},
+    SHARED_OPTIONS,
 };
 
 static const struct arg_command commands[] = {
-    {"czero config show", "Print the resolved config as JSON.", specs, CZ_ARRAY_LEN(specs), NULL},
-    {"czero config check", "Say whether czero can train with a config.", specs, CZ_ARRAY_LEN(specs),
-     NULL},
-    {"czero config diff", "Compare what two configs resolve to.", specs, CZ_ARRAY_LEN(specs), NULL},
+    {"czero config show", "Print the resolved config as JSON.", show_specs,
+     CZ_ARRAY_LEN(show_specs), NULL},
+    {"czero config check", "Say whether czero can train with a config.", check_specs,
+     CZ_ARRAY_LEN(check_specs), NULL},
+    {"czero config diff", "Compare what two configs resolve to.", diff_specs,
+     CZ_ARRAY_LEN(diff_specs), NULL},
 };
 
 static void print_lines(const char *text)
@@ -66,7 +85,7 @@ static void print_notes(const struct config_words *o, const struct ds_config *co
             fprintf(stderr, "czero: %s\n", config_note(config, i)->text);
 }
 
-static cz_status load(const struct config_words *o, size_t idx, struct ds_config **out)
+static cz_status load(const struct config_words *o, const char *file, struct ds_config **out)
 {
     struct config_options options = config_options_default();
     options.world_size = o->world_size;
@@ -77,7 +96,7 @@ static cz_status load(const struct config_words *o, size_t idx, struct ds_config
     options.strict = o->strict;
     if (o->compat)
         options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
-    return config_load(o->files.items[idx], &options, out);
+    return config_load(file, &options, out);
 }
 
 static int put_text(cz_status st, char *text)
@@ -92,7 +111,7 @@ static int show(const struct config_words *o)
 {
     struct ds_config *config;
     char *text = NULL;
-    if (load(o, 0, &config) != CZ_OK) return fail();
+    if (load(o, o->file, &config) != CZ_OK) return fail();
     print_notes(o, config, true);
     cz_status st = o->explain ? config_explain(config, &text) : config_json(config, &text);
     int code = put_text(st, text);
@@ -114,11 +133,11 @@ static void print_summary(const char *file, const struct ds_config *c)
 static int check(const struct config_words *o)
 {
     struct ds_config *config;
-    if (load(o, 0, &config) != CZ_OK) return fail();
+    if (load(o, o->file, &config) != CZ_OK) return fail();
     print_notes(o, config, false);
     int code = EXIT_OK;
     if (config_check(config) == CZ_OK) {
-        print_summary(o->files.items[0], config);
+        print_summary(o->file, config);
     } else {
         code = fail();
     }
@@ -132,7 +151,7 @@ static int diff(const struct config_words *o)
     char *text = NULL;
     size_t n = 0;
     int code = EXIT_USAGE;
-    if (load(o, 0, &a) != CZ_OK || load(o, 1, &b) != CZ_OK) {
+    if (load(o, o->file, &a) != CZ_OK || load(o, o->other, &b) != CZ_OK) {
         fail();
     } else {
         cz_status st = config_diff(a, b, &text, &n);
@@ -144,8 +163,13 @@ static int diff(const struct config_words *o)
     return code;
 }
 
-static int reference(void)
+static int reference(int argc, char **argv)
 {
+    static const struct arg_command command = {
+        .name = "czero config reference",
+        .summary = "Print every key of a config: its default, its range, what czero does with it."};
+    enum args_result parsed = args_parse(&command, argc, argv, NULL);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     char *text = NULL;
     cz_status st = config_reference(&text);
     return put_text(st, text);
@@ -182,7 +206,6 @@ static int run(size_t idx, int argc, char **argv)
     struct config_words *o = calloc(1, sizeof *o);
     char **words = malloc(2 * (size_t)argc * sizeof *words);
     int code = EXIT_USAGE;
-    size_t n_files = actions[idx] == diff ? 2 : 1;
     if (!o || !words) {
         err_set(CZ_NOMEM, 0, "no memory");
         code = fail();
@@ -190,11 +213,7 @@ static int run(size_t idx, int argc, char **argv)
         enum args_result parsed =
             args_parse(&commands[idx], repeat_flags(argc, argv, words), words, o);
         if (parsed == ARGS_HELP) code = EXIT_OK;
-        if (parsed == ARGS_OK && o->files.n != n_files)
-            fprintf(stderr, "%s: %zu file%s needed, %zu given\n", commands[idx].name, n_files,
-                    n_files == 1 ? " is" : "s are", o->files.n);
-        else if (parsed == ARGS_OK)
-            code = actions[idx](o);
+        if (parsed == ARGS_OK) code = actions[idx](o);
     }
     free(words);
     free(o);
@@ -206,7 +225,7 @@ int cmd_config(int argc, char **argv)
     static const char *const names[] = {"show", "check", "diff"};
     if (argc < 2) return usage(stderr);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return usage(stdout);
-    if (strcmp(argv[1], "reference") == 0) return reference();
+    if (strcmp(argv[1], "reference") == 0) return reference(argc - 1, argv + 1);
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
         if (strcmp(argv[1], names[i]) == 0) return run(i, argc - 1, argv + 1);
     fprintf(stderr, "czero config: unknown action \"%s\"\n", argv[1]);

@@ -198,7 +198,8 @@ static cz_status run(struct export_options *o)
                        "does)",
                        o->dir);
     if (!o->model) o->model = described;
-    struct model *m = model_open(o->model);
+    const struct model_options look = {.config_only = true}; /* weights are the checkpoint's */
+    struct model *m = model_open_ex(o->model, &look);
     if (!m) return cz_last_status();
     cz_status st = export(o, m);
     model_destroy(m);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct generate_cli {
     const char *model, *prompt, *tokenizer, *dtype, *device;
@@ -157,6 +158,9 @@ static cz_status run(const struct generate_cli *o)
     const char *own = tokenizer_is_in(o->model) ? o->model : "bytes";
     struct model *model = model_open(o->model);
     if (!model) return cz_last_status();
+    if (access(o->model, F_OK) == 0 && !model_has_weights(model))
+        TRY_GOTO(err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to write with", o->model),
+                 done);
     TRY_GOTO(tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     TRY_GOTO(check_vocab(o, model, tokenizer), done);
     TRY_GOTO(tokenizer_decoder_create(tokenizer, &decoder), done);

@@ -2,6 +2,7 @@
 #include "args.h"
 #include "engine/machine.h"
 #include "engine/plan.h"
+#include "freeze.h"
 #include "tool.h"
 
 #include <stdio.h>
@@ -70,7 +71,7 @@ static cz_status plan_model(const struct plan_options *o, struct model *model)
     if (o->profile && machine_read(o->profile, &profile) != CZ_OK) return cz_last_status();
     if (o->profile) request.profile = &profile;
     if (model_set_shape(model, o->seq_len) != CZ_OK) return cz_last_status();
-    if (o->freeze && model_freeze(model, o->freeze, NULL) != CZ_OK) return cz_last_status();
+    if (freeze_matching(model, o->freeze) != CZ_OK) return cz_last_status();
     if (plan_create_ex(&options, &request, model, &plan) != CZ_OK) return cz_last_status();
     cz_status st = show(plan, o->json);
     plan_destroy(plan);

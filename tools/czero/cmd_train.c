@@ -64,6 +64,8 @@ static const struct arg_spec train_specs[] = {
      "write step,loss,lr_next,grad_norm,loss_scale"},
     {"--metrics", ARG_STRING, FIELD(metrics), "FILE.csv",
      "write loss and accuracy of training and evaluations (czero plot draws them)"},
+    {"--dry-run-lr", ARG_FLAG, FIELD(dry_run_lr), NULL,
+     "print the learning rate of every step (if none is skipped), and do not train"},
     {"--tensorboard", ARG_STRING, FIELD(tensorboard), "DIR", "write them for TensorBoard"},
     {"--log-json", ARG_FLAG, FIELD(log_json), NULL, "one JSON object per step on stdout"},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "no progress, warnings only"},
@@ -157,7 +159,7 @@ int cmd_train(int argc, char **argv)
         handle_signals(&run);
         st = run_open(&run);
     }
-    if (st == CZ_OK) st = run_train(&run);
+    if (st == CZ_OK) st = options.dry_run_lr ? config_print_rates(&run) : run_train(&run);
     int code = st == CZ_OK ? EXIT_OK : fail(&run, st);
     run_close(&run);
     return code;

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "engine/machine.h"
 #include "engine/tune.h"
+#include "freeze.h"
 #include "tool.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ static struct model *open_model(const struct tune_command *o)
 {
     struct model *model = model_open(o->model);
     if (model && model_set_shape(model, o->seq_len) == CZ_OK &&
-        (!o->freeze || model_freeze(model, o->freeze, NULL) == CZ_OK))
+        freeze_matching(model, o->freeze) == CZ_OK)
         return model;
     model_destroy(model);
     return NULL;

@@ -44,7 +44,7 @@ bool tool_is_command(const char *name)
     return find_command(name) != NULL;
 }
 
-static void print_help(void)
+static int print_help(void)
 {
     printf("Usage: czero COMMAND [options]\n\n"
            "Train language models from a DeepSpeed config, in C.\n\nCommands:\n");
@@ -57,6 +57,22 @@ static void print_help(void)
         "Environment: CZERO_ISA caps the instruction set (scalar, avx2, avx512, avx512bf16,\n"
         "             amx), OMP_NUM_THREADS the threads, CZERO_COMPAT=0.16 selects older\n"
         "             DeepSpeed defaults, CZERO_LOG the log level, CZERO_DEBUG=1 traces errors.\n");
+    return EXIT_OK;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+/* `czero help train` is `czero train --help`. */
+static int help_on(char *name)
+{
+    const struct command *command = find_command(name);
+    char option[] = "--help", *words[] = {name, option, NULL};
+    if (command) return command->run(2, words);
+    fprintf(stderr, "czero help: unknown command \"%s\" (see czero --help)\n", name);
+    return EXIT_USAGE;
 }
 
 /* A misspelt environment variable would silently train with other defaults. */
@@ -71,15 +87,12 @@ static bool environment_is_valid(void)
 
 int main(int argc, char **argv)
 {
+    tool_begin("czero");
     if (argc < 2) {
         fprintf(stderr, "czero: a command is missing (see czero --help)\n");
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        print_help();
-        return tool_finish_stdout(EXIT_OK);
-    }
+    if (is_help(argv[1])) return tool_finish_stdout(argc > 2 ? help_on(argv[2]) : print_help());
     if (strcmp(argv[1], "--version") == 0) {
         printf("czero %s\n", CZERO_VERSION);
         return tool_finish_stdout(EXIT_OK);

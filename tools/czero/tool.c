@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,13 @@
 
 static const char *program = "czero";
 
-void tool_set_name(const char *name)
+void tool_begin(const char *name)
 {
     program = name;
+    int fd;
+    do fd = open("/dev/null", O_RDONLY); /* writing to it fails, as to a closed one */
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
 }
 
 int tool_exit_code(cz_status status)
@@ -78,7 +83,10 @@ int tool_finish_stdout(int code)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
+    if (errno == 0) /* it failed before, and why is forgotten */
+        fprintf(stderr, "%s: cannot write to standard output\n", program);
+    else
+        fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }
 

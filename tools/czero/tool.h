@@ -15,8 +15,10 @@ enum {
     EXIT_DAMAGED = 4  /* damaged input */
 };
 
-/* What stands in front of sentences; "czero" until it is set. Borrowed. */
-void tool_set_name(const char *name);
+/* Before anything else. name: what stands in front of sentences; borrowed. Standard streams that
+ * were closed get a descriptor that reads nothing and takes nothing, lest the first files that are
+ * opened sit in their places and what is printed goes into a checkpoint. */
+void tool_begin(const char *name);
 
 /* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
  * 3, CZ_CORRUPT and CZ_VERSION → 4, anything else → 1. */

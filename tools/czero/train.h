@@ -2,10 +2,10 @@
  *
  * cmd_train.c      the options, signals, and the run from opening to closing
  * train_open.c     inputs, model, config, engine, resume
- * train_auto.c     flags that fill the config's "auto" values
- * train_loop.c     steps, evaluations, saves
- * train_best.c     the best evaluation, its checkpoint
- * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
+ * train_auto.c     flags that fill the config's "auto" values; what the config says before the
+ * engine train_loop.c     steps, evaluations, saves train_best.c     the best evaluation, its
+ * checkpoint task_tokens.c    language models on text; task_classes.c: classifiers on labelled
+ * texts */
 #ifndef CZ_TOOLS_TRAIN_H
 #define CZ_TOOLS_TRAIN_H
 
@@ -29,7 +29,7 @@ struct train_options {
     int64_t seq_len, steps, epochs, seed, save_interval, save_keep, early_stopping;
     int64_t micro_batch, accumulation, warmup_steps;
     double lr, weight_decay, max_grad_norm, mask_probability;
-    bool log_json, quiet, strict, strip_spaces;
+    bool log_json, quiet, strict, strip_spaces, dry_run_lr;
 };
 
 /* --auto assignments made from the flags; texts owned by the struct. */
@@ -107,7 +107,8 @@ struct run {
 /* ---- train_open.c -----------------------------------------------------------------------------
  */
 
-/* Open everything, in steps between which ranks learn of each other's failures. */
+/* Open everything, in steps between which ranks learn of each other's failures; for --dry-run-lr
+ * the inputs alone. */
 cz_status run_open(struct run *r);
 void run_close(struct run *r);
 
@@ -129,6 +130,9 @@ void auto_from_flags(struct auto_values *a, const struct train_options *o,
 /* Load the config once on its own for what data and progress need; `warn`: tell the user about
  * flags that it does not leave open. */
 cz_status config_look(struct run *r, bool warn);
+
+/* The learning rate of every step on standard output, as CSV; steps are known. */
+cz_status config_print_rates(const struct run *r);
 
 /* ---- train_loop.c -----------------------------------------------------------------------------
  */

@@ -93,7 +93,7 @@ static void warn_unused_flags(const struct train_options *o, const struct ds_con
             o->precision, dtype_name(c->model_dtype));
 }
 
-cz_status config_look(struct run *r, bool warn)
+static cz_status open_config(const struct run *r, struct ds_config **out)
 {
     const struct train_options *o = r->options;
     struct config_options options = config_options_default();
@@ -109,9 +109,14 @@ cz_status config_look(struct run *r, bool warn)
     options.world_size = engine_world_size(r->world);
     if (o->compat)
         options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
+    return config_load(o->config, &options, out);
+}
+
+cz_status config_look(struct run *r, bool warn)
+{
     struct ds_config *config;
-    TRY(config_load(o->config, &options, &config));
-    if (warn && run_is_first_rank(r)) warn_unused_flags(o, config);
+    TRY(open_config(r, &config));
+    if (warn && run_is_first_rank(r)) warn_unused_flags(r->options, config);
     r->micro = config->train_micro_batch_size_per_gpu;
     r->accumulation = config->gradient_accumulation_steps;
     r->fp16 = config->model_dtype == DTYPE_F16;
@@ -119,4 +124,33 @@ cz_status config_look(struct run *r, bool warn)
     r->steps_managed = config->managed_gradient_accumulation;
     config_free(config);
     return CZ_OK;
+}
+
+/* As --curve writes them: its lr_next is the next row's rate here. */
+static cz_status print_rates(const struct ds_config *config, int64_t n_steps)
+{
+    struct optim_group group;
+    struct schedule schedule;
+    TRY(config_check(config));
+    if (!config->optimizer.usable)
+        return err_set(CZ_INVALID, 0, "--dry-run-lr: the config has no optimizer");
+    TRY(optim_group_init(&group, &config->optimizer.hyper, NULL));
+    if (config->scheduler.usable)
+        TRY(schedule_init(&schedule, &config->scheduler.params, &group, 1));
+    printf("step,lr\n");
+    for (int64_t step = 1; step <= n_steps && !ferror(stdout); step++) {
+        printf("%lld,%.17g\n", (long long)step, group.lr);
+        if (config->scheduler.usable) schedule_step(&schedule, &group);
+    }
+    return CZ_OK;
+}
+
+cz_status config_print_rates(const struct run *r)
+{
+    struct ds_config *config;
+    if (!run_is_first_rank(r)) return CZ_OK;
+    TRY(open_config(r, &config));
+    cz_status st = print_rates(config, r->steps);
+    config_free(config);
+    return st;
 }

@@ -1,3 +1,4 @@
+#include "freeze.h"
 #include "train.h"
 
 #include "base/clock.h"
@@ -40,8 +41,20 @@ void run_close(struct run *r)
 /* ---- inputs -----------------------------------------------------------------------------------
  */
 
+/* Every rank reads it, and this program before its engine does. */
+static cz_status check_config_file(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "--config %s: a pipe can be read only once, and this is read again: write a "
+                   "file, or use --set",
+                   path);
+}
+
 static cz_status check_options(const struct train_options *o)
 {
+    TRY(check_config_file(o->config));
     if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
         return err_set(CZ_INVALID, 0, "%s needs --save, the folder to save into",
                        o->save_interval > 0 ? "--save-interval" : "--save-keep");
@@ -195,8 +208,7 @@ static cz_status open_model(struct run *r)
     if (o->init && !random && !r->init_from_checkpoint)
         TRY(model_init_from(r->model, o->init, r->seed));
     TRY(choose_length(r));
-    if (o->freeze) TRY(model_freeze(r->model, o->freeze, NULL));
-    return CZ_OK;
+    return freeze_matching(r->model, o->freeze);
 }
 
 /* ---- config, data, engine ---------------------------------------------------------------------
@@ -207,6 +219,9 @@ static cz_status choose_steps(struct run *r)
 {
     const struct train_options *o = r->options;
     const int64_t per_epoch = (int64_t)r->task->steps_per_epoch(r);
+    if (o->epochs > INT64_MAX / per_epoch)
+        return err_set(CZ_INVALID, 0, "--epochs %lld: so many steps cannot be counted",
+                       (long long)o->epochs);
     r->steps = o->steps > 0 ? o->steps : o->epochs * per_epoch;
     if (o->eval_data.n == 0) return CZ_OK;
     const char *text = o->eval_interval;
@@ -328,6 +343,7 @@ static cz_status open_logs(struct run *r)
 cz_status run_open(struct run *r)
 {
     TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
+    if (r->options->dry_run_lr) return CZ_OK;
     TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
     TRY(engine_world_agree(r->world, resume(r), &r->speaks));
     return engine_world_agree(r->world, open_logs(r), &r->speaks);

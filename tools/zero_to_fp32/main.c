@@ -130,7 +130,7 @@ static int run(const struct options *o)
 int main(int argc, char **argv)
 {
     struct options o = {0};
-    tool_set_name("zero_to_fp32");
+    tool_begin("zero_to_fp32");
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--version") == 0) {
             printf("zero_to_fp32 (czero) %s\n", CZERO_VERSION);
