@@ -207,21 +207,32 @@ template <class T, class R> void image(const ptx_warp &w, const ptx_op &o, int l
     for (int k = 0; k < o.n_more; k++) out[k] = (T)w.from<R>(more[k])[lane];
 }
 
+/* Each lane's place lies beyond those before: most stores are so. */
+bool are_rising(const uint64_t address[PTX_WARP], uint32_t mask)
+{
+    uint64_t end = 0;
+    for (; mask; mask &= mask - 1) {
+        const int l = __builtin_ctz(mask);
+        if (address[l] < end) return false;
+        end = address[l] + 1;
+    }
+    return true;
+}
+
 /* Lanes that store in shared memory what a lane before them stores at the same place: hardware does
  * one of an instruction's stores to a place, so these are no race. And echoes of other warps. */
 template <class T, class R> uint32_t echoes(ptx_warp &w, const ptx_op &o)
 {
-    uint64_t address[PTX_WARP], end = 0;
+    uint64_t address[PTX_WARP];
     T bits[PTX_WARP][4];
     uint32_t found = 0;
     ptx_addresses(w, o, 1, address);
+    if (!sim_settings.echo && are_rising(address, w.mask)) return 0;
     for (uint32_t m = w.mask; m; m &= m - 1) {
         const int l = __builtin_ctz(m);
         image<T, R>(w, o, l, bits[l]);
-        const bool is_first = address[l] >= end; /* beyond all places before */
-        end = std::max(end, address[l] + 1);
         bool echo = ptx_is_echo(w, l, address[l], bits[l], o.nbytes);
-        uint32_t before = is_first ? 0 : w.mask & ((1u << l) - 1);
+        uint32_t before = w.mask & ((1u << l) - 1);
         for (; before && !echo; before &= before - 1) {
             const int k = __builtin_ctz(before);
             echo = address[k] == address[l] && memcmp(bits[k], bits[l], o.nbytes) == 0;
