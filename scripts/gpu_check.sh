@@ -526,8 +526,10 @@ try:
 except ImportError as e:
     print("skipped: this python has no DeepSpeed that works, and no wheel of it is here:", e)
     sys.exit(77)
-from deepspeed.ops.op_builder import CPUAdamBuilder
-CPUAdamBuilder().load()
+from deepspeed.accelerator import get_accelerator
+for builder in map(get_accelerator().create_op_builder, ["CPUAdamBuilder", "ShareMemCommBuilder"]):
+    if builder: # the second is of the CPU alone
+        builder.load()
 print("result: DeepSpeed", deepspeed.__version__, "torch", torch.__version__, "transformers", transformers.__version__)'
 }
 

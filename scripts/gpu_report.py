@@ -139,14 +139,18 @@ def markdown(rows, machine, shown):
 
 
 def brief(rows):
-    """For a terminal, or for who sees only the end of a long output: steps that passed are told as numbers, what
-    failed comes last, once more."""
-    folded = [s for s in STAGES if s in ("agree", "oracle", "train", "sanitize")]
-    kept = [r for r in rows if not (r["stage"] in folded and r["status"] == "pass")]
-    for stage in folded:
-        n = sum(r["stage"] == stage and r["status"] == "pass" for r in rows)
-        if n:
-            kept.append(dict.fromkeys(COLUMNS, "") | {"stage": stage, "what": f"{n} others", "status": "pass"})
+    """For a terminal, or for who sees only the end of a long output: where a stage has many steps those that passed,
+    or were skipped for the same reason, are a number; what failed comes last, once more."""
+    kept, folded = [], {}
+    for r in rows:
+        is_one_of_many = r["stage"] in ("agree", "oracle", "train", "sanitize") and r["status"] in ("pass", "skipped")
+        if not is_one_of_many:
+            kept.append(r)
+        else:
+            folded.setdefault((r["stage"], r["status"], r["reason"]), []).append(r)
+    for (stage, status, reason), same in folded.items():
+        others = {"stage": stage, "what": f"{len(same)} others", "status": status, "reason": reason}
+        kept.append(same[0] if len(same) == 1 else dict.fromkeys(COLUMNS, "") | others)
     place = {stage: i for i, stage in enumerate(STAGES)}
     kept.sort(key=lambda r: place.get(r["stage"], 99))
     failed = [f"failed: {r['stage']}: {r['what']}: {r['result']} {r['reason']}".rstrip() + "\n" for r in rows
