@@ -145,16 +145,21 @@ def nvidia_smi(*query):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+class TooLarge(RuntimeError):
+    """It does not fit."""
+
+
 def last_words(text, otherwise):
-    """What a program that failed said: the error that it names, or its last line."""
+    """What a program that failed said: the error that it names, or its last line. (czero's sentence has its name
+    in front, and may have the plan behind it.)"""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    errors = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b|czero( \w+)?: (?!warning)", line)]
     return (errors or lines or [otherwise])[-1]
 
 
 def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra=(), timeout=300):
     """{"seconds": per step, "first": seconds until the first step began, "losses", "peak_rss", "peak_gpu",
-    "log": what it said}; RuntimeError with czero's sentence."""
+    "log": what it said}; RuntimeError, or TooLarge, with czero's sentence."""
     with tempfile.TemporaryDirectory() as work:
         path, errors = os.path.join(work, "ds_config.json"), os.path.join(work, "errors")
         with open(path, "w") as f:
@@ -179,7 +184,8 @@ def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra
     if not in_time:
         raise RuntimeError(f"no end after {timeout:.0f} s, {len(lines)} steps")
     if status != 0:
-        raise RuntimeError(last_words(log, f"status {status}"))
+        words = last_words(log, f"status {status}")
+        raise TooLarge(words) if os.waitstatus_to_exitcode(status) == 3 else RuntimeError(words)
     ends = [0.0] + [line["elapsed_s"] for line in lines]
     return {"seconds": [b - a for a, b in zip(ends, ends[1:])], "losses": [x["loss"] for x in lines],
             "first": time.monotonic() - begin - ends[-1], "log": log,

@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 
-from gpu_common import (ROOT, Clock, config_dir, figure, gib, last_words, median_step, nvidia_smi, run_alone, run_peer,
+from gpu_common import (ROOT, Clock, TooLarge, config_dir, figure, gib, last_words, median_step, nvidia_smi, run_alone, run_peer,
                         skipped, token_file, train_czero)
 
 NAMES = {"eager": "eager", "compiled": "compiled", "bf16": "bf16 weights, eager",
@@ -95,7 +95,7 @@ def halving(batch, run, is_too_much):
         try:
             return batch, run(batch)
         except RuntimeError as e:
-            if batch == 1 or not is_too_much(str(e)):
+            if batch == 1 or not is_too_much(e):
                 raise
             print(f"batch {batch}: {e}", file=sys.stderr)
             batch //= 2
@@ -103,7 +103,7 @@ def halving(batch, run, is_too_much):
 
 def ours(args, model, data, batch, clock):
     return halving(batch, lambda b: train_czero(args.czero, ds_config(b), model, data, args.seq_len, args.steps,
-                                                timeout=clock.left(120)), lambda words: "fit" in words)
+                                                timeout=clock.left(120)), lambda e: isinstance(e, TooLarge))
 
 
 def beside_torch(args, model, data, batch, rate, clock, mode, goal):
@@ -114,7 +114,7 @@ def beside_torch(args, model, data, batch, rate, clock, mode, goal):
         batch, run = halving(batch, lambda b: run_peer(
             "torch_gpu.py", "--model", model, "--data", data, "--mode", mode, "--batch", b, "--seq-len", args.seq_len,
             "--steps", args.steps, "--device", "cpu" if args.tiny else "cuda",
-            timeout=clock.left(150)), lambda words: "out of memory" in words)
+            timeout=clock.left(150)), lambda e: "out of memory" in str(e))
     except RuntimeError as e:
         return skipped(name, e, goal=goal)
     theirs = batch * args.seq_len / median_step(run)
