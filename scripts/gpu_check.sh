@@ -339,8 +339,9 @@ bits() { # name of the group, ranks, train's --set arguments…
   sum=$(sha256sum <"$dir/x/model.safetensors" | cut -c1-16)
   rm -rf "$dir"
   echo "result: $sum"
-  [ -e "$work/$group" ] || echo "$sum" >"$work/$group"
-  [ "$(cat "$work/$group")" = "$sum" ] || { echo "result: $sum, not $(cat "$work/$group")"; return 1; }
+  local want="$build/report/bits of $group" # for the next command, too
+  [ -e "$want" ] || echo "$sum" >"$want"
+  [ "$(cat "$want")" = "$sum" ] || { echo "result: $sum, not $(cat "$want")"; return 1; }
 }
 
 z=zero_optimization
@@ -372,6 +373,7 @@ bit_matrix() { # name, ranks, precision arguments…
 }
 
 stage_train() {
+  [ -n "$continue$list" ] || rm -f "$build/report/bits of "*
   [ -d "$fixtures/runs" ] || { step train "curves" "" 5 no_fixtures; return; }
   local run name
   for run in "$fixtures"/runs/*; do
