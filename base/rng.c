@@ -12,13 +12,20 @@ void rng_key_expand(const struct rng_key *key, uint32_t philox_key[2], uint32_t 
     hi[1] = (uint32_t)(key->sample >> 32);
 }
 
-uint32_t rng_u32(const struct rng_key *key, uint64_t idx)
+/* The block that holds element idx. */
+static void block_of(const struct rng_key *key, uint64_t idx, uint32_t block[4])
 {
-    uint32_t philox_key[2], counter[4], block[4];
+    uint32_t philox_key[2], counter[4];
     rng_key_expand(key, philox_key, counter + 2);
     counter[0] = (uint32_t)(idx >> 2);
     counter[1] = (uint32_t)(idx >> 34);
     rng_philox4x32(counter, philox_key, block);
+}
+
+uint32_t rng_u32(const struct rng_key *key, uint64_t idx)
+{
+    uint32_t block[4];
+    block_of(key, idx, block);
     return block[idx & 3];
 }
 
@@ -29,8 +36,10 @@ float rng_uniform(const struct rng_key *key, uint64_t idx)
 
 float rng_normal(const struct rng_key *key, uint64_t idx)
 {
-    double u = ((double)rng_u32(key, 2 * idx) + 1.0) * 0x1p-32; /* (0, 1] */
-    double v = (double)rng_u32(key, 2 * idx + 1) * 0x1p-32;
+    uint32_t block[4], *pair = block + (2 * idx & 3); /* both elements are in one block */
+    block_of(key, 2 * idx, block);
+    double u = ((double)pair[0] + 1.0) * 0x1p-32; /* (0, 1] */
+    double v = (double)pair[1] * 0x1p-32;
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
