@@ -51,11 +51,13 @@ inline T sim_shuffle(sim_evaluate evaluate, const char *what, unsigned mask, T v
                      int width, const char *file, int line)
 {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
-    struct sim_lane lane = {};
-    memcpy(&lane.value, &value, sizeof value);
-    lane.param = param;
-    lane.width = width;
-    uint64_t got = sim_exec_collective(evaluate, what, mask, &lane, file, line);
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    struct sim_lane *lane = sim_exec_lane();
+    lane->value = bits;
+    lane->param = param;
+    lane->width = width;
+    uint64_t got = sim_exec_collective(evaluate, what, mask, file, line);
     memcpy(&value, &got, sizeof value);
     return value;
 }
@@ -84,9 +86,8 @@ inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = SIM_WARP,
 inline uint64_t sim_meet(sim_evaluate evaluate, const char *what, unsigned mask, uint64_t value,
                          const char *file, int line)
 {
-    struct sim_lane lane = {};
-    lane.value = value;
-    return sim_exec_collective(evaluate, what, mask, &lane, file, line);
+    sim_exec_lane()->value = value;
+    return sim_exec_collective(evaluate, what, mask, file, line);
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, SIM_SITE)

@@ -368,6 +368,26 @@ void scribble(void *workspace, size_t nbytes)
     memset((char *)workspace + nbytes - end, 0xFF, end);
 }
 
+typedef double four __attribute__((vector_size(32)));
+
+inline four four_of(const float *x)
+{
+    return four{x[0], x[1], x[2], x[3]};
+}
+
+/* out[r] = x[r] · y, of R lines of k each; however many there are, each is added up the same way.
+ */
+template <size_t R> void dots(double *out, const float *x, const float *y, size_t k)
+{
+    four sums[R] = {};
+    size_t l = 0;
+    for (; l + 4 <= k; l += 4)
+        for (size_t r = 0; r < R; r++) sums[r] += four_of(&x[r * k + l]) * four_of(&y[l]);
+    for (; l < k; l++)
+        for (size_t r = 0; r < R; r++) sums[r][0] += (double)x[r * k + l] * (double)y[l];
+    for (size_t r = 0; r < R; r++) out[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+}
+
 void run(void *context)
 {
     const product &p = *(product *)context;
@@ -375,16 +395,20 @@ void run(void *context)
     const bool tf32 = p.d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const std::vector<float> a = unpack(p.A, p.a, p.d.trans_a == CUBLAS_OP_T, tf32);
     const std::vector<float> b = unpack(p.B, p.b, p.d.trans_b == CUBLAS_OP_N, tf32);
-    for (size_t j = 0; j < p.n; j++)
-        for (size_t i = 0; i < p.m; i++) {
-            const float *x = &a[i * p.k], *y = &b[j * p.k];
-            double sums[4] = {0, 0, 0, 0};
-            size_t l = 0;
-            for (; l + 4 <= p.k; l += 4)
-                for (size_t u = 0; u < 4; u++) sums[u] += (double)x[l + u] * (double)y[l + u];
-            for (; l < p.k; l++) sums[0] += (double)x[l] * (double)y[l];
-            put(p, i, j, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (size_t j = 0; j < p.n; j++) {
+        const float *y = &b[j * p.k];
+        size_t i = 0;
+        for (; i + 4 <= p.m; i += 4) { /* four at a time, so that no sum waits for itself */
+            double sums[4];
+            dots<4>(sums, &a[i * p.k], y, p.k);
+            for (size_t u = 0; u < 4; u++) put(p, i + u, j, sums[u]);
         }
+        for (; i < p.m; i++) {
+            double sum;
+            dots<1>(&sum, &a[i * p.k], y, p.k);
+            put(p, i, j, sum);
+        }
+    }
     if (is_bgrad(p.d.epilogue))
         put_bias_gradient(p, p.d.epilogue == CUBLASLT_EPILOGUE_BGRADA ? a : b);
 }

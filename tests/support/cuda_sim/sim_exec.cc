@@ -558,8 +558,13 @@ static void collective_complete(struct worker *w, int warp, unsigned mask)
     queue_lanes(w, warp, mask);
 }
 
+struct sim_lane *sim_exec_lane(void)
+{
+    return &self_worker->waiters[sim_now.linear].lane;
+}
+
 uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned mask,
-                             const struct sim_lane *mine, const char *file, int line)
+                             const char *file, int line)
 {
     struct worker *w = self_worker;
     int self = sim_now.linear, warp = self / SIM_WARP;
@@ -568,7 +573,11 @@ uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned m
         sim_exec_fail(file, line, "%s: mask 0x%08x does not name the calling lane %d", what, mask,
                       self % SIM_WARP);
     struct waiter *me = &w->waiters[self];
-    *me = {*mine, evaluate, mask, {what, file, line}};
+    me->evaluate = evaluate;
+    me->mask = mask;
+    me->site.what = what;
+    me->site.file = file;
+    me->site.line = line;
     w->state[self] = AT_COLLECTIVE;
     w->waiting[warp] |= bit;
     if ((w->waiting[warp] & mask) == mask) collective_complete(w, warp, mask);

@@ -104,8 +104,11 @@ struct sim_lane {
     int param, width; /* of shuffles */
 };
 typedef void (*sim_evaluate)(struct sim_lane *const lanes[SIM_WARP], unsigned mask);
+/* The running thread's: what a collective reads of it is filled in before the call, in place (a
+ * copy of fields just written would wait for each of them). */
+struct sim_lane *sim_exec_lane(void);
 uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned mask,
-                             const struct sim_lane *mine, const char *file, int line);
+                             const char *file, int line);
 
 /* cp.async: copies of the running thread, done when it waits for their group. */
 void sim_exec_async_copy(void *shared, const void *global, int nbytes, int n_valid);

@@ -1,50 +1,37 @@
 /* mma and ldmatrix for a whole warp: see sim_tensor.h for the layouts. */
 #include "sim_tensor.h"
 
-float sim_float_of_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-float sim_float_of_f16(uint16_t x)
-{
-    uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, mantissa = x & 1023;
-    uint32_t bits = sign | (exponent + 112) << 23 | mantissa << 13;
-    if (exponent == 31) bits = sign | 0x7f800000u | mantissa << 13;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    if (exponent > 0) return f;
-    f = (float)mantissa * 0x1p-24f; /* subnormal or zero */
-    return sign ? -f : f;
-}
+/* A row of C and D, and one of B. */
+typedef float row __attribute__((vector_size(32)));
 
 /* The two 16-bit halves of register r of a lane go to (row, col) and (row, col + 1) of a matrix. */
-template <class F> static void unpack(float *low, float *high, uint32_t r, F convert)
+template <float (*convert)(uint16_t)> static void unpack(float *low, float *high, uint32_t r)
 {
     *low = convert((uint16_t)r);
     *high = convert((uint16_t)(r >> 16));
 }
 
-template <class F> static void mma(sim_lanes lanes, F convert)
+template <float (*convert)(uint16_t)> static void mma(sim_lanes lanes)
 {
-    float a[16][16], b[16][8], c[16][8];
+    float a[16][16];
+    row b[16], c[16];
     for (int l = 0; l < SIM_WARP; l++) {
         const struct sim_mma_operands *o = (const struct sim_mma_operands *)lanes[l]->arg;
         int g = l / 4, t = l % 4;
         for (int r = 0; r < 4; r++) {
             float *at = &a[g + 8 * (r & 1)][2 * t + 8 * (r >> 1)];
-            unpack(at, at + 1, o->a[r], convert);
+            unpack<convert>(at, at + 1, o->a[r]);
             c[g + 8 * (r >> 1)][2 * t + (r & 1)] = o->c[r];
         }
-        for (int r = 0; r < 2; r++)
-            unpack(&b[2 * t + 8 * r][g], &b[2 * t + 8 * r + 1][g], o->b[r], convert);
+        for (int r = 0; r < 2; r++) {
+            float low, high;
+            unpack<convert>(&low, &high, o->b[r]);
+            b[2 * t + 8 * r][g] = low;
+            b[2 * t + 8 * r + 1][g] = high;
+        }
     }
     for (int i = 0; i < 16; i++)
-        for (int k = 0; k < 16; k++)
-            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+        for (int k = 0; k < 16; k++) c[i] += a[i][k] * b[k];
     for (int l = 0; l < SIM_WARP; l++) {
         float *d = (float *)lanes[l]->out;
         for (int r = 0; r < 4; r++) d[r] = c[l / 4 + 8 * (r >> 1)][2 * (l % 4) + (r & 1)];
@@ -53,12 +40,12 @@ template <class F> static void mma(sim_lanes lanes, F convert)
 
 void sim_evaluate_mma_bf16(sim_lanes lanes, unsigned)
 {
-    mma(lanes, sim_float_of_bf16);
+    mma<sim_float_of_bf16>(lanes);
 }
 
 void sim_evaluate_mma_f16(sim_lanes lanes, unsigned)
 {
-    mma(lanes, sim_float_of_f16);
+    mma<sim_float_of_f16>(lanes);
 }
 
 void sim_evaluate_ldmatrix(sim_lanes lanes, unsigned)

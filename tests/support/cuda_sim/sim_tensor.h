@@ -19,8 +19,25 @@ void sim_evaluate_mma_bf16(sim_lanes lanes, unsigned mask);
 void sim_evaluate_mma_f16(sim_lanes lanes, unsigned mask);
 void sim_evaluate_ldmatrix(sim_lanes lanes, unsigned mask);
 
-float sim_float_of_bf16(uint16_t x);
-float sim_float_of_f16(uint16_t x);
+inline float sim_float_of_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+inline float sim_float_of_f16(uint16_t x)
+{
+    uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, mantissa = x & 1023;
+    uint32_t bits = sign | (exponent + 112) << 23 | mantissa << 13;
+    if (exponent == 31) bits = sign | 0x7f800000u | mantissa << 13;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    if (exponent > 0) return f;
+    f = (float)mantissa * 0x1p-24f; /* subnormal or zero */
+    return sign ? -f : f;
+}
 
 struct sim_mma_operands {
     const uint32_t *a, *b;
@@ -31,10 +48,10 @@ inline void sim_mma(sim_evaluate evaluate, const char *what, float *d, const uin
                     const uint32_t *b, const float *c, const char *file, int line)
 {
     struct sim_mma_operands operands = {a, b, c};
-    struct sim_lane lane = {};
-    lane.arg = &operands;
-    lane.out = d;
-    sim_exec_collective(evaluate, what, 0xffffffffu, &lane, file, line);
+    struct sim_lane *lane = sim_exec_lane();
+    lane->arg = &operands;
+    lane->out = d;
+    sim_exec_collective(evaluate, what, 0xffffffffu, file, line);
 }
 
 /* d = a · b + c; d and c may be the same registers. */
@@ -52,12 +69,12 @@ inline void sim_mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t
 inline void sim_ldmatrix(uint32_t *r, const void *row, int n, bool trans, const char *what,
                          const char *file, int line)
 {
-    struct sim_lane lane = {};
-    lane.arg = row;
-    lane.out = r;
-    lane.param = n;
-    lane.width = trans;
-    sim_exec_collective(sim_evaluate_ldmatrix, what, 0xffffffffu, &lane, file, line);
+    struct sim_lane *lane = sim_exec_lane();
+    lane->arg = row;
+    lane->out = r;
+    lane->param = n;
+    lane->width = trans;
+    sim_exec_collective(sim_evaluate_ldmatrix, what, 0xffffffffu, file, line);
 }
 
 /* Load n 8×8 matrices of 16-bit elements: lane i brings the address of row i % 8 of matrix i / 8
