@@ -208,6 +208,21 @@ function(cz_on_simulated_device test)
   set_property(TEST ${test} APPEND PROPERTY LABELS cuda)
 endfunction()
 
+# Seconds of two cores, roughly: with several at a time the long ones begin first, so that none is
+# left to run alone at the end.
+set(CZ_LONG_TESTS
+  cuda.test_onebit_runs_cuda=60 tools.test_kill_save_sh=50 cuda.test_cuda_errors_sh=40
+  ops.test_forced_isa_sh=35 tools.test_classify_sh=35 cuda.test_offload_cuda=30
+  engine.test_no_allocation=30 engine.test_offload_memory=30 zero.test_onebit_gpu=30
+  engine.test_resume=30 zero.test_zero_gpu=28 cuda.test_attention_cuda.ptx=26 comm.test_mpi_sh=22
+  engine.test_resume_fixtures=20 comm.test_two_hosts_sh=20 engine.test_offload_faults=20
+  engine.test_offload_resume=19 formats.test_safetensors=19 cuda.test_zero_cuda=18
+  cuda.test_bench_cuda_sh=18 engine.test_offload=18 cuda.test_ranks_cuda=17 engine.test_replay=17
+  zero.test_zero_swap=17 cuda.test_attention_cuda=16 engine.test_ranks=16
+  engine.test_offload_calls=15 engine.test_onebit_reload=15 tools.test_resume_sh=15
+  zero.test_lamb_ranks=15 cuda.test_model_cuda=14 engine.test_replay_onebit=14
+  engine.test_onebit_ranks=12 engine.test_save_faults=12 tools.test_memory_doc_sh=12)
+
 function(cz_test_properties test name)
   set(label unit)
   if(name MATCHES "_slow$")
@@ -221,6 +236,14 @@ function(cz_test_properties test name)
   set_tests_properties(${test} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77 TIMEOUT 900
     ENVIRONMENT "CK_DEFAULT_TIMEOUT=600;ASAN_OPTIONS=detect_leaks=1;OMP_WAIT_POLICY=passive"
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  string(REPLACE "." "\\." pattern "${test}")
+  if("${CZ_LONG_TESTS}" MATCHES "(^|;)${pattern}=([0-9]+)")
+    set_tests_properties(${test} PROPERTIES COST ${CMAKE_MATCH_2})
+  endif()
+  # OpenMPI's programs share a folder in /tmp, which the last to leave removes.
+  if(test MATCHES "^(comm\\.test_mpi_sh|comm\\.test_two_hosts_sh|tools\\.test_ranks_sh)$")
+    set_tests_properties(${test} PROPERTIES RESOURCE_LOCK mpirun)
+  endif()
 endfunction()
 
 function(cz_install)

@@ -12,7 +12,9 @@ shift || true
 scripts/build.sh "$preset"
 build=build
 [ "$preset" = release ] || build=build-$preset
-select=(-LE 'slow|gpu')
-[ $# -gt 0 ] && select=("$@")
-# Tests use all cores themselves (OpenMP), so two at a time with one thread each would not be faster.
+# Most tests are one thread, or wait for disks and processes: as many at a time as there are cores. At
+# most four, as some take a gigabyte, and all cores, for themselves.
+jobs=$(nproc)
+select=(-LE 'slow|gpu' -j $((jobs < 4 ? jobs : 4)))
+[ $# -gt 0 ] && select=("$@") # one at a time, unless they say -j
 ctest --test-dir "$build" --output-on-failure --no-tests=error "${select[@]}"

@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 unset CZERO_LOG
 export OMP_NUM_THREADS=1
-shm() { ls -I "czero-test-*" /dev/shm | grep -vE 'vader|sm_segment|psm|ompi|osc' || true; } # others' tests use MPI
+shm() { ls /dev/shm | grep -vE '^czero-(test|fuzz|sim)-|vader|sm_segment|psm|ompi|osc' || true; } # other tests', and MPI's
 shm >shm.before
 
 fail() {
