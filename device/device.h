@@ -27,6 +27,8 @@ struct device_info {
     char pci_bus_id[16];                    /* "0000:3b:00.0"; "" for the host */
     int capability_major, capability_minor; /* CUDA compute capability; 0.0 for the host */
     int n_multiprocessors;                  /* 0 for the host */
+    size_t shared_block_nbytes;             /* shared memory that one block may ask for; host: 0 */
+    size_t shared_multiprocessor_nbytes;    /* and all blocks that run on a multiprocessor have */
 };
 
 /* All slots are mandatory; calls are asynchronous where a stream is given. Sizes in bytes.

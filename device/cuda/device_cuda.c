@@ -134,7 +134,9 @@ static cz_status get_info(int ordinal, struct device_info *info)
     CUDA_TRY(cudaGetDeviceProperties(&p, ordinal), "device cuda: its properties");
     *info = (struct device_info){.capability_major = p.major,
                                  .capability_minor = p.minor,
-                                 .n_multiprocessors = p.multiProcessorCount};
+                                 .n_multiprocessors = p.multiProcessorCount,
+                                 .shared_block_nbytes = p.sharedMemPerBlockOptin,
+                                 .shared_multiprocessor_nbytes = p.sharedMemPerMultiprocessor};
     snprintf(info->name, sizeof info->name, "%.127s", p.name);
     CUDA_TRY(cudaDeviceGetPCIBusId(info->pci_bus_id, sizeof info->pci_bus_id, ordinal),
              "device cuda: its PCI address");

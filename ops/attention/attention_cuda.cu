@@ -12,32 +12,25 @@
 /* ---- choice of row -----------------------------------------------------------------------------
  */
 
-/* Shared memory that a block may have, by compute capability. Source: NVIDIA, CUDA C++ Programming
- * Guide, "Technical specifications per compute capability". */
-static size_t shared_of_device(const struct device_info *info)
-{
-    const int capability = 10 * info->capability_major + info->capability_minor;
-    if (capability == 80 || capability == 87) return (size_t)163 << 10;
-    if (capability >= 90 && capability < 120) return (size_t)227 << 10;
-    return (size_t)99 << 10;
-}
-
 /* In elements of 16 bits: heads and positions start at 16 bytes. */
 static bool lies_aligned(const void *p, int64_t stride, int64_t batch)
 {
     return cuda_is_aligned(p, 16) && stride % 8 == 0 && batch % 8 == 0 && stride < 1 << 23;
 }
 
-static size_t shared_of_flash(int D, bool backward)
+/* Which tiles the flash row has for such heads; -1: none. */
+static int flash_tiles(const struct ops *ops, const struct attention_args *a, bool backward)
 {
-    return backward ? attention_flash_backward_shared(D) : attention_flash_forward_shared(D);
+    const struct device_info *gpu = &ops->cuda->info;
+    if (a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) return -1;
+    if (a->D > 128 || a->D % 8 != 0) return -1;
+    return backward ? attention_flash_backward_tiles(gpu, (int)a->D)
+                    : attention_flash_forward_tiles(gpu, (int)a->D);
 }
 
 static bool takes_flash(const struct ops *ops, const struct attention_args *a, bool backward)
 {
-    if (a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) return false;
-    if (a->D > 128 || a->D % 8 != 0 || !(a->scale > 0)) return false;
-    if (shared_of_flash((int)a->D, backward) > shared_of_device(&ops->cuda->info)) return false;
+    if (flash_tiles(ops, a, backward) < 0 || !(a->scale > 0)) return false;
     if (!lies_aligned(a->q, a->q_stride, a->q_batch) ||
         !lies_aligned(a->k, a->k_stride, a->kv_batch) ||
         !lies_aligned(a->v, a->v_stride, a->kv_batch) || !lies_aligned(a->out, a->out_stride, 0))
@@ -89,9 +82,11 @@ static cz_status check_limits(const struct attention_args *a)
                    (long long)a->B, (long long)T, (long long)a->H, (long long)a->D);
 }
 
-static struct attention_on_gpu on_gpu(const struct attention_args *a)
+static struct attention_on_gpu on_gpu(const struct ops *ops, const struct attention_args *a,
+                                      bool backward)
 {
     struct attention_on_gpu g = {};
+    g.tiles = flash_tiles(ops, a, backward);
     g.B = (int)a->B, g.Tq = (int)a->Tq, g.Tk = (int)a->Tk;
     g.H = (int)a->H, g.G = (int)a->G, g.D = (int)a->D;
     g.group = g.H / g.G;
@@ -124,37 +119,37 @@ struct room {
     size_t dq_sums, turns, end;
 };
 
-static struct room room_of(const struct attention_args *a)
+static struct room room_of(const struct ops *ops, const struct attention_args *a)
 {
+    const int tiles = flash_tiles(ops, a, true);
     struct room r = {};
     r.dq_sums = size_round_up((size_t)(a->B * a->H * a->Tq) * sizeof(float), ALIGN);
     r.turns = r.end = r.dq_sums;
-    if (a->dtype == DTYPE_F32 || a->D > 128) return r;
+    if (tiles < 0) return r;
     if (attention_key_tiles((int)a->Tk) > 1)
-        r.turns += attention_flash_dq_numel(a->B, a->H, a->Tq, (int)a->D) * sizeof(float);
-    r.end = r.turns + attention_flash_turns(a->B, a->H, a->Tq) * sizeof(unsigned);
+        r.turns += attention_flash_dq_numel(tiles, a->B, a->H, a->Tq) * sizeof(float);
+    r.end = r.turns + attention_flash_turns(tiles, a->B, a->H, a->Tq) * sizeof(unsigned);
     return r;
 }
 
 /* The same for both rows: pointers, on which the choice depends, are not known at plan time. */
 static size_t workspace(const struct ops *ops, const struct attention_args *a, bool backward)
 {
-    (void)ops;
-    if (backward) return room_of(a).end + ALIGN;
+    if (backward) return room_of(ops, a).end + ALIGN;
     const size_t n_partials = attention_decode_partials(a);
     return n_partials ? n_partials * sizeof(float) + ALIGN : 0;
 }
 
-static void take_room(struct attention_on_gpu *g, const struct attention_args *a,
-                      int n_multiprocessors)
+static void take_room(struct attention_on_gpu *g, const struct ops *ops,
+                      const struct attention_args *a)
 {
-    const struct room r = room_of(a);
+    const struct room r = room_of(ops, a);
     char *base = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
     g->delta = (float *)(void *)base;
     g->dq_sums = (float *)(void *)(base + r.dq_sums);
     g->turns = (unsigned *)(void *)(base + r.turns);
     g->n_turns = (int64_t)((r.end - r.turns) / sizeof(unsigned));
-    g->bundle = attention_flash_bundle(g, n_multiprocessors);
+    if (g->tiles >= 0) g->bundle = attention_flash_bundle(g, ops->cuda->info.n_multiprocessors);
 }
 
 static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct attention_args *a)
@@ -162,7 +157,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
     TRY(attention_check(a, false, workspace(ops, a, false)));
     TRY(check_limits(a));
-    struct attention_on_gpu g = on_gpu(a);
+    struct attention_on_gpu g = on_gpu(ops, a, false);
     if (attention_takes_decode(a)) {
         g.partials = (float *)(void *)size_round_up((uintptr_t)a->workspace, ALIGN);
         return attention_decode_forward(&g, a->dtype, stream);
@@ -178,8 +173,8 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
     TRY(attention_check(a, true, workspace(ops, a, true)));
     TRY(check_limits(a));
-    struct attention_on_gpu g = on_gpu(a);
-    take_room(&g, a, ops->cuda->info.n_multiprocessors);
+    struct attention_on_gpu g = on_gpu(ops, a, true);
+    take_room(&g, ops, a);
     if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
     if (takes_hopper(ops, a)) {
         if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));

@@ -34,6 +34,7 @@ struct attention_on_gpu {
     float *dq_sums;  /* flash backward: sums of dq so far, by tiles (not read with 128 keys) */
     unsigned *turns; /* and the next number of a block, then whose turn each tile is */
     int64_t n_turns;
+    int tiles;       /* flash: which of its rows of tiles */
     int bundle;      /* rows (b, g) whose tiles of keys are worked on together */
     float *partials; /* decode: what blocks leave to the kernel that joins them */
     /* dropout: keep an element iff its word ≥ threshold; 0 keeps all */
@@ -58,14 +59,15 @@ cz_status attention_decode_forward(const struct attention_on_gpu *a, enum dtype 
 bool attention_takes_decode(const struct attention_args *a);
 size_t attention_decode_partials(const struct attention_args *a);
 
-/* Shared memory in bytes of a block of each: a device with less takes the simt row. */
-size_t attention_flash_forward_shared(int D);
-size_t attention_flash_backward_shared(int D);
+/* Which of its rows of tiles each takes for heads of width D (128 at most) on a device, by shared
+ * memory; -1: its blocks have no room there, and the simt row runs. */
+int attention_flash_forward_tiles(const struct device_info *gpu, int D);
+int attention_flash_backward_tiles(const struct device_info *gpu, int D);
 
 /* What flash backward has in its workspace besides delta: elements of dq_sums and of turns. And how
  * wide its bundles are on a device: shapes decide results, this only when blocks start. */
-size_t attention_flash_dq_numel(int64_t B, int64_t H, int64_t Tq, int D);
-size_t attention_flash_turns(int64_t B, int64_t H, int64_t Tq);
+size_t attention_flash_dq_numel(int tiles, int64_t B, int64_t H, int64_t Tq);
+size_t attention_flash_turns(int tiles, int64_t B, int64_t H, int64_t Tq);
 int attention_flash_bundle(const struct attention_on_gpu *a, int n_multiprocessors);
 
 /* ---- on the device -----------------------------------------------------------------------------

@@ -11,23 +11,14 @@
 #include "device/cuda/tensor_core.h"
 #include "ops/attention/attention_cuda_impl.h"
 
-/* Run `...` with T and WIDTH constants; DROPS says whether there is dropout. */
-#define FLASH_BY_WIDTH(D, WIDTH, ...)                                                              \
-    do {                                                                                           \
-        if ((D) <= 32) {                                                                           \
-            constexpr int WIDTH = 32;                                                              \
-            __VA_ARGS__;                                                                           \
-        } else if ((D) <= 64) {                                                                    \
-            constexpr int WIDTH = 64;                                                              \
-            __VA_ARGS__;                                                                           \
-        } else if ((D) <= 96) {                                                                    \
-            constexpr int WIDTH = 96;                                                              \
-            __VA_ARGS__;                                                                           \
-        } else {                                                                                   \
-            constexpr int WIDTH = 128;                                                             \
-            __VA_ARGS__;                                                                           \
-        }                                                                                          \
-    } while (0)
+/* Whether `n` blocks with so much shared memory each run on a multiprocessor at a time. Of each,
+ * CUDA keeps 1 KiB for itself. Source: NVIDIA, CUDA C++ Programming Guide, "Compute capabilities".
+ */
+static inline bool flash_fits(const struct device_info *gpu, size_t shared_nbytes, int n)
+{
+    return shared_nbytes <= gpu->shared_block_nbytes &&
+           (size_t)n * (shared_nbytes + 1024) <= gpu->shared_multiprocessor_nbytes;
+}
 
 /* threadIdx.x, from which the compiler makes what it needs anew: loops of these kernels have their
  * registers full of sums. */
@@ -215,16 +206,17 @@ CUDA_FN void multiply_add_step(float sum[ROWS][COLS][4], const uint32_t a[ROWS][
 }
 
 /* sum (ROWS·16 by WIDTH) += p·z, p (ROWS·16 by COLS·8) in the layout of s, rounded to T, two to a
- * register; z: lane_by_rows. */
-template <typename T, int WIDTH, int ROWS, int COLS>
+ * register; z: lane_by_rows. 16 rows of z at a time, from the first or from the last on. */
+template <typename T, int WIDTH, bool LAST_FIRST, int ROWS, int COLS>
 CUDA_FN void multiply_add(float sum[ROWS][WIDTH / 8][4], const uint32_t p[ROWS][COLS][2],
                           shared_at z)
 {
 #pragma unroll
-    for (int k = 0; k < COLS; k += 2) {
+    for (int i = 0; i < COLS; i += 2) {
+        const int k = LAST_FIRST ? COLS - 2 - i : i;
         uint32_t a[ROWS][4];
 #pragma unroll
-        for (int i = 0; i < ROWS * 4; i++) a[i / 4][i % 4] = p[i / 4][k + i % 4 / 2][i % 2];
+        for (int e = 0; e < ROWS * 4; e++) a[e / 4][e % 4] = p[e / 4][k + e % 4 / 2][e % 2];
         multiply_add_step<T, WIDTH, 1, ROWS, WIDTH / 8>(sum, a, z, 8 * k);
     }
 }
@@ -258,6 +250,61 @@ CUDA_FN uint32_t lane_sees(uint32_t word, int k0, int n_seen)
     const int n = n_seen - k0;
     const uint32_t below = n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
     return (word & below) >> (2 * (threadIdx.x % 4));
+}
+
+/* ---- queries of a pass by keys ------------------------------------------------------------------
+ */
+
+/* Where the walk over tiles of queries stands: head, first query. */
+struct step {
+    int h, q0;
+};
+
+/* What this thread has to put beside a tile of QUERIES by put_row_value(): lse or delta of one. */
+template <int QUERIES>
+CUDA_FN float row_value(const struct attention_on_gpu &a, int b, const struct step &at)
+{
+    const int i = (int)threadIdx.x, tq = at.q0 + i % QUERIES;
+    if (i >= 2 * QUERIES || tq >= a.Tq) return 0;
+    return (i < QUERIES ? a.lse : a.delta)[((int64_t)b * a.H + at.h) * a.Tq + tq];
+}
+
+/* stats: QUERIES of lse in units of log 2, then delta. A row that sees no key has p = 0. */
+template <int QUERIES> CUDA_FN void put_row_value(float *stats, float x)
+{
+    const int i = (int)threadIdx.x;
+    if (i < QUERIES)
+        stats[i] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
+    else if (i < 2 * QUERIES)
+        stats[i] = x;
+}
+
+/* Raw scores of a warp's keys from k0 on, as rows, and queries from q0 on become p; those of pairs
+ * that do not see each other become 0. there: which of a thread's keys, k0 + lane / 4 + 8i, are
+ * visible at all: bit i. lse: of the first query on. */
+template <int ROWS, int COLS>
+CUDA_FN void make_p_of_keys(const struct attention_on_gpu &a, int q0, int k0, bool is_masked,
+                            unsigned there, float s[ROWS][COLS][4], const float *lse)
+{
+    const int lane = (int)(thread_here() % 32);
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        float l[2];
+        load_f32<2>(lse + 8 * c + 2 * (lane % 4), l);
+#pragma unroll
+        for (int e = 0; e < ROWS * 4; e++)
+            s[e / 4][c][e % 4] = exp2_approx(fmaf(s[e / 4][c][e % 4], a.scale_log2, -l[e % 2]));
+    }
+    if (!is_masked) return;
+    /* query q0 + 8c + 2t + e sees key k iff 8c + e ≥ k − future − q0 − 2t */
+    const int first = k0 + lane / 4 - a.future - q0 - 2 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < ROWS * 2; i++) {
+        const int from = there >> i & 1 ? first + 8 * i : 8 * COLS;
+#pragma unroll
+        for (int e = 0; e < COLS * 2; e++)
+            if (e / 2 * 8 + e % 2 < from) s[i / 2][e / 2][i % 2 * 2 + e % 2] = 0;
+    }
 }
 
 /* ---- dropout -----------------------------------------------------------------------------------

@@ -5,21 +5,25 @@
  * next keys do. Limit: 4·Tq·Tk·D FLOP per head (half when causal) at the speed of mma.sync. */
 #include "ops/attention/attention_flash_cuda_impl.h"
 
+#include <utility>
+
 #define WARPS   4
 #define THREADS (32 * WARPS)
 #define ROWS    2 /* of 16 queries, per warp */
 #define QUERIES (16 * ROWS * WARPS)
 
-/* Keys of a tile: what the registers hold of s (ROWS·KEYS/2) beside the sums (ROWS·WIDTH/2). */
-template <int WIDTH, bool DROPS> static __host__ __device__ constexpr int forward_keys()
-{
-    return DROPS ? WIDTH <= 96 ? 64 : 32 : WIDTH <= 64 ? 128 : 64;
-}
+/* Keys of a tile: what the registers hold of s (ROWS·keys/2) beside the sums (ROWS·width/2). Of a
+ * width a device takes the first row of which BLOCKS fit on a multiprocessor, to wait while others
+ * work; in 100 KiB of shared memory (compute capability 8.6, 8.9, 12.0) that is the last of 128. */
+static constexpr struct tiles {
+    int width, keys, keys_with_dropout;
+} table[] = {{32, 128, 64}, {64, 128, 64}, {96, 64, 64}, {128, 64, 32}, {128, 32, 32}};
+#define N_TILES ((int)CZ_ARRAY_LEN(table))
+#define BLOCKS  2
 
-template <int WIDTH, bool DROPS> static __host__ __device__ constexpr size_t forward_shared()
+static __host__ __device__ constexpr size_t forward_shared(int width, int keys)
 {
-    return (size_t)(QUERIES + 2 * forward_keys<WIDTH, DROPS>()) * WIDTH * 2 +
-           128; /* struct key_head */
+    return (size_t)((QUERIES + 2 * keys) * width * 2 + 128); /* struct key_head */
 }
 
 /* The state of the online softmax of a thread's rows: the largest raw score, and this lane's part
@@ -144,11 +148,11 @@ CUDA_FN void store_out(const struct attention_on_gpu &a, unsigned char *q_tile,
     copy_rows<WIDTH, 16 * ROWS>(q_tile, warp_row(), to, a.out_stride, a.Tq - q0, a.D);
 }
 
-template <typename T, int WIDTH, bool DROPS>
-__global__ void __launch_bounds__(THREADS, 2)
+template <typename T, int WIDTH, int KEYS, bool DROPS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     attention_flash_forward_kernel(const __grid_constant__ struct attention_on_gpu a)
 {
-    constexpr int KEYS = forward_keys<WIDTH, DROPS>(), COLS = KEYS / 8;
+    constexpr int COLS = KEYS / 8;
     CUDA_SHARED_TILES(mem);
     const shared_at q_tile = shared_address(mem), k_tile = q_tile + QUERIES * WIDTH * 2;
     const shared_at v_tile = k_tile + KEYS * WIDTH * 2;
@@ -190,7 +194,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         uint32_t p[ROWS][COLS][2];
         raise_top<COLS, WIDTH>(a, &x, s, out, base);
         make_p<T, COLS, DROPS>(a, k0, &x, s, base, p);
-        multiply_add<T, WIDTH, ROWS, COLS>(out, p, lane_by_rows<WIDTH>(v_tile, 0));
+        multiply_add<T, WIDTH, false, ROWS, COLS>(out, p, lane_by_rows<WIDTH>(v_tile, 0));
     }
     copy_async_wait<0>();
     __syncthreads(); /* where there are no keys, the queries have arrived */
@@ -201,31 +205,39 @@ __global__ void __launch_bounds__(THREADS, 2)
 /* ---- launches ----------------------------------------------------------------------------------
  */
 
-template <typename T, int WIDTH, bool DROPS>
+template <typename T, int TILES, bool DROPS>
 static cz_status forward(const struct attention_on_gpu *a, struct dev_stream *stream)
 {
+    constexpr int WIDTH = table[TILES].width;
+    constexpr int KEYS = DROPS ? table[TILES].keys_with_dropout : table[TILES].keys;
     const unsigned n = (unsigned)a->B * a->H * cuda_blocks((size_t)a->Tq, QUERIES);
-    return cuda_launch("attention forward", attention_flash_forward_kernel<T, WIDTH, DROPS>, n,
-                       THREADS, forward_shared<WIDTH, DROPS>(), stream, *a);
+    return cuda_launch("attention forward", attention_flash_forward_kernel<T, WIDTH, KEYS, DROPS>,
+                       n, THREADS, forward_shared(WIDTH, KEYS), stream, *a);
 }
 
-template <typename T>
-static cz_status forward_of(const struct attention_on_gpu *a, struct dev_stream *stream)
+template <typename T, int... TILES>
+static cz_status forward_of(const struct attention_on_gpu *a, struct dev_stream *stream,
+                            std::integer_sequence<int, TILES...>)
 {
-    FLASH_BY_WIDTH(a->D, WIDTH, {
-        return a->threshold ? forward<T, WIDTH, true>(a, stream)
-                            : forward<T, WIDTH, false>(a, stream);
-    });
+    using launch_fn = cz_status (*)(const struct attention_on_gpu *, struct dev_stream *);
+    static const launch_fn drops[] = {forward<T, TILES, true>...};
+    static const launch_fn keeps[] = {forward<T, TILES, false>...};
+    return (a->threshold ? drops : keeps)[a->tiles](a, stream);
 }
 
 cz_status attention_flash_forward(const struct attention_on_gpu *a, enum dtype dtype,
                                   struct dev_stream *stream)
 {
-    if (dtype == DTYPE_F16) return forward_of<struct f16>(a, stream);
-    return forward_of<struct bf16>(a, stream);
+    const std::make_integer_sequence<int, N_TILES> all;
+    return dtype == DTYPE_F16 ? forward_of<struct f16>(a, stream, all)
+                              : forward_of<struct bf16>(a, stream, all);
 }
 
-size_t attention_flash_forward_shared(int D)
+int attention_flash_forward_tiles(const struct device_info *gpu, int D)
 {
-    FLASH_BY_WIDTH(D, WIDTH, return (forward_shared<WIDTH, false>()));
+    for (int i = 0; i < N_TILES; i++)
+        if (table[i].width == (D + 31) / 32 * 32 &&
+            flash_fits(gpu, forward_shared(table[i].width, table[i].keys), BLOCKS))
+            return i;
+    return -1;
 }

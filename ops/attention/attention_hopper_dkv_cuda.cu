@@ -50,16 +50,10 @@ CUDA_FN const uint8_t *mask_of(const struct attention_on_gpu &a, const struct ow
     return a.key_mask ? a.key_mask + (int64_t)own.b * a.Tk + own.k0 : NULL;
 }
 
-/* Where the walk over tiles of queries stands: head, first query. */
-struct step {
-    int h, q0;
-};
-
-/* Queries [q0, q0 + QUERIES) of a head on their way into a stage. Returns what this thread has to
- * put beside them by put_row_value(): lse or delta of one query. */
+/* Queries [q0, q0 + QUERIES) of a head on their way into a stage. */
 template <int WIDTH>
-CUDA_FN float start_queries(const struct attention_on_gpu &a, int b, const struct step &at,
-                            shared_at stage)
+CUDA_FN void start_queries(const struct attention_on_gpu &a, int b, const struct step &at,
+                           shared_at stage)
 {
     const int64_t q_from = b * a.q_batch + at.q0 * a.q_stride + at.h * a.D;
     const int64_t out_from = ((int64_t)b * a.Tq + at.q0) * a.out_stride + at.h * a.D;
@@ -68,41 +62,6 @@ CUDA_FN float start_queries(const struct attention_on_gpu &a, int b, const struc
     start_panels<WIDTH, QUERIES, THREADS>(stage + hopper_dkv<WIDTH>::TILE,
                                           (const uint16_t *)a.dout + out_from, a.out_stride,
                                           a.Tq - at.q0, NULL);
-    const int i = (int)threadIdx.x, tq = at.q0 + i % QUERIES;
-    if (i >= 2 * QUERIES || tq >= a.Tq) return 0;
-    return (i < QUERIES ? a.lse : a.delta)[((int64_t)b * a.H + at.h) * a.Tq + tq];
-}
-
-/* stats: QUERIES of lse in units of log 2, then delta. A row that sees no key has p = 0. */
-CUDA_FN void put_row_value(float *stats, float x)
-{
-    const int i = (int)threadIdx.x;
-    if (i < QUERIES)
-        stats[i] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
-    else if (i < 2 * QUERIES)
-        stats[i] = x;
-}
-
-/* Raw scores become p; those that causality hides become 0. */
-CUDA_FN void make_p(const struct attention_on_gpu &a, int q0, int k0, bool is_masked,
-                    const float *lse, float (&s)[COLS][4])
-{
-    const int lane = (int)(thread_here() % 32);
-#pragma unroll
-    for (int c = 0; c < COLS; c++) {
-        float l[2];
-        load_f32<2>(lse + 8 * c + 2 * (lane % 4), l);
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[c][e] = exp2_approx(fmaf(s[c][e], a.scale_log2, -l[e % 2]));
-    }
-    if (!is_masked) return;
-    /* query q0 + 8c + 2t + e sees key k iff 8c + e ≥ k − future − q0 − 2t */
-    const int first = k0 + warp_row() + lane / 4 - a.future - q0 - 2 * (lane % 4);
-#pragma unroll
-    for (int i = 0; i < COLS * 4; i++) {
-        const int c = i / 4, e = i % 4;
-        if (8 * c + e % 2 < first + e / 2 * 8) s[c][e] = 0;
-    }
 }
 
 /* dp becomes ds = p∘(dp − delta). */
@@ -162,9 +121,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int first = first_query(a, k0) / QUERIES * QUERIES, end = (own.g + 1) * a.group;
     struct step at = {first < a.Tq ? own.g * a.group : end, first};
     float value = 0;
-    if (at.h < end) value = start_queries<WIDTH>(a, b, at, stages_at);
+    if (at.h < end) {
+        start_queries<WIDTH>(a, b, at, stages_at);
+        value = row_value<QUERIES>(a, b, at);
+    }
     copy_async_commit();
-    put_row_value(all_stats, value);
+    put_row_value<QUERIES>(all_stats, value);
 
     const unsigned rows = (unsigned)(warpgroup_row() * PANEL_ROW_NBYTES);
     const shared_matrix k_rows = matrix_by_rows(k_at + rows), v_rows = matrix_by_rows(v_at + rows);
@@ -178,7 +140,10 @@ __global__ void __launch_bounds__(THREADS, 1)
         struct step next = {at.h, at.q0 + QUERIES};
         if (next.q0 >= a.Tq) next.q0 = first, next.h++;
         const unsigned ahead = stage == 2 * by::STAGE ? 0 : stage + by::STAGE;
-        if (next.h < end) value = start_queries<WIDTH>(a, b, next, stages_at + ahead);
+        if (next.h < end) {
+            start_queries<WIDTH>(a, b, next, stages_at + ahead);
+            value = row_value<QUERIES>(a, b, next);
+        }
         copy_async_commit();
 
         const shared_at q_at = stages_at + stage, dout_at = q_at + by::TILE;
@@ -195,7 +160,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         settle(dv);
         settle(dk);
         /* whether some query of the tile does not see some of this block's keys */
-        make_p(a, at.q0, k0, a.causal && keys_seen(a, at.q0) < k0 + KEYS, stats, s);
+        make_p_of_keys<1, COLS>(a, at.q0, k0 + warp_row(),
+                                a.causal && keys_seen(a, at.q0) < k0 + KEYS, ~0u, &s, stats);
         pack_operand<T, COLS>(p, s);
         products_fence();
         begin_sums<T, WIDTH, QUERIES>(dv, p, matrix_by_columns(dout_at, QUERY_PANEL));
@@ -209,7 +175,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         products_commit();
 
         odd ^= 2 * QUERIES, stage = ahead, at = next;
-        put_row_value(all_stats + odd, value);
+        put_row_value<QUERIES>(all_stats + odd, value);
     }
     products_wait<0>();
     settle(dk);

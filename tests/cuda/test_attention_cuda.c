@@ -2,7 +2,10 @@
  * arithmetic and on tensor cores, for any shape, stride, alignment, mask, grouping of heads,
  * dropout and dtype; its gradients are those of its own forward pass (finite differences); results
  * repeat to the bit in whatever order threads run; nothing outside the outputs is written; masked
- * keys may hold NaN; a row that sees no key is 0; CZERO_CUDA_ATTENTION chooses the row. */
+ * keys may hold NaN; a row that sees no key is 0; CZERO_CUDA_ATTENTION chooses the row; a device
+ * with 99 KiB of shared memory per block has tensor cores at all widths up to 128, too, and of the
+ * same forward pass its gradients have the bits of one with 227 KiB. CZ_CUDA_ALL=1: all of these
+ * widths, with every combination of features. */
 #include "ops/attention/attention_impl.h"
 #include "tests/support/cuda_rig.h"
 #include "tests/support/cuda_sim/sim_trace.h"
@@ -443,6 +446,120 @@ static const struct shape everything[] = {
     {2, 140, 72, 2, 2, 32, true, true, ALIGNED, 0.1f},
 };
 
+/* What comes next runs on a simulated device with so much shared memory for a block; NULL: what its
+ * capability has. A GPU keeps its own. No device is open. */
+static void give_shared_memory(const char *kib)
+{
+    if (kib)
+        setenv("CZERO_CUDA_SIM_SHARED", kib, 1);
+    else
+        unsetenv("CZERO_CUDA_SIM_SHARED");
+    if (find_trace()) trace.reset();
+}
+
+START_TEST(little_shared_memory_takes_tensor_cores_too)
+{
+    static const char *const flash = "attention forward; attention delta; attention backward; ";
+    static const char *const devices[] = {"capability:8.0", "capability:8.6", "capability:8.7",
+                                          "capability:8.9", "capability:12.0"};
+    if (!find_trace()) return; /* a GPU keeps no record */
+    for (int64_t D = 64; D <= 128; D += 32) {
+        const struct shape s = {1, 9, 9, 1, 1, D, true, false, PACKED, 0};
+        for (size_t i = 0; i < CZ_ARRAY_LEN(devices); i++)
+            ck_assert_str_eq(kernels_of(&s, devices[i]), flash);
+        give_shared_memory("99"); /* this decides, not the capability */
+        ck_assert_str_eq(kernels_of(&s, "capability:9.0"), flash);
+        give_shared_memory("64");
+        ck_assert_ptr_null(strstr(kernels_of(&s, "capability:9.0"), "attention backward; "));
+        give_shared_memory(NULL);
+    }
+}
+END_TEST
+
+/* Tiles of 32 queries or of 64, several of keys, heads that share keys. */
+START_TEST(tiles_for_little_shared_memory_agree)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, 128, false, false, PACKED, 0},
+        {1, 130, 65, 1, 1, 72, true, false, ALIGNED, 0}, /* the first queries see no key */
+        {1, 20, 140, 2, 1, 96, true, false, ALIGNED, 0.2f},
+        {2, 67, 130, 4, 2, 128, true, true, ALIGNED, 0.1f},
+        {1, 70, 270, 2, 2, 128, true, false, ALIGNED, 0},
+        {2, 33, 131, 2, 1, 64, true, true, ALIGNED, 0.3f},
+    };
+    give_shared_memory("99");
+    run_cases("reverse", shapes, 2, &dtypes[1], 2);
+    run_cases("random:9", shapes + 2, 4, &dtypes[1], 1);
+    give_shared_memory(NULL);
+}
+END_TEST
+
+/* Gradients of the forward pass that `of` has run, on a device with so much shared memory. */
+static void run_backward_on(const char *kib, struct problem *p, const struct problem *of)
+{
+    memcpy(p->bufs[OUT].p, of->bufs[OUT].p, of->bufs[OUT].numel * dtype_size(of->args.dtype));
+    memcpy(p->lse.p, of->lse.p, of->lse.numel * sizeof(float));
+    give_shared_memory(kib);
+    struct cuda_rig rig = cuda_rig_open();
+    struct device_problem d = to_device(&rig, p);
+    ck_ok(rig.ops->attention_backward(rig.ops, rig.stream, &d.args));
+    from_device(&rig, &d, p);
+    device_free(&rig, &d);
+    cuda_rig_close(&rig);
+    give_shared_memory(NULL);
+}
+
+static void compare_bits_of_tiles(const struct shape *s, enum dtype dtype)
+{
+    struct problem large, small;
+    problem_make(&large, s, dtype), problem_make(&small, s, dtype);
+    struct cuda_rig rig = cuda_rig_open();
+    run_on_device(&rig, &large);
+    cuda_rig_close(&rig);
+    run_backward_on("99", &small, &large);
+    for (size_t t = DQ; t <= DV; t++)
+        agree_same(&large.bufs[t], &small.bufs[t], "a gradient with little shared memory");
+    problem_free(&large), problem_free(&small);
+}
+
+START_TEST(gradients_have_the_same_bits_whatever_shared_memory_there_is)
+{
+    static const struct shape shapes[] = {
+        {1, 140, 270, 2, 1, 128, true, true, ALIGNED, 0.1f},
+        {2, 161, 131, 1, 1, 96, true, false, ALIGNED, 0},
+        {1, 130, 260, 2, 2, 64, false, true, ALIGNED, 0},
+        {1, 97, 40, 2, 1, 120, true, false, ALIGNED, 0},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(shapes); i++)
+        compare_bits_of_tiles(&shapes[i], dtypes[1 + i % 2]);
+}
+END_TEST
+
+/* Every width, dtype and combination of causal, masked, grouped-query and dropout, lengths that are
+ * no multiple of a tile. */
+START_TEST(all_widths_agree_with_little_shared_memory)
+{
+    const bool all = getenv("CZ_CUDA_ALL") != NULL;
+    for (int64_t D = all ? 8 : 88; D <= (all ? 128 : 88); D += 8)
+        for (int64_t i = all ? 0 : 15; i < 16; i++) {
+            const struct shape s = {.B = 1 + i / 2 % 2, /* a masked one sees nothing */
+                                    .Tq = 33 + 7 * (i % 5) + D,
+                                    .Tk = 129 + 5 * (i % 7),
+                                    .H = 2,
+                                    .G = i & 4 ? 1 : 2,
+                                    .D = D,
+                                    .causal = i & 1,
+                                    .masked = i & 2,
+                                    .layout = ALIGNED,
+                                    .dropout_p = i & 8 ? 0.2f : 0};
+            give_shared_memory("99");
+            run_cases(i % 2 ? "forward" : "random:6", &s, 1, &dtypes[1], all ? 2 : 1);
+            give_shared_memory(NULL);
+            for (size_t d = 1; all && d < 3; d++) compare_bits_of_tiles(&s, dtypes[d]);
+        }
+}
+END_TEST
+
 /* Blocks of several tiles of keys add to dq in turns: three tiles and more, heads that share keys,
  * more rows than a bundle holds, tiles of queries that the later keys do not see. */
 START_TEST(blocks_take_turns_to_add_up_dq)
@@ -675,7 +792,10 @@ TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
           few_queries_agree, tensor_cores_agree_with_all_features_together,
           tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
           wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
-          the_row_asked_for_runs_where_it_can, fp32_arithmetic_agrees_in_a_random_order,
+          the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
+          tiles_for_little_shared_memory_agree,
+          gradients_have_the_same_bits_whatever_shared_memory_there_is,
+          all_widths_agree_with_little_shared_memory, fp32_arithmetic_agrees_in_a_random_order,
           results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
           one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
           nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)

@@ -21,7 +21,7 @@
 static inline void sim_with(const char *name, const char *value)
 {
     static const char *const names[] = {"ORDER", "STREAMS", "MEMORY", "DEVICES", "FAULT",
-                                        "GUARD", "CODE",    "APPROX", "ECHO"};
+                                        "GUARD", "CODE",    "APPROX", "ECHO",    "SHARED"};
     static bool ends_clean;
     char full[64];
     if (!ends_clean) atexit(sim_reset); /* streams and events that a test left are no leaks */

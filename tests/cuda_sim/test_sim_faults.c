@@ -58,6 +58,28 @@ START_TEST(shared_memory_and_parameters_have_limits)
 }
 END_TEST
 
+START_TEST(shared_memory_is_that_of_the_capability_or_what_is_asked_for)
+{
+    static const struct {
+        const char *name, *value;
+        size_t kib;
+    } cases[] = {
+        {"FAULT", "capability:8.0", 163}, {"FAULT", "capability:8.6", 99},
+        {"FAULT", "capability:8.7", 163}, {"FAULT", "capability:10.0", 227},
+        {"FAULT", "capability:12.0", 99}, {"SHARED", "99", 99},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cudaDeviceProp prop;
+        sim_with(cases[i].name, cases[i].value);
+        ck_cuda(cudaGetDeviceProperties(&prop, 0));
+        ck_assert_uint_eq(prop.sharedMemPerBlockOptin, cases[i].kib << 10);
+        ck_assert_uint_eq(prop.sharedMemPerMultiprocessor, (cases[i].kib + 1) << 10);
+        ck_cuda(allow_shared(cases[i].kib << 10));
+        ck_cuda_is(allow_shared((cases[i].kib << 10) + 1), cudaErrorInvalidValue);
+    }
+}
+END_TEST
+
 START_TEST(static_shared_memory_counts)
 {
     sim_with(NULL, NULL);
@@ -194,6 +216,6 @@ START_TEST(a_child_has_no_context)
 END_TEST
 
 TEST_MAIN("cuda_sim faults", launch_shapes_have_limits, shared_memory_and_parameters_have_limits,
-          static_shared_memory_counts, it_has_the_figures_of_an_h100,
-          drivers_and_devices_can_be_missing, each_device_has_its_own,
-          the_device_is_lost_at_a_launch, a_child_has_no_context)
+          shared_memory_is_that_of_the_capability_or_what_is_asked_for, static_shared_memory_counts,
+          it_has_the_figures_of_an_h100, drivers_and_devices_can_be_missing,
+          each_device_has_its_own, the_device_is_lost_at_a_launch, a_child_has_no_context)

@@ -277,8 +277,8 @@ static void fill_limits(struct cudaDeviceProp *p)
     p->maxGridSize[0] = INT32_MAX;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->sharedMemPerBlock = (size_t)48 << 10;
-    p->sharedMemPerBlockOptin = (size_t)227 << 10;
-    p->sharedMemPerMultiprocessor = (size_t)228 << 10;
+    p->sharedMemPerBlockOptin = sim_settings.shared_block_nbytes;
+    p->sharedMemPerMultiprocessor = sim_settings.shared_multiprocessor_nbytes;
     p->reservedSharedMemPerBlock = 1024;
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->maxThreadsPerMultiProcessor = 2048;

@@ -10,8 +10,6 @@
 #include <string.h>
 
 #define SHARED_DEFAULT    ((size_t)48 << 10)
-#define SHARED_OPTIN      ((size_t)227 << 10)
-#define SHARED_SM         ((size_t)228 << 10)
 #define SHARED_RESERVED   ((size_t)1 << 10) /* per block */
 #define PARAMS_NBYTES_MAX 4096
 #define MIN_MAJOR         8 /* the plug-in is compiled for sm_80 and later */
@@ -50,7 +48,7 @@ cudaError_t check(const struct sim_launch_request *r)
                           r->name, r->grid.x, r->grid.y, r->grid.z, r->block.x, r->block.y,
                           r->block.z);
     /* For a kernel given as text nobody can ask. */
-    const size_t limit = r->ptx ? SHARED_OPTIN : shared_limit(r->function);
+    const size_t limit = r->ptx ? sim_settings.shared_block_nbytes : shared_limit(r->function);
     if (r->shared_nbytes > limit)
         return sim_refuse(cudaErrorInvalidValue,
                           "launch of %s: %zu bytes of dynamic shared memory, %zu are allowed "
@@ -160,7 +158,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (sim_settings.major < MIN_MAJOR) return sim_error(cudaErrorNoKernelImageForDevice);
     if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        (size_t)value + sim_shared_of(function) > SHARED_OPTIN)
+        (size_t)value + sim_shared_of(function) > sim_settings.shared_block_nbytes)
         return sim_error(cudaErrorInvalidValue);
     shared_limits[{sim_device(), function}] = (size_t)value;
     return cudaSuccess;
@@ -186,7 +184,10 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const
     SIM_ENTER_CONTEXT();
     if (n_threads < 1 || n_threads > SIM_MAX_THREADS) return sim_error(cudaErrorInvalidValue);
     int by_threads = 2048 / ((n_threads + 31) / 32 * 32);
-    int by_shared = shared > SHARED_OPTIN ? 0 : (int)(SHARED_SM / (shared + SHARED_RESERVED));
+    const struct sim_settings *s = &sim_settings;
+    int by_shared = shared > s->shared_block_nbytes
+                        ? 0
+                        : (int)(s->shared_multiprocessor_nbytes / (shared + SHARED_RESERVED));
     *n = std::min(32, std::min(by_threads, by_shared));
     return cudaSuccess;
 }

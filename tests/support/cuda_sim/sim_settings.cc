@@ -98,6 +98,15 @@ static void code(struct sim_settings *s)
     if (value[3]) snprintf(s->ptx_folder, sizeof s->ptx_folder, "%s", value + 4);
 }
 
+/* KiB of shared memory that a block may have. Source: NVIDIA, CUDA C++ Programming Guide,
+ * "Technical specifications per compute capability". */
+static uint64_t shared_kib(int major, int minor)
+{
+    if (major < 8) return 64;
+    if (major == 8) return minor == 0 || minor == 7 ? 163 : 99;
+    return major < 12 ? 227 : 99;
+}
+
 void sim_settings_read(void)
 {
     static const char *const orders[] = {"forward", "reverse", "random"};
@@ -120,5 +129,7 @@ void sim_settings_read(void)
     code(&s);
     s.major = 9;
     faults(&s);
+    s.shared_block_nbytes = number("CZERO_CUDA_SIM_SHARED", shared_kib(s.major, s.minor)) << 10;
+    s.shared_multiprocessor_nbytes = s.shared_block_nbytes + ((size_t)1 << 10);
     sim_settings = s;
 }

@@ -6,6 +6,8 @@
  *   CZERO_CUDA_SIM_MEMORY   bytes of device memory (1 GiB)
  *   CZERO_CUDA_SIM_DEVICES  devices (1); CUDA_VISIBLE_DEVICES chooses among them, by number
  *   CZERO_CUDA_SIM_MULTIPROCESSORS  what a device says it has of them (132)
+ *   CZERO_CUDA_SIM_SHARED   KiB of shared memory that a block may have (99, 163, 227: by compute
+ *                           capability); a multiprocessor has one more
  *   CZERO_CUDA_SIM_GUARD    off: host code may touch device memory (quicker for long runs)
  *   CZERO_CUDA_SIM_DRY      on: launches, products and copies are checked and queued, and then
  *                           leave memory alone: it stays zero and takes none of the host's, so
@@ -47,6 +49,7 @@ struct sim_settings {
     bool echo, count;
     enum sim_driver driver;
     int major, minor;     /* compute capability */
+    size_t shared_block_nbytes, shared_multiprocessor_nbytes;
     uint64_t start_error; /* a cudaError_t: what every call returns */
     uint64_t lost_at;     /* which launch, from 1, loses the device; 0: none */
     uint64_t oom_at;      /* which cudaMalloc fails */
