@@ -564,7 +564,7 @@ stage_bench() {
 
 stage_largest() {
   local budgets=()
-  [ -z "$simulated" ] || budgets=(--host-memory 150MiB)
+  [ -z "$simulated" ] || budgets=(--gpu-memory 150MiB --host-memory 150MiB)
   [ -z "$nvme" ] || budgets+=(--nvme "$nvme")
   step largest "the largest model" "" 300 largest "${budgets[@]}" --profile "$build/report/machine.json"
 }
