@@ -166,6 +166,12 @@ else
 fi
 if "$tool" "$ckpt" "$work/full" >/dev/full 2>"$work/err.txt"; then complain "/dev/full as stdout is fine"; fi
 
+# files may not grow that large (ulimit -f, in KiB)
+(ulimit -f 10 && "$tool" "$ckpt" "$work/large" 2>"$work/err.txt")
+code=$?
+[ $code = 1 ] && grep -q 'File too large' "$work/err.txt" && [ ! -e "$work/large" ] ||
+  complain "ulimit -f: exit $code: $(cat "$work/err.txt")"
+
 # killed while it writes: whatever was there stays (test_consolidate_faults.c tries every moment)
 mkdir "$work/kill"
 echo old >"$work/kill/pytorch_model.bin"

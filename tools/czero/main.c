@@ -2,7 +2,6 @@
 #include "engine/engine.h"
 #include "tool.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +97,6 @@ int main(int argc, char **argv)
         return tool_finish_stdout(EXIT_OK);
     }
     if (!environment_is_valid()) return EXIT_USAGE;
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file that grows too large (ulimit -f) is an error with a sentence */
     const struct command *command = find_command(argv[1]);
     if (command && !command->over_ranks && engine_world_started_as() > 0) return EXIT_OK;
     if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));

@@ -17,7 +17,8 @@ enum {
 
 /* Before anything else. name: what stands in front of sentences; borrowed. Standard streams that
  * were closed get a descriptor that reads nothing and takes nothing, lest the first files that are
- * opened sit in their places and what is printed goes into a checkpoint. */
+ * opened sit in their places and what is printed goes into a checkpoint. A file that grows too
+ * large (ulimit -f) is an error with a sentence, not a signal. */
 void tool_begin(const char *name);
 
 /* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
