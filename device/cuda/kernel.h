@@ -145,6 +145,46 @@ __device__ __forceinline__ struct f16 from_f32<struct f16>(float x) {
     return y;
 }
 
+/* Two 16-bit numbers in a register, `low` in the lower half: rounded to nearest even; and back. */
+template <typename T>
+CUDA_FN uint32_t pack_halves(float low, float high);
+
+template <> __device__ __forceinline__ uint32_t pack_halves<struct bf16>(float low, float high)
+{
+#ifdef CZ_CUDA_SIM
+    return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low);
+#else
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+#endif
+}
+template <> __device__ __forceinline__ uint32_t pack_halves<struct f16>(float low, float high)
+{
+#ifdef CZ_CUDA_SIM
+    return (uint32_t)f32_to_f16(high) << 16 | f32_to_f16(low);
+#else
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+#endif
+}
+
+template <typename T> CUDA_FN void unpack_halves(uint32_t bits, float *low, float *high);
+
+template <>
+__device__ __forceinline__ void unpack_halves<struct bf16>(uint32_t bits, float *low, float *high)
+{
+    *low = __uint_as_float(bits << 16);
+    *high = __uint_as_float(bits & 0xffff0000u);
+}
+template <>
+__device__ __forceinline__ void unpack_halves<struct f16>(uint32_t bits, float *low, float *high)
+{
+    *low = to_f32(f16{(uint16_t)bits});
+    *high = to_f32(f16{(uint16_t)(bits >> 16)});
+}
+
 /* Run `...` with T the type of a floating-point dtype (fp32, bf16, fp16: ops_check_dtype). */
 #define CUDA_BY_DTYPE(dtype, T, ...)                                                               \
     do {                                                                                           \
@@ -161,8 +201,7 @@ __device__ __forceinline__ struct f16 from_f32<struct f16>(float x) {
     } while (0)
 
 /* N consecutive elements, one access when `p` is aligned to their size (4, 8 or 16 bytes). */
-template <typename T, int N>
-struct __align__(sizeof(T) * N) pack
+template <typename T, int N> struct __align__(sizeof(T) * N) pack
 {
     T v[N];
 };
@@ -170,28 +209,79 @@ struct __align__(sizeof(T) * N) pack
 /* How many elements of T one access moves at most. */
 template <typename T> constexpr int CUDA_LANES = (int)(16 / sizeof(T));
 
+/* N elements as they are stored, in registers of 32 bits. 16-bit ones are unpacked and made two at
+ * a time, which is one instruction for each where one by one it is two or three. */
+template <typename T, int N> using words = pack<uint32_t, (int)(N * sizeof(T) / 4)>;
+
+template <typename T, int N> CUDA_FN void unpack(const words<T, N> &x, float out[N])
+{
+#pragma unroll
+    for (int i = 0; i < (int)(N * sizeof(T) / 4); i++)
+        if constexpr (sizeof(T) == 2)
+            unpack_halves<T>(x.v[i], &out[2 * i], &out[2 * i + 1]);
+        else
+            out[i] = __uint_as_float(x.v[i]);
+}
+
+template <typename T, int N> CUDA_FN words<T, N> words_of(const float x[N])
+{
+    words<T, N> y;
+#pragma unroll
+    for (int i = 0; i < (int)(N * sizeof(T) / 4); i++)
+        if constexpr (sizeof(T) == 2)
+            y.v[i] = pack_halves<T>(x[2 * i], x[2 * i + 1]);
+        else
+            y.v[i] = __float_as_uint(x[i]);
+    return y;
+}
+
+/* In one access of 4, 8 or 16 bytes, to which `p` is aligned; stores are to global memory. By
+ * CUDA's types and intrinsics: the compiler takes accesses to structs apart where something else
+ * uses their members one by one. */
+template <typename T, int N> CUDA_FN words<T, N> words_load(const T *p)
+{
+    if constexpr (sizeof(words<T, N>) == 16) {
+        const uint4 x = *(const uint4 *)(const void *)p;
+        return {{x.x, x.y, x.z, x.w}};
+    } else if constexpr (sizeof(words<T, N>) == 8) {
+        const uint2 x = *(const uint2 *)(const void *)p;
+        return {{x.x, x.y}};
+    } else {
+        return {{*(const uint32_t *)(const void *)p}};
+    }
+}
+
+template <typename T, int N> CUDA_FN void words_store(T *p, const words<T, N> &x)
+{
+    if constexpr (sizeof x == 16)
+        __stwb((uint4 *)(void *)p, make_uint4(x.v[0], x.v[1], x.v[2], x.v[3]));
+    else if constexpr (sizeof x == 8)
+        __stwb((uint2 *)(void *)p, make_uint2(x.v[0], x.v[1]));
+    else
+        __stwb((uint32_t *)(void *)p, x.v[0]);
+}
+
 /* As few accesses as N elements take; `p` is aligned to one of them (16 bytes at most). */
 template <int N, typename T> CUDA_FN void load_f32(const T *p, float out[N])
 {
     constexpr int M = N < CUDA_LANES<T> ? N : CUDA_LANES<T>;
+    if constexpr (M * sizeof(T) < 4)
+        out[0] = to_f32(*p);
+    else
 #pragma unroll
-    for (int first = 0; first < N; first += M) {
-        const pack<T, M> x = *(const pack<T, M> *)(const void *)(p + first);
-#pragma unroll
-        for (int i = 0; i < M; i++) out[first + i] = to_f32(x.v[i]);
-    }
+        for (int first = 0; first < N; first += M)
+            unpack<T, M>(words_load<T, M>(p + first), out + first);
 }
 
 template <int N, typename T> CUDA_FN void store_f32(T *p, const float x[N])
 {
     constexpr int M = N < CUDA_LANES<T> ? N : CUDA_LANES<T>;
+    if constexpr (M * sizeof(T) < 4)
+        *p = from_f32<T>(x[0]);
+    else
 #pragma unroll
-    for (int first = 0; first < N; first += M) {
-        pack<T, M> y;
-#pragma unroll
-        for (int i = 0; i < M; i++) y.v[i] = from_f32<T>(x[first + i]);
-        *(pack<T, M> *)(void *)(p + first) = y;
-    }
+        for (int first = 0; first < N; first += M)
+            words_store<T, M>(p + first, words_of<T, M>(x + first));
 }
 
 /* The same where only the first n of N exist (what a vector holds of a tail): all N at once, or
@@ -220,6 +310,36 @@ template <int N, typename T> CUDA_FN void store_f32_upto(T *p, size_t n, const f
 static inline bool cuda_is_aligned(const void *p, size_t nbytes)
 {
     return (uintptr_t)p % nbytes == 0;
+}
+
+/* ---- functions of one instruction ---------------------------------------------------------------
+ *
+ * CUDA's own (exp2f, __fdividef) take care of subnormal numbers, in three instructions more. */
+
+#define CUDA_LOG2E 0x1.715476p+0f /* e^x is 2^(x·this) */
+
+/* 2^x to about 2 units of the last place; 0 below 2^-126. */
+CUDA_FN float exp2_approx(float x)
+{
+#ifdef CZ_CUDA_SIM
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* 1/x to about a unit of the last place; 0 below 2^-126. */
+CUDA_FN float reciprocal_approx(float x)
+{
+#ifdef CZ_CUDA_SIM
+    return 1.0f / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
 }
 
 /* ---- reductions over a warp and a block --------------------------------------------------------

@@ -49,27 +49,15 @@ template <int N, typename T> CUDA_FN void packs_load(const T *p, int64_t at, siz
     for (int i = 0; i < N; i++) x[i] = packs_has(at, i, numel) ? to_f32(p[at + i]) : 0;
 }
 
-/* The bits of a pack as the machine stores them. */
-template <int NBYTES> struct packs_bits;
-template <> struct packs_bits<8> {
-    using type = uint2;
-};
-template <> struct packs_bits<16> {
-    using type = uint4;
-};
-
 /* Whole packs of global memory, not to be kept in the caches: what is streamed is not read again
- * soon. By an intrinsic, because the compiler takes the store of a struct apart
- * where another branch stores its elements. */
+ * soon. */
 template <int N, typename T> CUDA_FN void packs_store_whole(T *p, const float *x)
 {
-    using bits = typename packs_bits<N * sizeof(T)>::type;
-    pack<T, N> y;
-    bits u;
-#pragma unroll
-    for (int i = 0; i < N; i++) y.v[i] = from_f32<T>(x[i]);
-    memcpy(&u, &y, sizeof u);
-    __stcs((bits *)(void *)p, u);
+    const words<T, N> y = words_of<T, N>(x);
+    if constexpr (sizeof y == 16)
+        __stcs((uint4 *)(void *)p, make_uint4(y.v[0], y.v[1], y.v[2], y.v[3]));
+    else
+        __stcs((uint2 *)(void *)p, make_uint2(y.v[0], y.v[1]));
 }
 
 /* Lanes outside [0, numel) are not stored. */

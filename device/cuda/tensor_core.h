@@ -79,42 +79,6 @@ __device__ __forceinline__ void mma_16x8x16<struct f16>(float c[4], const uint32
 #undef MMA_16X8X16
 #endif
 
-/* Two values rounded to nearest even, `low` in the lower half. */
-template <typename T> CUDA_FN uint32_t pack_halves(float low, float high);
-
-template <> __device__ __forceinline__ uint32_t pack_halves<struct bf16>(float low, float high)
-{
-#ifdef CZ_CUDA_SIM
-    return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low);
-#else
-    uint32_t r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-#endif
-}
-template <> __device__ __forceinline__ uint32_t pack_halves<struct f16>(float low, float high)
-{
-#ifdef CZ_CUDA_SIM
-    return (uint32_t)f32_to_f16(high) << 16 | f32_to_f16(low);
-#else
-    uint32_t r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-#endif
-}
-
-/* 2^x to about 2 units of the last place; 0 below 2^-126. */
-CUDA_FN float exp2_approx(float x)
-{
-#ifdef CZ_CUDA_SIM
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 /* The compiler no longer knows where *x comes from: what is derived from it inside a loop is made
  * there, instead of filling registers for the loop's whole length. x: 32 bits, or a pointer. */
 template <typename X> CUDA_FN void forget_origin(X *x)

@@ -1,14 +1,13 @@
 /* Activations and swiglu on a GPU. Limit: memory (forward 2, backward 3 elements moved per element;
  * swiglu 3 and 5). The formulas are those of the vector rows: one exponential and one quotient
  * each, because at 16 bits a GPU has some 30 instructions per element before it is the slower part.
- * Quotients are __fdividef's (2 ulp; denominators are at least 1). */
+ * Quotients are products with an approximate reciprocal (2 ulp; denominators are at least 1). */
 #include "device/cuda/kernel.h"
 #include "ops/activation/activation_impl.h"
 #include "ops/cuda_impl.h"
 
 #define BLOCK 256
 
-#define LOG2E          0x1.715476p+0f
 #define SQRT_2_OVER_PI 0x1.988454p-1f
 #define GELU_CUBIC     0.044715f
 
@@ -18,22 +17,22 @@
 /* e⁻ˣ; infinite where that overflows. */
 CUDA_FN float exp_minus(float x)
 {
-    return exp2f(x * -LOG2E);
+    return exp2_approx(x * -CUDA_LOG2E);
 }
 
 /* e^(−2u) of the tanh form, u = √(2/π)(x + 0.044715x³); σ(2u) is 1 / (1 + that). sq is x². */
 CUDA_FN float gelu_exp(float x, float sq)
 {
-    const float scale = -2.0f * LOG2E * SQRT_2_OVER_PI;
-    return exp2f(x * fmaf(sq, scale * GELU_CUBIC, scale));
+    const float scale = -2.0f * CUDA_LOG2E * SQRT_2_OVER_PI;
+    return exp2_approx(x * fmaf(sq, scale * GELU_CUBIC, scale));
 }
 
 /* Φ(x) and φ(x) by the fit of vf_normal (ops/vecmath_impl.h): 7 + 2x² ulp. */
 CUDA_FN void normal(float x, float *cdf, float *density)
 {
     const float a = fabsf(x) > 15.0f ? 15.0f : fabsf(x); /* NaN passes */
-    const float e = exp2f(a * (a * (-0.5f * LOG2E)));
-    const float t = __fdividef(2.0f, fmaf(a, 0x1.6a09e6p-1f, 2.0f));
+    const float e = exp2_approx(a * (a * (-0.5f * CUDA_LOG2E)));
+    const float t = 2.0f * reciprocal_approx(fmaf(a, 0x1.6a09e6p-1f, 2.0f));
     float p = -0x1.e5389ap-6f;
     p = fmaf(p, t, 0x1.243748p-3f);
     p = fmaf(p, t, -0x1.f49326p-3f);
@@ -56,7 +55,7 @@ struct sigmoid {
 
 CUDA_FN struct sigmoid sigmoid_of(float e)
 {
-    const float s = __fdividef(1.0f, 1.0f + e);
+    const float s = reciprocal_approx(1.0f + e);
     return {s, e < 0x1p60f ? e * s : 1.0f};
 }
 
@@ -64,9 +63,9 @@ template <enum activation KIND> CUDA_FN float value(float x)
 {
     float cdf, density;
     switch (KIND) {
-    case ACT_GELU_TANH: return __fdividef(x, 1.0f + gelu_exp(x, x * x));
+    case ACT_GELU_TANH: return x * reciprocal_approx(1.0f + gelu_exp(x, x * x));
     case ACT_GELU_ERF: normal(x, &cdf, &density); return x * cdf;
-    case ACT_SILU: return __fdividef(x, 1.0f + exp_minus(x));
+    case ACT_SILU: return x * reciprocal_approx(1.0f + exp_minus(x));
     case ACT_RELU: return x < 0 ? 0.0f : x;
     case ACT_TANH: return tanhf(x);
     }

@@ -65,15 +65,16 @@ static __global__ void __launch_bounds__(ONE_BLOCK)
 /* ---- one row -----------------------------------------------------------------------------------
  */
 
-/* N logits from v on, −∞ past the end: one access when rows are aligned, else one by one. Nothing
- * branches, so that the accesses of several vectors are under way together. */
-template <int N, bool ALIGNED>
+/* N logits from v on, −∞ past the end unless all are there (WHOLE): one access when rows are
+ * aligned, else one by one. Nothing branches, so that the accesses of several vectors are under way
+ * together. */
+template <int N, bool ALIGNED, bool WHOLE>
 CUDA_FN void logits_load(const float *z, uint32_t v, uint32_t V, float out[N])
 {
-    if (ALIGNED) load_f32<N>(z + (v < V ? v : 0), out);
+    if (ALIGNED) load_f32<N>(z + (WHOLE || v < V ? v : 0), out);
 #pragma unroll
     for (uint32_t i = 0; i < N; i++)
-        if (v + i >= V)
+        if (!WHOLE && v + i >= V)
             out[i] = -INFINITY;
         else if (!ALIGNED)
             out[i] = z[v + i];
@@ -92,10 +93,16 @@ CUDA_FN void gradient_store(float *dz, uint32_t v, uint32_t V, const float x[N])
     }
 }
 
-/* e^(z − max); of what is −∞ throughout: 0, or NaN for a NaN. */
-CUDA_FN float exp_below(float z, float max)
+/* e^(z − base) */
+CUDA_FN float exp_from(float z, float base)
 {
-    return expf(z - (max == -INFINITY ? 0.0f : max));
+    return exp2_approx((z - base) * CUDA_LOG2E);
+}
+
+/* What sums of exponentials are relative to: the largest logit; 0 where all are −∞. */
+CUDA_FN float base_of(float max)
+{
+    return max == -INFINITY ? 0.0f : max;
 }
 
 template <bool WIDE, typename Op> CUDA_FN float row_reduce(float x, float *room)
@@ -103,57 +110,92 @@ template <bool WIDE, typename Op> CUDA_FN float row_reduce(float x, float *room)
     return WIDE ? block_reduce<Op>(x, room) : warp_reduce<Op>(x);
 }
 
-/* log Σ exp(z) in one pass: each thread keeps its largest logit so far and the sum below it. NaN or
- * +∞ among the logits gives NaN. Every thread gets it. */
+/* The largest logit so far, and Σ exp(z − it). */
+struct running {
+    float max, sum;
+};
+
+template <int N, bool ALIGNED, bool WHOLE>
+CUDA_FN void take_logits(const float *z, uint32_t v, uint32_t step, uint32_t V, struct running *r)
+{
+    constexpr int AHEAD = AHEAD_OF<N>;
+    float x[AHEAD][N], top = r->max;
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED, WHOLE>(z, v + k * step, V, x[k]);
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+        for (int i = 0; i < N; i++) top = fmaxf(top, x[k][i]);
+    const float base = base_of(top);
+    r->sum *= exp_from(r->max, base);
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+        for (int i = 0; i < N; i++) r->sum += exp_from(x[k][i], base);
+    r->max = top;
+}
+
+/* Whether all that a thread takes at once from v on is there. */
+template <int N> CUDA_FN bool is_whole(uint32_t v, uint32_t step, uint32_t V)
+{
+    return v + (AHEAD_OF<N> - 1) * step + N <= V;
+}
+
+/* log Σ exp(z) in one pass. NaN or +∞ among the logits gives NaN. Every thread gets it. */
 template <int N, bool ALIGNED, bool WIDE>
 CUDA_FN float log_sum_exp(const float *z, uint32_t V, float *room)
 {
-    constexpr int AHEAD = AHEAD_OF<N>;
-    float max = -INFINITY, sum = 0;
+    struct running r = {-INFINITY, 0};
     const uint32_t step = blockDim.x * N;
-    for (uint32_t v = threadIdx.x * N; v < V; v += AHEAD * step) {
-        float x[AHEAD][N], top = max;
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED>(z, v + k * step, V, x[k]);
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-#pragma unroll
-            for (int i = 0; i < N; i++) top = fmaxf(top, x[k][i]);
-        sum *= exp_below(max, top);
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-#pragma unroll
-            for (int i = 0; i < N; i++) sum += exp_below(x[k][i], top);
-        max = top;
-    }
-    const float top = row_reduce<WIDE, max_of>(max, room);
-    sum = row_reduce<WIDE, sum_of>(sum * exp_below(max, top), room);
-    return (top == -INFINITY ? 0.0f : top) + logf(sum);
+    for (uint32_t v = threadIdx.x * N; v < V; v += AHEAD_OF<N> * step)
+        if (is_whole<N>(v, step, V))
+            take_logits<N, ALIGNED, true>(z, v, step, V, &r);
+        else
+            take_logits<N, ALIGNED, false>(z, v, step, V, &r);
+    const float base = base_of(row_reduce<WIDE, max_of>(r.max, room));
+    return base + logf(row_reduce<WIDE, sum_of>(r.sum * exp_from(r.max, base), room));
 }
 
-/* dz[v] = factor·(exp(z[v] − lse) − (v is the label)), from the row's end to its beginning. */
-template <int N, bool ALIGNED>
-CUDA_FN void softmax_grad(const float *z, uint32_t V, uint32_t label, float lse, float factor,
-                          float *dz)
+/* What dz = factor·(exp(z − lse) − (it is the label's)) is made of. */
+struct gradient_facts {
+    float lse, factor;
+    uint32_t label;
+};
+
+template <int N, bool ALIGNED, bool WHOLE>
+CUDA_FN void put_gradients(const float *z, uint32_t first, uint32_t step, uint32_t V,
+                           const struct gradient_facts *f, float *dz)
 {
     constexpr int AHEAD = AHEAD_OF<N>;
+    float x[AHEAD][N];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED, WHOLE>(z, first + k * step, V, x[k]);
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const uint32_t v = first + k * step;
+#pragma unroll
+        for (int i = 0; i < N; i++) x[k][i] = exp_from(x[k][i], f->lse);
+        if (f->label - v < N)
+#pragma unroll
+            for (uint32_t i = 0; i < N; i++)
+                if (v + i == f->label) x[k][i] -= 1.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) x[k][i] *= f->factor;
+        gradient_store<N, ALIGNED>(dz, v, V, x[k]);
+    }
+}
+
+/* A row's dz, from its end to its beginning. */
+template <int N, bool ALIGNED>
+CUDA_FN void softmax_grad(const float *z, uint32_t V, const struct gradient_facts *f, float *dz)
+{
     const uint32_t step = blockDim.x * N;
-    for (uint32_t batch = (V - 1) / (AHEAD * step) + 1; batch-- > 0;) {
-        const uint32_t first = batch * AHEAD * step + threadIdx.x * N;
-        float x[AHEAD][N];
-        if (first >= V) continue;
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED>(z, first + k * step, V, x[k]);
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            const uint32_t v = first + k * step;
-#pragma unroll
-            for (uint32_t i = 0; i < N; i++) {
-                const float p = expf(x[k][i] - lse);
-                x[k][i] = factor * (v + i == label ? p - 1.0f : p);
-            }
-            gradient_store<N, ALIGNED>(dz, v, V, x[k]);
-        }
+    for (uint32_t batch = (V - 1) / (AHEAD_OF<N> * step) + 1; batch-- > 0;) {
+        const uint32_t first = batch * AHEAD_OF<N> * step + threadIdx.x * N;
+        if (is_whole<N>(first, step, V))
+            put_gradients<N, ALIGNED, true>(z, first, step, V, f, dz);
+        else if (first < V)
+            put_gradients<N, ALIGNED, false>(z, first, step, V, f, dz);
     }
 }
 
@@ -178,9 +220,8 @@ CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_
     const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, (uint32_t)a->V, room);
     if (!WIDE) __syncwarp(); /* all lanes have read it: shuffles order no memory */
     const double weight = weight_of(a, n), scale = divisor != 0 ? (double)a->dloss / divisor : 0;
-    if (dz)
-        softmax_grad<N, ALIGNED>(z, (uint32_t)a->V, (uint32_t)label, lse, (float)(scale * weight),
-                                 dz);
+    const struct gradient_facts f = {lse, (float)(scale * weight), (uint32_t)label};
+    if (dz) softmax_grad<N, ALIGNED>(z, (uint32_t)a->V, &f, dz);
     return weight * ((double)lse - (double)z_label);
 }
 

@@ -32,7 +32,6 @@
 #define ALIGN     ((size_t)256)
 #define UNIT      8 /* columns: 16 bytes of a 16-bit dtype */
 #define TENSORS   8 /* (N,C): what logits may grow to */
-#define LOG2E     1.44269504f
 #define LN2       0.693147181f
 #define GROUP     4 /* accesses of 16 bytes of a thread at once */
 
@@ -105,12 +104,12 @@ template <typename Z, typename T> struct row_args {
     double *losses;
 };
 
-/* N logits of a row from v on; −infinity beyond V. ALIGNED: rows start at 16 bytes, and may be read
- * up to the next multiple of N. */
-template <int N, bool ALIGNED, typename Z, typename T>
+/* N logits of a row from v on; −infinity beyond V, unless all are there (WHOLE). ALIGNED: rows
+ * start at 16 bytes, and may be read up to the next multiple of N. */
+template <int N, bool ALIGNED, bool WHOLE, typename Z, typename T>
 CUDA_FN void load_logits(const Z *z, const T *bias, int64_t v, int64_t V, float out[N])
 {
-    if (v >= V) {
+    if (!WHOLE && v >= V) {
 #pragma unroll
         for (int i = 0; i < N; i++) out[i] = -INFINITY;
         return;
@@ -119,15 +118,61 @@ CUDA_FN void load_logits(const Z *z, const T *bias, int64_t v, int64_t V, float 
         load_f32<N>(z + v, out);
     } else {
 #pragma unroll
-        for (int i = 0; i < N; i++) out[i] = v + i < V ? to_f32(z[v + i]) : 0;
+        for (int i = 0; i < N; i++) out[i] = WHOLE || v + i < V ? to_f32(z[v + i]) : 0;
     }
+    if (bias)
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        if (v + i >= V)
-            out[i] = -INFINITY;
-        else if (bias)
-            out[i] += to_f32(bias[v + i]);
-    }
+        for (int i = 0; i < N; i++) out[i] += WHOLE || v + i < V ? to_f32(bias[v + i]) : 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (!WHOLE && v + i >= V) out[i] = -INFINITY;
+}
+
+/* e^(x − base). In 16 bits, logits have errors beside which that of one rounding is none. */
+template <typename Z> CUDA_FN float exp_from(float x, float base)
+{
+    if (sizeof(Z) == 2) return exp2_approx(fmaf(x, CUDA_LOG2E, -base * CUDA_LOG2E));
+    return exp2_approx((x - base) * CUDA_LOG2E);
+}
+
+/* Logits of a thread that lie GROUP accesses apart, from v on: whether all of them are there. */
+template <typename Z> CUDA_FN bool is_whole(int64_t v, int64_t V)
+{
+    constexpr int N = CUDA_LANES<Z>;
+    return v + (GROUP - 1) * ROW_BLOCK<Z> * N + N <= V;
+}
+
+template <bool ALIGNED, bool WHOLE, typename Z, typename T>
+CUDA_FN void load_group(const Z *z, const T *bias, int64_t v, int64_t V,
+                        float x[GROUP][CUDA_LANES<Z>])
+{
+    constexpr int N = CUDA_LANES<Z>;
+#pragma unroll
+    for (int g = 0; g < GROUP; g++)
+        load_logits<N, ALIGNED, WHOLE>(z, bias, v + (int64_t)g * ROW_BLOCK<Z> * N, V, x[g]);
+}
+
+/* The largest logit so far, and Σ exp(z − it). */
+struct running {
+    float most, sum;
+};
+
+template <bool ALIGNED, bool WHOLE, typename Z, typename T>
+CUDA_FN void take_group(const Z *z, const T *bias, int64_t v, int64_t V, struct running *r)
+{
+    constexpr int N = CUDA_LANES<Z>;
+    float x[GROUP][N], top = r->most;
+    load_group<ALIGNED, WHOLE>(z, bias, v, V, x);
+#pragma unroll
+    for (int g = 0; g < GROUP; g++)
+#pragma unroll
+        for (int i = 0; i < N; i++) top = fmaxf(top, x[g][i]);
+    r->sum *= exp_from<Z>(r->most, top);
+#pragma unroll
+    for (int g = 0; g < GROUP; g++)
+#pragma unroll
+        for (int i = 0; i < N; i++) r->sum += exp_from<Z>(x[g][i], top);
+    r->most = top;
 }
 
 /* log Σ exp over V logits, in every thread: each keeps a maximum and a sum relative to it. NaN and
@@ -136,25 +181,14 @@ template <bool ALIGNED, typename Z, typename T>
 CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
 {
     constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
-    float most = -FLT_MAX, sum = 0;
-    for (int64_t v0 = (int64_t)threadIdx.x * N; v0 < V; v0 += (int64_t)GROUP * STEP) {
-        float x[GROUP][N], top = most;
-#pragma unroll
-        for (int g = 0; g < GROUP; g++)
-            load_logits<N, ALIGNED>(z, bias, v0 + (int64_t)g * STEP, V, x[g]);
-#pragma unroll
-        for (int g = 0; g < GROUP; g++)
-#pragma unroll
-            for (int i = 0; i < N; i++) top = fmaxf(top, x[g][i]);
-        sum *= exp2f((most - top) * LOG2E);
-#pragma unroll
-        for (int g = 0; g < GROUP; g++)
-#pragma unroll
-            for (int i = 0; i < N; i++) sum += exp2f((x[g][i] - top) * LOG2E);
-        most = top;
-    }
-    const float top = block_reduce<max_of>(most, room);
-    sum = block_reduce<sum_of>(sum * exp2f((most - top) * LOG2E), room);
+    struct running r = {-FLT_MAX, 0};
+    for (int64_t v = (int64_t)threadIdx.x * N; v < V; v += (int64_t)GROUP * STEP)
+        if (is_whole<Z>(v, V))
+            take_group<ALIGNED, true>(z, bias, v, V, &r);
+        else
+            take_group<ALIGNED, false>(z, bias, v, V, &r);
+    const float top = block_reduce<max_of>(r.most, room);
+    const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.most, top), room);
     return top + log2f(sum) * LN2;
 }
 
@@ -165,22 +199,39 @@ struct row_facts {
 };
 
 /* N logits become as many of dz. */
-template <int N, typename T>
+template <typename Z, int N, bool WHOLE, typename T>
 CUDA_FN void store_gradients(const struct row_facts *f, const float x[N], int64_t v, int64_t V,
                              T *dz)
 {
     float y[N];
-    if (v >= V) return;
+    if (!WHOLE && v >= V) return;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        y[i] = v + i == f->label ? f->at_label : f->factor * exp2f((x[i] - f->lse) * LOG2E);
-    if (v + N <= V) {
+    for (int i = 0; i < N; i++) y[i] = f->factor * exp_from<Z>(x[i], f->lse);
+    if ((uint64_t)(f->label - v) < N)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (v + i == f->label) y[i] = f->at_label;
+    if (WHOLE || v + N <= V)
         store_f32<N>(dz + v, y);
-        return;
-    }
+    else
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        if (v + i < V) dz[v + i] = from_f32<T>(y[i]);
+        for (int i = 0; i < N; i++)
+            if (v + i < V) dz[v + i] = from_f32<T>(y[i]);
+}
+
+/* A group of a thread's logits, from v on, becomes dz; `waits`: once all threads have read theirs.
+ */
+template <bool ALIGNED, bool WHOLE, typename Z, typename T>
+CUDA_FN void put_group(const struct row_args<Z, T> *a, const struct row_facts *f, const Z *z,
+                       int64_t v, bool waits, T *dz)
+{
+    constexpr int N = CUDA_LANES<Z>;
+    float x[GROUP][N];
+    load_group<ALIGNED, WHOLE>(z, a->bias, v, a->V, x);
+    if (waits) __syncthreads();
+#pragma unroll
+    for (int g = 0; g < GROUP; g++)
+        store_gradients<Z, N, WHOLE>(f, x[g], v + (int64_t)g * ROW_BLOCK<Z> * N, a->V, dz);
 }
 
 /* dz over z, from the first group of accesses to the last. Where dz is narrower, group g's takes
@@ -190,22 +241,17 @@ template <bool ALIGNED, typename Z, typename T>
 CUDA_FN void row_gradients(const struct row_args<Z, T> *a, const struct row_facts *f, const Z *z,
                            T *dz)
 {
-    constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
-    const int64_t per_group = (int64_t)GROUP * STEP;
+    constexpr int N = CUDA_LANES<Z>;
+    const int64_t per_group = (int64_t)GROUP * ROW_BLOCK<Z> * N;
     int64_t barrier_at = 0;
     for (int64_t group = 0; group * per_group < a->V; group++) {
-        const int64_t v0 = group * per_group + (int64_t)threadIdx.x * N;
-        float x[GROUP][N];
-#pragma unroll
-        for (int g = 0; g < GROUP; g++)
-            load_logits<N, ALIGNED>(z, a->bias, v0 + (int64_t)g * STEP, a->V, x[g]);
-        if (sizeof(T) < sizeof(Z) && group == barrier_at) {
-            __syncthreads();
-            barrier_at = 2 * group + 2; /* groups up to this one are read */
-        }
-#pragma unroll
-        for (int g = 0; g < GROUP; g++)
-            store_gradients<N>(f, x[g], v0 + (int64_t)g * STEP, a->V, dz);
+        const int64_t first = group * per_group, v = first + (int64_t)threadIdx.x * N;
+        const bool waits = sizeof(T) < sizeof(Z) && group == barrier_at;
+        if (waits) barrier_at = 2 * group + 2; /* groups up to this one are read */
+        if (first + per_group <= a->V)         /* for all threads: they meet at the same barrier */
+            put_group<ALIGNED, true>(a, f, z, v, waits, dz);
+        else
+            put_group<ALIGNED, false>(a, f, z, v, waits, dz);
     }
 }
 

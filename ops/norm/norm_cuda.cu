@@ -11,7 +11,13 @@
  *
  * Bytes under way: at 4.3 TB/s and 0.8 µs an H200 wants 26 KB of reads per multiprocessor. A warp
  * per row needs no barrier and has its whole row under way at once: of 768 bf16 columns forward has
- * 1.5 KB (3 with a residual) in each of some 40 warps, backward 4.5 KB in each of 16. */
+ * 1.5 KB (3 with a residual) in each of some 40 warps, backward 4.5 KB in each of 16. Where a row
+ * is a block's, backward fetches the next one before it works on this.
+ *
+ * Instructions: in the time that 128 bytes of a warp take (4.3 TB/s, 1.755 GHz) a multiprocessor
+ * issues 27, which is what forward has per element of 16 bits, and 41 what backward has. What is
+ * done once per row and thread (sums over the warp, the root, addresses: about 100) is therefore
+ * spread over as many elements as registers hold. */
 #include "device/cuda/kernel.h"
 #include "ops/cuda_blocks_impl.h"
 #include "ops/cuda_impl.h"
@@ -27,13 +33,16 @@
 
 /* What 128 registers hold beside a row: the sums of its columns. Of a warp's, 768 in 16 bits; of a
  * block's, 8192. */
-#define WARP_PACKS 3
+#define WARP_PACKS     3
+#define BACKWARD_BLOCK 128 /* threads of a row, at least, where it is a block's */
+#define FORWARD_PACKS  4   /* of a thread where a row is a block's … */
+#define FORWARD_MOST   8   /* … and where it is a warp's */
 template <typename T> constexpr int BACKWARD_PACKS = sizeof(T) == 2 ? 2 : 4;
 
 /* The arguments by value, for the device. */
 struct norm_io {
     int64_t n_rows, C;
-    float eps;
+    float eps, inv_C;
     bool centred;
     const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
@@ -101,49 +110,60 @@ CUDA_FN void row_store(T *p, int64_t left, const float x[N])
             if (k < left) p[k] = from_f32<T>(x[k]);
 }
 
-/* The bits, to be kept. */
-template <int N, bool ALIGNED, typename T>
-CUDA_FN void row_keep(const T *p, int64_t left, pack<T, N> *x)
+CUDA_FN uint32_t bits_of(float x)
 {
-    if (ALIGNED)
-        *x = *(const pack<T, N> *)(const void *)p;
-    else
+    return __float_as_uint(x);
+}
+template <typename T> CUDA_FN uint32_t bits_of(T x)
+{
+    return x.bits;
+}
+
+/* To be kept as they are stored. */
+template <int N, bool ALIGNED, typename T>
+CUDA_FN void row_keep(const T *p, int64_t left, words<T, N> *x)
+{
+    if (ALIGNED) {
+        *x = words_load<T, N>(p);
+        return;
+    }
+    *x = {};
 #pragma unroll
-        for (int k = 0; k < N; k++) x->v[k] = k < left ? p[k] : T{};
+    for (int k = 0; k < N; k++)
+        if (k < left) x->v[k * sizeof(T) / 4] |= bits_of(p[k]) << (k * sizeof(T) % 4 * 8);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
 /* s = x + residual as the model's dtype has it, over x. */
-template <typename T, int N> CUDA_FN void join(pack<T, N> *x, const pack<T, N> *residual)
+template <typename T, int N>
+CUDA_FN void join(words<T, N> *x, const words<T, N> *residual, float joined[N])
 {
+    float more[N];
+    unpack<T, N>(*x, joined);
+    unpack<T, N>(*residual, more);
 #pragma unroll
-    for (int k = 0; k < N; k++) x->v[k] = from_f32<T>(to_f32(x->v[k]) + to_f32(residual->v[k]));
+    for (int k = 0; k < N; k++) joined[k] += more[k];
+    *x = words_of<T, N>(joined);
 }
 
-/* The bits of a row's elements from `p` on. */
-template <int N, bool ALIGNED, typename T>
-CUDA_FN void row_put(T *p, int64_t left, const pack<T, N> *x)
+CUDA_FN float normed(float x, float mean, float rstd, float weight, float bias)
 {
-    if (ALIGNED)
-        *(pack<T, N> *)(void *)p = *x;
-    else
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            if (k < left) p[k] = x->v[k];
+    return fmaf((x - mean) * rstd, weight, bias);
 }
 
 template <typename T, int N, bool ALIGNED>
-CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const pack<T, N> *s,
+CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const words<T, N> *s,
                           float mean, float rstd)
 {
     const int64_t left = io->C - c;
-    float w[N], b[N] = {0}, y[N];
+    float x[N], w[N], b[N] = {0}, y[N];
+    unpack<T, N>(*s, x);
     row_load<N, ALIGNED>((const T *)io->weight + c, left, w);
     if (io->bias) row_load<N, ALIGNED>((const T *)io->bias + c, left, b);
 #pragma unroll
-    for (int k = 0; k < N; k++) y[k] = (to_f32(s->v[k]) - mean) * rstd * w[k] + b[k];
+    for (int k = 0; k < N; k++) y[k] = normed(x[k], mean, rstd, w[k], b[k]);
     row_store<N, ALIGNED>((T *)io->y + at, left, y);
 }
 
@@ -158,7 +178,7 @@ CUDA_FN void keep_statistics(const struct norm_io *io, int64_t row, float mean, 
  * first is used. */
 template <typename T, int N, int PACKS, bool ALIGNED>
 CUDA_FN void load_joined(const struct norm_io *io, size_t begin, int64_t first, int64_t step,
-                         pack<T, N> s[PACKS])
+                         words<T, N> s[PACKS])
 {
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
@@ -166,7 +186,7 @@ CUDA_FN void load_joined(const struct norm_io *io, size_t begin, int64_t first, 
             row_keep<N, ALIGNED>((const T *)io->x + begin + (size_t)(first + p * step),
                                  io->C - first - p * step, &s[p]);
     if (!io->residual) return;
-    pack<T, N> r[PACKS];
+    words<T, N> r[PACKS];
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io->C)
@@ -175,10 +195,32 @@ CUDA_FN void load_joined(const struct norm_io *io, size_t begin, int64_t first, 
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io->C) {
-            join<T, N>(&s[p], &r[p]);
-            row_put<N, ALIGNED>((T *)io->sum + begin + (size_t)(first + p * step),
-                                io->C - first - p * step, &s[p]);
+            float joined[N];
+            join<T, N>(&s[p], &r[p], joined);
+            row_store<N, ALIGNED>((T *)io->sum + begin + (size_t)(first + p * step),
+                                  io->C - first - p * step, joined);
         }
+}
+
+template <typename T, int N> CUDA_FN float sum_of_pack(const words<T, N> &s)
+{
+    float x[N], sum = 0;
+    unpack<T, N>(s, x);
+#pragma unroll
+    for (int k = 0; k < N; k++) sum += x[k];
+    return sum;
+}
+
+/* `to` and Σ (x − mean)² over the first `left` of a pack. */
+template <typename T, int N>
+CUDA_FN float add_squares(const words<T, N> &s, float mean, int64_t left, float to)
+{
+    float x[N];
+    unpack<T, N>(s, x);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (k < left) to = fmaf(x[k] - mean, x[k] - mean, to);
+    return to;
 }
 
 /* A row per blockDim.x threads, blockDim.y rows per block; more than one only where they are warps.
@@ -189,29 +231,23 @@ static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struc
     __shared__ float room[CUDA_WARP];
     const int64_t row = cuda_row(), step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
     const size_t begin = (size_t)row * (size_t)io.C;
-    pack<T, N> s[PACKS];
+    words<T, N> s[PACKS];
     float sum = 0, mean = 0, squares = 0;
     if (row >= io.n_rows) return;
     load_joined<T, N, PACKS, ALIGNED>(&io, begin, first, step, s);
     if (io.centred) {
 #pragma unroll
         for (int p = 0; p < PACKS; p++)
-            if (first + p * step < io.C)
-#pragma unroll
-                for (int k = 0; k < N; k++) sum += to_f32(s[p].v[k]);
+            if (first + p * step < io.C) sum += sum_of_pack<T, N>(s[p]);
         block_sums<1>(&sum, room);
-        mean = sum / (float)io.C;
+        mean = sum * io.inv_C;
     }
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                const float off = to_f32(s[p].v[k]) - mean;
-                if (ALIGNED || first + p * step + k < io.C) squares += off * off;
-            }
+            squares = add_squares<T, N>(s[p], mean, ALIGNED ? N : io.C - first - p * step, squares);
     block_sums<1>(&squares, room);
-    const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
+    const float rstd = rsqrtf(fmaf(squares, io.inv_C, io.eps));
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (first + p * step < io.C)
@@ -220,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS_MAX) forward_kernel(const struc
     keep_statistics(&io, row, mean, rstd);
 }
 
-/* The same for rows of any length: s is read again for each of the three. */
+/* The same for rows of any length: what is to be normed is read again for each of the three. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     forward_plain_kernel(const struct norm_io io)
@@ -228,46 +264,67 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     __shared__ float room[CUDA_WARP];
     const int64_t row = blockIdx.x;
     const size_t begin = (size_t)row * (size_t)io.C;
-    const T *joined = (const T *)(io.residual ? io.sum : io.x) + begin;
+    const T *x = (const T *)io.x + begin, *residual = (const T *)io.residual + begin;
+    T *joined = (T *)io.sum + begin, *y = (T *)io.y + begin;
+    const T *w = (const T *)io.weight, *b = (const T *)io.bias;
     float sum = 0, mean = 0, squares = 0;
-    pack<T, 1> s;
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        load_joined<T, 1, 1, true>(&io, begin, c, 1, &s);
-        sum += to_f32(s.v[0]);
+        T s = x[c];
+        if (io.residual) joined[c] = s = from_f32<T>(to_f32(s) + to_f32(residual[c]));
+        sum += to_f32(s);
     }
+    if (io.residual) x = joined;
     if (io.centred) {
         block_sums<1>(&sum, room);
-        mean = sum / (float)io.C;
+        mean = sum * io.inv_C;
     }
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        const float off = to_f32(joined[c]) - mean;
-        squares += off * off;
+        const float off = to_f32(x[c]) - mean;
+        squares = fmaf(off, off, squares);
     }
     block_sums<1>(&squares, room);
-    const float rstd = 1.0f / sqrtf(squares / (float)io.C + io.eps);
-    for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        s.v[0] = joined[c];
-        store_normed<T, 1, true>(&io, begin + (size_t)c, c, &s, mean, rstd);
-    }
+    const float rstd = rsqrtf(fmaf(squares, io.inv_C, io.eps));
+    for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS)
+        y[c] = from_f32<T>(normed(to_f32(x[c]), mean, rstd, to_f32(w[c]), b ? to_f32(b[c]) : 0));
     keep_statistics(&io, row, mean, rstd);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------
  */
 
-/* dx of elements [c, c + N): rstd·(g − x̂·mean(g·x̂) − mean(g)) [+ add], g = dy·weight. */
-template <typename T, int N, bool ALIGNED>
-CUDA_FN void store_dx(const struct norm_io *io, size_t at, int64_t left, const float g[N],
-                      const float xhat[N], const pack<T, N> *add, float mean_g, float mean_g_xhat,
-                      float rstd)
+/* What all of a row's dx are made with: dx = rstd·(g − x̂·mean(g·x̂) − mean(g)) [+ add], g = dy·w,
+ * x̂ = (x − mean)·rstd. */
+struct row_means {
+    float mean, rstd;
+    float g, g_off; /* rstd·mean(g); rstd²·mean(g·x̂), what x − mean is multiplied with */
+};
+
+CUDA_FN float dx_of(float x, float g, const struct row_means *of)
 {
-    float dx[N];
+    return fmaf(g, of->rstd, -fmaf(x - of->mean, of->g_off, of->g));
+}
+
+template <typename T, int N, bool ALIGNED>
+CUDA_FN void store_dx(const struct norm_io *io, size_t at, int64_t left, const float x[N],
+                      const float g[N], const words<T, N> *add, const struct row_means *of)
+{
+    float dx[N], more[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        dx[k] = rstd * (g[k] - xhat[k] * mean_g_xhat - mean_g);
-        if (io->dx_add) dx[k] += to_f32(add->v[k]);
+    for (int k = 0; k < N; k++) dx[k] = dx_of(x[k], g[k], of);
+    if (io->dx_add) {
+        unpack<T, N>(*add, more);
+#pragma unroll
+        for (int k = 0; k < N; k++) dx[k] += more[k];
     }
     row_store<N, ALIGNED>((T *)io->dx + at, left, dx);
+}
+
+/* sums: of g, of g·x̂, over the row. */
+CUDA_FN struct row_means means_of(const struct norm_io *io, float mean, float rstd,
+                                  const float sums[2])
+{
+    const float g = io->centred ? sums[0] * io->inv_C : 0, g_xhat = sums[1] * io->inv_C;
+    return {mean, rstd, rstd * g, rstd * (rstd * g_xhat)};
 }
 
 /* The sums of a thread's columns over its rows. */
@@ -275,53 +332,67 @@ template <int N, int PACKS> struct column_sums {
     float weight[PACKS][N], bias[PACKS][N];
 };
 
-/* All reads of the row are under way before the first is used. */
+/* A thread's elements of a row, as they are stored. */
+template <typename T, int N, int PACKS> struct kept_row {
+    words<T, N> x[PACKS], dy[PACKS], add[PACKS];
+    float mean, rstd;
+};
+
 template <typename T, int N, int PACKS, bool ALIGNED>
-CUDA_FN void backward_row(const struct norm_io *io, int64_t row, float *room,
-                          struct column_sums<N, PACKS> *columns)
+CUDA_FN void fetch_row(const struct norm_io *io, int64_t row, struct kept_row<T, N, PACKS> *kept)
 {
     const int64_t step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
     const size_t begin = (size_t)row * (size_t)io->C;
-    const float mean = io->centred ? io->mean[row] : 0, rstd = io->rstd[row];
-    pack<T, N> x[PACKS], dy[PACKS], add[PACKS];
-    float sums[2] = {0, 0}; /* of g, of g·x̂ */
+    kept->mean = io->centred ? io->mean[row] : 0;
+    kept->rstd = io->rstd[row];
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
         const size_t at = begin + (size_t)(first + p * step);
         const int64_t left = io->C - first - p * step;
-        row_keep<N, ALIGNED>((const T *)io->x + at, left, &x[p]);
-        row_keep<N, ALIGNED>((const T *)io->dy + at, left, &dy[p]);
-        if (io->dx_add) row_keep<N, ALIGNED>((const T *)io->dx_add + at, left, &add[p]);
+        row_keep<N, ALIGNED>((const T *)io->x + at, left, &kept->x[p]);
+        row_keep<N, ALIGNED>((const T *)io->dy + at, left, &kept->dy[p]);
+        if (io->dx_add) row_keep<N, ALIGNED>((const T *)io->dx_add + at, left, &kept->add[p]);
     }
+}
+
+template <typename T, int N, int PACKS, bool ALIGNED>
+CUDA_FN void backward_row(const struct norm_io *io, int64_t row,
+                          const struct kept_row<T, N, PACKS> *kept, float *room,
+                          struct column_sums<N, PACKS> *columns)
+{
+    const int64_t step = (int64_t)blockDim.x * N, first = threadIdx.x * N;
+    const size_t begin = (size_t)row * (size_t)io->C;
+    float sums[2] = {0, 0}; /* of g, of g·x̂ */
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
-        float w[N];
+        float w[N], x[N], dy[N];
         row_load<N, ALIGNED>((const T *)io->weight + first + p * step, io->C - first - p * step, w);
+        unpack<T, N>(kept->x[p], x);
+        unpack<T, N>(kept->dy[p], dy);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float d = to_f32(dy[p].v[k]), xhat = (to_f32(x[p].v[k]) - mean) * rstd;
-            sums[0] += d * w[k];
-            sums[1] += d * w[k] * xhat;
-            columns->weight[p][k] += d * xhat;
-            columns->bias[p][k] += d;
+            const float xhat = (x[k] - kept->mean) * kept->rstd, g = dy[k] * w[k];
+            sums[0] += g;
+            sums[1] = fmaf(g, xhat, sums[1]);
+            columns->weight[p][k] = fmaf(dy[k], xhat, columns->weight[p][k]);
+            columns->bias[p][k] += dy[k];
         }
     }
     block_sums<2>(sums, room);
-    const float mean_g = io->centred ? sums[0] / (float)io->C : 0;
+    const struct row_means means = means_of(io, kept->mean, kept->rstd, sums);
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         if (first + p * step >= io->C) continue;
-        float w[N], g[N], xhat[N];
+        float w[N], x[N], g[N];
         row_load<N, ALIGNED>((const T *)io->weight + first + p * step, io->C - first - p * step, w);
+        unpack<T, N>(kept->x[p], x);
+        unpack<T, N>(kept->dy[p], g);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            g[k] = to_f32(dy[p].v[k]) * w[k];
-            xhat[k] = (to_f32(x[p].v[k]) - mean) * rstd;
-        }
-        store_dx<T, N, ALIGNED>(io, begin + (size_t)(first + p * step), io->C - first - p * step, g,
-                                xhat, &add[p], mean_g, sums[1] / (float)io->C, rstd);
+        for (int k = 0; k < N; k++) g[k] *= w[k];
+        store_dx<T, N, ALIGNED>(io, begin + (size_t)(first + p * step), io->C - first - p * step, x,
+                                g, &kept->add[p], &means);
     }
 }
 
@@ -365,8 +436,17 @@ __launch_bounds__(PACKS == WARP_PACKS ? CUDA_WARP * BACKWARD_WARPS : THREADS_MAX
     const int64_t begin = blockIdx.x * io.block_rows;
     const int64_t end = begin + io.block_rows < io.n_rows ? begin + io.block_rows : io.n_rows;
     struct column_sums<N, PACKS> columns = {};
-    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
-        backward_row<T, N, PACKS, ALIGNED>(&io, row, room, &columns);
+    struct kept_row<T, N, PACKS> kept, next;
+    const bool ahead = PACKS != WARP_PACKS && blockDim.y == 1; /* elsewhere other warps' are */
+    if (ahead && begin < end) fetch_row<T, N, PACKS, ALIGNED>(&io, begin, &next);
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+        if (ahead)
+            kept = next;
+        else
+            fetch_row<T, N, PACKS, ALIGNED>(&io, row, &kept);
+        if (ahead && row + 1 < end) fetch_row<T, N, PACKS, ALIGNED>(&io, row + 1, &next);
+        backward_row<T, N, PACKS, ALIGNED>(&io, row, &kept, room, &columns);
+    }
     if (!io.partial) return;
     float *mine = io.partial + 2 * (int64_t)blockIdx.x * io.stride;
 #pragma unroll
@@ -410,16 +490,16 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
         const float g =
             to_f32(((const T *)io.dy)[begin + (size_t)c]) * to_f32(((const T *)io.weight)[c]);
         sums[0] += g;
-        sums[1] += g * ((to_f32(((const T *)io.x)[begin + (size_t)c]) - mean) * rstd);
+        sums[1] = fmaf(g, (to_f32(((const T *)io.x)[begin + (size_t)c]) - mean) * rstd, sums[1]);
     }
     block_sums<2>(sums, room);
+    const struct row_means means = means_of(&io, mean, rstd, sums);
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
         const size_t at = begin + (size_t)c;
         const float g = to_f32(((const T *)io.dy)[at]) * to_f32(((const T *)io.weight)[c]);
-        const float xhat = (to_f32(((const T *)io.x)[at]) - mean) * rstd;
-        const pack<T, 1> add = {{io.dx_add ? ((const T *)io.dx_add)[at] : T{}}};
-        store_dx<T, 1, true>(&io, at, 1, &g, &xhat, &add, io.centred ? sums[0] / (float)io.C : 0,
-                             sums[1] / (float)io.C, rstd);
+        const float dx = dx_of(to_f32(((const T *)io.x)[at]), g, &means);
+        const float add = io.dx_add ? to_f32(((const T *)io.dx_add)[at]) : 0.0f;
+        ((T *)io.dx)[at] = from_f32<T>(dx + add);
     }
 }
 
@@ -429,7 +509,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
 static struct norm_io io_of(const struct norm_args *a, bool centred)
 {
     struct norm_io io = {};
-    io.n_rows = a->N, io.C = a->C, io.eps = a->eps;
+    io.n_rows = a->N, io.C = a->C, io.eps = a->eps, io.inv_C = (float)(1.0 / (double)a->C);
     io.centred = centred;
     io.x = a->x, io.residual = a->residual, io.weight = a->weight, io.bias = a->bias;
     io.dy = a->dy, io.dx_add = a->dx_add, io.sum = a->sum, io.y = a->y, io.dx = a->dx;
@@ -459,19 +539,18 @@ struct keepers {
     int packs;
 };
 
-/* A warp where `warp_packs` each are enough, else the threads of a block, `most` packs each. */
-static struct keepers keepers_of(int64_t C, size_t elem_nbytes, int warp_packs, int most)
+/* A warp where `warp_packs` each are enough, else the threads of a block: `most` packs each where
+ * that leaves `threads_min` of them, fewer otherwise. */
+static struct keepers keepers_of(int64_t C, size_t elem_nbytes, int warp_packs, int most,
+                                 unsigned threads_min)
 {
     const size_t n_packs = cuda_blocks((size_t)C, 16 / elem_nbytes);
     struct keepers k = {CUDA_WARP, (int)cuda_blocks(n_packs, CUDA_WARP)};
     if (k.packs <= warp_packs) return k;
-    for (k.packs = 1; k.packs <= most; k.packs *= 2) {
-        const size_t threads = cuda_blocks(n_packs, (size_t)k.packs);
-        if (threads > (k.packs == 1 ? THREADS_MAX / 2 : THREADS_MAX)) continue;
-        k.threads = cuda_blocks(threads, CUDA_WARP) * CUDA_WARP;
-        return k;
-    }
-    k.packs = 0;
+    for (k.packs = most; k.packs > 1 && n_packs < (size_t)k.packs * threads_min;) k.packs /= 2;
+    const size_t threads = cuda_blocks(n_packs, (size_t)k.packs);
+    k.threads = cuda_blocks(threads, CUDA_WARP) * CUDA_WARP;
+    if (k.threads > THREADS_MAX) k.packs = 0;
     return k;
 }
 
@@ -485,7 +564,8 @@ static cz_status forward_kept(struct dev_stream *stream, const char *op, const s
     void (*kernel)(const struct norm_io) = k.packs == 1   ? forward_kernel<T, N, 1, ALIGNED>
                                            : k.packs == 2 ? forward_kernel<T, N, 2, ALIGNED>
                                            : k.packs == 3 ? forward_kernel<T, N, 3, ALIGNED>
-                                                          : forward_kernel<T, N, 4, ALIGNED>;
+                                           : k.packs == 4 ? forward_kernel<T, N, 4, ALIGNED>
+                                                          : forward_kernel<T, N, 8, ALIGNED>;
     return cuda_launch(op, kernel, cuda_blocks((size_t)io->n_rows, n_rows), dim3(k.threads, n_rows),
                        0, stream, *io);
 }
@@ -493,7 +573,7 @@ static cz_status forward_kept(struct dev_stream *stream, const char *op, const s
 template <typename T>
 static cz_status forward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    const struct keepers k = keepers_of(io->C, sizeof(T), 4, 4);
+    const struct keepers k = keepers_of(io->C, sizeof(T), FORWARD_MOST, FORWARD_PACKS, CUDA_WARP);
     if (k.packs == 0)
         return cuda_launch(op, forward_plain_kernel<T>, (unsigned)io->n_rows, PLAIN_THREADS, 0,
                            stream, *io);
@@ -539,7 +619,8 @@ static cz_status backward_kept(struct dev_stream *stream, const char *op, const 
 template <typename T>
 static cz_status backward_by(struct dev_stream *stream, const char *op, const struct norm_io *io)
 {
-    const struct keepers k = keepers_of(io->C, sizeof(T), WARP_PACKS, BACKWARD_PACKS<T>);
+    const struct keepers k =
+        keepers_of(io->C, sizeof(T), WARP_PACKS, BACKWARD_PACKS<T>, BACKWARD_BLOCK);
     if (k.packs == 0) return backward_plain<T>(stream, op, io);
     return aligned(io, (int64_t)(16 / sizeof(T))) ? backward_kept<T, true>(stream, op, io, k)
                                                   : backward_kept<T, false>(stream, op, io, k);
