@@ -94,7 +94,8 @@ def launch(setting, name, function, grid, arguments, warps=4, stages=2, **consta
         run = subprocess.run(
             [setting.program, folder / "kernel.ptx", entry, ",".join(map(str, grid)),
              str(32 * compiled.metadata.num_warps), str(compiled.metadata.shared), *words],
-            env={**os.environ, "CZERO_CUDA_SIM_ORDER": setting.order, "CZERO_CUDA_SIM_ECHO": "on"}, capture_output=True, text=True)
+            env={**os.environ, "CZERO_CUDA_SIM_ORDER": setting.order, "CZERO_CUDA_SIM_ECHO": "on"},
+            capture_output=True, text=True)
         if run.returncode:
             raise Refused(run.stderr.strip() or f"ends with {run.returncode}")
         for argument, file in files.items():
