@@ -73,7 +73,7 @@ trap 'rm -rf "$work"' EXIT
 # unless told; programs side by side share the GPU, and start slowly; one case that hangs leaves time for the others.
 export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$build/torch_extensions
 rm -f "$TORCH_EXTENSIONS_DIR"/*/lock
-export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-$([ -n "$simulated" ] && echo 150 || echo 60)}
+export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-$([ -n "$simulated" ] && echo 150 || echo 120)}
 
 # ---- where things are ----
 
@@ -275,12 +275,12 @@ stage_agree() {
   for program in "$build"/tests/cuda/test_*; do
     name=${program##*/}
     [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
-    beside agree "$name" "all cases" 180 "$program"
+    beside agree "$name" "all cases" 240 "$program"
   done
   for program in tests/cuda/test_*.sh; do
     name=${program##*/}
     [[ $name != *_slow.sh && $name != test_cuda_errors.sh ]] || continue
-    beside agree "$name" "all claims" 180 bash "$program" "$build"
+    beside agree "$name" "all claims" 240 bash "$program" "$build"
   done
   await
 }
