@@ -152,10 +152,16 @@ CUDA_FN void load_group(const Z *z, const T *bias, int64_t v, int64_t V,
         load_logits<N, ALIGNED, WHOLE>(z, bias, v + (int64_t)g * ROW_BLOCK<Z> * N, V, x[g]);
 }
 
-/* The largest logit so far, and Σ exp(z − it). */
+/* The largest logit so far, and Σ exp(z − base_of(it)). */
 struct running {
     float most, sum;
 };
+
+/* A finite number even where no logit was above −∞. */
+CUDA_FN float base_of(float most)
+{
+    return most == -FLT_MAX ? 0.0f : most;
+}
 
 template <bool ALIGNED, bool WHOLE, typename Z, typename T>
 CUDA_FN void take_group(const Z *z, const T *bias, int64_t v, int64_t V, struct running *r)
@@ -167,11 +173,12 @@ CUDA_FN void take_group(const Z *z, const T *bias, int64_t v, int64_t V, struct 
     for (int g = 0; g < GROUP; g++)
 #pragma unroll
         for (int i = 0; i < N; i++) top = fmaxf(top, x[g][i]);
-    r->sum *= exp_from<Z>(r->most, top);
+    const float base = base_of(top);
+    r->sum *= exp_from<Z>(r->most, base);
 #pragma unroll
     for (int g = 0; g < GROUP; g++)
 #pragma unroll
-        for (int i = 0; i < N; i++) r->sum += exp_from<Z>(x[g][i], top);
+        for (int i = 0; i < N; i++) r->sum += exp_from<Z>(x[g][i], base);
     r->most = top;
 }
 
@@ -187,9 +194,9 @@ CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
             take_group<ALIGNED, true>(z, bias, v, V, &r);
         else
             take_group<ALIGNED, false>(z, bias, v, V, &r);
-    const float top = block_reduce<max_of>(r.most, room);
-    const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.most, top), room);
-    return top + log2f(sum) * LN2;
+    const float base = base_of(block_reduce<max_of>(r.most, room));
+    const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.most, base), room);
+    return base + log2f(sum) * LN2;
 }
 
 /* What dz is made of. */

@@ -299,6 +299,25 @@ static void special_logits(const struct cuda_rig *rig)
         }
 }
 
+/* Classes that cannot be, so many side by side that threads see nothing else: they take no part. */
+static void impossible_classes(const struct cuda_rig *rig)
+{
+    for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++) {
+        const struct ce_head_args args = shape(3, 8, 72, kind);
+        struct head h = head_make(&args, WITH_BIAS);
+        for (size_t v = 0; v < 32; v++) agree_set(&h.bias, v, -INFINITY);
+        for (size_t n = 0; n < 3; n++) ((int32_t *)h.labels.p)[n] = (int32_t)(40 + n);
+        run_scalar(&h);
+        run_device(rig, &h);
+        ck_assert(isfinite(agree_get(&h.loss, 0)));
+        const enum closeness how = args.dtype == DTYPE_F32 ? CLOSE : ROUNDED;
+        check(&h.got_loss, &h.loss, how, "loss");
+        check(&h.got_dx, &h.dx, how, "dx");
+        check(&h.got_dbias, &h.dbias, how, "dbias");
+        head_free(&h);
+    }
+}
+
 static void workspaces(const struct cuda_rig *rig)
 {
     struct ce_head_args a = shape(0, 768, 50257, 1);
@@ -352,11 +371,13 @@ CUDA_ORDER(logits_alone_agree, forward, "forward", with_space(&rig, logits_alone
 CUDA_ORDER(bad_labels_touch_nothing, reverse, "reverse", with_space(&rig, bad_labels))
 CUDA_ORDER(calls_repeat_to_the_bit, random, "random:3", with_space(&rig, repeat))
 CUDA_ORDER(special_logits_never_look_finite, forward, "forward", with_space(&rig, special_logits))
+CUDA_ORDER(impossible_classes_take_no_part, forward, "forward",
+           with_space(&rig, impossible_classes))
 CUDA_ORDER(workspaces_grow_with_the_batch, forward, "forward", workspaces(&rig))
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse(&rig))
 
 TEST_MAIN("cuda ce_head", CUDA_ORDERED(small_heads_agree), CUDA_ORDERED(long_rows_agree),
           several_blocks_of_rows_agree_forward, logits_alone_agree_forward,
           bad_labels_touch_nothing_reverse, calls_repeat_to_the_bit_random,
-          special_logits_never_look_finite_forward, workspaces_grow_with_the_batch_forward,
-          bad_arguments_are_refused_forward)
+          special_logits_never_look_finite_forward, impossible_classes_take_no_part_forward,
+          workspaces_grow_with_the_batch_forward, bad_arguments_are_refused_forward)
