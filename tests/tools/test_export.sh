@@ -31,6 +31,13 @@ grep -q 'bfloat16' "$work/small/config.json" || complain "the config names no bf
 [ -e "$work/small/model.safetensors.index.json" ] || complain "no index"
 "$czero" generate --model "$work/small" --prompt "To be" --max-new-tokens 5 >/dev/null 2>"$work/err" || complain "shards: $(cat "$work/err")"
 
+# The model that czero train --save wrote down has no weights, and needs none: nothing to be said
+mkdir "$work/saved" && cp -r "$ckpt"/* "$work/saved" && mkdir "$work/saved/model"
+cp $fixtures/gpt2-tiny/config.json "$work/saved/model"
+"$czero" export "$work/saved" "$work/own" >"$work/out" 2>"$work/err" || complain "own model: $(cat "$work/err")"
+[ -s "$work/err" ] && complain "an export says: $(cat "$work/err")"
+cmp "$work/own/model.safetensors" "$work/st/model.safetensors" || complain "its own model: the tensors differ"
+
 refuse() { # CODE PATTERN -- arguments
   local code=$1 pattern=$2
   shift 3
@@ -45,6 +52,7 @@ refuse 2 "--model is missing" -- "$ckpt" "$work/refused"
 refuse 2 "transformer.wte.weight of gpt2 is (50257, 768), in the checkpoint (256, 64)" -- "$ckpt" "$work/refused" --model gpt2
 refuse 2 "nonesuch" -- "$ckpt" "$work/refused" --model nonesuch
 refuse 2 "no such folder" -- "$work/nothing" "$work/refused" --model gpt2-tiny
+refuse 2 "no such folder" -- "$work/nothing" "$work/refused"
 refuse 2 "--max-shard-size" -- "$ckpt" "$work/refused" --model gpt2-tiny --max-shard-size huge
 sed 's/"n_layer": 2/"n_layer": 1/' $fixtures/gpt2-tiny/config.json >"$work/config.json"
 refuse 2 "has transformer.h.1.*lacks" -- "$ckpt" "$work/refused" --model "$work"

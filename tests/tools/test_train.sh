@@ -16,6 +16,9 @@ train=("$czero" train --config "$source_dir/configs/quickstart.json" --model gpt
 test "$(head -1 curve.csv)" = "step,loss,lr_next,grad_norm,loss_scale"
 test "$(wc -l <curve.csv)" = 61
 test "$(wc -l <log.jsonl)" = 60
+for key in loss lr_next grad_norm loss_scale skipped samples elapsed_s tokens_per_s sent_bytes; do
+  test "$(grep -c "\"$key\": [0-9]" log.jsonl)" = 60 || { echo "no $key in every line"; head -1 log.jsonl; exit 1; }
+done
 awk -F, 'NR==2 {first=$2} END {exit !($2 < first - 1.5)}' curve.csv ||
   { echo "the loss did not fall:"; cat curve.csv; exit 1; }
 grep -q 'step 60/60' err.txt

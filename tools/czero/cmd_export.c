@@ -192,6 +192,8 @@ static bool find_described(const char *dir, char path[PATH_MAX])
 static cz_status run(struct export_options *o)
 {
     char described[PATH_MAX];
+    if (access(o->dir, F_OK) != 0)
+        return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
     if (!o->model && !find_described(o->dir, described))
         return err_set(CZ_INVALID, 0,
                        "--model is missing: %s says nothing about its model (czero train --save "
