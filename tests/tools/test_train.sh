@@ -93,6 +93,9 @@ test "$("${train[@]}" --epochs 1 --quiet --dry-run-lr | tail -n 1 | cut -d, -f1)
 "${train[@]}" --steps 3 --metrics closed.csv --save closed --log-json <&- >&- 2>&- && exit 1 # stdout takes nothing
 cmp <(cut -d, -f1-8 open.csv) <(cut -d, -f1-8 closed.csv)
 "$czero" fsck closed --quiet
+# A run that goes on has weights, whatever the model's folder lacks
+"${train[@]}" --model open/model --resume open --steps 4 2>resumed.err
+if grep -q random resumed.err; then cat resumed.err; exit 1; fi
 "$build/zero_to_fp32" open o --quiet
 "$build/zero_to_fp32" closed c --debug <&- >&- 2>&- && exit 1
 cmp o/pytorch_model.bin c/pytorch_model.bin

@@ -41,11 +41,13 @@ void run_close(struct run *r)
 /* ---- inputs -----------------------------------------------------------------------------------
  */
 
-/* Every rank reads it, and this program before its engine does. */
+/* What a shell's <(…) or | hands over has been read when the engine wants it; a named pipe may be
+ * written again. */
 static cz_status check_config_file(const char *path)
 {
     struct stat info;
-    if (stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
+    const bool is_descriptor = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    if (!is_descriptor || stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
     return err_set(CZ_INVALID, 0,
                    "--config %s: a pipe can be read only once, and this is read again: write a "
                    "file, or use --set",
@@ -171,7 +173,9 @@ static cz_status check_vocabulary(const struct run *r)
 static cz_status model_make(struct run *r)
 {
     const struct train_options *o = r->options;
-    struct model_options options = {.task = r->task->model_task};
+    const bool weights_come_later =
+        o->resume || o->init; /* those in the folder are not asked for */
+    struct model_options options = {.task = r->task->model_task, .config_only = weights_come_later};
     if (r->texts) {
         options.labels = texts_labels(r->texts);
         options.n_labels = texts_n_labels(r->texts);
