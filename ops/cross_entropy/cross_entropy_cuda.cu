@@ -5,7 +5,7 @@
  * thread's, so sums depend on V alone; losses are added up in double, by groups of rows that follow
  * from N and V.
  * A label outside [0,V) is not looked up: the loss and its row's gradient become NaN. */
-#include "device/cuda/kernel.h"
+#include "ops/cross_entropy/cross_entropy_cuda_impl.h"
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/cuda_impl.h"
 
@@ -93,46 +93,19 @@ CUDA_FN void gradient_store(float *dz, uint32_t v, uint32_t V, const float x[N])
     }
 }
 
-/* e^(z − base) */
-CUDA_FN float exp_from(float z, float base)
-{
-    return exp2_approx((z - base) * CUDA_LOG2E);
-}
-
-/* What sums of exponentials are relative to: the largest logit; 0 where all are −∞. */
-CUDA_FN float base_of(float max)
-{
-    return max == -INFINITY ? 0.0f : max;
-}
-
 template <bool WIDE, typename Op> CUDA_FN float row_reduce(float x, float *room)
 {
     return WIDE ? block_reduce<Op>(x, room) : warp_reduce<Op>(x);
 }
 
-/* The largest logit so far, and Σ exp(z − it). */
-struct running {
-    float max, sum;
-};
-
 template <int N, bool ALIGNED, bool WHOLE>
 CUDA_FN void take_logits(const float *z, uint32_t v, uint32_t step, uint32_t V, struct running *r)
 {
     constexpr int AHEAD = AHEAD_OF<N>;
-    float x[AHEAD][N], top = r->max;
+    float x[AHEAD][N];
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) logits_load<N, ALIGNED, WHOLE>(z, v + k * step, V, x[k]);
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++)
-#pragma unroll
-        for (int i = 0; i < N; i++) top = fmaxf(top, x[k][i]);
-    const float base = base_of(top);
-    r->sum *= exp_from(r->max, base);
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++)
-#pragma unroll
-        for (int i = 0; i < N; i++) r->sum += exp_from(x[k][i], base);
-    r->max = top;
+    running_add<float, AHEAD, N>(r, x);
 }
 
 /* Whether all that a thread takes at once from v on is there. */
@@ -152,8 +125,8 @@ CUDA_FN float log_sum_exp(const float *z, uint32_t V, float *room)
             take_logits<N, ALIGNED, true>(z, v, step, V, &r);
         else
             take_logits<N, ALIGNED, false>(z, v, step, V, &r);
-    const float base = base_of(row_reduce<WIDE, max_of>(r.max, room));
-    return base + logf(row_reduce<WIDE, sum_of>(r.sum * exp_from(r.max, base), room));
+    const float base = base_of(row_reduce<WIDE, max_of>(r.largest, room));
+    return base + logf(row_reduce<WIDE, sum_of>(r.sum * exp_from<float>(r.largest, base), room));
 }
 
 /* What dz = factor·(exp(z − lse) − (it is the label's)) is made of. */
@@ -174,7 +147,7 @@ CUDA_FN void put_gradients(const float *z, uint32_t first, uint32_t step, uint32
     for (int k = 0; k < AHEAD; k++) {
         const uint32_t v = first + k * step;
 #pragma unroll
-        for (int i = 0; i < N; i++) x[k][i] = exp_from(x[k][i], f->lse);
+        for (int i = 0; i < N; i++) x[k][i] = exp_from<float>(x[k][i], f->lse);
         if (f->label - v < N)
 #pragma unroll
             for (uint32_t i = 0; i < N; i++)

@@ -19,14 +19,12 @@
  * blocks of as many rows work in.
  *
  * Labels are checked by who made the batch; one outside the vocabulary makes the loss NaN here. */
-#include "device/cuda/kernel.h"
+#include "ops/cross_entropy/cross_entropy_cuda_impl.h"
 #include "ops/cross_entropy/cross_entropy_head_impl.h"
 #include "ops/cuda_impl.h"
 
 #include "base/batch.h"
 #include "base/size.h"
-
-#include <float.h>
 
 #define SUM_BLOCK 1024
 #define ALIGN     ((size_t)256)
@@ -128,13 +126,6 @@ CUDA_FN void load_logits(const Z *z, const T *bias, int64_t v, int64_t V, float 
         if (!WHOLE && v + i >= V) out[i] = -INFINITY;
 }
 
-/* e^(x − base). In 16 bits, logits have errors beside which that of one rounding is none. */
-template <typename Z> CUDA_FN float exp_from(float x, float base)
-{
-    if (sizeof(Z) == 2) return exp2_approx(fmaf(x, CUDA_LOG2E, -base * CUDA_LOG2E));
-    return exp2_approx((x - base) * CUDA_LOG2E);
-}
-
 /* Logits of a thread that lie GROUP accesses apart, from v on: whether all of them are there. */
 template <typename Z> CUDA_FN bool is_whole(int64_t v, int64_t V)
 {
@@ -152,34 +143,13 @@ CUDA_FN void load_group(const Z *z, const T *bias, int64_t v, int64_t V,
         load_logits<N, ALIGNED, WHOLE>(z, bias, v + (int64_t)g * ROW_BLOCK<Z> * N, V, x[g]);
 }
 
-/* The largest logit so far, and Σ exp(z − base_of(it)). */
-struct running {
-    float most, sum;
-};
-
-/* A finite number even where no logit was above −∞. */
-CUDA_FN float base_of(float most)
-{
-    return most == -FLT_MAX ? 0.0f : most;
-}
-
 template <bool ALIGNED, bool WHOLE, typename Z, typename T>
 CUDA_FN void take_group(const Z *z, const T *bias, int64_t v, int64_t V, struct running *r)
 {
     constexpr int N = CUDA_LANES<Z>;
-    float x[GROUP][N], top = r->most;
+    float x[GROUP][N];
     load_group<ALIGNED, WHOLE>(z, bias, v, V, x);
-#pragma unroll
-    for (int g = 0; g < GROUP; g++)
-#pragma unroll
-        for (int i = 0; i < N; i++) top = fmaxf(top, x[g][i]);
-    const float base = base_of(top);
-    r->sum *= exp_from<Z>(r->most, base);
-#pragma unroll
-    for (int g = 0; g < GROUP; g++)
-#pragma unroll
-        for (int i = 0; i < N; i++) r->sum += exp_from<Z>(x[g][i], base);
-    r->most = top;
+    running_add<Z, GROUP, N>(r, x);
 }
 
 /* log Σ exp over V logits, in every thread: each keeps a maximum and a sum relative to it. NaN and
@@ -188,14 +158,14 @@ template <bool ALIGNED, typename Z, typename T>
 CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
 {
     constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
-    struct running r = {-FLT_MAX, 0};
+    struct running r = {-INFINITY, 0};
     for (int64_t v = (int64_t)threadIdx.x * N; v < V; v += (int64_t)GROUP * STEP)
         if (is_whole<Z>(v, V))
             take_group<ALIGNED, true>(z, bias, v, V, &r);
         else
             take_group<ALIGNED, false>(z, bias, v, V, &r);
-    const float base = base_of(block_reduce<max_of>(r.most, room));
-    const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.most, base), room);
+    const float base = base_of(block_reduce<max_of>(r.largest, room));
+    const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.largest, base), room);
     return base + log2f(sum) * LN2;
 }
 
