@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build and run the default tests (everything but the label "slow").
+# Build and run the default tests (everything but the label "slow"): some six minutes on two cores, once built.
 #   scripts/test.sh            release build
 #   scripts/test.sh asan       with AddressSanitizer and UndefinedBehaviorSanitizer
 #   scripts/test.sh tsan -R '^(comm|zero)[.]|engine.test_(resume|save)'   with ThreadSanitizer (no OpenMP),
