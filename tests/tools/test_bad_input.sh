@@ -90,7 +90,7 @@ with 2 '65.*64|64.*65' --seq-len 65
 sed 's|"vocab_size": *256|"vocab_size": 100|' good/config.json >broken/config.json
 cp good/model.safetensors broken/
 mkdir bare && cp good/config.json bare/
-expect 0 'warning: bare holds no weights: random ones write' generate --model bare --prompt x --max-new-tokens 2
+expect 0 'warning: bare holds no weights: what follows is noise of random ones' generate --model bare --prompt x --max-new-tokens 2
 with 4 'wte.weight.*256.*100|wte.weight.*100.*256' --model broken
 
 # Data

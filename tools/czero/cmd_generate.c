@@ -159,7 +159,8 @@ static cz_status run(const struct generate_cli *o)
     struct model *model = model_open(o->model);
     if (!model) return cz_last_status();
     if (access(o->model, F_OK) == 0 && !model_has_weights(model))
-        LOGV(LOG_WARN, SUB_MODEL, "%s holds no weights: random ones write", o->model);
+        LOGV(LOG_WARN, SUB_MODEL, "%s holds no weights: what follows is noise of random ones",
+             o->model);
     TRY_GOTO(tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     TRY_GOTO(check_vocab(o, model, tokenizer), done);
     TRY_GOTO(tokenizer_decoder_create(tokenizer, &decoder), done);

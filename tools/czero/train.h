@@ -2,10 +2,10 @@
  *
  * cmd_train.c      the options, signals, and the run from opening to closing
  * train_open.c     inputs, model, config, engine, resume
- * train_auto.c     flags that fill the config's "auto" values; what the config says before the
- * engine train_loop.c     steps, evaluations, saves train_best.c     the best evaluation, its
- * checkpoint task_tokens.c    language models on text; task_classes.c: classifiers on labelled
- * texts */
+ * train_auto.c     flags that fill the config's "auto" values; its learning rates
+ * train_loop.c     steps, evaluations, saves
+ * train_best.c     the best evaluation, its checkpoint
+ * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
 #ifndef CZ_TOOLS_TRAIN_H
 #define CZ_TOOLS_TRAIN_H
 
