@@ -179,10 +179,11 @@ static void write_back(const struct buffer *b)
 int main(int argc, char **argv)
 {
     static struct run r;
+    static const char *text; /* lasts: the device keeps it */
     size_t n;
     if (argc < 6 || argc - 6 > ARGUMENTS_MAX)
         fail(2, "FILE.ptx ENTRY GRID BLOCK SHARED ARGUMENT...", "usage");
-    const char *text = slurp(argv[1], &n); /* lasts: the device keeps it */
+    text = slurp(argv[1], &n);
     check(cudaSetDevice(0), "device 0");
     for (int i = 6; i < argc; i++) read_argument(&r, argv[i]);
     check(ptx_launch_text(text, argv[2], extent(argv[3]), extent(argv[4]),

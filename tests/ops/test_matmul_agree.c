@@ -83,7 +83,7 @@ static void product_run(struct ops *ops, struct product *p)
     shape_only.a = shape_only.b = shape_only.bias = NULL;
     shape_only.c = NULL;
     ck_ok(ops_matmul_workspace(ops, &shape_only, &p->args.workspace_nbytes));
-    struct agree_buf workspace = agree_buf_make(DTYPE_U8, p->args.workspace_nbytes, 3);
+    struct agree_buf workspace = agree_buf_make(DTYPE_U8, p->args.workspace_nbytes, 4);
     p->args.workspace = workspace.p;
     ck_ok(ops->matmul(ops, NULL, &p->args));
     agree_guards(&workspace, "workspace");

@@ -11,7 +11,7 @@ namespace {
 void land(ptx_warp &w, const ptx_copy &c)
 {
     char *to = w.block->shared + c.to;
-    memcpy(to, (const char *)c.from, c.n_valid);
+    if (c.n_valid > 0) memcpy(to, (const char *)c.from, c.n_valid); /* of nothing, from may be 0 */
     memset(to + c.n_valid, 0, (size_t)(c.nbytes - c.n_valid));
 }
 

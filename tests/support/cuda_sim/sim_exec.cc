@@ -590,7 +590,8 @@ uint64_t sim_exec_collective(sim_evaluate evaluate, const char *what, unsigned m
 static void async_perform(const struct async_copy *c)
 {
     sim_warpgroup_copied(c->dst, c->nbytes, sim_now.linear);
-    memcpy(c->dst, c->src, (size_t)c->n_valid);
+    if (c->n_valid > 0)
+        memcpy(c->dst, c->src, (size_t)c->n_valid); /* of nothing, src may be NULL */
     memset((char *)c->dst + c->n_valid, 0, (size_t)(c->nbytes - c->n_valid));
 }
 
