@@ -2,6 +2,7 @@
 #include "ptx_lanes.h"
 
 #include <cfenv>
+#include <cmath>
 #include <math.h>
 #include <tuple>
 #include <unordered_map>
@@ -256,35 +257,46 @@ uint32_t funnel_right_clamp(uint32_t a, uint32_t b, uint32_t c)
     return c >= 32 ? b : funnel_right_wrap(a, b, c);
 }
 
-/* ---- float; NaN becomes the one NaN that hardware gives ---- */
+/* ---- float and double; NaN becomes the one NaN that hardware gives ---- */
 
-float fadd(float a, float b)
+float nan_is_one(float x)
 {
-    return ptx_nan_is_one(a + b);
+    return ptx_nan_is_one(x);
 }
-float fsub(float a, float b)
+double nan_is_one(double x)
 {
-    return ptx_nan_is_one(a - b);
+    const uint64_t bits = 0x7fffffffffffffffu;
+    double nan;
+    __builtin_memcpy(&nan, &bits, 8);
+    return x != x ? nan : x;
 }
-float fmul(float a, float b)
+template <class T> T real_add(T a, T b)
 {
-    return ptx_nan_is_one(a * b);
+    return nan_is_one(a + b);
 }
-float ffma(float a, float b, float c)
+template <class T> T real_sub(T a, T b)
 {
-    return ptx_nan_is_one(__builtin_fmaf(a, b, c));
+    return nan_is_one(a - b);
 }
-float fdiv(float a, float b)
+template <class T> T real_mul(T a, T b)
 {
-    return ptx_nan_is_one(a / b);
+    return nan_is_one(a * b);
 }
-float frcp(float a)
+template <class T> T real_fma(T a, T b, T c)
 {
-    return ptx_nan_is_one(1.0f / a);
+    return nan_is_one(std::fma(a, b, c));
 }
-float fsqrt(float a)
+template <class T> T real_div(T a, T b)
 {
-    return ptx_nan_is_one(__builtin_sqrtf(a));
+    return nan_is_one(a / b);
+}
+template <class T> T real_rcp(T a)
+{
+    return nan_is_one((T)1 / a);
+}
+template <class T> T real_sqrt(T a)
+{
+    return nan_is_one(std::sqrt(a));
 }
 float fneg(float a)
 {
@@ -385,11 +397,11 @@ float lg2_approx(float a)
 }
 float rcp_approx(float a)
 {
-    return ptx_approximate(frcp(a), ptx_bits(a), 0x1p-23f);
+    return ptx_approximate(real_rcp<float>(a), ptx_bits(a), 0x1p-23f);
 }
 float sqrt_approx(float a)
 {
-    return ptx_approximate(fsqrt(a), ptx_bits(a), 0x1p-23f);
+    return ptx_approximate(real_sqrt<float>(a), ptx_bits(a), 0x1p-23f);
 }
 float rsqrt_approx(float a)
 {
@@ -407,55 +419,21 @@ float tanh_approx(float a)
 {
     return ptx_approximate(ptx_nan_is_one((float)tanh((double)a)), ptx_bits(a), 0x1p-11f);
 }
-/* Two units of the last place; 0 for divisors beyond 2^126, where the reciprocal vanishes. */
+/* Two units of the last place. */
+float div_full(float a, float b)
+{
+    return ptx_approximate(real_div<float>(a, b), ptx_bits(a) * 31 + ptx_bits(b), 0x1p-22f);
+}
+/* The same; 0 for divisors beyond 2^126, where the reciprocal vanishes. */
 float div_approx(float a, float b)
 {
     const float size = fabs_(b);
     if (size > 0x1p126f && size < INFINITY) return fabs_(a) < INFINITY ? a * 0.0f : a * b * 0.0f;
-    return ptx_approximate(fdiv(a, b), ptx_bits(a) * 31 + ptx_bits(b), 0x1p-22f);
-}
-float div_full(float a, float b)
-{
-    return ptx_approximate(fdiv(a, b), ptx_bits(a) * 31 + ptx_bits(b), 0x1p-22f);
+    return div_full(a, b);
 }
 
 /* ---- double ---- */
 
-double nan_is_one(double x)
-{
-    const uint64_t bits = 0x7fffffffffffffffu;
-    double nan;
-    __builtin_memcpy(&nan, &bits, 8);
-    return x != x ? nan : x;
-}
-double dadd(double a, double b)
-{
-    return nan_is_one(a + b);
-}
-double dsub(double a, double b)
-{
-    return nan_is_one(a - b);
-}
-double dmul(double a, double b)
-{
-    return nan_is_one(a * b);
-}
-double dfma(double a, double b, double c)
-{
-    return nan_is_one(__builtin_fma(a, b, c));
-}
-double ddiv(double a, double b)
-{
-    return nan_is_one(a / b);
-}
-double drcp(double a)
-{
-    return nan_is_one(1.0 / a);
-}
-double dsqrt(double a)
-{
-    return nan_is_one(__builtin_sqrt(a));
-}
 double dneg(double a)
 {
     return -a;
@@ -599,6 +577,10 @@ constexpr ptx_plain ex2_ftz_plain = {run_ex2_ftz, {4, 4}, 2};
     PTX_PLAIN(op "." type, F)                                                                      \
     PTX_PLAIN(op ".rn." type, F){op ".rz." type, rounded<F, FE_TOWARDZERO>()},                     \
         {op ".rm." type, rounded<F, FE_DOWNWARD>()}, {op ".rp." type, rounded<F, FE_UPWARD>()},
+/* Of both sizes; W: what flushes F's operands and its result. */
+#define REAL(op, F, W)                                                                             \
+    ROUNDED(op, "f32", F<float>)                                                                   \
+    ROUNDED(op, "ftz.f32", W<F<float>>) ROUNDED(op, "f64", F<double>)
 
 const std::unordered_map<std::string, ptx_plain> &plains()
 {
@@ -638,15 +620,9 @@ const std::unordered_map<std::string, ptx_plain> &plains()
         PTX_PLAIN("shf.r.wrap.b32", funnel_right_wrap)
         PTX_PLAIN("shf.l.clamp.b32", funnel_left_clamp)
         PTX_PLAIN("shf.r.clamp.b32", funnel_right_clamp)
-        ROUNDED( "add", "f32", fadd) ROUNDED("sub", "f32", fsub) ROUNDED("mul", "f32", fmul)
-        ROUNDED( "fma", "f32", ffma) ROUNDED("div", "f32", fdiv) ROUNDED("rcp", "f32", frcp)
-        ROUNDED("sqrt", "f32", fsqrt) ROUNDED( "add", "ftz.f32", ftz2< fadd>)
-        ROUNDED("sub", "ftz.f32", ftz2<fsub>) ROUNDED("mul", "ftz.f32", ftz2<fmul>)
-        ROUNDED( "fma", "ftz.f32", ftz3< ffma>) ROUNDED("div", "ftz.f32", ftz2<fdiv>)
-        ROUNDED("rcp", "ftz.f32", ftz1<frcp>) ROUNDED( "sqrt", "ftz.f32", ftz1< fsqrt>)
-        ROUNDED("add", "f64", dadd) ROUNDED("sub", "f64", dsub) ROUNDED( "mul", "f64", dmul)
-        ROUNDED("fma", "f64", dfma) ROUNDED( "div", "f64", ddiv) ROUNDED("rcp", "f64", drcp)
-        ROUNDED("sqrt", "f64", dsqrt)
+        REAL("add", real_add, ftz2) REAL("sub", real_sub, ftz2) REAL("mul", real_mul, ftz2)
+        REAL("fma", real_fma, ftz3) REAL("div", real_div, ftz2) REAL("rcp", real_rcp, ftz1)
+        REAL("sqrt", real_sqrt, ftz1)
         PTX_PLAIN("neg.f32", fneg)
         PTX_PLAIN("neg.ftz.f32", ftz1<fneg>)
         PTX_PLAIN( "abs.f32", fabs_)
