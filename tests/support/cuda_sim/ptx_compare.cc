@@ -101,30 +101,31 @@ struct comparison {
 };
 
 #define COMPARE(name, letter, bits, T, F) {name "." letter bits, {run_setp<T, F<T>>, sizeof(T)}},
+/* What integers and floats have in common; of NaN these are false. */
+#define COMPARE_ALL(letter, bits, T)                                                               \
+    COMPARE("eq", letter, bits, T, eq)                                                             \
+    COMPARE("lt", letter, bits, T, lt)                                                             \
+    COMPARE("le", letter, bits, T, le)                                                             \
+    COMPARE("gt", letter, bits, T, gt) COMPARE("ge", letter, bits, T, ge)
+#define COMPARE_INTEGERS(letter, bits, T)                                                          \
+    COMPARE_ALL(letter, bits, T) COMPARE("ne", letter, bits, T, neu)
 #define COMPARE_UNSIGNED(bits, T)                                                                  \
+    COMPARE_INTEGERS("u", bits, T)                                                                 \
     COMPARE("eq", "b", bits, T, eq)                                                                \
     COMPARE("ne", "b", bits, T, neu)                                                               \
-    COMPARE("eq", "u", bits, T, eq)                                                                \
-    COMPARE("ne", "u", bits, T, neu)                                                               \
-    COMPARE("lt", "u", bits, T, lt) COMPARE("le", "u", bits, T, le)                                \
-        COMPARE("gt", "u", bits, T, gt) COMPARE("ge", "u", bits, T, ge)                            \
-            COMPARE("lo", "u", bits, T, lt) COMPARE("ls", "u", bits, T, le)                        \
-                COMPARE("hi", "u", bits, T, gt) COMPARE("hs", "u", bits, T, ge)
-#define COMPARE_SIGNED(bits, T)                                                                    \
-    COMPARE("eq", "s", bits, T, eq)                                                                \
-    COMPARE("ne", "s", bits, T, neu)                                                               \
-    COMPARE("lt", "s", bits, T, lt)                                                                \
-    COMPARE("le", "s", bits, T, le) COMPARE("gt", "s", bits, T, gt) COMPARE("ge", "s", bits, T, ge)
+    COMPARE("lo", "u", bits, T, lt)                                                                \
+    COMPARE("ls", "u", bits, T, le) COMPARE("hi", "u", bits, T, gt) COMPARE("hs", "u", bits, T, ge)
+#define COMPARE_SIGNED(bits, T) COMPARE_INTEGERS("s", bits, T)
 #define COMPARE_FLOAT(bits, T)                                                                     \
-    COMPARE("eq", "f", bits, T, eq)                                                                \
+    COMPARE_ALL("f", bits, T)                                                                      \
     COMPARE("ne", "f", bits, T, ne)                                                                \
-    COMPARE("lt", "f", bits, T, lt)                                                                \
-    COMPARE("le", "f", bits, T, le)                                                                \
-    COMPARE("gt", "f", bits, T, gt) COMPARE("ge", "f", bits, T, ge)                                \
-        COMPARE("equ", "f", bits, T, equ) COMPARE("neu", "f", bits, T, neu)                        \
-            COMPARE("ltu", "f", bits, T, ltu) COMPARE("leu", "f", bits, T, leu)                    \
-                COMPARE("gtu", "f", bits, T, gtu) COMPARE("geu", "f", bits, T, geu)                \
-                    COMPARE("num", "f", bits, T, num) COMPARE("nan", "f", bits, T, nan)
+    COMPARE("equ", "f", bits, T, equ)                                                              \
+    COMPARE("neu", "f", bits, T, neu)                                                              \
+    COMPARE("ltu", "f", bits, T, ltu)                                                              \
+    COMPARE("leu", "f", bits, T, leu)                                                              \
+    COMPARE("gtu", "f", bits, T, gtu)                                                              \
+    COMPARE("geu", "f", bits, T, geu)                                                              \
+    COMPARE("num", "f", bits, T, num) COMPARE("nan", "f", bits, T, nan)
 
 const comparison *find_comparison(const std::string &name)
 {
