@@ -47,21 +47,26 @@ static struct linear out_of(const struct encoder_block_hp *hp)
 /* ---- declare ----------------------------------------------------------------------------------
  */
 
-static bool is_norm_weight(int i)
-{
-    return i == ENCODER_LN1_W || i == ENCODER_LN2_W;
-}
+/* What each parameter is, which decides its shape and how it begins. */
+static const enum {
+    MAP_WEIGHT = 0,
+    NORM_WEIGHT,
+    BIAS
+} kinds[ENCODER_N_PARAMS] = {
+    [ENCODER_Q_B] = BIAS,          [ENCODER_K_B] = BIAS,   [ENCODER_V_B] = BIAS,
+    [ENCODER_PROJ_B] = BIAS,       [ENCODER_FC_B] = BIAS,  [ENCODER_OUT_B] = BIAS,
+    [ENCODER_LN1_B] = BIAS,        [ENCODER_LN2_B] = BIAS, [ENCODER_LN1_W] = NORM_WEIGHT,
+    [ENCODER_LN2_W] = NORM_WEIGHT,
+};
 
-/* Weights stand at even numbers, each with its bias behind it. */
 static cz_status declare_one(const struct encoder_block_hp *hp, int i, struct param_list *out)
 {
-    const bool is_bias = i % 2 == 1, is_norm = is_norm_weight(i - i % 2);
     const int64_t rows = i == ENCODER_FC_W || i == ENCODER_FC_B ? hp->F : hp->C;
     const int64_t shape[] = {rows, i == ENCODER_OUT_W ? hp->F : hp->C};
     char name[128];
     snprintf(name, sizeof name, "%s.%d.%s", hp->prefix, hp->layer_idx, hp->names[i]);
-    if (is_bias) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
-    if (is_norm) return param_list_add(out, name, 1, shape, PARAM_INIT_ONE, 0.0f);
+    if (kinds[i] == BIAS) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
+    if (kinds[i] == NORM_WEIGHT) return param_list_add(out, name, 1, shape, PARAM_INIT_ONE, 0.0f);
     return param_list_add(out, name, 2, shape, PARAM_INIT_NORMAL, hp->init_std);
 }
 

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Parameters by role, in the order of declaration; a bias follows its weight. */
+/* Parameters by role, in the order of declaration. */
 enum role {
     Q_W = 0,
     Q_B,
@@ -37,18 +37,43 @@ enum role {
 };
 enum { SITE_ATTENTION = 0 };
 
+/* What a role is. A weight names the role of its bias, a bias the role of its weight, so that roles
+ * can be added and reordered without any arithmetic on their numbers. */
+static const struct role_info {
+    const char *name; /* after "model.layers.<i>." */
+    enum { MAP_WEIGHT = 0, MAP_BIAS, NORM_WEIGHT } kind;
+    enum role pair; /* of a map: its bias or its weight */
+    enum { ALWAYS = 0, WITH_QKV_BIAS, WITH_O_BIAS, WITH_MLP_BIAS } present;
+} roles[N_ROLES] = {
+    /* clang-format off: one line each */
+    [Q_W] = {"self_attn.q_proj.weight", MAP_WEIGHT, Q_B, ALWAYS},
+    [Q_B] = {"self_attn.q_proj.bias", MAP_BIAS, Q_W, WITH_QKV_BIAS},
+    [K_W] = {"self_attn.k_proj.weight", MAP_WEIGHT, K_B, ALWAYS},
+    [K_B] = {"self_attn.k_proj.bias", MAP_BIAS, K_W, WITH_QKV_BIAS},
+    [V_W] = {"self_attn.v_proj.weight", MAP_WEIGHT, V_B, ALWAYS},
+    [V_B] = {"self_attn.v_proj.bias", MAP_BIAS, V_W, WITH_QKV_BIAS},
+    [O_W] = {"self_attn.o_proj.weight", MAP_WEIGHT, O_B, ALWAYS},
+    [O_B] = {"self_attn.o_proj.bias", MAP_BIAS, O_W, WITH_O_BIAS},
+    [GATE_W] = {"mlp.gate_proj.weight", MAP_WEIGHT, GATE_B, ALWAYS},
+    [GATE_B] = {"mlp.gate_proj.bias", MAP_BIAS, GATE_W, WITH_MLP_BIAS},
+    [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, ALWAYS},
+    [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_MLP_BIAS},
+    [DOWN_W] = {"mlp.down_proj.weight", MAP_WEIGHT, DOWN_B, ALWAYS},
+    [DOWN_B] = {"mlp.down_proj.bias", MAP_BIAS, DOWN_W, WITH_MLP_BIAS},
+    [LN1_W] = {"input_layernorm.weight", NORM_WEIGHT, LN1_W, ALWAYS},
+    [LN2_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, LN2_W, ALWAYS},
+    /* clang-format on */
+};
+
 static bool has_role(const struct llama_block_hp *hp, enum role role)
 {
-    switch (role) {
-    case Q_B:
-    case K_B:
-    case V_B: return hp->qkv_bias;
-    case O_B: return hp->o_bias;
-    case GATE_B:
-    case UP_B:
-    case DOWN_B: return hp->mlp_bias;
-    default: return true;
+    switch (roles[role].present) {
+    case WITH_QKV_BIAS: return hp->qkv_bias;
+    case WITH_O_BIAS: return hp->o_bias;
+    case WITH_MLP_BIAS: return hp->mlp_bias;
+    case ALWAYS: break;
     }
+    return true;
 }
 
 /* NULL where the block has no such parameter. */
@@ -120,26 +145,16 @@ static struct attention_args attention_of(const struct llama_block_hp *hp, int64
 /* ---- declare ----------------------------------------------------------------------------------
  */
 
-static const char *const role_names[N_ROLES] = {
-    [Q_W] = "self_attn.q_proj.weight",  [Q_B] = "self_attn.q_proj.bias",
-    [K_W] = "self_attn.k_proj.weight",  [K_B] = "self_attn.k_proj.bias",
-    [V_W] = "self_attn.v_proj.weight",  [V_B] = "self_attn.v_proj.bias",
-    [O_W] = "self_attn.o_proj.weight",  [O_B] = "self_attn.o_proj.bias",
-    [GATE_W] = "mlp.gate_proj.weight",  [GATE_B] = "mlp.gate_proj.bias",
-    [UP_W] = "mlp.up_proj.weight",      [UP_B] = "mlp.up_proj.bias",
-    [DOWN_W] = "mlp.down_proj.weight",  [DOWN_B] = "mlp.down_proj.bias",
-    [LN1_W] = "input_layernorm.weight", [LN2_W] = "post_attention_layernorm.weight",
-};
-
 static cz_status declare_role(const struct llama_block_hp *hp, enum role role,
                               struct param_list *out)
 {
+    const struct role_info *info = &roles[role];
     char name[96];
-    snprintf(name, sizeof name, "model.layers.%d.%s", hp->layer_idx, role_names[role]);
-    if (role == LN1_W || role == LN2_W)
+    snprintf(name, sizeof name, "model.layers.%d.%s", hp->layer_idx, info->name);
+    if (info->kind == NORM_WEIGHT)
         return param_list_add(out, name, 1, &hp->C, PARAM_INIT_ONE, 0.0f);
-    const bool is_bias = role % 2 != 0;
-    const struct linear map = map_of(hp, is_bias ? (enum role)(role - 1) : role);
+    const bool is_bias = info->kind == MAP_BIAS;
+    const struct linear map = map_of(hp, is_bias ? info->pair : role);
     const int64_t shape[] = {map.n_out, map.n_in};
     if (is_bias) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
     return param_list_add(out, name, 2, shape, PARAM_INIT_NORMAL, hp->init_std);
@@ -394,7 +409,7 @@ static cz_status map_forward(const struct llama_block_hp *hp, const struct layer
 {
     const struct block_params p = params_of(hp, a);
     const struct linear map = map_of(hp, weight);
-    return linear_forward(a, &map, N, x, p.w[weight], p.w[weight + 1], y, space);
+    return linear_forward(a, &map, N, x, p.w[weight], p.w[roles[weight].pair], y, space);
 }
 
 /* Attention over this batch, as forward and backward both need it. */
@@ -504,8 +519,8 @@ static cz_status map_param_grads(const struct llama_block_hp *hp, const struct l
     const int64_t N = a->batch->B * a->batch->T;
     const struct block_params p = params_of(hp, a);
     const struct linear map = map_of(hp, weight);
-    return linear_backward(a, &map, N, x, dy, p.w[weight], p.g[weight], p.g[weight + 1], NULL,
-                           space);
+    return linear_backward(a, &map, N, x, dy, p.w[weight], p.g[weight], p.g[roles[weight].pair],
+                           NULL, space);
 }
 
 /* dx [+]= dy·w */
@@ -637,8 +652,8 @@ static cz_status cache_append(const struct llama_block_hp *hp, const struct laye
             r.sin += i * T * hp->rope.half;
             r.n_rows = n_rows;
         }
-        TRY(linear_columns(a, &map, 0, GD, n_rows, x, p.w[weight], p.w[weight + 1], y, stride,
-                           space));
+        TRY(linear_columns(a, &map, 0, GD, n_rows, x, p.w[weight], p.w[roles[weight].pair], y,
+                           stride, space));
         if (weight == K_W) TRY(rotate(hp, a, &r, n_rows, hp->G, stride, y, false));
     }
     return CZ_OK;
