@@ -236,7 +236,7 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
     struct device_info info;
     TRY(comm_agree(e->comm, e->device->ops->info(e->device, &info)));
-    TRY(comm_agree(e->comm, world_place(e->comm, info.pci_bus_id, &e->place)));
+    TRY(comm_agree(e->comm, world_place(e->comm, info.pci_bus_id, &e->affinity)));
     TRY(comm_agree(e->comm, tiers_allocate(e)));
     TRY(comm_agree(e->comm, bind(e)));
     TRY(load_weights(e));

@@ -63,7 +63,7 @@ struct engine {
     void *print_user;
 
     /* What engine_initialize() adds. */
-    struct place *place; /* which cores and nodes; NULL: hwloc cannot tell */
+    struct affinity *affinity; /* which cores and nodes; NULL: hwloc cannot tell */
     struct host_memory pageable, pinned;
     bool pinned_registered; /* with the GPU */
     void *gpu_memory;       /* of all rows there */

@@ -2,7 +2,7 @@
 #include "engine/launch_impl.h"
 
 #include "base/threads.h"
-#include "offload/place_cores.h"
+#include "offload/affinity_cores.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct node {
     int n_ranks; /* placed here */
 };
 
-static int nodes_list(const struct place_cores *c, struct node *nodes)
+static int nodes_list(const struct affinity_cores *c, struct node *nodes)
 {
     int n_nodes = 0;
     for (int i = 0; i < c->n; i++) {
@@ -40,7 +40,7 @@ static struct node *roomiest(struct node *nodes, int n_nodes, int n_each)
 }
 
 /* The first core of every rank, n_each cores a rank: none across nodes if that can be. */
-static void place(const struct place_cores *c, int n_each, int n_ranks, struct node *nodes,
+static void place(const struct affinity_cores *c, int n_each, int n_ranks, struct node *nodes,
                   int *first)
 {
     int n_nodes = nodes_list(c, nodes), n_placed = 0;
@@ -57,7 +57,7 @@ static void place(const struct place_cores *c, int n_each, int n_ranks, struct n
         for (int k = 0; k < nodes[i].n_ranks; k++) first[r++] = nodes[i].begin + k * n_each;
 }
 
-static cz_status bind(const struct place_cores *c, int n_ranks, struct launch_shares *out)
+static cz_status bind(const struct affinity_cores *c, int n_ranks, struct launch_shares *out)
 {
     int n_each = c->n / n_ranks;
     struct node *nodes = calloc((size_t)c->n, sizeof *nodes);
@@ -85,9 +85,9 @@ static int at_most(int n, int limit)
 cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed, int n_cores_quota,
                         int n_ranks, struct launch_shares *out)
 {
-    struct place_cores cores;
+    struct affinity_cores cores;
     *out = (struct launch_shares){.n_ranks = n_ranks, .n_threads = 1};
-    cz_status st = place_cores_list(topology, allowed, &cores);
+    cz_status st = affinity_cores_list(topology, allowed, &cores);
     if (st == CZ_OK) {
         int n_each = at_most(cores.n, n_cores_quota) / n_ranks;
         out->passive = n_each == 0;
@@ -95,7 +95,7 @@ cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
         /* A quota is no reason for narrow sets: ranks use their time wherever there is room. */
         if (!out->passive) st = bind(&cores, n_ranks, out);
     }
-    place_cores_free(&cores);
+    affinity_cores_free(&cores);
     if (st != CZ_OK) launch_shares_free(out);
     return st;
 }

@@ -42,7 +42,7 @@ static cz_status measure(const struct machine_run *run, struct exchange *x)
     const size_t nbytes = (size_t)x->n_threads * N_ROUNDS * SLOT_NBYTES;
     struct machine_line line = {.step = pass_on};
     struct host_memory own;
-    TRY(host_memory_map(run->place, "slots", 2 * nbytes, &own));
+    TRY(host_memory_map(run->affinity, "slots", 2 * nbytes, &own));
     host_memory_touch(own.base, 2 * nbytes, 0);
     x->own = own.base;
     cz_status st = machine_time(run, SHARE * run->seconds, &line, 1, x);

@@ -64,7 +64,7 @@ static cz_status link_rates(const struct machine_run *run, struct gpu *g)
     struct machine_profile *p = run->out;
     struct machine_line lines[DIRECTIONS] = {{.step = to_device}, {.step = to_host}};
     g->pinned_nbytes = g->nbytes < LINK_NBYTES ? g->nbytes : LINK_NBYTES;
-    TRY(host_memory_map(run->place, "memory to copy from", g->pinned_nbytes, &g->pinned));
+    TRY(host_memory_map(run->affinity, "memory to copy from", g->pinned_nbytes, &g->pinned));
     host_memory_touch(g->pinned.base, g->pinned_nbytes, 0);
     cz_status st = g->dev->ops->host_register(g->dev, g->pinned.base, g->pinned_nbytes);
     if (st != CZ_OK) {

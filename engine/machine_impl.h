@@ -15,7 +15,7 @@ struct machine_run {
     double seconds; /* for all of it */
     struct device *device;
     struct ops *ops;
-    struct place *place; /* threads are bound and memory is placed as in training; or NULL */
+    struct affinity *affinity; /* threads are bound and memory is placed as in training; or NULL */
     struct machine_profile *out;
 };
 

@@ -77,7 +77,7 @@ static cz_status bind_threads(struct machine_run *run)
 {
     struct comm *self;
     TRY(comm_self_create(0, 1, &self));
-    cz_status st = world_place(self, "", &run->place);
+    cz_status st = world_place(self, "", &run->affinity);
     comm_destroy(self);
     return st;
 }
@@ -107,7 +107,7 @@ cz_status machine_measure(const struct machine_options *options, struct machine_
     cz_status st = measure(&run);
     ops_destroy(run.ops);
     device_close(run.device);
-    place_destroy(run.place);
+    affinity_destroy(run.affinity);
     if (st != CZ_OK) memset(out, 0, sizeof *out);
     return st;
 }

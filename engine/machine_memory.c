@@ -77,7 +77,7 @@ static void fill(struct memory *b)
 }
 
 /* Each a page and more after the one before (base/arena.h says why), near its threads. */
-static cz_status memory_init(struct memory *b, const struct place *place)
+static cz_status memory_init(struct memory *b, const struct affinity *affinity)
 {
     const size_t wide = b->numel * sizeof(float), half = b->numel * sizeof(uint16_t);
     const struct {
@@ -87,7 +87,7 @@ static cz_status memory_init(struct memory *b, const struct place *place)
                   {wide, &b->g}, {half, &b->g16}, {half, &b->out16}};
     size_t total = 0, at = 0;
     for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++) total += arena_piece(arrays[i].nbytes);
-    TRY(host_memory_map(place, "arrays to measure", total, &b->arrays));
+    TRY(host_memory_map(affinity, "arrays to measure", total, &b->arrays));
     for (size_t i = 0; i < CZ_ARRAY_LEN(arrays); i++) {
         *arrays[i].out = b->arrays.base + at;
         host_memory_touch(*arrays[i].out, arrays[i].nbytes, 0);
@@ -163,7 +163,7 @@ cz_status machine_measure_memory(const struct machine_run *run)
     TRY(choose_numel(run, &b.numel));
     TRY(machine_next(run, "memory and the Adam step, arrays of %s",
                      size_human(b.numel * sizeof(float), size, sizeof size)));
-    cz_status st = memory_init(&b, run->place);
+    cz_status st = memory_init(&b, run->affinity);
     if (st == CZ_OK) st = measure(run, &b);
     host_memory_unmap(&b.arrays);
     return st;

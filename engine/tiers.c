@@ -249,7 +249,7 @@ static void touch_array(void *user, const struct zero_array *array)
  * half of it after the other would have all of them at one node's memory at a time. */
 static size_t shared_tile(const struct engine *e)
 {
-    size_t n_nodes = e->place ? place_nodes(e->place, NULL, 0) : 1;
+    size_t n_nodes = e->affinity ? affinity_nodes(e->affinity, NULL, 0) : 1;
     return n_nodes > 1 ? n_nodes * ARENA_PAGE_BYTES : 0;
 }
 
@@ -267,7 +267,7 @@ static void touch(struct engine *e)
 static cz_status map(struct engine *e, enum plan_place place, const char *name,
                      struct host_memory *out)
 {
-    TRY(host_memory_map(e->place, name, place_nbytes(&e->plan, place), out));
+    TRY(host_memory_map(e->affinity, name, place_nbytes(&e->plan, place), out));
     cut(e, place, out->base);
     return CZ_OK;
 }
@@ -335,5 +335,5 @@ void tiers_free(struct engine *e)
     if (e->pinned_registered) d->ops->host_unregister(d, e->pinned.base, e->pinned.nbytes);
     host_memory_unmap(&e->pageable);
     host_memory_unmap(&e->pinned);
-    place_destroy(e->place);
+    affinity_destroy(e->affinity);
 }

@@ -4,7 +4,7 @@
 
 #include "base/processors.h"
 #include "comm/comm.h"
-#include "offload/place.h"
+#include "offload/affinity.h"
 
 /* Where a rank runs. */
 struct world_seat {
@@ -27,8 +27,9 @@ cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
  */
 
 /* Choose this rank's cores and nodes among the ranks of its machine, near its GPU (pci_bus_id; "":
- * it has none), for a pool that is sized already, and bind its threads. NULL where hwloc cannot describe the machine. Collective. CZ_NOMEM
- * may come to one rank alone; release with place_destroy(). */
-cz_status world_place(struct comm *comm, const char *pci_bus_id, struct place **out);
+ * it has none), for a pool that is sized already, and bind its threads. NULL where hwloc cannot
+ * describe the machine. Collective. CZ_NOMEM may come to one rank alone; release with
+ * affinity_destroy(). */
+cz_status world_place(struct comm *comm, const char *pci_bus_id, struct affinity **out);
 
 #endif

@@ -29,7 +29,7 @@ static char *list_of(const struct processors *p)
 
 /* The ranks of this machine, in order, and which of them is ours. */
 struct neighbours {
-    struct place_rank *v;
+    struct affinity_rank *v;
     int n, ours;
 };
 
@@ -55,9 +55,9 @@ static cz_status find_neighbours(const struct world_seat *seats, char (*gpus)[PC
 }
 
 /* A machine that hwloc cannot describe is not an error: threads and pages go where they go. */
-static cz_status create(const struct place_options *options, struct place **out)
+static cz_status create(const struct affinity_options *options, struct affinity **out)
 {
-    cz_status st = place_create(options, out);
+    cz_status st = affinity_create(options, out);
     if (st == CZ_OK || st == CZ_NOMEM) return st;
     LOGV(LOG_INFO, SUB_ENGINE, "threads and memory stay where the system puts them: %s",
          cz_last_error());
@@ -77,14 +77,14 @@ static cz_status gather_gpus(struct comm *comm, const char *mine, char (**out)[P
 }
 
 static cz_status place_among(const struct world_seat *seats, struct comm *comm,
-                             const char *pci_bus_id, struct place **out)
+                             const char *pci_bus_id, struct affinity **out)
 {
     struct neighbours n = {.v = NULL};
     char(*gpus)[PCI_ID_NBYTES] = NULL;
     cz_status st = gather_gpus(comm, pci_bus_id, &gpus);
     if (st == CZ_OK) st = find_neighbours(seats, gpus, comm->world_size, comm->rank, &n);
     if (st == CZ_OK) {
-        const struct place_options options = {
+        const struct affinity_options options = {
             .rank_host = n.ours, .n_ranks_host = n.n, .n_threads = threads_count(), .ranks = n.v};
         st = create(&options, out);
     }
@@ -93,11 +93,11 @@ static cz_status place_among(const struct world_seat *seats, struct comm *comm,
     return st;
 }
 
-cz_status world_place(struct comm *comm, const char *pci_bus_id, struct place **out)
+cz_status world_place(struct comm *comm, const char *pci_bus_id, struct affinity **out)
 {
-    const struct place_options alone = {.n_ranks_host = 1,
-                                        .n_threads = threads_count(),
-                                        .pci_bus_id = *pci_bus_id ? pci_bus_id : NULL};
+    const struct affinity_options alone = {.n_ranks_host = 1,
+                                           .n_threads = threads_count(),
+                                           .pci_bus_id = *pci_bus_id ? pci_bus_id : NULL};
     struct world_seat *seats = NULL;
     *out = NULL;
     cz_status st = CZ_OK;
@@ -107,7 +107,7 @@ cz_status world_place(struct comm *comm, const char *pci_bus_id, struct place **
         st = place_among(seats, comm, pci_bus_id, out);
     free(seats);
     if (st != CZ_OK || !*out) return st;
-    place_bind_threads(*out);
-    LOGV(LOG_STEP, SUB_ENGINE, "%s", place_describe(*out));
+    affinity_bind_threads(*out);
+    LOGV(LOG_STEP, SUB_ENGINE, "%s", affinity_describe(*out));
     return CZ_OK;
 }

@@ -1,4 +1,4 @@
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 
 #include "base/arena.h"
 #include "base/proc.h"
@@ -64,7 +64,7 @@ size_t host_memory_lockable(void)
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-cz_status host_memory_map(const struct place *place, const char *name, size_t nbytes,
+cz_status host_memory_map(const struct affinity *affinity, const char *name, size_t nbytes,
                           struct host_memory *out)
 {
     memset(out, 0, sizeof *out);
@@ -80,7 +80,7 @@ cz_status host_memory_map(const struct place *place, const char *name, size_t nb
         return err_set(CZ_NOMEM, error, "host memory for %s: cannot map %s", name,
                        size_human(nbytes, human, sizeof human));
     }
-    if (place) place_memory(place, base, mapped);
+    if (affinity) affinity_bind_memory(affinity, base, mapped);
     out->base = base;
     out->nbytes = mapped;
     out->usable_nbytes = size_round_up(nbytes, page_nbytes());

@@ -6,7 +6,7 @@
 #ifndef CZ_OFFLOAD_HOST_MEMORY_H
 #define CZ_OFFLOAD_HOST_MEMORY_H
 
-#include "offload/place.h"
+#include "offload/affinity.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -26,16 +26,16 @@ size_t host_memory_lockable(void);
 /* What the kernel says is locked now (VmLck of /proc/self/status). */
 size_t host_memory_locked(void);
 
-/* Map zeroed anonymous memory that no one has touched yet, on the place's node if it has one (when
- * that is full, on its neighbours), otherwise wherever it is touched; huge pages advised. A memory
- * policy that the user has set (numactl) is left alone. nbytes 0 is fine. The place is not needed
- * afterwards. Errors: CZ_NOMEM with name and size. On error *out is zeroed. */
-cz_status host_memory_map(const struct place *place, const char *name, size_t nbytes,
+/* Map zeroed anonymous memory that no one has touched yet, on the node of `affinity` if it has one
+ * (when that is full, on its neighbours), otherwise wherever it is touched; huge pages advised. A
+ * memory policy that the user has set (numactl) is left alone. nbytes 0 is fine. The affinity is
+ * not needed afterwards. Errors: CZ_NOMEM with name and size. On error *out is zeroed. */
+cz_status host_memory_map(const struct affinity *affinity, const char *name, size_t nbytes,
                           struct host_memory *out);
 
 /* First touch of one array, so that each page lies near the thread that will work on it: kernels
  * run over tiles of tile_nbytes, each split evenly over the threads (threads_split). tile_nbytes 0:
- * the whole array is one tile. Contents stay as they are. Call after place_bind_threads(). */
+ * the whole array is one tile. Contents stay as they are. Call after affinity_bind_threads(). */
 void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes);
 
 /* Page-lock what was asked for (touched first: what was not is faulted in here, by the caller).

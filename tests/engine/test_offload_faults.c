@@ -5,7 +5,7 @@
  * whole, and nothing remains in nvme_path. Interrupted, short and deferred transfers change
  * nothing. */
 #include "engine/engine_impl.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 #include "tests/support/tiers.h"
 
 #include <errno.h>

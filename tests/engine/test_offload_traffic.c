@@ -4,7 +4,7 @@
  * without NVMe, nothing written on a skipped step. The exposed time is that which the disk really
  * cost, also while a background save reads the same file. */
 #include "engine/engine_impl.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 #include "tests/support/tiers.h"
 
 /* gpt2-tiny */

@@ -22,11 +22,11 @@
         }                                                                                          \
     } while (0)
 
-static struct processors share_of(const struct place *p)
+static struct processors share_of(const struct affinity *p)
 {
     int cpus[1024];
     struct processors set = {.bits = {0}};
-    size_t n = place_share(p, cpus, CZ_ARRAY_LEN(cpus));
+    size_t n = affinity_share(p, cpus, CZ_ARRAY_LEN(cpus));
     for (size_t i = 0; i < n && i < CZ_ARRAY_LEN(cpus); i++) processors_add(&set, cpus[i]);
     return set;
 }
@@ -68,14 +68,14 @@ static bool runs_within(const struct processors *share)
 
 static int role_divide(struct comm *world)
 {
-    struct place *p, *second;
+    struct affinity *p, *second;
     struct processors before, after, shares[8];
     int n = engine_world_size(world), me = engine_world_rank(world);
     unsetenv("CZERO_BIND"); /* as mpirun without a binding leaves ranks */
     processors_allowed(&before);
     EXPECT(world_place(world, "", &p) == CZ_OK && p);
-    EXPECT(place_n_threads(p) == threads_count());
-    EXPECT(place_can_bind(p));
+    EXPECT(affinity_n_threads(p) == threads_count());
+    EXPECT(affinity_can_bind(p));
     shares[me] = share_of(p);
     EXPECT(is_within(&shares[me], &before));
     EXPECT(runs_within(&shares[me]));
@@ -84,8 +84,8 @@ static int role_divide(struct comm *world)
     EXPECT(world_place(world, "", &second) == CZ_OK && second);
     after = share_of(second);
     EXPECT(is_same(&after, &shares[me]));
-    place_destroy(second);
-    place_destroy(p);
+    affinity_destroy(second);
+    affinity_destroy(p);
     processors_allowed(&after);
     EXPECT(is_same(&before, &after));
     return 0;
@@ -93,29 +93,29 @@ static int role_divide(struct comm *world)
 
 static int role_bound(struct comm *world)
 {
-    struct place *p;
+    struct affinity *p;
     struct processors before, share;
     processors_allowed(&before);
     EXPECT(world_place(world, "", &p) == CZ_OK && p);
     share = share_of(p);
-    EXPECT(place_can_bind(p));
+    EXPECT(affinity_can_bind(p));
     EXPECT(is_same(&share, &before));
     EXPECT(runs_within(&share));
-    place_destroy(p);
+    affinity_destroy(p);
     return 0;
 }
 
 static int role_free(struct comm *world)
 {
-    struct place *p;
+    struct affinity *p;
     struct processors before, after;
     processors_allowed(&before);
     EXPECT(world_place(world, "", &p) == CZ_OK && p);
-    EXPECT(!place_can_bind(p));
-    EXPECT(place_n_threads(p) == threads_count());
+    EXPECT(!affinity_can_bind(p));
+    EXPECT(affinity_n_threads(p) == threads_count());
     processors_allowed(&after);
     EXPECT(is_same(&before, &after));
-    place_destroy(p);
+    affinity_destroy(p);
     return 0;
 }
 

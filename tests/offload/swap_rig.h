@@ -2,7 +2,7 @@
 #ifndef CZ_TESTS_SWAP_RIG_H
 #define CZ_TESTS_SWAP_RIG_H
 
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>

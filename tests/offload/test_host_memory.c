@@ -227,29 +227,29 @@ static bool nodes_of(unsigned char *base, size_t n_pages, int *nodes)
 /* On a machine with one node this asks less, but asks it: every page has to be on a node. */
 START_TEST(pages_lie_on_the_nodes_of_their_threads)
 {
-    struct place *p;
+    struct affinity *p;
     struct host_memory m;
-    const struct place_options o = {.n_ranks_host = 1};
+    const struct affinity_options o = {.n_ranks_host = 1};
     const size_t tile = 8 * MIB, nbytes = 20 * MIB;
     int *nodes = calloc(nbytes / PAGE, sizeof *nodes), of_memory[64];
     unsetenv("OMP_PROC_BIND");
-    ck_ok(place_create(&o, &p));
-    int n_threads = place_n_threads(p);
+    ck_ok(affinity_create(&o, &p));
+    int n_threads = affinity_n_threads(p);
     omp_set_num_threads(n_threads);
-    place_bind_threads(p);
+    affinity_bind_threads(p);
     ck_ok(host_memory_map(p, "masters", nbytes, &m));
     no_huge_pages(&m); /* which lie on one node even where two threads of two nodes meet */
     host_memory_touch(m.base, nbytes, tile);
-    ck_assert_uint_ge(place_nodes(p, of_memory, CZ_ARRAY_LEN(of_memory)), 1);
+    ck_assert_uint_ge(affinity_nodes(p, of_memory, CZ_ARRAY_LEN(of_memory)), 1);
     if (nodes_of(m.base, nbytes / PAGE, nodes))
         for (size_t page = 0; page < nbytes / PAGE; page++) {
             int thread = kernel_thread(nbytes / 4, tile / 4, n_threads, page * PAGE / 4);
             int last = kernel_thread(nbytes / 4, tile / 4, n_threads, (page + 1) * PAGE / 4 - 1);
             ck_assert_int_ge(nodes[page], 0);
-            if (thread == last) ck_assert_int_eq(nodes[page], place_node(p, thread));
+            if (thread == last) ck_assert_int_eq(nodes[page], affinity_node(p, thread));
         }
     host_memory_unmap(&m);
-    place_destroy(p);
+    affinity_destroy(p);
     free(nodes);
 }
 END_TEST
@@ -294,13 +294,13 @@ static int policy_of(void *at, unsigned long *nodes)
 
 static int policy_with(const char *allowed, unsigned long *nodes)
 {
-    struct place *p;
+    struct affinity *p;
     struct host_memory m;
-    const struct place_options o = {.allowed = allowed, .n_ranks_host = 1};
-    ck_ok(place_create(&o, &p));
-    ck_assert(place_can_bind(p));
+    const struct affinity_options o = {.allowed = allowed, .n_ranks_host = 1};
+    ck_ok(affinity_create(&o, &p));
+    ck_assert(affinity_can_bind(p));
     ck_ok(host_memory_map(p, "states", 3 * MIB, &m));
-    place_destroy(p);
+    affinity_destroy(p);
     int policy = policy_of(m.base, nodes), last = policy_of(m.base + m.nbytes - 1, nodes);
     ck_assert_int_eq(policy, last);
     host_memory_touch(m.base, 3 * MIB, 0);
@@ -340,16 +340,16 @@ START_TEST(few_threads_stay_on_the_node_they_are_on)
     if (!has_processors_0_and_1()) return;
     const char *path = believe_in_two_nodes();
     for (int cpu = 0; cpu < 2; cpu++) {
-        struct place *p;
-        const struct place_options o = {.allowed = "0-1", .n_ranks_host = 1, .n_threads = 1};
+        struct affinity *p;
+        const struct affinity_options o = {.allowed = "0-1", .n_ranks_host = 1, .n_threads = 1};
         sched_getaffinity(0, sizeof mask, &mask);
         CPU_ZERO(&one);
         CPU_SET((size_t)cpu, &one);
         ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
-        ck_ok(place_create(&o, &p));
-        ck_assert_int_eq(place_cpu(p, 0), cpu);
-        ck_assert_int_eq(place_node(p, 0), cpu);
-        place_destroy(p);
+        ck_ok(affinity_create(&o, &p));
+        ck_assert_int_eq(affinity_cpu(p, 0), cpu);
+        ck_assert_int_eq(affinity_node(p, 0), cpu);
+        affinity_destroy(p);
         sched_setaffinity(0, sizeof mask, &mask);
     }
     unlink(path);

@@ -1,6 +1,6 @@
 /* Blocks by threads with pread and pwrite: where io_uring is not to be had. Readable specification
  * of a backend. */
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>

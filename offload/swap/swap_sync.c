@@ -1,6 +1,6 @@
 /* Unaligned access: aligned requests to bounce buffers, several in flight, in the queue that all
  * others use. One caller at a time. */
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #include "base/clock.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Names of swap files: czero-swap-rank<R>-<host><number>, eight hex digits each. */
 #include "base/clock.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <ctype.h>
 #include <inttypes.h>

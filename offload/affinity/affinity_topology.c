@@ -1,4 +1,4 @@
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 
 #include "base/processors.h"
 
@@ -25,7 +25,7 @@ static cz_status set_source(hwloc_topology_t t, const char *words)
                    "\"%s\" is no topology; \"synthetic:…\" and \"xml:PATH\" would be", words);
 }
 
-cz_status place_topology_open(const char *words, bool with_pci, hwloc_topology_t *out)
+cz_status affinity_topology_open(const char *words, bool with_pci, hwloc_topology_t *out)
 {
     hwloc_topology_t t;
     *out = NULL;
@@ -49,7 +49,7 @@ cz_status place_topology_open(const char *words, bool with_pci, hwloc_topology_t
 
 /* The nearest node of what is local to obj; in front of memory without cores, which has higher
  * numbers. A node hidden from us leaves its cores with those of the whole machine. */
-int place_node_of(hwloc_obj_t obj)
+int affinity_node_of(hwloc_obj_t obj)
 {
     for (; obj; obj = obj->parent)
         if (obj->nodeset && hwloc_bitmap_first(obj->nodeset) >= 0)
@@ -65,8 +65,8 @@ static int last_cache_of(hwloc_obj_t obj)
     return cache;
 }
 
-cz_status place_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
-                           struct place_cores *out)
+cz_status affinity_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
+                              struct affinity_cores *out)
 {
     /* Inside some virtual machines only processors are known. */
     int n_known = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
@@ -77,39 +77,39 @@ cz_status place_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allow
     if (!out->v) return err_set(CZ_NOMEM, 0, "no memory for %d cores", n_known);
     for (int i = 0; i < n_known; i++) {
         hwloc_obj_t obj = hwloc_get_obj_by_type(topology, type, (unsigned)i);
-        struct place_core *core = &out->v[out->n];
+        struct affinity_core *core = &out->v[out->n];
         if (!hwloc_bitmap_intersects(obj->cpuset, allowed)) continue;
         core->cpus = hwloc_bitmap_alloc();
         if (!core->cpus || hwloc_bitmap_and(core->cpus, obj->cpuset, allowed) != 0)
             return err_set(CZ_NOMEM, 0, "no memory for %d cores", n_known);
-        core->node = place_node_of(obj);
+        core->node = affinity_node_of(obj);
         core->cache = last_cache_of(obj);
         out->n++;
     }
     return CZ_OK;
 }
 
-void place_cores_free(struct place_cores *c)
+void affinity_cores_free(struct affinity_cores *c)
 {
     for (int i = 0; i < c->n; i++) hwloc_bitmap_free(c->v[i].cpus);
     free(c->v);
-    *c = (struct place_cores){.v = NULL};
+    *c = (struct affinity_cores){.v = NULL};
 }
 
-int place_gpu_node(hwloc_topology_t topology, const char *pci_bus_id)
+int affinity_gpu_node(hwloc_topology_t topology, const char *pci_bus_id)
 {
     if (!pci_bus_id) return -1;
     hwloc_obj_t gpu = hwloc_get_pcidev_by_busidstring(topology, pci_bus_id);
     hwloc_obj_t near = gpu ? hwloc_get_non_io_ancestor_obj(topology, gpu) : NULL;
     bool is_far = near && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) > 1 &&
                   near->type == HWLOC_OBJ_MACHINE; /* the firmware did not say where it is */
-    return near && !is_far ? place_node_of(near) : -1;
+    return near && !is_far ? affinity_node_of(near) : -1;
 }
 
 /* ---- what this process may use ----------------------------------------------------------------
  */
 
-bool place_user_binds(void)
+bool affinity_user_binds(void)
 {
     static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                         "KMP_AFFINITY"};
@@ -122,7 +122,7 @@ bool place_user_binds(void)
     return false;
 }
 
-cz_status place_allowed_here(hwloc_bitmap_t out)
+cz_status affinity_allowed_here(hwloc_bitmap_t out)
 {
     struct processors allowed;
     processors_allowed(&allowed);

@@ -1,7 +1,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Blocks through io_uring. One thread owns the ring; it sleeps in the kernel until a block is
  * through or the eventfd, on which a read of the ring's own waits, says that there is new work. */
 #include "base/clock.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <errno.h>
 #include <liburing.h>

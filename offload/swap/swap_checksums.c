@@ -1,4 +1,4 @@
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <libdeflate.h>
 #include <stdlib.h>

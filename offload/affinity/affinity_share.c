@@ -1,5 +1,5 @@
 /* Whose cores are whose: what this rank gets among those of its host. */
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static void deal_free(struct deal *d)
 }
 
 /* list NULL: what this process may use, or all there is. */
-static cz_status read_mask(struct place *p, const char *list, hwloc_bitmap_t out)
+static cz_status read_mask(struct affinity *p, const char *list, hwloc_bitmap_t out)
 {
     hwloc_const_cpuset_t all = hwloc_topology_get_topology_cpuset(p->topology);
     if (list) {
@@ -34,30 +34,30 @@ static cz_status read_mask(struct place *p, const char *list, hwloc_bitmap_t out
             return err_set(CZ_INVALID, 0, "\"%s\" is no list of processors; \"0-3,8\" would be one",
                            list);
     } else if (p->is_here) {
-        TRY(place_allowed_here(out));
+        TRY(affinity_allowed_here(out));
     } else if (hwloc_bitmap_copy(out, all) != 0) {
-        return place_no_memory();
+        return affinity_no_memory();
     }
-    if (hwloc_bitmap_and(out, out, all) != 0) return place_no_memory();
+    if (hwloc_bitmap_and(out, out, all) != 0) return affinity_no_memory();
     if (hwloc_bitmap_iszero(out))
         return err_set(CZ_INVALID, 0, "none of the processors %s is there",
                        list ? list : "allowed");
     return CZ_OK;
 }
 
-static cz_status deal_read(struct place *p, const struct place_options *o, struct deal *d)
+static cz_status deal_read(struct affinity *p, const struct affinity_options *o, struct deal *d)
 {
-    const struct place_rank mine = {.allowed = o->allowed, .pci_bus_id = o->pci_bus_id};
+    const struct affinity_rank mine = {.allowed = o->allowed, .pci_bus_id = o->pci_bus_id};
     d->n_ranks = o->n_ranks_host;
     d->v = calloc((size_t)d->n_ranks, sizeof *d->v);
     d->same = calloc((size_t)d->n_ranks, sizeof *d->same);
-    if (!d->v || !d->same) return place_no_memory();
+    if (!d->v || !d->same) return affinity_no_memory();
     for (int r = 0; r < d->n_ranks; r++) {
-        const struct place_rank *rank = o->ranks ? &o->ranks[r] : &mine;
+        const struct affinity_rank *rank = o->ranks ? &o->ranks[r] : &mine;
         d->v[r].allowed = hwloc_bitmap_alloc();
-        if (!d->v[r].allowed) return place_no_memory();
+        if (!d->v[r].allowed) return affinity_no_memory();
         TRY(read_mask(p, rank->allowed, d->v[r].allowed));
-        d->v[r].wants = place_gpu_node(p->topology, rank->pci_bus_id);
+        d->v[r].wants = affinity_gpu_node(p->topology, rank->pci_bus_id);
     }
     for (int r = 0; r < d->n_ranks; r++) {
         hwloc_const_bitmap_t ours = d->v[o->rank_host].allowed, other = d->v[r].allowed;
@@ -70,8 +70,8 @@ static cz_status deal_read(struct place *p, const struct place_options *o, struc
 }
 
 /* More ranks than cores take turns. */
-static cz_status choose_run(const struct place_cores *c, const struct deal *d,
-                            struct place_run *out)
+static cz_status choose_run(const struct affinity_cores *c, const struct deal *d,
+                            struct affinity_run *out)
 {
     int n = d->n_same;
     if (n > c->n) {
@@ -80,30 +80,30 @@ static cz_status choose_run(const struct place_cores *c, const struct deal *d,
         return CZ_OK;
     }
     int *cuts = calloc(3 * (size_t)n + 1, sizeof *cuts), *wants = cuts + n + 1, *runs = wants + n;
-    if (!cuts) return place_no_memory();
+    if (!cuts) return affinity_no_memory();
     for (int i = 0; i < n; i++) wants[i] = d->v[d->same[i]].wants;
-    place_deal(c, n, cuts);
-    place_match(c, cuts, wants, n, runs);
+    affinity_deal(c, n, cuts);
+    affinity_match(c, cuts, wants, n, runs);
     out->begin = cuts[runs[d->ours]];
     out->end = cuts[runs[d->ours] + 1];
     free(cuts);
     return CZ_OK;
 }
 
-static cz_status choose(struct place *p, const struct place_options *o, struct deal *d,
-                        struct place_cores *c, struct place_run *out)
+static cz_status choose(struct affinity *p, const struct affinity_options *o, struct deal *d,
+                        struct affinity_cores *c, struct affinity_run *out)
 {
     TRY(deal_read(p, o, d));
-    TRY(place_cores_list(p->topology, d->v[o->rank_host].allowed, c));
-    *out = (struct place_run){.end = c->n,
-                              .n_same = d->n_same,
-                              .wants = d->v[o->rank_host].wants,
-                              .is_certain = !d->is_muddled && d->n_same <= c->n};
+    TRY(affinity_cores_list(p->topology, d->v[o->rank_host].allowed, c));
+    *out = (struct affinity_run){.end = c->n,
+                                 .n_same = d->n_same,
+                                 .wants = d->v[o->rank_host].wants,
+                                 .is_certain = !d->is_muddled && d->n_same <= c->n};
     return d->is_muddled ? CZ_OK : choose_run(c, d, out);
 }
 
-cz_status place_share_choose(struct place *p, const struct place_options *o, struct place_cores *c,
-                             struct place_run *out)
+cz_status affinity_share_choose(struct affinity *p, const struct affinity_options *o,
+                                struct affinity_cores *c, struct affinity_run *out)
 {
     struct deal d = {.v = NULL};
     cz_status st = choose(p, o, &d, c, out);

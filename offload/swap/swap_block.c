@@ -1,6 +1,6 @@
 #include "base/clock.h"
 #include "base/size.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Dealing cores: pure arithmetic. A share is a run of cores, so that all there is to decide is
  * where to cut. */
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,15 +9,15 @@
  */
 
 struct deal {
-    const struct place_cores *c;
+    const struct affinity_cores *c;
     int n_each; /* no share is smaller */
     int *cuts;
 };
 
 /* Whether cores i−1 and i are neighbours in name only. */
-static bool is_edge(const struct place_cores *c, int i, bool of_caches)
+static bool is_edge(const struct affinity_cores *c, int i, bool of_caches)
 {
-    const struct place_core *a = &c->v[i - 1], *b = &c->v[i];
+    const struct affinity_core *a = &c->v[i - 1], *b = &c->v[i];
     return of_caches ? a->cache != b->cache : a->node != b->node;
 }
 
@@ -73,7 +73,7 @@ static void cut(struct deal *d, int begin, int end, int first, int n_ranks, int 
         d->cuts[first + i] = begin + (int)((int64_t)(end - begin) * i / n_ranks);
 }
 
-void place_deal(const struct place_cores *c, int n_ranks, int *cuts)
+void affinity_deal(const struct affinity_cores *c, int n_ranks, int *cuts)
 {
     struct deal d = {.c = c, .n_each = c->n / n_ranks, .cuts = cuts};
     cuts[0] = 0;
@@ -81,8 +81,8 @@ void place_deal(const struct place_cores *c, int n_ranks, int *cuts)
     cut(&d, 0, c->n, 0, n_ranks, 0);
 }
 
-void place_match(const struct place_cores *c, const int *cuts, const int *wants, int n_ranks,
-                 int *runs)
+void affinity_match(const struct affinity_cores *c, const int *cuts, const int *wants, int n_ranks,
+                    int *runs)
 {
     for (int r = 0; r < n_ranks; r++) runs[r] = -1;
     for (int pass = 0; pass < 2; pass++) /* first those that would like something */
@@ -99,7 +99,7 @@ void place_match(const struct place_cores *c, const int *cuts, const int *wants,
 
 /* Narrow [*begin, *end) to one node if n_threads have a core each there: to `near`, or the largest.
  */
-static void stay_on_a_node(const struct place_cores *c, int n_threads, int near, int *begin,
+static void stay_on_a_node(const struct affinity_cores *c, int n_threads, int near, int *begin,
                            int *end)
 {
     int best_begin = *begin, best_end = *end;
@@ -118,7 +118,7 @@ static void stay_on_a_node(const struct place_cores *c, int n_threads, int near,
 }
 
 /* Several cores for a thread: those before `end` on the node of the first. */
-static cz_status take_cores(const struct place_cores *c, int begin, int end, hwloc_cpuset_t set)
+static cz_status take_cores(const struct affinity_cores *c, int begin, int end, hwloc_cpuset_t set)
 {
     for (int i = begin; i < end && c->v[i].node == c->v[begin].node; i++)
         if (hwloc_bitmap_or(set, set, c->v[i].cpus) != 0)
@@ -128,7 +128,7 @@ static cz_status take_cores(const struct place_cores *c, int begin, int end, hwl
 
 /* How many hardware threads of each core n_threads need: round after round over the cores. Returns
  * how many there are. */
-static int spread(const struct place_cores *c, int begin, int end, int n_threads, int *n_of)
+static int spread(const struct affinity_cores *c, int begin, int end, int n_threads, int *n_of)
 {
     int n = 0;
     for (int round = 1, before = -1; n < n_threads && n > before; round++) {
@@ -143,7 +143,7 @@ static int spread(const struct place_cores *c, int begin, int end, int n_threads
 }
 
 /* Cores have run out: a hardware thread each, in the order of the cores. */
-static cz_status take_hardware_threads(const struct place_cores *c, int begin, int end,
+static cz_status take_hardware_threads(const struct affinity_cores *c, int begin, int end,
                                        int n_threads, hwloc_cpuset_t *sets, bool *is_enough)
 {
     int *n_of = calloc((size_t)(end - begin), sizeof *n_of), thread = 0;
@@ -160,8 +160,8 @@ static cz_status take_hardware_threads(const struct place_cores *c, int begin, i
     return CZ_OK;
 }
 
-cz_status place_threads(const struct place_cores *c, int begin, int end, int near, int n_threads,
-                        hwloc_cpuset_t *sets, bool *is_enough)
+cz_status affinity_threads(const struct affinity_cores *c, int begin, int end, int near,
+                           int n_threads, hwloc_cpuset_t *sets, bool *is_enough)
 {
     *is_enough = true;
     if (n_threads > end - begin)

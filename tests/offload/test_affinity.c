@@ -5,7 +5,7 @@
  * that a launcher has dealt are kept; and on this machine threads really run where they are said
  * to. */
 #include "base/threads.h"
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 #include "tests/support/check_main.h"
 
 #include <omp.h>
@@ -16,36 +16,36 @@
 
 /* All ranks of one host. */
 struct host {
-    struct place *ranks[RANKS_MAX];
+    struct affinity *ranks[RANKS_MAX];
     int n;
 };
 
-static void deal_with(struct host *h, const struct place_options *like, int n_ranks)
+static void deal_with(struct host *h, const struct affinity_options *like, int n_ranks)
 {
     h->n = n_ranks;
     for (int r = 0; r < n_ranks; r++) {
-        struct place_options o = *like;
+        struct affinity_options o = *like;
         o.rank_host = r;
         o.n_ranks_host = n_ranks;
-        ck_ok(place_create(&o, &h->ranks[r]));
+        ck_ok(affinity_create(&o, &h->ranks[r]));
     }
 }
 
 static void deal(struct host *h, const char *topology, const char *allowed, int n_ranks)
 {
-    const struct place_options o = {.topology = topology, .allowed = allowed};
+    const struct affinity_options o = {.topology = topology, .allowed = allowed};
     deal_with(h, &o, n_ranks);
 }
 
 static void release(struct host *h)
 {
-    for (int r = 0; r < h->n; r++) place_destroy(h->ranks[r]);
+    for (int r = 0; r < h->n; r++) affinity_destroy(h->ranks[r]);
 }
 
-static hwloc_bitmap_t share_of(const struct place *p)
+static hwloc_bitmap_t share_of(const struct affinity *p)
 {
     int cpus[1024];
-    size_t n = place_share(p, cpus, CZ_ARRAY_LEN(cpus));
+    size_t n = affinity_share(p, cpus, CZ_ARRAY_LEN(cpus));
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     ck_assert_uint_le(n, CZ_ARRAY_LEN(cpus));
     for (size_t i = 0; i < n; i++) hwloc_bitmap_set(set, (unsigned)cpus[i]);
@@ -72,16 +72,16 @@ static void expect_fair(const struct host *h, const char *allowed)
     hwloc_bitmap_t all = hwloc_bitmap_alloc(), used = hwloc_bitmap_alloc();
     ck_assert_int_eq(hwloc_bitmap_list_sscanf(all, allowed), 0);
     for (int r = 0; r < h->n; r++) {
-        const struct place *p = h->ranks[r];
+        const struct affinity *p = h->ranks[r];
         hwloc_bitmap_t share = share_of(p);
-        ck_assert_int_ge(place_n_threads(p), 1);
-        ck_assert_int_eq(place_n_threads(p), place_n_threads(h->ranks[0]));
+        ck_assert_int_ge(affinity_n_threads(p), 1);
+        ck_assert_int_eq(affinity_n_threads(p), affinity_n_threads(h->ranks[0]));
         ck_assert_msg(!hwloc_bitmap_intersects(used, share), "rank %d shares cores", r);
         hwloc_bitmap_or(used, used, share);
-        for (int t = 0; t < place_n_threads(p); t++) {
-            ck_assert(hwloc_bitmap_isset(share, (unsigned)place_cpu(p, t)));
+        for (int t = 0; t < affinity_n_threads(p); t++) {
+            ck_assert(hwloc_bitmap_isset(share, (unsigned)affinity_cpu(p, t)));
             for (int other = 0; other < t; other++)
-                ck_assert_int_ne(place_cpu(p, t), place_cpu(p, other));
+                ck_assert_int_ne(affinity_cpu(p, t), affinity_cpu(p, other));
         }
         hwloc_bitmap_free(share);
     }
@@ -96,7 +96,7 @@ static void expect_nodes(const struct host *h, const char *want)
     char got[512] = "";
     for (int r = 0; r < h->n; r++) {
         int nodes[64];
-        size_t n = place_nodes(h->ranks[r], nodes, CZ_ARRAY_LEN(nodes));
+        size_t n = affinity_nodes(h->ranks[r], nodes, CZ_ARRAY_LEN(nodes));
         ck_assert_uint_ge(n, 1);
         if (r > 0) strcat(got, " ");
         for (size_t i = 0; i < n; i++) sprintf(got + strlen(got), i > 0 ? ",%d" : "%d", nodes[i]);
@@ -105,12 +105,12 @@ static void expect_nodes(const struct host *h, const char *want)
 }
 
 /* "0-1 2": where each thread may run. */
-static void expect_threads(const struct place *p, const char *want)
+static void expect_threads(const struct affinity *p, const char *want)
 {
     char got[512] = "";
-    for (int t = 0; t < place_n_threads(p); t++) {
+    for (int t = 0; t < affinity_n_threads(p); t++) {
         int cpus[64];
-        size_t n = place_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus)), len = strlen(got);
+        size_t n = affinity_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus)), len = strlen(got);
         hwloc_bitmap_t set = hwloc_bitmap_alloc();
         for (size_t i = 0; i < n; i++) hwloc_bitmap_set(set, (unsigned)cpus[i]);
         if (t > 0) got[len++] = ' ';
@@ -174,7 +174,7 @@ static void check_row(const struct row *row)
     struct host h;
     deal(&h, row->topology, row->allowed, row->n_ranks);
     expect_shares(&h, row->shares);
-    ck_assert_int_eq(place_n_threads(h.ranks[0]), row->n_threads);
+    ck_assert_int_eq(affinity_n_threads(h.ranks[0]), row->n_threads);
     if (row->nodes) expect_nodes(&h, row->nodes);
     release(&h);
 }
@@ -204,8 +204,8 @@ START_TEST(every_deal_is_fair)
             struct host h;
             deal(&h, machines[i].topology, NULL, n_ranks);
             expect_fair(&h, machines[i].all);
-            ck_assert_int_eq(place_n_threads(h.ranks[0]), machines[i].n_cores / n_ranks);
-            for (int r = 0; r < n_ranks; r++) ck_assert(!place_can_bind(h.ranks[r]));
+            ck_assert_int_eq(affinity_n_threads(h.ranks[0]), machines[i].n_cores / n_ranks);
+            for (int r = 0; r < n_ranks; r++) ck_assert(!affinity_can_bind(h.ranks[r]));
             release(&h);
         }
 }
@@ -217,18 +217,18 @@ START_TEST(no_rank_crosses_nodes_without_need)
 {
     uint32_t x = 12345;
     for (int trial = 0; trial < 3000; trial++) {
-        struct place_core v[64];
-        struct place_cores c = {.v = v};
+        struct affinity_core v[64];
+        struct affinity_cores c = {.v = v};
         int n_nodes = 1 + (int)((x = x * 1664525 + 1013904223) >> 16) % 4, sizes[4], cuts[65];
         for (int node = 0; node < n_nodes; node++) {
             sizes[node] = 1 + (int)((x = x * 1664525 + 1013904223) >> 16) % 12;
             for (int k = 0; k < sizes[node]; k++)
-                v[c.n++] = (struct place_core){.node = node, .cache = c.n / 3};
+                v[c.n++] = (struct affinity_core){.node = node, .cache = c.n / 3};
         }
         int n_ranks = 1 + (int)((x = x * 1664525 + 1013904223) >> 16) % c.n, room = 0;
         int n_each = c.n / n_ranks;
         for (int node = 0; node < n_nodes; node++) room += sizes[node] / n_each;
-        place_deal(&c, n_ranks, cuts);
+        affinity_deal(&c, n_ranks, cuts);
         ck_assert_int_eq(cuts[0], 0);
         ck_assert_int_eq(cuts[n_ranks], c.n);
         for (int r = 0; r < n_ranks; r++) {
@@ -252,13 +252,13 @@ START_TEST(more_ranks_than_cores_take_turns)
     deal(&h, GAPS, NULL, 8);
     for (int r = 0; r < 8; r++) {
         static const int cpus[] = {0, 2, 5, 8, 9, 11, 0, 2};
-        ck_assert_int_eq(place_n_threads(h.ranks[r]), 1);
-        ck_assert_int_eq(place_cpu(h.ranks[r], 0), cpus[r]);
-        ck_assert(!place_can_bind(h.ranks[r]));
+        ck_assert_int_eq(affinity_n_threads(h.ranks[r]), 1);
+        ck_assert_int_eq(affinity_cpu(h.ranks[r], 0), cpus[r]);
+        ck_assert(!affinity_can_bind(h.ranks[r]));
     }
     release(&h);
     deal(&h, ONE_CORE, NULL, 3);
-    for (int r = 0; r < 3; r++) ck_assert_int_eq(place_cpu(h.ranks[r], 0), 0);
+    for (int r = 0; r < 3; r++) ck_assert_int_eq(affinity_cpu(h.ranks[r], 0), 0);
     release(&h);
 }
 END_TEST
@@ -266,12 +266,12 @@ END_TEST
 /* ---- threads ----------------------------------------------------------------------------------
  */
 
-static struct place *one(const char *topology, const char *allowed, int n_threads)
+static struct affinity *one(const char *topology, const char *allowed, int n_threads)
 {
-    const struct place_options o = {
+    const struct affinity_options o = {
         .topology = topology, .allowed = allowed, .n_ranks_host = 1, .n_threads = n_threads};
-    struct place *p;
-    ck_ok(place_create(&o, &p));
+    struct affinity *p;
+    ck_ok(affinity_create(&o, &p));
     return p;
 }
 
@@ -294,9 +294,9 @@ START_TEST(threads_get_a_core_each)
         {"synthetic:numa:1 core:4 pu:2", "0,2,4-5", 4, "0 2 4 5"}, /* cores with half a pair */
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        struct place *p = one(cases[i].topology, cases[i].allowed, cases[i].n_threads);
+        struct affinity *p = one(cases[i].topology, cases[i].allowed, cases[i].n_threads);
         expect_threads(p, cases[i].cpus);
-        place_destroy(p);
+        affinity_destroy(p);
     }
 }
 END_TEST
@@ -305,21 +305,21 @@ END_TEST
 START_TEST(threads_stay_on_their_node)
 {
     for (int n_threads = 1; n_threads <= 40; n_threads++) {
-        struct place *p = one(TWO_SOCKETS, "0-6,8-15", n_threads);
+        struct affinity *p = one(TWO_SOCKETS, "0-6,8-15", n_threads);
         int counts[2] = {0, 0};
         for (int t = 0; t < n_threads; t++) {
             int cpus[64];
-            size_t n = place_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus));
+            size_t n = affinity_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus));
             ck_assert_uint_ge(n, 1);
-            ck_assert_int_eq(cpus[0], place_cpu(p, t));
-            for (size_t i = 0; i < n; i++) ck_assert_int_eq(cpus[i] / 8, place_node(p, t));
-            counts[place_node(p, t)]++;
+            ck_assert_int_eq(cpus[0], affinity_cpu(p, t));
+            for (size_t i = 0; i < n; i++) ck_assert_int_eq(cpus[i] / 8, affinity_node(p, t));
+            counts[affinity_node(p, t)]++;
         }
         if (n_threads <= 8)
             ck_assert_int_eq(counts[0], 0); /* all on the larger part */
         else if (n_threads <= 15)
             ck_assert_int_le(abs(counts[0] - counts[1]), 2);
-        place_destroy(p);
+        affinity_destroy(p);
     }
 }
 END_TEST
@@ -346,17 +346,17 @@ START_TEST(memory_is_near_the_gpu)
                  {"00000000:CB:00.0", 1}}; /* as nvidia-smi does */
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         int node;
-        const struct place_options o = {.topology = two_sockets_gpus(),
-                                        .n_ranks_host = 1,
-                                        .n_threads = 4,
-                                        .pci_bus_id = cases[i].gpu};
-        struct place *p;
-        ck_ok(place_create(&o, &p));
-        ck_assert_uint_eq(place_nodes(p, &node, 1), 1);
+        const struct affinity_options o = {.topology = two_sockets_gpus(),
+                                           .n_ranks_host = 1,
+                                           .n_threads = 4,
+                                           .pci_bus_id = cases[i].gpu};
+        struct affinity *p;
+        ck_ok(affinity_create(&o, &p));
+        ck_assert_uint_eq(affinity_nodes(p, &node, 1), 1);
         ck_assert_int_eq(node, cases[i].node);
-        for (int t = 0; t < 4; t++) ck_assert_int_eq(place_node(p, t), cases[i].node);
-        ck_assert_ptr_nonnull(strstr(place_describe(p), cases[i].gpu));
-        place_destroy(p);
+        for (int t = 0; t < 4; t++) ck_assert_int_eq(affinity_node(p, t), cases[i].node);
+        ck_assert_ptr_nonnull(strstr(affinity_describe(p), cases[i].gpu));
+        affinity_destroy(p);
     }
 }
 END_TEST
@@ -366,10 +366,10 @@ START_TEST(unknown_gpus_have_no_say)
 {
     static const char *const gpus[] = {"0000:01:00.0", "0000:99:00.0", "nonsense"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(gpus); i++) {
-        const struct place_options o = {
+        const struct affinity_options o = {
             .topology = two_sockets_gpus(), .n_ranks_host = 1, .pci_bus_id = gpus[i]};
         struct host h = {.n = 1};
-        ck_ok(place_create(&o, &h.ranks[0]));
+        ck_ok(affinity_create(&o, &h.ranks[0]));
         expect_nodes(&h, "0,1");
         release(&h);
     }
@@ -378,11 +378,11 @@ END_TEST
 
 START_TEST(ranks_go_where_their_gpus_are)
 {
-    const struct place_rank ranks[] = {{"0-15", "0000:ca:00.0"},
-                                       {"0-15", "0000:cb:00.0"},
-                                       {"0-15", "0000:17:00.0"},
-                                       {"0-15", "0000:01:00.0"}};
-    const struct place_options o = {.topology = two_sockets_gpus(), .ranks = ranks};
+    const struct affinity_rank ranks[] = {{"0-15", "0000:ca:00.0"},
+                                          {"0-15", "0000:cb:00.0"},
+                                          {"0-15", "0000:17:00.0"},
+                                          {"0-15", "0000:01:00.0"}};
+    const struct affinity_options o = {.topology = two_sockets_gpus(), .ranks = ranks};
     struct host h;
     deal_with(&h, &o, 4);
     expect_fair(&h, "0-15");
@@ -395,15 +395,15 @@ END_TEST
 /* The GPU's socket is hidden by a cpuset: cores elsewhere, memory beside the GPU. */
 START_TEST(gpu_of_another_socket)
 {
-    const struct place_options o = {.topology = two_sockets_gpus(),
-                                    .allowed = "0-3",
-                                    .n_ranks_host = 1,
-                                    .pci_bus_id = "0000:ca:00.0"};
+    const struct affinity_options o = {.topology = two_sockets_gpus(),
+                                       .allowed = "0-3",
+                                       .n_ranks_host = 1,
+                                       .pci_bus_id = "0000:ca:00.0"};
     struct host h = {.n = 1};
-    ck_ok(place_create(&o, &h.ranks[0]));
+    ck_ok(affinity_create(&o, &h.ranks[0]));
     expect_shares(&h, "0-3");
     expect_nodes(&h, "1");
-    ck_assert_int_eq(place_node(h.ranks[0], 0), 0);
+    ck_assert_int_eq(affinity_node(h.ranks[0], 0), 0);
     release(&h);
 }
 END_TEST
@@ -414,14 +414,14 @@ END_TEST
 START_TEST(masks_that_were_dealt_are_kept)
 {
     struct host h;
-    const struct place_rank by_socket[] = {{"8-15", NULL}, {"0-7", NULL}};
-    struct place_options o = {.topology = TWO_SOCKETS, .ranks = by_socket};
+    const struct affinity_rank by_socket[] = {{"8-15", NULL}, {"0-7", NULL}};
+    struct affinity_options o = {.topology = TWO_SOCKETS, .ranks = by_socket};
     deal_with(&h, &o, 2);
     expect_shares(&h, "8-15 0-7");
     expect_nodes(&h, "1 0");
     release(&h);
     /* mpirun --bind-to socket with two ranks on each: they divide their socket. */
-    const struct place_rank pairs[] = {
+    const struct affinity_rank pairs[] = {
         {"0-7", NULL}, {"8-15", NULL}, {"0-7", NULL}, {"8-15", NULL}};
     o.ranks = pairs;
     deal_with(&h, &o, 4);
@@ -434,8 +434,8 @@ END_TEST
 START_TEST(masks_that_overlap_are_left_alone)
 {
     struct host h;
-    const struct place_rank ranks[] = {{"0-7", NULL}, {"4-11", NULL}, {"12-15", NULL}};
-    const struct place_options o = {.topology = TWO_SOCKETS, .ranks = ranks, .n_threads = 4};
+    const struct affinity_rank ranks[] = {{"0-7", NULL}, {"4-11", NULL}, {"12-15", NULL}};
+    const struct affinity_options o = {.topology = TWO_SOCKETS, .ranks = ranks, .n_threads = 4};
     deal_with(&h, &o, 3);
     expect_shares(&h, "0-7 4-11 12-15");
     expect_nodes(&h, "0 0,1 1");
@@ -494,7 +494,7 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
     static const struct {
-        struct place_options o;
+        struct affinity_options o;
         cz_status status;
         const char *text;
     } cases[] = {
@@ -509,35 +509,35 @@ START_TEST(nonsense_is_refused)
         {{.topology = TWO_SOCKETS, .rank_host = -1, .n_ranks_host = 2}, CZ_INVALID, "rank -1"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        struct place *p = (struct place *)(uintptr_t)8;
-        ck_fails(place_create(&cases[i].o, &p), cases[i].status);
+        struct affinity *p = (struct affinity *)(uintptr_t)8;
+        ck_fails(affinity_create(&cases[i].o, &p), cases[i].status);
         ck_assert_ptr_null(p);
         ck_assert_msg(strstr(cz_last_error(), cases[i].text), "%s", cz_last_error());
     }
-    place_destroy(NULL);
+    affinity_destroy(NULL);
 }
 END_TEST
 
 START_TEST(a_place_says_what_it_is)
 {
-    struct place *p = one(TWO_SOCKETS, "0-3", 0);
-    ck_assert_str_eq(place_describe(p), "4 threads on cores 0-3 of NUMA node 0");
-    place_destroy(p);
+    struct affinity *p = one(TWO_SOCKETS, "0-3", 0);
+    ck_assert_str_eq(affinity_describe(p), "4 threads on cores 0-3 of NUMA node 0");
+    affinity_destroy(p);
     p = one(ONE_CORE, NULL, 0);
-    ck_assert_str_eq(place_describe(p), "1 thread on core 0 of NUMA node 0");
-    place_destroy(p);
+    ck_assert_str_eq(affinity_describe(p), "1 thread on core 0 of NUMA node 0");
+    affinity_destroy(p);
     p = one(TWO_SOCKETS, NULL, 0);
-    ck_assert_str_eq(place_describe(p), "16 threads on cores 0-15 of NUMA nodes 0-1");
-    place_destroy(p);
+    ck_assert_str_eq(affinity_describe(p), "16 threads on cores 0-15 of NUMA nodes 0-1");
+    affinity_destroy(p);
     p = one("synthetic:numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)", NULL, 0);
-    ck_assert_str_eq(place_describe(p), "4 threads on cores 0-3 of NUMA node 0");
-    place_destroy(p);
+    ck_assert_str_eq(affinity_describe(p), "4 threads on cores 0-3 of NUMA node 0");
+    affinity_destroy(p);
     p = one("synthetic:numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)", NULL, 8);
-    ck_assert_str_eq(place_describe(p), "8 threads on cores 0-3 of NUMA node 0");
-    place_destroy(p);
+    ck_assert_str_eq(affinity_describe(p), "8 threads on cores 0-3 of NUMA node 0");
+    affinity_destroy(p);
     p = one(TWO_SOCKETS, "0-3", 5);
-    ck_assert_str_eq(place_describe(p), "5 threads on cores 0-3 of NUMA node 0, not bound");
-    place_destroy(p);
+    ck_assert_str_eq(affinity_describe(p), "5 threads on cores 0-3 of NUMA node 0, not bound");
+    affinity_destroy(p);
 }
 END_TEST
 
@@ -572,13 +572,13 @@ START_TEST(threads_run_where_they_were_bound)
     cpu_set_t before, masks[256], after;
     forget_users_binding();
     ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
-    struct place *p = one(NULL, NULL, 0);
-    int n = place_n_threads(p), where[256] = {0};
+    struct affinity *p = one(NULL, NULL, 0);
+    int n = affinity_n_threads(p), where[256] = {0};
     ck_assert_int_le(n, threads_allowed_cores(NULL));
-    ck_assert(place_can_bind(p));
+    ck_assert(affinity_can_bind(p));
     omp_set_num_threads(n);
     for (int round = 0; round < 3; round++) {
-        place_bind_threads(p);
+        affinity_bind_threads(p);
 #pragma omp parallel num_threads(n)
         {
             sched_getaffinity(0, sizeof masks[0], &masks[omp_get_thread_num()]);
@@ -586,7 +586,7 @@ START_TEST(threads_run_where_they_were_bound)
         }
         for (int t = 1; t < n; t++) { /* the caller may use all cores of its threads */
             int cpus[256];
-            size_t n_cpus = place_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus));
+            size_t n_cpus = affinity_cpus(p, t, cpus, CZ_ARRAY_LEN(cpus));
             expect_mask(&masks[t], cpus, n_cpus);
             ck_assert(has(&masks[t], where[t]));
         }
@@ -595,7 +595,7 @@ START_TEST(threads_run_where_they_were_bound)
 #pragma omp parallel num_threads(n > 2 ? 2 : 1) /* the runtime throws away the others here */
         (void)omp_get_thread_num();
     }
-    place_destroy(p);
+    affinity_destroy(p);
     sched_getaffinity(0, sizeof after, &after);
     ck_assert(CPU_EQUAL(&before, &after));
 #pragma omp parallel num_threads(n)
@@ -616,12 +616,12 @@ START_TEST(who_binds_threads_is_left_in_peace)
         forget_users_binding();
         setenv(variables[i][0], variables[i][1], 1);
         sched_getaffinity(0, sizeof before, &before);
-        struct place *p = one(NULL, NULL, 0);
-        ck_assert_msg(!place_can_bind(p), "%s", variables[i][0]);
-        place_bind_threads(p);
+        struct affinity *p = one(NULL, NULL, 0);
+        ck_assert_msg(!affinity_can_bind(p), "%s", variables[i][0]);
+        affinity_bind_threads(p);
         sched_getaffinity(0, sizeof after, &after);
         ck_assert(CPU_EQUAL(&before, &after));
-        place_destroy(p);
+        affinity_destroy(p);
     }
 }
 END_TEST
@@ -629,10 +629,10 @@ END_TEST
 START_TEST(more_threads_than_processors_are_not_bound)
 {
     forget_users_binding();
-    struct place *p = one(NULL, NULL, 1000);
-    ck_assert(!place_can_bind(p));
-    place_bind_threads(p);
-    place_destroy(p);
+    struct affinity *p = one(NULL, NULL, 1000);
+    ck_assert(!affinity_can_bind(p));
+    affinity_bind_threads(p);
+    affinity_destroy(p);
 }
 END_TEST
 
@@ -647,13 +647,13 @@ START_TEST(the_affinity_mask_is_kept)
         CPU_ZERO(&mask);
         CPU_SET((size_t)cpu, &mask);
         ck_assert_int_eq(sched_setaffinity(0, sizeof mask, &mask), 0);
-        struct place *p = one(NULL, NULL, 0);
-        ck_assert_int_eq(place_n_threads(p), 1);
-        ck_assert_int_eq(place_cpu(p, 0), cpu);
-        ck_assert(place_can_bind(p));
-        place_bind_threads(p);
+        struct affinity *p = one(NULL, NULL, 0);
+        ck_assert_int_eq(affinity_n_threads(p), 1);
+        ck_assert_int_eq(affinity_cpu(p, 0), cpu);
+        ck_assert(affinity_can_bind(p));
+        affinity_bind_threads(p);
         ck_assert_int_eq(sched_getcpu(), cpu);
-        place_destroy(p);
+        affinity_destroy(p);
     }
 }
 END_TEST

@@ -1,6 +1,6 @@
 /* Threads that mostly sleep and must run at once when a transfer is through, on machines whose
  * cores all compute. */
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <dirent.h>
 #include <sched.h>

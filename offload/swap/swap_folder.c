@@ -2,7 +2,7 @@
  * file that nobody has locked belongs to nobody. Folders that czero made hold an empty file,
  * SWAP_MARK: whoever removes the last swap file removes them too, in whichever run that is. */
 #include "base/log.h"
-#include "offload/swap_impl.h"
+#include "offload/swap/swap_impl.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "offload/place_impl.h"
+#include "offload/affinity/affinity_impl.h"
 
 #include "base/log.h"
 
@@ -6,16 +6,16 @@
 #include <omp.h>
 #include <stdatomic.h>
 
-/* The place that bound this thread last; 0: none. Threads of a pool come and go. */
+/* The affinity that bound this thread last; 0: none. Threads of a pool come and go. */
 static _Thread_local unsigned bound_by;
 
-static int bind_thread(const struct place *p, hwloc_const_cpuset_t set)
+static int bind_thread(const struct affinity *p, hwloc_const_cpuset_t set)
 {
     return hwloc_set_cpubind(p->topology, set, HWLOC_CPUBIND_THREAD) == 0 ? 0 : errno;
 }
 
 /* Where the caller, and what it starts, may run: wherever its threads do. */
-static int widen_caller(const struct place *p)
+static int widen_caller(const struct affinity *p)
 {
     hwloc_bitmap_t all = hwloc_bitmap_dup(p->threads[0]);
     if (!all) return ENOMEM;
@@ -25,12 +25,12 @@ static int widen_caller(const struct place *p)
     return error;
 }
 
-/* What the caller could use before any place bound it; the last place that is destroyed gives it
+/* What the caller could use before any affinity bound it; the last one that is destroyed gives it
  * back. */
 static hwloc_bitmap_t original;
 static int n_bound;
 
-static void remember_caller(struct place *p)
+static void remember_caller(struct affinity *p)
 {
     if (p->is_bound) return;
     if (n_bound == 0) original = hwloc_bitmap_alloc();
@@ -39,11 +39,11 @@ static void remember_caller(struct place *p)
     n_bound++;
 }
 
-void place_bind_threads(struct place *p)
+void affinity_bind_threads(struct affinity *p)
 {
     static atomic_bool was_said;
     atomic_int error = 0;
-    if (!place_can_bind(p)) return;
+    if (!affinity_can_bind(p)) return;
     remember_caller(p);
 #pragma omp parallel num_threads(p->n_threads)
     {
@@ -60,7 +60,7 @@ void place_bind_threads(struct place *p)
              strerrordesc_np(error));
 }
 
-void place_unbind_threads(struct place *p)
+void affinity_unbind_threads(struct affinity *p)
 {
     if (!p->is_bound || --n_bound > 0) return;
     if (original && !hwloc_bitmap_iszero(original)) {
@@ -76,7 +76,7 @@ void place_unbind_threads(struct place *p)
 
 /* The user's own policy (numactl) stays. Without a policy of ours pages come from the node of the
  * thread that touches them, which is right for a rank on several nodes. */
-void place_memory(const struct place *p, void *base, size_t nbytes)
+void affinity_bind_memory(const struct affinity *p, void *base, size_t nbytes)
 {
     hwloc_membind_policy_t policy = HWLOC_MEMBIND_MIXED;
     hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
