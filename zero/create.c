@@ -138,7 +138,8 @@ static cz_status grads_take(struct zero *z, struct zero_group *group, size_t num
     return zero_swap_take(z, nbytes, 0, &group->grad_swap);
 }
 
-/* A momentum that is exchanged is whole on every rank; its home is the rank's own part of it. */
+/* A momentum that is exchanged is whole on every rank; its placement is the rank's own part of it.
+ */
 static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
 {
     size_t *off = &group->state_off[state_idx];

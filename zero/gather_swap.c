@@ -15,9 +15,9 @@ struct run {
 
 static struct run run_of(const struct zero *z, size_t param_idx, size_t numel)
 {
-    const struct zero_home home = zero_param_home(z, param_idx);
-    size_t lead = home.swap_off % SWAP_ALIGN, nbytes = numel * dtype_size(home.dtype);
-    return (struct run){.off = home.swap_off - lead,
+    const struct zero_placement where = zero_param_placement(z, param_idx);
+    size_t lead = where.swap_off % SWAP_ALIGN, nbytes = numel * dtype_size(where.dtype);
+    return (struct run){.off = where.swap_off - lead,
                         .nbytes = numel > 0 ? size_round_up(lead + nbytes, SWAP_ALIGN) : 0,
                         .lead = lead};
 }
@@ -38,7 +38,7 @@ static size_t chunk_room(const struct zero *z, size_t param_idx)
 size_t zero_swap_lead(const struct zero *z, size_t param_idx)
 {
     bool is_direct = z->options.swap.params && !z->split_params;
-    return is_direct ? zero_param_home(z, param_idx).swap_off % SWAP_ALIGN : 0;
+    return is_direct ? zero_param_placement(z, param_idx).swap_off % SWAP_ALIGN : 0;
 }
 
 size_t zero_swap_slack(const struct zero *z)

@@ -231,12 +231,12 @@ static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, voi
     return CZ_OK;
 }
 
-struct zero_home zero_grads_home(const struct zero *z, size_t group)
+struct zero_placement zero_grads_placement(const struct zero *z, size_t group)
 {
-    return (struct zero_home){.dtype = z->options.grad_dtype,
-                              .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                              .memory = zero_own_grad(z, group),
-                              .resident = SIZE_MAX};
+    return (struct zero_placement){.dtype = z->options.grad_dtype,
+                                   .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                                   .memory = zero_own_grad(z, group),
+                                   .resident = SIZE_MAX};
 }
 
 struct ops *zero_grads_ops(const struct zero *z)
@@ -259,8 +259,8 @@ cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel,
     enum dtype dtype = z->options.grad_dtype;
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
     if (!z->swaps_grads) {
-        const struct zero_home home = zero_grads_home(z, group);
-        return zero_home_get(z, &home, off, numel, dst);
+        const struct zero_placement where = zero_grads_placement(z, group);
+        return zero_placement_get(z, &where, off, numel, dst);
     }
     for (size_t at = 0, n; at < numel; at += n) {
         uint64_t begin = z->groups[group].grad_swap + (off + at) * size;

@@ -30,8 +30,8 @@ static cz_status states_init(struct zero *z, size_t g)
     const struct zero_group *group = &z->groups[g];
     for (size_t s = 0; s < group->n_states; s++) {
         float value = (float)optim_state_init(&z->options.groups[g].hyper, s);
-        const struct zero_home home = zero_state_home(z, g, s);
-        if (value != 0) TRY(zero_home_fill(z, &home, group->own_numel, value));
+        const struct zero_placement where = zero_state_placement(z, g, s);
+        if (value != 0) TRY(zero_placement_fill(z, &where, group->own_numel, value));
     }
     return CZ_OK;
 }
@@ -40,7 +40,8 @@ static cz_status states_init(struct zero *z, size_t g)
 static void bind_params(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) z->params[i] = zero_param_home(z, i).memory;
+    for (size_t i = 0; i < o->table->n_params; i++)
+        z->params[i] = zero_param_placement(z, i).memory;
 }
 
 /* What the file's requests read into and write from begins with a block. */
@@ -108,15 +109,15 @@ cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype t
 static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *user, float *staging,
                             size_t staging_numel)
 {
-    const struct zero_home home = zero_param_home(z, i);
+    const struct zero_placement where = zero_param_placement(z, i);
     struct zero_piece piece = {.numel = z->options.table->params[i].numel};
     if (z->options.stage == 3) piece = zero_piece_mine(z, i);
-    if (home.dtype == DTYPE_F32 && home.memory && !home.on_gpu && piece.numel > 0)
-        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)home.memory);
+    if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0)
+        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory);
     for (size_t off = 0, n; off < piece.numel; off += n) {
         n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
         TRY(fetch(user, i, piece.param_off + off, n, staging));
-        TRY(zero_home_put(z, &home, off, n, staging));
+        TRY(zero_placement_put(z, &where, off, n, staging));
     }
     return CZ_OK;
 }
@@ -129,8 +130,9 @@ static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *s
     for (size_t i = 0; i < o->table->n_params; i++)
         TRY(load_param(z, i, fetch, user, staging, staging_numel));
     for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
-        const struct zero_home from = zero_own_params_home(z, g), to = zero_master_home(z, g);
-        TRY(zero_home_copy(z, &from, &to, z->groups[g].own_numel));
+        const struct zero_placement from = zero_own_params_placement(z, g),
+                                    to = zero_master_placement(z, g);
+        TRY(zero_placement_copy(z, &from, &to, z->groups[g].own_numel));
     }
     return CZ_OK;
 }

@@ -18,19 +18,19 @@ size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t 
                           size_t state_idx, size_t param_idx, size_t off, size_t numel,
                           struct zero_range out[2])
 {
-    struct zero_home home = {0};
+    struct zero_placement where = {0};
     bool is_split = source == ZERO_FROM_MASTERS || source == ZERO_FROM_STATES;
     if (z->moves_alone && z->saved_stage > 0 && is_split) /* this rank's share of what is whole */
         off += (size_t)z->options.comm->rank * z->groups[group].flat.partition;
     if (z->moves_alone && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
         source = ZERO_FROM_MASTERS; /* not what this rank has moved alone */
     switch (source) {
-    case ZERO_FROM_PARAMS: home = zero_params_home(z, group); break;
-    case ZERO_FROM_FROZEN: home = zero_param_home(z, param_idx); break;
-    case ZERO_FROM_MASTERS: home = zero_master_home(z, group); break;
-    case ZERO_FROM_STATES: home = zero_state_home(z, group, state_idx); break;
+    case ZERO_FROM_PARAMS: where = zero_params_placement(z, group); break;
+    case ZERO_FROM_FROZEN: where = zero_param_placement(z, param_idx); break;
+    case ZERO_FROM_MASTERS: where = zero_master_placement(z, group); break;
+    case ZERO_FROM_STATES: where = zero_state_placement(z, group, state_idx); break;
     }
-    return zero_home_ranges(&home, off, numel, out);
+    return zero_placement_ranges(&where, off, numel, out);
 }
 
 void zero_set_guard(struct zero *z, zero_guard guard, void *user)
@@ -41,19 +41,21 @@ void zero_set_guard(struct zero *z, zero_guard guard, void *user)
 
 /* ---- restoring ------------------------------------------------------------------------------- */
 
-/* Elements of this rank's piece of a parameter, into `home` from element `at` on. */
+/* Elements of this rank's piece of a parameter, into `where` from element `at` on. */
 static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enum zero_what what,
-                               size_t state_idx, size_t param_idx, struct zero_home home, size_t at)
+                               size_t state_idx, size_t param_idx, struct zero_placement where,
+                               size_t at)
 {
     struct zero_piece piece = zero_piece_mine(z, param_idx);
-    home = zero_home_from(home, at);
-    if (home.dtype == DTYPE_F32 && !home.on_gpu && piece.numel > 0 && piece.numel <= home.resident)
+    where = zero_placement_from(where, at);
+    if (where.dtype == DTYPE_F32 && !where.on_gpu && piece.numel > 0 &&
+        piece.numel <= where.resident)
         return a->fetch(a->user, what, state_idx, param_idx, piece.param_off, piece.numel,
-                        (float *)(void *)home.memory);
+                        (float *)(void *)where.memory);
     for (size_t off = 0, n; off < piece.numel; off += n) {
         n = piece.numel - off < a->staging_numel ? piece.numel - off : a->staging_numel;
         TRY(a->fetch(a->user, what, state_idx, param_idx, piece.param_off + off, n, a->staging));
-        TRY(zero_home_put(z, &home, off, n, a->staging));
+        TRY(zero_placement_put(z, &where, off, n, a->staging));
     }
     return CZ_OK;
 }
@@ -61,10 +63,10 @@ static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enu
 static cz_status restore_trained(struct zero *z, const struct zero_restore *a, size_t i)
 {
     size_t g = z->places[i].group, at = zero_piece_mine(z, i).own_off;
-    TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_home(z, g), at));
+    TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_placement(z, g), at));
     if (z->onebit) TRY(zero_onebit_wrote_weight(z, i, 0, z->options.table->params[i].numel));
     for (size_t s = 0; a->states && s < z->groups[g].n_states; s++)
-        TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_home(z, g, s), at));
+        TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_placement(z, g, s), at));
     return CZ_OK;
 }
 
@@ -77,11 +79,12 @@ static cz_status restore_own(struct zero *z, const struct zero_restore *a)
         if (z->places[i].group != o->n_groups)
             TRY(restore_trained(z, a, i));
         else
-            TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_param_home(z, i), 0));
+            TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_param_placement(z, i), 0));
     }
     for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
-        const struct zero_home from = zero_master_home(z, g), to = zero_own_params_home(z, g);
-        TRY(zero_home_copy(z, &from, &to, z->groups[g].own_numel));
+        const struct zero_placement from = zero_master_placement(z, g),
+                                    to = zero_own_params_placement(z, g);
+        TRY(zero_placement_copy(z, &from, &to, z->groups[g].own_numel));
     }
     return CZ_OK;
 }

@@ -37,26 +37,27 @@ struct sweep {
 };
 
 /* Where an array of the group lies, and whether the group has it. */
-static bool array_home(const struct zero *z, size_t g, size_t array, struct zero_home *out)
+static bool array_placement(const struct zero *z, size_t g, size_t array,
+                            struct zero_placement *out)
 {
     if (array == ARRAY_MASTER) {
-        *out = zero_master_home(z, g);
+        *out = zero_master_placement(z, g);
         return true;
     }
     if (array == ARRAY_OUT) {
-        *out = zero_own_params_home(z, g);
+        *out = zero_own_params_placement(z, g);
         return z->own_masters;
     }
     if (array == ARRAY_GRAD) {
-        *out = zero_grads_home(z, g);
+        *out = zero_grads_placement(z, g);
         if (z->swaps_grads)
-            *out = (struct zero_home){.dtype = z->options.grad_dtype,
-                                      .swap_off = z->groups[g].grad_swap};
+            *out = (struct zero_placement){.dtype = z->options.grad_dtype,
+                                           .swap_off = z->groups[g].grad_swap};
         return true;
     }
     size_t state_idx = array - ARRAY_STATE;
     if (state_idx >= z->groups[g].n_states) return false;
-    *out = zero_state_home(z, g, state_idx);
+    *out = zero_state_placement(z, g, state_idx);
     return true;
 }
 
@@ -168,12 +169,12 @@ cz_status zero_sweep_bind(struct zero *z)
  */
 
 /* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. */
-static struct zero_range array_range(const struct zero *z, size_t g, const struct zero_home *home,
-                                     size_t t)
+static struct zero_range array_range(const struct zero *z, size_t g,
+                                     const struct zero_placement *where, size_t t)
 {
     struct zero_range ranges[2];
     size_t tile = z->options.tile_numel, own = z->groups[g].own_numel;
-    zero_home_ranges(home, t * tile, tile_numel(own, tile, t), ranges); /* never cut in two */
+    zero_placement_ranges(where, t * tile, tile_numel(own, tile, t), ranges); /* never cut in two */
     return ranges[0];
 }
 
@@ -200,11 +201,11 @@ static bool ends_inside_a_block(const struct sweep *s, size_t t, size_t nbytes)
 static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
 {
     const struct sweep *s = user;
-    struct zero_home home;
+    struct zero_placement where;
     size_t n = 0, t = tile_in_turn(s, k);
     for (size_t a = 0; a < N_ARRAYS; a++) {
-        if (!array_home(s->z, s->group, a, &home)) continue;
-        struct zero_range range = array_range(s->z, s->group, &home, t);
+        if (!array_placement(s->z, s->group, a, &where)) continue;
+        struct zero_range range = array_range(s->z, s->group, &where, t);
         bool is_written = is_changed(s, a);
         bool is_read = a != ARRAY_OUT || (is_written && ends_inside_a_block(s, t, range.nbytes));
         if (range.memory || !(is_read || is_written)) continue;
@@ -273,10 +274,10 @@ static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
 static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned char *slot,
                              void **out)
 {
-    struct zero_home home;
+    struct zero_placement where;
     *out = NULL;
-    if (!array_home(s->z, s->group, array, &home)) return CZ_OK;
-    struct zero_range range = array_range(s->z, s->group, &home, t);
+    if (!array_placement(s->z, s->group, array, &where)) return CZ_OK;
+    struct zero_range range = array_range(s->z, s->group, &where, t);
     unsigned char *there =
         range.memory ? (unsigned char *)(uintptr_t)range.memory : slot + slot_off(s->z, array);
     if (is_changed(s, array)) TRY(zero_claim(s->z, &range));

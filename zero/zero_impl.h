@@ -71,7 +71,7 @@ struct zero_place {
 
 /* Where an array of this rank lies: its first elements in memory, the others in host memory or in
  * the swap file. */
-struct zero_home {
+struct zero_placement {
     enum dtype dtype;
     bool on_gpu;           /* the first elements */
     unsigned char *memory; /* element 0 */
@@ -97,7 +97,7 @@ struct zero_flush {
 
 struct zero_onebit_core;
 
-/* Streams beside the layers' own, and the events that order them: device.c. */
+/* Streams beside the layers' own, and the events that order them: gpu.c. */
 struct zero_gpu {
     struct dev_stream *in, *out;     /* what comes to the GPU, what leaves it */
     struct dev_stream *reader;       /* of zero_range_read(), from whatever thread */
@@ -140,7 +140,7 @@ struct zero {
     double *norms;                /* (SUMSQ_PARTS · world_size) */
     struct comm_span *spans;      /* (world_size) of single tensors */
     struct zero_figures figures;
-    struct zero_onebit_core *onebit; /* the 1-bit family's exchange: onebit.c; NULL: another */
+    struct zero_onebit_core *onebit; /* the 1-bit family's exchange: onebit_step.c; NULL: another */
     bool moves_alone;                /* ZeroOneAdam: all of the state is whole on every rank … */
     int saved_stage;                 /* … but its files are this stage's */
     bool params_changed;             /* by the last update */
@@ -189,7 +189,8 @@ struct zero {
     size_t visit;
 };
 
-/* ---- place.c: the arithmetic of who owns what ------------------------------------------------ */
+/* ---- ownership.c: the arithmetic of who owns what
+ * ------------------------------------------------ */
 
 size_t zero_group_n_params(const struct zero *z, size_t group);
 size_t zero_group_param(const struct zero *z, size_t group, size_t pos);
@@ -217,7 +218,7 @@ cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradie
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
 cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
 
-/* ---- device.c: all of it does nothing, or what the communicator does, on the CPU --------------
+/* ---- gpu.c: all of it does nothing, or what the communicator does, on the CPU --------------
  */
 
 cz_status zero_gpu_check(const struct zero_options *o);
@@ -298,7 +299,7 @@ typedef cz_status (*zero_grads_visit)(void *user, const void *x, size_t at, size
 cz_status zero_each_grads(struct zero *z, size_t group, zero_grads_visit visit, void *user);
 
 /* Where they lie, unless that is the swap file. */
-struct zero_home zero_grads_home(const struct zero *z, size_t group);
+struct zero_placement zero_grads_placement(const struct zero *z, size_t group);
 
 /* The kernels for them. */
 struct ops *zero_grads_ops(const struct zero *z);
@@ -357,7 +358,8 @@ struct lamb_sums *zero_device_sums(const struct zero *z, size_t group);
 cz_status zero_sums_join(struct zero *z, size_t group);
 cz_status zero_ratios_send(struct zero *z, size_t group);
 
-/* ---- onebit.c: only when z->onebit ------------------------------------------------------------
+/* ---- onebit_step.c: only when z->onebit
+ * ------------------------------------------------------------
  */
 
 cz_status zero_onebit_check(const struct zero_options *o);
@@ -402,33 +404,38 @@ static inline float *zero_group_ratios(const struct zero *z, size_t group)
     return (float *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].ratios_off);
 }
 
-/* ---- home.c: elements in memory or in the swap file -------------------------------------------
+/* ---- placement.c: elements in memory or in the swap file
+ * -------------------------------------------
  */
 
 /* Take bytes at the end of the file, so that byte `aligned_at` of them begins a block. */
 cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off);
 
-struct zero_home zero_params_home(const struct zero *z, size_t group); /* whole, or own chunks */
-struct zero_home zero_own_params_home(const struct zero *z, size_t group); /* what a sweep writes */
-struct zero_home zero_param_home(const struct zero *z, size_t param_idx);  /* whole, or own chunk */
-struct zero_home zero_master_home(const struct zero *z, size_t group);
-struct zero_home zero_state_home(const struct zero *z, size_t group, size_t state_idx);
+struct zero_placement zero_params_placement(const struct zero *z,
+                                            size_t group); /* whole, or own chunks */
+struct zero_placement zero_own_params_placement(const struct zero *z,
+                                                size_t group); /* what a sweep writes */
+struct zero_placement zero_param_placement(const struct zero *z,
+                                           size_t param_idx); /* whole, or own chunk */
+struct zero_placement zero_master_placement(const struct zero *z, size_t group);
+struct zero_placement zero_state_placement(const struct zero *z, size_t group, size_t state_idx);
 
-/* The home of what begins with element `off`. */
-struct zero_home zero_home_from(struct zero_home home, size_t off);
+/* The placement of what begins with element `off`. */
+struct zero_placement zero_placement_from(struct zero_placement where, size_t off);
 
-/* Elements [off, off + numel) from and to fp32, to another home, or all the same. */
-cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
-                        float *dst);
-cz_status zero_home_put(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
-                        const float *src);
-cz_status zero_home_copy(struct zero *z, const struct zero_home *from, const struct zero_home *to,
-                         size_t numel);
-cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t numel, float value);
+/* Elements [off, off + numel) from and to fp32, to another placement, or all the same value. */
+cz_status zero_placement_get(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, float *dst);
+cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, const float *src);
+cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
+                              const struct zero_placement *to, size_t numel);
+cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where, size_t numel,
+                              float value);
 
 /* Where elements lie, in one or two runs. */
-size_t zero_home_ranges(const struct zero_home *home, size_t off, size_t numel,
-                        struct zero_range out[2]);
+size_t zero_placement_ranges(const struct zero_placement *where, size_t off, size_t numel,
+                             struct zero_range out[2]);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 

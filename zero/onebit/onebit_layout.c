@@ -1,5 +1,5 @@
 /* What the 1-bit family compresses together, and where its arrays lie. */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 #include "base/size.h"
 

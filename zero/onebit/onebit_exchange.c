@@ -6,7 +6,7 @@
  * scales to the servers, signs and scales back. A message is one piece per rank, a piece the
  * segments' chunks side by side; chunks are whole bytes because segments are padded to a multiple
  * of W·lcm(W, 8). */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 /* ---- to the servers -------------------------------------------------------------------------- */
 
@@ -138,8 +138,8 @@ static cz_status take_run(struct zero *z, enum onebit_payload payload,
     if (!onebit_is_lamb(z) || !onebit_own_part(z, run, &begin, &end))
         return take_part(z, payload, s, run, 0, run->numel, NULL);
     size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
-    const struct zero_home home = zero_state_home(z, run->group, 2);
-    float *fresh = (float *)(void *)home.memory + own;
+    const struct zero_placement where = zero_state_placement(z, run->group, 2);
+    float *fresh = (float *)(void *)where.memory + own;
     TRY(take_part(z, payload, s, run, 0, begin, NULL));
     TRY(take_part(z, payload, s, run, begin, end, fresh));
     return take_part(z, payload, s, run, end, run->numel, NULL);

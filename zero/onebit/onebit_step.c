@@ -1,7 +1,7 @@
 /* The 1-bit family: what each update does (optim/onebit.h has the calendar). Arrays that an
  * exchange needs whole (momentum, worker errors, masks) are whole on every rank; masters and
  * variance are split at stage 1 as for any optimizer. */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 /* One rank alone: its gradient is everyone's. */
 static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,

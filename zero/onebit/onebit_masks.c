@@ -1,5 +1,5 @@
 /* Which elements of the 1-bit family are masked: see ONEBIT_MASK_RATIO. */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 float *onebit_max_of(const struct zero *z, const struct onebit_run *run)
 {

@@ -38,16 +38,16 @@ static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
 }
 
 /* Where this rank's part of a group (or of a frozen parameter) lies. */
-static struct zero_home own_home(const struct zero *z, const struct target *t)
+static struct zero_placement own_placement(const struct zero *z, const struct target *t)
 {
     const struct zero_place *place = &z->places[t->param_idx];
-    if (place->group == z->options.n_groups) return zero_param_home(z, t->param_idx);
+    if (place->group == z->options.n_groups) return zero_param_placement(z, t->param_idx);
     switch (t->what) {
-    case ZERO_WEIGHT: return zero_master_home(z, place->group);
+    case ZERO_WEIGHT: return zero_master_placement(z, place->group);
     case ZERO_GRAD: /* see own_get() */
     case ZERO_STATE: break;
     }
-    return zero_state_home(z, place->group, t->state_idx);
+    return zero_state_placement(z, place->group, t->state_idx);
 }
 
 /* Elements [off, off + numel) of it as fp32. */
@@ -56,8 +56,8 @@ static cz_status own_get(struct zero *z, const struct target *t, size_t off, siz
 {
     if (t->what == ZERO_GRAD)
         return zero_grads_get(z, z->places[t->param_idx].group, off, numel, dst);
-    const struct zero_home home = own_home(z, t);
-    return zero_home_get(z, &home, off, numel, dst);
+    const struct zero_placement where = own_placement(z, t);
+    return zero_placement_get(z, &where, off, numel, dst);
 }
 
 static bool is_pretended(const struct zero *z)
@@ -101,12 +101,12 @@ static cz_status round_as_stored(struct zero *z, float *x, size_t numel)
 static cz_status read_unreduced(struct zero *z, const struct target *t, float *dst)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_home local = {.dtype = o->grad_dtype,
-                                    .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                    .memory = z->blocks[ZERO_GRADS],
-                                    .resident = SIZE_MAX};
+    const struct zero_placement local = {.dtype = o->grad_dtype,
+                                         .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                                         .memory = z->blocks[ZERO_GRADS],
+                                         .resident = SIZE_MAX};
     float scale = zero_reduce_scale(z);
-    TRY(zero_home_get(z, &local, z->places[t->param_idx].grad_off + t->off, t->numel, dst));
+    TRY(zero_placement_get(z, &local, z->places[t->param_idx].grad_off + t->off, t->numel, dst));
     TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale));
     return round_as_stored(z, dst, t->numel);
 }
@@ -156,18 +156,18 @@ static cz_status write_param(struct zero *z, const struct target *t, const float
     const struct zero_options *o = &z->options;
     const struct zero_place *place = &z->places[t->param_idx];
     struct zero_piece mine = {.param_off = t->off, .numel = t->numel};
-    const struct zero_home home = zero_param_home(z, t->param_idx);
+    const struct zero_placement where = zero_param_placement(z, t->param_idx);
     if (z->split_params) mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
     size_t at =
         z->split_params ? mine.param_off - zero_piece_mine(z, t->param_idx).param_off : t->off;
     if (mine.numel > 0)
-        TRY(zero_home_put(z, &home, at, mine.numel, src + (mine.param_off - t->off)));
+        TRY(zero_placement_put(z, &where, at, mine.numel, src + (mine.param_off - t->off)));
     if (!z->windowed || !place->resident) return CZ_OK;
-    const struct zero_home gathered = {.dtype = o->dtype,
-                                       .on_gpu = zero_is_on_gpu(z, ZERO_WINDOW),
-                                       .memory = z->blocks[ZERO_WINDOW],
-                                       .resident = SIZE_MAX};
-    return zero_home_put(z, &gathered, place->resident_off + t->off, t->numel, src);
+    const struct zero_placement gathered = {.dtype = o->dtype,
+                                            .on_gpu = zero_is_on_gpu(z, ZERO_WINDOW),
+                                            .memory = z->blocks[ZERO_WINDOW],
+                                            .resident = SIZE_MAX};
+    return zero_placement_put(z, &gathered, place->resident_off + t->off, t->numel, src);
 }
 
 cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
@@ -180,8 +180,8 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
-        const struct zero_home home = own_home(z, &t);
-        TRY(zero_home_put(z, &home, mine.own_off, mine.numel, src + (mine.param_off - off)));
+        const struct zero_placement where = own_placement(z, &t);
+        TRY(zero_placement_put(z, &where, mine.own_off, mine.numel, src + (mine.param_off - off)));
     }
     if (what == ZERO_STATE && z->onebit)
         TRY(zero_onebit_wrote(z, state_idx, param_idx, off, numel, src));

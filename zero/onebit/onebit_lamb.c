@@ -1,6 +1,6 @@
 /* What 1-bit Lamb adds (Li et al. 2021; spec/config-and-runtime §6.4): trust ratios learnt in the
  * warm-up and scaled afterwards, and one scale for all tensors' momenta. */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 #include <math.h>
 
@@ -67,7 +67,8 @@ static cz_status momentum_norms(struct zero *z)
 static cz_status copy_variance(struct zero *z)
 {
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        const struct zero_home frozen = zero_state_home(z, g, 1), fresh = zero_state_home(z, g, 2);
+        const struct zero_placement frozen = zero_state_placement(z, g, 1),
+                                    fresh = zero_state_placement(z, g, 2);
         size_t numel = z->groups[g].own_numel;
         TRY(onebit_claim_floats(z, (const float *)(void *)fresh.memory, numel));
         if (numel > 0)
@@ -97,9 +98,9 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
     const struct optim_hyper *hyper = &z->options.groups[run->group].hyper;
     size_t begin, end;
     if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
-    const struct zero_home v = zero_state_home(z, run->group, 1),
-                           fresh = zero_state_home(z, run->group, 2),
-                           p = zero_master_home(z, run->group);
+    const struct zero_placement v = zero_state_placement(z, run->group, 1),
+                                fresh = zero_state_placement(z, run->group, 2),
+                                p = zero_master_placement(z, run->group);
     size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
     const struct lamb_segment all = {.end = end - begin};
     struct onebit_lamb_norms_args args = {.numel = end - begin,

@@ -1,5 +1,5 @@
 /* What a checkpoint, and whoever sets single tensors, sees of the 1-bit family. */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 size_t zero_n_segments(const struct zero *z)
 {
@@ -46,29 +46,30 @@ struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what 
     return onebit_floats(z, x + run->flat_off, run->numel);
 }
 
-/* All of a range, as zero_home_get() and zero_home_put() reach it. */
-static struct zero_home home_of(const struct zero_range *range)
+/* All of a range, as zero_placement_get() and zero_placement_put() reach it. */
+static struct zero_placement placement_of(const struct zero_range *range)
 {
-    return (struct zero_home){.dtype = DTYPE_F32,
-                              .on_gpu = range->on_gpu,
-                              .memory = (unsigned char *)(uintptr_t)range->memory, /* our block */
-                              .resident = SIZE_MAX};
+    return (struct zero_placement){.dtype = DTYPE_F32,
+                                   .on_gpu = range->on_gpu,
+                                   .memory =
+                                       (unsigned char *)(uintptr_t)range->memory, /* our block */
+                                   .resident = SIZE_MAX};
 }
 
 cz_status zero_onebit_read(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
                            size_t numel, float *dst)
 {
     const struct zero_range range = zero_onebit_range(z, what, idx);
-    const struct zero_home home = home_of(&range);
-    return zero_home_get(z, &home, off, numel, dst);
+    const struct zero_placement where = placement_of(&range);
+    return zero_placement_get(z, &where, off, numel, dst);
 }
 
 cz_status zero_onebit_write(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
                             size_t numel, const float *src)
 {
     const struct zero_range range = zero_onebit_range(z, what, idx);
-    const struct zero_home home = home_of(&range);
-    return zero_home_put(z, &home, off, numel, src);
+    const struct zero_placement where = placement_of(&range);
+    return zero_placement_put(z, &where, off, numel, src);
 }
 
 cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t idx)
@@ -98,8 +99,8 @@ cz_status zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, 
     if (state_idx != 0) return CZ_OK;
     const struct zero_range whole =
         onebit_floats(z, onebit_momentum(z, run->group) + run->flat_off, run->numel);
-    const struct zero_home home = home_of(&whole);
-    return zero_home_put(z, &home, off, numel, src);
+    const struct zero_placement where = placement_of(&whole);
+    return zero_placement_put(z, &where, off, numel, src);
 }
 
 cz_status zero_onebit_restored(struct zero *z)

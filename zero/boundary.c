@@ -34,11 +34,11 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     out->finite = false;
     out->rank = z->options.comm->rank;
     if (zero_averages(z)) return zero_own_grad_at(z, g, at, &out->value);
-    const struct zero_home whole = {.dtype = z->options.grad_dtype,
-                                    .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                    .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
-                                    .resident = SIZE_MAX};
-    return zero_home_get(z, &whole, at, 1, &out->value);
+    const struct zero_placement whole = {.dtype = z->options.grad_dtype,
+                                         .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                                         .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
+                                         .resident = SIZE_MAX};
+    return zero_placement_get(z, &whole, at, 1, &out->value);
 }
 
 /* The scan of this rank's gradients, piece by piece in any order. */

@@ -1,10 +1,10 @@
 /* The inside of the 1-bit family.
  *
- * onebit.c           what each update does
+ * onebit_step.c           what each update does
  * onebit_layout.c    segments, and where everything lies
  * onebit_exchange.c  the compressed all-reduce
  * onebit_masks.c     which elements take no part
- * onebit_alone.c     ZeroOneAdam between exchanges
+ * onebit_local.c     ZeroOneAdam between exchanges
  * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients
  * onebit_state.c     what a checkpoint sees
  *
@@ -12,8 +12,8 @@
  * to its memory, and nothing here reads them on the host but through zero_onebit_read(). The host
  * waits for the device where it decides something: when masks are made, when OneBitLamb's momenta
  * freeze, and for OneBitLamb's ratios in each step after that. */
-#ifndef CZ_ZERO_ONEBIT_IMPL_H
-#define CZ_ZERO_ONEBIT_IMPL_H
+#ifndef CZ_ZERO_ONEBIT_ONEBIT_IMPL_H
+#define CZ_ZERO_ONEBIT_ONEBIT_IMPL_H
 
 #include "zero/zero_impl.h"
 
@@ -71,7 +71,8 @@ struct zero_onebit_core {
         constants_off; /* into ZERO_SIGNS */
 };
 
-/* ---- onebit.c -------------------------------------------------------------------------------- */
+/* ---- onebit_step.c
+ * -------------------------------------------------------------------------------- */
 
 /* Stage 1: everyone's part of the momentum to everyone, as exchanges need it. */
 cz_status onebit_gather_momentum(struct zero *z);
@@ -145,7 +146,7 @@ cz_status onebit_max_over_ranks(struct zero *z);
 cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel);
 struct scan_result *onebit_found(const struct zero *z, const struct onebit_run *run);
 
-/* ---- onebit_alone.c -------------------------------------------------------------------------- */
+/* ---- onebit_local.c -------------------------------------------------------------------------- */
 
 cz_status onebit_move(struct zero *z);        /* an update of this rank's own */
 cz_status onebit_settle(struct zero *z);      /* all ranks' moves become one */

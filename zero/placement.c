@@ -16,90 +16,92 @@ cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint6
     return CZ_OK;
 }
 
-/* ---- homes ----------------------------------------------------------------------------------- */
+/* ---- placements
+ * ----------------------------------------------------------------------------------- */
 
-struct zero_home zero_params_home(const struct zero *z, size_t group)
+struct zero_placement zero_params_placement(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
     if (z->options.swap.params)
-        return (struct zero_home){.dtype = z->options.dtype, .swap_off = g->param_swap};
-    return (struct zero_home){.dtype = z->options.dtype,
-                              .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                              .memory = zero_group_params(z, group),
-                              .resident = SIZE_MAX};
+        return (struct zero_placement){.dtype = z->options.dtype, .swap_off = g->param_swap};
+    return (struct zero_placement){.dtype = z->options.dtype,
+                                   .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
+                                   .memory = zero_group_params(z, group),
+                                   .resident = SIZE_MAX};
 }
 
-struct zero_home zero_own_params_home(const struct zero *z, size_t group)
+struct zero_placement zero_own_params_placement(const struct zero *z, size_t group)
 {
-    return zero_home_from(zero_params_home(z, group), z->groups[group].own_begin);
+    return zero_placement_from(zero_params_placement(z, group), z->groups[group].own_begin);
 }
 
-struct zero_home zero_param_home(const struct zero *z, size_t param_idx)
+struct zero_placement zero_param_placement(const struct zero *z, size_t param_idx)
 {
     const struct zero_place *p = &z->places[param_idx];
     if (p->group != z->options.n_groups)
-        return zero_home_from(zero_params_home(z, p->group), p->off);
+        return zero_placement_from(zero_params_placement(z, p->group), p->off);
     if (z->options.swap.params)
-        return (struct zero_home){.dtype = z->options.dtype, .swap_off = p->frozen_off};
-    return (struct zero_home){.dtype = z->options.dtype,
-                              .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                              .memory = z->blocks[ZERO_PARAMS] + p->frozen_off,
-                              .resident = SIZE_MAX};
+        return (struct zero_placement){.dtype = z->options.dtype, .swap_off = p->frozen_off};
+    return (struct zero_placement){.dtype = z->options.dtype,
+                                   .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
+                                   .memory = z->blocks[ZERO_PARAMS] + p->frozen_off,
+                                   .resident = SIZE_MAX};
 }
 
 /* An array that an update changes: `memory` is where it lies in its block. One that leaves a GPU
  * begins with the GPU's share. */
-static struct zero_home array_home(const struct zero *z, size_t group, size_t which,
-                                   enum dtype dtype, unsigned char *memory, uint64_t swap_off)
+static struct zero_placement array_placement(const struct zero *z, size_t group, size_t which,
+                                             enum dtype dtype, unsigned char *memory,
+                                             uint64_t swap_off)
 {
     const struct zero_options *o = &z->options;
     const struct zero_group *g = &z->groups[group];
     if (zero_states_leave(o))
-        return (struct zero_home){.dtype = dtype,
-                                  .on_gpu = true,
-                                  .memory = z->blocks[ZERO_SHARE] + g->share_off[which],
-                                  .resident = g->resident,
-                                  .rest = o->swap.optimizer ? NULL : memory,
-                                  .swap_off = swap_off};
-    return (struct zero_home){.dtype = dtype,
-                              .on_gpu = o->on_gpu,
-                              .memory = memory,
-                              .resident = o->swap.optimizer ? g->resident : SIZE_MAX,
-                              .swap_off = swap_off};
+        return (struct zero_placement){.dtype = dtype,
+                                       .on_gpu = true,
+                                       .memory = z->blocks[ZERO_SHARE] + g->share_off[which],
+                                       .resident = g->resident,
+                                       .rest = o->swap.optimizer ? NULL : memory,
+                                       .swap_off = swap_off};
+    return (struct zero_placement){.dtype = dtype,
+                                   .on_gpu = o->on_gpu,
+                                   .memory = memory,
+                                   .resident = o->swap.optimizer ? g->resident : SIZE_MAX,
+                                   .swap_off = swap_off};
 }
 
-struct zero_home zero_master_home(const struct zero *z, size_t group)
+struct zero_placement zero_master_placement(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
-    if (!z->own_masters) return zero_own_params_home(z, group);
-    return array_home(z, group, 0, z->options.master_dtype, z->blocks[ZERO_MASTERS] + g->master_off,
-                      g->master_swap);
+    if (!z->own_masters) return zero_own_params_placement(z, group);
+    return array_placement(z, group, 0, z->options.master_dtype,
+                           z->blocks[ZERO_MASTERS] + g->master_off, g->master_swap);
 }
 
-struct zero_home zero_state_home(const struct zero *z, size_t group, size_t state_idx)
+struct zero_placement zero_state_placement(const struct zero *z, size_t group, size_t state_idx)
 {
     const struct zero_group *g = &z->groups[group];
-    return array_home(z, group, 1 + state_idx, z->options.state_dtype,
-                      z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
-                      g->state_swap[state_idx]);
+    return array_placement(z, group, 1 + state_idx, z->options.state_dtype,
+                           z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
+                           g->state_swap[state_idx]);
 }
 
-struct zero_home zero_home_from(struct zero_home home, size_t off)
+struct zero_placement zero_placement_from(struct zero_placement where, size_t off)
 {
-    size_t in_memory = off < home.resident ? off : home.resident;
-    if (in_memory > 0) home.memory = zero_advance(home.memory, in_memory, home.dtype);
-    if (home.resident != SIZE_MAX) home.resident -= in_memory;
-    if (home.rest) home.rest = zero_advance(home.rest, off - in_memory, home.dtype);
-    home.swap_off += (off - in_memory) * dtype_size(home.dtype);
-    return home;
+    size_t in_memory = off < where.resident ? off : where.resident;
+    if (in_memory > 0) where.memory = zero_advance(where.memory, in_memory, where.dtype);
+    if (where.resident != SIZE_MAX) where.resident -= in_memory;
+    if (where.rest) where.rest = zero_advance(where.rest, off - in_memory, where.dtype);
+    where.swap_off += (off - in_memory) * dtype_size(where.dtype);
+    return where;
 }
 
-size_t zero_home_ranges(const struct zero_home *home, size_t off, size_t numel,
-                        struct zero_range out[2])
+size_t zero_placement_ranges(const struct zero_placement *where, size_t off, size_t numel,
+                             struct zero_range out[2])
 {
-    const struct zero_home from = zero_home_from(*home, off);
+    const struct zero_placement from = zero_placement_from(*where, off);
     size_t in_memory = numel < from.resident ? numel : from.resident, n = 0;
-    size_t size = dtype_size(home->dtype);
+    size_t size = dtype_size(where->dtype);
     if (in_memory > 0)
         out[n++] = (struct zero_range){
             .memory = from.memory, .on_gpu = from.on_gpu, .nbytes = in_memory * size};
@@ -137,10 +139,10 @@ static cz_status put_swapped(struct zero *z, enum dtype dtype, uint64_t off, siz
     return CZ_OK;
 }
 
-cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
-                        float *dst)
+cz_status zero_placement_get(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, float *dst)
 {
-    const struct zero_home from = zero_home_from(*home, off);
+    const struct zero_placement from = zero_placement_from(*where, off);
     size_t in_memory = numel < from.resident ? numel : from.resident;
     if (from.on_gpu)
         TRY(zero_pull(z, from.dtype, from.memory, dst, in_memory));
@@ -152,10 +154,10 @@ cz_status zero_home_get(struct zero *z, const struct zero_home *home, size_t off
     return get_swapped(z, from.dtype, from.swap_off, numel - in_memory, dst + in_memory);
 }
 
-cz_status zero_home_put(struct zero *z, const struct zero_home *home, size_t off, size_t numel,
-                        const float *src)
+cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, const float *src)
 {
-    const struct zero_home to = zero_home_from(*home, off);
+    const struct zero_placement to = zero_placement_from(*where, off);
     size_t in_memory = numel < to.resident ? numel : to.resident;
     if (to.on_gpu)
         TRY(zero_push(z, to.dtype, src, to.memory, in_memory));
@@ -175,28 +177,29 @@ static float *other_half(struct zero *z)
 
 #define HALF_NUMEL (ZERO_SCRATCH_NBYTES / sizeof(float))
 
-cz_status zero_home_copy(struct zero *z, const struct zero_home *from, const struct zero_home *to,
-                         size_t numel)
+cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
+                              const struct zero_placement *to, size_t numel)
 {
     bool is_direct = numel <= from->resident && numel <= to->resident;
     if (is_direct && !from->on_gpu && !to->on_gpu)
         return zero_cast(z, from->dtype, from->memory, to->dtype, to->memory, numel);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < HALF_NUMEL ? numel - at : HALF_NUMEL;
-        TRY(zero_home_get(z, from, at, n, other_half(z)));
-        TRY(zero_home_put(z, to, at, n, other_half(z)));
+        TRY(zero_placement_get(z, from, at, n, other_half(z)));
+        TRY(zero_placement_put(z, to, at, n, other_half(z)));
     }
     return CZ_OK;
 }
 
-cz_status zero_home_fill(struct zero *z, const struct zero_home *home, size_t numel, float value)
+cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where, size_t numel,
+                              float value)
 {
     float few[256], *values = z->scratch ? other_half(z) : few;
     size_t most = z->scratch ? HALF_NUMEL : CZ_ARRAY_LEN(few);
     for (size_t i = 0; i < most; i++) values[i] = value;
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(zero_home_put(z, home, at, n, values));
+        TRY(zero_placement_put(z, where, at, n, values));
     }
     return CZ_OK;
 }

@@ -1,6 +1,6 @@
 /* ZeroOneAdam once its variance is frozen: ranks move their weights alone, and settle from time to
  * time (Lu et al. 2022, algorithm 1). */
-#include "zero/onebit_impl.h"
+#include "zero/onebit/onebit_impl.h"
 
 static struct zero_one_args alone_args(const struct zero *z, const struct onebit_segment *s,
                                        const struct onebit_run *run)
