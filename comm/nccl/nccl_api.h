@@ -6,8 +6,6 @@
 
 #include "comm/device_plane_impl.h"
 
-#include <cuda_runtime_api.h>
-
 CZ_EXTERN_C_BEGIN
 
 #define NCCL_LIBRARY_FILE "libnccl.so.2"
@@ -21,7 +19,8 @@ enum nccl_result {
 
 #define NCCL_TYPE_UINT8 1 /* everything is sent as bytes */
 
-struct nccl_comm; /* ncclComm */
+struct nccl_comm;   /* ncclComm */
+struct CUstream_st; /* what cudaStream_t points to; CUDA's headers are not needed here */
 
 struct nccl_id {
     char internal[NCCL_ID_NBYTES];
@@ -52,11 +51,11 @@ struct nccl_calls {
     int (*GroupStart)(void);
     int (*GroupEnd)(void);
     int (*Send)(const void *src, size_t n, int type, int peer, struct nccl_comm *comm,
-                cudaStream_t stream);
+                struct CUstream_st *stream);
     int (*Recv)(void *dst, size_t n, int type, int peer, struct nccl_comm *comm,
-                cudaStream_t stream);
+                struct CUstream_st *stream);
     int (*Broadcast)(const void *src, void *dst, size_t n, int type, int root,
-                     struct nccl_comm *comm, cudaStream_t stream);
+                     struct nccl_comm *comm, struct CUstream_st *stream);
     const char *(*GetErrorString)(int result);
     const char *(*GetLastError)(struct nccl_comm *comm);
 };
