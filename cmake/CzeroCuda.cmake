@@ -2,14 +2,27 @@
 # linked against CUDA. And the same sources against the simulated device, for tests.
 include(CheckLanguage)
 set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # 8.0, 9.0, and PTX of 9.0 for what comes after
-if(NOT CZ_FUZZ AND NOT CZ_TSAN)
+cz_choice(CZ_CUDA "Build the CUDA plug-in: ON, OFF, or AUTO where nvcc is found")
+if(CZ_CUDA STREQUAL "ON" AND (CZ_FUZZ OR CZ_TSAN))
+  message(FATAL_ERROR "CZ_CUDA=ON does not go with CZ_FUZZ or CZ_TSAN: their builds have no CUDA")
+elseif(CZ_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA: left out (CZ_CUDA=OFF)")
+elseif(NOT CZ_FUZZ AND NOT CZ_TSAN)
+  if(CZ_CUDA STREQUAL "ON" AND NOT CMAKE_CUDA_COMPILER) # looked for again: it may be installed by now
+    unset(CMAKE_CUDA_COMPILER CACHE)
+  endif()
   check_language(CUDA)
-endif()
-if(CMAKE_CUDA_COMPILER)
-  enable_language(CUDA)
-  find_package(CUDAToolkit)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+  elseif(CZ_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CZ_CUDA=ON, but nvcc was not found, or it cannot compile: put it into PATH, "
+      "name it with CUDACXX, or use CZ_CUDA=OFF")
+  else()
+    message(STATUS "CUDA: left out (nvcc not found)")
+  endif()
 else()
-  message(STATUS "CUDA: left out (nvcc not found)")
+  message(STATUS "CUDA: left out (builds with CZ_FUZZ or CZ_TSAN have none)")
 endif()
 
 # Host sources that the plug-in has a copy of: pure arithmetic and checks.
@@ -50,7 +63,7 @@ function(cz_cuda_hopper list)
 endfunction()
 
 function(cz_cuda_plugin)
-  if(NOT CMAKE_CUDA_COMPILER)
+  if(NOT CUDAToolkit_FOUND)
     return()
   endif()
   cz_cuda_sources(sources)

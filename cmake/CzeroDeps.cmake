@@ -1,3 +1,12 @@
+# An option of three values, AUTO by default.
+function(cz_choice name help)
+  set(${name} AUTO CACHE STRING "${help}")
+  set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${name}=${${name}}: ON, OFF or AUTO is needed")
+  endif()
+endfunction()
+
 # Foreign libraries, each behind one interface target (DESIGN §8 says what each is for).
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
@@ -24,7 +33,14 @@ else()
 endif()
 
 # MPI is a plug-in (comm/mpi); without it ranks talk over shared memory on one host.
-find_package(MPI COMPONENTS C)
-if(NOT MPI_C_FOUND)
-  message(STATUS "MPI: left out (no mpicc found: several hosts, mpirun and srun will not work)")
+cz_choice(CZ_MPI "Build the MPI plug-in: ON, OFF, or AUTO where mpicc is found")
+if(CZ_MPI STREQUAL "OFF")
+  message(STATUS "MPI: left out (CZ_MPI=OFF)")
+else()
+  find_package(MPI COMPONENTS C)
+  if(NOT MPI_C_FOUND AND CZ_MPI STREQUAL "ON")
+    message(FATAL_ERROR "CZ_MPI=ON, but mpicc was not found: install libopenmpi-dev, or use CZ_MPI=OFF")
+  elseif(NOT MPI_C_FOUND)
+    message(STATUS "MPI: left out (no mpicc found: several hosts, mpirun and srun will not work)")
+  endif()
 endif()
