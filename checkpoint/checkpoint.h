@@ -10,7 +10,7 @@
  *   ckpt_open() → ckpt_at()/ckpt_find() → ckpt_read() or ckpt_run() → ckpt_close()
  *
  * Files of DeepSpeed 0.16.9 and 0.19.x, fp32/bf16/fp16, with or without offload. Format:
- * spec/checkpoint-and-offload.md §2-4; keys are read, versions are not compared.
+ * docs/deepspeed-behaviour.md, "Checkpoints"; keys are read, versions are not compared.
  * An open checkpoint may be read by several threads. Memory: the pickles' trees of rank 0's two
  * files and a few dozen bytes per tensor, state and rank. */
 #ifndef CZ_CHECKPOINT_CHECKPOINT_H

@@ -1,9 +1,10 @@
 /* Consolidation: the shards of a checkpoint become one set of whole weights.
  *
- * Output as DeepSpeed's zero_to_fp32.py names and splits it (spec/checkpoint-and-offload.md §3.4):
- * pytorch_model.bin or model.safetensors, or numbered shards with an index. Bytes are streamed from
- * the shards to their final offsets; memory does not depend on the model. Nothing appears under a
- * final name before all of it is complete and synced. */
+ * Output as DeepSpeed's zero_to_fp32.py names and splits it
+ * (docs/deepspeed-behaviour.md, "Consolidation"): pytorch_model.bin or model.safetensors, or
+ * numbered shards with an index. Bytes are streamed from the shards to their final offsets; memory
+ * does not depend on the model. Nothing appears under a final name before all of it is complete and
+ * synced. */
 #ifndef CZ_CHECKPOINT_CONSOLIDATE_H
 #define CZ_CHECKPOINT_CONSOLIDATE_H
 

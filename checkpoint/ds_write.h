@@ -5,7 +5,8 @@
  * thread → ckpt_writer_finish() syncs → ckpt_writer_destroy(). The tensors' bytes come from the
  * caller, job by job: nothing is gathered or copied, extra memory is the pickles.
  *
- * Files, keys, classes and their order: spec/checkpoint-and-offload.md §2 (as 0.19.8 writes them).
+ * Files, keys, classes and their order: docs/deepspeed-behaviour.md, "Checkpoints" (as 0.19.8
+ * writes them).
  */
 #ifndef CZ_CHECKPOINT_DS_WRITE_H
 #define CZ_CHECKPOINT_DS_WRITE_H

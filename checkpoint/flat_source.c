@@ -1,6 +1,7 @@
 /* Stages 1 and 2: a group's parameters stand one after the other in a flat tensor, of which every
- * rank has an equal partition (spec/checkpoint-and-offload.md §3.1). param_shapes holds their true
- * order; param_slice_mappings does not when gradients go round-robin, and is only compared.
+ * rank has an equal partition (docs/deepspeed-behaviour.md, "Flat buffers"). param_shapes holds
+ * their true order; param_slice_mappings does not when gradients go round-robin, and is only
+ * compared.
  *
  * Legend: W ranks; L elements up to the end of the last parameter; a partition is L rounded up to a
  * multiple of 2W, divided by W. Masters are saved without padding, states with it. */

@@ -1,5 +1,5 @@
-/* DeepSpeed's names of folders and files (spec/checkpoint-and-offload.md §2.1), and what a folder
- * holds. */
+/* DeepSpeed's names of folders and files (docs/deepspeed-behaviour.md, "Files"), and what a
+ * folder holds. */
 #ifndef CZ_CHECKPOINT_NAMES_H
 #define CZ_CHECKPOINT_NAMES_H
 

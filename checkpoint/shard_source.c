@@ -1,5 +1,6 @@
 /* Stage 3: every parameter is split on its own, rank r holding chunk r of W; a sub-group's chunks
- * stand one after the other in one flat tensor per rank (spec/checkpoint-and-offload.md §3.1). The
+ * stand one after the other in one flat tensor per rank
+ * (docs/deepspeed-behaviour.md, "Partitions of stage 3"). The
  * end of a parameter's last chunk is padding with any content.
  *
  * Legend: W ranks; a chunk is ceil(numel / W) elements. */

@@ -1,6 +1,6 @@
-/* Universal folders (spec/checkpoint-and-offload.md §4): zero/NAME/{fp32,exp_avg,…}.pt for every
- * trained parameter, zero/optimizer_state.pt, and copies of the model files, which hold what else
- * there is: shapes, ties, buffers, frozen parameters.
+/* Universal folders (docs/deepspeed-behaviour.md, "Universal folders"):
+ * zero/NAME/{fp32,exp_avg,…}.pt for every trained parameter, zero/optimizer_state.pt, and copies of
+ * the model files, which hold what else there is: shapes, ties, buffers, frozen parameters.
  *
  * The family of stages 1-2 wraps whole tensors into dictionaries and gives every parameter its
  * step; that of stage 3 has bare flat tensors, and the steps in optimizer_state.pt. What the first

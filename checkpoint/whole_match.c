@@ -1,7 +1,7 @@
 /* Stage 0 saves the optimizer's parameters by number, in groups whose members it does not name
- * (spec/checkpoint-and-offload.md §2.4). Groups keep the model's order, shapes must be equal, and a
- * 16-bit weight is its master rounded: that tells which is which. Our own checkpoints have it in
- * the manifest. */
+ * (docs/deepspeed-behaviour.md, "Optimizer files"). Groups keep the model's order, shapes must be
+ * equal, and a 16-bit weight is its master rounded: that tells which is which. Our own checkpoints
+ * have it in the manifest. */
 #include "checkpoint/whole_impl.h"
 
 #include <string.h>

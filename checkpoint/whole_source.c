@@ -1,5 +1,5 @@
 /* Stage 0: weights, masters and states are whole tensors of one file
- * (spec/checkpoint-and-offload.md §2.4). Masters are in fp32_groups (one by one) or
+ * (docs/deepspeed-behaviour.md, "Optimizer files"). Masters are in fp32_groups (one by one) or
  * fp32_groups_flat; without either, `module` itself holds them. */
 #include "checkpoint/whole_impl.h"
 

@@ -7,7 +7,7 @@ function(cz_choice name help)
   endif()
 endfunction()
 
-# Foreign libraries, each behind one interface target (DESIGN §8 says what each is for).
+# Foreign libraries, each behind one interface target.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)

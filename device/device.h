@@ -17,7 +17,7 @@ CZ_EXTERN_C_BEGIN
 
 struct device;     /* an open device */
 struct dev_stream; /* work in order; NULL is the device's default stream */
-struct dev_event;  /* a point in a stream: the ticket of DESIGN §3 */
+struct dev_event;  /* a point in a stream, to wait for */
 
 enum device_kind { DEVICE_HOST = 0, DEVICE_CUDA = 1 };
 

@@ -7,7 +7,7 @@
 
 #define CLIENT_STATE_NBYTES_MAX ((size_t)64 << 20)
 
-/* spec/checkpoint-and-offload.md §2.2 */
+/* docs/deepspeed-behaviour.md, "Model file" */
 static const char *const engine_keys[] = {"module",
                                           "buffer_names",
                                           "optimizer",

@@ -167,7 +167,7 @@ struct config_flops_profiler {
 };
 
 struct config_comms_logger {
-    bool enabled; /* czero honours it (spec Q6): false is off, though DeepSpeed would log */
+    bool enabled; /* false is off, though DeepSpeed would log all the same */
     bool verbose;
     bool prof_all;
     bool debug;

@@ -1,4 +1,5 @@
-/* The batch triangle: train = micro · accumulation · ranks (spec §2.1), in Python's arithmetic. */
+/* The batch triangle: train = micro · accumulation · ranks, in Python's arithmetic
+ * (docs/deepspeed-behaviour.md, "Batch triangle"). */
 #include "engine/config_impl.h"
 
 #include <math.h>

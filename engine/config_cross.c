@@ -1,4 +1,5 @@
-/* What DeepSpeed's parser checks across keys, or by hand in raw sections (spec §2.7). */
+/* What DeepSpeed's parser checks across keys, or by hand in raw sections
+ * (docs/deepspeed-behaviour.md, "Checks across keys"). */
 #include "engine/config_impl.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* Elasticity (spec §2.6): the batch out of the ranks that happen to be there. Only --compat 0.16
- * has it; the batch it finds replaces the three batch keys, and the section is then done with. */
+/* Elasticity (docs/deepspeed-behaviour.md, "Elasticity"): the batch out of the ranks that happen
+ * to be there. Only --compat 0.16 has it; the batch it finds replaces the three batch keys, and the
+ * section is then done with. */
 #include "engine/config_impl.h"
 
 #include <math.h>

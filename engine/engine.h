@@ -3,7 +3,7 @@
  *   engine_initialize → per micro-batch: engine_forward, engine_backward, engine_step →
  * engine_destroy
  *
- * engine_step acts only at the accumulation boundary (spec: (micro_steps + 1) mod gas == 0); call
+ * engine_step acts only at the accumulation boundary, (micro_steps + 1) mod gas == 0; call
  * it after every backward. All memory is planned and allocated by engine_initialize: nothing is
  * allocated after the first step. One engine per process and thread; calls are collective over
  * ranks. Every call that fails leaves a sentence in cz_last_error(). */

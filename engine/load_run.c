@@ -1,5 +1,6 @@
 /* Where the saved run stood. czero's own state file says it exactly; for DeepSpeed's checkpoints it
- * is put together from the keys of spec/checkpoint-and-offload.md §2.2-2.4. */
+ * is put together from the keys of its files
+ * (docs/deepspeed-behaviour.md, "Model file" and "Optimizer files"). */
 #include "engine/load_impl.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* The memory plan: every byte of a run, before any of it is allocated (docs/design.md §5).
+/* The memory plan: every byte of a run, before any of it is allocated (docs/memory.md).
  *
  * Life cycle: plan_create() → plan_table() / plan_json() → plan_destroy(); or engine_get_plan() of
  * a running engine, which allocates exactly these rows. Not thread-safe. */
@@ -119,7 +119,7 @@ CZ_API bool plan_fits(const struct plan *plan);
 /* CZ_NOMEM, with the table in the sentence, when they do not. */
 CZ_API cz_status plan_check(const struct plan *plan);
 
-/* A table for people, lines ending in newlines; and one JSON object (docs/design.md §7). *out is
+/* A table for people, lines ending in newlines; and one JSON object (docs/memory.md). *out is
  * the caller's, released by free(). */
 CZ_API cz_status plan_table(const struct plan *plan, char **out);
 CZ_API cz_status plan_json(const struct plan *plan, char **out);

@@ -1,4 +1,5 @@
-/* What the config asks to be printed or recorded while a run goes on (spec §3.8-3.10, §1.10). */
+/* What the config asks to be printed or recorded while a run goes on
+ * (docs/deepspeed-behaviour.md, "Progress line" to "Profilers"). */
 #include "engine/engine_impl.h"
 
 #include "base/clock.h"

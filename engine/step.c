@@ -1,4 +1,5 @@
-/* forward, backward, step: the counters, the boundary and what happens there (spec §3.2-3.7). */
+/* forward, backward, step: the counters, the boundary and what happens there
+ * (docs/deepspeed-behaviour.md, "Counters and boundary" to "Loss scale"). */
 #include "engine/save_impl.h"
 #include "engine/tiers_impl.h"
 
@@ -250,7 +251,8 @@ static void log_frozen(const struct engine *e)
          size_human(p->sent_nbytes_per_step, many, sizeof many));
 }
 
-/* Unscale with the scale that the gradients were made with (spec Q2), clip, update. */
+/* Unscale with the scale that the gradients were made with, which DeepSpeed does not
+ * (docs/deepspeed-behaviour.md, "Scale of a growing step"), clip, update. */
 static cz_status apply(struct engine *e, const struct zero_scan *scan, double made_with)
 {
     double norm = NAN;

@@ -8,7 +8,7 @@
  *   pickle_parse() → walk pickle_root() with the accessors → pickle_free()
  *   pickle_writer_create() → one value, containers as begin … end → pickle_writer_take() → destroy
  *
- * Format: spec/checkpoint-and-offload.md §1.4-1.7. A parsed tree may be read by several threads. */
+ * Format: docs/deepspeed-behaviour.md, "Pickles". A parsed tree may be read by several threads. */
 #ifndef CZ_FORMATS_PICKLE_H
 #define CZ_FORMATS_PICKLE_H
 

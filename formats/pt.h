@@ -8,7 +8,7 @@
  * thread → pt_finish() → pt_writer_destroy(). The bytes are laid out as torch 2.15's (64-byte
  * aligned, data descriptors, zip64).
  *
- * Layout: spec/checkpoint-and-offload.md §1.1-1.3. */
+ * Layout: docs/deepspeed-behaviour.md, "torch.save files". */
 #ifndef CZ_FORMATS_PT_H
 #define CZ_FORMATS_PT_H
 

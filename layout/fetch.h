@@ -1,5 +1,5 @@
 /* When stage 3 gathers which parameters, and where they lie meanwhile: pure arithmetic
- * (spec/config-and-runtime §7.5, made static).
+ * (docs/deepspeed-behaviour.md, "Fetching", made static).
  *
  * A pass visits units (a layer's parameters) in an order that never changes, so what DeepSpeed
  * learns from a trace is computed once. At a visit: parameters it needs that are not there yet are

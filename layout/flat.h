@@ -1,4 +1,5 @@
-/* Flat order and partitions of stages 0-2 (spec/config-and-runtime §7.1-7.2): pure arithmetic.
+/* Flat order and partitions of stages 0-2 (docs/deepspeed-behaviour.md, "Flat buffers"): pure
+ * arithmetic.
  *
  * A group's trainable parameters stand in group order (or dealt round-robin), row-major, one after
  * the other; the end is padded to a multiple of 2·W; rank r owns the r-th of W equal partitions, so

@@ -1,4 +1,4 @@
-/* Partitions of stage 3 (spec/config-and-runtime §7.4): pure arithmetic.
+/* Partitions of stage 3 (docs/deepspeed-behaviour.md, "Partitions of stage 3"): pure arithmetic.
  *
  * Each parameter is split on its own: chunk = ceil(numel / W); rank r owns [r·chunk, (r+1)·chunk)
  * cut at numel, and allocates a whole chunk. An optimizer group's parameters, in order, form

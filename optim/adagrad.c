@@ -1,4 +1,5 @@
-/* Adagrad: one element-wise pass, torch's formula in both dialects (spec Q9). */
+/* Adagrad: one element-wise pass, torch's formula in both dialects
+ * (docs/deepspeed-behaviour.md, "Adagrad"). */
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {

@@ -1,4 +1,4 @@
-/* The loss scaler: one algorithm for every ZeRO stage (DESIGN §6).
+/* The loss scaler: one algorithm for every ZeRO stage.
  *
  * scale_loss → backward → at the boundary loss_scale_update(finite?) → skip or apply.
  * The unscaling of a step uses the scale its gradients were made with: read `scale` before

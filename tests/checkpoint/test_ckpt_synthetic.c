@@ -242,7 +242,7 @@ START_TEST(states_that_could_be_anyones_are_refused)
 }
 END_TEST
 
-/* spec/checkpoint-and-offload.md §10.1: elements cross ranks at the partitions' borders. */
+/* docs/deepspeed-behaviour.md, "Flat buffers": elements cross ranks at the partitions' borders. */
 START_TEST(runs_end_at_partitions)
 {
     const struct rig_case c = {.stage = 1, .world_size = 3, .frozen = true, .two_groups = true};

@@ -12,7 +12,7 @@ static struct config_options ranks(int64_t world_size)
     return options;
 }
 
-/* ---- the batch triangle (spec 2.1)
+/* ---- the batch triangle
  * ------------------------------------------------------------------- */
 
 START_TEST(triangle_derives_the_missing_corners)
@@ -98,7 +98,7 @@ START_TEST(triangle_follows_pythons_numbers)
 }
 END_TEST
 
-/* ---- typed sections (spec 2.4)
+/* ---- typed sections
  * ----------------------------------------------------------------------- */
 
 #define BATCH "\"train_batch_size\": 1, "
@@ -272,7 +272,7 @@ START_TEST(overlap_is_on_at_stage_3_only)
 }
 END_TEST
 
-/* ---- checks across keys (spec 2.7)
+/* ---- checks across keys
  * -------------------------------------------------------------------- */
 
 START_TEST(keys_that_do_not_go_together)
@@ -678,7 +678,7 @@ START_TEST(compat_0_16_selects_the_older_defaults)
 }
 END_TEST
 
-/* Spec 2.6: the vector of version 0.1, and whole hosts. */
+/* docs/deepspeed-behaviour.md, "Elasticity": the example of version 0.1, and whole hosts. */
 START_TEST(elasticity_finds_a_batch_under_0_16)
 {
     static const char text[] =

@@ -61,7 +61,7 @@ static const char *our_path(const char *field, char buf[128])
         {"use_node_local_storage", "checkpoint.use_node_local_storage"},
         {"checkpoint_tag_validation_enabled", ""}, /* see tag_validation() */
         {"checkpoint_tag_validation_fail", ""},
-        {"comms_logger.comms_logger_enabled", ""}, /* spec Q6: `enabled` is honoured instead */
+        {"comms_logger.comms_logger_enabled", ""}, /* `enabled` is honoured instead */
         {"comms_logger.comms_logger", "comms_logger"},
         {"monitor.tensorboard", "tensorboard"},
         {"monitor.csv_monitor", "csv_monitor"},

@@ -1,4 +1,4 @@
-/* Claims: counters, boundaries, skipped steps and getters are those of spec §3.2-3.7 and §3.13;
+/* Claims: counters, boundaries, skipped steps and getters are those of docs/deepspeed-behaviour.md;
  * calls in a wrong order, bad batches and bad options are refused with a sentence; parameters,
  * gradients and states can be looked at and set; evaluation changes nothing. */
 #include "base/log.h"
@@ -171,8 +171,7 @@ START_TEST(accumulation_is_the_mean_over_micro_batches)
 }
 END_TEST
 
-/* ---- the worked timeline of spec §3.13 --------------------------------------------------------
- */
+/* ---- the timeline of docs/deepspeed-behaviour.md -------------------------------------------- */
 
 START_TEST(the_worked_timeline)
 {

@@ -1,6 +1,6 @@
 /* Claim: the recorded runs of fixtures/runs that do not depend on ranks are followed on one rank:
  * world 1 as they are, larger worlds by accumulating the ranks' micro-batches, in the order of
- * docs/design.md §7. Stage 3 is replayed as stage 2: the arithmetic is the same. */
+ * tests/fixtures/README.md. Stage 3 is replayed as stage 2: the arithmetic is the same. */
 #include "tests/support/replay.h"
 
 static char sets[3][96];

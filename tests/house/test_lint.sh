@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper;
-# nothing in the tree names a package registry's host.
+# nothing in the tree names a package registry's host or a text that is not in the tree, and sections
+# of docs/deepspeed-behaviour.md that are cited exist.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 rooms="base device layout formats comm ops optim model data offload zero checkpoint engine"
@@ -33,5 +34,24 @@ if hits=$(git ls-files -z | xargs -0 grep -nIE "$hosts" -- 2>/dev/null |
   printf 'package registry hosts named:\n%s\n' "$hits" >&2
   failed=1
 fi
+beside="\\bspec (§|Q[0-9])|\\bthe spec\\b|DESIGN §|design\\.md §|team's (design|style|own)? ?paper"
+if hits=$(git ls-files -z | xargs -0 grep -nIE "$beside" -- 2>/dev/null |
+  grep -vE '^(tests/[a-z]+/test_lint.sh|examples/data/)'); then
+  printf 'texts named that are not in the tree:\n%s\n' "$hits" >&2
+  failed=1
+fi
+# docs/deepspeed-behaviour.md is cited by the names of its sections.
+page=docs/deepspeed-behaviour.md
+n_cited=0
+while IFS=$'\t' read -r file section; do
+  n_cited=$((n_cited + 1))
+  grep -qE "^##+ $section\$" $page || {
+    echo "$file: $page has no section \"$section\"" >&2
+    failed=1
+  }
+done < <(git ls-files -z '*.[ch]' '*.cu' '*.py' | xargs -0 perl -0777 -ne \
+  's/\n[ *#]+/ /g; while (m{docs/deepspeed-behaviour\.md, "([^"]+)"(?: (?:to|and) "([^"]+)")?}g) {
+     print "$ARGV\t$_\n" for grep { defined } $1, $2 }')
+[ "$n_cited" -ge 25 ] || { echo "only $n_cited citations of $page found" >&2; failed=1; }
 [ $failed = 0 ] && echo "no findings"
 exit $failed

@@ -382,7 +382,7 @@ def main():
         n_bad = n_accepted = n_decided = 0
         for (text, path, world_size), result in zip(cases, results):
             if "sequence_parallel_size" in text:
-                continue  # DeepSpeed looks for it in the file's name (spec 2.1)
+                continue  # DeepSpeed looks for it in the file's name (docs/deepspeed-behaviour.md)
             want = resolve(path, world_size)
             problem = judge(text, world_size, result, want)
             n_accepted += result.returncode == 0

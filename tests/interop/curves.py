@@ -262,7 +262,7 @@ def report_loads(config, rows, loads):
     clip = config.get("gradient_clipping", 1.0)
     bare = [step for step in grown if clip == 0 or float(rows[step - 1][3]) / 2 < clip]
     if bare:
-        print(f"    Q2: DeepSpeed's halved gradient shows at steps {bare}")
+        print(f"    DeepSpeed's halved gradient shows at steps {bare}")
 
 
 def run_arguments(config, run):

@@ -74,7 +74,7 @@ def prepare():
 
 
 def grow_later(wrapper):
-    """Let an fp16 wrapper double its scale after the step: it would unscale with the new one (Q2)."""
+    """Let an fp16 wrapper double its scale after the step: it would unscale with the new one."""
     update, take = wrapper._update_scale, wrapper.step
 
     def update_scale(self, skip):
@@ -93,7 +93,7 @@ def grow_later(wrapper):
 
 
 def norm_of(engine, scale):
-    """This rank's gradient norm without the loss scale, which the wrapper of Lamb leaves in (Q14)."""
+    """This rank's gradient norm without the loss scale, which the wrapper of Lamb leaves in."""
     norm = engine.get_global_grad_norm()
     if norm is None:
         return math.nan

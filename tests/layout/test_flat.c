@@ -1,6 +1,6 @@
 /* Claims: flat order, padding, partitions, pieces, chunks and sub-groups are DeepSpeed's, against
- * the vectors of spec/config-and-runtime §10 and spec/checkpoint-and-offload §10.1; pieces of all
- * ranks cover every parameter once. */
+ * the examples of docs/deepspeed-behaviour.md, "ZeRO"; pieces of all ranks cover every
+ * parameter once. */
 #include "base/rng.h"
 #include "layout/flat.h"
 #include "layout/shard.h"

@@ -1,4 +1,4 @@
-/* Claims: an exchange over two ranks gives the figures of the specification's test vector, twice;
+/* Claims: an exchange over two ranks gives the figures of docs/deepspeed-behaviour.md, twice;
  * what a sign does not say stays behind as error; masks are made bit by bit; the optimizers'
  * formulas come out as in double; bad arguments are refused, and no elements are nothing to do. */
 #include "ops/onebit/onebit_impl.h"

@@ -1,6 +1,6 @@
 /* Claims: each optimizer, taken from its config names to its kernel, moves parameters as torch's
- * and DeepSpeed's own classes do (tests/golden/optim), and as the specification's worked examples
- * say. */
+ * and DeepSpeed's own classes do (tests/golden/optim), and as the worked examples of
+ * docs/deepspeed-behaviour.md say. */
 #include "optim/optim.h"
 #include "tests/support/check_main.h"
 
@@ -156,7 +156,7 @@ START_TEST(peers_own_classes_agree)
 }
 END_TEST
 
-/* ---- the specification's own examples -------------------------------------------------------- */
+/* ---- the examples of docs/deepspeed-behaviour.md ------------------------------------------- */
 
 static struct optim_hyper hyper_make(const char *type, double lr, double weight_decay)
 {

@@ -1,6 +1,6 @@
 /* Claims: every schedule gives DeepSpeed's learning rates (tests/golden/lr, made by its own
- * classes), the worked examples of the specification hold, the index only moves with applied
- * updates, and wrong parameters are refused by name. */
+ * classes), the worked examples of docs/deepspeed-behaviour.md hold, the index only moves with
+ * applied updates, and wrong parameters are refused by name. */
 #include "optim/schedule.h"
 #include "tests/support/check_main.h"
 
@@ -125,7 +125,7 @@ START_TEST(golden_tables_of_200_updates_agree)
 }
 END_TEST
 
-/* ---- the specification's own examples -------------------------------------------------------- */
+/* ---- the examples of docs/deepspeed-behaviour.md ------------------------------------------- */
 
 static struct schedule_params begin(const char *type)
 {

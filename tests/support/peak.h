@@ -64,7 +64,7 @@ static inline struct peak peak_of_run(const char *model, const char *config, int
     return p;
 }
 
-/* docs/design.md §5: within max(2 %, 32 MiB). */
+/* docs/memory.md: within max(2 %, 32 MiB). */
 static inline void peak_check(const char *model, const char *config, int64_t T, int steps)
 {
     struct peak p = peak_of_run(model, config, T, steps);

@@ -1,8 +1,8 @@
-/* Claims: the exchange gives spec §6.1's figures over real ranks, twice in a row, so errors are fed
- * back; elements that never had a gradient are masked and keep a momentum of 0; what the ranks
- * bring is what they get plus what stays in the errors; between the exchanges of ZeroOneAdam all
- * ranks are told the same momentum, and a weight that is set stays as set; unsuitable settings are
- * refused. */
+/* Claims: the exchange gives the figures of docs/deepspeed-behaviour.md over real ranks, twice in a
+ * row, so errors are fed back; elements that never had a gradient are masked and keep a momentum of
+ * 0; what the ranks bring is what they get plus what stays in the errors; between the exchanges of
+ * ZeroOneAdam all ranks are told the same momentum, and a weight that is set stays as set;
+ * unsuitable settings are refused. */
 #include "tests/support/ranks.h"
 #include "zero/zero.h"
 
@@ -146,7 +146,7 @@ static bool near(float a, double b)
     return fabs((double)a - b) <= 2e-6 * fmax(1, fabs(b));
 }
 
-/* ---- the figures of the specification -------------------------------------------------------- */
+/* ---- the figures of docs/deepspeed-behaviour.md, "Compressed all-reduce" ----------------- */
 
 static const float spec_x[2][5] = {{1, -2, 3, 0, -.5f}, {2, 2, -1, 0, .5f}};
 

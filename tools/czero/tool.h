@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Exit codes of every command (DESIGN §7). */
+/* Exit codes of every command. */
 enum {
     EXIT_OK = 0,
     EXIT_RUNTIME = 1, /* something failed while running */

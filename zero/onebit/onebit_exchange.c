@@ -1,6 +1,7 @@
-/* The compressed all-reduce (spec/config-and-runtime §6.1; Tang et al. 2021, algorithm 1): every
- * rank sends each other rank the signs of its chunk and one scale per segment, serves its own
- * chunk, and sends the result to all. What signs do not say waits in the errors for the next time.
+/* The compressed all-reduce (docs/deepspeed-behaviour.md, "Compressed all-reduce"; Tang et al.
+ * 2021, algorithm 1): every rank sends each other rank the signs of its chunk and one scale per
+ * segment, serves its own chunk, and sends the result to all. What signs do not say waits in the
+ * errors for the next time.
  *
  * All segments travel together, so an exchange is four collectives whatever the model: signs and
  * scales to the servers, signs and scales back. A message is one piece per rank, a piece the

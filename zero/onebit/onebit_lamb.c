@@ -1,5 +1,5 @@
-/* What 1-bit Lamb adds (Li et al. 2021; spec/config-and-runtime §6.4): trust ratios learnt in the
- * warm-up and scaled afterwards, and one scale for all tensors' momenta. */
+/* What 1-bit Lamb adds (Li et al. 2021; docs/deepspeed-behaviour.md, "OneBitLamb"): trust
+ * ratios learnt in the warm-up and scaled afterwards, and one scale for all tensors' momenta. */
 #include "zero/onebit/onebit_impl.h"
 
 #include <math.h>
