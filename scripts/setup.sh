@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Install what building and testing czero needs on Debian 12 and is missing. Safe to run again: with
-# everything in place it makes no change and needs neither root nor the network.
+# Install what building and testing czero needs on Debian 12 or Ubuntu 24.04 and is missing. Safe to run again:
+# with everything in place it makes no change and needs neither root nor the network. The packages have the same
+# names in both; most are in Ubuntu's component universe.
 set -euo pipefail
 
 packages=(
@@ -31,5 +32,18 @@ fi
 echo "setup: installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
+unknown=()
+for package in "${missing[@]}"; do
+  apt-cache show "$package" >/dev/null 2>&1 || unknown+=("$package")
+done
+if [ ${#unknown[@]} -gt 0 ]; then
+  echo "setup: apt does not know ${unknown[*]}" >&2
+  if grep -qs '^ID=ubuntu' /etc/os-release; then
+    echo "setup: enable universe: add-apt-repository universe (of software-properties-common)" >&2
+  else
+    echo "setup: only the packages of Debian 12 and Ubuntu 24.04 are known to do" >&2
+  fi
+  exit 1
+fi
 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 echo "setup: done"
