@@ -23,11 +23,11 @@ static void give_group(const struct visitor *v, const struct zero_group *g)
     size_t numel = g->own_numel, own_begin = g->own_begin * dtype_size(o->dtype);
     size_t kept = o->swap.optimizer && g->resident < numel ? g->resident : numel;
     if (zero_states_leave(o)) kept = o->swap.optimizer ? 0 : numel - g->resident;
-    size_t own_grad = z->split_grads ? 0 : g->own_begin * dtype_size(o->grad_dtype);
+    size_t own_grad = z->buckets.is_bucketed ? 0 : g->own_begin * dtype_size(o->grad_dtype);
     if (z->own_masters) give(v, ZERO_MASTERS, g->master_off, kept, o->master_dtype);
     for (size_t s = 0; s < g->n_states; s++)
         give(v, (enum zero_block)(ZERO_STATE_0 + s), g->state_off[s], kept, o->state_dtype);
-    if (!z->swaps_grads) give(v, ZERO_GRADS, g->grad_off + own_grad, numel, o->grad_dtype);
+    if (!g->grads_swapped) give(v, ZERO_GRADS, g->grad_off + own_grad, numel, o->grad_dtype);
     if (!o->swap.params) give(v, ZERO_PARAMS, g->param_off + own_begin, numel, o->dtype);
 }
 

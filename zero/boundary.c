@@ -6,15 +6,8 @@
 /* ---- overflow and norm ------------------------------------------------------------------------
  */
 
-/* The gradients that this rank answers for: its partition of the mean, or all of its own ones. */
-static cz_status each_grads(struct zero *z, size_t g, zero_grads_visit visit, void *user)
-{
-    if (zero_averages(z)) return zero_each_grads(z, g, visit, user);
-    return visit(user, z->blocks[ZERO_GRADS] + z->groups[g].grad_off, 0,
-                 z->groups[g].flat.numel_padded);
-}
-
-/* The parameter behind element `at` of them. */
+/* The parameter behind element `at` of the gradients that this rank answers for: its partition of
+ * the mean, or all of its own ones. */
 static bool param_at(const struct zero *z, size_t g, size_t at, struct zero_scan *out)
 {
     const struct flat_group *flat = &z->groups[g].flat;
@@ -33,7 +26,7 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
         return err_set(CZ_INVALID, 0, "the gradient padding of group %zu was written to", g);
     out->finite = false;
     out->rank = z->options.comm->rank;
-    if (zero_averages(z)) return zero_own_grad_at(z, g, at, &out->value);
+    if (zero_averages(z)) return zero_grads_get(z, g, at, 1, &out->value);
     const struct zero_placement whole = {.dtype = z->options.grad_dtype,
                                          .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
                                          .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
@@ -44,12 +37,11 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
 /* The scan of this rank's gradients, piece by piece in any order. */
 struct own_scan {
     struct zero *z;
-    size_t group; /* of the piece that is looked at */
     struct zero_scan *out;
     size_t bad_group, bad_at; /* the first offender so far, unless out->finite */
 };
 
-static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
+static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
 {
     struct own_scan *s = user;
     const struct zero_options *o = &s->z->options;
@@ -62,26 +54,9 @@ static cz_status scan_tile(void *user, const void *x, size_t at, size_t numel)
     if (r.finite) return CZ_OK;
     at += (size_t)r.first_nonfinite;
     bool is_first =
-        s->out->finite || s->group < s->bad_group || (s->group == s->bad_group && at < s->bad_at);
+        s->out->finite || group < s->bad_group || (group == s->bad_group && at < s->bad_at);
     s->out->finite = false;
-    if (is_first) s->bad_group = s->group, s->bad_at = at;
-    return CZ_OK;
-}
-
-/* What leaves a GPU is looked at as it arrives, beside the rest of the backward. */
-static cz_status scan_arrivals(struct own_scan *s)
-{
-    struct zero *z = s->z;
-    for (size_t f = 0; f < z->n_flushes; f++) {
-        TRY(zero_leave_arrived(z, f));
-        for (size_t k = z->flush_first_param[f]; k < z->flush_first_param[f + 1]; k++) {
-            size_t i = z->flush_params[k], at = zero_piece_mine(z, i).own_off;
-            s->group = z->places[i].group;
-            const void *x = zero_advance(zero_own_grad(z, s->group), at, z->options.grad_dtype);
-            TRY(scan_tile(s, x, at, z->options.table->params[i].numel));
-        }
-    }
-    z->is_reducing = false;
+    if (is_first) s->bad_group = group, s->bad_at = at;
     return CZ_OK;
 }
 
@@ -90,11 +65,7 @@ static cz_status scan_own(struct zero *z, struct zero_scan *out)
     struct own_scan s = {.z = z, .out = out};
     memset(out, 0, sizeof *out);
     out->finite = true;
-    if (zero_leave_is_under_way(z))
-        TRY(scan_arrivals(&s));
-    else
-        for (s.group = 0; s.group < z->options.n_groups; s.group++)
-            TRY(each_grads(z, s.group, scan_tile, &s));
+    TRY(z->buckets.sink->visit(z, scan_piece, &s));
     return out->finite ? CZ_OK : describe(z, s.bad_group, s.bad_at, out);
 }
 
@@ -118,10 +89,10 @@ struct own_sum {
     double *parts;
 };
 
-static cz_status sum_tile(void *user, const void *x, size_t at, size_t numel)
+static cz_status sum_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
 {
     const struct own_sum *s = user;
-    (void)at;
+    (void)group, (void)at;
     struct ops *ops = zero_grads_ops(s->z);
     const struct sumsq_args args = {.dtype = s->z->options.grad_dtype,
                                     .numel = numel,
@@ -147,9 +118,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     double parts[SUMSQ_PARTS] = {0};
     struct own_sum sum = {z, max_abs, parts};
     bool averages = zero_averages(z);
-    cz_status st = CZ_OK;
-    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = each_grads(z, g, sum_tile, &sum);
-    TRY(sums_arrived(z, st));
+    TRY(sums_arrived(z, z->buckets.sink->visit(z, sum_piece, &sum)));
     if ((o->stage > 0 || !averages) &&
         o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;

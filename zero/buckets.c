@@ -1,281 +1,281 @@
-/* Where gradients are made and when they are reduced: a schedule fixed at creation.
+/* Where gradients are made and when they go: a schedule fixed at creation.
  *
  * Backward visits units in reverse, so gradients become ready in an order that never changes. Units
  * are dealt to flushes in that order: a flush takes units while they fit into the bucket. Where
- * gradients are kept whole (stages 0 and 1) a flush reduces them in place; where they are split
- * (stages 2 and 3) a flush is the content of a bucket, and the units' gradients have fixed places
- * in it. Parameters used by several units have a place of their own until their last use. */
+ * gradients are kept whole (stages 0 and 1) a flush is what is reduced together, in place;
+ * elsewhere it is the content of a bucket, and the units' gradients have fixed places in it.
+ * Parameters used by several units have a place of their own until their last use.
+ *
+ * Where a flush goes is the sink's affair (zero/sinks/sink_impl.h), which is chosen here and asked
+ * without being told apart. */
 #include "zero/zero_impl.h"
+
+#include "base/size.h"
 
 #include <stdlib.h>
 
-/* Elements that become ready with a unit; with `bucketed`, only those that lie in the bucket. */
-static size_t unit_numel(const struct zero *z, size_t u, bool bucketed)
+/* One rank may send its gradients where they rest instead of reducing them: to the swap file, or
+ * from its GPU to host memory, where its optimizer is. */
+void zero_sink_choose(struct zero *z)
 {
     const struct zero_options *o = &z->options;
+    struct zero_buckets *b = &z->buckets;
+    bool is_alone = o->comm->world_size == 1, leaves = zero_states_leave(o);
+    b->sink = &zero_sink_ranks;
+    if (is_alone && leaves) b->sink = &zero_sink_host;
+    if (is_alone && o->swap.grads && o->swap.optimizer && o->wire_dtype == o->grad_dtype)
+        b->sink = &zero_sink_swap;
+    b->is_bucketed = b->sink != &zero_sink_ranks || (o->stage >= 2 && !is_alone);
+    b->rest_in_host = leaves && (is_alone || o->stage >= 2);
+}
+
+cz_status zero_grads_take(struct zero *z, size_t group, size_t numel)
+{
+    if (z->buckets.sink->take) return z->buckets.sink->take(z, group, numel);
+    return zero_block_take(z, ZERO_GRADS, numel, z->options.grad_dtype, &z->groups[group].grad_off);
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+static bool is_trained(const struct zero *z, size_t param_idx)
+{
+    return z->places[param_idx].group != z->options.n_groups;
+}
+
+static struct zero_footprint footprint_of(const struct zero *z, size_t param_idx)
+{
+    const struct zero_sink *sink = z->buckets.sink;
+    if (sink->footprint) return sink->footprint(z, param_idx);
+    return (struct zero_footprint){.numel = z->options.table->params[param_idx].numel};
+}
+
+/* Elements that become ready with a unit; with `in_bucket`, only those that are made there. */
+static size_t unit_numel(const struct zero *z, size_t u, bool in_bucket)
+{
     size_t numel = 0;
-    for (size_t i = 0; i < o->table->n_params; i++) {
+    for (size_t i = 0; i < z->options.table->n_params; i++) {
         const struct zero_place *p = &z->places[i];
-        if (p->group == o->n_groups || p->ready_unit != u) continue;
-        if (!(bucketed && p->tied)) numel += zero_grad_room(z, i);
+        if (!is_trained(z, i) || p->ready_unit != u) continue;
+        if (!(in_bucket && p->tied)) numel += footprint_of(z, i).numel;
     }
     return numel;
 }
 
-/* min(reduce_bucket_size, all trainable), but at least the largest unit; no more than that where
- * gradients go to the swap file. */
+/* min(reduce_bucket_size, all trainable), at most what the sink takes, but at least the largest
+ * unit. */
 static size_t bucket_capacity(const struct zero *z)
 {
     const struct zero_options *o = &z->options;
     size_t all = param_table_numel(o->table, true), largest = 0;
     for (size_t u = 0; u < o->n_units; u++) {
-        size_t numel = unit_numel(z, u, z->split_grads);
+        size_t numel = unit_numel(z, u, z->buckets.is_bucketed);
         if (numel > largest) largest = numel;
     }
     size_t capacity = o->bucket_numel < all ? o->bucket_numel : all;
-    if (z->leaves_alone && capacity > ZERO_LEAVING_MAX) capacity = ZERO_LEAVING_MAX;
-    if (z->swaps_grads) capacity = largest;
+    size_t most = z->buckets.sink->bucket_numel_max;
+    if (capacity > most) capacity = most;
     return capacity > largest ? capacity : largest;
 }
 
 /* Deal units to flushes. Returns what the fullest of them holds: buckets need be no larger. */
 static size_t deal_units(struct zero *z, size_t capacity)
 {
+    struct zero_buckets *b = &z->buckets;
     size_t used = 0, most = 0;
     for (size_t u = z->options.n_units; u-- > 0;) {
-        size_t numel = unit_numel(z, u, z->split_grads);
-        z->unit_flush[u] = SIZE_MAX;
+        size_t numel = unit_numel(z, u, b->is_bucketed);
+        b->unit_flush[u] = ZERO_NO_FLUSH;
         if (unit_numel(z, u, false) == 0) continue;
-        if (z->n_flushes == 0 || used + numel > capacity) {
-            z->n_flushes++;
+        if (b->n_flushes == 0 || used + numel > capacity) {
+            b->n_flushes++;
             used = 0;
         }
         used += numel;
         if (used > most) most = used;
-        z->unit_flush[u] = z->n_flushes - 1;
-        z->flushes[z->n_flushes - 1].unit = u;
+        b->unit_flush[u] = b->n_flushes - 1;
+        b->flushes[b->n_flushes - 1].unit = u;
     }
     return most;
 }
 
 /* Places of gradients in the buckets, which flushes take in turn. */
-static void place_in_buckets(struct zero *z)
+static cz_status make_buckets(struct zero *z, size_t bucket_numel)
 {
     const struct zero_options *o = &z->options;
-    size_t used = 0, flush = SIZE_MAX;
+    const struct zero_buckets *b = &z->buckets;
+    size_t n_buckets = o->overlap && b->n_flushes > 1 ? 2 : 1;
+    size_t used = 0, flush = ZERO_NO_FLUSH, off;
+    if (b->sink->n_buckets > 0) n_buckets = (size_t)b->sink->n_buckets;
+    z->figures.n_buckets = (int)n_buckets;
+    z->figures.bucket_numel = bucket_numel;
     for (size_t u = o->n_units; u-- > 0;) {
-        if (z->unit_flush[u] == SIZE_MAX) continue;
-        if (z->unit_flush[u] != flush) used = 0;
-        flush = z->unit_flush[u];
-        size_t begin = flush % (size_t)z->figures.n_buckets * z->figures.bucket_numel;
+        if (b->unit_flush[u] == ZERO_NO_FLUSH) continue;
+        if (b->unit_flush[u] != flush) used = 0;
+        flush = b->unit_flush[u];
         for (size_t i = 0; i < o->table->n_params; i++) {
             struct zero_place *p = &z->places[i];
-            if (p->group == o->n_groups || p->ready_unit != u || p->tied) continue;
-            p->grad_off = begin + used + zero_grad_lead(z, i);
-            used += zero_grad_room(z, i);
+            if (!is_trained(z, i) || p->ready_unit != u || p->tied) continue;
+            const struct zero_footprint takes = footprint_of(z, i);
+            p->grad_off = flush % n_buckets * bucket_numel + used + takes.lead;
+            used += takes.numel;
         }
     }
+    return zero_block_take(z, ZERO_BUCKETS, n_buckets * bucket_numel, o->grad_dtype, &off);
 }
 
-static cz_status make_buckets(struct zero *z, size_t numel)
-{
-    struct zero_figures *f = &z->figures;
-    size_t off;
-    f->n_buckets = z->options.overlap && z->n_flushes > 1 ? 2 : 1;
-    if (z->swaps_grads) f->n_buckets = 3; /* written, in work, read back */
-    f->bucket_numel = numel;
-    place_in_buckets(z);
-    return zero_block_take(z, ZERO_BUCKETS, (size_t)f->n_buckets * numel, z->options.grad_dtype,
-                           &off);
-}
-
-/* Whole gradients lie as the parameters do; tied ones behind the buckets. */
+/* Whole gradients are laid out as the parameters are; tied ones come behind the buckets. */
 static cz_status place_others(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     size_t size = dtype_size(o->grad_dtype), off;
     for (size_t i = 0; i < o->table->n_params; i++) {
         struct zero_place *p = &z->places[i];
-        size_t numel = o->table->params[i].numel;
-        if (p->group == o->n_groups) continue;
-        if (!z->split_grads) {
+        if (!is_trained(z, i)) continue;
+        if (!z->buckets.is_bucketed) {
             p->grad_off = z->groups[p->group].grad_off / size + p->off;
         } else if (p->tied) {
-            TRY(zero_block_take(z, ZERO_BUCKETS, zero_grad_room(z, i), o->grad_dtype, &off));
-            p->grad_off = off / size + zero_grad_lead(z, i);
-            z->figures.tied_numel += numel;
+            const struct zero_footprint takes = footprint_of(z, i);
+            TRY(zero_block_take(z, ZERO_BUCKETS, takes.numel, o->grad_dtype, &off));
+            p->grad_off = off / size + takes.lead;
+            z->figures.tied_numel += o->table->params[i].numel;
         }
     }
-    if (z->swaps_grads) /* the buckets' begin moves up to a block */
-        return zero_block_take(z, ZERO_BUCKETS, SWAP_ALIGN, DTYPE_U8, &off);
     return CZ_OK;
 }
 
-/* ---- what goes where ------------------------------------------------------------------------- */
-
-static size_t add_spans(struct zero *z, size_t at, size_t param_idx)
+/* A flush's parameters stand together, in the table's order. Some may be in none: no layer uses
+ * them. */
+static void list_params(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_place *place = &z->places[param_idx];
-    size_t base = z->groups[place->group].grad_off / dtype_size(o->grad_dtype);
-    for (int r = 0; r < o->comm->world_size; r++) {
-        struct zero_piece piece = zero_piece_of(z, param_idx, r);
-        if (piece.numel == 0) continue;
-        size_t src = place->grad_off + piece.param_off;
-        z->flush_spans[at++] =
-            (struct comm_span){.src_off = src,
-                               .dst_off = z->split_grads ? base + piece.own_off : src,
-                               .numel = piece.numel,
-                               .owner = r,
-                               .to = r};
-    }
-    return at;
-}
-
-static void span_flushes(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
+    struct zero_buckets *b = &z->buckets;
     size_t at = 0;
-    for (size_t f = 0; f < z->n_flushes; f++) {
-        z->flushes[f].first_span = at;
-        for (size_t u = o->n_units; u-- > 0;)
-            for (size_t i = 0; z->unit_flush[u] == f && i < o->table->n_params; i++)
-                if (z->places[i].group != o->n_groups && z->places[i].ready_unit == u)
-                    at = add_spans(z, at, i);
-        z->flushes[f].n_spans = at - z->flushes[f].first_span;
-    }
-}
-
-static void count_reductions(struct zero *z)
-{
-    const struct comm *comm = z->options.comm;
-    size_t others = (size_t)comm->world_size - 1, sent = 0;
-    z->figures.n_reduces = z->n_flushes;
-    for (size_t f = 0; f < z->n_flushes; f++)
-        for (size_t s = 0; s < z->flushes[f].n_spans; s++) {
-            const struct comm_span *span = &z->flush_spans[z->flushes[f].first_span + s];
-            if (span->owner != comm->rank)
-                sent += span->numel;
-            else if (z->options.stage == 0)
-                sent += span->numel * others;
+    for (size_t f = 0; f < b->n_flushes; f++) {
+        b->flushes[f].first_param = at;
+        for (size_t i = 0; i < o->table->n_params; i++) {
+            size_t unit = z->places[i].ready_unit;
+            if (is_trained(z, i) && unit < o->n_units && b->unit_flush[unit] == f)
+                b->params[at++] = i;
         }
-    z->figures.reduce_nbytes = sent * dtype_size(z->options.wire_dtype);
+        b->flushes[f].n_params = at - b->flushes[f].first_param;
+    }
 }
 
 cz_status zero_buckets_init(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    size_t n_spans = o->table->n_params * (size_t)o->comm->world_size;
-    z->flushes = calloc(o->n_units + 1, sizeof *z->flushes);
-    z->unit_flush = calloc(o->n_units + 1, sizeof *z->unit_flush);
-    z->flush_spans = calloc(n_spans + 1, sizeof *z->flush_spans);
-    if (!z->flushes || !z->unit_flush || !z->flush_spans)
+    struct zero_buckets *b = &z->buckets;
+    TRY(b->sink->init(z));
+    b->flushes = calloc(o->n_units + 1, sizeof *b->flushes);
+    b->unit_flush = calloc(o->n_units + 1, sizeof *b->unit_flush);
+    b->params = calloc(o->table->n_params + 1, sizeof *b->params);
+    if (!b->flushes || !b->unit_flush || !b->params)
         return err_set(CZ_NOMEM, 0, "no memory for the reductions of %zu layers", o->n_units);
     size_t fullest = deal_units(z, bucket_capacity(z));
-    if (z->split_grads) TRY(make_buckets(z, fullest));
+    if (b->is_bucketed) TRY(make_buckets(z, fullest));
     TRY(place_others(z));
-    span_flushes(z);
-    count_reductions(z);
-    return zero_grads_list(z);
+    list_params(z);
+    z->figures.n_reduces = b->n_flushes;
+    return b->sink->dealt(z);
 }
 
 void zero_buckets_free(struct zero *z)
 {
-    free(z->flushes);
-    free(z->unit_flush);
-    free(z->flush_spans);
+    struct zero_buckets *b = &z->buckets;
+    if (b->sink) b->sink->free(z);
+    free(b->flushes);
+    free(b->unit_flush);
+    free(b->params);
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-static cz_status flush_begin(struct zero *z, struct zero_flush *flush)
+cz_status zero_flush_begin(struct zero *z, size_t flush)
 {
-    const struct zero_options *o = &z->options;
-    flush->begun = true;
-    z->is_reducing = true;
-    if (z->swaps_grads) return zero_grads_write(z, (size_t)(flush - z->flushes));
-    if (z->leaves_alone) return zero_leave_begin(z, (size_t)(flush - z->flushes));
-    void *src = z->blocks[z->split_grads ? ZERO_BUCKETS : ZERO_GRADS];
-    const struct comm_reduce args = {.src = src,
-                                     .dst = z->blocks[ZERO_GRADS],
-                                     .src_dtype = o->grad_dtype,
-                                     .dst_dtype = o->grad_dtype,
-                                     .wire = o->wire_dtype,
-                                     .scale = zero_reduce_scale(z),
-                                     .accumulate = z->split_grads && z->n_passes > 0,
-                                     .all = o->stage == 0,
-                                     .spans = z->flush_spans + flush->first_span,
-                                     .n_spans = flush->n_spans};
-    return comm_reduce_begin(o->comm, &args, &flush->ticket);
+    z->buckets.flushes[flush].begun = true;
+    z->buckets.is_under_way = true;
+    return z->buckets.sink->begin(z, flush);
 }
 
-/* A flush's gradients have gone where they go. */
-static cz_status flush_wait(struct zero *z, size_t f)
-{
-    if (z->leaves_alone) return zero_leave_wait(z, f);
-    return z->swaps_grads ? zero_grads_wait(z, f)
-                          : comm_wait(z->options.comm, z->flushes[f].ticket);
-}
-
-/* Gradients that a micro-batch adds to come back, the next flush's as well. */
-static cz_status read_back(struct zero *z, size_t f)
-{
-    for (; z->n_grads_read <= f + 1 && z->n_grads_read < z->n_flushes; z->n_grads_read++) {
-        size_t next = z->n_grads_read, n_buckets = (size_t)z->figures.n_buckets;
-        if (next >= n_buckets) TRY(flush_wait(z, next - n_buckets));
-        TRY(zero_grads_read(z, next));
-    }
-    return zero_grads_wait(z, f);
-}
-
-/* The bucket that the unit's gradients are about to be written to has been emptied. */
+/* The bucket that the unit's gradients are about to be written to has been emptied, and holds what
+ * layers add to. */
 cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx)
 {
-    size_t f = z->unit_flush[unit_idx], n_buckets = (size_t)z->figures.n_buckets;
-    if (!z->split_grads || f == SIZE_MAX) return CZ_OK;
-    if (z->leaves_alone && z->n_passes > 0) { /* tied ones may still be leaving from their place */
-        if (f == 0) TRY(zero_after(z, z->options.stream, z->gpu.out));
-        return zero_leave_back(z, f);
-    }
-    if (z->swaps_grads && z->n_passes > 0) return read_back(z, f);
-    return f < n_buckets ? CZ_OK : flush_wait(z, f - n_buckets);
+    const struct zero_buckets *b = &z->buckets;
+    size_t f = b->unit_flush[unit_idx], n_buckets = (size_t)z->figures.n_buckets;
+    if (!b->is_bucketed || f == ZERO_NO_FLUSH) return CZ_OK;
+    if (b->sink->restore && b->n_passes > 0) return b->sink->restore(z, f);
+    return f < n_buckets ? CZ_OK : b->sink->wait(z, f - n_buckets);
 }
 
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx)
 {
-    size_t f = z->unit_flush[unit_idx];
-    bool early = z->options.overlap && z->pass == ZERO_PASS_LAST && zero_averages(z);
-    bool now = z->split_grads || early;
-    if (!now || f == SIZE_MAX || z->flushes[f].unit != unit_idx) return CZ_OK;
-    if (zero_stays_alone(z)) return CZ_OK;
-    TRY(flush_begin(z, &z->flushes[f]));
-    bool is_beside = z->options.overlap || z->swaps_grads || z->leaves_alone;
-    return is_beside ? CZ_OK : flush_wait(z, f);
+    const struct zero_buckets *b = &z->buckets;
+    size_t f = b->unit_flush[unit_idx];
+    if (f == ZERO_NO_FLUSH || b->flushes[f].unit != unit_idx) return CZ_OK;
+    if (b->sink->is_due && !b->sink->is_due(z)) return CZ_OK;
+    TRY(zero_flush_begin(z, f));
+    return z->options.overlap || b->sink->is_beside ? CZ_OK : b->sink->wait(z, f);
 }
 
-/* Tickets of a communicator are waited for in order, those of the swap file each. */
 cz_status zero_bucket_finish(struct zero *z)
 {
-    size_t f = z->n_flushes;
-    if (!z->is_reducing) return CZ_OK;
-    z->is_reducing = false;
-    if (z->swaps_grads) return swap_drain(z->swap);
-    if (z->leaves_alone) return zero_gpu_drain(z);
-    while (!z->flushes[--f].begun) {
-    }
-    return flush_wait(z, f);
+    if (!z->buckets.is_under_way) return CZ_OK;
+    z->buckets.is_under_way = false;
+    return z->buckets.sink->finish(z);
 }
+
+/* ---- the boundary ---------------------------------------------------------------------------- */
 
 cz_status zero_reduce(struct zero *z)
 {
-    if (z->n_passes == 0)
+    if (z->buckets.n_passes == 0)
         return err_set(CZ_INVALID, 0, "there are no gradients to reduce: backward first");
-    bool is_sent = !z->split_grads && zero_averages(z) && !zero_stays_alone(z);
-    for (size_t f = 0; f < z->n_flushes && is_sent; f++)
-        if (!z->flushes[f].begun) TRY(flush_begin(z, &z->flushes[f]));
-    if (!z->leaves_alone || zero_rounds_alone(z))
-        TRY(zero_bucket_finish(z)); /* zero_scan() waits */
-    TRY(zero_round_alone(z));
-    z->reduced = zero_averages(z); /* otherwise they stay this rank's own */
+    TRY(z->buckets.sink->boundary(z));
+    z->buckets.reduced = zero_averages(z); /* otherwise they stay this rank's own */
     return CZ_OK;
+}
+
+bool zero_accumulates(const struct zero *z)
+{
+    return !z->buckets.is_bucketed || z->buckets.sink->restore;
+}
+
+void zero_grads_drop(struct zero *z)
+{
+    z->buckets.n_passes = 0;
+    z->buckets.reduced = false;
+}
+
+/* ---- gradients at rest ----------------------------------------------------------------------- */
+
+struct zero_placement zero_grads_placement(const struct zero *z, size_t group)
+{
+    if (z->groups[group].grads_swapped)
+        return (struct zero_placement){.dtype = z->options.grad_dtype,
+                                       .swap_off = z->groups[group].grad_swap};
+    return (struct zero_placement){.dtype = z->options.grad_dtype,
+                                   .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
+                                   .memory = zero_own_grad(z, group),
+                                   .resident = SIZE_MAX};
+}
+
+struct ops *zero_grads_ops(const struct zero *z)
+{
+    return zero_is_on_gpu(z, ZERO_GRADS) ? z->options.ops : zero_host_ops(z);
+}
+
+cz_status zero_visit_partition(struct zero *z, zero_grads_visit visit, void *user)
+{
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        if (z->groups[g].own_numel > 0)
+            TRY(visit(user, g, zero_own_grad(z, g), 0, z->groups[g].own_numel));
+    return CZ_OK;
+}
+
+cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst)
+{
+    const struct zero_placement where = zero_grads_placement(z, group);
+    if (z->buckets.sink->get) return z->buckets.sink->get(z, group, off, numel, dst);
+    return zero_placement_get(z, &where, off, numel, dst);
 }

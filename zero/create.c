@@ -128,16 +128,6 @@ static cz_status params_take(struct zero *z, struct zero_group *group, size_t nu
     return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
 }
 
-static cz_status grads_take(struct zero *z, struct zero_group *group, size_t numel)
-{
-    size_t nbytes;
-    if (!z->swaps_grads)
-        return zero_block_take(z, ZERO_GRADS, numel, z->options.grad_dtype, &group->grad_off);
-    TRY(size_mul(numel, dtype_size(z->options.grad_dtype), &nbytes));
-    z->figures.grad_swapped_nbytes += nbytes;
-    return zero_swap_take(z, nbytes, 0, &group->grad_swap);
-}
-
 /* A momentum that is exchanged is whole on every rank; its placement is the rank's own part of it.
  */
 static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
@@ -158,7 +148,7 @@ static cz_status group_blocks(struct zero *z, size_t g)
     if (z->own_masters)
         TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
                        &group->master_swap));
-    TRY(grads_take(z, group, z->split_grads ? own : whole));
+    TRY(zero_grads_take(z, g, z->buckets.is_bucketed ? own : whole));
     size_t s = 0;
     if (exchanges(o)) TRY(momentum_take(z, group, s++));
     for (; s < group->n_states; s++)
@@ -300,10 +290,7 @@ static cz_status layout_all(struct zero *z)
     TRY(groups_init(z));
     TRY(place_frozen(z));
     TRY(take_scratch(z));
-    TRY(zero_grads_swap_init(z));
-    TRY(zero_round_init(z));
     TRY(zero_buckets_init(z));
-    TRY(zero_leave_tiles(z));
     TRY(zero_sweep_init(z));
     TRY(zero_onebit_init(z));
     return zero_gather_init(z);
@@ -330,16 +317,6 @@ static void choose_onebit(struct zero *z)
     o->stage = 0;
 }
 
-/* On the CPU its own kernels and communicator serve all blocks. */
-static void choose_gpu(struct zero *z)
-{
-    struct zero_options *o = &z->options;
-    if (!o->host_ops) o->host_ops = o->ops;
-    if (!zero_states_leave(o)) return;
-    z->leaves_alone = o->comm->world_size == 1;
-    z->grads_leave = z->leaves_alone || o->stage >= 2;
-}
-
 /* Parameters are their own masters only where both lie together. */
 static bool lies_apart(const struct zero *z)
 {
@@ -359,12 +336,9 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     z->options = *options;
     choose_tile(z);
     choose_onebit(z);
-    choose_gpu(z);
+    if (!z->options.host_ops) z->options.host_ops = options->ops; /* on the CPU */
     z->own_masters = options->master_dtype != options->dtype || z->moves_alone || lies_apart(z);
-    z->swaps_grads = options->swap.grads && options->swap.optimizer &&
-                     options->comm->world_size == 1 && options->wire_dtype == options->grad_dtype;
-    z->split_grads =
-        (options->stage >= 2 && options->comm->world_size > 1) || z->swaps_grads || z->leaves_alone;
+    zero_sink_choose(z);
     z->split_params = (options->stage == 3 && options->comm->world_size > 1) ||
                       (zero_params_leave(options) && options->comm->world_size == 1);
     z->windowed = z->split_params || options->swap.params;
@@ -391,11 +365,9 @@ void zero_destroy(struct zero *z)
         shard_group_free(&z->groups[g].shard);
         free(z->groups[g].segments);
         free(z->groups[g].tile_segment);
-        free(z->groups[g].tile_flush);
         free(z->groups[g].sums.spans);
     }
     zero_buckets_free(z);
-    zero_grads_swap_free(z);
     zero_gather_free(z);
     zero_onebit_free(z);
     zero_gpu_free(z);

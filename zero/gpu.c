@@ -41,7 +41,7 @@ enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block)
     case ZERO_STATE_0:
     case ZERO_STATE_1:
     case ZERO_STATE_2: return zero_states_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
-    case ZERO_GRADS: return z->grads_leave ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_GRADS: return z->buckets.rest_in_host ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
     case ZERO_WINDOW:
     case ZERO_BUCKETS:
     case ZERO_SHARE:
@@ -79,7 +79,7 @@ cz_status zero_gpu_check(const struct zero_options *o)
 /* ---- streams and events -----------------------------------------------------------------------
  */
 
-static cz_status make_events(struct zero *z, struct dev_event ***out, size_t n)
+cz_status zero_events_make(struct zero *z, struct dev_event ***out, size_t n)
 {
     *out = calloc(n + 1, sizeof **out);
     if (!*out) return err_set(CZ_NOMEM, 0, "no memory for %zu events", n);
@@ -88,7 +88,7 @@ static cz_status make_events(struct zero *z, struct dev_event ***out, size_t n)
     return CZ_OK;
 }
 
-static void free_events(struct zero *z, struct dev_event **events, size_t n)
+void zero_events_free(struct zero *z, struct dev_event **events, size_t n)
 {
     for (size_t i = 0; events && i < n; i++)
         if (events[i]) zero_device(z)->ops->event_destroy(zero_device(z), events[i]);
@@ -103,24 +103,20 @@ cz_status zero_gpu_bind(struct zero *z)
     TRY(d->ops->stream_create(d, &gpu->in));
     TRY(d->ops->stream_create(d, &gpu->out));
     TRY(d->ops->stream_create(d, &gpu->reader));
-    TRY(make_events(z, &gpu->moved, ZERO_MOVES));
-    TRY(make_events(z, &gpu->staged, ZERO_STAGE_SLOTS));
-    TRY(make_events(z, &gpu->now, 1));
-    TRY(make_events(z, &gpu->settled, 1));
-    TRY(make_events(z, &gpu->gone, z->n_flushes));
-    return make_events(z, &gpu->back, z->n_flushes);
+    TRY(zero_events_make(z, &gpu->moved, ZERO_MOVES));
+    TRY(zero_events_make(z, &gpu->staged, ZERO_STAGE_SLOTS));
+    TRY(zero_events_make(z, &gpu->now, 1));
+    return zero_events_make(z, &gpu->settled, 1);
 }
 
 void zero_gpu_free(struct zero *z)
 {
     struct zero_gpu *gpu = &z->gpu;
     if (!z->options.on_gpu) return;
-    free_events(z, gpu->moved, ZERO_MOVES);
-    free_events(z, gpu->staged, ZERO_STAGE_SLOTS);
-    free_events(z, gpu->now, 1);
-    free_events(z, gpu->settled, 1);
-    free_events(z, gpu->gone, z->n_flushes);
-    free_events(z, gpu->back, z->n_flushes);
+    zero_events_free(z, gpu->moved, ZERO_MOVES);
+    zero_events_free(z, gpu->staged, ZERO_STAGE_SLOTS);
+    zero_events_free(z, gpu->now, 1);
+    zero_events_free(z, gpu->settled, 1);
     struct dev_stream *streams[] = {gpu->in, gpu->out, gpu->reader};
     for (size_t i = 0; i < CZ_ARRAY_LEN(streams); i++)
         if (streams[i]) zero_device(z)->ops->stream_destroy(zero_device(z), streams[i]);
@@ -245,56 +241,4 @@ cz_status zero_move(struct zero *z, const struct comm_move *args)
     struct comm_ticket ticket;
     TRY(zero_move_begin(z, args, &ticket));
     return zero_move_wait(z, ticket);
-}
-
-/* ---- gradients of one rank --------------------------------------------------------------------
- */
-
-bool zero_rounds_alone(const struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    return o->on_gpu && o->comm->world_size == 1 && o->wire_dtype != o->grad_dtype;
-}
-
-cz_status zero_round_init(struct zero *z)
-{
-    if (!zero_rounds_alone(z) || z->grads_leave) return CZ_OK;
-    return zero_block_take(z, ZERO_STEP, ZERO_ROUND_NUMEL, z->options.wire_dtype, &z->round_off);
-}
-
-static cz_status round_elements(struct zero *z, unsigned char *grads, size_t numel)
-{
-    const struct zero_options *o = &z->options;
-    struct ops *ops = zero_grads_ops(z);
-    bool on_gpu = zero_is_on_gpu(z, ZERO_GRADS);
-    struct cast_scale_args there = {.x_dtype = o->grad_dtype,
-                                    .y_dtype = o->wire_dtype,
-                                    .numel = numel,
-                                    .alpha = 1,
-                                    .x = grads,
-                                    .y = on_gpu ? z->blocks[ZERO_STEP] + z->round_off : z->scratch};
-    const struct cast_scale_args back = {.x_dtype = o->wire_dtype,
-                                         .y_dtype = o->grad_dtype,
-                                         .numel = numel,
-                                         .alpha = 1,
-                                         .x = there.y,
-                                         .y = grads};
-    TRY(ops->cast_scale(ops, o->stream, &there));
-    return ops->cast_scale(ops, o->stream, &back);
-}
-
-cz_status zero_round_alone(struct zero *z)
-{
-    size_t size = dtype_size(z->options.grad_dtype);
-    size_t most =
-        zero_is_on_gpu(z, ZERO_GRADS) ? ZERO_ROUND_NUMEL : ZERO_SCRATCH_NBYTES / sizeof(float);
-    if (!zero_rounds_alone(z) || !zero_averages(z)) return CZ_OK;
-    for (size_t g = 0; g < z->options.n_groups; g++) {
-        unsigned char *grads = zero_own_grad(z, g);
-        for (size_t at = 0, n; at < z->groups[g].own_numel; at += n) {
-            n = z->groups[g].own_numel - at < most ? z->groups[g].own_numel - at : most;
-            TRY(round_elements(z, grads + at * size, n));
-        }
-    }
-    return CZ_OK;
 }

@@ -20,8 +20,8 @@ void *zero_group_params(const struct zero *z, size_t group)
 void *zero_own_grad(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->groups[group];
-    return zero_advance(z->blocks[ZERO_GRADS] + g->grad_off, z->split_grads ? 0 : g->own_begin,
-                        z->options.grad_dtype);
+    return zero_advance(z->blocks[ZERO_GRADS] + g->grad_off,
+                        z->buckets.is_bucketed ? 0 : g->own_begin, z->options.grad_dtype);
 }
 
 /* Optimizers that start from something else than zero (blocks and file are zeroed). */
@@ -45,7 +45,7 @@ static void bind_params(struct zero *z)
 }
 
 /* What the file's requests read into and write from begins with a block. */
-static cz_status lend_to_swap(struct zero *z, enum zero_block block)
+cz_status zero_lend_to_swap(struct zero *z, enum zero_block block)
 {
     size_t lead = (SWAP_ALIGN - (uintptr_t)z->blocks[block] % SWAP_ALIGN) % SWAP_ALIGN;
     if (z->nbytes[block] == 0) return CZ_OK;
@@ -58,9 +58,7 @@ static cz_status bind_swap(struct zero *z, struct swap *swap)
     z->swap = swap;
     if (z->swap_nbytes == 0) return CZ_OK;
     if (!swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
-    TRY(lend_to_swap(z, ZERO_RING));
-    if (z->swaps_grads) TRY(lend_to_swap(z, ZERO_BUCKETS));
-    if (z->options.swap.params) TRY(lend_to_swap(z, z->split_params ? ZERO_STAGING : ZERO_WINDOW));
+    TRY(zero_lend_to_swap(z, ZERO_RING));
     return zero_sweep_bind(z);
 }
 
@@ -72,12 +70,15 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     if (z->scratch_off > 0) z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
     TRY(zero_gpu_bind(z));
     TRY(bind_swap(z, swap));
+    if (z->buckets.sink->bind) TRY(z->buckets.sink->bind(z));
+    if (z->swap_nbytes > 0 && o->swap.params)
+        TRY(zero_lend_to_swap(z, z->split_params ? ZERO_STAGING : ZERO_WINDOW));
     TRY(zero_onebit_bind(z));
     if (z->windowed)
         zero_gather_bind(z);
     else
         bind_params(z);
-    unsigned char *grads = z->blocks[z->split_grads ? ZERO_BUCKETS : ZERO_GRADS];
+    unsigned char *grads = z->blocks[z->buckets.is_bucketed ? ZERO_BUCKETS : ZERO_GRADS];
     for (size_t i = 0; i < o->table->n_params; i++)
         if (z->places[i].group != o->n_groups)
             z->grads[i] = zero_advance(grads, z->places[i].grad_off, o->grad_dtype);

@@ -10,13 +10,16 @@ cz_status zero_pass_drain(struct zero *z)
 
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
-    bool goes_on = z->leaves_alone && !z->in_pass; /* gradients of the last micro-batch may */
-    if ((z->in_pass || pass != ZERO_PASS_EVAL) && !goes_on) TRY(zero_pass_drain(z));
+    /* Of a pass that was given up nothing may go on, nor beside a training pass, unless it is what
+     * the last micro-batch left to the device's streams. */
+    bool goes_on = !z->in_pass && (pass == ZERO_PASS_EVAL || z->buckets.sink->in_stream_order);
+    if (!goes_on) TRY(zero_pass_drain(z));
     z->pass = pass;
     z->visit = 0;
     z->in_pass = true;
-    z->n_grads_read = 0;
-    for (size_t f = 0; f < z->n_flushes && pass != ZERO_PASS_EVAL; f++) z->flushes[f].begun = false;
+    z->buckets.n_restored = 0;
+    for (size_t f = 0; f < z->buckets.n_flushes && pass != ZERO_PASS_EVAL; f++)
+        z->buckets.flushes[f].begun = false;
     return CZ_OK;
 }
 
@@ -61,21 +64,12 @@ cz_status zero_pass_end(struct zero *z)
         if (z->visit != z->options.n_visits)
             return err_set(CZ_INVALID, 0, "the pass ended after %zu of %zu visits", z->visit,
                            z->options.n_visits);
-        bool goes_on = z->leaves_alone || (z->options.overlap && !z->split_grads);
+        /* Buckets are empty when a pass ends; what is reduced in place may take until the boundary.
+         */
+        bool goes_on = z->buckets.sink->in_stream_order || !z->buckets.is_bucketed;
         if (!goes_on) TRY(zero_bucket_finish(z));
-        z->n_passes++;
+        z->buckets.n_passes++;
     }
     z->in_pass = false;
     return CZ_OK;
-}
-
-bool zero_accumulates(const struct zero *z)
-{
-    return !z->split_grads || z->swaps_grads || z->leaves_alone;
-}
-
-void zero_grads_drop(struct zero *z)
-{
-    z->n_passes = 0;
-    z->reduced = false;
 }

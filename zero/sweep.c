@@ -50,9 +50,6 @@ static bool array_placement(const struct zero *z, size_t g, size_t array,
     }
     if (array == ARRAY_GRAD) {
         *out = zero_grads_placement(z, g);
-        if (z->swaps_grads)
-            *out = (struct zero_placement){.dtype = z->options.grad_dtype,
-                                           .swap_off = z->groups[g].grad_swap};
         return true;
     }
     size_t state_idx = array - ARRAY_STATE;
@@ -80,7 +77,8 @@ static size_t slot_elem_nbytes(const struct zero *z, size_t array)
     size_t n_states = 0;
     for (size_t g = 0; g < o->n_groups; g++)
         if (z->groups[g].n_states > n_states) n_states = z->groups[g].n_states;
-    if (array == ARRAY_GRAD) return z->swaps_grads ? dtype_size(o->grad_dtype) : 0;
+    if (array == ARRAY_GRAD)
+        return z->figures.grad_swapped_nbytes > 0 ? dtype_size(o->grad_dtype) : 0;
     if (array == ARRAY_OUT) return z->own_masters && o->swap.params ? dtype_size(o->dtype) : 0;
     if (array == ARRAY_MASTER)
         return (z->own_masters ? o->swap.optimizer : o->swap.params) ? dtype_size(o->master_dtype)
@@ -135,7 +133,7 @@ static cz_status take_staging(struct zero *z)
     }
     if (z->own_masters && ((on_gpu && zero_params_leave(o)) || (on_host && !zero_params_leave(o))))
         out = size_round_up(numel * dtype_size(o->dtype), ZERO_ALIGN);
-    if ((on_gpu && z->grads_leave) || (on_host && !z->grads_leave))
+    if (zero_is_on_gpu(z, ZERO_GRADS) ? on_host : on_gpu)
         grads = size_round_up(numel * dtype_size(o->grad_dtype), ZERO_ALIGN);
     z->stage_grads_off = out;
     z->stage_slot_nbytes = out + grads;
@@ -289,13 +287,14 @@ static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned c
 
 static cz_status grads_ready(struct sweep *s, size_t t, unsigned char *slot, const void **out)
 {
+    const struct zero_sink *sink = s->z->buckets.sink;
     size_t size = dtype_size(s->z->options.grad_dtype), tile = s->z->options.tile_numel;
     void *g;
     TRY(array_ready(s, ARRAY_GRAD, t, slot, &g));
     *out = g;
-    if (s->z->swaps_grads)
-        zero_grads_lay_edges(s->z, g, s->z->groups[s->group].grad_swap + t * tile * size,
-                             tile_numel(s->z->groups[s->group].own_numel, tile, t) * size);
+    if (sink->complete)
+        sink->complete(s->z, g, s->z->groups[s->group].grad_swap + t * tile * size,
+                       tile_numel(s->z->groups[s->group].own_numel, tile, t) * size);
     return CZ_OK;
 }
 
@@ -359,7 +358,7 @@ static cz_status sweep_tile(struct sweep *s, size_t t)
     struct optim_range r;
     unsigned char *slot = NULL;
     if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
-    if (s->beside) TRY(zero_leave_arrived(s->z, s->z->groups[s->group].tile_flush[t]));
+    if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
     TRY(tile_range(s, t, slot, &r));
     if (s->applies) return apply_tile(s, &r);
     if (is_gpu_tile(s, t)) {
@@ -458,7 +457,7 @@ cz_status zero_sweep_group(struct zero *z, size_t group)
     struct sweep s = {.z = z,
                       .group = group,
                       .n_tiles = tile_count(g->own_numel, z->options.tile_numel),
-                      .beside = zero_leave_is_under_way(z)};
+                      .beside = zero_grads_arrive(z)};
     if (cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
     for (; s.pass < cls->n_passes; s.pass++) TRY(sweep_tiles(&s));
     return CZ_OK;

@@ -83,56 +83,15 @@ static cz_status share_pieces(struct zero *z, const struct target *t, float *dst
     return comm_move(z->options.comm, &args);
 }
 
-/* To what the gradients' dtype can hold. */
-static cz_status round_as_stored(struct zero *z, float *x, size_t numel)
-{
-    enum dtype dtype = z->options.grad_dtype;
-    uint16_t stored[2048];
-    for (size_t off = 0, n; off < numel && dtype != DTYPE_F32; off += n) {
-        n = numel - off < CZ_ARRAY_LEN(stored) ? numel - off : CZ_ARRAY_LEN(stored);
-        TRY(zero_cast(z, DTYPE_F32, x + off, dtype, stored, n));
-        TRY(zero_cast(z, dtype, stored, DTYPE_F32, x + off, n));
-    }
-    return CZ_OK;
-}
-
-/* Gradients that are still every rank's own sum: the mean that the boundary will find, to the bit.
- */
-static cz_status read_unreduced(struct zero *z, const struct target *t, float *dst)
-{
-    const struct zero_options *o = &z->options;
-    const struct zero_placement local = {.dtype = o->grad_dtype,
-                                         .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                         .memory = z->blocks[ZERO_GRADS],
-                                         .resident = SIZE_MAX};
-    float scale = zero_reduce_scale(z);
-    TRY(zero_placement_get(z, &local, z->places[t->param_idx].grad_off + t->off, t->numel, dst));
-    TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, scale));
-    return round_as_stored(z, dst, t->numel);
-}
-
-/* The same where they have left a GPU. */
-static cz_status read_left(struct zero *z, const struct target *t, float *dst)
-{
-    const struct zero_options *o = &z->options;
-    size_t at = zero_piece_mine(z, t->param_idx).own_off + t->off;
-    TRY(own_get(z, t, at, t->numel, dst));
-    TRY(comm_all_reduce(o->comm, dst, dst, t->numel, DTYPE_F32, o->wire_dtype, 1));
-    return round_as_stored(z, dst, t->numel);
-}
-
 cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                     size_t off, size_t numel, float *dst)
 {
     const struct target t = {what, state_idx, param_idx, off, numel};
     TRY(check_target(z, &t));
-    if (what == ZERO_GRAD && !z->split_grads && z->n_flushes > 0 && z->flushes[0].begun)
-        TRY(zero_reduce(z)); /* they have begun to be means */
-    if (what == ZERO_GRAD && !z->split_grads && !z->reduced) return read_unreduced(z, &t, dst);
-    if (what == ZERO_GRAD && z->leaves_alone) {
-        TRY(zero_bucket_finish(z));
-        if (!z->reduced) return read_left(z, &t, dst);
-    }
+    bool is_read = false;
+    if (what == ZERO_GRAD && z->buckets.sink->read_pending)
+        TRY(z->buckets.sink->read_pending(z, param_idx, off, numel, dst, &is_read));
+    if (is_read) return CZ_OK;
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
     if (mine.numel < numel && is_pretended(z))
         return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
@@ -188,9 +147,4 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
     if (what == ZERO_WEIGHT && z->onebit) TRY(zero_onebit_wrote_weight(z, param_idx, off, numel));
     if (what == ZERO_WEIGHT) TRY(write_param(z, &t, src));
     return zero_gpu_settle(z);
-}
-
-cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value)
-{
-    return zero_grads_get(z, group, at, 1, value);
 }

@@ -6,6 +6,7 @@
 #include "layout/flat.h"
 #include "layout/shard.h"
 #include "offload/ring.h"
+#include "zero/sinks/sink_impl.h"
 #include "zero/zero.h"
 
 #define ZERO_ALIGN ((size_t)256)
@@ -21,8 +22,6 @@
 #define ZERO_MOVES 64 /* of a GPU that gathers from itself: under way at a time */
 #define ZERO_STAGE_SLOTS                                                                           \
     2 /* tiles between a GPU's memory and the host's: one in work, one moving */
-#define ZERO_ROUND_NUMEL ((size_t)1 << 20) /* gradients rounded at a time */
-#define ZERO_LEAVING_MAX ((size_t)1 << 26) /* elements of a bucket that leaves: quick to copy */
 
 /* How the sums of tensors that are cut over ranks are put together: tensor_sums.c. Tables of runs
  * of tensors, by their place in the group. */
@@ -48,10 +47,9 @@ struct zero_group {
     size_t resident;
     size_t share_off[1 + OPTIM_STATES_MAX];
     uint64_t param_swap, master_swap, grad_swap, state_swap[OPTIM_STATES_MAX];
+    bool grads_swapped;                  /* gradients too are in the file */
     struct lamb_segment *segments;       /* of all tiles; only with tensor norms */
     size_t *tile_segment;                /* (n_tiles + 1) first segment of each tile */
-    size_t *tile_flush;                  /* (n_tiles) the last that brings of its gradients; only
-                                            where they leave alone */
     size_t sums_off, ratios_off;         /* bytes into ZERO_SMALL */
     size_t gpu_sums_off, gpu_ratios_off; /* bytes into ZERO_STEP */
     struct zero_sums sums;
@@ -87,42 +85,57 @@ struct zero_piece {
     size_t numel;
 };
 
-/* A reduction of ready gradients, begun after the backward of `unit`. */
+/* Gradients that go together: those of some units that follow each other in the backward. */
 struct zero_flush {
-    size_t unit;
-    size_t first_span, n_spans;
-    struct comm_ticket ticket;
-    bool begun;
+    size_t unit;                  /* the last of them: after its backward they are complete */
+    size_t first_param, n_params; /* in zero_buckets.params */
+    bool begun;                   /* in this pass, or at this boundary */
+};
+
+#define ZERO_NO_FLUSH SIZE_MAX /* of a unit without gradients */
+
+/* Gradients on their way from layers to where the optimizer finds them: buckets.c, sinks/.
+ *
+ * Each trained parameter that a layer uses is in one flush. With is_bucketed, flush f is made in
+ * bucket f % n_buckets, which is its own from zero_bucket_acquire() of its first unit until the
+ * sink's wait(f); otherwise gradients are made in ZERO_GRADS and stay there. */
+struct zero_buckets {
+    const struct zero_sink *sink;
+    void *state;       /* the sink's own */
+    bool is_bucketed;  /* layers make gradients in ZERO_BUCKETS; ZERO_GRADS has this rank's only */
+    bool rest_in_host; /* ZERO_GRADS is host memory although layers are on a GPU */
+    struct zero_flush *flushes; /* (n_flushes) in the order in which they are begun */
+    size_t n_flushes;
+    size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients */
+    size_t *params;     /* (n_params) flush by flush, in the table's order */
+    size_t n_restored;  /* flushes of this pass whose earlier sums were brought back */
+    bool is_under_way;  /* a flush was begun and not yet waited for */
+    bool reduced;       /* the gradients are this boundary's: means */
+    size_t n_passes;    /* training passes since the boundary */
 };
 
 struct zero_onebit_core;
 
 /* Streams beside the layers' own, and the events that order them: gpu.c. */
 struct zero_gpu {
-    struct dev_stream *in, *out;     /* what comes to the GPU, what leaves it */
-    struct dev_stream *reader;       /* of zero_range_read(), from whatever thread */
-    struct dev_event **now;          /* (1) recorded and waited for at once */
-    struct dev_event **settled;      /* (1) the state stands as it is until the next update */
-    struct dev_event **moved;        /* (ZERO_MOVES) moves under way, in turn */
-    struct dev_event **staged;       /* (ZERO_STAGE_SLOTS) what went through a slot has arrived */
-    struct dev_event **gone, **back; /* (n_flushes) gradients have left, have come back */
+    struct dev_stream *in, *out; /* what comes to the GPU, what leaves it */
+    struct dev_stream *reader;   /* of zero_range_read(), from whatever thread */
+    struct dev_event **now;      /* (1) recorded and waited for at once */
+    struct dev_event **settled;  /* (1) the state stands as it is until the next update */
+    struct dev_event **moved;    /* (ZERO_MOVES) moves under way, in turn */
+    struct dev_event **staged;   /* (ZERO_STAGE_SLOTS) what went through a slot has arrived */
     uint64_t n_moves;
 };
 
 struct zero {
     struct zero_options options;
     bool own_masters;  /* masters lie apart from the parameters */
-    bool split_grads;  /* made in buckets: stages 2 and 3 with several ranks, and what leaves */
     bool split_params; /* gathered from chunks: stage 3 with several ranks, and what comes to a GPU
                         */
-    bool grads_leave;  /* they rest in host memory, layers are on a GPU */
-    bool leaves_alone; /* the same for one rank: nothing is reduced on the way */
     struct zero_gpu gpu;
-    size_t round_off;         /* bytes into ZERO_STEP: ZERO_ROUND_NUMEL elements of wire_dtype */
     size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
     size_t stage_grads_off;   /* … which begin here in a slot */
     bool windowed;            /* parameters come and go: split or swapped */
-    bool swaps_grads;         /* of one rank; then split_grads is true as well */
     struct swap *swap;        /* NULL: everything is in memory */
     uint64_t swap_nbytes;
     struct ring *ring;
@@ -147,23 +160,7 @@ struct zero {
     zero_guard guard;                /* who still reads what a step changes; NULL: nobody */
     void *guard_user;
 
-    /* Reductions: buckets.c */
-    struct zero_flush *flushes; /* in the order in which they are begun */
-    size_t n_flushes;
-    struct comm_span *flush_spans;
-    size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients; n_flushes: none */
-    size_t next_flush;  /* in this pass */
-    bool is_reducing;   /* a flush was begun and not yet waited for */
-    bool reduced;       /* this boundary's gradients are means */
-    size_t n_passes;    /* training passes since the boundary */
-
-    /* Gradients in the swap file: grads_swap.c */
-    uint64_t *edges; /* (n_edges) blocks, ascending, whose bytes are in ZERO_GRADS in this order */
-    size_t n_edges;
-    uint64_t *grad_tickets;    /* (n_params) */
-    size_t *flush_params;      /* trained ones, flush by flush; flush f has those from … */
-    size_t *flush_first_param; /* (n_flushes + 1) … flush_first_param[f] to that of f + 1 */
-    size_t n_grads_read;       /* flushes of this pass whose gradients were read back */
+    struct zero_buckets buckets;
 
     /* Gathers of stage 3: gather.c */
     struct fetch_schedule fetch;
@@ -212,11 +209,33 @@ static inline float zero_reduce_scale(const struct zero *z)
 
 /* ---- buckets.c ------------------------------------------------------------------------------- */
 
+void zero_sink_choose(struct zero *z);
+cz_status zero_grads_take(struct zero *z, size_t group, size_t numel); /* space for gradients */
 cz_status zero_buckets_init(struct zero *z); /* adds to nbytes[ZERO_BUCKETS] */
 void zero_buckets_free(struct zero *z);
 cz_status zero_bucket_acquire(struct zero *z, size_t unit_idx); /* before gradients are written */
 cz_status zero_bucket_ready(struct zero *z, size_t unit_idx);   /* after they are complete */
-cz_status zero_bucket_finish(struct zero *z); /* all begun reductions have ended */
+cz_status zero_bucket_finish(struct zero *z);                   /* what was begun has ended */
+cz_status zero_flush_begin(struct zero *z, size_t flush);
+
+/* Whether gradients may still be arriving where the sweep finds them: tiles then wait for theirs.
+ */
+static inline bool zero_grads_arrive(const struct zero *z)
+{
+    return z->buckets.sink->tile_wait && z->buckets.is_under_way;
+}
+
+/* Where this rank's gradients of a group are; in the swap file, less what the sink completes. */
+struct zero_placement zero_grads_placement(const struct zero *z, size_t group);
+
+/* All of them, where they are in memory. */
+cz_status zero_visit_partition(struct zero *z, zero_grads_visit visit, void *user);
+
+/* Elements of them as fp32. */
+cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst);
+
+/* The kernels for them. */
+struct ops *zero_grads_ops(const struct zero *z);
 
 /* ---- gpu.c: all of it does nothing, or what the communicator does, on the CPU --------------
  */
@@ -232,16 +251,9 @@ bool zero_is_on_gpu(const struct zero *z, enum zero_block block);
 bool zero_params_leave(const struct zero_options *o);
 bool zero_states_leave(const struct zero_options *o);
 
-/* One rank with a GPU whose gradients stay there: there is nobody to reduce them with. */
-static inline bool zero_stays_alone(const struct zero *z)
-{
-    return z->options.on_gpu && z->options.comm->world_size == 1 && !z->leaves_alone;
-}
-
-/* What a reduction over one rank does on a GPU: gradients are rounded as if they had been sent. */
-cz_status zero_round_init(struct zero *z); /* adds to nbytes[ZERO_STEP] */
-cz_status zero_round_alone(struct zero *z);
-bool zero_rounds_alone(const struct zero *z); /* whether it does anything */
+/* Events, (n) of them; free accepts what make left. */
+cz_status zero_events_make(struct zero *z, struct dev_event ***out, size_t n);
+void zero_events_free(struct zero *z, struct dev_event **events, size_t n);
 
 /* What is put on stream `later` from here on runs after all that is on `earlier` now. */
 cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier);
@@ -260,52 +272,6 @@ cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct c
 cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket);
 cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket);
 cz_status zero_move(struct zero *z, const struct comm_move *args);
-
-/* ---- grads_leave.c: only when z->leaves_alone; the layers' stream waits, the host does not ----
- */
-
-cz_status zero_leave_begin(struct zero *z, size_t flush);
-cz_status zero_leave_wait(struct zero *z, size_t flush);    /* the flush's bucket is free again */
-cz_status zero_leave_back(struct zero *z, size_t flush);    /* earlier sums are in the bucket */
-cz_status zero_leave_arrived(struct zero *z, size_t flush); /* the host waits, too */
-
-cz_status zero_leave_tiles(struct zero *z); /* once flushes are dealt: fills tile_flush */
-
-/* Whether gradients may still be on their way: nothing has waited for all of them yet. */
-static inline bool zero_leave_is_under_way(const struct zero *z)
-{
-    return z->leaves_alone && z->is_reducing;
-}
-
-/* ---- grads_swap.c ---------------------------------------------------------------------------- */
-
-cz_status zero_grads_swap_init(struct zero *z); /* adds to nbytes[ZERO_GRADS] */
-cz_status zero_grads_list(struct zero *z);      /* once flushes are dealt */
-void zero_grads_swap_free(struct zero *z);
-
-/* Where a gradient lies in its bucket: elements before it, and its room with them. */
-size_t zero_grad_lead(const struct zero *z, size_t param_idx);
-size_t zero_grad_room(const struct zero *z, size_t param_idx);
-
-cz_status zero_grads_write(struct zero *z, size_t flush); /* begun */
-cz_status zero_grads_read(struct zero *z, size_t flush);  /* begun */
-cz_status zero_grads_wait(struct zero *z, size_t flush);  /* what was begun for it is done */
-
-/* Bytes [off, off + nbytes) of the file, read: put what is kept in memory of them in its place. */
-void zero_grads_lay_edges(struct zero *z, unsigned char *bytes, uint64_t off, size_t nbytes);
-
-/* Look at this rank's gradients of a group: all at once, or tile by tile as they are read. */
-typedef cz_status (*zero_grads_visit)(void *user, const void *x, size_t at, size_t numel);
-cz_status zero_each_grads(struct zero *z, size_t group, zero_grads_visit visit, void *user);
-
-/* Where they lie, unless that is the swap file. */
-struct zero_placement zero_grads_placement(const struct zero *z, size_t group);
-
-/* The kernels for them. */
-struct ops *zero_grads_ops(const struct zero *z);
-
-/* Elements of them as fp32. */
-cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst);
 
 /* ---- pass.c ---------------------------------------------------------------------------------- */
 
@@ -443,7 +409,10 @@ size_t zero_placement_ranges(const struct zero_placement *where, size_t off, siz
 cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum dtype dtype,
                           size_t *off);
 
-/* First element of this rank's gradients of a group. */
+/* Move a block up to where the swap file's requests may begin, and make it known to the swap. */
+cz_status zero_lend_to_swap(struct zero *z, enum zero_block block);
+
+/* First element of this rank's gradients of a group, in ZERO_GRADS. */
 void *zero_own_grad(const struct zero *z, size_t group);
 
 /* First element of a group's parameters in memory: whole, or at stage 3 this rank's chunks. */
@@ -458,9 +427,6 @@ static inline struct ops *zero_host_ops(const struct zero *z)
 /* y = x in another dtype, both in host memory. */
 cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype to, void *y,
                     size_t numel);
-
-/* One stored gradient element of this rank's partition. */
-cz_status zero_own_grad_at(struct zero *z, size_t group, size_t at, float *value);
 
 /* What layers run on. */
 static inline struct device *zero_device(const struct zero *z)
