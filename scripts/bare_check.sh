@@ -12,6 +12,8 @@
 #     --mirror URL     packages come from there (default: the mirror of this machine's apt; of Debian's mirror
 #                      /ubuntu beside /debian for noble)
 #     --keyring FILE   keys that sign the suite (default: those of debian-archive-keyring or ubuntu-keyring)
+# Both suites were run. Debian has no package with Ubuntu's keys: take ubuntu-archive-keyring.gpg from ubuntu-keyring,
+# compare its fingerprints with those that Ubuntu publishes, and name the file with --keyring.
 # The log is bare_check.log in the current folder. A full run takes about 1.5 GB of disk and, on two cores, a
 # quarter of an hour. Exit: 0 all commands succeeded, 1 one failed, 2 this machine cannot do it.
 # Needs root, debootstrap and its keys (Debian: apt install debootstrap debian-archive-keyring), mount namespaces.
@@ -73,6 +75,7 @@ stage() { # name, command…
   return $rc
 }
 
+COMPLETE=etc/bare_check-suite # in a root that debootstrap has finished
 bootstrap() {
   local script=()
   [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=(/usr/share/debootstrap/scripts/gutsy) # Ubuntu's base
@@ -83,6 +86,7 @@ bootstrap() {
     return 1
   }
   rm -f "$root.debootstrap"
+  echo "$suite" >"$root/$COMPLETE"
 }
 
 # As much of /dev as programs need: no devices of this machine. The network is this machine's.
@@ -139,7 +143,7 @@ report_tests() {
 
 run_inside() {
   local command failed=0
-  [ -e "$root/etc/os-release" ] || stage "bare root of $suite (debootstrap)" bootstrap || die "debootstrap failed"
+  [ -e "$root/$COMPLETE" ] || stage "bare root of $suite (debootstrap)" bootstrap || die "debootstrap failed"
   prepare || die "this machine does not allow the mounts that a root needs"
   stage "clone of $(git -C "$repository" log -1 --format=%h)" clone || die "the repository cannot be cloned"
   for command in "${commands[@]}"; do
@@ -155,45 +159,49 @@ run_inside() {
   return $failed
 }
 
-log=$PWD/bare_check.log
-[ ${#commands[@]} -gt 0 ] || commands=(scripts/quickstart.sh scripts/test.sh)
-[ -n "$mirror" ] || mirror=$(find_mirror)
-if [ -n "$inside" ]; then
-  run_inside
-  exit
-fi
+{ # read as a whole: this file may change while the script runs
+  log=$PWD/bare_check.log
+  [ ${#commands[@]} -gt 0 ] || commands=(scripts/quickstart.sh scripts/test.sh)
+  [ -n "$mirror" ] || mirror=$(find_mirror)
+  if [ -n "$inside" ]; then
+    run_inside
+    exit
+  fi
 
-[ "$(id -u)" = 0 ] || die "run as root: debootstrap, mounts and chroot need it"
-command -v debootstrap >/dev/null || die "debootstrap is missing: apt install debootstrap"
-[ -n "$mirror" ] || die "apt of this machine names no mirror for $distribution: use --mirror URL"
-unshare --mount --pid --fork true 2>/dev/null || die "this machine allows no mount namespace (unshare --mount --pid)"
-made=''
-if [ -z "$root" ]; then
-  root=$(mktemp -d "${TMPDIR:-/tmp}/czero-bare-XXXXXX") && made=1
-  chmod 755 "$root"
-elif [ ! -e "$root/etc/os-release" ]; then
-  [ -z "$(ls -A "$root" 2>/dev/null)" ] || die "$root is neither empty nor a root"
-  mkdir -p "$root" && made=1
-fi
-root=$(readlink -f "$root")
-[ -n "$(ls -A "$root")" ] || [ -e "$keyring" ] ||
-  die "$keyring is missing: install the package that holds it, or name the file with --keyring"
-: >"$log"
+  [ "$(id -u)" = 0 ] || die "run as root: debootstrap, mounts and chroot need it"
+  command -v debootstrap >/dev/null || die "debootstrap is missing: apt install debootstrap"
+  [ -n "$mirror" ] || die "apt of this machine names no mirror for $distribution: use --mirror URL"
+  unshare --mount --pid --fork true 2>/dev/null || die "this machine allows no mount namespace (unshare --mount --pid)"
+  made=''
+  if [ -z "$root" ]; then
+    root=$(mktemp -d "${TMPDIR:-/tmp}/czero-bare-XXXXXX") && made=1
+    chmod 755 "$root"
+  elif [ ! -e "$root/$COMPLETE" ]; then
+    [ -z "$(ls -A "$root" 2>/dev/null)" ] || die "$root is neither empty nor a root that this script has made"
+    mkdir -p "$root" && made=1
+  elif [ "$(cat "$root/$COMPLETE")" != "$suite" ]; then
+    die "$root is a root of $(cat "$root/$COMPLETE"): use --suite"
+  fi
+  root=$(readlink -f "$root")
+  [ -n "$(ls -A "$root")" ] || [ -e "$keyring" ] ||
+    die "$keyring is missing: install the package that holds it, or name the file with --keyring"
+  : >"$log"
 
-child=''
-cleanup() {
-  [ -z "$child" ] || kill -KILL "$child" 2>/dev/null
-  wait
-  if [ -n "$made" ] && [ -z "$keep" ]; then rm -rf --one-file-system "$root"; else echo "The root is $root"; fi
+  child=''
+  cleanup() {
+    [ -z "$child" ] || kill -KILL "$child" 2>/dev/null
+    wait 2>/dev/null
+    if [ -n "$made" ] && [ -z "$keep" ]; then rm -rf --one-file-system "$root"; else echo "The root is $root"; fi
+  }
+  trap cleanup EXIT
+  trap 'exit 1' INT TERM HUP
+  args=(--inside --suite "$suite" --root "$root" --mirror "$mirror" --keyring "$keyring")
+  for command in "${commands[@]}"; do args+=(--command "$command"); done
+  # Killed with this script, and everything inside with it: mounts and processes end with their namespaces.
+  setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child bash "$self" "${args[@]}" &
+  child=$!
+  wait "$child"
+  rc=$?
+  child=''
+  exit $rc
 }
-trap cleanup EXIT
-trap 'exit 1' INT TERM HUP
-args=(--inside --suite "$suite" --root "$root" --mirror "$mirror" --keyring "$keyring")
-for command in "${commands[@]}"; do args+=(--command "$command"); done
-# Killed with this script, and everything inside with it: mounts and processes end with their namespaces.
-setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child bash "$self" "${args[@]}" &
-child=$!
-wait "$child"
-rc=$?
-child=''
-exit $rc
