@@ -1,8 +1,8 @@
 /* czero: a DeepSpeed-compatible training engine in C. Include this one.
  *
- *   struct model *model = model_from_hf("path/to/gpt2");
- *   struct engine *engine = engine_initialize("ds_config.json", model);
- *   while (engine_get_global_steps(engine) < 1000 && data_next(loader, &batch) == CZ_OK) {
+ *   struct cz_model *model = cz_model_from_hf("path/to/gpt2");
+ *   struct cz_engine *engine = engine_initialize("ds_config.json", model);
+ *   while (engine_get_global_steps(engine) < 1000 && cz_data_next(loader, &batch) == CZ_OK) {
  *       engine_forward(engine, &batch, &loss);
  *       engine_backward(engine);
  *       engine_step(engine);
@@ -17,11 +17,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "data/data.h"
-#include "data/text_loader.h"
-#include "engine/checkpoint.h"
+#include "data/labelled/text_loader.h"
 #include "engine/engine.h"
+#include "engine/state/checkpoint.h"
 #include "model/model.h"
-#include "model/parts.h"
+#include "model/parts/parts.h"
 #include "ops/ops.h"
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/compiler.h"
 
-#define BATCH_IGNORE_LABEL (-100) /* a label that takes no part in the loss (PyTorch's default) */
+#define CZ_IGNORE_LABEL (-100) /* a label that takes no part in the loss (PyTorch's default) */
 
 /* The rows that have a label, for layers that leave out the others; N = B·T, in device memory. */
 struct batch_labelled {
@@ -12,18 +12,18 @@ struct batch_labelled {
     const int32_t *rows; /* (N) the n rows in order, then 0 */
     const int32_t
         *places; /* (N) where each row stands in that order; N − 1 of one without a label */
-    const int32_t *labels;     /* (N) of the n rows, then BATCH_IGNORE_LABEL */
+    const int32_t *labels;     /* (N) of the n rows, then CZ_IGNORE_LABEL */
     const float *loss_weights; /* (N) likewise, then 0; NULL: all 1 */
 };
 
 /* B rows of T tokens, row-major. All arrays are borrowed: they belong to whoever made the batch and
- * stay unchanged until the engine call returns; the loader's own until the next data_next().
+ * stay unchanged until the engine call returns; the loader's own until the next cz_data_next().
  * NULL means absent. Host memory; the engine copies what a device needs. */
 struct batch {
     int64_t B, T;
     const int32_t *ids;        /* (B,T) token ids */
     const int32_t *labels;     /* (B,T) the target of each position, already shifted, or
-                                  BATCH_IGNORE_LABEL; for classification (B) class numbers */
+                                  CZ_IGNORE_LABEL; for classification (B) class numbers */
     const int32_t *types;      /* (B,T) segment ids (BERT) */
     const int32_t *positions;  /* (B,T); NULL: 0 … T-1 in each row */
     const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */

@@ -10,12 +10,12 @@ static const struct {
     [DTYPE_BOOL] = {"bool", 1},
 };
 
-size_t dtype_size(enum dtype dtype)
+size_t dtype_size(enum cz_dtype dtype)
 {
     return (unsigned)dtype < DTYPE_COUNT ? dtypes[dtype].nbytes : 0;
 }
 
-const char *dtype_name(enum dtype dtype)
+const char *dtype_name(enum cz_dtype dtype)
 {
     return (unsigned)dtype < DTYPE_COUNT ? dtypes[dtype].name : "?";
 }

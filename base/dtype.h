@@ -11,7 +11,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-enum dtype {
+enum cz_dtype {
     DTYPE_F32 = 0,
     DTYPE_BF16 = 1,
     DTYPE_F16 = 2,
@@ -26,10 +26,10 @@ enum dtype {
 #define DTYPE_COUNT 10
 
 /* Bytes per element; 0 for a value outside the enum. */
-CZ_API size_t dtype_size(enum dtype dtype);
+CZ_API size_t dtype_size(enum cz_dtype dtype);
 
 /* The short name: "fp32", "bf16", "fp16", "fp64", "int64", …; "?" outside the enum. */
-CZ_API const char *dtype_name(enum dtype dtype);
+CZ_API const char *dtype_name(enum cz_dtype dtype);
 
 static inline uint32_t f32_bits(float f)
 {
@@ -103,14 +103,14 @@ static inline uint16_t f32_to_f16(float f)
     } while (0)
 
 /* Element i of an array of floating-point elements, for code that need not be fast. */
-static inline float dtype_get(const void *p, size_t i, enum dtype dtype)
+static inline float dtype_get(const void *p, size_t i, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_BF16) return bf16_to_f32(((const uint16_t *)p)[i]);
     if (dtype == DTYPE_F16) return f16_to_f32(((const uint16_t *)p)[i]);
     return ((const float *)p)[i];
 }
 
-static inline void dtype_put(void *p, size_t i, enum dtype dtype, float x)
+static inline void dtype_put(void *p, size_t i, enum cz_dtype dtype, float x)
 {
     if (dtype == DTYPE_BF16)
         ((uint16_t *)p)[i] = f32_to_bf16(x);

@@ -8,7 +8,7 @@
 
 static struct {
     pthread_mutex_t lock;
-    log_sink sink;
+    cz_log_sink sink;
     void *user;
     enum log_level level;
     unsigned mask;
@@ -16,7 +16,7 @@ static struct {
     int64_t step;
 } logger = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO, .mask = SUB_ALL, .world_size = 1};
 
-void log_set_sink(log_sink sink, void *user)
+void cz_log_set_sink(cz_log_sink sink, void *user)
 {
     pthread_mutex_lock(&logger.lock);
     logger.sink = sink;
@@ -24,7 +24,7 @@ void log_set_sink(log_sink sink, void *user)
     pthread_mutex_unlock(&logger.lock);
 }
 
-void log_set_level(enum log_level level, unsigned mask)
+void cz_log_set_level(enum log_level level, unsigned mask)
 {
     pthread_mutex_lock(&logger.lock);
     logger.level = level;

@@ -33,15 +33,15 @@ enum log_subsystem {
 };
 
 /* Receives one complete line without newline. Called with the logger's lock held: do not log. */
-typedef void (*log_sink)(enum log_level level, const char *line, void *user);
+typedef void (*cz_log_sink)(enum log_level level, const char *line, void *user);
 
 /* Set the sink (NULL: silent, the default). Thread-safe. */
-CZ_API void log_set_sink(log_sink sink, void *user);
+CZ_API void cz_log_set_sink(cz_log_sink sink, void *user);
 
 /* Lines above `level`, or outside `mask` (which LOG_WARN and LOG_ASKED pass), are dropped:
  * LOG_ASKED silences warnings too. A sink that is to be quiet drops LOG_ASKED itself. Default
  * LOG_INFO, SUB_ALL. */
-CZ_API void log_set_level(enum log_level level, unsigned mask);
+CZ_API void cz_log_set_level(enum log_level level, unsigned mask);
 
 /* Rank and step shown in front of lines, as "[rank 3/8 step 120] "; world 1 shows nothing.
  * Ranks other than 0 pass on warnings only. */

@@ -35,7 +35,7 @@ struct bench {
 };
 
 /* Everything in fp32, or a gradient and a parameter of 16 bits around it. */
-static struct step_tensors tensors_of(struct bench *b, enum dtype dtype)
+static struct step_tensors tensors_of(struct bench *b, enum cz_dtype dtype)
 {
     const bool wide = dtype == DTYPE_F32;
     return (struct step_tensors){.numel = b->numel,
@@ -95,7 +95,7 @@ static cz_status adam_masters16(struct bench *b)
     return adam(b, &t);
 }
 
-static cz_status lion(struct bench *b, enum dtype dtype)
+static cz_status lion(struct bench *b, enum cz_dtype dtype)
 {
     const struct lion_args args = {
         .t = tensors_of(b, dtype), .scalars = &b->scalars, .weight_decay = 0.01f};
@@ -112,7 +112,7 @@ static cz_status lion_bf16(struct bench *b)
     return lion(b, DTYPE_BF16);
 }
 
-static cz_status adagrad(struct bench *b, enum dtype dtype)
+static cz_status adagrad(struct bench *b, enum cz_dtype dtype)
 {
     struct adagrad_args args = {
         .t = tensors_of(b, dtype), .scalars = &b->scalars, .eps = 1e-10f, .weight_decay = 0.01f};
@@ -138,7 +138,7 @@ static cz_status sgd_fp32(struct bench *b)
 }
 
 /* Both passes, over tensors of the size of a GPT-2 124M layer's largest. */
-static cz_status lamb(struct bench *b, enum dtype dtype)
+static cz_status lamb(struct bench *b, enum cz_dtype dtype)
 {
     enum { TENSORS_MAX = 1024 };
     static struct lamb_segment segments[TENSORS_MAX];

@@ -14,7 +14,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "comm/comm.h"
-#include "comm/shm.h"
+#include "comm/shm/shm.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ struct bench {
 struct collective {
     const char *name;
     bool is_reduction;
-    cz_status (*run)(struct bench *b, size_t nbytes, enum dtype dtype);
+    cz_status (*run)(struct bench *b, size_t nbytes, enum cz_dtype dtype);
     /* Bytes a rank moves, in buffers, as (read + written)(W). */
     double (*n_moved)(double w);
 };
@@ -48,7 +48,7 @@ struct collective {
 /* ---- what is measured -------------------------------------------------------------------------
  */
 
-static cz_status reduce_scatter(struct bench *b, size_t nbytes, enum dtype dtype)
+static cz_status reduce_scatter(struct bench *b, size_t nbytes, enum cz_dtype dtype)
 {
     size_t w = (size_t)b->comm->world_size, numel = nbytes / dtype_size(dtype);
     for (size_t r = 0; r < w; r++) {
@@ -67,13 +67,13 @@ static cz_status reduce_scatter(struct bench *b, size_t nbytes, enum dtype dtype
 }
 
 /* In place, as gradients are. */
-static cz_status all_reduce(struct bench *b, size_t nbytes, enum dtype dtype)
+static cz_status all_reduce(struct bench *b, size_t nbytes, enum cz_dtype dtype)
 {
     return comm_all_reduce(b->comm, b->x, b->x, nbytes / dtype_size(dtype), dtype, dtype,
                            1.0f / (float)b->comm->world_size);
 }
 
-static cz_status all_gather(struct bench *b, size_t nbytes, enum dtype dtype)
+static cz_status all_gather(struct bench *b, size_t nbytes, enum cz_dtype dtype)
 {
     (void)dtype;
     return comm_all_gather(b->comm, b->x, b->y, nbytes / (size_t)b->comm->world_size);
@@ -107,7 +107,7 @@ static int by_value(const void *a, const void *b)
 
 /* As many runs per sample as fill a millisecond; rank 0 decides for all. */
 static cz_status calibrate(struct bench *b, const struct collective *c, size_t nbytes,
-                           enum dtype dtype, int plan[2])
+                           enum cz_dtype dtype, int plan[2])
 {
     double ns = 0;
     for (int i = 0; i < 3; i++) {
@@ -122,7 +122,7 @@ static cz_status calibrate(struct bench *b, const struct collective *c, size_t n
 }
 
 static cz_status measure(struct bench *b, const struct collective *c, size_t nbytes,
-                         enum dtype dtype)
+                         enum cz_dtype dtype)
 {
     double us[N_SAMPLES];
     int plan[2];
@@ -167,7 +167,7 @@ static bool wanted(const struct bench *b, const char *name)
 
 static cz_status measure_all(struct bench *b)
 {
-    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32};
+    static const enum cz_dtype dtypes[] = {DTYPE_BF16, DTYPE_F32};
     TRY(measure_triad(b));
     if (b->comm->rank == 0) {
         printf("%s, %s, %d ranks × %d thread(s)\n", cpu_model_name(), b->comm->ops->name,

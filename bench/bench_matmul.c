@@ -72,7 +72,7 @@ struct bench_case {
     char line[96];
     char op[16], dtype_name[16], form[16];
     long long size[4];
-    enum dtype dtype;
+    enum cz_dtype dtype;
     double n_operations;
     union {
         struct matmul_args matmul;
@@ -91,7 +91,7 @@ struct bench {
 };
 
 /* `numel` small values of `dtype`, never freed: a case lives as long as the program. */
-static void *tensor(enum dtype dtype, size_t numel)
+static void *tensor(enum cz_dtype dtype, size_t numel)
 {
     char *p = aligned_alloc(64, (numel * dtype_size(dtype) + 127) / 64 * 64);
     if (!p) return NULL;

@@ -27,7 +27,7 @@ struct bench {
 
 struct shape {
     int64_t N, C;
-    enum dtype dtype;
+    enum cz_dtype dtype;
 };
 
 struct bench_op {
@@ -347,7 +347,7 @@ static cz_status buffer(struct bench *b, const char *what, size_t nbytes, void *
 }
 
 /* Values in [−2, 2) in the first three tensors, whatever dtype reads them. */
-static cz_status fill(struct bench *b, enum dtype dtype)
+static cz_status fill(struct bench *b, enum cz_dtype dtype)
 {
     void *tensors[] = {b->x, b->y, b->w};
     size_t numel = b->buffer_nbytes / dtype_size(dtype);

@@ -9,7 +9,7 @@
  *
  * Prints one line per run: seconds. Removes the file. bench/save.py runs the peers beside it. */
 #include "base/clock.h"
-#include "formats/pt.h"
+#include "formats/pt/pt.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

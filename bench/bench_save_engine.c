@@ -21,7 +21,7 @@ static const char config[] = "{\"train_batch_size\": 1, \"zero_optimization\": {
                              " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}}";
 
 /* Optimizer states are there, and saved, after the first step. */
-static cz_status one_step(struct engine *e)
+static cz_status one_step(struct cz_engine *e)
 {
     int32_t ids[T_MAX], labels[T_MAX];
     for (int t = 0; t < T_MAX; t++) ids[t] = labels[t] = t;
@@ -54,7 +54,7 @@ static double folder_mib(const char *dir, bool remove)
     return mib;
 }
 
-static cz_status save_once(struct engine *e, const char *dir)
+static cz_status save_once(struct cz_engine *e, const char *dir)
 {
     int64_t begin = clock_now_ns();
     TRY(engine_save_checkpoint(e, dir, NULL));
@@ -85,10 +85,11 @@ int main(int argc, char **argv)
     }
     char dir[3072];
     snprintf(dir, sizeof dir, "%s/bench_save_engine", argv[1]);
-    struct model *model = model_from_preset(option(argc, argv, "--model", "gpt2"));
-    const struct engine_options options = {.config_json = config, .print = say_nothing};
-    struct engine *e = NULL;
-    cz_status st = model ? model_set_shape(model, T_MAX) : cz_last_status();
+    struct cz_model *model = cz_model_from_preset(option(argc, argv, "--model", "gpt2"));
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_json = config, .print = say_nothing};
+    struct cz_engine *e = NULL;
+    cz_status st = model ? cz_model_set_shape(model, T_MAX) : cz_last_status();
     if (st == CZ_OK && !(e = engine_initialize_ex(&options, model))) st = cz_last_status();
     if (st == CZ_OK) st = one_step(e);
     for (int run = atoi(option(argc, argv, "--runs", "1")); st == CZ_OK && run > 0; run--)
@@ -97,6 +98,6 @@ int main(int argc, char **argv)
     if (e)
         engine_destroy(e);
     else
-        model_destroy(model);
+        cz_model_destroy(model);
     return st == CZ_OK ? 0 : 1;
 }

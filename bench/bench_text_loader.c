@@ -3,14 +3,14 @@
  *   bench_text_loader FILE [--tokenizer NAME] [--max-len N] [--batch B] [--step-ms T] [--steps N]
  *                     [--strip-spaces]
  *
- * Prints how fast texts_open() reads (MB of the file per second of a core), how fast the loader's
- * thread makes micro-batches when nobody else works, what share of positions is padding with and
- * without buckets, and how long text_loader_next() waits per micro-batch when each is used for T
- * ms: once by a caller that sleeps (an accelerator computes) and once by one that computes on all
- * cores. */
+ * Prints how fast cz_texts_open() reads (MB of the file per second of a core), how fast the
+ * loader's thread makes micro-batches when nobody else works, what share of positions is padding
+ * with and without buckets, and how long cz_text_loader_next() waits per micro-batch when each is
+ * used for T ms: once by a caller that sleeps (an accelerator computes) and once by one that
+ * computes on all cores. */
 #include "base/clock.h"
 #include "base/threads.h"
-#include "data/text_loader.h"
+#include "data/labelled/text_loader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ struct bench {
     const char *path, *tokenizer_name;
     int64_t max_len, micro_batch, step_ms, n_steps;
     bool strip_spaces;
-    struct texts *texts;
-    struct tokenizer *tokenizer;
+    struct cz_texts *texts;
+    struct cz_tokenizer *tokenizer;
 };
 
 static double seconds_since(int64_t since)
@@ -41,49 +41,53 @@ static double cpu_seconds(void)
 
 static cz_status bench_open(struct bench *b)
 {
-    const struct texts_options o = {
-        .paths = &b->path, .n_paths = 1, .strip_spaces = b->strip_spaces, .labels_optional = true};
+    const struct cz_texts_options o = {.size = sizeof o,
+                                       .paths = &b->path,
+                                       .n_paths = 1,
+                                       .strip_spaces = b->strip_spaces,
+                                       .labels_optional = true};
     struct stat info = {0};
     double best = 1e9;
     stat(b->path, &info);
     for (int k = 0; k < 5; k++) {
-        texts_close(b->texts);
+        cz_texts_close(b->texts);
         double since = cpu_seconds();
-        TRY(texts_open(&o, &b->texts));
+        TRY(cz_texts_open(&o, &b->texts));
         double s = cpu_seconds() - since;
         if (s < best) best = s;
     }
-    printf("texts_open: %zu texts, %.1f MB in %.4f s of a core: %.0f MB/s (best of 5)\n",
-           texts_count(b->texts), (double)info.st_size / 1e6, best,
+    printf("cz_texts_open: %zu texts, %.1f MB in %.4f s of a core: %.0f MB/s (best of 5)\n",
+           cz_texts_count(b->texts), (double)info.st_size / 1e6, best,
            (double)info.st_size / 1e6 / best);
     return CZ_OK;
 }
 
 static cz_status open_loader(const struct bench *b, bool bucket, bool once,
-                             struct text_loader **out)
+                             struct cz_text_loader **out)
 {
-    const struct text_loader_options o = {.texts = b->texts,
-                                          .tokenizer = b->tokenizer,
-                                          .max_len = b->max_len,
-                                          .micro_batch = b->micro_batch,
-                                          .accumulation = 1,
-                                          .shuffle = true,
-                                          .bucket = bucket,
-                                          .once = once};
-    return text_loader_open(&o, out);
+    const struct cz_text_loader_options o = {.size = sizeof o,
+                                             .texts = b->texts,
+                                             .tokenizer = b->tokenizer,
+                                             .max_len = b->max_len,
+                                             .micro_batch = b->micro_batch,
+                                             .accumulation = 1,
+                                             .shuffle = true,
+                                             .bucket = bucket,
+                                             .once = once};
+    return cz_text_loader_open(&o, out);
 }
 
 /* One epoch as fast as it comes. */
 static cz_status bench_epoch(const struct bench *b, bool bucket)
 {
-    struct text_loader *l;
+    struct cz_text_loader *l;
     double n_tokens = 0, n_all = 0, n_rows = 0;
     int64_t since = clock_now_ns();
     TRY(open_loader(b, bucket, true, &l));
     cz_status st = CZ_OK;
-    while (st == CZ_OK && !text_loader_is_done(l)) {
+    while (st == CZ_OK && !cz_text_loader_is_done(l)) {
         struct batch batch;
-        st = text_loader_next(l, &batch);
+        st = cz_text_loader_next(l, &batch);
         n_rows += (double)batch.B;
         n_all += (double)(batch.B * batch.T);
         for (int64_t i = 0; st == CZ_OK && i < batch.B * batch.T; i++)
@@ -93,7 +97,7 @@ static cz_status bench_epoch(const struct bench *b, bool bucket)
     printf("%s: an epoch of %.0f rows in %.3f s: %.0f rows/s, %.0f tokens/s; %.1f %% padding\n",
            bucket ? "buckets" : "no buckets", n_rows, s, n_rows / s, n_tokens / s,
            100 * (1 - n_tokens / n_all));
-    text_loader_close(l);
+    cz_text_loader_close(l);
     return st;
 }
 
@@ -116,29 +120,29 @@ static void compute_ms(int64_t ms)
 
 static cz_status bench_wait(const struct bench *b, bool computes)
 {
-    struct text_loader *l;
+    struct cz_text_loader *l;
     TRY(open_loader(b, true, false, &l));
     cz_status st = CZ_OK;
     for (int64_t m = 0; st == CZ_OK && m < b->n_steps; m++) {
         struct batch batch;
-        st = text_loader_next(l, &batch);
+        st = cz_text_loader_next(l, &batch);
         if (computes)
             compute_ms(b->step_ms);
         else
             sleep_ms(b->step_ms);
     }
-    double ms = 1e3 * text_loader_waited_s(l) / (double)b->n_steps;
+    double ms = 1e3 * cz_text_loader_waited_s(l) / (double)b->n_steps;
     printf("a caller that %s %lld ms per micro-batch waits %.4f ms (%.3f %%)\n",
            computes ? "computes" : "sleeps", (long long)b->step_ms, ms,
            100 * ms / (double)b->step_ms);
-    text_loader_close(l);
+    cz_text_loader_close(l);
     return st;
 }
 
 static cz_status run(struct bench *b)
 {
     TRY(bench_open(b));
-    TRY(tokenizer_open(b->tokenizer_name, &b->tokenizer));
+    TRY(cz_tokenizer_open(b->tokenizer_name, &b->tokenizer));
     TRY(bench_epoch(b, false));
     TRY(bench_epoch(b, true));
     TRY(bench_wait(b, false));
@@ -180,7 +184,7 @@ int main(int argc, char **argv)
     threads_init(1);
     cz_status st = run(&b);
     if (st != CZ_OK) fprintf(stderr, "bench_text_loader: %s\n", cz_last_error());
-    texts_close(b.texts);
-    tokenizer_close(b.tokenizer);
+    cz_texts_close(b.texts);
+    cz_tokenizer_close(b.tokenizer);
     return st != CZ_OK;
 }

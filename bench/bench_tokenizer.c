@@ -5,7 +5,7 @@
  *   bench_tokenizer TOKENIZER FILE [--seconds S] [--rounds R] [--nbytes N]
  *
  * bench/tokenizer.py runs this in turns with Hugging Face's tokenizers on the same documents. */
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "formats/file_io.h"
 
 #include <stdio.h>
@@ -38,13 +38,13 @@ static size_t doc_length(const struct bench *b, size_t at)
     return end ? (size_t)(end - (b->text + at)) + 1 : left;
 }
 
-static cz_status encode_all(const struct bench *b, const struct tokenizer *tok, size_t *n_ids)
+static cz_status encode_all(const struct bench *b, const struct cz_tokenizer *tok, size_t *n_ids)
 {
     *n_ids = 0;
     for (size_t at = 0; at < b->nbytes;) {
         int32_t *ids;
         size_t n, len = doc_length(b, at);
-        TRY(tokenizer_encode(tok, b->text + at, len, &ids, &n));
+        TRY(cz_tokenizer_encode(tok, b->text + at, len, &ids, &n));
         free(ids);
         *n_ids += n;
         at += len;
@@ -54,12 +54,12 @@ static cz_status encode_all(const struct bench *b, const struct tokenizer *tok, 
 
 static cz_status run(struct bench *b)
 {
-    struct tokenizer *tok;
+    struct cz_tokenizer *tok;
     size_t n_ids = 0;
     double best = 0;
     TRY(file_load(b->path, (size_t)1 << 30, &b->text, &b->nbytes));
     double start = now();
-    TRY(tokenizer_open(b->name, &tok));
+    TRY(cz_tokenizer_open(b->name, &tok));
     double opened = now() - start;
     for (int round = 0; round < b->rounds; round++) {
         double done = 0, seconds = 0;
@@ -73,7 +73,7 @@ static cz_status run(struct bench *b)
     }
     printf("%.1f MB/s, %zu ids of %zu bytes, opened in %.3f s\n", best / 1e6, n_ids, b->nbytes,
            opened);
-    tokenizer_close(tok);
+    cz_tokenizer_close(tok);
     return CZ_OK;
 }
 

@@ -27,16 +27,17 @@ struct work {
     uint64_t n_draws;
 };
 
-static cz_status open_model(const struct work *w, struct model **out)
+static cz_status open_model(const struct work *w, struct cz_model **out)
 {
     static const char *const names[] = {"0", "1"};
     const bool encoder = strstr(w->model, "bert") != NULL;
-    const struct model_options options = {.task = encoder ? MODEL_TASK_CLASSIFICATION
-                                                          : MODEL_TASK_CAUSAL_LM,
-                                          .labels = encoder ? names : NULL,
-                                          .n_labels = encoder ? 2 : 0};
-    *out = model_open_ex(w->model, &options);
-    return *out ? model_set_shape(*out, w->T) : cz_last_status();
+    const struct cz_model_options options = {.size = sizeof options,
+                                             .task = encoder ? CZ_TASK_CLASSIFICATION
+                                                             : CZ_TASK_CAUSAL_LM,
+                                             .labels = encoder ? names : NULL,
+                                             .n_labels = encoder ? 2 : 0};
+    *out = cz_model_open_ex(w->model, &options);
+    return *out ? cz_model_set_shape(*out, w->T) : cz_last_status();
 }
 
 static void say(const char *text, void *user)
@@ -45,7 +46,7 @@ static void say(const char *text, void *user)
     fputs(text, stderr);
 }
 
-static cz_status open_engine(const struct work *w, struct model *model, struct engine **out)
+static cz_status open_engine(const struct work *w, struct cz_model *model, struct cz_engine **out)
 {
     char config[1024];
     const bool bf16 = strcmp(w->precision, "bf16") == 0;
@@ -56,7 +57,8 @@ static cz_status open_engine(const struct work *w, struct model *model, struct e
              " \"optimizer\": {\"type\": \"AdamW\","
              " \"params\": {\"lr\": 1e-4, \"weight_decay\": 0.01}}}",
              (long long)w->B, bf16 ? 1 : 0, bf16 ? "true" : "false", w->profile ? "true" : "false");
-    const struct engine_options options = {.config_json = config, .print = say};
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_json = config, .print = say};
     *out = engine_initialize_ex(&options, model);
     return *out ? CZ_OK : cz_last_status();
 }
@@ -66,10 +68,10 @@ static uint64_t draw(struct work *w, uint64_t below)
     return rng_mix64(++w->n_draws) % below;
 }
 
-static void fill(struct work *w, const struct model *model)
+static void fill(struct work *w, const struct cz_model *model)
 {
-    const bool classes = model_labels(model) == MODEL_LABELS_CLASS;
-    const uint64_t vocab = (uint64_t)model_vocab_size(model);
+    const bool classes = cz_model_labels(model) == CZ_LABELS_CLASS;
+    const uint64_t vocab = (uint64_t)cz_model_vocab_size(model);
     for (int64_t b = 0; b < w->B; b++) {
         const int64_t half = w->T / 2;
         const int64_t n = classes ? half + (int64_t)draw(w, (uint64_t)half + 1) : w->T;
@@ -97,10 +99,10 @@ static int64_t peak_rss(void)
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-static cz_status one_step(struct work *w, struct engine *e, int64_t step)
+static cz_status one_step(struct work *w, struct cz_engine *e, int64_t step)
 {
     fill(w, engine_get_model(e));
-    const bool classes = model_labels(engine_get_model(e)) == MODEL_LABELS_CLASS;
+    const bool classes = cz_model_labels(engine_get_model(e)) == CZ_LABELS_CLASS;
     const struct batch batch = {.B = w->B,
                                 .T = w->T,
                                 .ids = w->ids,
@@ -119,7 +121,7 @@ static cz_status one_step(struct work *w, struct engine *e, int64_t step)
     return CZ_OK;
 }
 
-static cz_status serve(struct work *w, struct engine *e)
+static cz_status serve(struct work *w, struct cz_engine *e)
 {
     char line[16];
     for (int64_t step = 0; fgets(line, sizeof line, stdin); step++) TRY(one_step(w, e, step));
@@ -140,8 +142,8 @@ int main(int argc, char **argv)
     const size_t n = (size_t)(w.B * w.T);
     w.ids = calloc(n, sizeof *w.ids), w.labels = calloc(n, sizeof *w.labels);
     w.mask = calloc(n, 1);
-    struct model *model = NULL;
-    struct engine *e = NULL;
+    struct cz_model *model = NULL;
+    struct cz_engine *e = NULL;
     cz_status st = w.ids && w.labels && w.mask ? open_model(&w, &model) : CZ_NOMEM;
     if (st == CZ_OK) st = open_engine(&w, model, &e);
     if (st == CZ_OK) st = serve(&w, e);
@@ -149,7 +151,7 @@ int main(int argc, char **argv)
     if (e)
         engine_destroy(e);
     else
-        model_destroy(model);
+        cz_model_destroy(model);
     free(w.ids), free(w.labels), free(w.mask);
     return st == CZ_OK ? 0 : 1;
 }

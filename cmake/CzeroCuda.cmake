@@ -26,7 +26,7 @@ else()
 endif()
 
 # Host sources that the plug-in has a copy of: pure arithmetic and checks.
-set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c comm/peer_watch.c comm/pieces.c ops/checks.c
+set(CZ_CUDA_COPIES base/dtype.c base/rng.c base/size.c comm/peer_watch.c comm/exchange/pieces.c ops/checks.c
   ops/attention/attention_check.c ops/matmul/matmul_common.c ops/norm/norm_check.c ops/step/step.c)
 
 function(cz_cuda_sources out)
@@ -155,18 +155,18 @@ function(cz_ptx_file)
   if(NOT TARGET cuda_sim)
     return()
   endif()
-  add_executable(ptx_file ${CMAKE_SOURCE_DIR}/tests/cuda_sim/ptx_file.c $<TARGET_OBJECTS:cuda_sim>)
+  add_executable(ptx_file ${CMAKE_SOURCE_DIR}/tests/gpu_sim/ptx_file.c $<TARGET_OBJECTS:cuda_sim>)
   target_include_directories(ptx_file SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(ptx_file PRIVATE cz_flags Threads::Threads m)
   set_target_properties(ptx_file PROPERTIES LINKER_LANGUAGE CXX
-    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda_sim)
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/gpu_sim)
 endfunction()
 
-# Programs of tests/cuda_sim test the simulated device itself: they have it linked in, with the
+# Programs of tests/gpu_sim test the simulated device itself: they have it linked in, with the
 # kernels of that folder.
 function(cz_cuda_sim_test target)
   if(NOT TARGET cuda_sim_kernels)
-    file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda_sim/*.cc)
+    file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu_sim/*.cc)
     add_library(cuda_sim_kernels OBJECT ${kernels})
     target_link_libraries(cuda_sim_kernels PRIVATE cuda_sim_flags)
   endif()

@@ -6,14 +6,12 @@ function(cz_fuzz_targets)
   if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "CZ_FUZZ needs clang: use the preset \"fuzz\"")
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
-    ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c
-    ${CMAKE_SOURCE_DIR}/data/texts*.c
-    ${CMAKE_SOURCE_DIR}/engine/config*.c ${CMAKE_SOURCE_DIR}/engine/run_state*.c
-    ${CMAKE_SOURCE_DIR}/engine/machine_json.c ${CMAKE_SOURCE_DIR}/engine/text_width.c
-    ${CMAKE_SOURCE_DIR}/data/tokenizer*.c ${CMAKE_SOURCE_DIR}/data/bpe*.c
-    ${CMAKE_SOURCE_DIR}/data/added_tokens.c ${CMAKE_SOURCE_DIR}/data/chars.c
-    ${CMAKE_SOURCE_DIR}/data/wordpiece*.c ${CMAKE_SOURCE_DIR}/optim/*.c)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
+    ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c ${CMAKE_SOURCE_DIR}/optim/*.c
+    ${CMAKE_SOURCE_DIR}/data/labelled/texts*.c ${CMAKE_SOURCE_DIR}/data/tokenizer/*.c
+    ${CMAKE_SOURCE_DIR}/engine/config/*.c ${CMAKE_SOURCE_DIR}/engine/state/run_state*.c
+    ${CMAKE_SOURCE_DIR}/engine/tune/machine_json.c ${CMAKE_SOURCE_DIR}/engine/report/text_width.c)
+  list(FILTER sources EXCLUDE REGEX "/vocab[^/]*\\.c$")
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
   add_library(cz_readers STATIC ${sources})
   target_link_libraries(cz_readers PRIVATE cz_flags cz_deps)

@@ -32,7 +32,7 @@ void comm_destroy(struct comm *comm)
 /* ---- the two primitives -----------------------------------------------------------------------
  */
 
-static bool is_float(enum dtype dtype)
+static bool is_float(enum cz_dtype dtype)
 {
     return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
 }
@@ -112,7 +112,7 @@ cz_status comm_move(struct comm *comm, const struct comm_move *args)
  */
 
 cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
-                          enum dtype dtype, enum dtype wire, float scale)
+                          enum cz_dtype dtype, enum cz_dtype wire, float scale)
 {
     size_t w = (size_t)comm->world_size;
     for (size_t r = 0, off = 0; r < w; r++) {

@@ -48,9 +48,9 @@ struct comm_reduce {
     const void *src;
     void *dst; /* may be src, if both are of one dtype: a span's result may overwrite that span's
                   own source, no other */
-    enum dtype src_dtype, dst_dtype; /* F32, BF16 or F16 */
-    enum dtype wire;                 /* what is sent, and what the result is rounded to */
-    float scale;                     /* 1/W for a mean; 1 for a sum */
+    enum cz_dtype src_dtype, dst_dtype; /* F32, BF16 or F16 */
+    enum cz_dtype wire;                 /* what is sent, and what the result is rounded to */
+    float scale;                        /* 1/W for a mean; 1 for a sum */
     bool accumulate; /* dst = round(dst + result), in fp32, instead of dst = result */
     bool all;
     const struct comm_span *spans;
@@ -127,7 +127,7 @@ CZ_API cz_status comm_move(struct comm *comm, const struct comm_move *args);
 
 /* numel elements, all ranks get the result; src may be dst. */
 CZ_API cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
-                                 enum dtype dtype, enum dtype wire, float scale);
+                                 enum cz_dtype dtype, enum cz_dtype wire, float scale);
 
 /* dst: world_size · nbytes in rank order. src may be this rank's piece of dst. */
 CZ_API cz_status comm_all_gather(struct comm *comm, const void *src, void *dst, size_t nbytes);

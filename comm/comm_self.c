@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static float round_to(float x, enum dtype dtype)
+static float round_to(float x, enum cz_dtype dtype)
 {
     switch (dtype) {
     case DTYPE_BF16: return bf16_to_f32(f32_to_bf16(x));

@@ -1,6 +1,6 @@
 /* Which communicator a process was launched with: the environment says. */
 #include "comm/comm_impl.h"
-#include "comm/transport_shm_impl.h"
+#include "comm/shm/transport_shm_impl.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -6,7 +6,7 @@
 #ifndef CZ_COMM_MPI_PLUGIN_IMPL_H
 #define CZ_COMM_MPI_PLUGIN_IMPL_H
 
-#include "comm/transport_impl.h"
+#include "comm/exchange/transport_impl.h"
 
 #define MPI_PLUGIN_FILE    "libczero_mpi.so"
 #define MPI_PLUGIN_SYMBOL  "czero_mpi_plugin"

@@ -1,18 +1,19 @@
 /* Looking at a run from outside: evaluation, single tensors, getters. */
-#include "engine/save_impl.h"
+#include "engine/state/save_impl.h"
 
 #include <string.h>
 
 /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected, or
  * behind the last one. */
-static void set_phase(struct engine *e, const char *phase)
+static void set_phase(struct cz_engine *e, const char *phase)
 {
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-static cz_status evaluate(struct engine *e, const struct batch *batch, float *loss, float *logits)
+static cz_status evaluate(struct cz_engine *e, const struct batch *batch, float *loss,
+                          float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -32,13 +33,13 @@ static cz_status evaluate(struct engine *e, const struct batch *batch, float *lo
     return e->device->ops->stream_sync(e->device, e->stream);
 }
 
-cz_status engine_eval(struct engine *e, const struct batch *batch, float *loss)
+cz_status engine_eval(struct cz_engine *e, const struct batch *batch, float *loss)
 {
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
     return evaluate(e, batch, loss, NULL);
 }
 
-cz_status engine_predict(struct engine *e, const struct batch *batch, float *logits)
+cz_status engine_predict(struct cz_engine *e, const struct batch *batch, float *logits)
 {
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
     return evaluate(e, batch, NULL, logits);
@@ -51,7 +52,7 @@ struct target {
     size_t param_idx, state_idx;
 };
 
-static cz_status find_state(const struct engine *e, const struct param_info *info, size_t group,
+static cz_status find_state(const struct cz_engine *e, const struct param_info *info, size_t group,
                             const char *what, size_t *state_idx)
 {
     const struct optim_hyper *hyper = &e->groups[group].hyper;
@@ -67,7 +68,7 @@ static cz_status find_state(const struct engine *e, const struct param_info *inf
                    optim_n_states(hyper) > 1 ? hyper->cls->state_names[1] : "");
 }
 
-static cz_status find_target(const struct engine *e, const char *name, const char *what,
+static cz_status find_target(const struct cz_engine *e, const char *name, const char *what,
                              size_t numel, struct target *t)
 {
     const struct param_table *table = model_params(e->model);
@@ -87,7 +88,7 @@ static cz_status find_target(const struct engine *e, const char *name, const cha
     return find_state(e, info, e->group_of[t->param_idx], what, &t->state_idx);
 }
 
-cz_status engine_param_get(struct engine *e, const char *name, const char *what, float *dst,
+cz_status engine_param_get(struct cz_engine *e, const char *name, const char *what, float *dst,
                            size_t numel)
 {
     struct target t;
@@ -100,8 +101,8 @@ cz_status engine_param_get(struct engine *e, const char *name, const char *what,
     return CZ_OK;
 }
 
-cz_status engine_param_set(struct engine *e, const char *name, const char *what, const float *src,
-                           size_t numel)
+cz_status engine_param_set(struct cz_engine *e, const char *name, const char *what,
+                           const float *src, size_t numel)
 {
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
@@ -116,12 +117,12 @@ cz_status engine_param_set(struct engine *e, const char *name, const char *what,
 
 /* ---- getters --------------------------------------------------------------------------------- */
 
-double engine_get_lr(const struct engine *e)
+double engine_get_lr(const struct cz_engine *e)
 {
     return e->groups[0].lr;
 }
 
-cz_status engine_get_lrs(const struct engine *e, double *lrs, size_t n_lrs)
+cz_status engine_get_lrs(const struct cz_engine *e, double *lrs, size_t n_lrs)
 {
     if (n_lrs != e->n_groups)
         return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->n_groups,
@@ -130,92 +131,92 @@ cz_status engine_get_lrs(const struct engine *e, double *lrs, size_t n_lrs)
     return CZ_OK;
 }
 
-void engine_set_lr(struct engine *e, double lr)
+void engine_set_lr(struct cz_engine *e, double lr)
 {
     for (size_t g = 0; g < e->n_groups; g++) e->groups[g].lr = lr;
 }
 
-double engine_get_global_grad_norm(const struct engine *e)
+double engine_get_global_grad_norm(const struct cz_engine *e)
 {
     return e->grad_norm;
 }
 
-double engine_get_loss_scale(const struct engine *e)
+double engine_get_loss_scale(const struct cz_engine *e)
 {
     return e->scale.scale;
 }
 
-int64_t engine_get_global_steps(const struct engine *e)
+int64_t engine_get_global_steps(const struct cz_engine *e)
 {
     return e->global_steps;
 }
 
-int64_t engine_get_global_samples(const struct engine *e)
+int64_t engine_get_global_samples(const struct cz_engine *e)
 {
     return e->global_samples;
 }
 
-int64_t engine_get_sent_bytes(const struct engine *e)
+int64_t engine_get_sent_bytes(const struct cz_engine *e)
 {
     return (int64_t)e->sent_nbytes;
 }
 
-int64_t engine_get_skipped_steps(const struct engine *e)
+int64_t engine_get_skipped_steps(const struct cz_engine *e)
 {
     return e->skipped_steps;
 }
 
-int64_t engine_get_micro_steps(const struct engine *e)
+int64_t engine_get_micro_steps(const struct cz_engine *e)
 {
     return e->micro_steps;
 }
 
-bool engine_was_step_applied(const struct engine *e)
+bool engine_was_step_applied(const struct cz_engine *e)
 {
     return e->was_applied;
 }
 
-double engine_get_boundary_loss(const struct engine *e)
+double engine_get_boundary_loss(const struct cz_engine *e)
 {
     return e->boundary_loss;
 }
 
-int64_t engine_get_micro_batch(const struct engine *e)
+int64_t engine_get_micro_batch(const struct cz_engine *e)
 {
     return e->config->train_micro_batch_size_per_gpu;
 }
 
-int64_t engine_get_accumulation(const struct engine *e)
+int64_t engine_get_accumulation(const struct cz_engine *e)
 {
     return e->config->gradient_accumulation_steps;
 }
 
-int64_t engine_get_train_batch(const struct engine *e)
+int64_t engine_get_train_batch(const struct cz_engine *e)
 {
     return e->config->train_batch_size;
 }
 
-int64_t engine_get_world_size(const struct engine *e)
+int64_t engine_get_world_size(const struct cz_engine *e)
 {
     return e->comm->world_size;
 }
 
-int64_t engine_get_rank(const struct engine *e)
+int64_t engine_get_rank(const struct cz_engine *e)
 {
     return e->comm->rank;
 }
 
-const struct plan *engine_get_plan(const struct engine *e)
+const struct cz_plan *engine_get_plan(const struct cz_engine *e)
 {
     return &e->plan;
 }
 
-const struct model *engine_get_model(const struct engine *e)
+const struct cz_model *engine_get_model(const struct cz_engine *e)
 {
     return e->model;
 }
 
-struct ops *engine_get_ops(struct engine *e)
+struct ops *engine_get_ops(struct cz_engine *e)
 {
     return e->ops;
 }

@@ -16,44 +16,44 @@ static cz_status outside(const struct batch *batch, const char *what, size_t idx
                    (long long)idx % (long long)batch->T, of, (long long)bound);
 }
 
-static cz_status check_ids(const struct model *model, const struct batch *batch, size_t n)
+static cz_status check_ids(const struct cz_model *model, const struct batch *batch, size_t n)
 {
-    const int64_t V = model_vocab_size(model);
+    const int64_t V = cz_model_vocab_size(model);
     if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch holds no token ids");
     size_t bad = V > 0 ? first_outside(batch->ids, n, V, 0) : n;
     if (bad < n) return outside(batch, "token", bad, batch->ids[bad], "vocabulary", V);
-    const int64_t S = model_n_types(model);
+    const int64_t S = cz_model_n_types(model);
     bad = batch->types && S > 0 ? first_outside(batch->types, n, S, 0) : n;
     if (bad < n) return outside(batch, "token type", bad, batch->types[bad], "token types", S);
     if (!batch->positions) return CZ_OK;
-    bad = first_outside(batch->positions, n, model_t_max(model), 0);
+    bad = first_outside(batch->positions, n, cz_model_t_max(model), 0);
     if (bad < n)
         return outside(batch, "position", bad, batch->positions[bad], "context",
-                       model_t_max(model));
+                       cz_model_t_max(model));
     return CZ_OK;
 }
 
-static cz_status check_labels(const struct model *model, const struct batch *batch, size_t n)
+static cz_status check_labels(const struct cz_model *model, const struct batch *batch, size_t n)
 {
-    const int64_t V = model_vocab_size(model), n_classes = model_n_classes(model);
+    const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);
     if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch holds no labels");
     if (n_classes > 0) {
         const size_t B = (size_t)batch->B;
-        size_t bad = first_outside(batch->labels, B, n_classes, BATCH_IGNORE_LABEL);
+        size_t bad = first_outside(batch->labels, B, n_classes, CZ_IGNORE_LABEL);
         if (bad == B) return CZ_OK;
         return err_set(CZ_INVALID, 0, "label %d of row %zu is outside the %lld classes",
                        batch->labels[bad], bad, (long long)n_classes);
     }
-    size_t bad = V > 0 ? first_outside(batch->labels, n, V, BATCH_IGNORE_LABEL) : n;
+    size_t bad = V > 0 ? first_outside(batch->labels, n, V, CZ_IGNORE_LABEL) : n;
     return bad < n ? outside(batch, "label", bad, batch->labels[bad], "vocabulary", V) : CZ_OK;
 }
 
-cz_status batch_check(const struct model *model, const struct batch *batch, bool labels_wanted)
+cz_status batch_check(const struct cz_model *model, const struct batch *batch, bool labels_wanted)
 {
-    if (batch->B < 1 || batch->T < 1 || batch->T > model_t_max(model))
+    if (batch->B < 1 || batch->T < 1 || batch->T > cz_model_t_max(model))
         return err_set(CZ_INVALID, 0, "a batch of %lld×%lld tokens: %s takes 1 to %lld per row",
-                       (long long)batch->B, (long long)batch->T, model_name(model),
-                       (long long)model_t_max(model));
+                       (long long)batch->B, (long long)batch->T, cz_model_name(model),
+                       (long long)cz_model_t_max(model));
     const size_t n = (size_t)batch->B * (size_t)batch->T;
     TRY(check_ids(model, batch, n));
     return labels_wanted || batch->labels ? check_labels(model, batch, n) : CZ_OK;

@@ -2,7 +2,7 @@
 
 #include "base/size.h"
 #include "engine/batch_check.h"
-#include "engine/chain.h"
+#include "engine/chain/chain.h"
 
 #include <string.h>
 
@@ -101,11 +101,11 @@ static const void *put(struct packing *p, const void *src, size_t n, size_t elem
     return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
 }
 
-static void pack(struct batch_stage *s, const struct model *model, const struct batch *b,
+static void pack(struct batch_stage *s, const struct cz_model *model, const struct batch *b,
                  struct packing *p)
 {
     const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
-    const size_t n_labels = model_n_classes(model) > 0 ? (size_t)b->B : n;
+    const size_t n_labels = cz_model_n_classes(model) > 0 ? (size_t)b->B : n;
     s->host_batch = (struct batch){.B = b->B,
                                    .T = b->T,
                                    .ids = put(p, b->ids, n, word),
@@ -126,7 +126,7 @@ static void pack_labelled(const struct batch *b, struct packing *p, struct batch
     int32_t *labels = take(p, (size_t)N, sizeof *labels), n = 0;
     float *weights = b->loss_weights ? take(p, (size_t)N, sizeof *weights) : NULL;
     for (int64_t i = 0; i < N; i++) {
-        const bool has_label = b->labels[i] != BATCH_IGNORE_LABEL;
+        const bool has_label = b->labels[i] != CZ_IGNORE_LABEL;
         places[i] = has_label ? n : (int32_t)(N - 1);
         if (!has_label) continue;
         rows[n] = (int32_t)i;
@@ -138,7 +138,7 @@ static void pack_labelled(const struct batch *b, struct packing *p, struct batch
         .n = n, .rows = rows, .places = places, .labels = labels, .loss_weights = weights};
     for (int64_t i = n; i < N; i++) {
         rows[i] = 0;
-        labels[i] = BATCH_IGNORE_LABEL;
+        labels[i] = CZ_IGNORE_LABEL;
         if (weights) weights[i] = 0.0f;
     }
 }
@@ -170,12 +170,12 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
 }
 
 /* The place's last copy is over when it is written again. */
-static cz_status send(struct batch_stage *s, const struct model *model, const struct batch *b)
+static cz_status send(struct batch_stage *s, const struct cz_model *model, const struct batch *b)
 {
     struct device *device = s->device;
     struct dev_event *copied = s->copied[s->turn];
     struct packing p = {.base = s->host[s->turn]};
-    const bool has_labelled = model_labels(model) == MODEL_LABELS_SAME && b->labels;
+    const bool has_labelled = cz_model_labels(model) == CZ_LABELS_SAME && b->labels;
     TRY(device->ops->event_wait_host(device, copied));
     pack(s, model, b, &p);
     if (has_labelled) pack_labelled(&s->host_batch, &p, &s->labelled);
@@ -185,8 +185,8 @@ static cz_status send(struct batch_stage *s, const struct model *model, const st
     return device->ops->event_record(device, copied, s->stream);
 }
 
-cz_status batch_stage_copy(struct batch_stage *s, const struct model *model, const struct batch *b,
-                           bool need_labels)
+cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
+                           const struct batch *b, bool need_labels)
 {
     TRY(check_shape(s, b));
     TRY(batch_check(model, b, need_labels));

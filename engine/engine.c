@@ -1,9 +1,9 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
-#include "comm/device_comm.h"
-#include "engine/plan_impl.h"
-#include "engine/save_impl.h"
+#include "comm/device/device_comm.h"
+#include "engine/launch/world_impl.h"
+#include "engine/plan/plan_impl.h"
+#include "engine/state/save_impl.h"
 #include "engine/tiers_impl.h"
-#include "engine/world_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,9 +15,9 @@
 #include <string.h>
 
 /* The longest halving of the sequence bound that fits, for the sentence of a refusal; 0: none. */
-static int64_t fitting_length(const struct engine *e)
+static int64_t fitting_length(const struct cz_engine *e)
 {
-    const struct plan *p = &e->plan;
+    const struct cz_plan *p = &e->plan;
     size_t state = p->on_cuda ? plan_device_need(p) : p->host_peak_nbytes - p->baseline_nbytes;
     size_t limit = p->on_cuda ? p->device_free_nbytes : p->host_free_nbytes;
     for (int b = BLOCK_ACTIVATIONS; b <= BLOCK_WORKSPACE; b++) state -= p->rows[b].nbytes;
@@ -39,16 +39,16 @@ static int64_t fitting_length(const struct engine *e)
     return 0;
 }
 
-static cz_status refuse_or_go_on(struct engine *e)
+static cz_status refuse_or_go_on(struct cz_engine *e)
 {
-    if (plan_check(&e->plan) == CZ_OK) return CZ_OK;
+    if (cz_plan_check(&e->plan) == CZ_OK) return CZ_OK;
     struct err refusal;
     err_capture(&refusal);
     int64_t T = fitting_length(e);
     err_restore(&refusal);
     if (T == 0) return refusal.status;
     return err_prefix("sequences are bounded to %lld tokens here; with %lld (--seq-len, or "
-                      "model_set_shape) it would fit",
+                      "cz_model_set_shape) it would fit",
                       (long long)e->plan.T, (long long)T);
 }
 
@@ -63,7 +63,7 @@ static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t 
 static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 {
     (void)phase;
-    struct engine *e = user;
+    struct cz_engine *e = user;
     int64_t begin = clock_now_ns();
     TRY(zero_unit_acquire(e->zero, layer_idx));
     e->comm_ns += clock_now_ns() - begin;
@@ -73,7 +73,7 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 
 static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 {
-    struct engine *e = user;
+    struct cz_engine *e = user;
     profiler_leave(e->profiler, layer_idx);
     int64_t begin = clock_now_ns();
     if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->zero, layer_idx));
@@ -86,7 +86,7 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
  * not in use yet. */
 #define LOAD_NUMEL ((size_t)1 << 20)
 
-static cz_status load_weights(struct engine *e)
+static cz_status load_weights(struct cz_engine *e)
 {
     size_t numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float);
     if (!e->host)
@@ -99,7 +99,7 @@ static cz_status load_weights(struct engine *e)
     return st;
 }
 
-static cz_status bind(struct engine *e)
+static cz_status bind(struct cz_engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
     TRY(batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->device, e->stream,
@@ -120,13 +120,13 @@ static cz_status bind(struct engine *e)
 /* ---- optimizer, schedule, loss scale ----------------------------------------------------------
  */
 
-static cz_status start_schedule(struct engine *e)
+static cz_status start_schedule(struct cz_engine *e)
 {
     if (!e->config->scheduler.usable) return CZ_OK;
     return schedule_init(&e->schedule, &e->config->scheduler.params, e->groups, e->n_groups);
 }
 
-static cz_status start_scale(struct engine *e)
+static cz_status start_scale(struct cz_engine *e)
 {
     const struct config_fp16 *c = &e->config->fp16;
     bool is_0_16 = e->config->compat == CONFIG_COMPAT_0_16;
@@ -142,7 +142,7 @@ static cz_status start_scale(struct engine *e)
     return loss_scale_init(&e->scale, &o);
 }
 
-static cz_status start_monitor(struct engine *e)
+static cz_status start_monitor(struct cz_engine *e)
 {
     if (e->comm->rank != 0) return CZ_OK;
     return monitor_create(&e->config->csv_monitor, &e->config->tensorboard, &e->monitor);
@@ -151,10 +151,10 @@ static cz_status start_monitor(struct engine *e)
 /* ---- ranks must mean the same run -------------------------------------------------------------
  */
 
-static void describe_model(const struct engine *e, FILE *f)
+static void describe_model(const struct cz_engine *e, FILE *f)
 {
     const struct param_table *table = model_params(e->model);
-    fprintf(f, "model %s, sequences up to %lld\n", model_name(e->model), (long long)e->plan.T);
+    fprintf(f, "model %s, sequences up to %lld\n", cz_model_name(e->model), (long long)e->plan.T);
     fprintf(f, "seed %llu, %zu parameter groups\n", (unsigned long long)e->seed, e->n_groups);
     for (size_t g = 0; g < e->n_groups; g++) {
         const struct optim_group *group = &e->groups[g];
@@ -175,7 +175,7 @@ static void describe_model(const struct engine *e, FILE *f)
 }
 
 /* The kernels chosen are part of it: sums in another order would make ranks drift apart. */
-static cz_status same_model(struct engine *e)
+static cz_status same_model(struct cz_engine *e)
 {
     char *text = NULL;
     size_t nbytes;
@@ -190,7 +190,7 @@ static cz_status same_model(struct engine *e)
     return st;
 }
 
-static cz_status check_same(struct engine *e)
+static cz_status check_same(struct cz_engine *e)
 {
     char *config = NULL;
     if (e->comm->world_size == 1) return CZ_OK;
@@ -202,7 +202,7 @@ static cz_status check_same(struct engine *e)
 }
 
 /* A rank that cannot read its config says so to the others. */
-static cz_status agree(struct engine *e, const struct engine_options *options, cz_status mine)
+static cz_status agree(struct cz_engine *e, const struct cz_engine_options *options, cz_status mine)
 {
     if (!options->comm) return mine;
     if (!e->comm) e->comm = options->comm;
@@ -210,7 +210,7 @@ static cz_status agree(struct engine *e, const struct engine_options *options, c
 }
 
 /* Several ranks with GPUs: from here on their communicator takes the place of the host's. */
-static cz_status join_gpus(struct engine *e)
+static cz_status join_gpus(struct cz_engine *e)
 {
     struct device_comm_options options = {
         .host = e->comm, .device = e->device, .stream = e->stream};
@@ -228,7 +228,8 @@ static cz_status join_gpus(struct engine *e)
     return CZ_OK;
 }
 
-static cz_status start(struct engine *e, const struct engine_options *options, struct model *model)
+static cz_status start(struct cz_engine *e, const struct cz_engine_options *options,
+                       struct cz_model *model)
 {
     TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
     TRY(check_same(e));
@@ -246,17 +247,18 @@ static cz_status start(struct engine *e, const struct engine_options *options, s
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
     tiers_count_step(e); /* from here on */
-    e->swap_traffic = (struct engine_swap_traffic){0};
+    e->swap_traffic = (struct cz_swap_traffic){0};
     return comm_agree(e->comm, report_start(e));
 }
 
-struct engine *engine_initialize_ex(const struct engine_options *options, struct model *model)
+struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
+                                       struct cz_model *model)
 {
     if (!model || !options) {
         err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
         return NULL;
     }
-    struct engine *e = calloc(1, sizeof *e);
+    struct cz_engine *e = calloc(1, sizeof *e);
     if (!e) {
         err_set(CZ_NOMEM, 0, "no memory for an engine");
         return NULL;
@@ -267,19 +269,19 @@ struct engine *engine_initialize_ex(const struct engine_options *options, struct
     return NULL;
 }
 
-struct engine *engine_initialize(const char *config_path, struct model *model)
+struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model)
 {
-    const struct engine_options options = {.config_path = config_path};
+    const struct cz_engine_options options = {.size = sizeof options, .config_path = config_path};
     return engine_initialize_ex(&options, model);
 }
 
-void engine_destroy(struct engine *e)
+void engine_destroy(struct cz_engine *e)
 {
     if (!e) return;
-    struct model *model = e->model;
+    struct cz_model *model = e->model;
     if (e->save && engine_save_wait(e) != CZ_OK)
         LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved: %s", cz_last_error());
     engine_free(e);
-    model_destroy(model);
+    cz_model_destroy(model);
     free(e);
 }

@@ -16,15 +16,15 @@
 
 CZ_EXTERN_C_BEGIN
 
-struct engine; /* opaque */
-struct comm;   /* comm/comm.h */
-struct plan;   /* engine/plan.h */
-struct ops;    /* ops/ops.h */
+struct cz_engine; /* opaque */
+struct comm;      /* comm/comm.h */
+struct cz_plan;   /* engine/plan/plan.h */
+struct ops;       /* ops/ops.h */
 
 /* Parameter group: parameters whose name matches `name_regex` (first match wins). NAN keeps the
  * config's value. With n_groups 0 there is one group of all parameters, as DeepSpeed's plain call.
  */
-struct engine_group {
+struct cz_engine_group {
     const char *name_regex;
     double lr, weight_decay, beta1, beta2;
 };
@@ -33,12 +33,13 @@ struct engine_group {
  * flops_profiler without a file), on rank 0: one line per call, ending in a newline. */
 typedef void (*engine_print)(const char *text, void *user);
 
-struct engine_options {
+struct cz_engine_options {
+    size_t size; /* sizeof(struct cz_engine_options) */
     const char *config_path; /* a file, or … */
     const char *config_json; /* … the config itself; exactly one of the two */
     const char *device;      /* "cpu" (default when NULL), "cuda" or "cuda:N" */
     struct comm *comm;       /* engine_world_create()'s, borrowed; NULL: world size 1 */
-    const struct engine_group *groups;
+    const struct cz_engine_group *groups;
     size_t n_groups;
     bool groups_hf;      /* preset: biases and norms without weight decay */
     uint64_t seed;       /* dropout; weights' seed is the model's */
@@ -55,88 +56,92 @@ struct engine_options {
 /* The plain call. On success the engine owns `model`; on failure NULL is returned and the caller
  * still does. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config; exit code 2), CZ_NOMEM (does
  * not fit, the sentence holds the plan's table; exit code 3), CZ_CORRUPT, CZ_IO. */
-CZ_API struct engine *engine_initialize(const char *config_path, struct model *model);
-CZ_API struct engine *engine_initialize_ex(const struct engine_options *options,
-                                           struct model *model);
-CZ_API void engine_destroy(struct engine *engine); /* accepts NULL */
+CZ_API struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model);
+CZ_API struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
+                                              struct cz_model *model);
+CZ_API void engine_destroy(struct cz_engine *engine); /* accepts NULL */
 
-/* One micro-batch, B ≤ the config's micro-batch, T ≤ model_t_max. *loss (may be NULL: do not wait
- * for it): mean loss over this rank's micro-batch, unscaled. Each engine_forward must be followed
- * by engine_backward before the next one (CZ_INVALID): use engine_eval to look at a loss only.
- * CZ_INVALID: shape beyond the plan, token or label outside the vocabulary (names the place). */
-CZ_API cz_status engine_forward(struct engine *engine, const struct batch *batch, float *loss);
+/* One micro-batch, B ≤ the config's micro-batch, T ≤ cz_model_t_max. *loss (may be NULL: do not
+ * wait for it): mean loss over this rank's micro-batch, unscaled. Each engine_forward must be
+ * followed by engine_backward before the next one (CZ_INVALID): use engine_eval to look at a loss
+ * only. CZ_INVALID: shape beyond the plan, token or label outside the vocabulary (names the place).
+ */
+CZ_API cz_status engine_forward(struct cz_engine *engine, const struct batch *batch, float *loss);
 
 /* The same, with the fp32 logits (B,n_classes) of a classifier, dropout and all, into caller's
  * memory: for a running accuracy. CZ_UNSUPPORTED: the model's labels are tokens. */
-CZ_API cz_status engine_forward_logits(struct engine *engine, const struct batch *batch,
+CZ_API cz_status engine_forward_logits(struct cz_engine *engine, const struct batch *batch,
                                        float *loss, float *logits);
-CZ_API cz_status engine_backward(struct engine *engine);
-CZ_API cz_status engine_step(struct engine *engine);
+CZ_API cz_status engine_backward(struct cz_engine *engine);
+CZ_API cz_status engine_step(struct cz_engine *engine);
 
 /* Mean loss without dropout, gradients or any change of state. */
-CZ_API cz_status engine_eval(struct engine *engine, const struct batch *batch, float *loss);
+CZ_API cz_status engine_eval(struct cz_engine *engine, const struct batch *batch, float *loss);
 
 /* The same, with fp32 logits (B,T,V) or (B,n_classes) into caller's memory. labels may be absent.
  */
-CZ_API cz_status engine_predict(struct engine *engine, const struct batch *batch, float *logits);
+CZ_API cz_status engine_predict(struct cz_engine *engine, const struct batch *batch, float *logits);
 
 /* Checkpoints in DeepSpeed's format; tag NULL: "global_step{N}" / the latest. The save is durable
- * when it returns; engine/checkpoint.h has the background save, client state and partial loads. */
-CZ_API cz_status engine_save_checkpoint(struct engine *engine, const char *dir, const char *tag);
-CZ_API cz_status engine_load_checkpoint(struct engine *engine, const char *dir, const char *tag);
+ * when it returns; engine/state/checkpoint.h has the background save, client state and partial
+ * loads. */
+CZ_API cz_status engine_save_checkpoint(struct cz_engine *engine, const char *dir, const char *tag);
+CZ_API cz_status engine_load_checkpoint(struct cz_engine *engine, const char *dir, const char *tag);
 
 /* Write the current fp32 weights (or, dtype BF16/F16, their rounding) as a Hugging Face folder. */
-CZ_API cz_status engine_export_hf(struct engine *engine, const char *dir, enum dtype dtype);
+CZ_API cz_status engine_export_hf(struct cz_engine *engine, const char *dir, enum cz_dtype dtype);
 
 /* What a step reports. Values as DeepSpeed's getters: lr is the one the *next* step uses. */
-CZ_API double engine_get_lr(const struct engine *engine); /* group 0 */
-CZ_API cz_status engine_get_lrs(const struct engine *engine, double *lrs, size_t n_lrs);
-CZ_API void engine_set_lr(struct engine *engine,
+CZ_API double engine_get_lr(const struct cz_engine *engine); /* group 0 */
+CZ_API cz_status engine_get_lrs(const struct cz_engine *engine, double *lrs, size_t n_lrs);
+CZ_API void engine_set_lr(struct cz_engine *engine,
                           double lr); /* all groups, until the schedule acts */
-CZ_API double engine_get_global_grad_norm(const struct engine *engine); /* unscaled; NAN: none yet;
-                                                                           infinity: step skipped */
 CZ_API double
-engine_get_loss_scale(const struct engine *engine); /* after the step; 1 without fp16 */
+engine_get_global_grad_norm(const struct cz_engine *engine); /* unscaled; NAN: none yet;
+                                                             infinity: step skipped */
+CZ_API double
+engine_get_loss_scale(const struct cz_engine *engine); /* after the step; 1 without fp16 */
 CZ_API int64_t
-engine_get_global_steps(const struct engine *engine); /* boundaries, skipped included */
-CZ_API int64_t engine_get_global_samples(const struct engine *engine);
-CZ_API int64_t engine_get_skipped_steps(const struct engine *engine);
-CZ_API int64_t engine_get_micro_steps(const struct engine *engine);
-CZ_API bool engine_was_step_applied(const struct engine *engine);
-CZ_API bool engine_is_gradient_accumulation_boundary(const struct engine *engine);
+engine_get_global_steps(const struct cz_engine *engine); /* boundaries, skipped included */
+CZ_API int64_t engine_get_global_samples(const struct cz_engine *engine);
+CZ_API int64_t engine_get_skipped_steps(const struct cz_engine *engine);
+CZ_API int64_t engine_get_micro_steps(const struct cz_engine *engine);
+CZ_API bool engine_was_step_applied(const struct cz_engine *engine);
+CZ_API bool engine_is_gradient_accumulation_boundary(const struct cz_engine *engine);
 CZ_API double
-engine_get_boundary_loss(const struct engine *engine); /* mean over micro steps and
+engine_get_boundary_loss(const struct cz_engine *engine); /* mean over micro steps and
                                                           ranks of the last boundary */
-CZ_API int64_t engine_get_micro_batch(const struct engine *engine);
-CZ_API int64_t engine_get_accumulation(const struct engine *engine);
-CZ_API int64_t engine_get_train_batch(const struct engine *engine);
-CZ_API int64_t engine_get_world_size(const struct engine *engine);
-CZ_API int64_t engine_get_rank(const struct engine *engine);
+CZ_API int64_t engine_get_micro_batch(const struct cz_engine *engine);
+CZ_API int64_t engine_get_accumulation(const struct cz_engine *engine);
+CZ_API int64_t engine_get_train_batch(const struct cz_engine *engine);
+CZ_API int64_t engine_get_world_size(const struct cz_engine *engine);
+CZ_API int64_t engine_get_rank(const struct cz_engine *engine);
 
 /* Payload that this rank sent to the others since the boundary before the last: gradients or signs,
  * parameters, and the few bytes by which ranks agree. */
-CZ_API int64_t engine_get_sent_bytes(const struct engine *engine);
+CZ_API int64_t engine_get_sent_bytes(const struct cz_engine *engine);
 
 /* What this rank moved between memory and its swap file during the last optimizer step, its
  * micro-batches included. All zero without a swap file. */
-struct engine_swap_traffic {
+struct cz_swap_traffic {
     double read_nbytes, written_nbytes;
     double waited_s; /* the run stood still for the disk */
     double step_s;   /* from the end of the step before */
 };
-CZ_API struct engine_swap_traffic engine_get_swap_traffic(const struct engine *engine);
+CZ_API struct cz_swap_traffic engine_get_swap_traffic(const struct cz_engine *engine);
 
 /* For a program that a signal is about to end: remove the swap files of all engines of this
  * process, and the folders made for them, as engine_destroy() would. Any thread, at any time, but
  * not a signal handler. */
 CZ_API void engine_remove_swap_files(void);
-CZ_API const struct plan *engine_get_plan(const struct engine *engine);
-CZ_API const struct model *engine_get_model(const struct engine *engine);
+CZ_API const struct cz_plan *engine_get_plan(const struct cz_engine *engine);
+CZ_API const struct cz_model *engine_get_model(const struct cz_engine *engine);
 
 /* The kernels that layers and the optimizer call, and through them the device. Who wants to watch
- * a step may put calls of his own into their slots that go on to the old ones (bench/step_cuda.c).
+ * a step may put calls of his own into their slots that go on to the old ones
+ * (bench/gpu/step_cuda.c).
  */
-CZ_API struct ops *engine_get_ops(struct engine *engine);
+CZ_API struct ops *engine_get_ops(struct cz_engine *engine);
 
 /* A whole tensor by parameter name (or alias), gathered, fp32. what: "weight" (the master), "grad"
  * (accumulated so far, loss scale taken out; between backward and the boundary's step), or an
@@ -144,9 +149,9 @@ CZ_API struct ops *engine_get_ops(struct engine *engine);
  * is rounded to the parameter's dtype as well. CZ_NOTFOUND: no such parameter or state. CZ_INVALID:
  * another numel; between engine_forward and engine_backward, setting anything and reading
  * gradients. */
-CZ_API cz_status engine_param_get(struct engine *engine, const char *name, const char *what,
+CZ_API cz_status engine_param_get(struct cz_engine *engine, const char *name, const char *what,
                                   float *dst, size_t numel);
-CZ_API cz_status engine_param_set(struct engine *engine, const char *name, const char *what,
+CZ_API cz_status engine_param_set(struct cz_engine *engine, const char *name, const char *what,
                                   const float *src, size_t numel);
 
 /* ---- several ranks ----------------------------------------------------------------------------
@@ -189,7 +194,7 @@ CZ_API int engine_world_started_as(void);
 
 /* sums[i] = Σ over ranks, in rank order, of their mine[i]; the same bits on every rank. Collective,
  * allocates nothing. */
-CZ_API cz_status engine_gather_metrics(struct engine *engine, const double *mine, size_t n,
+CZ_API cz_status engine_gather_metrics(struct cz_engine *engine, const double *mine, size_t n,
                                        double *sums);
 
 CZ_EXTERN_C_END

@@ -4,13 +4,13 @@
 
 #include "comm/comm.h"
 #include "engine/batch_stage.h"
-#include "engine/chain.h"
-#include "engine/config.h"
+#include "engine/chain/chain.h"
+#include "engine/config/config.h"
 #include "engine/engine.h"
-#include "engine/monitor.h"
-#include "engine/plan.h"
-#include "engine/profiler.h"
-#include "engine/report_timers.h"
+#include "engine/plan/plan.h"
+#include "engine/report/monitor.h"
+#include "engine/report/profiler.h"
+#include "engine/report/report_timers.h"
 #include "offload/host_memory.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
@@ -33,7 +33,7 @@ enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 #define SCALE_HISTORY 8
 #define METRICS_CHUNK 8 /* exchanged at once */
 
-struct engine {
+struct cz_engine {
     const struct plan_request *request; /* only a plan is wanted; NULL: an engine */
 
     /* What engine_prepare() makes: everything but the memory. */
@@ -47,7 +47,7 @@ struct engine {
     struct comm *comm;      /* of the GPUs, once there are several ranks with one */
     struct comm *host_comm; /* what that wraps; NULL: comm is the host's */
     bool owns_comm;
-    struct model *model; /* owned once engine_initialize() has succeeded */
+    struct cz_model *model; /* owned once engine_initialize() has succeeded */
     struct optim_group *groups;
     size_t n_groups;
     size_t *group_of;          /* by parameter */
@@ -56,8 +56,8 @@ struct engine {
     size_t *grad_numel;        /* by parameter */
     struct chain *chain;
     struct zero *zero;
-    struct plan plan;
-    enum dtype dtype, grad_dtype;
+    struct cz_plan plan;
+    enum cz_dtype dtype, grad_dtype;
     uint64_t seed;
     engine_print print;
     void *print_user;
@@ -68,10 +68,10 @@ struct engine {
     bool pinned_registered; /* with the GPU */
     void *gpu_memory;       /* of all rows there */
     size_t gpu_nbytes;
-    struct swap *swap;                       /* NULL: nothing is swapped */
-    struct swap_counts swap_before;          /* at the last boundary */
-    int64_t swap_before_ns;                  /* when that was */
-    struct engine_swap_traffic swap_traffic; /* of the last step */
+    struct swap *swap;                   /* NULL: nothing is swapped */
+    struct swap_counts swap_before;      /* at the last boundary */
+    int64_t swap_before_ns;              /* when that was */
+    struct cz_swap_traffic swap_traffic; /* of the last step */
     void *blocks[ENGINE_N_BLOCKS];
     struct batch_stage stage;
     struct schedule schedule; /* when config->scheduler is usable */
@@ -102,26 +102,26 @@ struct engine {
 /* ---- setup.c: from options to everything but memory ------------------------------------------ */
 
 /* comm NULL: world size 1. On failure the engine is half-built and engine_free() accepts it. */
-cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,
-                         struct model *model);
+cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *options,
+                         struct comm *comm, struct cz_model *model);
 
 /* Whether an update depends on nothing that all gradients have to be there for (overflow check,
  * clipping): it may begin with those that have left a GPU, beside the rest of the backward. They
  * are looked at afterwards. */
-bool engine_updates_first(const struct engine *e);
+bool engine_updates_first(const struct cz_engine *e);
 
 /* Release everything but the model. */
-void engine_free(struct engine *e);
+void engine_free(struct cz_engine *e);
 
 /* ---- groups.c: which parameter belongs to which group ---------------------------------------- */
 
-cz_status engine_make_groups(struct engine *e, const struct engine_options *options);
+cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options);
 
 /* ---- plan.c ------------------------------------------------------------------------------------
  */
 
 /* Fill e->plan from the chain and zero; measures the baseline. */
-cz_status plan_fill(struct engine *e);
+cz_status plan_fill(struct cz_engine *e);
 
 /* ---- host_room.c: fp32 scratch in host memory while nothing is under way -----------------------
  */
@@ -133,7 +133,7 @@ struct host_room {
 };
 
 /* Collective on GPUs. host_room_give() follows, also after CZ_NOMEM. */
-cz_status host_room_take(const struct engine *e, struct host_room *room);
+cz_status host_room_take(const struct cz_engine *e, struct host_room *room);
 void host_room_give(struct host_room *room);
 
 /* ---- report.c: what the config asks to be printed or recorded ----------------------------------
@@ -141,9 +141,9 @@ void host_room_give(struct host_room *room);
 
 /* Lines that the config asked for go to options.print or the log. Called by rank 0 and all others:
  * they know who speaks. */
-cz_status report_start(struct engine *e);
-void report_forward(struct engine *e, int64_t now_ns); /* a micro-batch begins */
-cz_status report_step(struct engine *e, bool is_boundary);
-void report_memory(struct engine *e, const char *where); /* memory_breakdown */
+cz_status report_start(struct cz_engine *e);
+void report_forward(struct cz_engine *e, int64_t now_ns); /* a micro-batch begins */
+cz_status report_step(struct cz_engine *e, bool is_boundary);
+void report_memory(struct cz_engine *e, const char *where); /* memory_breakdown */
 
 #endif

@@ -11,7 +11,7 @@ struct rules {
     size_t n;
 };
 
-static cz_status collect_rules(const struct engine_options *o, struct rules *out)
+static cz_status collect_rules(const struct cz_engine_options *o, struct rules *out)
 {
     memset(out, 0, sizeof *out);
     if (o->n_groups > 0 && o->groups_hf)
@@ -20,7 +20,7 @@ static cz_status collect_rules(const struct engine_options *o, struct rules *out
         return err_set(CZ_INVALID, 0, "%zu parameter groups are too many: at most %d", o->n_groups,
                        OPTIM_GROUPS_MAX - 1);
     for (size_t i = 0; i < o->n_groups; i++) {
-        const struct engine_group *g = &o->groups[i];
+        const struct cz_engine_group *g = &o->groups[i];
         if (!g->name_regex)
             return err_set(CZ_INVALID, 0, "parameter group %zu has no name pattern", i);
         out->rules[out->n++] = (struct optim_group_rule){.name_regex = g->name_regex,
@@ -34,7 +34,7 @@ static cz_status collect_rules(const struct engine_options *o, struct rules *out
 
 /* Which of the possible groups (n rules, then the rest; or decay, then no decay) takes a parameter.
  */
-static cz_status choose(const struct engine_options *o, const struct rules *r,
+static cz_status choose(const struct cz_engine_options *o, const struct rules *r,
                         const struct param_info *info, size_t *group)
 {
     if (o->groups_hf) {
@@ -44,8 +44,8 @@ static cz_status choose(const struct engine_options *o, const struct rules *r,
     return optim_group_find(r->rules, r->n, info->name, group);
 }
 
-static cz_status make_group(struct engine *e, const struct engine_options *o, const struct rules *r,
-                            size_t possible)
+static cz_status make_group(struct cz_engine *e, const struct cz_engine_options *o,
+                            const struct rules *r, size_t possible)
 {
     struct optim_group *group = &e->groups[e->n_groups++];
     const struct optim_hyper *base = &e->config->optimizer.hyper;
@@ -55,7 +55,7 @@ static cz_status make_group(struct engine *e, const struct engine_options *o, co
     return optim_group_init(group, base, possible < r->n ? &r->rules[possible] : NULL);
 }
 
-cz_status engine_make_groups(struct engine *e, const struct engine_options *options)
+cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options)
 {
     const struct param_table *table = model_params(e->model);
     struct rules rules;

@@ -7,7 +7,7 @@
 /* A power of two, so that pieces of tensors begin at even places. */
 #define ROOM_NUMEL ((size_t)1 << 20)
 
-cz_status host_room_take(const struct engine *e, struct host_room *room)
+cz_status host_room_take(const struct cz_engine *e, struct host_room *room)
 {
     *room = (struct host_room){.p = e->blocks[BLOCK_ACTIVATIONS],
                                .numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float)};

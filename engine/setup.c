@@ -26,7 +26,7 @@ static size_t count(const char *const *list)
     return n;
 }
 
-static cz_status collect_autos(const struct engine_options *o, const struct model *model,
+static cz_status collect_autos(const struct cz_engine_options *o, const struct cz_model *model,
                                struct autos *a)
 {
     size_t n = count(o->auto_values);
@@ -34,9 +34,9 @@ static cz_status collect_autos(const struct engine_options *o, const struct mode
     a->v = calloc(n + 2, sizeof *a->v);
     if (!a->v) return err_set(CZ_NOMEM, 0, "no memory for %zu values of \"auto\" keys", n);
     for (size_t i = 0; i < n; i++) a->v[a->n++] = o->auto_values[i];
-    if (model_hidden_size(model) > 0) {
+    if (cz_model_hidden_size(model) > 0) {
         snprintf(a->hidden, sizeof a->hidden, "hidden_size=%lld",
-                 (long long)model_hidden_size(model));
+                 (long long)cz_model_hidden_size(model));
         a->v[a->n++] = a->hidden;
     }
     if (o->total_steps > 0) {
@@ -73,15 +73,15 @@ static void apply_log_level(enum config_log_level level)
 {
     switch (level) {
     case CONFIG_LOG_DEFAULT: break;
-    case CONFIG_LOG_DEBUG: log_set_level(LOG_MICRO, SUB_ALL); break;
-    case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
-    case CONFIG_LOG_WARNING: log_set_level(LOG_WARN, SUB_ALL); break;
+    case CONFIG_LOG_DEBUG: cz_log_set_level(LOG_MICRO, SUB_ALL); break;
+    case CONFIG_LOG_INFO: cz_log_set_level(LOG_INFO, SUB_ALL); break;
+    case CONFIG_LOG_WARNING: cz_log_set_level(LOG_WARN, SUB_ALL); break;
     case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
-    case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
+    case CONFIG_LOG_CRITICAL: cz_log_set_level(LOG_ASKED, SUB_ALL); break;
     }
 }
 
-static cz_status read_config(struct engine *e, const struct engine_options *o,
+static cz_status read_config(struct cz_engine *e, const struct cz_engine_options *o,
                              struct config_options *c)
 {
     if (o->config_path) return config_load(o->config_path, c, &e->config);
@@ -108,7 +108,7 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
              h->freeze_step, (long long)total_steps);
 }
 
-static cz_status load_config(struct engine *e, const struct engine_options *o)
+static cz_status load_config(struct cz_engine *e, const struct cz_engine_options *o)
 {
     if (!o->config_path == !o->config_json)
         return err_set(CZ_INVALID, 0, "exactly one of config_path and config_json is needed");
@@ -156,12 +156,12 @@ static int64_t checkpoint_every(const struct ds_config *c, size_t n_layers)
     return inner > number ? (inner + number - 1) / number : 1;
 }
 
-static cz_status make_chain(struct engine *e)
+static cz_status make_chain(struct cz_engine *e)
 {
     const struct chain_options options = {
         .ops = e->ops,
         .B = e->config->train_micro_batch_size_per_gpu,
-        .T = model_t_max(e->model),
+        .T = cz_model_t_max(e->model),
         .dtype = e->dtype,
         .grad_dtype = e->grad_dtype,
         .training = true,
@@ -172,7 +172,7 @@ static cz_status make_chain(struct engine *e)
     return chain_create(e->model, &options, &e->chain);
 }
 
-static cz_status make_units(struct engine *e)
+static cz_status make_units(struct cz_engine *e)
 {
     size_t n = model_n_layers(e->model), n_visits = chain_n_visits(e->chain);
     const struct param_table *table = model_params(e->model);
@@ -197,7 +197,7 @@ static cz_status make_units(struct engine *e)
     return CZ_OK;
 }
 
-static cz_status make_zero(struct engine *e)
+static cz_status make_zero(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
@@ -236,7 +236,7 @@ static cz_status make_zero(struct engine *e)
 
 /* A GPU is planned for without one, too: the CPU's kernels stand in (plan_device.c). So they do for
  * a request that looks at no machine. */
-static cz_status open_or_stand_in(struct engine *e, const char *device)
+static cz_status open_or_stand_in(struct cz_engine *e, const char *device)
 {
     bool is_planned = e->request && e->plan.on_cuda;
     if (!is_planned || e->request->baseline_nbytes == 0) {
@@ -247,7 +247,7 @@ static cz_status open_or_stand_in(struct engine *e, const char *device)
     return device_open("cpu", 0, &e->device);
 }
 
-static cz_status open_device(struct engine *e, const char *device)
+static cz_status open_device(struct cz_engine *e, const char *device)
 {
     enum device_kind kind;
     int ordinal;
@@ -264,8 +264,8 @@ static cz_status open_device(struct engine *e, const char *device)
     return ops_create(e->host, &e->host_ops);
 }
 
-cz_status engine_prepare(struct engine *e, const struct engine_options *options, struct comm *comm,
-                         struct model *model)
+cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *options,
+                         struct comm *comm, struct cz_model *model)
 {
     e->model = model;
     e->seed = options->seed;
@@ -293,7 +293,7 @@ cz_status engine_prepare(struct engine *e, const struct engine_options *options,
 }
 
 /* What a GPU has under way ends in memory that goes next; whether it went well concerns nobody. */
-static void wait_for_gpu(struct engine *e)
+static void wait_for_gpu(struct cz_engine *e)
 {
     if (!e->device || e->device->ops->kind == DEVICE_HOST) return;
     struct err error;
@@ -303,7 +303,7 @@ static void wait_for_gpu(struct engine *e)
     err_restore(&error);
 }
 
-void engine_free(struct engine *e)
+void engine_free(struct cz_engine *e)
 {
     wait_for_gpu(e);
     monitor_destroy(e->monitor);

@@ -1,18 +1,18 @@
 /* forward, backward, step: the counters, the boundary and what happens there
  * (docs/deepspeed-behaviour.md, "Counters and boundary" to "Loss scale"). */
-#include "engine/save_impl.h"
+#include "engine/state/save_impl.h"
 #include "engine/tiers_impl.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-bool engine_is_gradient_accumulation_boundary(const struct engine *e)
+bool engine_is_gradient_accumulation_boundary(const struct cz_engine *e)
 {
     if (!e->config->managed_gradient_accumulation) return true; /* every step() is one */
     return (e->micro_steps + 1) % e->config->gradient_accumulation_steps == 0;
@@ -21,20 +21,20 @@ bool engine_is_gradient_accumulation_boundary(const struct engine *e)
 /* ---- forward and backward -------------------------------------------------------------------- */
 
 /* wall_clock_breakdown asks where time goes: a GPU's work is then waited for where it is made. */
-static cz_status settle_timers(struct engine *e)
+static cz_status settle_timers(struct cz_engine *e)
 {
     if (!e->config->wall_clock_breakdown) return CZ_OK;
     return e->device->ops->stream_sync(e->device, e->stream);
 }
 
 /* Whether the micro-batch that begins is known to be the last before the boundary. */
-static bool is_last_known(const struct engine *e)
+static bool is_last_known(const struct cz_engine *e)
 {
     return e->config->managed_gradient_accumulation && engine_is_gradient_accumulation_boundary(e);
 }
 
 /* The layers' forward, profiled when this is the step to profile. */
-static cz_status walk_forward(struct engine *e, const struct chain_run *run)
+static cz_status walk_forward(struct cz_engine *e, const struct chain_run *run)
 {
     TRY(zero_pass_begin(e->zero, is_last_known(e) ? ZERO_PASS_LAST : ZERO_PASS_TRAIN));
     if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward(e->chain, run);
@@ -44,7 +44,7 @@ static cz_status walk_forward(struct engine *e, const struct chain_run *run)
     return st;
 }
 
-static cz_status forward(struct engine *e, const struct batch *batch, float *loss, float *logits)
+static cz_status forward(struct cz_engine *e, const struct batch *batch, float *loss, float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -79,24 +79,24 @@ static cz_status forward(struct engine *e, const struct batch *batch, float *los
     return CZ_OK;
 }
 
-cz_status engine_forward(struct engine *e, const struct batch *batch, float *loss)
+cz_status engine_forward(struct cz_engine *e, const struct batch *batch, float *loss)
 {
     return forward(e, batch, loss, NULL);
 }
 
-cz_status engine_forward_logits(struct engine *e, const struct batch *batch, float *loss,
+cz_status engine_forward_logits(struct cz_engine *e, const struct batch *batch, float *loss,
                                 float *logits)
 {
-    if (model_n_classes(e->model) == 0)
+    if (cz_model_n_classes(e->model) == 0)
         return err_set(CZ_UNSUPPORTED, 0,
                        "engine_forward_logits is for classifiers; %s learns tokens, whose logits "
                        "never exist as a whole",
-                       model_name(e->model));
+                       cz_model_name(e->model));
     return forward(e, batch, loss, logits);
 }
 
 /* ignore_unused_parameters false: as DeepSpeed, at stages 1 and 2 only. */
-static cz_status check_unused(const struct engine *e)
+static cz_status check_unused(const struct cz_engine *e)
 {
     size_t i = chain_param_unused(e->chain);
     int stage = e->config->zero.stage;
@@ -108,7 +108,7 @@ static cz_status check_unused(const struct engine *e)
                    model_params(e->model)->params[i].name);
 }
 
-cz_status engine_backward(struct engine *e)
+cz_status engine_backward(struct cz_engine *e)
 {
     if (e->phase != PHASE_FORWARD)
         return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
@@ -133,7 +133,7 @@ cz_status engine_backward(struct engine *e)
 /* ---- a boundary without finite gradients ------------------------------------------------------
  */
 
-static const char *offender(const struct engine *e, const struct zero_scan *scan, char *buf,
+static const char *offender(const struct cz_engine *e, const struct zero_scan *scan, char *buf,
                             size_t nbytes)
 {
     char value[JSON_FLOAT_NBYTES];
@@ -143,7 +143,7 @@ static const char *offender(const struct engine *e, const struct zero_scan *scan
     return buf;
 }
 
-static const char *history(const struct engine *e, char *buf, size_t nbytes)
+static const char *history(const struct cz_engine *e, char *buf, size_t nbytes)
 {
     int64_t n = e->n_scales < SCALE_HISTORY ? e->n_scales : SCALE_HISTORY;
     size_t at = 0;
@@ -155,7 +155,7 @@ static const char *history(const struct engine *e, char *buf, size_t nbytes)
 }
 
 /* The loss scale cannot go lower. */
-static cz_status scale_exhausted(struct engine *e, const struct zero_scan *scan)
+static cz_status scale_exhausted(struct cz_engine *e, const struct zero_scan *scan)
 {
     char what[512], scales[256], reason[512];
     snprintf(reason, sizeof reason, "%s", cz_last_error());
@@ -164,7 +164,7 @@ static cz_status scale_exhausted(struct engine *e, const struct zero_scan *scan)
                    history(e, scales, sizeof scales));
 }
 
-static cz_status check_consecutive(struct engine *e, const struct zero_scan *scan)
+static cz_status check_consecutive(struct cz_engine *e, const struct zero_scan *scan)
 {
     int64_t limit = e->config->czero.max_consecutive_skips;
     if (limit <= 0 || e->n_skipped_in_a_row < limit) return CZ_OK;
@@ -178,7 +178,7 @@ static cz_status check_consecutive(struct engine *e, const struct zero_scan *sca
 }
 
 /* All ranks know the same: one says it. */
-static void log_skip(struct engine *e, const struct zero_scan *scan, double old_scale)
+static void log_skip(struct cz_engine *e, const struct zero_scan *scan, double old_scale)
 {
     if (e->comm->rank != 0) return;
     char what[512], scale[96] = "";
@@ -202,14 +202,14 @@ static bool checks_overflow(const struct ds_config *c)
     return !c->bf16.enabled || c->bf16.check_grad_overflow;
 }
 
-bool engine_updates_first(const struct engine *e)
+bool engine_updates_first(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     return !checks_overflow(c) && !(c->gradient_clipping > 0) && !zero_onebit(e->zero).clock;
 }
 
 /* Norm of the gradients as they are (still scaled); NAN when it is neither wanted nor needed. */
-static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, double *norm)
+static cz_status measure_norm(struct cz_engine *e, const struct zero_scan *scan, double *norm)
 {
     const struct ds_config *c = e->config;
     *norm = NAN;
@@ -218,7 +218,7 @@ static cz_status measure_norm(struct engine *e, const struct zero_scan *scan, do
 }
 
 /* The same after an update that did not wait for it. */
-static cz_status measure_norm_late(struct engine *e, double *norm)
+static cz_status measure_norm_late(struct cz_engine *e, double *norm)
 {
     struct zero_scan scan;
     if (!e->config->zero.compute_grad_norm) return CZ_OK;
@@ -226,16 +226,16 @@ static cz_status measure_norm_late(struct engine *e, double *norm)
     return measure_norm(e, &scan, norm);
 }
 
-static bool is_frozen(const struct engine *e)
+static bool is_frozen(const struct cz_engine *e)
 {
     const struct zero_onebit onebit = zero_onebit(e->zero);
     return onebit.clock && onebit.clock->frozen;
 }
 
 /* The 1-bit family has come to the steps that it is chosen for. */
-static void log_frozen(const struct engine *e)
+static void log_frozen(const struct cz_engine *e)
 {
-    const struct plan *p = &e->plan;
+    const struct cz_plan *p = &e->plan;
     char few[24], many[24];
     if (e->comm->rank != 0) return;
     if (p->world_size == 1) {
@@ -253,7 +253,7 @@ static void log_frozen(const struct engine *e)
 
 /* Unscale with the scale that the gradients were made with, which DeepSpeed does not
  * (docs/deepspeed-behaviour.md, "Scale of a growing step"), clip, update. */
-static cz_status apply(struct engine *e, const struct zero_scan *scan, double made_with)
+static cz_status apply(struct cz_engine *e, const struct zero_scan *scan, double made_with)
 {
     double norm = NAN;
     bool first = engine_updates_first(e);
@@ -281,7 +281,7 @@ static cz_status apply(struct engine *e, const struct zero_scan *scan, double ma
     return CZ_OK;
 }
 
-static void skip(struct engine *e, const struct zero_scan *scan, double made_with)
+static void skip(struct cz_engine *e, const struct zero_scan *scan, double made_with)
 {
     log_skip(e, scan, made_with);
     e->grad_norm = INFINITY;
@@ -290,7 +290,7 @@ static void skip(struct engine *e, const struct zero_scan *scan, double made_wit
 }
 
 /* Over micro-batches and ranks, in rank order. */
-static cz_status mean_loss(struct engine *e)
+static cz_status mean_loss(struct cz_engine *e)
 {
     double sum = 0;
     TRY(batch_stage_losses(&e->stage, &e->loss_sum));
@@ -301,7 +301,7 @@ static cz_status mean_loss(struct engine *e)
     return CZ_OK;
 }
 
-static void count_sent(struct engine *e)
+static void count_sent(struct cz_engine *e)
 {
     const struct comm_traffic *t = &e->comm->traffic;
     uint64_t sent = t->reduce_sent_nbytes + t->move_sent_nbytes;
@@ -309,7 +309,7 @@ static void count_sent(struct engine *e)
     e->sent_before = sent;
 }
 
-static void count_boundary(struct engine *e)
+static void count_boundary(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     int64_t per_backward = c->train_batch_size / c->gradient_accumulation_steps;
@@ -323,7 +323,7 @@ static void count_boundary(struct engine *e)
     log_set_step(e->global_steps);
 }
 
-static cz_status boundary(struct engine *e)
+static cz_status boundary(struct cz_engine *e)
 {
     struct zero_scan scan = {.finite = true};
     bool skip_step;
@@ -349,7 +349,7 @@ static cz_status boundary(struct engine *e)
     return check_consecutive(e, &scan);
 }
 
-cz_status engine_step(struct engine *e)
+cz_status engine_step(struct cz_engine *e)
 {
     if (e->phase != PHASE_BACKWARD)
         return err_set(CZ_INVALID, 0, "engine_step needs an engine_backward before it");

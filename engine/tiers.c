@@ -1,4 +1,4 @@
-#include "engine/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "engine/tiers_impl.h"
 
 #include "base/arena.h"
@@ -24,7 +24,7 @@ static bool params_are(const struct ds_config *c, enum config_offload_device dev
     return c->zero.offload_param.device == device;
 }
 
-struct zero_swap tiers_swap(const struct engine *e)
+struct zero_swap tiers_swap(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     const struct config_offload_optimizer *o = &c->zero.offload_optimizer;
@@ -37,7 +37,7 @@ struct zero_swap tiers_swap(const struct engine *e)
                               .write_behind = o->pipeline_write};
 }
 
-struct zero_offload tiers_offload(const struct engine *e)
+struct zero_offload tiers_offload(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     bool optimizer = c->zero.stage > 0 && optimizer_is(c, CONFIG_OFFLOAD_CPU);
@@ -56,7 +56,7 @@ static int by_size(const void *a, const void *b)
 
 /* Parameters on NVMe, and a file that does not say: two layers of the usual size are read ahead
  * while the largest one is at work. */
-static void window_of_model(const struct engine *e, struct zero_stage3 *w)
+static void window_of_model(const struct cz_engine *e, struct zero_stage3 *w)
 {
     size_t n = model_n_layers(e->model), *sizes = calloc(n, sizeof *sizes);
     const struct param_table *table = model_params(e->model);
@@ -70,7 +70,7 @@ static void window_of_model(const struct engine *e, struct zero_stage3 *w)
     free(sizes);
 }
 
-struct zero_stage3 tiers_window(const struct engine *e)
+struct zero_stage3 tiers_window(const struct cz_engine *e)
 {
     const struct config_zero *z = &e->config->zero;
     struct zero_stage3 w = {.prefetch_numel = (size_t)z->prefetch_bucket_size,
@@ -83,7 +83,7 @@ struct zero_stage3 tiers_window(const struct engine *e)
     return w;
 }
 
-struct swap_options tiers_swap_options(const struct engine *e)
+struct swap_options tiers_swap_options(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
     const int64_t n_threads = c->aio.intra_op_parallelism;
@@ -105,7 +105,7 @@ struct swap_options tiers_swap_options(const struct engine *e)
 
 /* Rows that pin_memory speaks of: what is offloaded to the host, and what passes to and from the
  * swap file. */
-static bool wants_pin(const struct engine *e, int block)
+static bool wants_pin(const struct cz_engine *e, int block)
 {
     const struct ds_config *c = e->config;
     bool optimizer = c->zero.offload_optimizer.pin_memory,
@@ -130,9 +130,9 @@ static bool wants_pin(const struct engine *e, int block)
     }
 }
 
-static void place_pinned(struct engine *e)
+static void place_pinned(struct cz_engine *e)
 {
-    struct plan *p = &e->plan;
+    struct cz_plan *p = &e->plan;
     size_t wanted = 0;
     size_t lockable = p->on_cuda ? SIZE_MAX : host_memory_lockable(); /* CUDA asks the driver */
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
@@ -145,7 +145,7 @@ static void place_pinned(struct engine *e)
 }
 
 /* Each place's memory is mapped in whole pages; its last row owns the rest. */
-static void round_up(struct plan *p, enum plan_place place)
+static void round_up(struct cz_plan *p, enum plan_place place)
 {
     size_t total = 0;
     struct plan_row *last = NULL;
@@ -157,7 +157,7 @@ static void round_up(struct plan *p, enum plan_place place)
     if (last) last->nbytes += size_round_up(total, ARENA_PAGE_BYTES) - total;
 }
 
-static void add_row(struct plan *p, const char *name, enum plan_place place, size_t nbytes,
+static void add_row(struct cz_plan *p, const char *name, enum plan_place place, size_t nbytes,
                     const char *how)
 {
     if (nbytes == 0 || p->n_rows == PLAN_ROWS_MAX) return;
@@ -167,10 +167,10 @@ static void add_row(struct plan *p, const char *name, enum plan_place place, siz
 }
 
 /* What the file holds, and what it takes to know about it. */
-static void swap_rows(struct engine *e)
+static void swap_rows(struct cz_engine *e)
 {
     static const char how[] = "in the swap file";
-    struct plan *p = &e->plan;
+    struct cz_plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     const struct swap_options options = tiers_swap_options(e);
     size_t rest =
@@ -188,7 +188,7 @@ static void swap_rows(struct engine *e)
             options.checksums ? "queue, bounce buffers, checksums" : "queue, bounce buffers");
 }
 
-void tiers_place_rows(struct engine *e)
+void tiers_place_rows(struct cz_engine *e)
 {
     for (int b = 0; e->plan.on_cuda && b < ENGINE_N_BLOCKS; b++)
         e->plan.rows[b].place = plan_device_place(e, b);
@@ -202,7 +202,7 @@ void tiers_place_rows(struct engine *e)
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static size_t place_nbytes(const struct plan *p, enum plan_place place)
+static size_t place_nbytes(const struct cz_plan *p, enum plan_place place)
 {
     size_t nbytes = 0;
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
@@ -211,7 +211,7 @@ static size_t place_nbytes(const struct plan *p, enum plan_place place)
 }
 
 /* Cut a place's memory into its rows. */
-static void cut(struct engine *e, enum plan_place place, unsigned char *at)
+static void cut(struct cz_engine *e, enum plan_place place, unsigned char *at)
 {
     for (int b = 0; b < ENGINE_N_BLOCKS; b++) {
         size_t nbytes = e->plan.rows[b].nbytes;
@@ -221,13 +221,13 @@ static void cut(struct engine *e, enum plan_place place, unsigned char *at)
     }
 }
 
-static void say_unpinned(const struct engine *e, const char *reason)
+static void say_unpinned(const struct cz_engine *e, const char *reason)
 {
     if (e->comm->rank == 0)
         LOGV(LOG_INFO, SUB_ENGINE, "pin_memory: pageable memory is used: %s", reason);
 }
 
-static void say_limit(const struct engine *e)
+static void say_limit(const struct cz_engine *e)
 {
     char want[24], have[24], reason[160];
     if (e->plan.unpinned_nbytes == 0) return;
@@ -240,14 +240,14 @@ static void say_limit(const struct engine *e)
 
 static void touch_array(void *user, const struct zero_array *array)
 {
-    const struct engine *e = user;
+    const struct cz_engine *e = user;
     unsigned char *block = e->blocks[array->block];
     if (block) host_memory_touch(block + array->off, array->nbytes, array->tile_nbytes);
 }
 
 /* What all threads use in ways of many kinds goes round the rank's nodes, huge page by huge page:
  * half of it after the other would have all of them at one node's memory at a time. */
-static size_t shared_tile(const struct engine *e)
+static size_t shared_tile(const struct cz_engine *e)
 {
     size_t n_nodes = e->affinity ? affinity_nodes(e->affinity, NULL, 0) : 1;
     return n_nodes > 1 ? n_nodes * ARENA_PAGE_BYTES : 0;
@@ -256,7 +256,7 @@ static size_t shared_tile(const struct engine *e)
 /* First what the sweep cuts into tiles, each page by the thread that will work on it; then the
  * rest.
  */
-static void touch(struct engine *e)
+static void touch(struct cz_engine *e)
 {
     zero_each_array(e->zero, touch_array, e);
     for (int b = 0; b < ENGINE_N_BLOCKS; b++)
@@ -264,7 +264,7 @@ static void touch(struct engine *e)
             host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
 }
 
-static cz_status map(struct engine *e, enum plan_place place, const char *name,
+static cz_status map(struct cz_engine *e, enum plan_place place, const char *name,
                      struct host_memory *out)
 {
     TRY(host_memory_map(e->affinity, name, place_nbytes(&e->plan, place), out));
@@ -274,7 +274,7 @@ static cz_status map(struct engine *e, enum plan_place place, const char *name,
 
 /* One piece of the GPU's memory for all rows there; what it copies from and to is page-locked for
  * it (the driver does that: RLIMIT_MEMLOCK does not count). */
-static cz_status allocate_on_gpu(struct engine *e)
+static cz_status allocate_on_gpu(struct cz_engine *e)
 {
     struct device *d = e->device;
     size_t nbytes = place_nbytes(&e->plan, PLAN_DEVICE);
@@ -287,7 +287,7 @@ static cz_status allocate_on_gpu(struct engine *e)
     return CZ_OK;
 }
 
-cz_status tiers_allocate(struct engine *e)
+cz_status tiers_allocate(struct cz_engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
     say_limit(e);
@@ -303,12 +303,12 @@ cz_status tiers_allocate(struct engine *e)
     return CZ_OK;
 }
 
-void tiers_count_step(struct engine *e)
+void tiers_count_step(struct cz_engine *e)
 {
     if (!e->swap) return;
     int64_t now_ns = clock_now_ns();
     const struct swap_counts now = swap_counts(e->swap), *before = &e->swap_before;
-    e->swap_traffic = (struct engine_swap_traffic){
+    e->swap_traffic = (struct cz_swap_traffic){
         .read_nbytes = (double)(now.read_nbytes - before->read_nbytes),
         .written_nbytes = (double)(now.written_nbytes - before->written_nbytes),
         .waited_s = (double)(now.waited_ns - before->waited_ns) * 1e-9,
@@ -322,12 +322,12 @@ void engine_remove_swap_files(void)
     swap_remove_files();
 }
 
-struct engine_swap_traffic engine_get_swap_traffic(const struct engine *e)
+struct cz_swap_traffic engine_get_swap_traffic(const struct cz_engine *e)
 {
     return e->swap_traffic;
 }
 
-void tiers_free(struct engine *e)
+void tiers_free(struct cz_engine *e)
 {
     struct device *d = e->device;
     swap_close(e->swap);

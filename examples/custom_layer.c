@@ -223,7 +223,7 @@ static const struct layer_class mixer_class = {
 
 enum { WIDTH = 64, INNER = 128, DEPTH = 3, VOCAB = 256, SEQ_LEN = 64, MICRO_BATCH = 8 };
 
-static struct model *mixer_model(void)
+static struct cz_model *mixer_model(void)
 {
     const struct model_embedding_hp embedding = {
         .token_name = "token.weight", .V = VOCAB, .C = WIDTH, .init_std = 0.1f};
@@ -247,7 +247,7 @@ static struct model *mixer_model(void)
                                     .vocab_size = VOCAB,
                                     .t_max = SEQ_LEN,
                                     .hidden_size = WIDTH};
-    return model_create(&desc);
+    return cz_model_create(&desc);
 }
 
 /* ---- training it ------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ static const char config[] =
     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-3, \"weight_decay\": 0.01}},"
     " \"gradient_clipping\": 1.0}";
 
-static cz_status train(struct engine *engine, struct data_loader *loader, long n_steps)
+static cz_status train(struct cz_engine *engine, struct cz_data_loader *loader, long n_steps)
 {
     float first = 0, recent = 0;
     for (long step = 0; step < n_steps; step++) {
         struct batch batch;
         float loss;
-        TRY(data_next(loader, &batch));
+        TRY(cz_data_next(loader, &batch));
         TRY(engine_forward(engine, &batch, &loss));
         TRY(engine_backward(engine));
         TRY(engine_step(engine));
@@ -280,25 +280,27 @@ static cz_status train(struct engine *engine, struct data_loader *loader, long n
 
 static cz_status run(const char *path, long n_steps, const char *device)
 {
-    const struct data_options data = {.paths = &path,
-                                      .n_paths = 1,
-                                      .seq_len = SEQ_LEN,
-                                      .micro_batch = MICRO_BATCH,
-                                      .shuffle = true};
-    const struct engine_options options = {.config_json = config, .device = device, .seed = 1};
-    struct data_loader *loader = NULL;
-    struct engine *engine = NULL;
-    cz_status status = data_open(&data, &loader);
-    struct model *model = status == CZ_OK ? mixer_model() : NULL;
+    const struct cz_data_options data = {.size = sizeof data,
+                                         .paths = &path,
+                                         .n_paths = 1,
+                                         .seq_len = SEQ_LEN,
+                                         .micro_batch = MICRO_BATCH,
+                                         .shuffle = true};
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_json = config, .device = device, .seed = 1};
+    struct cz_data_loader *loader = NULL;
+    struct cz_engine *engine = NULL;
+    cz_status status = cz_data_open(&data, &loader);
+    struct cz_model *model = status == CZ_OK ? mixer_model() : NULL;
     if (model) engine = engine_initialize_ex(&options, model); /* owns the model on success */
     if (engine) {
         status = train(engine, loader, n_steps);
     } else {
         status = cz_last_status();
-        model_destroy(model);
+        cz_model_destroy(model);
     }
     engine_destroy(engine);
-    data_close(loader);
+    cz_data_close(loader);
     return status;
 }
 

@@ -16,30 +16,32 @@
 
 struct run {
     struct comm *world;
-    struct model *model; /* NULL once the engine owns it */
-    struct engine *engine;
-    struct data_loader *data;
+    struct cz_model *model; /* NULL once the engine owns it */
+    struct cz_engine *engine;
+    struct cz_data_loader *data;
 };
 
 static cz_status run_open(struct run *r, const char *config, const char *text)
 {
-    r->model = model_open("gpt2-tiny");
+    r->model = cz_model_open("gpt2-tiny");
     if (!r->model) return cz_last_status();
-    TRY(model_init_from(r->model, NULL, 42)); /* the same weights on every rank */
-    TRY(model_set_shape(r->model, SEQ_LEN));
-    const struct engine_options options = {.config_path = config, .comm = r->world, .seed = 42};
+    TRY(cz_model_init_from(r->model, NULL, 42)); /* the same weights on every rank */
+    TRY(cz_model_set_shape(r->model, SEQ_LEN));
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_path = config, .comm = r->world, .seed = 42};
     r->engine = engine_initialize_ex(&options, r->model);
     if (!r->engine) return cz_last_status();
     r->model = NULL;
-    const struct data_options data = {.paths = &text,
-                                      .n_paths = 1,
-                                      .seq_len = SEQ_LEN,
-                                      .micro_batch = engine_get_micro_batch(r->engine),
-                                      .rank = engine_world_rank(r->world),
-                                      .world_size = engine_world_size(r->world),
-                                      .shuffle = true,
-                                      .seed = 42};
-    return data_open(&data, &r->data);
+    const struct cz_data_options data = {.size = sizeof data,
+                                         .paths = &text,
+                                         .n_paths = 1,
+                                         .seq_len = SEQ_LEN,
+                                         .micro_batch = engine_get_micro_batch(r->engine),
+                                         .rank = engine_world_rank(r->world),
+                                         .world_size = engine_world_size(r->world),
+                                         .shuffle = true,
+                                         .seed = 42};
+    return cz_data_open(&data, &r->data);
 }
 
 static cz_status train(struct run *r, long n_steps)
@@ -47,7 +49,7 @@ static cz_status train(struct run *r, long n_steps)
     double first = 0;
     while (engine_get_global_steps(r->engine) < n_steps) {
         struct batch batch;
-        TRY(data_next(r->data, &batch));
+        TRY(cz_data_next(r->data, &batch));
         TRY(engine_forward(r->engine, &batch, NULL));
         TRY(engine_backward(r->engine));
         TRY(engine_step(r->engine));
@@ -61,9 +63,9 @@ static cz_status train(struct run *r, long n_steps)
 
 static void run_close(struct run *r)
 {
-    data_close(r->data);
+    cz_data_close(r->data);
     engine_destroy(r->engine);
-    model_destroy(r->model);
+    cz_model_destroy(r->model);
     engine_world_destroy(r->world);
 }
 

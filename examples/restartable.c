@@ -18,53 +18,55 @@
 struct run {
     const char *config, *text, *checkpoints;
     struct comm *world;
-    struct model *model; /* NULL once the engine owns it */
-    struct engine *engine;
-    struct data_loader *data;
+    struct cz_model *model; /* NULL once the engine owns it */
+    struct cz_engine *engine;
+    struct cz_data_loader *data;
 };
 
 static cz_status run_open(struct run *r)
 {
-    r->model = model_open("gpt2-tiny");
+    r->model = cz_model_open("gpt2-tiny");
     if (!r->model) return cz_last_status();
-    TRY(model_init_from(r->model, NULL, 42));
-    TRY(model_set_shape(r->model, SEQ_LEN));
-    const struct engine_options options = {.config_path = r->config, .comm = r->world, .seed = 42};
+    TRY(cz_model_init_from(r->model, NULL, 42));
+    TRY(cz_model_set_shape(r->model, SEQ_LEN));
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_path = r->config, .comm = r->world, .seed = 42};
     r->engine = engine_initialize_ex(&options, r->model);
     if (!r->engine) return cz_last_status();
     r->model = NULL;
-    const struct data_options data = {.paths = &r->text,
-                                      .n_paths = 1,
-                                      .seq_len = SEQ_LEN,
-                                      .micro_batch = engine_get_micro_batch(r->engine),
-                                      .rank = engine_world_rank(r->world),
-                                      .world_size = engine_world_size(r->world),
-                                      .shuffle = true,
-                                      .seed = 42};
-    return data_open(&data, &r->data);
+    const struct cz_data_options data = {.size = sizeof data,
+                                         .paths = &r->text,
+                                         .n_paths = 1,
+                                         .seq_len = SEQ_LEN,
+                                         .micro_batch = engine_get_micro_batch(r->engine),
+                                         .rank = engine_world_rank(r->world),
+                                         .world_size = engine_world_size(r->world),
+                                         .shuffle = true,
+                                         .seed = 42};
+    return cz_data_open(&data, &r->data);
 }
 
 /* The first start finds nothing to go on from; anything else that is wrong is an error. */
 static cz_status resume(struct run *r)
 {
-    struct engine_load_result result;
+    struct cz_load_result result;
     cz_status st = engine_load_checkpoint_ex(r->engine, r->checkpoints, NULL, &result);
     if (st == CZ_NOTFOUND) {
         err_clear();
         return CZ_OK;
     }
     TRY(st);
-    st = result.has_cursor ? data_seek(r->data, &result.cursor) : CZ_OK;
-    engine_load_result_free(&result);
+    st = result.has_cursor ? cz_data_seek(r->data, &result.cursor) : CZ_OK;
+    cz_load_result_free(&result);
     return st;
 }
 
 /* In the background: training goes on while the files are written. */
 static cz_status save(struct run *r)
 {
-    struct data_cursor cursor;
-    data_tell(r->data, &cursor);
-    const struct engine_save_options options = {.cursor = &cursor, .keep = 2};
+    struct cz_data_cursor cursor;
+    cz_data_tell(r->data, &cursor);
+    const struct cz_save_options options = {.size = sizeof options, .cursor = &cursor, .keep = 2};
     return engine_save_begin(r->engine, r->checkpoints, &options);
 }
 
@@ -73,7 +75,7 @@ static cz_status train(struct run *r, long n_steps)
     int64_t first = engine_get_global_steps(r->engine);
     while (engine_get_global_steps(r->engine) < n_steps) {
         struct batch batch;
-        TRY(data_next(r->data, &batch));
+        TRY(cz_data_next(r->data, &batch));
         TRY(engine_forward(r->engine, &batch, NULL));
         TRY(engine_backward(r->engine));
         TRY(engine_step(r->engine));
@@ -89,9 +91,9 @@ static cz_status train(struct run *r, long n_steps)
 
 static void run_close(struct run *r)
 {
-    data_close(r->data);
+    cz_data_close(r->data);
     engine_destroy(r->engine);
-    model_destroy(r->model);
+    cz_model_destroy(r->model);
     engine_world_destroy(r->world);
 }
 

@@ -35,7 +35,7 @@ struct spot {
 };
 
 /* What is only needed while the schedule is made. */
-struct plan {
+struct cz_plan {
     const struct fetch_options *o;
     struct use *uses;
     size_t n_uses;
@@ -68,7 +68,7 @@ static cz_status pass_check(const struct fetch_options *o)
 }
 
 /* per_param: 1 + the last visit that was seen to need the parameter. */
-static void uses_collect(struct plan *p)
+static void uses_collect(struct cz_plan *p)
 {
     const struct fetch_options *o = p->o;
     for (size_t v = 0; v < o->n_visits; v++) {
@@ -85,7 +85,7 @@ static void uses_collect(struct plan *p)
     }
 }
 
-static void uses_link(struct plan *p)
+static void uses_link(struct cz_plan *p)
 {
     for (size_t i = 0; i < p->o->n_params; i++) p->per_param[i] = NONE;
     for (size_t i = p->n_uses; i-- > 0;) {
@@ -105,7 +105,7 @@ static int by_distance(const void *a, const void *b)
 }
 
 /* May numel more elements be live during visits [begin, end)? */
-static bool live_fits(const struct plan *p, size_t begin, size_t end, size_t numel)
+static bool live_fits(const struct cz_plan *p, size_t begin, size_t end, size_t numel)
 {
     if (numel > p->o->max_live) return begin == end;
     for (size_t v = begin; v < end; v++)
@@ -113,13 +113,13 @@ static bool live_fits(const struct plan *p, size_t begin, size_t end, size_t num
     return true;
 }
 
-static void live_add(struct plan *p, size_t begin, size_t end, size_t numel)
+static void live_add(struct cz_plan *p, size_t begin, size_t end, size_t numel)
 {
     for (size_t v = begin; v < end; v++) p->live[v] += numel;
 }
 
 /* The shortest gaps first: each saves one fetch of its parameter, and takes room for less time. */
-static void keep(struct plan *p)
+static void keep(struct cz_plan *p)
 {
     size_t n_gaps = 0;
     for (size_t i = 0; i < p->n_uses; i++) {
@@ -139,7 +139,7 @@ static void keep(struct plan *p)
 
 /* Uses joined by a kept gap are one stay. per_param: first visit after the parameter's last stay.
  */
-static void stays_list(struct plan *p)
+static void stays_list(struct cz_plan *p)
 {
     memset(p->per_param, 0, p->o->n_params * sizeof *p->per_param);
     for (size_t i = 0; i < p->n_uses; i++) {
@@ -158,7 +158,7 @@ static void stays_list(struct plan *p)
 /* ---- ops ------------------------------------------------------------------------------------ */
 
 /* Fetch a stay with the op that is being made, which is the schedule's last. */
-static void stay_begin(struct plan *p, struct fetch_schedule *s, struct pending *pending)
+static void stay_begin(struct cz_plan *p, struct fetch_schedule *s, struct pending *pending)
 {
     struct fetch_op *op = &s->ops[s->n_ops];
     pending->begun = true;
@@ -180,7 +180,7 @@ static void op_close(struct fetch_schedule *s)
     s->n_ops++;
 }
 
-static void demand(struct plan *p, struct fetch_schedule *s, size_t visit)
+static void demand(struct cz_plan *p, struct fetch_schedule *s, size_t visit)
 {
     op_open(s, visit, true);
     for (size_t i = p->first_pending; i < p->n_pending; i++) {
@@ -192,7 +192,7 @@ static void demand(struct plan *p, struct fetch_schedule *s, size_t visit)
 
 /* In order of use, until one does not fit: to pass it over would take its room. What later visits
  * up to its own need is live already, so that it fits now says that it fits until then. */
-static void prefetch(struct plan *p, struct fetch_schedule *s, size_t visit)
+static void prefetch(struct cz_plan *p, struct fetch_schedule *s, size_t visit)
 {
     op_open(s, visit, false);
     for (size_t i = p->first_pending; i < p->n_pending; i++) {
@@ -209,7 +209,7 @@ static void prefetch(struct plan *p, struct fetch_schedule *s, size_t visit)
 
 /* 1 + the last op that brings something for this visit, or what was needed before. per_param: op
  * of the parameter's latest stay. */
-static size_t ops_needed(struct plan *p, const struct fetch_schedule *s, size_t visit,
+static size_t ops_needed(struct cz_plan *p, const struct fetch_schedule *s, size_t visit,
                          size_t *use_idx, size_t needed)
 {
     for (size_t op = s->op_begin[visit]; op < s->n_ops; op++)
@@ -222,7 +222,7 @@ static size_t ops_needed(struct plan *p, const struct fetch_schedule *s, size_t 
     return needed;
 }
 
-static void walk(struct plan *p, struct fetch_schedule *s)
+static void walk(struct cz_plan *p, struct fetch_schedule *s)
 {
     size_t use_idx = 0, needed = 0;
     for (size_t v = 0; v < s->n_visits; v++) {
@@ -265,7 +265,7 @@ static size_t place(const struct fetch_stay *stays, const struct spot *placed, s
 
 /* Large stays first, then small ones into the gaps between them: in the order of begins, a large
  * one finds room above all that is scattered below. */
-static void window_place(struct plan *p, struct fetch_schedule *s)
+static void window_place(struct cz_plan *p, struct fetch_schedule *s)
 {
     for (size_t i = 0; i < s->n_ops; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
@@ -294,7 +294,7 @@ static void drops_list(struct fetch_schedule *s)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static void plan_free(struct plan *p)
+static void plan_free(struct cz_plan *p)
 {
     free(p->uses);
     free(p->passed);
@@ -305,7 +305,7 @@ static void plan_free(struct plan *p)
     free(p->spots);
 }
 
-static cz_status plan_alloc(struct plan *p, size_t n_uses)
+static cz_status plan_alloc(struct cz_plan *p, size_t n_uses)
 {
     size_t n_visits = p->o->n_visits;
     p->uses = calloc(n_uses + 1, sizeof *p->uses);
@@ -337,7 +337,7 @@ static cz_status schedule_alloc(struct fetch_schedule *s, size_t n_visits, size_
 cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options)
 {
     memset(s, 0, sizeof *s);
-    struct plan p = {.o = options};
+    struct cz_plan p = {.o = options};
     size_t n_uses = 0;
     if (options->align == 0) return err_set(CZ_INVALID, 0, "an alignment of 0 elements");
     TRY(pass_check(options));

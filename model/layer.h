@@ -30,8 +30,8 @@ CZ_API cz_status param_list_add(struct param_list *l, const char *name, int ndim
 /* What sizes depend on: the largest batch, the dtypes, and the ops that will run. */
 struct batch_shape {
     int64_t B, T;
-    enum dtype dtype;      /* of activations and parameters */
-    enum dtype grad_dtype; /* of parameter gradients: dtype or F32 */
+    enum cz_dtype dtype;      /* of activations and parameters */
+    enum cz_dtype grad_dtype; /* of parameter gradients: dtype or F32 */
     struct ops *ops;
     bool training;  /* false: forward and decode only, nothing saved */
     bool keeps_all; /* training: `saved` holds what backward could cheaply make again, too */
@@ -67,7 +67,7 @@ struct layer_args {
     enum layer_mode mode;
     bool no_dropout; /* TRAIN and RECOMPUTE without dropout: to compare gradients */
     bool keeps_all;  /* as in batch_shape */
-    enum dtype dtype, grad_dtype;
+    enum cz_dtype dtype, grad_dtype;
     struct rng_key rng; /* .site is the layer's first; add 0 … RNG_SITES_PER_LAYER−1 per draw */
 
     const void *in; /* (B,T,Cin); NULL for the first layer. The same in forward and backward */

@@ -27,7 +27,7 @@ cz_status param_list_add(struct param_list *l, const char *name, int ndim, const
 }
 
 /* Copy one layer of the description into the model and let it declare its parameters. */
-static cz_status layer_add(struct model *m, const struct layer_desc *desc, size_t layer_idx)
+static cz_status layer_add(struct cz_model *m, const struct layer_desc *desc, size_t layer_idx)
 {
     const struct layer_class *cls = desc->cls;
     if (!cls || !cls->name || !cls->declare || !cls->size || !cls->forward || !cls->backward)
@@ -73,12 +73,12 @@ static cz_status desc_check(const struct model_desc *desc)
     return CZ_OK;
 }
 
-cz_status model_build(const struct model_desc *desc, struct model **out)
+cz_status model_build(const struct model_desc *desc, struct cz_model **out)
 {
     *out = NULL;
     TRY(desc_check(desc));
     cz_status st = CZ_OK;
-    struct model *m = calloc(1, sizeof *m);
+    struct cz_model *m = calloc(1, sizeof *m);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for a model");
     param_table_init(&m->params);
     m->name = strdup(desc->name ? desc->name : "model");
@@ -92,7 +92,7 @@ cz_status model_build(const struct model_desc *desc, struct model **out)
     m->hidden_size = desc->hidden_size;
     m->n_classes = desc->n_classes;
     m->n_types = desc->n_types;
-    m->labels = desc->n_classes > 0 ? MODEL_LABELS_CLASS : desc->labels;
+    m->labels = desc->n_classes > 0 ? CZ_LABELS_CLASS : desc->labels;
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
     if (m->params.n_params == 0) {
@@ -103,17 +103,17 @@ cz_status model_build(const struct model_desc *desc, struct model **out)
     *out = m;
     return CZ_OK;
 fail:
-    model_destroy(m);
+    cz_model_destroy(m);
     return st;
 }
 
-struct model *model_create(const struct model_desc *desc)
+struct cz_model *cz_model_create(const struct model_desc *desc)
 {
-    struct model *m;
+    struct cz_model *m;
     return model_build(desc, &m) == CZ_OK ? m : NULL;
 }
 
-void model_destroy(struct model *m)
+void cz_model_destroy(struct cz_model *m)
 {
     if (!m) return;
     for (size_t i = 0; i < m->n_layers; i++) {
@@ -132,7 +132,7 @@ void model_destroy(struct model *m)
 /* ---- shaping ----------------------------------------------------------------------------------
  */
 
-cz_status model_set_shape(struct model *m, int64_t t_max)
+cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 {
     if (t_max < 1 || t_max > m->t_max_limit)
         return err_set(CZ_INVALID, 0,
@@ -154,7 +154,7 @@ static cz_status regex_compile(regex_t *re, const char *pattern)
     return err_set(CZ_INVALID, 0, "\"%s\" is no regular expression: %s", pattern, why);
 }
 
-cz_status model_freeze(struct model *m, const char *regex, size_t *n_frozen)
+cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen)
 {
     regex_t re;
     TRY(regex_compile(&re, regex));
@@ -183,52 +183,52 @@ cz_status model_freeze(struct model *m, const char *regex, size_t *n_frozen)
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
-const char *model_name(const struct model *m)
+const char *cz_model_name(const struct cz_model *m)
 {
     return m->name;
 }
 
-int64_t model_vocab_size(const struct model *m)
+int64_t cz_model_vocab_size(const struct cz_model *m)
 {
     return m->vocab_size;
 }
 
-int64_t model_hidden_size(const struct model *m)
+int64_t cz_model_hidden_size(const struct cz_model *m)
 {
     return m->hidden_size;
 }
 
-int64_t model_t_max(const struct model *m)
+int64_t cz_model_t_max(const struct cz_model *m)
 {
     return m->t_max;
 }
 
-int64_t model_n_classes(const struct model *m)
+int64_t cz_model_n_classes(const struct cz_model *m)
 {
     return m->n_classes;
 }
 
-int64_t model_n_types(const struct model *m)
+int64_t cz_model_n_types(const struct cz_model *m)
 {
     return m->n_types;
 }
 
-enum model_labels model_labels(const struct model *m)
+enum cz_labels cz_model_labels(const struct cz_model *m)
 {
     return m->labels;
 }
 
-const struct param_table *model_params(const struct model *m)
+const struct param_table *model_params(const struct cz_model *m)
 {
     return &m->params;
 }
 
-size_t model_n_layers(const struct model *m)
+size_t model_n_layers(const struct cz_model *m)
 {
     return m->n_layers;
 }
 
-const struct model_layer *model_layer_at(const struct model *m, size_t layer_idx)
+const struct model_layer *model_layer_at(const struct cz_model *m, size_t layer_idx)
 {
     return &m->layers[layer_idx];
 }

@@ -3,7 +3,7 @@
 #ifndef CZ_MODEL_MODEL_IMPL_H
 #define CZ_MODEL_MODEL_IMPL_H
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "model/model.h"
 
 struct tensor_files;
@@ -19,7 +19,7 @@ struct weight_source {
 
 /* A head that a family can carry. */
 struct model_head {
-    enum model_task task;
+    enum cz_task task;
     const char *architecture; /* in config.json: "BertForMaskedLM" */
 };
 
@@ -37,8 +37,8 @@ struct model_family {
     const char *tied_param, *tied_elsewhere;
     /* The chain that `config` describes under the head of `task` (one of `heads`, never AUTO);
      * sentences name the file through the nodes. */
-    cz_status (*build)(const struct json_node *config, const char *name, enum model_task task,
-                       struct model **out);
+    cz_status (*build)(const struct json_node *config, const char *name, enum cz_task task,
+                       struct cz_model **out);
     /* Ready-made sizes: config.json of one, as text to free(); CZ_NOTFOUND. NULL: none. */
     const char *preset_names; /* "gpt2, gpt2-medium" */
     cz_status (*preset_config)(const char *name, char **text);
@@ -47,13 +47,13 @@ struct model_family {
 extern const struct model_family model_family_gpt2, model_family_llama, model_family_qwen2,
     model_family_bert, model_family_distilbert;
 
-struct model {
+struct cz_model {
     char *name;
     struct param_table params;
     struct model_layer *layers; /* hp and param_idx are owned */
     size_t n_layers;
     int64_t vocab_size, hidden_size, n_classes, n_types;
-    enum model_labels labels;
+    enum cz_labels labels;
     char **label_names;         /* (n_classes), one block */
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
     int64_t t_context;          /* what the model was made for, which rotary positions may exceed */
@@ -61,22 +61,22 @@ struct model {
 
     /* Hugging Face models only: */
     const struct model_family *family;
-    enum model_task task;
+    enum cz_task task;
     struct json_doc *config; /* config.json with the options in it, or as made for a preset */
     bool labels_given;       /* the caller named the classes: files may have a head for others */
 };
 
-/* model_create() with the error as status. */
-cz_status model_build(const struct model_desc *desc, struct model **out);
+/* cz_model_create() with the error as status. */
+cz_status model_build(const struct model_desc *desc, struct cz_model **out);
 
 /* Write what `options` want under `head` into *config, which is replaced when that changes it:
  * "architectures", the labels, and, in a preset, the vocabulary. `place` is the file's name in
  * sentences. Errors: CZ_INVALID (labels that no head of `head->task` has). */
-cz_status options_write(const struct model_options *options, const struct model_head *head,
+cz_status options_write(const struct cz_model_options *options, const struct model_head *head,
                         bool is_preset, const char *place, struct json_doc **config);
 
 /* Name the classes: by m->config, or LABEL_0 …. Errors: CZ_NOMEM. */
-cz_status labels_init(struct model *m);
+cz_status labels_init(struct cz_model *m);
 
 /* Find every parameter in `files` and take them as source; what belongs to the head and is not
  * there, or of other classes when the caller named them, starts from the init rules, which a
@@ -84,15 +84,15 @@ cz_status labels_init(struct model *m);
  * success the model owns `files`. `place` names the folder in sentences. Errors: CZ_NOTFOUND (the
  * trunk lacks tensors), CZ_CORRUPT (shape), CZ_UNSUPPORTED (dtype); the source is then unchanged.
  */
-cz_status weights_bind(struct model *m, struct tensor_files *files, const char *place,
+cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const char *place,
                        bool head_is_foreign);
 
 /* Whether a folder's config.json, if it has one, names a head for another task than the model's. A
  * warning says when its head is for classes that the caller calls otherwise. */
-cz_status head_compare(const struct model *m, const char *dir, bool *is_foreign);
+cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_foreign);
 
 /* Elements [elem_off, elem_off + numel) of a parameter by its init rule. */
-void weights_by_rule(const struct model *m, size_t param_idx, size_t elem_off, size_t numel,
+void weights_by_rule(const struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
                      float *dst);
 
 void weights_free(struct weight_source *w);

@@ -1,8 +1,8 @@
 /* Sources of weights: the files of a folder, read piece by piece, and the init rules for what the
  * files do not have. */
 #include "base/log.h"
+#include "model/hf/tensor_files_impl.h"
 #include "model/model_impl.h"
-#include "model/tensor_files_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ void weights_free(struct weight_source *w)
     memset(w, 0, sizeof *w);
 }
 
-cz_status model_read_weights(struct model *m, size_t param_idx, size_t elem_off, size_t numel,
+cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
                              float *dst)
 {
     if (param_idx >= m->params.n_params)
@@ -82,7 +82,7 @@ enum absence { IS_THERE = 0, NOT_STORED, OTHER_SHAPE, OTHER_HEAD, N_ABSENCES };
 
 /* What a folder's files mean for a model. */
 struct binding {
-    const struct model *m;
+    const struct cz_model *m;
     const struct tensor_files *files;
     const char *place;
     bool head_is_foreign;
@@ -129,7 +129,7 @@ static cz_status refuse_shape(const struct param_info *p, const struct tensor_en
 
 /* What a new task may start without: all that is not the base model's, and its pooler, which
  * models of other tasks are saved without. */
-static bool is_of_head(const struct model *m, const char *name)
+static bool is_of_head(const struct cz_model *m, const char *name)
 {
     const char *prefix = m->family ? m->family->base_prefix : "";
     const size_t n = strlen(prefix);
@@ -137,7 +137,7 @@ static bool is_of_head(const struct model *m, const char *name)
     return strncmp(name, prefix, n) != 0 || strncmp(name + n, "pooler.", strlen("pooler.")) == 0;
 }
 
-static bool is_of_base(const struct model *m, const char *name)
+static bool is_of_base(const struct cz_model *m, const char *name)
 {
     const char *prefix = m->family->base_prefix;
     return strncmp(name, prefix, strlen(prefix)) == 0;
@@ -211,7 +211,7 @@ static bool begins_with(const char *name, const char *prefix)
 }
 
 /* Buffers and heads that real folders carry and these models have no use for. */
-static bool is_known_extra(const struct model *m, const char *name)
+static bool is_known_extra(const struct cz_model *m, const char *name)
 {
     static const char *const suffixes[] = {"embeddings.position_ids", "embeddings.token_type_ids",
                                            "rotary_emb.inv_freq", "attn.masked_bias"};
@@ -266,7 +266,7 @@ static cz_status bind_all(struct binding *b)
     return CZ_OK;
 }
 
-cz_status weights_bind(struct model *m, struct tensor_files *files, const char *place,
+cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const char *place,
                        bool head_is_foreign)
 {
     const size_t n = m->params.n_params;
@@ -286,30 +286,30 @@ cz_status weights_bind(struct model *m, struct tensor_files *files, const char *
     return CZ_OK;
 }
 
-bool model_has_weights(const struct model *m)
+bool cz_model_has_weights(const struct cz_model *m)
 {
     return m->weights.files != NULL;
 }
 
-void model_set_seed(struct model *m, uint64_t seed)
+void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 {
     m->weights.seed = seed;
 }
 
-cz_status model_init_from(struct model *m, const char *dir, uint64_t seed)
+cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed)
 {
     struct tensor_files *files;
     bool head_is_foreign = false;
     if (!dir) {
         weights_free(&m->weights);
-        model_set_seed(m, seed);
+        cz_model_set_seed(m, seed);
         return CZ_OK;
     }
     TRY(head_compare(m, dir, &head_is_foreign));
     TRY(tensor_files_open(dir, true, &files));
     cz_status st = weights_bind(m, files, dir, head_is_foreign);
     if (st == CZ_OK)
-        model_set_seed(m, seed);
+        cz_model_set_seed(m, seed);
     else
         tensor_files_close(files);
     return st;

@@ -1,7 +1,7 @@
 /* Checks that every front door makes; the CUDA plug-in has a copy of them. */
 #include "ops/ops_impl.h"
 
-cz_status ops_check_dtype(const char *op, enum dtype dtype)
+cz_status ops_check_dtype(const char *op, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16) return CZ_OK;
     return err_set(CZ_INVALID, 0, "%s: dtype %s: kernels take fp32, bf16 or fp16", op,

@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(COMBINE_COLUMNS *COMBINE_PARTS)
 /* The first n_kinds of them. n_parts 1: sums in block order, as ops_combine_blocks() makes them. */
 static inline cz_status cuda_combine_blocks(const char *what, struct dev_stream *stream,
                                             const struct combine *a, unsigned n_kinds,
-                                            unsigned n_parts, enum dtype grad_dtype)
+                                            unsigned n_parts, enum cz_dtype grad_dtype)
 {
     const dim3 grid(cuda_blocks((size_t)a->C, COMBINE_COLUMNS), n_kinds);
     CUDA_BY_DTYPE(grad_dtype, G, {

@@ -43,7 +43,7 @@ int ops_n_parts(size_t numel, size_t grain)
 
 /* At most OPS_PART_UNIT columns, block after block. */
 static void combine_columns(const float *partial, int64_t n_blocks, int64_t stride,
-                            enum dtype grad_dtype, bool accumulate, void *db, size_t begin,
+                            enum cz_dtype grad_dtype, bool accumulate, void *db, size_t begin,
                             size_t end)
 {
     float sums[OPS_PART_UNIT] = {0};
@@ -57,7 +57,7 @@ static void combine_columns(const float *partial, int64_t n_blocks, int64_t stri
 }
 
 void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
-                        enum dtype grad_dtype, bool accumulate, void *db)
+                        enum cz_dtype grad_dtype, bool accumulate, void *db)
 {
     const int64_t n_cuts = (C + (int64_t)OPS_PART_UNIT - 1) / (int64_t)OPS_PART_UNIT;
     int n_parts = ops_n_parts((size_t)(C * n_blocks), OPS_GRAIN);

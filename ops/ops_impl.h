@@ -57,12 +57,12 @@ static inline int64_t ops_n_blocks(int64_t N)
 /* db[c] [+]= Σ over blocks of partial[block·stride + c], for c < C, in block order, one rounding.
  */
 void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, int64_t C,
-                        enum dtype grad_dtype, bool accumulate, void *db);
+                        enum cz_dtype grad_dtype, bool accumulate, void *db);
 
 CZ_EXTERN_C_BEGIN
 
 /* CZ_INVALID unless `dtype` is one that kernels compute on: fp32, bf16 or fp16. */
-cz_status ops_check_dtype(const char *op, enum dtype dtype);
+cz_status ops_check_dtype(const char *op, enum cz_dtype dtype);
 
 /* CZ_INVALID when a workspace is smaller than needed, with both sizes. */
 cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need);

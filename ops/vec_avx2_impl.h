@@ -15,24 +15,60 @@ typedef __m256i vi;
 typedef __m256 vm; /* all bits of a lane set or clear */
 
 /* clang-format off: one line each, read as a table */
-VEC_FN vf vf_set1(float x) { return _mm256_set1_ps(x); }
-VEC_FN vf vf_zero(void) { return _mm256_setzero_ps(); }
-VEC_FN vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); } /* a·b + c */
-VEC_FN vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); } /* c − a·b */
-VEC_FN vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); } /* b when either is NaN */
-VEC_FN vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); } /* b when either is NaN */
-VEC_FN vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-VEC_FN vf vf_neg(vf x) { return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f)); }
-VEC_FN vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
+VEC_FN vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+VEC_FN vf vf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+VEC_FN vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+} /* a·b + c */
+VEC_FN vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+} /* c − a·b */
+VEC_FN vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+} /* b when either is NaN */
+VEC_FN vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+} /* b when either is NaN */
+VEC_FN vf vf_abs(vf x)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+VEC_FN vf vf_neg(vf x)
+{
+    return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f));
+}
+VEC_FN vf vf_sqrt(vf x)
+{
+    return _mm256_sqrt_ps(x);
+}
 
 VEC_FN vf vf_copysign(vf magnitude, vf sign)
 {
     return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
 
-VEC_FN vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-VEC_FN vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); } /* m ? a : b */
+VEC_FN vm vf_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+VEC_FN vm vf_le(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+VEC_FN vf vf_select(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+} /* m ? a : b */
 
 VEC_FN vf vf_round(vf x)
 {
@@ -56,8 +92,14 @@ VEC_FN vi vi_first(size_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
-VEC_FN vm vm_first(size_t n) { return _mm256_castsi256_ps(vi_first(n)); }
-VEC_FN vf vf_first(vf x, size_t n) { return _mm256_and_ps(x, vm_first(n)); }
+VEC_FN vm vm_first(size_t n)
+{
+    return _mm256_castsi256_ps(vi_first(n));
+}
+VEC_FN vf vf_first(vf x, size_t n)
+{
+    return _mm256_and_ps(x, vm_first(n));
+}
 
 VEC_FN float vf_hsum(vf x)
 {
@@ -83,7 +125,7 @@ VEC_FN vi vi_round_bf16(vf x)
     return _mm256_blendv_epi8(sum, quiet, nan);
 }
 
-VEC_FN __m128i vh_pack(vf x, enum dtype dtype)
+VEC_FN __m128i vh_pack(vf x, enum cz_dtype dtype)
 {
     if (dtype != DTYPE_BF16)
         return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -91,20 +133,20 @@ VEC_FN __m128i vh_pack(vf x, enum dtype dtype)
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
 }
 
-VEC_FN vf vh_unpack(__m128i h, enum dtype dtype)
+VEC_FN vf vh_unpack(__m128i h, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_BF16)
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
     return _mm256_cvtph_ps(h);
 }
 
-VEC_FN vf vf_load(const void *p, size_t i, enum dtype dtype)
+VEC_FN vf vf_load(const void *p, size_t i, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_F32) return _mm256_loadu_ps((const float *)p + i);
     return vh_unpack(_mm_loadu_si128((const void *)((const uint16_t *)p + i)), dtype);
 }
 
-VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
+VEC_FN void vf_store(void *p, size_t i, enum cz_dtype dtype, vf x)
 {
     if (dtype == DTYPE_F32)
         _mm256_storeu_ps((float *)p + i, x);
@@ -112,7 +154,7 @@ VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
         _mm_storeu_si128((void *)((uint16_t *)p + i), vh_pack(x, dtype));
 }
 
-VEC_FN vf vf_load_n(const void *p, size_t i, enum dtype dtype, size_t n)
+VEC_FN vf vf_load_n(const void *p, size_t i, enum cz_dtype dtype, size_t n)
 {
     if (dtype == DTYPE_F32) return _mm256_maskload_ps((const float *)p + i, vi_first(n));
     uint16_t lanes[VF_N] = {0}; /* AVX2 has no masked 16-bit load */
@@ -120,7 +162,7 @@ VEC_FN vf vf_load_n(const void *p, size_t i, enum dtype dtype, size_t n)
     return vf_load(lanes, 0, dtype);
 }
 
-VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+VEC_FN void vf_store_n(void *p, size_t i, enum cz_dtype dtype, vf x, size_t n)
 {
     if (dtype == DTYPE_F32) {
         _mm256_maskstore_ps((float *)p + i, vi_first(n), x);
@@ -135,16 +177,15 @@ typedef struct vf2 {
     vf a, b;
 } vf2;
 
-VEC_FN vf2 vf2_load(const void *p, size_t i, enum dtype dtype)
+VEC_FN vf2 vf2_load(const void *p, size_t i, enum cz_dtype dtype)
 {
-    if (dtype != DTYPE_BF16)
-        return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
+    if (dtype != DTYPE_BF16) return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
     vi u = _mm256_loadu_si256((const void *)((const uint16_t *)p + i));
     vi odd = _mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000u));
     return (vf2){_mm256_castsi256_ps(_mm256_slli_epi32(u, 16)), _mm256_castsi256_ps(odd)};
 }
 
-VEC_FN void vf2_store(void *p, size_t i, enum dtype dtype, vf2 x)
+VEC_FN void vf2_store(void *p, size_t i, enum cz_dtype dtype, vf2 x)
 {
     if (dtype != DTYPE_BF16) {
         vf_store(p, i, dtype, x.a);
@@ -162,12 +203,30 @@ VEC_FN vf2 vf2_interleave(vf2 x)
     return (vf2){_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
 }
 
-VEC_FN vi vi_set1(uint32_t x) { return _mm256_set1_epi32((int)x); }
-VEC_FN vi vi_load(const uint32_t *p) { return _mm256_loadu_si256((const void *)p); }
-VEC_FN void vi_store(uint32_t *p, vi x) { _mm256_storeu_si256((void *)p, x); }
-VEC_FN vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-VEC_FN vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
-VEC_FN vi vi_xor3(vi a, vi b, vi c) { return _mm256_xor_si256(a, _mm256_xor_si256(b, c)); }
+VEC_FN vi vi_set1(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+VEC_FN vi vi_load(const uint32_t *p)
+{
+    return _mm256_loadu_si256((const void *)p);
+}
+VEC_FN void vi_store(uint32_t *p, vi x)
+{
+    _mm256_storeu_si256((void *)p, x);
+}
+VEC_FN vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+VEC_FN vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+VEC_FN vi vi_xor3(vi a, vi b, vi c)
+{
+    return _mm256_xor_si256(a, _mm256_xor_si256(b, c));
+}
 
 VEC_FN vm vi_at_least(vi a, vi b)
 {
@@ -188,7 +247,10 @@ VEC_FN void vi_mul_wide(vi a, uint32_t m, vi *high, vi *low)
 }
 
 /* Lane j of 128-bit group g holds j·2 + g: see philox_vec_impl.h. */
-VEC_FN vi vi_philox_lanes(void) { return _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7); }
+VEC_FN vi vi_philox_lanes(void)
+{
+    return _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+}
 
 VEC_FN void vi_transpose4(vi a, vi b, vi c, vi d, vi out[4])
 {
@@ -228,8 +290,7 @@ VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
 
 VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
 {
-    if (!wide)
-        x = _mm256_max_epu32(_mm256_and_si256(x, vi_set1(0xffff)), _mm256_srli_epi32(x, 16));
+    if (!wide) x = _mm256_max_epu32(_mm256_and_si256(x, vi_set1(0xffff)), _mm256_srli_epi32(x, 16));
     __m128i four = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     __m128i two = _mm_max_epu32(four, _mm_unpackhi_epi64(four, four));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(two, _mm_srli_epi64(two, 32)));
@@ -257,13 +318,34 @@ VEC_FN uint32_t vf_sign_bits(vf x)
 typedef __m256d vd;
 typedef __m256i vl;
 
-VEC_FN vd vd_set1(double x) { return _mm256_set1_pd(x); }
-VEC_FN vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
-VEC_FN vd vd_low(vf x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
-VEC_FN vd vd_high(vf x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
-VEC_FN vl vd_bits(vd x) { return _mm256_castpd_si256(x); }
-VEC_FN vl vl_zero(void) { return _mm256_setzero_si256(); }
-VEC_FN vl vl_add(vl a, vl b) { return _mm256_add_epi64(a, b); }
+VEC_FN vd vd_set1(double x)
+{
+    return _mm256_set1_pd(x);
+}
+VEC_FN vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
+VEC_FN vd vd_low(vf x)
+{
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+}
+VEC_FN vd vd_high(vf x)
+{
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+VEC_FN vl vd_bits(vd x)
+{
+    return _mm256_castpd_si256(x);
+}
+VEC_FN vl vl_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+VEC_FN vl vl_add(vl a, vl b)
+{
+    return _mm256_add_epi64(a, b);
+}
 
 VEC_FN uint64_t vl_hsum(vl x)
 {

@@ -18,15 +18,42 @@ typedef __m512i vi;
 typedef __mmask16 vm;
 
 /* clang-format off: one line each, read as a table */
-VEC_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
-VEC_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
-VEC_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); } /* a·b + c */
-VEC_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); } /* c − a·b */
-VEC_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b when either is NaN */
-VEC_FN vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b when either is NaN */
-VEC_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
-VEC_FN vf vf_neg(vf x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
-VEC_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
+VEC_FN vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+VEC_FN vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+VEC_FN vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+} /* a·b + c */
+VEC_FN vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+} /* c − a·b */
+VEC_FN vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+} /* b when either is NaN */
+VEC_FN vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+} /* b when either is NaN */
+VEC_FN vf vf_abs(vf x)
+{
+    return _mm512_abs_ps(x);
+}
+VEC_FN vf vf_neg(vf x)
+{
+    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
+}
+VEC_FN vf vf_sqrt(vf x)
+{
+    return _mm512_sqrt_ps(x);
+}
 
 /* |magnitude| with the sign of `sign`; magnitude ≥ 0. */
 VEC_FN vf vf_copysign(vf magnitude, vf sign)
@@ -34,9 +61,18 @@ VEC_FN vf vf_copysign(vf magnitude, vf sign)
     return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 
-VEC_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-VEC_FN vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
-VEC_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); } /* m ? a : b */
+VEC_FN vm vf_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+VEC_FN vm vf_le(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+VEC_FN vf vf_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+} /* m ? a : b */
 
 /* To the nearest integer, ties to even. */
 VEC_FN vf vf_round(vf x)
@@ -45,13 +81,22 @@ VEC_FN vf vf_round(vf x)
 }
 
 /* x·2^n for integral n in [−252, 254], with one rounding: denormals and infinity come out right. */
-VEC_FN vf vf_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+VEC_FN vf vf_scale2(vf x, vf n)
+{
+    return _mm512_scalef_ps(x, n);
+}
 
 /* Flags of the first n lanes, n ≤ 16. */
-VEC_FN vm vm_first(size_t n) { return (vm)((1u << n) - 1u); }
+VEC_FN vm vm_first(size_t n)
+{
+    return (vm)((1u << n) - 1u);
+}
 
 /* x in the first n lanes, 0 behind them. */
-VEC_FN vf vf_first(vf x, size_t n) { return _mm512_maskz_mov_ps(vm_first(n), x); }
+VEC_FN vf vf_first(vf x, size_t n)
+{
+    return _mm512_maskz_mov_ps(vm_first(n), x);
+}
 
 /* Sums and maxima over the lanes, in a fixed order. */
 VEC_FN float vf_hsum(vf x)
@@ -62,10 +107,13 @@ VEC_FN float vf_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-VEC_FN float vf_hmax(vf x) { return _mm512_reduce_max_ps(x); }
+VEC_FN float vf_hmax(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
 
-/* Bits of bf16 in the upper half of each 32-bit lane: rounded to nearest even, NaN made quiet. The lower
- * half is rubbish. */
+/* Bits of bf16 in the upper half of each 32-bit lane: rounded to nearest even, NaN made quiet. The
+ * lower half is rubbish. */
 VEC_FN vi vi_round_bf16(vf x)
 {
     vi u = _mm512_castps_si512(x);
@@ -75,14 +123,13 @@ VEC_FN vi vi_round_bf16(vf x)
     return _mm512_mask_or_epi32(sum, nan, u, _mm512_set1_epi32(0x400000));
 }
 
-VEC_FN __m256i vh_pack(vf x, enum dtype dtype)
+VEC_FN __m256i vh_pack(vf x, enum cz_dtype dtype)
 {
-    if (dtype == DTYPE_BF16)
-        return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vi_round_bf16(x), 16));
+    if (dtype == DTYPE_BF16) return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vi_round_bf16(x), 16));
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-VEC_FN vf vh_unpack(__m256i h, enum dtype dtype)
+VEC_FN vf vh_unpack(__m256i h, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_BF16)
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
@@ -90,13 +137,13 @@ VEC_FN vf vh_unpack(__m256i h, enum dtype dtype)
 }
 
 /* Elements [i, i + 16) of p. */
-VEC_FN vf vf_load(const void *p, size_t i, enum dtype dtype)
+VEC_FN vf vf_load(const void *p, size_t i, enum cz_dtype dtype)
 {
     if (dtype == DTYPE_F32) return _mm512_loadu_ps((const float *)p + i);
     return vh_unpack(_mm256_loadu_si256((const void *)((const uint16_t *)p + i)), dtype);
 }
 
-VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
+VEC_FN void vf_store(void *p, size_t i, enum cz_dtype dtype, vf x)
 {
     if (dtype == DTYPE_F32)
         _mm512_storeu_ps((float *)p + i, x);
@@ -105,13 +152,13 @@ VEC_FN void vf_store(void *p, size_t i, enum dtype dtype, vf x)
 }
 
 /* Elements [i, i + n) of p, n ≤ 16: nothing else is touched; lanes from n on load as 0. */
-VEC_FN vf vf_load_n(const void *p, size_t i, enum dtype dtype, size_t n)
+VEC_FN vf vf_load_n(const void *p, size_t i, enum cz_dtype dtype, size_t n)
 {
     if (dtype == DTYPE_F32) return _mm512_maskz_loadu_ps(vm_first(n), (const float *)p + i);
     return vh_unpack(_mm256_maskz_loadu_epi16(vm_first(n), (const uint16_t *)p + i), dtype);
 }
 
-VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+VEC_FN void vf_store_n(void *p, size_t i, enum cz_dtype dtype, vf x, size_t n)
 {
     if (dtype == DTYPE_F32)
         _mm512_mask_storeu_ps((float *)p + i, vm_first(n), x);
@@ -119,23 +166,23 @@ VEC_FN void vf_store_n(void *p, size_t i, enum dtype dtype, vf x, size_t n)
         _mm256_mask_storeu_epi16((uint16_t *)p + i, vm_first(n), vh_pack(x, dtype));
 }
 
-/* Two vectors from 2·VF_N neighbours, the unit of loops over 16-bit tensors. bf16 elements come apart
- * by their place (even ones in a, odd ones in b), which costs one operation per vector; fp16 and fp32
- * stay in order. What is stored by vf2_store lies as it was loaded by vf2_load of the same dtype. */
+/* Two vectors from 2·VF_N neighbours, the unit of loops over 16-bit tensors. bf16 elements come
+ * apart by their place (even ones in a, odd ones in b), which costs one operation per vector; fp16
+ * and fp32 stay in order. What is stored by vf2_store lies as it was loaded by vf2_load of the same
+ * dtype. */
 typedef struct vf2 {
     vf a, b;
 } vf2;
 
-VEC_FN vf2 vf2_load(const void *p, size_t i, enum dtype dtype)
+VEC_FN vf2 vf2_load(const void *p, size_t i, enum cz_dtype dtype)
 {
-    if (dtype != DTYPE_BF16)
-        return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
+    if (dtype != DTYPE_BF16) return (vf2){vf_load(p, i, dtype), vf_load(p, i + VF_N, dtype)};
     vi u = _mm512_loadu_si512((const uint16_t *)p + i);
     vi odd = _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u));
     return (vf2){_mm512_castsi512_ps(_mm512_slli_epi32(u, 16)), _mm512_castsi512_ps(odd)};
 }
 
-VEC_FN void vf2_store(void *p, size_t i, enum dtype dtype, vf2 x)
+VEC_FN void vf2_store(void *p, size_t i, enum cz_dtype dtype, vf2 x)
 {
     if (dtype != DTYPE_BF16) {
         vf_store(p, i, dtype, x.a);
@@ -156,16 +203,40 @@ VEC_FN vf2 vf2_interleave(vf2 x)
 }
 
 /* Integers: 32-bit lanes, unsigned where it matters. */
-VEC_FN vi vi_set1(uint32_t x) { return _mm512_set1_epi32((int)x); }
-VEC_FN vi vi_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
-VEC_FN void vi_store(uint32_t *p, vi x) { _mm512_storeu_si512(p, x); }
-VEC_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
-VEC_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
-VEC_FN vi vi_xor3(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
-VEC_FN vm vi_at_least(vi a, vi b) { return _mm512_cmpge_epu32_mask(a, b); }
+VEC_FN vi vi_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+VEC_FN vi vi_load(const uint32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+VEC_FN void vi_store(uint32_t *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+VEC_FN vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+VEC_FN vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+VEC_FN vi vi_xor3(vi a, vi b, vi c)
+{
+    return _mm512_ternarylogic_epi32(a, b, c, 0x96);
+}
+VEC_FN vm vi_at_least(vi a, vi b)
+{
+    return _mm512_cmpge_epu32_mask(a, b);
+}
 
 /* −1 where a < b, else 0. */
-VEC_FN vi vi_below(vi a, vi b) { return _mm512_movm_epi32(_mm512_cmplt_epu32_mask(a, b)); }
+VEC_FN vi vi_below(vi a, vi b)
+{
+    return _mm512_movm_epi32(_mm512_cmplt_epu32_mask(a, b));
+}
 
 /* The halves of the 64-bit products a·m. */
 VEC_FN void vi_mul_wide(vi a, uint32_t m, vi *high, vi *low)
@@ -221,8 +292,7 @@ VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
 
 VEC_FN uint32_t vi_hmax_lanes(vi x, bool wide)
 {
-    if (!wide)
-        x = _mm512_max_epu32(_mm512_and_si512(x, vi_set1(0xffff)), _mm512_srli_epi32(x, 16));
+    if (!wide) x = _mm512_max_epu32(_mm512_and_si512(x, vi_set1(0xffff)), _mm512_srli_epi32(x, 16));
     return _mm512_reduce_max_epu32(x);
 }
 
@@ -253,13 +323,34 @@ VEC_FN uint32_t vf_sign_bits(vf x)
 typedef __m512d vd;
 typedef __m512i vl;
 
-VEC_FN vd vd_set1(double x) { return _mm512_set1_pd(x); }
-VEC_FN vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
-VEC_FN vd vd_low(vf x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
-VEC_FN vd vd_high(vf x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
-VEC_FN vl vd_bits(vd x) { return _mm512_castpd_si512(x); }
-VEC_FN vl vl_zero(void) { return _mm512_setzero_si512(); }
-VEC_FN vl vl_add(vl a, vl b) { return _mm512_add_epi64(a, b); }
+VEC_FN vd vd_set1(double x)
+{
+    return _mm512_set1_pd(x);
+}
+VEC_FN vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm512_fmadd_pd(a, b, c);
+}
+VEC_FN vd vd_low(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+VEC_FN vd vd_high(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+VEC_FN vl vd_bits(vd x)
+{
+    return _mm512_castpd_si512(x);
+}
+VEC_FN vl vl_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+VEC_FN vl vl_add(vl a, vl b)
+{
+    return _mm512_add_epi64(a, b);
+}
 
 /* Sum modulo 2⁶⁴ (the compiler's reduce_add is a signed one). */
 VEC_FN uint64_t vl_hsum(vl x)

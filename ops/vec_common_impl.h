@@ -6,12 +6,12 @@
 #ifndef CZ_OPS_VEC_COMMON_IMPL_H
 #define CZ_OPS_VEC_COMMON_IMPL_H
 
-VEC_FN vf vf_get(const void *p, size_t i, enum dtype dtype, size_t n)
+VEC_FN vf vf_get(const void *p, size_t i, enum cz_dtype dtype, size_t n)
 {
     return n == VF_N ? vf_load(p, i, dtype) : vf_load_n(p, i, dtype, n);
 }
 
-VEC_FN void vf_put(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+VEC_FN void vf_put(void *p, size_t i, enum cz_dtype dtype, vf x, size_t n)
 {
     if (n == VF_N)
         vf_store(p, i, dtype, x);
@@ -20,20 +20,20 @@ VEC_FN void vf_put(void *p, size_t i, enum dtype dtype, vf x, size_t n)
 }
 
 /* x as it reads back after a store. */
-VEC_FN vf vf_rounded(vf x, enum dtype dtype)
+VEC_FN vf vf_rounded(vf x, enum cz_dtype dtype)
 {
     return dtype == DTYPE_F32 ? x : vh_unpack(vh_pack(x, dtype), dtype);
 }
 
 /* The same for up to 2·VF_N elements: whole pairs as vf2_load has them, a rest in order. */
-VEC_FN vf2 vf2_get(const void *p, size_t i, enum dtype dtype, size_t n)
+VEC_FN vf2 vf2_get(const void *p, size_t i, enum cz_dtype dtype, size_t n)
 {
     if (n == 2 * VF_N) return vf2_load(p, i, dtype);
     if (n <= VF_N) return (vf2){vf_get(p, i, dtype, n), vf_zero()};
     return (vf2){vf_load(p, i, dtype), vf_load_n(p, i + VF_N, dtype, n - VF_N)};
 }
 
-VEC_FN void vf2_put(void *p, size_t i, enum dtype dtype, vf2 x, size_t n)
+VEC_FN void vf2_put(void *p, size_t i, enum cz_dtype dtype, vf2 x, size_t n)
 {
     if (n == 2 * VF_N) {
         vf2_store(p, i, dtype, x);
@@ -67,7 +67,7 @@ VEC_FN vf2 vf2_fma(vf2 x, vf2 y, vf2 z)
 
 /* Floats that were accumulated beside bf16 elements, whole pairs as vf2_load has them, put in
  * order. */
-VEC_FN void floats_interleave(float *p, size_t numel, enum dtype dtype)
+VEC_FN void floats_interleave(float *p, size_t numel, enum cz_dtype dtype)
 {
     if (dtype != DTYPE_BF16) return;
     for (size_t i = 0; i + 2 * VF_N <= numel; i += 2 * VF_N)

@@ -1,7 +1,7 @@
 /* exp, tanh, σ, Φ over vectors. Include vec_avx2_impl.h or vec_avx512_impl.h first.
  *
  * Polynomials are minimax fits (Remez exchange, relative error) made for this file; the scalar rows
- * use libm, and tests/ops/test_vecmath_agree.c holds the error bounds stated here. */
+ * use libm, and tests/unit/ops/test_vecmath_agree.c holds the error bounds stated here. */
 #ifndef CZ_OPS_VECMATH_IMPL_H
 #define CZ_OPS_VECMATH_IMPL_H
 

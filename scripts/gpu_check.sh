@@ -120,7 +120,7 @@ fi
 # ---- a step: one or several rows ----
 
 # step STAGE WHAT GOAL SECONDS COMMAND…: passes with exit 0, is skipped with 77. Its log may hold
-# "result: …", "skipped: …", or JSON lines of benches (bench/gpu_common.py), each of which is a row.
+# "result: …", "skipped: …", or JSON lines of benches (bench/gpu/gpu_common.py), each of which is a row.
 # Benches hear in SECONDS_LEFT what they have.
 step() {
   local stage=$1 what=$2 goal=$3 limit=$4 left=$((deadline - SECONDS)) begin=$SECONDS code log is_whole=1 least=5
@@ -231,7 +231,7 @@ compile() {
   local targets=(czero)
   [ -n "$simulated" ] || targets+=(czero_cuda)
   mapfile -t -O ${#targets[@]} targets < <(ninja -C "$build" -t targets all |
-    sed -n 's,^\(tests/cuda/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\|examples/custom_layer\): .*EXECUTABLE.*,\1,p')
+    sed -n 's,^\(tests/gpu/[a-z_0-9]*\|bench/[a-z_0-9]*cuda[a-z_0-9]*\|examples/custom_layer\): .*EXECUTABLE.*,\1,p')
   # what cannot be built costs its own row only; of what can be only the last line is worth a log
   ninja -k 0 -j "$jobs" -C "$build" "${targets[@]}" >"$build/ninja.out" 2>&1
   local code=$?
@@ -277,7 +277,7 @@ stage_agree() {
     [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
     beside agree "$name" "all cases" 240 "$program"
   done
-  for program in tests/cuda/test_*.sh; do
+  for program in tests/gpu/test_*.sh; do
     name=${program##*/}
     [[ $name != *_slow.sh && $name != test_cuda_errors.sh ]] || continue
     beside agree "$name" "all claims" 240 bash "$program" "$build"
@@ -458,7 +458,7 @@ sanitize() { # tool, case of a test program ("" for all), program, arguments…
   return "$code"
 }
 
-sanitize_case() { # tool, program of tests/cuda, case
+sanitize_case() { # tool, program of tests/gpu, case
   local program=$build/tests/cuda/$2
   [ -x "$program" ] || { [ -n "$list" ] && program=$2; } || return 0
   step sanitize "$1: $2, $3" "no findings" 60 sanitize "$1" "$3" "$program"
@@ -541,7 +541,7 @@ llmc_ready() {
     cublas=$(dirname "$(readlink -f "$build/cublas/libcublas.so")")
     export NVCC_APPEND_FLAGS="-I$build/cublas/include -L$build/cublas -Xlinker -rpath,$cublas"
   fi
-  python3 bench/train_gpu.py --only-llmc --llmc "$build/llm.c" --llmc-from "$llmc" --seconds "$SECONDS_LEFT"
+  python3 bench/gpu/train_gpu.py --only-llmc --llmc "$build/llm.c" --llmc-from "$llmc" --seconds "$SECONDS_LEFT"
 }
 
 python_bench() { # script, arguments…
@@ -551,15 +551,15 @@ python_bench() { # script, arguments…
 # Those that look at the clock, and at what the machine can do.
 timed_bench() { python_bench "$@" --seconds "$SECONDS_LEFT"; }
 
-largest() { peers='' timed_bench bench/largest_gpu.py "$@"; }
+largest() { peers='' timed_bench bench/gpu/largest_gpu.py "$@"; }
 
 stage_bench() {
   step bench "ops on the device" "" 90 "$build/bench/ops_cuda" ${simulated:+--tiny}
-  step bench "attention beside PyTorch" "" 150 timed_bench bench/attention_gpu.py
-  step bench "GPT-2 124M" "" 280 timed_bench bench/train_gpu.py ${llmc:+--llmc "$build/llm.c" --llmc-from "$llmc"}
-  step bench "1.3 B, all on the host" "" 240 timed_bench bench/seed_gpu.py seed --profile "$build/report/machine.json"
+  step bench "attention beside PyTorch" "" 150 timed_bench bench/gpu/attention_gpu.py
+  step bench "GPT-2 124M" "" 280 timed_bench bench/gpu/train_gpu.py ${llmc:+--llmc "$build/llm.c" --llmc-from "$llmc"}
+  step bench "1.3 B, all on the host" "" 240 timed_bench bench/gpu/seed_gpu.py seed --profile "$build/report/machine.json"
   step bench "a training step by its calls" "" 90 "$build/bench/step_cuda" ${simulated:+--tiny}
-  step bench "ZeRO-Offload step" "" 240 timed_bench bench/seed_gpu.py offload --profile "$build/report/machine.json"
+  step bench "ZeRO-Offload step" "" 240 timed_bench bench/gpu/seed_gpu.py offload --profile "$build/report/machine.json"
 }
 
 stage_largest() {

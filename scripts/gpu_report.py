@@ -9,7 +9,7 @@
     gpu_report.py worst                                  → "result: …" from what `czero verify` prints
 
 A log's last "result: …" is a row's result, its last "skipped: …" (with exit code 77) the reason. Lines
-{"figure": …} become rows of their own (bench/gpu_common.py says what is in them). Steps that run side by side append
+{"figure": …} become rows of their own (bench/gpu/gpu_common.py says what is in them). Steps that run side by side append
 to the same file: what is written for one is one write.
 """
 import argparse

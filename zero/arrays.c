@@ -7,7 +7,7 @@ struct visitor {
 };
 
 static void give(const struct visitor *v, enum zero_block block, size_t off, size_t numel,
-                 enum dtype dtype)
+                 enum cz_dtype dtype)
 {
     const struct zero_array array = {.block = block,
                                      .off = off,

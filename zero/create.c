@@ -101,7 +101,7 @@ static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
 /* Room for one of the group's arrays that an update changes: its first elements in the block, the
  * others in the file. */
 static cz_status array_take(struct zero *z, enum zero_block block, struct zero_group *group,
-                            enum dtype dtype, size_t *off, uint64_t *swap_off)
+                            enum cz_dtype dtype, size_t *off, uint64_t *swap_off)
 {
     size_t in_memory = z->options.swap.optimizer ? group->resident : group->own_numel, nbytes;
     TRY(size_mul(group->own_numel - in_memory, dtype_size(dtype), &nbytes));

@@ -162,7 +162,7 @@ static cz_status copy_now(struct zero *z, void *dst, const void *src, size_t nby
     return zero_sync(z);
 }
 
-cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *dst, size_t numel)
+cz_status zero_pull(struct zero *z, enum cz_dtype dtype, const void *src, float *dst, size_t numel)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
     if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);
@@ -174,7 +174,7 @@ cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *ds
     return CZ_OK;
 }
 
-cz_status zero_push(struct zero *z, enum dtype dtype, const float *src, void *dst, size_t numel)
+cz_status zero_push(struct zero *z, enum cz_dtype dtype, const float *src, void *dst, size_t numel)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
     if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);

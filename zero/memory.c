@@ -2,7 +2,7 @@
 
 #include "base/size.h"
 
-cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum dtype dtype,
+cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum cz_dtype dtype,
                           size_t *off)
 {
     size_t nbytes;
@@ -96,7 +96,7 @@ void *const *zero_grads(const struct zero *z)
     return z->grads;
 }
 
-cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype to, void *y,
+cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_dtype to, void *y,
                     size_t numel)
 {
     const struct cast_scale_args args = {

@@ -51,7 +51,7 @@ struct zero_placement zero_param_placement(const struct zero *z, size_t param_id
 /* An array that an update changes: `memory` is where it lies in its block. One that leaves a GPU
  * begins with the GPU's share. */
 static struct zero_placement array_placement(const struct zero *z, size_t group, size_t which,
-                                             enum dtype dtype, unsigned char *memory,
+                                             enum cz_dtype dtype, unsigned char *memory,
                                              uint64_t swap_off)
 {
     const struct zero_options *o = &z->options;
@@ -113,7 +113,7 @@ size_t zero_placement_ranges(const struct zero_placement *where, size_t off, siz
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static cz_status get_swapped(struct zero *z, enum dtype dtype, uint64_t off, size_t numel,
+static cz_status get_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, size_t numel,
                              float *dst)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
@@ -126,7 +126,7 @@ static cz_status get_swapped(struct zero *z, enum dtype dtype, uint64_t off, siz
     return CZ_OK;
 }
 
-static cz_status put_swapped(struct zero *z, enum dtype dtype, uint64_t off, size_t numel,
+static cz_status put_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, size_t numel,
                              const float *src)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;

@@ -93,12 +93,12 @@ struct zero_options {
     const size_t *group_of;     /* (n_params) group of each trainable parameter; read once */
     struct optim_group *groups; /* lent; their lr and betas are read at every step */
     size_t n_groups;
-    int stage;               /* 0 … 3 */
-    enum dtype dtype;        /* of parameters */
-    enum dtype grad_dtype;   /* of gradients: dtype or F32 */
-    enum dtype wire_dtype;   /* what reductions round to (communication_data_type) */
-    enum dtype master_dtype; /* F32; equal to dtype: parameters are their own masters */
-    enum dtype state_dtype;
+    int stage;                  /* 0 … 3 */
+    enum cz_dtype dtype;        /* of parameters */
+    enum cz_dtype grad_dtype;   /* of gradients: dtype or F32 */
+    enum cz_dtype wire_dtype;   /* what reductions round to (communication_data_type) */
+    enum cz_dtype master_dtype; /* F32; equal to dtype: parameters are their own masters */
+    enum cz_dtype state_dtype;
     bool round_robin;    /* round_robin_gradients */
     bool align_params;   /* parameter_alignment: 16 bytes */
     bool reduce_sum;     /* gradient_allreduce_op "sum": no division by W */
@@ -122,7 +122,7 @@ struct zero_options {
 CZ_API cz_status zero_create(const struct zero_options *options, struct zero **out);
 
 /* Before zero_bind(): the communicator that takes the place of options.comm, of the same ranks, and
- * moves and reduces a GPU's memory too (comm/device_comm.h). Lent until zero_destroy(). */
+ * moves and reduces a GPU's memory too (comm/device/device_comm.h). Lent until zero_destroy(). */
 CZ_API void zero_set_comm(struct zero *z, struct comm *comm);
 
 /* Accepts NULL. Waits for what a pass without its boundary has begun: before the blocks and the

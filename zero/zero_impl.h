@@ -70,7 +70,7 @@ struct zero_place {
 /* Where an array of this rank lies: its first elements in memory, the others in host memory or in
  * the swap file. */
 struct zero_placement {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     bool on_gpu;           /* the first elements */
     unsigned char *memory; /* element 0 */
     size_t resident;       /* elements there; SIZE_MAX: all of them */
@@ -262,8 +262,8 @@ cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const 
                     size_t nbytes);
 
 /* Elements between a GPU's memory and fp32 in the host's; done on return. */
-cz_status zero_pull(struct zero *z, enum dtype dtype, const void *src, float *dst, size_t numel);
-cz_status zero_push(struct zero *z, enum dtype dtype, const float *src, void *dst, size_t numel);
+cz_status zero_pull(struct zero *z, enum cz_dtype dtype, const void *src, float *dst, size_t numel);
+cz_status zero_push(struct zero *z, enum cz_dtype dtype, const float *src, void *dst, size_t numel);
 
 /* Moves of parameters, from wherever they rest to where layers are: of the device's communicator,
  * or copies within one rank. After zero_move_wait() the layers' stream sees them; after
@@ -406,7 +406,7 @@ size_t zero_placement_ranges(const struct zero_placement *where, size_t off, siz
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
 /* Take `numel` elements of `dtype` at the end of a block; *off in bytes. */
-cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum dtype dtype,
+cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum cz_dtype dtype,
                           size_t *off);
 
 /* Move a block up to where the swap file's requests may begin, and make it known to the swap. */
@@ -425,7 +425,7 @@ static inline struct ops *zero_host_ops(const struct zero *z)
 }
 
 /* y = x in another dtype, both in host memory. */
-cz_status zero_cast(struct zero *z, enum dtype from, const void *x, enum dtype to, void *y,
+cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_dtype to, void *y,
                     size_t numel);
 
 /* What layers run on. */
@@ -455,7 +455,7 @@ static inline cz_status zero_claim(const struct zero *z, const struct zero_range
 }
 
 /* A window of bytes into an element pointer. */
-static inline unsigned char *zero_advance(void *p, size_t elems, enum dtype dtype)
+static inline unsigned char *zero_advance(void *p, size_t elems, enum cz_dtype dtype)
 {
     return (unsigned char *)p + elems * dtype_size(dtype);
 }

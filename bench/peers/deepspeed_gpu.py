@@ -1,4 +1,4 @@
-"""Peer of bench/seed_gpu.py: GPT-2 training steps by DeepSpeed on one GPU; prints one JSON line.
+"""Peer of bench/gpu/seed_gpu.py: GPT-2 training steps by DeepSpeed on one GPU; prints one JSON line.
 
 The same config file, shapes and tokens as `czero train` there; --checkpoint recomputes every layer's
 activations in backward, as czero.activation_checkpointing.every = 1 does.

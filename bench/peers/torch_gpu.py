@@ -1,4 +1,4 @@
-"""Peer of bench/train_gpu.py: GPT-2 training steps by PyTorch on the GPU; prints one JSON line.
+"""Peer of bench/gpu/train_gpu.py: GPT-2 training steps by PyTorch on the GPU; prints one JSON line.
 
 The model is transformers', its attention torch's with is_causal and without a mask, so that the flash kernels
 take it: transformers makes a mask where a compiler looks on and torch is older than 2.14. Modes:

@@ -4,7 +4,7 @@
 #ifndef CZ_COMM_NCCL_NCCL_API_H
 #define CZ_COMM_NCCL_NCCL_API_H
 
-#include "comm/device_plane_impl.h"
+#include "comm/device/device_plane_impl.h"
 
 CZ_EXTERN_C_BEGIN
 

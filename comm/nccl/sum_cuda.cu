@@ -171,7 +171,7 @@ static cz_status sum_typed(struct dev_stream *stream, const struct cuda_sum &a)
 
 extern "C" cz_status cuda_sum(struct dev_stream *stream, const struct cuda_sum *a)
 {
-    const enum dtype dst_dtype = a->dst ? a->dst_dtype : a->wire;
+    const enum cz_dtype dst_dtype = a->dst ? a->dst_dtype : a->wire;
     cz_status st = CZ_OK;
     CUDA_BY_DTYPE(
         a->own_dtype, S,
@@ -221,8 +221,9 @@ static cz_status put_typed(struct dev_stream *stream, void *dst, const void *src
     return launch_put<S, D, 1>(stream, to + n, from + n, accumulate, numel - n);
 }
 
-extern "C" cz_status cuda_put(struct dev_stream *stream, void *dst, enum dtype dst_dtype,
-                              const void *src, enum dtype src_dtype, bool accumulate, size_t numel)
+extern "C" cz_status cuda_put(struct dev_stream *stream, void *dst, enum cz_dtype dst_dtype,
+                              const void *src, enum cz_dtype src_dtype, bool accumulate,
+                              size_t numel)
 {
     cz_status st = CZ_OK;
     CUDA_BY_DTYPE(

@@ -1,4 +1,4 @@
-/* The arithmetic of reductions on a GPU: the same bits as comm/sum_scalar.c, NaN included.
+/* The arithmetic of reductions on a GPU: the same bits as comm/sum/sum_scalar.c, NaN included.
  *
  * All calls are asynchronous on the stream; pointers are the device's, of any alignment that their
  * elements allow. */
@@ -14,13 +14,13 @@ CZ_EXTERN_C_BEGIN
 struct cuda_sum {
     const void *own;
     const void *in;
-    size_t in_stride;           /* bytes */
-    enum dtype own_dtype, wire; /* of own; of the others, and what sums are rounded to */
+    size_t in_stride;              /* bytes */
+    enum cz_dtype own_dtype, wire; /* of own; of the others, and what sums are rounded to */
     int n_ranks, own_rank;
     bool all_own; /* every rank's x is own: ranks are pretended */
     float scale;
     void *dst; /* result, or round(dst + result); NULL: none */
-    enum dtype dst_dtype;
+    enum cz_dtype dst_dtype;
     bool accumulate;
     void *shared; /* result, of the wire dtype; NULL: none */
     size_t numel;
@@ -31,8 +31,8 @@ struct cuda_sum {
 cz_status cuda_sum(struct dev_stream *stream, const struct cuda_sum *a);
 
 /* dst = round(src), or round(src + dst). */
-cz_status cuda_put(struct dev_stream *stream, void *dst, enum dtype dst_dtype, const void *src,
-                   enum dtype src_dtype, bool accumulate, size_t numel);
+cz_status cuda_put(struct dev_stream *stream, void *dst, enum cz_dtype dst_dtype, const void *src,
+                   enum cz_dtype src_dtype, bool accumulate, size_t numel);
 
 /* *word = value when the stream gets there. */
 cz_status cuda_note(struct dev_stream *stream, uint64_t *word, uint64_t value);

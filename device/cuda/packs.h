@@ -76,14 +76,14 @@ CUDA_FN void packs_store(T *p, int64_t at, size_t numel, const float *x)
 /* ---- arrays whose dtype is known when the kernel runs ------------------------------------------
  */
 
-CUDA_FN float any_load(const void *p, enum dtype dtype, size_t i)
+CUDA_FN float any_load(const void *p, enum cz_dtype dtype, size_t i)
 {
     if (dtype == DTYPE_BF16) return to_f32(((const struct bf16 *)p)[i]);
     if (dtype == DTYPE_F16) return to_f32(((const struct f16 *)p)[i]);
     return ((const float *)p)[i];
 }
 
-CUDA_FN void any_store(void *p, enum dtype dtype, size_t i, float x)
+CUDA_FN void any_store(void *p, enum cz_dtype dtype, size_t i, float x)
 {
     if (dtype == DTYPE_BF16)
         ((struct bf16 *)p)[i] = from_f32<struct bf16>(x);

@@ -6,7 +6,8 @@
  *   relu, tanh: as named (classification heads)
  *
  * Vector rows differ from the definition by their exp (1 ulp) and by what it magnifies: see
- * tests/ops/test_activation_agree.c for the bounds. An element's result depends on nothing else. */
+ * tests/unit/ops/test_activation_agree.c for the bounds. An element's result depends on nothing
+ * else. */
 #ifndef CZ_OPS_ACTIVATION_ACTIVATION_H
 #define CZ_OPS_ACTIVATION_ACTIVATION_H
 
@@ -19,7 +20,7 @@ enum activation { ACT_GELU_TANH = 0, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_TANH 
 
 struct activation_args {
     enum activation kind;
-    enum dtype dtype;
+    enum cz_dtype dtype;
     size_t numel;
     const void *x;
     void *y;        /* forward; may alias x */
@@ -30,7 +31,7 @@ struct activation_args {
 /* y = silu(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
  * and dup may alias gate and up; so may y with dense ones. */
 struct swiglu_args {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */
     const void *gate, *up;
     void *y;

@@ -58,14 +58,14 @@ VEC_FN vf act_gradient(enum activation kind, vf x, vf dy)
     return dy;
 }
 
-VEC_FN void forward_step(enum activation kind, enum dtype dtype, const void *x, void *y, size_t i,
-                         size_t n)
+VEC_FN void forward_step(enum activation kind, enum cz_dtype dtype, const void *x, void *y,
+                         size_t i, size_t n)
 {
     vf2 v = vf2_get(x, i, dtype, n);
     vf2_put(y, i, dtype, (vf2){act_value(kind, v.a), act_value(kind, v.b)}, n);
 }
 
-VEC_FN void forward_loop(enum activation kind, enum dtype dtype, const void *x, void *y,
+VEC_FN void forward_loop(enum activation kind, enum cz_dtype dtype, const void *x, void *y,
                          size_t begin, size_t end)
 {
     size_t i = begin;
@@ -73,7 +73,8 @@ VEC_FN void forward_loop(enum activation kind, enum dtype dtype, const void *x, 
     if (i < end) forward_step(kind, dtype, x, y, i, end - i);
 }
 
-VEC_FN void forward_of(enum dtype dtype, const struct activation_args *a, size_t begin, size_t end)
+VEC_FN void forward_of(enum cz_dtype dtype, const struct activation_args *a, size_t begin,
+                       size_t end)
 {
     ACT_BY_KIND(forward_loop, a->kind, dtype, a->x, a->y, begin, end);
 }
@@ -83,14 +84,14 @@ static void forward(const struct activation_args *a, size_t begin, size_t end)
     DTYPE_CALL(forward_of, a->dtype, a, begin, end);
 }
 
-VEC_FN void backward_step(enum activation kind, enum dtype dtype, const void *x, const void *dy,
+VEC_FN void backward_step(enum activation kind, enum cz_dtype dtype, const void *x, const void *dy,
                           void *dx, size_t i, size_t n)
 {
     vf2 v = vf2_get(x, i, dtype, n), d = vf2_get(dy, i, dtype, n);
     vf2_put(dx, i, dtype, (vf2){act_gradient(kind, v.a, d.a), act_gradient(kind, v.b, d.b)}, n);
 }
 
-VEC_FN void backward_loop(enum activation kind, enum dtype dtype, const void *x, const void *dy,
+VEC_FN void backward_loop(enum activation kind, enum cz_dtype dtype, const void *x, const void *dy,
                           void *dx, size_t begin, size_t end)
 {
     size_t i = begin;
@@ -98,7 +99,8 @@ VEC_FN void backward_loop(enum activation kind, enum dtype dtype, const void *x,
     if (i < end) backward_step(kind, dtype, x, dy, dx, i, end - i);
 }
 
-VEC_FN void backward_of(enum dtype dtype, const struct activation_args *a, size_t begin, size_t end)
+VEC_FN void backward_of(enum cz_dtype dtype, const struct activation_args *a, size_t begin,
+                        size_t end)
 {
     ACT_BY_KIND(backward_loop, a->kind, dtype, a->x, a->dy, a->dx, begin, end);
 }
@@ -109,7 +111,7 @@ static void backward(const struct activation_args *a, size_t begin, size_t end)
 }
 
 /* Columns of one row: `i` counts from the piece's first. */
-VEC_FN void swiglu_step(enum dtype dtype, const void *gate, const void *up, void *y, size_t i,
+VEC_FN void swiglu_step(enum cz_dtype dtype, const void *gate, const void *up, void *y, size_t i,
                         size_t n)
 {
     vf2 g = vf2_get(gate, i, dtype, n), u = vf2_get(up, i, dtype, n);
@@ -117,7 +119,7 @@ VEC_FN void swiglu_step(enum dtype dtype, const void *gate, const void *up, void
     vf2_put(y, i, dtype, vf2_mul(s, u), n);
 }
 
-VEC_FN void swiglu_forward_of(enum dtype dtype, const void *gate, const void *up, void *y,
+VEC_FN void swiglu_forward_of(enum cz_dtype dtype, const void *gate, const void *up, void *y,
                               size_t numel)
 {
     size_t i = 0;
@@ -146,7 +148,8 @@ VEC_FN void swiglu_gradient(vf g, vf u, vf d, vf *dgate, vf *dup)
     *dup = d * (g * s);
 }
 
-VEC_FN void swiglu_backward_step(enum dtype dtype, const struct swiglu_line *l, size_t i, size_t n)
+VEC_FN void swiglu_backward_step(enum cz_dtype dtype, const struct swiglu_line *l, size_t i,
+                                 size_t n)
 {
     vf2 g = vf2_get(l->gate, i, dtype, n), u = vf2_get(l->up, i, dtype, n);
     vf2 d = vf2_get(l->dy, i, dtype, n), dgate, dup;
@@ -156,7 +159,7 @@ VEC_FN void swiglu_backward_step(enum dtype dtype, const struct swiglu_line *l, 
     vf2_put(l->dup, i, dtype, dup, n);
 }
 
-VEC_FN void swiglu_backward_of(enum dtype dtype, struct swiglu_line l, size_t numel)
+VEC_FN void swiglu_backward_of(enum cz_dtype dtype, struct swiglu_line l, size_t numel)
 {
     size_t i = 0;
     for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_backward_step(dtype, &l, i, 2 * VF_N);

@@ -22,7 +22,7 @@ CZ_EXTERN_C_BEGIN
 
 struct attention_args {
     int64_t B, Tq, Tk, H, G, D;
-    enum dtype dtype; /* q, k, v, out and their gradients */
+    enum cz_dtype dtype; /* q, k, v, out and their gradients */
     float scale;
     bool causal;                          /* query t sees keys ≤ t + (Tk − Tq) */
     const uint8_t *key_mask;              /* (B,Tk) 1 = visible; NULL: all */

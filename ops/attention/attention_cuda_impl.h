@@ -43,16 +43,16 @@ struct attention_on_gpu {
 };
 
 /* The front door has checked everything; each of these starts one or two kernels. */
-cz_status attention_simt_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_simt_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                  struct dev_stream *stream);
-cz_status attention_simt_backward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_simt_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream);
-cz_status attention_flash_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_flash_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream);
-cz_status attention_flash_backward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_flash_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream);
 
-cz_status attention_decode_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_decode_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream);
 
 /* Whether decode is for these arguments, and elements of its partials. */

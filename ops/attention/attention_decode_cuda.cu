@@ -249,7 +249,7 @@ static bool lies_aligned(const void *p, int64_t stride, int64_t batch)
     return cuda_is_aligned(p, 16) && stride % LANE == 0 && batch % LANE == 0;
 }
 
-cz_status attention_decode_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_decode_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream)
 {
     const bool aligned = a->D % LANE == 0 && lies_aligned(a->q, a->q_stride, a->q_batch) &&

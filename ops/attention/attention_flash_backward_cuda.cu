@@ -527,7 +527,7 @@ static cz_status backward_of(const struct attention_on_gpu *a, struct dev_stream
     return (a->threshold ? drops : keeps)[a->tiles](a, stream);
 }
 
-cz_status attention_flash_backward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_flash_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream)
 {
     const std::make_integer_sequence<int, N_TILES> all;

@@ -225,7 +225,7 @@ static cz_status forward_of(const struct attention_on_gpu *a, struct dev_stream 
     return (a->threshold ? drops : keeps)[a->tiles](a, stream);
 }
 
-cz_status attention_flash_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_flash_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream)
 {
     const std::make_integer_sequence<int, N_TILES> all;

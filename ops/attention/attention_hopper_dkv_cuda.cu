@@ -197,7 +197,7 @@ static cz_status backward_k(const struct attention_on_gpu *a, struct dev_stream 
                        THREADS, hopper_dkv<WIDTH>::SHARED, stream, *a);
 }
 
-cz_status attention_hopper_backward_k(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_backward_k(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                       struct dev_stream *stream)
 {
     if (a->D == 64)

@@ -217,7 +217,7 @@ static cz_status backward_q(const struct attention_on_gpu *a, struct dev_stream 
                        hopper_dq<WIDTH>::SHARED, stream, *a);
 }
 
-cz_status attention_hopper_backward_q(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_backward_q(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                       struct dev_stream *stream)
 {
     if (a->D == 64)

@@ -177,7 +177,7 @@ static cz_status forward(const struct attention_on_gpu *a, struct dev_stream *st
                        by::THREADS, by::SHARED, stream, *a);
 }
 
-cz_status attention_hopper_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream)
 {
     if (a->D == 64)

@@ -10,11 +10,11 @@
 
 #include "ops/attention/attention_cuda_impl.h"
 
-cz_status attention_hopper_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream);
-cz_status attention_hopper_backward_q(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_backward_q(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                       struct dev_stream *stream);
-cz_status attention_hopper_backward_k(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_hopper_backward_k(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                       struct dev_stream *stream);
 
 #endif

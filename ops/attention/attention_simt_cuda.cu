@@ -412,14 +412,14 @@ static cz_status backward_of(const struct attention_on_gpu *a, struct dev_stream
     return CZ_OK;
 }
 
-cz_status attention_simt_forward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_simt_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                  struct dev_stream *stream)
 {
     CUDA_BY_DTYPE(dtype, T,
                   return a->D <= 64 ? forward_of<T, 64>(a, stream) : forward_of<T, 128>(a, stream));
 }
 
-cz_status attention_simt_backward(const struct attention_on_gpu *a, enum dtype dtype,
+cz_status attention_simt_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream)
 {
     CUDA_BY_DTYPE(dtype, T,

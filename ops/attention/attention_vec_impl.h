@@ -98,7 +98,7 @@ static struct key_block key_block_of(const struct attention_args *a, int64_t b, 
 
 /* y (n_rows, Dp) = rows of x as fp32, 0 behind D; rows of keys that are not shown are 0, so that
  * whatever padding holds stays out of the sums. */
-VEC_FN void pack_of(enum dtype dtype, const void *x, size_t at, size_t stride, size_t n_rows,
+VEC_FN void pack_of(enum cz_dtype dtype, const void *x, size_t at, size_t stride, size_t n_rows,
                     size_t D, const struct key_block *kb, float *y)
 {
     const size_t Dp = round_up_vec(D);
@@ -120,8 +120,8 @@ static void pack(const struct attention_args *a, const void *x, size_t at, int64
 }
 
 /* y (D, BK) = the transposed rows of x (rows, D), 0 for keys that are not shown. */
-VEC_FN void pack_transposed_of(enum dtype dtype, const void *x, size_t at, size_t stride, size_t D,
-                               const struct key_block *kb, float *y)
+VEC_FN void pack_transposed_of(enum cz_dtype dtype, const void *x, size_t at, size_t stride,
+                               size_t D, const struct key_block *kb, float *y)
 {
     for (size_t j = 0; j < kb->nk; j += VF_N)
         for (size_t d = 0; d < D; d += VF_N) {
@@ -142,7 +142,7 @@ static void pack_transposed(const struct attention_args *a, const void *x, size_
 }
 
 /* y = scale·x, rows of Dp floats to rows of D elements. */
-VEC_FN void unpack_of(enum dtype dtype, const float *x, float scale, size_t n_rows, size_t D,
+VEC_FN void unpack_of(enum cz_dtype dtype, const float *x, float scale, size_t n_rows, size_t D,
                       void *y, size_t at, size_t stride)
 {
     const size_t Dp = round_up_vec(D);
@@ -375,7 +375,7 @@ static size_t backward_layout(const struct attention_args *a, bool whole, float 
 }
 
 /* delta = Σ dout·out of one query. */
-VEC_FN float delta_of(enum dtype dtype, const struct attention_args *a, size_t at)
+VEC_FN float delta_of(enum cz_dtype dtype, const struct attention_args *a, size_t at)
 {
     const size_t D = (size_t)a->D;
     vf sum = vf_zero();

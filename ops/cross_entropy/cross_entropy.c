@@ -20,14 +20,14 @@ double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_
 {
     double sum = 0;
     for (int64_t n = 0; n < N; n++)
-        if (labels[n] != BATCH_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
+        if (labels[n] != CZ_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
     return sum != 0 && divisor != 0 ? (double)divisor : sum;
 }
 
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V)
 {
     for (int64_t n = 0; n < N; n++)
-        if (labels[n] != BATCH_IGNORE_LABEL && (labels[n] < 0 || labels[n] >= V))
+        if (labels[n] != CZ_IGNORE_LABEL && (labels[n] < 0 || labels[n] >= V))
             return err_set(CZ_INVALID, 0, "%s: label %d of row %lld is outside 0 … %lld", op,
                            labels[n], (long long)n, (long long)V - 1);
     return CZ_OK;
@@ -39,7 +39,7 @@ static double row_loss(const struct cross_entropy_row *row, const struct cross_e
 {
     const size_t V = (size_t)a->V;
     const float *z = a->logits + n * a->V;
-    if (a->labels[n] == BATCH_IGNORE_LABEL) {
+    if (a->labels[n] == CZ_IGNORE_LABEL) {
         if (dz) memset(dz, 0, V * sizeof *dz);
         return 0;
     }

@@ -37,7 +37,7 @@ CUDA_FN double sum_of_block(double x)
 
 CUDA_FN double weight_of(const struct cross_entropy_args *a, int64_t n)
 {
-    if (a->labels[n] == BATCH_IGNORE_LABEL) return 0;
+    if (a->labels[n] == CZ_IGNORE_LABEL) return 0;
     return a->loss_weights ? (double)a->loss_weights[n] : 1.0;
 }
 
@@ -184,7 +184,7 @@ CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_
     const float *z = a->logits + n * a->V;
     float *dz = a->dlogits ? a->dlogits + n * a->V : NULL;
     const int64_t label = a->labels[n];
-    const bool ignored = label == BATCH_IGNORE_LABEL;
+    const bool ignored = label == CZ_IGNORE_LABEL;
     if (ignored || label < 0 || label >= a->V) {
         if (dz) fill_row(dz, a->V, ignored ? 0.0f : NAN);
         return ignored ? 0.0 : (double)NAN;

@@ -256,7 +256,7 @@ static void panel_statistics(const struct block *b, const struct panel *p)
     for (int64_t n = 0; n < b->n; n++) {
         const float *z = p->z + n * p->v;
         const int32_t label = label_of(b, n);
-        if (label == BATCH_IGNORE_LABEL) continue;
+        if (label == CZ_IGNORE_LABEL) continue;
         b->panel_lse[p->idx * b->n + n] = row->log_sum_exp(z, (size_t)p->v);
         if (label_in(p, label)) b->z_label[n] = z[label - p->v0];
     }
@@ -280,7 +280,7 @@ static void block_losses(const struct block *b)
 {
     for (int64_t n = 0; n < b->n; n++) {
         b->losses[n] = 0;
-        if (label_of(b, n) == BATCH_IGNORE_LABEL) continue;
+        if (label_of(b, n) == CZ_IGNORE_LABEL) continue;
         b->lse[n] = combine(b, n);
         b->losses[n] = weight_of(b, n) * ((double)b->lse[n] - (double)b->z_label[n]);
     }
@@ -291,9 +291,9 @@ static void block_losses(const struct block *b)
 
 static void panel_dz_row(const struct block *b, const struct panel *p, int64_t n, void *dz)
 {
-    const enum dtype dtype = b->a->dtype;
+    const enum cz_dtype dtype = b->a->dtype;
     const int32_t label = label_of(b, n);
-    if (label == BATCH_IGNORE_LABEL) {
+    if (label == CZ_IGNORE_LABEL) {
         memset(dz, 0, (size_t)p->v * dtype_size(dtype));
         return;
     }

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(SUM_BLOCK)
     __shared__ double room[SUM_BLOCK];
     double sum = 0;
     for (int64_t n = threadIdx.x; n < N; n += SUM_BLOCK)
-        if (labels[n] != BATCH_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
+        if (labels[n] != CZ_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
     sum = block_sum(sum, room);
     if (threadIdx.x > 0) return;
     const double by = sum != 0 && divisor != 0 ? (double)divisor : sum;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
     const int64_t n = blockIdx.x, label = a.labels[n];
     const Z *z = a.z + n * a.ldz;
     T *dz = a.dz ? a.dz + n * a.ld_dz : NULL;
-    if (label == BATCH_IGNORE_LABEL) {
+    if (label == CZ_IGNORE_LABEL) {
         if (threadIdx.x == 0) a.losses[n] = 0;
         if (dz) row_zeros(&a, dz);
         return;
@@ -328,7 +328,7 @@ static cz_status take(struct layout *l, int64_t rows, int64_t cols, size_t unit,
 }
 
 /* Of the logits that are made here, not of those given back. */
-static enum dtype z_dtype(const struct ce_head_args *a)
+static enum cz_dtype z_dtype(const struct ce_head_args *a)
 {
     return ce_head_has_gradients(a) && !a->logits ? a->dtype : DTYPE_F32;
 }
@@ -405,7 +405,7 @@ static struct head_sums *sums_of(const struct call *c)
     return (struct head_sums *)at(c, c->l->sums);
 }
 
-static char *element(const void *base, int64_t idx, enum dtype dtype)
+static char *element(const void *base, int64_t idx, enum cz_dtype dtype)
 {
     return (char *)(uintptr_t)base + (size_t)idx * dtype_size(dtype);
 }
@@ -444,7 +444,7 @@ static cz_status block_logits(const struct call *c, int64_t first, int64_t n)
 {
     const struct ce_head_args *a = c->a;
     const void *x = element(a->x, first * a->C, a->dtype);
-    const enum dtype dtype = z_dtype(a);
+    const enum cz_dtype dtype = z_dtype(a);
     struct part parts[2];
     const int n_parts = parts_of(c, parts);
     for (int i = 0; i < n_parts; i++) {

@@ -14,7 +14,7 @@ struct cross_entropy_row {
     float (*log_sum_exp)(const float *z, size_t V);
     /* dz[v] = scale·exp(z[v] − lse) for v < V, rounded to dtype. dz may start where z does, also
      * for a narrower dtype: element v is read before it is overwritten. */
-    void (*softmax_grad)(const float *z, size_t V, float lse, float scale, enum dtype dtype,
+    void (*softmax_grad)(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
                          void *dz);
 };
 
@@ -35,7 +35,7 @@ cz_status cross_entropy_check(const struct cross_entropy_args *a);
 
 CZ_EXTERN_C_END
 
-/* CZ_INVALID when a label is neither in [0, V) nor BATCH_IGNORE_LABEL. */
+/* CZ_INVALID when a label is neither in [0, V) nor CZ_IGNORE_LABEL. */
 cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V);
 
 /* The slots ce_head and ce_head_workspace. */

@@ -14,7 +14,7 @@ static float log_sum_exp(const float *z, size_t V)
     return max + (float)log(sum);
 }
 
-static void softmax_grad(const float *z, size_t V, float lse, float scale, enum dtype dtype,
+static void softmax_grad(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
                          void *dz)
 {
     for (size_t v = 0; v < V; v++) dtype_put(dz, v, dtype, scale * expf(z[v] - lse));

@@ -58,7 +58,8 @@ static float log_sum_exp(const float *z, size_t V)
     return max + logf(vf_hsum(sum0 + sum1));
 }
 
-VEC_FN void grad_loop(enum dtype dtype, const float *z, size_t V, float lse, float scale, void *dz)
+VEC_FN void grad_loop(enum cz_dtype dtype, const float *z, size_t V, float lse, float scale,
+                      void *dz)
 {
     const vf shift = vf_set1(lse), factor = vf_set1(scale);
     size_t v = 0;
@@ -68,7 +69,7 @@ VEC_FN void grad_loop(enum dtype dtype, const float *z, size_t V, float lse, flo
     if (n > 0) vf_store_n(dz, v, dtype, factor * vf_exp(vf_load_n(z, v, DTYPE_F32, n) - shift), n);
 }
 
-static void softmax_grad(const float *z, size_t V, float lse, float scale, enum dtype dtype,
+static void softmax_grad(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
                          void *dz)
 {
     DTYPE_CALL(grad_loop, dtype, z, V, lse, scale, dz);

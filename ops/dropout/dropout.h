@@ -11,7 +11,7 @@
 CZ_EXTERN_C_BEGIN
 
 struct dropout_args {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     size_t numel;
     float p; /* in [0,1) */
     struct rng_key rng;

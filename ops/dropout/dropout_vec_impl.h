@@ -11,7 +11,7 @@ VEC_FN vf drop(vf x, vi bits, vi threshold, vf scale)
 }
 
 /* n elements from i on, whose words start at word `skip` of a batch. */
-VEC_FN void drop_some(enum dtype dtype, const vi bits[4], size_t skip, vi threshold, vf scale,
+VEC_FN void drop_some(enum cz_dtype dtype, const vi bits[4], size_t skip, vi threshold, vf scale,
                       const void *x, void *y, size_t i, size_t n)
 {
     uint32_t words[BATCH + VF_N] = {0};
@@ -23,7 +23,7 @@ VEC_FN void drop_some(enum dtype dtype, const vi bits[4], size_t skip, vi thresh
     }
 }
 
-VEC_FN void dropout_of(enum dtype dtype, const struct dropout_args *a, size_t begin, size_t end)
+VEC_FN void dropout_of(enum cz_dtype dtype, const struct dropout_args *a, size_t begin, size_t end)
 {
     const void *x = a->x;
     void *y = a->y;

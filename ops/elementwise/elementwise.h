@@ -10,7 +10,7 @@ CZ_EXTERN_C_BEGIN
 
 /* y = a + b */
 struct add_args {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     size_t numel;
     const void *a, *b;
     void *y;
@@ -19,7 +19,7 @@ struct add_args {
 /* y = cast(alpha·x): cast, scale, or both. alpha 1 is an exact cast (a copy when the
  * dtypes are equal). */
 struct cast_scale_args {
-    enum dtype x_dtype, y_dtype;
+    enum cz_dtype x_dtype, y_dtype;
     size_t numel;
     float alpha;
     const void *x;
@@ -30,8 +30,8 @@ struct cast_scale_args {
  * depends on N alone, then in block order: the same bits for any number of threads. */
 struct bias_grad_args {
     int64_t N, C;
-    enum dtype dtype;      /* dy */
-    enum dtype grad_dtype; /* db */
+    enum cz_dtype dtype;      /* dy */
+    enum cz_dtype grad_dtype; /* db */
     const void *dy;
     void *db;
     bool accumulate;

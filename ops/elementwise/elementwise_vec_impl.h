@@ -2,12 +2,12 @@
  * write, a read and a write, a read). */
 #include "ops/elementwise/elementwise_impl.h"
 
-VEC_FN void add_step(enum dtype dtype, const void *a, const void *b, void *y, size_t i, size_t n)
+VEC_FN void add_step(enum cz_dtype dtype, const void *a, const void *b, void *y, size_t i, size_t n)
 {
     vf2_put(y, i, dtype, vf2_add(vf2_get(a, i, dtype, n), vf2_get(b, i, dtype, n)), n);
 }
 
-VEC_FN void add_loop(enum dtype dtype, const void *a, const void *b, void *y, size_t begin,
+VEC_FN void add_loop(enum cz_dtype dtype, const void *a, const void *b, void *y, size_t begin,
                      size_t end)
 {
     size_t i = begin;
@@ -21,8 +21,8 @@ static void add(const struct add_args *a, size_t begin, size_t end)
 }
 
 /* Pairs only serve equal dtypes: they come apart in the order of theirs. */
-VEC_FN void cast_step(enum dtype x_dtype, enum dtype y_dtype, bool scale, vf alpha, const void *x,
-                      void *y, size_t i, size_t n)
+VEC_FN void cast_step(enum cz_dtype x_dtype, enum cz_dtype y_dtype, bool scale, vf alpha,
+                      const void *x, void *y, size_t i, size_t n)
 {
     if (x_dtype == y_dtype) {
         vf2 v = vf2_get(x, i, x_dtype, n);
@@ -38,7 +38,7 @@ VEC_FN void cast_step(enum dtype x_dtype, enum dtype y_dtype, bool scale, vf alp
 }
 
 /* Equal dtypes always scale: the copy is done in front. */
-VEC_FN void cast_loop(enum dtype x_dtype, enum dtype y_dtype, bool scale, float alpha,
+VEC_FN void cast_loop(enum cz_dtype x_dtype, enum cz_dtype y_dtype, bool scale, float alpha,
                       const void *x, void *y, size_t begin, size_t end)
 {
     const vf factor = vf_set1(alpha);
@@ -48,7 +48,8 @@ VEC_FN void cast_loop(enum dtype x_dtype, enum dtype y_dtype, bool scale, float 
     if (i < end) cast_step(x_dtype, y_dtype, scale, factor, x, y, i, end - i);
 }
 
-VEC_FN void cast_to(enum dtype y_dtype, const struct cast_scale_args *a, size_t begin, size_t end)
+VEC_FN void cast_to(enum cz_dtype y_dtype, const struct cast_scale_args *a, size_t begin,
+                    size_t end)
 {
     if (a->alpha == 1.0f)
         DTYPE_CALL(cast_loop, a->x_dtype, y_dtype, false, 1.0f, a->x, a->y, begin, end);
@@ -61,14 +62,15 @@ static void cast_scale(const struct cast_scale_args *a, size_t begin, size_t end
     DTYPE_CALL(cast_to, a->y_dtype, a, begin, end);
 }
 
-VEC_FN void sum_step(enum dtype dtype, const void *row, bool first, float *sums, size_t c, size_t n)
+VEC_FN void sum_step(enum cz_dtype dtype, const void *row, bool first, float *sums, size_t c,
+                     size_t n)
 {
     vf2 x = vf2_get(row, c, dtype, n), zero = {vf_zero(), vf_zero()};
     vf2_put(sums, c, DTYPE_F32, vf2_add(first ? zero : vf2_get(sums, c, DTYPE_F32, n), x), n);
 }
 
 /* Row after row, so that dy streams; the sums stay in L1. */
-VEC_FN void column_sums_of(enum dtype dtype, const struct bias_grad_args *a, int64_t row_begin,
+VEC_FN void column_sums_of(enum cz_dtype dtype, const struct bias_grad_args *a, int64_t row_begin,
                            int64_t row_end, float *sums, size_t begin, size_t end)
 {
     const size_t row_nbytes = (size_t)a->C * dtype_size(dtype), numel = end - begin;

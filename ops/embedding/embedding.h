@@ -14,15 +14,15 @@ CZ_EXTERN_C_BEGIN
 
 struct embedding_args {
     int64_t N, C, V;
-    enum dtype dtype;   /* table, y, dy */
-    const int32_t *ids; /* (N) in [0,V); N below 2^31 */
-    bool has_padding;   /* backward: tokens of padding_id give their row no gradient, */
-    int64_t padding_id; /* as torch.nn.Embedding's padding_idx; in [0,V) */
-    const void *table;  /* (V,C) */
-    void *y;            /* (N,C) */
-    bool accumulate;    /* forward: y += table[id] (token + position + type) */
+    enum cz_dtype dtype; /* table, y, dy */
+    const int32_t *ids;  /* (N) in [0,V); N below 2^31 */
+    bool has_padding;    /* backward: tokens of padding_id give their row no gradient, */
+    int64_t padding_id;  /* as torch.nn.Embedding's padding_idx; in [0,V) */
+    const void *table;   /* (V,C) */
+    void *y;             /* (N,C) */
+    bool accumulate;     /* forward: y += table[id] (token + position + type) */
     const void *dy;
-    enum dtype grad_dtype;
+    enum cz_dtype grad_dtype;
     void *dtable;           /* (V,C) */
     bool dtable_accumulate; /* false: rows without a token become zero */
     void *workspace;        /* ops_embedding_workspace() bytes, backward only */

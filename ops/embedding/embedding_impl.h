@@ -7,7 +7,7 @@
 struct embedding_row {
     struct ops_row row;
     /* y[i] = y[i] + table[i] over numel elements. */
-    void (*add)(enum dtype dtype, void *y, const void *table, size_t numel);
+    void (*add)(enum cz_dtype dtype, void *y, const void *table, size_t numel);
     /* Columns [begin, end) of table row `id`: [+]= Σ of dy over n_tokens tokens, in their order.
      * The low half of a key is a token. */
     void (*sum_tokens)(const struct embedding_args *a, const uint64_t *keys, size_t n_tokens,

@@ -1,7 +1,7 @@
 /* The definition, in plain loops. */
 #include "ops/embedding/embedding_impl.h"
 
-static void add(enum dtype dtype, void *y, const void *table, size_t numel)
+static void add(enum cz_dtype dtype, void *y, const void *table, size_t numel)
 {
     for (size_t i = 0; i < numel; i++)
         dtype_put(y, i, dtype, dtype_get(y, i, dtype) + dtype_get(table, i, dtype));

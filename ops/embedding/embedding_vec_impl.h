@@ -2,7 +2,7 @@
  * element of a named row of the table). */
 #include "ops/embedding/embedding_impl.h"
 
-VEC_FN void add_of(enum dtype dtype, void *y, const void *table, size_t numel)
+VEC_FN void add_of(enum cz_dtype dtype, void *y, const void *table, size_t numel)
 {
     size_t i = 0;
     for (; i + VF_N <= numel; i += VF_N)
@@ -12,7 +12,7 @@ VEC_FN void add_of(enum dtype dtype, void *y, const void *table, size_t numel)
         vf_store_n(y, i, dtype, vf_load_n(y, i, dtype, n) + vf_load_n(table, i, dtype, n), n);
 }
 
-static void add(enum dtype dtype, void *y, const void *table, size_t numel)
+static void add(enum cz_dtype dtype, void *y, const void *table, size_t numel)
 {
     DTYPE_CALL(add_of, dtype, y, table, numel);
 }
@@ -24,12 +24,12 @@ struct token_sum {
     size_t n_tokens, C, id;
     const void *dy;
     void *dtable;
-    enum dtype grad_dtype;
+    enum cz_dtype grad_dtype;
     bool accumulate;
 };
 
 /* `n_vectors` vectors from column c on; the last has n lanes. */
-VEC_FN void sum_columns(enum dtype dtype, const struct token_sum *s, size_t c, size_t n_vectors,
+VEC_FN void sum_columns(enum cz_dtype dtype, const struct token_sum *s, size_t c, size_t n_vectors,
                         size_t n)
 {
     vf sums[N_SUMS];
@@ -46,7 +46,7 @@ VEC_FN void sum_columns(enum dtype dtype, const struct token_sum *s, size_t c, s
     }
 }
 
-VEC_FN void sum_tokens_of(enum dtype dtype, const struct token_sum *s, size_t begin, size_t end)
+VEC_FN void sum_tokens_of(enum cz_dtype dtype, const struct token_sum *s, size_t begin, size_t end)
 {
     size_t c = begin;
     for (; c + N_SUMS * VF_N <= end; c += N_SUMS * VF_N) sum_columns(dtype, s, c, N_SUMS, VF_N);

@@ -43,8 +43,8 @@ enum matmul_bias_grad {
 
 struct matmul_args {
     int64_t m, n, k;
-    enum dtype dtype;      /* of A, B and bias: F32, BF16 or F16 */
-    enum dtype c_dtype;    /* of C: `dtype`, or F32 (fp32 gradients and logits of a 16-bit model) */
+    enum cz_dtype dtype;   /* of A, B and bias: F32, BF16 or F16 */
+    enum cz_dtype c_dtype; /* of C: `dtype`, or F32 (fp32 gradients and logits of a 16-bit model) */
     bool trans_a;          /* A is stored (k,m) */
     bool trans_b;          /* B is stored (n,k) */
     bool accumulate;       /* add to C instead of overwriting it; not together with bias */

@@ -17,7 +17,7 @@
 
 struct blocking {
     int64_t m, n, k;                     /* of a block; the last one along a side may be smaller */
-    enum dtype dtype;                    /* of packed A and B */
+    enum cz_dtype dtype;                 /* of packed A and B */
     size_t a_nbytes, b_nbytes, c_nbytes; /* room for the packed blocks */
 };
 
@@ -41,7 +41,7 @@ static int64_t last_side(int64_t n, int64_t side)
 
 /* Room for a block of a (rows, cols) matrix: that of the largest block, since fewer rows can mean
  * larger blocks (1024 is one block, 1025 are two), and a workspace must serve smaller batches. */
-static size_t block_nbytes(int64_t rows, int64_t cols, enum dtype dtype)
+static size_t block_nbytes(int64_t rows, int64_t cols, enum cz_dtype dtype)
 {
     return size_round_up((size_t)(least(rows, BLOCK) * least(cols, BLOCK)) * dtype_size(dtype),
                          ALIGN);
@@ -115,7 +115,7 @@ cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matm
 }
 
 /* Copy `rows` by `cols` elements from row distance `ld` to dense, in dtype `to`. */
-static void pack(const struct matmul_vec *vec, enum dtype from, enum dtype to, const void *x,
+static void pack(const struct matmul_vec *vec, enum cz_dtype from, enum cz_dtype to, const void *x,
                  size_t first, int64_t ld, int64_t rows, int64_t cols, void *y)
 {
     int n_parts = ops_n_parts((size_t)(rows * cols), OPS_GRAIN);
@@ -131,7 +131,7 @@ static void pack(const struct matmul_vec *vec, enum dtype from, enum dtype to, c
 }
 
 /* Block (i, j) of a matrix with row distance ld, stored transposed or not. */
-static void pack_block(const struct matmul_vec *vec, const struct blocking *b, enum dtype dtype,
+static void pack_block(const struct matmul_vec *vec, const struct blocking *b, enum cz_dtype dtype,
                        const void *x, int64_t ld, bool trans, int64_t i, int64_t j, int64_t rows,
                        int64_t cols, void *y)
 {

@@ -23,9 +23,9 @@
 /* The loops of one instruction set. */
 struct matmul_vec {
     /* y[i] = float(x[i]) for i < n */
-    void (*widen)(enum dtype dtype, const void *x, float *y, size_t n);
+    void (*widen)(enum cz_dtype dtype, const void *x, float *y, size_t n);
     /* c[j] = sums[j] [+ bias[j]] [+ c[j]] for j < n: fp32 arithmetic, one rounding */
-    void (*write)(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+    void (*write)(enum cz_dtype c_dtype, void *c, const float *sums, enum cz_dtype bias_dtype,
                   const void *bias, bool accumulate, size_t n);
     /* Columns [begin, end) of C for m ≤ MATMUL_FEW_ROWS, any strides and dtypes; each sum is over k
      * in an order that does not depend on the columns' bounds. `begin` is a multiple of
@@ -51,7 +51,7 @@ void matmul_scalar(const struct matmul_args *a);
 /* A product whose matrices are dense, as oneDNN sees it. */
 struct matmul_shape {
     int64_t m, n, k;
-    enum dtype dtype, c_dtype; /* fp32 or bf16 */
+    enum cz_dtype dtype, c_dtype; /* fp32 or bf16 */
     bool trans_a, trans_b, accumulate, has_bias;
 };
 

@@ -29,13 +29,13 @@
  * algorithm, but may be what is refused. */
 struct plan_key {
     int64_t m, n, k, lda, ldb, ldc;
-    enum dtype dtype, c_dtype;
+    enum cz_dtype dtype, c_dtype;
     uint32_t trans_a, trans_b, accumulate, tf32;
     uint32_t epilogue; /* cublasLtEpilogue_t */
     uint32_t align_a, align_b, align_c, align_vector, align_aux;
 };
 
-struct plan {
+struct cz_plan {
     struct plan_key key;
     uint64_t used; /* when, in calls; 0: never */
     bool refused;  /* cuBLASLt has no algorithm */
@@ -51,7 +51,7 @@ struct matmul_lt {
     struct ops *ops; /* whose allow_tf32 may change, and which counts */
     bool fuses_activations;
     uint64_t n_calls;
-    struct plan plans[N_SETS][N_WAYS];
+    struct cz_plan plans[N_SETS][N_WAYS];
 };
 
 /* ---- errors -----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ static bool is_refusal(cublasStatus_t result)
 /* ---- what a product is for cuBLASLt -----------------------------------------------------------
  */
 
-static cudaDataType_t type_of(enum dtype dtype)
+static cudaDataType_t type_of(enum cz_dtype dtype)
 {
     return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -172,9 +172,9 @@ static uint64_t hash(const struct plan_key *key)
 }
 
 /* The plan of this key, or the one that gives way to it (its key differs). */
-static struct plan *plan_at(struct matmul_lt *lt, const struct plan_key *key)
+static struct cz_plan *plan_at(struct matmul_lt *lt, const struct plan_key *key)
 {
-    struct plan *ways = lt->plans[hash(key) % N_SETS], *oldest = ways;
+    struct cz_plan *ways = lt->plans[hash(key) % N_SETS], *oldest = ways;
     for (int i = 0; i < N_WAYS; i++) {
         if (ways[i].used > 0 && memcmp(&ways[i].key, key, sizeof *key) == 0) return &ways[i];
         if (ways[i].used < oldest->used) oldest = &ways[i];
@@ -184,8 +184,8 @@ static struct plan *plan_at(struct matmul_lt *lt, const struct plan_key *key)
 }
 
 /* What stored rows of `width` elements are for cuBLASLt: columns. */
-static cz_status make_layout(cublasLtMatrixLayoutOpaque_t *layout, enum dtype dtype, int64_t width,
-                             int64_t n_rows, int64_t ld)
+static cz_status make_layout(cublasLtMatrixLayoutOpaque_t *layout, enum cz_dtype dtype,
+                             int64_t width, int64_t n_rows, int64_t ld)
 {
     LT_TRY(cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)width, (uint64_t)n_rows, ld),
            "matmul: a matrix");
@@ -212,7 +212,7 @@ static cz_status make_desc(const struct plan_key *key, cublasLtMatmulDescOpaque_
 }
 
 /* Addresses are part of the description: those of this call. */
-static cz_status set_pointers(struct plan *p, const struct matmul_args *a)
+static cz_status set_pointers(struct cz_plan *p, const struct matmul_args *a)
 {
     const void *vector = vector_of(a);
     const int64_t aux_ld = a->n;
@@ -247,7 +247,7 @@ static cz_status make_preference(const struct matmul_lt *lt, const struct plan_k
                   sizeof(uint32_t));
 }
 
-static cz_status choose(const struct matmul_lt *lt, struct plan *p)
+static cz_status choose(const struct matmul_lt *lt, struct cz_plan *p)
 {
     cublasLtMatmulPreferenceOpaque_t pref;
     cublasLtMatmulHeuristicResult_t found;
@@ -265,7 +265,7 @@ static cz_status choose(const struct matmul_lt *lt, struct plan *p)
 }
 
 static cz_status make_plan(const struct matmul_lt *lt, const struct plan_key *key,
-                           const struct matmul_args *a, struct plan *p)
+                           const struct matmul_args *a, struct cz_plan *p)
 {
     p->key = *key;
     const bool ta = key->trans_a, tb = key->trans_b;
@@ -296,7 +296,7 @@ static const char *epilogue_name(uint32_t epilogue)
     }
 }
 
-static int64_t unit_of(const void *p, int64_t ld, enum dtype dtype)
+static int64_t unit_of(const void *p, int64_t ld, enum cz_dtype dtype)
 {
     const uint64_t both = (uint64_t)(uintptr_t)p | (uint64_t)ld * dtype_size(dtype);
     return both % ALIGN_MAX == 0 ? ALIGN_MAX : (int64_t)(both & (~both + 1));
@@ -368,7 +368,7 @@ cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
     *taken = false;
     if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
     const struct plan_key key = key_of(a, epilogue, lt->ops->allow_tf32);
-    struct plan *p = plan_at(lt, &key);
+    struct cz_plan *p = plan_at(lt, &key);
     TRY(cuda_use(stream));
     if (p->used == 0) {
         TRY(make_plan(lt, &key, a, p));

@@ -106,7 +106,7 @@ static cz_status state_get(struct matmul_cache *cache, struct dnnl_state **out)
 /* ---- one primitive ----------------------------------------------------------------------------
  */
 
-static dnnl_data_type_t data_type(enum dtype dtype)
+static dnnl_data_type_t data_type(enum cz_dtype dtype)
 {
     return dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
@@ -117,7 +117,7 @@ struct descs {
 
 /* A (rows, cols) matrix as the product sees it; stored transposed it is (cols, rows). */
 static cz_status describe(dnnl_memory_desc_t *desc, int64_t rows, int64_t cols, bool trans,
-                          enum dtype dtype)
+                          enum cz_dtype dtype)
 {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : cols, trans ? rows : 1};

@@ -108,7 +108,7 @@ struct job {
     unsigned char *threads;
 };
 
-static const void *elem(const void *x, size_t idx, enum dtype dtype)
+static const void *elem(const void *x, size_t idx, enum cz_dtype dtype)
 {
     return (const unsigned char *)x + idx * dtype_size(dtype);
 }

@@ -3,20 +3,20 @@
 
 #include <string.h>
 
-VEC_FN void widen_loop(enum dtype dtype, const void *x, float *y, size_t n)
+VEC_FN void widen_loop(enum cz_dtype dtype, const void *x, float *y, size_t n)
 {
     size_t i = 0;
     for (; i + VF_N <= n; i += VF_N) vf_store(y, i, DTYPE_F32, vf_load(x, i, dtype));
     if (i < n) vf_store_n(y, i, DTYPE_F32, vf_load_n(x, i, dtype, n - i), n - i);
 }
 
-static void widen(enum dtype dtype, const void *x, float *y, size_t n)
+static void widen(enum cz_dtype dtype, const void *x, float *y, size_t n)
 {
     DTYPE_CALL(widen_loop, dtype, x, y, n);
 }
 
 /* c[j] for w ≤ VF_N columns from j on; a whole vector needs no mask. */
-VEC_FN void write_vec(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+VEC_FN void write_vec(enum cz_dtype c_dtype, void *c, const float *sums, enum cz_dtype bias_dtype,
                       const void *bias, bool accumulate, size_t j, const size_t w)
 {
     vf sum = w == VF_N ? vf_load(sums, j, DTYPE_F32) : vf_load_n(sums, j, DTYPE_F32, w);
@@ -29,7 +29,7 @@ VEC_FN void write_vec(enum dtype c_dtype, void *c, const float *sums, enum dtype
         vf_store_n(c, j, c_dtype, sum, w);
 }
 
-VEC_FN void write_loop(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+VEC_FN void write_loop(enum cz_dtype c_dtype, void *c, const float *sums, enum cz_dtype bias_dtype,
                        const void *bias, bool accumulate, size_t n)
 {
     size_t j = 0;
@@ -38,7 +38,7 @@ VEC_FN void write_loop(enum dtype c_dtype, void *c, const float *sums, enum dtyp
     if (j < n) write_vec(c_dtype, c, sums, bias_dtype, bias, accumulate, j, n - j);
 }
 
-static void write_out(enum dtype c_dtype, void *c, const float *sums, enum dtype bias_dtype,
+static void write_out(enum cz_dtype c_dtype, void *c, const float *sums, enum cz_dtype bias_dtype,
                       const void *bias, bool accumulate, size_t n)
 {
     DTYPE_CALL(write_loop, c_dtype, c, sums, bias_dtype, bias, accumulate, n);
@@ -53,7 +53,7 @@ static void write_out(enum dtype c_dtype, void *c, const float *sums, enum dtype
 
 /* sums (m, UNIT) += A[:, k0 .. k0 + n_k) · B[k0 .. k0 + n_k), n columns from j0 on: rows of B
  * stream, a vector of sums is loaded and stored once for n_k of them. */
-VEC_FN void add_rows(enum dtype dtype, const struct matmul_args *a, const int m, const int n_k,
+VEC_FN void add_rows(enum cz_dtype dtype, const struct matmul_args *a, const int m, const int n_k,
                      size_t k0, size_t j0, size_t n, float *sums)
 {
     const size_t lda = (size_t)matmul_lda(a), ldb = (size_t)matmul_ldb(a);
@@ -77,7 +77,7 @@ VEC_FN void add_rows(enum dtype dtype, const struct matmul_args *a, const int m,
     }
 }
 
-VEC_FN void few_plain(enum dtype dtype, const struct matmul_args *a, const int m, size_t j0,
+VEC_FN void few_plain(enum cz_dtype dtype, const struct matmul_args *a, const int m, size_t j0,
                       size_t n, float *sums)
 {
     const size_t k = (size_t)a->k;
@@ -87,8 +87,8 @@ VEC_FN void few_plain(enum dtype dtype, const struct matmul_args *a, const int m
 }
 
 /* sums[i][j] = A[i] · Bᵀ[j] for n_j columns from j0 on. */
-VEC_FN void dot_columns(enum dtype dtype, const struct matmul_args *a, const int m, const int n_j,
-                        size_t j0, float *sums)
+VEC_FN void dot_columns(enum cz_dtype dtype, const struct matmul_args *a, const int m,
+                        const int n_j, size_t j0, float *sums)
 {
     const size_t lda = (size_t)matmul_lda(a), ldb = (size_t)matmul_ldb(a), k = (size_t)a->k;
     vf sum[FEW][K_STEP];
@@ -111,7 +111,7 @@ VEC_FN void dot_columns(enum dtype dtype, const struct matmul_args *a, const int
         for (int j = 0; j < n_j; j++) sums[(size_t)i * UNIT + (size_t)j] = vf_hsum(sum[i][j]);
 }
 
-VEC_FN void few_trans(enum dtype dtype, const struct matmul_args *a, const int m, size_t j0,
+VEC_FN void few_trans(enum cz_dtype dtype, const struct matmul_args *a, const int m, size_t j0,
                       size_t n, float *sums)
 {
     size_t j = 0;
@@ -119,8 +119,8 @@ VEC_FN void few_trans(enum dtype dtype, const struct matmul_args *a, const int m
     for (; j < n; j++) dot_columns(dtype, a, m, 1, j0 + j, sums + j);
 }
 
-VEC_FN void few_of(enum dtype dtype, const struct matmul_args *a, const int m, size_t j0, size_t n,
-                   float *sums)
+VEC_FN void few_of(enum cz_dtype dtype, const struct matmul_args *a, const int m, size_t j0,
+                   size_t n, float *sums)
 {
     if (a->trans_b)
         few_trans(dtype, a, m, j0, n, sums);

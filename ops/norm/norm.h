@@ -16,7 +16,7 @@ CZ_EXTERN_C_BEGIN
 
 struct norm_args {
     int64_t N, C;
-    enum dtype dtype; /* x, residual, sum, weight, bias, y and dx, dy */
+    enum cz_dtype dtype; /* x, residual, sum, weight, bias, y and dx, dy */
     float eps;
     const void *x;
     const void *residual; /* (N,C) or NULL */
@@ -30,8 +30,8 @@ struct norm_args {
     const void *dy;
     void *dx;           /* (N,C) gradient of s; may alias dy or x */
     const void *dx_add; /* (N,C) added to it: the residual branch's gradient; may be dx; or NULL */
-    enum dtype grad_dtype; /* of dweight, dbias */
-    void *dweight, *dbias; /* (C); NULL: not wanted (frozen) */
+    enum cz_dtype grad_dtype; /* of dweight, dbias */
+    void *dweight, *dbias;    /* (C); NULL: not wanted (frozen) */
     bool dweight_accumulate, dbias_accumulate;
     void *workspace; /* ops_norm_workspace() bytes, backward only */
     size_t workspace_nbytes;

@@ -4,14 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-static double mean_of(const void *s, size_t first, size_t C, enum dtype dtype)
+static double mean_of(const void *s, size_t first, size_t C, enum cz_dtype dtype)
 {
     double sum = 0;
     for (size_t c = 0; c < C; c++) sum += dtype_get(s, first + c, dtype);
     return sum / (double)C;
 }
 
-static double mean_square_of(const void *s, size_t first, size_t C, enum dtype dtype, double mean)
+static double mean_square_of(const void *s, size_t first, size_t C, enum cz_dtype dtype,
+                             double mean)
 {
     double sum = 0;
     for (size_t c = 0; c < C; c++) {
@@ -24,7 +25,7 @@ static double mean_square_of(const void *s, size_t first, size_t C, enum dtype d
 static void forward(const struct norm_args *a, bool centred, int64_t begin, int64_t end)
 {
     const size_t C = (size_t)a->C;
-    const enum dtype dtype = a->dtype;
+    const enum cz_dtype dtype = a->dtype;
     for (int64_t n = begin; n < end; n++) {
         size_t first = (size_t)n * C;
         const void *s = a->x;
@@ -53,7 +54,7 @@ static void backward_row(const struct norm_args *a, bool centred, size_t first, 
                          double rstd)
 {
     const size_t C = (size_t)a->C;
-    const enum dtype dtype = a->dtype;
+    const enum cz_dtype dtype = a->dtype;
     double sum_g = 0, sum_g_xhat = 0;
     for (size_t c = 0; c < C; c++) {
         double xhat = (dtype_get(a->x, first + c, dtype) - mean) * rstd;

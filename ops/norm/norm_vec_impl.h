@@ -14,7 +14,7 @@
 
 /* One row at work: where its tensors start, its statistics, the sums being taken. */
 struct norm_line {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     bool centred, want_grads;
     const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
@@ -112,7 +112,7 @@ VEC_FN void forward_row(struct norm_line *l, size_t C, float eps, float *mean, f
     walk(l, C, step_scale);
 }
 
-VEC_FN void forward_of(enum dtype dtype, const struct norm_args *a, bool centred, int64_t begin,
+VEC_FN void forward_of(enum cz_dtype dtype, const struct norm_args *a, bool centred, int64_t begin,
                        int64_t end)
 {
     const size_t C = (size_t)a->C, row_nbytes = C * (dtype == DTYPE_F32 ? 4 : 2);
@@ -181,8 +181,8 @@ VEC_FN void backward_row(struct norm_line *l, size_t C)
     walk(l, C, step_dx);
 }
 
-VEC_FN void backward_of(enum dtype dtype, const struct norm_args *a, bool centred, bool want_grads,
-                        int64_t begin, int64_t end, float *dweight, float *dbias)
+VEC_FN void backward_of(enum cz_dtype dtype, const struct norm_args *a, bool centred,
+                        bool want_grads, int64_t begin, int64_t end, float *dweight, float *dbias)
 {
     const size_t C = (size_t)a->C, row_nbytes = C * (dtype == DTYPE_F32 ? 4 : 2);
     for (int64_t n = begin; n < end; n++) {

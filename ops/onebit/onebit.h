@@ -55,7 +55,7 @@ struct onebit_feed_args {
     size_t numel;
     const float *m;
     const void *g;
-    enum dtype g_dtype;
+    enum cz_dtype g_dtype;
     const struct step_scalars *scalars; /* grad_scale, beta1 */
     float coeff;                        /* 1: multiplied all the same, which changes nothing */
     float *e;
@@ -128,7 +128,7 @@ struct onebit_unpack_args {
 struct onebit_momentum_args {
     size_t numel;
     const void *g;
-    enum dtype g_dtype;
+    enum cz_dtype g_dtype;
     const struct step_scalars *scalars; /* grad_scale, beta1, beta2 */
     struct onebit_mask mask;
     float *m;
@@ -187,7 +187,7 @@ struct onebit_lamb_norms_args {
 struct zero_one_args {
     size_t numel;
     const void *g; /* local alone */
-    enum dtype g_dtype;
+    enum cz_dtype g_dtype;
     const struct step_scalars *scalars; /* local: grad_scale, lr, beta1; settle: step_size */
     float eps, weight_decay;
     struct onebit_mask mask; /* local alone */
@@ -195,7 +195,7 @@ struct zero_one_args {
     const float *v;
     float *p; /* settle writes it */
     void *out;
-    enum dtype out_dtype;
+    enum cz_dtype out_dtype;
 };
 
 CZ_EXTERN_C_END

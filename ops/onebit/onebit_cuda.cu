@@ -34,7 +34,7 @@ CUDA_FN void span_load(const float *p, size_t at, size_t numel, float *x)
     for (int j = 0; j < LANES; j++) x[j] = lane_at(at, j) < numel ? p[lane_at(at, j)] : 0;
 }
 
-CUDA_FN void span_load_any(const void *p, enum dtype dtype, size_t at, size_t numel, float *x)
+CUDA_FN void span_load_any(const void *p, enum cz_dtype dtype, size_t at, size_t numel, float *x)
 {
 #pragma unroll
     for (int j = 0; j < LANES; j++)
@@ -48,7 +48,7 @@ CUDA_FN void span_store(float *p, size_t at, size_t numel, const float *x)
         if (lane_at(at, j) < numel) p[lane_at(at, j)] = x[j];
 }
 
-CUDA_FN void span_store_any(void *p, enum dtype dtype, size_t at, size_t numel, const float *x)
+CUDA_FN void span_store_any(void *p, enum cz_dtype dtype, size_t at, size_t numel, const float *x)
 {
 #pragma unroll
     for (int j = 0; j < LANES; j++)

@@ -93,7 +93,7 @@ struct feed_vec {
     vf grad_scale, beta1, one_beta1, coeff;
 };
 
-VEC_FN vf fed(const struct onebit_feed_args *a, const struct feed_vec *f, enum dtype g_dtype,
+VEC_FN vf fed(const struct onebit_feed_args *a, const struct feed_vec *f, enum cz_dtype g_dtype,
               bool has_m, size_t i, size_t n)
 {
     vf e = step_get(a->e, i, DTYPE_F32, n);
@@ -106,7 +106,7 @@ VEC_FN vf fed(const struct onebit_feed_args *a, const struct feed_vec *f, enum d
 
 /* Up to 16 elements. */
 VEC_FN void feed_some(const struct onebit_feed_args *a, const struct feed_vec *f,
-                      enum dtype g_dtype, bool has_g, bool has_m, struct squares *s, size_t i,
+                      enum cz_dtype g_dtype, bool has_g, bool has_m, struct squares *s, size_t i,
                       size_t n)
 {
     for (size_t k = 0; k < VECS; k++) {
@@ -117,7 +117,7 @@ VEC_FN void feed_some(const struct onebit_feed_args *a, const struct feed_vec *f
     }
 }
 
-VEC_FN void feed_blocks(enum dtype g_dtype, const struct onebit_feed_args *a,
+VEC_FN void feed_blocks(enum cz_dtype g_dtype, const struct onebit_feed_args *a,
                         const struct feed_vec *f, bool has_g, bool has_m, size_t begin, size_t end)
 {
     while (begin < end) {

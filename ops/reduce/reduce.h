@@ -21,7 +21,7 @@ struct scan_result {
 };
 
 struct scan_args {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     size_t numel;
     const void *x;
     struct scan_result *result; /* host memory. On a device it is written once the stream gets
@@ -34,7 +34,7 @@ struct scan_args {
 #define SUMSQ_PARTS 4
 
 struct sumsq_args {
-    enum dtype dtype;
+    enum cz_dtype dtype;
     size_t numel;
     const void *x; /* all finite (see scan) */
     float max_abs; /* finite, ≥ every |x|; the same for all shards that are added up */

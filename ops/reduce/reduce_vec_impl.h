@@ -84,7 +84,7 @@ VEC_FN void count_squares(vd x, const struct rounding *r, vl sums[2])
     sums[1] = vl_add(sums[1], vd_bits(rest + r->fine));
 }
 
-VEC_FN void count_step(enum dtype dtype, const void *x, const struct rounding *r, vl sums[2],
+VEC_FN void count_step(enum cz_dtype dtype, const void *x, const struct rounding *r, vl sums[2],
                        size_t i, size_t n)
 {
     vf2 v = vf2_get(x, i, dtype, n);
@@ -94,7 +94,7 @@ VEC_FN void count_step(enum dtype dtype, const void *x, const struct rounding *r
     count_squares(vd_high(v.b), r, sums);
 }
 
-VEC_FN void count_loop(enum dtype dtype, const void *x, const struct rounding *r, size_t begin,
+VEC_FN void count_loop(enum cz_dtype dtype, const void *x, const struct rounding *r, size_t begin,
                        size_t end, vl sums[2])
 {
     size_t i = begin;

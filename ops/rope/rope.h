@@ -13,7 +13,7 @@ CZ_EXTERN_C_BEGIN
 
 struct rope_args {
     int64_t N, H, D; /* tokens, heads, head width (even) */
-    enum dtype dtype;
+    enum cz_dtype dtype;
     int64_t stride;           /* elements between tokens of x; heads are dense */
     const int32_t *positions; /* (N), or NULL: token n is at position n mod T */
     int64_t T;

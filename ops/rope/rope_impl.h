@@ -7,7 +7,7 @@
 struct rope_row {
     struct ops_row row;
     /* One head at x, with cos and sin of its position. */
-    void (*rotate)(enum dtype dtype, void *x, const float *cos, const float *sin, size_t half,
+    void (*rotate)(enum cz_dtype dtype, void *x, const float *cos, const float *sin, size_t half,
                    bool inverse);
 };
 

@@ -1,7 +1,7 @@
 /* The definition: pairs (d, d + half) turned by their angle. */
 #include "ops/rope/rope_impl.h"
 
-static void rotate(enum dtype dtype, void *x, const float *cos, const float *sin, size_t half,
+static void rotate(enum cz_dtype dtype, void *x, const float *cos, const float *sin, size_t half,
                    bool inverse)
 {
     for (size_t d = 0; d < half; d++) {

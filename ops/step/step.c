@@ -1,6 +1,6 @@
 #include "ops/step/step_impl.h"
 
-static cz_status check_tensor(const char *op, const char *name, const void *p, enum dtype dtype)
+static cz_status check_tensor(const char *op, const char *name, const void *p, enum cz_dtype dtype)
 {
     TRY(ops_check_dtype(op, dtype));
     if (!p) return err_set(CZ_INVALID, 0, "%s: %s is missing", op, name);

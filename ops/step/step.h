@@ -37,13 +37,13 @@ struct step_scalars {
 struct step_tensors {
     size_t numel;
     void *p; /* master weights; for fp32 models the parameters themselves */
-    enum dtype p_dtype;
+    enum cz_dtype p_dtype;
     const void *g; /* gradients: fp32, bf16 or fp16 */
-    enum dtype g_dtype;
+    enum cz_dtype g_dtype;
     void *states[STEP_STATES_MAX]; /* in the optimizer's order, all of one dtype */
-    enum dtype state_dtype;
+    enum cz_dtype state_dtype;
     void *out; /* the parameter rounded from the new master; NULL: there is none */
-    enum dtype out_dtype;
+    enum cz_dtype out_dtype;
 };
 
 CZ_EXTERN_C_END

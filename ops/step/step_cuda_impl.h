@@ -21,7 +21,7 @@
 /* ---- alignment ---------------------------------------------------------------------------------
  */
 
-static inline bool step_lead_fits(const void *p, enum dtype dtype, unsigned lead)
+static inline bool step_lead_fits(const void *p, enum cz_dtype dtype, unsigned lead)
 {
     return !p || packs_lead(p, dtype_size(dtype), STEP_LANES) == lead;
 }

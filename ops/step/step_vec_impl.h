@@ -8,12 +8,12 @@
 
 #include "ops/step/step_impl.h"
 
-VEC_FN vf step_get(const void *p, size_t i, enum dtype dtype, size_t n)
+VEC_FN vf step_get(const void *p, size_t i, enum cz_dtype dtype, size_t n)
 {
     return n == VF_N ? vf_load(p, i, dtype) : vf_load_n(p, i, dtype, n);
 }
 
-VEC_FN void step_put(void *p, size_t i, enum dtype dtype, vf x, size_t n)
+VEC_FN void step_put(void *p, size_t i, enum cz_dtype dtype, vf x, size_t n)
 {
     if (n == VF_N)
         vf_store(p, i, dtype, x);

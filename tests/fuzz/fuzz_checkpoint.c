@@ -3,10 +3,10 @@
  * whose storages are as large as the pickle says, and zero.
  * Promises: the folder opens or is refused with a sentence; every tensor that it then shows can be
  * read at both ends, whatever stage wrote it; fsck and inspect end. */
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/fsck.h"
-#include "checkpoint/inspect.h"
-#include "formats/json.h"
+#include "checkpoint/fsck/fsck.h"
+#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/read/checkpoint.h"
+#include "formats/json/json.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/stat.h>
@@ -234,7 +234,7 @@ static void check_tensors(const struct ckpt *ck)
     check_numbers(ck, ckpt_optim_states(ck));
 }
 
-static void count_finding(const struct fsck_finding *finding, void *user)
+static void count_finding(const struct cz_fsck_finding *finding, void *user)
 {
     FUZZ_CHECK(finding->sentence && finding->sentence[0] && finding->path && finding->tensor);
     ++*(size_t *)user;
@@ -243,11 +243,13 @@ static void count_finding(const struct fsck_finding *finding, void *user)
 static void check_fsck(void)
 {
     size_t n_findings = 0;
-    struct fsck_report report = {0};
-    const struct fsck_options options = {
-        .dir = fuzz_folder_path(), .finding = count_finding, .user = &n_findings};
-    if (fsck_run(&options, &report) == CZ_OK) FUZZ_CHECK(report.n_findings == n_findings);
-    fsck_report_free(&report);
+    struct cz_fsck_report report = {0};
+    const struct cz_fsck_options options = {.size = sizeof options,
+                                            .dir = fuzz_folder_path(),
+                                            .finding = count_finding,
+                                            .user = &n_findings};
+    if (cz_fsck(&options, &report) == CZ_OK) FUZZ_CHECK(report.n_findings == n_findings);
+    cz_fsck_report_free(&report);
 }
 
 /* What inspect prints as JSON is JSON. Our own reader takes no NULs and no great depth. */
@@ -267,8 +269,9 @@ static void check_inspect(const char *path)
         size_t nbytes = 0;
         FILE *out = open_memstream(&text, &nbytes);
         FUZZ_CHECK(out);
-        const struct inspect_options options = {.path = path, .json = json, .all = json};
-        cz_status st = inspect_print(&options, out);
+        const struct cz_inspect_options options = {
+            .size = sizeof options, .path = path, .json = json, .all = json};
+        cz_status st = cz_inspect(&options, out);
         fclose(out);
         if (st != CZ_OK && st != CZ_NOTFOUND) fuzz_refused(st);
         if (st == CZ_OK) FUZZ_CHECK(nbytes > 0);

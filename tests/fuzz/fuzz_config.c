@@ -1,6 +1,6 @@
 /* Promises: any text resolves or is refused with a sentence; the resolved config written as JSON
  * loads again and gives the same bytes; its notes are sentences. */
-#include "engine/config.h"
+#include "engine/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct ds_config *load(const char *text, size_t nbytes)

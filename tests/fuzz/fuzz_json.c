@@ -1,6 +1,6 @@
 /* Promises: any text parses or is refused with a sentence, in both dialects; a strict object is a
  * config document with the same values; every value knows its text and place. */
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "tests/fuzz/fuzz.h"
 
 #define N_CHECKED_MAX 100 /* a place in the text is found by counting lines from its beginning */

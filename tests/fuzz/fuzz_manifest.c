@@ -1,7 +1,7 @@
 /* Promises: any text is read or refused with a sentence; what is read is a set of files with runs
  * of bytes inside them, apart; written again it reads as the same. The checksum at a manifest's end
  * would keep the fuzzer out, so each text is tried as it is and with a right one. */
-#include "checkpoint/manifest.h"
+#include "checkpoint/store/manifest.h"
 #include "formats/crc32.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /* Promises: any bytes parse or are refused with a sentence; a tree can be walked; what the tree
  * says of tensors is consistent; a tree that we write again reads back as the same tree. */
-#include "formats/pickle.h"
+#include "formats/pickle/pickle.h"
 #include "tests/fuzz/fuzz.h"
 
 #define N_STEPS_MAX 20000 /* shared values make trees large: a part will do */

@@ -1,10 +1,10 @@
 /* Promises: any file is read as a table or refused with a sentence; what can be drawn becomes a
  * whole SVG without a number that is not finite, by steps and by another column, both axes. */
-#include "../../tools/czero/plot_axis.c" /* the tools are no library */
-#include "../../tools/czero/plot_build.c"
-#include "../../tools/czero/plot_svg.c"
-#include "../../tools/czero/plot_table.c"
 #include "tests/fuzz/fuzz.h"
+#include "tools/czero/plot/plot_axis.c" /* the tools are no library */
+#include "tools/czero/plot/plot_build.c"
+#include "tools/czero/plot/plot_svg.c"
+#include "tools/czero/plot/plot_table.c"
 
 static void check_svg(const struct plot_figure *f)
 {

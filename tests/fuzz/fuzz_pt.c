@@ -1,7 +1,7 @@
 /* Promises: any file opens or is refused with a sentence; records lie inside the file and apart;
  * their sums can be recomputed; every tensor's first and last elements can be read, by themselves
  * and as fp32; what lies outside a tensor cannot. */
-#include "formats/pt.h"
+#include "formats/pt/pt.h"
 #include "tests/fuzz/fuzz.h"
 
 #define N_NODES_MAX 2000

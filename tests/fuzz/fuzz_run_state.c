@@ -1,7 +1,7 @@
 /* Promises: any czero_state.json is read or refused with a sentence; what is read is in range, and
  * written again it reads as the same. */
-#include "checkpoint/names.h"
-#include "engine/run_state_impl.h"
+#include "checkpoint/read/names.h"
+#include "engine/state/run_state_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 static cz_status load(const void *text, size_t nbytes, struct run_state *s)

@@ -1,6 +1,6 @@
 /* Promises: any file opens or is refused with a sentence; tensors lie inside the file, without hole
  * or overlap, and are found by name; their elements can be read, what lies outside cannot. */
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_tensor(const struct safetensors *st, const struct safetensors_info *info,

@@ -2,28 +2,28 @@
  * to ids of its vocabulary, which decode to valid UTF-8; a text cut where the tokenizer says so
  * gives the ids of the whole. The input is the file, and behind a NUL byte a text. */
 #include "base/utf8.h"
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char sample[] = "Ab's  it\n\n12345 \xE5\xA4\xA9 e\xCC\x81<s>x\xFF y ab\n";
 
-static void check_decoded(const struct tokenizer *tok, const int32_t *ids, size_t n)
+static void check_decoded(const struct cz_tokenizer *tok, const int32_t *ids, size_t n)
 {
-    struct tokenizer_decoder *dec;
+    struct cz_tokenizer_decoder *dec;
     const char *text;
     size_t nbytes;
-    FUZZ_CHECK(tokenizer_decoder_create(tok, &dec) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_decoder_create(tok, &dec) == CZ_OK);
     for (size_t i = 0; i < n; i++) {
-        FUZZ_CHECK(ids[i] >= 0 && ids[i] < tokenizer_vocab_size(tok));
-        FUZZ_CHECK(tokenizer_decode(dec, ids[i], &text, &nbytes) == CZ_OK);
+        FUZZ_CHECK(ids[i] >= 0 && ids[i] < cz_tokenizer_vocab_size(tok));
+        FUZZ_CHECK(cz_tokenizer_decode(dec, ids[i], &text, &nbytes) == CZ_OK);
         FUZZ_CHECK(utf8_is_valid(text, nbytes));
     }
-    tokenizer_decoder_end(dec, &text, &nbytes);
+    cz_tokenizer_decoder_end(dec, &text, &nbytes);
     FUZZ_CHECK(utf8_is_valid(text, nbytes));
-    tokenizer_decoder_destroy(dec);
+    cz_tokenizer_decoder_destroy(dec);
 }
 
-static void check_cut(const struct tokenizer *tok, const char *text, size_t nbytes,
+static void check_cut(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                       const int32_t *ids, size_t n)
 {
     int32_t *left, *right;
@@ -31,8 +31,8 @@ static void check_cut(const struct tokenizer *tok, const char *text, size_t nbyt
     size_t at = tok->cls->cut ? tok->cls->cut(tok, text, nbytes, nbytes / 2) : nbytes;
     FUZZ_CHECK(at <= nbytes);
     if (at == nbytes) return;
-    FUZZ_CHECK(tokenizer_encode(tok, text, at, &left, &n_left) == CZ_OK);
-    FUZZ_CHECK(tokenizer_encode(tok, text + at, nbytes - at, &right, &n_right) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_encode(tok, text, at, &left, &n_left) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_encode(tok, text + at, nbytes - at, &right, &n_right) == CZ_OK);
     FUZZ_CHECK(n_left + n_right == n);
     FUZZ_CHECK(memcmp(ids, left, n_left * sizeof *ids) == 0);
     FUZZ_CHECK(memcmp(ids + n_left, right, n_right * sizeof *ids) == 0);
@@ -40,18 +40,18 @@ static void check_cut(const struct tokenizer *tok, const char *text, size_t nbyt
     free(right);
 }
 
-static void check(const struct tokenizer *tok, const char *text, size_t nbytes)
+static void check(const struct cz_tokenizer *tok, const char *text, size_t nbytes)
 {
     int32_t *ids, row[64], types[64];
     size_t n;
     int64_t n_row;
-    const struct tokenizer_input pair = {
+    const struct cz_tokenizer_input pair = {
         .text = text, .nbytes = nbytes, .pair = sample, .pair_nbytes = sizeof sample - 1};
-    FUZZ_CHECK(tokenizer_encode(tok, text, nbytes, &ids, &n) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_encode(tok, text, nbytes, &ids, &n) == CZ_OK);
     check_decoded(tok, ids, n);
     check_cut(tok, text, nbytes, ids, n);
     free(ids);
-    FUZZ_CHECK(tokenizer_encode_input(tok, &pair, 64, row, types, &n_row, NULL) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_encode_input(tok, &pair, 64, row, types, &n_row, NULL) == CZ_OK);
     check_decoded(tok, row, (size_t)n_row);
 }
 
@@ -59,9 +59,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
     const unsigned char *nul = nbytes > 0 ? memchr(data, '\0', nbytes) : NULL;
     size_t n_json = nul ? (size_t)(nul - data) : nbytes;
-    struct tokenizer *tok;
+    struct cz_tokenizer *tok;
     fuzz_folder_put(fuzz_folder(), "tokenizer.json", data, n_json);
-    cz_status st = tokenizer_open(fuzz_folder_path(), &tok);
+    cz_status st = cz_tokenizer_open(fuzz_folder_path(), &tok);
     if (st != CZ_OK) {
         FUZZ_CHECK(!tok);
         fuzz_refused(st);
@@ -73,6 +73,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
         check(tok, text, nbytes - n_json - 1);
         free(text);
     }
-    tokenizer_close(tok);
+    cz_tokenizer_close(tok);
     return 0;
 }

@@ -5,7 +5,7 @@
  * Input: a byte of flags, two of a length, a file of that length, a text. Flags: which file it is,
  * special tokens put in front of a vocab.txt, and rules. */
 #include "base/utf8.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { IS_CONFIG = 1, WITH_SPECIALS = 2, CASED = 4, WITH_ACCENTS = 8, WHOLE = 16 };
@@ -43,24 +43,24 @@ static void put_files(int flags, const char *bytes, size_t nbytes)
     }
 }
 
-static void check_decoded(const struct tokenizer *tok, const int32_t *ids, size_t n_ids)
+static void check_decoded(const struct cz_tokenizer *tok, const int32_t *ids, size_t n_ids)
 {
-    struct tokenizer_decoder *dec;
+    struct cz_tokenizer_decoder *dec;
     const char *text;
     size_t n;
-    FUZZ_CHECK(tokenizer_decoder_create(tok, &dec) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_decoder_create(tok, &dec) == CZ_OK);
     for (size_t i = 0; i < n_ids; i++) {
-        FUZZ_CHECK(ids[i] >= 0 && ids[i] < tokenizer_vocab_size(tok));
-        FUZZ_CHECK(tokenizer_decode(dec, ids[i], &text, &n) == CZ_OK);
+        FUZZ_CHECK(ids[i] >= 0 && ids[i] < cz_tokenizer_vocab_size(tok));
+        FUZZ_CHECK(cz_tokenizer_decode(dec, ids[i], &text, &n) == CZ_OK);
         FUZZ_CHECK(utf8_is_valid(text, n));
     }
-    tokenizer_decoder_end(dec, &text, &n);
-    tokenizer_decoder_destroy(dec);
+    cz_tokenizer_decoder_end(dec, &text, &n);
+    cz_tokenizer_decoder_destroy(dec);
 }
 
 /* ids are those of the lines, one after the other. Not where a config may name a token with a
  * line's end in it. */
-static void check_lines(const struct tokenizer *tok, const char *text, size_t nbytes,
+static void check_lines(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                         const int32_t *ids, size_t n_ids)
 {
     size_t done = 0;
@@ -69,7 +69,7 @@ static void check_lines(const struct tokenizer *tok, const char *text, size_t nb
         int32_t *own;
         size_t n;
         if (!stop) stop = end;
-        FUZZ_CHECK(tokenizer_encode(tok, text, (size_t)(stop - text), &own, &n) == CZ_OK);
+        FUZZ_CHECK(cz_tokenizer_encode(tok, text, (size_t)(stop - text), &own, &n) == CZ_OK);
         FUZZ_CHECK(n <= n_ids - done && (n == 0 || memcmp(own, ids + done, n * sizeof *own) == 0));
         done += n;
         free(own);
@@ -78,28 +78,28 @@ static void check_lines(const struct tokenizer *tok, const char *text, size_t nb
     FUZZ_CHECK(done == n_ids);
 }
 
-static void check_row(const struct tokenizer *tok, const char *text, size_t nbytes)
+static void check_row(const struct cz_tokenizer *tok, const char *text, size_t nbytes)
 {
-    struct tokenizer_input input = {text, nbytes / 2, text + nbytes / 2, nbytes - nbytes / 2};
+    struct cz_tokenizer_input input = {text, nbytes / 2, text + nbytes / 2, nbytes - nbytes / 2};
     int32_t ids[ROW_MAX], types[ROW_MAX];
     int64_t n;
-    cz_status st = tokenizer_encode_input(tok, &input, ROW_MAX, ids, types, &n, NULL);
+    cz_status st = cz_tokenizer_encode_input(tok, &input, ROW_MAX, ids, types, &n, NULL);
     FUZZ_CHECK(st == CZ_OK && n >= 0 && n <= ROW_MAX);
     for (int64_t i = 0; i < n; i++) {
-        FUZZ_CHECK(ids[i] >= 0 && ids[i] < tokenizer_vocab_size(tok));
+        FUZZ_CHECK(ids[i] >= 0 && ids[i] < cz_tokenizer_vocab_size(tok));
         FUZZ_CHECK(types[i] == 0 || types[i] == 1);
     }
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
-    struct tokenizer *tok;
+    struct cz_tokenizer *tok;
     if (nbytes < 3) return 0;
     int flags = data[0];
     size_t n_file = (size_t)data[1] << 8 | data[2], n_rest = nbytes - 3;
     if (n_file > n_rest) n_file = n_rest;
     put_files(flags, (const char *)data + 3, n_file);
-    cz_status st = tokenizer_open(fuzz_folder_path(), &tok);
+    cz_status st = cz_tokenizer_open(fuzz_folder_path(), &tok);
     if (st != CZ_OK) {
         FUZZ_CHECK(tok == NULL);
         fuzz_refused(st);
@@ -108,12 +108,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
     size_t n_text = n_rest - n_file, n_ids;
     char *text = fuzz_copy(data + 3 + n_file, n_text);
     int32_t *ids;
-    FUZZ_CHECK(tokenizer_encode(tok, text, n_text, &ids, &n_ids) == CZ_OK);
+    FUZZ_CHECK(cz_tokenizer_encode(tok, text, n_text, &ids, &n_ids) == CZ_OK);
     check_decoded(tok, ids, n_ids);
     if (!(flags & IS_CONFIG)) check_lines(tok, text, n_text, ids, n_ids);
     check_row(tok, text, n_text);
     free(ids);
     free(text);
-    tokenizer_close(tok);
+    cz_tokenizer_close(tok);
     return 0;
 }

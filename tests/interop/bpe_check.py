@@ -36,19 +36,19 @@ class Ours:
 
     def __init__(self, folder):
         self.tok = ctypes.c_void_p()
-        self.check(self.lib.tokenizer_open(str(folder).encode(), ctypes.byref(self.tok)))
+        self.check(self.lib.cz_tokenizer_open(str(folder).encode(), ctypes.byref(self.tok)))
         self.decoder = ctypes.c_void_p()
-        self.check(self.lib.tokenizer_decoder_create(self.tok, ctypes.byref(self.decoder)))
+        self.check(self.lib.cz_tokenizer_decoder_create(self.tok, ctypes.byref(self.decoder)))
 
     @classmethod
     def load(cls, path):
         cls.lib = lib = ctypes.CDLL(path)
         cls.libc = ctypes.CDLL(None)
         lib.cz_last_error.restype = ctypes.c_char_p
-        lib.tokenizer_vocab_size.restype = ctypes.c_int64
-        lib.tokenizer_vocab_size.argtypes = [ctypes.c_void_p]
-        lib.tokenizer_decode.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
-        lib.tokenizer_encode.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        lib.cz_tokenizer_vocab_size.restype = ctypes.c_int64
+        lib.cz_tokenizer_vocab_size.argtypes = [ctypes.c_void_p]
+        lib.cz_tokenizer_decode.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+        lib.cz_tokenizer_encode.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
         cls.libc.free.argtypes = [ctypes.c_void_p]
 
     def check(self, status):
@@ -57,7 +57,7 @@ class Ours:
 
     def encode(self, text):
         ids, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
-        self.check(self.lib.tokenizer_encode(self.tok, text, len(text), ctypes.byref(ids), ctypes.byref(n)))
+        self.check(self.lib.cz_tokenizer_encode(self.tok, text, len(text), ctypes.byref(ids), ctypes.byref(n)))
         out = ids[: n.value]
         self.libc.free(ids)
         return out
@@ -66,15 +66,15 @@ class Ours:
         room = 4 * (len(text) + len(pair or b"")) + 16
         ids, types, n = (ctypes.c_int32 * room)(), (ctypes.c_int32 * room)(), ctypes.c_int64()
         row = Input(text, len(text), pair, len(pair or b""))
-        self.check(self.lib.tokenizer_encode_input(self.tok, ctypes.byref(row), ctypes.c_int64(room), ids, types, ctypes.byref(n), None))
+        self.check(self.lib.cz_tokenizer_encode_input(self.tok, ctypes.byref(row), ctypes.c_int64(room), ids, types, ctypes.byref(n), None))
         return ids[: n.value], types[: n.value]
 
     def decode(self, ids):
         text, n, out = ctypes.c_char_p(), ctypes.c_size_t(), b""
         for i in ids:
-            self.check(self.lib.tokenizer_decode(self.decoder, i, ctypes.byref(text), ctypes.byref(n)))
+            self.check(self.lib.cz_tokenizer_decode(self.decoder, i, ctypes.byref(text), ctypes.byref(n)))
             out += ctypes.string_at(text, n.value)
-        self.lib.tokenizer_decoder_end(self.decoder, ctypes.byref(text), ctypes.byref(n))
+        self.lib.cz_tokenizer_decoder_end(self.decoder, ctypes.byref(text), ctypes.byref(n))
         return (out + ctypes.string_at(text, n.value)).decode()
 
 

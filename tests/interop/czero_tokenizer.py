@@ -20,9 +20,9 @@ class Input(ctypes.Structure):
 def load():
     lib = ctypes.CDLL(str(LIB))
     lib.cz_last_error.restype = ctypes.c_char_p
-    lib.tokenizer_vocab_size.restype = ctypes.c_int64
-    lib.tokenizer_special_id.restype = ctypes.c_int64
-    lib.tokenizer_name.restype = ctypes.c_char_p
+    lib.cz_tokenizer_vocab_size.restype = ctypes.c_int64
+    lib.cz_tokenizer_special_id.restype = ctypes.c_int64
+    lib.cz_tokenizer_name.restype = ctypes.c_char_p
     return lib
 
 
@@ -32,27 +32,27 @@ class Tokenizer:
         self.tok = ctypes.c_void_p()
         self.free = ctypes.CDLL(None).free
         self.free.argtypes = [ctypes.c_void_p]
-        self.check(self.lib.tokenizer_open(str(name).encode(), ctypes.byref(self.tok)))
-        self.kind = self.lib.tokenizer_name(self.tok).decode()
-        self.vocab_size = self.lib.tokenizer_vocab_size(self.tok)
+        self.check(self.lib.cz_tokenizer_open(str(name).encode(), ctypes.byref(self.tok)))
+        self.kind = self.lib.cz_tokenizer_name(self.tok).decode()
+        self.vocab_size = self.lib.cz_tokenizer_vocab_size(self.tok)
 
     def __del__(self):
         if getattr(self, "tok", None):
-            self.lib.tokenizer_close(self.tok)
+            self.lib.cz_tokenizer_close(self.tok)
 
     def check(self, status):
         if status != 0:
             raise RuntimeError(self.lib.cz_last_error().decode())
 
     def special(self, which):
-        return self.lib.tokenizer_special_id(self.tok, which)
+        return self.lib.cz_tokenizer_special_id(self.tok, which)
 
     def encode(self, text):
         """ids of a str, or of bytes, without special tokens around them"""
         data = text if isinstance(text, bytes) else text.encode()
         ids, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
         self.check(
-            self.lib.tokenizer_encode(
+            self.lib.cz_tokenizer_encode(
                 self.tok, data, ctypes.c_size_t(len(data)), ctypes.byref(ids), ctypes.byref(n)
             )
         )
@@ -67,7 +67,7 @@ class Tokenizer:
         ids, types = (ctypes.c_int32 * max_len)(), (ctypes.c_int32 * max_len)()
         n = ctypes.c_int64()
         self.check(
-            self.lib.tokenizer_encode_input(
+            self.lib.cz_tokenizer_encode_input(
                 self.tok, ctypes.byref(row), ctypes.c_int64(max_len), ids, types, ctypes.byref(n),
                 None,
             )
@@ -76,16 +76,16 @@ class Tokenizer:
 
     def decode(self, ids):
         dec, text, n = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_size_t()
-        self.check(self.lib.tokenizer_decoder_create(self.tok, ctypes.byref(dec)))
+        self.check(self.lib.cz_tokenizer_decoder_create(self.tok, ctypes.byref(dec)))
         out = b""
         for i in ids:
             self.check(
-                self.lib.tokenizer_decode(
+                self.lib.cz_tokenizer_decode(
                     dec, ctypes.c_int64(i), ctypes.byref(text), ctypes.byref(n)
                 )
             )
             out += ctypes.string_at(text, n.value)
-        self.lib.tokenizer_decoder_end(dec, ctypes.byref(text), ctypes.byref(n))
+        self.lib.cz_tokenizer_decoder_end(dec, ctypes.byref(text), ctypes.byref(n))
         out += ctypes.string_at(text, n.value)
-        self.lib.tokenizer_decoder_destroy(dec)
+        self.lib.cz_tokenizer_decoder_destroy(dec)
         return out.decode()

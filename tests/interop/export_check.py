@@ -174,23 +174,23 @@ FETCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.
 class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
-        self.lib.model_open_ex.restype = ctypes.c_void_p
+        self.lib.cz_model_open_ex.restype = ctypes.c_void_p
         self.lib.cz_last_error.restype = ctypes.c_char_p
         self.lib.model_read_weights.argtypes = [ctypes.c_void_p] + [ctypes.c_size_t] * 3 + [ctypes.c_void_p]
         self.lib.model_export_hf.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, FETCH,
                                              ctypes.c_void_p]
-        self.lib.model_destroy.argtypes = [ctypes.c_void_p]
+        self.lib.cz_model_destroy.argtypes = [ctypes.c_void_p]
 
     def export(self, source, folder, task=0, labels=(), vocab_size=0):
         array = (ctypes.c_char_p * len(labels))(*[name.encode() for name in labels])
         options = Options(task, array, len(labels), vocab_size)
-        model = self.lib.model_open_ex(str(source).encode(), ctypes.byref(options))
+        model = self.lib.cz_model_open_ex(str(source).encode(), ctypes.byref(options))
         if not model:
             fail(f"{source}: {self.lib.cz_last_error().decode()}")
         fetch = FETCH(lambda user, *piece: self.lib.model_read_weights(user, *piece))
         if self.lib.model_export_hf(model, str(folder).encode(), 0, fetch, model):
             fail(f"{source}: {self.lib.cz_last_error().decode()}")
-        self.lib.model_destroy(model)
+        self.lib.cz_model_destroy(model)
 
 
 def config_only(scratch, model_type, more):

@@ -2,7 +2,7 @@
 """Manifests in tests/golden/ckpt, good and broken, written from docs/checkpoint-format.md alone.
 
 Usage: manifest_golden.py tests/golden/ckpt      (Python's own library is enough)
-The status that each must give stands in expected.tsv, which tests/checkpoint/test_manifest.c walks.
+The status that each must give stands in expected.tsv, which tests/unit/checkpoint/test_manifest.c walks.
 """
 import json
 import pathlib

@@ -1,9 +1,9 @@
-"""Write the character tables of data/wordpiece_tables.c: what Hugging Face's tokenizers (its Rust
+"""Write the character tables of data/tokenizer/wordpiece/wordpiece_tables.c: what Hugging Face's tokenizers (its Rust
 library) take for control characters, punctuation, accents and white space, asked character by
 character. These are Unicode's categories as of the version that the library was built with, which
 is older than utf8proc's; ids only agree with the library's own view.
 
-    python tests/interop/wordpiece_tables.py > data/wordpiece_tables.c
+    python tests/interop/wordpiece_tables.py > data/tokenizer/wordpiece/wordpiece_tables.c
 """
 import unicodedata
 
@@ -80,7 +80,7 @@ def is_ordered(c):
 
 print("/* Made by tests/interop/wordpiece_tables.py from tokenizers %s: do not edit." % tokenizers.__version__)
 print(" * Ranges of characters, both ends included. */")
-print('#include "data/wordpiece_impl.h"\n')
+print('#include "data/tokenizer/wordpiece/wordpiece_impl.h"\n')
 print("/* clang-format off */\n")
 table("dropped", "Removed by cleaning: control, format and private use characters, U+0000, U+FFFD.",
       [c for c in CHARACTERS if clean.normalize_str(chr(c)) == ""])

@@ -33,10 +33,10 @@ struct agree_buf {
     unsigned char *block; /* what was allocated */
     void *p;              /* the tensor */
     size_t numel, nbytes;
-    enum dtype dtype;
+    enum cz_dtype dtype;
 };
 
-static inline struct agree_buf agree_buf_make(enum dtype dtype, size_t numel, size_t offset)
+static inline struct agree_buf agree_buf_make(enum cz_dtype dtype, size_t numel, size_t offset)
 {
     struct agree_buf b = {.numel = numel, .nbytes = numel * dtype_size(dtype), .dtype = dtype};
     size_t lead = AGREE_GUARD + offset * dtype_size(dtype);
@@ -152,14 +152,15 @@ static inline uint32_t agree_bits(const struct agree_buf *b, size_t i)
 }
 
 /* One step of the grid of a 16-bit dtype at x; 0 for fp32. */
-static inline float agree_step(enum dtype dtype, float x)
+static inline float agree_step(enum cz_dtype dtype, float x)
 {
     if (dtype == DTYPE_BF16) return fmaxf(fabsf(x) * 0x1p-7f, 0x1p-133f);
     if (dtype == DTYPE_F16) return fmaxf(fabsf(x) * 0x1p-10f, 0x1p-24f);
     return 0;
 }
 
-static inline bool agree_close(float got, float want, enum dtype dtype, const struct agree_tol *tol)
+static inline bool agree_close(float got, float want, enum cz_dtype dtype,
+                               const struct agree_tol *tol)
 {
     if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
     if (tol->rtol == 0 && tol->atol == 0) return f32_bits(got) == f32_bits(want);

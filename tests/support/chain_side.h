@@ -6,7 +6,7 @@
 
 #include "base/threads.h"
 #include "engine/batch_stage.h"
-#include "engine/chain.h"
+#include "engine/chain/chain.h"
 #include "tests/support/check_main.h"
 
 #include <math.h>
@@ -18,14 +18,14 @@ struct side {
     struct device *device;
     struct ops *ops;
     struct dev_stream *stream, *copies;
-    struct model *model; /* borrowed */
+    struct cz_model *model; /* borrowed */
     struct chain *chain;
     struct batch_stage stage;
     void *blocks[SIDE_N_BLOCKS];
     size_t nbytes[SIDE_N_BLOCKS];
     void *batch_seen, *kept; /* page-locked host memory */
     size_t batch_seen_nbytes, kept_nbytes;
-    enum dtype dtype;
+    enum cz_dtype dtype;
     void *weights, *gradients; /* all of them, 256 bytes apart */
     size_t weights_nbytes, gradients_nbytes;
     const void **params;
@@ -94,7 +94,7 @@ static inline void side_open_params(struct side *s, bool training)
 }
 
 /* B, T and what differs from inference come in `options`. */
-static inline struct side side_open(const char *device, struct model *model,
+static inline struct side side_open(const char *device, struct cz_model *model,
                                     struct chain_options options)
 {
     struct side s = {.model = model, .dtype = options.dtype};

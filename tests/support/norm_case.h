@@ -6,7 +6,7 @@
 #include "ops/norm/norm_impl.h"
 #include "tests/support/agree.h"
 
-static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+static const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 
 static const struct agree_tol exact = {.op = "norm sum", .why = "one add, one rounding"};
 
@@ -29,8 +29,9 @@ struct norm_case {
     struct agree_buf x, res, sum, weight, bias, y, mean, rstd, dy, dx, dweight, dbias, workspace;
 };
 
-static inline struct norm_case case_make(bool centred, bool residual, enum dtype dtype,
-                                         enum dtype grad_dtype, int64_t N, int64_t C, size_t offset)
+static inline struct norm_case case_make(bool centred, bool residual, enum cz_dtype dtype,
+                                         enum cz_dtype grad_dtype, int64_t N, int64_t C,
+                                         size_t offset)
 {
     size_t numel = (size_t)(N * C), c = (size_t)C, n = (size_t)N;
     struct norm_case t = {.N = N, .C = C, .centred = centred, .residual = residual};

@@ -17,7 +17,7 @@ struct setting {
     int n_threads;
     size_t numel, offset; /* elements past a 64-byte line, bits past a byte */
     bool special;
-    enum dtype dtype; /* of gradients and parameters */
+    enum cz_dtype dtype; /* of gradients and parameters */
     int variant;
 };
 
@@ -26,7 +26,8 @@ struct pair {
     struct agree_buf want, got;
 };
 
-static struct pair pair_make(const struct setting *s, enum dtype dtype, size_t numel, uint64_t seed)
+static struct pair pair_make(const struct setting *s, enum cz_dtype dtype, size_t numel,
+                             uint64_t seed)
 {
     struct pair p = {agree_buf_make(dtype, numel, 0), agree_buf_make(dtype, numel, s->offset)};
     if (s->special)

@@ -245,7 +245,7 @@ static void compare_ranks(struct onebit_trial *trial, int n_ranks)
     ranks_expect_ok(&ranks, 240);
 }
 
-static struct onebit_trial onebit_trial_of(size_t k, enum dtype dtype, int stage)
+static struct onebit_trial onebit_trial_of(size_t k, enum cz_dtype dtype, int stage)
 {
     struct onebit_trial t = {.what = onebits[k], .setting = plain};
     t.setting.dtype = t.setting.grad_dtype = dtype;

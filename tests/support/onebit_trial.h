@@ -47,7 +47,7 @@ static inline void onebit_configure(struct leg *leg, const struct onebit_cell *c
 }
 
 /* Of what lies in the memory of whatever device. */
-static inline cz_status onebit_hash_range(struct engine *e, const struct zero_range *range,
+static inline cz_status onebit_hash_range(struct cz_engine *e, const struct zero_range *range,
                                           uint64_t *h)
 {
     if (range->nbytes == 0) return CZ_OK;
@@ -60,7 +60,7 @@ static inline cz_status onebit_hash_range(struct engine *e, const struct zero_ra
 }
 
 /* Counters, errors, momentum and moves of this rank, and OneBitLamb's values. */
-static inline cz_status onebit_own(struct engine *e, uint64_t *own)
+static inline cz_status onebit_own(struct cz_engine *e, uint64_t *own)
 {
     const struct param_table *table = model_params(engine_get_model(e));
     const struct zero_onebit ob = zero_onebit(e->zero);
@@ -137,7 +137,8 @@ static inline struct leg_outcome onebit_rest(struct leg_shared *s, const char *d
     static char tag[32];
     snprintf(tag, sizeof tag, "global_step%d", at);
     snprintf(s->leg.load, sizeof s->leg.load, "%s", dir);
-    s->leg.load_options = (struct engine_load_options){.tag = tag};
+    s->leg.load_options =
+        (struct cz_load_options){.size = sizeof(struct cz_load_options), .tag = tag};
     s->leg.save[0] = '\0';
     s->leg.save_after = 0;
     s->leg.from = at;

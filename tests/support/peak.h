@@ -2,7 +2,7 @@
 #ifndef CZ_TESTS_PEAK_H
 #define CZ_TESTS_PEAK_H
 
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 #include "tests/support/replay.h"
 
 #include <sys/wait.h>
@@ -37,11 +37,11 @@ static inline size_t peak_resident(void)
 static inline struct peak peak_of_run(const char *model, const char *config, int64_t T, int steps)
 {
     static struct replay_batch b;
-    const struct engine_options options = {.config_json = config};
-    struct model *m = model_open(model);
+    const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
+    struct cz_model *m = cz_model_open(model);
     ck_assert_msg(m != NULL, "%s", cz_last_error());
-    ck_ok(model_set_shape(m, T));
-    struct engine *e = engine_initialize_ex(&options, m);
+    ck_ok(cz_model_set_shape(m, T));
+    struct cz_engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());
     struct peak p = {.planned = engine_get_plan(e)->host_peak_nbytes,
                      .planned_pinned = engine_get_plan(e)->pinned_nbytes,

@@ -4,7 +4,7 @@
 #define CZ_TESTS_PT_LARGE_H
 
 #include "formats/crc32.h"
-#include "formats/pt_impl.h"
+#include "formats/pt/pt_impl.h"
 #include "tests/support/check_main.h"
 #include "tests/support/faults.h"
 

@@ -4,7 +4,7 @@
 #define CZ_TESTS_RANK_TRIAL_H
 
 #include "comm/comm.h"
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 #include "tests/support/peak.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trial_step.h"
@@ -26,7 +26,7 @@ struct outcome {
     uint64_t grads;   /* hash of what was read of them */
     double loss, norm;
     struct comm_traffic traffic; /* of one step, on this rank */
-    struct plan plan;
+    struct cz_plan plan;
     size_t peak_nbytes; /* of resident memory, before tensors are put together */
     size_t locked_nbytes;
 };
@@ -40,17 +40,19 @@ struct trial_shared {
 static inline cz_status trial_run(struct comm *comm, const struct trial *trial, struct outcome *out)
 {
     static struct replay_data data;
-    const struct engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
-    struct model *model = model_open(trial->model ? trial->model : test_data("models/gpt2-tiny"));
+    const struct cz_engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    struct cz_model *model =
+        cz_model_open(trial->model ? trial->model : test_data("models/gpt2-tiny"));
     if (!model) return cz_last_status();
-    TRY(model_set_shape(model, TRIAL_T));
-    if (trial->freeze) TRY(model_freeze(model, trial->freeze, NULL));
-    const struct engine_options options = {.config_json = trial->config,
-                                           .comm = comm,
-                                           .device = trial->device,
-                                           .groups = groups,
-                                           .n_groups = trial->two_groups ? 1 : 0};
-    struct engine *e = engine_initialize_ex(&options, model);
+    TRY(cz_model_set_shape(model, TRIAL_T));
+    if (trial->freeze) TRY(cz_model_freeze(model, trial->freeze, NULL));
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_json = trial->config,
+                                              .comm = comm,
+                                              .device = trial->device,
+                                              .groups = groups,
+                                              .n_groups = trial->two_groups ? 1 : 0};
+    struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     replay_data_open(&data);
     out->grads = TRIAL_HASH_BEGIN;

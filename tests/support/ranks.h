@@ -6,7 +6,7 @@
 #define CZ_TESTS_RANKS_H
 
 #include "base/clock.h"
-#include "comm/shm.h"
+#include "comm/shm/shm.h"
 #include "tests/support/check_main.h"
 
 #include <signal.h>

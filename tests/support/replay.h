@@ -121,20 +121,22 @@ static inline const char *const *replay_on_nvme(const char *swap_dir)
     return sets;
 }
 
-static inline struct engine *replay_engine(const struct replay *r)
+static inline struct cz_engine *replay_engine(const struct replay *r)
 {
-    struct model *model = model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_from_hf(test_data("models/gpt2-tiny"));
     ck_assert_msg(model != NULL, "%s: %s", r->name, cz_last_error());
-    ck_ok(model_set_shape(model, r->seq));
-    if (r->freeze && *r->freeze) ck_ok(model_freeze(model, r->freeze, NULL));
-    const struct engine_options options = {
-        .config_path = r->config, .compat = r->compat, .set_values = r->sets};
-    struct engine *e = engine_initialize_ex(&options, model);
+    ck_ok(cz_model_set_shape(model, r->seq));
+    if (r->freeze && *r->freeze) ck_ok(cz_model_freeze(model, r->freeze, NULL));
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_path = r->config,
+                                              .compat = r->compat,
+                                              .set_values = r->sets};
+    struct cz_engine *e = engine_initialize_ex(&options, model);
     ck_assert_msg(e != NULL, "%s: %s", r->name, cz_last_error());
     return e;
 }
 
-static inline void replay_one_step(struct engine *e, struct replay_data *d, int64_t T)
+static inline void replay_one_step(struct cz_engine *e, struct replay_data *d, int64_t T)
 {
     static struct replay_batch b;
     for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
@@ -176,7 +178,7 @@ static inline double replay_run(const struct replay *r)
     double worst = 0;
     replay_data_open(&data);
     replay_curve_read(r->curve, &curve);
-    struct engine *e = replay_engine(r);
+    struct cz_engine *e = replay_engine(r);
     for (int s = 0; s < curve.n; s++) {
         replay_one_step(e, &data, r->seq);
         const struct replay_row have = {.loss = engine_get_boundary_loss(e),

@@ -4,8 +4,8 @@
 #define CZ_TESTS_RESUME_TRIAL_H
 
 #include "comm/comm.h"
-#include "engine/checkpoint.h"
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
+#include "engine/state/checkpoint.h"
 #include "tests/support/trial_step.h"
 
 #include <dirent.h>
@@ -25,8 +25,9 @@ struct leg {
     uint64_t save_after;              /* or after steps (bit s: of step s + 1), behind its back */
     int abandon;                      /* > 0: after this step it waits to be killed (legs_kill) */
     char swap_dir[256];               /* nvme_path: what lies there during the run is counted */
-    struct engine_load_options load_options;
-    cz_status (*probe)(struct engine *e, uint64_t *own); /* what ranks need not agree on; or NULL */
+    struct cz_load_options load_options;
+    cz_status (*probe)(struct cz_engine *e,
+                       uint64_t *own); /* what ranks need not agree on; or NULL */
 };
 
 struct leg_outcome {
@@ -54,34 +55,36 @@ static inline struct leg_shared *leg_make(void)
     return s;
 }
 
-static inline cz_status leg_hash(struct engine *e, const char *what, uint64_t *h)
+static inline cz_status leg_hash(struct cz_engine *e, const char *what, uint64_t *h)
 {
     *h = TRIAL_HASH_BEGIN;
     return trial_hash_tensors(e, what, h);
 }
 
-static inline cz_status leg_save(struct engine *e, const struct leg *leg, uint64_t row, bool wait)
+static inline cz_status leg_save(struct cz_engine *e, const struct leg *leg, uint64_t row,
+                                 bool wait)
 {
-    const struct data_cursor cursor = {.sample = row, .n_rows = 1000, .seed = 7, .shuffle = true};
-    const struct engine_save_options options = {.cursor = &cursor,
-                                                .client_state_json = "{\"who\": \"a leg\"}"};
+    const struct cz_data_cursor cursor = {
+        .sample = row, .n_rows = 1000, .seed = 7, .shuffle = true};
+    const struct cz_save_options options = {
+        .size = sizeof options, .cursor = &cursor, .client_state_json = "{\"who\": \"a leg\"}"};
     return wait ? engine_save_checkpoint_ex(e, leg->save, &options)
                 : engine_save_begin(e, leg->save, &options);
 }
 
-static inline cz_status leg_resume(struct engine *e, const struct leg *leg, struct replay_data *d,
-                                   struct leg_outcome *out)
+static inline cz_status leg_resume(struct cz_engine *e, const struct leg *leg,
+                                   struct replay_data *d, struct leg_outcome *out)
 {
-    struct engine_load_result result;
+    struct cz_load_result result;
     TRY(engine_load_checkpoint_ex(e, leg->load, &leg->load_options, &result));
     out->n_restored = result.n_restored;
     out->n_tensors = result.n_tensors;
     if (result.has_cursor) d->row = result.cursor.sample;
-    engine_load_result_free(&result);
+    cz_load_result_free(&result);
     return CZ_OK;
 }
 
-static inline cz_status leg_train(struct engine *e, const struct leg *leg, struct replay_data *d,
+static inline cz_status leg_train(struct cz_engine *e, const struct leg *leg, struct replay_data *d,
                                   struct leg_outcome *out)
 {
     for (int s = leg->from; s < leg->to; s++) {
@@ -112,12 +115,12 @@ static inline int leg_swap_files(const char *dir)
     return n;
 }
 
-static inline struct model *leg_model(const struct leg *leg)
+static inline struct cz_model *leg_model(const struct leg *leg)
 {
-    struct model *model = model_open(leg->model ? leg->model : test_data("models/gpt2-tiny"));
-    if (!model || model_set_shape(model, TRIAL_T) != CZ_OK) return NULL;
-    if (leg->unsaved_weights && model_init_from(model, NULL, 99) != CZ_OK) return NULL;
-    if (leg->freeze && model_freeze(model, leg->freeze, NULL) != CZ_OK) return NULL;
+    struct cz_model *model = cz_model_open(leg->model ? leg->model : test_data("models/gpt2-tiny"));
+    if (!model || cz_model_set_shape(model, TRIAL_T) != CZ_OK) return NULL;
+    if (leg->unsaved_weights && cz_model_init_from(model, NULL, 99) != CZ_OK) return NULL;
+    if (leg->freeze && cz_model_freeze(model, leg->freeze, NULL) != CZ_OK) return NULL;
     return model;
 }
 
@@ -125,16 +128,17 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
                                 uint64_t *own)
 {
     static struct replay_data data;
-    const struct engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
-    struct model *model = leg_model(leg);
+    const struct cz_engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    struct cz_model *model = leg_model(leg);
     if (!model) return cz_last_status();
-    const struct engine_options options = {.config_json = leg->config,
-                                           .comm = comm,
-                                           .groups = groups,
-                                           .n_groups = leg->two_groups ? 1 : 0,
-                                           .device = leg->device,
-                                           .seed = leg->unsaved_weights ? 5 : 3};
-    struct engine *e = engine_initialize_ex(&options, model);
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_json = leg->config,
+                                              .comm = comm,
+                                              .groups = groups,
+                                              .n_groups = leg->two_groups ? 1 : 0,
+                                              .device = leg->device,
+                                              .seed = leg->unsaved_weights ? 5 : 3};
+    struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     memset(out, 0, sizeof *out);
     out->plans_nvme = engine_get_plan(e)->nvme_nbytes > 0;

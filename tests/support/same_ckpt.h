@@ -3,7 +3,7 @@
 #ifndef CZ_TESTS_SAME_CKPT_H
 #define CZ_TESTS_SAME_CKPT_H
 
-#include "formats/pt.h"
+#include "formats/pt/pt.h"
 #include "tests/support/check_main.h"
 
 #include <dirent.h>

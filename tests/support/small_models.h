@@ -30,11 +30,11 @@ static const char small_classifier[] =
     "\"label2id\": {\"a\": 0, \"b\": 1, \"c\": 2}, " SMALL_BERT "}";
 
 /* One of the above, or a folder of tests/data. */
-static inline struct model *small_model(const char *config)
+static inline struct cz_model *small_model(const char *config)
 {
-    struct model *m;
+    struct cz_model *m;
     if (config[0] != '{') {
-        m = model_open(test_data(config));
+        m = cz_model_open(test_data(config));
     } else {
         char path[128];
         const char *dir = test_tmp_make();
@@ -43,11 +43,11 @@ static inline struct model *small_model(const char *config)
         ck_assert_ptr_nonnull(f);
         fputs(config, f);
         fclose(f);
-        m = model_open(dir);
+        m = cz_model_open(dir);
         test_tmp_remove(dir);
     }
     ck_assert_msg(m != NULL, "%s", cz_last_error());
-    model_set_seed(m, 3);
+    cz_model_set_seed(m, 3);
     return m;
 }
 

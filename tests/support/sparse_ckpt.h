@@ -5,7 +5,7 @@
 #define CZ_TESTS_SPARSE_CKPT_H
 
 #include "formats/file_io.h"
-#include "formats/pickle.h"
+#include "formats/pickle/pickle.h"
 #include "tests/support/check_main.h"
 
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #ifndef CZ_TESTS_SPARSE_RUN_H
 #define CZ_TESTS_SPARSE_RUN_H
 
-#include "formats/pt.h"
-#include "formats/safetensors.h"
+#include "formats/pt/pt.h"
+#include "formats/safetensors/safetensors.h"
 #include "tests/support/sparse_ckpt.h"
 
 #include <dirent.h>

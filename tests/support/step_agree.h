@@ -24,7 +24,7 @@ struct step_op {
 };
 
 struct step_dtypes {
-    enum dtype p, g, state, out;
+    enum cz_dtype p, g, state, out;
     bool has_out;
 };
 

@@ -3,7 +3,7 @@
 #ifndef CZ_TESTS_TAGS_H
 #define CZ_TESTS_TAGS_H
 
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 

@@ -166,7 +166,7 @@ CZ_UNUSED static const struct layer_class dot_class = {.name = "dot",
                                                        .backward = dot_backward};
 
 /* rows → n scales → dot, the table tied between the ends. */
-static inline struct model *toy_model(int n_scales, int64_t t_max)
+static inline struct cz_model *toy_model(int n_scales, int64_t t_max)
 {
     struct layer_desc layers[16] = {{.cls = &rows_class}};
     struct scale_hp hps[16];
@@ -180,7 +180,7 @@ static inline struct model *toy_model(int n_scales, int64_t t_max)
                                     .n_layers = (size_t)n_scales + 2,
                                     .vocab_size = V,
                                     .t_max = t_max};
-    struct model *m = model_create(&desc);
+    struct cz_model *m = cz_model_create(&desc);
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     return m;
 }

@@ -23,7 +23,7 @@ static inline uint64_t trial_hash(uint64_t h, const void *data, size_t nbytes)
     return h;
 }
 
-static inline cz_status trial_hash_tensors(struct engine *e, const char *what, uint64_t *h)
+static inline cz_status trial_hash_tensors(struct cz_engine *e, const char *what, uint64_t *h)
 {
     static float x[256 * 64 + 1];
     const struct param_table *table = model_params(engine_get_model(e));
@@ -38,7 +38,7 @@ static inline cz_status trial_hash_tensors(struct engine *e, const char *what, u
 }
 
 /* All states of an optimizer, whichever it is. */
-static inline cz_status trial_hash_states(struct engine *e, uint64_t *h)
+static inline cz_status trial_hash_states(struct cz_engine *e, uint64_t *h)
 {
     static const char *const states[] = {
         "exp_avg",         "exp_avg_sq",       "sum",
@@ -53,7 +53,7 @@ static inline cz_status trial_hash_states(struct engine *e, uint64_t *h)
 }
 
 /* grads: hash what is there after each backward into it; may be NULL. */
-static inline cz_status trial_step(struct engine *e, struct replay_data *d, uint64_t *grads)
+static inline cz_status trial_step(struct cz_engine *e, struct replay_data *d, uint64_t *grads)
 {
     static struct replay_batch b;
     int64_t rank = engine_get_rank(e), world = engine_get_world_size(e);

@@ -55,7 +55,7 @@ static void compare_gpu(struct world_setting s, size_t k, size_t tile)
 
 START_TEST(every_placement_computes_the_same)
 {
-    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (size_t k = 0; k < CZ_ARRAY_LEN(placements); k++)
         for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++) {
             struct world_setting s = plain;

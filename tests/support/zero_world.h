@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/size.h"
-#include "comm/device_comm.h"
+#include "comm/device/device_comm.h"
 #include "tests/support/check_main.h"
 #include "zero/zero.h"
 
@@ -65,7 +65,7 @@ static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, f
 
 struct world_setting {
     int stage, rank, world_size;
-    enum dtype dtype, grad_dtype, master_dtype;
+    enum cz_dtype dtype, grad_dtype, master_dtype;
     size_t tile, bucket;
     const char *optimizer;
     bool two_groups, freeze, round_robin, align, overlap;
@@ -236,7 +236,7 @@ static void world_free(struct world *w)
 
 /* Whole gradients of a unit, the same on every pretended rank; instead of what is there, or added
  * to it. */
-static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dtype, bool adds)
+static void fill_unit(struct world *w, size_t unit, uint32_t step, enum cz_dtype dtype, bool adds)
 {
     for (size_t k = 0; k < w->units[unit].n; k++) {
         static float room[OF(45)];
@@ -261,7 +261,7 @@ static void fill_unit(struct world *w, size_t unit, uint32_t step, enum dtype dt
 }
 
 /* One micro-batch. */
-static inline void fill_grads(struct world *w, uint32_t step, enum dtype dtype)
+static inline void fill_grads(struct world *w, uint32_t step, enum cz_dtype dtype)
 {
     ck_ok(zero_pass_begin(w->z, ZERO_PASS_LAST));
     for (size_t v = 0; v < CZ_ARRAY_LEN(visits); v++) {

@@ -77,8 +77,8 @@ void tool_log_init(bool quiet)
             level = (enum log_level)i;
             style.quiet = false;
         }
-    log_set_sink(log_to_stderr, &style);
-    log_set_level(level, SUB_ALL);
+    cz_log_set_sink(log_to_stderr, &style);
+    cz_log_set_level(level, SUB_ALL);
 }
 
 int tool_finish_stdout(int code)

@@ -1,6 +1,6 @@
 #include "details.h"
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/read/checkpoint.h"
 
 #include <string.h>
 

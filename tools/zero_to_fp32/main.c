@@ -1,7 +1,7 @@
 /* zero_to_fp32: a folder of DeepSpeed's shards in, whole weights out. Options as DeepSpeed's script
  * of that name has them, and more. */
 #include "base/clock.h"
-#include "checkpoint/consolidate.h"
+#include "checkpoint/consolidate/consolidate.h"
 #include "details.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -59,7 +59,7 @@ static const struct arg_command command = {
         "            4 damaged or incomplete checkpoint.",
 };
 
-static enum dtype parse_dtype(const char *name)
+static enum cz_dtype parse_dtype(const char *name)
 {
     if (strcmp(name, "float16") == 0 || strcmp(name, "fp16") == 0) return DTYPE_F16;
     if (strcmp(name, "bfloat16") == 0 || strcmp(name, "bf16") == 0) return DTYPE_BF16;
@@ -67,13 +67,14 @@ static enum dtype parse_dtype(const char *name)
 }
 
 static cz_status to_library(const struct options *o, struct bar *bar,
-                            struct consolidate_options *out)
+                            struct cz_consolidate_options *out)
 {
-    *out = (struct consolidate_options){
+    *out = (struct cz_consolidate_options){
+        .size = sizeof(struct cz_consolidate_options),
         .dir = o->dir,
         .tag = o->tag,
         .out_dir = o->out_dir,
-        .format = o->safetensors ? CONSOLIDATE_SAFETENSORS : CONSOLIDATE_BIN,
+        .format = o->safetensors ? CZ_CONSOLIDATE_SAFETENSORS : CZ_CONSOLIDATE_BIN,
         .exclude_frozen = o->exclude_frozen,
         .has_dtype = o->dtype != NULL,
         .dtype = o->dtype ? parse_dtype(o->dtype) : DTYPE_F32,
@@ -83,8 +84,7 @@ static cz_status to_library(const struct options *o, struct bar *bar,
     };
     const char *size = o->max_shard_size ? o->max_shard_size : "5GB";
     if (strcmp(size, "none") == 0 || strcmp(size, "None") == 0) return CZ_OK;
-    if (consolidate_parse_size(size, &out->shard_nbytes_max) != CZ_OK)
-        return err_prefix("--max_shard_size");
+    if (cz_parse_size(size, &out->shard_nbytes_max) != CZ_OK) return err_prefix("--max_shard_size");
     return CZ_OK;
 }
 
@@ -102,7 +102,7 @@ static const char *plural(size_t n)
     return n == 1 ? "" : "s";
 }
 
-static void print_result(const struct options *o, const struct consolidate_result *r,
+static void print_result(const struct options *o, const struct cz_consolidate_result *r,
                          double seconds)
 {
     printf("wrote %zu file%s, %zu tensor%s", r->n_files, plural(r->n_files), r->n_tensors,
@@ -115,12 +115,12 @@ static void print_result(const struct options *o, const struct consolidate_resul
 static int run(const struct options *o)
 {
     struct bar bar;
-    struct consolidate_options options;
-    struct consolidate_result result;
+    struct cz_consolidate_options options;
+    struct cz_consolidate_result result;
     bar_begin(&bar, "writing", o->quiet);
     if (to_library(o, &bar, &options) != CZ_OK) return tool_fail();
     if (o->debug && details_print(o->dir, o->tag, stderr) != CZ_OK) return tool_fail();
-    cz_status st = consolidate_run(&options, &result);
+    cz_status st = cz_consolidate(&options, &result);
     bar_end(&bar);
     if (st != CZ_OK) return tool_fail();
     if (!o->quiet) print_result(o, &result, (double)(clock_now_ns() - bar.start_ns) * 1e-9);

@@ -269,7 +269,7 @@ static cz_status swap_visit(struct zero *z, zero_grads_visit visit, void *user)
 
 static cz_status swap_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst)
 {
-    enum dtype dtype = z->options.grad_dtype;
+    enum cz_dtype dtype = z->options.grad_dtype;
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
     for (size_t at = 0, n; at < numel; at += n) {
         uint64_t begin = z->groups[group].grad_swap + (off + at) * size;

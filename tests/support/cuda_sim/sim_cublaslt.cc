@@ -102,7 +102,7 @@ template <class T, class Opaque> T &as(Opaque *opaque)
         if (result_ != CUBLAS_STATUS_SUCCESS) return result_;                                      \
     } while (0)
 
-enum dtype dtype_of(cudaDataType_t type)
+enum cz_dtype dtype_of(cudaDataType_t type)
 {
     return type == CUDA_R_16BF ? DTYPE_BF16 : type == CUDA_R_16F ? DTYPE_F16 : DTYPE_F32;
 }
@@ -323,7 +323,7 @@ float to_tf32(float x)
 /* op(X) as (lines, k), a line along k next to the other. */
 std::vector<float> unpack(const void *x, const layout &l, bool lines_are_columns, bool tf32)
 {
-    const enum dtype dtype = dtype_of(l.type);
+    const enum cz_dtype dtype = dtype_of(l.type);
     const size_t lines = lines_are_columns ? l.cols : l.rows;
     const size_t k = lines_are_columns ? l.rows : l.cols, ld = (size_t)l.ld;
     std::vector<float> out(lines * k);
@@ -347,7 +347,7 @@ void put_bias_gradient(const product &p, const std::vector<float> &x)
 
 void put(const product &p, size_t i, size_t j, double sum)
 {
-    const enum dtype dtype = dtype_of(p.c.type);
+    const enum cz_dtype dtype = dtype_of(p.c.type);
     const uint32_t e = p.d.epilogue;
     const size_t at = j * (size_t)p.c.ld + i, aux = j * (size_t)p.d.aux_ld + i;
     if (p.beta) sum += (double)dtype_get(p.D, at, dtype);

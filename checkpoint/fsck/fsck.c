@@ -1,0 +1,289 @@
+/* What the user named: a file, a tag, a folder of tags, a folder of weights. */
+#include "checkpoint/fsck/fsck_impl.h"
+
+#include "checkpoint/read/names.h"
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* ---- one tag --------------------------------------------------------------------------------- */
+
+/* *has: a manifest was read. A damaged one is a finding, and the tag is checked without it. */
+static cz_status load_manifest(const char *tag_dir, struct manifest *m, bool *has,
+                               struct fsck_findings *findings)
+{
+    cz_status st = manifest_load(tag_dir, m);
+    *has = st == CZ_OK;
+    if (st == CZ_NOTFOUND) err_clear();
+    if (st == CZ_OK || st == CZ_NOTFOUND) return CZ_OK;
+    if (st != CZ_CORRUPT) return st;
+    char *path = file_join(tag_dir, CKPT_MANIFEST);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", tag_dir);
+    st = fsck_note_error(findings, path);
+    free(path);
+    return st;
+}
+
+/* Do the ranks' files make one checkpoint? The view stays open, to name what lies where; NULL: *why
+ * says why not. */
+static struct ckpt *open_view(const char *tag_dir, struct err *why)
+{
+    struct ckpt *view = NULL;
+    char *zero = file_join(tag_dir, "zero");
+    struct ckpt_open_options o = {.dir = tag_dir, .universal = zero && is_folder(zero)};
+    if (ckpt_open(&o, &view) != CZ_OK) err_capture(why);
+    o.weights_only = true; /* stage 0's states need not tell whose they are */
+    if (why->status == CZ_UNSUPPORTED && ckpt_open(&o, &view) == CZ_OK) why->status = CZ_OK;
+    err_clear();
+    free(zero);
+    return view;
+}
+
+/* Whether a finding about the file that the sentence begins with is there already. */
+static bool is_told(const struct fsck_findings *f, const char *sentence)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strncmp(sentence, f->items[i].path, strlen(f->items[i].path)) == 0) return true;
+    return false;
+}
+
+/* That the files do not fit each other is news unless some of them are damaged anyway. What we do
+ * not read (tensor parallelism, …) is no damage, but was not checked. */
+static cz_status report_view(const struct cz_fsck_options *options, const char *tag_dir,
+                             const struct fsck_files *files, const struct fsck_findings *before,
+                             const struct err *why, struct cz_fsck_report *report)
+{
+    bool told = is_told(before, why->text);
+    for (size_t i = 0; i < files->n && !told; i++)
+        told = is_told(&files->items[i].findings, why->text);
+    if (told) return CZ_OK;
+    err_restore(why);
+    if (why->status != CZ_CORRUPT && why->status != CZ_NOTFOUND) return why->status;
+    struct fsck_findings found = {NULL, 0, 0, 0};
+    cz_status st = fsck_note_error(&found, tag_dir);
+    if (st == CZ_OK) fsck_report_findings(options, &found, report);
+    fsck_findings_free(&found);
+    return st;
+}
+
+static cz_status check_tag(const struct cz_fsck_options *options, const char *tag_dir,
+                           struct cz_fsck_report *report)
+{
+    struct manifest m;
+    struct fsck_files files = {NULL, 0, 0};
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct err why = {.status = CZ_OK};
+    struct ckpt *view = NULL;
+    bool has;
+    manifest_init(&m);
+    cz_status st;
+    const size_t n_before = report->n_findings;
+    TRY_GOTO(load_manifest(tag_dir, &m, &has, &findings), done);
+    report->has_manifest |= has;
+    TRY_GOTO(fsck_list_tag(tag_dir, has ? &m : NULL, &files, &findings), done);
+    fsck_report_findings(options, &findings, report);
+    /* A manifest says by itself what is missing, stale or changed, and whose bytes are where. */
+    if (!has) view = open_view(tag_dir, &why);
+    for (size_t i = 0; i < files.n; i++) files.items[i].view = view;
+    TRY_GOTO(fsck_check_files(options, &files, report), done);
+    if (has && report->n_findings == n_before) view = open_view(tag_dir, &why);
+    if (why.status != CZ_OK)
+        TRY_GOTO(report_view(options, tag_dir, &files, &findings, &why, report), done);
+done:
+    ckpt_close(view);
+    fsck_files_free(&files);
+    fsck_findings_free(&findings);
+    manifest_free(&m);
+    return st;
+}
+
+/* ---- latest ---------------------------------------------------------------------------------- */
+
+/* `latest` is there, but leads nowhere: the current error says how. */
+static cz_status note_latest(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    char *path = file_join(options->dir, CKPT_LATEST);
+    cz_status st = path ? fsck_note_error(&findings, path)
+                        : err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
+    if (st == CZ_OK) fsck_report_findings(options, &findings, report);
+    fsck_findings_free(&findings);
+    free(path);
+    return st;
+}
+
+/* A file `latest` (or latest_universal), whatever is in it. */
+static bool has_latest(const char *dir)
+{
+    bool yes = false;
+    static const char *const names[] = {CKPT_LATEST, CKPT_LATEST_UNIVERSAL};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names) && !yes; i++) {
+        char *path = file_join(dir, names[i]);
+        yes = path && file_exists(path) && !is_folder(path);
+        free(path);
+    }
+    return yes;
+}
+
+static cz_status check_latest(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    char *tag_dir = NULL, *tag = NULL;
+    cz_status st = ckpt_locate(options->dir, NULL, &tag_dir, &tag);
+    free(tag_dir);
+    free(tag);
+    return st == CZ_CORRUPT || st == CZ_NOTFOUND ? note_latest(options, report) : st;
+}
+
+/* ---- all tags -------------------------------------------------------------------------------- */
+
+/* Whether a folder in DIR is a tag's: holds shards, a universal checkpoint, or our manifest. */
+static bool is_tag(const char *path)
+{
+    static const char *const marks[] = {"_model_states.pt", "_optim_states.pt", CKPT_MANIFEST};
+    bool yes = false;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(marks) && !yes; i++) {
+        struct ckpt_list list;
+        yes = ckpt_list_files(path, marks[i], &list) == CZ_OK && list.n > 0;
+        ckpt_list_free(&list);
+    }
+    char *zero = file_join(path, "zero");
+    yes = yes || (zero && is_folder(zero));
+    free(zero);
+    err_clear();
+    return yes;
+}
+
+static cz_status check_all(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct ckpt_list list;
+    size_t n = 0;
+    TRY(ckpt_list_files(options->dir, "", &list));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++) {
+        char *path = file_join(options->dir, list.names[i]);
+        if (!path) {
+            st = err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
+        } else if (list.names[i][0] != '.' && is_folder(path) && is_tag(path)) {
+            st = check_tag(options, path, report);
+            n++;
+        }
+        free(path);
+    }
+    ckpt_list_free(&list);
+    if (st == CZ_OK && n == 0)
+        st = err_set(CZ_NOTFOUND, 0, "%s: no checkpoint is in this folder", options->dir);
+    if (st == CZ_OK && has_latest(options->dir)) st = check_latest(options, report);
+    return st;
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *path, const char *suffix)
+{
+    const size_t n = strlen(path), n_suffix = strlen(suffix);
+    return n >= n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
+}
+
+/* The folder that holds path; free() it. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct manifest m;
+    struct fsck_files files = {NULL, 0, 0};
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    const char *path = options->dir, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *folder = folder_of(path);
+    bool has = false;
+    manifest_init(&m);
+    cz_status st = folder ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+    if (st == CZ_OK) st = load_manifest(folder, &m, &has, &findings);
+    const struct manifest_file *listed = has ? manifest_find(&m, name) : NULL;
+    const bool is_manifest = strcmp(name, CKPT_MANIFEST) == 0;
+    report->has_manifest = listed || (is_manifest && has);
+    report->n_files = is_manifest;
+    fsck_report_findings(options, &findings, report);
+    if (st == CZ_OK && !is_manifest) {
+        const bool is_safetensors = ends_in(name, ".safetensors");
+        st = fsck_add_file(&files, path,
+                           listed           ? FSCK_LISTED
+                           : is_safetensors ? FSCK_SAFETENSORS
+                                            : FSCK_ZIP,
+                           listed);
+        if (st == CZ_OK) st = fsck_check_files(options, &files, report);
+    }
+    fsck_files_free(&files);
+    fsck_findings_free(&findings);
+    manifest_free(&m);
+    free(folder);
+    return st;
+}
+
+/* ---- a folder -------------------------------------------------------------------------------- */
+
+static cz_status check_weights(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct fsck_files files = {NULL, 0, 0};
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    cz_status st = fsck_list_weights(options->dir, &files, &findings);
+    if (st == CZ_OK) {
+        fsck_report_findings(options, &findings, report);
+        st = fsck_check_files(options, &files, report);
+    }
+    fsck_files_free(&files);
+    fsck_findings_free(&findings);
+    return st;
+}
+
+static cz_status check_folder(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    char *tag_dir = NULL, *tag = NULL;
+    if (options->all_tags) return check_all(options, report);
+    cz_status st = ckpt_locate(options->dir, options->tag, &tag_dir, &tag);
+    if (st == CZ_OK) {
+        st = check_tag(options, tag_dir, report);
+        free(report->tag_dir);
+        report->tag_dir = tag_dir;
+        free(tag);
+        return st;
+    }
+    const bool is_damage = st == CZ_CORRUPT || st == CZ_NOTFOUND;
+    if (options->tag || !is_damage) return st;
+    if (has_latest(options->dir)) return note_latest(options, report);
+    return is_tag(options->dir) ? check_tag(options, options->dir, report)
+                                : check_weights(options, report);
+}
+
+cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct stat info;
+    memset(report, 0, sizeof *report);
+    if (stat(options->dir, &info) != 0)
+        return err_set(errno == ENOENT || errno == ENOTDIR ? CZ_NOTFOUND : CZ_IO, errno,
+                       "%s: cannot be examined", options->dir);
+    report->tag_dir = strdup(options->dir);
+    if (!report->tag_dir) return err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
+    if (S_ISDIR(info.st_mode)) return check_folder(options, report);
+    if (!options->tag && !options->all_tags) return check_file(options, report);
+    return err_set(CZ_INVALID, 0, "%s: is a file, so there is no tag to choose", options->dir);
+}
+
+void cz_fsck_report_free(struct cz_fsck_report *report)
+{
+    free(report->tag_dir);
+    memset(report, 0, sizeof *report);
+}

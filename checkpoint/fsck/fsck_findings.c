@@ -1,0 +1,86 @@
+/* Findings: collected per file, handed over in the order of the files. */
+#include "checkpoint/fsck/fsck_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SENTENCE_NBYTES 4096
+
+static cz_status add(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
+                     uint64_t nbytes, const char *sentence)
+{
+    if (f->n == FSCK_FINDINGS_MAX) {
+        f->n_more++;
+        return CZ_OK;
+    }
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? f->cap * 2 : 8;
+        struct cz_fsck_finding *items = realloc(f->items, cap * sizeof *items);
+        if (!items) return err_set(CZ_NOMEM, 0, "%s: no memory for what was found", path);
+        f->items = items;
+        f->cap = cap;
+    }
+    struct cz_fsck_finding *item = &f->items[f->n];
+    *item = (struct cz_fsck_finding){strdup(path), strdup(tensor), off, nbytes, strdup(sentence)};
+    f->n++;
+    if (item->path && item->tensor && item->sentence) return CZ_OK;
+    return err_set(CZ_NOMEM, 0, "%s: no memory for what was found", path);
+}
+
+cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
+                    uint64_t nbytes, const char *fmt, ...)
+{
+    char sentence[SENTENCE_NBYTES];
+    int n = snprintf(sentence, sizeof sentence, "%s: ", path);
+    if (n < 0 || (size_t)n >= sizeof sentence) n = 0;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(sentence + n, sizeof sentence - (size_t)n, fmt, args);
+    va_end(args);
+    return add(f, path, tensor, off, nbytes, sentence);
+}
+
+cz_status fsck_note_error(struct fsck_findings *f, const char *path)
+{
+    char sentence[SENTENCE_NBYTES];
+    snprintf(sentence, sizeof sentence, "%s", cz_last_error());
+    err_clear();
+    return add(f, path, "", 0, 0, sentence);
+}
+
+void fsck_findings_free(struct fsck_findings *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        free((char *)f->items[i].path);
+        free((char *)f->items[i].tensor);
+        free((char *)f->items[i].sentence);
+    }
+    free(f->items);
+    memset(f, 0, sizeof *f);
+}
+
+bool fsck_found_in(const struct fsck_findings *f, uint64_t off, uint64_t nbytes)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const struct cz_fsck_finding *item = &f->items[i];
+        if (item->nbytes > 0 && item->off < off + nbytes && off < item->off + item->nbytes)
+            return true;
+    }
+    return false;
+}
+
+void fsck_report_findings(const struct cz_fsck_options *options, const struct fsck_findings *f,
+                          struct cz_fsck_report *report)
+{
+    for (size_t i = 0; i < f->n && options->finding; i++)
+        options->finding(&f->items[i], options->user);
+    report->n_findings += f->n + f->n_more;
+    if (f->n_more == 0 || !options->finding) return;
+    char sentence[SENTENCE_NBYTES];
+    const char *path = f->items[0].path;
+    snprintf(sentence, sizeof sentence, "%s: and %zu more", path, f->n_more);
+    const struct cz_fsck_finding more = {path, "", 0, 0, sentence};
+    options->finding(&more, options->user);
+}

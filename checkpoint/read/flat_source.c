@@ -1,0 +1,274 @@
+/* Stages 1 and 2: a group's parameters stand one after the other in a flat tensor, of which every
+ * rank has an equal partition (docs/deepspeed-behaviour.md, "Flat buffers"). param_shapes holds
+ * their true order; param_slice_mappings does not when gradients go round-robin, and is only
+ * compared.
+ *
+ * Legend: W ranks; L elements up to the end of the last parameter; a partition is L rounded up to a
+ * multiple of 2W, divided by W. Masters are saved without padding, states with it. */
+#include "checkpoint/read/checkpoint_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define START_ALIGN 2 /* DeepSpeed's nccl_start_alignment_factor */
+
+struct flat_plan {
+    uint64_t numel; /* L */
+    uint64_t partition;
+    int64_t id; /* of the group's flat parameter in the optimizer's state */
+    size_t master_vec, state_vecs[CKPT_STATES_MAX];
+};
+
+struct flat_read {
+    struct flat_plan *groups;
+    size_t n_groups;
+    bool has_paddings; /* group_paddings are each rank's own (not BF16_Optimizer's) */
+};
+
+#define NO_VEC SIZE_MAX
+
+/* ---- rank 0: the plan ------------------------------------------------------------------------ */
+
+/* Elements that are skipped after parameter i of group g (0.19.8's parameter_alignment). */
+static cz_status align_padding(const struct rank_file *file, size_t g, size_t i, size_t n_params,
+                               uint64_t *out)
+{
+    const struct pickle_node *groups = pickle_get(file->head.state, "param_alignment_paddings");
+    *out = 0;
+    if (!groups || groups->kind == PICKLE_NONE) return CZ_OK;
+    const struct pickle_node *pads =
+        pickle_is(groups, PICKLE_LIST) && g < groups->n ? groups->items[g] : NULL;
+    int64_t pad;
+    if (!pickle_is(pads, PICKLE_LIST) || pads->n != n_params ||
+        !pickle_to_int(pads->items[i], &pad) || pad < 0 || pad > INT32_MAX)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: param_alignment_paddings of group %zu do not fit its %zu parameters",
+                       pt_path(file->pt), g, n_params);
+    *out = (uint64_t)pad;
+    return CZ_OK;
+}
+
+/* The parameters of group g get their places in its flat tensor. */
+static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, size_t g,
+                             struct flat_plan *plan)
+{
+    const struct pickle_node *shapes =
+        ckpt_shapes_at(pickle_get(ck->model_root, "param_shapes"), g);
+    if (!pickle_is(shapes, PICKLE_DICT))
+        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: group %zu is no dictionary",
+                       pt_path(ck->model), g);
+    uint64_t off = 0;
+    for (size_t i = 0; i < shapes->n_pairs; i++) {
+        const char *name = pickle_to_string(shapes->pairs[i].key);
+        size_t idx;
+        uint64_t pad;
+        if (!name) return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
+        TRY(ckpt_entry_want(ck, name, shapes->pairs[i].value, "param_shapes", &idx));
+        struct ckpt_place place = {.kind = PLACE_SPLIT};
+        place.split.vec_idx = plan->master_vec;
+        place.split.shift = off;
+        TRY(ckpt_entry_train(ck, idx, g, place));
+        plan->numel = off + ck->entries[idx].tensor.numel;
+        TRY(align_padding(file, g, i, shapes->n_pairs, &pad));
+        if (__builtin_add_overflow(plan->numel, pad, &off) || off > INT64_MAX)
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: group %zu is too large",
+                           pt_path(ck->model), g);
+    }
+    plan->numel = off; /* DeepSpeed counts a padding after the last one, if there were one */
+    return CZ_OK;
+}
+
+static int64_t list_int(const struct pickle_node *list, size_t idx, int64_t fallback)
+{
+    int64_t value;
+    bool there = pickle_is(list, PICKLE_LIST) && idx < list->n;
+    return there && pickle_to_int(list->items[idx], &value) ? value : fallback;
+}
+
+static uint64_t partition_of(uint64_t numel, int world_size)
+{
+    uint64_t unit = START_ALIGN * (uint64_t)world_size;
+    return (numel + unit - 1) / unit * START_ALIGN;
+}
+
+static cz_status plan_group(struct ckpt *ck, const struct rank_file *file,
+                            const struct opt_view *view, size_t g, struct flat_plan *plan)
+{
+    for (size_t i = 0; i < CKPT_STATES_MAX; i++) plan->state_vecs[i] = NO_VEC;
+    TRY(ckpt_vec_add(ck, &plan->master_vec));
+    TRY(plan_params(ck, file, g, plan));
+    plan->partition = partition_of(plan->numel, ck->info.world_size);
+    const struct pickle_node *ids =
+        view->groups && g < view->groups->n ? pickle_get(view->groups->items[g], "params") : NULL;
+    plan->id = list_int(ids, 0, (int64_t)g);
+    return CZ_OK;
+}
+
+static struct opt_view states_of(const struct rank_file *file)
+{
+    return opt_view_of(pickle_get(file->head.state, "base_optimizer_state"));
+}
+
+static cz_status plan_groups(struct ckpt *ck, const struct rank_file *file, struct flat_read *read)
+{
+    const struct opt_view view = states_of(file);
+    read->n_groups = ckpt_shapes_count(pickle_get(ck->model_root, "param_shapes"));
+    read->has_paddings = file->head.stage >= 0;
+    read->groups = calloc(read->n_groups + 1, sizeof *read->groups);
+    if (!read->groups) return err_set(CZ_NOMEM, 0, "out of memory");
+    TRY(ckpt_groups_set(ck, read->n_groups, view.groups));
+    for (size_t g = 0; g < read->n_groups; g++)
+        TRY(plan_group(ck, file, &view, g, &read->groups[g]));
+    return CZ_OK;
+}
+
+/* ---- every rank: masters --------------------------------------------------------------------- */
+
+/* Elements of rank's partition that are not padding at the end. */
+static uint64_t lean_of(const struct flat_plan *plan, int rank)
+{
+    uint64_t begin = (uint64_t)rank * plan->partition;
+    if (begin >= plan->numel) return 0;
+    uint64_t left = plan->numel - begin;
+    return left < plan->partition ? left : plan->partition;
+}
+
+static bool length_fits(const struct flat_plan *plan, int rank, const struct pickle_tensor *t)
+{
+    return t->ndim == 1 && (t->numel == plan->partition || t->numel == lean_of(plan, rank));
+}
+
+static cz_status wrong_length(const struct rank_file *file, size_t g, const char *what,
+                              const struct pickle_tensor *t, const struct flat_plan *plan)
+{
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: param group %zu: %s has %llu elements; param_shapes give rank %d %llu, or "
+                   "%llu with padding",
+                   pt_path(file->pt), g, what, (unsigned long long)t->numel, file->rank,
+                   (unsigned long long)lean_of(plan, file->rank),
+                   (unsigned long long)plan->partition);
+}
+
+static cz_status check_padding(const struct rank_file *file, size_t g, const struct flat_plan *plan)
+{
+    const struct pickle_node *paddings = pickle_get(file->head.state, "group_paddings");
+    int64_t want = (int64_t)(plan->partition - lean_of(plan, file->rank));
+    int64_t have = list_int(paddings, g, want);
+    if (have == want) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: param group %zu: group_paddings says %lld, the shapes give rank %d %lld",
+                   pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
+}
+
+static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
+                              const struct flat_read *read)
+{
+    const struct pickle_node *masters =
+        pickle_get(file->head.state, "single_partition_of_fp32_groups");
+    if (!pickle_is(masters, PICKLE_LIST) || masters->n != read->n_groups)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: single_partition_of_fp32_groups has %zu groups, param_shapes has %zu",
+                       pt_path(file->pt), masters ? masters->n : 0, read->n_groups);
+    for (size_t g = 0; g < read->n_groups; g++) {
+        const struct flat_plan *plan = &read->groups[g];
+        if (!pickle_is(masters->items[g], PICKLE_TENSOR))
+            return err_set(CZ_CORRUPT, 0, "%s: param group %zu: the master is no tensor",
+                           pt_path(file->pt), g);
+        const struct pickle_tensor *t = masters->items[g]->tensor;
+        if (!length_fits(plan, file->rank, t)) return wrong_length(file, g, "master", t, plan);
+        if (read->has_paddings) TRY(check_padding(file, g, plan));
+        TRY(ckpt_mapping_check(ck, file, g, plan->partition));
+        TRY(ckpt_vec_set(ck, plan->master_vec, file->rank, file->file_idx, file->pt, t));
+    }
+    return CZ_OK;
+}
+
+/* ---- every rank: states ---------------------------------------------------------------------- */
+
+/* Rank 0 says which states have an element per weight. */
+static cz_status plan_states(struct ckpt *ck, const struct pickle_node *state,
+                             struct flat_plan *plan)
+{
+    for (size_t i = 0; state && i < state->n_pairs; i++) {
+        const char *name = pickle_to_string(state->pairs[i].key);
+        const struct pickle_node *value = state->pairs[i].value;
+        if (!name || opt_is_scalar_state(name) || !pickle_is(value, PICKLE_TENSOR)) continue;
+        if (!length_fits(plan, 0, value->tensor)) continue;
+        size_t state_idx;
+        TRY(ckpt_state_idx(ck, name, &state_idx));
+        TRY(ckpt_vec_add(ck, &plan->state_vecs[state_idx]));
+    }
+    return CZ_OK;
+}
+
+static cz_status take_state(struct ckpt *ck, const struct rank_file *file, size_t g,
+                            const struct flat_plan *plan, const struct pickle_node *state,
+                            size_t state_idx)
+{
+    const char *name = ck->states[state_idx];
+    const struct pickle_node *value = pickle_get(state, name);
+    if (!pickle_is(value, PICKLE_TENSOR))
+        return err_set(CZ_CORRUPT, 0, "%s: param group %zu has no '%s', as rank 0 has",
+                       pt_path(file->pt), g, name);
+    if (!length_fits(plan, file->rank, value->tensor))
+        return wrong_length(file, g, name, value->tensor, plan);
+    return ckpt_vec_set(ck, plan->state_vecs[state_idx], file->rank, file->file_idx, file->pt,
+                        value->tensor);
+}
+
+static cz_status take_states(struct ckpt *ck, const struct rank_file *file, struct flat_read *read)
+{
+    const struct opt_view view = states_of(file);
+    for (size_t g = 0; g < read->n_groups; g++) {
+        struct flat_plan *plan = &read->groups[g];
+        const struct pickle_node *state = opt_state(&view, plan->id);
+        if (file->rank == 0) TRY(plan_states(ck, state, plan));
+        for (size_t i = 0; i < ck->info.n_states; i++)
+            if (plan->state_vecs[i] != NO_VEC) TRY(take_state(ck, file, g, plan, state, i));
+        TRY(ckpt_step_take(ck, file->pt, g, opt_step(&view, g, plan->id)));
+        TRY(ckpt_step_take(ck, file->pt, g,
+                           pickle_get(file->head.state, "base_optimizer_state_step")));
+    }
+    return CZ_OK;
+}
+
+static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *user)
+{
+    struct flat_read *read = user;
+    if (file->head.stage > 2)
+        return err_set(CZ_CORRUPT, 0, "%s: is of stage %lld, but %s of stage 1 or 2",
+                       pt_path(file->pt), (long long)file->head.stage, pt_path(ck->model));
+    if (file->rank == 0) TRY(plan_groups(ck, file, read));
+    ck->info.stage = file->head.stage < 1 ? 1 : (int)file->head.stage;
+    TRY(take_masters(ck, file, read));
+    return ck->weights_only ? CZ_OK : take_states(ck, file, read);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* States lie as the masters do. */
+static void bind_tensor(const struct ckpt *ck, const struct flat_plan *plan, struct ckpt_entry *e)
+{
+    e->master.dtype = ck->vecs[plan->master_vec].dtype;
+    e->master.split.part = plan->partition;
+    for (size_t i = 0; i < ck->info.n_states; i++) {
+        if (plan->state_vecs[i] == NO_VEC) continue;
+        e->states[i] = e->master;
+        e->states[i].dtype = ck->vecs[plan->state_vecs[i]].dtype;
+        e->states[i].split.vec_idx = plan->state_vecs[i];
+    }
+}
+
+cz_status ckpt_flat_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
+{
+    struct flat_read read = {0};
+    cz_status st = ckpt_ranks_read(ck, folder, take_rank, &read);
+    for (size_t i = 0; i < ck->n_entries && st == CZ_OK; i++) {
+        struct ckpt_entry *e = &ck->entries[i];
+        bool trained = e->has_kind && e->tensor.kind == CKPT_TRAINED;
+        if (trained) bind_tensor(ck, &read.groups[e->tensor.group], e);
+    }
+    free(read.groups);
+    if (st == CZ_OK) st = ckpt_frozen_whole(ck, file_idx);
+    return st;
+}

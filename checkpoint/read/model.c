@@ -1,0 +1,259 @@
+/* Rank 0's model_states file: which tensors there are, their names and ties. */
+#include "checkpoint/read/checkpoint_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- `module` as a list of parameters -------------------------------------------------------- */
+
+struct module_param {
+    const char *name;
+    const struct pickle_tensor *t;
+    size_t pos, first; /* first: position of the tie's first name, at most pos */
+};
+
+struct module_list {
+    struct module_param *params; /* in the order of `module`, buffers left out */
+    size_t n;
+    struct name_map pos; /* of a name in params */
+};
+
+static void module_list_free(struct module_list *list)
+{
+    free(list->params);
+    name_map_free(&list->pos);
+}
+
+static bool in_list(const struct pickle_node *names, const char *name)
+{
+    for (size_t i = 0; names && i < names->n; i++) {
+        const char *entry = pickle_to_string(names->items[i]);
+        if (entry && strcmp(entry, name) == 0) return true;
+    }
+    return false;
+}
+
+/* A buffer's entry, complete. */
+static cz_status add_buffer(struct ckpt *ck, uint32_t file_idx, const char *name,
+                            const struct pickle_tensor *t)
+{
+    size_t idx;
+    TRY(ckpt_entry_add(ck, name, &idx));
+    struct ckpt_entry *e = &ck->entries[idx];
+    TRY(ckpt_entry_set_shape(e, t->shape, t->ndim, pt_path(ck->model), "module"));
+    e->has_kind = true;
+    e->tensor.kind = CKPT_BUFFER;
+    e->master = e->module = ckpt_place_of(ck->model, file_idx, t);
+    e->script_pos = ck->n_placed++;
+    return CZ_OK;
+}
+
+/* Buffers become entries at once; parameters are listed. What is no tensor (extra state of a
+ * module) stays in the tree only. */
+static cz_status list_module(struct ckpt *ck, uint32_t file_idx, const struct pickle_node *module,
+                             struct module_list *list)
+{
+    const struct pickle_node *buffers = pickle_get(ck->model_root, "buffer_names");
+    list->params = calloc(module->n_pairs + 1, sizeof *list->params);
+    if (!list->params) return err_set(CZ_NOMEM, 0, "out of memory");
+    for (size_t i = 0; i < module->n_pairs; i++) {
+        const char *name = pickle_to_string(module->pairs[i].key);
+        const struct pickle_node *value = module->pairs[i].value;
+        if (!name)
+            return err_set(CZ_CORRUPT, 0, "%s: module: a key is not a name", pt_path(ck->model));
+        if (!pickle_is(value, PICKLE_TENSOR)) continue;
+        if (in_list(buffers, name)) {
+            TRY(add_buffer(ck, file_idx, name, value->tensor));
+            continue;
+        }
+        list->params[list->n] = (struct module_param){name, value->tensor, list->n, list->n};
+        TRY(name_map_put(&list->pos, name, list->n));
+        list->n++;
+    }
+    return CZ_OK;
+}
+
+/* ---- ties ------------------------------------------------------------------------------------ */
+
+static bool same_shape(const struct pickle_tensor *a, const struct pickle_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+static int by_storage(const void *left, const void *right)
+{
+    const struct module_param *a = *(struct module_param *const *)left;
+    const struct module_param *b = *(struct module_param *const *)right;
+    int order = strcmp(a->t->key, b->t->key);
+    if (order != 0) return order;
+    if (a->t->off != b->t->off) return a->t->off < b->t->off ? -1 : 1;
+    return a->pos < b->pos ? -1 : 1;
+}
+
+/* The same elements of one storage under two names. Stage 3's placeholders have no elements, so
+ * they say nothing. */
+static cz_status tie_by_storage(struct module_list *list)
+{
+    struct module_param **sorted = calloc(list->n + 1, sizeof(struct module_param *));
+    if (!sorted) return err_set(CZ_NOMEM, 0, "out of memory");
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->params[i].t->numel > 0) sorted[n++] = &list->params[i];
+    if (n > 1) qsort(sorted, n, sizeof(struct module_param *), by_storage);
+    const struct module_param *owner = n > 0 ? sorted[0] : NULL;
+    for (size_t i = 1; i < n; i++) {
+        const struct pickle_tensor *t = sorted[i]->t;
+        bool same = strcmp(owner->t->key, t->key) == 0 && owner->t->off == t->off;
+        if (same && same_shape(owner->t, t))
+            sorted[i]->first = owner->pos;
+        else
+            owner = sorted[i];
+    }
+    free(sorted);
+    return CZ_OK;
+}
+
+/* Whether a name is in one of the dictionaries of shapes: it has elements of its own, so what
+ * shared_params says of it is an accident (empty tensors all have the address 0). */
+static bool has_own_shape(const struct pickle_node *root, const char *name)
+{
+    const struct pickle_node *shapes = pickle_get(root, "param_shapes");
+    for (size_t i = 0; i < ckpt_shapes_count(shapes); i++)
+        if (pickle_get(ckpt_shapes_at(shapes, i), name)) return true;
+    return pickle_get(pickle_get(root, "frozen_param_shapes"), name) != NULL;
+}
+
+static size_t first_of(const struct module_list *list, size_t pos)
+{
+    while (list->params[pos].first != pos) pos = list->params[pos].first;
+    return pos;
+}
+
+static void unite(struct module_list *list, size_t a, size_t b)
+{
+    a = first_of(list, a);
+    b = first_of(list, b);
+    if (a < b)
+        list->params[b].first = a;
+    else
+        list->params[a].first = b;
+}
+
+static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
+{
+    const struct pickle_node *shared = pickle_get(ck->model_root, "shared_params");
+    for (size_t i = 0; shared && i < shared->n_pairs; i++) {
+        const char *alias = pickle_to_string(shared->pairs[i].key);
+        const char *owner = pickle_to_string(shared->pairs[i].value);
+        if (!alias || !owner)
+            return err_set(CZ_CORRUPT, 0, "%s: shared_params: not a name", pt_path(ck->model));
+        size_t a = name_map_get(&list->pos, alias), b = name_map_get(&list->pos, owner);
+        if (b == NAME_MAP_NONE && !has_own_shape(ck->model_root, owner))
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: shared_params: '%s' is said to be '%s', which is not there",
+                           pt_path(ck->model), alias, owner);
+        if (a == NAME_MAP_NONE || b == NAME_MAP_NONE) continue;
+        const struct pickle_tensor *t = list->params[a].t;
+        bool own = t->numel == 0 && has_own_shape(ck->model_root, alias);
+        if (!own && same_shape(t, list->params[b].t)) unite(list, a, b);
+    }
+    return CZ_OK;
+}
+
+/* ---- entries of parameters ------------------------------------------------------------------- */
+
+static cz_status add_param(struct ckpt *ck, uint32_t file_idx, const struct module_param *p,
+                           bool is_stage3)
+{
+    size_t idx;
+    TRY(ckpt_entry_add(ck, p->name, &idx));
+    if (is_stage3) return CZ_OK;
+    struct ckpt_entry *e = &ck->entries[idx];
+    TRY(ckpt_entry_set_shape(e, p->t->shape, p->t->ndim, pt_path(ck->model), "module"));
+    e->module = ckpt_place_of(ck->model, file_idx, p->t);
+    return CZ_OK;
+}
+
+static cz_status add_params(struct ckpt *ck, uint32_t file_idx, const struct module_list *list,
+                            bool is_stage3)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        const struct module_param *p = &list->params[i];
+        size_t first = first_of(list, i);
+        if (first == i)
+            TRY(add_param(ck, file_idx, p, is_stage3));
+        else
+            TRY(ckpt_alias_add(ck, name_map_get(&ck->names, list->params[first].name), p->name));
+    }
+    return CZ_OK;
+}
+
+/* Aliases that `module` does not list. */
+static cz_status add_other_aliases(struct ckpt *ck)
+{
+    const struct pickle_node *shared = pickle_get(ck->model_root, "shared_params");
+    for (size_t i = 0; shared && i < shared->n_pairs; i++) {
+        const char *alias = pickle_to_string(shared->pairs[i].key);
+        const char *owner = pickle_to_string(shared->pairs[i].value);
+        if (name_map_get(&ck->names, alias) != NAME_MAP_NONE) continue;
+        size_t idx = name_map_get(&ck->names, owner);
+        if (idx != NAME_MAP_NONE) TRY(ckpt_alias_add(ck, idx, alias));
+    }
+    return CZ_OK;
+}
+
+static bool is_floating(const struct pickle_dtype *dtype)
+{
+    return strncmp(dtype->torch_name, "float", 5) == 0 ||
+           strncmp(dtype->torch_name, "bfloat", 6) == 0;
+}
+
+static const struct pickle_dtype *model_dtype_of(const struct module_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (is_floating(list->params[i].t->dtype)) return list->params[i].t->dtype;
+    return NULL;
+}
+
+static cz_status check_model_file(const struct ckpt *ck)
+{
+    const char *path = pt_path(ck->model);
+    const struct pickle_node *module = pickle_get(ck->model_root, "module");
+    const struct pickle_node *buffers = pickle_get(ck->model_root, "buffer_names");
+    if (!module || !buffers)
+        return err_set(CZ_CORRUPT, 0, "%s: is not DeepSpeed's model file: it has no '%s'", path,
+                       module ? "buffer_names" : "module");
+    if (pickle_is(module, PICKLE_NONE))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s: 'module' is None: pipeline parallelism, which is not read here", path);
+    if (!pickle_is(module, PICKLE_DICT))
+        return err_set(CZ_CORRUPT, 0, "%s: 'module' is a %s, not a dict", path,
+                       pickle_kind_name(module->kind));
+    if (!pickle_is(buffers, PICKLE_LIST) && !pickle_is(buffers, PICKLE_NONE))
+        return err_set(CZ_CORRUPT, 0, "%s: 'buffer_names' is a %s, not a list", path,
+                       pickle_kind_name(buffers->kind));
+    return CZ_OK;
+}
+
+static cz_status read_module(struct ckpt *ck, uint32_t file_idx, bool is_stage3,
+                             struct module_list *list)
+{
+    TRY(list_module(ck, file_idx, pickle_get(ck->model_root, "module"), list));
+    if (!is_stage3) TRY(tie_by_storage(list));
+    TRY(tie_by_names(ck, list));
+    ck->info.model_dtype = model_dtype_of(list);
+    TRY(add_params(ck, file_idx, list, is_stage3));
+    return CZ_OK;
+}
+
+cz_status ckpt_model_read(struct ckpt *ck, uint32_t file_idx, bool is_stage3)
+{
+    ck->model_root = pt_root(ck->model);
+    TRY(check_model_file(ck));
+    struct module_list list = {.n = 0};
+    cz_status st = read_module(ck, file_idx, is_stage3, &list);
+    module_list_free(&list);
+    if (st == CZ_OK) st = add_other_aliases(ck);
+    return st;
+}

@@ -1,0 +1,19 @@
+/* Names to indexes: a hash table that borrows its keys. */
+#ifndef CZ_CHECKPOINT_READ_NAME_MAP_IMPL_H
+#define CZ_CHECKPOINT_READ_NAME_MAP_IMPL_H
+
+#include "base/status.h"
+
+struct name_map {
+    struct name_slot *slots; /* (cap) a power of two, at most half full */
+    size_t n, cap;
+};
+
+#define NAME_MAP_NONE SIZE_MAX
+
+/* The key lives at least as long as the map. A key that is there gets the new value. CZ_NOMEM. */
+cz_status name_map_put(struct name_map *map, const char *key, size_t value);
+size_t name_map_get(const struct name_map *map, const char *key); /* NAME_MAP_NONE: not there */
+void name_map_free(struct name_map *map);                         /* accepts zeroed; idempotent */
+
+#endif

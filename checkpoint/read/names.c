@@ -1,0 +1,228 @@
+#include "checkpoint/read/names.h"
+
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define TAG_NBYTES_MAX    200u  /* leaves room for ".TAG.deleting" in a name of 255 bytes */
+#define LATEST_NBYTES_MAX 4096u /* far more than a tag and its white space */
+#define TAGS_SHOWN        5
+
+void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX])
+{
+    if (stage < 3)
+        snprintf(out, CKPT_NAME_MAX, "mp_rank_00_model_states.pt");
+    else
+        snprintf(out, CKPT_NAME_MAX, "zero_pp_rank_%d_mp_rank_00_model_states.pt", rank);
+}
+
+void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX])
+{
+    snprintf(out, CKPT_NAME_MAX, "%szero_pp_rank_%d_mp_rank_00_optim_states.pt",
+             bf16 ? "bf16_" : "", rank);
+}
+
+void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX])
+{
+    snprintf(out, CKPT_NAME_MAX, CKPT_ONEBIT_PREFIX "%05d.pt", rank);
+}
+
+/* ---- tags ------------------------------------------------------------------------------------ */
+
+/* Why `tag` cannot be one; NULL when it can. */
+static const char *tag_fault(const char *tag)
+{
+    const size_t n = strlen(tag);
+    if (n == 0) return "it is empty";
+    if (tag[0] == '.') return "it begins with a dot";
+    if (n > TAG_NBYTES_MAX) return "it is longer than 200 bytes";
+    if (strcmp(tag, CKPT_LATEST) == 0 || strcmp(tag, CKPT_LATEST_UNIVERSAL) == 0)
+        return "the file that names the newest checkpoint is called so";
+    /* Readers of `latest` (DeepSpeed's, too) drop white space around what it names. */
+    if (tag[0] == ' ' || tag[n - 1] == ' ') return "it begins or ends with a space";
+    for (const char *at = tag; *at; at++) {
+        if (*at == '/') return "it holds a slash";
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it holds a control character";
+    }
+    return NULL;
+}
+
+cz_status ckpt_tag_check(const char *tag)
+{
+    const char *fault = tag_fault(tag);
+    if (!fault) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "'%.200s' cannot be a checkpoint's tag: %s", tag, fault);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Cut white space off both ends of text (n bytes), in place. */
+static char *trim(char *text, size_t n)
+{
+    while (n > 0 && is_space(text[n - 1])) n--;
+    text[n] = '\0';
+    while (is_space(*text)) text++;
+    return text;
+}
+
+static cz_status latest_parse(const char *path, char *text, size_t n, char **tag)
+{
+    bool holds_nul = strlen(text) != n;
+    const char *name = trim(text, n);
+    const char *fault = holds_nul ? "it holds a control character" : tag_fault(name);
+    if (fault)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: does not name a tag: %s; name one yourself, or repair it", path, fault);
+    *tag = strdup(name);
+    return *tag ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+}
+
+cz_status ckpt_latest_read(const char *dir, bool universal, char **tag)
+{
+    *tag = NULL;
+    char *path = file_join(dir, universal ? CKPT_LATEST_UNIVERSAL : CKPT_LATEST);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    char *text = NULL;
+    size_t n = 0;
+    cz_status st = file_load(path, LATEST_NBYTES_MAX, &text, &n);
+    if (st == CZ_INVALID)
+        st = err_set(CZ_CORRUPT, 0, "%s: does not name a tag: it is longer than %u bytes", path,
+                     LATEST_NBYTES_MAX);
+    if (st == CZ_OK) st = latest_parse(path, text, n, tag);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* ---- where a user's DIR and TAG lead --------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Whether dir/name is a folder. */
+static bool holds_folder(const char *dir, const char *name)
+{
+    char *path = file_join(dir, name);
+    bool yes = path && is_folder(path);
+    free(path);
+    return yes;
+}
+
+/* Whether a folder holds what a tag's folder does. */
+static bool is_tag_folder(const char *dir)
+{
+    struct ckpt_list list;
+    if (ckpt_list_files(dir, "_model_states.pt", &list) != CZ_OK) {
+        err_clear();
+        return false;
+    }
+    bool yes = list.n > 0 || holds_folder(dir, "zero");
+    ckpt_list_free(&list);
+    return yes;
+}
+
+static bool holds_tag(const char *dir, const char *name)
+{
+    char *path = file_join(dir, name);
+    bool yes = path && name[0] != '.' && is_folder(path) && is_tag_folder(path);
+    free(path);
+    return yes;
+}
+
+/* " (tags in it: a, b, …)", or "" when there are none. */
+static void tags_text(const char *dir, char *text, size_t n)
+{
+    struct ckpt_list list;
+    size_t used = 0, shown = 0;
+    text[0] = '\0';
+    if (ckpt_list_files(dir, "", &list) != CZ_OK) return;
+    for (size_t i = list.n; i-- > 0 && shown <= TAGS_SHOWN && used < n;) { /* the newest first */
+        if (!holds_tag(dir, list.names[i])) continue;
+        const char *lead = shown == 0 ? "; tags in it: " : ", ";
+        used += (size_t)snprintf(text + used, n - used, "%s%s", lead,
+                                 shown < TAGS_SHOWN ? list.names[i] : "…");
+        shown++;
+    }
+    ckpt_list_free(&list);
+}
+
+static cz_status no_tag(const char *dir, const char *tag, const char *source)
+{
+    char tags[1024];
+    if (!is_folder(dir)) return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", dir);
+    tags_text(dir, tags, sizeof tags);
+    if (!tag)
+        return err_set(CZ_NOTFOUND, 0,
+                       "%s: no checkpoint here: neither a file 'latest' nor *_model_states.pt%s",
+                       dir, tags);
+    return err_set(CZ_NOTFOUND, 0, "%s: there is no tag '%s'%s%s", dir, tag, source, tags);
+}
+
+/* DIR/tag, which must be a folder. Takes over tag. */
+static cz_status locate_tag(const char *dir, char *tag, const char *source, char **tag_dir,
+                            char **tag_out)
+{
+    char *path = file_join(dir, tag);
+    cz_status st = path ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    if (st == CZ_OK && !is_folder(path)) st = no_tag(dir, tag, source);
+    if (st == CZ_OK) {
+        *tag_dir = path;
+        *tag_out = tag;
+        return CZ_OK;
+    }
+    free(path);
+    free(tag);
+    return st;
+}
+
+/* DIR itself; its own name is the tag, also for "." and "a/..". */
+static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
+{
+    if (!is_tag_folder(dir)) return no_tag(dir, NULL, "");
+    char *real = realpath(dir, NULL);
+    if (!real) return err_set(CZ_IO, errno, "%s: cannot be examined", dir);
+    const char *slash = strrchr(real, '/');
+    *tag_out = strdup(slash ? slash + 1 : real);
+    *tag_dir = strdup(dir);
+    free(real);
+    if (*tag_out && *tag_dir) return CZ_OK;
+    free(*tag_out);
+    free(*tag_dir);
+    *tag_out = *tag_dir = NULL;
+    return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+}
+
+cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out)
+{
+    struct stat info;
+    *tag_dir = *tag_out = NULL;
+    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return err_set(CZ_INVALID, 0,
+                       "%s: is a file; a folder of checkpoints, or a tag's, is needed", dir);
+    if (tag) {
+        TRY(ckpt_tag_check(tag));
+        char *copy = strdup(tag);
+        if (!copy) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        return locate_tag(dir, copy, "", tag_dir, tag_out);
+    }
+    for (int universal = 0; universal < 2; universal++) {
+        char *named = NULL;
+        cz_status st = ckpt_latest_read(dir, universal != 0, &named);
+        const char *source =
+            universal ? ", which its latest_universal names" : ", which its latest names";
+        if (st == CZ_OK) return locate_tag(dir, named, source, tag_dir, tag_out);
+        if (st != CZ_NOTFOUND) return st;
+        err_clear();
+    }
+    return locate_self(dir, tag_dir, tag_out);
+}

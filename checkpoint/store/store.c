@@ -1,0 +1,363 @@
+/* A save, from the empty staging folder to `latest`: the order of docs/checkpoint-format.md. */
+#include "checkpoint/store/store_impl.h"
+
+#include "checkpoint/store/store.h"
+#include "formats/crc32.h"
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The names of one save. */
+struct save {
+    const char *dir, *tag;
+    char *staging; /* DIR/.TAG.saving */
+    char *final;   /* DIR/TAG */
+    char *latest;  /* DIR/latest */
+    bool is_new;   /* nothing has the final name yet */
+};
+
+static void save_free(struct save *s)
+{
+    free(s->staging);
+    free(s->final);
+    free(s->latest);
+    memset(s, 0, sizeof *s);
+}
+
+static cz_status check_latest(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s: is a folder, where the file that names the newest checkpoint belongs: "
+                   "remove or rename it",
+                   path);
+}
+
+/* What stands in the way of the final names is said before anything is written. */
+static cz_status check_names(struct save *s)
+{
+    struct stat info;
+    s->is_new = lstat(s->final, &info) != 0;
+    if (s->is_new && errno != ENOENT)
+        return err_set(CZ_IO, errno, "%s: cannot be examined", s->final);
+    if (!s->is_new && !S_ISDIR(info.st_mode) && !S_ISLNK(info.st_mode))
+        return err_set(CZ_INVALID, 0,
+                       "%s: a file has the name of this checkpoint: remove it, or choose another "
+                       "tag",
+                       s->final);
+    return check_latest(s->latest);
+}
+
+static cz_status save_init(struct save *s, const char *dir, const char *tag)
+{
+    memset(s, 0, sizeof *s);
+    TRY(ckpt_tag_check(tag));
+    *s = (struct save){.dir = dir,
+                       .tag = tag,
+                       .staging = store_staging_path(dir, tag),
+                       .final = file_join(dir, tag),
+                       .latest = file_join(dir, CKPT_LATEST)};
+    cz_status st = CZ_OK;
+    if (!s->staging || !s->final || !s->latest) st = err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    if (st == CZ_OK) st = check_names(s);
+    if (st != CZ_OK) save_free(s);
+    return st;
+}
+
+cz_status store_check(const char *dir)
+{
+    TRY(store_make_dirs(dir));
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "%s: cannot be written to", dir);
+    char *latest = file_join(dir, CKPT_LATEST);
+    cz_status st = latest ? check_latest(latest) : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    free(latest);
+    return st;
+}
+
+char *store_staging_path(const char *dir, const char *tag)
+{
+    return store_hidden_path(dir, tag, STORE_SAVING);
+}
+
+/* ---- staging --------------------------------------------------------------------------------- */
+
+cz_status store_stage(const char *dir, const char *tag)
+{
+    struct save s;
+    TRY(ckpt_tag_check(tag));
+    TRY(store_make_dirs(dir));
+    TRY(save_init(&s, dir, tag));
+    store_unlock(s.staging); /* of an earlier try in this process */
+    cz_status st;
+    TRY_GOTO(store_clean(dir), done);
+    if (mkdir(s.staging, 0777) != 0) {
+        if (errno == EEXIST && store_is_locked_elsewhere(s.staging))
+            st = err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", s.staging);
+        else
+            st = err_set(CZ_IO, errno, "%s: cannot be created", s.staging);
+        goto done;
+    }
+    TRY_GOTO(store_lock(s.staging), done);
+done:
+    save_free(&s);
+    return st;
+}
+
+/* The staging folder may hold the old content of an exchange that did not reach the disk yet. */
+void store_discard(const char *dir, const char *tag)
+{
+    struct err current;
+    err_capture(&current);
+    char *staging = store_staging_path(dir, tag);
+    if (staging && ckpt_tag_check(tag) == CZ_OK && !store_is_locked_elsewhere(staging) &&
+        store_sync_dir(dir) == CZ_OK)
+        (void)store_remove_tree(staging); /* what stays, the next save removes */
+    if (staging) store_unlock(staging);
+    free(staging);
+    err_restore(&current);
+}
+
+/* ---- before the rename ----------------------------------------------------------------------- */
+
+static cz_status check_file(const struct save *s, const struct manifest_file *file)
+{
+    struct stat info;
+    char *path = file_join(s->staging, file->name);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
+    cz_status st = CZ_OK;
+    if (lstat(path, &info) != 0)
+        st = errno == ENOENT ? err_set(CZ_CORRUPT, 0, "%s: was to be saved, but is not there", path)
+                             : err_set(CZ_IO, errno, "%s: cannot be examined", path);
+    else if (!S_ISREG(info.st_mode))
+        st = err_set(CZ_CORRUPT, 0, "%s: is not a file", path);
+    else if ((uint64_t)info.st_size != file->nbytes)
+        st = err_set(CZ_CORRUPT, 0, "%s: has %lld bytes, %" PRIu64 " were written", path,
+                     (long long)info.st_size, file->nbytes);
+    free(path);
+    return st;
+}
+
+static bool is_expected(const char *name, const struct manifest *m,
+                        const struct store_extra *extras, size_t n_extras)
+{
+    if (name[0] == '.' || strcmp(name, CKPT_MANIFEST) == 0) return true; /* .nfs…, an earlier try */
+    for (size_t i = 0; i < n_extras; i++)
+        if (strcmp(name, extras[i].name) == 0) return true;
+    return manifest_find(m, name) != NULL;
+}
+
+/* What the manifest lists is there, and nothing else. */
+static cz_status check_staged(const struct save *s, const struct manifest *m,
+                              const struct store_extra *extras, size_t n_extras)
+{
+    struct ckpt_list list;
+    for (size_t i = 0; i < m->n_files; i++) {
+        bool is_extra = false; /* of an earlier try: will be written again */
+        for (size_t k = 0; k < n_extras; k++)
+            is_extra |= strcmp(extras[k].name, m->files[i].name) == 0;
+        if (!is_extra) TRY(check_file(s, &m->files[i]));
+    }
+    cz_status st = ckpt_list_files(s->staging, "", &list);
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++)
+        if (!is_expected(list.names[i], m, extras, n_extras))
+            st = err_set(CZ_CORRUPT, 0,
+                         "%s/%s: lies among the files to be saved, but no rank "
+                         "says that it wrote it",
+                         s->staging, list.names[i]);
+    ckpt_list_free(&list);
+    return st;
+}
+
+static cz_status write_into(const struct save *s, const char *name, const void *bytes, size_t n)
+{
+    char *path = file_join(s->staging, name);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
+    cz_status st = store_write_synced(path, bytes, n);
+    free(path);
+    return st;
+}
+
+static cz_status write_extra(const struct save *s, struct manifest *m,
+                             const struct store_extra *extra)
+{
+    const uint32_t crc = crc32_update(0, extra->bytes, extra->nbytes);
+    struct manifest_file *file = (struct manifest_file *)manifest_find(m, extra->name);
+    if (!file) TRY(manifest_add_file(m, extra->name, extra->nbytes, crc, &file));
+    file->nbytes = extra->nbytes;
+    file->crc = crc;
+    return write_into(s, extra->name, extra->bytes, extra->nbytes);
+}
+
+static cz_status write_manifest(const struct save *s, const struct manifest *m)
+{
+    char *text;
+    size_t nbytes;
+    TRY(manifest_to_json(m, &text, &nbytes));
+    cz_status st = write_into(s, CKPT_MANIFEST, text, nbytes);
+    free(text);
+    return st;
+}
+
+/* ---- the rename ------------------------------------------------------------------------------ */
+
+/* *yes: whether `latest` names this tag. One that names nothing at all does not. */
+static cz_status latest_names(const struct save *s, bool *yes)
+{
+    char *named = NULL;
+    cz_status st = ckpt_latest_read(s->dir, false, &named);
+    *yes = st == CZ_OK && strcmp(named, s->tag) == 0;
+    free(named);
+    if (st != CZ_NOTFOUND && st != CZ_CORRUPT) return st;
+    err_clear();
+    return CZ_OK;
+}
+
+static cz_status write_latest_temp(const struct save *s, const char *tag, struct file_durable *f)
+{
+    TRY(file_durable_create(f, s->latest, 0));
+    cz_status st = file_pwrite(f->fd, s->latest, tag, strlen(tag), 0);
+    if (st == CZ_OK) st = file_durable_sync(f);
+    if (st != CZ_OK) file_durable_abort(f);
+    return st;
+}
+
+static cz_status set_latest(const struct save *s, struct file_durable *temp)
+{
+    TRY(file_durable_rename(temp));
+    return store_sync_dir(s->dir);
+}
+
+/* A free name for the old content of a tag: TAG.previous, TAG.previous2, … */
+static cz_status previous_name(const struct save *s, char name[256], char **path)
+{
+    struct stat info;
+    for (int i = 1; i < 1000; i++) {
+        snprintf(name, 256, i == 1 ? "%.180s.previous" : "%.180s.previous%d", s->tag, i);
+        *path = file_join(s->dir, name);
+        if (!*path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
+        if (lstat(*path, &info) != 0 && errno == ENOENT) return CZ_OK;
+        free(*path);
+        *path = NULL;
+    }
+    return err_set(CZ_IO, 0, "%s: no name is left for the content it had before", s->final);
+}
+
+/* Give what `latest` names a second name, by hard links, and let `latest` name that one. */
+static cz_status keep_as_previous(const struct save *s, char **previous)
+{
+    char name[256], *staged = NULL;
+    struct file_durable latest = {.fd = -1};
+    bool linked = false;
+    TRY(previous_name(s, name, previous));
+    cz_status st = CZ_OK;
+    staged = store_staging_path(s->dir, name);
+    if (!staged) st = err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
+    if (st == CZ_OK) st = store_remove_tree(staged);
+    if (st == CZ_OK) st = store_link_tree(s->final, staged, &linked);
+    if (st == CZ_OK && !linked)
+        st = err_set(CZ_UNSUPPORTED, 0,
+                     "%s: cannot be replaced safely: `latest` names it, and this file system can "
+                     "neither exchange folders nor link files; save under another tag",
+                     s->final);
+    if (st == CZ_OK) st = store_rename(staged, *previous);
+    if (st == CZ_OK) st = store_sync_dir(s->dir);
+    if (st == CZ_OK) st = write_latest_temp(s, name, &latest);
+    if (st == CZ_OK) st = set_latest(s, &latest);
+    file_durable_abort(&latest);
+    free(staged);
+    return st;
+}
+
+/* Without exchange the final name is free for a moment; `latest` must name something else then. */
+static cz_status replace_stepwise(const struct save *s, char **old)
+{
+    *old = store_hidden_path(s->dir, s->tag, STORE_DELETING);
+    if (!*old) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
+    TRY(store_remove_tree(*old));
+    TRY(store_rename(s->final, *old));
+    return store_rename(s->staging, s->final);
+}
+
+/* What publishing leaves to be removed when all is durable. */
+struct remains {
+    char *old;      /* the old content's hidden name */
+    char *previous; /* its second name */
+};
+
+/* latest: the temporary that will name the tag; empty when `latest` stays as it is. */
+static cz_status put_into_place(const struct save *s, struct file_durable *latest,
+                                struct remains *r)
+{
+    bool exchanged = false;
+    if (s->is_new) return store_rename(s->staging, s->final);
+    TRY(store_exchange(s->staging, s->final, &exchanged));
+    if (!exchanged) {
+        bool named;
+        TRY(latest_names(s, &named));
+        if (named) {
+            file_durable_abort(latest); /* the two would have the same name */
+            TRY(keep_as_previous(s, &r->previous));
+            TRY(write_latest_temp(s, s->tag, latest));
+        }
+        return replace_stepwise(s, &r->old);
+    }
+    r->old = strdup(s->staging);
+    return r->old ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
+}
+
+/* Nothing needs these any more. What cannot be removed is no fault of the save: hidden names go
+ * with the next one, a second name is a tag like others. */
+static void remove_remains(const struct save *s, struct remains *r)
+{
+    if (r->previous) {
+        char *hidden = store_hidden_path(s->dir, strrchr(r->previous, '/') + 1, STORE_DELETING);
+        if (hidden && store_rename(r->previous, hidden) == CZ_OK && store_sync_dir(s->dir) == CZ_OK)
+            (void)store_remove_tree(hidden);
+        free(hidden);
+    }
+    if (r->old) (void)store_remove_tree(r->old);
+    err_clear();
+}
+
+static cz_status finish(const struct save *s, struct file_durable *latest)
+{
+    struct remains remains = {NULL, NULL};
+    cz_status st;
+    TRY_GOTO(put_into_place(s, latest, &remains), done);
+    TRY_GOTO(store_sync_dir(s->dir), done);
+    if (latest->path) TRY_GOTO(set_latest(s, latest), done);
+    remove_remains(s, &remains);
+done:
+    free(remains.old);
+    free(remains.previous);
+    return st;
+}
+
+cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
+                        const struct store_extra *extras, size_t n_extras, bool update_latest)
+{
+    struct save s;
+    struct file_durable latest = {.fd = -1};
+    cz_status st;
+    TRY(save_init(&s, dir, tag));
+    TRY_GOTO(check_staged(&s, m, extras, n_extras), done);
+    for (size_t i = 0; i < n_extras; i++) TRY_GOTO(write_extra(&s, m, &extras[i]), done);
+    TRY_GOTO(write_manifest(&s, m), done);
+    TRY_GOTO(store_sync_dir(s.staging), done);
+    /* Written now, so that a full disk shows before anything is visible. */
+    if (update_latest) TRY_GOTO(write_latest_temp(&s, tag, &latest), done);
+    TRY_GOTO(finish(&s, &latest), done);
+    store_unlock(s.staging);
+done:
+    file_durable_abort(&latest);
+    save_free(&s);
+    return st;
+}

@@ -1,0 +1,164 @@
+/* Which tags are old, and how one goes. */
+#include "checkpoint/store/store_impl.h"
+
+#include "checkpoint/store/store.h"
+#include "formats/file_io.h"
+#include "formats/json/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct tag {
+    const char *name; /* of the list */
+    int64_t step;     /* -1: its state does not say */
+    struct timespec time;
+};
+
+/* Of the manifest: whether there is one, and when it was written. Links are not followed. */
+static bool has_manifest(const char *tag_dir, struct timespec *time)
+{
+    struct stat info;
+    if (lstat(tag_dir, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
+    char *path = file_join(tag_dir, CKPT_MANIFEST);
+    bool yes = path && lstat(path, &info) == 0 && S_ISREG(info.st_mode);
+    if (yes) *time = info.st_mtim;
+    free(path);
+    return yes;
+}
+
+static int64_t step_of(const char *tag_dir)
+{
+    struct json_doc *doc = NULL;
+    int64_t step = -1;
+    char *path = file_join(tag_dir, CKPT_STATE);
+    if (!path || json_load(path, JSON_STRICT, &doc) != CZ_OK ||
+        json_opt_int(json_root(doc), "global_steps", -1, &step) != CZ_OK)
+        step = -1;
+    json_free(doc);
+    free(path);
+    err_clear();
+    return step;
+}
+
+/* Every file that the manifest lists is there, with its size. */
+static bool is_complete(const char *tag_dir)
+{
+    struct manifest m;
+    struct stat info;
+    bool complete = manifest_load(tag_dir, &m) == CZ_OK;
+    for (size_t i = 0; i < m.n_files && complete; i++) {
+        char *path = file_join(tag_dir, m.files[i].name);
+        complete = path && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+                   (uint64_t)info.st_size == m.files[i].nbytes;
+        free(path);
+    }
+    manifest_free(&m);
+    err_clear();
+    return complete;
+}
+
+static int newest_first(const void *left, const void *right)
+{
+    const struct tag *a = left, *b = right;
+    if (a->step != b->step) return a->step > b->step ? -1 : 1;
+    if (a->time.tv_sec != b->time.tv_sec) return a->time.tv_sec > b->time.tv_sec ? -1 : 1;
+    if (a->time.tv_nsec != b->time.tv_nsec) return a->time.tv_nsec > b->time.tv_nsec ? -1 : 1;
+    return strcmp(b->name, a->name);
+}
+
+static cz_status find_tags(const char *dir, const struct ckpt_list *list, struct tag *tags,
+                           size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->names[i][0] == '.') continue;
+        struct tag *tag = &tags[*n];
+        char *path = file_join(dir, list->names[i]);
+        if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        if (has_manifest(path, &tag->time)) {
+            tag->name = list->names[i];
+            tag->step = step_of(path);
+            ++*n;
+        }
+        free(path);
+    }
+    if (*n > 1) qsort(tags, *n, sizeof *tags, newest_first);
+    return CZ_OK;
+}
+
+/* Which of the tags, newest first, may go: not the first `keep`, not the one that `latest` names,
+ * not the newest complete one. */
+static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64_t keep, bool *goes)
+{
+    char *named = NULL;
+    cz_status st = ckpt_latest_read(dir, false, &named);
+    if (st != CZ_OK && st != CZ_NOTFOUND && st != CZ_CORRUPT) return st;
+    if (st != CZ_OK) err_clear(); /* no `latest`, or not a tag: it protects nothing */
+    bool have_complete = false;
+    for (size_t i = 0; i < n; i++) {
+        char *path = have_complete ? NULL : file_join(dir, tags[i].name);
+        const bool newest_complete = path && is_complete(path);
+        have_complete |= newest_complete;
+        free(path);
+        goes[i] =
+            (int64_t)i >= keep && !newest_complete && !(named && strcmp(named, tags[i].name) == 0);
+    }
+    free(named);
+    return CZ_OK;
+}
+
+/* Under its hidden name nobody takes half a tag for a whole one. Its files go when that name is on
+ * disk. */
+static cz_status remove_tag(const char *dir, const char *tag)
+{
+    char *path = file_join(dir, tag), *hidden = store_hidden_path(dir, tag, STORE_DELETING);
+    cz_status st;
+    if (!path || !hidden) {
+        st = err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        goto done;
+    }
+    TRY_GOTO(store_remove_tree(hidden), done);
+    TRY_GOTO(store_rename(path, hidden), done);
+    TRY_GOTO(store_sync_dir(dir), done);
+    TRY_GOTO(store_remove_tree(hidden), done);
+done:
+    free(path);
+    free(hidden);
+    return st;
+}
+
+static cz_status prune(const char *dir, const struct ckpt_list *list, int64_t keep,
+                       struct tag *tags, bool *goes, size_t *n_removed)
+{
+    size_t n;
+    struct err first = {.status = CZ_OK};
+    TRY(find_tags(dir, list, tags, &n));
+    TRY(choose(dir, tags, n, keep, goes));
+    for (size_t i = n; i-- > 0;) { /* oldest first */
+        if (!goes[i]) continue;
+        if (remove_tag(dir, tags[i].name) == CZ_OK)
+            ++*n_removed;
+        else if (first.status == CZ_OK)
+            err_capture(&first);
+    }
+    return first.status == CZ_OK ? CZ_OK : err_restore(&first);
+}
+
+cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed)
+{
+    struct ckpt_list list;
+    size_t removed = 0;
+    if (n_removed) *n_removed = 0;
+    if (keep < 1) return err_set(CZ_INVALID, 0, "%s: at least one checkpoint has to be kept", dir);
+    TRY(ckpt_list_files(dir, "", &list));
+    struct tag *tags = calloc(list.n + 1, sizeof *tags);
+    bool *goes = calloc(list.n + 1, sizeof *goes);
+    cz_status st = tags && goes ? prune(dir, &list, keep, tags, goes, &removed)
+                                : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    free(tags);
+    free(goes);
+    ckpt_list_free(&list);
+    if (n_removed) *n_removed = removed;
+    return st;
+}

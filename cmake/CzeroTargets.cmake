@@ -1,0 +1,289 @@
+# One object library per module (a top-level folder); sources are found, not listed, so that adding a file is enough.
+set(CZ_OBJECTS "" CACHE INTERNAL "")
+
+function(cz_module name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.c)
+  list(FILTER sources EXCLUDE REGEX "/lab/|/comm/mpi/|/cuda/|/comm/nccl/")
+  if(NOT sources)
+    return()
+  endif()
+  cz_isa_flags(${sources})
+  add_library(cz_${name} OBJECT ${sources})
+  set_source_files_properties(${sources} PROPERTIES LANGUAGE C)
+  target_link_libraries(cz_${name} PRIVATE cz_flags cz_deps)
+  list(APPEND CZ_OBJECTS $<TARGET_OBJECTS:cz_${name}>)
+  set(CZ_OBJECTS ${CZ_OBJECTS} CACHE INTERNAL "")
+endfunction()
+
+function(cz_library)
+  add_library(czero_static STATIC ${CZ_OBJECTS})
+  target_link_libraries(czero_static PUBLIC cz_deps)
+  add_library(czero_shared SHARED ${CZ_OBJECTS})
+  target_link_libraries(czero_shared PRIVATE cz_deps)
+  set_target_properties(czero_static czero_shared PROPERTIES OUTPUT_NAME czero LINKER_LANGUAGE C)
+  set_target_properties(czero_shared PROPERTIES VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR})
+  set_target_properties(czero_shared PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+  if(CZ_SANITIZE)
+    target_link_options(czero_shared PRIVATE -fsanitize=address,undefined)
+  elseif(CZ_TSAN)
+    target_link_options(czero_shared PRIVATE -fsanitize=thread)
+  endif()
+  # In-tree programs include <czero/czero.h> as installed ones do.
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/include/czero SYMBOLIC)
+endfunction()
+
+# libczero_mpi.so, opened at run time for several ranks: the only thing that is linked against MPI.
+function(cz_mpi_plugin)
+  if(NOT MPI_C_FOUND)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/comm/mpi/*.c)
+  set(map ${CMAKE_SOURCE_DIR}/comm/mpi/plugin.map)
+  add_library(czero_mpi MODULE ${sources} ${CMAKE_SOURCE_DIR}/comm/peer_watch.c)
+  target_include_directories(czero_mpi SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
+  target_link_libraries(czero_mpi PRIVATE cz_flags MPI::MPI_C)
+  target_link_options(czero_mpi PRIVATE -Wl,--version-script=${map})
+  set_target_properties(czero_mpi PROPERTIES LINK_DEPENDS ${map})
+endfunction()
+
+function(cz_program target output)
+  add_executable(${target} ${ARGN})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output})
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/include)
+  target_link_libraries(${target} PRIVATE cz_flags czero_static)
+  # Where plug-ins are: in the build folder, or in the library folder beside bin.
+  file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(${target} PROPERTIES BUILD_RPATH ${CMAKE_BINARY_DIR}
+    INSTALL_RPATH "$ORIGIN/${libdir}")
+endfunction()
+
+function(cz_tools)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/czero/*.c)
+  cz_program(tool_czero czero ${sources})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/*.c)
+  cz_file_tool(tool_zero_to_fp32 zero_to_fp32 ${sources})
+  foreach(tool tool_czero tool_zero_to_fp32)
+    target_compile_definitions(${tool} PRIVATE CZERO_VERSION="${PROJECT_VERSION}")
+    set_target_properties(${tool} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  endforeach()
+endfunction()
+
+# A program over files alone: no ranks, no kernels, no NUMA, so that it starts and stays small.
+# --as-needed: modules name libraries that only other modules use.
+function(cz_file_tool target output)
+  add_executable(${target} ${ARGN})
+  foreach(source args bar tool)
+    target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tools/czero/${source}.c)
+  endforeach()
+  foreach(module base layout formats checkpoint)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:cz_${module}>)
+  endforeach()
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output})
+  target_link_libraries(${target} PRIVATE cz_flags)
+  target_link_options(${target} PRIVATE -Wl,--as-needed)
+  target_link_libraries(${target} PRIVATE cz_deps)
+endfunction()
+
+function(cz_examples)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/*.c)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    cz_program(example_${name} ${name} ${source})
+    set_target_properties(example_${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
+  endforeach()
+endfunction()
+
+function(cz_benches)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.c ${CMAKE_SOURCE_DIR}/bench/gpu/*.c)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    cz_program(bench_${name} ${name} ${source})
+    set_target_properties(bench_${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  endforeach()
+endfunction()
+
+# The module that a test belongs to: tests/unit/<module>/…, or the first folder below tests/.
+function(cz_test_module out source)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR}/tests ${source})
+  string(REGEX REPLACE "^unit/" "" path ${path})
+  string(REGEX REPLACE "/.*" "" module ${path})
+  set(${out} ${module} PARENT_SCOPE)
+endfunction()
+
+# tests/…/test_<thing>.c is a Check program called <module>.test_<thing>; test_*_slow.c gets the label
+# "slow", which the default run leaves out. tests/…/test_<thing>.sh runs with the build folder as its
+# argument, as <module>.test_<thing>_sh. tests/…/<thing>_rank.c are programs that scripts start,
+# several at a time.
+function(cz_tests)
+  pkg_check_modules(CHECK REQUIRED IMPORTED_TARGET check)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    cz_test_module(module ${source})
+    if(module MATCHES "^gpu(_sim)?$" AND NOT TARGET czero_cuda_sim)
+      continue()
+    endif()
+    cz_isa_flags(${source})
+    cz_program(${module}.${name} ${name} ${source})
+    set_target_properties(${module}.${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${module})
+    target_link_libraries(${module}.${name} PRIVATE PkgConfig::CHECK)
+    target_compile_definitions(${module}.${name} PRIVATE
+      CZ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" CZ_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    add_test(NAME ${module}.${name} COMMAND ${module}.${name})
+    cz_test_properties(${module}.${name} ${name})
+    if(module STREQUAL gpu)
+      cz_on_simulated_device(${module}.${name})
+      cz_in_other_orders(${module}.${name} ${name})
+      if(NOT CZ_GPU_TESTS)
+        cz_as_ptx(${module}.${name} ${name})
+        add_dependencies(${module}.${name} czero_cuda_sim)
+      endif()
+    elseif(module STREQUAL gpu_sim)
+      cz_cuda_sim_test(${module}.${name})
+    endif()
+  endforeach()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/*_rank.c)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    cz_test_module(module ${source})
+    cz_program(${module}.${name} ${name} ${source})
+    set_target_properties(${module}.${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${module})
+  endforeach()
+  file(GLOB_RECURSE scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.sh)
+  foreach(script ${scripts})
+    get_filename_component(name ${script} NAME_WE)
+    cz_test_module(module ${script})
+    if(module MATCHES "^gpu(_sim)?$" AND NOT TARGET czero_cuda_sim)
+      continue()
+    endif()
+    add_test(NAME ${module}.${name}_sh COMMAND bash ${script} ${CMAKE_BINARY_DIR})
+    cz_test_properties(${module}.${name}_sh ${name})
+    if(module STREQUAL gpu)
+      cz_on_simulated_device(${module}.${name}_sh)
+    endif()
+  endforeach()
+endfunction()
+
+# The same tests with threads and blocks, and streams, in other orders that CUDA allows: results must
+# not change. Not in the default run.
+function(cz_in_other_orders target name)
+  foreach(order reverse random:1)
+    string(REPLACE ":" "" suffix ${order})
+    set(test ${target}.${suffix})
+    add_test(NAME ${test} COMMAND ${target})
+    cz_test_properties(${test} ${name})
+    cz_on_simulated_device(${test})
+    set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+      "CZERO_CUDA_SIM_ORDER=${order};CZERO_CUDA_SIM_STREAMS=random:1")
+    set_tests_properties(${test} PROPERTIES LABELS "slow;cuda;order")
+  endforeach()
+endfunction()
+
+# The same tests with the code that nvcc makes of the kernels, watched (tests/support/cuda_sim): each
+# op's in the default run, whole models and runs not.
+function(cz_as_ptx target name)
+  set(test ${target}.ptx)
+  if(TARGET cuda_ptx)
+    add_test(NAME ${test} COMMAND ${target})
+    add_dependencies(${target} cuda_ptx)
+  else()
+    add_test(NAME ${test} COMMAND sh -c "echo 'skipped: PTX is made by a build with nvcc'; exit 77")
+  endif()
+  cz_test_properties(${test} ${name})
+  cz_on_simulated_device(${test})
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "CZERO_CUDA_SIM_CODE=ptx")
+  set(label slow)
+  if(name MATCHES "^test_(${CZ_PTX_DEFAULT})_cuda$")
+    set(label unit)
+  endif()
+  set_tests_properties(${test} PROPERTIES LABELS "${label};cuda;ptx")
+endfunction()
+string(JOIN "|" CZ_PTX_DEFAULT activation attention ce_head cross_entropy dropout elementwise
+  embedding lamb matmul norm onebit reduce rope step)
+
+# tests/gpu runs on the plug-in that this names; scripts/gpu_check.sh runs the same on a real GPU.
+function(cz_on_simulated_device test)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    "CZERO_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/cuda_sim/libczero_cuda.so")
+  set_property(TEST ${test} APPEND PROPERTY LABELS cuda)
+endfunction()
+
+# Seconds of two cores, roughly: with several at a time the long ones begin first, so that none is
+# left to run alone at the end.
+set(CZ_LONG_TESTS
+  gpu.test_onebit_runs_cuda=60 cli.test_kill_save_sh=50 gpu.test_cuda_errors_sh=40
+  ops.test_forced_isa_sh=35 cli.test_classify_sh=35 gpu.test_offload_cuda=30
+  engine.test_no_allocation=30 engine.test_offload_memory=30 zero.test_onebit_gpu=30
+  engine.test_resume=30 zero.test_zero_gpu=28 gpu.test_attention_cuda.ptx=26 comm.test_mpi_sh=22
+  engine.test_resume_fixtures=20 comm.test_two_hosts_sh=20 engine.test_offload_faults=20
+  engine.test_offload_resume=19 formats.test_safetensors=19 gpu.test_zero_cuda=18
+  gpu.test_bench_cuda_sh=18 engine.test_offload=18 gpu.test_ranks_cuda=17 engine.test_replay=17
+  zero.test_zero_swap=17 gpu.test_attention_cuda=16 engine.test_ranks=16
+  engine.test_offload_calls=15 engine.test_onebit_reload=15 cli.test_resume_sh=15
+  zero.test_lamb_ranks=15 gpu.test_model_cuda=14 engine.test_replay_onebit=14
+  engine.test_onebit_ranks=12 engine.test_save_faults=12 cli.test_memory_doc_sh=12)
+
+function(cz_test_properties test name)
+  set(label unit)
+  if(name MATCHES "_slow$")
+    set(label slow)
+  elseif(name MATCHES "_agree$")
+    set(label "unit;agree")
+  elseif(name MATCHES "^test_(mpi|two_hosts)")
+    set(label "unit;mpi")
+  endif()
+  # Passive waits: tests run side by side, and spinning threads would take the others' cores. The limits
+  # are for hangs: the longest test takes a minute of processor time, and machines may be busy.
+  set_tests_properties(${test} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77 TIMEOUT 1800
+    ENVIRONMENT "CK_DEFAULT_TIMEOUT=600;ASAN_OPTIONS=detect_leaks=1;OMP_WAIT_POLICY=passive"
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  string(REPLACE "." "\\." pattern "${test}")
+  if("${CZ_LONG_TESTS}" MATCHES "(^|;)${pattern}=([0-9]+)")
+    set_tests_properties(${test} PROPERTIES COST ${CMAKE_MATCH_2})
+  endif()
+  # OpenMPI's programs share a folder in /tmp, which the last to leave removes.
+  if(test MATCHES "^(comm\\.test_mpi_sh|comm\\.test_two_hosts_sh|cli\\.test_ranks_sh)$")
+    set_tests_properties(${test} PROPERTIES RESOURCE_LOCK mpirun)
+  endif()
+endfunction()
+
+function(cz_install)
+  install(TARGETS czero_static czero_shared
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  foreach(tool tool_czero tool_zero_to_fp32)
+    if(TARGET ${tool})
+      install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+  endforeach()
+  foreach(plugin czero_mpi czero_cuda)
+    if(TARGET ${plugin})
+      # a folder in which only some targets were built installs those
+      install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+    endif()
+  endforeach()
+  install(FILES czero.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero)
+  foreach(module base device ops optim model data engine layout formats checkpoint)
+    install(DIRECTORY ${module} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero FILES_MATCHING
+      PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE PATTERN "lab" EXCLUDE
+      PATTERN "cuda" EXCLUDE)
+  endforeach()
+  # The .pc file finds its prefix from where it lies: `cmake --install --prefix` chooses late.
+  file(RELATIVE_PATH CZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  configure_file(cmake/czero.pc.in czero.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  include(CMakePackageConfigHelpers)
+  configure_package_config_file(cmake/czeroConfig.cmake.in ${CMAKE_BINARY_DIR}/czeroConfig.cmake
+    INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero
+    PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/czeroConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/czeroConfig.cmake ${CMAKE_BINARY_DIR}/czeroConfigVersion.cmake
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero)
+  install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/czero)
+endfunction()

@@ -1,0 +1,280 @@
+/* The loader: which rows make up a micro-batch, and where the run stands. */
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "data/corpus/masking_impl.h"
+#include "data/corpus/store_impl.h"
+#include "data/data.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VOCAB_ANY           ((int64_t)INT32_MAX + 1) /* ids are int32 from here on */
+#define CHECK_N_TOKENS_MAX  ((uint64_t)256 << 20)    /* searched at once by cz_data_check_vocab */
+#define CHECK_BLOCK_NTOKENS ((size_t)1 << 16)
+
+struct cz_data_loader {
+    struct token_file *files;
+    struct token_store store;
+    int64_t T, B, rank, world_size;
+    bool shuffle, once;
+    uint64_t seed;
+    uint64_t n_rows;         /* whole rows in the data */
+    uint64_t rows_per_epoch; /* of these, used in each epoch */
+    uint64_t next;           /* running number of the next micro-batch's first sample, all ranks */
+    int64_t vocab_size;
+    struct cz_masking masking;
+    uint64_t row_step;     /* tokens from one row to the next */
+    uint64_t row_ntokens;  /* that a row reads */
+    int32_t *row;          /* (row_ntokens) */
+    int32_t *ids, *labels; /* (B,T) */
+};
+
+static uint64_t samples_per_batch(const struct cz_data_loader *l)
+{
+    return (uint64_t)l->B * (uint64_t)l->world_size;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static cz_status check_options(const struct cz_data_options *o, int64_t world_size)
+{
+    if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
+    if (o->seq_len < 1 || o->seq_len >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a sequence length of %" PRId64 " is impossible", o->seq_len);
+    if (o->micro_batch < 1 || o->micro_batch >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
+                       o->micro_batch);
+    if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
+        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
+                       o->rank, world_size);
+    return masking_check(&o->masking, o->seq_len);
+}
+
+/* "FILE", or "FILE and 2 more". */
+static const char *name_data(const struct cz_data_options *o, char *buf, size_t buf_nbytes)
+{
+    if (o->n_paths == 1)
+        snprintf(buf, buf_nbytes, "%s", o->paths[0]);
+    else
+        snprintf(buf, buf_nbytes, "%s and %zu more", o->paths[0], o->n_paths - 1);
+    return buf;
+}
+
+static cz_status count_rows(struct cz_data_loader *l, const struct cz_data_options *o)
+{
+    char name[512];
+    uint64_t batch = samples_per_batch(l), n = l->row_ntokens;
+    if (l->store.n_tokens < n)
+        return err_set(
+            CZ_INVALID, 0,
+            "%s: %" PRIu64 " tokens are too few for one row of %" PRId64
+            "%s; a sequence length up to %" PRIu64 " would work",
+            name_data(o, name, sizeof name), l->store.n_tokens, l->T,
+            n > l->row_step ? " and its shifted targets" : "",
+            l->store.n_tokens + (uint64_t)l->T > n ? l->store.n_tokens + (uint64_t)l->T - n : 0);
+    l->n_rows = (l->store.n_tokens - (n - l->row_step)) / l->row_step;
+    l->rows_per_epoch = o->drop_last ? l->n_rows / batch * batch : l->n_rows;
+    if (l->rows_per_epoch == 0)
+        return err_set(CZ_INVALID, 0,
+                       "%s: %" PRIu64 " rows do not fill one micro-batch of %" PRId64 " on %" PRId64
+                       " ranks, and dataloader_drop_last drops what does not",
+                       name_data(o, name, sizeof name), l->n_rows, l->B, l->world_size);
+    return CZ_OK;
+}
+
+static cz_status alloc_batch(struct cz_data_loader *l)
+{
+    size_t numel, nbytes;
+    TRY(size_mul((size_t)l->B, (size_t)l->T, &numel));
+    TRY(size_mul(numel, sizeof(int32_t), &nbytes));
+    l->row = malloc((size_t)l->row_ntokens * sizeof *l->row);
+    l->ids = malloc(nbytes);
+    l->labels = malloc(nbytes);
+    if (!l->row || !l->ids || !l->labels)
+        return err_set(CZ_NOMEM, 0,
+                       "no memory for a micro-batch of %" PRId64 " × %" PRId64 " tokens", l->B,
+                       l->T);
+    return CZ_OK;
+}
+
+cz_status cz_data_open(const struct cz_data_options *o, struct cz_data_loader **out)
+{
+    int64_t world_size = o->world_size == 0 ? 1 : o->world_size;
+    char name[512];
+    cz_status st;
+    *out = NULL;
+    TRY(check_options(o, world_size));
+    struct cz_data_loader *l = calloc(1, sizeof *l);
+    if (!l) return err_set(CZ_NOMEM, 0, "no memory for a data loader");
+    l->T = o->seq_len;
+    l->B = o->micro_batch;
+    l->rank = o->rank;
+    l->world_size = world_size;
+    l->shuffle = o->shuffle;
+    l->once = o->once;
+    l->seed = o->seed;
+    l->vocab_size = VOCAB_ANY;
+    l->masking = o->masking;
+    bool masks = o->masking.probability > 0;
+    l->row_step = (uint64_t)(masks ? masking_row_ntokens(&o->masking, l->T) : l->T);
+    l->row_ntokens = l->row_step + (masks ? 0 : 1); /* the last target */
+    l->files = calloc(o->n_paths, sizeof *l->files);
+    if (!l->files) {
+        st = err_set(CZ_NOMEM, 0, "no memory for %zu data files", o->n_paths);
+        goto fail;
+    }
+    store_init(&l->store, l->files);
+    for (size_t i = 0; i < o->n_paths; i++)
+        TRY_GOTO(store_add(&l->store, o->paths[i], o->tokenizer), fail);
+    TRY_GOTO(count_rows(l, o), fail);
+    TRY_GOTO(alloc_batch(l), fail);
+    LOGV(LOG_INFO, SUB_DATA, "data: %s: %" PRIu64 " tokens, %" PRIu64 " rows of %" PRId64,
+         name_data(o, name, sizeof name), l->store.n_tokens, l->n_rows, l->T);
+    *out = l;
+    return CZ_OK;
+fail:
+    cz_data_close(l);
+    return st;
+}
+
+void cz_data_close(struct cz_data_loader *l)
+{
+    if (!l) return;
+    store_free(&l->store);
+    free(l->files);
+    free(l->row);
+    free(l->ids);
+    free(l->labels);
+    free(l);
+}
+
+cz_status cz_data_check_vocab(struct cz_data_loader *l, int64_t vocab_size)
+{
+    if (vocab_size < 1 || vocab_size > VOCAB_ANY)
+        return err_set(CZ_INVALID, 0, "a vocabulary of %" PRId64 " is impossible", vocab_size);
+    if (store_id_max(&l->store) >= vocab_size) {
+        int32_t *block = malloc(CHECK_BLOCK_NTOKENS * sizeof *block);
+        uint64_t n =
+            l->store.n_tokens < CHECK_N_TOKENS_MAX ? l->store.n_tokens : CHECK_N_TOKENS_MAX;
+        cz_status st = block ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to check the data");
+        for (uint64_t at = 0; st == CZ_OK && at < n; at += CHECK_BLOCK_NTOKENS) {
+            size_t take = n - at < CHECK_BLOCK_NTOKENS ? (size_t)(n - at) : CHECK_BLOCK_NTOKENS;
+            st = store_read(&l->store, at, take, vocab_size, block);
+        }
+        free(block);
+        TRY(st);
+    }
+    l->vocab_size = vocab_size;
+    return CZ_OK;
+}
+
+/* ---- the order --------------------------------------------------------------------------------
+ */
+
+/* The row that running sample `sample` stands for. */
+static uint64_t row_of(const struct cz_data_loader *l, uint64_t sample)
+{
+    uint64_t epoch = sample / l->rows_per_epoch, idx = sample % l->rows_per_epoch;
+    /* The permutation is of all rows, so that each epoch drops others. */
+    return l->shuffle ? rng_permute(l->seed, epoch, l->n_rows, idx) : idx;
+}
+
+/* Rows that this micro-batch has: all, but at the end of a single epoch. */
+static int64_t rows_left(const struct cz_data_loader *l, uint64_t first)
+{
+    if (!l->once) return l->B;
+    if (first >= l->rows_per_epoch) return 0;
+    uint64_t left = l->rows_per_epoch - first;
+    return left < (uint64_t)l->B ? (int64_t)left : l->B;
+}
+
+/* Row b of the micro-batch: ids and labels (T each) of a sample. */
+static cz_status fill_row(struct cz_data_loader *l, uint64_t sample, int64_t b)
+{
+    const size_t T = (size_t)l->T;
+    int32_t *ids = l->ids + (size_t)b * T, *labels = l->labels + (size_t)b * T;
+    TRY(store_read(&l->store, row_of(l, sample) * l->row_step, (size_t)l->row_ntokens,
+                   l->vocab_size, l->row));
+    if (l->masking.probability > 0) {
+        masking_fill(&l->masking, l->seed, sample, l->row, l->T, ids, labels);
+        return CZ_OK;
+    }
+    memcpy(ids, l->row, T * sizeof *ids);
+    memcpy(labels, l->row + 1, T * sizeof *labels);
+    return CZ_OK;
+}
+
+cz_status cz_data_next(struct cz_data_loader *l, struct batch *batch)
+{
+    uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
+    int64_t n_rows = rows_left(l, first);
+    *batch = (struct batch){.B = n_rows, .T = l->T, .sample = first};
+    for (int64_t b = 0; b < n_rows; b++) TRY(fill_row(l, first + (uint64_t)b, b));
+    if (n_rows > 0) {
+        batch->ids = l->ids;
+        batch->labels = l->labels;
+    }
+    if (!cz_data_is_done(l)) l->next += samples_per_batch(l);
+    return CZ_OK;
+}
+
+bool cz_data_is_done(const struct cz_data_loader *l)
+{
+    return l->once && l->next >= l->rows_per_epoch;
+}
+
+/* ---- the place --------------------------------------------------------------------------------
+ */
+
+void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
+{
+    *out = (struct cz_data_cursor){.epoch = l->next / l->rows_per_epoch,
+                                   .sample = l->next % l->rows_per_epoch,
+                                   .n_rows = l->n_rows,
+                                   .seed = l->seed,
+                                   .shuffle = l->shuffle};
+}
+
+cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
+{
+    uint64_t next;
+    bool is_start = c->n_rows == 0 && c->epoch == 0 && c->sample == 0;
+    if (!is_start && c->n_rows != l->n_rows)
+        return err_set(CZ_INVALID, 0,
+                       "the saved place belongs to data of %" PRIu64 " rows; these have %" PRIu64
+                       " (other files, or another sequence length)",
+                       c->n_rows, l->n_rows);
+    if (!is_start && c->shuffle != l->shuffle)
+        return err_set(CZ_INVALID, 0, "the saved place belongs to a run with shuffling %s",
+                       c->shuffle ? "on" : "off");
+    if (!is_start && c->shuffle && c->seed != l->seed)
+        return err_set(CZ_INVALID, 0,
+                       "the saved place belongs to shuffle seed %" PRIu64 ", this run has %" PRIu64,
+                       c->seed, l->seed);
+    if (__builtin_mul_overflow(c->epoch, l->rows_per_epoch, &next) ||
+        __builtin_add_overflow(next, c->sample, &next) || next > INT64_MAX)
+        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", sample %" PRIu64 " is no place in a run",
+                       c->epoch, c->sample);
+    l->next = next;
+    return CZ_OK;
+}
+
+uint64_t cz_data_n_tokens(const struct cz_data_loader *l)
+{
+    return l->store.n_tokens;
+}
+
+uint64_t cz_data_n_rows(const struct cz_data_loader *l)
+{
+    return l->n_rows;
+}
+
+uint64_t cz_data_n_batches(const struct cz_data_loader *l)
+{
+    uint64_t batch = samples_per_batch(l);
+    return l->rows_per_epoch / batch + (l->rows_per_epoch % batch != 0);
+}

@@ -1,0 +1,162 @@
+/* Megatron's indexed tokens. PREFIX.idx, little endian, nothing aligned:
+ *   9 bytes "MMIDIDX\0\0" · u64 version 1 · u8 dtype code · u64 S sequences · u64 D document marks
+ *   S × i32 lengths in tokens · S × i64 byte offsets into PREFIX.bin · D × i64 sequence numbers
+ *   where documents start, from 0, the last being S.
+ * PREFIX.bin is the tokens alone. Sequences are joined in order into one stream. */
+#include "data/corpus/store_impl.h"
+#include "formats/file_io.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define IDX_MAGIC         "MMIDIDX\0\0"
+#define IDX_MAGIC_NBYTES  9
+#define IDX_HEADER_NBYTES 34
+
+struct idx {
+    const char *path;
+    const unsigned char *bytes;
+    uint64_t nbytes;
+    uint64_t n_sequences, n_marks;
+    enum token_kind kind;
+    const unsigned char *lengths, *offsets, *marks;
+};
+
+static uint64_t load_u64(const unsigned char *src)
+{
+    uint64_t v;
+    memcpy(&v, src, sizeof v);
+    return v;
+}
+
+static int64_t load_i64(const unsigned char *src)
+{
+    int64_t v;
+    memcpy(&v, src, sizeof v);
+    return v;
+}
+
+static int64_t load_i32(const unsigned char *src)
+{
+    int32_t v;
+    memcpy(&v, src, sizeof v);
+    return v;
+}
+
+static cz_status parse_kind(struct idx *idx)
+{
+    static const struct {
+        int code;
+        enum token_kind kind;
+    } codes[] = {{1, TOKEN_U8},  {2, TOKEN_I8},  {3, TOKEN_I16},
+                 {4, TOKEN_I32}, {5, TOKEN_I64}, {8, TOKEN_U16}};
+    int code = idx->bytes[17];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(codes); i++) {
+        if (codes[i].code != code) continue;
+        idx->kind = codes[i].kind;
+        return CZ_OK;
+    }
+    if (code == 6 || code == 7)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: holds floating-point data, not tokens", idx->path);
+    return err_set(CZ_CORRUPT, 0, "%s: unknown dtype code %d", idx->path, code);
+}
+
+/* Lengths are compared by division: counts from a damaged file may not be multiplied yet. */
+static cz_status parse_header(struct idx *idx)
+{
+    if (idx->nbytes < IDX_HEADER_NBYTES)
+        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes do not hold the header of %d",
+                       idx->path, (unsigned long long)idx->nbytes, IDX_HEADER_NBYTES);
+    if (memcmp(idx->bytes, IDX_MAGIC, IDX_MAGIC_NBYTES) != 0)
+        return err_set(CZ_CORRUPT, 0, "%s: does not begin with Megatron's magic MMIDIDX",
+                       idx->path);
+    uint64_t version = load_u64(idx->bytes + 9);
+    if (version != 1)
+        return err_set(CZ_VERSION, 0, "%s: version %llu of Megatron's index; 1 is read", idx->path,
+                       (unsigned long long)version);
+    TRY(parse_kind(idx));
+    idx->n_sequences = load_u64(idx->bytes + 18);
+    idx->n_marks = load_u64(idx->bytes + 26);
+    uint64_t left = idx->nbytes - IDX_HEADER_NBYTES;
+    bool fits = idx->n_sequences <= left / 12 && idx->n_marks <= (left - 12 * idx->n_sequences) / 8;
+    if (fits) left -= 12 * idx->n_sequences + 8 * idx->n_marks;
+    /* A byte per sequence at the end: modes, which only multimodal sets have. */
+    if (fits && left != 0 && left == idx->n_sequences)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: a multimodal index; only tokens are read",
+                       idx->path);
+    if (!fits || left != 0)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: %s: %llu sequences and %llu document marks do not make its %llu bytes",
+                       idx->path, fits ? "damaged" : "truncated",
+                       (unsigned long long)idx->n_sequences, (unsigned long long)idx->n_marks,
+                       (unsigned long long)idx->nbytes);
+    idx->lengths = idx->bytes + IDX_HEADER_NBYTES;
+    idx->offsets = idx->lengths + 4 * idx->n_sequences;
+    idx->marks = idx->offsets + 8 * idx->n_sequences;
+    return CZ_OK;
+}
+
+static cz_status check_marks(const struct idx *idx)
+{
+    int64_t last = 0;
+    for (uint64_t d = 0; d < idx->n_marks; d++) {
+        int64_t mark = load_i64(idx->marks + 8 * d);
+        if (mark < last || (uint64_t)mark > idx->n_sequences || (d == 0 && mark != 0))
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: document %llu starts at sequence %lld (there are %llu)", idx->path,
+                           (unsigned long long)d, (long long)mark,
+                           (unsigned long long)idx->n_sequences);
+        last = mark;
+    }
+    if (idx->n_marks > 0 && (uint64_t)last != idx->n_sequences)
+        return err_set(CZ_CORRUPT, 0, "%s: the last document ends at sequence %lld of %llu",
+                       idx->path, (long long)last, (unsigned long long)idx->n_sequences);
+    return CZ_OK;
+}
+
+static cz_status add_sequences(struct token_store *s, const struct idx *idx, size_t bin_idx)
+{
+    const struct token_file *bin = &s->files[bin_idx];
+    const uint64_t width = token_kind_size(idx->kind);
+    uint64_t end_max = 0, before = s->n_tokens;
+    for (uint64_t i = 0; i < idx->n_sequences; i++) {
+        int64_t length = load_i32(idx->lengths + 4 * i), offset = load_i64(idx->offsets + 8 * i);
+        if (length < 0 || offset < 0 || (uint64_t)offset % width != 0)
+            return err_set(CZ_CORRUPT, 0, "%s: sequence %llu: %lld tokens at byte %lld", idx->path,
+                           (unsigned long long)i, (long long)length, (long long)offset);
+        uint64_t end = (uint64_t)offset + (uint64_t)length * width;
+        if (end > bin->nbytes)
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: truncated: sequence %llu ends at byte %llu, the file has %llu",
+                           bin->path, (unsigned long long)i, (unsigned long long)end,
+                           (unsigned long long)bin->nbytes);
+        if (end > end_max) end_max = end;
+        TRY(store_add_run(s, bin_idx, idx->kind, (uint64_t)offset, (uint64_t)length));
+    }
+    if (s->n_tokens == before) return err_set(CZ_INVALID, 0, "%s: holds no tokens", idx->path);
+    if (end_max != bin->nbytes)
+        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes, of which %s describes only %llu", bin->path,
+                       (unsigned long long)bin->nbytes, idx->path, (unsigned long long)end_max);
+    return CZ_OK;
+}
+
+cz_status store_add_megatron(struct token_store *s, const char *idx_path, const char *bin_path)
+{
+    /* The index is mapped through a store of its own and let go once its runs are known. */
+    struct token_file file;
+    struct token_store mapped;
+    size_t file_idx, bin_idx;
+    cz_status st;
+    store_init(&mapped, &file);
+    TRY_GOTO(store_map(&mapped, idx_path, &file_idx), done);
+    struct idx idx = {.path = idx_path, .bytes = file.bytes, .nbytes = file.nbytes};
+    TRY_GOTO(parse_header(&idx), done);
+    TRY_GOTO(check_marks(&idx), done);
+    TRY_GOTO(store_map(s, bin_path, &bin_idx), done);
+    TRY_GOTO(add_sequences(s, &idx, bin_idx), done);
+done:
+    store_free(&mapped);
+    return st;
+}

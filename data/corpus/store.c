@@ -1,0 +1,271 @@
+/* The token store's stream: runs of tokens in mapped files, read by position. */
+#include "data/corpus/store_impl.h"
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Mapped pages are given back when about this much may be resident. A page fault brings in 64 KiB
+ * around it, and a piece may begin two. */
+#define HELD_NBYTES_MAX ((uint64_t)8 << 20)
+#define FAULT_NBYTES    ((uint64_t)128 << 10)
+
+size_t token_kind_size(enum token_kind kind)
+{
+    switch (kind) {
+    case TOKEN_U8:
+    case TOKEN_I8: return 1;
+    case TOKEN_U16:
+    case TOKEN_I16: return 2;
+    case TOKEN_U32:
+    case TOKEN_I32: return 4;
+    case TOKEN_I64: return 8;
+    }
+    return 0;
+}
+
+static int64_t kind_max(enum token_kind kind)
+{
+    switch (kind) {
+    case TOKEN_U8: return UINT8_MAX;
+    case TOKEN_I8: return INT8_MAX;
+    case TOKEN_U16: return UINT16_MAX;
+    case TOKEN_I16: return INT16_MAX;
+    case TOKEN_U32: return UINT32_MAX;
+    case TOKEN_I32: return INT32_MAX;
+    case TOKEN_I64: break;
+    }
+    return INT64_MAX;
+}
+
+static bool kind_is_signed(enum token_kind kind)
+{
+    return kind == TOKEN_I8 || kind == TOKEN_I16 || kind == TOKEN_I32 || kind == TOKEN_I64;
+}
+
+int64_t store_id_max(const struct token_store *s)
+{
+    int64_t max = 0;
+    for (size_t r = 0; r < s->n_runs; r++) {
+        /* A signed kind can hold a negative id: nothing but a search excludes it. */
+        int64_t m = kind_is_signed(s->runs[r].kind) ? INT64_MAX : kind_max(s->runs[r].kind);
+        if (m > max) max = m;
+    }
+    return max;
+}
+
+void store_init(struct token_store *s, struct token_file *files)
+{
+    memset(s, 0, sizeof *s);
+    s->files = files;
+}
+
+void store_unmap(struct token_file *f)
+{
+    if (f->encoded)
+        free(f->encoded);
+    else if (f->bytes)
+        munmap((void *)(uintptr_t)f->bytes, f->nbytes);
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
+    memset(f, 0, sizeof *f);
+    f->fd = -1;
+}
+
+void store_free(struct token_store *s)
+{
+    for (size_t i = 0; i < s->n_files; i++) store_unmap(&s->files[i]);
+    free(s->runs);
+    memset(s, 0, sizeof *s);
+}
+
+cz_status store_map(struct token_store *s, const char *path, size_t *file_idx)
+{
+    struct token_file *f = &s->files[s->n_files];
+    memset(f, 0, sizeof *f);
+    TRY(file_open_read(path, &f->fd, &f->nbytes));
+    s->n_files++; /* from here on store_free() closes it */
+    *file_idx = s->n_files - 1;
+    f->path = strdup(path);
+    if (!f->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
+    if (f->nbytes == 0) return err_set(CZ_INVALID, 0, "%s: is empty", path);
+    if (f->nbytes > SIZE_MAX) return err_set(CZ_NOMEM, 0, "%s: too large to map", path);
+    void *map = mmap(NULL, (size_t)f->nbytes, PROT_READ, MAP_SHARED, f->fd, 0);
+    if (map == MAP_FAILED) return err_set(CZ_IO, errno, "%s: cannot be mapped", path);
+    f->bytes = map;
+    return CZ_OK;
+}
+
+cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind kind,
+                        uint64_t byte_off, uint64_t n_tokens)
+{
+    struct token_run *last = s->n_runs > 0 ? &s->runs[s->n_runs - 1] : NULL;
+    bool same_file = last && last->file_idx == file_idx;
+    uint64_t file_first = same_file ? last->file_first + last->n_tokens : 0;
+    if (n_tokens == 0) return CZ_OK;
+    if (same_file && last->byte_off + last->n_tokens * token_kind_size(kind) == byte_off) {
+        last->n_tokens += n_tokens;
+        s->n_tokens += n_tokens;
+        return CZ_OK;
+    }
+    if (s->n_runs == s->runs_capacity) {
+        size_t capacity = 2 * s->runs_capacity + 4;
+        struct token_run *runs = realloc(s->runs, capacity * sizeof *runs);
+        if (!runs)
+            return err_set(CZ_NOMEM, 0, "%s: no memory for %zu runs of tokens",
+                           s->files[file_idx].path, capacity);
+        s->runs = runs;
+        s->runs_capacity = capacity;
+    }
+    s->runs[s->n_runs++] = (struct token_run){.file_idx = file_idx,
+                                              .kind = kind,
+                                              .byte_off = byte_off,
+                                              .n_tokens = n_tokens,
+                                              .first = s->n_tokens,
+                                              .file_first = file_first};
+    s->n_tokens += n_tokens;
+    return CZ_OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+static const struct token_run *find_run(const struct token_store *s, uint64_t token)
+{
+    size_t lo = 0, hi = s->n_runs;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (s->runs[mid].first <= token)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &s->runs[lo];
+}
+
+/* Reading a mapped page that the file no longer has would kill the process. */
+static cz_status check_length(const struct token_file *f)
+{
+    struct stat info;
+    if (f->encoded) return CZ_OK;
+    if (fstat(f->fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", f->path);
+    if ((uint64_t)info.st_size < f->nbytes)
+        return err_set(CZ_IO, 0, "%s: became shorter while it was read (%llu of %llu bytes)",
+                       f->path, (unsigned long long)info.st_size, (unsigned long long)f->nbytes);
+    return CZ_OK;
+}
+
+static void release_pages(struct token_store *s)
+{
+    for (size_t i = 0; i < s->n_files; i++)
+        if (!s->files[i].encoded) /* a hint: failure costs memory, not correctness */
+            (void)madvise((void *)(uintptr_t)s->files[i].bytes, (size_t)s->files[i].nbytes,
+                          MADV_DONTNEED);
+    s->held_nbytes = 0;
+}
+
+static int64_t load_token(enum token_kind kind, const unsigned char *src)
+{
+    uint8_t u8;
+    int8_t i8;
+    uint16_t u16;
+    int16_t i16;
+    uint32_t u32;
+    int32_t i32;
+    int64_t i64;
+    switch (kind) {
+    case TOKEN_U8: return memcpy(&u8, src, 1), u8;
+    case TOKEN_I8: return memcpy(&i8, src, 1), i8;
+    case TOKEN_U16: return memcpy(&u16, src, 2), u16;
+    case TOKEN_I16: return memcpy(&i16, src, 2), i16;
+    case TOKEN_U32: return memcpy(&u32, src, 4), u32;
+    case TOKEN_I32: return memcpy(&i32, src, 4), i32;
+    case TOKEN_I64: return memcpy(&i64, src, 8), i64;
+    }
+    return -1;
+}
+
+/* One loop per kind, so that each is a plain widening loop; true when some id is outside. The bad
+ * bit collects `id ≥ limit` with ids taken as unsigned, which catches negative ones too. */
+static bool widen(enum token_kind kind, const unsigned char *src, size_t n, int64_t vocab_size,
+                  int32_t *dst)
+{
+    const uint64_t limit = (uint64_t)vocab_size;
+    const uint32_t limit32 = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit;
+    uint32_t bad = 0;
+    uint16_t u16;
+    uint32_t u32;
+    switch (kind) {
+    case TOKEN_U8:
+        for (size_t i = 0; i < n; i++) {
+            dst[i] = src[i];
+            bad |= src[i] >= limit32;
+        }
+        return bad;
+    case TOKEN_U16:
+        for (size_t i = 0; i < n; i++) {
+            memcpy(&u16, src + 2 * i, 2);
+            dst[i] = u16;
+            bad |= u16 >= limit32;
+        }
+        return bad;
+    case TOKEN_U32:
+    case TOKEN_I32:
+        for (size_t i = 0; i < n; i++) {
+            memcpy(&u32, src + 4 * i, 4);
+            dst[i] = (int32_t)u32;
+            bad |= u32 >= limit32;
+        }
+        return bad;
+    default: break;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = load_token(kind, src + token_kind_size(kind) * i);
+        dst[i] = (int32_t)id;
+        bad |= (uint64_t)id >= limit;
+    }
+    return bad;
+}
+
+static cz_status name_bad_token(const struct token_store *s, const struct token_run *run,
+                                uint64_t skip, size_t n, int64_t vocab_size)
+{
+    const struct token_file *f = &s->files[run->file_idx];
+    size_t width = token_kind_size(run->kind);
+    for (uint64_t i = skip; i < skip + n; i++) {
+        int64_t id = load_token(run->kind, f->bytes + run->byte_off + i * width);
+        if (id >= 0 && id < vocab_size) continue;
+        return err_set(
+            CZ_INVALID, 0,
+            "token %lld at position %llu of %s is outside the model's vocabulary of %lld",
+            (long long)id, (unsigned long long)(run->file_first + i), f->path,
+            (long long)vocab_size);
+    }
+    return err_set(CZ_IO, 0, "%s: changed while it was read", f->path);
+}
+
+cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vocab_size,
+                     int32_t *dst)
+{
+    const struct token_run *run = find_run(s, first);
+    for (; n > 0; run++) {
+        const struct token_file *f = &s->files[run->file_idx];
+        uint64_t skip = first - run->first;
+        size_t width = token_kind_size(run->kind);
+        size_t take = run->n_tokens - skip < n ? (size_t)(run->n_tokens - skip) : n;
+        TRY(check_length(f));
+        s->held_nbytes += take * width + FAULT_NBYTES;
+        if (widen(run->kind, f->bytes + run->byte_off + skip * width, take, vocab_size, dst))
+            return name_bad_token(s, run, skip, take, vocab_size);
+        dst += take;
+        first += take;
+        n -= take;
+    }
+    if (s->held_nbytes > HELD_NBYTES_MAX) release_pages(s);
+    return CZ_OK;
+}

@@ -1,0 +1,132 @@
+/* What a path holds: Megatron's pair, llm.c's .bin, plain tokens, or text. */
+#include "data/corpus/store_impl.h"
+#include "formats/file_io.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* llm.c: 256 int32 (magic, version, number of tokens, zeros), then the tokens. */
+#define LLMC_HEADER_NBYTES 1024u
+
+static const struct llmc_form {
+    int32_t magic, version;
+    enum token_kind kind;
+} llmc_forms[] = {
+    {20240520, 1, TOKEN_U16}, /* GPT-2's tokens */
+    {20240801, 7, TOKEN_U32}, /* LLaMA 3's */
+};
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t n = strlen(text), n_suffix = strlen(suffix);
+    return n > n_suffix && strcmp(text + n - n_suffix, suffix) == 0;
+}
+
+/* path with its last n_drop characters replaced by `suffix`; NULL: no memory. */
+static char *with_suffix(const char *path, size_t n_drop, const char *suffix)
+{
+    size_t n = strlen(path) - n_drop;
+    char *out = malloc(n + strlen(suffix) + 1);
+    if (!out) return NULL;
+    memcpy(out, path, n);
+    strcpy(out + n, suffix);
+    return out;
+}
+
+static const struct llmc_form *llmc_form(const struct token_file *f)
+{
+    int32_t magic;
+    if (f->nbytes < sizeof magic) return NULL;
+    memcpy(&magic, f->bytes, sizeof magic);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(llmc_forms); i++)
+        if (llmc_forms[i].magic == magic) return &llmc_forms[i];
+    return NULL;
+}
+
+static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct llmc_form *form)
+{
+    const struct token_file *f = &s->files[file_idx];
+    int32_t header[3];
+    if (f->nbytes < LLMC_HEADER_NBYTES)
+        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes do not hold the header of %u",
+                       f->path, (unsigned long long)f->nbytes, LLMC_HEADER_NBYTES);
+    memcpy(header, f->bytes, sizeof header);
+    if (header[1] != form->version)
+        return err_set(CZ_VERSION, 0, "%s: version %d of the llm.c token format; %d is read",
+                       f->path, header[1], form->version);
+    size_t width = token_kind_size(form->kind);
+    uint64_t n_tokens = (uint64_t)(uint32_t)header[2];
+    uint64_t want = LLMC_HEADER_NBYTES + n_tokens * width;
+    if (f->nbytes != want)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: %s: its header promises %llu tokens (%llu bytes), the file has %llu",
+                       f->path, f->nbytes < want ? "truncated" : "damaged",
+                       (unsigned long long)n_tokens, (unsigned long long)want,
+                       (unsigned long long)f->nbytes);
+    if (n_tokens == 0) return err_set(CZ_INVALID, 0, "%s: holds no tokens", f->path);
+    return store_add_run(s, file_idx, form->kind, LLMC_HEADER_NBYTES, n_tokens);
+}
+
+static cz_status add_plain(struct token_store *s, const char *path, enum token_kind kind)
+{
+    size_t file_idx, width = token_kind_size(kind);
+    TRY(store_map(s, path, &file_idx));
+    uint64_t nbytes = s->files[file_idx].nbytes;
+    if (nbytes % width != 0)
+        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are no whole number of %zu-bit tokens", path,
+                       (unsigned long long)nbytes, 8 * width);
+    return store_add_run(s, file_idx, kind, 0, nbytes / width);
+}
+
+static bool is_bytes(const struct cz_tokenizer *tok)
+{
+    return !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
+}
+
+static cz_status add_file(struct token_store *s, const char *path, const struct cz_tokenizer *tok)
+{
+    size_t file_idx;
+    TRY(store_map(s, path, &file_idx));
+    const struct llmc_form *form = llmc_form(&s->files[file_idx]);
+    if (form) return add_llmc(s, file_idx, form);
+    if (ends_with(path, ".bin"))
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: has neither the header of llm.c's tokens (magic 20240520 or 20240801) "
+                       "nor a Megatron .idx beside it; tokens without a header are read as "
+                       "u16:%s or u32:%s",
+                       path, path, path);
+    if (!is_bytes(tok)) return store_encode(s, file_idx, tok);
+    return store_add_run(s, file_idx, TOKEN_U8, 0, s->files[file_idx].nbytes);
+}
+
+/* The two names of a Megatron pair when `path` means one: either file, or the prefix of both. */
+static bool is_megatron(const char *path, size_t *n_drop)
+{
+    *n_drop = 0;
+    if (ends_with(path, ".idx")) {
+        *n_drop = 4;
+        return true;
+    }
+    if (ends_with(path, ".bin"))
+        *n_drop = 4;
+    else if (file_exists(path))
+        return false;
+    char *idx = with_suffix(path, *n_drop, ".idx");
+    bool found = idx && file_exists(idx);
+    free(idx);
+    return found;
+}
+
+cz_status store_add(struct token_store *s, const char *path, const struct cz_tokenizer *tok)
+{
+    size_t n_drop;
+    if (strncmp(path, "u16:", 4) == 0) return add_plain(s, path + 4, TOKEN_U16);
+    if (strncmp(path, "u32:", 4) == 0) return add_plain(s, path + 4, TOKEN_U32);
+    if (!is_megatron(path, &n_drop)) return add_file(s, path, tok);
+    char *idx = with_suffix(path, n_drop, ".idx"), *bin = with_suffix(path, n_drop, ".bin");
+    cz_status st = idx && bin ? store_add_megatron(s, idx, bin)
+                              : err_set(CZ_NOMEM, 0, "%s: no memory for file names", path);
+    free(idx);
+    free(bin);
+    return st;
+}

@@ -1,0 +1,79 @@
+/* The token store: the tokens of all files as one stream.
+ *
+ * Life cycle: store_init() → store_add() per path → store_read() → store_free(). A file is mapped;
+ * a text for a trained tokenizer is encoded into memory. One thread at a time. */
+#ifndef CZ_DATA_CORPUS_STORE_IMPL_H
+#define CZ_DATA_CORPUS_STORE_IMPL_H
+
+#include "base/status.h"
+#include "data/tokenizer/tokenizer.h"
+
+enum token_kind { TOKEN_U8, TOKEN_I8, TOKEN_U16, TOKEN_I16, TOKEN_U32, TOKEN_I32, TOKEN_I64 };
+
+struct token_file {
+    char *path;
+    int fd;
+    const unsigned char *bytes; /* mapped, or `encoded` */
+    uint64_t nbytes;
+    unsigned char *encoded; /* NULL: mapped */
+};
+
+/* A run of tokens that lie side by side in a file. */
+struct token_run {
+    size_t file_idx;
+    enum token_kind kind;
+    uint64_t byte_off; /* of the first token in the file */
+    uint64_t n_tokens;
+    uint64_t first;      /* place of the first token in the whole stream … */
+    uint64_t file_first; /* … and among the tokens of its file */
+};
+
+struct token_store {
+    struct token_file *files;
+    size_t n_files;
+    struct token_run *runs;
+    size_t n_runs, runs_capacity;
+    uint64_t n_tokens;
+    uint64_t held_nbytes; /* upper bound on the mapped bytes resident since the last release */
+};
+
+void store_init(struct token_store *s, struct token_file *files);
+
+/* Append what `path` holds (the forms are those of data_options). `files` given to store_init has
+ * room for one file per path. tok NULL: bytes. Errors: as cz_data_open. */
+cz_status store_add(struct token_store *s, const char *path, const struct cz_tokenizer *tok);
+
+/* dst[0 … n) = tokens first … first + n of the stream. Errors: CZ_INVALID for an id outside
+ * [0, vocab_size) with file and position; CZ_IO when a file became shorter. */
+cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vocab_size,
+                     int32_t *dst);
+
+/* Largest id that the kinds of the files can express. */
+int64_t store_id_max(const struct token_store *s);
+
+/* Accepts a zeroed store. Does not free the array of files itself. */
+void store_free(struct token_store *s);
+
+/* ---- for the file formats ---------------------------------------------------------------------
+ */
+
+size_t token_kind_size(enum token_kind kind);
+
+/* Append n tokens; a run that continues the last one is joined to it. */
+cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind kind,
+                        uint64_t byte_off, uint64_t n_tokens);
+
+/* Map a file as the store's next. Errors: CZ_INVALID (empty), CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
+cz_status store_map(struct token_store *s, const char *path, size_t *file_idx);
+
+/* The text of a mapped file becomes its ids, kept in memory instead of the mapping. Errors:
+ * CZ_INVALID (no tokens), CZ_NOMEM. */
+cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_tokenizer *tok);
+
+/* Unmap, close and empty one file. */
+void store_unmap(struct token_file *f);
+
+/* Megatron's PREFIX.idx and PREFIX.bin. */
+cz_status store_add_megatron(struct token_store *s, const char *idx_path, const char *bin_path);
+
+#endif

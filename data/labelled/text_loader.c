@@ -1,0 +1,458 @@
+/* The text loader: rows of tokens, made by a thread that runs a few micro-batches ahead.
+ *
+ * Slots form a ring. The thread fills slot n_filled mod N_SLOTS, the caller holds slot
+ * (n_given - 1) mod N_SLOTS until its next call. cz_text_loader_seek() forgets what was filled
+ * ahead (n_filled = n_given); what the thread has under way then, it throws away. */
+#include "data/labelled/text_loader_impl.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/processors.h"
+#include "base/size.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_SLOTS 4 /* one with the caller, three ahead */
+
+struct slot {
+    struct batch batch;
+    int32_t *ids, *types; /* (micro_batch, width_max) */
+    uint8_t *key_mask;    /* the same */
+    int32_t *labels;      /* (micro_batch) */
+    size_t *rows;         /* (micro_batch) */
+    int64_t *n_ids;       /* (micro_batch) */
+    uint64_t n_cut;
+};
+
+struct cz_text_loader {
+    const struct cz_texts *texts;
+    const struct cz_tokenizer *tokenizer;
+    int64_t max_len, accumulation, rank, world_size;
+    int32_t pad_id;
+    bool once;
+    struct slot slots[N_SLOTS];
+    void *memory; /* of the slots */
+
+    struct text_order order; /* the thread's */
+
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;         /* of what follows */
+    pthread_cond_t filled, freed; /* a slot was */
+    uint64_t n_filled, n_given;
+    uint64_t to_fill;    /* micro-batch of this rank that the thread makes next, over all epochs */
+    uint64_t generation; /* of to_fill: how often it was set by others */
+    bool stop, failed;
+    struct err err;
+
+    /* The caller's. */
+    uint64_t next; /* micro-batch given next */
+    uint64_t n_cut;
+    bool warm; /* the first micro-batch is there */
+    int64_t waited_ns;
+};
+
+/* ---- a micro-batch ----------------------------------------------------------------------------
+ */
+
+/* A row without tokens would have nothing to attend to: it gets one pad token that counts. */
+static void fill_empty(const struct cz_text_loader *l, struct slot *s, size_t row)
+{
+    size_t at = row * (size_t)l->max_len;
+    if (s->n_ids[row] > 0) return;
+    s->ids[at] = l->pad_id;
+    s->types[at] = 0;
+    s->n_ids[row] = 1;
+}
+
+static cz_status encode_row(const struct cz_text_loader *l, struct slot *s, size_t row,
+                            const struct cz_tokenizer_input *in)
+{
+    size_t at = row * (size_t)l->max_len, n_cut;
+    TRY(cz_tokenizer_encode_input(l->tokenizer, in, l->max_len, s->ids + at, s->types + at,
+                                  &s->n_ids[row], &n_cut));
+    s->n_cut += n_cut > 0;
+    fill_empty(l, s, row);
+    return CZ_OK;
+}
+
+/* Rows of max_len become rows of the width they need. Forward: a row never moves to the right. */
+static void pad_rows(const struct cz_text_loader *l, struct slot *s, size_t B)
+{
+    size_t longest = 0, max_len = (size_t)l->max_len;
+    for (size_t b = 0; b < B; b++)
+        if ((size_t)s->n_ids[b] > longest) longest = (size_t)s->n_ids[b];
+    size_t T = size_round_up(longest, TEXT_LOADER_ROUND);
+    if (T > max_len) T = max_len;
+    for (size_t b = 0; b < B; b++) {
+        size_t n = (size_t)s->n_ids[b];
+        memmove(s->ids + b * T, s->ids + b * max_len, n * sizeof *s->ids);
+        memmove(s->types + b * T, s->types + b * max_len, n * sizeof *s->types);
+        for (size_t t = n; t < T; t++) s->ids[b * T + t] = l->pad_id;
+        memset(s->types + b * T + n, 0, (T - n) * sizeof *s->types);
+        memset(s->key_mask + b * T, 1, n);
+        memset(s->key_mask + b * T + n, 0, T - n);
+    }
+    s->batch.B = (int64_t)B;
+    s->batch.T = (int64_t)T;
+}
+
+static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slot *s)
+{
+    struct text_part part;
+    uint64_t A = (uint64_t)l->accumulation;
+    text_order_part(&l->order, micro / A, micro % A * (uint64_t)l->world_size + (uint64_t)l->rank,
+                    &part);
+    s->n_cut = 0;
+    for (size_t b = 0; b < part.n; b++) {
+        size_t example = part.entries[b].example;
+        struct cz_tokenizer_input in = cz_texts_at(l->texts, example);
+        int32_t label = cz_texts_label(l->texts, example);
+        s->rows[b] = example;
+        s->labels[b] = label >= 0 ? label : CZ_IGNORE_LABEL;
+        TRY(encode_row(l, s, b, &in));
+    }
+    if (part.n == 0) {
+        s->rows[0] = SIZE_MAX;
+        s->labels[0] = CZ_IGNORE_LABEL;
+        TRY(encode_row(l, s, 0, &(struct cz_tokenizer_input){.text = ""}));
+    }
+    s->batch = (struct batch){.ids = s->ids,
+                              .types = s->types,
+                              .key_mask = s->key_mask,
+                              .labels = s->labels,
+                              .loss_divisor = part.divisor,
+                              .sample = part.sample};
+    pad_rows(l, s, part.n ? part.n : 1);
+    return CZ_OK;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+/* All micro-batches of an epoch that is the only one have been made. */
+static bool is_past_end(const struct cz_text_loader *l, uint64_t micro)
+{
+    return l->once && micro / (uint64_t)l->accumulation >= l->order.n_steps;
+}
+
+/* Slots but the one that the caller holds. */
+static bool may_fill(const struct cz_text_loader *l)
+{
+    uint64_t n_released = l->n_given > 0 ? l->n_given - 1 : 0;
+    return !l->failed && !is_past_end(l, l->to_fill) && l->n_filled - n_released < N_SLOTS;
+}
+
+/* Fill one slot; called and left with the lock held. */
+static void fill_one(struct cz_text_loader *l)
+{
+    uint64_t micro = l->to_fill, generation = l->generation;
+    struct slot *s = &l->slots[l->n_filled % N_SLOTS];
+    pthread_mutex_unlock(&l->lock);
+    cz_status st = make_batch(l, micro, s);
+    pthread_mutex_lock(&l->lock);
+    if (generation != l->generation) return;
+    if (st != CZ_OK) {
+        err_capture(&l->err);
+        l->failed = true;
+    } else {
+        l->n_filled++;
+        l->to_fill++;
+    }
+    pthread_cond_signal(&l->filled);
+}
+
+static void *run(void *arg)
+{
+    struct cz_text_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        if (may_fill(l))
+            fill_one(l);
+        else
+            pthread_cond_wait(&l->freed, &l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Who opens the loader may be bound to one processor, which computes: the thread takes any. */
+static void set_processors(pthread_attr_t *attr)
+{
+    struct processors allowed;
+    cpu_set_t *set = CPU_ALLOC(PROCESSORS_MAX);
+    size_t nbytes = CPU_ALLOC_SIZE(PROCESSORS_MAX);
+    if (!set) return;
+    CPU_ZERO_S(nbytes, set);
+    processors_allowed(&allowed);
+    for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++)
+        if (processors_has(&allowed, cpu)) CPU_SET_S((size_t)cpu, nbytes, set);
+    pthread_attr_setaffinity_np(attr, nbytes, set);
+    CPU_FREE(set);
+}
+
+static cz_status start_thread(struct cz_text_loader *l)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    pthread_attr_init(&attr);
+    set_processors(&attr);
+    sigfillset(&all); /* signals are for the threads that people know */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&l->thread, &attr, run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (error) return err_set(CZ_NOMEM, error, "the thread that reads texts cannot start");
+    l->has_thread = true;
+    return CZ_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static cz_status check_options(const struct cz_text_loader_options *o)
+{
+    if (o->max_len < 1 || o->max_len >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "rows of %" PRId64 " tokens are impossible", o->max_len);
+    if (o->micro_batch < 1 || o->micro_batch >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
+                       o->micro_batch);
+    if (o->accumulation < 1 || o->accumulation >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "%" PRId64 " micro-batches in a step are impossible",
+                       o->accumulation);
+    if (o->world_size < 1 || o->world_size >= INT32_MAX || o->rank < 0 || o->rank >= o->world_size)
+        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
+                       o->rank, o->world_size);
+    return CZ_OK;
+}
+
+/* Whether max_len holds the special tokens of one text, and of two if some example has two. */
+static cz_status check_frames(const struct cz_text_loader *l, struct slot *s)
+{
+    struct cz_tokenizer_input in = {.text = ""};
+    for (size_t i = 0; !in.pair && i < cz_texts_count(l->texts); i++)
+        if (cz_texts_at(l->texts, i).pair) in.pair = "";
+    return encode_row(l, s, 0, &in);
+}
+
+static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
+{
+    size_t numel, nbytes;
+    TRY(size_mul(B, size_round_up((size_t)l->max_len, TEXT_LOADER_ROUND), &numel));
+    size_t per_row = sizeof *l->slots->rows + sizeof *l->slots->n_ids + sizeof *l->slots->labels;
+    size_t per_token = sizeof *l->slots->ids + sizeof *l->slots->types + 1;
+    TRY(size_mul(numel, per_token + per_row, &nbytes)); /* more than enough: numel ≥ 8 · B */
+    TRY(size_mul(nbytes, N_SLOTS, &nbytes));
+    l->memory = malloc(nbytes);
+    if (!l->memory)
+        return err_set(CZ_NOMEM, 0, "no memory for micro-batches of %zu × %" PRId64 " tokens", B,
+                       l->max_len);
+    char *at = l->memory; /* widest items first: all are aligned */
+    for (size_t i = 0; i < N_SLOTS; i++, at += B * sizeof *l->slots->rows)
+        l->slots[i].rows = (size_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += B * sizeof *l->slots->n_ids)
+        l->slots[i].n_ids = (int64_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += B * sizeof *l->slots->labels)
+        l->slots[i].labels = (int32_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->ids)
+        l->slots[i].ids = (int32_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->types)
+        l->slots[i].types = (int32_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += numel) l->slots[i].key_mask = (uint8_t *)at;
+    return CZ_OK;
+}
+
+/* Behind a row: the pad token, or any token (nobody looks at it). */
+static int32_t choose_pad(const struct cz_tokenizer *tok)
+{
+    int64_t id = cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD);
+    if (id < 0) id = cz_tokenizer_end_id(tok);
+    return id >= 0 ? (int32_t)id : 0;
+}
+
+cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
+                              struct cz_text_loader **out)
+{
+    struct cz_text_loader_options o = *options;
+    cz_status st;
+    *out = NULL;
+    if (o.world_size == 0) o.world_size = 1;
+    if (o.once) o.accumulation = 1;
+    TRY(check_options(&o));
+    struct cz_text_loader *l = calloc(1, sizeof *l);
+    if (!l) return err_set(CZ_NOMEM, 0, "no memory for a text loader");
+    l->texts = o.texts;
+    l->tokenizer = o.tokenizer;
+    l->max_len = o.max_len;
+    l->accumulation = o.accumulation;
+    l->rank = o.rank;
+    l->world_size = o.world_size;
+    l->once = o.once;
+    l->pad_id = choose_pad(o.tokenizer);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->filled, NULL);
+    pthread_cond_init(&l->freed, NULL);
+    TRY_GOTO(text_order_init(&l->order, &o), fail);
+    TRY_GOTO(alloc_slots(l, (size_t)o.micro_batch), fail);
+    TRY_GOTO(check_frames(l, &l->slots[0]), fail);
+    TRY_GOTO(start_thread(l), fail);
+    *out = l;
+    return CZ_OK;
+fail:
+    cz_text_loader_close(l);
+    return st;
+}
+
+void cz_text_loader_close(struct cz_text_loader *l)
+{
+    if (!l) return;
+    if (l->has_thread) {
+        pthread_mutex_lock(&l->lock);
+        l->stop = true;
+        pthread_cond_signal(&l->freed);
+        pthread_mutex_unlock(&l->lock);
+        pthread_join(l->thread, NULL);
+    }
+    pthread_cond_destroy(&l->freed);
+    pthread_cond_destroy(&l->filled);
+    pthread_mutex_destroy(&l->lock);
+    text_order_free(&l->order);
+    free(l->memory);
+    free(l);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+/* With the lock: until a slot is filled or the thread has failed. */
+static void wait_filled(struct cz_text_loader *l)
+{
+    int64_t since = clock_now_ns();
+    while (l->n_filled == l->n_given && !l->failed) pthread_cond_wait(&l->filled, &l->lock);
+    if (l->warm) l->waited_ns += clock_now_ns() - since;
+    l->warm = true;
+}
+
+cz_status cz_text_loader_next(struct cz_text_loader *l, struct batch *batch)
+{
+    memset(batch, 0, sizeof *batch);
+    if (cz_text_loader_is_done(l)) return CZ_OK;
+    pthread_mutex_lock(&l->lock);
+    if (l->n_filled == l->n_given) wait_filled(l);
+    bool there = l->n_filled > l->n_given;
+    if (there) l->n_given++; /* the slot held before is free now */
+    pthread_cond_signal(&l->freed);
+    pthread_mutex_unlock(&l->lock);
+    if (!there) return err_restore(&l->err); /* the thread waits for a seek or the end */
+    const struct slot *s = &l->slots[(l->n_given - 1) % N_SLOTS];
+    *batch = s->batch;
+    l->n_cut += s->n_cut;
+    l->next++;
+    return CZ_OK;
+}
+
+const size_t *cz_text_loader_rows(const struct cz_text_loader *l)
+{
+    return l->n_given > 0 ? l->slots[(l->n_given - 1) % N_SLOTS].rows : NULL;
+}
+
+bool cz_text_loader_is_done(const struct cz_text_loader *l)
+{
+    return is_past_end(l, l->next);
+}
+
+uint64_t cz_text_loader_steps_per_epoch(const struct cz_text_loader *l)
+{
+    return l->order.n_steps;
+}
+
+uint64_t cz_text_loader_n_examples(const struct cz_text_loader *l)
+{
+    return l->order.n;
+}
+
+uint64_t cz_text_loader_n_cut(const struct cz_text_loader *l)
+{
+    return l->n_cut;
+}
+
+double cz_text_loader_waited_s(const struct cz_text_loader *l)
+{
+    return (double)l->waited_ns / 1e9;
+}
+
+/* ---- the place --------------------------------------------------------------------------------
+ */
+
+void cz_text_loader_tell(const struct cz_text_loader *l, struct cz_data_cursor *out)
+{
+    uint64_t A = (uint64_t)l->accumulation, steps = l->next / A + (l->next % A != 0);
+    *out = (struct cz_data_cursor){.epoch = steps / l->order.n_steps,
+                                   .sample = steps % l->order.n_steps * l->order.step_size,
+                                   .n_rows = l->order.n,
+                                   .seed = l->order.seed,
+                                   .shuffle = l->order.shuffle};
+}
+
+static cz_status check_cursor(const struct text_order *o, const struct cz_data_cursor *c)
+{
+    if (c->n_rows == 0 && c->epoch == 0 && c->sample == 0) return CZ_OK; /* any data's start */
+    if (c->n_rows != o->n)
+        return err_set(CZ_INVALID, 0,
+                       "the saved place belongs to data of %" PRIu64
+                       " examples; these have %" PRIu64,
+                       c->n_rows, o->n);
+    if (c->shuffle != o->shuffle)
+        return err_set(CZ_INVALID, 0, "the saved place belongs to a run with shuffling %s",
+                       c->shuffle ? "on" : "off");
+    if (c->shuffle && c->seed != o->seed)
+        return err_set(CZ_INVALID, 0,
+                       "the saved place belongs to shuffle seed %" PRIu64 ", this run has %" PRIu64,
+                       c->seed, o->seed);
+    if (c->sample >= o->n)
+        return err_set(CZ_INVALID, 0, "example %" PRIu64 " is beyond the epoch of %" PRIu64,
+                       c->sample, o->n);
+    return CZ_OK;
+}
+
+/* The step, over all epochs, that holds the cursor's example; one that drop_last leaves out stands
+ * for the next epoch. */
+static cz_status find_step(const struct cz_text_loader *l, const struct cz_data_cursor *c,
+                           uint64_t *step)
+{
+    const struct text_order *o = &l->order;
+    uint64_t in_epoch = c->sample / o->step_size;
+    if (__builtin_mul_overflow(c->epoch, o->n_steps, step) ||
+        __builtin_add_overflow(*step, in_epoch < o->n_steps ? in_epoch : o->n_steps, step) ||
+        *step > (uint64_t)INT64_MAX / o->step_size)
+        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", example %" PRIu64 " is no place in a run",
+                       c->epoch, c->sample);
+    if (l->rank == 0 && in_epoch < o->n_steps && c->sample % o->step_size != 0)
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: the saved place, example %" PRIu64 ", is inside a step of %" PRIu64
+             " examples: going on with the whole step, from example %" PRIu64,
+             c->sample, o->step_size, in_epoch * o->step_size);
+    return CZ_OK;
+}
+
+cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cursor *cursor)
+{
+    uint64_t step;
+    TRY(check_cursor(&l->order, cursor));
+    TRY(find_step(l, cursor, &step));
+    l->next = step * (uint64_t)l->accumulation;
+    l->warm = false;
+    pthread_mutex_lock(&l->lock);
+    l->to_fill = l->next;
+    l->n_filled = l->n_given;
+    l->generation++;
+    l->failed = false;
+    pthread_cond_signal(&l->freed);
+    pthread_mutex_unlock(&l->lock);
+    return CZ_OK;
+}

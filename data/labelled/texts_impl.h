@@ -1,0 +1,168 @@
+/* Reading labelled texts: from bytes of a file to rows, from rows to examples and classes.
+ *
+ * texts.c         opening, what kind a file is, examples in memory
+ * texts_source.c  a file as a stream of bytes; texts that grow; UTF-8 made valid
+ * texts_json.c    JSON lists and lines
+ * texts_table.c   .csv, .tsv, plain lines
+ * texts_labels.c  the classes
+ *
+ * A file is read once, through a buffer: memory held is the texts and what describes them. */
+#ifndef CZ_DATA_LABELLED_TEXTS_IMPL_H
+#define CZ_DATA_LABELLED_TEXTS_IMPL_H
+
+#include "data/labelled/texts.h"
+
+/* ---- bytes that grow --------------------------------------------------------------------------
+ */
+
+struct text_buf {
+    char *s;
+    size_t n, cap;
+};
+
+/* Room for n more. CZ_NOMEM. */
+cz_status text_buf_reserve(struct text_buf *b, size_t n);
+cz_status text_buf_put(struct text_buf *b, const char *src, size_t n);
+static inline cz_status text_buf_put_char(struct text_buf *b, char c)
+{
+    if (b->n == b->cap) TRY(text_buf_reserve(b, 1));
+    b->s[b->n++] = c;
+    return CZ_OK;
+}
+void text_buf_free(struct text_buf *b); /* accepts a zeroed one */
+void text_buf_swap(struct text_buf *a, struct text_buf *b);
+
+/* Append s as valid UTF-8: what is none becomes U+FFFD, one for each longest part that could have
+ * begun a character. strip: without Unicode's white space. */
+cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out);
+
+/* ---- a file as a stream -----------------------------------------------------------------------
+ */
+
+struct text_source {
+    const char *path;
+    int fd;
+    char *block;
+    size_t at, n; /* place in the block */
+    uint64_t line;
+    uint64_t item;    /* of a JSON list, from 1; 0: sentences name lines only */
+    bool is_input;    /* the process's standard input */
+    cz_status status; /* reading failed, with its sentence; the stream then seems to end */
+};
+
+/* "-": standard input. A byte order mark is skipped. Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
+cz_status text_source_open(struct text_source *s, const char *path);
+void text_source_close(struct text_source *s);
+
+bool text_source_fill(struct text_source *s); /* false: the end */
+
+/* The next byte, −1 at the end. */
+static inline int text_source_peek(struct text_source *s)
+{
+    if (s->at == s->n && !text_source_fill(s)) return -1;
+    return (unsigned char)s->block[s->at];
+}
+
+/* Step over the byte that text_source_peek() saw. */
+static inline void text_source_skip(struct text_source *s)
+{
+    if (s->block[s->at++] == '\n') s->line++;
+}
+
+static inline int text_source_take(struct text_source *s)
+{
+    int c = text_source_peek(s);
+    if (c >= 0) text_source_skip(s);
+    return c;
+}
+
+/* err_set with "FILE:LINE: " (and "item N: ") in front; when reading failed, that failure. */
+cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)
+    CZ_PRINTF(3, 4);
+
+/* ---- classes ----------------------------------------------------------------------------------
+ */
+
+enum label_kind {
+    LABEL_NONE = 0,
+    LABEL_INT,
+    LABEL_STRING,
+    LABEL_BOOL,
+    LABEL_CELL, /* of a table: an integer or a string, as the others are */
+    LABEL_N_KINDS
+};
+
+struct label_entry {
+    char *name; /* terminated */
+    enum label_kind kind;
+    bool is_integer; /* its name is an integer as one writes it */
+    int64_t value;
+    const char *path; /* where it was first seen */
+    uint64_t line;
+    int32_t cls;
+};
+
+/* Every label that was seen, once per kind and name. */
+struct label_table {
+    const struct cz_texts_options *o;
+    struct label_entry *entries;
+    size_t n, cap;
+    uint32_t *slots; /* (n_slots) 1 + entry, open addressing; 0: empty */
+    size_t n_slots;
+    size_t first_of[LABEL_N_KINDS]; /* 1 + entry; 0: none of this kind */
+    bool known_is_numbered;         /* the known names are LABEL_0, LABEL_1, … */
+};
+
+/* Errors: CZ_INVALID (known names: fewer than two, or one twice). */
+cz_status label_table_init(struct label_table *l, const struct cz_texts_options *o);
+void label_table_free(struct label_table *l); /* accepts a zeroed one */
+
+/* The entry of a label. Errors: CZ_INVALID (unknown; a mix of kinds; a NUL inside), CZ_NOMEM. */
+cz_status label_table_intern(struct label_table *l, const struct text_source *at,
+                             enum label_kind kind, const char *name, size_t nbytes,
+                             size_t *entry_idx);
+
+/* Number the classes: sets every entry's cls, and *names (n_classes; names and list are one block
+ * to free()). Errors: CZ_INVALID (fewer than two classes, a mix), CZ_NOMEM. */
+cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_classes);
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+struct text_row {
+    struct text_buf text, pair, label;
+    bool has_pair;
+    enum label_kind label_kind;
+};
+
+struct texts_reader {
+    struct cz_texts *t;
+    const struct cz_texts_options *o;
+    struct text_source in;
+    struct text_row row;
+    struct label_table labels;
+    struct text_buf clean, value, key, names; /* scratch */
+    size_t *field_ends;                       /* (fields_cap) of a table's record, in `value` */
+    size_t n_fields, fields_cap;
+};
+
+/* r->row becomes an example. Errors: CZ_INVALID (no label, or label_table_intern()'s), CZ_NOMEM. */
+cz_status texts_take_row(struct texts_reader *r);
+
+/* Names to look for, best first: `given` alone, or those that texts.h lists. */
+enum text_role { TEXT_ROLE_TEXT = 0, TEXT_ROLE_PAIR, TEXT_ROLE_LABEL, TEXT_N_ROLES };
+#define TEXT_NAMES_MAX 5
+const char *texts_role_name(enum text_role role); /* "text", "second text", "label" */
+size_t texts_names_of(const struct cz_texts_options *o, enum text_role role,
+                      const char *names[TEXT_NAMES_MAX]);
+bool texts_is_given(const struct cz_texts_options *o, enum text_role role);
+
+/* CZ_INVALID: no member or column for `role`; r->names holds those that are there, each after ", ".
+ */
+cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const char *what);
+
+cz_status texts_read_json(struct texts_reader *r);
+cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted);
+cz_status texts_read_plain(struct texts_reader *r);
+
+#endif

@@ -1,0 +1,178 @@
+/* A file as a stream of bytes, texts that grow, and UTF-8 made valid. */
+#include "base/utf8.h"
+#include "data/labelled/texts_impl.h"
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK_NBYTES       ((size_t)256 << 10)
+#define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
+#define REPLACEMENT_NBYTES 3
+
+/* ---- bytes that grow --------------------------------------------------------------------------
+ */
+
+cz_status text_buf_reserve(struct text_buf *b, size_t n)
+{
+    if (n <= b->cap - b->n) return CZ_OK;
+    if (n > SIZE_MAX / 4 - b->n) return err_set(CZ_NOMEM, 0, "no memory for %zu more bytes", n);
+    size_t cap = b->cap < 256 ? 256 : b->cap * 2;
+    if (cap < b->n + n) cap = b->n + n;
+    char *grown = realloc(b->s, cap);
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", cap);
+    b->s = grown;
+    b->cap = cap;
+    return CZ_OK;
+}
+
+cz_status text_buf_put(struct text_buf *b, const char *src, size_t n)
+{
+    if (n == 0) return CZ_OK;
+    TRY(text_buf_reserve(b, n));
+    memcpy(b->s + b->n, src, n);
+    b->n += n;
+    return CZ_OK;
+}
+
+void text_buf_free(struct text_buf *b)
+{
+    free(b->s);
+    memset(b, 0, sizeof *b);
+}
+
+void text_buf_swap(struct text_buf *a, struct text_buf *b)
+{
+    struct text_buf was = *a;
+    *a = *b;
+    *b = was;
+}
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------
+ */
+
+/* Unicode's property White_Space, of a character of len bytes. */
+static bool is_white_space(const char *s, int len)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    if (len == 1) return u[0] == ' ' || (u[0] >= '\t' && u[0] <= '\r');
+    if (len == 2) return u[0] == 0xC2 && (u[1] == 0x85 || u[1] == 0xA0);
+    if (len != 3) return false;
+    switch (u[0] << 8 | u[1]) {
+    case 0xE19A: return u[2] == 0x80;
+    case 0xE280: return u[2] <= 0x8A || u[2] == 0xA8 || u[2] == 0xA9 || u[2] == 0xAF;
+    case 0xE281: return u[2] == 0x9F;
+    case 0xE380: return u[2] == 0x80;
+    default: return false;
+    }
+}
+
+/* Bytes at s that could have begun a character but do not: at least one. */
+static size_t broken_length(const char *s, size_t n)
+{
+    size_t len = 1;
+    while (len < n && utf8_length(s, len + 1) == -1) len++;
+    return len;
+}
+
+/* Two bytes that go on with a character. */
+static bool is_continued(const char *s)
+{
+    return (s[0] & 0xC0) == 0x80 && (s[1] & 0xC0) == 0x80;
+}
+
+cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
+{
+    if (n == 0) return CZ_OK; /* s may be NULL */
+    if (n > (SIZE_MAX / 4 - out->n) / REPLACEMENT_NBYTES)
+        return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", n);
+    TRY(text_buf_reserve(out, n * REPLACEMENT_NBYTES));
+    char *dst = out->s + out->n;
+    while (n > 0) {
+        unsigned char c = (unsigned char)s[0];
+        if (c > ' ' && c < 0x80) { /* most of it: an alphabet */
+            *dst++ = *s++;
+            n--;
+            continue;
+        }
+        if (c >= 0xE4 && c <= 0xEC && n >= 3 && is_continued(s + 1)) { /* and Chinese characters */
+            memcpy(dst, s, 3);
+            dst += 3;
+            s += 3;
+            n -= 3;
+            continue;
+        }
+        int len = utf8_length(s, n);
+        size_t used = len > 0 ? (size_t)len : broken_length(s, n);
+        if (len <= 0) {
+            memcpy(dst, REPLACEMENT, REPLACEMENT_NBYTES);
+            dst += REPLACEMENT_NBYTES;
+        } else if (!strip || !is_white_space(s, len)) {
+            for (size_t i = 0; i < used; i++) dst[i] = s[i];
+            dst += used;
+        }
+        s += used;
+        n -= used;
+    }
+    out->n = (size_t)(dst - out->s);
+    return CZ_OK;
+}
+
+/* ---- the stream -------------------------------------------------------------------------------
+ */
+
+static bool names_input(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+cz_status text_source_open(struct text_source *s, const char *path)
+{
+    const bool is_input = names_input(path);
+    *s = (struct text_source){
+        .path = is_input ? "standard input" : path, .fd = -1, .line = 1, .is_input = is_input};
+    if (is_input)
+        s->fd = STDIN_FILENO; /* a pipe as well as a file; stays open */
+    else
+        TRY(file_open_read(path, &s->fd, NULL));
+    s->block = malloc(BLOCK_NBYTES);
+    if (!s->block) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", path);
+    if (text_source_fill(s) && s->n >= 3 && memcmp(s->block, "\xEF\xBB\xBF", 3) == 0) s->at = 3;
+    return s->status;
+}
+
+void text_source_close(struct text_source *s)
+{
+    if (s->path && s->fd >= 0 && !s->is_input) close(s->fd);
+    free(s->block);
+    memset(s, 0, sizeof *s);
+}
+
+bool text_source_fill(struct text_source *s)
+{
+    if (s->status != CZ_OK) return false;
+    ssize_t got;
+    do {
+        got = read(s->fd, s->block, BLOCK_NBYTES);
+    } while (got < 0 && errno == EINTR);
+    s->at = 0;
+    s->n = got > 0 ? (size_t)got : 0;
+    if (got < 0) s->status = err_set(CZ_IO, errno, "%s: reading failed", s->path);
+    return got > 0;
+}
+
+cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)
+{
+    char what[1024], item[48] = "";
+    va_list args;
+    if (s->status != CZ_OK) return s->status;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (s->item > 0) snprintf(item, sizeof item, "item %llu: ", (unsigned long long)s->item);
+    return err_set(status, 0, "%s:%llu: %s%s", s->path, (unsigned long long)s->line, item, what);
+}

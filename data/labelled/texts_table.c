@@ -1,0 +1,240 @@
+/* Tables with named columns (.csv as RFC 4180 has it, .tsv without quoting), and plain lines. */
+#include "data/labelled/texts_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- records ----------------------------------------------------------------------------------
+ */
+
+static cz_status end_field(struct texts_reader *r)
+{
+    if (r->n_fields == r->fields_cap) {
+        size_t cap = r->fields_cap ? 2 * r->fields_cap : 16;
+        size_t *grown = realloc(r->field_ends, cap * sizeof *grown);
+        if (!grown) return err_set(CZ_NOMEM, 0, "%s: no memory for %zu fields", r->in.path, cap);
+        r->field_ends = grown;
+        r->fields_cap = cap;
+    }
+    r->field_ends[r->n_fields++] = r->value.n;
+    return CZ_OK;
+}
+
+/* Field idx of the record (idx < n_fields). */
+static const char *field(const struct texts_reader *r, size_t idx, size_t *nbytes)
+{
+    size_t begin = idx ? r->field_ends[idx - 1] : 0;
+    *nbytes = r->field_ends[idx] - begin;
+    return *nbytes ? r->value.s + begin : "";
+}
+
+/* Without spaces and tabs around it. */
+static const char *trimmed_field(const struct texts_reader *r, size_t idx, size_t *nbytes)
+{
+    const char *s = field(r, idx, nbytes);
+    while (*nbytes > 0 && (s[0] == ' ' || s[0] == '\t')) {
+        s++;
+        --*nbytes;
+    }
+    while (*nbytes > 0 && (s[*nbytes - 1] == ' ' || s[*nbytes - 1] == '\t')) --*nbytes;
+    return s;
+}
+
+/* A quoted field, at its opening quote; what stands behind the closing one is not read. */
+static cz_status read_quoted(struct texts_reader *r)
+{
+    uint64_t line = r->in.line;
+    text_source_skip(&r->in);
+    for (;;) {
+        int c = text_source_take(&r->in);
+        if (c < 0 && r->in.status != CZ_OK) return r->in.status;
+        if (c < 0) {
+            r->in.line = line;
+            return text_source_fail(&r->in, CZ_CORRUPT,
+                                    "the quote that opens here is never closed");
+        }
+        if (c == '"') {
+            if (text_source_peek(&r->in) != '"') return CZ_OK;
+            text_source_skip(&r->in);
+        }
+        TRY(text_buf_put_char(&r->value, (char)c));
+    }
+}
+
+static bool ends_field(int c, char delimiter)
+{
+    return c < 0 || c == '\n' || c == (unsigned char)delimiter;
+}
+
+/* Up to a delimiter or a line end; the CR of a CR LF is dropped. */
+static cz_status read_bare(struct texts_reader *r, char delimiter)
+{
+    for (int c; !ends_field(c = text_source_peek(&r->in), delimiter);) {
+        text_source_skip(&r->in);
+        int next = c == '\r' ? text_source_peek(&r->in) : 0;
+        if (next == '\n' || next < 0) break;
+        TRY(text_buf_put_char(&r->value, (char)c));
+    }
+    return CZ_OK;
+}
+
+static cz_status read_field(struct texts_reader *r, char delimiter, bool quoted)
+{
+    if (!quoted || text_source_peek(&r->in) != '"') {
+        TRY(read_bare(r, delimiter));
+        return end_field(r);
+    }
+    TRY(read_quoted(r));
+    if (text_source_peek(&r->in) == '\r') text_source_skip(&r->in);
+    if (!ends_field(text_source_peek(&r->in), delimiter))
+        return text_source_fail(&r->in, CZ_CORRUPT,
+                                "a closing quote is followed by more text; a quote inside a quoted "
+                                "field is written \"\"");
+    return end_field(r);
+}
+
+/* The next record that is not a blank line; *end: there is none. */
+static cz_status read_record(struct texts_reader *r, char delimiter, bool quoted, bool *end)
+{
+    bool blank = true;
+    for (*end = false; blank;) {
+        int c = text_source_peek(&r->in);
+        *end = c < 0;
+        if (*end) return r->in.status;
+        blank = c != '"' || !quoted;
+        r->value.n = r->n_fields = 0;
+        do {
+            TRY(read_field(r, delimiter, quoted));
+            c = text_source_peek(&r->in);
+            if (c >= 0) text_source_skip(&r->in);
+        } while (c == (unsigned char)delimiter);
+        blank = blank && r->n_fields == 1 && r->value.n == 0;
+    }
+    return r->in.status;
+}
+
+/* The line on which the record just read ends: for sentences about it. */
+static uint64_t record_line(const struct text_source *in)
+{
+    bool at_next = in->at > 0 && in->block[in->at - 1] == '\n';
+    return in->line - (at_next ? 1 : 0);
+}
+
+/* ---- columns ----------------------------------------------------------------------------------
+ */
+
+#define NO_COLUMN SIZE_MAX
+
+struct columns {
+    size_t of[TEXT_N_ROLES];
+    size_t n;
+    uint64_t line;
+};
+
+static bool column_is(const struct texts_reader *r, size_t idx, const char *name)
+{
+    size_t n;
+    const char *s = trimmed_field(r, idx, &n);
+    return strlen(name) == n && memcmp(name, s, n) == 0;
+}
+
+static cz_status find_column(struct texts_reader *r, enum text_role role, size_t *column)
+{
+    const char *names[TEXT_NAMES_MAX];
+    size_t n_names = texts_names_of(r->o, role, names);
+    *column = NO_COLUMN;
+    for (size_t k = 0; k < n_names && *column == NO_COLUMN; k++)
+        for (size_t i = 0; i < r->n_fields; i++) {
+            if (!column_is(r, i, names[k])) continue;
+            if (*column != NO_COLUMN)
+                return text_source_fail(&r->in, CZ_INVALID, "two columns are named \"%s\"",
+                                        names[k]);
+            *column = i;
+        }
+    bool needed = role == TEXT_ROLE_TEXT || texts_is_given(r->o, role) ||
+                  (role == TEXT_ROLE_LABEL && !r->o->labels_optional);
+    return *column != NO_COLUMN || !needed ? CZ_OK : texts_fail_missing(r, role, "column");
+}
+
+static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted,
+                             struct columns *columns)
+{
+    bool end;
+    TRY(read_record(r, delimiter, quoted, &end));
+    if (end)
+        return text_source_fail(&r->in, CZ_INVALID,
+                                "a table needs a first line that names columns");
+    uint64_t next = r->in.line;
+    r->in.line = record_line(&r->in);
+    r->names.n = 0;
+    for (size_t i = 0; i < r->n_fields && r->names.n < 300; i++) {
+        size_t n;
+        const char *s = trimmed_field(r, i, &n);
+        TRY(text_buf_put(&r->names, ", ", 2));
+        TRY(text_clean(s, n < 100 ? n : 100, false, &r->names));
+    }
+    for (int k = 0; k < TEXT_N_ROLES; k++) TRY(find_column(r, (enum text_role)k, &columns->of[k]));
+    columns->n = r->n_fields;
+    r->in.line = next;
+    return CZ_OK;
+}
+
+static cz_status copy_field(struct texts_reader *r, size_t column, struct text_buf *out)
+{
+    size_t n;
+    const char *s = field(r, column, &n);
+    out->n = 0;
+    return text_buf_put(out, s, n);
+}
+
+static cz_status take_record(struct texts_reader *r, const struct columns *columns)
+{
+    struct text_row *row = &r->row;
+    size_t pair = columns->of[TEXT_ROLE_PAIR], label = columns->of[TEXT_ROLE_LABEL], n;
+    TRY(copy_field(r, columns->of[TEXT_ROLE_TEXT], &row->text));
+    row->has_pair = pair != NO_COLUMN;
+    if (row->has_pair) TRY(copy_field(r, pair, &row->pair));
+    row->label.n = 0;
+    if (label != NO_COLUMN) {
+        const char *s = trimmed_field(r, label, &n);
+        TRY(text_buf_put(&row->label, s, n));
+    }
+    row->label_kind = row->label.n ? LABEL_CELL : LABEL_NONE;
+    return texts_take_row(r);
+}
+
+cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
+{
+    struct columns columns = {0};
+    TRY(read_header(r, delimiter, quoted, &columns));
+    for (;;) {
+        bool end;
+        TRY(read_record(r, delimiter, quoted, &end));
+        if (end) return CZ_OK;
+        uint64_t next = r->in.line;
+        r->in.line = record_line(&r->in);
+        if (r->n_fields != columns.n)
+            return text_source_fail(
+                &r->in, CZ_CORRUPT, "%zu fields where the header names %zu columns%s", r->n_fields,
+                columns.n,
+                quoted && r->n_fields > columns.n ? "; a text with commas stands in double quotes"
+                                                  : "");
+        TRY(take_record(r, &columns));
+        r->in.line = next;
+    }
+}
+
+cz_status texts_read_plain(struct texts_reader *r)
+{
+    struct text_row *row = &r->row;
+    row->has_pair = false;
+    row->label_kind = LABEL_NONE;
+    for (int c = text_source_peek(&r->in); c >= 0; c = text_source_peek(&r->in)) {
+        r->value.n = 0;
+        TRY(read_bare(r, '\n'));
+        text_buf_swap(&r->value, &row->text);
+        TRY(texts_take_row(r));
+        if (text_source_peek(&r->in) >= 0) text_source_skip(&r->in);
+    }
+    return r->in.status;
+}

@@ -1,0 +1,223 @@
+/* Byte-level BPE: a text's ids. Added tokens are cut out, what is between them is normalized, split
+ * into words by the steps, and each word is merged. */
+#include "data/tokenizer/bpe/bpe_impl.h"
+
+#include "base/utf8.h"
+#include "data/tokenizer/chars_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a call works with -------------------------------------------------------------------
+ */
+
+static void work_destroy(struct bpe_work *w)
+{
+    if (!w) return;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(w->text); i++) free(w->text[i]);
+    free(w->cache);
+    free(w->ids);
+    free(w->left);
+    free(w->right);
+    free(w->heap);
+    free(w);
+}
+
+static struct bpe_work *work_create(void)
+{
+    struct bpe_work *w = calloc(1, sizeof *w);
+    if (w) w->cache = calloc(BPE_CACHE_SLOTS, sizeof *w->cache);
+    if (w && w->cache) return w;
+    work_destroy(w);
+    return NULL;
+}
+
+static cz_status work_borrow(const struct bpe *b, struct bpe_work **out)
+{
+    struct bpe *mine = (struct bpe *)(uintptr_t)b; /* only the list of idle ones changes */
+    pthread_mutex_lock(&mine->lock);
+    struct bpe_work *w = mine->idle;
+    if (w) mine->idle = w->next;
+    pthread_mutex_unlock(&mine->lock);
+    if (!w) w = work_create();
+    *out = w;
+    return w ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the words of a text");
+}
+
+static void work_return(const struct bpe *b, struct bpe_work *w)
+{
+    struct bpe *mine = (struct bpe *)(uintptr_t)b;
+    pthread_mutex_lock(&mine->lock);
+    w->next = mine->idle;
+    mine->idle = w;
+    pthread_mutex_unlock(&mine->lock);
+}
+
+/* ---- encoding ---------------------------------------------------------------------------------
+ */
+
+static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
+{
+    TRY(bpe_work_room(w, BPE_TEXT_PREFIXED, *n + 1));
+    char *dst = w->text[BPE_TEXT_PREFIXED];
+    dst[0] = ' ';
+    memcpy(dst + 1, *s, *n);
+    *s = dst;
+    *n += 1;
+    return CZ_OK;
+}
+
+/* Only one step adds a space (bpe_open.c sees to it): there is one buffer for it. */
+static cz_status encode_from(const struct bpe *b, struct bpe_work *w, size_t step, const char *s,
+                             size_t n, struct id_list *out)
+{
+    if (step == b->n_steps) return bpe_word(b, w, s, n, out);
+    if (b->steps[step].add_prefix_space && s[0] != ' ') TRY(with_space(w, &s, &n));
+    size_t (*next)(const char *, size_t) = b->steps[step].split->next;
+    bool is_last = step + 1 == b->n_steps;
+    while (n > 0) {
+        size_t k = next(s, n);
+        TRY(is_last ? bpe_word(b, w, s, k, out) : encode_from(b, w, step + 1, s, k, out));
+        s += k;
+        n -= k;
+    }
+    return CZ_OK;
+}
+
+/* What encodes the text between the tokens of a set. */
+typedef cz_status encode_section(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                                 struct id_list *out);
+
+static cz_status encode_between(const struct bpe *b, struct bpe_work *w,
+                                const struct added_tokens *set, const char *s, size_t n,
+                                encode_section *section, struct id_list *out)
+{
+    size_t from = 0, done = 0, start, end;
+    struct added_token token;
+    while (added_tokens_next(set, s, n, done, &from, &start, &end, &token)) {
+        if (start > done) TRY(section(b, w, s + done, start - done, out));
+        TRY(id_list_add(out, token.id));
+        done = end;
+    }
+    return done < n ? section(b, w, s + done, n - done, out) : CZ_OK;
+}
+
+static cz_status encode_words(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                              struct id_list *out)
+{
+    return encode_from(b, w, 0, s, n, out);
+}
+
+static cz_status encode_raw(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                            struct id_list *out)
+{
+    if (b->nfc) TRY(bpe_normalize(w, &s, &n));
+    if (b->normalized.n == 0) return encode_words(b, w, s, n, out);
+    return encode_between(b, w, &b->normalized, s, n, encode_words, out);
+}
+
+static cz_status bpe_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                            struct id_list *out)
+{
+    const struct bpe *b = (const struct bpe *)tok;
+    struct bpe_work *w;
+    TRY(work_borrow(b, &w));
+    cz_status st = bpe_repair(w, &text, &nbytes);
+    if (st == CZ_OK) st = encode_between(b, w, &b->raw, text, nbytes, encode_raw, out);
+    work_return(b, w);
+    return st;
+}
+
+/* ---- cutting ----------------------------------------------------------------------------------
+ */
+
+/* The character that ends at `end`, 0 ≤ *class; false where UTF-8 is broken. */
+static bool look_back(const char *text, size_t end, int32_t *c)
+{
+    size_t n = 1;
+    while (n < 4 && n < end && ((unsigned char)text[end - n] & 0xC0) == 0x80) n++;
+    if (utf8_length(text + end - n, n) != (int)n) return false;
+    *c = chars_at(text + end - n, n, &n);
+    return true;
+}
+
+static bool look_ahead(const char *text, size_t n, int32_t *c)
+{
+    size_t len;
+    if (utf8_length(text, n) <= 0) return false;
+    *c = chars_at(text, n, &len);
+    return true;
+}
+
+static unsigned class_of(int32_t c)
+{
+    return c < 0x80 ? chars_ascii[c] : chars_wide_class(c);
+}
+
+/* Whether pieces never reach over the place between two characters. */
+static bool splits_between(const struct bpe *b, int32_t before, int32_t after)
+{
+    unsigned left = class_of(before), right = class_of(after);
+    if (right & CHAR_S) {
+        if (b->cuts & BPE_CUTS_BEFORE_SPACE) return !(left & CHAR_S);
+        return (b->cuts & BPE_CUTS_AFTER_WORD) && (left & (CHAR_L | CHAR_NUMBER));
+    }
+    return (b->cuts & BPE_CUTS_LINES) && before == '\n' && (right & (CHAR_L | CHAR_NUMBER));
+}
+
+static bool can_cut(const struct bpe *b, const char *text, size_t nbytes, size_t at)
+{
+    int32_t before, after;
+    if (!look_back(text, at, &before) || !look_ahead(text + at, nbytes - at, &after)) return false;
+    if (!splits_between(b, before, after)) return false;
+    if (b->nfc && !(bpe_is_plain(before) && bpe_is_plain(after))) return false;
+    return !added_tokens_touch(&b->raw, text, nbytes, at) &&
+           !added_tokens_touch(&b->normalized, text, nbytes, at);
+}
+
+/* Places are tried where a space, a line end or the character after one is: with a space in front
+ * of every text, only in front of spaces, where the second part gets none. Tokens that are searched
+ * in normalized text may stand where the raw text does not show them: then nothing is cut. */
+static size_t bpe_cut(const struct cz_tokenizer *tok, const char *text, size_t nbytes, size_t from)
+{
+    const struct bpe *b = (const struct bpe *)tok;
+    bool has_prefix = false;
+    for (size_t i = 0; i < b->n_steps; i++) has_prefix |= b->steps[i].add_prefix_space;
+    if (b->cuts == BPE_CUTS_NONE || (b->nfc && b->normalized.n > 0)) return nbytes;
+    for (size_t at = from > 0 ? from : 1; at < nbytes; at++) {
+        bool is_line = !has_prefix && (text[at] == '\n' || text[at - 1] == '\n');
+        if ((text[at] == ' ' || is_line) && can_cut(b, text, nbytes, at)) return at;
+    }
+    return nbytes;
+}
+
+/* ---- the kind ---------------------------------------------------------------------------------
+ */
+
+static size_t bpe_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
+{
+    const struct bpe *b = (const struct bpe *)tok;
+    (void)first;
+    size_t n = b->vocab.lens[id];
+    if (n > 0) memcpy(dst, b->vocab.bytes + b->vocab.offs[id], n);
+    return n;
+}
+
+static void bpe_close(struct cz_tokenizer *tok)
+{
+    struct bpe *b = (struct bpe *)tok;
+    while (b->idle) {
+        struct bpe_work *next = b->idle->next;
+        work_destroy(b->idle);
+        b->idle = next;
+    }
+    pthread_mutex_destroy(&b->lock);
+    added_tokens_free(&b->raw);
+    added_tokens_free(&b->normalized);
+    bpe_merges_free(&b->merges);
+    bpe_vocab_free(&b->vocab);
+    free(b);
+}
+
+const struct tokenizer_class bpe_class = {
+    .name = "bpe", .encode = bpe_encode, .cut = bpe_cut, .piece = bpe_piece, .close = bpe_close};

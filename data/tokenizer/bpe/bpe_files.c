@@ -1,0 +1,289 @@
+/* Opening a byte-level BPE tokenizer of the older kind: vocab.json and merges.txt, with
+ * tokenizer_config.json, added_tokens.json and special_tokens_map.json where they stand beside
+ * them. How text is split follows from the class that tokenizer_config.json names. */
+#include "data/tokenizer/bpe/bpe_open_impl.h"
+
+#include "formats/file_io.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MERGES_NBYTES_MAX ((size_t)1 << 30)
+
+/* What a class of transformers' does beyond its files. */
+struct bpe_kind {
+    const char *class_name; /* without "Fast" */
+    const struct bpe_split *split;
+    bool nfc;
+    bool is_roberta;  /* <s> text </s> */
+    const char *ends; /* eos_token where no file names one */
+};
+
+static const struct bpe_kind kinds[] = {
+    {"GPT2Tokenizer", &bpe_split_gpt2, false, false, "<|endoftext|>"},
+    {"Qwen2Tokenizer", &bpe_split_qwen2, true, false, "<|endoftext|>"},
+    {"RobertaTokenizer", &bpe_split_gpt2, false, true, "</s>"},
+};
+
+/* The files while they are open. */
+struct bpe_folder {
+    const char *dir;
+    const struct bpe_kind *kind;
+    struct json_doc *vocab, *config, *map, *added;
+    struct bpe_source src;
+};
+
+static void folder_free(struct bpe_folder *f)
+{
+    bpe_source_free(&f->src);
+    json_free(f->vocab);
+    json_free(f->config);
+    json_free(f->map);
+    json_free(f->added);
+}
+
+static const struct json_node *root_of(const struct json_doc *doc)
+{
+    return doc ? json_root(doc) : NULL;
+}
+
+/* ---- which kind -------------------------------------------------------------------------------
+ */
+
+static bool is_class(const char *name, const struct bpe_kind *kind)
+{
+    size_t n = strlen(kind->class_name);
+    return strncmp(name, kind->class_name, n) == 0 &&
+           (name[n] == '\0' || strcmp(name + n, "Fast") == 0);
+}
+
+/* No class is named: by the model's type in config.json, else as GPT-2. */
+static cz_status kind_of_model(struct bpe_folder *f)
+{
+    struct json_doc *doc;
+    const char *type = NULL;
+    TRY(tokenizer_load_json(f->dir, "config.json", &doc));
+    const struct json_node *node = doc ? json_get(json_root(doc), "model_type") : NULL;
+    if (node && json_type(node) == JSON_STRING) TRY(json_as_string(node, &type));
+    f->kind = &kinds[0];
+    if (type && strncmp(type, "qwen", 4) == 0) f->kind = &kinds[1];
+    if (type && strcmp(type, "roberta") == 0) f->kind = &kinds[2];
+    json_free(doc);
+    return CZ_OK;
+}
+
+static cz_status choose_kind(struct bpe_folder *f)
+{
+    const struct json_node *config = root_of(f->config);
+    const char *name = NULL;
+    char where[512];
+    if (config) TRY(json_opt_string(config, "tokenizer_class", NULL, &name));
+    if (!name) return kind_of_model(f);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
+        if (is_class(name, &kinds[i])) {
+            f->kind = &kinds[i];
+            return CZ_OK;
+        }
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: how %s splits text is not known without a tokenizer.json; GPT2Tokenizer, "
+                   "Qwen2Tokenizer and RobertaTokenizer are known",
+                   json_where(json_get(config, "tokenizer_class"), where, sizeof where), name);
+}
+
+/* ---- added tokens -----------------------------------------------------------------------------
+ */
+
+/* {"151643": {"content": "<|endoftext|>", …}} */
+static cz_status add_decoder_tokens(struct bpe_folder *f)
+{
+    const struct json_node *list = json_get(root_of(f->config), "added_tokens_decoder");
+    char where[512];
+    for (size_t i = 0; list && i < json_count(list); i++) {
+        struct bpe_added added = {.node = json_child(list, i)};
+        const char *key = json_key(added.node);
+        char *end = NULL;
+        int64_t id;
+        TRY(tokenizer_json_added(added.node, &added.token, &id, &added.content));
+        long long value = key ? strtoll(key, &end, 10) : -1;
+        if (value < 0 || value > BPE_ID_MAX || !end || *end || end == key)
+            return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is no id (0 … %d)",
+                           json_where(added.node, where, sizeof where), key ? key : "", BPE_ID_MAX);
+        added.token.id = (int32_t)value;
+        TRY(bpe_source_add(&f->src, &added));
+    }
+    return CZ_OK;
+}
+
+/* added_tokens.json: {"<|im_start|>": 151644}; those that are known from above stay as they are. */
+static cz_status add_listed_tokens(struct bpe_folder *f)
+{
+    const struct json_node *list = root_of(f->added);
+    char where[512];
+    for (size_t i = 0; list && i < json_count(list); i++) {
+        struct bpe_added added = {.node = json_child(list, i)};
+        int64_t id;
+        added.content = json_key(added.node);
+        if (!added.content)
+            return err_set(CZ_CORRUPT, 0, "%s: expected an object of tokens and ids",
+                           json_where(list, where, sizeof where));
+        TRY(json_as_int(added.node, &id));
+        if (id < 0 || id > BPE_ID_MAX)
+            return err_set(CZ_CORRUPT, 0, "%s: id %lld is outside 0 … %d",
+                           json_where(added.node, where, sizeof where), (long long)id, BPE_ID_MAX);
+        added.token = (struct added_token){.id = (int32_t)id, .special = true};
+        if (!added_tokens_find(&f->src.index, added.content, strlen(added.content)))
+            TRY(bpe_source_add(&f->src, &added));
+    }
+    return CZ_OK;
+}
+
+/* A special token that the vocabulary holds already. */
+static cz_status add_special(struct bpe_folder *f, const struct json_node *named,
+                             const char *content)
+{
+    const struct json_node *node = json_get(json_root(f->vocab), content);
+    int64_t id;
+    if (!node || added_tokens_find(&f->src.index, content, strlen(content))) return CZ_OK;
+    TRY(json_as_int(node, &id));
+    if (id < 0 || id > BPE_ID_MAX) return CZ_OK; /* the vocabulary's reader says so */
+    struct bpe_added added = {.node = node, .content = content, .token = {.special = true}};
+    if (named && json_type(named) == JSON_OBJECT) {
+        int64_t none;
+        TRY(tokenizer_json_added(named, &added.token, &none, &added.content));
+        added.token.special = true;
+    }
+    added.token.normalized = false;
+    added.token.id = (int32_t)id;
+    return bpe_source_add(&f->src, &added);
+}
+
+static cz_status add_named_tokens(struct bpe_folder *f)
+{
+    const struct json_node *const roots[] = {root_of(f->config), root_of(f->map)};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(roots); i++)
+        for (int k = 0; k < CZ_SPECIAL_COUNT; k++) {
+            const struct json_node *node =
+                json_get(roots[i], tokenizer_special_name((enum cz_special)k));
+            const char *content = node ? tokenizer_json_content(node) : NULL;
+            if (content) TRY(add_special(f, node, content));
+        }
+    return add_special(f, NULL, f->kind->ends);
+}
+
+/* ---- merges.txt -------------------------------------------------------------------------------
+ */
+
+static size_t count_lines(const char *text, size_t n)
+{
+    size_t lines = 1;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    return lines;
+}
+
+static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, const char *path,
+                                  const char *text, size_t n)
+{
+    struct bpe_place place = {.path = path};
+    uint32_t rank = 0;
+    TRY(bpe_merges_init(&b->merges, count_lines(text, n)));
+    while (n > 0) {
+        const char *end = memchr(text, '\n', n);
+        size_t line = end ? (size_t)(end - text) : n, taken = end ? line + 1 : line, n_left;
+        if (line > 0 && text[line - 1] == '\r') line--;
+        place.line++;
+        if (line > 0 && !(line >= 8 && memcmp(text, "#version", 8) == 0)) {
+            TRY(bpe_split_merge(text, line, &n_left, &place));
+            TRY(bpe_add_merge(b, src, rank++, text, n_left, text + n_left + 1, line - n_left - 1,
+                              &place));
+        }
+        text += taken;
+        n -= taken;
+    }
+    return CZ_OK;
+}
+
+static cz_status read_merges_txt(struct bpe *b, const struct bpe_folder *f)
+{
+    char *path = file_join(f->dir, "merges.txt"), *text = NULL;
+    size_t nbytes;
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    cz_status st = file_load(path, MERGES_NBYTES_MAX, &text, &nbytes);
+    if (st == CZ_OK && memchr(text, '\0', nbytes))
+        st = err_set(CZ_CORRUPT, 0, "%s: holds a NUL byte: no text", path);
+    if (st == CZ_OK) st = read_merge_lines(b, &f->src, path, text, nbytes);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+/* Tokens around a text: RoBERTa's; else a first one, if the config says so. */
+static cz_status set_frames(struct bpe *b, const struct bpe_folder *f)
+{
+    struct cz_tokenizer *tok = &b->base;
+    bool add_bos;
+    int64_t bos = tok->special[CZ_SPECIAL_BOS];
+    if (f->kind->is_roberta) {
+        int64_t cls = bpe_find_token(&f->src, "<s>"), sep = bpe_find_token(&f->src, "</s>");
+        if (tok->special[CZ_SPECIAL_CLS] >= 0) cls = tok->special[CZ_SPECIAL_CLS];
+        if (tok->special[CZ_SPECIAL_SEP] >= 0) sep = tok->special[CZ_SPECIAL_SEP];
+        if (cls < 0 || sep < 0)
+            return err_set(CZ_CORRUPT, 0, "%s/vocab.json: RoBERTa's <s> and </s> are not in it",
+                           f->dir);
+        int32_t c = (int32_t)cls, s = (int32_t)sep;
+        tok->one = (struct tokenizer_frame){.items = {c, TOKENIZER_FIRST, s}, .n = 3};
+        tok->two = (struct tokenizer_frame){
+            .items = {c, TOKENIZER_FIRST, s, s, TOKENIZER_SECOND, s}, .n = 6};
+        return CZ_OK;
+    }
+    if (!f->config) return CZ_OK;
+    TRY(json_opt_bool(root_of(f->config), "add_bos_token", false, &add_bos));
+    if (!add_bos || bos < 0) return CZ_OK;
+    int32_t id = (int32_t)bos;
+    tok->one = (struct tokenizer_frame){.items = {id, TOKENIZER_FIRST}, .n = 2};
+    tok->two = (struct tokenizer_frame){
+        .items = {id, TOKENIZER_FIRST, id, TOKENIZER_SECOND}, .types = {0, 0, 1, 1}, .n = 4};
+    return CZ_OK;
+}
+
+static cz_status read_folder(struct bpe *b, struct bpe_folder *f)
+{
+    bool add_prefix_space = false;
+    TRY(tokenizer_load_json(f->dir, "vocab.json", &f->vocab));
+    if (!f->vocab) return err_set(CZ_NOTFOUND, 0, "%s: vocab.json is missing", f->dir);
+    TRY(tokenizer_load_json(f->dir, "tokenizer_config.json", &f->config));
+    TRY(tokenizer_load_json(f->dir, "special_tokens_map.json", &f->map));
+    TRY(tokenizer_load_json(f->dir, "added_tokens.json", &f->added));
+    TRY(choose_kind(f));
+    f->src.vocab = json_root(f->vocab);
+    TRY(add_decoder_tokens(f));
+    TRY(add_listed_tokens(f));
+    TRY(add_named_tokens(f));
+    if (f->config)
+        TRY(json_opt_bool(root_of(f->config), "add_prefix_space", false, &add_prefix_space));
+    b->nfc = f->kind->nfc;
+    TRY(bpe_add_step(b, f->kind->split, add_prefix_space && !f->kind->nfc));
+    if (f->kind->nfc && add_prefix_space) TRY(bpe_add_step(b, &bpe_split_whole, true));
+    TRY(bpe_read_vocab(b, &f->src, false));
+    TRY(read_merges_txt(b, f));
+    TRY(bpe_finish(b, &f->src, f->dir));
+    return set_frames(b, f);
+}
+
+cz_status bpe_open_vocab(const char *dir, struct cz_tokenizer **out)
+{
+    struct bpe_folder folder = {.dir = dir};
+    struct bpe *b;
+    *out = NULL;
+    TRY(bpe_create(&b));
+    cz_status st = read_folder(b, &folder);
+    folder_free(&folder);
+    if (st != CZ_OK) {
+        cz_tokenizer_close(&b->base);
+        return st;
+    }
+    *out = &b->base;
+    return CZ_OK;
+}

@@ -1,0 +1,169 @@
+/* Byte-level BPE: its parts.
+ *
+ * bpe.c         encoding a text, pieces, where a text can be cut
+ * bpe_open.c    from tokenizer.json, or vocab.json and merges.txt
+ * bpe_vocab.c   tokens by their bytes, and the alphabet that files write bytes in
+ * bpe_merge.c   a word's ids: cache, then pairs merged by rank
+ * bpe_split.c   splitting patterns
+ * bpe_text.c    repair of UTF-8, NFC */
+#ifndef CZ_DATA_TOKENIZER_BPE_BPE_IMPL_H
+#define CZ_DATA_TOKENIZER_BPE_BPE_IMPL_H
+
+#include "data/tokenizer/added_tokens_impl.h"
+#include "data/tokenizer/bpe/bpe_split_impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct json_node;
+
+/* ---- vocabulary -------------------------------------------------------------------------------
+ */
+
+/* Ids may have holes; those are shown as nothing. */
+#define BPE_ID_MAX ((1 << 22) - 1)
+
+struct bpe_vocab {
+    int64_t size;   /* largest id + 1 */
+    uint64_t *offs; /* bytes of id: [offs[id], offs[id] + lens[id]) of `bytes` */
+    uint32_t *lens;
+    char *bytes;
+    size_t n_bytes, cap_bytes;
+    uint32_t nbytes_max;
+    uint32_t *slots; /* whole words by their bytes: id + 1, 0: empty; NULL unless asked for */
+    size_t n_slots;
+};
+
+/* Tokens 0 … size − 1, all holes. CZ_NOMEM. */
+cz_status bpe_vocab_init(struct bpe_vocab *v, int64_t size);
+void bpe_vocab_free(struct bpe_vocab *v);
+
+/* Token id as it is written in files: each byte a character of GPT-2's alphabet; a text with other
+ * characters stands for itself. Replaces what id had. CZ_NOMEM. */
+cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, size_t n);
+
+/* Make bpe_vocab_find() possible. CZ_NOMEM. */
+cz_status bpe_vocab_index(struct bpe_vocab *v);
+int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n); /* −1: no such token */
+
+/* Of n bytes; eight at a time. */
+static inline uint64_t bpe_hash(const char *s, size_t n)
+{
+    uint64_t h = n * 0x9E3779B97F4A7C15u, v;
+    for (; n >= 8; s += 8, n -= 8) {
+        memcpy(&v, s, 8);
+        h = (h ^ v) * 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    v = 0;
+    memcpy(&v, s, n);
+    h = (h ^ v) * 0xD6E8FEB86659FD93u;
+    return h ^ h >> 29;
+}
+
+/* The character that stands for a byte, as UTF-8 (1 or 2 bytes and a terminator). */
+void bpe_alphabet_char(unsigned char byte, char dst[3]);
+
+/* ---- merging ----------------------------------------------------------------------------------
+ */
+
+struct bpe_pair {
+    uint64_t key; /* left id << 32 | right id, BPE_NO_PAIR: empty slot */
+    uint32_t rank;
+    int32_t id; /* of both together */
+};
+#define BPE_NO_PAIR UINT64_MAX
+#define BPE_NO_RANK UINT32_MAX
+
+struct bpe_merges {
+    struct bpe_pair *pairs; /* open addressing */
+    uint64_t *filter;       /* a bit that is not set: no such pair */
+    size_t n_slots, n;
+};
+
+/* Room for n merges. CZ_NOMEM. */
+cz_status bpe_merges_init(struct bpe_merges *m, size_t n);
+void bpe_merges_free(struct bpe_merges *m);
+/* A pair given twice takes the later rank. */
+void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+
+/* What a byte is before anything is merged: its own token; or, where the vocabulary has none, the
+ * tokens <0xC4><0xA0> of its character (byte_fallback), the unknown token, or nothing. */
+struct bpe_byte {
+    int32_t ids[2];
+    uint8_t n;
+    bool is_known; /* false: n ids of byte_fallback, or (n 0) unknown */
+};
+
+/* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
+#define BPE_CACHED_NBYTES 22
+#define BPE_CACHED_IDS    10
+#define BPE_CACHE_SLOTS   ((size_t)1 << 15)
+struct bpe_cached {
+    uint8_t nbytes, n_ids;
+    char key[BPE_CACHED_NBYTES];
+    int32_t ids[BPE_CACHED_IDS];
+};
+
+/* What one call of encode works with; lent by the tokenizer, whose caches so stay warm. */
+struct bpe_work {
+    struct bpe_work *next; /* among those not in use */
+    struct bpe_cached *cache;
+    int32_t *ids; /* of a long word, with links to both sides and a heap of pairs */
+    uint32_t *left, *right;
+    uint64_t *heap;
+    size_t cap;    /* symbols that fit */
+    char *text[3]; /* repaired; normalized; with a space in front */
+    size_t text_cap[3];
+};
+
+/* ---- the tokenizer ----------------------------------------------------------------------------
+ */
+
+#define BPE_STEPS_MAX 4
+
+struct bpe_step {
+    const struct bpe_split *split;
+    bool add_prefix_space; /* to what it is given, unless that begins with one */
+};
+
+struct bpe {
+    struct cz_tokenizer base;
+    struct bpe_vocab vocab;
+    struct bpe_merges merges;
+    struct bpe_byte bytes[256];
+    int32_t unk_id; /* −1: unknown bytes are left out */
+    bool fuse_unk, ignore_merges;
+    size_t growth; /* ids that a byte can begin as */
+    struct bpe_step steps[BPE_STEPS_MAX];
+    size_t n_steps;
+    unsigned cuts;
+    bool nfc;
+    struct added_tokens raw, normalized; /* searched before and after NFC */
+    pthread_mutex_t lock;                /* of `idle` */
+    struct bpe_work *idle;
+};
+
+/* One word's ids, appended. CZ_NOMEM. */
+cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                   struct id_list *out);
+
+/* ---- text -------------------------------------------------------------------------------------
+ */
+
+enum { BPE_TEXT_REPAIRED = 0, BPE_TEXT_NORMALIZED, BPE_TEXT_PREFIXED };
+
+/* Room for n bytes in w->text[which]. CZ_NOMEM. */
+cz_status bpe_work_room(struct bpe_work *w, int which, size_t n);
+
+/* Valid UTF-8: the text itself, or a copy in w with U+FFFD for what is none. */
+cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes);
+
+/* NFC of valid UTF-8: the text itself, or a copy in w. */
+cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes);
+
+/* Whether NFC leaves the character alone whatever stands around it. */
+bool bpe_is_plain(int32_t c);
+
+#endif

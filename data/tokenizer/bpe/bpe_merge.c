@@ -1,0 +1,308 @@
+/* A word's ids. Words seen before come from a cache; others start as bytes and have their pairs
+ * merged, lowest rank first and leftmost among equals: short words by looking at all pairs each
+ * time, long ones through a heap, so that a word of a million bytes takes n log n. */
+#include "data/tokenizer/bpe/bpe_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHORT_MAX 48 /* symbols (at most 254); beyond it the heap is faster */
+#define NONE      UINT32_MAX
+
+/* ---- pairs ------------------------------------------------------------------------------------
+ */
+
+#define FILTER_BITS 8 /* for each slot: one in sixteen or more of them is set */
+
+cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
+{
+    size_t n_slots = 16;
+    while (n_slots < 2 * n) n_slots *= 2;
+    m->pairs = malloc(n_slots * sizeof *m->pairs);
+    m->filter = calloc(n_slots * FILTER_BITS / 64, sizeof *m->filter);
+    if (!m->pairs || !m->filter) return err_set(CZ_NOMEM, 0, "no memory for %zu merges", n);
+    for (size_t i = 0; i < n_slots; i++) m->pairs[i] = (struct bpe_pair){.key = BPE_NO_PAIR};
+    m->n_slots = n_slots;
+    m->n = 0;
+    return CZ_OK;
+}
+
+void bpe_merges_free(struct bpe_merges *m)
+{
+    free(m->pairs);
+    free(m->filter);
+    memset(m, 0, sizeof *m);
+}
+
+static inline uint64_t pair_key(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+static inline uint64_t pair_hash(uint64_t key)
+{
+    uint64_t h = key * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 32;
+}
+
+/* The bit of a pair: other bits of the hash than its slot's, where there are as many. */
+static inline uint64_t *filter_word(const struct bpe_merges *m, uint64_t hash, uint64_t *bit)
+{
+    size_t i = (size_t)(hash * 0xD6E8FEB86659FD93u >> 24) & (m->n_slots * FILTER_BITS - 1);
+    *bit = (uint64_t)1 << (i & 63);
+    return &m->filter[i >> 6];
+}
+
+/* NULL: such a pair is not merged. Most are not, and most of those show in the filter, which is
+ * small enough to stay in a near cache. */
+static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32_t left,
+                                               int32_t right)
+{
+    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    if (!(*filter_word(m, hash, &bit) & bit)) return NULL;
+    for (size_t i = (size_t)hash & (m->n_slots - 1);; i = (i + 1) & (m->n_slots - 1)) {
+        if (m->pairs[i].key == key) return &m->pairs[i];
+        if (m->pairs[i].key == BPE_NO_PAIR) return NULL;
+    }
+}
+
+void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)
+{
+    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    size_t i = (size_t)hash & (m->n_slots - 1);
+    while (m->pairs[i].key != key && m->pairs[i].key != BPE_NO_PAIR) i = (i + 1) & (m->n_slots - 1);
+    if (m->pairs[i].key == BPE_NO_PAIR) m->n++;
+    m->pairs[i] = (struct bpe_pair){key, rank, id};
+    uint64_t *word = filter_word(m, hash, &bit);
+    *word |= bit;
+}
+
+/* ---- symbols ----------------------------------------------------------------------------------
+ */
+
+/* The ids that a word begins as: at most growth · n. An unknown byte waits for the next known one,
+ * and joins those after it when they are fused. */
+static size_t first_ids(const struct bpe *b, const char *s, size_t n, int32_t *ids)
+{
+    size_t n_ids = 0;
+    bool is_waiting = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct bpe_byte *byte = &b->bytes[(unsigned char)s[i]];
+        bool is_unknown = byte->n == 0 && b->unk_id >= 0;
+        if (is_waiting && (byte->is_known || (is_unknown && !b->fuse_unk))) {
+            ids[n_ids++] = b->unk_id;
+            is_waiting = false;
+        }
+        for (int k = 0; k < byte->n; k++) ids[n_ids++] = byte->ids[k];
+        is_waiting |= is_unknown;
+    }
+    if (is_waiting) ids[n_ids++] = b->unk_id;
+    return n_ids;
+}
+
+/* ---- short words ------------------------------------------------------------------------------
+ */
+
+/* Symbols stay where they began; those that are merged into the one before are passed over. */
+struct short_word {
+    int32_t ids[SHORT_MAX];
+    int32_t ranks[SHORT_MAX];  /* of the pair with the next symbol, NO_MERGE: none */
+    int32_t merged[SHORT_MAX]; /* its id */
+    uint8_t next[SHORT_MAX + 1], prev[SHORT_MAX + 1];
+    size_t n;
+};
+#define NO_MERGE INT32_MAX
+
+static void look_up(const struct bpe_merges *m, struct short_word *w, size_t i, size_t next)
+{
+    const struct bpe_pair *pair = next < w->n ? find_pair(m, w->ids[i], w->ids[next]) : NULL;
+    w->ranks[i] = pair ? (int32_t)pair->rank : NO_MERGE;
+    if (pair) w->merged[i] = pair->id;
+}
+
+/* The first place of the lowest rank. The minimum comes first: compilers make vectors of it. */
+static size_t lowest(const int32_t *ranks, size_t n)
+{
+    int32_t min = NO_MERGE;
+    for (size_t i = 0; i < n; i++) min = ranks[i] < min ? ranks[i] : min;
+    if (min == NO_MERGE) return n;
+    size_t at = 0;
+    while (ranks[at] != min) at++;
+    return at;
+}
+
+static void merge_short(const struct bpe_merges *m, struct short_word *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        w->next[i] = (uint8_t)(i + 1);
+        w->prev[i + 1] = (uint8_t)i;
+        look_up(m, w, i, i + 1);
+    }
+    for (size_t at; (at = lowest(w->ranks, w->n)) < w->n;) {
+        size_t gone = w->next[at], after = w->next[gone];
+        w->ids[at] = w->merged[at];
+        w->ranks[gone] = NO_MERGE;
+        w->next[at] = (uint8_t)after;
+        w->prev[after] = (uint8_t)at;
+        look_up(m, w, at, after);
+        if (at > 0) look_up(m, w, w->prev[at], at);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < w->n; i = w->next[i]) w->ids[n++] = w->ids[i];
+    w->n = n;
+}
+
+/* ---- long words -------------------------------------------------------------------------------
+ */
+
+static cz_status room_for_symbols(struct bpe_work *w, size_t n)
+{
+    if (n <= w->cap) return CZ_OK;
+    if (n >= NONE) return err_set(CZ_NOMEM, 0, "a word of %zu bytes is too long", n);
+    free(w->ids);
+    free(w->left);
+    free(w->right);
+    free(w->heap);
+    w->cap = 0;
+    size_t cap = n + n / 4;
+    w->ids = malloc(cap * sizeof *w->ids);
+    w->left = malloc(cap * sizeof *w->left);
+    w->right = malloc(cap * sizeof *w->right);
+    /* A merge takes one pair out and puts at most two in: 3 · n are never exceeded. */
+    w->heap = malloc(3 * cap * sizeof *w->heap);
+    if (!w->ids || !w->left || !w->right || !w->heap)
+        return err_set(CZ_NOMEM, 0, "no memory for a word of %zu bytes", n);
+    w->cap = cap;
+    return CZ_OK;
+}
+
+/* A heap of rank << 32 | place: the smallest is the leftmost pair of lowest rank. */
+static void heap_push(uint64_t *heap, size_t *n, uint64_t item)
+{
+    size_t i = (*n)++;
+    while (i > 0 && heap[(i - 1) / 2] > item) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap[i] = item;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+    uint64_t top = heap[0], last = heap[--*n];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= *n) break;
+        if (child + 1 < *n && heap[child + 1] < heap[child]) child++;
+        if (heap[child] >= last) break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = last;
+    return top;
+}
+
+static void push_pair(const struct bpe_merges *m, struct bpe_work *w, size_t *n_heap, uint32_t at)
+{
+    uint32_t next = w->right[at];
+    if (next == NONE) return;
+    const struct bpe_pair *pair = find_pair(m, w->ids[at], w->ids[next]);
+    if (pair) heap_push(w->heap, n_heap, (uint64_t)pair->rank << 32 | at);
+}
+
+/* Pairs in the heap may be gone by now: a place without a symbol has id −1, and a pair that has
+ * changed has another rank. */
+static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
+{
+    size_t n_heap = 0;
+    for (size_t i = 0; i < n; i++) {
+        w->left[i] = i > 0 ? (uint32_t)(i - 1) : NONE;
+        w->right[i] = i + 1 < n ? (uint32_t)(i + 1) : NONE;
+    }
+    for (size_t i = 0; i + 1 < n; i++) push_pair(m, w, &n_heap, (uint32_t)i);
+    while (n_heap > 0) {
+        uint64_t top = heap_pop(w->heap, &n_heap);
+        uint32_t at = (uint32_t)top, next = w->right[at];
+        if (w->ids[at] < 0 || next == NONE) continue;
+        const struct bpe_pair *pair = find_pair(m, w->ids[at], w->ids[next]);
+        if (!pair || pair->rank != (uint32_t)(top >> 32)) continue;
+        w->ids[at] = pair->id;
+        w->ids[next] = -1;
+        w->right[at] = w->right[next];
+        if (w->right[at] != NONE) w->left[w->right[at]] = at;
+        push_pair(m, w, &n_heap, at);
+        if (w->left[at] != NONE) push_pair(m, w, &n_heap, w->left[at]);
+    }
+}
+
+static cz_status long_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                           struct id_list *out)
+{
+    TRY(room_for_symbols(w, b->growth * n));
+    size_t n_ids = first_ids(b, s, n, w->ids);
+    TRY(id_list_reserve(out, n_ids));
+    merge_long(&b->merges, w, n_ids);
+    for (size_t i = 0; i < n_ids; i++)
+        if (w->ids[i] >= 0) out->ids[out->n++] = w->ids[i];
+    return CZ_OK;
+}
+
+/* ---- the cache --------------------------------------------------------------------------------
+ */
+
+/* Two places for each word; the second holds what the first held before. */
+static struct bpe_cached *cache_pair(struct bpe_work *w, const char *s, size_t n)
+{
+    return w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
+}
+
+static const struct bpe_cached *cache_find(const struct bpe_cached *pair, const char *s, size_t n)
+{
+    for (int i = 0; i < 2; i++)
+        if (pair[i].nbytes == n && memcmp(pair[i].key, s, n) == 0) return &pair[i];
+    return NULL;
+}
+
+static void cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
+                      size_t n_ids)
+{
+    if (n_ids > BPE_CACHED_IDS) return;
+    pair[1] = pair[0];
+    pair[0].nbytes = (uint8_t)n;
+    pair[0].n_ids = (uint8_t)n_ids;
+    memcpy(pair[0].key, s, n);
+    memcpy(pair[0].ids, ids, n_ids * sizeof *ids);
+}
+
+cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                   struct id_list *out)
+{
+    struct short_word word;
+    struct bpe_cached *pair = NULL;
+    if (n <= BPE_CACHED_NBYTES) {
+        pair = cache_pair(w, s, n);
+        const struct bpe_cached *hit = cache_find(pair, s, n);
+        if (hit) {
+            TRY(id_list_reserve(out, BPE_CACHED_IDS));
+            memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
+            out->n += hit->n_ids;
+            return CZ_OK;
+        }
+    }
+    int32_t whole = b->ignore_merges ? bpe_vocab_find(&b->vocab, s, n) : -1;
+    if (whole >= 0) {
+        word.ids[0] = whole;
+        word.n = 1;
+    } else if (b->growth * n > SHORT_MAX) {
+        return long_word(b, w, s, n, out);
+    } else {
+        word.n = first_ids(b, s, n, word.ids);
+        merge_short(&b->merges, &word);
+    }
+    TRY(id_list_reserve(out, word.n));
+    memcpy(out->ids + out->n, word.ids, word.n * sizeof *word.ids);
+    out->n += word.n;
+    if (pair) cache_put(pair, s, n, word.ids, word.n);
+    return CZ_OK;
+}

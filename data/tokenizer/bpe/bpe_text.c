@@ -1,0 +1,209 @@
+/* Text on its way in: UTF-8 repaired as Python's errors="replace" does, and NFC. */
+#include "data/tokenizer/bpe/bpe_impl.h"
+
+#include "base/utf8.h"
+#include "data/tokenizer/chars_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
+#define REPLACEMENT_NBYTES 3
+
+cz_status bpe_work_room(struct bpe_work *w, int which, size_t n)
+{
+    if (n <= w->text_cap[which]) return CZ_OK;
+    size_t cap = n + n / 8 + 256;
+    char *text = realloc(w->text[which], cap);
+    if (!text) return err_set(CZ_NOMEM, 0, "no memory for %zu bytes of text", n);
+    w->text[which] = text;
+    w->text_cap[which] = cap;
+    return CZ_OK;
+}
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------
+ */
+
+static bool is_ascii_block(const char *s)
+{
+    uint64_t v[2];
+    memcpy(v, s, sizeof v);
+    return ((v[0] | v[1]) & 0x8080808080808080u) == 0;
+}
+
+/* Bytes from the beginning that are whole characters. */
+static size_t valid_prefix(const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        if (n - at >= 16 && is_ascii_block(s + at)) {
+            at += 16;
+            continue;
+        }
+        int len = utf8_length(s + at, n - at);
+        if (len <= 0) break;
+        at += (size_t)len;
+    }
+    return at;
+}
+
+/* Bytes at s that could have begun a character but do not: at least one. */
+static size_t broken_length(const char *s, size_t n)
+{
+    size_t len = 1;
+    while (len < n && utf8_length(s, len + 1) == -1) len++;
+    return len;
+}
+
+cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes)
+{
+    const char *s = *text;
+    size_t n = *nbytes, used = 0, good = valid_prefix(s, n);
+    if (good == n) return CZ_OK;
+    TRY(bpe_work_room(w, BPE_TEXT_REPAIRED, REPLACEMENT_NBYTES * n));
+    char *dst = w->text[BPE_TEXT_REPAIRED];
+    while (n > 0) {
+        memcpy(dst + used, s, good);
+        used += good;
+        s += good;
+        n -= good;
+        if (n == 0) break;
+        size_t skip = utf8_length(s, n) == -1 ? n : broken_length(s, n);
+        memcpy(dst + used, REPLACEMENT, REPLACEMENT_NBYTES);
+        used += REPLACEMENT_NBYTES;
+        s += skip;
+        n -= skip;
+        good = valid_prefix(s, n);
+    }
+    *text = dst;
+    *nbytes = used;
+    return CZ_OK;
+}
+
+/* ---- NFC --------------------------------------------------------------------------------------
+ */
+
+/* One bit per character below LIMIT; none above it is changed by NFC or changes its neighbours. */
+#define LIMIT 0x30000
+static uint64_t not_plain[LIMIT / 64];
+static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+static void mark(int32_t c)
+{
+    not_plain[c / 64] |= (uint64_t)1 << (c % 64);
+}
+
+/* A character is not plain when it combines, is written otherwise in NFC, or stands behind the
+ * first in some character's decomposition (and so may join what is before it). */
+static void make_not_plain(void)
+{
+    for (int32_t c = 0x80; c < LIMIT; c++) {
+        const utf8proc_property_t *p = utf8proc_get_property(c);
+        utf8proc_int32_t parts[8];
+        if (p->combining_class != 0) mark(c);
+        if (p->decomp_seqindex == UINT16_MAX || p->decomp_type != 0) continue;
+        utf8proc_ssize_t n = utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, NULL);
+        for (utf8proc_ssize_t i = 1; i < n && i < 8; i++) mark(parts[i]);
+        n = utf8proc_normalize_utf32(parts, n < 8 ? n : 8, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (n != 1 || parts[0] != c) mark(c);
+    }
+    for (int32_t c = 0x1161; c <= 0x11C2; c++) mark(c); /* Hangul vowels and finals */
+}
+
+bool bpe_is_plain(int32_t c)
+{
+    if (c < 0x300) return true;
+    (void)pthread_once(&made, make_not_plain);
+    return c >= LIMIT || !(not_plain[c / 64] >> (c % 64) & 1);
+}
+
+/* Bytes from the beginning that NFC leaves alone, up to the last plain character in front of one
+ * that it may not. */
+static size_t plain_prefix(const char *s, size_t n)
+{
+    size_t at = 0, start = 0, len;
+    while (at < n) {
+        if (n - at >= 16 && is_ascii_block(s + at)) {
+            start = at + 15;
+            at += 16;
+            continue;
+        }
+        if (!bpe_is_plain(chars_at(s + at, n - at, &len))) return start;
+        start = at;
+        at += len;
+    }
+    return n;
+}
+
+/* Bytes of a plain character and those behind it that are not. */
+static size_t mixed_length(const char *s, size_t n)
+{
+    size_t at, len;
+    (void)chars_at(s, n, &at);
+    while (at < n && !bpe_is_plain(chars_at(s + at, n - at, &len))) at += len;
+    return at;
+}
+
+#define COMPOSED_MAX 64 /* characters that are composed without allocating */
+
+/* NFC of s into dst (room for 4 · COMPOSED_MAX bytes); 0: too long for it. */
+static size_t compose_short(const char *s, size_t n, char *dst)
+{
+    utf8proc_int32_t chars[COMPOSED_MAX + 1];
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    utf8proc_ssize_t k = utf8proc_decompose((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, chars,
+                                            COMPOSED_MAX, options);
+    if (k <= 0 || k > COMPOSED_MAX) return 0;
+    k = utf8proc_reencode(chars, k, options);
+    if (k <= 0) return 0;
+    memcpy(dst, chars, (size_t)k);
+    return (size_t)k;
+}
+
+static cz_status compose_long(struct bpe_work *w, const char *s, size_t n, size_t *used)
+{
+    utf8proc_uint8_t *composed = NULL;
+    utf8proc_ssize_t k = utf8proc_map((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &composed,
+                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (k < 0)
+        return err_set(CZ_NOMEM, 0, "a text could not be normalized: %s", utf8proc_errmsg(k));
+    cz_status st = bpe_work_room(w, BPE_TEXT_NORMALIZED, *used + (size_t)k);
+    if (st == CZ_OK) memcpy(w->text[BPE_TEXT_NORMALIZED] + *used, composed, (size_t)k);
+    *used += (size_t)k;
+    free(composed);
+    return st;
+}
+
+/* NFC of s appended at `used`. */
+static cz_status append_composed(struct bpe_work *w, const char *s, size_t n, size_t *used)
+{
+    TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, *used + 4 * COMPOSED_MAX));
+    size_t k = compose_short(s, n, w->text[BPE_TEXT_NORMALIZED] + *used);
+    if (k == 0) return compose_long(w, s, n, used);
+    *used += k;
+    return CZ_OK;
+}
+
+cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
+{
+    const char *s = *text;
+    size_t n = *nbytes, used = 0, good = plain_prefix(s, n);
+    if (good == n) return CZ_OK;
+    TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, n + n / 8));
+    while (n > 0) {
+        TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, used + good));
+        memcpy(w->text[BPE_TEXT_NORMALIZED] + used, s, good);
+        used += good;
+        s += good;
+        n -= good;
+        if (n == 0) break;
+        size_t mixed = mixed_length(s, n);
+        TRY(append_composed(w, s, mixed, &used));
+        s += mixed;
+        n -= mixed;
+        good = plain_prefix(s, n);
+    }
+    *text = w->text[BPE_TEXT_NORMALIZED];
+    *nbytes = used;
+    return CZ_OK;
+}

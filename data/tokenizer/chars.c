@@ -1,0 +1,75 @@
+/* Character classes from utf8proc. */
+#include "data/tokenizer/chars_impl.h"
+
+/* clang-format off */
+#define NL CHAR_NEWLINE
+#define SP CHAR_SPACE
+#define NR CHAR_NUMBER
+#define UP CHAR_UPPER
+#define LO CHAR_LOWER
+#define OT CHAR_OTHER
+const uint8_t chars_ascii[128] = {
+    OT, OT, OT, OT, OT, OT, OT, OT, OT, SP, NL, SP, SP, NL, OT, OT,
+    OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT,
+    SP, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT, OT,
+    NR, NR, NR, NR, NR, NR, NR, NR, NR, NR, OT, OT, OT, OT, OT, OT,
+    OT, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP,
+    UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, UP, OT, OT, OT, OT, OT,
+    OT, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO,
+    LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, LO, OT, OT, OT, OT, OT
+};
+/* clang-format on */
+
+bool chars_is_space(int32_t c)
+{
+    if (c < 0x80) return (chars_ascii[c] & CHAR_S) != 0;
+    if (c == 0x85 || c == 0xA0 || c == 0x1680) return true;
+    if (c >= 0x2000 && c <= 0x200A) return true;
+    return c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+unsigned chars_wide_class(int32_t c)
+{
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT: return CHAR_UPPER;
+    case UTF8PROC_CATEGORY_LL: return CHAR_LOWER;
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO: return CHAR_LETTER;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return CHAR_NUMBER;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME: return CHAR_MARK;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return CHAR_SPACE;
+    default: return c == 0x85 ? CHAR_SPACE : CHAR_OTHER;
+    }
+}
+
+/* Symbols that Unicode lists as Other_Alphabetic: circled and squared letters. */
+static bool is_letter_symbol(int32_t c)
+{
+    return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+}
+
+bool chars_is_word(int32_t c)
+{
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return c == 0x200C || c == 0x200D || is_letter_symbol(c);
+    }
+}

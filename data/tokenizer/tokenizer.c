@@ -1,0 +1,317 @@
+/* The bytes tokenizer, and decoding as a stream for any tokenizer. */
+#include "data/tokenizer/tokenizer_impl.h"
+
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
+#define REPLACEMENT_NBYTES 3
+
+struct cz_tokenizer_decoder {
+    const struct cz_tokenizer *tok;
+    bool started;
+    char held[4]; /* the beginning of a character */
+    size_t n_held;
+    char *bytes; /* held and the new piece together */
+    char *text;
+};
+
+/* ---- what kinds are made of ------------------------------------------------------------------
+ */
+
+cz_status id_list_reserve(struct id_list *l, size_t n)
+{
+    if (n <= l->cap - l->n) return CZ_OK;
+    size_t cap = l->cap < 64 ? 64 : l->cap + l->cap / 2;
+    if (n > SIZE_MAX / sizeof *l->ids / 2 - l->n)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu more tokens", n);
+    if (cap < l->n + n) cap = l->n + n;
+    int32_t *grown = realloc(l->ids, cap * sizeof *grown);
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", cap);
+    l->ids = grown;
+    l->cap = cap;
+    return CZ_OK;
+}
+
+void tokenizer_init(struct cz_tokenizer *tok, const struct tokenizer_class *cls)
+{
+    memset(tok, 0, sizeof *tok);
+    tok->cls = cls;
+    for (int i = 0; i < CZ_SPECIAL_COUNT; i++) tok->special[i] = -1;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
+
+static cz_status bytes_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                              struct id_list *out)
+{
+    (void)tok;
+    TRY(id_list_reserve(out, nbytes));
+    for (size_t i = 0; i < nbytes; i++) out->ids[out->n + i] = (unsigned char)text[i];
+    out->n += nbytes;
+    return CZ_OK;
+}
+
+static size_t bytes_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
+{
+    (void)tok;
+    (void)first;
+    dst[0] = (char)id;
+    return 1;
+}
+
+static void bytes_close(struct cz_tokenizer *tok)
+{
+    free(tok);
+}
+
+static const struct tokenizer_class bytes_class = {
+    .name = "bytes", .encode = bytes_encode, .piece = bytes_piece, .close = bytes_close};
+
+cz_status tokenizer_bytes_open(struct cz_tokenizer **out)
+{
+    struct cz_tokenizer *tok = malloc(sizeof *tok);
+    if (!tok) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
+    tokenizer_init(tok, &bytes_class);
+    tok->vocab_size = 256;
+    tok->piece_nbytes_max = 1;
+    *out = tok;
+    return CZ_OK;
+}
+
+/* ---- any tokenizer ----------------------------------------------------------------------------
+ */
+
+cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
+{
+    *out = NULL;
+    return strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out)
+                                      : tokenizer_folder_open(name, out);
+}
+
+void cz_tokenizer_close(struct cz_tokenizer *tok)
+{
+    if (!tok) return;
+    free(tok->dir);
+    tok->cls->close(tok);
+}
+
+const char *cz_tokenizer_name(const struct cz_tokenizer *tok)
+{
+    return tok->cls->name;
+}
+
+int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok)
+{
+    return tok->vocab_size;
+}
+
+cz_status cz_tokenizer_check_vocab(const struct cz_tokenizer *tok, int64_t vocab_size,
+                                   const char *model)
+{
+    if (tok->vocab_size <= vocab_size) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
+                   (long long)tok->vocab_size, model, (long long)vocab_size);
+}
+
+int64_t cz_tokenizer_special_id(const struct cz_tokenizer *tok, enum cz_special which)
+{
+    return tok->special[which];
+}
+
+int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok)
+{
+    return tok->special[CZ_SPECIAL_EOS];
+}
+
+cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                              int32_t **ids, size_t *n_ids)
+{
+    struct id_list list = {0};
+    *ids = NULL;
+    *n_ids = 0;
+    cz_status st = id_list_reserve(&list, 1); /* never NULL on success */
+    if (st == CZ_OK) st = tok->cls->encode(tok, text, nbytes, &list);
+    if (st != CZ_OK) {
+        free(list.ids);
+        return st;
+    }
+    *ids = list.ids;
+    *n_ids = list.n;
+    return CZ_OK;
+}
+
+/* ---- one row of a model's input ---------------------------------------------------------------
+ */
+
+/* How many tokens of each text stay when both have `room` together: those of the longer go first;
+ * where both must lose some, each gets half, and the longer (the second when equal) an odd one. */
+static void share_room(size_t room, size_t *first, size_t *second)
+{
+    bool first_is_longer = *first > *second;
+    size_t *shorter = first_is_longer ? second : first;
+    size_t *longer = first_is_longer ? first : second;
+    if (*shorter + *longer <= room) return;
+    if (*shorter <= room / 2) {
+        *longer = room - *shorter;
+        return;
+    }
+    *shorter = room / 2;
+    *longer = room - *shorter;
+}
+
+static size_t count_specials(const struct tokenizer_frame *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) n += f->items[i] >= 0;
+    return n;
+}
+
+/* A frame that adds nothing. */
+static const struct tokenizer_frame bare_one = {.items = {TOKENIZER_FIRST}, .n = 1};
+static const struct tokenizer_frame bare_two = {
+    .items = {TOKENIZER_FIRST, TOKENIZER_SECOND}, .types = {0, 1}, .n = 2};
+
+static const struct tokenizer_frame *frame_for(const struct cz_tokenizer *tok, bool is_pair)
+{
+    const struct tokenizer_frame *f = is_pair ? &tok->two : &tok->one;
+    return f->n > 0 ? f : is_pair ? &bare_two : &bare_one;
+}
+
+struct row_part {
+    const int32_t *ids;
+    size_t n;
+};
+
+/* Lay out special tokens and texts (parts[0] and parts[1]) as the frame says. */
+static size_t fill_frame(const struct tokenizer_frame *f, const struct row_part *parts,
+                         int32_t *ids, int32_t *types)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        int32_t item = f->items[i];
+        struct row_part part = {&item, 1};
+        if (item < 0) part = parts[item == TOKENIZER_SECOND];
+        if (part.n > 0) memcpy(ids + n, part.ids, part.n * sizeof *ids);
+        for (size_t k = 0; types && k < part.n; k++) types[n + k] = f->types[i];
+        n += part.n;
+    }
+    return n;
+}
+
+cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
+                                    const struct cz_tokenizer_input *input, int64_t max_len,
+                                    int32_t *ids, int32_t *types, int64_t *n_ids, size_t *n_cut)
+{
+    const struct tokenizer_frame *frame = frame_for(tok, input->pair);
+    size_t n_specials = count_specials(frame);
+    struct id_list list = {0};
+    *n_ids = 0;
+    if (n_cut) *n_cut = 0;
+    if (max_len < (int64_t)n_specials)
+        return err_set(CZ_INVALID, 0,
+                       "a row of %lld tokens has no room for the %zu special tokens that the %s "
+                       "tokenizer puts around %s",
+                       (long long)max_len, n_specials, tok->cls->name,
+                       input->pair ? "two texts" : "a text");
+    cz_status st = tok->cls->encode(tok, input->text, input->nbytes, &list);
+    size_t n_first = list.n, n_second = 0;
+    if (st == CZ_OK && input->pair) {
+        st = tok->cls->encode(tok, input->pair, input->pair_nbytes, &list);
+        n_second = list.n - n_first;
+    }
+    if (st == CZ_OK) {
+        struct row_part parts[2] = {{list.ids, n_first}, {NULL, n_second}};
+        if (n_second > 0) parts[1].ids = list.ids + n_first;
+        share_room((size_t)max_len - n_specials, &parts[0].n, &parts[1].n);
+        if (n_cut) *n_cut = list.n - parts[0].n - parts[1].n;
+        *n_ids = (int64_t)fill_frame(frame, parts, ids, types);
+    }
+    free(list.ids);
+    return st;
+}
+
+/* ---- decoding as a stream ---------------------------------------------------------------------
+ */
+
+cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
+                                      struct cz_tokenizer_decoder **out)
+{
+    size_t nbytes_max = sizeof((struct cz_tokenizer_decoder *)0)->held + tok->piece_nbytes_max;
+    struct cz_tokenizer_decoder *dec = calloc(1, sizeof *dec);
+    *out = NULL;
+    if (dec) {
+        dec->tok = tok;
+        dec->bytes = malloc(nbytes_max);
+        dec->text = malloc(nbytes_max * REPLACEMENT_NBYTES + 1);
+    }
+    if (!dec || !dec->bytes || !dec->text) {
+        cz_tokenizer_decoder_destroy(dec);
+        return err_set(CZ_NOMEM, 0, "no memory for a decoder");
+    }
+    *out = dec;
+    return CZ_OK;
+}
+
+void cz_tokenizer_decoder_destroy(struct cz_tokenizer_decoder *dec)
+{
+    if (!dec) return;
+    free(dec->bytes);
+    free(dec->text);
+    free(dec);
+}
+
+/* Move whole characters from bytes[0 … n) to the text; keep an unfinished one, unless `at_end`. */
+static size_t take_characters(struct cz_tokenizer_decoder *dec, size_t n, bool at_end)
+{
+    size_t used = 0;
+    const char *s = dec->bytes;
+    dec->n_held = 0;
+    while (n > 0) {
+        int len = utf8_length(s, n);
+        if (len == -1 && !at_end) {
+            memcpy(dec->held, s, n);
+            dec->n_held = n;
+            break;
+        }
+        size_t take = len > 0 ? (size_t)len : utf8_broken_length(s, n);
+        const char *src = len > 0 ? s : REPLACEMENT;
+        size_t put = len > 0 ? take : REPLACEMENT_NBYTES;
+        memcpy(dec->text + used, src, put);
+        used += put;
+        s += take;
+        n -= take;
+    }
+    dec->text[used] = '\0';
+    return used;
+}
+
+cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, const char **text,
+                              size_t *nbytes)
+{
+    const struct cz_tokenizer *tok = dec->tok;
+    *text = "";
+    *nbytes = 0;
+    if (id < 0 || id >= tok->vocab_size)
+        return err_set(CZ_INVALID, 0, "token %lld is outside the %s tokenizer's vocabulary of %lld",
+                       (long long)id, tok->cls->name, (long long)tok->vocab_size);
+    size_t n = dec->n_held;
+    memcpy(dec->bytes, dec->held, n);
+    n += tok->cls->piece(tok, id, !dec->started, dec->bytes + n);
+    dec->started = true;
+    *nbytes = take_characters(dec, n, false);
+    *text = dec->text;
+    return CZ_OK;
+}
+
+void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text, size_t *nbytes)
+{
+    size_t n = dec->n_held;
+    memcpy(dec->bytes, dec->held, n);
+    dec->started = false;
+    *nbytes = take_characters(dec, n, true);
+    *text = dec->text;
+}

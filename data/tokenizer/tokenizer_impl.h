@@ -1,0 +1,82 @@
+/* What a kind of tokenizer provides, and what all of them share.
+ *
+ * tokenizer.c        specials, encoding one or two texts, decoding as a stream; "bytes"
+ * tokenizer_folder.c opening by name: which kind a folder holds; copying its files elsewhere
+ * wordpiece*.c       BERT's: vocab.txt, or tokenizer.json of type WordPiece
+ * bpe*.c             byte-level BPE: tokenizer.json, or vocab.json + merges.txt */
+#ifndef CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
+#define CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
+
+#include "data/tokenizer/tokenizer.h"
+
+/* A list of ids that grows. */
+struct id_list {
+    int32_t *ids;
+    size_t n, cap;
+};
+
+/* Room for n more. CZ_NOMEM. */
+cz_status id_list_reserve(struct id_list *l, size_t n);
+static inline cz_status id_list_add(struct id_list *l, int32_t id)
+{
+    if (l->n == l->cap) TRY(id_list_reserve(l, 1));
+    l->ids[l->n++] = id;
+    return CZ_OK;
+}
+
+struct tokenizer_class {
+    const char *name;
+    /* Append the ids of a text, without special tokens. May be called by several threads at once.
+     */
+    cz_status (*encode)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                        struct id_list *out);
+    /* A place in [from, nbytes) where a text can be cut: the ids of both parts, one after the
+     * other, are those of the whole. nbytes: none was found. NULL: nothing is known. */
+    size_t (*cut)(const struct cz_tokenizer *tok, const char *text, size_t nbytes, size_t from);
+    /* The bytes that id (in the vocabulary) stands for, into piece_nbytes_max bytes; `first`:
+     * nothing stands before it in the text (WordPiece puts a space in front of whole words). Pieces
+     * are bytes, not characters: the decoder joins them. */
+    size_t (*piece)(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst);
+    void (*close)(struct cz_tokenizer *tok); /* releases what the kind added, and tok itself */
+};
+
+#define TOKENIZER_FRAME_MAX 8
+
+/* Special tokens around one text, or around two: ids, and TOKENIZER_FIRST / TOKENIZER_SECOND where
+ * the texts go. n 0: just the text(s). */
+enum { TOKENIZER_FIRST = -1, TOKENIZER_SECOND = -2 };
+struct tokenizer_frame {
+    int32_t items[TOKENIZER_FRAME_MAX];
+    int32_t types[TOKENIZER_FRAME_MAX]; /* segment of each item */
+    size_t n;
+};
+
+/* The head of every kind's own struct, which begins with it. */
+struct cz_tokenizer {
+    const struct tokenizer_class *cls;
+    int64_t vocab_size;                /* largest id + 1 */
+    int64_t special[CZ_SPECIAL_COUNT]; /* ids, −1: none */
+    size_t piece_nbytes_max;
+    struct tokenizer_frame one, two;
+    char *dir; /* where its files are, for cz_tokenizer_export(); tokenizer_folder_open() sets it */
+    const char *const *files; /* those that make the tokenizer, NULL at the end */
+};
+
+/* Set cls, no specials, frames that add nothing. */
+void tokenizer_init(struct cz_tokenizer *tok, const struct tokenizer_class *cls);
+
+cz_status tokenizer_bytes_open(struct cz_tokenizer **out);
+/* A folder, or a file in one. Errors: as cz_tokenizer_open(). */
+cz_status tokenizer_folder_open(const char *name, struct cz_tokenizer **out);
+
+/* The kinds. `dir` holds the named files; *out is released by cz_tokenizer_close(). Errors: CZ_IO,
+ * CZ_CORRUPT (file, place and what is wrong), CZ_UNSUPPORTED (a model, normalizer or splitting that
+ * we do not know), CZ_NOMEM. */
+struct json_node;
+cz_status wordpiece_open_vocab(const char *dir, struct cz_tokenizer **out);
+cz_status wordpiece_open_json(const char *dir, const struct json_node *root,
+                              struct cz_tokenizer **out);
+cz_status bpe_open_vocab(const char *dir, struct cz_tokenizer **out); /* vocab.json + merges.txt */
+cz_status bpe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out);
+
+#endif

@@ -1,0 +1,223 @@
+/* A vocabulary's characters, its files, and what it covers. */
+#include "data/tokenizer/vocab_impl.h"
+
+#include "base/utf8.h"
+#include "formats/file_io.h"
+#include "formats/json/json_write.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const specials[VOCAB_N_SPECIALS] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]",
+                                                       "[MASK]"};
+
+/* ---- counting ---------------------------------------------------------------------------------
+ */
+
+cz_status vocab_create(const struct vocab_options *options, struct vocab **out)
+{
+    *out = NULL;
+    if (options->size <= VOCAB_N_SPECIALS || options->size > WP_ID_MAX)
+        return err_set(CZ_INVALID, 0,
+                       "a vocabulary of %lld tokens: %d are special ones, and at most %d are made",
+                       (long long)options->size, VOCAB_N_SPECIALS, WP_ID_MAX);
+    struct vocab *v = calloc(1, sizeof *v);
+    if (!v) return err_set(CZ_NOMEM, 0, "no memory for a vocabulary");
+    v->options = *options;
+    v->word = (struct wp_word){.text = v->word_text, .n_chars_max = WP_N_CHARS_DEFAULT};
+    struct wp_rules rules = {.clean = true,
+                             .split_chinese = true,
+                             .strip_accents = options->lowercase,
+                             .lowercase = options->lowercase};
+    wp_chars_init(&v->chars, &rules);
+    *out = v;
+    return CZ_OK;
+}
+
+void vocab_destroy(struct vocab *v)
+{
+    if (!v) return;
+    strings_free(&v->words);
+    strings_free(&v->symbols);
+    strings_free(&v->tokens);
+    free(v);
+}
+
+static cz_status count_word(void *user, const char *word, size_t nbytes, size_t n_chars)
+{
+    struct vocab *v = user;
+    uint32_t idx;
+    v->report.n_words++;
+    v->report.n_chars += n_chars;
+    if (n_chars > WP_N_CHARS_DEFAULT) {
+        v->report.n_chars_unknown += n_chars;
+        return CZ_OK;
+    }
+    TRY(strings_need(&v->words, word, nbytes, &idx));
+    v->words.rows[idx].count++;
+    return CZ_OK;
+}
+
+cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes)
+{
+    return wp_words(&v->chars, text, nbytes, &v->word, count_word, v);
+}
+
+/* ---- characters -------------------------------------------------------------------------------
+ */
+
+size_t vocab_symbol(const char *word, size_t nbytes, size_t at, char *dst, size_t *len)
+{
+    size_t used = at > 0 ? VOCAB_PREFIX_NBYTES : 0;
+    memcpy(dst, VOCAB_PREFIX, used);
+    *len = (size_t)utf8_length(word + at, nbytes - at);
+    memcpy(dst + used, word + at, *len);
+    return used + *len;
+}
+
+static cz_status count_symbols(struct vocab *v)
+{
+    for (uint32_t i = 0; i < v->words.n; i++) {
+        const struct string_row *row = &v->words.rows[i];
+        const char *word = strings_text(&v->words, i);
+        size_t len;
+        for (size_t at = 0; at < row->nbytes; at += len) {
+            char symbol[VOCAB_SYMBOL_NBYTES];
+            uint32_t idx;
+            size_t n = vocab_symbol(word, row->nbytes, at, symbol, &len);
+            TRY(strings_need(&v->symbols, symbol, n, &idx));
+            v->symbols.rows[idx].count += row->count;
+        }
+    }
+    return CZ_OK;
+}
+
+static cz_status add_token(struct vocab *v, const char *text, size_t nbytes)
+{
+    uint32_t idx;
+    return strings_need(&v->tokens, text, nbytes, &idx);
+}
+
+/* The characters that occur most often, as many as there is room for. */
+static cz_status add_symbols(struct vocab *v)
+{
+    uint32_t *order;
+    TRY(strings_order(&v->symbols, &order));
+    cz_status st = CZ_OK;
+    for (uint32_t i = 0; st == CZ_OK && i < v->symbols.n; i++) {
+        const struct string_row *row = &v->symbols.rows[order[i]];
+        if (row->count < v->options.min_count || v->tokens.n >= v->options.size) break;
+        st = add_token(v, strings_text(&v->symbols, order[i]), row->nbytes);
+    }
+    free(order);
+    v->report.n_characters = (int64_t)v->tokens.n - VOCAB_N_SPECIALS;
+    return st;
+}
+
+/* ---- coverage ---------------------------------------------------------------------------------
+ */
+
+/* Whether the tokens make up the word, longest first. */
+static bool is_known(const struct wp_trie *trie, int32_t inside, const char *word, size_t nbytes)
+{
+    int32_t node = 0;
+    for (size_t at = 0, len = 0; at < nbytes; at += len, node = inside)
+        if (node < 0 || wp_trie_longest(trie, node, word + at, nbytes - at, &len) < 0) return false;
+    return true;
+}
+
+static size_t count_chars(const char *text, size_t nbytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < nbytes; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static cz_status measure(struct vocab *v)
+{
+    struct wp_trie trie;
+    struct wp_token *tokens = malloc(v->tokens.n * sizeof *tokens);
+    if (!tokens) return err_set(CZ_NOMEM, 0, "no memory for a vocabulary");
+    for (uint32_t i = 0; i < v->tokens.n; i++)
+        tokens[i] =
+            (struct wp_token){strings_text(&v->tokens, i), v->tokens.rows[i].nbytes, (int32_t)i};
+    cz_status st = wp_trie_build(&trie, tokens, v->tokens.n);
+    free(tokens);
+    TRY(st);
+    int32_t inside = wp_trie_walk(&trie, 0, VOCAB_PREFIX, VOCAB_PREFIX_NBYTES);
+    for (uint32_t i = 0; i < v->words.n; i++) {
+        const struct string_row *row = &v->words.rows[i];
+        const char *word = strings_text(&v->words, i);
+        if (!is_known(&trie, inside, word, row->nbytes))
+            v->report.n_chars_unknown += count_chars(word, row->nbytes) * row->count;
+    }
+    wp_trie_free(&trie);
+    return CZ_OK;
+}
+
+cz_status vocab_build(struct vocab *v, struct vocab_report *report)
+{
+    if (v->words.n == 0)
+        return err_set(CZ_INVALID, 0, "the texts have no word to make a vocabulary of");
+    for (int i = 0; i < VOCAB_N_SPECIALS; i++) TRY(add_token(v, specials[i], strlen(specials[i])));
+    TRY(count_symbols(v));
+    TRY(add_symbols(v));
+    if (v->options.kind == VOCAB_WORDPIECE) TRY(vocab_train(v));
+    v->report.n_tokens = v->tokens.n;
+    v->report.n_pieces = (int64_t)v->tokens.n - v->report.n_characters - VOCAB_N_SPECIALS;
+    v->report.n_different_words = v->words.n;
+    TRY(measure(v));
+    *report = v->report;
+    return CZ_OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
+
+static cz_status save_in(const char *dir, const char *name, struct json_writer *w)
+{
+    char *text = NULL, *path = NULL;
+    size_t nbytes;
+    cz_status st;
+    TRY_GOTO(json_writer_take(w, &text, &nbytes), done);
+    path = file_join(dir, name);
+    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
+    TRY_GOTO(file_save(path, text, nbytes), done);
+done:
+    free(path);
+    free(text);
+    return st;
+}
+
+static cz_status save_tokens(const struct vocab *v, const char *dir)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    for (uint32_t i = 0; i < v->tokens.n; i++)
+        json_write_format(&w, "%.*s\n", (int)v->tokens.rows[i].nbytes, strings_text(&v->tokens, i));
+    return save_in(dir, "vocab.txt", &w);
+}
+
+static cz_status save_config(const struct vocab *v, const char *dir)
+{
+    static const char *const names[VOCAB_N_SPECIALS] = {"pad_token", "unk_token", "cls_token",
+                                                        "sep_token", "mask_token"};
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_string(&w, "tokenizer_class", "BertTokenizer");
+    json_put_bool(&w, "do_lower_case", v->options.lowercase);
+    json_put_bool(&w, "strip_accents", v->options.lowercase);
+    json_put_bool(&w, "tokenize_chinese_chars", true);
+    for (int i = 0; i < VOCAB_N_SPECIALS; i++) json_put_string(&w, names[i], specials[i]);
+    json_end_object(&w);
+    json_write_text(&w, "\n");
+    return save_in(dir, "tokenizer_config.json", &w);
+}
+
+cz_status vocab_save(const struct vocab *v, const char *dir)
+{
+    TRY(file_make_dirs(dir));
+    TRY(save_tokens(v, dir));
+    return save_config(v, dir);
+}

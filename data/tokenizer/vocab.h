@@ -1,0 +1,54 @@
+/* A WordPiece vocabulary from texts, for people who start from nothing.
+ *
+ * Life cycle: vocab_create() → vocab_add() per text → vocab_build() once → vocab_save() →
+ * vocab_destroy(). Texts are cleaned and split as BERT does it, and only their different words are
+ * kept. The result depends on the texts and options alone, not on their order. One thread. */
+#ifndef CZ_DATA_TOKENIZER_VOCAB_H
+#define CZ_DATA_TOKENIZER_VOCAB_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct vocab; /* opaque */
+
+enum vocab_kind {
+    /* Characters, then pieces: the two neighbours in a word that occur together most often become a
+     * piece, again and again. */
+    VOCAB_WORDPIECE = 0,
+    VOCAB_CHAR = 1 /* characters alone */
+};
+
+#define VOCAB_N_SPECIALS 5 /* [PAD] [UNK] [CLS] [SEP] [MASK], ids 0 … 4 */
+
+struct vocab_options {
+    enum vocab_kind kind;
+    int64_t size;       /* tokens at most, special ones included; more than VOCAB_N_SPECIALS */
+    uint64_t min_count; /* characters and pieces that occur less often are left out */
+    bool lowercase;     /* small letters without accents, as BERT's "uncased" */
+};
+
+struct vocab_report {
+    int64_t n_tokens, n_characters, n_pieces; /* characters: beginning a word, or inside it */
+    uint64_t n_words, n_different_words;
+    uint64_t n_chars, n_chars_unknown; /* of the texts without white space; in words that are [UNK]
+                                        */
+};
+
+/* Errors: CZ_INVALID (options), CZ_NOMEM. */
+CZ_API cz_status vocab_create(const struct vocab_options *options, struct vocab **out);
+CZ_API void vocab_destroy(struct vocab *v); /* accepts NULL */
+
+/* Count a text's words. Errors: CZ_NOMEM. */
+CZ_API cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes);
+
+/* Choose the tokens. Errors: CZ_INVALID (no text had a word), CZ_NOMEM. */
+CZ_API cz_status vocab_build(struct vocab *v, struct vocab_report *report);
+
+/* Write vocab.txt and tokenizer_config.json into a folder, made if it is not there: what
+ * cz_tokenizer_open() and transformers' BertTokenizerFast.from_pretrained() read to the same ids.
+ * Errors: CZ_IO, CZ_NOMEM. */
+CZ_API cz_status vocab_save(const struct vocab *v, const char *dir);
+
+CZ_EXTERN_C_END
+#endif

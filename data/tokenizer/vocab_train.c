@@ -1,0 +1,304 @@
+/* Pieces of a vocabulary: the pair of neighbours that occurs most often becomes one, again and
+ * again (Sennrich et al. 2016, over "a" and "##b"). Pairs know the words they are in, so that a
+ * merge touches those alone; a heap has the counts as they were when a pair was last pushed, and
+ * what is out of date there is pushed anew when it comes up. Equal counts go by token numbers. */
+#include "data/tokenizer/vocab_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct train_word {
+    uint32_t *tokens; /* in the pool */
+    uint32_t n;
+    uint64_t count;
+};
+
+struct pair {
+    uint32_t left, right;
+    int64_t count;
+    uint32_t *words; /* where it is, or was */
+    uint32_t n, cap;
+    bool is_listed; /* in `risen` */
+};
+
+struct heap_item {
+    int64_t count;
+    uint32_t pair;
+};
+
+struct train {
+    struct vocab *v;
+    uint32_t *pool;
+    struct train_word *words;
+    uint32_t n_words;
+    struct pair *pairs;
+    uint32_t n_pairs, cap_pairs;
+    uint32_t *slots; /* pair + 1, 0: empty */
+    size_t n_slots;
+    struct heap_item *heap;
+    size_t n_heap, cap_heap;
+    uint32_t *risen; /* pairs to push after a merge */
+    size_t n_risen, cap_risen;
+};
+
+static cz_status no_memory(void)
+{
+    return err_set(CZ_NOMEM, 0, "no memory to train a vocabulary");
+}
+
+/* Room for one more of `size` bytes in a block that grows. */
+static cz_status need_room(void *block, size_t n, size_t *cap, size_t size)
+{
+    void **p = block;
+    if (n < *cap) return CZ_OK;
+    size_t grown = 2 * *cap + 64;
+    void *moved = realloc(*p, grown * size);
+    if (!moved) return no_memory();
+    *p = moved;
+    *cap = grown;
+    return CZ_OK;
+}
+
+/* ---- the heap ---------------------------------------------------------------------------------
+ */
+
+static bool goes_before(const struct train *t, struct heap_item a, struct heap_item b)
+{
+    const struct pair *x = &t->pairs[a.pair], *y = &t->pairs[b.pair];
+    if (a.count != b.count) return a.count > b.count;
+    return x->left != y->left ? x->left < y->left : x->right < y->right;
+}
+
+static cz_status heap_push(struct train *t, uint32_t pair)
+{
+    struct heap_item item = {t->pairs[pair].count, pair};
+    TRY(need_room(&t->heap, t->n_heap, &t->cap_heap, sizeof *t->heap));
+    size_t at = t->n_heap++;
+    for (; at > 0 && goes_before(t, item, t->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        t->heap[at] = t->heap[(at - 1) / 2];
+    t->heap[at] = item;
+    return CZ_OK;
+}
+
+static struct heap_item heap_pop(struct train *t)
+{
+    struct heap_item top = t->heap[0], last = t->heap[--t->n_heap];
+    size_t at = 0, child;
+    while ((child = 2 * at + 1) < t->n_heap) {
+        if (child + 1 < t->n_heap && goes_before(t, t->heap[child + 1], t->heap[child])) child++;
+        if (!goes_before(t, t->heap[child], last)) break;
+        t->heap[at] = t->heap[child];
+        at = child;
+    }
+    t->heap[at] = last;
+    return top;
+}
+
+/* ---- pairs ------------------------------------------------------------------------------------
+ */
+
+static size_t pair_slot(const struct train *t, uint32_t left, uint32_t right)
+{
+    uint64_t key = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
+    size_t slot = (size_t)(key >> 20) & (t->n_slots - 1);
+    for (; t->slots[slot]; slot = (slot + 1) & (t->n_slots - 1)) {
+        const struct pair *p = &t->pairs[t->slots[slot] - 1];
+        if (p->left == left && p->right == right) break;
+    }
+    return slot;
+}
+
+static cz_status grow_slots(struct train *t)
+{
+    size_t n_slots = t->n_slots ? 2 * t->n_slots : 4096;
+    uint32_t *slots = calloc(n_slots, sizeof *slots);
+    if (!slots) return no_memory();
+    free(t->slots);
+    t->slots = slots;
+    t->n_slots = n_slots;
+    for (uint32_t i = 0; i < t->n_pairs; i++)
+        slots[pair_slot(t, t->pairs[i].left, t->pairs[i].right)] = i + 1;
+    return CZ_OK;
+}
+
+static cz_status need_pair(struct train *t, uint32_t left, uint32_t right, uint32_t *pair)
+{
+    size_t cap = t->cap_pairs;
+    if ((size_t)t->n_pairs + t->n_pairs / 2 >= t->n_slots) TRY(grow_slots(t));
+    size_t slot = pair_slot(t, left, right);
+    if (!t->slots[slot]) {
+        TRY(need_room(&t->pairs, t->n_pairs, &cap, sizeof *t->pairs));
+        t->cap_pairs = (uint32_t)cap;
+        t->pairs[t->n_pairs++] = (struct pair){.left = left, .right = right};
+        t->slots[slot] = t->n_pairs;
+    }
+    *pair = t->slots[slot] - 1;
+    return CZ_OK;
+}
+
+/* A pair occurs in a word (again): +count; no more: −count. */
+static cz_status change_pair(struct train *t, uint32_t left, uint32_t right, uint32_t word,
+                             int64_t change)
+{
+    uint32_t idx = 0;
+    TRY(need_pair(t, left, right, &idx));
+    struct pair *p = &t->pairs[idx];
+    p->count += change;
+    if (change < 0) return CZ_OK;
+    if (p->n == 0 || p->words[p->n - 1] != word) {
+        size_t cap = p->cap;
+        TRY(need_room(&p->words, p->n, &cap, sizeof *p->words));
+        p->cap = (uint32_t)cap;
+        p->words[p->n++] = word;
+    }
+    if (p->is_listed) return CZ_OK;
+    TRY(need_room(&t->risen, t->n_risen, &t->cap_risen, sizeof *t->risen));
+    t->risen[t->n_risen++] = idx;
+    p->is_listed = true;
+    return CZ_OK;
+}
+
+static cz_status push_risen(struct train *t)
+{
+    for (size_t i = 0; i < t->n_risen; i++) {
+        t->pairs[t->risen[i]].is_listed = false;
+        if (t->pairs[t->risen[i]].count > 0) TRY(heap_push(t, t->risen[i]));
+    }
+    t->n_risen = 0;
+    return CZ_OK;
+}
+
+/* ---- merging ----------------------------------------------------------------------------------
+ */
+
+/* Replace the pair in one word by `both`; its neighbours have new pairs. */
+static cz_status merge_in(struct train *t, uint32_t word_idx, uint32_t left, uint32_t right,
+                          uint32_t both)
+{
+    struct train_word *w = &t->words[word_idx];
+    int64_t count = (int64_t)w->count;
+    for (uint32_t i = 0; i + 1 < w->n; i++) {
+        if (w->tokens[i] != left || w->tokens[i + 1] != right) continue;
+        TRY(change_pair(t, left, right, word_idx, -count));
+        if (i > 0) {
+            TRY(change_pair(t, w->tokens[i - 1], left, word_idx, -count));
+            TRY(change_pair(t, w->tokens[i - 1], both, word_idx, count));
+        }
+        if (i + 2 < w->n) {
+            TRY(change_pair(t, right, w->tokens[i + 2], word_idx, -count));
+            TRY(change_pair(t, both, w->tokens[i + 2], word_idx, count));
+        }
+        w->tokens[i] = both;
+        memmove(w->tokens + i + 1, w->tokens + i + 2, (w->n - i - 2) * sizeof *w->tokens);
+        w->n--;
+    }
+    return CZ_OK;
+}
+
+/* "ab" of "a" and "##b", "##ab" of "##a" and "##b". */
+static cz_status merged_token(struct vocab *v, uint32_t left, uint32_t right, uint32_t *both)
+{
+    const struct string_row *l = &v->tokens.rows[left], *r = &v->tokens.rows[right];
+    char text[VOCAB_PREFIX_NBYTES + 4 * WP_N_CHARS_DEFAULT];
+    size_t n_right = r->nbytes - VOCAB_PREFIX_NBYTES;
+    memcpy(text, strings_text(&v->tokens, left), l->nbytes);
+    memcpy(text + l->nbytes, strings_text(&v->tokens, right) + VOCAB_PREFIX_NBYTES, n_right);
+    return strings_need(&v->tokens, text, l->nbytes + n_right, both);
+}
+
+static cz_status merge(struct train *t, uint32_t pair)
+{
+    uint32_t left = t->pairs[pair].left, right = t->pairs[pair].right, both;
+    uint32_t *words = t->pairs[pair].words, n = t->pairs[pair].n;
+    TRY(merged_token(t->v, left, right, &both));
+    t->pairs[pair].words = NULL; /* nobody adds to it meanwhile: a merge makes other pairs */
+    t->pairs[pair].n = t->pairs[pair].cap = 0;
+    cz_status st = CZ_OK;
+    for (uint32_t i = 0; st == CZ_OK && i < n; i++) st = merge_in(t, words[i], left, right, both);
+    free(words);
+    return st == CZ_OK ? push_risen(t) : st;
+}
+
+static cz_status merge_all(struct train *t)
+{
+    int64_t least = t->v->options.min_count > 0 ? (int64_t)t->v->options.min_count : 1;
+    while (t->n_heap > 0 && t->v->tokens.n < t->v->options.size) {
+        struct heap_item top = heap_pop(t);
+        const struct pair *p = &t->pairs[top.pair];
+        if (p->count != top.count) { /* fewer by now, or pushed again since */
+            if (p->count > 0 && p->count < top.count) TRY(heap_push(t, top.pair));
+            continue;
+        }
+        if (p->count < least) break;
+        TRY(merge(t, top.pair));
+    }
+    return CZ_OK;
+}
+
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+/* A word as characters; one with a character that is no token takes no part. */
+static bool split_word(struct train *t, const char *text, size_t nbytes, uint32_t *tokens,
+                       uint32_t *n)
+{
+    size_t len;
+    *n = 0;
+    for (size_t at = 0; at < nbytes; at += len) {
+        char symbol[VOCAB_SYMBOL_NBYTES];
+        size_t n_symbol = vocab_symbol(text, nbytes, at, symbol, &len);
+        int64_t idx = strings_find(&t->v->tokens, symbol, n_symbol);
+        if (idx < 0) return false;
+        tokens[(*n)++] = (uint32_t)idx;
+    }
+    return *n > 1;
+}
+
+static cz_status split_words(struct train *t)
+{
+    const struct strings *words = &t->v->words;
+    size_t used = 0;
+    t->pool = malloc((words->n_bytes + 1) * sizeof *t->pool);
+    t->words = malloc((words->n + (size_t)1) * sizeof *t->words);
+    uint32_t *order;
+    if (!t->pool || !t->words) return no_memory();
+    TRY(strings_order(words, &order)); /* not the order of the texts */
+    for (uint32_t i = 0; i < words->n; i++) {
+        const struct string_row *row = &words->rows[order[i]];
+        struct train_word *w = &t->words[t->n_words];
+        *w = (struct train_word){.tokens = t->pool + used, .count = row->count};
+        if (!split_word(t, strings_text(words, order[i]), row->nbytes, w->tokens, &w->n)) continue;
+        used += w->n;
+        t->n_words++;
+    }
+    free(order);
+    return CZ_OK;
+}
+
+static cz_status count_pairs(struct train *t)
+{
+    for (uint32_t i = 0; i < t->n_words; i++) {
+        const struct train_word *w = &t->words[i];
+        for (uint32_t k = 0; k + 1 < w->n; k++)
+            TRY(change_pair(t, w->tokens[k], w->tokens[k + 1], i, (int64_t)w->count));
+    }
+    return push_risen(t);
+}
+
+cz_status vocab_train(struct vocab *v)
+{
+    struct train t = {.v = v};
+    cz_status st;
+    TRY_GOTO(split_words(&t), done);
+    TRY_GOTO(count_pairs(&t), done);
+    TRY_GOTO(merge_all(&t), done);
+done:
+    for (uint32_t i = 0; i < t.n_pairs; i++) free(t.pairs[i].words);
+    free(t.pairs);
+    free(t.pool);
+    free(t.words);
+    free(t.slots);
+    free(t.heap);
+    free(t.risen);
+    return st;
+}

@@ -1,0 +1,233 @@
+#include "engine/chain/chain_impl.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
+                           struct layer_sizes *out)
+{
+    const struct model_layer *layer = &chain->nodes[layer_idx].layer;
+    const struct batch_shape shape = {.B = B,
+                                      .T = T,
+                                      .dtype = chain->options.dtype,
+                                      .grad_dtype = chain->options.grad_dtype,
+                                      .ops = chain->options.ops,
+                                      .training = chain->options.training,
+                                      .keeps_all = chain->options.keeps_all};
+    memset(out, 0, sizeof *out);
+    if (layer->cls->size(layer->hp, &shape, out) != CZ_OK)
+        return err_prefix("layer %zu (%s)", layer_idx, layer->cls->name);
+    return CZ_OK;
+}
+
+static cz_status chain_check(const struct model_layer *layers, size_t n_layers,
+                             const struct chain_options *o)
+{
+    if (n_layers == 0) return err_set(CZ_INVALID, 0, "a chain needs at least one layer");
+    if (o->B < 1 || o->T < 1)
+        return err_set(CZ_INVALID, 0, "a chain needs a batch of at least 1×1, not %lld×%lld",
+                       (long long)o->B, (long long)o->T);
+    if (o->checkpoint_every < 0)
+        return err_set(CZ_INVALID, 0, "checkpoint_every is %lld; 0 or more would work",
+                       (long long)o->checkpoint_every);
+    for (size_t i = 0; i < n_layers; i++) {
+        bool is_loss = layers[i].cls->flags & LAYER_LOSS;
+        if (is_loss != (i + 1 == n_layers))
+            return err_set(CZ_INVALID, 0, "layer %zu (%s): a loss layer comes last, and only there",
+                           i, layers[i].cls->name);
+    }
+    return CZ_OK;
+}
+
+/* Tables behind the nodes: one allocation each, split by the layers' numbers of parameters. */
+static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
+{
+    size_t n_slots = 0;
+    for (size_t i = 0; i < c->n_nodes; i++) n_slots += layers[i].n_params;
+    c->nodes = calloc(c->n_nodes, sizeof *c->nodes);
+    c->slots = calloc(n_slots + 1, sizeof *c->slots);
+    c->grads = calloc(n_slots + 1, sizeof *c->grads);
+    c->touched = calloc(c->n_params + 1, sizeof *c->touched);
+    c->used = calloc(c->n_params + 1, sizeof *c->used);
+    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used)
+        return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
+    size_t at = 0;
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        c->nodes[i].layer = layers[i];
+        c->nodes[i].params = c->slots + at;
+        c->nodes[i].dparams = c->grads + at;
+        at += layers[i].n_params;
+    }
+    return CZ_OK;
+}
+
+static void visit(struct chain *c, size_t layer_idx, enum chain_phase phase)
+{
+    c->visits[c->n_visits++] = (struct chain_visit){layer_idx, phase};
+}
+
+/* Before a segment is differentiated, it is recomputed; the last one is still there from the
+ * forward. */
+static cz_status chain_order(struct chain *c)
+{
+    size_t last = c->n_nodes - 1;
+    c->visits = calloc(3 * c->n_nodes, sizeof *c->visits);
+    if (!c->visits) return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
+    for (size_t i = 0; i < c->n_nodes; i++) visit(c, i, CHAIN_FORWARD);
+    for (size_t i = c->n_nodes; i-- > 0;) {
+        bool ends_segment = i < last && ((i + 1) % c->segment == 0 || i + 1 == last);
+        size_t begin = i / c->segment * c->segment;
+        for (size_t k = begin; ends_segment && chain_is_recomputed(c, i) && k <= i; k++)
+            visit(c, k, CHAIN_RECOMPUTE);
+        visit(c, i, CHAIN_BACKWARD);
+    }
+    return CZ_OK;
+}
+
+size_t chain_n_visits(const struct chain *chain)
+{
+    return chain->n_visits;
+}
+
+struct chain_visit chain_visit_at(const struct chain *chain, size_t k)
+{
+    return chain->visits[k];
+}
+
+cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off)
+{
+    *off = *block;
+    TRY(size_add(*block, nbytes, block));
+    TRY(size_add(*block, CHAIN_ALIGN - 1, block));
+    *block = *block / CHAIN_ALIGN * CHAIN_ALIGN;
+    return CZ_OK;
+}
+
+/* Kept from forward to backward: the output of each segment and what the loss layer saves. What
+ * lies inside a segment shares one scratch area behind it, refilled by recomputation. Without
+ * checkpointing there is one segment, whose scratch is simply never overwritten. */
+static cz_status chain_place(struct chain *c)
+{
+    size_t kept = 0, scratch_max = 0;
+    size_t last = c->n_nodes - 1;
+    TRY(chain_kept_plan(c, &kept));
+    for (size_t i = 0; i < last; i++)
+        if (((i + 1) % c->segment == 0 || i + 1 == last) && !chain_is_kept(c, i))
+            TRY(chain_place_piece(&kept, c->nodes[i].sizes.out_nbytes, &c->nodes[i].out_off));
+    TRY(chain_place_piece(&kept, c->nodes[last].sizes.saved_nbytes, &c->nodes[last].saved_off));
+    for (size_t begin = 0; begin < last; begin += c->segment) {
+        size_t scratch = kept;
+        for (size_t i = begin; i < last && i < begin + c->segment; i++) {
+            bool kept_out = (i + 1) % c->segment == 0 || i + 1 == last;
+            if (!kept_out)
+                TRY(chain_place_piece(&scratch, c->nodes[i].sizes.out_nbytes,
+                                      &c->nodes[i].out_off));
+            TRY(chain_place_piece(&scratch, c->nodes[i].sizes.saved_nbytes,
+                                  &c->nodes[i].saved_off));
+        }
+        if (scratch > scratch_max) scratch_max = scratch;
+    }
+    c->sizes.activations = scratch_max > kept ? scratch_max : kept;
+    return CZ_OK;
+}
+
+static cz_status chain_measure(struct chain *c)
+{
+    struct chain_sizes *s = &c->sizes;
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        struct chain_node *node = &c->nodes[i];
+        TRY(chain_layer_size(c, i, c->options.B, c->options.T, &node->sizes));
+        node->out_nbytes = node->sizes.out_nbytes;
+        if (node->sizes.workspace_nbytes > s->workspace)
+            s->workspace = node->sizes.workspace_nbytes;
+        if (node->sizes.out_nbytes > c->out_nbytes_max) c->out_nbytes_max = node->sizes.out_nbytes;
+        if (c->options.cache)
+            TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
+        s->flops_forward += node->sizes.flops_forward;
+    }
+    size_t pair = 0, off;
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
+    if (c->options.training) {
+        TRY(chain_place(c));
+        s->gradients = pair;
+    }
+    /* Evaluation alternates between two outputs, in the same block. */
+    if (s->activations < pair) s->activations = pair;
+    return CZ_OK;
+}
+
+cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
+                              const struct chain_options *options, struct chain **out)
+{
+    *out = NULL;
+    TRY(chain_check(layers, n_layers, options));
+    struct chain *c = calloc(1, sizeof *c);
+    if (!c) return err_set(CZ_NOMEM, 0, "no memory for a chain");
+    c->options = *options;
+    c->n_nodes = n_layers;
+    c->n_params = n_params;
+    size_t inner = n_layers > 1 ? n_layers - 1 : 1;
+    c->segment = inner;
+    if (options->checkpoint_every > 0 && (size_t)options->checkpoint_every < inner)
+        c->segment = (size_t)options->checkpoint_every;
+    c->n_segments = (inner + c->segment - 1) / c->segment;
+    cz_status st;
+    TRY_GOTO(chain_alloc(c, layers), fail);
+    TRY_GOTO(chain_order(c), fail);
+    TRY_GOTO(chain_measure(c), fail);
+    TRY_GOTO(chain_kept_create(c), fail);
+    c->shape_B = options->B;
+    c->shape_T = options->T;
+    *out = c;
+    return CZ_OK;
+fail:
+    chain_destroy(c);
+    return st;
+}
+
+void chain_destroy(struct chain *chain)
+{
+    if (!chain) return;
+    chain_kept_free(chain);
+    free(chain->nodes);
+    free(chain->slots);
+    free(chain->grads);
+    free(chain->touched);
+    free(chain->used);
+    free(chain->visits);
+    free(chain);
+}
+
+struct chain_sizes chain_sizes(const struct chain *chain)
+{
+    return chain->sizes;
+}
+
+size_t chain_n_layers(const struct chain *chain)
+{
+    return chain->n_nodes;
+}
+
+const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx)
+{
+    return &chain->nodes[layer_idx].layer;
+}
+
+struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx)
+{
+    return chain->nodes[layer_idx].sizes;
+}
+
+bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
+{
+    return layer_idx + 1 < chain->n_nodes && layer_idx / chain->segment + 1 < chain->n_segments;
+}
+
+void chain_bind(struct chain *chain, const struct chain_memory *memory)
+{
+    chain->memory = *memory;
+    chain->pending = false;
+}

@@ -1,0 +1,142 @@
+/* Walking a model's layers: forward, backward (with recomputation), evaluation, decoding.
+ *
+ * A chain knows how many bytes a batch shape needs and where each layer's pieces lie in them; the
+ * memory itself is lent by the caller, so the planner can ask before anything is allocated.
+ *
+ * Life cycle: chain_create() → chain_sizes() → chain_bind() → chain_forward() / chain_backward() /
+ * chain_decode() … → chain_destroy(). Nothing is allocated after chain_create(). Not thread-safe.
+ *
+ * Who supplies parameters and takes gradients stays outside: two tables of pointers, indexed by
+ * parameter, which the optional hooks may rewrite around each layer (ZeRO stage 3 gathers there).
+ */
+#ifndef CZ_ENGINE_CHAIN_CHAIN_H
+#define CZ_ENGINE_CHAIN_CHAIN_H
+
+#include "model/model.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct chain; /* opaque */
+
+struct chain_options {
+    struct ops *ops;          /* lent until chain_destroy() */
+    int64_t B, T;             /* the largest batch */
+    enum cz_dtype dtype;      /* of parameters and activations */
+    enum cz_dtype grad_dtype; /* of parameter gradients */
+    bool training;            /* false: evaluation and decoding only */
+    bool keeps_all;           /* layers keep what backward could cheaply make again, too */
+    bool cache;               /* true: chain_decode() will be used */
+    /* Keep only the input of every n-th layer and recompute the rest; 0: keep everything. */
+    int64_t checkpoint_every;
+    /* Those inputs wait in host memory, but for the two that are needed first: two places on the
+     * device take them in turn. Without effect where no more than two are kept. */
+    bool keep_on_host;
+};
+
+/* Bytes of the blocks that chain_bind() wants. Blocks of 0 bytes may be NULL. */
+struct chain_sizes {
+    size_t activations;   /* layer inputs and what layers keep, from forward to backward */
+    size_t workspace;     /* scratch shared by all layers */
+    size_t gradients;     /* two activations between which gradients alternate */
+    size_t cache;         /* keys and values of chain_decode() */
+    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
+    double flops_forward; /* of one forward pass over (B,T) */
+};
+
+enum chain_phase { CHAIN_FORWARD = 0, CHAIN_RECOMPUTE, CHAIN_BACKWARD, CHAIN_DECODE };
+
+/* Called around every layer. enter: the layer's entries of `params` (and of `grads`, when gradients
+ * will be written) must be valid on return. leave: they may be withdrawn; after CHAIN_BACKWARD the
+ * layer's gradients are complete. Either may be NULL. An error stops the walk. */
+struct chain_hooks {
+    void *user;
+    cz_status (*enter)(void *user, size_t layer_idx, enum chain_phase phase);
+    cz_status (*leave)(void *user, size_t layer_idx, enum chain_phase phase);
+};
+
+/* Everything is lent until the next chain_bind() or chain_destroy(). */
+struct chain_memory {
+    void *activations, *workspace, *gradients, *cache, *kept; /* aligned to CHAIN_ALIGN */
+    struct dev_stream *copies; /* on which `kept` is filled and read; NULL: the run's own */
+    const void *const *params; /* by parameter index */
+    void *const *grads;        /* by parameter index; NULL entries: frozen. NULL: no training */
+    const size_t
+        *grad_numel; /* elements of each gradient; NULL: every layer gives all of its own */
+    struct chain_hooks hooks;
+};
+#define CHAIN_ALIGN ((size_t)256)
+
+/* One pass over the chain. */
+struct chain_run {
+    struct dev_stream *stream;
+    const struct batch *batch; /* device memory; B and T at most the chain's; a TRAIN batch is lent
+                                  until chain_backward() returns */
+    enum layer_mode mode;      /* LAYER_TRAIN or LAYER_EVAL */
+    struct rng_key rng;        /* site is the chain's own affair */
+    float dloss;               /* TRAIN: gradient of the loss */
+    float *loss;               /* one fp32 in device memory, or NULL */
+    float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL. Host or device
+                                  memory, filled in the stream's order */
+    float *hidden;             /* fp32 (B,T,C), EVAL only: what the loss layer reads; or NULL;
+                                  likewise. When nothing else is wanted, the loss layer does not
+                                  run */
+    bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
+    bool no_dropout;           /* TRAIN without dropout: to compare gradients */
+};
+
+/* A chain over the model's layers (the model is borrowed until chain_destroy()).
+ * Errors: CZ_INVALID (the shape cannot run, a size overflows), CZ_NOMEM. */
+CZ_API cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
+                              struct chain **out);
+
+/* The same over layers that need no model: `layers` is copied, what it points to is borrowed.
+ * n_params: one more than the largest parameter index. */
+CZ_API cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
+                                     size_t n_params, const struct chain_options *options,
+                                     struct chain **out);
+CZ_API void chain_destroy(struct chain *chain); /* accepts NULL */
+
+CZ_API struct chain_sizes chain_sizes(const struct chain *chain);
+CZ_API size_t chain_n_layers(const struct chain *chain);
+CZ_API const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);
+
+/* What one layer needs for the planned shape. */
+CZ_API struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx);
+
+/* Whether a TRAIN pass will run the layer's forward a second time during backward. */
+CZ_API bool chain_is_recomputed(const struct chain *chain, size_t layer_idx);
+
+/* The k-th visit of a TRAIN pass: every layer forward, then backward with what it recomputes. An
+ * EVAL pass makes the forward visits only. */
+struct chain_visit {
+    size_t layer_idx;
+    enum chain_phase phase;
+};
+CZ_API size_t chain_n_visits(const struct chain *chain);
+CZ_API struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
+
+/* After chain_backward(): the first parameter with a gradient to fill for which every layer that
+ * uses it said `none`; SIZE_MAX when there is none. Its gradient is zero, or what it was before. */
+CZ_API size_t chain_param_unused(const struct chain *chain);
+
+CZ_API void chain_bind(struct chain *chain, const struct chain_memory *memory);
+
+/* Errors: CZ_INVALID (batch larger than planned, mode the chain was not made for), whatever layers
+ * and hooks return (prefixed with the layer's number and class). */
+CZ_API cz_status chain_forward(struct chain *chain, const struct chain_run *run);
+
+/* Backward of the last TRAIN pass. CZ_INVALID when there is none. */
+CZ_API cz_status chain_backward(struct chain *chain);
+
+/* Whether every layer can decode with a cache. */
+CZ_API bool chain_can_decode(const struct chain *chain);
+
+/* Feed the next batch->T tokens of each sequence (one when generating, or a whole prompt): ids
+ * (B,T), `position` tokens are already in the cache, position + T at most the chain's T. logits:
+ * fp32 (B,V) of the last token, or NULL; as in chain_run. CZ_UNSUPPORTED when a layer cannot
+ * decode. */
+CZ_API cz_status chain_decode(struct chain *chain, struct dev_stream *stream,
+                              const struct batch *batch, int64_t position, float *logits);
+
+CZ_EXTERN_C_END
+#endif

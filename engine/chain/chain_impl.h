@@ -1,0 +1,74 @@
+/* The inside of a chain: where each layer's pieces lie. */
+#ifndef CZ_ENGINE_CHAIN_CHAIN_IMPL_H
+#define CZ_ENGINE_CHAIN_CHAIN_IMPL_H
+
+#include "engine/chain/chain.h"
+
+/* Offsets are into the block of activations. */
+struct chain_node {
+    struct model_layer layer;
+    struct layer_sizes sizes; /* for the planned shape */
+    size_t out_nbytes;        /* for the shape in work */
+    size_t out_off, saved_off;
+    size_t cache_off;
+    size_t kept_off;            /* of out, in host memory */
+    const void **params;        /* (n_params) gathered from the table before each call */
+    struct param_grad *dparams; /* (n_params) */
+};
+
+struct chain {
+    struct chain_options options;
+    struct chain_node *nodes;
+    size_t n_nodes;
+    size_t n_params;
+    struct chain_sizes sizes;
+    size_t out_nbytes_max;
+
+    size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
+    size_t n_segments;
+    struct chain_visit *visits; /* of a TRAIN pass */
+    size_t n_visits;
+
+    const void **slots;       /* storage behind every node's params */
+    struct param_grad *grads; /* and dparams */
+    bool *touched;            /* (n_params) written in this TRAIN pass */
+    bool *used;               /* (n_params) got a gradient in this TRAIN pass */
+
+    size_t n_kept; /* outputs that take turns on the device and wait in the host; 0: none does */
+    struct dev_event *made[2], *freed[2];   /* by place, on the run's stream */
+    struct dev_event *sent[2], *fetched[2]; /* on the stream of copies */
+
+    struct chain_memory memory;
+    int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */
+    struct chain_run run;     /* the TRAIN pass that waits for its backward */
+    bool pending;
+};
+
+/* Take `nbytes` at the end of a growing block. */
+cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off);
+
+/* The sizes of one layer for a (B,T) of this chain. */
+cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
+                           struct layer_sizes *out);
+
+/* ---- chain_kept.c: outputs that wait in host memory from forward to backward ------------------
+ */
+
+/* Their places in the device's block (of *block bytes so far) and in the host's. */
+cz_status chain_kept_plan(struct chain *c, size_t *block);
+cz_status chain_kept_create(struct chain *c);
+void chain_kept_free(struct chain *c);
+
+/* Whether the output of layer i is one of them. */
+bool chain_is_kept(const struct chain *c, size_t i);
+
+/* Before anything is written in a new pass. */
+cz_status chain_kept_begin(struct chain *c, struct dev_stream *stream);
+
+/* Around the forward of layer i, and around whatever reads its input later. */
+cz_status chain_kept_before_write(struct chain *c, size_t i);
+cz_status chain_kept_after_write(struct chain *c, size_t i);
+cz_status chain_kept_before_read(struct chain *c, size_t i);
+cz_status chain_kept_after_backward(struct chain *c, size_t i);
+
+#endif

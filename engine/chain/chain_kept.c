@@ -1,0 +1,143 @@
+/* Inputs of recomputed segments that wait in host memory from forward to backward.
+ *
+ * Outputs k = 0 … n − 1 of the segments in front of the last one take turns in two places of the
+ * device. Forward: once output k is made it is copied out on a stream of copies, and output k + 2
+ * overwrites it when that is done. The last two are read first in backward, and stay. Backward:
+ * once nobody reads output k any more, k − 2 comes back into its place, while the segment between
+ * is at work. Events order the two streams; the host waits for nothing. */
+#include "engine/chain/chain_impl.h"
+
+#define N_PLACES ((size_t)2)
+
+static size_t n_kept_outputs(const struct chain *c)
+{
+    return c->n_segments - 1;
+}
+
+bool chain_is_kept(const struct chain *c, size_t i)
+{
+    return c->n_kept > 0 && (i + 1) % c->segment == 0 && i / c->segment < c->n_kept;
+}
+
+/* The last two are never copied. */
+static bool is_sent(const struct chain *c, size_t k)
+{
+    return k + N_PLACES < c->n_kept;
+}
+
+static struct chain_node *node_of(const struct chain *c, size_t k)
+{
+    return &c->nodes[(k + 1) * c->segment - 1];
+}
+
+cz_status chain_kept_plan(struct chain *c, size_t *block)
+{
+    size_t largest = 0, off[N_PLACES];
+    if (!c->options.keep_on_host || n_kept_outputs(c) <= N_PLACES) return CZ_OK;
+    c->n_kept = n_kept_outputs(c);
+    for (size_t k = 0; k < c->n_kept; k++) {
+        struct chain_node *node = node_of(c, k);
+        if (node->sizes.out_nbytes > largest) largest = node->sizes.out_nbytes;
+        if (is_sent(c, k))
+            TRY(chain_place_piece(&c->sizes.kept, node->sizes.out_nbytes, &node->kept_off));
+    }
+    for (size_t i = 0; i < N_PLACES; i++) TRY(chain_place_piece(block, largest, &off[i]));
+    for (size_t k = 0; k < c->n_kept; k++) node_of(c, k)->out_off = off[k % N_PLACES];
+    return CZ_OK;
+}
+
+cz_status chain_kept_create(struct chain *c)
+{
+    if (c->n_kept == 0) return CZ_OK;
+    struct device *device = c->options.ops->device;
+    for (size_t i = 0; i < N_PLACES; i++) {
+        TRY(device->ops->event_create(device, &c->made[i]));
+        TRY(device->ops->event_create(device, &c->freed[i]));
+        TRY(device->ops->event_create(device, &c->sent[i]));
+        TRY(device->ops->event_create(device, &c->fetched[i]));
+    }
+    return CZ_OK;
+}
+
+void chain_kept_free(struct chain *c)
+{
+    if (c->n_kept == 0) return;
+    struct device *device = c->options.ops->device;
+    for (size_t i = 0; i < N_PLACES; i++) {
+        struct dev_event *events[] = {c->made[i], c->freed[i], c->sent[i], c->fetched[i]};
+        for (size_t k = 0; k < CZ_ARRAY_LEN(events); k++)
+            if (events[k]) device->ops->event_destroy(device, events[k]);
+    }
+}
+
+/* ---- during a pass ----------------------------------------------------------------------------
+ */
+
+static struct dev_stream *copies_of(const struct chain *c, struct dev_stream *stream)
+{
+    return c->memory.copies ? c->memory.copies : stream;
+}
+
+/* `then` goes on where `first` stands now. */
+static cz_status order(struct chain *c, struct dev_event *event, struct dev_stream *first,
+                       struct dev_stream *then)
+{
+    struct device *device = c->options.ops->device;
+    TRY(device->ops->event_record(device, event, first));
+    return device->ops->stream_wait(device, then, event);
+}
+
+static void *on_device(const struct chain *c, size_t k)
+{
+    return (unsigned char *)c->memory.activations + node_of(c, k)->out_off;
+}
+
+static void *on_host(const struct chain *c, size_t k)
+{
+    return (unsigned char *)c->memory.kept + node_of(c, k)->kept_off;
+}
+
+cz_status chain_kept_begin(struct chain *c, struct dev_stream *stream)
+{
+    if (c->n_kept == 0) return CZ_OK;
+    return order(c, c->sent[0], copies_of(c, stream), stream);
+}
+
+cz_status chain_kept_before_write(struct chain *c, size_t i)
+{
+    const size_t k = i / c->segment;
+    if (!chain_is_kept(c, i) || k < N_PLACES) return CZ_OK;
+    struct device *device = c->options.ops->device;
+    return device->ops->stream_wait(device, c->run.stream, c->sent[k % N_PLACES]);
+}
+
+cz_status chain_kept_after_write(struct chain *c, size_t i)
+{
+    struct dev_stream *copies = copies_of(c, c->run.stream);
+    const size_t k = i / c->segment, at = k % N_PLACES;
+    if (!chain_is_kept(c, i) || !is_sent(c, k)) return CZ_OK;
+    struct device *device = c->options.ops->device;
+    TRY(order(c, c->made[at], c->run.stream, copies));
+    TRY(device->ops->copy(device, copies, on_host(c, k), on_device(c, k), c->nodes[i].out_nbytes));
+    return device->ops->event_record(device, c->sent[at], copies);
+}
+
+cz_status chain_kept_before_read(struct chain *c, size_t i)
+{
+    if (i == 0 || !chain_is_kept(c, i - 1) || !is_sent(c, (i - 1) / c->segment)) return CZ_OK;
+    struct device *device = c->options.ops->device;
+    const size_t at = (i - 1) / c->segment % N_PLACES;
+    return device->ops->stream_wait(device, c->run.stream, c->fetched[at]);
+}
+
+cz_status chain_kept_after_backward(struct chain *c, size_t i)
+{
+    struct dev_stream *copies = copies_of(c, c->run.stream);
+    if (i == 0 || !chain_is_kept(c, i - 1) || (i - 1) / c->segment < N_PLACES) return CZ_OK;
+    struct device *device = c->options.ops->device;
+    const size_t k = (i - 1) / c->segment - N_PLACES, at = k % N_PLACES;
+    TRY(order(c, c->freed[at], c->run.stream, copies));
+    TRY(device->ops->copy(device, copies, on_device(c, k), on_host(c, k),
+                          node_of(c, k)->out_nbytes));
+    return device->ops->event_record(device, c->fetched[at], copies);
+}

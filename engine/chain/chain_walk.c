@@ -1,0 +1,304 @@
+#include "engine/chain/chain_impl.h"
+
+#include <string.h>
+
+static unsigned char *at(void *block, size_t off)
+{
+    return block ? (unsigned char *)block + off : NULL;
+}
+
+static cz_status enter(struct chain *c, size_t i, enum chain_phase phase)
+{
+    const struct chain_hooks *h = &c->memory.hooks;
+    return h->enter ? h->enter(h->user, i, phase) : CZ_OK;
+}
+
+static cz_status leave(struct chain *c, size_t i, enum chain_phase phase)
+{
+    const struct chain_hooks *h = &c->memory.hooks;
+    return h->leave ? h->leave(h->user, i, phase) : CZ_OK;
+}
+
+/* A shape other than the planned one (a short last batch): every piece must fit its place. Asking
+ * for sizes also lets ops prepare the shape. */
+static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
+{
+    if (B == c->shape_B && T == c->shape_T) return CZ_OK;
+    if (B < 1 || T < 1 || B > c->options.B || T > c->options.T)
+        return err_set(CZ_INVALID, 0,
+                       "a batch of %lld rows × %lld tokens is outside what was planned (1…%lld × "
+                       "1…%lld)",
+                       (long long)B, (long long)T, (long long)c->options.B,
+                       (long long)c->options.T);
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct layer_sizes *planned = &c->nodes[i].sizes;
+        struct layer_sizes now;
+        TRY(chain_layer_size(c, i, B, T, &now));
+        c->nodes[i].out_nbytes = now.out_nbytes;
+        if (now.out_nbytes > planned->out_nbytes || now.saved_nbytes > planned->saved_nbytes ||
+            now.workspace_nbytes > c->sizes.workspace)
+            return err_set(CZ_NOMEM, 0,
+                           "layer %zu (%s) needs more memory for a batch of %lld×%lld than for "
+                           "the planned %lld×%lld",
+                           i, c->nodes[i].layer.cls->name, (long long)B, (long long)T,
+                           (long long)c->options.B, (long long)c->options.T);
+    }
+    c->shape_B = B;
+    c->shape_T = T;
+    return CZ_OK;
+}
+
+/* Arguments that all phases share; parameters are read from the table after `enter`. */
+static struct layer_args layer_args(struct chain *c, size_t i, const struct chain_run *run,
+                                    enum layer_mode mode)
+{
+    struct chain_node *node = &c->nodes[i];
+    for (size_t p = 0; p < node->layer.n_params; p++)
+        node->params[p] = c->memory.params[node->layer.param_idx[p]];
+    struct layer_args a = {.ops = c->options.ops,
+                           .stream = run->stream,
+                           .batch = run->batch,
+                           .mode = mode,
+                           .no_dropout = run->no_dropout,
+                           .keeps_all = c->options.keeps_all,
+                           .dtype = c->options.dtype,
+                           .grad_dtype = c->options.grad_dtype,
+                           .rng = run->rng,
+                           .params = node->params,
+                           .workspace = c->memory.workspace,
+                           .workspace_nbytes = c->sizes.workspace};
+    a.rng.site = (uint32_t)i * RNG_SITES_PER_LAYER;
+    if (mode != LAYER_EVAL) a.saved = at(c->memory.activations, node->saved_off);
+    return a;
+}
+
+/* Where this layer's gradients go. The first use of a parameter in a pass overwrites (unless the
+ * run accumulates), every later one adds: that is how tied parameters are summed. */
+static struct param_grad *layer_grads(struct chain *c, size_t i)
+{
+    struct chain_node *node = &c->nodes[i];
+    for (size_t p = 0; p < node->layer.n_params; p++) {
+        size_t idx = node->layer.param_idx[p];
+        node->dparams[p].dp = c->memory.grads ? c->memory.grads[idx] : NULL;
+        node->dparams[p].accumulate = c->run.accumulate || c->touched[idx];
+        node->dparams[p].none = false;
+        c->touched[idx] = true;
+    }
+    return node->dparams;
+}
+
+/* What the layer said it has no gradient for is zero, unless something is there already. */
+static cz_status settle_grads(struct chain *c, size_t i)
+{
+    const struct chain_node *node = &c->nodes[i];
+    for (size_t p = 0; p < node->layer.n_params; p++) {
+        const struct param_grad *d = &node->dparams[p];
+        size_t idx = node->layer.param_idx[p];
+        if (!d->none) c->used[idx] = true;
+        if (!d->none || d->accumulate || !d->dp) continue;
+        if (!c->memory.grad_numel)
+            return err_set(CZ_UNSUPPORTED, 0, "layer %zu (%s) gives no gradient of a parameter", i,
+                           node->layer.cls->name);
+        struct device *device = c->options.ops->device;
+        TRY(device->ops->fill_zero(device, c->run.stream, d->dp,
+                                   c->memory.grad_numel[idx] * dtype_size(c->options.grad_dtype)));
+    }
+    return CZ_OK;
+}
+
+size_t chain_param_unused(const struct chain *c)
+{
+    for (size_t i = 0; i < c->n_params; i++)
+        if (c->touched[i] && !c->used[i] && c->memory.grads[i]) return i;
+    return SIZE_MAX;
+}
+
+static cz_status call(struct chain *c, size_t i,
+                      cz_status (*f)(const void *hp, const struct layer_args *a),
+                      const struct layer_args *a)
+{
+    const struct model_layer *layer = &c->nodes[i].layer;
+    if (f(layer->hp, a) != CZ_OK) return err_prefix("layer %zu (%s)", i, layer->cls->name);
+    return CZ_OK;
+}
+
+/* The input of layer i in a TRAIN pass: the output of the layer before it. */
+static const void *train_in(struct chain *c, size_t i)
+{
+    return i == 0 ? NULL : at(c->memory.activations, c->nodes[i - 1].out_off);
+}
+
+static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *run,
+                             enum layer_mode mode)
+{
+    enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
+    struct chain_node *node = &c->nodes[i];
+    TRY(enter(c, i, phase));
+    TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
+    struct layer_args a = layer_args(c, i, run, mode);
+    a.in = train_in(c, i);
+    if (node->layer.cls->flags & LAYER_LOSS) {
+        a.loss = run->loss;
+        a.logits = mode == LAYER_TRAIN ? run->logits : NULL;
+        a.dloss = run->dloss;
+        a.dparams = layer_grads(c, i);
+    } else if (mode != LAYER_RECOMPUTE || (i + 1) % c->segment != 0) {
+        a.out = at(c->memory.activations, node->out_off); /* a segment's own output was kept */
+    }
+    TRY(call(c, i, node->layer.cls->forward, &a));
+    if (a.dparams) TRY(settle_grads(c, i));
+    if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
+    return leave(c, i, phase);
+}
+
+/* Two outputs in turn, in the block of activations. */
+static void *turn(struct chain *c, size_t i)
+{
+    size_t stride = (c->out_nbytes_max + CHAIN_ALIGN - 1) / CHAIN_ALIGN * CHAIN_ALIGN;
+    return at(c->memory.activations, (i & 1) * stride);
+}
+
+/* n elements of the chain's dtype, widened. */
+static cz_status widen(struct chain *c, const struct chain_run *run, const void *x, size_t n,
+                       float *y)
+{
+    const struct cast_scale_args cast = {.x_dtype = c->options.dtype,
+                                         .y_dtype = DTYPE_F32,
+                                         .numel = n,
+                                         .alpha = 1.0f,
+                                         .x = x,
+                                         .y = y};
+    return c->options.ops->cast_scale(c->options.ops, run->stream, &cast);
+}
+
+/* The output of the layer before i, widened: on a GPU where the next output would lie, and copied
+ * out from there. */
+static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
+{
+    struct device *device = c->options.ops->device;
+    const size_t elem = dtype_size(c->options.dtype), room = c->out_nbytes_max / sizeof(float);
+    struct layer_sizes sizes;
+    if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");
+    TRY(chain_layer_size(c, i - 1, run->batch->B, run->batch->T, &sizes));
+    const size_t numel = sizes.out_nbytes / elem;
+    if (device->ops->kind == DEVICE_HOST) return widen(c, run, x, numel, run->hidden);
+    for (size_t at_elem = 0, n; at_elem < numel; at_elem += n) {
+        n = numel - at_elem < room ? numel - at_elem : room;
+        TRY(widen(c, run, (const unsigned char *)x + at_elem * elem, n, turn(c, i)));
+        TRY(device->ops->copy(device, run->stream, run->hidden + at_elem, turn(c, i),
+                              n * sizeof(float)));
+    }
+    return CZ_OK;
+}
+
+static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *run)
+{
+    struct chain_node *node = &c->nodes[i];
+    TRY(enter(c, i, CHAIN_FORWARD));
+    struct layer_args a = layer_args(c, i, run, LAYER_EVAL);
+    a.in = i == 0 ? NULL : turn(c, i - 1);
+    const bool is_loss = (node->layer.cls->flags & LAYER_LOSS) != 0;
+    if (is_loss) {
+        a.loss = run->loss;
+        a.logits = run->logits;
+        if (run->hidden) TRY(copy_hidden(c, i, run, a.in));
+    } else {
+        a.out = turn(c, i);
+    }
+    if (!is_loss || !run->hidden || run->loss || run->logits)
+        TRY(call(c, i, node->layer.cls->forward, &a));
+    return leave(c, i, CHAIN_FORWARD);
+}
+
+cz_status chain_forward(struct chain *c, const struct chain_run *run)
+{
+    TRY(check_shape(c, run->batch->B, run->batch->T));
+    c->pending = false;
+    TRY(chain_kept_begin(c, run->stream));
+    if (run->mode == LAYER_EVAL) {
+        for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
+        return CZ_OK;
+    }
+    if (run->mode != LAYER_TRAIN || !c->options.training)
+        return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
+    memset(c->touched, 0, c->n_params * sizeof *c->touched);
+    memset(c->used, 0, c->n_params * sizeof *c->used);
+    c->run = *run;
+    for (size_t i = 0; i < c->n_nodes; i++) TRY(train_layer(c, i, run, LAYER_TRAIN));
+    c->pending = true;
+    return CZ_OK;
+}
+
+static cz_status backward_layer(struct chain *c, size_t i)
+{
+    struct chain_node *node = &c->nodes[i];
+    size_t stride = c->sizes.gradients / 2;
+    TRY(enter(c, i, CHAIN_BACKWARD));
+    struct layer_args a = layer_args(c, i, &c->run, LAYER_TRAIN);
+    a.in = train_in(c, i);
+    a.din = i == 0 ? NULL : at(c->memory.gradients, (i & 1) * stride);
+    if (!(node->layer.cls->flags & LAYER_LOSS)) { /* a loss layer did its share in forward */
+        a.dout = at(c->memory.gradients, ((i + 1) & 1) * stride);
+        a.dparams = layer_grads(c, i);
+    }
+    TRY(chain_kept_before_read(c, i));
+    TRY(call(c, i, node->layer.cls->backward, &a));
+    if (a.dparams) TRY(settle_grads(c, i));
+    TRY(chain_kept_after_backward(c, i));
+    return leave(c, i, CHAIN_BACKWARD);
+}
+
+cz_status chain_backward(struct chain *c)
+{
+    if (!c->pending)
+        return err_set(CZ_INVALID, 0, "backward needs a training forward pass before it");
+    c->pending = false;
+    for (size_t v = c->n_nodes; v < c->n_visits; v++) {
+        size_t i = c->visits[v].layer_idx;
+        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? train_layer(c, i, &c->run, LAYER_RECOMPUTE)
+                                                  : backward_layer(c, i));
+    }
+    return CZ_OK;
+}
+
+bool chain_can_decode(const struct chain *c)
+{
+    for (size_t i = 0; i < c->n_nodes; i++)
+        if (!c->nodes[i].layer.cls->decode) return false;
+    return c->options.cache;
+}
+
+static cz_status decode_layer(struct chain *c, size_t i, const struct chain_run *run,
+                              int64_t position)
+{
+    struct chain_node *node = &c->nodes[i];
+    TRY(enter(c, i, CHAIN_DECODE));
+    struct layer_args a = layer_args(c, i, run, LAYER_EVAL);
+    a.in = i == 0 ? NULL : turn(c, i - 1);
+    a.out = node->layer.cls->flags & LAYER_LOSS ? NULL : turn(c, i);
+    a.logits = node->layer.cls->flags & LAYER_LOSS ? run->logits : NULL;
+    a.cache = at(c->memory.cache, node->cache_off);
+    a.position = position;
+    a.cache_T = c->options.T;
+    TRY(call(c, i, node->layer.cls->decode, &a));
+    return leave(c, i, CHAIN_DECODE);
+}
+
+cz_status chain_decode(struct chain *c, struct dev_stream *stream, const struct batch *batch,
+                       int64_t position, float *logits)
+{
+    if (!chain_can_decode(c))
+        return err_set(CZ_UNSUPPORTED, 0, "this chain has a layer without decoding, or no cache");
+    if (batch->B < 1 || batch->B > c->options.B || batch->T < 1 || position < 0 ||
+        position > c->options.T - batch->T)
+        return err_set(CZ_INVALID, 0,
+                       "decoding takes 1…%lld sequences of up to %lld tokens, not %lld with %lld "
+                       "after %lld",
+                       (long long)c->options.B, (long long)c->options.T, (long long)batch->B,
+                       (long long)batch->T, (long long)position);
+    const struct chain_run run = {
+        .stream = stream, .batch = batch, .mode = LAYER_EVAL, .logits = logits};
+    c->pending = false;
+    for (size_t i = 0; i < c->n_nodes; i++) TRY(decode_layer(c, i, &run, position));
+    return CZ_OK;
+}

@@ -1,0 +1,273 @@
+/* The typed view: resolved values into struct ds_config, and notes about those that do not fit. */
+#include "engine/config/config_impl.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* ---- raw values
+ * ------------------------------------------------------------------------------------- */
+
+static const char *wanted(enum key_type type)
+{
+    switch (type) {
+    case KEY_BOOL: return "true or false";
+    case KEY_INT: return "an integer";
+    case KEY_FLOAT: return "a number";
+    case KEY_STRING:
+    case KEY_PATH: return "a string";
+    default: return NULL;
+    }
+}
+
+static bool has_type(const struct config_key *key, const struct cv *value)
+{
+    if (value->kind == CV_NULL) return key->flags & KEY_NULLABLE;
+    switch (key->type) {
+    case KEY_BOOL: return value->kind == CV_BOOL;
+    case KEY_INT: return value->kind == CV_INT && !value->digits;
+    case KEY_FLOAT: return value->kind == CV_INT || value->kind == CV_FLOAT;
+    case KEY_STRING:
+    case KEY_PATH: return value->kind == CV_STRING;
+    default: return true;
+    }
+}
+
+static bool in_range(const struct config_key *key, const struct cv *value)
+{
+    bool number = value->kind == CV_INT || value->kind == CV_FLOAT;
+    if (!number || !key->has_low) return true;
+    return key->low_open ? value->real > key->low : value->real >= key->low;
+}
+
+/* DeepSpeed's parser takes anything in a raw key; its engine, and ours, cannot use it. */
+static bool check_raw(struct config_impl *c, const struct config_key *key, const struct cv *value,
+                      const char *path)
+{
+    if (!wanted(key->type) || !cv_is_given(value)) return true;
+    if (cv_is_string(value, CONFIG_AUTO)) {
+        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s", config_auto_text(c, path));
+    } else if (!has_type(key, value)) {
+        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "expected %s, got %s",
+                   wanted(key->type), cv_show(&c->pool, value));
+    } else if (!in_range(key, value)) {
+        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path,
+                   "%s is out of range; it must be %s %g", cv_show(&c->pool, value),
+                   key->low_open ? "above" : "at least", key->low);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* ---- storing
+ * ------------------------------------------------------------------------------------------ */
+
+static int choice_index(const struct config_key *key, const struct cv *value)
+{
+    if (key->type != KEY_CHOICE) return (int)value->integer;
+    int idx = 0;
+    while (key->choices[idx] && !cv_is_string(value, key->choices[idx])) idx++;
+    return key->choices[idx] ? idx : 0;
+}
+
+static void store(struct ds_config *config, const struct config_key *key, const struct cv *value)
+{
+    void *field = (char *)config + key->offset;
+    int idx;
+    switch (key->field) {
+    case FIELD_NONE: break;
+    case FIELD_BOOL: *(bool *)field = cv_is_true(value); break;
+    case FIELD_INT64: *(int64_t *)field = value->integer; break;
+    case FIELD_DOUBLE: *(double *)field = value->real; break;
+    case FIELD_STRING: *(const char **)field = value->string; break;
+    case FIELD_ENUM:
+        idx = choice_index(key, value);
+        memcpy(field, &idx, sizeof idx);
+        break;
+    }
+}
+
+/* ---- what czero makes of a key
+ * ------------------------------------------------------------------------- */
+
+static void note_key(struct config_impl *c, const struct config_key *key, const struct cv *value,
+                     const char *path)
+{
+    if (!cv_is_given(value)) return;
+    if (key->effect == EFFECT_NONE)
+        config_say(c, CONFIG_NOTE_NO_EFFECT, value, path, "has no effect here: %s", key->why);
+    if (key->effect == EFFECT_UNSUPPORTED &&
+        !cv_equal(value, cv_parse(&c->pool, key->fallback, CV_DEFAULT)))
+        config_say(c, CONFIG_NOTE_UNSUPPORTED, value, path, "not supported: %s", key->why);
+}
+
+static bool starts_with_switch(const struct config_section *section)
+{
+    return strcmp(section->keys[0].name, "enabled") == 0;
+}
+
+static void note_section(struct config_impl *c, const struct config_section *section,
+                         const struct cv *value)
+{
+    if (!cv_is_given(value) || value->kind == CV_NULL) return;
+    const struct cv *first = cv_get(value, section->keys[0].name);
+    bool on = first && cv_is_true(first);
+    const char *path = on ? config_join(c, section->name, section->keys[0].name) : section->name;
+    if (section->effect == EFFECT_UNSUPPORTED || (section->effect == EFFECT_OFF && on))
+        config_say(c, CONFIG_NOTE_UNSUPPORTED, on ? first : value, path, "not supported: %s",
+                   section->why);
+    if (section->effect == EFFECT_NONE && (on || !starts_with_switch(section)))
+        config_say(c, CONFIG_NOTE_NO_EFFECT, value, section->name, "has no effect here: %s",
+                   section->why);
+}
+
+static void fill_section(struct ds_config *config, const struct config_section *section,
+                         const struct cv *resolved)
+{
+    struct config_impl *c = config->impl;
+    note_section(c, section, resolved);
+    for (size_t i = 0; i < section->n_keys; i++) {
+        const struct config_key *key = &section->keys[i];
+        const struct cv *value = cv_get(resolved, key->name);
+        if (key->type == KEY_SECTION) {
+            if (value && value->kind == CV_DICT) fill_section(config, key->section, value);
+            continue;
+        }
+        if (!value) continue;
+        const char *path = config_join(c, section->name, key->name);
+        bool whole_section = section->effect != EFFECT_HONOURED;
+        if (!whole_section) note_key(c, key, value, path);
+        bool usable =
+            section->kind == SECTION_MODEL || whole_section || check_raw(c, key, value, path);
+        if (!usable && key->fallback) value = cv_parse(&c->pool, key->fallback, CV_DEFAULT);
+        store(config, key, value);
+    }
+}
+
+/* ---- members that no single key gives
+ * ------------------------------------------------------------------- */
+
+static const struct cv *at(const struct ds_config *config, const char *path)
+{
+    return config_at(config->impl->resolved, path);
+}
+
+static bool dtype_by_name(const char *name, enum cz_dtype *out)
+{
+    static const struct {
+        const char *name;
+        enum cz_dtype dtype;
+    } names[] = {
+        {"fp32", DTYPE_F32},         {"float32", DTYPE_F32},         {"float", DTYPE_F32},
+        {"fp16", DTYPE_F16},         {"float16", DTYPE_F16},         {"half", DTYPE_F16},
+        {"bf16", DTYPE_BF16},        {"bfloat16", DTYPE_BF16},       {"int8", DTYPE_I8},
+        {"torch.int8", DTYPE_I8},    {"torch.bfloat16", DTYPE_BF16}, {"torch.float16", DTYPE_F16},
+        {"torch.float32", DTYPE_F32}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        if (strcmp(names[i].name, name) != 0) continue;
+        *out = names[i].dtype;
+        return true;
+    }
+    return false;
+}
+
+/* A dtype given by name, or *out as it was; names that mean nothing are noted. */
+static bool fill_dtype(struct ds_config *config, const char *path, enum cz_dtype *out)
+{
+    struct config_impl *c = config->impl;
+    const struct cv *value = at(config, path);
+    if (!value || value->kind != CV_STRING || cv_is_string(value, CONFIG_AUTO)) return false;
+    if (dtype_by_name(value->string, out) && *out != DTYPE_I8) return true;
+    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s is none of fp32, fp16, bf16",
+               cv_show(&c->pool, value));
+    return false;
+}
+
+static void fill_dtypes(struct ds_config *config)
+{
+    struct config_impl *c = config->impl;
+    config->model_dtype = config->fp16.enabled   ? DTYPE_F16
+                          : config->bf16.enabled ? DTYPE_BF16
+                                                 : DTYPE_F32;
+    config->communication_dtype = config->model_dtype;
+    config->grad_accum_dtype = config->model_dtype;
+    fill_dtype(config, "communication_data_type", &config->communication_dtype);
+    config->grad_accum_dtype_given =
+        fill_dtype(config, "data_types.grad_accum_dtype", &config->grad_accum_dtype);
+    enum cz_dtype param = config->model_dtype;
+    if (fill_dtype(config, "data_types.param_dtype", &param) && param != config->model_dtype)
+        config_say(c, CONFIG_NOTE_ENGINE_REJECTS, at(config, "data_types.param_dtype"),
+                   "data_types.param_dtype", "%s conflicts with the model's type, %s",
+                   dtype_name(param), dtype_name(config->model_dtype));
+}
+
+static void fill_log_level(struct ds_config *config)
+{
+    static const char *const levels[] = {"debug", "info", "warning", "error", "critical"};
+    struct config_impl *c = config->impl;
+    const struct cv *value = at(config, "log_level");
+    if (value->kind != CV_STRING || cv_is_string(value, CONFIG_AUTO)) return;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(levels); i++) {
+        if (strcasecmp(levels[i], value->string) != 0) continue;
+        config->log_level = (enum config_log_level)(CONFIG_LOG_DEBUG + (int)i);
+        return;
+    }
+    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, "log_level",
+               "%s is none of debug, info, warning, error, critical", cv_show(&c->pool, value));
+}
+
+static void fill_prof_ops(struct ds_config *config)
+{
+    struct config_impl *c = config->impl;
+    const struct cv *ops = at(config, "comms_logger.prof_ops");
+    const char **names = cv_alloc(&c->pool, (ops->n + 1) * sizeof *names);
+    size_t n = 0;
+    for (size_t i = 0; i < ops->n; i++)
+        if (ops->items[i]->kind == CV_STRING) names[n++] = ops->items[i]->string;
+    config->comms_logger.prof_ops = names;
+    config->comms_logger.n_prof_ops = n;
+    const struct cv *section = at(config, "comms_logger");
+    if (cv_is_given(section) && !config->comms_logger.enabled)
+        config_say(c, CONFIG_NOTE_CHOICE, section, "comms_logger",
+                   "is off, as \"enabled\" says; DeepSpeed would log because the section exists");
+}
+
+static void fill_scaler_given(struct ds_config *config)
+{
+    static const char *const settings[] = {"initial_scale_power", "loss_scale_window",
+                                           "min_loss_scale", "hysteresis",
+                                           "consecutive_hysteresis"};
+    const struct cv *fp16 = at(config, "fp16");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(settings); i++)
+        config->fp16.scaler_given |= cv_is_given(cv_get(fp16, settings[i]));
+}
+
+static void fill_clipping(struct ds_config *config)
+{
+    struct config_impl *c = config->impl;
+    config->gradient_clipping_given = cv_is_given(at(config, "gradient_clipping"));
+    if (config->gradient_clipping_given || c->compat == CONFIG_COMPAT_0_16) return;
+    config_say(c, CONFIG_NOTE_DEFAULT, NULL, "gradient_clipping",
+               "is not given, so gradients are clipped to norm 1.0 as in DeepSpeed 0.19 (0.16 did "
+               "not clip); 0 turns clipping off");
+}
+
+void config_fill(struct ds_config *config)
+{
+    const struct config_impl *c = config->impl;
+    fill_section(config, &config_top, c->resolved);
+    config->zero.offload_param.given =
+        at(config, "zero_optimization.offload_param")->kind == CV_DICT;
+    config->zero.offload_optimizer.given =
+        at(config, "zero_optimization.offload_optimizer")->kind == CV_DICT;
+    config->gradient_allreduce_sum = cv_is_string(at(config, "gradient_allreduce_op"), "sum");
+    fill_dtypes(config);
+    fill_log_level(config);
+    fill_prof_ops(config);
+    fill_scaler_given(config);
+    fill_clipping(config);
+    config_fill_optimizer(config);
+    config_fill_state_dtypes(config);
+    config_fill_scheduler(config);
+    config_check_support(config);
+}

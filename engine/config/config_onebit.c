@@ -1,0 +1,119 @@
+/* The 1-bit optimizers in a config: what they do not go with, and which keys mean less with them.
+ */
+#include "engine/config/config_impl.h"
+#include "optim/onebit.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct cv *value_at(const struct ds_config *d, const char *path)
+{
+    return config_at(d->impl->resolved, path);
+}
+
+static const char *name_of(const struct ds_config *d)
+{
+    return d->optimizer.hyper.cls->name;
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refuse(struct ds_config *d, bool applies, const char *path, const char *why)
+{
+    if (applies)
+        config_say(d->impl, CONFIG_NOTE_UNSUPPORTED, value_at(d, path), path,
+                   "not supported with %s: %s", name_of(d), why);
+}
+
+static void refuse_all(struct ds_config *d)
+{
+    static const char fp32[] = "masters and moments are fp32; remove it";
+    refuse(d, d->zero.stage > 1, "zero_optimization.stage",
+           "a rank compresses from the whole of its own gradients, which stages 2 and 3 do not "
+           "keep; stages 0 and 1 work");
+    refuse(d, d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NONE,
+           "zero_optimization.offload_optimizer.device",
+           "the momentum and the errors of compression stay whole in memory; set it to \"none\"");
+    refuse(d, d->zero.offload_param.device != CONFIG_OFFLOAD_NONE,
+           "zero_optimization.offload_param.device",
+           "an exchange moves all parameters at once, in memory; set it to \"none\"");
+    refuse(d, d->gradient_allreduce_sum, "gradient_allreduce_op",
+           "what ranks exchange after the warm-up is a mean; set it to \"mean\"");
+    refuse(d, d->fp16.fp16_master_weights_and_grads, "fp16.fp16_master_weights_and_grads", fp32);
+    refuse(d, d->bf16.bf16_master_weights_and_grads, "bf16.bf16_master_weights_and_grads", fp32);
+}
+
+/* ---- keys that mean less --------------------------------------------------------------------- */
+
+static bool is_on(const struct ds_config *d, const char *path)
+{
+    const struct cv *value = value_at(d, path);
+    return cv_is_given(value) && cv_is_true(value);
+}
+
+static void note(struct ds_config *d, bool applies, enum config_note_kind kind, const char *path,
+                 const char *text)
+{
+    if (applies) config_say(d->impl, kind, value_at(d, path), path, "%s", text);
+}
+
+static void note_switches(struct ds_config *d)
+{
+    static const char cuda[] = "optimizer.params.cuda_aware";
+    static const char backend[] = "optimizer.params.comm_backend_name";
+    static const char bias[] = "optimizer.params.bias_correction";
+    static const char root[] = "optimizer.params.eps_inside_sqrt";
+    const bool is_mpi = cv_is_string(value_at(d, backend), "mpi");
+    note(d, is_on(d, cuda), CONFIG_NOTE_NO_EFFECT, cuda,
+         is_mpi ? "has no effect: ranks on GPUs send over NCCL or through host memory"
+                : "has no effect: it is a switch of comm_backend_name \"mpi\"");
+    note(d, cv_is_given(value_at(d, backend)), CONFIG_NOTE_NO_EFFECT, backend,
+         "has no effect: signs travel as all messages of the run do, over czero's own transport, "
+         "MPI or NCCL");
+    note(d, is_on(d, bias), CONFIG_NOTE_NO_EFFECT, bias,
+         "has no effect: the 1-bit optimizers never correct for bias, in DeepSpeed neither");
+    note(d, is_on(d, root), CONFIG_NOTE_NO_EFFECT, root,
+         "has no effect: the 1-bit optimizers add eps outside the root, in DeepSpeed too");
+}
+
+static void note_traffic(struct ds_config *d)
+{
+    static const char robin[] = "zero_optimization.round_robin_gradients";
+    static const char overlap[] = "zero_optimization.overlap_comm";
+    static const char type[] = "communication_data_type";
+    note(d, is_on(d, robin), CONFIG_NOTE_NO_EFFECT, robin,
+         "has no effect with a 1-bit optimizer: parameters are split in their own order");
+    d->zero.round_robin_gradients = false;
+    note(d, is_on(d, overlap), CONFIG_NOTE_CHOICE, overlap,
+         "counts in steps that average gradients; a compressed exchange begins when all of them "
+         "are there");
+    note(d, is_on(d, type), CONFIG_NOTE_CHOICE, type,
+         "counts in steps that average gradients; compressed ones send signs and fp32 scales");
+}
+
+/* ---- the warm-up ----------------------------------------------------------------------------- */
+
+/* The mean begins at 0 and has no bias correction: frozen early, it is too small for good. */
+static void note_early_freeze(struct ds_config *d)
+{
+    static const char path[] = "optimizer.params.freeze_step";
+    const struct optim_hyper *h = &d->optimizer.hyper;
+    const double wanted = ceil(1 / (1 - h->coeff_beta) - 1e-9);
+    if (!(h->coeff_beta > 0) || h->freeze_step >= wanted) return;
+    const double n_updates = (double)(onebit_freezes_at(h) - 1); /* the first call is none */
+    config_say(d->impl, CONFIG_NOTE_CHOICE, value_at(d, path), path,
+               "%g is few: the running mean of trust ratios begins at 0, and with coeff_beta %g it "
+               "is frozen at %.0f %% of them; %.0f or more would do",
+               h->freeze_step, h->coeff_beta, 100 * (1 - pow(h->coeff_beta, n_updates)), wanted);
+}
+
+void config_check_onebit(struct ds_config *d)
+{
+    if (!d->optimizer.usable || !optim_is_onebit(&d->optimizer.hyper)) return;
+    refuse_all(d);
+    note_switches(d);
+    note_traffic(d);
+    note(d, d->model_dtype == DTYPE_F32, CONFIG_NOTE_CHOICE, "optimizer.type",
+         "in fp32 the first step moves no weight, as in DeepSpeed: it only sets up");
+    if (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS) note_early_freeze(d);
+}

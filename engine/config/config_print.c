@@ -1,0 +1,147 @@
+/* The resolved config as text: JSON, explained lines, differences. */
+#include "engine/config/config_impl.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+cz_status config_json(const struct ds_config *config, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    cv_write(&w, config->impl->resolved);
+    json_write_text(&w, "\n");
+    return json_writer_take(&w, out, NULL);
+}
+
+/* ---- pieces
+ * -------------------------------------------------------------------------------------------------
+ */
+
+#define PATH_NBYTES  512
+#define VALUE_NBYTES 200
+
+static const char *join(char buf[PATH_NBYTES], const char *section, const char *name)
+{
+    snprintf(buf, PATH_NBYTES, "%s%s%s", section, section[0] ? "." : "", name);
+    return buf;
+}
+
+/* The value on one line, cut after nbytes_max. */
+static void put_value(struct json_writer *w, const struct cv *value, size_t nbytes_max)
+{
+    struct json_writer line;
+    char *text;
+    json_writer_init(&line, 0);
+    cv_write(&line, value);
+    if (json_writer_take(&line, &text, NULL) != CZ_OK) {
+        w->failed = true;
+        return;
+    }
+    size_t n = strlen(text);
+    bool cut = n > nbytes_max;
+    if (cut) n = nbytes_max;
+    while (cut && ((unsigned char)text[n] & 0xc0u) == 0x80u) n--;
+    json_write_format(w, "%.*s%s", (int)n, text, cut ? "…" : "");
+    free(text);
+}
+
+/* ---- explained
+ * ------------------------------------------------------------------------------------------- */
+
+static void put_origin(struct json_writer *w, const struct cv *value)
+{
+    static const char *const words[] = {"default", "file", "--set", "--auto", "derived"};
+    if (value->origin == CV_FILE && value->node) {
+        json_write_format(w, "line %d", json_line(value->node));
+    } else {
+        json_write_text(w, words[value->origin]);
+    }
+}
+
+/* bare: nothing but what a run depends on. */
+static void explain_section(struct json_writer *w, const struct config_section *section,
+                            const struct cv *resolved, bool bare)
+{
+    char path[PATH_NBYTES];
+    for (size_t i = 0; i < section->n_keys; i++) {
+        const struct config_key *key = &section->keys[i];
+        const struct cv *value = cv_get(resolved, key->name);
+        if (!value) continue;
+        if (key->type == KEY_SECTION && value->kind == CV_DICT) {
+            explain_section(w, key->section, value, bare);
+            continue;
+        }
+        json_write_format(w, "%s = ", join(path, section->name, key->name));
+        put_value(w, value, bare ? SIZE_MAX : VALUE_NBYTES);
+        if (!bare) {
+            json_write_text(w, "  # ");
+            put_origin(w, value);
+            json_write_format(w, "; %s", key->type == KEY_SECTION ? key->section->help : key->help);
+        }
+        json_write_text(w, "\n");
+    }
+}
+
+cz_status config_explain(const struct ds_config *config, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    explain_section(&w, &config_top, config->impl->resolved, false);
+    return json_writer_take(&w, out, NULL);
+}
+
+cz_status config_values(const struct ds_config *config, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    explain_section(&w, &config_top, config->impl->resolved, true);
+    return json_writer_take(&w, out, NULL);
+}
+
+/* ---- differences
+ * -------------------------------------------------------------------------------------------- */
+
+static void put_either(struct json_writer *w, const struct cv *value)
+{
+    if (value) {
+        put_value(w, value, VALUE_NBYTES);
+    } else {
+        json_write_text(w, "absent");
+    }
+}
+
+/* Lines for what differs between a and b (either may be NULL); returns their number. */
+static size_t compare(struct json_writer *w, const struct cv *a, const struct cv *b,
+                      const char *path)
+{
+    char inner[PATH_NBYTES];
+    size_t n = 0;
+    bool dicts = a && b && a->kind == CV_DICT && b->kind == CV_DICT;
+    if (a && b && !dicts && cv_equal(a, b)) return 0;
+    if (!dicts) {
+        json_write_format(w, "%s: ", path);
+        put_either(w, a);
+        json_write_text(w, " -> ");
+        put_either(w, b);
+        json_write_text(w, "\n");
+        return 1;
+    }
+    for (size_t i = 0; i < a->n; i++)
+        n += compare(w, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]));
+    for (size_t i = 0; i < b->n; i++)
+        if (!cv_get(a, b->keys[i]))
+            n += compare(w, NULL, b->items[i], join(inner, path, b->keys[i]));
+    return n;
+}
+
+cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
+                      size_t *n_out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_write_text(&w, "");
+    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "");
+    return json_writer_take(&w, out, NULL);
+}

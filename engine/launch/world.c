@@ -1,0 +1,220 @@
+/* The world of ranks as programs see it, and the threads of each. */
+#include "engine/engine_impl.h"
+#include "engine/launch/launch_impl.h"
+#include "engine/launch/world_impl.h"
+
+#include "base/log.h"
+#include "base/threads.h"
+#include "comm/shm/shm.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* ---- how many threads -------------------------------------------------------------------------
+ * A launcher may have given every rank its own cores, or groups of ranks the same ones, or all of
+ * them everything. Who shares what shows in the affinity masks. */
+
+/* Cores of a rank, one that k ranks use counting 1/k. */
+static double share_of(const struct world_seat *seats, int n_ranks, int rank)
+{
+    double share = 0;
+    for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++) {
+        int n_users = 0;
+        if (!processors_has(&seats[rank].cores, cpu)) continue;
+        for (int r = 0; r < n_ranks; r++)
+            n_users += strcmp(seats[r].host, seats[rank].host) == 0 &&
+                       processors_has(&seats[r].cores, cpu);
+        share += 1.0 / n_users;
+    }
+    return share;
+}
+
+int world_threads(const struct world_seat *seats, int n_ranks)
+{
+    int least = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        int n = (int)(share_of(seats, n_ranks, r) + 1e-6);
+        if (seats[r].n_threads_max > 0 && n > seats[r].n_threads_max) n = seats[r].n_threads_max;
+        if (n < 1) n = 1;
+        if (r == 0 || n < least) least = n;
+    }
+    return least;
+}
+
+/* The machine, not its name: two hosts of a test may be one machine, and two containers as well. */
+static void read_host(char *host, size_t nbytes)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    host[0] = '\0';
+    if (f && !fgets(host, (int)nbytes, f)) host[0] = '\0';
+    if (f) fclose(f);
+}
+
+static struct world_seat seat_here(const struct comm *comm, int n_threads_bound)
+{
+    struct world_seat seat = {.n_threads_max = n_threads_bound};
+    int quota = threads_quota_cores(NULL);
+    read_host(seat.host, sizeof seat.host);
+    processors_allowed(&seat.cpus);
+    seat.cores = seat.cpus;
+    processors_keep_cores(&seat.cores, NULL);
+    if (quota > 0 && n_threads_bound == 0)
+        seat.n_threads_max = quota / comm->n_ranks_host > 0 ? quota / comm->n_ranks_host : 1;
+    return seat;
+}
+
+/* `czero launch --hostfile` leaves binding to the ranks: only they know their host. The share's
+ * threads, or 0 when nothing was bound. */
+static cz_status bind_here(const struct comm *comm, int *n_threads)
+{
+    const char *how = getenv("CZERO_BIND"), *asked = getenv("OMP_NUM_THREADS");
+    struct launch_shares shares;
+    *n_threads = 0;
+    if (!how || strcmp(how, "cores") != 0 || comm->n_ranks_host < 1) return CZ_OK;
+    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked ? atoi(asked) : 0, comm->n_ranks_host,
+                           &shares));
+    if (shares.bound) {
+        launch_bind_self(shares.sets[comm->rank_host]);
+        *n_threads = shares.n_threads;
+    }
+    launch_shares_free(&shares);
+    return CZ_OK;
+}
+
+cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
+                      struct world_seat **out)
+{
+    struct world_seat *seats = calloc((size_t)comm->world_size, sizeof *seats);
+    *out = NULL;
+    if (mine == CZ_OK && !seats) mine = err_set(CZ_NOMEM, 0, "no memory for ranks");
+    cz_status st = comm_agree(comm, mine);
+    if (st == CZ_OK) {
+        seats[comm->rank] = seat_here(comm, n_threads_bound);
+        st = comm_all_gather(comm, &seats[comm->rank], seats, sizeof *seats);
+    }
+    if (st == CZ_OK)
+        *out = seats;
+    else
+        free(seats);
+    return st;
+}
+
+static cz_status size_pool(struct comm *comm)
+{
+    int n_bound = 0;
+    struct world_seat *seats;
+    cz_status st = bind_here(comm, &n_bound);
+    TRY(world_seats(comm, st, n_bound, &seats));
+    threads_init_share(world_threads(seats, comm->world_size), comm->n_ranks_host);
+    free(seats);
+    return CZ_OK;
+}
+
+/* ---- joining and leaving ----------------------------------------------------------------------
+ */
+
+cz_status engine_world_create(struct comm **out)
+{
+    /* Started by a script that the launcher started: end with the script. */
+    if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    TRY(comm_create_world(out));
+    log_set_rank((*out)->rank, (*out)->world_size);
+    if ((*out)->world_size == 1) {
+        threads_init(1);
+        return CZ_OK;
+    }
+    cz_status st = size_pool(*out);
+    if (st == CZ_OK) return CZ_OK;
+    engine_world_leave(*out, cz_last_error());
+    engine_world_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+void engine_world_destroy(struct comm *world)
+{
+    comm_destroy(world);
+}
+
+int engine_world_rank(const struct comm *world)
+{
+    return world ? world->rank : 0;
+}
+
+int engine_world_size(const struct comm *world)
+{
+    return world ? world->world_size : 1;
+}
+
+int engine_world_started_as(void)
+{
+    /* czero launch; OpenMPI; MPICH and PMI; Slurm */
+    static const char *const names[] = {COMM_ENV_RANK, "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        const char *text = getenv(names[i]);
+        if (text) return atoi(text);
+    }
+    return 0;
+}
+
+void engine_world_interrupt(void)
+{
+    comm_interrupt();
+}
+
+void engine_world_interrupt_over(void)
+{
+    comm_interrupt_over();
+}
+
+void engine_world_leave(struct comm *world, const char *reason)
+{
+    struct err mine;
+    if (!world) return;
+    err_capture(&mine);
+    comm_leave(world, reason);
+    err_restore(&mine);
+}
+
+/* ---- agreement --------------------------------------------------------------------------------
+ */
+
+/* Of a sentence without its figures: ranks that do not fit in memory measure a little more or less.
+ */
+static uint64_t hash_words(const char *text)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *text; text++)
+        if (*text < '0' || *text > '9') h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+/* Whether no lower rank has the sentence of this one. When they cannot be asked, it speaks. */
+static bool is_first_to_say(struct comm *world)
+{
+    uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;
+    struct err error;
+    bool is_first = true;
+    if (!hashes) return true;
+    err_capture(&error);
+    mine = hash_words(cz_last_error());
+    hashes[world->rank] = mine;
+    if (comm_all_gather(world, &hashes[world->rank], hashes, sizeof *hashes) == CZ_OK)
+        for (int r = 0; r < world->rank; r++) is_first = is_first && hashes[r] != mine;
+    err_restore(&error);
+    free(hashes);
+    return is_first;
+}
+
+cz_status engine_world_agree(struct comm *world, cz_status mine, bool *speaks)
+{
+    cz_status st = world ? comm_agree(world, mine) : mine;
+    if (!speaks) return st;
+    *speaks = true;
+    if (st != CZ_OK && engine_world_size(world) > 1) *speaks = is_first_to_say(world);
+    return st;
+}

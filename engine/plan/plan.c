@@ -1,0 +1,362 @@
+#include "engine/plan/plan.h"
+
+#include "base/arena.h"
+#include "base/size.h"
+#include "comm/shm/shm.h"
+#include "engine/plan/plan_impl.h"
+#include "engine/state/save_impl.h"
+#include "engine/tiers_impl.h"
+#include "offload/ring.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- what this process and machine have ------------------------------------------------------ */
+
+struct statm {
+    size_t size, resident, data; /* bytes */
+};
+
+static struct statm read_statm(void)
+{
+    struct statm s = {0};
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f) return s;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (fscanf(f, "%zu %zu %*s %*s %*s %zu", &s.size, &s.resident, &s.data) == 3) {
+        s.size *= page;
+        s.resident *= page;
+        s.data *= page;
+    }
+    fclose(f);
+    return s;
+}
+
+/* Start the pool's threads, so that their stacks are in the baseline. */
+static void wake_pool(void)
+{
+    int n = 0;
+#pragma omp parallel reduction(+ : n)
+    n++;
+    (void)n;
+}
+
+static void take_limit(struct cz_plan *p, size_t left, const char *what)
+{
+    if (left >= p->host_free_nbytes) return;
+    p->host_free_nbytes = left;
+    p->host_limit = what;
+}
+
+static void take_rlimit(struct cz_plan *p, int resource, size_t used, const char *what)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    take_limit(p, limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0, what);
+}
+
+/* Ranks of a host share the disk, as they do memory. */
+static cz_status measure_disk(struct cz_engine *e)
+{
+    const struct swap_options options = tiers_swap_options(e);
+    if (options.nbytes == 0) return CZ_OK;
+    snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir);
+    TRY(swap_dir_free(options.dir, &e->plan.nvme_free_nbytes));
+    e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
+    return CZ_OK;
+}
+
+static cz_status measure_host(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    size_t available, total;
+    p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
+    p->host_free_nbytes = SIZE_MAX;
+    p->host_limit = "nothing known";
+    p->nvme_free_nbytes = SIZE_MAX;
+    if (e->request && e->request->baseline_nbytes > 0) {
+        p->baseline_nbytes = e->request->baseline_nbytes;
+        return CZ_OK;
+    }
+    wake_pool();
+    struct statm now = read_statm();
+    p->baseline_nbytes = now.resident;
+    TRY(device_host_ops.mem_info(NULL, &available, &total));
+    /* Ranks of a host look before any of them allocates. */
+    size_t n_ranks = (size_t)e->comm->n_ranks_host;
+    take_limit(p, available / n_ranks,
+               n_ranks > 1 ? "memory that is available, divided by the ranks of this host,"
+                           : "memory that is available");
+    take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
+    take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
+    return measure_disk(e);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
+    CZ_PRINTF(5, 6);
+
+static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
+{
+    struct plan_row *r = &p->rows[block];
+    r->name = name;
+    r->place = PLAN_HOST;
+    r->nbytes = nbytes > 0 ? arena_piece(nbytes) : 0;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(r->how, sizeof r->how, fmt, ap);
+    va_end(ap);
+}
+
+/* Whether the 1-bit family keeps state s (-1: the masters) whole where stage 1 splits others'. */
+static bool stays_whole(const struct cz_engine *e, int s)
+{
+    const struct optim_hyper *hyper = &e->groups[0].hyper;
+    if (!optim_is_onebit(hyper) || e->config->zero.stage == 0 || e->comm->world_size == 1)
+        return false;
+    return s == 0 || optim_moves_alone(hyper);
+}
+
+static void state_rows(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    const struct zero *z = e->zero;
+    const struct zero_figures f = zero_figures(z);
+    size_t own = f.numel_own, size = dtype_size(e->dtype);
+    size_t masters = zero_block_nbytes(z, ZERO_MASTERS) + f.master_swapped_nbytes;
+    const char *grad = dtype_name(e->grad_dtype);
+    row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s",
+        zero_block_nbytes(z, ZERO_PARAMS) / size, dtype_name(e->dtype),
+        masters > 0 ? "" : ", their own masters");
+    row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
+        "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
+        dtype_name(e->dtype));
+    row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × %s%s", own,
+        dtype_name(e->config->master_dtype), stays_whole(e, -1) ? ", whole on every rank" : "");
+    row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s%s",
+        f.n_buckets > 0 ? own : f.numel_padded, grad,
+        f.grad_swapped_nbytes > 0 ? ", the blocks that parameters share" : "");
+    row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS),
+        "(%d × %zu + %zu of tied ones) × %s", f.n_buckets, f.bucket_numel, f.tied_numel, grad);
+    for (int s = 0; s < OPTIM_STATES_MAX; s++) {
+        const char *name = e->groups[0].hyper.cls->state_names[s];
+        enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
+        bool whole = stays_whole(e, s);
+        row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s%s",
+            whole ? f.numel_padded : own, dtype_name(e->config->state_dtype),
+            whole ? ", whole on every rank" : "");
+    }
+    row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
+        e->n_groups == 1 ? "" : "s");
+    row(p, ZERO_RING, "swap buffers", zero_block_nbytes(z, ZERO_RING),
+        "tiles of up to %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
+    row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
+        "chunks of parameters on their way into a gather");
+    row(p, ZERO_ERRORS, "error feedback", zero_block_nbytes(z, ZERO_ERRORS),
+        "fp32 of each rank's own, whole, and of the chunks it serves");
+    row(p, ZERO_SIGNS, "compressed messages", zero_block_nbytes(z, ZERO_SIGNS),
+        "a bit per element to send, to receive and to mask; partial sums");
+    row(p, ZERO_SHARE, "device's states", zero_block_nbytes(z, ZERO_SHARE),
+        "ratio: what stays of masters and states");
+    row(p, ZERO_STEP, "device's scalars", zero_block_nbytes(z, ZERO_STEP), "a copy of the step's");
+    row(p, ZERO_UPDATE_GPU, "update staging", zero_block_nbytes(z, ZERO_UPDATE_GPU),
+        "tiles on their way to and from the host, two at a time");
+    row(p, ZERO_UPDATE_HOST, "host staging", zero_block_nbytes(z, ZERO_UPDATE_HOST),
+        "tiles on their way to and from the device, two at a time");
+    bool rounds = save_rounds_masters(e);
+    bool passes = rounds || zero_swap_nbytes(z) > 0 || p->on_cuda;
+    row(p, BLOCK_SAVE, "save buffer", passes ? SAVE_BOUNCE_NBYTES : 0,
+        rounds       ? "16-bit weights of the masters on their way into a checkpoint"
+        : p->on_cuda ? "what passes from the device, or a swap file, into a checkpoint"
+                     : "what passes from the swap file into a checkpoint");
+}
+
+static void chain_rows(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    struct chain_sizes sizes = chain_sizes(e->chain);
+    size_t hungriest = 0;
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++)
+        if (chain_layer_sizes(e->chain, i).workspace_nbytes >
+            chain_layer_sizes(e->chain, hungriest).workspace_nbytes)
+            hungriest = i;
+    char every[64] = "kept for backward";
+    if (p->checkpoint_every > 0)
+        snprintf(every, sizeof every, "every %lld%s recomputed from its input",
+                 (long long)p->checkpoint_every, p->checkpoint_every == 1 ? " layer" : " layers");
+    row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations, "%zu layers, %lld × %lld × %s, %s",
+        chain_n_layers(e->chain), (long long)p->B, (long long)p->T, dtype_name(e->dtype), every);
+    row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
+    row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
+        hungriest, chain_layer(e->chain, hungriest)->cls->name);
+    const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
+    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, p->B, p->T),
+        "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
+    row(p, BLOCK_BATCH_HOST, "batch staging", batch_stage_host_nbytes(kind, p->B, p->T),
+        "two micro-batches on their way to the device, and losses");
+    row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
+}
+
+void plan_add_up(struct cz_plan *p)
+{
+    size_t sums[PLAN_N_PLACES] = {0};
+    for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
+    p->pinned_nbytes = sums[PLAN_PINNED];
+    p->nvme_nbytes = sums[PLAN_NVME];
+    p->device_peak_nbytes = sums[PLAN_DEVICE];
+    p->host_peak_nbytes = p->baseline_nbytes + p->comm_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
+}
+
+/* Gradients, parameters fetched for the layers, parameters after the update. */
+static void count_traffic(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t n_passes = (size_t)p->accumulation, n_reduces = p->stage >= 2 ? n_passes : 1;
+    p->live_numel_max = f.resident_numel + f.live_max;
+    if (p->world_size == 1) return;
+    p->sent_nbytes_per_step =
+        n_reduces * f.reduce_nbytes + n_passes * f.fetch_nbytes + f.update_nbytes + f.sums_nbytes;
+    if (f.signs_nbytes > 0)
+        p->sent_nbytes_frozen = f.signs_nbytes + f.update_nbytes + f.sums_nbytes;
+    p->n_collectives_per_step =
+        n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
+}
+
+cz_status plan_fill(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    const struct param_table *table = model_params(e->model);
+    snprintf(p->model_name, sizeof p->model_name, "%s", cz_model_name(e->model));
+    p->numel = param_table_numel(table, false);
+    p->numel_trainable = param_table_numel(table, true);
+    p->stage = e->config->zero.stage;
+    p->dtype = e->dtype;
+    p->world_size = e->comm->world_size;
+    p->B = e->config->train_micro_batch_size_per_gpu;
+    p->T = p->t_limit = cz_model_t_max(e->model);
+    p->accumulation = e->config->gradient_accumulation_steps;
+    p->n_rows = ENGINE_N_BLOCKS;
+    state_rows(e);
+    chain_rows(e);
+    TRY(measure_host(e));
+    if (p->on_cuda) TRY(plan_place_on_device(e));
+    tiers_place_rows(e);
+    plan_add_up(p);
+    count_traffic(e);
+    plan_fill_phases(e);
+    plan_fill_times(e, e->request ? e->request->profile : NULL);
+    return CZ_OK;
+}
+
+cz_status plan_create_ex(const struct cz_engine_options *options,
+                         const struct plan_request *request, struct cz_model *model,
+                         struct cz_plan **out)
+{
+    int64_t world_size = request->world_size;
+    *out = NULL;
+    if (world_size < 1 || world_size > INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned",
+                       (long long)world_size);
+    struct cz_engine *e = calloc(1, sizeof *e);
+    struct cz_plan *p = calloc(1, sizeof *p);
+    struct comm *comm = NULL;
+    cz_status st;
+    if (!e || !p) {
+        st = err_set(CZ_NOMEM, 0, "no memory for a plan");
+        goto done;
+    }
+    e->request = request;
+    TRY_GOTO(comm_self_create(0, (int)world_size, &comm), done);
+    TRY_GOTO(engine_prepare(e, options, comm, model), done);
+    *p = e->plan;
+    *out = p;
+done:
+    if (e) engine_free(e);
+    free(e);
+    comm_destroy(comm);
+    if (st != CZ_OK) free(p);
+    return st;
+}
+
+cz_status plan_create(const struct cz_engine_options *options, int64_t world_size,
+                      struct cz_model *model, struct cz_plan **out)
+{
+    const struct plan_request request = {.world_size = world_size};
+    return plan_create_ex(options, &request, model, out);
+}
+
+void cz_plan_destroy(struct cz_plan *plan)
+{
+    free(plan);
+}
+
+/* ---- does it fit ----------------------------------------------------------------------------- */
+
+size_t plan_device_need(const struct cz_plan *p)
+{
+    size_t nbytes = 0;
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (p->rows[i].place == PLAN_DEVICE && strcmp(p->rows[i].name, "CUDA context") != 0)
+            nbytes += p->rows[i].nbytes;
+    return nbytes;
+}
+
+bool cz_plan_fits(const struct cz_plan *p)
+{
+    return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
+           p->nvme_nbytes <= p->nvme_free_nbytes && plan_device_need(p) <= p->device_free_nbytes;
+}
+
+/* What would make a run need less of the GPU, of what it does not do yet. */
+static const char *relief(const struct cz_plan *p, char *text, size_t text_nbytes)
+{
+    const char *const all[] = {p->optimizer_away ? NULL : "offload_optimizer",
+                               p->params_away ? NULL : "offload_param",
+                               p->checkpoint_every > 0 ? NULL : "activation checkpointing",
+                               p->B > 1 ? "a smaller micro-batch" : NULL};
+    const char *names[CZ_ARRAY_LEN(all)];
+    size_t n = 0, used = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(all); i++)
+        if (all[i]) names[n++] = all[i];
+    if (n == 0) return "shorter sequences";
+    text[0] = '\0';
+    for (size_t i = 0; i < n && used < text_nbytes; i++)
+        used += (size_t)snprintf(text + used, text_nbytes - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i == n - 1 ? " or "
+                                              : ", ",
+                                 names[i]);
+    return text;
+}
+
+cz_status cz_plan_check(const struct cz_plan *p)
+{
+    size_t need = p->host_peak_nbytes - p->baseline_nbytes;
+    char *table = NULL, want[24], have[24], less[128];
+    if (cz_plan_fits(p)) return CZ_OK;
+    TRY(cz_plan_table(p, &table));
+    if (p->nvme_nbytes > p->nvme_free_nbytes)
+        err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.\n%s",
+                size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
+                size_human(p->nvme_free_nbytes, have, sizeof have), table);
+    else if (plan_device_need(p) > p->device_free_nbytes)
+        err_set(
+            CZ_NOMEM, 0,
+            "the run needs %s of GPU memory, but the GPU has %s free; %s would make it less.\n%s",
+            size_human(plan_device_need(p), want, sizeof want),
+            size_human(p->device_free_nbytes, have, sizeof have), relief(p, less, sizeof less),
+            table);
+    else
+        err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
+                size_human(need, want, sizeof want), p->host_limit,
+                size_human(p->host_free_nbytes, have, sizeof have), table);
+    free(table);
+    return CZ_NOMEM;
+}

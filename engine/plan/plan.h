@@ -1,0 +1,128 @@
+/* The memory plan: every byte of a run, before any of it is allocated (docs/memory.md).
+ *
+ * Life cycle: plan_create() → cz_plan_table() / cz_plan_json() → cz_plan_destroy(); or
+ * engine_get_plan() of a running engine, which allocates exactly these rows. Not thread-safe. */
+#ifndef CZ_ENGINE_PLAN_PLAN_H
+#define CZ_ENGINE_PLAN_PLAN_H
+
+#include "base/dtype.h"
+#include "engine/engine.h"
+
+CZ_EXTERN_C_BEGIN
+
+struct machine_profile; /* engine/tune/machine.h */
+
+enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
+#define PLAN_N_PLACES 4
+
+#define PLAN_ROWS_MAX 48
+
+struct plan_row {
+    const char *name; /* "master weights" */
+    enum plan_place place;
+    size_t nbytes; /* as allocated, gaps included; rows of a place lie one after the other */
+    char how[112]; /* what it is made of */
+};
+
+/* What happens, one after the other, in a training step; a save comes when it is asked for. */
+enum plan_phase { PLAN_FORWARD = 0, PLAN_BACKWARD, PLAN_STEP, PLAN_SAVE };
+#define PLAN_N_PHASES 4
+
+/* What a phase costs one rank: the forward and the backward of all micro-batches of one optimizer
+ * step, its update, and one checkpoint. Memory is allocated once, before the first step, so the
+ * peak is the sum of all rows in every phase; `in_use` is the phase's working set: the rows that it
+ * touches, and the program. */
+struct plan_cost {
+    size_t in_use_nbytes[PLAN_N_PLACES];
+    size_t nvme_read_nbytes, nvme_written_nbytes; /* of the swap file */
+    size_t to_device_nbytes, to_host_nbytes;      /* between host memory and the device */
+    size_t sent_nbytes;                           /* to the other ranks */
+    size_t saved_nbytes;                          /* into the files of a checkpoint */
+    size_t moved_nbytes;   /* through the memory of whoever computes, by all but matrix products */
+    size_t weights_nbytes; /* and by those: weights read, their gradients written */
+    double flops;          /* of matrix products; a multiply-add is 2 */
+
+    /* Seconds by what they are spent on, and how long the phase takes, given what overlaps
+     * (docs/memory.md). NAN: the plan has no profile, or a figure that it needs is not in there. */
+    double compute_s, nvme_s, link_s, comm_s, total_s;
+};
+
+struct cz_plan {
+    struct plan_row rows[PLAN_ROWS_MAX];
+    size_t n_rows;
+    size_t baseline_nbytes; /* program and libraries: measured in this process */
+    size_t comm_nbytes;     /* slots between the ranks of a host, as if all of them shared one */
+
+    /* Per rank. host_peak includes the baseline and pinned memory. */
+    size_t host_peak_nbytes, device_peak_nbytes, pinned_nbytes, nvme_nbytes;
+    size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
+    size_t sent_nbytes_frozen;   /* 1-bit family: by a compressed step (docs/one_bit.md), else 0 */
+    size_t n_collectives_per_step;
+    size_t live_numel_max; /* stage 3: most parameters whole in memory at any time */
+    size_t fetched_numel;  /* a GPU's: parameters that a training pass brings from host or NVMe */
+    struct plan_cost phases[PLAN_N_PHASES];
+    double step_s;            /* forward, backward and step; NAN: see plan_cost */
+    double beside_s;          /* of the step, what runs beside the backward: not in step_s */
+    const char *missing_rate; /* what the profile lacks for it, in words; NULL: nothing */
+
+    /* What the plan is for. */
+    char model_name[64];
+    size_t numel, numel_trainable;
+    int stage;
+    enum cz_dtype dtype;
+    bool on_cuda; /* planned for a GPU: some sizes are assumed (docs/memory.md) */
+    bool optimizer_away, params_away; /* a GPU's: they rest in host memory or on NVMe */
+    int64_t world_size, B, T, accumulation;
+    int64_t t_limit;          /* what the sequence length was bounded to: cz_model_t_max() */
+    int64_t checkpoint_every; /* 0: no activation checkpointing */
+
+    size_t unpinned_nbytes;  /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
+    char nvme_path[256];     /* where the swap file goes; "": there is none */
+    size_t nvme_free_nbytes; /* what the swap files of this host's ranks may take, for one of them;
+                                SIZE_MAX: nobody asked */
+    size_t host_free_nbytes; /* what may still be allocated here: memory, cgroup and rlimits */
+    const char *host_limit;  /* which of them binds: "available memory", … */
+    size_t device_free_nbytes; /* of the GPU, before the run; SIZE_MAX: nobody asked one */
+};
+
+/* Plan a run of `model` (borrowed) under options' config, for rank 0 of world_size ≥ 1 ranks.
+ * options->comm is ignored. *out is the caller's. Errors as engine_initialize_ex(), but a plan that
+ * does not fit is a result: see cz_plan_check(). */
+CZ_API cz_status plan_create(const struct cz_engine_options *options, int64_t world_size,
+                             struct cz_model *model, struct cz_plan **out);
+CZ_API void cz_plan_destroy(struct cz_plan *plan); /* accepts NULL */
+
+/* How to plan. */
+struct plan_request {
+    int64_t world_size;                    /* ≥ 1 */
+    const struct machine_profile *profile; /* times are predicted from it; NULL: none are */
+    size_t baseline_nbytes; /* of the program, measured before; 0: measure this process. Given, the
+                               plan does not look at this machine: host_free_nbytes is SIZE_MAX */
+};
+
+/* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
+ * sizes that only the GPU knows are assumed. */
+CZ_API cz_status plan_create_ex(const struct cz_engine_options *options,
+                                const struct plan_request *request, struct cz_model *model,
+                                struct cz_plan **out);
+
+CZ_API const char *plan_phase_name(enum plan_phase phase); /* "forward" */
+CZ_API const char *plan_place_name(enum plan_place place); /* "host" */
+
+/* Whether a row is touched in a phase. */
+CZ_API bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase);
+
+/* Whether the rows fit into what this machine, its container or this process may still allocate,
+ * and the swap file on its disk. */
+CZ_API bool cz_plan_fits(const struct cz_plan *plan);
+
+/* CZ_NOMEM, with the table in the sentence, when they do not. */
+CZ_API cz_status cz_plan_check(const struct cz_plan *plan);
+
+/* A table for people, lines ending in newlines; and one JSON object (docs/memory.md). *out is
+ * the caller's, released by free(). */
+CZ_API cz_status cz_plan_table(const struct cz_plan *plan, char **out);
+CZ_API cz_status cz_plan_json(const struct cz_plan *plan, char **out);
+
+CZ_EXTERN_C_END
+#endif

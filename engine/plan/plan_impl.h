@@ -1,0 +1,56 @@
+/* Parts of the plan, shared by the files that make it. */
+#ifndef CZ_ENGINE_PLAN_PLAN_IMPL_H
+#define CZ_ENGINE_PLAN_PLAN_IMPL_H
+
+#include "comm/device/device_comm.h"
+#include "engine/engine_impl.h"
+#include "formats/json/json_write.h"
+
+#include <stdio.h>
+
+/* ---- plan_device.c --------------------------------------------------------------------------- */
+
+/* Where a block's row lies in a GPU run, before page-locking. */
+enum plan_place plan_device_place(const struct cz_engine *e, int block);
+
+/* What only a GPU run has: names, kept activations, the context; looks at the GPU if there is one.
+ */
+cz_status plan_place_on_device(struct cz_engine *e);
+
+/* The same once ranks have met: who shares this GPU, and how they will talk. Collective, on the
+ * host's communicator. */
+cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind);
+
+/* Totals, when rows have changed. */
+void plan_add_up(struct cz_plan *p);
+
+/* What the run takes of the GPU beside what is in use there already. */
+size_t plan_device_need(const struct cz_plan *p);
+
+/* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
+double plan_device_share(const struct cz_engine *e);
+
+/* ---- plan_phases.c, plan_times.c ---------------------------------------------------------------
+ */
+
+/* Fill the plan's phases, once its rows and totals stand; then what they take on a machine (NULL:
+ * nobody knows). */
+void plan_fill_phases(struct cz_engine *e);
+void plan_fill_times(struct cz_engine *e, const struct machine_profile *profile);
+
+/* Bytes that the optimizer's update of this rank's partition reads and writes. */
+size_t plan_update_nbytes(const struct cz_engine *e);
+
+/* Whether plan_row_in_phase() knows the row by its name. */
+bool plan_row_is_known(const struct plan_row *row);
+
+/* Whether a row holds masters or optimizer states. */
+bool plan_row_is_state(const struct plan_row *row);
+
+/* ---- plan_print_phases.c -----------------------------------------------------------------------
+ */
+
+void plan_print_phases(FILE *f, const struct cz_plan *p);
+void plan_write_phases(struct json_writer *w, const struct cz_plan *p);
+
+#endif

@@ -1,0 +1,279 @@
+/* What the phases of a step touch and move: read off the plan's rows, so that a row that changes
+ * its place changes the traffic as well. */
+#include "engine/plan/plan_impl.h"
+
+#include <string.h>
+
+enum { F = 1 << PLAN_FORWARD, B = 1 << PLAN_BACKWARD, S = 1 << PLAN_STEP, C = 1 << PLAN_SAVE };
+
+/* Rows by name; masters and optimizer states are known by their names. The loss layer makes its
+ * gradients in the forward. A row that is not here counts as touched in every phase (a test knows
+ * them all). */
+static const struct row_use {
+    const char *name;
+    unsigned phases;
+} uses[] = {
+    {"parameters", F | B | S | C},
+    {"gathered parameters", F | B},
+    {"parameter window", F | B},
+    {"gradients", F | B | S},
+    {"reduction buckets", F | B},
+    {"step scalars", S},
+    {"activations", F | B},
+    {"kept activations", F | B},
+    {"gradient buckets", F | B},
+    {"update staging", S},
+    {"device's states", S | C},
+    {"device's scalars", S},
+    {"host staging", S},
+    {"batch staging", F},
+    {"communicator", F | B | S},
+    {"communicator's pieces", F | B | S},
+    {"CUDA context", F | B | S | C},
+    {"CUDA kernels", F | B | S | C},
+    {"CUDA libraries", F | B | S | C},
+    {"NCCL's buffers", F | B | S | C},
+    {"activation gradients", B},
+    {"workspace", F | B},
+    {"micro-batch", F | B},
+    {"swap buffers", S},
+    {"chunk staging", F | B},
+    {"error feedback", S | C},
+    {"compressed messages", S},
+    {"fetch staging", F | B},
+    {"save buffer", C},
+    {"rounding to blocks", 0},
+    {"swap bookkeeping", F | B | S | C},
+};
+
+bool plan_row_is_state(const struct plan_row *row)
+{
+    size_t n;
+    const struct optim_class *const *classes = optim_classes(&n);
+    if (strcmp(row->name, "master weights") == 0) return true;
+    for (size_t c = 0; c < n; c++)
+        for (size_t s = 0; s < OPTIM_STATES_MAX && classes[c]->state_names[s]; s++)
+            if (strcmp(classes[c]->state_names[s], row->name) == 0) return true;
+    return strcmp(row->name, "device's states") == 0;
+}
+
+static const struct row_use *find_use(const struct plan_row *row)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(uses); i++)
+        if (strcmp(uses[i].name, row->name) == 0) return &uses[i];
+    return NULL;
+}
+
+bool plan_row_is_known(const struct plan_row *row)
+{
+    return find_use(row) || plan_row_is_state(row) || row->nbytes == 0;
+}
+
+bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase)
+{
+    const struct row_use *use = find_use(row);
+    unsigned phases = plan_row_is_state(row) ? S | C : F | B | S | C;
+    return (use ? use->phases : phases) >> phase & 1;
+}
+
+const char *plan_phase_name(enum plan_phase phase)
+{
+    static const char *const names[PLAN_N_PHASES] = {"forward", "backward", "step", "save"};
+    return names[phase];
+}
+
+static void count_in_use(struct cz_plan *p)
+{
+    for (int f = 0; f < PLAN_N_PHASES; f++) {
+        size_t *in_use = p->phases[f].in_use_nbytes;
+        in_use[PLAN_HOST] += p->baseline_nbytes + p->comm_nbytes;
+        for (size_t i = 0; i < p->n_rows; i++)
+            if (plan_row_in_phase(&p->rows[i], (enum plan_phase)f))
+                in_use[p->rows[i].place] += p->rows[i].nbytes;
+    }
+}
+
+/* ---- where the parts of the model state lie ---------------------------------------------------
+ */
+
+/* Bytes of the rows "parameters" (states false), or master weights and states, in a place. */
+static size_t part_in(const struct cz_plan *p, bool states, enum plan_place place)
+{
+    size_t nbytes = 0;
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct plan_row *r = &p->rows[i];
+        bool is_part = states ? plan_row_is_state(r) : strcmp(r->name, "parameters") == 0;
+        if (is_part && r->place == place) nbytes += r->nbytes;
+    }
+    return nbytes;
+}
+
+static bool grads_on_device(const struct cz_plan *p)
+{
+    for (size_t i = 0; i < p->n_rows; i++)
+        if (strcmp(p->rows[i].name, "gradients") == 0) return p->rows[i].place == PLAN_DEVICE;
+    return false;
+}
+
+/* ---- forward and backward ---------------------------------------------------------------------
+ */
+
+/* Sums over the layers of one micro-batch. */
+struct pass_work {
+    double flops_forward, flops_backward;
+    size_t moved_forward, moved_backward;
+    size_t weights_forward, weights_backward;
+};
+
+static size_t layer_numel(const struct cz_engine *e, size_t layer_idx, bool trained_only)
+{
+    const struct param_table *table = model_params(e->model);
+    const struct model_layer *layer = chain_layer(e->chain, layer_idx);
+    size_t numel = 0;
+    for (size_t k = 0; k < layer->n_params; k++) {
+        const struct param_info *info = &table->params[layer->param_idx[k]];
+        if (!trained_only || info->trainable) numel += info->numel;
+    }
+    return numel;
+}
+
+/* A layer writes its output and what it keeps, and the next kernel reads them; its backward reads
+ * both and makes gradients of the same size, which are read in turn. The gradient of the input and,
+ * for what is trained, of the weights cost a forward each. A loss layer does all of it in the
+ * forward, a recomputed layer a second forward in the backward. */
+static void add_layer(const struct cz_engine *e, size_t i, struct pass_work *w)
+{
+    struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
+    size_t numel = layer_numel(e, i, false), trained = layer_numel(e, i, true);
+    size_t results = sizes.out_nbytes + sizes.saved_nbytes, size = dtype_size(e->dtype);
+    double share = numel > 0 ? (double)trained / (double)numel : 1;
+    double flops = sizes.flops_forward * (1 + share);
+    size_t weights = numel * size, made = weights + trained * dtype_size(e->grad_dtype);
+    bool is_loss = chain_layer(e->chain, i)->cls->flags & LAYER_LOSS;
+    w->flops_forward += sizes.flops_forward + (is_loss ? flops : 0);
+    w->moved_forward += (is_loss ? 5 : 2) * results;
+    w->weights_forward += weights + (is_loss ? made : 0);
+    w->flops_backward += is_loss ? 0 : flops;
+    w->moved_backward += is_loss ? 0 : 3 * results;
+    w->weights_backward += is_loss ? 0 : made;
+    if (!chain_is_recomputed(e->chain, i)) return;
+    w->flops_backward += sizes.flops_forward;
+    w->moved_backward += 2 * results;
+    w->weights_backward += weights;
+}
+
+/* Parameters that wait elsewhere come for their layers' turns: about half of what a pass fetches
+ * forward, the rest backward. Gradients that follow the optimizer go; every micro-batch but a
+ * step's first adds to what is there. */
+static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
+{
+    size_t n = (size_t)p->accumulation;
+    size_t read = zero_figures(e->zero).pass_read_nbytes * n;
+    size_t grads = zero_figures(e->zero).grad_swapped_nbytes;
+    size_t up = p->fetched_numel * dtype_size(e->dtype) * n;
+    p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
+    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2 + grads * (n - 1);
+    p->phases[PLAN_BACKWARD].nvme_written_nbytes = grads * n;
+    p->phases[PLAN_FORWARD].to_device_nbytes = up / 2;
+    p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
+}
+
+static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
+{
+    struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
+    size_t n = (size_t)p->accumulation;
+    struct pass_work w = {0};
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++) add_layer(e, i, &w);
+    forward->flops = w.flops_forward * (double)n;
+    backward->flops = w.flops_backward * (double)n;
+    forward->moved_nbytes = w.moved_forward * n;
+    backward->moved_nbytes = w.moved_backward * n;
+    forward->weights_nbytes = w.weights_forward * n;
+    backward->weights_nbytes = w.weights_backward * n;
+    fill_fetches(e, p);
+}
+
+/* Every micro-batch moves what its layers wrote (stages 2 and 3, one rank); a boundary the own part
+ * (0, 1). Checkpointed activations that wait in host memory go there and come back. */
+static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t own = f.numel_own, n = (size_t)p->accumulation;
+    double host_share = 1 - plan_device_share(e);
+    size_t grads = own * dtype_size(e->grad_dtype),
+           stays = own - (size_t)(host_share * (double)own);
+    size_t params = (own - stays) * dtype_size(e->dtype);
+    if (grads_on_device(p)) {
+        p->phases[PLAN_STEP].to_host_nbytes = (own - stays) * dtype_size(e->grad_dtype);
+    } else {
+        p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
+        p->phases[PLAN_STEP].to_device_nbytes = stays * dtype_size(e->grad_dtype);
+        if (p->world_size == 1) /* what layers add to comes back first */
+            p->phases[PLAN_BACKWARD].to_device_nbytes += grads * (n - 1);
+    }
+    if (part_in(p, false, PLAN_DEVICE) > 0)
+        p->phases[PLAN_STEP].to_device_nbytes += params;
+    else /* those that stay in the window all the same */
+        p->phases[PLAN_STEP].to_device_nbytes += f.resident_numel * dtype_size(e->dtype);
+    p->phases[PLAN_SAVE].to_host_nbytes =
+        part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct plan_row *r = &p->rows[i];
+        if (strcmp(r->name, "kept activations") != 0 || r->place == PLAN_DEVICE) continue;
+        p->phases[PLAN_FORWARD].to_host_nbytes += r->nbytes * n;
+        p->phases[PLAN_BACKWARD].to_device_nbytes += r->nbytes * n;
+    }
+}
+
+/* ---- step and save --------------------------------------------------------------------------- */
+
+size_t plan_update_nbytes(const struct cz_engine *e)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    const struct ds_config *c = e->config;
+    size_t each = 2 * dtype_size(c->master_dtype) + dtype_size(e->grad_dtype);
+    if (c->master_dtype != e->dtype) each += dtype_size(e->dtype); /* the rounded parameter */
+    each += 2 * dtype_size(c->state_dtype) * optim_n_states(&e->groups[0].hyper);
+    return each * f.numel_own;
+}
+
+static void fill_step(const struct cz_engine *e, struct cz_plan *p)
+{
+    struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t own = f.numel_own;
+    size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
+    step->nvme_read_nbytes = f.update_read_nbytes;
+    step->nvme_written_nbytes = f.update_written_nbytes;
+    /* once to look for overflows, once for the norm, once to update */
+    step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
+    save->nvme_read_nbytes = states + params;
+    for (int place = 0; place < PLAN_N_PLACES; place++)
+        save->saved_nbytes +=
+            part_in(p, true, (enum plan_place)place) + part_in(p, false, (enum plan_place)place);
+}
+
+static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t n = (size_t)p->accumulation;
+    if (p->world_size == 1) return;
+    /* The schedule of stage 3 is one for both directions; a backward fetches what a forward does.
+     */
+    p->phases[PLAN_FORWARD].sent_nbytes = n * f.fetch_nbytes / 2;
+    p->phases[PLAN_BACKWARD].sent_nbytes = n * f.fetch_nbytes - n * f.fetch_nbytes / 2;
+    p->phases[p->stage >= 2 ? PLAN_BACKWARD : PLAN_STEP].sent_nbytes +=
+        (p->stage >= 2 ? n : 1) * f.reduce_nbytes;
+    p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes + f.sums_nbytes;
+}
+
+void plan_fill_phases(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
+    memset(p->phases, 0, sizeof p->phases);
+    count_in_use(p);
+    fill_passes(e, p);
+    fill_step(e, p);
+    if (p->on_cuda) fill_device_traffic(e, p);
+    fill_sent(e, p);
+}

@@ -1,0 +1,139 @@
+/* How long the phases take on a machine whose rates were measured (docs/memory.md).
+ *
+ * All ranks are taken to share one host: a CPU rank has its share of the cores' rates, and every
+ * rank its share of the host's memory and NVMe. A GPU is its rank's own. */
+#include "engine/plan/plan_impl.h"
+#include "engine/tune/machine.h"
+
+#include <math.h>
+
+/* Amount / rate; NAN when the rate is needed and was not measured. */
+static double take(struct cz_plan *p, double amount, double rate, const char *what)
+{
+    if (amount == 0) return 0;
+    if (rate > 0) return amount / rate;
+    if (!p->missing_rate) p->missing_rate = what;
+    return NAN;
+}
+
+/* The larger; NAN when either is. */
+static double longer(double a, double b)
+{
+    if (isnan(a) || isnan(b)) return NAN;
+    return a > b ? a : b;
+}
+
+static double gemm_rate(const struct cz_plan *p, const struct machine_profile *m)
+{
+    bool gpu = p->on_cuda;
+    if (p->dtype == DTYPE_BF16) return gpu ? m->device_gemm_bf16 : m->gemm_bf16;
+    if (p->dtype == DTYPE_F16) return gpu ? m->device_gemm_f16 : m->gemm_f16;
+    return gpu ? m->device_gemm_f32 : m->gemm_f32;
+}
+
+/* How real layers compare with the profile's large products and plain copies: fitted to GPT-2 124M
+ * on one machine (docs/performance.md). CPU kernels compute in fp32 whatever they read, so what
+ * counts there is elements. */
+#define GEMM_EFFICIENCY   0.95
+#define CPU_ELEMENT_BYTES 22.0
+
+/* Matrix products, which wait for weights when there are few rows; then everything else. */
+static double pass_seconds(struct cz_plan *p, const struct plan_cost *c,
+                           const struct machine_profile *m, double share)
+{
+    double memory = p->on_cuda ? m->device_copy : m->triad * share;
+    double gemm = gemm_rate(p, m) * (p->on_cuda ? 1 : share) * GEMM_EFFICIENCY;
+    double moved = (double)c->moved_nbytes;
+    const char *products_of = p->on_cuda ? "a GPU's matrix products" : "matrix products";
+    const char *memory_of = p->on_cuda ? "a GPU's memory" : "the memory";
+    if (!p->on_cuda) moved *= CPU_ELEMENT_BYTES / (double)dtype_size(p->dtype);
+    double products = longer(take(p, c->flops, gemm, products_of),
+                             take(p, (double)c->weights_nbytes, memory, memory_of));
+    return products + take(p, moved, memory, memory_of);
+}
+
+/* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
+ * same time. */
+static double step_seconds(struct cz_engine *e, const struct machine_profile *m, double share)
+{
+    struct cz_plan *p = &e->plan;
+    double on_device = plan_device_share(e), on_host = 1 - on_device;
+    double all = (double)p->phases[PLAN_STEP].moved_nbytes;
+    double update = (double)plan_update_nbytes(e);
+    double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
+    double host = take(p, on_host * update / 28, adam * share, "the optimizer's step") +
+                  take(p, on_host * (all - update), m->triad * share, "the memory");
+    double device = take(p, on_device * all, m->device_copy, "a GPU's memory");
+    return longer(host, device);
+}
+
+static double nvme_seconds(struct cz_plan *p, const struct plan_cost *c,
+                           const struct machine_profile *m, double share)
+{
+    double read = (double)c->nvme_read_nbytes, written = (double)c->nvme_written_nbytes;
+    double alone = take(p, read, m->nvme_read * share, "reading from NVMe") +
+                   take(p, written, m->nvme_write * share, "writing to NVMe");
+    if (read == 0 || written == 0 || m->nvme_both <= 0) return alone;
+    return (read + written) / (m->nvme_both * share); /* requests of both kinds are in flight */
+}
+
+/* Both directions at once. */
+static double link_seconds(struct cz_plan *p, const struct plan_cost *c,
+                           const struct machine_profile *m)
+{
+    double up = take(p, (double)c->to_device_nbytes, m->host_to_device, "copies to the GPU");
+    return longer(up, take(p, (double)c->to_host_nbytes, m->device_to_host, "copies from the GPU"));
+}
+
+/* What runs beside what: the disk beside everything, where its requests are issued ahead; copies to
+ * and from the GPU beside its kernels; other ranks beside a GPU's kernels only, because on the CPU
+ * it is the same cores that copy. */
+static double together(const struct cz_engine *e, enum plan_phase phase, const struct plan_cost *c)
+{
+    const struct config_zero *z = &e->config->zero;
+    bool gpu = e->plan.on_cuda;
+    double busy = gpu ? longer(c->compute_s, c->link_s) : c->compute_s + c->link_s;
+    bool overlaps = gpu && phase != PLAN_STEP && z->overlap_comm;
+    busy = overlaps ? longer(busy, c->comm_s) : busy + c->comm_s;
+    const struct config_offload_optimizer *o = &z->offload_optimizer;
+    bool reads = phase == PLAN_STEP ? o->pipeline_read : z->prefetch_bucket_size != 0;
+    bool writes = phase == PLAN_STEP ? o->pipeline_write : reads;
+    if (phase == PLAN_SAVE) reads = writes = true;
+    double beside = c->nvme_s * (reads + writes) / 2; /* reading and writing move as much */
+    return longer(busy, beside) + c->nvme_s - beside;
+}
+
+/* On one rank the host updates gradients as they leave the GPU, when nothing has to be known of all
+ * of them (zero_step): beside the backward of the last micro-batch. */
+static double beside_backward(const struct cz_engine *e)
+{
+    const struct cz_plan *p = &e->plan;
+    bool leaves = p->on_cuda && plan_device_share(e) < 1;
+    double last = p->phases[PLAN_BACKWARD].total_s / (double)p->accumulation;
+    double step = p->phases[PLAN_STEP].total_s;
+    if (!leaves || p->world_size > 1 || !engine_updates_first(e)) return 0;
+    return last < step ? last : step;
+}
+
+void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
+{
+    struct cz_plan *p = &e->plan;
+    double share = 1.0 / (double)p->world_size;
+    p->step_s = 0;
+    p->missing_rate = NULL;
+    for (int f = 0; f < PLAN_N_PHASES; f++) {
+        struct plan_cost *c = &p->phases[f];
+        c->compute_s = c->nvme_s = c->link_s = c->comm_s = c->total_s = NAN;
+        if (!m) continue;
+        c->compute_s = f == PLAN_STEP   ? step_seconds(e, m, share)
+                       : f == PLAN_SAVE ? 0
+                                        : pass_seconds(p, c, m, share);
+        c->nvme_s = nvme_seconds(p, c, m, share);
+        c->link_s = link_seconds(p, c, m);
+        c->comm_s = take(p, (double)c->sent_nbytes, m->comm, "copies between ranks");
+        c->total_s = together(e, (enum plan_phase)f, c);
+    }
+    for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
+    p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
+    p->step_s -= p->beside_s;
+}

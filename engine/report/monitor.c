@@ -1,0 +1,212 @@
+#include "engine/report/monitor.h"
+
+#include "formats/file_io.h"
+#include "formats/json/json_write.h"
+#include "formats/tfevents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_NBYTES_MAX 200
+
+struct monitor {
+    char *csv_path; /* "DIR/", with room for a file name behind it; NULL: no csv_monitor */
+    size_t csv_dir_nbytes;
+    struct tfevents *events; /* NULL: no tensorboard */
+};
+
+/* ---- csv_monitor ------------------------------------------------------------------------------
+ */
+
+struct text {
+    char buf[1024];
+    size_t n;
+};
+
+static void text_put(struct text *t, const char *src)
+{
+    size_t nbytes = strlen(src);
+    memcpy(t->buf + t->n, src, nbytes);
+    t->n += nbytes;
+}
+
+/* Quoted only where a comma, a quote or a line end asks for it, as Python's csv does. */
+static void text_put_field(struct text *t, const char *src)
+{
+    bool quote = strpbrk(src, ",\"\r\n") != NULL;
+    if (quote) t->buf[t->n++] = '"';
+    for (; *src; src++) {
+        if (*src == '"') t->buf[t->n++] = '"';
+        t->buf[t->n++] = *src;
+    }
+    if (quote) t->buf[t->n++] = '"';
+}
+
+static void text_put_value(struct text *t, const struct monitor_event *e)
+{
+    char digits[JSON_FLOAT_NBYTES];
+    if (isnan(e->value))
+        text_put(t, "nan");
+    else if (isinf(e->value))
+        text_put(t, e->value < 0 ? "-inf" : "inf");
+    else if (e->is_int && fabs(e->value) < 0x1p63) {
+        snprintf(digits, sizeof digits, "%" PRId64, (int64_t)e->value);
+        text_put(t, digits);
+    } else
+        text_put(t, json_float_text(e->value, digits));
+}
+
+static void make_rows(struct text *t, const struct monitor_event *e, bool with_header)
+{
+    char step[24];
+    t->n = 0;
+    if (with_header) {
+        const char *slash = strrchr(e->name, '/');
+        text_put(t, "step,");
+        text_put_field(t, slash ? slash + 1 : e->name);
+        text_put(t, "\r\n");
+    }
+    snprintf(step, sizeof step, "%" PRId64 ",", e->x);
+    text_put(t, step);
+    text_put_value(t, e);
+    text_put(t, "\r\n");
+}
+
+static void set_csv_path(struct monitor *m, const char *name)
+{
+    char *at = m->csv_path + m->csv_dir_nbytes;
+    for (; *name; name++) *at++ = *name == '/' || *name == ' ' ? '_' : *name;
+    strcpy(at, ".csv");
+}
+
+static cz_status append_rows(const char *path, int fd, const struct monitor_event *e)
+{
+    struct stat info;
+    struct text rows;
+    if (fstat(fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", path);
+    make_rows(&rows, e, info.st_size == 0);
+    cz_status st = file_pwrite(fd, path, rows.buf, rows.n, (uint64_t)info.st_size);
+    /* Take half a row back; if that fails too, the write is still what there is to report. */
+    if (st != CZ_OK && ftruncate(fd, info.st_size) != 0) return st;
+    return st;
+}
+
+static cz_status write_csv(struct monitor *m, const struct monitor_event *e)
+{
+    set_csv_path(m, e->name);
+    int fd = open(m->csv_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened for writing", m->csv_path);
+    cz_status st = append_rows(m->csv_path, fd, e);
+    if (close(fd) != 0 && st == CZ_OK && errno != EINTR)
+        st = err_set(CZ_IO, errno, "%s: cannot be closed", m->csv_path);
+    return st;
+}
+
+/* ---- both -------------------------------------------------------------------------------------
+ */
+
+static cz_status open_csv(struct monitor *m, const char *dir)
+{
+    static const char suffix[] = ".csv";
+    size_t nbytes = strlen(dir);
+    m->csv_path = malloc(nbytes + 1 + NAME_NBYTES_MAX + sizeof suffix);
+    if (!m->csv_path) return err_set(CZ_NOMEM, 0, "%s: no memory for csv_monitor", dir);
+    memcpy(m->csv_path, dir, nbytes + 1);
+    if (nbytes == 0) return CZ_OK; /* the current folder */
+    TRY(file_make_dirs(dir));
+    if (dir[nbytes - 1] != '/') m->csv_path[nbytes++] = '/';
+    m->csv_dir_nbytes = nbytes;
+    return CZ_OK;
+}
+
+static bool is_on(const struct config_monitor *section)
+{
+    return section && section->enabled;
+}
+
+cz_status monitor_create(const struct config_monitor *csv, const struct config_monitor *tensorboard,
+                         struct monitor **out)
+{
+    char *csv_dir = NULL, *events_dir = NULL;
+    cz_status st;
+    *out = NULL;
+    struct monitor *m = calloc(1, sizeof *m);
+    if (!m) return err_set(CZ_NOMEM, 0, "no memory for the monitors");
+    if (is_on(csv)) {
+        csv_dir = file_join(csv->output_path, csv->job_name);
+        if (!csv_dir) {
+            st = err_set(CZ_NOMEM, 0, "no memory for csv_monitor");
+            goto fail;
+        }
+        TRY_GOTO(open_csv(m, csv_dir), fail);
+    }
+    if (is_on(tensorboard)) {
+        events_dir = file_join(tensorboard->output_path, tensorboard->job_name);
+        if (!events_dir) {
+            st = err_set(CZ_NOMEM, 0, "no memory for tensorboard");
+            goto fail;
+        }
+        TRY_GOTO(tfevents_open(events_dir, &m->events), fail);
+    }
+    *out = m;
+    m = NULL;
+    st = CZ_OK;
+fail:
+    free(csv_dir);
+    free(events_dir);
+    monitor_destroy(m);
+    return st;
+}
+
+bool monitor_is_enabled(const struct monitor *m)
+{
+    return m && (m->csv_path || m->events);
+}
+
+static cz_status write_event(struct monitor *m, const struct monitor_event *e)
+{
+    size_t n_name = strlen(e->name);
+    if (n_name == 0 || n_name > NAME_NBYTES_MAX)
+        return err_set(CZ_INVALID, 0, "a monitor event's name has %zu bytes (1 to %d work)", n_name,
+                       NAME_NBYTES_MAX);
+    cz_status csv = m->csv_path ? write_csv(m, e) : CZ_OK;
+    if (csv != CZ_OK) { /* tensorboard gets the event all the same */
+        struct err first;
+        err_capture(&first);
+        if (m->events) (void)tfevents_scalar(m->events, e->name, e->value, e->x);
+        return err_restore(&first);
+    }
+    return m->events ? tfevents_scalar(m->events, e->name, e->value, e->x) : CZ_OK;
+}
+
+cz_status monitor_write(struct monitor *m, const struct monitor_event *events, size_t n_events)
+{
+    struct err first = {.status = CZ_OK};
+    for (size_t i = 0; i < n_events; i++)
+        if (write_event(m, &events[i]) != CZ_OK && first.status == CZ_OK) err_capture(&first);
+    if (m->events && tfevents_flush(m->events) != CZ_OK && first.status == CZ_OK)
+        err_capture(&first);
+    return first.status == CZ_OK ? CZ_OK : err_restore(&first);
+}
+
+cz_status monitor_restart(struct monitor *m, int64_t x)
+{
+    if (!m->events) return CZ_OK;
+    TRY(tfevents_restart(m->events, x));
+    return tfevents_flush(m->events);
+}
+
+void monitor_destroy(struct monitor *m)
+{
+    if (!m) return;
+    (void)tfevents_close(m->events); /* monitor_write() has flushed and reported */
+    free(m->csv_path);
+    free(m);
+}

@@ -1,0 +1,305 @@
+/* What the config asks to be printed or recorded while a run goes on
+ * (docs/deepspeed-behaviour.md, "Progress line" to "Profilers"). */
+#include "engine/engine_impl.h"
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/threads.h"
+#include "engine/report/report_text.h"
+#include "formats/json/json_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where lines go -------------------------------------------------------------------------- */
+
+/* What was asked for by name shows at every log level, as DeepSpeed prints it. */
+static void say(struct cz_engine *e, struct report_line *line)
+{
+    if (!e->print) {
+        LOGV(LOG_ASKED, SUB_ENGINE, "%s", line->text);
+        return;
+    }
+    if (line->len + 1 == sizeof line->text) line->len--; /* a full line loses its last byte */
+    memcpy(line->text + line->len, "\n", 2);
+    e->print(line->text, e->print_user);
+    line->text[line->len] = '\0';
+}
+
+static void say_text(struct cz_engine *e, const char *text)
+{
+    struct report_line line;
+    report_line_begin(&line);
+    report_put(&line, "%s", text);
+    say(e, &line);
+}
+
+static bool is_reporter(const struct cz_engine *e)
+{
+    return e->comm->rank == 0;
+}
+
+/* ---- at each step ---------------------------------------------------------------------------- */
+
+static void log_progress(const struct cz_engine *e)
+{
+    struct report_line line;
+    if (!log_enabled(LOG_INFO, SUB_ENGINE)) return;
+    report_line_begin(&line);
+    report_put_progress(&line, e->global_steps, e->skipped_steps, e->groups, e->n_groups,
+                        e->config->scheduler.usable && e->schedule.cycles_momentum);
+    log_line(LOG_INFO, "%s", line.text);
+}
+
+/* What the 1-bit family is chosen for. */
+static void log_sent(const struct cz_engine *e)
+{
+    char step[24], all[24];
+    if (zero_n_segments(e->zero) == 0) return;
+    LOGV(LOG_INFO, SUB_ENGINE, "step %lld: each rank sent %s, %s since the start",
+         (long long)e->global_steps, size_human(e->sent_nbytes, step, sizeof step),
+         size_human(e->sent_before, all, sizeof all));
+}
+
+/* Of the GPU where layers run on one. */
+static size_t arenas_nbytes(const struct cz_engine *e)
+{
+    if (e->gpu_nbytes > 0) return e->gpu_nbytes;
+    return e->plan.host_peak_nbytes - e->plan.baseline_nbytes;
+}
+
+static void log_speed(const struct cz_engine *e)
+{
+    const struct throughput *t = &e->throughput;
+    int64_t batch = e->config->train_batch_size;
+    const struct report_speed speed = {.micro_step = t->n_micro,
+                                       .global_step = t->n_global,
+                                       .average = throughput_average(t, batch),
+                                       .current = throughput_current(t, batch),
+                                       .nbytes = arenas_nbytes(e),
+                                       .nbytes_max = arenas_nbytes(e)};
+    struct report_line line;
+    if (!log_enabled(LOG_INFO, SUB_ENGINE)) return;
+    report_line_begin(&line);
+    report_put_speed(&line, &speed);
+    log_line(LOG_INFO, "%s", line.text);
+}
+
+static void say_times(struct cz_engine *e, const char *const *names, const int64_t *ns, size_t n)
+{
+    struct report_line line;
+    report_line_begin(&line);
+    report_put_times(&line, names, ns, n);
+    say(e, &line);
+}
+
+static void say_step_times(struct cz_engine *e, bool is_boundary)
+{
+    const struct engine_timers *t = &e->timers;
+    say_times(e, engine_timer_names_micro, t->micro, N_ENGINE_TIMERS);
+    if (!is_boundary) return;
+    say_times(e, engine_timer_names, t->total, N_ENGINE_TIMERS);
+    if (e->comm->world_size > 1) say_times(e, exposed_timer_names, t->exposed, N_EXPOSED_TIMERS);
+}
+
+/* A GPU's memory, whoever uses it, in place of the process's. */
+static void look_at_gpu(const struct cz_engine *e, struct report_memory *memory)
+{
+    size_t free_nbytes, total_nbytes;
+    if (e->gpu_nbytes == 0) return;
+    if (e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes) != CZ_OK) return;
+    memory->resident = memory->resident_max = total_nbytes - free_nbytes;
+}
+
+void report_memory(struct cz_engine *e, const char *where)
+{
+    if (!e->config->memory_breakdown || !is_reporter(e)) return;
+    struct report_memory memory = {.allocated = arenas_nbytes(e),
+                                   .allocated_max = arenas_nbytes(e)};
+    struct report_line line;
+    report_memory_read(&memory);
+    look_at_gpu(e, &memory);
+    say_text(e, where);
+    report_line_begin(&line);
+    report_put_process_memory(&line, &memory);
+    say(e, &line);
+    report_line_begin(&line);
+    report_put_host_memory(&line, &memory);
+    say(e, &line);
+}
+
+/* ---- monitors -------------------------------------------------------------------------------- */
+
+static cz_status write_events(struct cz_engine *e)
+{
+    static const char *const time_names[N_ENGINE_TIMERS] = {
+        "Train/Samples/elapsed_time_ms_forward", "Train/Samples/elapsed_time_ms_backward",
+        "Train/Samples/elapsed_time_ms_backward_inner",
+        "Train/Samples/elapsed_time_ms_backward_allreduce", "Train/Samples/elapsed_time_ms_step"};
+    if (!monitor_is_enabled(e->monitor)) return CZ_OK;
+    int64_t x = e->global_samples;
+    struct monitor_event events[3 + N_ENGINE_TIMERS];
+    size_t n = 0;
+    events[n++] = (struct monitor_event){"Train/Samples/lr", e->groups[0].lr, false, x};
+    if (e->config->fp16.enabled)
+        events[n++] = (struct monitor_event){"Train/Samples/loss_scale", e->scale.scale, false, x};
+    events[n++] = (struct monitor_event){"Train/Samples/train_loss", e->boundary_loss, false, x};
+    for (size_t i = 0; i < N_ENGINE_TIMERS && e->config->wall_clock_breakdown; i++)
+        events[n++] =
+            (struct monitor_event){time_names[i], (double)e->timers.total[i] * 1e-6, false, x};
+    return monitor_write(e->monitor, events, n);
+}
+
+/* ---- the profile of one step ----------------------------------------------------------------- */
+
+static cz_status say_profile_line(void *user, const char *line)
+{
+    say_text(user, line);
+    return CZ_OK;
+}
+
+static cz_status report_profile(struct cz_engine *e)
+{
+    const int64_t *total = e->timers.total;
+    const struct profiler_step step = {.number = e->global_steps,
+                                       .world_size = e->comm->world_size,
+                                       .micro_batch = e->config->train_micro_batch_size_per_gpu,
+                                       .forward_ns = total[TIMER_FORWARD],
+                                       .backward_ns = total[TIMER_BACKWARD],
+                                       .update_ns = total[TIMER_STEP]};
+    /* The counter already stands behind the step that was profiled. */
+    if (!profiler_is_due(e->profiler, e->global_steps - 1)) return CZ_OK;
+    return profiler_report(e->profiler, &step, say_profile_line, e);
+}
+
+/* ---- dump_state ------------------------------------------------------------------------------ */
+
+/* "  name ....................... value", in columns as DeepSpeed's. */
+static void say_attribute(struct cz_engine *e, const char *name, const char *value)
+{
+    static const char dots[] = ".............................";
+    size_t len = strlen(name);
+    struct report_line line;
+    report_line_begin(&line);
+    report_put(&line, "  %s %s %s", name, dots + (len < sizeof dots ? len : sizeof dots - 1),
+               value);
+    say(e, &line);
+}
+
+static void say_number(struct cz_engine *e, const char *name, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    say_attribute(e, name, text);
+}
+
+/* "path = value", a line per key. */
+static void say_config(struct cz_engine *e, char *text)
+{
+    for (char *line = text, *next; *line; line = next) {
+        size_t len = strcspn(line, "\n");
+        next = line + len + (line[len] == '\n');
+        line[len] = '\0';
+        char *equals = strstr(line, " = ");
+        if (!equals) continue;
+        *equals = '\0';
+        say_attribute(e, line, equals + 3);
+    }
+}
+
+static cz_status dump_state(struct cz_engine *e)
+{
+    char *config;
+    TRY(config_values(e->config, &config));
+    say_text(e, "engine:");
+    say_attribute(e, "model", cz_model_name(e->model));
+    say_number(e, "params", (int64_t)e->plan.numel);
+    say_number(e, "params_trainable", (int64_t)e->plan.numel_trainable);
+    say_number(e, "layers", (int64_t)model_n_layers(e->model));
+    say_number(e, "param_groups", (int64_t)e->n_groups);
+    say_attribute(e, "optimizer", e->groups[0].hyper.cls->name);
+    say_attribute(e, "dtype", dtype_name(e->dtype));
+    say_attribute(e, "grad_dtype", dtype_name(e->grad_dtype));
+    say_number(e, "rank", e->comm->rank);
+    say_number(e, "world_size", e->comm->world_size);
+    say_number(e, "sequence_length_max", e->plan.T);
+    say_number(e, "seed", (int64_t)e->seed);
+    say_attribute(e, "device", e->device->ops->name);
+    say_attribute(e, "cpu", cpu_model_name());
+    say_attribute(e, "kernels", e->ops->isa);
+    say_number(e, "threads", threads_count());
+    say_number(e, "planned_bytes", (int64_t)e->plan.host_peak_nbytes);
+    say_text(e, "config:");
+    say_config(e, config);
+    free(config);
+    return CZ_OK;
+}
+
+/* ---- called by the step ---------------------------------------------------------------------- */
+
+cz_status report_start(struct cz_engine *e)
+{
+    const struct ds_config *c = e->config;
+    if (!is_reporter(e)) return CZ_OK;
+    if (c->flops_profiler.enabled)
+        TRY(profiler_create(&c->flops_profiler, e->chain, e->model, &e->profiler));
+    if (c->steps_per_print > 0) log_progress(e);
+    report_memory(e, "Engine after initialization");
+    return c->dump_state ? dump_state(e) : CZ_OK;
+}
+
+void report_forward(struct cz_engine *e, int64_t now_ns)
+{
+    if (e->config->timers_throughput_enabled) throughput_begin(&e->throughput, now_ns);
+}
+
+/* How much the disk moved, and how long the run stood still for it. */
+static void say_swap(struct cz_engine *e)
+{
+    const struct cz_swap_traffic *t = &e->swap_traffic;
+    struct report_line line;
+    if (!e->swap || !(t->step_s > 0)) return;
+    report_line_begin(&line);
+    report_put(&line, "swap file: read %.2f GB/s, written %.2f GB/s, %.1f %% of the step exposed",
+               t->read_nbytes / t->step_s * 1e-9, t->written_nbytes / t->step_s * 1e-9,
+               100 * t->waited_s / t->step_s);
+    if (e->config->wall_clock_breakdown)
+        say(e, &line);
+    else
+        log_line(LOG_INFO, "%s", line.text);
+}
+
+static void report_boundary(struct cz_engine *e)
+{
+    int64_t every = e->config->steps_per_print;
+    bool is_due = every > 0 && e->global_steps % every == 0;
+    if (e->config->wall_clock_breakdown && e->timers.updated && e->config->zero.stage > 0)
+        say_times(e, update_timer_names, e->timers.update, N_UPDATE_TIMERS);
+    if (is_due) {
+        log_progress(e);
+        log_sent(e);
+    }
+    if (is_due || e->config->wall_clock_breakdown) say_swap(e);
+    if (every > 0 && e->throughput.counted && e->throughput.n_global % every == 0) log_speed(e);
+}
+
+cz_status report_step(struct cz_engine *e, bool is_boundary)
+{
+    cz_status st = CZ_OK;
+    if (e->config->timers_throughput_enabled)
+        throughput_end(&e->throughput, clock_now_ns(), is_boundary);
+    if (is_reporter(e)) {
+        if (is_boundary) {
+            report_boundary(e);
+            TRY_GOTO(write_events(e), done);
+            TRY_GOTO(report_profile(e), done);
+        }
+        if (e->config->wall_clock_breakdown) say_step_times(e, is_boundary);
+    }
+done:
+    timers_reset(&e->timers, is_boundary);
+    return st;
+}

@@ -1,0 +1,12 @@
+/* Client state: what a program added to DeepSpeed's model_states dictionary. */
+#ifndef CZ_ENGINE_STATE_CLIENT_STATE_IMPL_H
+#define CZ_ENGINE_STATE_CLIENT_STATE_IMPL_H
+
+#include "formats/pickle/pickle.h"
+
+/* The dictionary's keys that are not the engine's own, as a JSON object, the caller's to free().
+ * Tensors, classes and numbers beyond 64 bits have no JSON form and are left out, as are entries
+ * whose keys are not strings. CZ_NOMEM. */
+cz_status client_state_json(const struct pickle_node *model_states, char **out);
+
+#endif

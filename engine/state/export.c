@@ -1,0 +1,237 @@
+/* Whole weights out of a run: a Hugging Face folder, or one file in the model's dtype. Rank 0
+ * writes; the others serve the pieces that it asks for, until it is done. */
+#include "engine/engine_impl.h"
+#include "engine/state/checkpoint.h"
+#include "formats/file_io.h"
+#include "formats/pt/pt.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A run whose whole weights are being written. */
+struct whole {
+    struct cz_engine *e;
+    struct host_room room;
+};
+
+struct piece_request {
+    bool is_done; /* no further piece is wanted */
+    size_t param_idx, off, numel;
+};
+
+/* All ranks alike: as much at a time as the servers have room for, where activations lie. dst NULL:
+ * only serve. */
+static cz_status read_piece(struct whole *w, const struct piece_request *r, float *dst)
+{
+    size_t n_room = w->room.numel;
+    for (size_t at = 0; at < r->numel; at += n_room) {
+        size_t n = r->numel - at < n_room ? r->numel - at : n_room;
+        TRY(zero_read(w->e->zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
+                      dst ? dst + at : w->room.p));
+    }
+    return CZ_OK;
+}
+
+static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    struct whole *w = user;
+    struct piece_request r = {.param_idx = param_idx, .off = off, .numel = numel};
+    TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+    return read_piece(w, &r, dst);
+}
+
+static cz_status serve(struct whole *w)
+{
+    for (;;) {
+        struct piece_request r;
+        TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+        if (r.is_done) return CZ_OK;
+        TRY(read_piece(w, &r, NULL));
+    }
+}
+
+/* What rank 0 does with fetch_master() at hand. */
+typedef cz_status (*whole_writer)(struct whole *w, void *user);
+
+static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
+{
+    struct cz_engine *e = w->e;
+    if (e->comm->rank != 0) return serve(w);
+    struct piece_request done = {.is_done = true};
+    struct err written;
+    cz_status st = write(w, user);
+    err_capture(&written);
+    if (st != CZ_PEER && st != CZ_COMM) TRY(comm_broadcast(e->comm, &done, sizeof done, 0));
+    if (st != CZ_OK) err_restore(&written);
+    return st;
+}
+
+static cz_status write_whole(struct cz_engine *e, const char *phase, whole_writer write, void *user)
+{
+    struct whole w = {.e = e};
+    if (e->phase == PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0,
+                       "a training forward waits for its engine_backward: %s after it", phase);
+    /* A rank that is lost meanwhile stands at the step whose gradients are being collected. */
+    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
+    cz_status st = host_room_take(e, &w.room);
+    if (st == CZ_OK) st = comm_agree(e->comm, write_or_serve(&w, write, user));
+    host_room_give(&w.room);
+    return st;
+}
+
+/* ---- a Hugging Face folder ---------------------------------------------------------------------
+ */
+
+struct export_target {
+    const char *dir;
+    enum cz_dtype dtype;
+};
+
+static cz_status export_hf(struct whole *w, void *user)
+{
+    const struct export_target *t = user;
+    return model_export_hf(w->e->model, t->dir, t->dtype, fetch_master, w);
+}
+
+cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype dtype)
+{
+    struct export_target t = {.dir = dir, .dtype = dtype};
+    return write_whole(e, "export", export_hf, &t);
+}
+
+/* ---- save_16bit_model --------------------------------------------------------------------------
+ */
+
+struct weights_file {
+    const char *path;
+    bool exclude_frozen;
+    struct pt_writer *out;
+    size_t *storage_of; /* (n_params) */
+    uint64_t *nbytes;   /* (n_storages) */
+    size_t n_storages;
+};
+
+static bool is_left_out(const struct weights_file *f, const struct param_info *p)
+{
+    return f->exclude_frozen && !p->trainable;
+}
+
+static void put_tensor(struct pickle_writer *w, const struct cz_engine *e, const char *name,
+                       const struct param_info *p, size_t storage_idx)
+{
+    const struct pickle_tensor_desc tensor = {.dtype = e->dtype,
+                                              .storage_idx = storage_idx,
+                                              .storage_numel = p->numel,
+                                              .ndim = p->ndim,
+                                              .shape = p->shape};
+    pickle_put_string(w, name);
+    pickle_put_tensor(w, &tensor);
+}
+
+/* OrderedDict of all names; tied ones share a storage. */
+static cz_status describe_weights(const struct cz_engine *e, struct weights_file *f,
+                                  unsigned char **pickle, size_t *nbytes)
+{
+    const struct param_table *table = model_params(e->model);
+    struct pickle_writer *w = pickle_writer_create();
+    if (!w) return err_set(CZ_NOMEM, 0, "no memory for a pickle");
+    pickle_ordered_dict_begin(w);
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        if (is_left_out(f, p)) continue;
+        f->storage_of[i] = f->n_storages++;
+        f->nbytes[f->storage_of[i]] = p->numel * dtype_size(e->dtype);
+        put_tensor(w, e, p->name, p, f->storage_of[i]);
+    }
+    for (size_t a = 0; a < table->n_aliases; a++) {
+        size_t i = table->aliases[a].param_idx;
+        if (!is_left_out(f, &table->params[i]))
+            put_tensor(w, e, table->aliases[a].name, &table->params[i], f->storage_of[i]);
+    }
+    pickle_dict_end(w);
+    cz_status st = pickle_writer_take(w, pickle, nbytes);
+    pickle_writer_destroy(w);
+    return st;
+}
+
+/* Masters come in fp32; what the layers see is their rounding. */
+static cz_status write_weight(struct whole *w, struct weights_file *f, size_t i, float *room)
+{
+    enum { CHUNK = 1 << 16 };
+    const struct cz_engine *e = w->e;
+    size_t numel = model_params(e->model)->params[i].numel, elem = dtype_size(e->dtype);
+    for (size_t off = 0, n; off < numel; off += n) {
+        n = numel - off < CHUNK ? numel - off : CHUNK;
+        TRY(fetch_master(w, i, off, n, room));
+        for (size_t k = 0; e->dtype != DTYPE_F32 && k < n; k++)
+            dtype_put(room, k, e->dtype, room[k]); /* narrower: never ahead of the reading */
+        TRY(pt_write(f->out, f->storage_of[i], off * elem, n * elem, room, NULL));
+    }
+    return CZ_OK;
+}
+
+static cz_status write_weights(struct whole *w, void *user)
+{
+    const struct cz_engine *e = w->e;
+    struct weights_file *f = user;
+    const struct param_table *table = model_params(e->model);
+    struct pt_written written;
+    unsigned char *pickle = NULL;
+    size_t pickle_nbytes = 0;
+    cz_status st;
+    float *room = malloc(sizeof *room << 16);
+    f->storage_of = calloc(table->n_params + 1, sizeof *f->storage_of);
+    f->nbytes = calloc(table->n_params + 1, sizeof *f->nbytes);
+    st = room && f->storage_of && f->nbytes ? CZ_OK
+                                            : err_set(CZ_NOMEM, 0, "no memory to save weights");
+    TRY_GOTO(st, done);
+    TRY_GOTO(describe_weights(e, f, &pickle, &pickle_nbytes), done);
+    const struct pt_create_options options = {.path = f->path,
+                                              .pickle = pickle,
+                                              .pickle_nbytes = pickle_nbytes,
+                                              .storage_nbytes = f->nbytes,
+                                              .n_storages = f->n_storages};
+    TRY_GOTO(pt_create(&options, &f->out), done);
+    for (size_t i = 0; i < table->n_params; i++)
+        if (!is_left_out(f, &table->params[i])) TRY_GOTO(write_weight(w, f, i, room), done);
+    TRY_GOTO(pt_finish(f->out, true, &written), done);
+done:
+    pt_writer_destroy(f->out);
+    free(room);
+    free(pickle);
+    free(f->storage_of);
+    free(f->nbytes);
+    return st;
+}
+
+static cz_status make_folder(const struct cz_engine *e, const char *dir)
+{
+    return e->comm->rank == 0 ? file_make_dirs(dir) : CZ_OK;
+}
+
+cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const char *filename,
+                                  bool exclude_frozen, bool *saved)
+{
+    const struct config_zero *zero = &e->config->zero;
+    if (!dir || !*dir || !saved)
+        return err_set(CZ_INVALID, 0, "engine_save_16bit_model needs a folder and a result");
+    *saved = zero->stage < 3 || zero->gather_16bit_weights_on_model_save;
+    if (!*saved) {
+        if (e->comm->rank == 0)
+            LOGV(LOG_WARN, SUB_CKPT,
+                 "no weights were saved to %s: at stage 3 that needs "
+                 "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+                 dir);
+        return CZ_OK;
+    }
+    TRY(comm_agree(e->comm, make_folder(e, dir)));
+    char *path = file_join(dir, filename ? filename : "pytorch_model.bin");
+    TRY(comm_agree(e->comm, path ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a path")));
+    struct weights_file f = {.path = path, .exclude_frozen = exclude_frozen};
+    cz_status st = write_whole(e, "saving weights", write_weights, &f);
+    free(path);
+    return st;
+}

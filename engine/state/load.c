@@ -1,0 +1,240 @@
+/* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
+ * size saved them. */
+#include "checkpoint/fsck/fsck.h"
+#include "checkpoint/read/names.h"
+#include "engine/state/client_state_impl.h"
+#include "engine/state/load_impl.h"
+#include "engine/state/save_impl.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void load_free(struct load *l)
+{
+    ckpt_close(l->ck);
+    free(l->tensor_of);
+    free(l->weights);
+    run_state_free(&l->run);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static void remember_first(const struct cz_fsck_finding *finding, void *user)
+{
+    struct err *first = user;
+    if (first->status != CZ_OK) return;
+    err_set(CZ_CORRUPT, 0, "%s", finding->sentence);
+    err_capture(first);
+}
+
+/* The tag that ckpt_open() will take: under checkpoint.load_universal not the one of `latest`. *tag
+ * is the caller's to free(); NULL: fsck finds the same. */
+static cz_status tag_to_verify(const struct load *l, const char *dir, char **tag)
+{
+    const char *given = l->options->tag;
+    *tag = NULL;
+    if (given) {
+        *tag = strdup(given);
+        return *tag ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
+    }
+    if (!l->e->config->checkpoint.load_universal) return CZ_OK;
+    cz_status st = ckpt_latest_read(dir, true, tag);
+    if (st != CZ_NOTFOUND) return st;
+    err_clear();
+    return CZ_OK;
+}
+
+/* One rank reads everything once and compares checksums. */
+static cz_status verify(const struct load *l, const char *dir)
+{
+    struct err first = {.status = CZ_OK};
+    struct cz_fsck_report report;
+    char *tag;
+    if (l->options->no_verify || l->e->comm->rank != 0) return CZ_OK;
+    TRY(tag_to_verify(l, dir, &tag));
+    const struct cz_fsck_options options = {
+        .size = sizeof options, .dir = dir, .tag = tag, .finding = remember_first, .user = &first};
+    cz_status st = cz_fsck(&options, &report);
+    cz_fsck_report_free(&report);
+    free(tag);
+    if (st != CZ_OK) return st;
+    return first.status == CZ_OK ? CZ_OK : err_restore(&first);
+}
+
+/* Whose states a stage-0 checkpoint of DeepSpeed's holds is not in it where frozen parameters or
+ * groups have equal shapes and values: then this run's own are taken, as DeepSpeed does. */
+static size_t group_of_name(const char *name, void *user)
+{
+    const struct cz_engine *e = user;
+    const struct param_table *table = model_params(e->model);
+    size_t idx;
+    if (param_table_find(table, name, &idx) != CZ_OK) {
+        err_clear();
+        return SIZE_MAX;
+    }
+    return table->params[idx].trainable ? e->group_of[idx] : SIZE_MAX;
+}
+
+static cz_status open_checkpoint(struct load *l, const char *dir)
+{
+    const struct cz_engine *e = l->e;
+    size_t n = model_params(e->model)->n_params + 1;
+    const struct ckpt_open_options options = {.dir = dir,
+                                              .tag = l->options->tag,
+                                              .universal = e->config->checkpoint.load_universal,
+                                              .weights_only = l->options->no_optimizer_states ||
+                                                              l->options->module_only,
+                                              .group_of = group_of_name,
+                                              .user = l->e};
+    l->tensor_of = calloc(n, sizeof *l->tensor_of);
+    l->weights = calloc(n, sizeof *l->weights);
+    if (!l->tensor_of || !l->weights) return err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
+    TRY(ckpt_open(&options, &l->ck));
+    cz_status st = run_state_load(ckpt_get_info(l->ck)->tag_dir, &l->run);
+    if (st != CZ_OK && st != CZ_NOTFOUND) return st;
+    l->has_run_state = st == CZ_OK;
+    return load_match(l);
+}
+
+/* Ranks that would load different states stop here. */
+static cz_status same_checkpoint(const struct load *l)
+{
+    char text[512];
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    double steps = 0;
+    ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
+    snprintf(text, sizeof text, "tag %s\nsteps %.0f\nsize %llu\n", info->tag, steps,
+             (unsigned long long)info->nbytes);
+    return comm_same(l->e->comm, "the checkpoint", text);
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------
+ */
+
+static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t param_idx,
+                       size_t off, size_t numel, float *dst)
+{
+    const struct load *l = user;
+    const struct cz_engine *e = l->e;
+    size_t idx = l->tensor_of[param_idx];
+    if (what == ZERO_WEIGHT) return ckpt_read(l->ck, idx, l->weight_what, off, numel, dst);
+    if (!l->fresh_states && l->state_of[state_idx] != LOAD_NO_STATE)
+        return ckpt_read(l->ck, idx, CKPT_STATE_0 + (int)l->state_of[state_idx], off, numel, dst);
+    double init = optim_state_init(&e->groups[e->group_of[param_idx]].hyper, state_idx);
+    for (size_t i = 0; i < numel; i++) dst[i] = (float)init;
+    return CZ_OK;
+}
+
+static cz_status restore_tensors(struct load *l)
+{
+    struct cz_engine *e = l->e;
+    struct host_room room;
+    cz_status st = host_room_take(e, &room);
+    const struct zero_restore args = {.fetch = fetch,
+                                      .user = l,
+                                      .weights = l->weights,
+                                      .states = l->with_states,
+                                      .staging = room.p,
+                                      .staging_numel = room.numel};
+    if (st == CZ_OK) st = zero_restore(e->zero, &args);
+    host_room_give(&room);
+    return st;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static void say(const struct load *l)
+{
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    if (l->e->comm->rank != 0) return;
+    LOGV(LOG_INFO, SUB_CKPT,
+         "restored %zu of %zu tensors%s from %s (stage %d, %d rank%s), step %lld", l->n_restored,
+         model_params(l->e->model)->n_params, l->with_states ? " and the optimizer's states" : "",
+         info->tag_dir, info->stage, info->world_size, info->world_size == 1 ? "" : "s",
+         (long long)l->e->global_steps);
+}
+
+static cz_status fill_result(const struct load *l, struct cz_load_result *r)
+{
+    if (!r) return CZ_OK;
+    *r = (struct cz_load_result){.n_restored = l->n_restored,
+                                 .n_tensors = model_params(l->e->model)->n_params,
+                                 .has_states = l->with_states,
+                                 .has_cursor = l->has_run_state && l->run.has_cursor,
+                                 .cursor = l->run.cursor};
+    r->tag_dir = strdup(ckpt_get_info(l->ck)->tag_dir);
+    if (!r->tag_dir) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    return client_state_json(ckpt_model_states(l->ck), &r->client_state_json);
+}
+
+static cz_status load(struct load *l, const char *dir, struct cz_load_result *result)
+{
+    struct cz_engine *e = l->e;
+    TRY(comm_agree(e->comm, verify(l, dir)));
+    TRY(comm_agree(e->comm, open_checkpoint(l, dir)));
+    TRY(same_checkpoint(l));
+    TRY(restore_tensors(l));
+    TRY(comm_agree(e->comm, load_run(l)));
+    TRY(comm_agree(e->comm, load_onebit(l)));
+    TRY(zero_onebit_restored(e->zero));
+    e->loss_sum = 0;
+    e->stage.n_losses = 0;
+    e->grad_norm = NAN;
+    e->boundary_loss = NAN;
+    log_set_step(e->global_steps);
+    say(l);
+    return comm_agree(e->comm, fill_result(l, result));
+}
+
+cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
+                                    const struct cz_load_options *options,
+                                    struct cz_load_result *result)
+{
+    const struct cz_load_options none = {.size = sizeof none};
+    struct load l = {.e = e, .options = options ? options : &none};
+    if (result) memset(result, 0, sizeof *result);
+    if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
+    if (e->phase != PHASE_IDLE || e->n_backward > 0)
+        return err_set(CZ_INVALID, 0, "a step is half done: load after its boundary");
+    comm_set_phase(e->comm, e->global_steps, "loading a checkpoint");
+    engine_save_end(e);
+    cz_status st = load(&l, dir, result);
+    load_free(&l);
+    return st;
+}
+
+void cz_load_result_free(struct cz_load_result *r)
+{
+    free(r->tag_dir);
+    free(r->client_state_json);
+    memset(r, 0, sizeof *r);
+}
+
+cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const char *tag)
+{
+    const struct cz_load_options options = {.size = sizeof options, .tag = tag};
+    return engine_load_checkpoint_ex(e, dir, &options, NULL);
+}
+
+cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_run *out)
+{
+    char *tag_dir, *name;
+    struct run_state run;
+    TRY(ckpt_locate(dir, tag, &tag_dir, &name));
+    cz_status st = run_state_load(tag_dir, &run);
+    free(tag_dir);
+    free(name);
+    TRY(st);
+    *out = (struct cz_saved_run){.seed = run.seed,
+                                 .has_cursor = run.has_cursor,
+                                 .cursor = run.cursor,
+                                 .global_steps = run.global_steps};
+    run_state_free(&run);
+    return CZ_OK;
+}

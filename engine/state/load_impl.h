@@ -1,0 +1,45 @@
+/* A checkpoint being loaded: load_match.c finds its tensors, load.c restores them, load_run.c the
+ * rest of the run, load_onebit.c the 1-bit optimizers'. */
+#ifndef CZ_ENGINE_STATE_LOAD_IMPL_H
+#define CZ_ENGINE_STATE_LOAD_IMPL_H
+
+#include "checkpoint/read/checkpoint.h"
+#include "engine/engine_impl.h"
+#include "engine/state/checkpoint.h"
+#include "engine/state/run_state_impl.h"
+
+/* A checkpoint being loaded. */
+struct load {
+    struct cz_engine *e;
+    const struct cz_load_options *options;
+    struct ckpt *ck;
+    size_t *tensor_of; /* (n_params) index in the checkpoint; ckpt_count(): missing */
+    int weight_what;   /* CKPT_MASTER or CKPT_MODULE */
+    bool *weights;     /* (n_params) restore this one */
+    size_t state_of[OPTIM_STATES_MAX]; /* the checkpoint's number of each state, per group alike */
+    bool with_states;                  /* restore the optimizer's states */
+    bool fresh_states;                 /* they were saved before the first update: none are there */
+    bool has_run_state;
+    struct run_state run; /* ours, when there is one */
+    size_t n_restored;
+    bool saved_onebit; /* the same 1-bit optimizer of czero's saved it */
+    bool keeps_moves;  /* and what its ranks have moved alone since an exchange counts */
+};
+
+#define LOAD_NO_STATE SIZE_MAX /* state_of: begins as in a new run */
+
+/* Find a tensor for every parameter and a state for every one that the optimizer keeps. Local.
+ * Errors: CZ_INVALID: something is missing, left over, of another shape or of another optimizer. */
+cz_status load_match(struct load *l);
+
+/* Counters, schedule, constants of the groups, loss scale, seed: what the options ask for. Local.
+ * Errors: CZ_UNSUPPORTED (groups that have seen different numbers of updates). */
+cz_status load_run(struct load *l);
+
+/* load_onebit.c. Before the states are restored: what of them counts. After load_run(): the 1-bit
+ * optimizers' calendar and errors; zero_onebit_restored() must follow. Local. Errors: CZ_CORRUPT,
+ * CZ_VERSION, CZ_IO: of the ranks' own files. */
+void load_onebit_plan(struct load *l);
+cz_status load_onebit(struct load *l);
+
+#endif

@@ -1,0 +1,190 @@
+/* Which of the checkpoint's tensors and states belong to which of the model's. */
+#include "engine/state/load_impl.h"
+
+#include "base/log.h"
+#include "optim/onebit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which tensor is which --------------------------------------------------------------------
+ */
+
+static cz_status check_shape(const struct load *l, const struct param_info *p, size_t idx)
+{
+    const struct ckpt_tensor *t = ckpt_at(l->ck, idx);
+    bool same = t->ndim == p->ndim;
+    for (int d = 0; same && d < p->ndim; d++) same = t->shape[d] == p->shape[d];
+    if (same || (ckpt_get_info(l->ck)->is_universal && t->ndim == 1 && t->numel == p->numel))
+        return CZ_OK;
+    char saved[128] = "", ours[128] = "";
+    for (int d = 0, at = 0; d < t->ndim && at < 100; d++)
+        at += snprintf(saved + at, sizeof saved - (size_t)at, "%s%lld", d ? ", " : "",
+                       (long long)t->shape[d]);
+    for (int d = 0, at = 0; d < p->ndim && at < 100; d++)
+        at += snprintf(ours + at, sizeof ours - (size_t)at, "%s%lld", d ? ", " : "",
+                       (long long)p->shape[d]);
+    return err_set(CZ_INVALID, 0, "%s: %s is (%s) there and (%s) in the model",
+                   ckpt_get_info(l->ck)->tag_dir, p->name, saved, ours);
+}
+
+/* By the parameter's name, or by one of the names it is tied to. */
+static size_t find_tensor(const struct load *l, size_t param_idx)
+{
+    const struct param_table *table = model_params(l->e->model);
+    size_t idx = ckpt_find(l->ck, table->params[param_idx].name);
+    for (size_t a = 0; idx == ckpt_count(l->ck) && a < table->n_aliases; a++)
+        if (table->aliases[a].param_idx == param_idx)
+            idx = ckpt_find(l->ck, table->aliases[a].name);
+    return idx;
+}
+
+static cz_status find_weights(struct load *l)
+{
+    const struct param_table *table = model_params(l->e->model);
+    size_t n_missing = 0;
+    const char *missing = NULL;
+    for (size_t i = 0; i < table->n_params; i++) {
+        l->tensor_of[i] = find_tensor(l, i);
+        l->weights[i] = l->tensor_of[i] < ckpt_count(l->ck);
+        if (l->weights[i]) {
+            TRY(check_shape(l, &table->params[i], l->tensor_of[i]));
+            l->n_restored++;
+        } else if (n_missing++ == 0) {
+            missing = table->params[i].name;
+        }
+    }
+    if (n_missing == 0 || l->options->lenient) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s holds %zu of the model's %zu parameters: %s is missing; a lenient load "
+                   "(load_module_strict=False) leaves such weights as they are",
+                   ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params, missing);
+}
+
+/* What the checkpoint holds and the model does not. */
+static cz_status find_strangers(struct load *l)
+{
+    size_t n_strangers = 0, n = ckpt_count(l->ck);
+    const char *stranger = NULL;
+    bool *known = calloc(n + 1, sizeof *known);
+    if (!known) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++) known[l->tensor_of[i]] = true;
+    for (size_t t = 0; t < n; t++) {
+        if (known[t] || ckpt_at(l->ck, t)->kind == CKPT_BUFFER) continue;
+        if (n_strangers++ == 0) stranger = ckpt_at(l->ck, t)->name;
+    }
+    free(known);
+    if (n_strangers == 0 || l->options->lenient) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s holds %zu tensors that the model does not have, such as %s; a lenient load "
+                   "(load_module_strict=False) leaves them out",
+                   ckpt_get_info(l->ck)->tag_dir, n_strangers, stranger);
+}
+
+/* ---- the optimizer's states -------------------------------------------------------------------
+ */
+
+static bool find_state(const struct ckpt_info *info, const char *name, size_t *idx)
+{
+    for (*idx = 0; *idx < info->n_states; ++*idx)
+        if (strcmp(info->states[*idx], name) == 0) return true;
+    return false;
+}
+
+/* A state that is left over tells of another optimizer: it may mean something else by the names
+ * that both have. */
+static void warn_of_others(const struct load *l, size_t n_states)
+{
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    for (size_t i = 0; i < info->n_states; i++) {
+        bool used = false;
+        for (size_t s = 0; s < n_states; s++) used |= l->state_of[s] == i;
+        if (used || l->e->comm->rank != 0) continue;
+        LOGV(LOG_WARN, SUB_CKPT,
+             "%s has the optimizer state %s, which %s does not: did another optimizer save it?",
+             info->tag_dir, info->states[i], l->e->groups[0].hyper.cls->name);
+    }
+}
+
+/* All groups have one optimizer class. Adagrad's sum has two names, one of which is Adam's, too. */
+static cz_status find_states(struct load *l)
+{
+    const struct cz_engine *e = l->e;
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    const struct optim_hyper *hyper = &e->groups[0].hyper;
+    for (size_t s = 0; s < optim_n_states(hyper); s++) {
+        const char *name = hyper->cls->state_names[s];
+        bool is_sum = strcmp(name, "sum") == 0 && info->n_states == 1;
+        if (find_state(info, name, &l->state_of[s]) ||
+            (is_sum && find_state(info, "exp_avg_sq", &l->state_of[s])))
+            continue;
+        l->state_of[s] = LOAD_NO_STATE;
+        if (optim_is_onebit(hyper) && s >= 2) continue; /* Adam and Lamb lead there */
+        return err_set(
+            CZ_INVALID, 0,
+            "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
+            "without the optimizer's states (load_optimizer_states=False; czero train --init)",
+            info->tag_dir, name, hyper->cls->name);
+    }
+    warn_of_others(l, optim_n_states(hyper));
+    return CZ_OK;
+}
+
+/* A parameter that trains now but had no states then. */
+static cz_status check_states(const struct load *l)
+{
+    const struct cz_engine *e = l->e;
+    const struct param_table *table = model_params(e->model);
+    for (size_t i = 0; i < table->n_params; i++) {
+        if (!l->weights[i] || !table->params[i].trainable) continue;
+        for (size_t s = 0; s < optim_n_states(&e->groups[e->group_of[i]].hyper); s++)
+            if (l->state_of[s] != LOAD_NO_STATE &&
+                !ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[s]))
+                return err_set(
+                    CZ_INVALID, 0,
+                    "%s has no %s of %s: it was not trained there; load it without the "
+                    "optimizer's states (load_optimizer_states=False; czero train --init)",
+                    ckpt_get_info(l->ck)->tag_dir, e->groups[0].hyper.cls->state_names[s],
+                    table->params[i].name);
+    }
+    return CZ_OK;
+}
+
+static cz_status plan_states(struct load *l)
+{
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    l->with_states = !l->options->no_optimizer_states && !l->options->module_only;
+    if (!l->with_states) return CZ_OK;
+    bool no_update_yet = l->has_run_state ? l->run.n_updates == 0 : !info->has_states;
+    l->fresh_states = no_update_yet || optim_n_states(&l->e->groups[0].hyper) == 0;
+    if (l->fresh_states) return CZ_OK;
+    if (!info->has_states)
+        return err_set(CZ_INVALID, 0,
+                       "%s holds no optimizer states; load its weights alone (load_module_only; "
+                       "czero train --init)",
+                       info->tag_dir);
+    TRY(find_states(l));
+    return check_states(l);
+}
+
+/* load_from_fp32_weights false: masters begin as the 16-bit weights, where those are whole. As in
+ * DeepSpeed the key is about stages 1 and 2. */
+static void choose_weights(struct load *l)
+{
+    const struct config_zero *zero = &l->e->config->zero;
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    bool is_whole = !info->is_universal && info->stage < 3;
+    bool from_module = !zero->load_from_fp32_weights && zero->stage > 0 && zero->stage < 3;
+    l->weight_what = from_module && is_whole ? CKPT_MODULE : CKPT_MASTER;
+}
+
+cz_status load_match(struct load *l)
+{
+    TRY(find_weights(l));
+    TRY(find_strangers(l));
+    choose_weights(l);
+    TRY(plan_states(l));
+    load_onebit_plan(l);
+    return CZ_OK;
+}

@@ -1,0 +1,228 @@
+/* Where the saved run stood. czero's own state file says it exactly; for DeepSpeed's checkpoints it
+ * is put together from the keys of its files
+ * (docs/deepspeed-behaviour.md, "Model file" and "Optimizer files"). */
+#include "engine/state/load_impl.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- counters and constants -------------------------------------------------------------------
+ */
+
+static double number(const struct load *l, const struct pickle_node *dict, const char *key,
+                     double fallback)
+{
+    double value;
+    return ckpt_number(l->ck, pickle_get(dict, key), &value) ? value : fallback;
+}
+
+#define COUNT_MAX ((int64_t)1 << 53) /* what a double counts exactly */
+
+/* *out stays when the key is not there. */
+static cz_status take_count(const struct load *l, const char *key, int64_t *out)
+{
+    double value;
+    const struct pickle_node *node = pickle_get(ckpt_model_states(l->ck), key);
+    if (!ckpt_number(l->ck, node, &value)) return CZ_OK;
+    if (!(value >= 0 && value <= (double)COUNT_MAX))
+        return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %g", ckpt_get_info(l->ck)->tag_dir, key,
+                       value);
+    *out = (int64_t)value;
+    return CZ_OK;
+}
+
+/* A group's place in the checkpoint is that of its first parameter which was trained there. */
+static bool saved_group(const struct load *l, size_t group, size_t *saved)
+{
+    const struct param_table *table = model_params(l->e->model);
+    for (size_t i = 0; i < table->n_params; i++) {
+        if (!l->weights[i] || !table->params[i].trainable || l->e->group_of[i] != group) continue;
+        const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
+        if (t->kind != CKPT_TRAINED) continue;
+        *saved = t->group;
+        return true;
+    }
+    return false;
+}
+
+/* The checkpoint's constants are used, as in DeepSpeed; where the config says otherwise, say so,
+ * unless a schedule moves them anyway. */
+static cz_status take_constant(const struct load *l, const char *name, double value, bool moves,
+                               double *field)
+{
+    if (!isfinite(value))
+        return err_set(CZ_CORRUPT, 0, "%s: %s in param_groups cannot be %g",
+                       ckpt_get_info(l->ck)->tag_dir, name, value);
+    if (value != *field && !moves && l->e->comm->rank == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "%s: %g is the checkpoint's, and used; the config says %g", name,
+             value, *field);
+    *field = value;
+    return CZ_OK;
+}
+
+static cz_status take_setting(const struct load *l, const struct pickle_node *saved,
+                              const struct optim_hyper *hyper, const char *name, double *field)
+{
+    if (settings_find(optim_settings(hyper), name) < 0) return CZ_OK;
+    return take_constant(l, name, number(l, saved, name, *field), false, field);
+}
+
+static cz_status restore_group(struct load *l, size_t g)
+{
+    static const char *const names[] = {"betas[0]", "betas[1]"};
+    struct optim_group *group = &l->e->groups[g];
+    size_t saved;
+    if (!saved_group(l, g, &saved)) return CZ_OK;
+    const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
+    const struct pickle_node *betas = pickle_get(settings, "betas");
+    double lr = number(l, settings, "lr", group->lr);
+    TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
+    for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2; i++) {
+        double beta = group->betas[i];
+        pickle_to_double(betas->items[i], &beta);
+        TRY(take_constant(l, names[i], beta, l->e->schedule.cycles_momentum, &group->betas[i]));
+    }
+    TRY(take_setting(l, settings, &group->hyper, "weight_decay", &group->hyper.weight_decay));
+    return take_setting(l, settings, &group->hyper, "eps", &group->hyper.eps);
+}
+
+/* Updates applied so far; all groups' states have seen the same. */
+static cz_status restore_updates(struct load *l)
+{
+    int64_t step = -1;
+    for (size_t g = 0; g < l->e->n_groups; g++) {
+        size_t saved;
+        if (!saved_group(l, g, &saved)) continue;
+        int64_t of_group = ckpt_group_step(l->ck, saved);
+        if (step >= 0 && of_group >= 0 && of_group != step)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: parameter groups have seen %lld and %lld updates",
+                           ckpt_get_info(l->ck)->tag_dir, (long long)step, (long long)of_group);
+        if (of_group >= 0) step = of_group;
+    }
+    if (l->fresh_states && step < 0) step = 0;
+    if (step < 0) step = l->e->global_steps - l->e->skipped_steps;
+    l->e->n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
+    return CZ_OK;
+}
+
+static cz_status restore_counters(struct load *l)
+{
+    struct cz_engine *e = l->e;
+    e->global_steps = e->skipped_steps = 0;
+    TRY(take_count(l, "global_steps", &e->global_steps));
+    TRY(take_count(l, "skipped_steps", &e->skipped_steps));
+    if (__builtin_mul_overflow(e->global_steps, e->config->train_batch_size, &e->global_samples))
+        e->global_samples = COUNT_MAX;
+    TRY(take_count(l, "global_samples", &e->global_samples));
+    /* Only whether a boundary is due depends on it: at a save none was. */
+    const int64_t gas = e->config->gradient_accumulation_steps;
+    if (__builtin_mul_overflow(e->global_steps, gas, &e->micro_steps)) e->micro_steps = 0;
+    e->n_skipped_in_a_row = 0;
+    e->n_scales = 0;
+    if (!l->has_run_state) return CZ_OK;
+    if (l->run.global_steps != e->global_steps)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: the model's file is of step %lld, " CKPT_STATE
+                       " of step %lld: files of two saves",
+                       ckpt_get_info(l->ck)->tag_dir, (long long)e->global_steps,
+                       (long long)l->run.global_steps);
+    if (!e->config->managed_gradient_accumulation || l->run.micro_steps % gas == 0)
+        e->micro_steps = l->run.micro_steps;
+    e->n_skipped_in_a_row = l->run.n_skipped_in_a_row;
+    e->n_scales = l->run.n_scales;
+    memcpy(e->scale_history, l->run.scale_history, sizeof e->scale_history);
+    e->seed = l->run.seed;
+    return CZ_OK;
+}
+
+static cz_status restore_schedule(struct load *l)
+{
+    struct cz_engine *e = l->e;
+    if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
+    const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
+    int64_t last;
+    if (!pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
+        if (e->comm->rank == 0)
+            LOGV(LOG_WARN, SUB_CKPT,
+                 "the checkpoint has no learning-rate schedule: it starts anew");
+        return CZ_OK;
+    }
+    if (last < -1 || last > COUNT_MAX)
+        return err_set(CZ_CORRUPT, 0, "%s: last_batch_iteration cannot be %lld",
+                       ckpt_get_info(l->ck)->tag_dir, (long long)last);
+    schedule_restore(&e->schedule, last);
+    return CZ_OK;
+}
+
+static void take_bool(const struct pickle_node *value, bool *field)
+{
+    bool taken;
+    if (pickle_to_bool(value, &taken)) *field = taken;
+}
+
+static void take_number(const struct load *l, const struct pickle_node *value, double *field)
+{
+    double taken;
+    if (ckpt_number(l->ck, value, &taken)) *field = taken;
+}
+
+static void take_int(const struct pickle_node *value, int64_t *field)
+{
+    int64_t taken;
+    if (pickle_to_int(value, &taken)) *field = taken;
+}
+
+/* Of DeepSpeed's scaler object; stage 0 keeps a few of its fields beside the optimizer's states. */
+static const struct pickle_node *scale_field(const struct load *l, const char *key)
+{
+    const struct pickle_node *optim = ckpt_optim_states(l->ck);
+    const struct pickle_node *scaler = pickle_get(optim, "loss_scaler");
+    return scaler ? pickle_attr(scaler, key) : pickle_get(optim, key);
+}
+
+static void take_deepspeed_scale(const struct load *l, struct loss_scale *s)
+{
+    take_bool(scale_field(l, "dynamic"), &s->dynamic);
+    take_number(l, scale_field(l, "cur_scale"), &s->scale);
+    take_int(scale_field(l, "cur_iter"), &s->iter);
+    take_int(scale_field(l, "last_overflow_iter"), &s->last_overflow_iter);
+    take_number(l, scale_field(l, "scale_factor"), &s->factor);
+    take_int(scale_field(l, "scale_window"), &s->window);
+    take_number(l, scale_field(l, "min_scale"), &s->min_scale);
+    take_int(scale_field(l, "delayed_shift"), &s->delayed_shift);
+    take_int(scale_field(l, "cur_hysteresis"), &s->hysteresis);
+    take_bool(scale_field(l, "consecutive_hysteresis"), &s->consecutive_hysteresis);
+}
+
+/* A scale is worth keeping between two runs in fp16 only. */
+static cz_status restore_scale(struct load *l)
+{
+    struct cz_engine *e = l->e;
+    const struct pickle_dtype *saved = ckpt_get_info(l->ck)->model_dtype;
+    if (!e->config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16)
+        return CZ_OK;
+    struct loss_scale scale = l->has_run_state ? l->run.scale : e->scale;
+    if (!l->has_run_state) take_deepspeed_scale(l, &scale);
+    if (loss_scale_check(&scale) != CZ_OK) return err_prefix("%s", ckpt_get_info(l->ck)->tag_dir);
+    e->scale = scale;
+    return CZ_OK;
+}
+
+cz_status load_run(struct load *l)
+{
+    if (l->options->module_only) return CZ_OK;
+    TRY(restore_counters(l));
+    TRY(restore_schedule(l));
+    if (!l->with_states) return CZ_OK;
+    for (size_t g = 0; g < l->e->n_groups; g++) TRY(restore_group(l, g));
+    for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
+         g++) {
+        l->e->groups[g].lr = l->run.lrs[g];
+        memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
+    }
+    TRY(restore_scale(l));
+    return restore_updates(l);
+}

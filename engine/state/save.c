@@ -1,0 +1,309 @@
+/* A save from the ranks' point of view: staged, written by every rank, agreed on, published. */
+#include "engine/state/save_impl.h"
+
+#include "base/log.h"
+#include "checkpoint/store/store.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void save_free(struct save *s)
+{
+    if (!s) return;
+    save_writer_finish(&s->writer);
+    ckpt_writer_destroy(s->files);
+    save_description_free(&s->description);
+    free(s->dir);
+    free(s->tag);
+    free(s->staging);
+    free(s->state_json);
+    free(s);
+}
+
+/* ---- the tag -----------------------------------------------------------------------------------
+ */
+
+static cz_status check_moment(const struct cz_engine *e)
+{
+    if (e->phase == PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0,
+                       "a training forward waits for its engine_backward: save after the step");
+    if (e->phase == PHASE_BACKWARD || e->n_backward > 0)
+        return err_set(CZ_INVALID, 0,
+                       "%lld of %lld micro-batches of a step have been accumulated, and a "
+                       "checkpoint holds no gradients: save after the boundary "
+                       "(engine_is_gradient_accumulation_boundary)",
+                       (long long)e->n_backward, (long long)engine_get_accumulation(e));
+    return CZ_OK;
+}
+
+/* What all ranks write must come together in one folder. */
+static cz_status check_storage(const struct cz_engine *e)
+{
+    if (!e->config->checkpoint.use_node_local_storage ||
+        e->comm->n_ranks_host == e->comm->world_size)
+        return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "checkpoint.use_node_local_storage is not supported over several hosts: save "
+                   "into a folder that they share, and set it to false");
+}
+
+static cz_status choose_tag(const struct cz_engine *e, const struct cz_save_options *o,
+                            char tag[256])
+{
+    if (!o->tag) {
+        snprintf(tag, 256, "global_step%lld", (long long)e->global_steps);
+        return CZ_OK;
+    }
+    TRY(ckpt_tag_check(o->tag));
+    snprintf(tag, 256, "%s", o->tag);
+    return CZ_OK;
+}
+
+/* Ranks that come with different tags: rank 0's is taken, unless the config forbids it. */
+static cz_status same_tag(struct cz_engine *e, char tag[256])
+{
+    char first[256];
+    double differs, n_differ;
+    memcpy(first, tag, sizeof first);
+    TRY(comm_broadcast(e->comm, first, sizeof first, 0));
+    differs = strcmp(first, tag) != 0;
+    TRY(engine_gather_metrics(e, &differs, 1, &n_differ));
+    if (n_differ == 0) return CZ_OK;
+    if (e->config->checkpoint.tag_validation == CONFIG_TAG_FAIL)
+        return err_set(CZ_INVALID, 0,
+                       "%.0f ranks bring another checkpoint tag than rank 0's \"%s\" "
+                       "(checkpoint.tag_validation is Fail)",
+                       n_differ, first);
+    if (e->comm->rank == 0 && e->config->checkpoint.tag_validation == CONFIG_TAG_WARN)
+        LOGV(LOG_WARN, SUB_CKPT,
+             "%.0f ranks bring another checkpoint tag than rank 0: \"%s\" is used", n_differ,
+             first);
+    memcpy(tag, first, sizeof first);
+    return CZ_OK;
+}
+
+/* ---- completing --------------------------------------------------------------------------------
+ */
+
+/* Nothing of a failed save stays; the error does. */
+static void give_up(struct cz_engine *e, struct save *s)
+{
+    struct err error;
+    err_capture(&error);
+    bool is_first = e->comm->rank == 0 && s->dir && s->tag;
+    char *dir = is_first ? strdup(s->dir) : NULL, *tag = is_first ? strdup(s->tag) : NULL;
+    save_free(s);
+    if (dir && tag) store_discard(dir, tag);
+    free(dir);
+    free(tag);
+    err_restore(&error);
+}
+
+/* Every rank's part of the manifest, at rank 0. */
+static cz_status merge_parts(const char *parts, const uint64_t *nbytes, size_t stride,
+                             int world_size, struct manifest *all)
+{
+    for (int r = 0; r < world_size; r++) {
+        char label[48];
+        struct manifest part;
+        snprintf(label, sizeof label, "the manifest of rank %d", r);
+        TRY(manifest_from_json(parts + (size_t)r * stride, nbytes[r], label, &part));
+        cz_status st = manifest_merge(all, &part);
+        manifest_free(&part);
+        TRY(st);
+    }
+    return CZ_OK;
+}
+
+static cz_status gather_manifest(struct cz_engine *e, struct save *s, struct manifest *all)
+{
+    int w = e->comm->world_size;
+    bool is_first = e->comm->rank == 0;
+    uint64_t *nbytes = calloc((size_t)w, sizeof *nbytes), mine = 0, stride = 1;
+    char *part = NULL, *padded = NULL, *parts = NULL;
+    size_t part_nbytes = 0;
+    cz_status st = nbytes ? manifest_to_json(s->writer.manifest, &part, &part_nbytes)
+                          : err_set(CZ_NOMEM, 0, "no memory for a manifest");
+    TRY_GOTO(comm_agree(e->comm, st), done);
+    mine = part_nbytes;
+    TRY_GOTO(comm_all_gather(e->comm, &mine, nbytes, sizeof mine), done);
+    for (int r = 0; r < w; r++) stride = nbytes[r] > stride ? nbytes[r] : stride;
+    padded = calloc(1, stride);
+    parts = calloc(is_first ? (size_t)w : 1, stride);
+    st = padded && parts ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a manifest");
+    TRY_GOTO(comm_agree(e->comm, st), done);
+    memcpy(padded, part, part_nbytes);
+    TRY_GOTO(comm_gather(e->comm, padded, parts, stride, 0), done);
+    if (is_first) TRY_GOTO(merge_parts(parts, nbytes, stride, w, all), done);
+done:
+    free(nbytes);
+    free(part);
+    free(padded);
+    free(parts);
+    return st;
+}
+
+static cz_status publish(struct cz_engine *e, struct save *s)
+{
+    struct manifest all;
+    const struct store_extra extra = {CKPT_STATE, s->state_json, s->state_nbytes};
+    manifest_init(&all);
+    all.world_size = e->comm->world_size;
+    all.stage = e->config->zero.stage;
+    cz_status st = comm_agree(e->comm, gather_manifest(e, s, &all));
+    if (st == CZ_OK) {
+        if (e->comm->rank == 0)
+            st = store_publish(s->dir, s->tag, &all, &extra, 1, !s->keep_latest);
+        st = comm_agree(e->comm, st);
+    }
+    manifest_free(&all);
+    return st;
+}
+
+/* Old tags that stay are no reason to stop. */
+static void prune(const struct cz_engine *e, const struct save *s)
+{
+    if (e->comm->rank != 0 || s->keep <= 0) return;
+    if (store_prune(s->dir, s->keep, NULL) != CZ_OK)
+        LOGV(LOG_WARN, SUB_CKPT, "removing old checkpoints: %s", cz_last_error());
+    err_clear();
+}
+
+/* Collective. */
+static cz_status complete(struct cz_engine *e)
+{
+    struct save *s = e->save;
+    cz_status st = comm_agree(e->comm, save_writer_finish(&s->writer));
+    zero_set_guard(e->zero, NULL, NULL);
+    e->save = NULL;
+    if (st == CZ_OK) st = publish(e, s);
+    if (st != CZ_OK) {
+        give_up(e, s);
+        return st;
+    }
+    if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->dir, s->tag);
+    prune(e, s);
+    save_free(s);
+    return CZ_OK;
+}
+
+/* The run goes on without it. Every rank knows of the failure: one speaks. */
+static void complete_or_warn(struct cz_engine *e)
+{
+    if (complete(e) == CZ_OK) return;
+    err_capture(&e->save_error);
+    if (e->comm->rank == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved, the run goes on: %s",
+             e->save_error.text);
+    err_clear();
+}
+
+cz_status engine_save_poll(struct cz_engine *e)
+{
+    if (!e->save) return CZ_OK;
+    double ended = save_writer_has_ended(&e->save->writer), n_ended;
+    TRY(engine_gather_metrics(e, &ended, 1, &n_ended));
+    if (n_ended == e->comm->world_size) complete_or_warn(e);
+    return CZ_OK;
+}
+
+void engine_save_end(struct cz_engine *e)
+{
+    if (e->save) complete_or_warn(e);
+    e->save_error.status = CZ_OK;
+}
+
+cz_status engine_save_wait(struct cz_engine *e)
+{
+    if (e->save) return complete(e);
+    struct err earlier = e->save_error;
+    e->save_error.status = CZ_OK;
+    return earlier.status == CZ_OK ? CZ_OK : err_restore(&earlier);
+}
+
+void engine_save_settle(struct cz_engine *e)
+{
+    if (e->save) save_writer_settle(&e->save->writer);
+}
+
+/* ---- beginning ---------------------------------------------------------------------------------
+ */
+
+static cz_status take_state(const struct cz_engine *e, const struct cz_data_cursor *cursor,
+                            struct save *s)
+{
+    struct run_state state;
+    run_state_take(e, cursor, &state);
+    cz_status st = save_take_onebit(e, &state);
+    if (st == CZ_OK) st = run_state_to_json(&state, &s->state_json, &s->state_nbytes);
+    run_state_free(&state);
+    return st;
+}
+
+static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag,
+                           const struct cz_save_options *o, struct save *s)
+{
+    s->dir = strdup(dir);
+    s->tag = strdup(tag);
+    s->staging = store_staging_path(dir, tag);
+    s->keep_latest = o->keep_latest;
+    s->keep = o->keep;
+    if (!s->dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
+    TRY(take_state(e, o->cursor, s));
+    TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen, &s->description));
+    return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
+}
+
+static cz_status begin(struct cz_engine *e, const char *dir, const char *tag,
+                       const struct cz_save_options *o, struct save *s)
+{
+    TRY(comm_agree(e->comm, open_save(e, dir, tag, o, s)));
+    TRY(comm_agree(e->comm, ckpt_writer_create(&s->description.options, &s->files)));
+    return comm_agree(e->comm,
+                      save_writer_start(&s->writer, e, s->files, e->config->czero.async_save));
+}
+
+static cz_status guard(void *user, const struct zero_range *range)
+{
+    struct cz_engine *e = user;
+    save_writer_claim(&e->save->writer, range);
+    return CZ_OK;
+}
+
+cz_status engine_save_begin(struct cz_engine *e, const char *dir,
+                            const struct cz_save_options *options)
+{
+    const struct cz_save_options none = {.size = sizeof none}, *o = options ? options : &none;
+    char tag[256];
+    TRY(comm_agree(e->comm, check_moment(e)));
+    TRY(comm_agree(e->comm, check_storage(e)));
+    if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
+    comm_set_phase(e->comm, e->global_steps, "saving a checkpoint");
+    engine_save_end(e);
+    TRY(comm_agree(e->comm, choose_tag(e, o, tag)));
+    TRY(same_tag(e, tag));
+    struct save *s = calloc(1, sizeof *s);
+    TRY(comm_agree(e->comm, s ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a save")));
+    cz_status st = begin(e, dir, tag, o, s);
+    if (st != CZ_OK) {
+        give_up(e, s);
+        return st;
+    }
+    e->save = s;
+    zero_set_guard(e->zero, guard, e);
+    return e->config->czero.async_save ? CZ_OK : engine_save_wait(e);
+}
+
+cz_status engine_save_checkpoint_ex(struct cz_engine *e, const char *dir,
+                                    const struct cz_save_options *options)
+{
+    TRY(engine_save_begin(e, dir, options));
+    return engine_save_wait(e);
+}
+
+cz_status engine_save_checkpoint(struct cz_engine *e, const char *dir, const char *tag)
+{
+    const struct cz_save_options options = {.size = sizeof options, .tag = tag};
+    return engine_save_checkpoint_ex(e, dir, &options);
+}

@@ -1,0 +1,101 @@
+/* The engine in the words of the checkpoint room. */
+#include "engine/state/save_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- param groups ------------------------------------------------------------------------------
+ */
+
+static void describe_group(const struct cz_engine *e, size_t idx, struct ckpt_group *g,
+                           struct ckpt_setting *room)
+{
+    struct zero_layout layout = zero_group_layout(e->zero, idx);
+    save_describe_class(&e->groups[idx], g, room);
+    g->step = (int64_t)e->n_updates;
+    g->n_states = layout.n_states;
+    for (size_t s = 0; s < layout.n_states; s++)
+        g->states[s] = save_state_name(&e->groups[idx].hyper, s);
+    g->flat = layout.flat;
+    g->shard = layout.shard;
+}
+
+static cz_status describe_groups(const struct cz_engine *e, struct save_description *d)
+{
+    const struct param_table *table = model_params(e->model);
+    d->group_of = calloc(table->n_params + 1, sizeof *d->group_of);
+    d->groups = calloc(e->n_groups, sizeof *d->groups);
+    d->settings = calloc(e->n_groups * SAVE_SETTINGS_MAX, sizeof *d->settings);
+    if (!d->group_of || !d->groups || !d->settings)
+        return err_set(CZ_NOMEM, 0, "no memory to describe %zu parameter groups", e->n_groups);
+    for (size_t g = 0; g < e->n_groups; g++)
+        describe_group(e, g, &d->groups[g], &d->settings[g * SAVE_SETTINGS_MAX]);
+    for (size_t i = 0; i < table->n_params; i++)
+        d->group_of[i] = table->params[i].trainable ? e->group_of[i] : e->n_groups;
+    return CZ_OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------
+ */
+
+static struct ckpt_scaler describe_scaler(const struct loss_scale *s)
+{
+    return (struct ckpt_scaler){.dynamic = s->dynamic,
+                                .consecutive_hysteresis = s->consecutive_hysteresis,
+                                .scale = s->scale,
+                                .factor = s->factor,
+                                .min_scale = s->min_scale,
+                                .iter = s->iter,
+                                .last_overflow_iter = s->last_overflow_iter,
+                                .window = s->window,
+                                .delayed_shift = s->delayed_shift,
+                                .hysteresis = s->hysteresis};
+}
+
+cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
+                        bool exclude_frozen, struct save_description *d)
+{
+    const struct ds_config *c = e->config;
+    memset(d, 0, sizeof *d);
+    TRY(describe_groups(e, d));
+    TRY(save_describe_onebit(e, d));
+    TRY(config_json(c, &d->config_json));
+    d->options =
+        (struct ckpt_write_options){.dir = dir,
+                                    .table = model_params(e->model),
+                                    .group_of = d->group_of,
+                                    .groups = d->groups,
+                                    .n_groups = e->n_groups,
+                                    .stage = c->zero.stage,
+                                    .rank = e->comm->rank,
+                                    .world_size = e->comm->world_size,
+                                    .dtype = e->dtype,
+                                    .state_dtype = c->state_dtype,
+                                    .fp16 = c->fp16.enabled,
+                                    .fused = save_is_fused(&e->groups[0].hyper),
+                                    .master_dtype = c->master_dtype,
+                                    .exclude_frozen = exclude_frozen,
+                                    .clip_grad = c->gradient_clipping,
+                                    .overflow = e->n_skipped_in_a_row > 0,
+                                    .scaler = describe_scaler(&e->scale),
+                                    .global_steps = e->global_steps,
+                                    .global_samples = e->global_samples,
+                                    .skipped_steps = e->skipped_steps,
+                                    .has_scheduler = c->scheduler.usable,
+                                    .last_batch_iteration = e->schedule.last_batch_iteration,
+                                    .onebit = d->onebit.optimizer ? &d->onebit : NULL,
+                                    .ds_config_json = d->config_json,
+                                    .client_state_json = client_state_json};
+    return CZ_OK;
+}
+
+void save_description_free(struct save_description *d)
+{
+    free(d->groups);
+    free(d->settings);
+    free(d->group_of);
+    free(d->segments);
+    free(d->tensors);
+    free(d->config_json);
+    memset(d, 0, sizeof *d);
+}

@@ -1,0 +1,132 @@
+/* A save in work: what is written, by whom, and how far it has come. */
+#ifndef CZ_ENGINE_STATE_SAVE_IMPL_H
+#define CZ_ENGINE_STATE_SAVE_IMPL_H
+
+#include "checkpoint/write/ds_write.h"
+#include "engine/engine_impl.h"
+#include "engine/state/checkpoint.h"
+#include "engine/state/run_state_impl.h"
+
+#include <pthread.h>
+
+#define SAVE_SETTINGS_MAX 24 /* of a param group */
+
+/* ---- save_describe.c: the engine in the words of the checkpoint room ---------------------------
+ */
+
+struct save_description {
+    struct ckpt_write_options options; /* points into what follows */
+    struct ckpt_group *groups;         /* (n_groups) */
+    struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
+    size_t *group_of;                  /* (n_params) n_groups for frozen ones */
+    char *config_json;
+    struct ckpt_onebit onebit;
+    struct ckpt_segment *segments;
+    struct ckpt_onebit_tensor *tensors; /* (n_params) */
+};
+
+/* dir and client_state_json are borrowed. */
+cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
+                        bool exclude_frozen, struct save_description *out);
+void save_description_free(struct save_description *d); /* accepts zeroed */
+
+/* ---- save_onebit.c: the 1-bit optimizers --------------------------------------------------------
+ */
+
+cz_status save_take_onebit(const struct cz_engine *e,
+                           struct run_state *s); /* after run_state_take() */
+
+/* d->onebit, and the groups' steps: of DeepSpeed's classes those count calls. */
+cz_status save_describe_onebit(const struct cz_engine *e, struct save_description *d);
+
+/* Where the elements of a job of the ranks' own file lie. */
+size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
+                        struct zero_range *out);
+
+/* Whether 16-bit parameters may hold what one rank has moved alone: masters are everyone's. */
+bool save_rounds_masters(const struct cz_engine *e);
+
+/* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
+ */
+
+/* The settings (into `room`) and the kind of step of the class that the config would build. */
+void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
+                         struct ckpt_setting room[SAVE_SETTINGS_MAX]);
+
+/* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
+const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
+
+/* DeepSpeed's FusedAdam, OnebitAdam and ZeroOneAdam: at stage 0 its wrapper keeps 16-bit runs'
+ * masters flat. */
+bool save_is_fused(const struct optim_hyper *hyper);
+
+/* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
+ */
+
+/* Where the elements of one job lie: in memory, in the swap file, or the first here and the others
+ * there. */
+struct save_job {
+    struct zero_range ranges[2];
+    size_t n_ranges;
+    enum cz_dtype rounded_to; /* F32: as it lies; else fp32 there, and 16 bits in the file */
+};
+
+struct save_writer {
+    struct ckpt_writer *files; /* borrowed */
+    const struct zero *zero;   /* borrowed */
+    struct save_job *jobs;
+    size_t n_jobs;
+    unsigned char *bounce; /* what comes from a GPU or the swap file, or is rounded; NULL: nothing
+                              is */
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t moved;
+    size_t n_done; /* jobs, in order; under the mutex */
+    bool ended;    /* under the mutex */
+    const struct manifest *manifest;
+    struct err error; /* CZ_OK: all written and synced */
+};
+
+/* background false: writes everything before it returns. Otherwise save_writer_finish() must
+ * follow. Errors: CZ_NOMEM; failures to write are in `error`. */
+cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
+                            struct ckpt_writer *files, bool background);
+
+/* Memory that a save takes beside the run's, at most: what passes from the swap file, or what of
+ * the masters is rounded. */
+#define SAVE_BOUNCE_NBYTES (CKPT_JOB_NUMEL * sizeof(float))
+bool save_writer_has_ended(struct save_writer *w);
+
+/* Wait until nothing of the range is to be read any more. */
+void save_writer_claim(struct save_writer *w, const struct zero_range *range);
+void save_writer_settle(struct save_writer *w); /* of everything */
+
+/* Wait for its end and release it; the result as this thread's error. Accepts zeroed. */
+cz_status save_writer_finish(struct save_writer *w);
+
+/* ---- save.c ------------------------------------------------------------------------------------
+ */
+
+struct save {
+    char *dir, *tag, *staging;
+    struct save_description description;
+    struct ckpt_writer *files;
+    struct save_writer writer;
+    char *state_json;
+    size_t state_nbytes;
+    bool keep_latest;
+    int64_t keep;
+};
+
+/* At a boundary: complete the save when all ranks have written their part. Collective while a save
+ * is in work, else free. Errors: CZ_PEER, CZ_COMM; a failed save is a warning. */
+cz_status engine_save_poll(struct cz_engine *e);
+
+/* The save in work, if any, comes to its end before something else begins. Collective. */
+void engine_save_end(struct cz_engine *e);
+
+/* Wait (this rank alone) until the save in work reads the run's memory no more. */
+void engine_save_settle(struct cz_engine *e);
+
+#endif

@@ -1,0 +1,114 @@
+/* tune: which ds_config a model and a machine want.
+ *
+ * Searches stage × offload_optimizer (and its ratio) × offload_param × activation checkpointing ×
+ * cpu_checkpointing × bucket sizes × micro-batch, by planning each; nothing is allocated or opened.
+ * Offers that fit come first, fastest first. Without a machine profile "fastest" is "moves the
+ * fewest bytes per token": over NVMe first, then to and from the GPU and other ranks, then
+ * operations and bytes in memory.
+ *
+ * A budget is of the whole host, on which all ranks are taken to run, except the GPU's: one each.
+ *
+ * Life cycle: tune_create() → tune_offer() / tune_table() / tune_json() / tune_config() →
+ * tune_destroy(). Not thread-safe. */
+#ifndef CZ_ENGINE_TUNE_TUNE_H
+#define CZ_ENGINE_TUNE_TUNE_H
+
+#include "engine/config/config.h"
+#include "engine/plan/plan.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* What the config says about learning; 0: what suits pretraining of such a size. */
+struct tune_recipe {
+    double lr, beta2, weight_decay;
+    int64_t warmup_steps; /* with total_steps at least 2 */
+    int64_t total_steps;  /* the rate falls to zero until then; 0: it stays */
+};
+
+struct tune_options {
+    int64_t world_size;                    /* ≥ 1 */
+    size_t gpu_nbytes;                     /* of each rank's GPU; 0: train on the CPU */
+    size_t host_nbytes;                    /* > 0 */
+    size_t nvme_nbytes;                    /* 0: no swap files */
+    const char *nvme_path;                 /* what the config names; NULL: the profile's or /tmp */
+    const struct machine_profile *profile; /* NULL: nothing is known about speed */
+    enum cz_dtype dtype;                   /* F32, BF16 or F16 */
+    int64_t micro_batch;                   /* rows; 0: search */
+    int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
+                               micro-batch each where that is given. Given, it is met exactly */
+    size_t baseline_nbytes; /* of the program; 0: measure this process */
+    struct tune_recipe recipe;
+};
+
+/* Where memory comes from. */
+enum tune_budget { TUNE_GPU = 0, TUNE_HOST, TUNE_NVME };
+#define TUNE_N_BUDGETS 3
+
+/* One configuration, and what its plan says. */
+struct tune_offer {
+    int stage;
+    enum config_offload_device optimizer, params;
+    bool gradients;     /* follow the optimizer to NVMe (czero.offload_gradients) */
+    double ratio;       /* of offload_optimizer: 1 leaves nothing behind */
+    int64_t max_in_cpu; /* of offload_param on NVMe: elements that stay in host memory */
+    int64_t checkpoint_every;
+    bool cpu_checkpointing;
+    int64_t bucket_numel, prefetch_numel, live_numel;
+    int64_t micro_batch, accumulation;
+
+    bool fits;
+    size_t need_nbytes[TUNE_N_BUDGETS]; /* of the GPU; of the host and its NVMe, over all ranks */
+    double tokens_per_s;                /* NAN: no profile, or a figure is not in there */
+    double seconds;                     /* of an optimizer step; NAN likewise */
+    struct plan_cost phases[PLAN_N_PHASES]; /* of one rank and optimizer step */
+    char why[200];                          /* why it is not the best; "" for the best */
+};
+
+struct tune; /* opaque */
+
+/* `model` is borrowed for the call; its shape is set. Errors: CZ_INVALID (no host memory, a batch
+ * that no micro-batch divides), CZ_NOMEM; that nothing fits is a result: tune_best() is NULL. */
+CZ_API cz_status tune_create(const struct tune_options *options, struct cz_model *model,
+                             struct tune **out);
+CZ_API void tune_destroy(struct tune *t); /* accepts NULL */
+
+/* Offers by rank: those that fit, then those that do not, the nearest first. The best of each
+ * combination of stage, offload and checkpointing. */
+CZ_API size_t tune_n_offers(const struct tune *t);
+CZ_API const struct tune_offer *tune_offer(const struct tune *t, size_t idx);
+CZ_API const struct tune_offer *tune_best(const struct tune *t); /* NULL: nothing fits */
+
+/* Whether offers are ordered by time (true) or by bytes moved. */
+CZ_API bool tune_is_timed(const struct tune *t);
+
+/* Nothing fits: a sentence that says what is missing and by how much. Owned by the tune. */
+CZ_API const char *tune_missing(const struct tune *t);
+
+/* An offer as a ds_config.json that DeepSpeed reads as well; *out is the caller's, by free(). */
+CZ_API cz_status tune_config(const struct tune *t, const struct tune_offer *offer, char **out);
+
+/* The same into a file, whole or not at all. Errors: CZ_IO. */
+CZ_API cz_status tune_config_save(const struct tune *t, const struct tune_offer *offer,
+                                  const char *path);
+
+/* The first n_max offers as a table for people, and all as one JSON object. */
+CZ_API cz_status tune_table(const struct tune *t, size_t n_max, char **out);
+CZ_API cz_status tune_json(const struct tune *t, char **out);
+
+/* ---- the proof ------------------------------------------------------------------------------- */
+
+struct tune_measured {
+    double seconds;     /* of an optimizer step: the fastest of n_steps after the first */
+    size_t peak_nbytes; /* resident high-water mark of the process meanwhile */
+};
+
+/* Really train `n_steps` ≥ 1 steps of random tokens (and one before; fewer, but at least one, when
+ * they take over 30 s) as the offer says, on the
+ * host. The model is used up: it is the engine's, or destroyed.
+ * Errors: CZ_UNSUPPORTED (planned for several ranks, or for a GPU and there is none), CZ_NOMEM
+ * (does not fit here now). */
+CZ_API cz_status tune_measure(const struct tune *t, const struct tune_offer *offer,
+                              struct cz_model *model, int n_steps, struct tune_measured *out);
+
+CZ_EXTERN_C_END
+#endif

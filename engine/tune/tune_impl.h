@@ -1,0 +1,52 @@
+/* The inside of a search. */
+#ifndef CZ_ENGINE_TUNE_TUNE_IMPL_H
+#define CZ_ENGINE_TUNE_TUNE_IMPL_H
+
+#include "engine/tune/machine.h"
+#include "engine/tune/tune.h"
+
+struct tune {
+    struct tune_options options;
+    struct machine_profile profile; /* options.profile, kept */
+    char nvme_path[256];
+    char model_name[64];
+    int64_t T;
+    size_t n_layers, numel, largest_numel; /* of the model's parameters */
+    struct tune_offer *offers;             /* by rank, once the search is over */
+    size_t n_offers, capacity;
+    size_t n_plans; /* how many were made */
+    char missing[512];
+};
+
+/* ---- tune_plan.c: one offer's plan ------------------------------------------------------------
+ */
+
+/* Fill in what the plan of an offer says: needs, costs, whether it fits. */
+cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o);
+
+size_t tune_budget_nbytes(const struct tune *t, enum tune_budget b);
+
+/* What a need must leave free of a budget, because plans are good to 2 % or 32 MiB a rank. */
+size_t tune_margin(const struct tune *t, enum tune_budget b, size_t need_nbytes);
+
+/* Bytes beyond the budget; 0: fits. */
+size_t tune_excess(const struct tune *t, const struct tune_offer *o, enum tune_budget b);
+
+/* ---- tune_order.c: which is better, and why ----------------------------------------------------
+ */
+
+bool tune_is_better(const struct tune *t, const struct tune_offer *a, const struct tune_offer *b);
+void tune_explain(const struct tune *t, const struct tune_offer *best, struct tune_offer *o);
+void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
+                      const struct tune_offer *with_nvme);
+
+/* "stage 3, optimizer on NVMe, recomputing every layer, micro-batch 4 × 8" into buf; returns it. */
+const char *tune_describe(const struct tune_offer *o, char *buf, size_t buf_nbytes);
+
+/* Rows of an optimizer step over all ranks. */
+static inline int64_t tune_rows(const struct tune *t, const struct tune_offer *o)
+{
+    return o->micro_batch * o->accumulation * t->options.world_size;
+}
+
+#endif

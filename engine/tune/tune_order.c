@@ -1,0 +1,258 @@
+/* Which offer is better, and why one is not the best. */
+#include "base/size.h"
+#include "engine/tune/tune_impl.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- amounts per token -------------------------------------------------------------------------
+ */
+
+/* What orders offers when nothing is known about speed: the slowest way first. */
+enum amount { OVER_NVME = 0, OVER_LINKS, HOST_UPDATES, OPERATIONS, IN_MEMORY, N_AMOUNTS };
+
+static double amount_of(const struct plan_cost *c, enum amount what)
+{
+    switch (what) {
+    case OVER_NVME: return (double)(c->nvme_read_nbytes + c->nvme_written_nbytes);
+    case OVER_LINKS: return (double)(c->to_device_nbytes + c->to_host_nbytes + c->sent_nbytes);
+    case OPERATIONS: return c->flops;
+    case IN_MEMORY: return (double)(c->moved_nbytes + c->weights_nbytes);
+    case HOST_UPDATES: /* is the offer's, not a phase's */
+    case N_AMOUNTS: break;
+    }
+    return 0;
+}
+
+/* Parameters that the host updates in place of GPUs: one host for all ranks. */
+static double updated_by_host(const struct tune *t, const struct tune_offer *o)
+{
+    bool on_gpu = t->options.gpu_nbytes > 0;
+    return on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE ? o->ratio * (double)t->numel : 0;
+}
+
+/* Of forward, backward and step, per token of a rank. */
+static double per_token(const struct tune *t, const struct tune_offer *o, enum amount what)
+{
+    double sum = what == HOST_UPDATES ? updated_by_host(t, o) : 0;
+    for (int f = 0; f < PLAN_SAVE; f++) sum += amount_of(&o->phases[f], what);
+    return sum / (double)(o->micro_batch * o->accumulation * t->T);
+}
+
+/* The host's update of a parameter passes 28 bytes through its memory, which takes about as long as
+ * these many over the link to a GPU. So a GPU with room keeps some of the states, although that
+ * moves as many bytes as before, or a few more. */
+#define HOST_UPDATE_NBYTES 16
+
+static double slowness(const struct tune *t, const struct tune_offer *o, enum amount what)
+{
+    double amount = per_token(t, o, what);
+    if (what == OVER_LINKS) amount += HOST_UPDATE_NBYTES * per_token(t, o, HOST_UPDATES);
+    return rint(amount);
+}
+
+/* ---- better ------------------------------------------------------------------------------------
+ */
+
+/* How far from fitting: the worst of the budgets, and a little of all of them. */
+static double distance(const struct tune *t, const struct tune_offer *o)
+{
+    double worst = 0, sum = 0;
+    for (int b = 0; b < TUNE_N_BUDGETS; b++) {
+        double excess = (double)tune_excess(t, o, (enum tune_budget)b);
+        double budget = (double)tune_budget_nbytes(t, (enum tune_budget)b);
+        worst = fmax(worst, excess / fmax(budget, 1e9));
+        sum += excess / fmax(budget, 1e9);
+    }
+    return worst + 0.01 * sum;
+}
+
+bool tune_is_better(const struct tune *t, const struct tune_offer *a, const struct tune_offer *b)
+{
+    if (a->fits != b->fits) return a->fits;
+    if (!a->fits) return distance(t, a) < distance(t, b);
+    bool a_timed = !isnan(a->tokens_per_s), b_timed = !isnan(b->tokens_per_s);
+    if (a_timed != b_timed) return a_timed;
+    if (a_timed) return a->tokens_per_s > b->tokens_per_s;
+    for (int what = 0; what < N_AMOUNTS; what++) {
+        double mine = slowness(t, a, (enum amount)what);
+        double others = slowness(t, b, (enum amount)what);
+        if (mine != others) return mine < others;
+    }
+    /* Not a byte per token apart: what needs less, such as stage 1 in place of 3. */
+    if (a->need_nbytes[TUNE_GPU] != b->need_nbytes[TUNE_GPU])
+        return a->need_nbytes[TUNE_GPU] < b->need_nbytes[TUNE_GPU];
+    return a->need_nbytes[TUNE_HOST] < b->need_nbytes[TUNE_HOST];
+}
+
+/* ---- words -------------------------------------------------------------------------------------
+ */
+
+static void add(char *buf, size_t buf_nbytes, const char *fmt, ...) CZ_PRINTF(3, 4);
+
+static void add(char *buf, size_t buf_nbytes, const char *fmt, ...)
+{
+    size_t n = strlen(buf);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(buf + n, buf_nbytes - n, fmt, ap);
+    va_end(ap);
+}
+
+const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
+{
+    static const char *const places[] = {"", "in the host", "on NVMe"};
+    buf[0] = '\0';
+    add(buf, n, "stage %d", o->stage);
+    if (o->optimizer != CONFIG_OFFLOAD_NONE) add(buf, n, ", optimizer %s", places[o->optimizer]);
+    if (o->ratio < 1) add(buf, n, " (%.1f %%)", o->ratio * 100);
+    if (o->gradients) add(buf, n, ", gradients on NVMe");
+    if (o->params != CONFIG_OFFLOAD_NONE) add(buf, n, ", parameters %s", places[o->params]);
+    if (o->max_in_cpu > 0) add(buf, n, " (%.0f M not)", (double)o->max_in_cpu / 1e6);
+    if (o->checkpoint_every == 1)
+        add(buf, n, ", layers recomputed");
+    else if (o->checkpoint_every > 1)
+        add(buf, n, ", layers recomputed by %lld", (long long)o->checkpoint_every);
+    if (o->cpu_checkpointing) add(buf, n, " from the host");
+    add(buf, n, ", micro-batch %lld × %lld", (long long)o->micro_batch, (long long)o->accumulation);
+    return buf;
+}
+
+static const char *const budget_names[TUNE_N_BUDGETS] = {"GPU memory", "host memory", "NVMe"};
+
+static void explain_excess(const struct tune *t, struct tune_offer *o)
+{
+    char more[24];
+    const char *between = "does not fit: needs";
+    for (int b = 0; b < TUNE_N_BUDGETS; b++) {
+        size_t excess = tune_excess(t, o, (enum tune_budget)b);
+        if (excess == 0) continue;
+        add(o->why, sizeof o->why, "%s %s more %s", between, size_human(excess, more, sizeof more),
+            budget_names[b]);
+        between = " and";
+    }
+}
+
+/* ---- why it is slower
+ * ----------------------------------------------------------------------------
+ */
+
+/* What a phase spends its time on. */
+struct part {
+    double seconds;
+    const char *what;
+};
+
+/* The part of a phase that grew the most against the best offer's, per token. */
+static struct part grown_most(const struct plan_cost *mine, const struct plan_cost *best,
+                              double scale)
+{
+    const struct part parts[] = {
+        {mine->compute_s * scale - best->compute_s, NULL},
+        {mine->nvme_s * scale - best->nvme_s, "waits for the disk"},
+        {mine->link_s * scale - best->link_s, "waits for copies to and from the GPU"},
+        {mine->comm_s * scale - best->comm_s, "waits for other ranks"}};
+    struct part most = parts[0];
+    for (size_t i = 1; i < CZ_ARRAY_LEN(parts); i++)
+        if (parts[i].seconds > most.seconds) most = parts[i];
+    return most;
+}
+
+static const char *why_computing(const struct tune *t, const struct tune_offer *best,
+                                 const struct tune_offer *o, enum plan_phase phase)
+{
+    bool on_gpu = t->options.gpu_nbytes > 0;
+    if (phase == PLAN_STEP && on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE)
+        return "is made by the host";
+    if (phase == PLAN_STEP)
+        return o->stage < best->stage ? "updates what other ranks update as well"
+                                      : "comes more often";
+    if (per_token(t, o, OPERATIONS) > 1.001 * per_token(t, best, OPERATIONS))
+        return "recomputes layers";
+    return "reads weights for smaller micro-batches";
+}
+
+static void explain_time(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
+{
+    double scale = (double)tune_rows(t, best) / (double)tune_rows(t, o), most = 0;
+    enum plan_phase phase = PLAN_FORWARD;
+    for (int f = 0; f < PLAN_SAVE; f++) {
+        double more = o->phases[f].total_s * scale - best->phases[f].total_s;
+        if (more <= most) continue;
+        most = more;
+        phase = (enum plan_phase)f;
+    }
+    if (!(most > 0.001 * best->seconds)) {
+        add(o->why, sizeof o->why, "as fast, and needs more");
+        return;
+    }
+    struct part part = grown_most(&o->phases[phase], &best->phases[phase], scale);
+    const char *what = part.what ? part.what : why_computing(t, best, o, phase);
+    add(o->why, sizeof o->why, "%s takes %.3g s longer: it %s", plan_phase_name(phase), most, what);
+}
+
+static void explain_bytes(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
+{
+    static const char *const ways[] = {"over NVMe", "to and from the GPU and other ranks", "", "",
+                                       "through memory"};
+    double tokens = (double)(tune_rows(t, best) / t->options.world_size * t->T);
+    char more[24];
+    for (int what = 0; what < N_AMOUNTS; what++) {
+        double mine = per_token(t, o, (enum amount)what);
+        double others = per_token(t, best, (enum amount)what);
+        if (mine <= others) continue;
+        if (what == OPERATIONS)
+            add(o->why, sizeof o->why, "computes %.0f %% more", 100 * (mine / others - 1));
+        else if (what == HOST_UPDATES)
+            add(o->why, sizeof o->why, "the host updates %.0f M more parameters a step",
+                (mine - others) * tokens * 1e-6);
+        else
+            add(o->why, sizeof o->why, "moves %s more %s a step",
+                size_human((size_t)((mine - others) * tokens), more, sizeof more), ways[what]);
+        return;
+    }
+    add(o->why, sizeof o->why, "moves as much, and needs more");
+}
+
+void tune_explain(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
+{
+    o->why[0] = '\0';
+    if (o == best) return;
+    if (!o->fits)
+        explain_excess(t, o);
+    else if (isnan(o->tokens_per_s) && !isnan(best->tokens_per_s))
+        add(o->why, sizeof o->why, "the machine profile lacks a figure for it");
+    else if (isnan(o->tokens_per_s))
+        explain_bytes(t, best, o);
+    else
+        explain_time(t, best, o);
+}
+
+/* ---- nothing fits -------------------------------------------------------------------------------
+ */
+
+void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
+                      const struct tune_offer *with_nvme)
+{
+    char text[192], need[24], have[24], more[24];
+    size_t n = sizeof t->missing;
+    t->missing[0] = '\0';
+    add(t->missing, n, "nothing fits. The nearest is %s; it lacks",
+        tune_describe(nearest, text, sizeof text));
+    const char *between = "";
+    for (int b = 0; b < TUNE_N_BUDGETS; b++) {
+        size_t excess = tune_excess(t, nearest, (enum tune_budget)b);
+        size_t budget = tune_budget_nbytes(t, (enum tune_budget)b);
+        if (excess == 0) continue;
+        add(t->missing, n, "%s %s (%zu bytes) of %s: it needs %s, and %s is given", between,
+            size_human(excess, more, sizeof more), excess, budget_names[b],
+            size_human(budget + excess, need, sizeof need), size_human(budget, have, sizeof have));
+        between = ", and";
+    }
+    if (with_nvme)
+        add(t->missing, n, ". With %s of NVMe (--nvme %zu) %s would fit",
+            size_human(with_nvme->need_nbytes[TUNE_NVME], need, sizeof need),
+            with_nvme->need_nbytes[TUNE_NVME], tune_describe(with_nvme, text, sizeof text));
+}

@@ -1,0 +1,60 @@
+/* An offer's plan: from the config that it would write. */
+#include "engine/tune/tune_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t tune_budget_nbytes(const struct tune *t, enum tune_budget b)
+{
+    const struct tune_options *o = &t->options;
+    return b == TUNE_GPU ? o->gpu_nbytes : b == TUNE_HOST ? o->host_nbytes : o->nvme_nbytes;
+}
+
+size_t tune_margin(const struct tune *t, enum tune_budget b, size_t need_nbytes)
+{
+    size_t share = need_nbytes / 50, least = (size_t)t->options.world_size << 25;
+    if (b == TUNE_NVME) return 0; /* a file is exactly as large as planned */
+    return b == TUNE_HOST && share < least ? least : share;
+}
+
+size_t tune_excess(const struct tune *t, const struct tune_offer *o, enum tune_budget b)
+{
+    size_t need = o->need_nbytes[b], budget = tune_budget_nbytes(t, b);
+    if (need > 0) need += tune_margin(t, b, need);
+    return need > budget ? need - budget : 0;
+}
+
+static void read_plan(const struct tune *t, const struct cz_plan *p, struct tune_offer *o)
+{
+    size_t n_ranks = (size_t)t->options.world_size;
+    o->need_nbytes[TUNE_GPU] = p->device_peak_nbytes;
+    o->need_nbytes[TUNE_HOST] = p->host_peak_nbytes * n_ranks;
+    o->need_nbytes[TUNE_NVME] = p->nvme_nbytes * n_ranks;
+    o->fits = true;
+    for (int b = 0; b < TUNE_N_BUDGETS; b++)
+        if (tune_excess(t, o, (enum tune_budget)b) > 0) o->fits = false;
+    memcpy(o->phases, p->phases, sizeof o->phases);
+    o->seconds = p->step_s;
+    o->tokens_per_s = (double)(tune_rows(t, o) * t->T) / p->step_s;
+}
+
+cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o)
+{
+    struct plan_request request = {.world_size = t->options.world_size,
+                                   .profile = t->options.profile,
+                                   .baseline_nbytes = t->options.baseline_nbytes};
+    struct cz_engine_options options = {.size = sizeof options,
+                                        .device = t->options.gpu_nbytes > 0 ? "cuda" : "cpu"};
+    struct cz_plan *p = NULL;
+    char *config = NULL;
+    TRY(tune_config(t, o, &config));
+    options.config_json = config;
+    cz_status st = plan_create_ex(&options, &request, model, &p);
+    free(config);
+    if (st != CZ_OK) return st;
+    if (t->n_plans++ == 0) t->options.baseline_nbytes = p->baseline_nbytes;
+    read_plan(t, p, o);
+    cz_plan_destroy(p);
+    return CZ_OK;
+}

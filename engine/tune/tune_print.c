@@ -1,0 +1,130 @@
+/* Offers as a table for people and as JSON. */
+#include "base/size.h"
+#include "engine/tune/tune_impl.h"
+#include "formats/json/json_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const devices[] = {"none", "cpu", "nvme"};
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+
+static void print_head(FILE *f, const struct tune *t)
+{
+    const struct tune_options *o = &t->options;
+    char gpu[24], host[24], nvme[24];
+    fprintf(f, "%s (%.1f M parameters), %s, %lld rank%s, %lld tokens a row; ", t->model_name,
+            (double)t->numel / 1e6, dtype_name(o->dtype), (long long)o->world_size,
+            o->world_size == 1 ? "" : "s", (long long)t->T);
+    if (o->gpu_nbytes > 0) fprintf(f, "GPU %s, ", size_human(o->gpu_nbytes, gpu, sizeof gpu));
+    fprintf(f, "host %s", size_human(o->host_nbytes, host, sizeof host));
+    if (o->nvme_nbytes > 0) fprintf(f, ", NVMe %s", size_human(o->nvme_nbytes, nvme, sizeof nvme));
+    fprintf(f, ".\n%s\n",
+            tune_is_timed(t) ? "Fastest first, by the machine profile:"
+            : o->profile ? "The machine profile lacks figures for this, so the order is by bytes "
+                           "moved per token:"
+                         : "There is no machine profile (czero bench --profile FILE), so the order "
+                           "is by bytes moved per token:");
+}
+
+static void print_need(FILE *f, size_t nbytes, size_t budget)
+{
+    char buf[24];
+    if (budget > 0 || nbytes > 0)
+        fprintf(f, " %11s", nbytes > 0 ? size_human(nbytes, buf, sizeof buf) : "-");
+}
+
+static void print_offer(FILE *f, const struct tune *t, size_t i)
+{
+    const struct tune_offer *o = &t->offers[i];
+    char text[192];
+    fprintf(f, "%3zu", i + 1);
+    if (!o->fits)
+        fprintf(f, " %9s", "-");
+    else if (!isnan(o->tokens_per_s))
+        fprintf(f, " %9.4g", o->tokens_per_s);
+    else
+        fprintf(f, " %9s", "?");
+    if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
+    print_need(f, o->need_nbytes[TUNE_HOST], 1);
+    if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
+    fprintf(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "", o->why);
+}
+
+cz_status tune_table(const struct tune *t, size_t n_max, char **out)
+{
+    size_t nbytes, n = t->n_offers < n_max ? t->n_offers : n_max;
+    *out = NULL;
+    FILE *f = open_memstream(out, &nbytes);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    print_head(f, t);
+    fprintf(f, "  # %9s%s %11s%s\n", "tokens/s", t->options.gpu_nbytes > 0 ? "         GPU" : "",
+            "host", t->options.nvme_nbytes > 0 ? "        NVMe" : "");
+    for (size_t i = 0; i < n; i++) print_offer(f, t, i);
+    if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
+    if (fclose(f) == 0 && *out) return CZ_OK;
+    free(*out);
+    *out = NULL;
+    return err_set(CZ_NOMEM, 0, "no memory for a table");
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
+
+static void write_choice(struct json_writer *w, const struct tune_offer *o)
+{
+    json_put_int(w, "zero_stage", o->stage);
+    json_put_string(w, "offload_optimizer", devices[o->optimizer]);
+    json_put_bool(w, "offload_gradients", o->gradients);
+    json_put_double(w, "ratio", o->ratio);
+    json_put_string(w, "offload_param", devices[o->params]);
+    json_put_int(w, "max_in_cpu", o->max_in_cpu);
+    json_put_int(w, "checkpoint_every", o->checkpoint_every);
+    json_put_bool(w, "cpu_checkpointing", o->cpu_checkpointing);
+    json_put_int(w, "micro_batch", o->micro_batch);
+    json_put_int(w, "gradient_accumulation_steps", o->accumulation);
+}
+
+static void write_offer(struct json_writer *w, const struct tune_offer *o)
+{
+    char text[192];
+    json_begin_object(w);
+    json_put_string(w, "configuration", tune_describe(o, text, sizeof text));
+    write_choice(w, o);
+    json_put_bool(w, "fits", o->fits);
+    json_put_int(w, "gpu_bytes", (int64_t)o->need_nbytes[TUNE_GPU]);
+    json_put_int(w, "host_bytes", (int64_t)o->need_nbytes[TUNE_HOST]);
+    json_put_int(w, "nvme_bytes", (int64_t)o->need_nbytes[TUNE_NVME]);
+    json_put_figure(w, "step_seconds", o->seconds);
+    json_put_figure(w, "tokens_per_second", o->tokens_per_s);
+    json_put_string(w, "why_not", o->why);
+    json_end_object(w);
+}
+
+cz_status tune_json(const struct tune *t, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_string(&w, "model", t->model_name);
+    json_put_int(&w, "parameters", (int64_t)t->numel);
+    json_put_int(&w, "seq_len", t->T);
+    json_put_int(&w, "world_size", t->options.world_size);
+    json_put_string(&w, "dtype", dtype_name(t->options.dtype));
+    json_put_int(&w, "gpu_memory_bytes", (int64_t)t->options.gpu_nbytes);
+    json_put_int(&w, "host_memory_bytes", (int64_t)t->options.host_nbytes);
+    json_put_int(&w, "nvme_bytes", (int64_t)t->options.nvme_nbytes);
+    json_put_string(&w, "ordered_by", tune_is_timed(t) ? "time" : "bytes moved");
+    json_put_bool(&w, "fits", tune_best(t) != NULL);
+    json_put_string(&w, "missing", t->missing);
+    json_put_int(&w, "plans", (int64_t)t->n_plans);
+    json_write_key(&w, "offers");
+    json_begin_array(&w);
+    for (size_t i = 0; i < t->n_offers; i++) write_offer(&w, &t->offers[i]);
+    json_end_array(&w);
+    json_end_object(&w);
+    return json_writer_take(&w, out, NULL);
+}

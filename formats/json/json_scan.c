@@ -1,0 +1,499 @@
+/* The scanner in front of cJSON: checks, comments, optional commas, and where each value stands.
+ *
+ * It reads the dialect and writes strict JSON for cJSON to decode, so that everything which may be
+ * wrong with a file has been told by line and column before cJSON sees it. */
+#include "formats/json/json_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct scan {
+    struct json_doc *doc;
+    const char *s; /* doc->text, NUL-terminated past n */
+    size_t n;
+    size_t at;
+    char *out;
+    size_t out_n;
+    int depth;
+    uint32_t parent; /* index of the container being read */
+};
+
+static cz_status scan_value(struct scan *c);
+
+void json_locate(const struct json_doc *doc, size_t off, int *line, int *column)
+{
+    int l = 1;
+    size_t line_start = 0;
+    for (size_t i = 0; i < off && i < doc->nbytes; i++) {
+        if (doc->text[i] != '\n') continue;
+        l++;
+        line_start = i + 1;
+    }
+    int c = 1;
+    for (size_t i = line_start; i < off && i < doc->nbytes; i++)
+        if (((unsigned char)doc->text[i] & 0xc0u) != 0x80u) c++;
+    *line = l;
+    *column = c;
+}
+
+cz_status json_fail(const struct json_doc *doc, size_t off, cz_status status, const char *fmt, ...)
+{
+    char what[768];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    int line, column;
+    json_locate(doc, off, &line, &column);
+    if (status == CZ_CORRUPT && doc->dialect == JSON_CONFIG) status = CZ_INVALID;
+    return err_set(status, 0, "%s:%d:%d: %s", doc->name, line, column, what);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
+
+/* Length of the UTF-8 sequence at p (n bytes left), or 0: overlong, surrogate, cut, or no UTF-8. */
+static size_t utf8_length(const unsigned char *p, size_t n)
+{
+    if (p[0] < 0x80) return 1;
+    if (p[0] < 0xc2 || p[0] > 0xf4) return 0;
+    size_t want = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    if (n < want) return 0;
+    for (size_t i = 1; i < want; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    if (p[0] == 0xe0 && p[1] < 0xa0) return 0;
+    if (p[0] == 0xed && p[1] > 0x9f) return 0;
+    if (p[0] == 0xf0 && p[1] < 0x90) return 0;
+    if (p[0] == 0xf4 && p[1] > 0x8f) return 0;
+    return want;
+}
+
+static cz_status check_utf8(struct scan *c)
+{
+    for (size_t i = 0; i < c->n;) {
+        size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
+        if (len == 0 || c->s[i] == '\0')
+            return json_fail(c->doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
+                             (unsigned)(unsigned char)c->s[i]);
+        i += len;
+    }
+    return CZ_OK;
+}
+
+static void emit(struct scan *c, const char *bytes, size_t n)
+{
+    memcpy(c->out + c->out_n, bytes, n);
+    c->out_n += n;
+}
+
+static char peek(const struct scan *c)
+{
+    return c->at < c->n ? c->s[c->at] : '\0';
+}
+
+static bool at_end(const struct scan *c)
+{
+    return c->at >= c->n;
+}
+
+static bool looking_at(const struct scan *c, const char *word)
+{
+    size_t len = strlen(word);
+    return c->n - c->at >= len && memcmp(c->s + c->at, word, len) == 0;
+}
+
+static bool is_comment_start(const struct scan *c)
+{
+    return peek(c) == '#' || looking_at(c, "//") || looking_at(c, "/*");
+}
+
+static void skip_white(struct scan *c)
+{
+    while (!at_end(c) && strchr(" \t\r\n", c->s[c->at]) && c->s[c->at] != '\0') c->at++;
+}
+
+static cz_status skip_comment(struct scan *c)
+{
+    size_t start = c->at;
+    if (!looking_at(c, "/*")) {
+        while (!at_end(c) && peek(c) != '\n' && peek(c) != '\r') c->at++;
+        return CZ_OK;
+    }
+    for (c->at += 2; !at_end(c); c->at++) {
+        if (!looking_at(c, "*/")) continue;
+        c->at += 2;
+        return CZ_OK;
+    }
+    return json_fail(c->doc, start, CZ_CORRUPT, "this comment never ends: \"*/\" is missing");
+}
+
+static cz_status skip_blank(struct scan *c)
+{
+    skip_white(c);
+    while (is_comment_start(c)) {
+        if (c->doc->dialect == JSON_STRICT)
+            return json_fail(c->doc, c->at, CZ_CORRUPT, "comments are not allowed in this file");
+        TRY(skip_comment(c));
+        skip_white(c);
+    }
+    return CZ_OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------
+ */
+
+static cz_status add_node(struct scan *c, enum json_type type, uint32_t *idx)
+{
+    struct json_doc *doc = c->doc;
+    if (doc->n_nodes == doc->nodes_capacity) {
+        size_t capacity = doc->nodes_capacity ? doc->nodes_capacity * 2 : 64;
+        struct json_node *grown =
+            capacity <= UINT32_MAX ? realloc(doc->nodes, capacity * sizeof *grown) : NULL;
+        if (!grown)
+            return err_set(CZ_NOMEM, 0, "%s: no memory for %zu JSON values", doc->name, capacity);
+        doc->nodes = grown;
+        doc->nodes_capacity = capacity;
+    }
+    *idx = (uint32_t)doc->n_nodes++;
+    doc->nodes[*idx] =
+        (struct json_node){.doc = doc, .type = type, .text_off = c->at, .first_child = c->parent};
+    if (*idx > 0) doc->nodes[c->parent].n_children++;
+    return CZ_OK;
+}
+
+static void close_node(struct scan *c, uint32_t idx)
+{
+    struct json_node *node = &c->doc->nodes[idx];
+    node->text_nbytes = c->at - node->text_off;
+}
+
+/* ---- strings ----------------------------------------------------------------------------------
+ */
+
+static int hex4(const char *p, size_t n)
+{
+    int value = 0;
+    for (size_t i = 0; i < 4; i++) {
+        char ch = i < n ? p[i] : '\0';
+        int digit = ch >= '0' && ch <= '9'   ? ch - '0'
+                    : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+                    : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+                                             : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+/* At "\u": one code point, possibly a surrogate pair. */
+static cz_status scan_unicode_escape(struct scan *c)
+{
+    size_t start = c->at;
+    int unit = hex4(c->s + c->at + 2, c->n - c->at - 2);
+    if (unit < 0) return json_fail(c->doc, start, CZ_CORRUPT, "\\u needs four hexadecimal digits");
+    if (unit == 0)
+        return json_fail(c->doc, start, CZ_CORRUPT, "\\u0000 is not supported in strings");
+    size_t len = 6;
+    if (unit >= 0xd800 && unit <= 0xdbff) {
+        bool pair = c->n - c->at >= 12 && c->s[c->at + 6] == '\\' && c->s[c->at + 7] == 'u';
+        int low = pair ? hex4(c->s + c->at + 8, 4) : -1;
+        if (low < 0xdc00 || low > 0xdfff)
+            return json_fail(c->doc, start, CZ_CORRUPT, "half of a surrogate pair");
+        len = 12;
+    } else if (unit >= 0xdc00 && unit <= 0xdfff) {
+        return json_fail(c->doc, start, CZ_CORRUPT, "half of a surrogate pair");
+    }
+    emit(c, c->s + c->at, len);
+    c->at += len;
+    return CZ_OK;
+}
+
+static cz_status scan_escape(struct scan *c)
+{
+    char ch = c->at + 1 < c->n ? c->s[c->at + 1] : '\0';
+    if (ch == 'u') return scan_unicode_escape(c);
+    if (ch == '\'' && c->doc->dialect == JSON_CONFIG) {
+        emit(c, "'", 1);
+    } else if (ch != '\0' && strchr("\"\\/bfnrt", ch)) {
+        emit(c, c->s + c->at, 2);
+    } else {
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"\\%.1s\" is no escape of JSON strings",
+                         ch >= 0x20 && ch < 0x7f ? c->s + c->at + 1 : "");
+    }
+    c->at += 2;
+    return CZ_OK;
+}
+
+/* At the opening quote. */
+static cz_status scan_string(struct scan *c)
+{
+    size_t start = c->at++;
+    emit(c, "\"", 1);
+    while (!at_end(c)) {
+        char ch = c->s[c->at];
+        if (ch == '"') {
+            c->at++;
+            emit(c, "\"", 1);
+            return CZ_OK;
+        }
+        if (ch == '\\') {
+            TRY(scan_escape(c));
+            continue;
+        }
+        if (ch == '\n' || ch == '\r')
+            return json_fail(c->doc, start, CZ_CORRUPT, "this string has no closing quote");
+        if ((unsigned char)ch < 0x20)
+            return json_fail(c->doc, c->at, CZ_CORRUPT,
+                             "control character 0x%02x inside a string: write it as an escape",
+                             (unsigned)ch);
+        emit(c, &ch, 1);
+        c->at++;
+    }
+    return json_fail(c->doc, start, CZ_CORRUPT, "this string has no closing quote");
+}
+
+/* ---- numbers and words ------------------------------------------------------------------------
+ */
+
+static size_t digits(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] >= '0' && s[i] <= '9') i++;
+    return i;
+}
+
+/* Whether all of s[0..n) is one JSON number, and which kind. */
+static bool is_number(const char *s, size_t n, enum json_type *type)
+{
+    size_t i = n > 0 && s[0] == '-';
+    size_t whole = digits(s + i, n - i);
+    if (whole == 0 || (whole > 1 && s[i] == '0')) return false;
+    i += whole;
+    *type = i == n ? JSON_INT : JSON_FLOAT;
+    if (i < n && s[i] == '.') {
+        size_t fraction = digits(s + i + 1, n - i - 1);
+        if (fraction == 0) return false;
+        i += 1 + fraction;
+    }
+    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
+        i++;
+        if (i < n && (s[i] == '+' || s[i] == '-')) i++;
+        size_t exponent = digits(s + i, n - i);
+        if (exponent == 0) return false;
+        i += exponent;
+    }
+    return i == n;
+}
+
+static bool word_is(const char *s, size_t n, const char *word)
+{
+    return strlen(word) == n && memcmp(s, word, n) == 0;
+}
+
+/* What a word without quotes might have been meant to be. */
+static const char *word_hint(const char *s, size_t n)
+{
+    if (word_is(s, n, "True") || word_is(s, n, "TRUE")) return "; write true";
+    if (word_is(s, n, "False") || word_is(s, n, "FALSE")) return "; write false";
+    if (word_is(s, n, "None") || word_is(s, n, "NULL") || word_is(s, n, "nil"))
+        return "; write null";
+    if (n > 0 && (s[0] == '$' || s[0] == '{' || s[0] == '<'))
+        return "; this looks like a template whose blanks were not filled in";
+    if (n > 0 && strchr("+.0123456789-", s[0]))
+        return "; a number is written like 1, -2, 0.5 or 1e-3";
+    return "; strings need double quotes";
+}
+
+static cz_status fail_word(struct scan *c, size_t n)
+{
+    const char *s = c->s + c->at;
+    int shown = n > 40 ? 40 : (int)n;
+    while (shown > 0 && ((unsigned char)s[shown] & 0xc0u) == 0x80u) shown--;
+    if (n == 0 || s[0] == ':')
+        return json_fail(c->doc, c->at, CZ_CORRUPT,
+                         at_end(c) ? "the file ends where a value should stand"
+                                   : "a value is missing before \"%.1s\"",
+                         s);
+    if (c->doc->dialect == JSON_STRICT)
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%.*s\" is no JSON value%s", shown, s,
+                         word_hint(s, n));
+    return json_fail(c->doc, c->at, CZ_UNSUPPORTED,
+                     "not supported: \"%.*s\", a value without quotes%s", shown, s,
+                     word_hint(s, n));
+}
+
+/* Bytes of a bare word: up to a comma, a closing bracket, a comment or the end of the line. */
+static size_t word_length(struct scan *c)
+{
+    size_t start = c->at, n;
+    while (!at_end(c) && !strchr(",}]\r\n", c->s[c->at]) && !is_comment_start(c)) c->at++;
+    n = c->at - start;
+    c->at = start;
+    while (n > 0 && (c->s[start + n - 1] == ' ' || c->s[start + n - 1] == '\t')) n--;
+    return n;
+}
+
+static cz_status scan_word(struct scan *c)
+{
+    const char *s = c->s + c->at;
+    size_t n = word_length(c);
+    enum json_type type = JSON_NULL;
+    if (word_is(s, n, "true") || word_is(s, n, "false")) {
+        type = JSON_BOOL;
+    } else if (!word_is(s, n, "null") && !is_number(s, n, &type)) {
+        return fail_word(c, n);
+    }
+    uint32_t idx;
+    TRY(add_node(c, type, &idx));
+    /* cJSON's doubles and its 63 digits are not enough for numbers: readers use the text. */
+    bool number = type == JSON_INT || type == JSON_FLOAT;
+    emit(c, number ? "0" : s, number ? 1 : n);
+    c->at += n;
+    close_node(c, idx);
+    return CZ_OK;
+}
+
+/* ---- containers -------------------------------------------------------------------------------
+ */
+
+static cz_status scan_key(struct scan *c)
+{
+    if (peek(c) == '"') return scan_string(c);
+    if (at_end(c))
+        return json_fail(c->doc, c->doc->nodes[c->parent].text_off, CZ_CORRUPT,
+                         "this object never ends: \"}\" is missing");
+    char ch = peek(c);
+    if (strchr("{}[],:", ch))
+        return json_fail(c->doc, c->at, CZ_CORRUPT,
+                         "a key in double quotes should stand before \"%c\"", ch);
+    if (c->doc->dialect == JSON_STRICT)
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "keys need double quotes");
+    return json_fail(c->doc, c->at, CZ_UNSUPPORTED, "not supported: a key without double quotes");
+}
+
+/* After a value: step over a comma if there is one; *done when the container's end follows. */
+static cz_status scan_separator(struct scan *c, char close, bool *done)
+{
+    TRY(skip_blank(c));
+    bool comma = peek(c) == ',';
+    size_t comma_at = c->at;
+    if (comma) {
+        c->at++;
+        TRY(skip_blank(c));
+    }
+    *done = peek(c) == close && !at_end(c);
+    if (c->doc->dialect == JSON_STRICT) {
+        if (comma && *done)
+            return json_fail(c->doc, comma_at, CZ_CORRUPT, "a comma before \"%c\"", close);
+        if (!comma && !*done && !at_end(c))
+            return json_fail(c->doc, c->at, CZ_CORRUPT, "a comma or \"%c\" should stand here",
+                             close);
+    }
+    if (!*done) {
+        if (at_end(c))
+            return json_fail(c->doc, c->doc->nodes[c->parent].text_off, CZ_CORRUPT,
+                             "this %s never ends: \"%c\" is missing",
+                             close == '}' ? "object" : "array", close);
+        emit(c, ",", 1);
+    }
+    return CZ_OK;
+}
+
+static cz_status scan_member(struct scan *c)
+{
+    TRY(scan_key(c));
+    TRY(skip_blank(c));
+    if (peek(c) != ':')
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "a \":\" should stand between key and value");
+    c->at++;
+    emit(c, ":", 1);
+    TRY(skip_blank(c));
+    return scan_value(c);
+}
+
+static cz_status scan_container(struct scan *c, enum json_type type)
+{
+    char open = type == JSON_OBJECT ? '{' : '[';
+    char close = type == JSON_OBJECT ? '}' : ']';
+    if (c->depth == JSON_DEPTH_MAX)
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "more than %d levels of nesting",
+                         JSON_DEPTH_MAX);
+    uint32_t idx, outer = c->parent;
+    TRY(add_node(c, type, &idx));
+    c->parent = idx;
+    c->depth++;
+    c->at++;
+    emit(c, &open, 1);
+    TRY(skip_blank(c));
+    for (bool done = peek(c) == close && !at_end(c); !done;) {
+        TRY(type == JSON_OBJECT ? scan_member(c) : scan_value(c));
+        TRY(scan_separator(c, close, &done));
+    }
+    c->at++;
+    emit(c, &close, 1);
+    c->depth--;
+    c->parent = outer;
+    close_node(c, idx);
+    return CZ_OK;
+}
+
+static cz_status scan_value(struct scan *c)
+{
+    switch (peek(c)) {
+    case '{': return scan_container(c, JSON_OBJECT);
+    case '[': return scan_container(c, JSON_ARRAY);
+    case '"': {
+        uint32_t idx;
+        TRY(add_node(c, JSON_STRING, &idx));
+        TRY(scan_string(c));
+        close_node(c, idx);
+        return CZ_OK;
+    }
+    case '\'':
+        return json_fail(c->doc, c->at,
+                         c->doc->dialect == JSON_CONFIG ? CZ_UNSUPPORTED : CZ_CORRUPT, "%s",
+                         looking_at(c, "'''") ? "not supported: strings in triple quotes"
+                                              : "not supported: strings in single quotes; write "
+                                                "them in double quotes");
+    default: return scan_word(c);
+    }
+}
+
+static cz_status scan_document(struct scan *c)
+{
+    TRY(check_utf8(c));
+    if (looking_at(c, "\xef\xbb\xbf")) c->at += 3;
+    TRY(skip_blank(c));
+    if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file holds no value");
+    if (c->doc->dialect == JSON_CONFIG && peek(c) != '{' && peek(c) != '[') {
+        if (strchr("}],:", peek(c)))
+            return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%c\" before any \"{\"", peek(c));
+        return json_fail(c->doc, c->at, CZ_UNSUPPORTED,
+                         "not supported: settings without braces around them; the file must start "
+                         "with \"{\"");
+    }
+    TRY(scan_value(c));
+    TRY(skip_blank(c));
+    if (!at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "text after the end of the value");
+    return CZ_OK;
+}
+
+cz_status json_scan(struct json_doc *doc, char **strict)
+{
+    *strict = NULL;
+    /* Each byte yields at most itself and one comma that the file left out. */
+    struct scan c = {
+        .doc = doc, .s = doc->text, .n = doc->nbytes, .out = malloc(2 * doc->nbytes + 2)};
+    if (!c.out)
+        return err_set(CZ_NOMEM, 0, "%s: no memory to read %zu bytes", doc->name, doc->nbytes);
+    cz_status st;
+    TRY_GOTO(scan_document(&c), fail);
+    c.out[c.out_n] = '\0';
+    *strict = c.out;
+    return CZ_OK;
+fail:
+    free(c.out);
+    return st;
+}

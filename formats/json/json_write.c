@@ -1,0 +1,277 @@
+/* JSON text as Python's json.dumps lays it out. */
+#include "formats/json/json_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void json_writer_init(struct json_writer *w, int indent)
+{
+    *w = (struct json_writer){.indent = indent, .fresh = true};
+}
+
+void json_writer_free(struct json_writer *w)
+{
+    free(w->buf);
+    json_writer_init(w, w->indent);
+}
+
+cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes)
+{
+    *out = NULL;
+    if (w->failed || !w->buf) {
+        bool failed = w->failed;
+        json_writer_free(w);
+        return failed ? err_set(CZ_NOMEM, 0, "no memory to write JSON")
+                      : err_set(CZ_INVALID, 0, "no JSON was written");
+    }
+    *out = w->buf;
+    if (nbytes) *nbytes = w->nbytes;
+    json_writer_init(w, w->indent);
+    return CZ_OK;
+}
+
+static void put(struct json_writer *w, const char *bytes, size_t n)
+{
+    if (w->failed) return;
+    if (w->nbytes + n + 1 > w->capacity) {
+        size_t capacity = w->capacity ? w->capacity : 256;
+        while (capacity < w->nbytes + n + 1) capacity *= 2;
+        char *grown = realloc(w->buf, capacity);
+        if (!grown) {
+            w->failed = true;
+            return;
+        }
+        w->buf = grown;
+        w->capacity = capacity;
+    }
+    memcpy(w->buf + w->nbytes, bytes, n);
+    w->nbytes += n;
+    w->buf[w->nbytes] = '\0';
+}
+
+static void put_text(struct json_writer *w, const char *text)
+{
+    put(w, text, strlen(text));
+}
+
+void json_write_text(struct json_writer *w, const char *text)
+{
+    put_text(w, text);
+}
+
+void json_write_format(struct json_writer *w, const char *fmt, ...)
+{
+    char small[512];
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(small, sizeof small, fmt, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof small) {
+        put(w, small, (size_t)n);
+    } else {
+        char *large = n < 0 ? NULL : malloc((size_t)n + 1);
+        if (large) vsnprintf(large, (size_t)n + 1, fmt, again);
+        if (large) put(w, large, (size_t)n);
+        w->failed |= !large;
+        free(large);
+    }
+    va_end(again);
+}
+
+static void new_line(struct json_writer *w)
+{
+    put(w, "\n", 1);
+    for (int i = 0; i < w->depth * w->indent; i++) put(w, " ", 1);
+}
+
+/* Whatever separates the next value from the one before. */
+static void separate(struct json_writer *w)
+{
+    bool first = w->fresh;
+    w->fresh = false;
+    if (w->after_key) {
+        w->after_key = false;
+        return;
+    }
+    if (!first) put(w, ",", 1);
+    if (w->depth == 0) return;
+    if (w->indent > 0) {
+        new_line(w);
+    } else if (!first) {
+        put(w, " ", 1);
+    }
+}
+
+static void open_level(struct json_writer *w, const char *bracket)
+{
+    separate(w);
+    put_text(w, bracket);
+    w->depth++;
+    w->fresh = true;
+}
+
+static void close_level(struct json_writer *w, const char *bracket)
+{
+    w->depth--;
+    if (w->indent > 0 && !w->fresh) new_line(w);
+    put_text(w, bracket);
+    w->fresh = false;
+}
+
+void json_begin_object(struct json_writer *w)
+{
+    open_level(w, "{");
+}
+
+void json_end_object(struct json_writer *w)
+{
+    close_level(w, "}");
+}
+
+void json_begin_array(struct json_writer *w)
+{
+    open_level(w, "[");
+}
+
+void json_end_array(struct json_writer *w)
+{
+    close_level(w, "]");
+}
+
+static void put_quoted(struct json_writer *w, const char *s)
+{
+    put(w, "\"", 1);
+    for (const char *run = s;; s++) {
+        unsigned char ch = (unsigned char)*s;
+        if (ch >= 0x20 && ch != '"' && ch != '\\') continue;
+        put(w, run, (size_t)(s - run));
+        if (ch == '\0') break;
+        char escape[8];
+        const char *found = strchr("\"\"\\\\\bb\ff\nn\rr\tt", ch);
+        if (found) {
+            snprintf(escape, sizeof escape, "\\%c", found[1]);
+        } else {
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)ch);
+        }
+        put_text(w, escape);
+        run = s + 1;
+    }
+    put(w, "\"", 1);
+}
+
+void json_write_key(struct json_writer *w, const char *key)
+{
+    separate(w);
+    put_quoted(w, key);
+    put(w, ": ", 2);
+    w->after_key = true;
+}
+
+void json_write_raw(struct json_writer *w, const char *json)
+{
+    separate(w);
+    put_text(w, json);
+}
+
+void json_write_null(struct json_writer *w)
+{
+    json_write_raw(w, "null");
+}
+
+void json_write_bool(struct json_writer *w, bool value)
+{
+    json_write_raw(w, value ? "true" : "false");
+}
+
+void json_write_int(struct json_writer *w, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    json_write_raw(w, text);
+}
+
+void json_write_double(struct json_writer *w, double value)
+{
+    char text[JSON_FLOAT_NBYTES];
+    json_write_raw(w, json_float_text(value, text));
+}
+
+void json_write_string(struct json_writer *w, const char *utf8)
+{
+    separate(w);
+    put_quoted(w, utf8);
+}
+
+void json_put_bool(struct json_writer *w, const char *key, bool value)
+{
+    json_write_key(w, key);
+    json_write_bool(w, value);
+}
+
+void json_put_int(struct json_writer *w, const char *key, int64_t value)
+{
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+
+void json_put_size(struct json_writer *w, const char *key, size_t value)
+{
+    json_put_int(w, key, (int64_t)value);
+}
+
+void json_put_double(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    json_write_double(w, value);
+}
+
+void json_put_figure(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    if (isnan(value))
+        json_write_null(w);
+    else
+        json_write_double(w, value);
+}
+
+void json_put_string(struct json_writer *w, const char *key, const char *utf8)
+{
+    json_write_key(w, key);
+    if (utf8)
+        json_write_string(w, utf8);
+    else
+        json_write_null(w);
+}
+
+/* Fewest significant digits that read back as `value`, as "d.ddde±xx". */
+static void shortest_scientific(double value, char *buf, size_t buf_nbytes)
+{
+    for (int precision = 0; precision < 17; precision++) {
+        snprintf(buf, buf_nbytes, "%.*e", precision, value);
+        if (strtod(buf, NULL) == value) return;
+    }
+}
+
+const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES])
+{
+    if (isnan(value)) return strcpy(buf, "NaN");
+    if (isinf(value)) return strcpy(buf, value > 0 ? "Infinity" : "-Infinity");
+    char sci[JSON_FLOAT_NBYTES];
+    shortest_scientific(value, sci, sizeof sci);
+    char *e = strchr(sci, 'e');
+    int exponent = atoi(e + 1);
+    *e = '\0';
+    if (exponent < -4 || exponent >= 16) {
+        snprintf(buf, JSON_FLOAT_NBYTES, "%se%c%02d", sci, exponent < 0 ? '-' : '+', abs(exponent));
+        return buf;
+    }
+    int n_digits = (int)strlen(sci) - (sci[0] == '-') - (strchr(sci, '.') != NULL);
+    int decimals = n_digits - 1 - exponent;
+    snprintf(buf, JSON_FLOAT_NBYTES, "%.*f", decimals > 1 ? decimals : 1, value);
+    return buf;
+}

@@ -1,0 +1,64 @@
+/* Writing JSON: values appended to a growing buffer, laid out as Python's json.dumps does.
+ *
+ * Life cycle: json_writer_init(); begin/end and values in document order; json_writer_take() hands
+ * the text out. The first failure (no memory) is kept and reported by json_writer_take(), so the
+ * calls in between need no checks. One writer, one thread. */
+#ifndef CZ_FORMATS_JSON_JSON_WRITE_H
+#define CZ_FORMATS_JSON_JSON_WRITE_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+#define JSON_FLOAT_NBYTES 32
+
+struct json_writer {
+    char *buf;
+    size_t nbytes, capacity;
+    int indent; /* spaces per level; 0: one line, ", " and ": " between */
+    int depth;
+    bool fresh;     /* nothing written yet at this level */
+    bool after_key; /* the next value follows its key on the same line */
+    bool failed;
+};
+
+CZ_API void json_writer_init(struct json_writer *w, int indent);
+
+/* The text, terminated by NUL, released by free(); the writer is empty again.
+ * Errors: CZ_NOMEM. nbytes may be NULL. */
+CZ_API cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes);
+
+/* Drop what was written. Accepts a zeroed writer. */
+CZ_API void json_writer_free(struct json_writer *w);
+
+CZ_API void json_begin_object(struct json_writer *w);
+CZ_API void json_end_object(struct json_writer *w);
+CZ_API void json_begin_array(struct json_writer *w);
+CZ_API void json_end_array(struct json_writer *w);
+CZ_API void json_write_key(struct json_writer *w, const char *key);
+CZ_API void json_write_null(struct json_writer *w);
+CZ_API void json_write_bool(struct json_writer *w, bool value);
+CZ_API void json_write_int(struct json_writer *w, int64_t value);
+CZ_API void json_write_double(struct json_writer *w, double value); /* shortest round trip */
+CZ_API void json_write_string(struct json_writer *w, const char *utf8);
+CZ_API void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
+
+/* A member of an object: key and value in one. A string that is NULL becomes null, and so does a
+ * figure that is NAN. */
+CZ_API void json_put_bool(struct json_writer *w, const char *key, bool value);
+CZ_API void json_put_int(struct json_writer *w, const char *key, int64_t value);
+CZ_API void json_put_size(struct json_writer *w, const char *key, size_t value);
+CZ_API void json_put_double(struct json_writer *w, const char *key, double value);
+CZ_API void json_put_figure(struct json_writer *w, const char *key, double value);
+CZ_API void json_put_string(struct json_writer *w, const char *key, const char *utf8);
+
+/* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */
+CZ_API void json_write_text(struct json_writer *w, const char *text);
+CZ_API void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+/* Shortest text that reads back as `value`, spelled as Python's repr: "0.001", "1e-05", "1.0",
+ * "1e+16"; "NaN", "Infinity", "-Infinity". Returns buf. */
+CZ_API const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES]);
+
+CZ_EXTERN_C_END
+#endif

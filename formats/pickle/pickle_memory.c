@@ -1,0 +1,210 @@
+/* Memory of a parse: chunks for the tree, growing arrays for the machine's stack, marks and memo.
+ * Everything counts against one budget, a multiple of the input's length. */
+#include "formats/pickle/pickle_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_NBYTES_MIN ((size_t)4096)
+#define CHUNK_NBYTES_MAX ((size_t)256 << 10)
+
+struct pickle_chunk {
+    struct pickle_chunk *next;
+    size_t used, nbytes;
+    max_align_t data[];
+};
+
+static cz_status spend(struct pickle_parser *p, size_t nbytes)
+{
+    if (nbytes > p->tree->budget)
+        return pickle_fail(p, CZ_CORRUPT,
+                           "values need more than %zu bytes of memory per byte of pickle",
+                           PICKLE_BYTES_PER_INPUT);
+    p->tree->budget -= nbytes;
+    return CZ_OK;
+}
+
+static cz_status fail_memory(const struct pickle_parser *p, size_t nbytes)
+{
+    return pickle_fail(p, CZ_NOMEM, "no memory for %zu bytes", nbytes);
+}
+
+static cz_status chunk_add(struct pickle_parser *p, size_t nbytes)
+{
+    struct pickle_chunk *last = p->tree->chunks;
+    size_t size = last ? 2 * last->nbytes : CHUNK_NBYTES_MIN;
+    if (size > CHUNK_NBYTES_MAX) size = CHUNK_NBYTES_MAX;
+    if (size < nbytes) size = nbytes;
+    struct pickle_chunk *chunk = calloc(1, sizeof *chunk + size);
+    if (!chunk) return fail_memory(p, size);
+    chunk->nbytes = size;
+    chunk->next = last;
+    p->tree->chunks = chunk;
+    return CZ_OK;
+}
+
+cz_status pickle_alloc(struct pickle_parser *p, size_t nbytes, void **out)
+{
+    *out = NULL;
+    if (nbytes > p->tree->budget) return spend(p, nbytes); /* before rounding can wrap */
+    nbytes = (nbytes + 15) / 16 * 16;
+    TRY(spend(p, nbytes));
+    struct pickle_chunk *chunk = p->tree->chunks;
+    if (!chunk || nbytes > chunk->nbytes - chunk->used) {
+        TRY(chunk_add(p, nbytes));
+        chunk = p->tree->chunks;
+    }
+    *out = (unsigned char *)chunk->data + chunk->used;
+    chunk->used += nbytes;
+    return CZ_OK;
+}
+
+cz_status pickle_text(struct pickle_parser *p, const void *bytes, size_t nbytes, const char **out)
+{
+    void *text;
+    TRY(pickle_alloc(p, nbytes + 1, &text));
+    if (nbytes > 0) memcpy(text, bytes, nbytes);
+    *out = text;
+    return CZ_OK;
+}
+
+cz_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_work **out)
+{
+    void *node;
+    TRY(pickle_alloc(p, sizeof **out, &node));
+    *out = node;
+    (*out)->pub.kind = kind;
+    (*out)->pub.module = (*out)->pub.name = (*out)->pub.text = "";
+    return CZ_OK;
+}
+
+/* Room for n more elements behind the `used` ones of an array in the tree. The old array is left
+ * where it is: another node may show its first elements. */
+static cz_status grow(struct pickle_parser *p, const void *old, size_t used, size_t elem_nbytes,
+                      size_t n, size_t *capacity, void **out)
+{
+    size_t want = used + n > 2 * used ? used + n : 2 * used;
+    TRY(pickle_alloc(p, want * elem_nbytes, out));
+    if (used > 0) memcpy(*out, old, used * elem_nbytes);
+    *capacity = want;
+    return CZ_OK;
+}
+
+cz_status pickle_item_add(struct pickle_parser *p, struct pickle_work *to,
+                          struct pickle_work *const *items, size_t n)
+{
+    size_t used = to->pub.n;
+    void *array = (void *)(uintptr_t)to->pub.items;
+    if (n > to->items_capacity - used)
+        TRY(grow(p, array, used, sizeof *to->pub.items, n, &to->items_capacity, &array));
+    if (n > 0) memcpy((struct pickle_work **)array + used, items, n * sizeof *items);
+    to->pub.items = array;
+    to->pub.n += n;
+    return CZ_OK;
+}
+
+cz_status pickle_pair_add(struct pickle_parser *p, struct pickle_work *to, struct pickle_work *key,
+                          struct pickle_work *value)
+{
+    size_t used = to->pub.n_pairs;
+    void *array = (void *)(uintptr_t)to->pub.pairs;
+    if (used == to->pairs_capacity)
+        TRY(grow(p, array, used, sizeof *to->pub.pairs, 1, &to->pairs_capacity, &array));
+    ((struct pickle_pair *)array)[used] = (struct pickle_pair){&key->pub, &value->pub};
+    to->pub.pairs = array;
+    to->pub.n_pairs++;
+    return CZ_OK;
+}
+
+/* ---- the machine's own arrays -----------------------------------------------------------------
+ */
+
+static cz_status grow_own(struct pickle_parser *p, void **array, size_t *capacity, size_t used,
+                          size_t elem_nbytes)
+{
+    if (used < *capacity) return CZ_OK;
+    size_t want = *capacity ? 2 * *capacity : 64;
+    TRY(spend(p, (want - *capacity) * elem_nbytes));
+    void *bigger = realloc(*array, want * elem_nbytes);
+    if (!bigger) return fail_memory(p, want * elem_nbytes);
+    *array = bigger;
+    *capacity = want;
+    return CZ_OK;
+}
+
+cz_status pickle_push(struct pickle_parser *p, struct pickle_work *node)
+{
+    void *array = p->stack;
+    cz_status st = grow_own(p, &array, &p->stack_capacity, p->n_stack, sizeof(void *));
+    p->stack = array;
+    TRY(st);
+    p->stack[p->n_stack++] = node;
+    return CZ_OK;
+}
+
+cz_status pickle_mark(struct pickle_parser *p)
+{
+    void *array = p->marks;
+    cz_status st = grow_own(p, &array, &p->marks_capacity, p->n_marks, sizeof *p->marks);
+    p->marks = array;
+    TRY(st);
+    p->marks[p->n_marks++] = p->n_stack;
+    return CZ_OK;
+}
+
+static size_t memo_slot(const struct pickle_parser *p, uint32_t idx)
+{
+    uint32_t h = idx ^ p->seed;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    size_t slot = (h ^ (h >> 16)) & (p->memo_capacity - 1);
+    while (p->memo[slot].node && p->memo[slot].idx != idx)
+        slot = (slot + 1) & (p->memo_capacity - 1);
+    return slot;
+}
+
+static cz_status memo_grow(struct pickle_parser *p)
+{
+    struct pickle_memo_slot *old = p->memo;
+    size_t n_old = p->memo_capacity, n_new = n_old ? 2 * n_old : 64;
+    TRY(spend(p, (n_new - n_old) * sizeof *old));
+    struct pickle_memo_slot *slots = calloc(n_new, sizeof *slots);
+    if (!slots) return fail_memory(p, n_new * sizeof *slots);
+    p->memo = slots;
+    p->memo_capacity = n_new;
+    for (size_t i = 0; i < n_old; i++)
+        if (old[i].node) p->memo[memo_slot(p, old[i].idx)] = old[i];
+    free(old);
+    return CZ_OK;
+}
+
+cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_work *node)
+{
+    if (2 * (p->n_memo + 1) > p->memo_capacity) TRY(memo_grow(p));
+    struct pickle_memo_slot *slot = &p->memo[memo_slot(p, idx)];
+    if (!slot->node) p->n_memo++;
+    *slot = (struct pickle_memo_slot){.node = node, .idx = idx};
+    return CZ_OK;
+}
+
+struct pickle_work *pickle_memo_get(const struct pickle_parser *p, uint32_t idx)
+{
+    return p->memo_capacity ? p->memo[memo_slot(p, idx)].node : NULL;
+}
+
+void pickle_parser_free(struct pickle_parser *p)
+{
+    free(p->stack);
+    free(p->marks);
+    free(p->memo);
+}
+
+void pickle_free(struct pickle *tree)
+{
+    if (!tree) return;
+    for (struct pickle_chunk *chunk = tree->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        free(chunk);
+    }
+    free(tree);
+}

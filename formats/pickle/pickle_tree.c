@@ -1,0 +1,265 @@
+/* The finished tree: one walk over everything that the root reaches, children first. It refuses
+ * cycles, great depth and trees that would explode when walked, and settles the keys of dicts. */
+#include "formats/pickle/pickle_impl.h"
+
+#include <math.h>
+
+/* ---- keys --------------------------------------------------------------------------------------
+ * Equal as Python has it: 1, 1.0 and True are one key; tuples by value; everything that is not
+ * plain data only with itself. */
+
+static uint32_t hash_bytes(uint32_t seed, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+    uint32_t h = seed ^ 2166136261u;
+    for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 16777619u;
+    return (h ^ (h >> 15)) * 0x846ca68bu;
+}
+
+static bool is_number(const struct pickle_node *node)
+{
+    return node->kind == PICKLE_INT || node->kind == PICKLE_BOOL || node->kind == PICKLE_FLOAT;
+}
+
+/* A number's value as an integer, if it is one. */
+static bool whole(const struct pickle_node *node, int64_t *out)
+{
+    if (node->kind != PICKLE_FLOAT) {
+        *out = node->kind == PICKLE_BOOL ? node->boolean : node->integer;
+        return true;
+    }
+    if (!(node->real >= -0x1p63 && node->real < 0x1p63) || trunc(node->real) != node->real)
+        return false;
+    *out = (int64_t)node->real;
+    return true;
+}
+
+static uint32_t hash_node(uint32_t seed, const struct pickle_node *node)
+{
+    int64_t integer;
+    uint32_t h = seed;
+    if (is_number(node)) {
+        if (whole(node, &integer)) return hash_bytes(seed, &integer, sizeof integer);
+        return hash_bytes(seed, &node->real, sizeof node->real);
+    }
+    switch (node->kind) {
+    case PICKLE_NONE: return seed;
+    case PICKLE_LONG:
+    case PICKLE_STRING:
+    case PICKLE_BYTES: return hash_bytes(seed, node->text, node->n);
+    case PICKLE_TUPLE:
+    case PICKLE_SIZE:
+        for (size_t i = 0; i < node->n; i++) {
+            uint32_t item = pickle_work_of(node->items[i])->hash;
+            h = hash_bytes(h, &item, sizeof item);
+        }
+        return h;
+    default: return hash_bytes(seed, &node, sizeof node);
+    }
+}
+
+/* Steps are counted: tuples of tuples that share parts could otherwise be compared forever. */
+static bool is_same_key(struct pickle_parser *p, const struct pickle_node *a,
+                        const struct pickle_node *b)
+{
+    int64_t x, y;
+    if (a == b) return true;
+    if (p->work_left == 0 || pickle_work_of(a)->hash != pickle_work_of(b)->hash) return false;
+    p->work_left--;
+    if (is_number(a) && is_number(b)) {
+        bool a_whole = whole(a, &x), b_whole = whole(b, &y);
+        return a_whole && b_whole ? x == y : !a_whole && !b_whole && a->real == b->real;
+    }
+    if (a->kind != b->kind || a->n != b->n) return false;
+    switch (a->kind) {
+    case PICKLE_NONE: return true;
+    case PICKLE_LONG:
+    case PICKLE_STRING:
+    case PICKLE_BYTES:
+        p->work_left -= a->n < p->work_left ? a->n : p->work_left;
+        return memcmp(a->text, b->text, a->n) == 0;
+    case PICKLE_TUPLE:
+    case PICKLE_SIZE:
+        for (size_t i = 0; i < a->n; i++)
+            if (!is_same_key(p, a->items[i], b->items[i])) return false;
+        return true;
+    default: return false;
+    }
+}
+
+/* ---- dicts -------------------------------------------------------------------------------------
+ */
+
+#define SMALL_DICT 8 /* up to here a walk is faster than a table */
+
+/* The index of a dict: seed, mask, then mask + 1 slots, each 1 + a pair's number, or 0. */
+static cz_status index_new(struct pickle_parser *p, size_t n_pairs, uint32_t **out)
+{
+    void *memory;
+    *out = NULL;
+    if (n_pairs <= SMALL_DICT) return CZ_OK;
+    size_t n_slots = 32;
+    while (n_slots < 2 * n_pairs) n_slots *= 2;
+    TRY(pickle_alloc(p, (2 + n_slots) * sizeof **out, &memory));
+    *out = memory;
+    (*out)[0] = p->seed;
+    (*out)[1] = (uint32_t)(n_slots - 1);
+    return CZ_OK;
+}
+
+/* Where `key` stands among the first n pairs; n if it does not. A large dict's slot for it is
+ * *slot. */
+static size_t find_pair(struct pickle_parser *p, const struct pickle_pair *pairs, size_t n,
+                        uint32_t *index, const struct pickle_node *key, uint32_t **slot)
+{
+    if (!index) {
+        for (size_t i = 0; i < n; i++)
+            if (is_same_key(p, pairs[i].key, key)) return i;
+        return n;
+    }
+    uint32_t mask = index[1];
+    for (uint32_t i = pickle_work_of(key)->hash & mask;; i = (i + 1) & mask) {
+        *slot = &index[2 + i];
+        if (**slot == 0) return n;
+        if (is_same_key(p, pairs[**slot - 1].key, key)) return **slot - 1;
+    }
+}
+
+/* Give repeated keys their last value at their first place, and build the index. */
+static cz_status settle_pairs(struct pickle_parser *p, struct pickle_work *node)
+{
+    const struct pickle_pair *pairs = node->pub.pairs;
+    struct pickle_pair *own = NULL; /* a copy, once there is something to change */
+    size_t n = 0;
+    uint32_t *index, *slot = NULL;
+    TRY(index_new(p, node->pub.n_pairs, &index));
+    for (size_t i = 0; i < node->pub.n_pairs; i++) {
+        struct pickle_pair pair = node->pub.pairs[i];
+        size_t at = find_pair(p, pairs, n, index, pair.key, &slot);
+        if (at < n && !own) {
+            void *memory;
+            TRY(pickle_alloc(p, node->pub.n_pairs * sizeof *own, &memory));
+            pairs = own = memory;
+            memcpy(own, node->pub.pairs, i * sizeof *own);
+        }
+        if (at < n)
+            own[at].value = pair.value;
+        else if (own)
+            own[n] = pair;
+        if (at < n) continue;
+        if (index) *slot = (uint32_t)(n + 1);
+        n++;
+    }
+    if (p->work_left == 0)
+        return pickle_fail(p, CZ_CORRUPT, "the keys of a dict share too much to be compared");
+    node->pub.pairs = pairs;
+    node->pub.n_pairs = n;
+    node->pub.index = index;
+    return CZ_OK;
+}
+
+const struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key)
+{
+    if (!dict || (dict->kind != PICKLE_DICT && dict->kind != PICKLE_OBJECT)) return NULL;
+    size_t length = strlen(key), n = dict->n_pairs;
+    const uint32_t *index = dict->index;
+    uint32_t hash = index ? hash_bytes(index[0], key, length) : 0;
+    for (uint32_t i = 0;; i++) {
+        size_t at = i;
+        if (index) {
+            uint32_t entry = index[2 + ((hash + i) & index[1])];
+            if (entry == 0) return NULL;
+            at = entry - 1;
+        } else if (i == n) {
+            return NULL;
+        }
+        const struct pickle_node *got = dict->pairs[at].key;
+        if (got->kind == PICKLE_STRING && got->n == length && memcmp(got->text, key, length) == 0)
+            return dict->pairs[at].value;
+    }
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------
+ */
+
+struct frame {
+    struct pickle_work *node;
+    size_t next_child;
+    uint64_t n_unfolded;
+    uint16_t height;
+};
+
+static struct pickle_work *child_at(const struct pickle_work *node, size_t idx)
+{
+    const struct pickle_node *pub = &node->pub;
+    bool has_items = pub->items != NULL; /* n also counts text */
+    size_t n_items = has_items ? pub->n : 0;
+    if (idx < n_items) return pickle_work_of(pub->items[idx]);
+    idx -= n_items;
+    if (idx < 2 * pub->n_pairs)
+        return pickle_work_of(idx % 2 ? pub->pairs[idx / 2].value : pub->pairs[idx / 2].key);
+    idx -= 2 * pub->n_pairs;
+    const struct pickle_node *last[] = {pub->args, pub->state};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(last); i++)
+        if (last[i] && idx-- == 0) return pickle_work_of(last[i]);
+    return NULL;
+}
+
+static cz_status enter(struct pickle_parser *p, struct frame *frames, size_t depth,
+                       struct pickle_work *node)
+{
+    if (depth == PICKLE_DEPTH_MAX)
+        return pickle_fail(p, CZ_CORRUPT, "values are nested more than %d deep", PICKLE_DEPTH_MAX);
+    frames[depth] = (struct frame){.node = node, .n_unfolded = 1};
+    node->colour = PICKLE_OPEN;
+    return CZ_OK;
+}
+
+/* Count a finished child into its parent, which is at `depth` (from 1). */
+static cz_status count_child(struct pickle_parser *p, struct frame *parent, size_t depth,
+                             const struct pickle_work *child)
+{
+    if (depth + child->height + 1 > PICKLE_DEPTH_MAX)
+        return pickle_fail(p, CZ_CORRUPT, "values are nested more than %d deep", PICKLE_DEPTH_MAX);
+    if (child->height >= parent->height) parent->height = (uint16_t)(child->height + 1);
+    parent->n_unfolded += child->n_unfolded;
+    if (parent->n_unfolded > PICKLE_UNFOLDED_MAX + 16 * (uint64_t)p->nbytes)
+        return pickle_fail(p, CZ_CORRUPT, "shared values unfold to more than %llu",
+                           (unsigned long long)parent->n_unfolded - 1);
+    return CZ_OK;
+}
+
+static cz_status leave(struct pickle_parser *p, struct frame *frame)
+{
+    struct pickle_work *node = frame->node;
+    node->colour = PICKLE_DONE;
+    node->height = frame->height;
+    node->n_unfolded = frame->n_unfolded;
+    node->hash = hash_node(p->seed, &node->pub);
+    return node->pub.n_pairs > 1 ? settle_pairs(p, node) : CZ_OK;
+}
+
+cz_status pickle_settle(struct pickle_parser *p, struct pickle_work *root)
+{
+    struct frame frames[PICKLE_DEPTH_MAX];
+    size_t depth = 0;
+    TRY(enter(p, frames, depth++, root));
+    while (depth > 0) {
+        struct frame *top = &frames[depth - 1];
+        struct pickle_work *child = child_at(top->node, top->next_child);
+        if (!child) {
+            TRY(leave(p, top));
+            if (--depth > 0) TRY(count_child(p, &frames[depth - 1], depth, top->node));
+            continue;
+        }
+        top->next_child++;
+        if (child->colour == PICKLE_OPEN)
+            return pickle_fail(p, CZ_CORRUPT, "a %s contains itself",
+                               pickle_kind_name(child->pub.kind));
+        if (child->colour == PICKLE_DONE)
+            TRY(count_child(p, top, depth, child));
+        else
+            TRY(enter(p, frames, depth++, child));
+    }
+    return CZ_OK;
+}

@@ -1,0 +1,150 @@
+/* BERT: config.json → chain, and the presets as config.json.
+ * Sources: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
+ * understanding" (2019); Turc et al., "Well-read students learn better" (2019) for the small sizes;
+ * names, defaults and the init rule are those of Hugging Face's BertForSequenceClassification and
+ * BertForMaskedLM. */
+#include "formats/json/json_write.h"
+#include "model/bert/encoder_impl.h"
+#include "model/hf/config_impl.h"
+
+#include <string.h>
+
+#define LAYER "bert.encoder.layer"
+#define MLM   "cls.predictions."
+
+static const char *const block_names[ENCODER_N_PARAMS] = {
+    [ENCODER_Q_W] = "attention.self.query.weight",
+    [ENCODER_Q_B] = "attention.self.query.bias",
+    [ENCODER_K_W] = "attention.self.key.weight",
+    [ENCODER_K_B] = "attention.self.key.bias",
+    [ENCODER_V_W] = "attention.self.value.weight",
+    [ENCODER_V_B] = "attention.self.value.bias",
+    [ENCODER_PROJ_W] = "attention.output.dense.weight",
+    [ENCODER_PROJ_B] = "attention.output.dense.bias",
+    [ENCODER_LN1_W] = "attention.output.LayerNorm.weight",
+    [ENCODER_LN1_B] = "attention.output.LayerNorm.bias",
+    [ENCODER_FC_W] = "intermediate.dense.weight",
+    [ENCODER_FC_B] = "intermediate.dense.bias",
+    [ENCODER_OUT_W] = "output.dense.weight",
+    [ENCODER_OUT_B] = "output.dense.bias",
+    [ENCODER_LN2_W] = "output.LayerNorm.weight",
+    [ENCODER_LN2_B] = "output.LayerNorm.bias",
+};
+
+static const struct encoder_names names = {
+    .token = "bert.embeddings.word_embeddings.weight",
+    .position = "bert.embeddings.position_embeddings.weight",
+    .type = "bert.embeddings.token_type_embeddings.weight",
+    .embedding_norm_w = "bert.embeddings.LayerNorm.weight",
+    .embedding_norm_b = "bert.embeddings.LayerNorm.bias",
+    .block_prefix = LAYER,
+    .block = block_names,
+    .pool_w = "bert.pooler.dense.weight",
+    .pool_b = "bert.pooler.dense.bias",
+    .class_w = "classifier.weight",
+    .class_b = "classifier.bias",
+    .mlm_dense_w = MLM "transform.dense.weight",
+    .mlm_dense_b = MLM "transform.dense.bias",
+    .mlm_norm_w = MLM "transform.LayerNorm.weight",
+    .mlm_norm_b = MLM "transform.LayerNorm.bias",
+    .mlm_w = MLM "decoder.weight",
+    .mlm_bias = MLM "bias",
+    .mlm_bias_untied = MLM "decoder.bias",
+    .mlm_bias_first = true,
+    .pool_act = ACT_TANH,
+};
+
+static cz_status config_read(const struct json_node *config, enum cz_task task,
+                             struct encoder_config *c)
+{
+    const int64_t any = INT32_MAX;
+    TRY(config_size(config, "vocab_size", NULL, 30522, any, &c->V));
+    TRY(config_size(config, "max_position_embeddings", NULL, 512, any, &c->P));
+    TRY(config_size(config, "type_vocab_size", NULL, 2, any, &c->S));
+    TRY(config_size(config, "hidden_size", NULL, 768, 1 << 24, &c->C));
+    TRY(config_size(config, "num_hidden_layers", NULL, 12, 1 << 16, &c->n_layers));
+    TRY(config_size(config, "num_attention_heads", NULL, 12, 1 << 24, &c->H));
+    TRY(config_size(config, "intermediate_size", NULL, 3072, 1 << 28, &c->F));
+    TRY(config_activation(config, "hidden_act", "gelu", &c->act));
+    TRY(config_number(config, "layer_norm_eps", 1e-12, 0, 1, &c->eps));
+    TRY(config_number(config, "hidden_dropout_prob", 0.1, 0, 1, &c->dropout));
+    TRY(config_number(config, "attention_probs_dropout_prob", 0.1, 0, 1, &c->attn_dropout));
+    TRY(config_number(config, "classifier_dropout", c->dropout, 0, 1, &c->class_dropout));
+    c->proj_dropout = c->dropout;
+    TRY(encoder_config_common(config, task, c));
+    return config_check_heads(config, "num_attention_heads", NULL, c->H, c->C);
+}
+
+static cz_status bert_build(const struct json_node *config, const char *name, enum cz_task task,
+                            struct cz_model **out)
+{
+    struct encoder_config c = {0};
+    *out = NULL;
+    TRY(config_read(config, task, &c));
+    return encoder_build(&c, &names, name, task, out);
+}
+
+static const char *const bert_ignored[] = {".embeddings.position_ids", NULL};
+
+/* ---- presets ----------------------------------------------------------------------------------
+ */
+
+static const struct preset {
+    const char *name;
+    int64_t n_layers, C, H;
+} presets[] = {
+    {"bert-tiny", 2, 128, 2},   {"bert-mini", 4, 256, 4},   {"bert-small", 4, 512, 8},
+    {"bert-medium", 8, 512, 8}, {"bert-base", 12, 768, 12}, {"bert-large", 24, 1024, 16},
+};
+
+static cz_status bert_preset_config(const char *name, char **text)
+{
+    const struct preset *p = NULL;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
+        if (strcmp(presets[i].name, name) == 0) p = &presets[i];
+    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset of BERT", name);
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_write_key(&w, "architectures");
+    json_begin_array(&w);
+    json_write_string(&w, "BertForSequenceClassification");
+    json_end_array(&w);
+    json_put_double(&w, "attention_probs_dropout_prob", 0.1);
+    json_put_string(&w, "hidden_act", "gelu");
+    json_put_double(&w, "hidden_dropout_prob", 0.1);
+    json_put_int(&w, "hidden_size", p->C);
+    json_put_double(&w, "initializer_range", 0.02);
+    json_put_int(&w, "intermediate_size", 4 * p->C);
+    json_put_double(&w, "layer_norm_eps", 1e-12);
+    json_put_int(&w, "max_position_embeddings", 512);
+    json_put_string(&w, "model_type", "bert");
+    json_put_int(&w, "num_attention_heads", p->H);
+    json_put_int(&w, "num_hidden_layers", p->n_layers);
+    json_put_int(&w, "pad_token_id", 0);
+    json_put_string(&w, "torch_dtype", "float32");
+    json_put_int(&w, "type_vocab_size", 2);
+    json_put_int(&w, "vocab_size", 30522);
+    json_end_object(&w);
+    return json_writer_take(&w, text, NULL);
+}
+
+static const struct model_head bert_heads[] = {
+    {CZ_TASK_CLASSIFICATION, "BertForSequenceClassification"},
+    {CZ_TASK_MASKED_LM, "BertForMaskedLM"},
+    {CZ_TASK_MASKED_LM, "BertForPreTraining"}, /* its second head is left out */
+};
+
+const struct model_family model_family_bert = {
+    .model_type = "bert",
+    .base_prefix = "bert.",
+    .base_architecture = "BertModel",
+    .heads = bert_heads,
+    .n_heads = CZ_ARRAY_LEN(bert_heads),
+    .ignored_suffixes = bert_ignored,
+    .tied_param = "bert.embeddings.word_embeddings.weight",
+    .tied_elsewhere = "cls.predictions.decoder.weight",
+    .build = bert_build,
+    .preset_names = "bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large",
+    .preset_config = bert_preset_config,
+};

@@ -1,0 +1,185 @@
+/* What BERT and DistilBERT share: the keys of config.json that mean the same, and the chain. */
+#include "model/bert/encoder_impl.h"
+
+#include "model/hf/config_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- config.json ------------------------------------------------------------------------------
+ */
+
+/* Scores made from distances between tokens, which no model here has. */
+static cz_status refuse_relative_positions(const struct json_node *config)
+{
+    const char *type = NULL, *key = "position_embedding_type";
+    char why[256];
+    TRY(json_opt_string(config, key, "absolute", &type));
+    if (strcmp(type, "absolute") == 0) return CZ_OK;
+    snprintf(why, sizeof why, "\"%.100s\" is not supported; supported: absolute", type);
+    return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
+}
+
+/* pad_token_id: 0 when absent, none when null, counted from the end when negative. */
+static cz_status read_padding(const struct json_node *config, int64_t V, int64_t *id)
+{
+    const struct json_node *node = json_get(config, "pad_token_id");
+    char why[96];
+    *id = 0;
+    if (!node) return CZ_OK;
+    if (json_type(node) == JSON_NULL) {
+        *id = -1;
+        return CZ_OK;
+    }
+    TRY(json_as_int(node, id));
+    if (*id < -V || *id >= V) {
+        snprintf(why, sizeof why, "%lld is outside the vocabulary of %lld", (long long)*id,
+                 (long long)V);
+        return config_refuse(node, CZ_INVALID, why);
+    }
+    if (*id < 0) *id += V;
+    return CZ_OK;
+}
+
+cz_status encoder_config_common(const struct json_node *config, enum cz_task task,
+                                struct encoder_config *c)
+{
+    TRY(config_refuse_variants(config));
+    TRY(config_refuse_true(config, "is_decoder"));
+    TRY(refuse_relative_positions(config));
+    TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->init_std));
+    TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tied));
+    TRY(read_padding(config, c->V, &c->padding_id));
+    return task == CZ_TASK_CLASSIFICATION ? config_n_classes(config, &c->K) : CZ_OK;
+}
+
+/* ---- the chain --------------------------------------------------------------------------------
+ */
+
+/* The hyper-parameters of a chain, alive while it is built. */
+struct parts {
+    struct encoder_embedding_hp embedding;
+    struct encoder_block_hp *blocks;
+    struct class_head_hp class_head;
+    struct mlm_head_hp mlm_head;
+    struct layer_desc *layers;
+};
+
+static struct encoder_embedding_hp embedding_hp(const struct encoder_config *c,
+                                                const struct encoder_names *n)
+{
+    return (struct encoder_embedding_hp){.token_name = n->token,
+                                         .position_name = n->position,
+                                         .type_name = n->type,
+                                         .norm_weight_name = n->embedding_norm_w,
+                                         .norm_bias_name = n->embedding_norm_b,
+                                         .V = c->V,
+                                         .P = c->P,
+                                         .S = c->S,
+                                         .C = c->C,
+                                         .padding_id = c->padding_id,
+                                         .sinusoidal = c->sinusoidal,
+                                         .eps = (float)c->eps,
+                                         .dropout_p = (float)c->dropout,
+                                         .init_std = (float)c->init_std};
+}
+
+static struct encoder_block_hp block_hp(const struct encoder_config *c,
+                                        const struct encoder_names *n, int layer_idx)
+{
+    return (struct encoder_block_hp){.prefix = n->block_prefix,
+                                     .names = n->block,
+                                     .layer_idx = layer_idx,
+                                     .C = c->C,
+                                     .H = c->H,
+                                     .F = c->F,
+                                     .act = c->act,
+                                     .eps = (float)c->eps,
+                                     .attn_dropout_p = (float)c->attn_dropout,
+                                     .proj_dropout_p = (float)c->proj_dropout,
+                                     .out_dropout_p = (float)c->dropout,
+                                     .init_std = (float)c->init_std};
+}
+
+static struct class_head_hp class_head_hp(const struct encoder_config *c,
+                                          const struct encoder_names *n)
+{
+    return (struct class_head_hp){.pool_weight_name = n->pool_w,
+                                  .pool_bias_name = n->pool_b,
+                                  .class_weight_name = n->class_w,
+                                  .class_bias_name = n->class_b,
+                                  .act = n->pool_act,
+                                  .C = c->C,
+                                  .K = c->K,
+                                  .dropout_p = (float)c->class_dropout,
+                                  .init_std = (float)c->init_std};
+}
+
+/* transformers keeps two biases of BERT when the decoder is not tied, and uses the decoder's own;
+ * files of its older versions hold one under either name. */
+static struct mlm_head_hp mlm_head_hp(const struct encoder_config *c, const struct encoder_names *n)
+{
+    const bool own_bias = !c->tied && n->mlm_bias_untied;
+    return (struct mlm_head_hp){.dense_weight_name = n->mlm_dense_w,
+                                .dense_bias_name = n->mlm_dense_b,
+                                .norm_weight_name = n->mlm_norm_w,
+                                .norm_bias_name = n->mlm_norm_b,
+                                .weight_name = c->tied ? n->token : n->mlm_w,
+                                .tied_alias = c->tied ? n->mlm_w : NULL,
+                                .bias_name = own_bias ? n->mlm_bias_untied : n->mlm_bias,
+                                .bias_alias = own_bias ? n->mlm_bias : n->mlm_bias_untied,
+                                .bias_first = c->tied && n->mlm_bias_first,
+                                .act = c->act,
+                                .C = c->C,
+                                .V = c->V,
+                                .eps = (float)c->eps,
+                                .init_std = (float)c->init_std};
+}
+
+static cz_status chain_build(const struct encoder_config *c, const struct encoder_names *n,
+                             const char *name, enum cz_task task, struct parts *p,
+                             struct cz_model **out)
+{
+    const size_t n_layers = (size_t)c->n_layers + 2;
+    const bool classifies = task == CZ_TASK_CLASSIFICATION;
+    struct layer_desc *last = &p->layers[n_layers - 1];
+    p->embedding = embedding_hp(c, n);
+    p->class_head = class_head_hp(c, n);
+    p->mlm_head = mlm_head_hp(c, n);
+    p->layers[0] =
+        (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
+    for (size_t i = 1; i + 1 < n_layers; i++) {
+        p->blocks[i - 1] = block_hp(c, n, (int)i - 1);
+        p->blocks[i - 1].first_only = classifies && i + 2 == n_layers;
+        p->layers[i] =
+            (struct layer_desc){&encoder_block_class, &p->blocks[i - 1], sizeof *p->blocks};
+    }
+    *last = classifies
+                ? (struct layer_desc){&class_head_class, &p->class_head, sizeof p->class_head}
+                : (struct layer_desc){&mlm_head_class, &p->mlm_head, sizeof p->mlm_head};
+    const struct model_desc desc = {.name = name,
+                                    .layers = p->layers,
+                                    .n_layers = n_layers,
+                                    .vocab_size = c->V,
+                                    .t_max = c->P,
+                                    .hidden_size = c->C,
+                                    .n_classes = classifies ? c->K : 0,
+                                    .n_types = n->type ? c->S : 0,
+                                    .labels = classifies ? CZ_LABELS_CLASS : CZ_LABELS_SAME};
+    return model_build(&desc, out);
+}
+
+cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,
+                        const char *name, enum cz_task task, struct cz_model **out)
+{
+    struct parts p = {.blocks = calloc((size_t)c->n_layers, sizeof *p.blocks),
+                      .layers = calloc((size_t)c->n_layers + 2, sizeof *p.layers)};
+    *out = NULL;
+    cz_status st = p.blocks && p.layers
+                       ? chain_build(c, names, name, task, &p, out)
+                       : err_set(CZ_NOMEM, 0, "no memory for %lld layers", (long long)c->n_layers);
+    free(p.blocks);
+    free(p.layers);
+    return st;
+}

@@ -1,0 +1,522 @@
+/* One block of an encoder, with the norm behind each residual (BERT, DistilBERT). F width of the
+ * MLP. Weights are stored (out,in).
+ *
+ *   q = x·Wqᵀ + b   k, v likewise   att = attention(q, k, v) in both directions
+ *   s1 = x + dropout(att·Wprojᵀ + b)          x2 = ln_1(s1)
+ *   fc = x2·Wfcᵀ + b                           s2 = x2 + dropout(act(fc)·Woutᵀ + b)
+ *   out = ln_2(s2)
+ *
+ * Kept for backward: q, k, v, att, s1, s2 (6C), fc (F) per token and a few fp32 statistics. What is
+ * cheap to repeat (x2, act(fc): C + F) is repeated there, unless all is kept; no matrix product is.
+ *
+ * In front of a classification head (`first_only`) training makes only the first position of each
+ * row: its query, and everything behind attention, over B rows instead of N. Other positions of out
+ * are zeros, of dout are not read. Evaluation makes them all.
+ *
+ * The gradient of the key's bias is zero: the bias adds q·b to all scores of a query, which its
+ * softmax does not see (Σ_k ds = 0). It is written as such; adding up dk would give rounding noise,
+ * on which Adam would act as on anything else. */
+#include "model/bert/encoder_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { SITE_ATTENTION = 0, SITE_PROJ, SITE_OUT };
+
+static struct norm norm_of(const struct encoder_block_hp *hp)
+{
+    return (struct norm){.C = hp->C, .eps = hp->eps};
+}
+
+/* q, k, v and proj alike */
+static struct linear square_of(const struct encoder_block_hp *hp)
+{
+    return (struct linear){.n_in = hp->C, .n_out = hp->C};
+}
+
+static struct linear fc_of(const struct encoder_block_hp *hp)
+{
+    return (struct linear){.n_in = hp->C, .n_out = hp->F};
+}
+
+static struct linear out_of(const struct encoder_block_hp *hp)
+{
+    return (struct linear){.n_in = hp->F, .n_out = hp->C};
+}
+
+/* ---- declare ----------------------------------------------------------------------------------
+ */
+
+/* What each parameter is, which decides its shape and how it begins. */
+static const enum {
+    MAP_WEIGHT = 0,
+    NORM_WEIGHT,
+    BIAS
+} kinds[ENCODER_N_PARAMS] = {
+    [ENCODER_Q_B] = BIAS,          [ENCODER_K_B] = BIAS,   [ENCODER_V_B] = BIAS,
+    [ENCODER_PROJ_B] = BIAS,       [ENCODER_FC_B] = BIAS,  [ENCODER_OUT_B] = BIAS,
+    [ENCODER_LN1_B] = BIAS,        [ENCODER_LN2_B] = BIAS, [ENCODER_LN1_W] = NORM_WEIGHT,
+    [ENCODER_LN2_W] = NORM_WEIGHT,
+};
+
+static cz_status declare_one(const struct encoder_block_hp *hp, int i, struct param_list *out)
+{
+    const int64_t rows = i == ENCODER_FC_W || i == ENCODER_FC_B ? hp->F : hp->C;
+    const int64_t shape[] = {rows, i == ENCODER_OUT_W ? hp->F : hp->C};
+    char name[128];
+    snprintf(name, sizeof name, "%s.%d.%s", hp->prefix, hp->layer_idx, hp->names[i]);
+    if (kinds[i] == BIAS) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
+    if (kinds[i] == NORM_WEIGHT) return param_list_add(out, name, 1, shape, PARAM_INIT_ONE, 0.0f);
+    return param_list_add(out, name, 2, shape, PARAM_INIT_NORMAL, hp->init_std);
+}
+
+static cz_status block_declare(const void *hp, struct param_list *out)
+{
+    for (int i = 0; i < ENCODER_N_PARAMS; i++) TRY(declare_one(hp, i, out));
+    return CZ_OK;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* Rows of a call: R = N, or B where only first positions are made. */
+struct block_rows {
+    int64_t N, R;
+    bool first_only;
+};
+
+static struct block_rows rows_of(const struct encoder_block_hp *hp, int64_t B, int64_t T,
+                                 bool training)
+{
+    const bool first_only = hp->first_only && training;
+    return (struct block_rows){.N = B * T, .R = first_only ? B : B * T, .first_only = first_only};
+}
+
+/* What the two halves hand to each other and to backward. */
+struct block_kept {
+    void *q, *k, *v; /* (R,C) (N,C) (N,C) */
+    void *att;       /* (R,C) */
+    void *s1, *s2;   /* (R,C) */
+    void *fc;        /* (R,F) */
+    float *lse;
+    float *mean1, *rstd1, *mean2, *rstd2;
+    void *x2, *g; /* (R,C), (R,F): ln_1, act(fc); NULL unless all is kept */
+};
+
+/* Memory of one call: the tensors above, and what lives no longer than the call. TRAIN, backward:
+ * `x2` and `g` lie in the workspace, unless all is kept: forward then makes them in saved. EVAL:
+ * they lie over what is dead, or in out. */
+struct block_space {
+    struct block_kept kept;
+    void *x;            /* (B,C) the first positions of in, where only they are made */
+    void *y;            /* (B,C) and of out; backward: dout, then din */
+    void *x2;           /* (R,C) */
+    void *g;            /* (R,F) act(fc); backward: dfc */
+    void *m;            /* (R,C) the MLP's product, in front of its residual */
+    void *dq, *dk, *dv; /* as q, k, v; over g */
+    struct scratch own;
+};
+
+static void take_qkv(const struct encoder_block_hp *hp, const struct block_rows *rows, size_t e,
+                     struct scratch *s, void **q, void **k, void **v)
+{
+    *q = scratch_take(s, rows->R, hp->C, e);
+    *k = scratch_take(s, rows->N, hp->C, e);
+    *v = scratch_take(s, rows->N, hp->C, e);
+}
+
+/* TRAIN: `kept` lies in saved. */
+static struct block_kept layout_saved(const struct encoder_block_hp *hp,
+                                      const struct block_rows *rows, enum cz_dtype dtype,
+                                      bool keeps_all, struct scratch *s)
+{
+    const size_t e = dtype_size(dtype);
+    const int64_t R = rows->R;
+    struct block_kept k = {0};
+    take_qkv(hp, rows, e, s, &k.q, &k.k, &k.v);
+    k.att = scratch_take(s, R, hp->C, e);
+    k.s1 = scratch_take(s, R, hp->C, e);
+    k.s2 = scratch_take(s, R, hp->C, e);
+    k.fc = scratch_take(s, R, hp->F, e);
+    k.lse = scratch_take(s, R, hp->H, sizeof(float));
+    k.mean1 = scratch_take(s, R, 1, sizeof(float));
+    k.rstd1 = scratch_take(s, R, 1, sizeof(float));
+    k.mean2 = scratch_take(s, R, 1, sizeof(float));
+    k.rstd2 = scratch_take(s, R, 1, sizeof(float));
+    if (!keeps_all) return k;
+    k.x2 = scratch_take(s, R, hp->C, e);
+    k.g = scratch_take(s, R, hp->F, e);
+    return k;
+}
+
+/* The workspace of TRAIN and of backward. */
+static struct block_space layout_train(const struct encoder_block_hp *hp,
+                                       const struct block_rows *rows, enum cz_dtype dtype,
+                                       bool keeps_all, void *saved, void *workspace)
+{
+    const size_t e = dtype_size(dtype);
+    struct scratch keep = {.base = saved};
+    struct block_space s = {.own = {.base = workspace}};
+    s.kept = layout_saved(hp, rows, dtype, keeps_all, &keep);
+    s.m = s.kept.s2;
+    if (rows->first_only) {
+        s.x = scratch_take(&s.own, rows->R, hp->C, e);
+        s.y = scratch_take(&s.own, rows->R, hp->C, e);
+    }
+    s.x2 = scratch_take(&s.own, rows->R, hp->C, e);
+    struct scratch attention = s.own;
+    s.g = scratch_take(&s.own, rows->R, hp->F, e);
+    take_qkv(hp, rows, e, &attention, &s.dq, &s.dk, &s.dv);
+    size_raise(&s.own.used, attention.used);
+    return s;
+}
+
+/* The workspace of EVAL: q, k, v and att are dead when fc is made, so fc takes their place; x2 and
+ * s2 are made in `out`. */
+static struct block_space layout_eval(const struct encoder_block_hp *hp, int64_t N,
+                                      enum cz_dtype dtype, void *out, void *workspace)
+{
+    const size_t e = dtype_size(dtype);
+    struct block_space s = {.own = {.base = workspace}, .x2 = out};
+    struct block_kept *k = &s.kept;
+    k->s1 = s.m = scratch_take(&s.own, N, hp->C, e);
+    k->s2 = out;
+    struct scratch mlp = s.own;
+    take_qkv(hp, &(struct block_rows){.N = N, .R = N}, e, &s.own, &k->q, &k->k, &k->v);
+    k->att = scratch_take(&s.own, N, hp->C, e);
+    k->lse = scratch_take(&s.own, N, hp->H, sizeof(float));
+    k->fc = s.g = scratch_take(&mlp, N, hp->F, e);
+    size_raise(&s.own.used, mlp.used);
+    return s;
+}
+
+/* Every position attends, or the first of each row alone. */
+static struct attention_args attention_of(const struct encoder_block_hp *hp, int64_t B, int64_t T,
+                                          bool first_only, enum cz_dtype dtype)
+{
+    const int64_t D = hp->C / hp->H;
+    return (struct attention_args){.B = B,
+                                   .Tq = first_only ? 1 : T,
+                                   .Tk = T,
+                                   .H = hp->H,
+                                   .G = hp->H,
+                                   .D = D,
+                                   .dtype = dtype,
+                                   .scale = (float)(1.0 / sqrt((double)D)),
+                                   .q_stride = hp->C,
+                                   .k_stride = hp->C,
+                                   .v_stride = hp->C,
+                                   .out_stride = hp->C};
+}
+
+static cz_status attention_workspace(const struct encoder_block_hp *hp, const struct batch_shape *s,
+                                     bool first_only, size_t *nbytes_max)
+{
+    struct attention_args attention = attention_of(hp, s->B, s->T, first_only, s->dtype);
+    attention.dropout_p = s->training ? hp->attn_dropout_p : 0.0f;
+    size_raise(nbytes_max, ops_attention_workspace(s->ops, &attention, false));
+    if (s->training) size_raise(nbytes_max, ops_attention_workspace(s->ops, &attention, true));
+    return CZ_OK;
+}
+
+static cz_status op_workspace(const struct encoder_block_hp *hp, const struct batch_shape *s,
+                              size_t *nbytes_max)
+{
+    const int64_t N = s->B * s->T;
+    const struct linear square = square_of(hp), fc = fc_of(hp), out = out_of(hp);
+    const struct norm norm = norm_of(hp);
+    TRY(linear_workspace(s, &square, N, nbytes_max));
+    TRY(linear_workspace(s, &fc, N, nbytes_max));
+    TRY(linear_workspace(s, &out, N, nbytes_max));
+    norm_workspace(s, &norm, N, nbytes_max);
+    TRY(attention_workspace(hp, s, false, nbytes_max));
+    if (!s->training) return CZ_OK;
+    if (hp->first_only) TRY(attention_workspace(hp, s, true, nbytes_max));
+    TRY(linear_dx_add_workspace(s, &square, N, nbytes_max));
+    return linear_dx_add_workspace(s, &fc, N, nbytes_max);
+}
+
+static double flops_of(const struct encoder_block_hp *hp, const struct block_rows *rows, int64_t T)
+{
+    const double n = (double)rows->N, r = (double)rows->R, t = (double)T;
+    const double c = (double)hp->C, f = (double)hp->F;
+    return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) + 4.0 * r * t * c;
+}
+
+static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
+{
+    const struct encoder_block_hp *hp = hp_;
+    *out = (struct layer_sizes){0};
+    TRY(batch_shape_check("encoder block", s));
+    const struct block_rows rows = rows_of(hp, s->B, s->T, s->training);
+    out->out_nbytes = rows_nbytes(rows.N, hp->C, dtype_size(s->dtype));
+    size_t own_nbytes = layout_eval(hp, rows.N, s->dtype, NULL, NULL).own.used, op_nbytes = 0;
+    if (s->training) {
+        struct scratch saved = {0};
+        layout_saved(hp, &rows, s->dtype, s->keeps_all, &saved);
+        out->saved_nbytes = saved.used;
+        size_raise(&own_nbytes,
+                   layout_train(hp, &rows, s->dtype, s->keeps_all, NULL, NULL).own.used);
+    }
+    TRY(op_workspace(hp, s, &op_nbytes));
+    out->flops_forward = flops_of(hp, &rows, s->T);
+    return sizes_finish("encoder block", own_nbytes, op_nbytes, out);
+}
+
+/* ---- forward ----------------------------------------------------------------------------------
+ */
+
+/* Attention of this batch, as forward and backward both need it. */
+static struct attention_args attention_over(const struct encoder_block_hp *hp,
+                                            const struct layer_args *a, const struct block_kept *k,
+                                            bool first_only, struct op_space space)
+{
+    struct attention_args args = attention_of(hp, a->batch->B, a->batch->T, first_only, a->dtype);
+    args.q = k->q;
+    args.k = k->k;
+    args.v = k->v;
+    args.out = k->att;
+    args.lse = k->lse;
+    attention_complete(&args, a, hp->attn_dropout_p, SITE_ATTENTION, space);
+    return args;
+}
+
+static struct block_rows rows_here(const struct encoder_block_hp *hp, const struct layer_args *a)
+{
+    return rows_of(hp, a->batch->B, a->batch->T, a->mode != LAYER_EVAL);
+}
+
+/* first (B,C) = the first positions of x (B,T,C). */
+static cz_status take_first(const struct encoder_block_hp *hp, const struct layer_args *a,
+                            const void *x, void *first)
+{
+    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
+    for (size_t b = 0; b < B; b++)
+        TRY(elements_copy(a, C, elem_at(a, x, b * T * C), elem_at(a, first, b * C)));
+    return CZ_OK;
+}
+
+/* From in to x2. */
+static cz_status attention_half(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                const struct block_space *s, struct op_space space)
+{
+    const struct block_rows rows = rows_here(hp, a);
+    const int64_t N = rows.N, R = rows.R;
+    const void *x = rows.first_only ? s->x : a->in;
+    const struct linear square = square_of(hp);
+    const struct norm norm = norm_of(hp);
+    const struct block_kept *k = &s->kept;
+    const void *const *w = a->params;
+    if (rows.first_only) TRY(take_first(hp, a, a->in, s->x));
+    TRY(linear_forward(a, &square, R, x, w[ENCODER_Q_W], w[ENCODER_Q_B], k->q, space));
+    TRY(linear_forward(a, &square, N, a->in, w[ENCODER_K_W], w[ENCODER_K_B], k->k, space));
+    TRY(linear_forward(a, &square, N, a->in, w[ENCODER_V_W], w[ENCODER_V_B], k->v, space));
+    const struct attention_args attention = attention_over(hp, a, k, rows.first_only, space);
+    TRY(a->ops->attention_forward(a->ops, a->stream, &attention));
+    TRY(linear_forward(a, &square, R, k->att, w[ENCODER_PROJ_W], w[ENCODER_PROJ_B], k->s1, space));
+    if (dropout_acts(a, hp->proj_dropout_p))
+        TRY(dropout_apply(a, hp->proj_dropout_p, SITE_PROJ, (size_t)(R * hp->C), k->s1, k->s1));
+    const struct norm_io ln1 = {
+        .x = k->s1, .residual = x, .sum = k->s1, .y = s->x2, .mean = k->mean1, .rstd = k->rstd1};
+    return norm_forward(a, &norm, R, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]);
+}
+
+/* From x2 to y. */
+static cz_status mlp_half(const struct encoder_block_hp *hp, const struct layer_args *a,
+                          const struct block_space *s, void *y, struct op_space space)
+{
+    const int64_t N = rows_here(hp, a).R;
+    const struct linear fc = fc_of(hp), down = out_of(hp);
+    const struct norm norm = norm_of(hp);
+    const struct block_kept *k = &s->kept;
+    const void *const *w = a->params;
+    TRY(linear_act_forward(a, &fc, hp->act, N, s->x2, w[ENCODER_FC_W], w[ENCODER_FC_B], k->fc, s->g,
+                           space));
+    TRY(linear_forward(a, &down, N, s->g, w[ENCODER_OUT_W], w[ENCODER_OUT_B], s->m, space));
+    if (dropout_acts(a, hp->out_dropout_p))
+        TRY(dropout_apply(a, hp->out_dropout_p, SITE_OUT, (size_t)(N * hp->C), s->m, s->m));
+    const struct norm_io ln2 = {
+        .x = s->m, .residual = s->x2, .sum = k->s2, .y = y, .mean = k->mean2, .rstd = k->rstd2};
+    return norm_forward(a, &norm, N, &ln2, w[ENCODER_LN2_W], w[ENCODER_LN2_B]);
+}
+
+/* out = zeros, but for its first positions. */
+static cz_status put_first(const struct encoder_block_hp *hp, const struct layer_args *a,
+                           const void *first)
+{
+    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
+    struct device *device = a->ops->device;
+    TRY(device->ops->fill_zero(device, a->stream, a->out, B * T * C * dtype_size(a->dtype)));
+    for (size_t b = 0; b < B; b++)
+        TRY(elements_copy(a, C, elem_at(a, first, b * C), elem_at(a, a->out, b * T * C)));
+    return CZ_OK;
+}
+
+static cz_status block_forward(const void *hp_, const struct layer_args *a)
+{
+    const struct encoder_block_hp *hp = hp_;
+    const struct block_rows rows = rows_here(hp, a);
+    struct block_space s =
+        a->mode == LAYER_EVAL
+            ? layout_eval(hp, rows.N, a->dtype, a->out, a->workspace)
+            : layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
+    const struct op_space space = scratch_rest(&s.own, a);
+    if (s.kept.x2) s.x2 = s.kept.x2;
+    if (s.kept.g) s.g = s.kept.g;
+    TRY(attention_half(hp, a, &s, space));
+    /* Without `out` only s2 and its statistics are wanted: dq is as wide as they are. */
+    if (!rows.first_only) return mlp_half(hp, a, &s, a->out ? a->out : s.dq, space);
+    TRY(mlp_half(hp, a, &s, s.y, space));
+    return a->out ? put_first(hp, a, s.y) : CZ_OK;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------
+ */
+
+/* din = gradient of x2 through out = ln_2(x2 + dropout(act(fc)·Woutᵀ + b)). */
+static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                              const struct block_space *s, const void *dout, void *din,
+                              struct op_space space)
+{
+    const int64_t N = rows_here(hp, a).R;
+    const struct linear fc = fc_of(hp), down = out_of(hp);
+    const struct norm norm = norm_of(hp);
+    const struct block_kept *k = &s->kept;
+    const void *const *w = a->params;
+    const struct param_grad *g = a->dparams;
+
+    const struct norm_grad_io ln2 = {
+        .x = k->s2, .dy = dout, .mean = k->mean2, .rstd = k->rstd2, .dx = din};
+    TRY(norm_backward(a, &norm, N, &ln2, w[ENCODER_LN2_W], &g[ENCODER_LN2_W], &g[ENCODER_LN2_B],
+                      space));
+    const void *dm = din;
+    if (dropout_acts(a, hp->out_dropout_p)) {
+        TRY(dropout_apply(a, hp->out_dropout_p, SITE_OUT, (size_t)(N * hp->C), dm, s->x2));
+        dm = s->x2;
+    }
+    const void *act = k->g ? k->g : s->g, *x2 = k->x2 ? k->x2 : s->x2;
+    if (g[ENCODER_OUT_W].dp && !k->g)
+        TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
+    TRY(linear_act_backward(a, &down, hp->act, N, act, k->fc, dm, w[ENCODER_OUT_W],
+                            &g[ENCODER_OUT_W], &g[ENCODER_OUT_B], s->g, space));
+    if (g[ENCODER_FC_W].dp && !k->x2) {
+        const struct norm_io ln1 = {.x = k->s1, .y = s->x2};
+        TRY(norm_forward(a, &norm, N, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]));
+    }
+    TRY(linear_backward(a, &fc, N, x2, s->g, w[ENCODER_FC_W], &g[ENCODER_FC_W], &g[ENCODER_FC_B],
+                        NULL, space));
+    return linear_dx_add(a, &fc, N, s->g, w[ENCODER_FC_W], din, space);
+}
+
+static cz_status zero_key_bias(const struct encoder_block_hp *hp, const struct layer_args *a)
+{
+    const struct param_grad *g = &a->dparams[ENCODER_K_B];
+    struct device *device = a->ops->device;
+    if (!g->dp || g->accumulate) return CZ_OK;
+    return device->ops->fill_zero(device, a->stream, g->dp,
+                                  (size_t)hp->C * dtype_size(a->grad_dtype));
+}
+
+/* Gradients of one of q, k, v, made from N rows of x: its parameters', and what it adds to dx. */
+static cz_status input_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                int64_t N, const void *x, const void *dy, int weight,
+                                const struct param_grad *bias, void *dx, struct op_space space)
+{
+    const struct linear square = square_of(hp);
+    TRY(linear_backward(a, &square, N, x, dy, a->params[weight], &a->dparams[weight], bias, NULL,
+                        space));
+    return linear_dx_add(a, &square, N, dy, a->params[weight], dx, space);
+}
+
+/* From d (R,C), the gradient of x2 = ln_1(x + dropout(att·Wprojᵀ + b)), to that of x on the way
+ * past attention, in its place; dq, dk and dv. */
+static cz_status attention_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                    const struct block_space *s, void *d, struct op_space space)
+{
+    const struct block_rows rows = rows_here(hp, a);
+    const struct linear square = square_of(hp);
+    const struct norm norm = norm_of(hp);
+    const struct block_kept *k = &s->kept;
+    const void *const *w = a->params;
+    const struct param_grad *g = a->dparams;
+
+    const struct norm_grad_io ln1 = {
+        .x = k->s1, .dy = d, .mean = k->mean1, .rstd = k->rstd1, .dx = d};
+    TRY(norm_backward(a, &norm, rows.R, &ln1, w[ENCODER_LN1_W], &g[ENCODER_LN1_W],
+                      &g[ENCODER_LN1_B], space));
+    const void *dp = d;
+    if (dropout_acts(a, hp->proj_dropout_p)) { /* into the memory where dq comes later */
+        TRY(dropout_apply(a, hp->proj_dropout_p, SITE_PROJ, (size_t)(rows.R * hp->C), dp, s->dq));
+        dp = s->dq;
+    }
+    TRY(linear_backward(a, &square, rows.R, k->att, dp, w[ENCODER_PROJ_W], &g[ENCODER_PROJ_W],
+                        &g[ENCODER_PROJ_B], s->x2, space));
+    struct attention_args attention = attention_over(hp, a, k, rows.first_only, space);
+    attention.dout = s->x2;
+    attention.dq = s->dq;
+    attention.dk = s->dk;
+    attention.dv = s->dv;
+    return a->ops->attention_backward(a->ops, a->stream, &attention);
+}
+
+/* din (N,C) [+]= what k and v add. */
+static cz_status keys_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                               const struct block_space *s, bool add, struct op_space space)
+{
+    const int64_t N = a->batch->B * a->batch->T;
+    const struct linear square = square_of(hp);
+    const struct param_grad *g = a->dparams;
+    TRY(linear_backward(a, &square, N, a->in, s->dk, a->params[ENCODER_K_W], &g[ENCODER_K_W], NULL,
+                        add ? NULL : a->din, space));
+    if (add) TRY(linear_dx_add(a, &square, N, s->dk, a->params[ENCODER_K_W], a->din, space));
+    TRY(zero_key_bias(hp, a));
+    return input_backward(hp, a, N, a->in, s->dv, ENCODER_V_W, &g[ENCODER_V_B], a->din, space);
+}
+
+static cz_status whole_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                const struct block_space *s, struct op_space space)
+{
+    const int64_t N = a->batch->B * a->batch->T;
+    TRY(mlp_backward(hp, a, s, a->dout, a->din, space));
+    TRY(attention_backward(hp, a, s, a->din, space));
+    TRY(input_backward(hp, a, N, a->in, s->dq, ENCODER_Q_W, &a->dparams[ENCODER_Q_B], a->din,
+                       space));
+    return keys_backward(hp, a, s, true, space);
+}
+
+/* The gradient of first positions goes from y to y, and joins what k and v make of all. */
+static cz_status first_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                const struct block_space *s, struct op_space space)
+{
+    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
+    TRY(take_first(hp, a, a->in, s->x));
+    TRY(take_first(hp, a, a->dout, s->y));
+    TRY(mlp_backward(hp, a, s, s->y, s->y, space));
+    TRY(attention_backward(hp, a, s, s->y, space));
+    TRY(input_backward(hp, a, (int64_t)B, s->x, s->dq, ENCODER_Q_W, &a->dparams[ENCODER_Q_B], s->y,
+                       space));
+    TRY(keys_backward(hp, a, s, false, space));
+    for (size_t b = 0; b < B; b++) {
+        void *dx = elem_at(a, a->din, b * T * C);
+        TRY(residual_add(a, C, dx, elem_at(a, s->y, b * C), dx));
+    }
+    return CZ_OK;
+}
+
+static cz_status block_backward(const void *hp_, const struct layer_args *a)
+{
+    const struct encoder_block_hp *hp = hp_;
+    const struct block_rows rows = rows_here(hp, a);
+    const struct block_space s =
+        layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
+    const struct op_space space = scratch_rest(&s.own, a);
+    return rows.first_only ? first_backward(hp, a, &s, space) : whole_backward(hp, a, &s, space);
+}
+
+const struct layer_class encoder_block_class = {
+    .name = "encoder_block",
+    .declare = block_declare,
+    .size = block_size,
+    .forward = block_forward,
+    .backward = block_backward,
+};

@@ -1,0 +1,127 @@
+/* Bidirectional encoders with the norm behind each residual (BERT, DistilBERT): the layers, and the
+ * chain that both families build from their config.json.
+ *
+ * Legend: B batch, T positions, N = B·T tokens, C width, H heads, F width of the MLP, V vocabulary,
+ * P learned positions, S token types, K classes. */
+#ifndef CZ_MODEL_BERT_ENCODER_IMPL_H
+#define CZ_MODEL_BERT_ENCODER_IMPL_H
+
+#include "model/model_impl.h"
+#include "model/parts/blocks_impl.h"
+
+/* ---- layers -----------------------------------------------------------------------------------
+ * Names in hyper-parameters are literals: they outlive every model. */
+
+/* out (B,T,C) = dropout(norm(token[id] + type[t] + position[p])): encoder_embedding.c. */
+struct encoder_embedding_hp {
+    const char *token_name;    /* (V,C) */
+    const char *position_name; /* (P,C) */
+    const char *type_name;     /* (S,C); NULL: none, and the batch's types mean nothing */
+    const char *norm_weight_name, *norm_bias_name;
+    int64_t V, P, S, C;
+    int64_t padding_id; /* the token whose row gets no gradient from here (PyTorch's padding_idx)
+                           and starts as zeros; -1: none */
+    bool sinusoidal;    /* what the position table starts from */
+    float eps, dropout_p, init_std;
+};
+extern const struct layer_class encoder_embedding_class;
+
+/* The parameters of a block, in Hugging Face's order. */
+enum {
+    ENCODER_Q_W = 0,
+    ENCODER_Q_B,
+    ENCODER_K_W,
+    ENCODER_K_B,
+    ENCODER_V_W,
+    ENCODER_V_B,
+    ENCODER_PROJ_W,
+    ENCODER_PROJ_B,
+    ENCODER_LN1_W,
+    ENCODER_LN1_B,
+    ENCODER_FC_W,
+    ENCODER_FC_B,
+    ENCODER_OUT_W,
+    ENCODER_OUT_B,
+    ENCODER_LN2_W,
+    ENCODER_LN2_B,
+    ENCODER_N_PARAMS
+};
+
+/* encoder_block.c */
+struct encoder_block_hp {
+    const char *prefix;       /* of block i: "<prefix>.<i>." */
+    const char *const *names; /* [ENCODER_N_PARAMS] behind it */
+    int layer_idx;
+    int64_t C, H, F;
+    bool first_only; /* the layer behind reads the first position of each row only: no other is
+                        made in training */
+    enum activation act;
+    float eps;
+    float attn_dropout_p, proj_dropout_p, out_dropout_p;
+    float init_std;
+};
+extern const struct layer_class encoder_block_class;
+
+/* loss = cross-entropy of z (B,K) = dropout(act(x[:,0]·Wᵀ + b))·Uᵀ + c: class_head.c. */
+struct class_head_hp {
+    const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b */
+    const char *class_weight_name, *class_bias_name; /* U (K,C), c */
+    enum activation act;
+    int64_t C, K;
+    float dropout_p, init_std;
+};
+extern const struct layer_class class_head_class;
+
+/* loss = cross-entropy of z (N,V) = norm(act(x·Wᵀ + b))·tokenᵀ + c over labelled rows: mlm_head.c.
+ */
+struct mlm_head_hp {
+    const char *dense_weight_name, *dense_bias_name; /* W (C,C), b */
+    const char *norm_weight_name, *norm_bias_name;
+    const char *weight_name; /* (V,C); the name of an earlier parameter ties it */
+    const char *tied_alias;  /* its other name when tied, or NULL */
+    const char *bias_name;   /* c (V) */
+    const char *bias_alias;  /* its other name */
+    bool bias_first;         /* in the order of parameters */
+    enum activation act;
+    int64_t C, V;
+    float eps, init_std;
+};
+extern const struct layer_class mlm_head_class;
+
+/* ---- from config.json to a chain --------------------------------------------------------------
+ */
+
+/* What config.json says, under the words that both families share. */
+struct encoder_config {
+    int64_t V, P, S, C, n_layers, H, F, K;
+    int64_t padding_id;
+    enum activation act;
+    double eps, init_std;
+    double dropout, attn_dropout, proj_dropout, class_dropout;
+    bool sinusoidal, tied;
+};
+
+/* What a family calls its parameters. */
+struct encoder_names {
+    const char *token, *position, *type, *embedding_norm_w, *embedding_norm_b;
+    const char *block_prefix;
+    const char *const *block; /* [ENCODER_N_PARAMS] */
+    const char *pool_w, *pool_b, *class_w, *class_b;
+    const char *mlm_dense_w, *mlm_dense_b, *mlm_norm_w, *mlm_norm_b;
+    const char *mlm_w;           /* the decoder's own name */
+    const char *mlm_bias;        /* the decoder's bias */
+    const char *mlm_bias_untied; /* of an untied decoder; NULL: the same */
+    bool mlm_bias_first;         /* of a tied decoder */
+    enum activation pool_act;
+};
+
+/* Keys that mean the same in both: the classes (K), the padding token, and what is refused.
+ * c->V must be set. Errors: CZ_INVALID, CZ_UNSUPPORTED, CZ_CORRUPT with the place in the file. */
+cz_status encoder_config_common(const struct json_node *config, enum cz_task task,
+                                struct encoder_config *c);
+
+/* The chain of embedding, blocks and the head of `task`. */
+cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,
+                        const char *name, enum cz_task task, struct cz_model **out);
+
+#endif

@@ -1,0 +1,253 @@
+/* Writing a Hugging Face folder: config.json and model.safetensors, both durable, the config put
+ * into place last. */
+#include "formats/file_io.h"
+#include "formats/json/json_write.h"
+#include "formats/safetensors/safetensors.h"
+#include "model/model_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *torch_name(enum cz_dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_F32: return "float32";
+    case DTYPE_BF16: return "bfloat16";
+    case DTYPE_F16: return "float16";
+    default: return NULL;
+    }
+}
+
+/* ---- config.json ------------------------------------------------------------------------------
+ */
+
+static cz_status write_node(struct json_writer *w, const struct json_node *node);
+
+static cz_status write_number(struct json_writer *w, const struct json_node *node)
+{
+    size_t nbytes;
+    const char *text = json_text(node, &nbytes);
+    char *copy = strndup(text, nbytes);
+    if (!copy) return err_set(CZ_NOMEM, 0, "no memory to write config.json");
+    json_write_raw(w, copy);
+    free(copy);
+    return CZ_OK;
+}
+
+static cz_status write_children(struct json_writer *w, const struct json_node *node)
+{
+    for (size_t i = 0; i < json_count(node); i++) {
+        const struct json_node *child = json_child(node, i);
+        if (json_key(child)) json_write_key(w, json_key(child));
+        TRY(write_node(w, child));
+    }
+    return CZ_OK;
+}
+
+static cz_status write_node(struct json_writer *w, const struct json_node *node)
+{
+    bool truth = false;
+    const char *text = NULL;
+    switch (json_type(node)) {
+    case JSON_NULL: json_write_null(w); break;
+    case JSON_BOOL:
+        TRY(json_as_bool(node, &truth));
+        json_write_bool(w, truth);
+        break;
+    case JSON_INT:
+    case JSON_FLOAT: return write_number(w, node);
+    case JSON_STRING:
+        TRY(json_as_string(node, &text));
+        json_write_string(w, text);
+        break;
+    case JSON_ARRAY:
+        json_begin_array(w);
+        TRY(write_children(w, node));
+        json_end_array(w);
+        break;
+    case JSON_OBJECT:
+        json_begin_object(w);
+        TRY(write_children(w, node));
+        json_end_object(w);
+        break;
+    }
+    return CZ_OK;
+}
+
+/* The config with its dtype replaced, under the key it uses: transformers 5 writes "dtype", older
+ * versions "torch_dtype"; both read the latter. */
+static cz_status config_write(struct json_writer *w, const struct json_node *config,
+                              const char *dtype)
+{
+    const char *key = json_get(config, "dtype") ? "dtype" : "torch_dtype";
+    json_begin_object(w);
+    for (size_t i = 0; i < json_count(config); i++) {
+        const struct json_node *child = json_child(config, i);
+        const char *name = json_key(child);
+        if (strcmp(name, "dtype") == 0 || strcmp(name, "torch_dtype") == 0) continue;
+        json_write_key(w, name);
+        TRY(write_node(w, child));
+    }
+    json_put_string(w, key, dtype);
+    json_end_object(w);
+    return CZ_OK;
+}
+
+static cz_status config_text(const struct cz_model *m, enum cz_dtype dtype, char **text,
+                             size_t *nbytes)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    cz_status st = config_write(&w, json_root(m->config), torch_name(dtype));
+    if (st != CZ_OK) {
+        json_writer_free(&w);
+        return st;
+    }
+    TRY(json_writer_take(&w, text, nbytes));
+    char *grown = realloc(*text, *nbytes + 2);
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory to write config.json");
+    memcpy(grown + *nbytes, "\n", 2);
+    *text = grown;
+    ++*nbytes;
+    return CZ_OK;
+}
+
+/* The config under its temporary name, synced: what is left to do can hardly fail. */
+static cz_status config_prepare(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                                struct file_durable *file)
+{
+    cz_status st;
+    char *text = NULL, *path = file_join(dir, "config.json");
+    size_t nbytes = 0;
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    TRY_GOTO(config_text(m, dtype, &text, &nbytes), done);
+    TRY_GOTO(file_durable_create(file, path, nbytes), done);
+    TRY_GOTO(file_pwrite(file->fd, file->temp, text, nbytes, 0), done);
+    TRY_GOTO(file_durable_sync(file), done);
+done:
+    free(text);
+    free(path);
+    return st;
+}
+
+/* ---- model.safetensors ------------------------------------------------------------------------
+ */
+
+enum { PIECE_NUMEL = 1 << 20 };
+
+/* Round n fp32 numbers to 16 bits, in place: element i moves to a lower address. */
+static void narrow(float *x, size_t n, enum cz_dtype dtype)
+{
+    uint16_t *y = (uint16_t *)(void *)x;
+    for (size_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, &x[i], sizeof v);
+        uint16_t h = dtype == DTYPE_BF16 ? f32_to_bf16(v) : f32_to_f16(v);
+        memcpy(&y[i], &h, sizeof h);
+    }
+}
+
+static cz_status tensor_write(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
+                              size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
+                              float *piece)
+{
+    for (size_t off = 0; off < numel; off += PIECE_NUMEL) {
+        size_t n = numel - off < PIECE_NUMEL ? numel - off : PIECE_NUMEL;
+        TRY(fetch(user, param_idx, off, n, piece));
+        if (dtype != DTYPE_F32) narrow(piece, n, dtype);
+        TRY(safetensors_write(w, decl_idx, off, n, piece));
+    }
+    return CZ_OK;
+}
+
+/* Every parameter, and the aliases that are stored once more. Returns how many; param_of: of which
+ * parameter each is. Both have room for all names. */
+static size_t tensors_list(const struct cz_model *m, enum cz_dtype dtype,
+                           struct safetensors_decl *decls, size_t *param_of)
+{
+    const struct param_table *t = &m->params;
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_params + t->n_aliases; i++) {
+        const struct param_alias *alias = i < t->n_params ? NULL : &t->aliases[i - t->n_params];
+        if (alias && !alias->is_stored) continue;
+        const struct param_info *p = &t->params[alias ? alias->param_idx : i];
+        param_of[n] = alias ? alias->param_idx : i;
+        decls[n++] = (struct safetensors_decl){alias ? alias->name : p->name,
+                                               safetensors_dtype_from_base(dtype), p->shape,
+                                               (size_t)p->ndim};
+    }
+    return n;
+}
+
+static cz_status tensors_write(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                               model_fetch fetch, void *user)
+{
+    cz_status st;
+    const size_t n_max = m->params.n_params + m->params.n_aliases;
+    struct safetensors_writer *w = NULL;
+    struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
+    size_t *param_of = calloc(n_max, sizeof *param_of);
+    float *piece = malloc(PIECE_NUMEL * sizeof *piece);
+    if (!decls || !param_of || !piece) {
+        st = err_set(CZ_NOMEM, 0, "no memory to export %s", m->name);
+        goto done;
+    }
+    const size_t n = tensors_list(m, dtype, decls, param_of);
+    TRY_GOTO(safetensors_dir_create(dir, 0, decls, n, NULL, 0, &w), done);
+    for (size_t i = 0; i < n; i++)
+        TRY_GOTO(tensor_write(w, i, param_of[i], m->params.params[param_of[i]].numel, dtype, fetch,
+                              user, piece),
+                 done);
+    TRY_GOTO(safetensors_finish(w), done);
+done:
+    safetensors_writer_destroy(w);
+    free(piece);
+    free(param_of);
+    free(decls);
+    return st;
+}
+
+static cz_status check_exportable(const struct cz_model *m, enum cz_dtype dtype)
+{
+    if (!m->config)
+        return err_set(
+            CZ_UNSUPPORTED, 0,
+            "%s is a chain of its own, not a Hugging Face model: there is no config.json "
+            "to export",
+            m->name);
+    if (!torch_name(dtype))
+        return err_set(CZ_INVALID, 0, "weights are exported as fp32, bf16 or fp16, not %s",
+                       dtype_name(dtype));
+    return CZ_OK;
+}
+
+cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz_dtype dtype)
+{
+    struct file_durable config = {.fd = -1};
+    TRY(check_exportable(m, dtype));
+    cz_status st = config_prepare(m, dir, dtype, &config);
+    if (st == CZ_OK) st = file_durable_commit(&config);
+    file_durable_abort(&config);
+    return st;
+}
+
+cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                          model_fetch fetch, void *user)
+{
+    TRY(check_exportable(m, dtype));
+    struct file_durable config = {.fd = -1};
+    cz_status st;
+    const bool existed = file_exists(dir);
+    TRY(file_make_dirs(dir));
+    TRY_GOTO(config_prepare(m, dir, dtype, &config), fail);
+    TRY_GOTO(tensors_write(m, dir, dtype, fetch, user), fail);
+    TRY_GOTO(file_durable_rename(&config), fail);
+    TRY_GOTO(file_sync_parent(config.path), fail);
+    file_durable_abort(&config); /* committed: only releases */
+    return CZ_OK;
+fail:
+    file_durable_abort(&config);
+    if (!existed) rmdir(dir); /* ours, and empty unless the weights are complete in it */
+    return st;
+}

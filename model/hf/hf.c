@@ -1,0 +1,290 @@
+/* Models from Hugging Face folders and presets: config.json names a family, the family builds the
+ * chain, model*.safetensors supplies the weights. */
+#include "base/log.h"
+#include "formats/file_io.h"
+#include "model/hf/config_impl.h"
+#include "model/hf/tensor_files_impl.h"
+#include "model/model_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct model_family *const families[] = {
+    &model_family_gpt2, &model_family_llama,      &model_family_qwen2,
+    &model_family_bert, &model_family_distilbert,
+};
+
+static const struct model_family *family_find(const char *model_type)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
+        if (strcmp(families[i]->model_type, model_type) == 0) return families[i];
+    return NULL;
+}
+
+static cz_status family_of(const struct json_node *config, const struct model_family **out)
+{
+    const char *model_type;
+    char where[512];
+    TRY(json_need_string(config, "model_type", &model_type));
+    *out = family_find(model_type);
+    if (*out) return CZ_OK;
+    char known[256] = "";
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 families[i]->model_type);
+    return err_set(CZ_UNSUPPORTED, 0, "%s: \"%s\" is not among the supported models: %s",
+                   json_where(json_get(config, "model_type"), where, sizeof where), model_type,
+                   known);
+}
+
+/* ---- heads ------------------------------------------------------------------------------------
+ */
+
+static const struct model_head *head_for_task(const struct model_family *f, enum cz_task task)
+{
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (f->heads[i].task == task) return &f->heads[i];
+    return NULL;
+}
+
+/* "GPT2LMHeadModel, GPT2Model" */
+static const char *list_heads(const struct model_family *f, char *buf, size_t nbytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < f->n_heads && used < nbytes; i++)
+        used += (size_t)snprintf(buf + used, nbytes - used, "%s, ", f->heads[i].architecture);
+    if (used < nbytes) snprintf(buf + used, nbytes - used, "%s", f->base_architecture);
+    return buf;
+}
+
+/* The head that "architectures" name; a bare model, or no word of it, gets the first. */
+static cz_status head_from_config(const struct json_node *config, const struct model_family *f,
+                                  enum cz_task *out)
+{
+    const struct json_node *list = config_either(config, "architectures", NULL);
+    const char *name = f->base_architecture;
+    *out = f->heads[0].task;
+    if (!list || json_count(list) == 0) return CZ_OK;
+    TRY(json_as_string(json_child(list, 0), &name));
+    if (strcmp(name, f->base_architecture) == 0) return CZ_OK;
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (strcmp(f->heads[i].architecture, name) == 0) {
+            *out = f->heads[i].task;
+            return CZ_OK;
+        }
+    char known[256], why[512];
+    snprintf(why, sizeof why, "%s is not among the supported heads: %s", name,
+             list_heads(f, known, sizeof known));
+    return config_refuse(json_child(list, 0), CZ_UNSUPPORTED, why);
+}
+
+/* Whether "architectures" name a head of a known or unknown task other than `task`. */
+static bool names_other_head(const struct json_node *config, const struct model_family *f,
+                             enum cz_task task)
+{
+    const struct json_node *list = config_either(config, "architectures", NULL);
+    const char *name;
+    if (!list || json_count(list) == 0 || json_type(json_child(list, 0)) != JSON_STRING ||
+        json_as_string(json_child(list, 0), &name) != CZ_OK)
+        return false;
+    if (strcmp(name, f->base_architecture) == 0) return false;
+    for (size_t i = 0; i < f->n_heads; i++)
+        if (f->heads[i].task == task && strcmp(f->heads[i].architecture, name) == 0) return false;
+    return true;
+}
+
+/* The files' head has as many classes as the caller named, but they were others. */
+static void warn_renamed(const struct json_node *config, const struct cz_model *m, const char *dir)
+{
+    const struct json_node *id2label = json_get(config, "id2label");
+    char key[24], unnamed[32];
+    if (!m->labels_given || !id2label || json_count(id2label) != (size_t)m->n_classes) return;
+    for (int64_t k = 0; k < m->n_classes; k++) {
+        snprintf(key, sizeof key, "%lld", (long long)k);
+        snprintf(unnamed, sizeof unnamed, "LABEL_%lld", (long long)k);
+        const struct json_node *node = json_get(id2label, key);
+        const char *old = NULL, *now = m->label_names[k];
+        if (!node || json_type(node) != JSON_STRING || json_as_string(node, &old) != CZ_OK ||
+            strcmp(old, now) == 0 || strcmp(old, unnamed) == 0)
+            continue;
+        LOGV(LOG_WARN, SUB_MODEL,
+             "%s: the head was trained for \"%s\" as class %lld, which is now called \"%s\"", dir,
+             old, (long long)k, now);
+        return;
+    }
+}
+
+cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_foreign)
+{
+    struct json_doc *config;
+    *is_foreign = false;
+    if (!m->family) return CZ_OK;
+    char *path = file_join(dir, "config.json");
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    const bool is_there = file_exists(path);
+    cz_status st = is_there ? json_load(path, JSON_STRICT, &config) : CZ_OK;
+    free(path);
+    if (st != CZ_OK || !is_there) return st;
+    *is_foreign = names_other_head(json_root(config), m->family, m->task);
+    if (!*is_foreign) warn_renamed(json_root(config), m, dir);
+    json_free(config);
+    return CZ_OK;
+}
+
+static cz_status head_of(const struct json_node *config, const struct model_family *f,
+                         const struct cz_model_options *options, enum cz_task *out)
+{
+    *out = options->task;
+    if (*out == CZ_TASK_AUTO) return head_from_config(config, f, out);
+    if (head_for_task(f, *out)) return CZ_OK;
+    static const char *const names[] = {"", "causal language models", "masked language models",
+                                        "classification"};
+    char known[256], why[512];
+    snprintf(why, sizeof why, "no head for %s; %s has %s", names[*out], f->model_type,
+             list_heads(f, known, sizeof known));
+    return config_refuse(json_get(config, "model_type"), CZ_UNSUPPORTED, why);
+}
+
+/* A model from a parsed config, which is its own afterwards, also on failure. `path`: of
+ * config.json; NULL: of a preset. */
+static cz_status model_from_config(struct json_doc *config, const char *path, const char *name,
+                                   const struct cz_model_options *options, struct cz_model **out)
+{
+    const struct model_family *family = NULL;
+    enum cz_task task;
+    const char *place = path ? path : name;
+    cz_status st;
+    *out = NULL;
+    TRY_GOTO(family_of(json_root(config), &family), done);
+    TRY_GOTO(head_of(json_root(config), family, options, &task), done);
+    TRY_GOTO(options_write(options, head_for_task(family, task), !path, place, &config), done);
+    TRY_GOTO(family->build(json_root(config), name, task, out), done);
+    (*out)->family = family;
+    (*out)->task = task;
+    (*out)->labels_given = options->n_labels > 0;
+    (*out)->config = config;
+    config = NULL;
+    TRY_GOTO(labels_init(*out), done);
+    if (options->vocab_size > (*out)->vocab_size)
+        st = err_set(CZ_INVALID, 0, "%s: a vocabulary of %lld tokens does not fit the model's %lld",
+                     place, (long long)options->vocab_size, (long long)(*out)->vocab_size);
+done:
+    json_free(config);
+    if (st != CZ_OK) {
+        cz_model_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+/* ---- folders and presets ----------------------------------------------------------------------
+ */
+
+static const struct cz_model_options no_options;
+
+static cz_status hf_open(const char *dir, const struct cz_model_options *options,
+                         struct cz_model **out)
+{
+    *out = NULL;
+    cz_status st = CZ_OK;
+    struct json_doc *config = NULL;
+    struct tensor_files *files = NULL;
+    struct cz_model *m = NULL;
+    bool head_is_foreign = false;
+    char *path = file_join(dir, "config.json");
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    if (!file_exists(path)) {
+        st = err_set(CZ_NOTFOUND, 0, "%s: there is no such file", path);
+        goto done;
+    }
+    TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
+    TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
+    if (!options->config_only) TRY_GOTO(tensor_files_open(dir, false, &files), done);
+    if (files) {
+        TRY_GOTO(head_compare(m, dir, &head_is_foreign), done);
+        TRY_GOTO(weights_bind(m, files, dir, head_is_foreign), done);
+        files = NULL;
+    } else if (!options->config_only) {
+        LOGV(LOG_INFO, SUB_MODEL, "%s holds no weights: starting from random ones", dir);
+    }
+    *out = m;
+    m = NULL;
+done:
+    cz_model_destroy(m);
+    tensor_files_close(files);
+    free(path);
+    return st;
+}
+
+struct cz_model *cz_model_from_hf_ex(const char *dir, const struct cz_model_options *options)
+{
+    struct cz_model *m;
+    return hf_open(dir, options ? options : &no_options, &m) == CZ_OK ? m : NULL;
+}
+
+struct cz_model *cz_model_from_hf(const char *dir)
+{
+    return cz_model_from_hf_ex(dir, NULL);
+}
+
+static const char *list_presets(char *buf, size_t nbytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
+        if (families[i]->preset_names && used < nbytes)
+            used += (size_t)snprintf(buf + used, nbytes - used, "%s%s", used ? ", " : "",
+                                     families[i]->preset_names);
+    return buf;
+}
+
+static cz_status preset_config(const char *name, char **text)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        if (!families[i]->preset_config) continue;
+        cz_status st = families[i]->preset_config(name, text);
+        if (st != CZ_NOTFOUND) return st;
+    }
+    char known[1024];
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
+                   list_presets(known, sizeof known));
+}
+
+static cz_status preset_open(const char *name, const struct cz_model_options *options,
+                             struct cz_model **out)
+{
+    *out = NULL;
+    char *text;
+    struct json_doc *config;
+    TRY(preset_config(name, &text));
+    cz_status st = json_parse(text, strlen(text), name, JSON_STRICT, &config);
+    free(text);
+    if (st != CZ_OK) return st;
+    return model_from_config(config, NULL, name, options, out);
+}
+
+struct cz_model *cz_model_from_preset(const char *name)
+{
+    struct cz_model *m;
+    return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
+}
+
+struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
+{
+    char *path = file_join(dir_or_preset, "config.json");
+    bool is_dir = path && file_exists(path);
+    free(path);
+    if (is_dir) return cz_model_from_hf_ex(dir_or_preset, options);
+    struct cz_model *m;
+    if (preset_open(dir_or_preset, options ? options : &no_options, &m) == CZ_OK) return m;
+    char known[1024];
+    if (cz_last_status() == CZ_NOTFOUND)
+        err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",
+                dir_or_preset, list_presets(known, sizeof known));
+    return NULL;
+}
+
+struct cz_model *cz_model_open(const char *dir_or_preset)
+{
+    return cz_model_open_ex(dir_or_preset, NULL);
+}

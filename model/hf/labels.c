@@ -1,0 +1,113 @@
+/* How many classes a config tells apart, and what they are called. */
+#include "base/size.h"
+#include "model/hf/config_impl.h"
+#include "model/model_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a config that says nothing has, as in transformers. */
+enum { N_CLASSES_DEFAULT = 2 };
+
+static cz_status refuse_count(const struct json_node *node, int64_t n)
+{
+    char why[160];
+    snprintf(why, sizeof why,
+             n == 1 ? "one label stands for regression, which is not supported; classification "
+                      "takes 2 or more"
+                    : "%lld labels are outside 2…%d",
+             (long long)n, MODEL_CLASSES_MAX);
+    return config_refuse(node, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
+}
+
+static cz_status check_problem_type(const struct json_node *config)
+{
+    const char *type;
+    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
+    if (strcmp(type, "single_label_classification") == 0) return CZ_OK;
+    char why[256];
+    snprintf(why, sizeof why,
+             "\"%s\" is not supported; single_label_classification is, and so is null", type);
+    return config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why);
+}
+
+/* id2label has the last word in transformers, too; num_labels stands in older and in shorter files.
+ */
+cz_status config_n_classes(const struct json_node *config, int64_t *out)
+{
+    const struct json_node *names = config_either(config, "id2label", NULL);
+    const struct json_node *count = config_either(config, "num_labels", NULL);
+    *out = N_CLASSES_DEFAULT;
+    TRY(check_problem_type(config));
+    if (names) {
+        TRY(json_need(config, "id2label", JSON_OBJECT, &names));
+        *out = (int64_t)json_count(names);
+    } else if (count) {
+        TRY(json_as_int(count, out));
+    }
+    if (*out >= 2 && *out <= MODEL_CLASSES_MAX) return CZ_OK;
+    return refuse_count(names ? names : count, *out);
+}
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+enum { DEFAULT_NAME_NBYTES = 16 }; /* "LABEL_1048575" */
+
+/* What config.json calls class k: a string, or any other value as it is written. NULL: nothing. */
+static const char *config_name(const struct json_node *id2label, const char *key, size_t *nbytes)
+{
+    const struct json_node *node = json_get(id2label, key);
+    const char *text = NULL;
+    if (!node || json_type(node) == JSON_NULL) return NULL;
+    if (json_type(node) != JSON_STRING) return json_text(node, nbytes);
+    if (json_as_string(node, &text) == CZ_OK) *nbytes = strlen(text);
+    return text;
+}
+
+/* The name of class k, terminated, at dst (NULL: only measured). Returns its bytes. */
+static size_t name_put(const struct json_node *id2label, int64_t k, char *dst)
+{
+    char buf[DEFAULT_NAME_NBYTES + 8];
+    size_t nbytes = 0;
+    snprintf(buf, sizeof buf, "%lld", (long long)k);
+    const char *name = config_name(id2label, buf, &nbytes);
+    if (!name) {
+        nbytes = (size_t)snprintf(buf, sizeof buf, "LABEL_%lld", (long long)k);
+        name = buf;
+    }
+    if (dst) {
+        memcpy(dst, name, nbytes);
+        dst[nbytes] = '\0';
+    }
+    return nbytes + 1;
+}
+
+cz_status labels_init(struct cz_model *m)
+{
+    const int64_t n = m->n_classes;
+    if (n <= 0) return CZ_OK;
+    const struct json_node *id2label =
+        m->config ? json_get(json_root(m->config), "id2label") : NULL;
+    size_t nbytes = 0, table_nbytes;
+    TRY(size_mul((size_t)n, sizeof *m->label_names, &table_nbytes));
+    for (int64_t k = 0; k < n; k++) TRY(size_add(nbytes, name_put(id2label, k, NULL), &nbytes));
+    TRY(size_add(nbytes, table_nbytes, &nbytes));
+    char **names = malloc(nbytes);
+    if (!names)
+        return err_set(CZ_NOMEM, 0, "no memory for the names of %lld classes", (long long)n);
+    char *text = (char *)(names + n); /* behind the table, in the same block */
+    for (int64_t k = 0; k < n; k++) {
+        names[k] = text;
+        text += name_put(id2label, k, text);
+    }
+    free(m->label_names);
+    m->label_names = names;
+    return CZ_OK;
+}
+
+const char *cz_model_label_name(const struct cz_model *m, int64_t k)
+{
+    return k >= 0 && k < m->n_classes && m->label_names ? m->label_names[k] : NULL;
+}

@@ -1,0 +1,58 @@
+/* LLaMA 1 to 3: Touvron et al., arXiv 2302.13971 and 2307.09288; names, layouts, defaults and the
+ * init rule are those of Hugging Face's LlamaForCausalLM. */
+#include "model/llama/llama_impl.h"
+
+static cz_status llama_build(const struct json_node *config, const char *name, enum cz_task task,
+                             struct cz_model **out)
+{
+    static const struct llama_defaults defaults = {.vocab_size = 32000,
+                                                   .hidden_size = 4096,
+                                                   .intermediate_size = 11008,
+                                                   .max_positions = 2048};
+    (void)task; /* the only one */
+    struct llama_config c;
+    bool attention_bias;
+    *out = NULL;
+    TRY(llama_config_read(config, &defaults, &c));
+    TRY(json_opt_bool(config, "attention_bias", false, &attention_bias));
+    TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
+    c.qkv_bias = c.o_bias = attention_bias;
+    return llama_chain_build(&c, name, out);
+}
+
+/* The first is for tests, over bytes; the published sizes follow. */
+static const struct llama_preset presets[] = {
+    {"llama-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e4, false, 0},
+    {"llama-160m", 12, 768, 12, 12, 3072, 32000, 2048, 1, 2, 1e-6, 1e4, false, 0},
+    {"tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 1, 2, 1e-5, 1e4, false, 0},
+    {"llama-7b", 32, 4096, 32, 32, 11008, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
+    {"llama-13b", 40, 5120, 40, 40, 13824, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
+    {"llama-70b", 80, 8192, 64, 8, 28672, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
+    {"llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192, 128000, 128001, 1e-5, 5e5, false, 0},
+    {"llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 131072, 128000, 128001, 1e-5, 5e5, true, 32},
+};
+
+static cz_status llama_preset_config(const char *name, char **text)
+{
+    return llama_preset_write(presets, CZ_ARRAY_LEN(presets), name, "llama", "LlamaForCausalLM",
+                              text);
+}
+
+static const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
+
+static const struct model_head llama_heads[] = {
+    {CZ_TASK_CAUSAL_LM, "LlamaForCausalLM"},
+};
+
+const struct model_family model_family_llama = {
+    .model_type = "llama",
+    .base_prefix = "model.",
+    .base_architecture = "LlamaModel",
+    .heads = llama_heads,
+    .n_heads = CZ_ARRAY_LEN(llama_heads),
+    .ignored_suffixes = llama_ignored,
+    .build = llama_build,
+    .preset_names = "llama-tiny, llama-160m, tinyllama-1.1b, llama-7b, llama-13b, llama-70b, "
+                    "llama3-8b, llama3.2-1b",
+    .preset_config = llama_preset_config,
+};

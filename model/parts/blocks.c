@@ -1,0 +1,404 @@
+#include "model/parts/blocks_impl.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+#define PIECE_ALIGN ((size_t)64)
+
+static size_t saturating_add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+static size_t saturating_mul(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+size_t rows_nbytes(int64_t n_rows, int64_t row_numel, size_t elem_nbytes)
+{
+    return saturating_mul((size_t)n_rows, saturating_mul((size_t)row_numel, elem_nbytes));
+}
+
+void *scratch_take(struct scratch *s, int64_t n_rows, int64_t row_numel, size_t elem_nbytes)
+{
+    size_t nbytes = rows_nbytes(n_rows, row_numel, elem_nbytes);
+    nbytes = nbytes > SIZE_MAX - PIECE_ALIGN ? SIZE_MAX : size_round_up(nbytes, PIECE_ALIGN);
+    void *piece = s->base ? s->base + s->used : NULL;
+    s->used = saturating_add(s->used, nbytes);
+    return piece;
+}
+
+struct op_space scratch_rest(const struct scratch *s, const struct layer_args *a)
+{
+    if (s->used >= a->workspace_nbytes) return (struct op_space){NULL, 0};
+    return (struct op_space){(unsigned char *)a->workspace + s->used,
+                             a->workspace_nbytes - s->used};
+}
+
+void size_raise(size_t *nbytes_max, size_t nbytes)
+{
+    if (nbytes > *nbytes_max) *nbytes_max = nbytes;
+}
+
+cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
+{
+    const int64_t N_max = INT32_MAX;
+    if (shape->B < 1 || shape->T < 1 || shape->B > N_max / shape->T)
+        return err_set(CZ_INVALID, 0, "%s: a batch of %lld × %lld tokens cannot be planned", what,
+                       (long long)shape->B, (long long)shape->T);
+    return CZ_OK;
+}
+
+cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
+                       struct layer_sizes *out)
+{
+    out->workspace_nbytes = saturating_add(own_nbytes, op_nbytes);
+    size_t largest = out->workspace_nbytes;
+    size_raise(&largest, out->saved_nbytes);
+    size_raise(&largest, out->out_nbytes);
+    size_raise(&largest, out->cache_nbytes);
+    if (largest >= SIZE_MAX / 2)
+        return err_set(CZ_INVALID, 0, "%s: a batch of this shape is beyond any memory", what);
+    return CZ_OK;
+}
+
+/* ---- linear -----------------------------------------------------------------------------------
+ */
+
+/* y (N,O) = x·w + b */
+static struct matmul_args linear_fwd_args(const struct linear *l, int64_t N, enum cz_dtype dtype)
+{
+    return (struct matmul_args){.m = N,
+                                .n = l->n_out,
+                                .k = l->n_in,
+                                .dtype = dtype,
+                                .c_dtype = dtype,
+                                .trans_b = !l->in_out};
+}
+
+/* dx (N,I) = dy·wᵀ */
+static struct matmul_args linear_dgrad_args(const struct linear *l, int64_t N, enum cz_dtype dtype)
+{
+    return (struct matmul_args){.m = N,
+                                .n = l->n_in,
+                                .k = l->n_out,
+                                .dtype = dtype,
+                                .c_dtype = dtype,
+                                .trans_b = l->in_out};
+}
+
+/* dw [+]= xᵀ·dy (I,O), or dyᵀ·x (O,I); db [+]= Σ dy may come along */
+static struct matmul_args linear_wgrad_args(const struct linear *l, int64_t N, enum cz_dtype dtype,
+                                            enum cz_dtype grad_dtype, bool accumulate)
+{
+    return (struct matmul_args){.m = l->in_out ? l->n_in : l->n_out,
+                                .n = l->in_out ? l->n_out : l->n_in,
+                                .k = N,
+                                .dtype = dtype,
+                                .c_dtype = grad_dtype,
+                                .trans_a = true,
+                                .accumulate = accumulate};
+}
+
+static enum matmul_bias_grad bias_grad_of(const struct linear *l)
+{
+    return l->in_out ? MATMUL_BIAS_GRAD_OF_B : MATMUL_BIAS_GRAD_OF_A;
+}
+
+static cz_status matmul_run(const struct layer_args *a, struct matmul_args *args, const void *x,
+                            const void *y, const void *bias, void *c, struct op_space space)
+{
+    args->a = x;
+    args->b = y;
+    args->bias = bias;
+    args->c = c;
+    args->workspace = space.p;
+    args->workspace_nbytes = space.nbytes;
+    return a->ops->matmul(a->ops, a->stream, args);
+}
+
+cz_status linear_forward(const struct layer_args *a, const struct linear *l, int64_t N,
+                         const void *x, const void *w, const void *b, void *y,
+                         struct op_space space)
+{
+    struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    return matmul_run(a, &args, x, w, b, y, space);
+}
+
+cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
+                             enum activation act, int64_t N, const void *x, const void *w,
+                             const void *b, void *pre, void *y, struct op_space space)
+{
+    struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    args.epilogue = MATMUL_ACT;
+    args.act = act;
+    args.aux = pre == y ? NULL : pre;
+    return matmul_run(a, &args, x, w, b, y, space);
+}
+
+static struct matmul_args linear_columns_args(const struct linear *l, int64_t n, int64_t N,
+                                              int64_t y_stride, enum cz_dtype dtype)
+{
+    struct matmul_args args = linear_fwd_args(l, N, dtype);
+    args.n = n;
+    args.ldb = l->in_out ? l->n_out : l->n_in;
+    args.ldc = y_stride;
+    return args;
+}
+
+cz_status linear_columns(const struct layer_args *a, const struct linear *l, int64_t first,
+                         int64_t n, int64_t N, const void *x, const void *w, const void *b, void *y,
+                         int64_t y_stride, struct op_space space)
+{
+    struct matmul_args args = linear_columns_args(l, n, N, y_stride, a->dtype);
+    size_t w_off = (size_t)(l->in_out ? first : first * l->n_in);
+    return matmul_run(a, &args, x, elem_at(a, w, w_off), b ? elem_at(a, b, (size_t)first) : NULL, y,
+                      space);
+}
+
+static bool wanted(const struct param_grad *g)
+{
+    return g && g->dp;
+}
+
+static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C, const void *dy,
+                               const struct param_grad *g, struct op_space space)
+{
+    struct bias_grad_args args = {.N = N,
+                                  .C = C,
+                                  .dtype = a->dtype,
+                                  .grad_dtype = a->grad_dtype,
+                                  .dy = dy,
+                                  .db = g->dp,
+                                  .accumulate = g->accumulate,
+                                  .workspace = space.p,
+                                  .workspace_nbytes = space.nbytes};
+    return a->ops->bias_grad(a->ops, a->stream, &args);
+}
+
+static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
+                                 const void *x, const void *dy, const struct param_grad *gw,
+                                 const struct param_grad *gb, struct op_space space)
+{
+    if (!wanted(gw)) return wanted(gb) ? bias_backward(a, N, l->n_out, dy, gb, space) : CZ_OK;
+    struct matmul_args args = linear_wgrad_args(l, N, a->dtype, a->grad_dtype, gw->accumulate);
+    if (wanted(gb)) {
+        args.bias_grad_of = bias_grad_of(l);
+        args.bias_grad = gb->dp;
+        args.bias_grad_accumulate = gb->accumulate;
+    }
+    return matmul_run(a, &args, l->in_out ? x : dy, l->in_out ? dy : x, NULL, gw->dp, space);
+}
+
+cz_status linear_backward(const struct layer_args *a, const struct linear *l, int64_t N,
+                          const void *x, const void *dy, const void *w, const struct param_grad *gw,
+                          const struct param_grad *gb, void *dx, struct op_space space)
+{
+    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    if (!dx) return CZ_OK;
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
+}
+
+cz_status linear_act_backward(const struct layer_args *a, const struct linear *l,
+                              enum activation act, int64_t N, const void *x, const void *pre,
+                              const void *dy, const void *w, const struct param_grad *gw,
+                              const struct param_grad *gb, void *dx, struct op_space space)
+{
+    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    args.epilogue = MATMUL_ACT_GRAD;
+    args.act = act;
+    args.aux = (void *)(uintptr_t)pre; /* read only */
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
+}
+
+cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
+                        const void *dy, const void *w, void *dx, struct op_space space)
+{
+    struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    args.accumulate = true;
+    return matmul_run(a, &args, dy, w, NULL, dx, space);
+}
+
+static cz_status matmul_raise(struct ops *ops, const struct matmul_args *args, size_t *nbytes_max)
+{
+    size_t nbytes = 0;
+    TRY(ops_matmul_workspace(ops, args, &nbytes));
+    size_raise(nbytes_max, nbytes);
+    return CZ_OK;
+}
+
+cz_status linear_workspace(const struct batch_shape *shape, const struct linear *l, int64_t N,
+                           size_t *nbytes_max)
+{
+    struct ops *ops = shape->ops;
+    struct matmul_args args = linear_fwd_args(l, N, shape->dtype);
+    TRY(matmul_raise(ops, &args, nbytes_max));
+    if (!shape->training) return CZ_OK;
+    args = linear_dgrad_args(l, N, shape->dtype);
+    TRY(matmul_raise(ops, &args, nbytes_max));
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        args = linear_wgrad_args(l, N, shape->dtype, shape->grad_dtype, accumulate);
+        args.bias_grad_of = bias_grad_of(l);
+        TRY(matmul_raise(ops, &args, nbytes_max));
+    }
+    const struct bias_grad_args bias = {
+        .N = N, .C = l->n_out, .dtype = shape->dtype, .grad_dtype = shape->grad_dtype};
+    size_raise(nbytes_max, ops_bias_grad_workspace(ops, &bias));
+    return CZ_OK;
+}
+
+cz_status linear_dx_add_workspace(const struct batch_shape *shape, const struct linear *l,
+                                  int64_t N, size_t *nbytes_max)
+{
+    struct matmul_args args = linear_dgrad_args(l, N, shape->dtype);
+    args.accumulate = true;
+    return matmul_raise(shape->ops, &args, nbytes_max);
+}
+
+cz_status linear_columns_workspace(const struct batch_shape *shape, const struct linear *l,
+                                   int64_t n, int64_t N, int64_t y_stride, size_t *nbytes_max)
+{
+    const struct matmul_args args = linear_columns_args(l, n, N, y_stride, shape->dtype);
+    return matmul_raise(shape->ops, &args, nbytes_max);
+}
+
+/* ---- norm -------------------------------------------------------------------------------------
+ */
+
+cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t N,
+                       const struct norm_io *io, const void *w, const void *b)
+{
+    const struct norm_args args = {.N = N,
+                                   .C = n->C,
+                                   .dtype = a->dtype,
+                                   .eps = n->eps,
+                                   .x = io->x,
+                                   .residual = io->residual,
+                                   .sum = io->sum,
+                                   .weight = w,
+                                   .bias = b,
+                                   .y = io->y,
+                                   .mean = io->mean,
+                                   .rstd = io->rstd};
+    return n->rms ? a->ops->rmsnorm_forward(a->ops, a->stream, &args)
+                  : a->ops->layernorm_forward(a->ops, a->stream, &args);
+}
+
+cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_t N,
+                        const struct norm_grad_io *io, const void *w, const struct param_grad *gw,
+                        const struct param_grad *gb, struct op_space space)
+{
+    const struct norm_args args = {.N = N,
+                                   .C = n->C,
+                                   .dtype = a->dtype,
+                                   .eps = n->eps,
+                                   .x = io->x,
+                                   .weight = w,
+                                   .mean = (float *)(uintptr_t)io->mean, /* read only */
+                                   .rstd = (float *)(uintptr_t)io->rstd,
+                                   .dy = io->dy,
+                                   .dx = io->dx,
+                                   .dx_add = io->dx_add,
+                                   .grad_dtype = a->grad_dtype,
+                                   .dweight = wanted(gw) ? gw->dp : NULL,
+                                   .dbias = wanted(gb) ? gb->dp : NULL,
+                                   .dweight_accumulate = wanted(gw) && gw->accumulate,
+                                   .dbias_accumulate = wanted(gb) && gb->accumulate,
+                                   .workspace = space.p,
+                                   .workspace_nbytes = space.nbytes};
+    return n->rms ? a->ops->rmsnorm_backward(a->ops, a->stream, &args)
+                  : a->ops->layernorm_backward(a->ops, a->stream, &args);
+}
+
+void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64_t N,
+                    size_t *nbytes_max)
+{
+    const struct norm_args args = {
+        .N = N, .C = n->C, .dtype = shape->dtype, .grad_dtype = shape->grad_dtype};
+    if (shape->training) size_raise(nbytes_max, ops_norm_workspace(shape->ops, &args));
+}
+
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
+                        uint32_t site, struct op_space space)
+{
+    args->key_mask = a->batch->key_mask;
+    if (dropout_acts(a, p)) {
+        args->dropout_p = p;
+        args->rng = a->rng;
+        args->rng.site += site;
+    }
+    args->workspace = space.p;
+    args->workspace_nbytes = space.nbytes;
+}
+
+/* ---- logits -----------------------------------------------------------------------------------
+ */
+
+#define LOGITS_BLOCK_NBYTES ((int64_t)16 << 20)
+
+int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V)
+{
+    if (host_reads(ops)) return 0;
+    const int64_t n = LOGITS_BLOCK_NBYTES / (V * (int64_t)sizeof(float));
+    return n < 1 ? 1 : n < N ? n : N;
+}
+
+cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_t first, int64_t n,
+                          int64_t V)
+{
+    struct device *device = a->ops->device;
+    return device->ops->copy(device, a->stream, a->logits + first * V, block,
+                             (size_t)(n * V) * sizeof *block);
+}
+
+/* ---- small ones -------------------------------------------------------------------------------
+ */
+
+cz_status dropout_apply(const struct layer_args *a, float p, uint32_t site, size_t numel,
+                        const void *x, void *y)
+{
+    struct dropout_args args = {
+        .dtype = a->dtype, .numel = numel, .p = p, .rng = a->rng, .x = x, .y = y};
+    args.rng.site += site;
+    return a->ops->dropout(a->ops, a->stream, &args);
+}
+
+cz_status activation_apply(const struct layer_args *a, enum activation kind, size_t numel,
+                           const void *x, void *y)
+{
+    const struct activation_args args = {
+        .kind = kind, .dtype = a->dtype, .numel = numel, .x = x, .y = y};
+    return a->ops->activation_forward(a->ops, a->stream, &args);
+}
+
+cz_status activation_grad(const struct layer_args *a, enum activation kind, size_t numel,
+                          const void *x, const void *dy, void *dx)
+{
+    const struct activation_args args = {
+        .kind = kind, .dtype = a->dtype, .numel = numel, .x = x, .dy = dy, .dx = dx};
+    return a->ops->activation_backward(a->ops, a->stream, &args);
+}
+
+cz_status residual_add(const struct layer_args *a, size_t numel, const void *x1, const void *x2,
+                       void *y)
+{
+    const struct add_args args = {.dtype = a->dtype, .numel = numel, .a = x1, .b = x2, .y = y};
+    return a->ops->add(a->ops, a->stream, &args);
+}
+
+cz_status elements_copy(const struct layer_args *a, size_t numel, const void *x, void *y)
+{
+    struct device *device = a->ops->device;
+    return device->ops->copy(device, a->stream, y, x, numel * dtype_size(a->dtype));
+}

@@ -1,0 +1,40 @@
+/* Ready-made layers for chains of one's own: what usually stands at both ends of a decoder. A
+ * user's layers go in between (examples/custom_layer.c).
+ *
+ * A layer_desc takes the class and its hyper-parameters, which are copied; the strings in them must
+ * outlive the model (literals do). */
+#ifndef CZ_MODEL_PARTS_PARTS_H
+#define CZ_MODEL_PARTS_PARTS_H
+
+#include "model/layer.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* out (B,T,C) = dropout(token[id] [+ position[pos]]): the first layer of a decoder. pos is the
+ * batch's, or 0 … T−1. */
+struct model_embedding_hp {
+    const char *token_name;    /* (V,C) */
+    const char *position_name; /* (P,C) learned positions, or NULL */
+    int64_t V, P, C;
+    float dropout_p;
+    float init_std;
+    bool has_padding;   /* tokens of padding_id give their row no gradient */
+    int64_t padding_id; /* in [0,V) */
+};
+CZ_API extern const struct layer_class model_embedding_class;
+
+/* Final norm, projection on the vocabulary, mean cross-entropy: the last layer of a decoder. In
+ * training the logits never exist as a whole. */
+struct model_lm_head_hp {
+    const char *norm_weight_name;
+    const char *norm_bias_name; /* NULL: RMS norm */
+    const char *weight_name;    /* (V,C); the name of an earlier parameter ties it */
+    const char *tied_alias;     /* its other name when tied, or NULL */
+    int64_t V, C;
+    float eps;
+    float init_std;
+};
+CZ_API extern const struct layer_class model_lm_head_class;
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Claim: `czero generate` continues a prompt on standard output, repeats itself for a seed, writes
+# valid UTF-8 whatever the tokens are, takes the folder's own tokenizer and stops where that or the
+# model's config says, and answers bad input with one sentence and the right code.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+czero=$1/czero
+work=$(mktemp -d /tmp/czero-generate-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+
+# A preset of 256 tokens with random weights: any byte may come.
+gen() { "$czero" generate --model gpt2-tiny --prompt "The day" "$@"; }
+gen --max-new-tokens 150 >"$work/a" || complain "greedy: exit $?"
+gen --max-new-tokens 150 --no-cache >"$work/b" || complain "no cache: exit $?"
+cmp -s "$work/a" "$work/b" || complain "with and without the cache differ"
+[ "$(head -c 7 "$work/a")" = "The day" ] || complain "the prompt is not echoed"
+iconv -f UTF-8 -t UTF-8 "$work/a" >/dev/null || complain "not UTF-8"
+gen --max-new-tokens 0 >"$work/c"
+[ "$(cat "$work/c")" = "The day" ] || complain "no new tokens: $(cat "$work/c")"
+
+gen --temperature 1 --seed 5 >"$work/s5" && gen --temperature 1 --seed 5 >"$work/s5b"
+gen --temperature 1 --seed 6 >"$work/s6"
+cmp -s "$work/s5" "$work/s5b" || complain "a seed does not repeat"
+cmp -s "$work/s5" "$work/s6" && complain "two seeds agree"
+gen --top-k 1 --seed 9 --max-new-tokens 150 >"$work/k1"
+cmp -s "$work/a" "$work/k1" || complain "top-k 1 is not greedy"
+gen --max-new-tokens 150 --no-echo >"$work/n"
+[ "The day$(cat "$work/n")" = "$(cat "$work/a")" ] || complain "--no-echo prints something else"
+for dtype in bf16 fp16; do
+  gen --dtype $dtype >"$work/d" || complain "$dtype: exit $?"
+done
+
+# A folder with a tokenizer of its own: 26 letters, a space and one merge; nothing else comes out.
+cp -r tests/data/models/gpt2-tiny "$work/own"
+chmod -R u+w "$work/own"
+{ printf '{"\xc4\xa0":0,"ab":1'; n=2; for c in {a..z}; do printf ',"%s":%d' "$c" $((n++)); done; printf '}'; } >"$work/own/vocab.json"
+printf '#version: 0.2\na b\n' >"$work/own/merges.txt"
+own() { "$czero" generate --model "$work/own" --prompt "ab cab" --max-new-tokens 20 "$@"; }
+own --no-end --temperature 1 >"$work/o" || complain "own tokenizer: exit $?"
+grep -qE '^ab cab[a-z ]{20,}$' "$work/o" || complain "own tokenizer: $(cat "$work/o")"
+own --no-end --no-echo --max-new-tokens 1 >"$work/o1"
+printf '{"eos_token": "%s"}' "$(sed 's/ /\xc4\xa0/' "$work/o1")" >"$work/own/tokenizer_config.json"
+[ "$(own)" = "ab cab" ] || complain "did not stop at the end token: $(own)"
+own --no-end | grep -qE '^ab cab[a-z ]{20,}$' || complain "--no-end stopped"
+own --tokenizer bytes >/dev/null || complain "bytes: exit $?"
+rm "$work/own/tokenizer_config.json"
+first=$(sed -E "s/.*\"$(sed 's/ /\xc4\xa0/' "$work/o1")\":([0-9]+).*/\1/" "$work/own/vocab.json")
+printf '{"eos_token_id": [900, %d]}' "$first" >"$work/own/generation_config.json"
+[ "$(own)" = "ab cab" ] || complain "generation_config.json went unread: $(own)"
+
+# expect CODE PATTERN -- arguments
+expect() {
+  local code=$1 pattern=$2
+  shift 3
+  "$czero" generate "$@" >"$work/out" 2>"$work/err"
+  local got=$?
+  [ $got = "$code" ] || complain "exit $got instead of $code: generate $*"
+  grep -q -- "$pattern" "$work/err" || complain "no \"$pattern\" in: $(cat "$work/err")"
+  [ "$(wc -l <"$work/err")" -le 1 ] || complain "more than one line: $(cat "$work/err")"
+  [ ! -s "$work/out" ] || complain "something on standard output: generate $*"
+}
+expect 2 model -- --prompt x
+expect 2 prompt -- --model gpt2-tiny
+expect 2 "neither a folder" -- --model gpt9 --prompt x
+expect 2 "context holds 64" -- --model gpt2-tiny --prompt "$(printf 'x%.0s' {1..65})"
+expect 2 "no token" -- --model gpt2-tiny --prompt ""
+expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
+expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0
+expect 2 "outside the vocabulary" -- --model tests/data/models/gpt2 --prompt "~~~"
+expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer tests/data/tokenizers/gpt2 --prompt x
+expect 2 "none" -- --model gpt2-tiny --tokenizer "$work/none" --prompt x
+printf '{"a":0' >"$work/own/vocab.json"
+expect 4 "vocab.json:1" -- --model "$work/own" --prompt x
+mkdir "$work/cut"
+cp tests/data/models/gpt2/config.json "$work/cut"
+head -c 9000 tests/data/models/gpt2/model.safetensors >"$work/cut/model.safetensors"
+expect 4 "model.safetensors" -- --model "$work/cut" --prompt x
+"$czero" generate --model gpt2-tiny --prompt x >/dev/full 2>"$work/err"
+[ $? = 1 ] || complain "a full disk went unnoticed"
+"$czero" generate --help | grep -q -- --top-k || complain "no help"
+[ $failed = 0 ] && echo "generate works"
+exit $failed

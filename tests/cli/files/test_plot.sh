@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Claim: `czero plot` draws metrics, curves and csv_monitor's files as well-formed SVG that holds
+# what is in them (lines, points, the best eval, escaped names), many rows in a small file, and
+# as text within the width; what cannot be drawn gets a sentence and an exit code.
+set -uo pipefail
+cd "$(dirname "$0")/../../.." || exit 1
+czero=$1/czero
+work=$(mktemp -d /tmp/czero-plot-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+export LC_ALL=C.UTF-8 COLUMNS=80
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+
+header=step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds
+mkdir "$work/a" "$work/b"
+make_run() { # file, first loss
+  awk -v h=$header -v top="$2" 'BEGIN { print h
+    for (s = 1; s <= 300; s++) {
+      l = top * exp(-s / 80) + 0.2 + 0.1 * ((s * 7919) % 13) / 13
+      printf "%d,%.3f,train,%.5f,%.5f,,,%.6g,%.1f\n", s, s / 100, l, 1 - l / 3, 1e-4 * (1 - s / 300), s * 2
+      if (s % 50 == 0) printf "%d,%.3f,eval,%.5f,%.5f,%.5f,,,%.1f\n", s, s / 100, l + (s > 200), 1 - l / 3, 1 - l / 2, s * 2
+    } }' >"$1"
+}
+make_run "$work/a/metrics.csv" 2
+make_run "$work/b/metrics.csv" 3
+
+# svg FILES… OPTIONS: draws $work/out.svg, which must be XML; prints nothing
+svg() {
+  "$czero" plot "$@" -o "$work/out.svg" >"$work/out" 2>"$work/err" || complain "$*: $(cat "$work/err")"
+  [ ! -s "$work/out" ] || complain "$*: prints besides the file"
+  python3 - "$work/out.svg" >"$work/texts" <<'PY' || complain "$*: not well-formed"
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+ns = "{http://www.w3.org/2000/svg}"
+assert root.tag == ns + "svg", root.tag
+width, height = float(root.get("width")), float(root.get("height"))
+kinds = {}
+for e in root.iter():
+    if e.tag == ns + "text":
+        print(e.text)
+        assert 0 <= float(e.get("x")) <= width and 0 <= float(e.get("y")) <= height, e.text
+    if e.tag == ns + "circle":
+        kinds["ring" if "ring" in e.get("class") else "point"] = kinds.get("ring" if "ring" in e.get("class") else "point", 0) + 1
+        assert 0 <= float(e.get("cx")) <= width and 0 <= float(e.get("cy")) <= height
+    if e.tag == ns + "path":
+        kinds[e.get("class").split()[-1]] = kinds.get(e.get("class").split()[-1], 0) + 1
+print(" ".join(f"{k}={v}" for k, v in sorted(kinds.items())))
+PY
+}
+holds() { grep -qF -- "$1" "$work/texts" || complain "no \"$1\" in: $(tr '\n' '|' <"$work/texts")"; }
+
+# one run: two panels, a raw and a smooth line each, six points of eval each and a legend's, the best
+svg "$work/a/metrics.csv" --title 'weibo <6> & "BERT" 微博'
+for text in loss accuracy train eval step 'weibo <6> & "BERT" 微博' 'raw=2' 'point=13' 'ring=2'; do holds "$text"; done
+holds "$(awk -F, '$3 == "eval" && (best == "" || $4 < best) { best = $4; step = $1 } END { printf "best eval %.4f at step %d", best, step }' "$work/a/metrics.csv")"
+holds "$(awk -F, '$3 == "eval" && $5 > best { best = $5; step = $1 } END { printf "best eval %.4f at step %d", best, step }' "$work/a/metrics.csv")"
+grep -q 'prefers-color-scheme: dark' "$work/out.svg" || complain "no colours for dark pages"
+svg "$work/a/metrics.csv" --smooth 1
+grep -q '^axis=.* raw=' "$work/texts" && complain "--smooth 1 smoothes"
+svg "$work/a/metrics.csv" --x seconds --y macro_f1,lr --width 500 --height 300
+for text in macro_f1 lr minutes; do holds "$text"; done
+grep -qx loss "$work/texts" && complain "--y is not followed"
+svg "$work/a/metrics.csv" --y loss,weighted_f1
+grep -q "no figures of weighted_f1 yet" "$work/err" || complain "an empty column is not mentioned"
+holds loss
+
+# several runs: named by what tells them apart
+svg "$work/a/metrics.csv" "$work/b/metrics.csv"
+for text in a b 'raw=4' 'ring=4'; do holds "$text"; done
+cp "$work/a/metrics.csv" "$work/it's <one>.csv"
+svg "$work/it's <one>.csv" "$work/b/metrics.csv"
+holds "it's <one>"
+
+# --curve, csv_monitor (CR LF, a header again after a resume), a run that is being written
+printf 'step,loss,lr_next,grad_norm,loss_scale\n1,5,1e-4,1,1\n2,4,1e-4,1,1\n3,3.' >"$work/curve.csv"
+svg "$work/curve.csv"
+grep -q "last line is not complete" "$work/err" || complain "a cut line is not mentioned"
+holds 'point=2'
+printf 'step,lr\r\n8,0.0\r\n16,1e-4\r\nstep,lr\r\n24,2e-4\r\n' >"$work/Train_Samples_lr.csv"
+svg "$work/Train_Samples_lr.csv"
+holds lr
+holds 'point=3'
+printf '%s\n1,0.1,train,2,,,,,1\n2,0.1,train,nan,,,,,1\n3,0.1,train,inf,,,,,1\n4,0.1,train,1,,,,,1\n' $header >"$work/nan.csv"
+svg "$work/nan.csv" --log-y
+grep -q "2 values of loss are not finite" "$work/err" || complain "gaps are not mentioned: $(cat "$work/err")"
+
+# many rows
+awk 'BEGIN { print "step,loss"; for (s = 1; s <= 200000; s++) printf "%d,%.4f\n", s, 2 + 6 * exp(-s / 2e4) + ((s * 7919) % 997) / 997 }' >"$work/big.csv"
+svg "$work/big.csv" --log-y
+[ "$(stat -c %s "$work/out.svg")" -lt 100000 ] || complain "many rows: $(stat -c %s "$work/out.svg") bytes"
+holds 200k
+
+# text
+"$czero" plot "$work/a/metrics.csv" --width 60 >"$work/out" || complain "text: exit $?"
+grep -q "● eval" "$work/out" || complain "no legend"
+grep -q "◉" "$work/out" || complain "the best is not marked"
+grep -q $'\033' "$work/out" && complain "colours without a terminal"
+python3 - "$work/out" <<'PY' || complain "text is not 60 wide, or not braille"
+import sys
+lines = open(sys.argv[1], encoding="utf-8").read().split("\n")
+assert 55 <= max(map(len, lines)) <= 60, max(map(len, lines))
+assert any("\u2800" < c <= "\u28ff" for line in lines for c in line)
+PY
+LC_ALL=C "$czero" plot "$work/a/metrics.csv" "$work/b/metrics.csv" --y loss >"$work/out" || complain "ASCII: exit $?"
+LC_ALL=C grep -q '[^ -~]' "$work/out" && complain "not ASCII"
+grep -q '^\* a (A: eval)   + b (B: eval)   @ best$' "$work/out" || complain "ASCII: $(head -1 "$work/out")"
+"$czero" plot "$work/a/metrics.csv" --text -o "$work/both.svg" | grep -q "⠒⠒ train" || complain "no text beside the file"
+[ -s "$work/both.svg" ] || complain "no file beside the text"
+
+expect() { # exit code, part of the sentence, arguments…
+  local code=$1 part=$2
+  shift 2
+  "$czero" plot "$@" >"$work/out" 2>"$work/err"
+  local got=$?
+  [ $got = "$code" ] || complain "$*: exit $got, not $code"
+  grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
+}
+: >"$work/empty.csv"
+echo $header >"$work/head.csv"
+printf 'step,loss\n1,2\n2,x\n' >"$work/word.csv"
+printf 'step,loss\n1,2\n2\n' >"$work/short.csv"
+printf '1,2\n3,4\n' >"$work/nohead.csv"
+printf 'step,loss\n1,2\0\n' >"$work/zero.csv"
+head -c 3000 /dev/urandom >"$work/noise.csv"
+expect 4 "is empty" "$work/empty.csv"
+expect 2 "no figure in it yet" "$work/head.csv"
+expect 2 "line 3: loss is not a number" "$work/word.csv"
+expect 4 "line 3: 1 cells under 2 columns" "$work/short.csv"
+expect 4 "where columns have names" "$work/nohead.csv"
+expect 4 "zero byte" "$work/zero.csv"
+expect 4 "noise.csv" "$work/noise.csv"
+expect 2 "none.csv" "$work/none.csv"
+expect 1 "directory" "$work"
+expect 2 "has the columns step, epoch" "$work/a/metrics.csv" --y losss
+expect 2 "has the columns step, loss" "$work/big.csv" --x epoch
+expect 2 "plots are SVG" "$work/a/metrics.csv" -o "$work/x.png"
+expect 1 "/nowhere/x.svg" "$work/a/metrics.csv" -o /nowhere/x.svg
+expect 1 "/dev/full" "$work/a/metrics.csv" -o /dev/full
+expect 2 "cannot be told apart" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv
+expect 2 "FILE.csv is missing"
+"$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err" && complain "a full disk is not noticed"
+"$czero" plot --help | grep -q -- "--log-y" || complain "no help"
+exit $failed

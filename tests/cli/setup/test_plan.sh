@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Claim: `czero plan` prints a table, or with --json one object with the promised keys whose rows add
+# up to the peak; ranks, stages and precision show in it; configs that training refuses exit 2.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+czero=$1/czero
+work=$(mktemp -d /tmp/czero-plan-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failed=0
+complain() { echo "$*" >&2; failed=1; }
+plan() { "$czero" plan --config configs/quickstart.json --model gpt2 --seq-len 128 "$@"; }
+value() { grep -o "\"$1\": [0-9]*" "$work/out" | head -1 | grep -o '[0-9]*$'; }
+
+plan >"$work/out" || complain "exit $?"
+for word in parameters gradients exp_avg_sq activations workspace peak; do
+  grep -q "$word" "$work/out" || complain "no line about $word"
+done
+
+plan --json >"$work/out" || complain "exit $?"
+for key in host_peak_bytes device_peak_bytes pinned_bytes nvme_bytes; do
+  [ -n "$(value $key)" ] || complain "no $key"
+done
+sum=$(grep -o '"bytes": [0-9]*' "$work/out" | awk '{ s += $2 } END { printf "%.0f", s }')
+[ "$sum" = "$(value host_peak_bytes)" ] || complain "rows make $sum, not $(value host_peak_bytes)"
+one=$(value host_peak_bytes)
+
+plan --json --world-size 8 >"$work/out" || complain "exit $?"
+[ "$(value world_size)" = 8 ] || complain "world size"
+# stage 1: 7/8 of 2 x 4 bytes a parameter leave, a bucket of 4 bytes a parameter comes
+[ "$(value host_peak_bytes)" -lt "$one" ] || complain "eight ranks need no less than one"
+plan --json --set bf16.enabled=true >"$work/out" || complain "exit $?"
+grep -q '"master weights"' "$work/out" || complain "bf16 has no masters"
+
+"$czero" plan --config configs/quickstart.json --model gpt2-xl --seq-len 1024 \
+  --set train_micro_batch_size_per_gpu=4096 >"$work/out" || complain "exit $?"
+grep -q "It does not fit here" "$work/out" || complain "4096 rows of gpt2-xl fit"
+
+# a GPU run is planned without a GPU; every phase is there
+plan --device cuda --json >"$work/out" || complain "exit $?"
+[ "$(value device_peak_bytes)" -gt 1000000000 ] || complain "nothing on the device"
+for phase in forward backward step save; do
+  grep -q "\"phase\": \"$phase\"" "$work/out" || complain "no phase $phase"
+done
+grep -q '"step_seconds": null' "$work/out" || complain "a time without a profile"
+
+refused() { # expected exit code, part of the sentence, arguments…
+  local code=$1 part=$2
+  shift 2
+  "$czero" plan "$@" >"$work/out" 2>"$work/err"
+  local got=$?
+  [ $got = "$code" ] || complain "$*: exit $got, not $code"
+  grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
+}
+base=(--config configs/quickstart.json --model gpt2-tiny --seq-len 64)
+refused 2 "sequence parallelism" "${base[@]}" --set sequence_parallel_size=2
+refused 2 "gpt2-huge" --config configs/quickstart.json --model gpt2-huge --seq-len 64
+refused 2 "seq" --config configs/quickstart.json --model gpt2-tiny --seq-len 65
+refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64
+refused 2 "nothing.json" "${base[@]}" --profile nothing.json
+refused 2 "--seq-len" --config configs/quickstart.json --model gpt2-tiny
+refused 2 "grad_accum_dtype" "${base[@]}" --set data_types.grad_accum_dtype=bf16
+exit $failed

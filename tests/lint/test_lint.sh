@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper;
+# nothing in the tree names a package registry's host or a text that is not in the tree, and sections
+# of docs/deepspeed-behaviour.md that are cited exist.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+rooms="base device layout formats comm ops optim model data offload zero checkpoint engine"
+failed=0
+forbid() { # pattern, what, folders…
+  local pattern=$1 what=$2
+  shift 2
+  local hits
+  hits=$(grep -rnP --include='*.[ch]' --include='*.cu' "$pattern" "$@" |
+    grep -vP ':\s*(\*|/\*|//)' || true)
+  if [ -n "$hits" ]; then
+    printf '%s:\n%s\n' "$what" "$hits" >&2
+    failed=1
+  fi
+}
+# shellcheck disable=SC2086
+{
+  forbid '(?<![\w.>])(printf|puts|putchar|perror|fputs)\s*\(\s*("|stdout|stderr)' \
+    'the library prints' $rooms
+  forbid '(?<![\w.])f?printf\s*\(\s*(stdout|stderr)' 'the library prints' $rooms
+  forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $rooms
+  forbid '\bcuda(Malloc|MallocHost|HostAlloc|Free)\s*\(' 'raw CUDA allocation outside device/' \
+    base layout formats comm ops optim model data offload zero checkpoint engine
+  forbid '\batomicAdd\s*\(\s*\(?\s*(float|double)' 'floating-point atomics' ops
+  forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $rooms
+}
+hosts='pypi\.org|pythonhosted|deb\.debian\.org|npmjs|crates\.io|proxy\.golang'
+if hits=$(git ls-files -z | xargs -0 grep -nIE "$hosts" -- 2>/dev/null |
+  grep -v '^tests/lint/test_lint.sh'); then
+  printf 'package registry hosts named:\n%s\n' "$hits" >&2
+  failed=1
+fi
+beside="\\bspec (§|Q[0-9])|\\bthe spec\\b|DESIGN §|design\\.md §|team's (design|style|own)? ?paper"
+if hits=$(git ls-files -z | xargs -0 grep -nIE "$beside" -- 2>/dev/null |
+  grep -vE '^(tests/[a-z]+/test_lint.sh|examples/data/)'); then
+  printf 'texts named that are not in the tree:\n%s\n' "$hits" >&2
+  failed=1
+fi
+# docs/deepspeed-behaviour.md is cited by the names of its sections.
+page=docs/deepspeed-behaviour.md
+n_cited=0
+while IFS=$'\t' read -r file section; do
+  n_cited=$((n_cited + 1))
+  grep -qE "^##+ $section\$" $page || {
+    echo "$file: $page has no section \"$section\"" >&2
+    failed=1
+  }
+done < <(git ls-files -z '*.[ch]' '*.cu' '*.py' | xargs -0 perl -0777 -ne \
+  's/\n[ *#]+/ /g; while (m{docs/deepspeed-behaviour\.md, "([^"]+)"(?: (?:to|and) "([^"]+)")?}g) {
+     print "$ARGV\t$_\n" for grep { defined } $1, $2 }')
+[ "$n_cited" -ge 25 ] || { echo "only $n_cited citations of $page found" >&2; failed=1; }
+[ $failed = 0 ] && echo "no findings"
+exit $failed

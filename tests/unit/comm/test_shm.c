@@ -1,0 +1,477 @@
+/* Claims: the shared-memory transport carries every slot of every round to whom it was sent,
+ * between processes, with more ranks than cores too; a rank that dies, leaves or does not come is
+ * named to the others within two seconds, one that is stopped is waited for; a wrong descriptor is
+ * one sentence; nothing is left behind. */
+#include "base/rng.h"
+#include "comm/shm/transport_shm_impl.h"
+#include "tests/support/ranks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define JOIN_S 20.0
+
+static cz_status join(struct ranks *ranks, int rank, struct transport **out)
+{
+    struct shm_segment seg;
+    TRY(shm_segment_map(ranks->fd, ranks->n, &seg));
+    return transport_shm_join(&seg, true, rank, JOIN_S, out);
+}
+
+static unsigned pattern(uint64_t round, int from, int to)
+{
+    return (unsigned)(round * 2654435761u + (unsigned)from * 40503u + (unsigned)to * 97u);
+}
+
+static void fill(struct transport *t, uint64_t round, int to, size_t numel)
+{
+    struct slot_head *head = t->ops->slot_out(t, round, to);
+    *head = (struct slot_head){.round = round, .nbytes = (uint32_t)(numel * sizeof(unsigned))};
+    unsigned *payload = (unsigned *)(head + 1);
+    for (size_t i = 0; i < numel; i++) payload[i] = pattern(round, t->rank, to) + (unsigned)i;
+}
+
+static cz_status check(struct transport *t, uint64_t round, int from, bool to_all, size_t numel)
+{
+    const struct slot_head *head = t->ops->slot_in(t, round, from);
+    const unsigned *payload = (const unsigned *)(head + 1);
+    rank_check(head->round == round);
+    rank_check(head->nbytes == numel * sizeof(unsigned));
+    for (size_t i = 0; i < numel; i++)
+        rank_check(payload[i] == pattern(round, from, to_all ? COMM_ALL : t->rank) + i);
+    return CZ_OK;
+}
+
+/* Every third round one slot for all, else one per peer, in turn full and nearly empty. */
+static cz_status one_round(struct transport *t, uint64_t round)
+{
+    bool to_all = round % 3 == 0;
+    size_t numel = round % 16 == 5 ? t->slot_nbytes / sizeof(unsigned) : 1 + round % 50;
+    while (!t->ops->may_fill(t, round)) TRY(t->ops->sleep(t, round));
+    if (to_all) fill(t, round, COMM_ALL, numel);
+    for (int r = 0; r < t->world_size && !to_all; r++)
+        if (r != t->rank) fill(t, round, r, numel);
+    TRY(t->ops->post(t, round, to_all));
+    while (!t->ops->has_arrived(t, round)) TRY(t->ops->sleep(t, round));
+    for (int r = 0; r < t->world_size; r++)
+        if (r != t->rank) TRY(check(t, round, r, to_all, numel));
+    return t->ops->release(t, round);
+}
+
+static cz_status many_rounds(struct transport *t, uint64_t n_rounds)
+{
+    for (uint64_t k = 0; k < n_rounds; k++) TRY(one_round(t, k));
+    return CZ_OK;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------
+ */
+
+static cz_status exchange_rounds(struct ranks *ranks, int rank, void *arg)
+{
+    struct transport *t;
+    TRY(join(ranks, rank, &t));
+    rank_check(t->slot_nbytes % 4096 == 0);
+    rank_check(t->rank_host == rank && t->n_ranks_host == ranks->n);
+    cz_status st = many_rounds(t, *(uint64_t *)arg);
+    t->ops->destroy(t);
+    return st;
+}
+
+START_TEST(slots_arrive_at_whom_they_were_sent_to)
+{
+    uint64_t n_rounds = 300;
+    for (int w = 1; w <= 5; w++) {
+        struct ranks ranks;
+        ranks_start(&ranks, w, exchange_rounds, &n_rounds);
+        ranks_expect_ok(&ranks, 30);
+    }
+}
+END_TEST
+
+START_TEST(more_ranks_than_cores_do_not_starve_each_other)
+{
+    uint64_t n_rounds = 500;
+    struct ranks ranks;
+    ranks_start(&ranks, 8, exchange_rounds, &n_rounds);
+    ranks_expect_ok(&ranks, 10);
+}
+END_TEST
+
+/* One mapping for all, so that ThreadSanitizer sees both sides of every slot. */
+struct thread_rank {
+    const struct shm_segment *seg;
+    int rank;
+    uint64_t n_rounds;
+    cz_status status;
+    char text[256];
+};
+
+static void *run_thread(void *arg)
+{
+    struct thread_rank *r = arg;
+    struct transport *t;
+    r->status = transport_shm_join(r->seg, false, r->rank, JOIN_S, &t);
+    if (r->status == CZ_OK) {
+        t->ops->set_phase(t, 1, "rounds");
+        r->status = many_rounds(t, r->n_rounds);
+        t->ops->destroy(t);
+    }
+    snprintf(r->text, sizeof r->text, "%s", cz_last_error());
+    return NULL;
+}
+
+static void run_threads(int n, uint64_t n_rounds)
+{
+    static struct thread_rank ranks[512];
+    static pthread_t threads[512];
+    struct shm_segment seg;
+    int fd;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, (size_t)256 << 10);
+    ck_ok(comm_shm_segment_create(n, &fd));
+    ck_ok(shm_segment_map(fd, n, &seg));
+    close(fd);
+    for (int r = 0; r < n; r++) {
+        ranks[r] = (struct thread_rank){.seg = &seg, .rank = r, .n_rounds = n_rounds};
+        ck_assert_int_eq(pthread_create(&threads[r], &attr, run_thread, &ranks[r]), 0);
+    }
+    for (int r = 0; r < n; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < n; r++)
+        ck_assert_msg(ranks[r].status == CZ_OK, "rank %d: %s", r, ranks[r].text);
+    pthread_attr_destroy(&attr);
+    shm_segment_unmap(&seg);
+}
+
+START_TEST(ranks_may_be_threads)
+{
+    run_threads(2, 2000);
+    run_threads(5, 300);
+}
+END_TEST
+
+START_TEST(hundreds_of_ranks_work)
+{
+    run_threads(96, 3);
+    run_threads(512, 1); /* more would take a gigabyte */
+}
+END_TEST
+
+START_TEST(the_segment_is_bounded_and_made_of_touched_pages_only)
+{
+    size_t before = 0;
+    for (int w = 2; w <= 64; w++) {
+        ck_assert_uint_le(comm_shm_segment_nbytes(w), (size_t)64 << 20);
+        ck_assert_uint_gt(comm_shm_rank_nbytes(w), before / 2);
+        ck_assert_uint_le(comm_shm_rank_nbytes(w), comm_shm_segment_nbytes(w));
+        before = comm_shm_rank_nbytes(w);
+    }
+    ck_assert_uint_eq(comm_shm_rank_nbytes(1), 0);
+    int fd;
+    struct stat status;
+    ck_ok(comm_shm_segment_create(64, &fd));
+    ck_assert_int_eq(fstat(fd, &status), 0);
+    ck_assert_uint_eq((size_t)status.st_size, comm_shm_segment_nbytes(64));
+    ck_assert_int_le(status.st_blocks, 8); /* of 512 bytes: one page */
+    close(fd);
+    ck_fails(comm_shm_segment_create(0, &fd), CZ_INVALID);
+    ck_fails(comm_shm_segment_create(COMM_SHM_WORLD_MAX + 1, &fd), CZ_INVALID);
+    ck_assert_int_eq(fd, -1);
+}
+END_TEST
+
+/* ---- ranks that are lost ----------------------------------------------------------------------
+ */
+
+struct loss {
+    int rank, step;
+    uint64_t at_round;
+    int signal; /* 0: leaves cleanly */
+};
+
+static cz_status lose_one(struct ranks *ranks, int rank, void *arg)
+{
+    const struct loss *loss = arg;
+    struct transport *t;
+    cz_status st = CZ_OK;
+    TRY(join(ranks, rank, &t));
+    t->ops->set_phase(t, loss->step, "warming up");
+    t->ops->set_phase(t, loss->step, rank == loss->rank ? "reducing gradients" : "agreement");
+    for (uint64_t k = 0; st == CZ_OK && k < 100000; k++) {
+        if (rank == loss->rank && k == loss->at_round) {
+            ranks->reports[rank].ended_ns = clock_now_ns();
+            if (loss->signal == 0) break;
+            raise(loss->signal);
+        }
+        st = one_round(t, k);
+    }
+    t->ops->destroy(t);
+    return st;
+}
+
+static void expect_loss(int w, struct loss loss, const char *verb)
+{
+    struct ranks ranks;
+    char part[128];
+    ranks_start(&ranks, w, lose_one, &loss);
+    int pid = ranks.pids[loss.rank];
+    ck_assert(ranks_wait(&ranks, 10));
+    for (int r = 0; r < w; r++) {
+        if (r == loss.rank) continue;
+        snprintf(part, sizeof part,
+                 "rank %d (pid %d) %s at step %d (reducing gradients) while rank %d waited at step "
+                 "%d (agreement)",
+                 loss.rank, pid, verb, loss.step, r, loss.step);
+        /* Whoever hears of it first leaves, which may be what the others hear of. */
+        if (loss.signal != 0 || w == 2) rank_expect(&ranks, r, CZ_PEER, part);
+        rank_expect(&ranks, r, CZ_PEER, verb);
+        ck_assert_int_lt(ranks.reports[r].ended_ns - ranks.reports[loss.rank].ended_ns,
+                         (int64_t)2000000000);
+    }
+    ranks_close(&ranks);
+}
+
+START_TEST(a_killed_rank_is_named_within_two_seconds)
+{
+    expect_loss(2, (struct loss){.rank = 1, .step = 3, .at_round = 37, .signal = SIGKILL}, "died");
+    expect_loss(4, (struct loss){.rank = 0, .step = 12, .at_round = 1, .signal = SIGKILL}, "died");
+    expect_loss(5, (struct loss){.rank = 3, .step = 1, .at_round = 101, .signal = SIGKILL}, "died");
+}
+END_TEST
+
+START_TEST(a_rank_that_finished_early_is_named)
+{
+    expect_loss(2, (struct loss){.rank = 1, .step = 3, .at_round = 10}, "finished");
+    expect_loss(3, (struct loss){.rank = 2, .step = 4, .at_round = 1}, "finished");
+}
+END_TEST
+
+/* Rank 0 reads late what rank 1 sent before it left, or died. */
+static cz_status read_late(struct ranks *ranks, int rank, void *arg)
+{
+    struct transport *t;
+    TRY(join(ranks, rank, &t));
+    TRY(many_rounds(t, 4));
+    fill(t, 4, COMM_ALL, 9);
+    TRY(t->ops->post(t, 4, true));
+    if (rank == 1 && arg) raise(SIGKILL);
+    if (rank == 0) {
+        usleep(150000);
+        for (int i = 0; i < 3; i++) TRY(t->ops->sleep(t, 4));
+        rank_check(t->ops->may_fill(t, 4) && t->ops->has_arrived(t, 4));
+        TRY(check(t, 4, 1, true, 9));
+        TRY(t->ops->release(t, 4));
+        rank_check(t->ops->may_fill(t, 5) && !t->ops->has_arrived(t, 5));
+        rank_check(t->ops->sleep(t, 5) == CZ_PEER || t->ops->sleep(t, 5) == CZ_PEER);
+    }
+    t->ops->destroy(t);
+    return CZ_OK;
+}
+
+START_TEST(what_was_sent_before_the_end_is_read)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 2, read_late, NULL);
+    ranks_expect_ok(&ranks, 10);
+    ranks_start(&ranks, 2, read_late, &ranks);
+    ck_assert(ranks_wait(&ranks, 10));
+    rank_expect(&ranks, 0, CZ_OK, "died");
+    ranks_close(&ranks);
+}
+END_TEST
+
+static cz_status endless(struct ranks *ranks, int rank, void *arg)
+{
+    (void)arg;
+    struct transport *t;
+    TRY(join(ranks, rank, &t));
+    cz_status st = CZ_OK;
+    for (uint64_t k = 0; st == CZ_OK; k++) {
+        st = one_round(t, k);
+        ranks->reports[rank].mark = (int)k;
+    }
+    t->ops->destroy(t);
+    return st;
+}
+
+static void wait_for_mark(const struct ranks *ranks, int rank, int mark)
+{
+    int64_t until = clock_now_ns() + (int64_t)10000000000;
+    while (ranks->reports[rank].mark < mark && clock_now_ns() < until) usleep(1000);
+    ck_assert_int_ge(ranks->reports[rank].mark, mark);
+}
+
+START_TEST(a_stopped_rank_is_waited_for_and_a_killed_one_is_not)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 3, endless, NULL);
+    wait_for_mark(&ranks, 0, 20);
+    kill(ranks.pids[2], SIGSTOP);
+    usleep(400000);
+    int stopped_at = ranks.reports[0].mark;
+    usleep(100000);
+    ck_assert_int_eq(ranks.reports[0].mark, stopped_at);
+    kill(ranks.pids[2], SIGCONT);
+    wait_for_mark(&ranks, 0, stopped_at + 20);
+    int64_t killed_ns = clock_now_ns();
+    kill(ranks.pids[2], SIGKILL);
+    ck_assert(ranks_wait(&ranks, 5));
+    for (int r = 0; r < 2; r++) {
+        rank_expect(&ranks, r, CZ_PEER, "rank 2 (pid");
+        rank_expect(&ranks, r, CZ_PEER, ") died while rank"); /* it never said where it stood */
+        ck_assert_int_lt(ranks.reports[r].ended_ns - killed_ns, (int64_t)2000000000);
+    }
+    ranks_close(&ranks);
+}
+END_TEST
+
+/* ---- coming together --------------------------------------------------------------------------
+ */
+
+static cz_status join_and_mark(struct ranks *ranks, int rank, void *arg)
+{
+    struct shm_segment seg;
+    struct transport *t;
+    TRY(shm_segment_map(ranks->fd, ranks->n, &seg));
+    ranks->reports[rank].mark = 1;
+    TRY(transport_shm_join(&seg, true, rank, *(double *)arg, &t));
+    t->ops->destroy(t);
+    return CZ_OK;
+}
+
+START_TEST(a_rank_that_does_not_come_is_named)
+{
+    double timeout_s = 0.2;
+    struct ranks ranks;
+    ranks_open(&ranks, 4);
+    ranks_start_one(&ranks, 1, join_and_mark, &timeout_s);
+    ck_assert(ranks_wait(&ranks, 5));
+    rank_expect(&ranks, 1, CZ_COMM, "of 4 ranks these have not started within 0.2 s: 0, 2, 3");
+    ranks_start_one(&ranks, 0, join_and_mark, &timeout_s);
+    ck_assert(ranks_wait(&ranks, 5));
+    rank_expect(&ranks, 0, CZ_PEER, "rank 1 (pid");
+    ranks_close(&ranks);
+}
+END_TEST
+
+START_TEST(a_rank_killed_while_they_come_together_is_named)
+{
+    double timeout_s = 20;
+    struct ranks ranks;
+    ranks_open(&ranks, 3);
+    ranks_start_one(&ranks, 0, join_and_mark, &timeout_s);
+    ranks_start_one(&ranks, 1, join_and_mark, &timeout_s);
+    wait_for_mark(&ranks, 1, 1);
+    usleep(100000);
+    kill(ranks.pids[1], SIGKILL);
+    int64_t killed_ns = clock_now_ns();
+    ck_assert(ranks_wait(&ranks, 5));
+    rank_expect(&ranks, 0, CZ_PEER, "rank 1 (pid");
+    ck_assert_int_lt(ranks.reports[0].ended_ns - killed_ns, (int64_t)2000000000);
+    ranks_close(&ranks);
+}
+END_TEST
+
+static void expect_no_segment(int fd, const char *part)
+{
+    struct shm_segment seg;
+    ck_fails(shm_segment_map(fd, 2, &seg), CZ_COMM);
+    ck_assert_msg(strstr(cz_last_error(), part), "%s", cz_last_error());
+    ck_assert_ptr_null(seg.base);
+}
+
+START_TEST(a_wrong_descriptor_is_refused)
+{
+    struct shm_segment seg;
+    struct transport *t, *again;
+    int fd;
+    ck_ok(comm_shm_segment_create(3, &fd));
+    expect_no_segment(fd, "for 3 ranks, not for 2");
+    close(fd);
+    expect_no_segment(fd, "is not open");
+    expect_no_segment(-1, "is not open");
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    expect_no_segment(fd, "is not a segment");
+    close(fd);
+    fd = memfd_create("other", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    expect_no_segment(fd, "is not a segment");
+    ck_assert_int_eq(ftruncate(fd, 1 << 20), 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    expect_no_segment(fd, "is not a segment");
+    close(fd);
+    ck_ok(comm_shm_segment_create(1, &fd));
+    ck_ok(shm_segment_map(fd, 1, &seg));
+    ck_ok(transport_shm_join(&seg, false, 0, 1, &t));
+    ck_fails(transport_shm_join(&seg, false, 0, 1, &again), CZ_COMM);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "rank 0 has joined before"));
+    t->ops->destroy(t);
+    shm_segment_unmap(&seg);
+    close(fd);
+}
+END_TEST
+
+static int count_entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return -1;
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+/* Names of ours in /dev/shm, but for the folders of tests that run beside this one. */
+static int count_segment_names(void)
+{
+    static const char *const others[] = {"czero-test-", "czero-fuzz-", "czero-sim-"};
+    int n = 0;
+    DIR *dir = opendir("/dev/shm");
+    if (!dir) return -1;
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        bool ours = strncmp(e->d_name, "czero", 5) == 0;
+        for (size_t i = 0; i < CZ_ARRAY_LEN(others); i++)
+            ours = ours && strncmp(e->d_name, others[i], strlen(others[i])) != 0;
+        n += ours;
+    }
+    closedir(dir);
+    return n;
+}
+
+static cz_status leave_nothing(struct ranks *ranks, int rank, void *arg)
+{
+    int n_fds = count_entries("/proc/self/fd"), n_maps = 0, n_maps_after = 0;
+    char line[512];
+    FILE *f = fopen("/proc/self/maps", "re");
+    while (fgets(line, sizeof line, f)) n_maps += strstr(line, "czero-ranks") != NULL;
+    fclose(f);
+    TRY(exchange_rounds(ranks, rank, arg));
+    f = fopen("/proc/self/maps", "re");
+    while (fgets(line, sizeof line, f)) n_maps_after += strstr(line, "czero-ranks") != NULL;
+    fclose(f);
+    rank_check(count_entries("/proc/self/fd") == n_fds);
+    rank_check(n_maps == 0 && n_maps_after == 0);
+    return CZ_OK;
+}
+
+START_TEST(nothing_is_left_behind)
+{
+    uint64_t n_rounds = 20;
+    int n_names = count_segment_names();
+    struct ranks ranks;
+    ranks_start(&ranks, 3, leave_nothing, &n_rounds);
+    ranks_expect_ok(&ranks, 10);
+    ck_assert_int_eq(count_segment_names(), n_names);
+}
+END_TEST
+
+TEST_MAIN("comm/shm", slots_arrive_at_whom_they_were_sent_to,
+          more_ranks_than_cores_do_not_starve_each_other, ranks_may_be_threads,
+          hundreds_of_ranks_work, the_segment_is_bounded_and_made_of_touched_pages_only,
+          a_killed_rank_is_named_within_two_seconds, a_rank_that_finished_early_is_named,
+          what_was_sent_before_the_end_is_read,
+          a_stopped_rank_is_waited_for_and_a_killed_one_is_not, a_rank_that_does_not_come_is_named,
+          a_rank_killed_while_they_come_together_is_named, a_wrong_descriptor_is_refused,
+          nothing_is_left_behind)

@@ -1,0 +1,379 @@
+/* Claims: byte-level BPE gives the ids, special tokens and decoded text of Hugging Face's library
+ * (tests/interop/bpe_make.py made the goldens); a text can be cut where it says so; threads share a
+ * tokenizer; a word of a million bytes takes no quadratic time; a bad file gets a sentence with its
+ * place. */
+#include "data/tokenizer/tokenizer_impl.h"
+#include "formats/file_io.h"
+#include "formats/json/json.h"
+#include "tests/support/check_main.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DATA CZ_SOURCE_DIR "/tests/data/tokenizers/"
+
+static const char *const styles[] = {"gpt2", "qwen2", "llama3"};
+
+static struct cz_tokenizer *open_style(const char *name)
+{
+    struct cz_tokenizer *tok;
+    char path[512];
+    (void)snprintf(path, sizeof path, DATA "%s", name);
+    ck_ok(cz_tokenizer_open(path, &tok));
+    return tok;
+}
+
+/* ---- goldens ----------------------------------------------------------------------------------
+ */
+
+static void check_ids(const int32_t *ids, size_t n, const struct json_node *want, const char *text)
+{
+    ck_assert_msg(n == json_count(want), "%zu ids, not %zu: %s", n, json_count(want), text);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id;
+        ck_ok(json_as_int(json_child(want, i), &id));
+        ck_assert_msg(ids[i] == id, "id %zu is %d, not %lld: %s", i, ids[i], (long long)id, text);
+    }
+}
+
+static void check_decoded(const struct cz_tokenizer *tok, const int32_t *ids, size_t n,
+                          const char *want)
+{
+    struct cz_tokenizer_decoder *dec;
+    const char *text;
+    size_t nbytes, used = 0;
+    ck_ok(cz_tokenizer_decoder_create(tok, &dec));
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n)
+            ck_ok(cz_tokenizer_decode(dec, ids[i], &text, &nbytes));
+        else
+            cz_tokenizer_decoder_end(dec, &text, &nbytes);
+        ck_assert(strncmp(want + used, text, nbytes) == 0);
+        used += nbytes;
+    }
+    ck_assert_uint_eq(used, strlen(want));
+    cz_tokenizer_decoder_destroy(dec);
+}
+
+static void check_case(const struct cz_tokenizer *tok, const struct json_node *golden)
+{
+    const char *text, *decoded;
+    const struct json_node *want;
+    int64_t n_special, n_row;
+    int32_t *ids, row[1024], types[1024];
+    size_t n;
+    ck_ok(json_need_string(golden, "text", &text));
+    ck_ok(json_need_string(golden, "decoded", &decoded));
+    ck_ok(json_need(golden, "ids", JSON_ARRAY, &want));
+    ck_ok(json_need_int(golden, "n_special", &n_special));
+    ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &ids, &n));
+    check_ids(ids, n, want, text);
+    check_decoded(tok, ids, n, decoded);
+    const struct cz_tokenizer_input input = {.text = text, .nbytes = strlen(text)};
+    ck_ok(cz_tokenizer_encode_input(tok, &input, 1024, row, types, &n_row, NULL));
+    ck_assert_int_eq(n_row, (int64_t)n + n_special); /* all of them in front, in these styles */
+    check_ids(row + n_special, n, want, text);
+    free(ids);
+}
+
+START_TEST(ids_and_texts_are_hugging_faces)
+{
+    struct json_doc *doc;
+    ck_ok(json_load(DATA "golden_bpe.json", JSON_STRICT, &doc));
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        const struct json_node *cases = json_get(json_root(doc), styles[s]);
+        ck_assert_uint_gt(json_count(cases), 100);
+        for (size_t i = 0; i < json_count(cases); i++) check_case(tok, json_child(cases, i));
+        cz_tokenizer_close(tok);
+    }
+    json_free(doc);
+}
+END_TEST
+
+START_TEST(special_tokens_are_named_by_the_config)
+{
+    struct cz_tokenizer *gpt2 = open_style("gpt2"), *qwen2 = open_style("qwen2");
+    struct cz_tokenizer *llama3 = open_style("llama3");
+    ck_assert_str_eq(cz_tokenizer_name(gpt2), "bpe");
+    ck_assert_int_eq(cz_tokenizer_vocab_size(gpt2), 501);
+    ck_assert_int_eq(cz_tokenizer_end_id(gpt2), 500); /* <|endoftext|>, of added_tokens.json */
+    ck_assert_int_eq(cz_tokenizer_end_id(qwen2), 502);
+    ck_assert_int_eq(cz_tokenizer_special_id(qwen2, CZ_SPECIAL_PAD), 500);
+    ck_assert_int_eq(cz_tokenizer_special_id(qwen2, CZ_SPECIAL_BOS), -1);
+    ck_assert_int_eq(cz_tokenizer_special_id(llama3, CZ_SPECIAL_BOS), 503);
+    ck_assert_int_eq(cz_tokenizer_end_id(llama3), 505);
+    cz_tokenizer_close(gpt2);
+    cz_tokenizer_close(qwen2);
+    cz_tokenizer_close(llama3);
+}
+END_TEST
+
+/* ---- cutting, threads, time -------------------------------------------------------------------
+ */
+
+static void check_cut(const struct cz_tokenizer *tok, const char *text, size_t n, size_t at)
+{
+    int32_t *whole, *left, *right;
+    size_t n_whole, n_left, n_right;
+    ck_ok(cz_tokenizer_encode(tok, text, n, &whole, &n_whole));
+    ck_ok(cz_tokenizer_encode(tok, text, at, &left, &n_left));
+    ck_ok(cz_tokenizer_encode(tok, text + at, n - at, &right, &n_right));
+    ck_assert_msg(n_whole == n_left + n_right, "cut at %zu: %s", at, text);
+    ck_assert(memcmp(whole, left, n_left * sizeof *whole) == 0);
+    ck_assert(memcmp(whole + n_left, right, n_right * sizeof *whole) == 0);
+    free(whole);
+    free(left);
+    free(right);
+}
+
+/* Texts of bits that meet in every way, cut wherever it is offered. */
+START_TEST(parts_of_a_cut_text_are_the_whole)
+{
+    static const char *const bits[] = {"word",         "it's",       " ",
+                                       "  ",           "\n",         "\n\n",
+                                       "\r\n",         ".",          "-\n",
+                                       "12",           "\t",         "'LL",
+                                       "e\xCC\x81",    "\xCC\x81",   "\xE5\xA4\xA9",
+                                       "\xE3\x80\x82", "A",          "/\n",
+                                       "\xC2\xA0",     "<|im_end|>", "<|endoftext|>",
+                                       "\xFF",         "\xE5\xA4",   "\xE1\x84\x92",
+                                       "\xE1\x85\xA1"};
+    uint64_t state = 1;
+    size_t n_cuts = 0;
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        for (int round = 0; round < 400; round++) {
+            char text[512] = "";
+            for (int i = 0; i < 14; i++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                strcat(text, bits[(state >> 33) % CZ_ARRAY_LEN(bits)]);
+            }
+            size_t n = strlen(text);
+            for (size_t at = 1; (at = tok->cls->cut(tok, text, n, at)) < n; at++, n_cuts++)
+                check_cut(tok, text, n, at);
+        }
+        cz_tokenizer_close(tok);
+    }
+    ck_assert_uint_gt(n_cuts, 1500);
+}
+END_TEST
+
+START_TEST(threads_share_a_tokenizer)
+{
+    const char *text = "Threads share it, 1234 times:\n\n  they've got caches of their own.\n";
+    struct cz_tokenizer *tok = open_style("llama3");
+    int32_t *want;
+    size_t n_want;
+    int n_wrong = 0;
+    ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &want, &n_want));
+#pragma omp parallel for num_threads(4) reduction(+ : n_wrong)
+    for (int i = 0; i < 400; i++) {
+        int32_t *ids;
+        size_t n;
+        if (cz_tokenizer_encode(tok, text, strlen(text), &ids, &n) != CZ_OK) {
+            n_wrong++;
+            continue;
+        }
+        n_wrong += n != n_want || memcmp(ids, want, n * sizeof *ids) != 0;
+        free(ids);
+    }
+    ck_assert_int_eq(n_wrong, 0);
+    free(want);
+    cz_tokenizer_close(tok);
+}
+END_TEST
+
+static double encode_seconds(const struct cz_tokenizer *tok, const char *text, size_t n)
+{
+    struct timespec a, b;
+    int32_t *ids;
+    size_t n_ids;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+    ck_ok(cz_tokenizer_encode(tok, text, n, &ids, &n_ids));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+    free(ids);
+    return (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+}
+
+/* One word of a million letters; quadratic time would be minutes. */
+START_TEST(a_million_bytes_of_one_word_take_little_time)
+{
+    const size_t n = 1000000;
+    char *text = malloc(n);
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        for (size_t i = 0; i < n; i++) text[i] = "theinandof"[i * i % 10];
+        ck_assert_double_lt(encode_seconds(tok, text, n), 5.0);
+        memset(text, ' ', n);
+        ck_assert_double_lt(encode_seconds(tok, text, n), 5.0);
+        memset(text, '\xCC', n); /* no UTF-8: a million U+FFFD */
+        ck_assert_double_lt(encode_seconds(tok, text, n), 5.0);
+        for (size_t i = 0; i < n; i++) text[i] = i % 2 ? '\x81' : '\xCC'; /* marks */
+        ck_assert_double_lt(encode_seconds(tok, text, n), 5.0);
+        cz_tokenizer_close(tok);
+    }
+    free(text);
+}
+END_TEST
+
+/* ---- bad files --------------------------------------------------------------------------------
+ */
+
+static char folder[] = "/tmp/czero-bpe-XXXXXX";
+
+static void write_file(const char *name, const char *text)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void remove_file(const char *name)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)unlink(path);
+}
+
+static void expect(cz_status want, const char *sentence)
+{
+    struct cz_tokenizer *tok = (void *)&tok;
+    cz_status st = cz_tokenizer_open(folder, &tok);
+    ck_assert_msg(st == want, "status %d for %s: %s", st, sentence, cz_last_error());
+    ck_assert_ptr_null(tok);
+    ck_assert_msg(strstr(cz_last_error(), sentence) && strstr(cz_last_error(), folder), "%s: %s",
+                  sentence, cz_last_error());
+}
+
+#define PRE   "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}"
+#define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
+#define MODEL "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
+
+START_TEST(bad_tokenizer_json_gets_a_sentence)
+{
+    static const struct {
+        const char *text, *sentence;
+        cz_status st;
+    } cases[] = {
+        {"{" PRE "," MODEL, "tokenizer.json:1", CZ_CORRUPT},
+        {"[]", "\"model\" is missing", CZ_CORRUPT},
+        {"{" PRE "}", "model", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"merges\":[]}}", "vocab", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\"," VOCAB "}}", "merges", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}}", "an object",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", "empty", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a c\"]}}", "model.merges[0]",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"b a\"]}}", "\"ba\"",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"ab\"]}}", "two tokens",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\"]]}}", "merges[0]",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}",
+         "has id 1 already", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "id -1",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}}",
+         "id 4000000000", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e300},\"merges\":[]}}", "integer",
+         CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"x\"},\"merges\":[]}}",
+         "model.vocab.a", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\"," VOCAB ",\"merges\":[]}}",
+         "unk_token", CZ_CORRUPT},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"dropout\":0.1," VOCAB ",\"merges\":[]}}",
+         "dropout", CZ_UNSUPPORTED},
+        {"{" PRE ",\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"," VOCAB
+         ",\"merges\":[]}}",
+         "end_of_word_suffix", CZ_UNSUPPORTED},
+        {"{" PRE "," MODEL ",\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]}", "id 0", CZ_CORRUPT},
+        {"{" PRE "," MODEL ",\"added_tokens\":[{\"id\":1,\"content\":\"x\"}]}", "already",
+         CZ_CORRUPT},
+        {"{" PRE "," MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "id", CZ_CORRUPT},
+        {"{" MODEL "}", "not byte-level", CZ_UNSUPPORTED},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," MODEL "}", "SentencePiece", CZ_UNSUPPORTED},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"},\"behavior\":"
+         "\"Isolated\",\"invert\":false}," MODEL "}",
+         "those of GPT-2", CZ_UNSUPPORTED},
+        {"{" PRE ",\"normalizer\":{\"type\":\"NFKC\"}," MODEL "}", "NFKC", CZ_UNSUPPORTED},
+        {"{" PRE ",\"decoder\":{\"type\":\"Metaspace\"}," MODEL "}", "decoder", CZ_UNSUPPORTED},
+        {"{" PRE ",\"post_processor\":{\"type\":\"Odd\"}," MODEL "}", "Odd", CZ_UNSUPPORTED},
+        {"{" PRE
+         ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+         "{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[]}"
+         "," MODEL "}",
+         "<s>", CZ_CORRUPT},
+    };
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        write_file("tokenizer.json", cases[i].text);
+        expect(cases[i].st, cases[i].sentence);
+    }
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
+START_TEST(bad_older_files_get_a_sentence)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
+    write_file("merges.txt", "#version: 0.2\na b\na c\n");
+    expect(CZ_CORRUPT, "merges.txt:3");
+    write_file("merges.txt", "#version: 0.2\na  b\n");
+    expect(CZ_CORRUPT, "merges.txt:2");
+    write_file("vocab.json", "{\"a\":0,\"b\":0,\"ab\":2}");
+    expect(CZ_CORRUPT, "already");
+    write_file("vocab.json", "[1]");
+    expect(CZ_CORRUPT, "expected an object");
+    write_file("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
+    write_file("tokenizer_config.json", "{\"tokenizer_class\":\"OddTokenizer\"}");
+    expect(CZ_UNSUPPORTED, "OddTokenizer");
+    write_file("tokenizer_config.json", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"y\"}}}");
+    expect(CZ_CORRUPT, "no id");
+    remove_file("tokenizer_config.json");
+    remove_file("vocab.json");
+    remove_file("merges.txt");
+    (void)rmdir(folder);
+}
+END_TEST
+
+/* Ids may have holes, bytes may have no token, lines may end in \r\n. */
+START_TEST(odd_files_that_are_fine)
+{
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("vocab.json", "{\"a\":0,\"b\":7,\"ab\":100}");
+    write_file("merges.txt", "a b\r\n\r\n");
+    ck_ok(cz_tokenizer_open(folder, &tok));
+    ck_assert_int_eq(cz_tokenizer_vocab_size(tok), 101);
+    ck_ok(cz_tokenizer_encode(tok, "abz b", 5, &ids, &n)); /* z and the space are left out */
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(ids[0], 100);
+    ck_assert_int_eq(ids[1], 7);
+    check_decoded(tok, ids, n, "abb");
+    ids[0] = 50; /* a hole */
+    check_decoded(tok, ids, 1, "");
+    free(ids);
+    cz_tokenizer_close(tok);
+    remove_file("vocab.json");
+    remove_file("merges.txt");
+    (void)rmdir(folder);
+}
+END_TEST
+
+TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
+          parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
+          a_million_bytes_of_one_word_take_little_time, bad_tokenizer_json_gets_a_sentence,
+          bad_older_files_get_a_sentence, odd_files_that_are_fine)

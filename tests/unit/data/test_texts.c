@@ -1,0 +1,590 @@
+/* Claims: every form that texts.h lists gives the same examples; quoting, line ends, marks and
+ * escapes are read as their formats say; classes are numbered as promised, or matched to known
+ * names; bad input ends in a status and a sentence that names file and line. */
+#include "data/labelled/texts.h"
+#include "formats/file_io.h"
+#include "tests/support/check_main.h"
+
+#include <malloc.h>
+#include <string.h>
+
+static char dir[64];
+
+static void setup(void)
+{
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+}
+
+static void teardown(void)
+{
+    test_tmp_remove(dir);
+}
+
+static const char *write_bytes(const char *name, const char *bytes, size_t nbytes)
+{
+    static char paths[4][256];
+    static int turn;
+    char *path = paths[turn++ & 3];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    ck_ok(file_save(path, bytes, nbytes));
+    return path;
+}
+
+static const char *write_text(const char *name, const char *text)
+{
+    return write_bytes(name, text, strlen(text));
+}
+
+static struct cz_texts *open_with(struct cz_texts_options o, const char *path)
+{
+    struct cz_texts *t;
+    o.paths = &path;
+    o.n_paths = 1;
+    ck_ok(cz_texts_open(&o, &t));
+    return t;
+}
+
+static struct cz_texts *open_text(const char *name, const char *text)
+{
+    return open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
+                     write_text(name, text));
+}
+
+/* The file is refused, in a sentence with `words`. */
+static void refused_with(struct cz_texts_options o, const char *name, const char *text,
+                         cz_status want, const char *words)
+{
+    struct cz_texts *t;
+    const char *path = write_text(name, text);
+    o.paths = &path;
+    o.n_paths = 1;
+    cz_status st = cz_texts_open(&o, &t);
+    ck_assert_msg(st == want, "%s: %s instead of %s: %s", text, cz_status_name(st),
+                  cz_status_name(want), cz_last_error());
+    ck_assert_msg(strstr(cz_last_error(), words), "%s: \"%s\" lacks \"%s\"", text, cz_last_error(),
+                  words);
+    ck_assert_ptr_null(t);
+}
+
+static void refused(const char *name, const char *text, cz_status want, const char *words)
+{
+    refused_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)}, name, text,
+                 want, words);
+}
+
+/* Example i: text, pair (NULL: none), class. */
+static void check(const struct cz_texts *t, size_t i, const char *text, const char *pair,
+                  int32_t label)
+{
+    struct cz_tokenizer_input in = cz_texts_at(t, i);
+    ck_assert_uint_lt(i, cz_texts_count(t));
+    ck_assert_uint_eq(in.nbytes, strlen(text));
+    ck_assert_mem_eq(in.text, text, in.nbytes + 1);
+    ck_assert(!in.pair == !pair);
+    if (pair) {
+        ck_assert_uint_eq(in.pair_nbytes, strlen(pair));
+        ck_assert_mem_eq(in.pair, pair, in.pair_nbytes + 1);
+    }
+    ck_assert_int_eq(cz_texts_label(t, i), label);
+}
+
+static void check_labels(const struct cz_texts *t, size_t n, const char *const *names)
+{
+    ck_assert_uint_eq(cz_texts_n_labels(t), n);
+    for (size_t k = 0; k < n; k++) ck_assert_str_eq(cz_texts_labels(t)[k], names[k]);
+}
+#define CHECK_LABELS(t, ...)                                                                       \
+    check_labels(t, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *),                   \
+                 (const char *const[]){__VA_ARGS__})
+
+/* ---- forms ------------------------------------------------------------------------------------
+ */
+
+static const char *const three_rows[][2] = {
+    {"a.json", "[[\"one, \\\"two\\\"\", \"b\"], [\"\", \"a\"],\n [\"\\u4f60\\n\", \"b\"]]\n"},
+    {"b.json", "\xEF\xBB\xBF [ {\"text\": \"one, \\\"two\\\"\", \"label\": \"b\"},"
+               "{\"label\":\"a\",\"text\":\"\"},{\"x\":[1,{\"y\":null}],\"text\":\"你\\n\","
+               "\"label\":\"b\"} ]"},
+    {"c.jsonl", "[\"one, \\\"two\\\"\",\"b\"]\n\n[\"\",\"a\"]\r\n[\"你\\n\",\"b\"]"},
+    {"d.jsonl", "{\"sentence\":\"one, \\\"two\\\"\",\"class\":\"b\"}\n"
+                "{\"sentence\":\"\",\"class\":\"a\"}\n{\"sentence\":\"你\\n\",\"class\":\"b\"}\n"},
+    {"e.csv",
+     "\xEF\xBB\xBFid,label,text\r\n1,b,\"one, \"\"two\"\"\"\r\n2,a,\r\n\r\n3, b ,\"你\n\"\r\n"},
+    {"f.CSV", "text,label\n\"one, \"\"two\"\"\",b\n\"\",a\n\"你\n\",b"},
+};
+
+START_TEST(every_form_gives_the_same_examples)
+{
+    setup();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(three_rows); i++) {
+        struct cz_texts *t = open_text(three_rows[i][0], three_rows[i][1]);
+        ck_assert_uint_eq(cz_texts_count(t), 3);
+        check(t, 0, "one, \"two\"", NULL, 1);
+        check(t, 1, "", NULL, 0);
+        check(t, 2, "你\n", NULL, 1);
+        CHECK_LABELS(t, "a", "b");
+        ck_assert_uint_eq(cz_texts_n_of_label(t, 0), 1);
+        ck_assert_uint_eq(cz_texts_n_of_label(t, 1), 2);
+        cz_texts_close(t);
+    }
+    teardown();
+}
+END_TEST
+
+static const char *const pair_rows[][2] = {
+    {"a.json", "[[\"p\", \"q\", 3], [\"r\", null, 4], [\"s\", \"\", 3]]"},
+    {"b.jsonl", "{\"sentence1\":\"p\",\"sentence2\":\"q\",\"label\":3}\n"
+                "{\"sentence1\":\"r\",\"label\":4}\n"
+                "{\"sentence1\":\"s\",\"sentence2\":\"\",\"label\":3.0}\n"},
+    {"c.json", "[{\"text\":\"p\",\"text_pair\":\"q\",\"target\":3},"
+               "{\"text\":\"r\",\"pair\":null,\"target\":4},[\"s\",\"\",3]]"},
+};
+
+START_TEST(pairs_are_read_from_lists_and_objects)
+{
+    setup();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(pair_rows); i++) {
+        struct cz_texts *t = open_text(pair_rows[i][0], pair_rows[i][1]);
+        check(t, 0, "p", "q", 0);
+        check(t, 1, "r", NULL, 1);
+        check(t, 2, "s", "", 0);
+        CHECK_LABELS(t, "3", "4");
+        cz_texts_close(t);
+    }
+    struct cz_texts *t =
+        open_text("d.tsv", "sentence1\tsentence2\tlabel\n\"p\tq, \"r\"\t0\ns\t\t1\n");
+    check(t, 0, "\"p", "q, \"r\"", 0); /* no quoting in .tsv */
+    check(t, 1, "s", "", 1);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(named_columns_are_taken)
+{
+    setup();
+    const char *names = "text,sentiment,subject,body\nx,pos,y,z\nx,neg,v,w\n";
+    struct cz_texts_options o = {.size = sizeof o,
+                                 .text_column = "subject",
+                                 .pair_column = "body",
+                                 .label_column = "sentiment"};
+    struct cz_texts *t = open_with(o, write_text("a.csv", names));
+    check(t, 0, "y", "z", 1);
+    check(t, 1, "v", "w", 0);
+    cz_texts_close(t);
+    t = open_with(o, write_text("a.jsonl", "{\"text\":1,\"subject\":\"y\",\"body\":\"z\","
+                                           "\"sentiment\":\"pos\",\"label\":5}\n"
+                                           "{\"subject\":\"v\",\"body\":null,"
+                                           "\"sentiment\":\"neg\"}"));
+    check(t, 0, "y", "z", 1);
+    check(t, 1, "v", NULL, 0);
+    cz_texts_close(t);
+    refused_with(o, "b.csv", "text,label\nx,1\n", CZ_INVALID,
+                 "b.csv:1: no column \"subject\" for the text; there is text, label");
+    refused_with(o, "b.jsonl", "{\"subject\":\"x\",\"sentiment\":1}\n", CZ_INVALID,
+                 "b.jsonl:1: no member \"body\" for the second text; there is subject, sentiment");
+    refused("c.tsv", "sentence\tscore\nx\t1\n", CZ_INVALID,
+            "no column \"label\", \"labels\", \"class\", \"target\" or \"category\"");
+    refused("d.csv", "text,label,text\nx,1,y\n", CZ_INVALID, "two columns are named \"text\"");
+    o.pair_column = "subject";
+    refused_with(o, "e.csv", names, CZ_INVALID, "cannot be both the text and the second text");
+    teardown();
+}
+END_TEST
+
+START_TEST(better_names_win_over_order)
+{
+    setup();
+    struct cz_texts *t =
+        open_text("a.jsonl", "{\"review\":\"no\",\"text\":\"yes\",\"target\":\"no\","
+                             "\"label\":\"x\",\"sentence\":[]}\n"
+                             "{\"text\":\"yes\",\"review\":\"no\",\"label\":\"y\","
+                             "\"pair\":7,\"labels\":[1]}\n");
+    check(t, 0, "yes", NULL, 0);
+    check(t, 1, "yes", NULL, 1);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(several_files_are_one_list)
+{
+    setup();
+    const char *paths[] = {write_text("a.json", "[[\"x\", 10]]"), write_text("b.jsonl", ""),
+                           write_text("c.csv", "text,label\ny,9\n")};
+    struct cz_texts_options o = {.size = sizeof o, .paths = paths, .n_paths = 3};
+    struct cz_texts *t;
+    ck_ok(cz_texts_open(&o, &t));
+    check(t, 0, "x", NULL, 1);
+    check(t, 1, "y", NULL, 0);
+    CHECK_LABELS(t, "9", "10");
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(plain_lines_have_no_labels)
+{
+    setup();
+    struct cz_texts_options o = {.size = sizeof o, .labels_optional = true};
+    struct cz_texts *t =
+        open_with(o, write_text("a.txt", "\xEF\xBB\xBF[one\r\n\n \"two\"\r \nend"));
+    ck_assert_uint_eq(cz_texts_count(t), 4);
+    check(t, 0, "[one", NULL, -1);
+    check(t, 1, "", NULL, -1);
+    check(t, 2, " \"two\"\r ", NULL, -1);
+    check(t, 3, "end", NULL, -1);
+    ck_assert_uint_eq(cz_texts_n_labels(t), 0);
+    cz_texts_close(t);
+    o.plain = true;
+    t = open_with(o, write_text("a.csv", "a,b\n"));
+    check(t, 0, "a,b", NULL, -1);
+    ck_assert_uint_eq(cz_texts_count(t), 1);
+    cz_texts_close(t);
+    refused("b.txt", "one\n", CZ_INVALID, "b.txt: plain lines of text have no labels");
+    teardown();
+}
+END_TEST
+
+/* ---- characters -------------------------------------------------------------------------------
+ */
+
+START_TEST(what_is_no_text_is_replaced)
+{
+    setup();
+    static const char *const cases[][2] = {
+        {"\\ud83d\\ude00", "😀"},
+        {"a\\ud83db", "a\xEF\xBF\xBD"
+                      "b"},
+        {"\\ude00", "\xEF\xBF\xBD"},
+        {"\\ud83d\\ud83d\\ude00", "\xEF\xBF\xBD😀"},
+        {"\\ud83d", "\xEF\xBF\xBD"},
+        {"\\ud83d\\n", "\xEF\xBF\xBD\n"},
+        {"a\xFFz", "a\xEF\xBF\xBDz"},
+        {"\xE4\xBD", "\xEF\xBF\xBD"},
+        {"\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\\/\\b\\f\\r\\t\\\\", "/\b\f\r\t\\"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "[[\"%s\",1],[\"\",0]]", cases[i][0]);
+        struct cz_texts *t = open_text("a.json", text);
+        check(t, 0, cases[i][1], NULL, 1);
+        cz_texts_close(t);
+    }
+    struct cz_texts *t = open_text("a.json", "[[\"a\\u0000b\",1],[\"\",0]]");
+    ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 3);
+    ck_assert_mem_eq(cz_texts_at(t, 0).text, "a\0b", 4);
+    cz_texts_close(t);
+    const char csv[] = "text,label\na\0\xFF,1\n,0\n";
+    t = open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
+                  write_bytes("a.csv", csv, sizeof csv - 1));
+    ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 5);
+    ck_assert_mem_eq(cz_texts_at(t, 0).text, "a\0\xEF\xBF\xBD", 6);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(white_space_can_be_dropped)
+{
+    setup();
+    struct cz_texts_options o = {.size = sizeof o, .strip_spaces = true};
+    struct cz_texts *t = open_with(
+        o, write_text("a.json",
+                      "[[\" 银色 的\\u3000罗\\u00a0马\\n\\t\\u2003\\u200b!\\u0085\", \" x \"],"
+                      "[\"   \", \" p\\u2028q \", \"y\"]]"));
+    check(t, 0, "银色的罗马\xE2\x80\x8B!", NULL, 0); /* a zero-width space is none */
+    check(t, 1, "", "pq", 1);
+    CHECK_LABELS(t, " x ", "y");
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(blocks_do_not_show)
+{
+    setup();
+    /* Quotes, escapes and characters across every border of the reader's blocks. */
+    const size_t n_rows = 20000;
+    char *text = malloc(n_rows * 64 + 2), *at = text;
+    *at++ = '[';
+    for (size_t i = 0; i < n_rows; i++)
+        at += sprintf(at, "%s[\"%zu\\u4f60你\\\"%.*s\", %zu]", i ? "," : "", i, (int)(i % 17),
+                      "................", i % 3);
+    *at++ = ']';
+    struct cz_texts *t =
+        open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
+                  write_bytes("a.json", text, (size_t)(at - text)));
+    ck_assert_uint_eq(cz_texts_count(t), n_rows);
+    for (size_t i = 0; i < n_rows; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "%zu你你\"%.*s", i, (int)(i % 17), "................");
+        check(t, i, want, NULL, (int32_t)(i % 3));
+    }
+    cz_texts_close(t);
+    free(text);
+    teardown();
+}
+END_TEST
+
+START_TEST(large_texts_are_whole)
+{
+    setup();
+    const size_t n = (size_t)3 << 20;
+    char *text = malloc(n + 64);
+    size_t used = (size_t)sprintf(text, "text,label\nx,1\n\"");
+    memset(text + used, 'y', n);
+    used += n;
+    used += (size_t)sprintf(text + used, "\",0\nz,1\n");
+    struct cz_texts *t =
+        open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
+                  write_bytes("a.csv", text, used));
+    check(t, 0, "x", NULL, 1);
+    ck_assert_uint_eq(cz_texts_at(t, 1).nbytes, n);
+    ck_assert_int_eq(cz_texts_at(t, 1).text[n - 1], 'y');
+    check(t, 2, "z", NULL, 1);
+    cz_texts_close(t);
+    free(text);
+    teardown();
+}
+END_TEST
+
+/* ---- classes ----------------------------------------------------------------------------------
+ */
+
+START_TEST(classes_are_numbered_in_order)
+{
+    setup();
+    struct cz_texts *t = open_text("a.json", "[[\"\",10],[\"\",-1],[\"\",9],[\"\",2.0],[\"\",-0]]");
+    CHECK_LABELS(t, "-1", "0", "2", "9", "10");
+    check(t, 0, "", NULL, 4);
+    cz_texts_close(t);
+    t = open_text("b.json", "[[\"\",\"10\"],[\"\",\"9\"],[\"\",\"é\"],[\"\",\"Z\"],[\"\",\"a\"]]");
+    CHECK_LABELS(t, "10", "9", "Z", "a", "é");
+    cz_texts_close(t);
+    t = open_text("c.json", "[[\"\",true],[\"\",false],[\"\",true]]");
+    CHECK_LABELS(t, "false", "true");
+    check(t, 0, "", NULL, 1);
+    cz_texts_close(t);
+    t = open_text("d.csv", "text,label\n,10\n,9\n,-3\n");
+    CHECK_LABELS(t, "-3", "9", "10");
+    cz_texts_close(t);
+    t = open_text("e.csv", "text,label\n,10\n,9\n,010\n");
+    CHECK_LABELS(t, "010", "10", "9");
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(labels_are_of_one_kind)
+{
+    setup();
+    refused("a.json", "[[\"\",1],\n[\"\",\"1\"]]", CZ_INVALID,
+            "a.json:2: item 2: the label 1 is a string, but 1 (");
+    refused("b.json", "[[\"\",1],[\"\",true]]", CZ_INVALID, "true is true or false");
+    refused("c.json", "[[\"\",0.5],[\"\",true]]", CZ_INVALID, "the label 0.5 names no class");
+    refused("d.json", "[[\"\",[1,2]],[\"\",true]]", CZ_INVALID, "the label is an array");
+    refused("e.json", "[[\"\",1e40],[\"\",2]]", CZ_INVALID, "1e40 names no class");
+    refused("f.json", "[[\"\",123456789012345678901],[\"\",2]]", CZ_INVALID, "beyond 64 bits");
+    const char *paths[] = {write_text("g.json", "[[\"x\", 10]]"),
+                           write_text("g.csv", "text,label\ny,9\ny,z\n")};
+    struct cz_texts_options o = {.size = sizeof o, .paths = paths, .n_paths = 2};
+    struct cz_texts *t;
+    ck_fails(cz_texts_open(&o, &t), CZ_INVALID);
+    ck_assert_ptr_nonnull(
+        strstr(cz_last_error(), "g.csv:3: the label \"z\" is a string, but 10 ("));
+    teardown();
+}
+END_TEST
+
+START_TEST(known_names_are_matched)
+{
+    setup();
+    static const char *const names[] = {"b", "a", "7"};
+    struct cz_texts_options o = {.size = sizeof o, .labels = names, .n_labels = 3};
+    struct cz_texts *t = open_with(o, write_text("a.json", "[[\"\",\"a\"],[\"\",7],[\"\",\"7\"]]"));
+    check(t, 0, "", NULL, 1);
+    check(t, 1, "", NULL, 2);
+    check(t, 2, "", NULL, 2);
+    CHECK_LABELS(t, "b", "a", "7");
+    ck_assert_uint_eq(cz_texts_n_of_label(t, 0), 0);
+    cz_texts_close(t);
+    refused_with(o, "b.json", "[[\"\",\"a\"],[\"\",\"c\"]]", CZ_INVALID,
+                 "b.json:1: item 2: the label \"c\" is none of the 3 known classes: b, a, 7");
+    refused_with(o, "c.json", "[[\"\",1]]", CZ_INVALID, "\"1\" is none of");
+
+    static const char *const numbered[] = {"LABEL_0", "LABEL_1"};
+    o = (struct cz_texts_options){
+        .size = sizeof(struct cz_texts_options), .labels = numbered, .n_labels = 2};
+    t = open_with(o, write_text("d.json", "[[\"\",1],[\"\",\"LABEL_0\"]]"));
+    check(t, 0, "", NULL, 1);
+    check(t, 1, "", NULL, 0);
+    cz_texts_close(t);
+    t = open_with(o, write_text("e.csv", "text,label\n,1\n,LABEL_0\n"));
+    check(t, 0, "", NULL, 1);
+    check(t, 1, "", NULL, 0);
+    cz_texts_close(t);
+    refused_with(o, "f.json", "[[\"\",2]]", CZ_INVALID, "\"2\" is none of");
+    refused_with(o, "g.json", "[[\"\",\"1\"]]", CZ_INVALID, "\"1\" is none of");
+
+    static const char *const python[] = {"False", "True"};
+    o = (struct cz_texts_options){
+        .size = sizeof(struct cz_texts_options), .labels = python, .n_labels = 2};
+    t = open_with(o, write_text("h.json", "[[\"\",true]]"));
+    check(t, 0, "", NULL, 1);
+    cz_texts_close(t);
+
+    static const char *const twice[] = {"x", "y", "x"};
+    o = (struct cz_texts_options){
+        .size = sizeof(struct cz_texts_options), .labels = twice, .n_labels = 3};
+    refused_with(o, "i.json", "[[\"\",\"x\"]]", CZ_INVALID, "two of the 3 classes are named \"x\"");
+    o.n_labels = 1;
+    refused_with(o, "j.json", "[[\"\",\"x\"]]", CZ_INVALID, "at least two classes");
+    teardown();
+}
+END_TEST
+
+START_TEST(labels_may_be_missing_when_allowed)
+{
+    setup();
+    struct cz_texts_options o = {.size = sizeof o, .labels_optional = true};
+    struct cz_texts *t = open_with(
+        o, write_text("a.json", "[[\"p\"],[\"q\",null],[\"r\",\"s\",null],{\"text\":\"t\"},"
+                                "{\"text\":\"u\",\"label\":NaN},{\"text\":\"v\",\"label\":\"\"},"
+                                "[\"w\",\"x\"]]"));
+    ck_assert_uint_eq(cz_texts_count(t), 7);
+    for (size_t i = 0; i < 6; i++) ck_assert_int_eq(cz_texts_label(t, i), -1);
+    check(t, 6, "w", NULL, 0);
+    cz_texts_close(t);
+    t = open_with(o, write_text("b.csv", "text\nx\n\"\"\n"));
+    ck_assert_uint_eq(cz_texts_count(t), 2);
+    check(t, 1, "", NULL, -1);
+    cz_texts_close(t);
+    t = open_with(o, write_text("c.csv", "text,label\nx,\n"));
+    check(t, 0, "x", NULL, -1);
+    cz_texts_close(t);
+    refused("d.json", "[[\"p\",1],[\"q\"]]", CZ_INVALID, "item 2: the example has no label");
+    refused("e.csv", "text,label\nx,1\ny,\n", CZ_INVALID, "e.csv:3: the example has no label");
+    refused("f.jsonl", "{\"text\":\"x\",\"note\":1}", CZ_INVALID, "there is text, note");
+    teardown();
+}
+END_TEST
+
+/* ---- bad input --------------------------------------------------------------------------------
+ */
+
+START_TEST(damage_is_told_with_its_place)
+{
+    setup();
+    static const struct {
+        const char *name, *text;
+        cz_status want;
+        const char *words;
+    } cases[] = {
+        {"a.json", "", CZ_INVALID, "a.json: no example at all"},
+        {"a.json", "[]", CZ_INVALID, "no example at all"},
+        {"a.json", "[[\"x\",1],[\"y\",1]]", CZ_INVALID, "all examples have the label \"1\""},
+        {"a.json", "x", CZ_CORRUPT, "a.json:1: begins neither"},
+        {"a.json", "[[\"x\",1]", CZ_CORRUPT, "the file ends where \",\" or \"]\""},
+        {"a.json", "[[\"x\",1],", CZ_CORRUPT, "item 2: the file ends"},
+        {"a.json", "[[\"x\",1],\n]", CZ_CORRUPT, "a.json:2: item 1: \"]\" where another value"},
+        {"a.json", "[[\"x\" 1]]", CZ_CORRUPT, "\"1\" where \",\" or"},
+        {"a.json", "[[\"x\",1]] 2", CZ_CORRUPT, "the list has ended"},
+        {"a.json", "[\n[\"x\ny\",1]]", CZ_CORRUPT, "a.json:2: item 1: a string has no closing"},
+        {"a.json", "[[\"x\ty\",1]]", CZ_CORRUPT, "control character 0x09"},
+        {"a.json", "[[\"x\\q\",1]]", CZ_CORRUPT, "\"q\" where one of"},
+        {"a.json", "[[\"x\\u12g4\",1]]", CZ_CORRUPT, "\"g\" where a hexadecimal digit"},
+        {"a.json", "[[\"x\",01]]", CZ_CORRUPT, "\"01\" is no JSON value"},
+        {"a.json", "[[\"x\",tru]]", CZ_CORRUPT, "\"tru\" is no JSON value"},
+        {"a.json", "[[\"x\",]]", CZ_CORRUPT, "\"]\" where another value"},
+        {"a.json", "[[]]", CZ_CORRUPT, "a row is empty"},
+        {"a.json", "[[1,\"x\"]]", CZ_CORRUPT, "the text is an integer"},
+        {"a.json", "[[\"x\",2,1]]", CZ_CORRUPT, "the second text is an integer"},
+        {"a.json", "[[[\"x\"],1]]", CZ_CORRUPT, "the text is an array"},
+        {"a.json", "[[\"x\",\"y\",1,2]]", CZ_CORRUPT, "more than three items"},
+        {"a.json", "[1, 2]", CZ_CORRUPT, "item 1: \"1\" where a row"},
+        {"a.json", "[{\"text\":5,\"label\":1}]", CZ_CORRUPT, "the text is an integer"},
+        {"a.json", "[{\"text\":null,\"label\":1}]", CZ_CORRUPT, "the text is null"},
+        {"a.json", "[{\"text\":\"x\",\"text\":\"x\"}]", CZ_CORRUPT, "two members \"text\""},
+        {"a.json", "[{}]", CZ_INVALID, "there is nothing"},
+        {"a.json", "[{text:1}]", CZ_CORRUPT, "\"t\" where a name in double quotes"},
+        {"a.json", "[{\"text\" \"x\"}]", CZ_CORRUPT, "where \":\" should stand"},
+        {"a.jsonl", "{\"text\":\"x\",\"label\":1}\n\n{\"text\":", CZ_CORRUPT, "a.jsonl:3: "},
+        {"a.jsonl", "[\"x\",1],[\"y\",2]", CZ_CORRUPT, "\",\" where a row"},
+        {"a.csv", "", CZ_INVALID, "a first line that names columns"},
+        {"a.csv", "text,label\n", CZ_INVALID, "no example at all"},
+        {"a.csv", "text,label\nx,1\n\"y\nz\",1,2\n", CZ_CORRUPT,
+         "a.csv:4: 3 fields where the header names 2 columns; a text with commas"},
+        {"a.csv", "text,label\nx\n", CZ_CORRUPT, "a.csv:2: 1 fields"},
+        {"a.csv", "text,label\nx,1\n\"y,1\nz,2\n", CZ_CORRUPT, "a.csv:3: the quote that opens"},
+        {"a.csv", "text,label\n\"y\"z,1\n", CZ_CORRUPT, "a.csv:2: a closing quote is followed"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++)
+        refused(cases[i].name, cases[i].text, cases[i].want, cases[i].words);
+    char deep[600] = "[{\"x\":";
+    memset(deep + 6, '[', 300);
+    refused("deep.json", deep, CZ_CORRUPT, "levels of nesting");
+    struct cz_texts *t;
+    struct cz_texts_options o = {.size = sizeof o};
+    ck_fails(cz_texts_open(&o, &t), CZ_INVALID);
+    const char *path = "/nonexistent/x.json";
+    o = (struct cz_texts_options){
+        .size = sizeof(struct cz_texts_options), .paths = &path, .n_paths = 1};
+    ck_fails(cz_texts_open(&o, &t), CZ_NOTFOUND);
+    path = dir;
+    ck_fails(cz_texts_open(&o, &t), CZ_IO);
+    teardown();
+}
+END_TEST
+
+START_TEST(memory_is_about_the_size_of_the_texts)
+{
+    setup();
+    const size_t n_rows = 100000;
+    char *text = malloc(n_rows * 120), *at = text;
+    *at++ = '[';
+    for (size_t i = 0; i < n_rows; i++)
+        at += sprintf(at, "%s[\"%080zu\", %zu]", i ? ", " : "", i, i % 2);
+    *at++ = ']';
+    const char *path = write_bytes("a.json", text, (size_t)(at - text));
+    size_t nbytes = (size_t)(at - text);
+    free(text);
+    malloc_trim(0);
+    struct mallinfo2 before = mallinfo2();
+    struct cz_texts *t =
+        open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)}, path);
+    struct mallinfo2 after = mallinfo2();
+    size_t held = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+    ck_assert_msg(held < nbytes + nbytes / 2, "%zu bytes for a file of %zu", held, nbytes);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(the_posts_of_the_fixture_are_read)
+{
+    const char *path = test_fixture("text/weibo6/train.json");
+    static const size_t n_of[] = {13993, 6697, 5348, 5978, 3167, 4950};
+    if (!path) {
+        printf("skipped: fixtures/text/weibo6/train.json is not here\n");
+        return;
+    }
+    struct cz_texts *t = open_with(
+        (struct cz_texts_options){.size = sizeof(struct cz_texts_options), .strip_spaces = true},
+        path);
+    ck_assert_uint_eq(cz_texts_count(t), 40133);
+    CHECK_LABELS(t, "0", "1", "2", "3", "4", "5");
+    for (size_t k = 0; k < 6; k++) ck_assert_uint_eq(cz_texts_n_of_label(t, k), n_of[k]);
+    check(t, 1, "稳吾到嘛？", NULL, 3);
+    cz_texts_close(t);
+}
+END_TEST
+
+TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_lists_and_objects,
+          named_columns_are_taken, better_names_win_over_order, several_files_are_one_list,
+          plain_lines_have_no_labels, what_is_no_text_is_replaced, white_space_can_be_dropped,
+          blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
+          labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
+          damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
+          the_posts_of_the_fixture_are_read)

@@ -1,0 +1,338 @@
+/* Claims: offers that fit come first, fastest first, each with the reason why it is not the best;
+ * the best fills the GPU before anything leaves it, and its config plans to what was promised; a
+ * budget that nothing fits says what is missing, and with that much more something fits. */
+#include "engine/tune/machine.h"
+#include "engine/tune/tune.h"
+#include "tests/support/check_main.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GB ((size_t)1000000000)
+
+/* A workstation: one GPU, a disk. */
+static const struct machine_profile machine = {.gemm_f32 = 1e12,
+                                               .gemm_bf16 = 2e12,
+                                               .gemm_f16 = 1e12,
+                                               .triad = 5e10,
+                                               .adam_f32 = 1.5e9,
+                                               .adam_bf16 = 1.7e9,
+                                               .comm = 1e10,
+                                               .host_to_device = 2.4e10,
+                                               .device_to_host = 2.4e10,
+                                               .device_gemm_f32 = 3e13,
+                                               .device_gemm_bf16 = 7e13,
+                                               .device_gemm_f16 = 7e13,
+                                               .device_copy = 8e11,
+                                               .nvme_path = "/mnt/fast",
+                                               .nvme_read = 6e9,
+                                               .nvme_write = 4e9,
+                                               .nvme_both = 6.5e9,
+                                               .nvme_block_nbytes = 2 << 20,
+                                               .nvme_depth = 24};
+
+static struct cz_model *open_shape(const char *name, int64_t T)
+{
+    struct cz_model *m = cz_model_open(name);
+    ck_assert_ptr_nonnull(m);
+    ck_ok(cz_model_set_shape(m, T));
+    return m;
+}
+
+static struct tune *tune_of(const char *name, int64_t T, struct tune_options o)
+{
+    struct cz_model *m = open_shape(name, T);
+    struct tune *t;
+    if (o.world_size == 0) o.world_size = 1;
+    o.baseline_nbytes = 16 << 20; /* so that nothing depends on this process */
+    ck_ok(tune_create(&o, m, &t));
+    cz_model_destroy(m);
+    return t;
+}
+
+/* The offer's config, planned again. */
+static struct cz_plan *plan_again(const struct tune *t, const struct tune_offer *offer,
+                                  const char *name, int64_t T, int64_t world_size,
+                                  const char *device)
+{
+    char *config;
+    ck_ok(tune_config(t, offer, &config));
+    const struct cz_engine_options options = {
+        .size = sizeof options, .config_json = config, .device = device, .strict = true};
+    const struct plan_request request = {.world_size = world_size, .baseline_nbytes = 16 << 20};
+    struct cz_model *m = open_shape(name, T);
+    struct cz_plan *p;
+    ck_ok(plan_create_ex(&options, &request, m, &p));
+    cz_model_destroy(m);
+    free(config);
+    return p;
+}
+
+static void check_order(const struct tune *t)
+{
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        const struct tune_offer *o = tune_offer(t, i);
+        ck_assert((o->why[0] == '\0') == (i == 0 && o->fits));
+        if (i == 0) continue;
+        const struct tune_offer *before = tune_offer(t, i - 1);
+        ck_assert(before->fits || !o->fits);
+        if (o->fits && !isnan(o->tokens_per_s))
+            ck_assert_double_ge(before->tokens_per_s, o->tokens_per_s);
+        if (!o->fits) ck_assert_ptr_nonnull(strstr(o->why, "does not fit: needs"));
+    }
+}
+
+START_TEST(the_best_fills_the_gpu_before_it_spills)
+{
+    const struct tune_options o = {
+        .gpu_nbytes = 24 * GB, .host_nbytes = 64 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-1.3b", 1024, o);
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_ptr_nonnull(best);
+    ck_assert(tune_is_timed(t));
+    ck_assert_uint_gt(tune_n_offers(t), 8);
+    check_order(t);
+    ck_assert_uint_ge(best->need_nbytes[TUNE_GPU], 24 * GB / 10 * 9);
+    ck_assert_uint_le(best->need_nbytes[TUNE_GPU], 24 * GB / 102 * 100);
+    struct cz_plan *p = plan_again(t, best, "gpt2-1.3b", 1024, 1, "cuda");
+    ck_assert_uint_eq(p->device_peak_nbytes, best->need_nbytes[TUNE_GPU]);
+    ck_assert_uint_eq(p->host_peak_nbytes, best->need_nbytes[TUNE_HOST]);
+    cz_plan_destroy(p);
+    tune_destroy(t);
+}
+END_TEST
+
+static void check_full_when_it_spills(size_t gpu, const struct machine_profile *profile)
+{
+    const struct tune_options o = {
+        .gpu_nbytes = gpu, .host_nbytes = 64 * GB, .profile = profile, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-1.3b", 256, o);
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_ptr_nonnull(best);
+    bool spills = best->optimizer != CONFIG_OFFLOAD_NONE || best->params != CONFIG_OFFLOAD_NONE ||
+                  best->cpu_checkpointing;
+    ck_assert_msg(!spills || best->need_nbytes[TUNE_GPU] >= gpu / 10 * 9,
+                  "%zu of %zu bytes of a GPU are used%s", best->need_nbytes[TUNE_GPU], gpu,
+                  profile ? "" : " where no speed is known");
+    tune_destroy(t);
+}
+
+/* Whatever the GPU's size, and whether or not the machine was measured: what leaves it leaves a
+ * full one. */
+START_TEST(nothing_leaves_a_gpu_with_room)
+{
+    for (size_t gpu = 6 * GB; gpu <= 48 * GB; gpu += 14 * GB)
+        check_full_when_it_spills(gpu, &machine);
+    check_full_when_it_spills(12 * GB, NULL);
+}
+END_TEST
+
+START_TEST(without_a_profile_the_order_is_by_bytes_moved)
+{
+    const struct tune_options o = {
+        .gpu_nbytes = 24 * GB, .host_nbytes = 64 * GB, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-1.3b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    char *text;
+    ck_assert(!tune_is_timed(t));
+    ck_assert_int_eq(best->optimizer, CONFIG_OFFLOAD_NONE); /* 21 GB of state fit */
+    ck_assert_int_eq(best->params, CONFIG_OFFLOAD_NONE);
+    check_order(t);
+    ck_ok(tune_table(t, 5, &text));
+    ck_assert_ptr_nonnull(strstr(text, "no machine profile"));
+    ck_assert_ptr_nonnull(strstr(text, "bytes moved"));
+    ck_assert_ptr_nonnull(strstr(text, "more (--all)"));
+    free(text);
+    tune_destroy(t);
+}
+END_TEST
+
+/* "7.08 GiB (7602050821 bytes) of GPU memory": that number; 0 when nothing is said of it. */
+static size_t lacking(const struct tune *t, const char *what)
+{
+    char end[64];
+    size_t nbytes = 0;
+    snprintf(end, sizeof end, " bytes) of %s:", what);
+    const char *at = strstr(tune_missing(t), end);
+    if (!at) return 0;
+    while (at[-1] != '(') at--;
+    ck_assert_int_eq(sscanf(at, "%zu", &nbytes), 1);
+    return nbytes;
+}
+
+/* What is said to be missing is what is missing: with it, something fits; with less, nothing. */
+START_TEST(what_is_missing_is_what_would_do)
+{
+    struct tune_options o = {.gpu_nbytes = 8 * GB, .host_nbytes = 16 * GB, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-7b", 512, o);
+    ck_assert_ptr_null(tune_best(t));
+    ck_assert_uint_gt(tune_n_offers(t), 0);
+    check_order(t);
+    size_t gpu = lacking(t, "GPU memory"), host = lacking(t, "host memory");
+    ck_assert_uint_gt(host, 0);
+    ck_assert_ptr_nonnull(strstr(tune_missing(t), "of NVMe (--nvme "));
+    tune_destroy(t);
+    o.gpu_nbytes += gpu;
+    o.host_nbytes += host;
+    t = tune_of("gpt2-7b", 512, o);
+    ck_assert_ptr_nonnull(tune_best(t));
+    ck_assert_str_eq(tune_missing(t), "");
+    tune_destroy(t);
+    o.host_nbytes -= host / 100;
+    t = tune_of("gpt2-7b", 512, o);
+    ck_assert_ptr_null(tune_best(t));
+    tune_destroy(t);
+}
+END_TEST
+
+/* Together they hold the states; neither does alone. */
+START_TEST(a_gpu_keeps_what_the_host_cannot_hold)
+{
+    const struct tune_options o = {
+        .gpu_nbytes = 140 * GB, .host_nbytes = 100 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-13b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_ptr_nonnull(best);
+    check_order(t);
+    ck_assert_int_eq(best->stage, 3);
+    ck_assert_int_eq(best->optimizer, CONFIG_OFFLOAD_CPU);
+    ck_assert(best->ratio > 0 && best->ratio < 1);
+    struct cz_plan *p = plan_again(t, best, "gpt2-13b", 512, 1, "cuda");
+    ck_assert_uint_eq(p->device_peak_nbytes, best->need_nbytes[TUNE_GPU]);
+    ck_assert_uint_eq(p->host_peak_nbytes, best->need_nbytes[TUNE_HOST]);
+    ck_assert_uint_le(p->device_peak_nbytes, 140 * GB / 102 * 100);
+    ck_assert_uint_le(p->host_peak_nbytes, 100 * GB / 102 * 100);
+    cz_plan_destroy(p);
+    tune_destroy(t);
+}
+END_TEST
+
+START_TEST(a_disk_makes_room_for_states)
+{
+    struct tune_options o = {.gpu_nbytes = 16 * GB,
+                             .host_nbytes = 32 * GB,
+                             .nvme_nbytes = 200 * GB,
+                             .profile = &machine,
+                             .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-7b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    char *config;
+    ck_assert_ptr_nonnull(best);
+    ck_assert_int_eq(best->optimizer, CONFIG_OFFLOAD_NVME);
+    ck_assert_int_eq(best->stage, 3);
+    ck_assert_uint_gt(best->need_nbytes[TUNE_NVME], 0);
+    ck_assert_uint_le(best->need_nbytes[TUNE_NVME], 200 * GB);
+    ck_ok(tune_config(t, best, &config));
+    ck_assert_ptr_nonnull(strstr(config, "\"nvme_path\": \"/mnt/fast\""));
+    ck_assert_ptr_nonnull(strstr(config, "\"block_size\": 2097152"));
+    ck_assert_ptr_nonnull(strstr(config, "\"queue_depth\": 24"));
+    free(config);
+    tune_destroy(t);
+}
+END_TEST
+
+START_TEST(a_cpu_has_nothing_to_offload_to_itself)
+{
+    const struct tune_options o = {.host_nbytes = 4 * GB, .dtype = DTYPE_F32, .profile = &machine};
+    struct tune *t = tune_of("gpt2", 128, o);
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        const struct tune_offer *offer = tune_offer(t, i);
+        ck_assert_int_ne(offer->optimizer, CONFIG_OFFLOAD_CPU);
+        ck_assert_int_ne(offer->params, CONFIG_OFFLOAD_CPU);
+        ck_assert(!offer->cpu_checkpointing);
+        ck_assert_uint_eq(offer->need_nbytes[TUNE_GPU], 0);
+    }
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_uint_le(best->need_nbytes[TUNE_HOST], 4 * GB / 102 * 100);
+    ck_assert_int_eq(best->checkpoint_every, 0); /* recomputing is slower, and is not needed */
+    tune_destroy(t);
+}
+END_TEST
+
+START_TEST(a_given_batch_is_met)
+{
+    struct tune_options o = {.world_size = 4,
+                             .gpu_nbytes = 24 * GB,
+                             .host_nbytes = 256 * GB,
+                             .profile = &machine,
+                             .dtype = DTYPE_BF16,
+                             .batch = 96};
+    struct tune *t = tune_of("gpt2-1.3b", 512, o);
+    ck_assert_ptr_nonnull(tune_best(t));
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        const struct tune_offer *offer = tune_offer(t, i);
+        ck_assert_int_eq(offer->micro_batch * offer->accumulation * 4, 96);
+    }
+    struct cz_plan *p = plan_again(t, tune_best(t), "gpt2-1.3b", 512, 4, "cuda");
+    ck_assert_uint_eq(4 * p->host_peak_nbytes, tune_best(t)->need_nbytes[TUNE_HOST]);
+    cz_plan_destroy(p);
+    tune_destroy(t);
+    o.batch = 0;
+    o.micro_batch = 3;
+    t = tune_of("gpt2-1.3b", 512, o);
+    for (size_t i = 0; i < tune_n_offers(t); i++)
+        ck_assert_int_eq(tune_offer(t, i)->micro_batch, 3);
+    tune_destroy(t);
+}
+END_TEST
+
+START_TEST(impossible_questions_are_refused)
+{
+    struct cz_model *m = open_shape("gpt2-tiny", 16);
+    struct tune *t;
+    struct tune_options o = {.world_size = 2, .host_nbytes = GB, .batch = 5};
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    o.batch = 6;
+    o.micro_batch = 2;
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    o.batch = 0;
+    o.host_nbytes = 0;
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    o.world_size = 0;
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    ck_assert_ptr_null(t);
+    tune_destroy(NULL);
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* What was chosen for a small budget trains inside it: the process's whole resident memory. */
+START_TEST(the_chosen_one_trains_inside_its_budget)
+{
+    const size_t budget = 400 << 20;
+    struct tune_options o = {.world_size = 1, .host_nbytes = budget, .dtype = DTYPE_BF16};
+    struct cz_model *m = open_shape("gpt2-tiny", 64);
+    struct tune *t;
+    struct tune_measured measured;
+    ck_ok(tune_create(&o, m, &t));
+    ck_assert_ptr_nonnull(tune_best(t));
+    ck_ok(tune_measure(t, tune_best(t), m, 2, &measured));
+    ck_assert_double_gt(measured.seconds, 0);
+    ck_assert_uint_gt(measured.peak_nbytes, 0);
+#if !defined(__SANITIZE_ADDRESS__)
+    ck_assert_uint_le(measured.peak_nbytes, budget);
+#endif
+    tune_destroy(t);
+}
+END_TEST
+
+START_TEST(what_needs_a_gpu_cannot_be_measured_here)
+{
+    setenv("CZERO_CUDA_PLUGIN", "none", 1); /* as where there is none */
+    struct tune_options o = {.world_size = 1, .gpu_nbytes = 8 * GB, .host_nbytes = 8 * GB};
+    struct tune_measured measured;
+    struct cz_model *m = open_shape("gpt2-tiny", 64);
+    struct tune *t;
+    ck_ok(tune_create(&o, m, &t));
+    ck_fails(tune_measure(t, tune_best(t), m, 1, &measured), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "device cuda"));
+    tune_destroy(t);
+}
+END_TEST
+
+TEST_MAIN("engine/tune", the_best_fills_the_gpu_before_it_spills, nothing_leaves_a_gpu_with_room,
+          a_gpu_keeps_what_the_host_cannot_hold, without_a_profile_the_order_is_by_bytes_moved,
+          what_is_missing_is_what_would_do, a_disk_makes_room_for_states,
+          a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
+          impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
+          what_needs_a_gpu_cannot_be_measured_here)

@@ -1,0 +1,298 @@
+/* Claims: gradients of a chain are those of its layers, ties summed; recomputation of any segment
+ * length, with inputs kept on the host or not, and accumulation over micro-batches, repeat them to
+ * the bit; smaller batches fit the planned memory; walks refuse what they cannot do. */
+#include "engine/chain/chain.h"
+#include "tests/support/toy_layers.h"
+
+enum { B_MAX = 3, T_MAX = 5, N_SCALE = 6, N_LAYERS = N_SCALE + 2 };
+enum { P_TABLE = 0, P_SHARED, P_FIRST, N_PARAMS = P_FIRST + N_SCALE };
+
+/* One toy model in memory: table tied between first and last layer, `v` shared by all scales. */
+struct toy {
+    struct model_layer layers[N_LAYERS];
+    size_t idx[N_LAYERS][2];
+    float table[V * C], shared[C], w[N_SCALE][C];
+    float d_table[V * C], d_shared[C], d_w[N_SCALE][C];
+    const void *params[N_PARAMS];
+    void *grads[N_PARAMS];
+    struct chain *chain;
+    void *blocks[5];
+    int32_t ids[B_MAX * T_MAX], labels[B_MAX * T_MAX];
+    struct batch batch;
+};
+
+static void toy_make(struct toy *t, struct chain_options options)
+{
+    memset(t, 0, sizeof *t);
+    const struct rng_key key = {.seed = 7};
+    for (int i = 0; i < V * C; i++) t->table[i] = rng_normal(&key, (uint64_t)i);
+    for (int c = 0; c < C; c++) t->shared[c] = 0.1f * rng_normal(&key, 100 + (uint64_t)c);
+    t->params[P_TABLE] = t->table, t->grads[P_TABLE] = t->d_table;
+    t->params[P_SHARED] = t->shared, t->grads[P_SHARED] = t->d_shared;
+    for (int i = 0; i < N_SCALE; i++) {
+        for (int c = 0; c < C; c++)
+            t->w[i][c] = 1 + 0.1f * rng_normal(&key, 200 + (uint64_t)(i * C + c));
+        t->params[P_FIRST + i] = t->w[i], t->grads[P_FIRST + i] = t->d_w[i];
+    }
+    for (int i = 0; i < N_LAYERS; i++) {
+        bool edge = i == 0 || i == N_LAYERS - 1;
+        t->idx[i][0] = edge ? P_TABLE : (size_t)(P_FIRST + i - 1);
+        t->idx[i][1] = P_SHARED;
+        t->layers[i] = (struct model_layer){.cls = i == 0 ? &rows_class
+                                                   : edge ? &dot_class
+                                                          : &scale_class,
+                                            .param_idx = t->idx[i],
+                                            .n_params = edge ? 1 : 2};
+    }
+    for (int i = 0; i < B_MAX * T_MAX; i++) t->ids[i] = (i * 5) % V, t->labels[i] = (i * 3 + 1) % V;
+    t->batch = (struct batch){.B = B_MAX, .T = T_MAX, .ids = t->ids, .labels = t->labels};
+    options.B = B_MAX, options.T = T_MAX;
+    ck_ok(chain_create_layers(t->layers, N_LAYERS, N_PARAMS, &options, &t->chain));
+    struct chain_sizes s = chain_sizes(t->chain);
+    size_t sizes[5] = {s.activations, s.workspace, s.gradients, s.cache, s.kept};
+    for (int i = 0; i < 5; i++) t->blocks[i] = sizes[i] ? malloc(sizes[i]) : NULL;
+    const struct chain_memory memory = {.activations = t->blocks[0],
+                                        .workspace = t->blocks[1],
+                                        .gradients = t->blocks[2],
+                                        .cache = t->blocks[3],
+                                        .kept = t->blocks[4],
+                                        .params = t->params,
+                                        .grads = t->grads};
+    chain_bind(t->chain, &memory);
+}
+
+static void toy_free(struct toy *t)
+{
+    chain_destroy(t->chain);
+    for (int i = 0; i < 5; i++) free(t->blocks[i]);
+}
+
+static float toy_step(struct toy *t, bool accumulate)
+{
+    float loss;
+    const struct chain_run run = {.batch = &t->batch,
+                                  .mode = LAYER_TRAIN,
+                                  .rng = {.seed = 3, .sample = 11},
+                                  .dloss = 1,
+                                  .loss = &loss,
+                                  .accumulate = accumulate};
+    ck_ok(chain_forward(t->chain, &run));
+    ck_ok(chain_backward(t->chain));
+    return loss;
+}
+
+START_TEST(gradients_match_finite_differences)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true});
+    memset(t.d_table, 0xff, sizeof t.d_table); /* overwritten, whatever was there */
+    toy_step(&t, false);
+    float *const params[] = {t.table, t.shared, t.w[2]};
+    const float *const grads[] = {t.d_table, t.d_shared, t.d_w[2]};
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; i < C; i++) {
+            float want = grads[p][i], old = params[p][i], eps = 2e-3f;
+            params[p][i] = old + eps;
+            float up = toy_step(&t, true);
+            params[p][i] = old - eps;
+            float down = toy_step(&t, true);
+            params[p][i] = old;
+            toy_step(&t, false);
+            ck_assert_float_eq_tol((up - down) / (2 * eps), want, 2e-2f * fmaxf(1, fabsf(want)));
+        }
+    toy_free(&t);
+}
+END_TEST
+
+START_TEST(recomputation_repeats_gradients_to_the_bit)
+{
+    struct toy full, some;
+    toy_make(&full, (struct chain_options){.training = true});
+    float loss = toy_step(&full, false);
+    size_t kept = chain_sizes(full.chain).activations;
+    for (int every = 1; every <= N_LAYERS + 1; every++) {
+        toy_make(&some, (struct chain_options){.training = true, .checkpoint_every = every});
+        ck_assert_float_eq(toy_step(&some, false), loss);
+        ck_assert_mem_eq(some.d_table, full.d_table, sizeof full.d_table);
+        ck_assert_mem_eq(some.d_shared, full.d_shared, sizeof full.d_shared);
+        ck_assert_mem_eq(some.d_w, full.d_w, sizeof full.d_w);
+        if (every > 1 && every < N_LAYERS - 2)
+            ck_assert_uint_lt(chain_sizes(some.chain).activations, kept);
+        ck_assert(chain_is_recomputed(some.chain, 0) == (every < N_LAYERS - 1));
+        ck_assert(!chain_is_recomputed(some.chain, N_LAYERS - 1));
+        toy_free(&some);
+    }
+    toy_free(&full);
+}
+END_TEST
+
+START_TEST(inputs_that_wait_in_host_memory_give_the_same_gradients)
+{
+    struct toy full, some, here;
+    struct device *device;
+    struct ops *ops;
+    ck_ok(device_open("cpu", 0, &device));
+    ck_ok(ops_create(device, &ops));
+    toy_make(&full, (struct chain_options){.training = true});
+    float loss = toy_step(&full, false);
+    for (int every = 1; every <= N_LAYERS; every++) {
+        toy_make(&here, (struct chain_options){.training = true, .checkpoint_every = every});
+        toy_make(&some, (struct chain_options){.training = true,
+                                               .checkpoint_every = every,
+                                               .keep_on_host = true,
+                                               .ops = ops});
+        for (int pass = 0; pass < 2; pass++) ck_assert_float_eq(toy_step(&some, false), loss);
+        ck_assert_mem_eq(some.d_table, full.d_table, sizeof full.d_table);
+        ck_assert_mem_eq(some.d_shared, full.d_shared, sizeof full.d_shared);
+        ck_assert_mem_eq(some.d_w, full.d_w, sizeof full.d_w);
+        /* of 7 layers in front of the loss; two places, each of 256 bytes, and the last output */
+        const size_t n = (size_t)((N_LAYERS - 1 + every - 1) / every - 1),
+                     waiting = n > 2 ? n - 2 : 0;
+        ck_assert_uint_eq(chain_sizes(some.chain).kept, waiting * CHAIN_ALIGN);
+        ck_assert_uint_eq(chain_sizes(some.chain).activations + waiting * CHAIN_ALIGN,
+                          chain_sizes(here.chain).activations);
+        toy_free(&some);
+        toy_free(&here);
+    }
+    toy_free(&full);
+    ops_destroy(ops);
+    device_close(device);
+}
+END_TEST
+
+START_TEST(accumulation_adds_to_what_is_there)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true});
+    toy_step(&t, false);
+    float once[C];
+    memcpy(once, t.d_w[0], sizeof once);
+    toy_step(&t, true);
+    for (int c = 0; c < C; c++) ck_assert_float_eq_tol(t.d_w[0][c], 2 * once[c], 1e-5f);
+    toy_free(&t);
+}
+END_TEST
+
+START_TEST(frozen_parameters_get_no_gradient)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true});
+    t.grads[P_SHARED] = NULL;
+    memset(t.d_shared, 0x55, sizeof t.d_shared);
+    toy_step(&t, false);
+    const unsigned char *bytes = (const unsigned char *)t.d_shared;
+    for (size_t i = 0; i < sizeof t.d_shared; i++) ck_assert_uint_eq(bytes[i], 0x55);
+    toy_free(&t);
+}
+END_TEST
+
+START_TEST(smaller_batches_run_and_larger_ones_are_refused)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true, .checkpoint_every = 2});
+    t.batch.B = 1, t.batch.T = 2;
+    toy_step(&t, false);
+    t.batch.B = B_MAX + 1;
+    const struct chain_run run = {.batch = &t.batch, .mode = LAYER_TRAIN};
+    ck_fails(chain_forward(t.chain, &run), CZ_INVALID);
+    ck_fails(chain_backward(t.chain), CZ_INVALID);
+    toy_free(&t);
+}
+END_TEST
+
+START_TEST(evaluation_needs_two_outputs_only)
+{
+    struct toy train, eval;
+    toy_make(&train, (struct chain_options){.training = true});
+    toy_make(&eval, (struct chain_options){.training = false});
+    float a = 0, b = 1;
+    const struct chain_run run = {.batch = &train.batch, .mode = LAYER_EVAL, .loss = &a};
+    ck_ok(chain_forward(train.chain, &run));
+    const struct chain_run same = {.batch = &eval.batch, .mode = LAYER_EVAL, .loss = &b};
+    ck_ok(chain_forward(eval.chain, &same));
+    ck_assert_float_eq(a, b);
+    ck_assert_uint_eq(chain_sizes(eval.chain).activations, 2 * CHAIN_ALIGN);
+    ck_assert_uint_eq(chain_sizes(eval.chain).gradients, 0);
+    const struct chain_run wrong = {.batch = &eval.batch, .mode = LAYER_TRAIN};
+    ck_fails(chain_forward(eval.chain, &wrong), CZ_INVALID);
+    ck_assert(!chain_can_decode(eval.chain));
+    ck_fails(chain_decode(eval.chain, NULL, &eval.batch, 0, NULL), CZ_UNSUPPORTED);
+    toy_free(&train);
+    toy_free(&eval);
+}
+END_TEST
+
+/* Hooks may move parameters: they are valid between enter and leave alone. */
+struct gather {
+    struct toy *toy;
+    const void *real[N_PARAMS];
+    int depth, n_calls;
+};
+
+static cz_status gather_enter(void *user, size_t layer_idx, enum chain_phase phase)
+{
+    struct gather *g = user;
+    (void)phase;
+    ck_assert_int_eq(g->depth++, 0);
+    const struct model_layer *layer = chain_layer(g->toy->chain, layer_idx);
+    for (size_t i = 0; i < layer->n_params; i++)
+        g->toy->params[layer->param_idx[i]] = g->real[layer->param_idx[i]];
+    return CZ_OK;
+}
+
+static cz_status gather_leave(void *user, size_t layer_idx, enum chain_phase phase)
+{
+    struct gather *g = user;
+    (void)phase;
+    (void)layer_idx;
+    g->depth--;
+    g->n_calls++;
+    memset(g->toy->params, 0, sizeof g->toy->params);
+    return CZ_OK;
+}
+
+START_TEST(hooks_surround_every_layer)
+{
+    struct toy t, plain;
+    toy_make(&plain, (struct chain_options){.training = true});
+    toy_step(&plain, false);
+    toy_make(&t, (struct chain_options){.training = true, .checkpoint_every = 2});
+    struct gather g = {.toy = &t};
+    memcpy(g.real, t.params, sizeof g.real);
+    memset(t.params, 0, sizeof t.params);
+    const struct chain_memory memory = {.activations = t.blocks[0],
+                                        .workspace = t.blocks[1],
+                                        .gradients = t.blocks[2],
+                                        .params = t.params,
+                                        .grads = t.grads,
+                                        .hooks = {&g, gather_enter, gather_leave}};
+    chain_bind(t.chain, &memory);
+    toy_step(&t, false);
+    ck_assert_mem_eq(t.d_table, plain.d_table, sizeof plain.d_table);
+    int n_recomputed = 0;
+    for (size_t i = 0; i < N_LAYERS; i++) n_recomputed += chain_is_recomputed(t.chain, i);
+    ck_assert_int_eq(g.n_calls, 2 * N_LAYERS + n_recomputed);
+    toy_free(&t);
+    toy_free(&plain);
+}
+END_TEST
+
+START_TEST(a_chain_ends_in_its_only_loss_layer)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true});
+    struct chain *chain;
+    const struct chain_options options = {.B = 1, .T = 1, .training = true};
+    ck_fails(chain_create_layers(t.layers, N_LAYERS - 1, N_PARAMS, &options, &chain), CZ_INVALID);
+    ck_fails(chain_create_layers(t.layers, 0, N_PARAMS, &options, &chain), CZ_INVALID);
+    ck_assert_ptr_null(chain);
+    toy_free(&t);
+}
+END_TEST
+
+TEST_MAIN("engine/chain", gradients_match_finite_differences,
+          recomputation_repeats_gradients_to_the_bit,
+          inputs_that_wait_in_host_memory_give_the_same_gradients,
+          accumulation_adds_to_what_is_there, frozen_parameters_get_no_gradient,
+          smaller_batches_run_and_larger_ones_are_refused, evaluation_needs_two_outputs_only,
+          hooks_surround_every_layer, a_chain_ends_in_its_only_loss_layer)

@@ -1,0 +1,90 @@
+/* Claim: hidden states are what the head reads, for every position and under every head: the same
+ * trunk gives the same bytes as masked LM and as classifier, with and without gradients planned,
+ * and 16-bit states are widened; what stands in padding does not reach tokens. */
+#include "engine/infer/infer.h"
+#include "tests/support/check_main.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { B = 3, T = 9, C = 16 }; /* of models/bert-old, vocabulary 29 */
+
+static int32_t ids[B * T];
+static uint8_t mask[B * T];
+
+static struct batch some_batch(void)
+{
+    for (int i = 0; i < B * T; i++) {
+        ids[i] = (7 * i + i / T) % 29;
+        mask[i] = i / T != 1 || i % T < 6;
+    }
+    return (struct batch){.B = B, .T = T, .ids = ids, .key_mask = mask};
+}
+
+static void hidden_of(enum cz_task task, enum cz_dtype dtype, bool gradients,
+                      const struct batch *batch, float *hidden)
+{
+    const struct cz_model_options o = {.size = sizeof o, .task = task};
+    const struct cz_infer_options how = {
+        .size = sizeof how, .B = B, .T = T, .dtype = dtype, .gradients = gradients};
+    struct cz_model *m = cz_model_open_ex(test_data("models/bert-old"), &o);
+    struct cz_infer *in;
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    ck_ok(cz_infer_create(m, &how, &in));
+    for (int i = 0; i < B * T * C; i++) hidden[i] = NAN;
+    ck_ok(cz_infer_hidden(in, batch, hidden));
+    cz_infer_destroy(in);
+    cz_model_destroy(m);
+}
+
+static float largest_difference(const float *a, const float *b, int n)
+{
+    float worst = 0;
+    for (int i = 0; i < n; i++) {
+        ck_assert(isfinite(a[i]) && isfinite(b[i]));
+        worst = fmaxf(worst, fabsf(a[i] - b[i]));
+    }
+    return worst;
+}
+
+START_TEST(hidden_states_do_not_depend_on_the_head)
+{
+    static float want[B * T * C], got[B * T * C];
+    struct batch batch = some_batch();
+    hidden_of(CZ_TASK_MASKED_LM, DTYPE_F32, false, &batch, want);
+    for (int gradients = 0; gradients < 2; gradients++) {
+        hidden_of(CZ_TASK_CLASSIFICATION, DTYPE_F32, gradients, &batch, got);
+        ck_assert_mem_eq(got, want, sizeof got);
+    }
+    batch.B = 2; /* fewer rows than planned */
+    hidden_of(CZ_TASK_CLASSIFICATION, DTYPE_F32, false, &batch, got);
+    ck_assert_float_le(largest_difference(got, want, 2 * T * C), 1e-5f);
+    ck_assert(isnan(got[2 * T * C])); /* not written */
+}
+END_TEST
+
+START_TEST(padding_does_not_reach_tokens)
+{
+    static float want[B * T * C], got[B * T * C];
+    struct batch batch = some_batch();
+    hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, want);
+    for (int t = 6; t < T; t++) ids[T + t] = 28 - t;
+    hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, got);
+    ck_assert_mem_eq(got + T * C, want + T * C, 6 * C * sizeof *got);
+    ck_assert_float_gt(largest_difference(got, want, B * T * C), 1e-3f); /* in the padding itself */
+}
+END_TEST
+
+START_TEST(sixteen_bit_states_are_widened)
+{
+    static float want[B * T * C], got[B * T * C];
+    const struct batch batch = some_batch();
+    hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, want);
+    hidden_of(CZ_TASK_AUTO, DTYPE_BF16, false, &batch, got);
+    /* states around 1 after two layers, 8 bits of mantissa */
+    ck_assert_float_le(largest_difference(got, want, B * T * C), 0.15f);
+}
+END_TEST
+
+TEST_MAIN("engine/infer", hidden_states_do_not_depend_on_the_head, padding_does_not_reach_tokens,
+          sixteen_bit_states_are_widened)

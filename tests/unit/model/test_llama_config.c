@@ -1,0 +1,405 @@
+/* Claim: LLaMA's and Qwen2's config.json is read as transformers reads it (defaults, both spellings
+ * of rope, head widths, biases, windows), parameters stand in Hugging Face's order, presets have
+ * the published sizes, exported folders load again, and what cannot be run is refused with a
+ * sentence. */
+#include "formats/file_io.h"
+#include "model/llama/llama_impl.h"
+#include "tests/support/check_main.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A model of `members` (of a config.json, without its braces) on top of a small base. */
+static struct cz_model *model_of(const char *family, const char *members)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"%s\", \"vocab_size\": 31, \"hidden_size\": 24, "
+             "\"intermediate_size\": 40, \"num_hidden_layers\": 2, \"max_position_embeddings\": 64"
+             "%s%s%s}",
+             family, strstr(members, "num_attention_heads") ? "" : ", \"num_attention_heads\": 4",
+             members[0] ? ", " : "", members);
+    const char *dir = test_tmp_make();
+    char *path = file_join(dir, "config.json");
+    ck_ok(file_save(path, text, strlen(text)));
+    err_clear();
+    struct cz_model *m = cz_model_open(dir);
+    free(path);
+    test_tmp_remove(dir);
+    return m;
+}
+
+static void opens(const char *family, const char *members)
+{
+    struct cz_model *m = model_of(family, members);
+    ck_assert_msg(m != NULL, "%s: %s", members, cz_last_error());
+    cz_model_destroy(m);
+}
+
+static void refused(const char *family, const char *members, cz_status want, const char *says)
+{
+    ck_assert_msg(model_of(family, members) == NULL, "%s opened", members);
+    ck_assert_msg(cz_last_status() == want, "%s: %s", members, cz_last_error());
+    ck_assert_msg(strstr(cz_last_error(), says) != NULL, "\"%s\" lacks \"%s\"", cz_last_error(),
+                  says);
+    ck_assert_msg(strstr(cz_last_error(), "config.json:1:") != NULL, "%s", cz_last_error());
+}
+
+static const struct llama_block_hp *block_of(const struct cz_model *m)
+{
+    return model_layer_at(m, 1)->hp;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+START_TEST(parameters_stand_in_hugging_faces_order)
+{
+    static const char *const want[] = {
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.0.self_attn.k_proj.bias",
+        "model.layers.0.self_attn.v_proj.weight",
+        "model.layers.0.self_attn.v_proj.bias",
+        "model.layers.0.self_attn.o_proj.weight",
+        "model.layers.0.self_attn.o_proj.bias",
+        "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.mlp.gate_proj.bias",
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.0.mlp.up_proj.bias",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.0.mlp.down_proj.bias",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.weight",
+        "model.layers.1.self_attn.q_proj.weight",
+    };
+    struct cz_model *m = model_of("llama", "\"attention_bias\": true, \"mlp_bias\": true");
+    const struct param_table *t = model_params(m);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(want); i++) ck_assert_str_eq(t->params[i].name, want[i]);
+    ck_assert_uint_eq(t->n_params, 1 + 2 * 16 + 2);
+    ck_assert_str_eq(t->params[t->n_params - 2].name, "model.norm.weight");
+    ck_assert_str_eq(t->params[t->n_params - 1].name, "lm_head.weight");
+    cz_model_destroy(m);
+
+    m = model_of("qwen2", "\"tie_word_embeddings\": true, \"num_key_value_heads\": 2");
+    t = model_params(m);
+    size_t idx;
+    ck_assert_uint_eq(t->n_params, 1 + 2 * 12 + 1);
+    ck_ok(param_table_find(t, "lm_head.weight", &idx)); /* the other name of the first */
+    ck_assert_uint_eq(idx, 0);
+    ck_ok(param_table_find(t, "model.layers.1.self_attn.v_proj.bias", &idx));
+    ck_fails(param_table_find(t, "model.layers.1.self_attn.o_proj.bias", &idx), CZ_NOTFOUND);
+    cz_model_destroy(m);
+}
+END_TEST
+
+START_TEST(heads_are_as_transformers_has_them)
+{
+    struct cz_model *m = model_of("llama", "");
+    ck_assert_int_eq(block_of(m)->G, 4);
+    ck_assert_int_eq(block_of(m)->D, 6);
+    cz_model_destroy(m);
+    m = model_of("llama", "\"num_key_value_heads\": null, \"head_dim\": null");
+    ck_assert_int_eq(block_of(m)->G, 4);
+    cz_model_destroy(m);
+    m = model_of("llama", "\"num_key_value_heads\": 1, \"head_dim\": 16");
+    ck_assert_int_eq(block_of(m)->G, 1);
+    ck_assert_int_eq(block_of(m)->D, 16);
+    cz_model_destroy(m);
+    m = model_of("llama", "\"num_attention_heads\": 5, \"head_dim\": 4"); /* 24 is no multiple */
+    ck_assert_int_eq(block_of(m)->H, 5);
+    cz_model_destroy(m);
+    m = model_of("qwen2", "\"num_attention_heads\": 12, \"num_key_value_heads\": 2");
+    ck_assert(block_of(m)->qkv_bias && !block_of(m)->o_bias && !block_of(m)->mlp_bias);
+    cz_model_destroy(m);
+    refused("llama", "\"num_attention_heads\": 5", CZ_INVALID, "5 heads do not divide");
+    refused("llama", "\"num_key_value_heads\": 3", CZ_INVALID, "3 key heads do not divide 4");
+    refused("qwen2", "", CZ_INVALID, "32 key heads do not divide 4"); /* the default there */
+    refused("llama", "\"head_dim\": 7", CZ_INVALID, "even widths");
+    refused("llama", "\"head_dim\": 4096", CZ_INVALID, "outside");
+}
+END_TEST
+
+START_TEST(what_cannot_be_run_is_refused)
+{
+    refused("llama", "\"hidden_act\": \"gelu\"", CZ_UNSUPPORTED, "silu");
+    refused("llama", "\"hidden_act\": \"mish\"", CZ_UNSUPPORTED, "mish");
+    opens("llama", "\"hidden_act\": \"swish\"");
+    refused("llama", "\"quantization_config\": {\"bits\": 4}", CZ_UNSUPPORTED, "quantized");
+    refused("llama", "\"pad_token_id\": 31", CZ_INVALID, "no token");
+    refused("llama", "\"attention_dropout\": 1.0", CZ_INVALID, "outside");
+    refused("llama", "\"architectures\": [\"LlamaForSequenceClassification\"]", CZ_UNSUPPORTED,
+            "LlamaForCausalLM");
+    opens("llama", "\"architectures\": [\"LlamaModel\"], \"pretraining_tp\": 2");
+    opens("llama", "\"pad_token_id\": -1");
+}
+END_TEST
+
+START_TEST(the_window_bounds_sequences)
+{
+    static const struct {
+        const char *members;
+        int64_t t_max;
+    } cases[] = {
+        {"\"sliding_window\": 8", 64},                               /* not in use */
+        {"\"use_sliding_window\": true, \"sliding_window\": 8", 64}, /* from layer 28 on */
+        {"\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1", 8},
+        {"\"use_sliding_window\": true, \"sliding_window\": 80, \"max_window_layers\": 1", 64},
+        {"\"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 1", 64},
+        {"\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 0, "
+         "\"layer_types\": [\"full_attention\", \"full_attention\"]",
+         64},
+        {"\"use_sliding_window\": true, \"sliding_window\": 8, "
+         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         8},
+    };
+    char members[512];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        snprintf(members, sizeof members, "\"num_key_value_heads\": 2, %s", cases[i].members);
+        struct cz_model *m = model_of("qwen2", members);
+        ck_assert_msg(m != NULL, "%s: %s", members, cz_last_error());
+        ck_assert_int_eq(cz_model_t_max(m), cases[i].t_max);
+        if (cases[i].t_max == 8) ck_fails(cz_model_set_shape(m, 9), CZ_INVALID);
+        cz_model_destroy(m);
+    }
+    refused("qwen2", "\"num_key_value_heads\": 2, \"layer_types\": [\"full_attention\"]",
+            CZ_INVALID, "one kind per layer");
+    refused("qwen2",
+            "\"num_key_value_heads\": 2, \"layer_types\": [\"full_attention\", \"chunked\"]",
+            CZ_UNSUPPORTED, "full_attention or sliding_attention");
+    refused("qwen2",
+            "\"num_key_value_heads\": 2, "
+            "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+            CZ_INVALID, "without use_sliding_window");
+}
+END_TEST
+
+/* Rotary positions end nowhere: beyond the context is allowed, and said. */
+START_TEST(sequences_may_be_longer_than_the_context)
+{
+    struct cz_model *m = model_of("llama", "");
+    ck_assert_int_eq(cz_model_t_max(m), 64);
+    ck_ok(cz_model_set_shape(m, 1000));
+    ck_assert_int_eq(cz_model_t_max(m), 1000);
+    ck_fails(cz_model_set_shape(m, ((int64_t)1 << 24) + 1), CZ_INVALID);
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* ---- rope -------------------------------------------------------------------------------------
+ */
+
+/* The plan of a config with these members, heads of D, a context of 64. */
+static struct rope_plan plan_of(const char *members, int64_t D)
+{
+    char text[1024];
+    struct json_doc *doc;
+    struct rope_plan plan;
+    snprintf(text, sizeof text, "{%s}", members);
+    ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
+    ck_ok(rope_read(json_root(doc), D, 64, &plan));
+    json_free(doc);
+    return plan;
+}
+
+static void freq_is(const struct rope_plan *p, int64_t T, const double *want)
+{
+    float buf[ROPE_HALF_MAX];
+    const float *freq = rope_frequencies(p, T, buf);
+    for (int64_t i = 0; i < p->half; i++)
+        ck_assert_double_eq_tol((double)freq[i], want[i], 3e-7 * want[i]);
+}
+
+START_TEST(rope_is_read_in_both_spellings)
+{
+    const double plain[] = {1, 0.1, 0.01, 0.001}, hundred[] = {1, 0.31622776601, 0.1, 0.0316227766};
+    const double linear[] = {0.25, 0.025, 0.0025, 0.00025};
+    struct rope_plan p = plan_of("", 8);
+    freq_is(&p, 1000, plain);
+    p = plan_of("\"rope_theta\": 100, \"rope_scaling\": null", 8);
+    freq_is(&p, 1000, hundred);
+    p = plan_of("\"rope_parameters\": {\"rope_theta\": 100.0, \"rope_type\": \"default\"}", 8);
+    freq_is(&p, 1000, hundred);
+    p = plan_of("\"rope_theta\": 7, \"rope_parameters\": {\"rope_theta\": 100.0}", 8);
+    freq_is(&p, 1000, hundred); /* the inner one stands before the outer */
+    p = plan_of("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", 8);
+    freq_is(&p, 1000, linear);
+    p = plan_of("\"rope_scaling\": {\"rope_type\": \"linear\", \"type\": \"x\", \"factor\": 4}, "
+                "\"rope_parameters\": {\"rope_type\": \"default\"}",
+                8);
+    freq_is(&p, 1000, linear);
+    ck_assert_float_eq(p.scale, 1.0f);
+}
+END_TEST
+
+START_TEST(rope_follows_the_length_where_it_should)
+{
+    const double plain[] = {1, 0.1, 0.01, 0.001};
+    struct rope_plan p = plan_of("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", 8);
+    freq_is(&p, 64, plain);
+    double grown[4]; /* theta·(2·128/64 − 1)^(8/6) */
+    for (int i = 0; i < 4; i++) grown[i] = pow(1e4 * pow(3, 8.0 / 6), -i / 4.0);
+    freq_is(&p, 128, grown);
+
+    const double divided[] = {1 / 2.0, 0.1 / 3, 0.01 / 4, 0.001 / 5};
+    p = plan_of("\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1, 1], "
+                "\"long_factor\": [2, 3, 4, 5], \"original_max_position_embeddings\": 16}",
+                8);
+    freq_is(&p, 16, plain);
+    freq_is(&p, 17, divided);
+    ck_assert_float_eq_tol(p.scale, sqrtf(1.0f + logf(4.0f) / logf(16.0f)), 1e-6f);
+    p = plan_of("\"original_max_position_embeddings\": 32, " /* the outer one, as Phi-3 writes it */
+                "\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1, 1], "
+                "\"long_factor\": [2, 3, 4, 5], \"original_max_position_embeddings\": 16}",
+                8);
+    ck_assert_int_eq(p.t_switch, 32);
+}
+END_TEST
+
+START_TEST(rope_scalings_have_their_limits)
+{
+    /* llama3: short waves stay, long ones are divided, between them it is monotonous */
+    struct rope_plan p = plan_of(
+        "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+        "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}",
+        32);
+    struct rope_plan plain = plan_of("", 32);
+    ck_assert_float_eq(p.freq[0], 1.0f);
+    ck_assert_float_eq(p.freq[15], plain.freq[15] / 8.0f);
+    for (int i = 1; i < 16; i++) {
+        ck_assert(p.freq[i] < p.freq[i - 1]);
+        ck_assert(p.freq[i] <= plain.freq[i] && p.freq[i] >= plain.freq[i] / 8.0f);
+    }
+    /* yarn: the same, by dimension; attention gets sharper */
+    p = plan_of("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                "\"original_max_position_embeddings\": 16}",
+                32);
+    ck_assert_float_eq(p.freq[0], 1.0f);
+    ck_assert_float_eq_tol(p.freq[15], plain.freq[15] / 4.0f, 1e-9f);
+    ck_assert_float_eq_tol(p.scale, 0.1f * logf(4.0f) + 1.0f, 1e-6f);
+    /* proportional: the rest does not turn */
+    p = plan_of("\"partial_rotary_factor\": 0.5, "
+                "\"rope_parameters\": {\"rope_type\": \"proportional\"}",
+                32);
+    ck_assert_float_eq(p.freq[7], plain.freq[7]);
+    for (int i = 8; i < 16; i++) ck_assert_float_eq(p.freq[i], 0.0f);
+}
+END_TEST
+
+START_TEST(wrong_rope_is_refused)
+{
+    refused("llama", "\"rope_scaling\": {\"type\": \"su\", \"factor\": 2}", CZ_UNSUPPORTED,
+            "supported: default, linear, dynamic, yarn, longrope, llama3, proportional");
+    refused("llama", "\"rope_scaling\": {\"type\": \"linear\"}", CZ_NOTFOUND, "factor is missing");
+    refused("llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}", CZ_INVALID,
+            "positive");
+    refused("llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 1e-60}", CZ_INVALID,
+            "positive");
+    refused("llama",
+            "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, "
+            "\"original_max_position_embeddings\": 1e300}",
+            CZ_CORRUPT, "original_max_position_embeddings");
+    refused("llama", "\"rope_scaling\": {\"type\": 3}", CZ_CORRUPT, "type");
+    refused("llama", "\"rope_scaling\": [2]", CZ_INVALID, "object");
+    refused("llama", "\"rope_theta\": 0", CZ_INVALID, "outside");
+    refused("llama", "\"partial_rotary_factor\": 0.5", CZ_UNSUPPORTED, "in part");
+    refused("llama", "\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}",
+            CZ_UNSUPPORTED, "by kind of layer");
+    refused("llama",
+            "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2], "
+            "\"long_factor\": [1, 2, 3]}",
+            CZ_INVALID, "a list of 3 numbers");
+    refused("llama", "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2, 3]}",
+            CZ_NOTFOUND, "long_factor");
+    refused("llama",
+            "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1}",
+            CZ_NOTFOUND, "high_freq_factor is missing");
+    refused("llama",
+            "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, \"beta_fast\": -1}",
+            CZ_INVALID, "positive");
+}
+END_TEST
+
+/* Frequencies that follow the length have no use for a cache of keys. */
+START_TEST(only_fixed_frequencies_are_cached)
+{
+    struct cz_model *m =
+        model_of("llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}");
+    ck_assert(model_layer_at(m, 1)->cls->decode != NULL);
+    cz_model_destroy(m);
+    m = model_of("llama", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}");
+    ck_assert(model_layer_at(m, 1)->cls->decode == NULL);
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* ---- presets and export -----------------------------------------------------------------------
+ */
+
+START_TEST(presets_have_the_published_sizes)
+{
+    static const struct {
+        const char *name;
+        size_t numel;
+        int64_t t_max;
+    } presets[] = {
+        {"llama-tiny", 119104, 64},          {"qwen2-tiny", 102976, 64},
+        {"llama-160m", 162417408, 2048},     {"tinyllama-1.1b", 1100048384, 2048},
+        {"llama-7b", 6738415616, 4096},      {"llama-13b", 13015864320, 4096},
+        {"llama-70b", 68976648192, 4096},    {"llama3-8b", 8030261248, 8192},
+        {"llama3.2-1b", 1235814400, 131072}, {"qwen2-0.5b", 494032768, 131072},
+        {"qwen2-1.5b", 1543714304, 131072},  {"qwen2-7b", 7615616512, 131072},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
+        struct cz_model *m = cz_model_open(presets[i].name);
+        ck_assert_msg(m != NULL, "%s: %s", presets[i].name, cz_last_error());
+        ck_assert_msg(param_table_numel(model_params(m), false) == presets[i].numel, "%s has %zu",
+                      presets[i].name, param_table_numel(model_params(m), false));
+        ck_assert_int_eq(cz_model_t_max(m), presets[i].t_max);
+        cz_model_destroy(m);
+    }
+}
+END_TEST
+
+static cz_status fetch(void *user, size_t param_idx, size_t elem_off, size_t numel, float *dst)
+{
+    return model_read_weights(user, param_idx, elem_off, numel, dst);
+}
+
+START_TEST(exported_folders_load_again)
+{
+    static const char *const sources[] = {"llama-tiny", "qwen2-tiny", "models/llama-variant",
+                                          "models/qwen2-variant"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
+        const char *dir = test_tmp_make();
+        struct cz_model *m = cz_model_open(i < 2 ? sources[i] : test_data(sources[i]));
+        ck_assert_msg(m != NULL, "%s", cz_last_error());
+        ck_ok(model_export_hf(m, dir, DTYPE_F32, fetch, m));
+        struct cz_model *back = cz_model_open(dir);
+        ck_assert_msg(back != NULL, "%s", cz_last_error());
+        const struct param_table *t = model_params(m), *u = model_params(back);
+        ck_assert_uint_eq(t->n_params, u->n_params);
+        for (size_t p = 0; p < t->n_params; p++) {
+            float a[8] = {0}, b[8] = {0};
+            const size_t n = t->params[p].numel < 8 ? t->params[p].numel : 8;
+            ck_assert_str_eq(t->params[p].name, u->params[p].name);
+            ck_ok(model_read_weights(m, p, 0, n, a));
+            ck_ok(model_read_weights(back, p, 0, n, b));
+            ck_assert_mem_eq(a, b, sizeof a);
+        }
+        ck_assert_mem_eq(&block_of(m)->rope, &block_of(back)->rope, sizeof(struct rope_plan));
+        cz_model_destroy(back);
+        cz_model_destroy(m);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+TEST_MAIN("model/llama_config", parameters_stand_in_hugging_faces_order,
+          heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
+          the_window_bounds_sequences, sequences_may_be_longer_than_the_context,
+          rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
+          rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
+          presets_have_the_published_sizes, exported_folders_load_again)

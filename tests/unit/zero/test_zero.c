@@ -1,0 +1,214 @@
+/* Claims: a rank's partition behaves to the bit like its slice of the whole, whatever the stage,
+ * the number of ranks and the tile size; masters start from the rounded parameters; the first
+ * non-finite gradient is named; single tensors are read and written in place. */
+#include "tests/support/zero_world.h"
+
+/* Three updates; gives the last norm. */
+static double train(struct world *w, enum cz_dtype dtype)
+{
+    double norm = 0;
+    for (uint32_t t = 1; t <= 3; t++) {
+        struct zero_scan scan;
+        fill_grads(w, t, dtype);
+        ck_ok(zero_reduce(w->z));
+        ck_ok(zero_scan(w->z, &scan));
+        ck_assert(scan.finite);
+        ck_ok(zero_norm(w->z, scan.max_abs, &norm));
+        ck_ok(zero_step(w->z, t, 1, 1));
+        ck_ok(zero_gather(w->z));
+        zero_grads_drop(w->z);
+    }
+    return norm;
+}
+
+/* Master, states and parameters of a rank against the whole, element by element. */
+static void compare_own(struct world *whole, struct world *part)
+{
+    size_t n_compared = 0;
+    for (size_t i = 0; i < N_PARAMS; i++)
+        for (size_t j = 0; j < numels[i]; j++) {
+            float a, b;
+            if (zero_read(part->z, ZERO_WEIGHT, 0, i, j, 1, &b) != CZ_OK) continue;
+            ck_ok(zero_read(whole->z, ZERO_WEIGHT, 0, i, j, 1, &a));
+            ck_assert_uint_eq(f32_bits(a), f32_bits(b));
+            for (size_t s = 0; s < 2; s++) {
+                ck_ok(zero_read(whole->z, ZERO_STATE, s, i, j, 1, &a));
+                ck_ok(zero_read(part->z, ZERO_STATE, s, i, j, 1, &b));
+                ck_assert_uint_eq(f32_bits(a), f32_bits(b));
+            }
+            n_compared++;
+        }
+    ck_assert_uint_gt(n_compared, 0);
+}
+
+START_TEST(a_rank_repeats_its_slice_of_the_whole)
+{
+    const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+    for (int d = 0; d < 2; d++) {
+        struct world_setting s = plain;
+        s.dtype = s.grad_dtype = dtypes[d];
+        struct world whole;
+        world_make(&whole, s);
+        double want = train(&whole, s.dtype);
+        for (int stage = 0; stage <= 3; stage++)
+            for (int rank = 0; rank < 4; rank++)
+                for (size_t tile = 3; tile <= 64; tile += 61) {
+                    struct world part;
+                    s.stage = stage, s.rank = rank, s.world_size = 4, s.tile = tile;
+                    s.overlap = rank % 2, s.bucket = tile;
+                    s.stage3.param_persistence_threshold = rank < 2 ? 0 : 9;
+                    s.stage3.model_persistence_threshold = 1000;
+                    world_make(&part, s);
+                    double norm = train(&part, s.dtype);
+                    /* a pretended rank sees its own partition four times */
+                    if (stage == 0) ck_assert_double_eq(norm, want);
+                    compare_own(&whole, &part);
+                    world_free(&part);
+                }
+        world_free(&whole);
+    }
+}
+END_TEST
+
+START_TEST(every_element_belongs_to_one_rank)
+{
+    for (int stage = 1; stage <= 3; stage++) {
+        size_t owned = 0;
+        for (int rank = 0; rank < 3; rank++) {
+            struct world_setting s = plain;
+            s.stage = stage, s.rank = rank, s.world_size = 3, s.two_groups = s.round_robin = true;
+            struct world w;
+            float x;
+            world_make(&w, s);
+            for (size_t i = 0; i < N_PARAMS; i++)
+                for (size_t j = 0; j < numels[i]; j++)
+                    owned += zero_read(w.z, ZERO_STATE, 0, i, j, 1, &x) == CZ_OK;
+            world_free(&w);
+        }
+        ck_assert_uint_eq(owned, TOTAL);
+    }
+}
+END_TEST
+
+START_TEST(masters_start_from_rounded_parameters)
+{
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    struct world w;
+    world_make(&w, s);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        float want[45], have[45];
+        ck_ok(fetch(NULL, i, 0, numels[i], want));
+        ck_ok(zero_read(w.z, ZERO_WEIGHT, 0, i, 0, numels[i], have));
+        const uint16_t *param = zero_params(w.z)[i];
+        for (size_t j = 0; j < numels[i]; j++) {
+            ck_assert_uint_eq(param[j], f32_to_bf16(want[j]));
+            ck_assert_float_eq(have[j], bf16_to_f32(param[j]));
+        }
+    }
+    world_free(&w);
+}
+END_TEST
+
+START_TEST(groups_and_dtypes_do_not_mix_parameters_up)
+{
+    const char *const optimizers[] = {"AdamW", "Lamb", "Lion", "Adagrad"};
+    for (int o = 0; o < 4; o++) {
+        struct world_setting s = plain;
+        s.optimizer = optimizers[o];
+        struct world one, two;
+        world_make(&one, s);
+        s.two_groups = true, s.tile = 16;
+        world_make(&two, s);
+        ck_assert_double_eq(train(&one, DTYPE_F32), train(&two, DTYPE_F32));
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            float a[45], b[45];
+            ck_ok(zero_read(one.z, ZERO_WEIGHT, 0, i, 0, numels[i], a));
+            ck_ok(zero_read(two.z, ZERO_WEIGHT, 0, i, 0, numels[i], b));
+            ck_assert_mem_eq(a, b, numels[i] * sizeof *a);
+        }
+        world_free(&one);
+        world_free(&two);
+    }
+}
+END_TEST
+
+START_TEST(the_first_offender_is_named)
+{
+    const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+    for (int d = 0; d < 2; d++) {
+        struct world_setting s = plain;
+        s.dtype = s.grad_dtype = dtypes[d];
+        s.two_groups = true;
+        struct world w;
+        struct zero_scan scan;
+        world_make(&w, s);
+        fill_grads(&w, 1, s.dtype);
+        if (s.dtype == DTYPE_F32) {
+            ((float *)zero_grads(w.z)[4])[44] = INFINITY;
+            ((float *)zero_grads(w.z)[3])[2] = NAN;
+        } else {
+            ((uint16_t *)zero_grads(w.z)[4])[44] = f32_to_bf16(INFINITY);
+            ((uint16_t *)zero_grads(w.z)[3])[2] = f32_to_bf16(NAN);
+        }
+        ck_ok(zero_reduce(w.z));
+        ck_ok(zero_scan(w.z, &scan));
+        ck_assert(!scan.finite);
+        ck_assert_uint_eq(scan.param_idx, 4); /* of the first group in order */
+        ck_assert_uint_eq(scan.elem, 44);
+        ck_assert(isinf(scan.value));
+        ck_assert_float_lt(scan.max_abs, 10);
+        zero_grads_drop(w.z);
+        ck_fails(zero_reduce(w.z), CZ_INVALID); /* nothing is ready */
+        world_free(&w);
+    }
+}
+END_TEST
+
+START_TEST(single_tensors_are_written_in_place)
+{
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.freeze = true;
+    struct world w;
+    world_make(&w, s);
+    float x[9] = {1.00390625f, 2, 3, 4, 5, 6, 7, 8, 9}, y[9]; /* the first is no bf16 value */
+    ck_ok(zero_write(w.z, ZERO_WEIGHT, 0, 3, 0, 9, x));
+    ck_ok(zero_read(w.z, ZERO_WEIGHT, 0, 3, 0, 9, y));
+    ck_assert_mem_eq(x, y, sizeof x);
+    ck_assert_uint_eq(((const uint16_t *)zero_params(w.z)[3])[0], f32_to_bf16(x[0]));
+    ck_ok(zero_write(w.z, ZERO_STATE, 1, 3, 4, 2, x));
+    ck_ok(zero_read(w.z, ZERO_STATE, 1, 3, 0, 9, y));
+    ck_assert_float_eq(y[4], x[0]);
+    ck_assert_float_eq(y[6], 0);
+    ck_assert_ptr_null(zero_grads(w.z)[2]); /* frozen */
+    ck_ok(zero_write(w.z, ZERO_WEIGHT, 0, 2, 0, 9, x));
+    ck_ok(zero_read(w.z, ZERO_WEIGHT, 0, 2, 0, 9, y));
+    ck_assert_float_eq(y[0], bf16_to_f32(f32_to_bf16(x[0])));
+    ck_fails(zero_read(w.z, ZERO_GRAD, 0, 2, 0, 9, y), CZ_NOTFOUND);
+    ck_fails(zero_read(w.z, ZERO_STATE, 2, 3, 0, 9, y), CZ_NOTFOUND);
+    ck_fails(zero_read(w.z, ZERO_WEIGHT, 0, 3, 1, 9, y), CZ_INVALID);
+    world_free(&w);
+}
+END_TEST
+
+START_TEST(parameters_can_be_their_own_masters)
+{
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = s.master_dtype = DTYPE_BF16;
+    struct world w;
+    world_make(&w, s);
+    ck_assert_uint_eq(zero_block_nbytes(w.z, ZERO_MASTERS), 0);
+    train(&w, DTYPE_BF16);
+    float y[9];
+    ck_ok(zero_read(w.z, ZERO_WEIGHT, 0, 3, 0, 9, y));
+    for (int i = 0; i < 9; i++)
+        ck_assert_float_eq(y[i], bf16_to_f32(((const uint16_t *)zero_params(w.z)[3])[i]));
+    world_free(&w);
+}
+END_TEST
+
+TEST_MAIN("zero", a_rank_repeats_its_slice_of_the_whole, every_element_belongs_to_one_rank,
+          masters_start_from_rounded_parameters, groups_and_dtypes_do_not_mix_parameters_up,
+          the_first_offender_is_named, single_tensors_are_written_in_place,
+          parameters_can_be_their_own_masters)

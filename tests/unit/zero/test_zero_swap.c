@@ -1,0 +1,222 @@
+/* Claims: masters, states and parameters that rest in a swap file come out with the same bytes as
+ * in memory, at every stage, on every rank, whatever of them rests there and however it is
+ * streamed; layers find the same parameters; single tensors, sources and restores do not see the
+ * difference. */
+#define ZERO_WORLD_SCALE 301 /* many tiles, and nothing begins with a block of the file */
+#include "tests/support/zero_pair.h"
+
+/* Which of the two rests in the file, how much of it, and whether it is pipelined. */
+static const struct zero_swap swaps[] = {
+    {.optimizer = true, .read_ahead = true, .write_behind = true},
+    {.params = true, .read_ahead = true, .write_behind = true},
+    {.optimizer = true, .params = true, .read_ahead = true, .write_behind = true},
+    {.optimizer = true, .params = true},
+    {.optimizer = true, .memory_share = 0.4, .write_behind = true},
+    {.params = true, .params_in_memory = 16000, .read_ahead = true},
+    {.optimizer = true, .grads = true, .read_ahead = true, .write_behind = true},
+    {.optimizer = true, .params = true, .grads = true, .memory_share = 0.3, .read_ahead = true},
+};
+
+START_TEST(one_rank_computes_the_same)
+{
+    const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (size_t k = 0; k < CZ_ARRAY_LEN(swaps); k++)
+        for (int d = 0; d < 2; d++) {
+            struct world_setting s = plain;
+            s.dtype = s.grad_dtype = dtypes[d];
+            s.stage = (int)(k + (size_t)d) % 4;
+            s.two_groups = k % 2;
+            s.freeze = k % 3 == 0;
+            s.stage3.prefetch_numel = k % 2 ? 20000 : 0;
+            s.stage3.param_persistence_threshold = 3000;
+            s.stage3.model_persistence_threshold = k % 2 ? SIZE_MAX : 0;
+            compare(s, swaps[k]);
+        }
+}
+END_TEST
+
+START_TEST(every_rank_computes_the_same)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(swaps); k++)
+        for (int stage = 0; stage <= 3; stage++) {
+            struct world_setting s = plain;
+            s.dtype = s.grad_dtype = (k + (size_t)stage) % 2 ? DTYPE_F32 : DTYPE_BF16;
+            s.stage = stage;
+            s.world_size = 3;
+            s.rank = (int)(k + (size_t)stage) % 3;
+            s.two_groups = stage == 3;
+            s.freeze = k % 3 == 1;
+            s.overlap = true;
+            s.bucket = 10000;
+            s.stage3.prefetch_numel = 20000;
+            s.stage3.param_persistence_threshold = k % 2 ? 3000 : 0;
+            s.stage3.model_persistence_threshold = SIZE_MAX;
+            compare(s, swaps[k]);
+        }
+}
+END_TEST
+
+START_TEST(every_optimizer_computes_the_same)
+{
+    const char *const optimizers[] = {"Lamb", "Lion", "Adagrad", "SGD"};
+    for (size_t o = 0; o < CZ_ARRAY_LEN(optimizers); o++) {
+        struct world_setting s = plain;
+        s.optimizer = optimizers[o];
+        s.dtype = s.grad_dtype = o % 2 ? DTYPE_F32 : DTYPE_BF16;
+        s.two_groups = true;
+        compare(s, swaps[2]);
+    }
+}
+END_TEST
+
+START_TEST(parameters_may_be_their_own_16_bit_masters)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        struct world_setting s = plain;
+        s.dtype = s.grad_dtype = s.master_dtype = DTYPE_BF16;
+        s.stage = stage;
+        s.world_size = 2;
+        s.rank = stage % 2;
+        compare(s, swaps[2]);
+    }
+}
+END_TEST
+
+static cz_status restore_fetch(void *user, enum zero_what what, size_t state_idx, size_t param_idx,
+                               size_t off, size_t numel, float *dst)
+{
+    (void)user;
+    for (size_t i = 0; i < numel; i++)
+        dst[i] = (float)(off + i) * 0.25f + (float)param_idx + (what == ZERO_STATE ? 7 : 0) +
+                 (float)state_idx;
+    return CZ_OK;
+}
+
+START_TEST(restores_and_single_tensors_reach_the_file)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        struct world_setting s = plain;
+        struct world memory, swapped;
+        float staging[500], x[300];
+        s.dtype = s.grad_dtype = DTYPE_BF16;
+        s.stage = stage;
+        s.freeze = true;
+        struct zero_swap swap = swaps[4];
+        swap.params = true;
+        make_both(&memory, &swapped, &s, swap);
+        const struct zero_restore args = {
+            .fetch = restore_fetch, .states = true, .staging = staging, .staging_numel = 500};
+        ck_ok(zero_restore(memory.z, &args));
+        ck_ok(zero_restore(swapped.z, &args));
+        same_state(&memory, &swapped, &s);
+        for (size_t i = 0; i < 300; i++) x[i] = (float)i * 0.125f;
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            ck_ok(zero_write(memory.z, ZERO_WEIGHT, 0, i, 1001, 300, x));
+            ck_ok(zero_write(swapped.z, ZERO_WEIGHT, 0, i, 1001, 300, x));
+        }
+        ck_ok(zero_write(memory.z, ZERO_STATE, 1, 3, 17, 300, x));
+        ck_ok(zero_write(swapped.z, ZERO_STATE, 1, 3, 17, 300, x));
+        same_state(&memory, &swapped, &s);
+        pass_both(&memory, &swapped, &s, 1); /* layers see what was written */
+        free_both(&memory, &swapped, &s);
+    }
+}
+END_TEST
+
+static size_t n_claims;
+
+static cz_status count_claim(void *user, const struct zero_range *range)
+{
+    (void)user;
+    ck_assert_uint_gt(range->nbytes, 0);
+    n_claims++;
+    return CZ_OK;
+}
+
+START_TEST(what_changes_is_claimed)
+{
+    struct world_setting s = plain;
+    struct world memory, swapped;
+    make_both(&memory, &swapped, &s, (struct zero_swap){.optimizer = true, .memory_share = 0.5});
+    n_claims = 0;
+    zero_set_guard(swapped.z, count_claim, NULL);
+    train_both(&memory, &swapped, &s);
+    ck_assert_uint_ge(n_claims, 3 * 3 * (TOTAL / 4096));
+    free_both(&memory, &swapped, &s);
+}
+END_TEST
+
+START_TEST(figures_say_what_the_file_moves)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.swap = swaps[2];
+    s.swap_dir = test_tmp_make();
+    s.tile = 4096;
+    world_make(&w, s);
+    const struct zero_figures f = zero_figures(w.z);
+    ck_assert_uint_eq(f.master_swapped_nbytes, f.numel_own * 4);
+    ck_assert_uint_eq(f.swapped_nbytes[1], f.numel_own * 4);
+    ck_assert_uint_eq(f.param_swapped_nbytes, f.numel_own * 2);
+    ck_assert_uint_eq(f.update_read_nbytes, f.numel_own * 12);
+    ck_assert_uint_eq(f.update_written_nbytes, f.numel_own * 14);
+    ck_assert_uint_ge(zero_swap_nbytes(w.z), f.numel_own * 14);
+    ck_assert_uint_le(zero_swap_nbytes(w.z), f.numel_own * 14 + 8 * 4096);
+    ck_assert_uint_eq(zero_block_nbytes(w.z, ZERO_MASTERS), 0);
+    ck_assert_uint_eq(zero_block_nbytes(w.z, ZERO_PARAMS), 0);
+    const struct swap_counts before = swap_counts(w.swap);
+    fill_grads(&w, 1, s.dtype);
+    boundary(&w, 1);
+    const struct swap_counts after = swap_counts(w.swap);
+    size_t read = after.read_nbytes - before.read_nbytes, slack = 16 * 4096;
+    ck_assert_uint_ge(read, f.update_read_nbytes + f.pass_read_nbytes);
+    ck_assert_uint_le(read, f.update_read_nbytes + f.pass_read_nbytes + slack);
+    ck_assert_uint_ge(after.written_nbytes - before.written_nbytes, f.update_written_nbytes);
+    ck_assert_uint_le(after.written_nbytes - before.written_nbytes,
+                      f.update_written_nbytes + slack);
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
+START_TEST(gradients_in_the_file_leave_little_in_memory)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.swap = swaps[6];
+    s.swap_dir = test_tmp_make_fast();
+    s.tile = 4096;
+    world_make(&w, s);
+    const struct zero_figures f = zero_figures(w.z);
+    size_t unit = numels[3] + numels[4], tied = numels[0], slack = 15 * 4096;
+    ck_assert_uint_eq(f.grad_swapped_nbytes, f.numel_own * 2);
+    ck_assert_uint_le(zero_block_nbytes(w.z, ZERO_GRADS), 2 * N_PARAMS * 4096);
+    ck_assert_uint_le(zero_block_nbytes(w.z, ZERO_BUCKETS), 2 * (3 * unit + tied) + slack);
+    for (int micro = 0; micro < 2; micro++) {
+        const struct swap_counts before = swap_counts(w.swap);
+        fill_grads(&w, 1, s.dtype);
+        const struct swap_counts after = swap_counts(w.swap);
+        size_t read = after.read_nbytes - before.read_nbytes;
+        size_t written = after.written_nbytes - before.written_nbytes;
+        ck_assert_uint_le(written, f.pass_written_nbytes);
+        ck_assert_uint_ge(written, f.pass_written_nbytes - 2 * N_PARAMS * 4096);
+        if (micro == 0) ck_assert_uint_eq(read, 0);
+        ck_assert_uint_le(read, written);
+        ck_assert_uint_ge(read, micro == 0 ? 0 : written - 2 * tied);
+    }
+    const struct swap_counts before = swap_counts(w.swap);
+    boundary(&w, 1);
+    size_t read = swap_counts(w.swap).read_nbytes - before.read_nbytes;
+    ck_assert_uint_ge(read, f.update_read_nbytes);
+    ck_assert_uint_le(read, f.update_read_nbytes + 16 * 4096);
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
+TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
+          every_optimizer_computes_the_same, parameters_may_be_their_own_16_bit_masters,
+          restores_and_single_tensors_reach_the_file, what_changes_is_claimed,
+          figures_say_what_the_file_moves, gradients_in_the_file_leave_little_in_memory)

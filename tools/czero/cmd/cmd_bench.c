@@ -1,0 +1,106 @@
+/* czero bench: how fast this machine is, for people and for plans. */
+#include "base/threads.h"
+#include "engine/tune/machine.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct bench_options {
+    const char *profile, *nvme;
+    double seconds;
+    bool json, quiet;
+};
+
+#define FIELD(member) offsetof(struct bench_options, member)
+
+static const struct arg_spec specs[] = {
+    {"--profile", ARG_STRING, FIELD(profile), "FILE",
+     "keep the figures there, for czero plan and czero tune"},
+    {"--nvme", ARG_STRING, FIELD(nvme), "DIR",
+     "measure this folder too; it is made when it is missing, and removed"},
+    {"--seconds", ARG_DOUBLE, FIELD(seconds), "S",
+     "time for all of it, at most 60 (default: 30); below 10 is rough"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
+    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "do not say what is being measured"},
+};
+
+static const struct arg_command command = {
+    .name = "czero bench",
+    .summary = "Measure this machine: matrix products, memory, the optimizer step, the disk.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Rates are of one rank with all the cores that it may use (OMP_NUM_THREADS, CZERO_ISA,\n"
+        "taskset). The disk is measured as training swaps, with a file of at most 2 GiB or a\n"
+        "quarter of what is free, which is removed again. Other work on the machine shows.",
+};
+
+static volatile sig_atomic_t is_stopped;
+
+static void on_stop(int signal_number)
+{
+    (void)signal_number;
+    is_stopped = 1;
+}
+
+/* From now on; those that are ignored stay ignored. */
+static void handle_signals(void (*how)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (signal(numbers[i], how) == SIG_IGN) signal(numbers[i], SIG_IGN);
+}
+
+static bool stopped(void *user)
+{
+    (void)user;
+    return is_stopped;
+}
+
+static void say(void *user, const char *what)
+{
+    (void)user;
+    fprintf(stderr, "measuring %s\n", what);
+}
+
+static int show(const struct machine_profile *profile, bool json)
+{
+    char *text;
+    if ((json ? machine_json : machine_table)(profile, &text) != CZ_OK) return tool_fail();
+    printf("%s%s", text, json ? "\n" : "");
+    free(text);
+    return EXIT_OK;
+}
+
+static cz_status measure(const struct bench_options *o, struct machine_profile *profile)
+{
+    const struct machine_options options = {.nvme_path = o->nvme,
+                                            .seconds = o->seconds,
+                                            .progress = o->quiet ? NULL : say,
+                                            .stopped = stopped};
+    threads_init(1);
+    handle_signals(on_stop);
+    cz_status st = machine_measure(&options, profile);
+    handle_signals(SIG_DFL);
+    return st;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct bench_options o = {.seconds = 30};
+    struct machine_profile profile;
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    if (!(o.seconds > 0)) {
+        fprintf(stderr, "czero bench: --seconds: %g is not above 0\n", o.seconds);
+        return EXIT_USAGE;
+    }
+    if (o.profile && machine_write_check(o.profile) != CZ_OK) return tool_fail();
+    if (measure(&o, &profile) != CZ_OK) return tool_fail();
+    if (o.profile && machine_write(&profile, o.profile) != CZ_OK) return tool_fail();
+    return show(&profile, o.json);
+}

@@ -1,0 +1,233 @@
+/* czero config show|check|diff|reference: what a ds_config.json resolves to. */
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+
+#include "engine/config/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct config_words {
+    const char *file, *other; /* other: diff's second */
+    struct arg_list autos, sets;
+    int64_t world_size;
+    const char *compat;
+    bool strict, explain, exit_code, quiet;
+};
+
+#define FIELD(name) offsetof(struct config_words, name)
+
+#define SHARED_OPTIONS                                                                             \
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks (default 1)", .min = 1},              \
+        {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE",                                           \
+         "value for a key that says \"auto\"; NAME is its path, or hidden_size"},                  \
+        {"--set", ARG_LIST, FIELD(sets), "path=value", "override any key"},                        \
+        {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors everywhere"},         \
+        {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16", "whose defaults (default 0.19)"},     \
+    {                                                                                              \
+        "--quiet", ARG_FLAG, FIELD(quiet), NULL, "no notes on stderr"                              \
+    }
+
+static const struct arg_spec show_specs[] = {
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
+    {"--explain", ARG_FLAG, FIELD(explain), NULL,
+     "a line per key, with where its value comes from and what it means"},
+    SHARED_OPTIONS,
+};
+
+static const struct arg_spec check_specs[] = {
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
+    SHARED_OPTIONS,
+};
+
+static const struct arg_spec diff_specs[] = {
+    {"A", ARG_STRING, FIELD(file), "A", "one config", .required = true},
+    {"B", ARG_STRING, FIELD(other), "B", "the other", .required = true},
+    {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit 1 when they differ"},
+    SHARED_OPTIONS,
+};
+
+static const struct arg_command commands[] = {
+    {"czero config show", "Print the resolved config as JSON.", show_specs,
+     CZ_ARRAY_LEN(show_specs), NULL},
+    {"czero config check", "Say whether czero can train with a config.", check_specs,
+     CZ_ARRAY_LEN(check_specs), NULL},
+    {"czero config diff", "Compare what two configs resolve to.", diff_specs,
+     CZ_ARRAY_LEN(diff_specs), NULL},
+};
+
+static void print_lines(const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        fprintf(stderr, "czero: %.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. */
+static int fail(void)
+{
+    print_lines(cz_last_error());
+    return cz_last_status() == CZ_NOMEM ? EXIT_MEMORY : EXIT_USAGE;
+}
+
+static bool is_refusal(const struct config_note *note)
+{
+    return note->kind == CONFIG_NOTE_UNSUPPORTED || note->kind == CONFIG_NOTE_ENGINE_REJECTS;
+}
+
+static void print_notes(const struct config_words *o, const struct ds_config *config, bool refusals)
+{
+    for (size_t i = 0; !o->quiet && i < config_n_notes(config); i++)
+        if (refusals || !is_refusal(config_note(config, i)))
+            fprintf(stderr, "czero: %s\n", config_note(config, i)->text);
+}
+
+static cz_status load(const struct config_words *o, const char *file, struct ds_config **out)
+{
+    struct config_options options = config_options_default();
+    options.world_size = o->world_size;
+    options.autos = o->autos.items;
+    options.n_autos = o->autos.n;
+    options.sets = o->sets.items;
+    options.n_sets = o->sets.n;
+    options.strict = o->strict;
+    if (o->compat)
+        options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
+    return config_load(file, &options, out);
+}
+
+static int put_text(cz_status st, char *text)
+{
+    if (st != CZ_OK || !text) return fail();
+    fputs(text, stdout);
+    free(text);
+    return EXIT_OK;
+}
+
+static int show(const struct config_words *o)
+{
+    struct ds_config *config;
+    char *text = NULL;
+    if (load(o, o->file, &config) != CZ_OK) return fail();
+    print_notes(o, config, true);
+    cz_status st = o->explain ? config_explain(config, &text) : config_json(config, &text);
+    int code = put_text(st, text);
+    config_free(config);
+    return code;
+}
+
+static void print_summary(const char *file, const struct ds_config *c)
+{
+    printf("%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
+           "optimizer %s, schedule %s\n",
+           file, (long long)c->train_batch_size, (long long)c->train_micro_batch_size_per_gpu,
+           (long long)c->gradient_accumulation_steps, (long long)c->world_size,
+           c->world_size == 1 ? "" : "s", dtype_name(c->model_dtype), c->zero.stage,
+           c->optimizer.type ? c->optimizer.type : "none",
+           c->scheduler.type ? c->scheduler.type : "none");
+}
+
+static int check(const struct config_words *o)
+{
+    struct ds_config *config;
+    if (load(o, o->file, &config) != CZ_OK) return fail();
+    print_notes(o, config, false);
+    int code = EXIT_OK;
+    if (config_check(config) == CZ_OK) {
+        print_summary(o->file, config);
+    } else {
+        code = fail();
+    }
+    config_free(config);
+    return code;
+}
+
+static int diff(const struct config_words *o)
+{
+    struct ds_config *a = NULL, *b = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    int code = EXIT_USAGE;
+    if (load(o, o->file, &a) != CZ_OK || load(o, o->other, &b) != CZ_OK) {
+        fail();
+    } else {
+        cz_status st = config_diff(a, b, &text, &n);
+        code = put_text(st, text);
+        if (code == EXIT_OK && o->exit_code && n > 0) code = EXIT_RUNTIME;
+    }
+    config_free(a);
+    config_free(b);
+    return code;
+}
+
+static int reference(int argc, char **argv)
+{
+    static const struct arg_command command = {
+        .name = "czero config reference",
+        .summary = "Print every key of a config: its default, its range, what czero does with it."};
+    enum args_result parsed = args_parse(&command, argc, argv, NULL);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    char *text = NULL;
+    cz_status st = config_reference(&text);
+    return put_text(st, text);
+}
+
+static int usage(FILE *out)
+{
+    fprintf(out, "Usage: czero config show FILE    the resolved config as JSON\n"
+                 "       czero config check FILE   whether czero can train with it\n"
+                 "       czero config diff A B     what differs between two\n"
+                 "       czero config reference    every key, as in docs/config.md\n"
+                 "Each takes --help.\n");
+    return out == stdout ? EXIT_OK : EXIT_USAGE;
+}
+
+/* `--auto a=1 b=2` reads as `--auto a=1 --auto b=2`; likewise --set. Returns the new argc. */
+static int repeat_flags(int argc, char **argv, char **out)
+{
+    char *flag = NULL;
+    int n = 0;
+    for (int i = 0; i < argc; i++) {
+        bool is_flag = strcmp(argv[i], "--auto") == 0 || strcmp(argv[i], "--set") == 0;
+        bool another = flag && argv[i][0] != '-' && strchr(argv[i], '=') && !is_flag;
+        if (another && strcmp(argv[i - 1], flag) != 0) out[n++] = flag;
+        out[n++] = argv[i];
+        if (!another) flag = is_flag ? argv[i] : NULL;
+    }
+    return n;
+}
+
+static int run(size_t idx, int argc, char **argv)
+{
+    static int (*const actions[])(const struct config_words *) = {show, check, diff};
+    struct config_words *o = calloc(1, sizeof *o);
+    char **words = malloc(2 * (size_t)argc * sizeof *words);
+    int code = EXIT_USAGE;
+    if (!o || !words) {
+        err_set(CZ_NOMEM, 0, "no memory");
+        code = fail();
+    } else {
+        enum args_result parsed =
+            args_parse(&commands[idx], repeat_flags(argc, argv, words), words, o);
+        if (parsed == ARGS_HELP) code = EXIT_OK;
+        if (parsed == ARGS_OK) code = actions[idx](o);
+    }
+    free(words);
+    free(o);
+    return code;
+}
+
+int cmd_config(int argc, char **argv)
+{
+    static const char *const names[] = {"show", "check", "diff"};
+    if (argc < 2) return usage(stderr);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return usage(stdout);
+    if (strcmp(argv[1], "reference") == 0) return reference(argc - 1, argv + 1);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (strcmp(argv[1], names[i]) == 0) return run(i, argc - 1, argv + 1);
+    fprintf(stderr, "czero config: unknown action \"%s\"\n", argv[1]);
+    return usage(stderr);
+}

@@ -1,0 +1,297 @@
+/* czero eval: how good a model is on given data. */
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+#include "tools/czero/train/score.h"
+
+#include "data/data.h"
+#include "engine/report/class_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct eval_options {
+    struct score_options score;
+    const char *text_column, *pair_column, *label_column;
+    struct arg_list data;
+    int64_t digits;
+    double mask_probability;
+    bool strip_spaces, json, no_matrix;
+};
+
+#define FIELD(member) offsetof(struct eval_options, member)
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, FIELD(score.model), "DIR", "a Hugging Face folder", .required = true},
+    {"--data", ARG_WORDS, FIELD(data), "PATH",
+     "labelled texts (.json, .jsonl, .csv, .tsv), or for a language model text or token files",
+     .required = true},
+    {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
+     "how text becomes tokens (default: the model folder's tokenizer)"},
+    {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
+     "longest row in tokens (default: the model's, at most 512)", .min = 1},
+    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
+    {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
+     "of weights and activations (default: fp32)"},
+    {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
+     "where it runs (default: cpu)"},
+    {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "with the label"},
+    {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    {"", ARG_HEADING, 0, NULL, "Masked language models:"},
+    {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
+     "share of tokens to guess (default: 0.15)"},
+    {"", ARG_HEADING, 0, NULL, "Output:"},
+    {"--digits", ARG_INT, FIELD(digits), "N", "behind the point (default: 4)", .min = 2},
+    {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "leave the confusion matrix out"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of tables"},
+};
+
+static const struct arg_command command = {
+    .name = "czero eval",
+    .summary = "Measure a model on given data.",
+    .specs = specs,
+    .n_specs = CZ_ARRAY_LEN(specs),
+    .epilogue = "A classifier: precision, recall, F1 and support of each class, their averages,\n"
+                "and which class was taken for which. A language model: loss and perplexity.\n\n"
+                "Example:\n"
+                "  czero eval --model classifier/ --data test.csv\n",
+};
+
+/* ---- classifiers ------------------------------------------------------------------------------
+ */
+
+struct tally {
+    const struct cz_texts *texts;
+    double *confusion; /* (n,n) */
+    double loss_sum;
+    size_t n;
+};
+
+static void count(void *user, size_t example, const float *logits)
+{
+    struct tally *t = user;
+    const size_t label = (size_t)cz_texts_label(t->texts, example);
+    t->confusion[label * t->n + class_likeliest(logits, t->n)]++;
+    t->loss_sum += class_loss(logits, t->n, label);
+}
+
+static void print_json_figures(const char *name, const struct class_figures *f)
+{
+    tool_put_json_string(stdout, name, strlen(name));
+    printf(": {\"precision\": %.9g, \"recall\": %.9g, \"f1\": %.9g, \"support\": %.0f}",
+           f->precision, f->recall, f->f1, f->support);
+}
+
+static cz_status print_json(const struct scorer *s, const struct tally *t)
+{
+    struct class_figures *each = calloc(t->n, sizeof *each);
+    if (!each) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n);
+    const struct class_summary all = class_report_compute(t->confusion, t->n, each);
+    printf("{\"examples\": %.0f, \"loss\": ", all.n_examples);
+    tool_put_json_number(stdout, t->loss_sum / all.n_examples);
+    printf(", \"accuracy\": %.9g, ", all.accuracy);
+    print_json_figures("macro avg", &all.macro);
+    printf(", ");
+    print_json_figures("weighted avg", &all.weighted);
+    printf(", \"classes\": {");
+    for (size_t k = 0; k < t->n; k++) {
+        if (k) printf(", ");
+        print_json_figures(s->labels[k], &each[k]);
+    }
+    printf("}, \"confusion\": [");
+    for (size_t i = 0; i < t->n * t->n; i++)
+        printf("%s%.0f%s",
+               i % t->n ? ", "
+               : i      ? ", ["
+                        : "[",
+               t->confusion[i], i % t->n == t->n - 1 ? "]" : "");
+    printf("]}\n");
+    free(each);
+    return CZ_OK;
+}
+
+static cz_status print_tables(const struct eval_options *o, const struct scorer *s,
+                              const struct tally *t)
+{
+    const struct class_summary all = class_report_compute(t->confusion, t->n, NULL);
+    const int digits = o->digits > 0 ? (int)o->digits : 4;
+    TRY(class_report_print(stdout, t->confusion, t->n, s->labels, digits, !o->no_matrix));
+    printf("loss %.6f over %.0f examples\n", t->loss_sum / all.n_examples, all.n_examples);
+    return CZ_OK;
+}
+
+static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
+{
+    const size_t n = (size_t)s->n_classes;
+    const struct cz_texts_options options = {
+        .size = sizeof options,
+        .paths = o->data.items,
+        .n_paths = o->data.n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .label_column = o->label_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = s->labels,
+        .n_labels = n,
+    };
+    struct cz_texts *texts = NULL;
+    struct tally t = {.n = n, .confusion = calloc(n * n, sizeof *t.confusion)};
+    cz_status st = t.confusion ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    if (st == CZ_OK) st = cz_texts_open(&options, &texts);
+    t.texts = texts;
+    if (st == CZ_OK) st = score_texts(s, texts, count, &t);
+    if (st == CZ_OK) st = o->json ? print_json(s, &t) : print_tables(o, s, &t);
+    cz_texts_close(texts);
+    free(t.confusion);
+    return st;
+}
+
+/* ---- language models --------------------------------------------------------------------------
+ */
+
+struct token_eval {
+    struct cz_model *model;
+    struct cz_tokenizer *tokenizer;
+    struct cz_data_loader *data;
+    struct cz_infer *infer;
+    double loss_sum, n;
+};
+
+static void token_eval_close(struct token_eval *t)
+{
+    cz_infer_destroy(t->infer);
+    cz_data_close(t->data);
+    cz_tokenizer_close(t->tokenizer);
+    cz_model_destroy(t->model);
+}
+
+static cz_status token_eval_open(struct token_eval *t, const struct eval_options *o, int64_t T)
+{
+    const struct score_options *s = &o->score;
+    const char *own = cz_tokenizer_is_in(s->model) ? s->model : "bytes";
+    TRY(cz_tokenizer_open(s->tokenizer ? s->tokenizer : own, &t->tokenizer));
+    struct cz_data_options options = {.size = sizeof options,
+                                      .paths = o->data.items,
+                                      .n_paths = o->data.n,
+                                      .tokenizer = t->tokenizer,
+                                      .seq_len = T,
+                                      .micro_batch = s->batch > 0 ? s->batch : 32,
+                                      .once = true};
+    if (cz_model_labels(t->model) == CZ_LABELS_SAME)
+        TRY(cz_masking_init(&options.masking, t->tokenizer,
+                            isnan(o->mask_probability) ? 0.15f : (float)o->mask_probability));
+    TRY(cz_data_open(&options, &t->data));
+    TRY(cz_data_check_vocab(t->data, cz_model_vocab_size(t->model)));
+    const struct cz_infer_options infer = {.size = sizeof infer,
+                                           .B = options.micro_batch,
+                                           .T = T,
+                                           .dtype = score_dtype(s->dtype),
+                                           .device = s->device};
+    return cz_infer_create(t->model, &infer, &t->infer);
+}
+
+static cz_status token_eval_rows(struct token_eval *t)
+{
+    while (!cz_data_is_done(t->data)) {
+        struct batch batch;
+        float loss;
+        double n = 0;
+        TRY(cz_data_next(t->data, &batch));
+        if (batch.B == 0) continue;
+        TRY(cz_infer_forward(t->infer, &batch, &loss, NULL));
+        for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
+        t->loss_sum += (double)loss * n;
+        t->n += n;
+    }
+    return CZ_OK;
+}
+
+static void print_token_json(double n_tokens, double loss)
+{
+    printf("{\"tokens\": %.0f, \"loss\": ", n_tokens);
+    tool_put_json_number(stdout, loss);
+    printf(", \"perplexity\": ");
+    tool_put_json_number(stdout, exp(loss));
+    printf("}\n");
+}
+
+static cz_status eval_tokens(const struct eval_options *o, struct cz_model *model)
+{
+    struct token_eval t = {.model = model};
+    const int64_t t_max = cz_model_t_max(model), T = o->score.max_len > 0 ? o->score.max_len
+                                                     : t_max < 512        ? t_max
+                                                                          : 512;
+    cz_status st = cz_model_set_shape(model, T);
+    if (st == CZ_OK) st = token_eval_open(&t, o, T);
+    if (st == CZ_OK) st = token_eval_rows(&t);
+    const double loss = t.loss_sum / t.n;
+    if (st == CZ_OK && o->json)
+        print_token_json(t.n, loss);
+    else if (st == CZ_OK)
+        printf("loss %.6f, perplexity %.4f over %.0f tokens\n", loss, exp(loss), t.n);
+    token_eval_close(&t);
+    return st;
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+/* Options that this kind of model has no use for are refused. */
+static cz_status check_options(const struct eval_options *o, enum cz_labels labels)
+{
+    const bool is_classifier = labels == CZ_LABELS_CLASS;
+    const char *for_classes = o->text_column    ? "--text-column"
+                              : o->pair_column  ? "--pair-column"
+                              : o->label_column ? "--label-column"
+                              : o->strip_spaces ? "--strip-spaces"
+                              : o->no_matrix    ? "--no-matrix"
+                              : o->digits > 0   ? "--digits"
+                                                : NULL;
+    if (!is_classifier && for_classes)
+        return err_set(CZ_INVALID, 0, "%s is for classifiers; %s is a language model", for_classes,
+                       o->score.model);
+    if (o->json && (o->no_matrix || o->digits > 0))
+        return err_set(CZ_INVALID, 0, "%s is for tables; --json writes everything in full",
+                       o->no_matrix ? "--no-matrix" : "--digits");
+    if (labels != CZ_LABELS_SAME && !isnan(o->mask_probability))
+        return err_set(CZ_INVALID, 0,
+                       "--mask-probability is for masked language models; %s is none",
+                       o->score.model);
+    return CZ_OK;
+}
+
+static cz_status eval_classifier(const struct eval_options *o, struct cz_model *model)
+{
+    struct scorer scorer;
+    cz_status st = score_open(&scorer, &o->score, model);
+    if (st == CZ_OK) st = eval_texts(o, &scorer);
+    score_close(&scorer);
+    return st;
+}
+
+static cz_status run(const struct eval_options *o)
+{
+    struct cz_model *model = cz_model_open(o->score.model);
+    if (!model) return cz_last_status();
+    cz_status st = check_options(o, cz_model_labels(model));
+    if (st == CZ_OK && !cz_model_has_weights(model))
+        st = err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to measure", o->score.model);
+    if (st != CZ_OK) {
+        cz_model_destroy(model);
+        return st;
+    }
+    const bool is_classifier = cz_model_labels(model) == CZ_LABELS_CLASS;
+    return is_classifier ? eval_classifier(o, model) : eval_tokens(o, model);
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    struct eval_options o = {.mask_probability = NAN};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
+}

@@ -1,0 +1,120 @@
+/* czero fsck: is this checkpoint what was saved? */
+#include "checkpoint/fsck/fsck.h"
+#include "tools/czero/args.h"
+#include "tools/czero/bar.h"
+#include "tools/czero/tool.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fsck_command {
+    const char *dir, *tag;
+    bool all, json, quiet;
+};
+
+static const struct arg_spec specs[] = {
+    {"DIR", ARG_STRING, offsetof(struct fsck_command, dir), NULL,
+     "folder of checkpoints, one tag's folder, a folder of weights, or one file", 0, true},
+    {"--tag", ARG_STRING, offsetof(struct fsck_command, tag), "TAG",
+     "check this tag instead of the one that `latest` names", 0, false},
+    {"--all", ARG_FLAG, offsetof(struct fsck_command, all), NULL, "check every tag in DIR", 0,
+     false},
+    {"--json", ARG_FLAG, offsetof(struct fsck_command, json), NULL,
+     "print one JSON object instead of sentences", 0, false},
+    {"--quiet", ARG_FLAG, offsetof(struct fsck_command, quiet), NULL,
+     "print damage only, and no progress", 0, false},
+};
+
+static const struct arg_command command = {
+    .name = "czero fsck",
+    .summary = "Check that a checkpoint is what was saved.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Checkpoints that czero saved are compared with their manifest: every byte of every file.\n"
+        "DeepSpeed's have none: structure, the CRC-32 of every zip record, and whether the ranks'\n"
+        "files fit each other. Each finding names file, tensor and place.\n"
+        "Exit codes: 0 no damage, 4 damage was found, 1 or 2 something could not be checked.",
+};
+
+struct session {
+    struct bar bar;
+    struct fsck_json *json; /* NULL: sentences, as they come */
+};
+
+static void show_finding(const struct cz_fsck_finding *finding, void *user)
+{
+    struct session *s = user;
+    if (s->json) {
+        fsck_json_add(s->json, finding);
+        return;
+    }
+    bar_end(&s->bar);
+    printf("%s\n", finding->sentence);
+}
+
+static void show_progress(uint64_t done, uint64_t total, void *user)
+{
+    struct session *s = user;
+    bar_update(done, total, &s->bar);
+}
+
+static int show_json(const struct session *s, const struct cz_fsck_report *report,
+                     const char *error)
+{
+    char *text;
+    if (fsck_json_take(s->json, report, error, &text) != CZ_OK) return tool_fail();
+    printf("%s\n", text);
+    free(text);
+    return EXIT_OK;
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void show_summary(const struct cz_fsck_report *r)
+{
+    printf("%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", r->tag_dir, r->n_files,
+           plural(r->n_files), r->n_tensors, plural(r->n_tensors), r->nbytes);
+    if (r->n_findings == 0)
+        printf("no damage\n");
+    else
+        printf("%zu finding%s\n", r->n_findings, plural(r->n_findings));
+    if (r->n_unchecked > 0)
+        printf("%zu piece%s without a checksum: only the structure was checked there\n",
+               r->n_unchecked, plural(r->n_unchecked));
+}
+
+int cmd_fsck(int argc, char **argv)
+{
+    struct fsck_command o = {0};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    struct session s = {.json = o.json ? fsck_json_create() : NULL};
+    struct cz_fsck_report report;
+    bar_begin(&s.bar, "checking", o.quiet);
+    const struct cz_fsck_options options = {.size = sizeof options,
+                                            .dir = o.dir,
+                                            .tag = o.tag,
+                                            .all_tags = o.all,
+                                            .finding = show_finding,
+                                            .progress = show_progress,
+                                            .user = &s};
+    const cz_status st = cz_fsck(&options, &report);
+    bar_end(&s.bar);
+    int failed = EXIT_OK;
+    char *error = st != CZ_OK ? strdup(cz_last_error()) : NULL;
+    if (st != CZ_OK) failed = tool_fail();
+    if (s.json && show_json(&s, &report, error) != EXIT_OK) failed = EXIT_RUNTIME;
+    if (!o.json && !o.quiet && st == CZ_OK) show_summary(&report);
+    const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
+    free(error);
+    fsck_json_destroy(s.json);
+    cz_fsck_report_free(&report);
+    return code;
+}

@@ -1,0 +1,332 @@
+/* czero init: a ds_config and a command line for a model, data and a machine. */
+#include "base/size.h"
+#include "engine/tune/tune.h"
+#include "tools/czero/cmd/init.h"
+#include "tools/czero/tool.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIELD(member) offsetof(struct init_flags, member)
+
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
+     "Hugging Face folder, or a preset: bert-base, llama-160m, gpt2, …"},
+    {"--data", ARG_WORDS, FIELD(data), "PATH", "what to train on, as czero train takes it"},
+    {"--task", ARG_STRING, FIELD(task), "classification|causal-lm|masked-lm",
+     "(guess: from the model and the name of the data)"},
+    {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH", "evaluate on these (default: none)"},
+    {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
+     "(default: the model folder's, else bytes)"},
+    {"", ARG_HEADING, 0, NULL, "Hardware (guesses: this machine):"},
+    {"--device", ARG_STRING, FIELD(device), "cpu|cuda", "where to train"},
+    {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE", "of each rank's GPU, such as 24GB"},
+    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "of the host, for all ranks"},
+    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE", "for swap files of all ranks (default: none)"},
+    {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR", "where they go (default: /tmp)"},
+    {"--ranks", ARG_STRING, FIELD(ranks), "N", "processes that train together, on one host"},
+    {"--precision", ARG_STRING, FIELD(precision), "fp32|bf16|fp16",
+     "(guess: bf16 where the hardware multiplies it)"},
+    {"", ARG_HEADING, 0, NULL, "The run:"},
+    {"--seq-len", ARG_STRING, FIELD(seq_len), "T",
+     "tokens per row, at most (guess: 128, or 512 for language models)"},
+    {"--epochs", ARG_STRING, FIELD(epochs), "N", "passes over the data (guess: 3, or 1)"},
+    {"--steps", ARG_STRING, FIELD(steps), "N", "or: optimizer steps"},
+    {"--batch", ARG_STRING, FIELD(batch), "ROWS",
+     "of an optimizer step, over all ranks (guess: 32)"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "of labelled texts"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "with the label"},
+    {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    {"", ARG_HEADING, 0, NULL, "Output:"},
+    {"-o", ARG_STRING, FIELD(out), "FILE", "the config (default: ds_config.json)"},
+    {"--script", ARG_STRING, FIELD(script), "FILE",
+     "the command line (default: train.sh beside the config)"},
+    {"--force", ARG_FLAG, FIELD(force), NULL, "overwrite them"},
+    {"--yes", ARG_FLAG, FIELD(yes), NULL, "ask nothing, take the guesses"},
+};
+
+static const struct arg_command command = {
+    .name = "czero init",
+    .summary = "Write a ds_config and the command line that trains with it.",
+    .specs = specs,
+    .n_specs = CZ_ARRAY_LEN(specs),
+    .epilogue =
+        "Asks on the terminal for what no option says, with a guess in brackets: Enter takes it.\n"
+        "Without a terminal a missing option is an error, unless --yes. Stage, offload,\n"
+        "checkpointing and micro-batch are what `czero tune` finds to fit and move the least; "
+        "what\n"
+        "the run writes (metrics.csv, checkpoints, model) goes beside the config.\n\n"
+        "Example:\n"
+        "  czero init --model bert-base-chinese/ --data train.json --eval-data dev.json --yes\n\n"
+        "Exit 3 when nothing fits: the sentence says what is missing and by how much.",
+};
+
+/* ---- the config -------------------------------------------------------------------------------
+ */
+
+/* Classification: the examples, for their classes and their number. */
+static cz_status look_at_data(const struct init *in, struct cz_texts **out)
+{
+    const struct init_flags *f = in->flags;
+    const struct cz_texts_options options = {.size = sizeof options,
+                                             .paths = in->data.items,
+                                             .n_paths = in->data.n,
+                                             .text_column = f->text_column,
+                                             .pair_column = f->pair_column,
+                                             .label_column = f->label_column,
+                                             .strip_spaces = f->strip_spaces};
+    return in->task == CZ_TASK_CLASSIFICATION ? cz_texts_open(&options, out) : CZ_OK;
+}
+
+static struct cz_model *open_model(const struct init *in, const struct cz_texts *texts)
+{
+    struct cz_model_options options = {
+        .size = sizeof options, .task = in->task, .vocab_size = in->vocab_size};
+    if (texts) {
+        options.labels = cz_texts_labels(texts);
+        options.n_labels = cz_texts_n_labels(texts);
+    }
+    struct cz_model *m = cz_model_open_ex(in->model, &options);
+    if (!m || cz_model_set_shape(m, in->seq_len) == CZ_OK) return m;
+    cz_model_destroy(m);
+    return NULL;
+}
+
+/* Steps of the run; 0: nobody has counted the tokens. */
+static int64_t count_steps(const struct init *in, const struct cz_texts *texts)
+{
+    if (in->steps > 0) return in->steps;
+    if (!texts) return 0;
+    return in->epochs * (((int64_t)cz_texts_count(texts) + in->batch - 1) / in->batch);
+}
+
+/* Weights that know something already want small steps, and an end. */
+static struct tune_recipe recipe(const struct init *in, const struct cz_texts *texts)
+{
+    int64_t steps = count_steps(in, texts), tenth = steps / 10;
+    bool classifies = in->task == CZ_TASK_CLASSIFICATION;
+    struct tune_recipe r = {0};
+    if (in->has_weights) r.lr = classifies ? 5e-5 : 2e-5;
+    if (classifies || in->has_weights) {
+        r.beta2 = 0.999;
+        r.weight_decay = 0.01;
+        r.total_steps = steps;
+    }
+    if (steps > 0) r.warmup_steps = tenth < 2 ? 2 : tenth > 100 ? 100 : tenth;
+    if (r.total_steps > 0 && r.total_steps <= r.warmup_steps) r.total_steps = r.warmup_steps + 1;
+    return r;
+}
+
+static cz_status search(const struct init *in, const struct cz_texts *texts, struct tune **out)
+{
+    const struct tune_options options = {.world_size = in->ranks,
+                                         .gpu_nbytes = in->gpu_nbytes,
+                                         .host_nbytes = in->host_nbytes,
+                                         .nvme_nbytes = in->nvme_nbytes,
+                                         .nvme_path = in->flags->nvme_path,
+                                         .dtype = in->dtype,
+                                         .batch = in->batch,
+                                         .recipe = recipe(in, texts)};
+    struct cz_model *m = open_model(in, texts);
+    if (!m) return cz_last_status();
+    cz_status st = tune_create(&options, m, out);
+    cz_model_destroy(m);
+    return st;
+}
+
+/* ---- the command line -------------------------------------------------------------------------
+ */
+
+struct files {
+    char config[4096], script[4096], dir[4096]; /* dir: "" or "DIR/" */
+};
+
+/* As a shell reads it back. */
+static void put_word(FILE *out, const char *word)
+{
+    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                               "_-./:=,+@%";
+    if (*word && word[strspn(word, safe)] == '\0') {
+        fprintf(out, " %s", word);
+        return;
+    }
+    fprintf(out, " '");
+    for (; *word; word++)
+        if (*word == '\'')
+            fprintf(out, "'\\''");
+        else
+            putc(*word, out);
+    putc('\'', out);
+}
+
+static void put_option(FILE *out, const char *name, const char *value)
+{
+    if (!value) return;
+    fprintf(out, " \\\n  %s", name);
+    put_word(out, value);
+}
+
+static void put_number(FILE *out, const char *name, int64_t value)
+{
+    if (value > 0) fprintf(out, " \\\n  %s %lld", name, (long long)value);
+}
+
+static void put_list(FILE *out, const char *name, const struct arg_list *list)
+{
+    if (list->n == 0) return;
+    fprintf(out, " \\\n  %s", name);
+    for (size_t i = 0; i < list->n; i++) put_word(out, list->items[i]);
+}
+
+static void put_output(FILE *out, const char *name, const char *dir, const char *file)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s%s", dir, file);
+    put_option(out, name, path);
+}
+
+static void put_command(FILE *out, const struct init *in, const struct files *f)
+{
+    bool classifies = in->task == CZ_TASK_CLASSIFICATION;
+    if (in->ranks > 1)
+        fprintf(out, "czero launch -n %lld -- train", (long long)in->ranks);
+    else
+        fprintf(out, "czero train");
+    put_option(out, "--config", f->config);
+    put_option(out, "--model", in->model);
+    put_option(out, "--task", init_task_name(in->task));
+    put_list(out, "--data", &in->data);
+    put_list(out, "--eval-data", &in->eval_data);
+    put_option(out, "--tokenizer", in->tokenizer);
+    if (!in->is_preset && !in->has_weights) put_option(out, "--init", "random");
+    put_option(out, "--text-column", in->flags->text_column);
+    put_option(out, "--pair-column", in->flags->pair_column);
+    put_option(out, "--label-column", in->flags->label_column);
+    if (in->flags->strip_spaces) fprintf(out, " \\\n  --strip-spaces");
+    if (in->on_gpu) put_option(out, "--device", "cuda");
+    put_number(out, "--seq-len", in->seq_len);
+    put_number(out, "--epochs", in->epochs);
+    put_number(out, "--steps", in->steps);
+    put_output(out, "--metrics", f->dir, "metrics.csv");
+    put_output(out, "--save", f->dir, "checkpoints");
+    if (classifies && in->eval_data.n > 0) put_option(out, "--best-metric", "accuracy");
+    put_output(out, "--export", f->dir, "model");
+    putc('\n', out);
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
+
+static cz_status name_files(const struct init_flags *flags, struct files *f)
+{
+    const char *out = flags->out ? flags->out : "ds_config.json", *slash = strrchr(out, '/');
+    size_t n_dir = slash ? (size_t)(slash - out) + 1 : 0;
+    bool fits = strlen(out) < sizeof f->config - 16 &&
+                (!flags->script || strlen(flags->script) < sizeof f->script);
+    if (!fits || out[n_dir] == '\0')
+        return err_set(CZ_INVALID, 0, "-o %s: not the name of a file", out);
+    strcpy(f->config, out);
+    snprintf(f->dir, sizeof f->dir, "%.*s", (int)n_dir, out);
+    if (flags->script)
+        strcpy(f->script, flags->script);
+    else
+        snprintf(f->script, sizeof f->script, "%.*strain.sh", (int)n_dir, out);
+    return CZ_OK;
+}
+
+/* Before any question: answers should not be given in vain. */
+static cz_status check_files(const struct init_flags *flags, const struct files *f)
+{
+    const char *const paths[] = {f->config, f->script};
+    struct stat info;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(paths); i++) {
+        if (stat(paths[i], &info) != 0) continue;
+        if (S_ISDIR(info.st_mode))
+            return err_set(CZ_INVALID, 0, "%s is a folder, not a file to write", paths[i]);
+        if (!flags->force)
+            return err_set(CZ_INVALID, 0, "%s is there already (--force overwrites it)", paths[i]);
+    }
+    return CZ_OK;
+}
+
+static cz_status write_script(const char *path, const struct init *in, const struct files *f)
+{
+    FILE *out = fopen(path, "we");
+    if (!out) return err_set(CZ_IO, errno, "cannot write %s", path);
+    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are as seen from where it ran.\nexec ");
+    put_command(out, in, f);
+    bool failed = fflush(out) != 0 || fchmod(fileno(out), 0777 & ~022) != 0;
+    int saved = errno;
+    failed = fclose(out) != 0 || failed;
+    return failed ? err_set(CZ_IO, saved, "cannot write %s", path) : CZ_OK;
+}
+
+static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
+{
+    if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "cannot create %s", f->dir);
+    TRY(tune_config_save(t, tune_best(t), f->config));
+    return write_script(f->script, in, f);
+}
+
+static void tell(const struct init *in, const struct tune_offer *o, const struct files *f)
+{
+    static const char *const devices[] = {"", ", optimizer in host memory", ", optimizer on NVMe"};
+    char host[24], gpu[24];
+    fprintf(stderr, "%s: ZeRO stage %d%s, micro-batch %lld × %lld, %s%s needs %s of host memory",
+            f->config, o->stage,
+            in->on_gpu || o->optimizer == CONFIG_OFFLOAD_NVME ? devices[o->optimizer] : "",
+            (long long)o->micro_batch, (long long)o->accumulation, dtype_name(in->dtype),
+            o->checkpoint_every > 0 ? ", recomputing activations;" : ";",
+            size_human(o->need_nbytes[TUNE_HOST], host, sizeof host));
+    if (in->on_gpu)
+        fprintf(stderr, " and %s of each GPU",
+                size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
+    fprintf(stderr, "\n%s: the command line\n", f->script);
+}
+
+/* Exit code. */
+static int finish(const struct init *in, const struct tune *t, const struct files *f)
+{
+    const struct tune_offer *best = tune_best(t);
+    if (!best) {
+        fprintf(stderr, "czero init: %s\n", tune_missing(t));
+        return EXIT_MEMORY;
+    }
+    if (write_files(in, t, f) != CZ_OK) return tool_fail();
+    tell(in, best, f);
+    put_command(stdout, in, f);
+    return EXIT_OK;
+}
+
+int cmd_init(int argc, char **argv)
+{
+    struct init_flags flags = {0};
+    struct init in = {.flags = &flags};
+    struct files files;
+    struct cz_texts *texts = NULL;
+    struct tune *t = NULL;
+    enum args_result parsed = args_parse(&command, argc, argv, &flags);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    /* No log: what it would say of the model is said again when it trains. */
+    if (flags.nvme && size_parse(flags.nvme, &in.nvme_nbytes) != CZ_OK) {
+        err_prefix("--nvme");
+        return tool_fail();
+    }
+    cz_status st = name_files(&flags, &files);
+    if (st == CZ_OK) st = check_files(&flags, &files);
+    if (st == CZ_OK) st = init_ask(&in);
+    if (st == CZ_OK) st = look_at_data(&in, &texts);
+    if (st == CZ_OK) st = search(&in, texts, &t);
+    int code = st == CZ_OK ? finish(&in, t, &files) : tool_fail();
+    tune_destroy(t);
+    cz_texts_close(texts);
+    init_free(&in);
+    return code;
+}

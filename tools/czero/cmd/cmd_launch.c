@@ -1,0 +1,135 @@
+/* czero launch: a command, or a program of the user's, over several ranks. */
+#include "engine/launch/launch.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct launch_flags {
+    int64_t n;
+    const char *hostfile, *bind;
+};
+
+#define FIELD(member) offsetof(struct launch_flags, member)
+
+static const struct arg_spec specs[] = {
+    {"-n", ARG_INT, FIELD(n), "N", "number of ranks", .min = 1, .required = true},
+    {"--hostfile", ARG_STRING, FIELD(hostfile), "FILE",
+     "several hosts: lines \"HOST slots=N\", for OpenMPI's mpirun"},
+    {"--bind", ARG_CHOICE, FIELD(bind), "cores|none",
+     "cores: divide the cores among the ranks (default)"},
+};
+
+static const struct arg_command command = {
+    .name = "czero launch",
+    .summary = "Run a command over several ranks: czero launch -n N [options] -- COMMAND …",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Examples:\n"
+        "  czero launch -n 4 -- train --config ds_config.json --model gpt2 --data corpus.txt …\n"
+        "  czero launch -n 16 --hostfile hosts -- train …\n"
+        "  czero launch -n 4 -- ./my_program …\n\n"
+        "COMMAND is a command of czero, or a program (a path, or a name on PATH) that calls\n"
+        "engine_world_create(). On one host the ranks share memory and need no MPI. `mpirun -n N\n"
+        "czero train …` and Slurm's `srun czero train …` work without launch. Every rank gets its\n"
+        "share of the cores and as many threads (OMP_NUM_THREADS overrides). Rank 0's output is\n"
+        "shown as it is, lines of other ranks' stderr with \"[rank r] \" in front.\n"
+        "SIGTERM and SIGINT are passed on to all ranks: train ends after the step under way.\n\n"
+        "Exit code: 0, or that of the rank that failed first; 1 when a signal killed a rank.",
+};
+
+static int complain(const char *sentence)
+{
+    fprintf(stderr, "czero launch: %s\n", sentence);
+    return EXIT_USAGE;
+}
+
+static void write_output(bool to_stderr, const char *text, size_t nbytes, void *user)
+{
+    (void)user;
+    int fd = to_stderr ? STDERR_FILENO : STDOUT_FILENO;
+    while (nbytes > 0) {
+        ssize_t n = write(fd, text, nbytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; /* nobody reads it any more; the run goes on */
+        text += n;
+        nbytes -= (size_t)n;
+    }
+}
+
+/* Where `word` stands in front of any "--", or argc. */
+static int find_word(int argc, char **argv, const char *word)
+{
+    int i = 1;
+    while (i < argc && strcmp(argv[i], word) != 0 && strcmp(argv[i], "--") != 0) i++;
+    return i < argc && strcmp(argv[i], word) == 0 ? i : argc;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    return find_word(argc, argv, "--help") < argc || find_word(argc, argv, "-h") < argc;
+}
+
+/* argv of the ranks: czero's own commands run in this very binary. The caller frees it. */
+static char **rank_argv(int n_words, char **words, const char *self)
+{
+    bool own = tool_is_command(words[0]);
+    char **argv = calloc((size_t)n_words + 2, sizeof *argv);
+    if (!argv) return NULL;
+    if (own) argv[0] = (char *)(uintptr_t)self;
+    memcpy(argv + own, words, (size_t)n_words * sizeof *argv);
+    return argv;
+}
+
+static int run(const struct launch_options *options)
+{
+    int code = -1;
+    if (options->hostfile) {
+        launch_mpirun(options);
+        return tool_fail();
+    }
+    if (launch_local(options, &code) == CZ_OK) return EXIT_OK;
+    int by_status = tool_fail();
+    return code >= 0 ? code : by_status;
+}
+
+int cmd_launch(int argc, char **argv)
+{
+    struct launch_flags flags = {.n = 0};
+    char self[4096];
+    int dashes = find_word(argc, argv, "--");
+    if (dashes + 1 >= argc && !wants_help(argc, argv))
+        return complain("\"--\" and a command are missing: czero launch -n 2 -- train --config …");
+    enum args_result parsed = args_parse(&command, dashes, argv, &flags);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    char **words = argv + dashes + 1;
+    if (strcmp(words[0], "launch") == 0) return complain("launch cannot launch itself");
+    if (flags.n > INT32_MAX) return complain("-n: there cannot be so many ranks");
+    if (!tool_is_command(words[0]) && launch_find(words[0], self, sizeof self) != CZ_OK) {
+        err_prefix("\"%s\" is no command of czero", words[0]);
+        return tool_fail();
+    }
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (len <= 0) return complain("cannot find czero itself: is /proc mounted?");
+    self[len] = '\0';
+    tool_log_init(false);
+    char **ranks = rank_argv(argc - dashes - 1, words, self);
+    if (!ranks) return complain("no memory for the command line");
+    const struct launch_options options = {
+        .n_ranks = (int)flags.n,
+        .bind =
+            flags.bind && strcmp(flags.bind, "none") == 0 ? LAUNCH_BIND_NONE : LAUNCH_BIND_CORES,
+        .program = ranks[0],
+        .argv = ranks,
+        .write = write_output,
+        .hostfile = flags.hostfile,
+    };
+    int code = run(&options);
+    free(ranks);
+    return code;
+}

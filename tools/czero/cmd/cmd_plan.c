@@ -1,0 +1,93 @@
+/* czero plan: the memory of a run, before it starts. */
+#include "engine/plan/plan.h"
+#include "engine/tune/machine.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+#include "tools/czero/train/freeze.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct plan_options {
+    const char *config, *model, *device, *freeze, *compat, *profile;
+    struct arg_list set, autos;
+    int64_t seq_len, world_size;
+    bool json, strict;
+};
+
+#define FIELD(member) offsetof(struct plan_options, member)
+
+static const struct arg_spec specs[] = {
+    {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
+    {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
+     "Hugging Face folder, or gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
+    {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks to plan for (default: 1)", .min = 1},
+    {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N",
+     "where to train (default: cpu); cuda is planned without a GPU, too"},
+    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
+    {"--profile", ARG_STRING, FIELD(profile), "FILE",
+     "what this machine can do, from `czero bench --profile`: predicts times"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
+    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value for an \"auto\" in the config"},
+    {"--set", ARG_LIST, FIELD(set), "path=value", "override any key of the config"},
+    {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors"},
+    {"--compat", ARG_CHOICE, FIELD(compat), "0.16|0.19",
+     "defaults of that DeepSpeed version (default: 0.19)"},
+};
+
+static const struct arg_command command = {
+    .name = "czero plan",
+    .summary = "Show the memory that a training run needs, without running it.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Sizes are those of one rank. The engine allocates exactly these rows, once. Phases show\n"
+        "what each part of a step touches and moves; docs/memory.md explains the rows.\n"
+        "Exit 0 also when the run does not fit here: the table says so.",
+};
+
+static cz_status show(const struct cz_plan *plan, bool json)
+{
+    char *text;
+    cz_status st = json ? cz_plan_json(plan, &text) : cz_plan_table(plan, &text);
+    if (st != CZ_OK) return st;
+    printf("%s%s", text, json ? "\n" : "");
+    free(text);
+    return CZ_OK;
+}
+
+static cz_status plan_model(const struct plan_options *o, struct cz_model *model)
+{
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_path = o->config,
+                                              .device = o->device,
+                                              .compat = o->compat,
+                                              .strict = o->strict,
+                                              .auto_values = o->autos.items,
+                                              .set_values = o->set.items};
+    struct plan_request request = {.world_size = o->world_size};
+    struct machine_profile profile;
+    struct cz_plan *plan;
+    if (o->profile && machine_read(o->profile, &profile) != CZ_OK) return cz_last_status();
+    if (o->profile) request.profile = &profile;
+    if (cz_model_set_shape(model, o->seq_len) != CZ_OK) return cz_last_status();
+    if (freeze_matching(model, o->freeze) != CZ_OK) return cz_last_status();
+    if (plan_create_ex(&options, &request, model, &plan) != CZ_OK) return cz_last_status();
+    cz_status st = show(plan, o->json);
+    cz_plan_destroy(plan);
+    return st;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct plan_options o = {.world_size = 1};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    struct cz_model *model = cz_model_open(o.model);
+    if (!model) return tool_fail();
+    cz_status st = plan_model(&o, model);
+    cz_model_destroy(model);
+    return st == CZ_OK ? EXIT_OK : tool_fail();
+}

@@ -1,0 +1,187 @@
+/* czero plot: curves of training runs, as SVG or in the terminal. */
+#include "tools/czero/args.h"
+#include "tools/czero/plot/plot.h"
+#include "tools/czero/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+struct plot_command {
+    struct arg_list files;
+    const char *out, *x, *ys, *title;
+    int64_t smooth, width, height;
+    bool text, log_y;
+};
+
+#define FIELD(member) offsetof(struct plot_command, member)
+
+static const struct arg_spec specs[] = {
+    {"FILE.csv", ARG_WORDS, FIELD(files), NULL,
+     "of --metrics, --curve or csv_monitor; several are overlaid", .required = true},
+    {"-o", ARG_STRING, FIELD(out), "FILE.svg", "draw an SVG (default: in the terminal)"},
+    {"--text", ARG_FLAG, FIELD(text), NULL, "draw in the terminal, too"},
+    {"--x", ARG_STRING, FIELD(x), "COLUMN", "step, epoch or seconds (default: step)"},
+    {"--y", ARG_STRING, FIELD(ys), "COLUMN,…",
+     "a panel for each (default: loss and accuracy, or what there is)"},
+    {"--log-y", ARG_FLAG, FIELD(log_y), NULL, "logarithmic, but for scores such as accuracy"},
+    {"--smooth", ARG_INT, FIELD(smooth), "N",
+     "mean over N rows of train (default: a twenty-fifth of them; 1: none)", .min = 1},
+    {"--title", ARG_STRING, FIELD(title), "TEXT", "above the panels"},
+    {"--width", ARG_INT, FIELD(width), "N", "pixels, or columns of text", .min = 20},
+    {"--height", ARG_INT, FIELD(height), "N",
+     "pixels (more if panels need it), or rows of text for each", .min = 5},
+};
+
+static const struct arg_command command = {
+    .name = "czero plot",
+    .summary = "Draw loss, accuracy and other curves of training runs.",
+    .specs = specs,
+    .n_specs = CZ_ARRAY_LEN(specs),
+    .epilogue =
+        "Example:\n"
+        "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg\n\n"
+        "Lines are train (faint: every row; strong: the running mean), points are eval, a ring is\n"
+        "the best of them. A run that is still being written can be drawn. Without -o the curves\n"
+        "are drawn in the terminal: braille where the locale is UTF-8, else ASCII; NO_COLOR=1\n"
+        "leaves out colours. docs/metrics.md describes the files.",
+};
+
+#define SIDE_MAX 20000 /* pixels or columns: more is a slip of the finger */
+
+static cz_status check(const struct plot_command *o)
+{
+    const char *dot = o->out ? strrchr(o->out, '.') : NULL;
+    static const char *const others[] = {".png", ".pdf", ".jpg", ".jpeg", ".webp"};
+    for (size_t i = 0; dot && i < CZ_ARRAY_LEN(others); i++)
+        if (strcasecmp(dot, others[i]) == 0)
+            return err_set(CZ_INVALID, 0, "-o %s: plots are SVG; name the file .svg", o->out);
+    if (o->files.n > PLOT_FILES_MAX)
+        return err_set(CZ_INVALID, 0, "%zu files: more than %d cannot be told apart in one plot",
+                       o->files.n, PLOT_FILES_MAX);
+    if (o->width > SIDE_MAX || o->height > SIDE_MAX)
+        return err_set(CZ_INVALID, 0, "--width and --height: at most %d", SIDE_MAX);
+    bool svg = o->out && !o->text;
+    if (svg && ((o->width > 0 && o->width < 240) || (o->height > 0 && o->height < 200)))
+        return err_set(CZ_INVALID, 0, "an SVG needs --width 240 and --height 200, at least");
+    return CZ_OK;
+}
+
+/* ---- the terminal -----------------------------------------------------------------------------
+ */
+
+static bool locale_is_utf8(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
+    }
+    return false;
+}
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    int n = columns ? atoi(columns) : 0;
+    if (n >= 20 && n <= 1000) return n;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) return size.ws_col;
+    return 80;
+}
+
+static struct plot_text_style text_style(const struct plot_command *o)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool dumb = !term || strcmp(term, "dumb") == 0 || (no_color && *no_color);
+    bool sizes_are_pixels = o->out != NULL;
+    return (struct plot_text_style){
+        .width = o->width > 0 && !sizes_are_pixels ? (int)o->width : terminal_columns(),
+        .height = o->height > 0 && !sizes_are_pixels ? (int)o->height : 14,
+        .utf8 = locale_is_utf8(),
+        .coloured = isatty(STDOUT_FILENO) == 1 && !dumb,
+    };
+}
+
+/* ---- output -----------------------------------------------------------------------------------
+ */
+
+static cz_status write_whole(const char *path, const char *text, size_t nbytes)
+{
+    FILE *file = fopen(path, "we");
+    if (!file) return err_set(CZ_IO, errno, "-o: cannot write %s", path);
+    bool ok = fwrite(text, 1, nbytes, file) == nbytes;
+    int saved = errno;
+    if (fclose(file) == 0 && ok) return CZ_OK;
+    return err_set(CZ_IO, ok ? errno : saved, "-o: cannot write %s", path);
+}
+
+static cz_status draw_svg(const struct plot_figure *f, const struct plot_command *o)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *stream = open_memstream(&text, &nbytes);
+    if (!stream) return err_set(CZ_NOMEM, 0, "no memory for the figure");
+    plot_draw_svg(f, stream, (int)o->width, (int)o->height);
+    bool failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    cz_status st = failed ? err_set(CZ_NOMEM, 0, "no memory for the figure")
+                          : write_whole(o->out, text, nbytes);
+    free(text);
+    return st;
+}
+
+/* What a reader of the figure should know of its data. */
+static void tell_oddities(const struct plot_table *t, const struct plot_figure *f)
+{
+    if (t->n_cut > 0)
+        fprintf(stderr, "czero plot: %s: the last line is not complete and left out\n", t->path);
+    for (size_t i = 0; i < f->n_panels; i++) {
+        const struct plot_column *c = plot_table_column(t, f->panels[i].name);
+        if (c && c->n_not_finite > 0)
+            fprintf(stderr, "czero plot: %s: %zu values of %s are not finite and leave gaps\n",
+                    t->path, c->n_not_finite, c->name);
+    }
+}
+
+static cz_status draw(const struct plot_command *o, const struct plot_table *tables)
+{
+    const struct plot_options options = {.x = o->x ? o->x : "step",
+                                         .ys = o->ys,
+                                         .title = o->title,
+                                         .log_y = o->log_y,
+                                         .smooth = o->smooth};
+    struct plot_text_style style = text_style(o);
+    struct plot_figure *f = calloc(1, sizeof *f);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for the figure");
+    cz_status st = plot_build(tables, o->files.n, &options, f);
+    for (size_t i = 0; st == CZ_OK && i < o->files.n; i++) tell_oddities(&tables[i], f);
+    for (size_t i = 0; st == CZ_OK && i < f->n_empty; i++)
+        fprintf(stderr, "czero plot: no figures of %s yet\n", f->empty[i]);
+    if (st == CZ_OK && o->out) st = draw_svg(f, o);
+    if (st == CZ_OK && (!o->out || o->text)) st = plot_draw_text(f, stdout, &style);
+    plot_figure_free(f);
+    free(f);
+    return st;
+}
+
+int cmd_plot(int argc, char **argv)
+{
+    struct plot_command o = {0};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    struct plot_table *tables = calloc(o.files.n, sizeof *tables);
+    cz_status st = tables ? check(&o) : err_set(CZ_NOMEM, 0, "no memory for the files");
+    for (size_t i = 0; st == CZ_OK && i < o.files.n; i++)
+        st = plot_table_read(o.files.items[i], &tables[i]);
+    if (st == CZ_OK) st = draw(&o, tables);
+    int code = st == CZ_OK ? EXIT_OK : tool_fail();
+    for (size_t i = 0; tables && i < o.files.n; i++) plot_table_free(&tables[i]);
+    free(tables);
+    return code;
+}

@@ -1,0 +1,250 @@
+/* czero predict: the classes of texts. */
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+#include "tools/czero/train/score.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct predict_options {
+    struct score_options score;
+    const char *text, *pair, *output, *text_column, *pair_column;
+    struct arg_list data;
+    bool strip_spaces, json;
+};
+
+#define FIELD(member) offsetof(struct predict_options, member)
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, FIELD(score.model), "DIR", "a classifier: a Hugging Face folder",
+     .required = true},
+    {"--text", ARG_STRING, FIELD(text), "TEXT", "one text"},
+    {"--pair", ARG_STRING, FIELD(pair), "TEXT", "and a second one, for models of pairs"},
+    {"--data", ARG_WORDS, FIELD(data), "PATH",
+     "or files: one text per line, or .json, .jsonl, .csv, .tsv; - reads lines from standard "
+     "input"},
+    {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
+     "how text becomes tokens (default: the model folder's tokenizer)"},
+    {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
+     "longest row in tokens (default: the model's, at most 512)", .min = 1},
+    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
+    {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
+     "of weights and activations (default: fp32)"},
+    {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
+     "where it runs (default: cpu)"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
+    {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object per text instead of a table"},
+    {"-o", ARG_STRING, FIELD(output), "FILE", "write there (default: standard output)"},
+};
+
+static const struct arg_command command = {
+    .name = "czero predict",
+    .summary = "Say which class texts belong to.",
+    .specs = specs,
+    .n_specs = CZ_ARRAY_LEN(specs),
+    .epilogue = "Files give a table with tabs between its columns, in the order of the texts: the\n"
+                "class, its probability, the probability of every class, the text.\n\n"
+                "Examples:\n"
+                "  czero predict --model classifier/ --text \"what a day\"\n"
+                "  czero predict --model classifier/ --data posts.txt -o labels.tsv\n",
+};
+
+/* Everything is kept until the end: rows come sorted by length. */
+struct results {
+    double *p; /* (examples, n) */
+    size_t n;
+    FILE *out;
+};
+
+static void keep(void *user, size_t example, const float *logits)
+{
+    struct results *r = user;
+    score_probabilities(logits, r->n, r->p + example * r->n);
+}
+
+static size_t likeliest(const double *p, size_t n)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < n; k++)
+        if (p[k] > p[best]) best = k;
+    return best;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------
+ */
+
+/* A cell of the table: tabs and line ends would be others' cells. */
+static void put_cell(FILE *out, const char *text, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        fputc(text[i] == '\t' || text[i] == '\n' || text[i] == '\r' ? ' ' : text[i], out);
+}
+
+static void print_table(const struct results *r, const struct scorer *s,
+                        const struct cz_texts *texts)
+{
+    fprintf(r->out, "label\tprobability");
+    for (size_t k = 0; k < r->n; k++) {
+        fputc('\t', r->out);
+        put_cell(r->out, s->labels[k], strlen(s->labels[k]));
+    }
+    fprintf(r->out, "\ttext\n");
+    for (size_t i = 0; i < cz_texts_count(texts); i++) {
+        const double *p = r->p + i * r->n;
+        const size_t best = likeliest(p, r->n);
+        const struct cz_tokenizer_input text = cz_texts_at(texts, i);
+        put_cell(r->out, s->labels[best], strlen(s->labels[best]));
+        fprintf(r->out, "\t%.6f", p[best]);
+        for (size_t k = 0; k < r->n; k++) fprintf(r->out, "\t%.6f", p[k]);
+        fputc('\t', r->out);
+        put_cell(r->out, text.text, text.nbytes);
+        fputc('\n', r->out);
+    }
+}
+
+static void print_json(const struct results *r, const struct scorer *s, size_t example,
+                       const struct cz_tokenizer_input *text)
+{
+    const double *p = r->p + example * r->n;
+    const size_t best = likeliest(p, r->n);
+    fprintf(r->out, "{\"label\": ");
+    tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
+    fprintf(r->out, ", \"probability\": ");
+    tool_put_json_number(r->out, p[best]);
+    fprintf(r->out, ", \"probabilities\": {");
+    for (size_t k = 0; k < r->n; k++) {
+        if (k) fprintf(r->out, ", ");
+        tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
+        fprintf(r->out, ": ");
+        tool_put_json_number(r->out, p[k]);
+    }
+    fprintf(r->out, "}, \"text\": ");
+    tool_put_json_string(r->out, text->text, text->nbytes);
+    fprintf(r->out, "}\n");
+}
+
+/* One text: its classes, the likeliest first. */
+static void print_one(const struct results *r, const struct scorer *s)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const size_t best = likeliest(r->p, r->n);
+        fprintf(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
+        r->p[best] = -1; /* the next one */
+    }
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+static cz_status open_texts(const struct predict_options *o, const struct scorer *s,
+                            struct cz_texts **out)
+{
+    const struct cz_texts_options options = {
+        .size = sizeof options,
+        .paths = o->data.items,
+        .n_paths = o->data.n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = s->labels,
+        .n_labels = (size_t)s->n_classes,
+        .labels_optional = true,
+        .labels_ignored = true,
+    };
+    return cz_texts_open(&options, out);
+}
+
+static cz_status results_init(struct results *r, const struct scorer *s, size_t n_texts)
+{
+    *r = (struct results){.n = (size_t)s->n_classes};
+    r->p = calloc(n_texts * r->n, sizeof *r->p);
+    return r->p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
+}
+
+/* One text, or with `texts` all of these. */
+static void print_results(const struct predict_options *o, const struct results *r,
+                          const struct scorer *s, const struct cz_texts *texts,
+                          const struct cz_tokenizer_input *one)
+{
+    if (!texts && o->json) print_json(r, s, 0, one);
+    if (!texts && !o->json) print_one(r, s);
+    if (texts && !o->json) print_table(r, s, texts);
+    for (size_t i = 0; texts && o->json && i < cz_texts_count(texts); i++) {
+        const struct cz_tokenizer_input text = cz_texts_at(texts, i);
+        print_json(r, s, i, &text);
+    }
+}
+
+/* Only now that there are results: an earlier file is not emptied for nothing. */
+static cz_status write_results(const struct predict_options *o, struct results *r,
+                               const struct scorer *s, const struct cz_texts *texts,
+                               const struct cz_tokenizer_input *one)
+{
+    r->out = o->output ? fopen(o->output, "we") : stdout;
+    if (!r->out) return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+    print_results(o, r, s, texts, one);
+    if (!o->output) return CZ_OK;
+    const bool failed = ferror(r->out) != 0;
+    if (fclose(r->out) == 0 && !failed) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+}
+
+static cz_status predict_text(const struct predict_options *o, struct scorer *s)
+{
+    const struct cz_tokenizer_input text = {.text = o->text,
+                                            .nbytes = strlen(o->text),
+                                            .pair = o->pair,
+                                            .pair_nbytes = o->pair ? strlen(o->pair) : 0};
+    struct results r;
+    TRY(results_init(&r, s, 1));
+    cz_status st = score_one(s, &text, s->logits);
+    if (st == CZ_OK) {
+        keep(&r, 0, s->logits);
+        st = write_results(o, &r, s, NULL, &text);
+    }
+    free(r.p);
+    return st;
+}
+
+static cz_status predict_files(const struct predict_options *o, struct scorer *s)
+{
+    struct cz_texts *texts = NULL;
+    struct results r;
+    TRY(open_texts(o, s, &texts));
+    cz_status st = results_init(&r, s, cz_texts_count(texts));
+    if (st == CZ_OK) st = score_texts(s, texts, keep, &r);
+    if (st == CZ_OK) st = write_results(o, &r, s, texts, NULL);
+    free(r.p);
+    cz_texts_close(texts);
+    return st;
+}
+
+static cz_status run(const struct predict_options *o)
+{
+    struct scorer scorer;
+    if ((o->text != NULL) == (o->data.n > 0))
+        return err_set(CZ_INVALID, 0, "what to label? Give --text, or --data");
+    if (o->pair && !o->text)
+        return err_set(CZ_INVALID, 0, "--pair goes with --text; files have --pair-column");
+    if (o->text && (o->text_column || o->pair_column || o->strip_spaces))
+        return err_set(CZ_INVALID, 0, "%s is for --data",
+                       o->text_column   ? "--text-column"
+                       : o->pair_column ? "--pair-column"
+                                        : "--strip-spaces");
+    cz_status st = score_open(&scorer, &o->score, cz_model_open(o->score.model));
+    if (st == CZ_OK) st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
+    score_close(&scorer);
+    return st;
+}
+
+int cmd_predict(int argc, char **argv)
+{
+    struct predict_options o = {0};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
+}

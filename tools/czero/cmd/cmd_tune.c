@@ -1,0 +1,182 @@
+/* czero tune: the configuration that a model and a machine want. */
+#include "base/size.h"
+#include "engine/engine.h"
+#include "engine/tune/machine.h"
+#include "engine/tune/tune.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+#include "tools/czero/train/freeze.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tune_command {
+    const char *model, *gpu, *host, *nvme, *nvme_path, *profile, *precision, *freeze, *out;
+    int64_t seq_len, world_size, micro_batch, batch, n_measured;
+    bool measure, all, json;
+};
+
+#define FIELD(member) offsetof(struct tune_command, member)
+
+static const struct arg_spec specs[] = {
+    {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
+     "Hugging Face folder, or gpt2, gpt2-1.3b, gpt2-70b, …", .required = true},
+    {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
+    {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE",
+     "of each rank's GPU, such as 24GB (default: none, train on the CPU)"},
+    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "of the host, for all ranks",
+     .required = true},
+    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE", "for swap files of all ranks (default: none)"},
+    {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR",
+     "where they go (default: the profile's folder, or /tmp)"},
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks, on one host (default: 1)", .min = 1},
+    {"--profile", ARG_STRING, FIELD(profile), "FILE",
+     "what the machine can do, from `czero bench --profile`: orders by time"},
+    {"--precision", ARG_CHOICE, FIELD(precision), "fp32|bf16|fp16", "(default: bf16)"},
+    {"--micro-batch", ARG_INT, FIELD(micro_batch), "B", "rows; not searched then", .min = 1},
+    {"--batch", ARG_INT, FIELD(batch), "ROWS",
+     "of an optimizer step over all ranks (default: about 32 a rank)", .min = 1},
+    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
+    {"-o", ARG_STRING, FIELD(out), "FILE", "write the best as a ds_config.json"},
+    {"--measure", ARG_FLAG, FIELD(measure), NULL, "train a few steps of the first ones, really"},
+    {"--measure-count", ARG_INT, FIELD(n_measured), "N", "how many (default: 3)", .min = 1},
+    {"--all", ARG_FLAG, FIELD(all), NULL, "list all configurations"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
+};
+
+static const struct arg_command command = {
+    .name = "czero tune",
+    .summary = "Find the configurations that fit into a machine, fastest first.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host, and 32 MiB\n"
+        "of host memory a rank, are left free. docs/memory.md explains the table.\n"
+        "Exit 3 when nothing fits: the sentence says what is missing and by how much.",
+};
+
+#define LINES_SHOWN 12
+
+static cz_status show(const struct tune *t, const struct tune_command *o)
+{
+    char *text;
+    cz_status st =
+        o->json ? tune_json(t, &text) : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
+    if (st != CZ_OK) return st;
+    printf("%s%s", text, o->json ? "\n" : "");
+    free(text);
+    return CZ_OK;
+}
+
+static struct cz_model *open_model(const struct tune_command *o)
+{
+    struct cz_model *model = cz_model_open(o->model);
+    if (model && cz_model_set_shape(model, o->seq_len) == CZ_OK &&
+        freeze_matching(model, o->freeze) == CZ_OK)
+        return model;
+    cz_model_destroy(model);
+    return NULL;
+}
+
+/* To stderr, so that --json stays one object. */
+static cz_status measure(const struct tune *t, const struct tune_command *o)
+{
+    enum { N_STEPS = 3 };
+    for (size_t i = 0; i < tune_n_offers(t) && i < (size_t)o->n_measured; i++) {
+        const struct tune_offer *offer = tune_offer(t, i);
+        struct tune_measured m;
+        struct cz_model *model;
+        if (!offer->fits) break;
+        if (!(model = open_model(o))) return cz_last_status();
+        cz_status st = tune_measure(t, offer, model, N_STEPS, &m);
+        if (st == CZ_NOMEM) {
+            fprintf(stderr, "measured %zu: does not fit here now\n", i + 1);
+            continue;
+        }
+        if (st == CZ_UNSUPPORTED) { /* the list and the file are good all the same */
+            fprintf(stderr, "not measured: %s\n", cz_last_error());
+            return CZ_OK;
+        }
+        if (st != CZ_OK) return st;
+        double tokens = offer->tokens_per_s * offer->seconds;
+        if (isnan(tokens)) tokens = (double)(offer->micro_batch * offer->accumulation * o->seq_len);
+        fprintf(stderr, "measured %zu: %.3g s a step, %.4g tokens/s", i + 1, m.seconds,
+                tokens / m.seconds);
+        if (!isnan(offer->seconds))
+            fprintf(stderr, "; predicted %.3g s (%+.0f %%)", offer->seconds,
+                    100 * (offer->seconds / m.seconds - 1));
+        fprintf(stderr, "; peak %.1f MiB, planned %.1f\n", (double)m.peak_nbytes / (1 << 20),
+                (double)offer->need_nbytes[TUNE_HOST] / (1 << 20));
+    }
+    return CZ_OK;
+}
+
+/* Exit code. */
+static int report(const struct tune *t, const struct tune_command *o)
+{
+    if (show(t, o) != CZ_OK) return tool_fail();
+    if (!tune_best(t)) {
+        fprintf(stderr, "czero tune: %s\n", tune_missing(t));
+        return EXIT_MEMORY;
+    }
+    if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();
+    if (o->out) fprintf(stderr, "The best is in %s\n", o->out);
+    if (o->measure && measure(t, o) != CZ_OK) return tool_fail();
+    return EXIT_OK;
+}
+
+static cz_status read_size(const char *name, const char *text, size_t *nbytes)
+{
+    *nbytes = 0;
+    if (!text || strcmp(text, "0") == 0) return CZ_OK;
+    return size_parse(text, nbytes) == CZ_OK ? CZ_OK : err_prefix("%s", name);
+}
+
+static enum cz_dtype precision(const char *name)
+{
+    if (!name || strcmp(name, "bf16") == 0) return DTYPE_BF16;
+    return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
+}
+
+static cz_status read_options(const struct tune_command *o, struct machine_profile *profile,
+                              struct tune_options *out)
+{
+    *out = (struct tune_options){.world_size = o->world_size,
+                                 .nvme_path = o->nvme_path,
+                                 .dtype = precision(o->precision),
+                                 .micro_batch = o->micro_batch,
+                                 .batch = o->batch};
+    TRY(read_size("--gpu-memory", o->gpu, &out->gpu_nbytes));
+    TRY(read_size("--host-memory", o->host, &out->host_nbytes));
+    TRY(read_size("--nvme", o->nvme, &out->nvme_nbytes));
+    if (!o->profile) return CZ_OK;
+    out->profile = profile;
+    return machine_read(o->profile, profile);
+}
+
+int cmd_tune(int argc, char **argv)
+{
+    struct tune_command o = {.world_size = 1, .n_measured = 3};
+    struct tune_options options;
+    struct machine_profile profile;
+    struct tune *t = NULL;
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    if (o.measure) { /* with swap files, which go before the program does */
+        tool_hold_signals(SIGTERM);
+        tool_tidy_at_signals(engine_remove_swap_files, 0);
+    }
+    if (read_options(&o, &profile, &options) != CZ_OK) return tool_fail();
+    struct cz_model *model = open_model(&o);
+    if (!model) return tool_fail();
+    cz_status st = tune_create(&options, model, &t);
+    cz_model_destroy(model);
+    if (st != CZ_OK) return tool_fail();
+    int code = report(t, &o);
+    tune_destroy(t);
+    return code;
+}

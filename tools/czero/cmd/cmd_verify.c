@@ -1,0 +1,64 @@
+/* czero verify: a model's logits, loss and gradients against recorded ones. */
+#include "engine/infer/verify.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+
+#include <stdio.h>
+
+#define WORST_ALLOWED 1e-4
+
+struct verify_options {
+    const char *dir, *dump, *device;
+};
+
+static const struct arg_spec specs[] = {
+    {"DIR", ARG_STRING, offsetof(struct verify_options, dir), NULL,
+     "folder with config.json, model.safetensors and oracle.safetensors", 0, true},
+    {"--dump", ARG_STRING, offsetof(struct verify_options, dump), "FILE",
+     "write our own values, in fp32, under the same names", 0, false},
+    {"--device", ARG_STRING, offsetof(struct verify_options, device), "cpu|cuda|cuda:N",
+     "where the model runs (default: cpu)", 0, false},
+};
+
+static const struct arg_command command = {
+    .name = "czero verify",
+    .summary = "Compare a model's logits, loss and gradients with recorded ones.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue =
+        "oracle.safetensors holds one batch (in.input_ids, in.labels as Hugging Face takes them,\n"
+        "in.attention_mask, in.token_type_ids, in.position_ids) and what came of it (out.logits,\n"
+        "out.loss, grad.PARAMETER). Each line shows the largest difference, relative to the\n"
+        "tensor's largest value (at least 1e-6). Exit 1 when one exceeds 1e-4.",
+};
+
+struct tally {
+    double worst;
+    int n_rows, n_beyond;
+};
+
+static void show(void *user, const struct verify_row *row)
+{
+    struct tally *tally = user;
+    const bool beyond = !(row->error <= WORST_ALLOWED); /* NaN is beyond */
+    printf("%-52s %9.2e", row->name, row->error);
+    if (beyond)
+        printf("  beyond %.0e, worst at element %lld", WORST_ALLOWED, (long long)row->worst_idx);
+    printf("\n");
+    tally->n_rows++;
+    tally->n_beyond += beyond;
+    if (!(row->error <= tally->worst)) tally->worst = row->error;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+    struct verify_options o = {0};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    struct tally tally = {0};
+    if (verify_run_on(o.device, o.dir, o.dump, show, &tally) != CZ_OK) return tool_fail();
+    printf("%d tensors compared, worst relative error %.2e: %s\n", tally.n_rows, tally.worst,
+           tally.n_beyond ? "they differ" : "they agree");
+    return tally.n_beyond ? EXIT_RUNTIME : EXIT_OK;
+}

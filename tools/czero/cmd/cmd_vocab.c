@@ -1,0 +1,160 @@
+/* czero vocab: a WordPiece vocabulary from texts. */
+#include "data/labelled/texts.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocab.h"
+#include "tools/czero/args.h"
+#include "tools/czero/tool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct vocab_cli {
+    struct arg_list data;
+    const char *text_column, *pair_column, *kind, *lowercase, *out;
+    int64_t size, min_count;
+    bool strip_spaces;
+};
+
+#define AT(field) offsetof(struct vocab_cli, field)
+static const struct arg_spec specs[] = {
+    {"--data", ARG_WORDS, AT(data), "PATH",
+     "texts: JSON, CSV and TSV as classification reads them; anything else is plain text", 0, true},
+    {"-o", ARG_STRING, AT(out), "DIR", "where vocab.txt and tokenizer_config.json go", 0, true},
+    {"--size", ARG_INT, AT(size), "N", "tokens at most, the five special ones included", 6, true},
+    {"--kind", ARG_CHOICE, AT(kind), "wordpiece|char",
+     "characters and pieces of words (default), or characters alone", 0, false},
+    {"--lowercase", ARG_CHOICE, AT(lowercase), "on|off",
+     "small letters without accents (default on)", 0, false},
+    {"--min-count", ARG_INT, AT(min_count), "N", "leave out what occurs less often (default 2)", 1,
+     false},
+    {"--text-column", ARG_STRING, AT(text_column), "NAME",
+     "column or member with the text (default: text, sentence, …)", 0, false},
+    {"--pair-column", ARG_STRING, AT(pair_column), "NAME", "with a second text, if any", 0, false},
+    {"--strip-spaces", ARG_FLAG, AT(strip_spaces), NULL,
+     "drop white space inside texts (texts that were segmented into words)", 0, false},
+};
+
+static const struct arg_command command = {
+    .name = "czero vocab",
+    .summary = "Build a WordPiece or character vocabulary from texts.",
+    .specs = specs,
+    .n_specs = sizeof specs / sizeof specs[0],
+    .epilogue = "Example, for Chinese posts:\n"
+                "  czero vocab --data train.json --strip-spaces --kind char --size 8000 -o vocab\n"
+                "czero reads the folder with --tokenizer DIR, transformers with\n"
+                "BertTokenizerFast.from_pretrained(DIR); both give the same ids.\n"
+                "A folder that holds a tokenizer is left as it is.",
+};
+
+static bool is_labelled(const char *path)
+{
+    static const char *const ends[] = {".json", ".jsonl", ".csv", ".tsv"};
+    size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t n_end = strlen(ends[i]);
+        if (n > n_end && strcmp(path + n - n_end, ends[i]) == 0) return true;
+    }
+    return false;
+}
+
+struct totals {
+    uint64_t n_texts, n_bytes;
+};
+
+static cz_status add_text(struct vocab *v, const char *text, size_t nbytes, struct totals *sum)
+{
+    sum->n_bytes += nbytes;
+    return vocab_add(v, text, nbytes);
+}
+
+static cz_status add_texts(struct vocab *v, const struct vocab_cli *o, const char *path,
+                           bool labelled, struct totals *sum)
+{
+    struct cz_texts_options options = {.size = sizeof options,
+                                       .paths = &path,
+                                       .n_paths = 1,
+                                       .text_column = labelled ? o->text_column : NULL,
+                                       .pair_column = labelled ? o->pair_column : NULL,
+                                       .strip_spaces = o->strip_spaces,
+                                       .plain = !labelled,
+                                       .labels_optional = true};
+    struct cz_texts *t;
+    TRY(cz_texts_open(&options, &t));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; st == CZ_OK && i < cz_texts_count(t); i++) {
+        struct cz_tokenizer_input in = cz_texts_at(t, i);
+        st = add_text(v, in.text, in.nbytes, sum);
+        if (st == CZ_OK && in.pair) st = add_text(v, in.pair, in.pair_nbytes, sum);
+    }
+    sum->n_texts += cz_texts_count(t);
+    cz_texts_close(t);
+    return st;
+}
+
+static cz_status check_output(const char *dir)
+{
+    if (!cz_tokenizer_is_in(dir)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: holds a tokenizer already, which is not overwritten", dir);
+}
+
+/* Columns that no file has would be an option without effect. */
+static cz_status check_columns(const struct vocab_cli *o)
+{
+    if (!o->text_column && !o->pair_column) return CZ_OK;
+    for (size_t i = 0; i < o->data.n; i++)
+        if (is_labelled(o->data.items[i])) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s %s: plain text has no columns",
+                   o->text_column ? "--text-column" : "--pair-column",
+                   o->text_column ? o->text_column : o->pair_column);
+}
+
+static void print_report(const struct vocab_cli *o, const struct vocab_report *r,
+                         const struct totals *sum)
+{
+    double known = 100.0 - 100.0 * (double)r->n_chars_unknown / (double)r->n_chars;
+    printf("texts      %llu, %.1f MB; %llu words, %llu different ones\n",
+           (unsigned long long)sum->n_texts, (double)sum->n_bytes / 1e6,
+           (unsigned long long)r->n_words, (unsigned long long)r->n_different_words);
+    printf("tokens     %lld: %d special, %lld characters, %lld pieces\n", (long long)r->n_tokens,
+           VOCAB_N_SPECIALS, (long long)r->n_characters, (long long)r->n_pieces);
+    printf("coverage   %.3f %% of the characters; %llu of %llu are in words that become [UNK]\n",
+           known, (unsigned long long)r->n_chars_unknown, (unsigned long long)r->n_chars);
+    if (r->n_tokens < o->size)
+        printf("smaller    than --size %lld: nothing else occurs --min-count (%lld) times\n",
+               (long long)o->size, (long long)o->min_count);
+    printf("written    %s/vocab.txt, tokenizer_config.json\n", o->out);
+}
+
+static cz_status run(const struct vocab_cli *o)
+{
+    struct vocab_options options = {.kind =
+                                        strcmp(o->kind, "char") == 0 ? VOCAB_CHAR : VOCAB_WORDPIECE,
+                                    .size = o->size,
+                                    .min_count = (uint64_t)o->min_count,
+                                    .lowercase = strcmp(o->lowercase, "on") == 0};
+    struct vocab *v = NULL;
+    struct vocab_report report;
+    struct totals sum = {0};
+    cz_status st;
+    TRY(check_output(o->out));
+    TRY(check_columns(o));
+    TRY(vocab_create(&options, &v));
+    for (size_t i = 0; i < o->data.n; i++)
+        TRY_GOTO(add_texts(v, o, o->data.items[i], is_labelled(o->data.items[i]), &sum), done);
+    TRY_GOTO(vocab_build(v, &report), done);
+    TRY_GOTO(vocab_save(v, o->out), done);
+    print_report(o, &report, &sum);
+done:
+    vocab_destroy(v);
+    return st;
+}
+
+int cmd_vocab(int argc, char **argv)
+{
+    struct vocab_cli o = {.kind = "wordpiece", .lowercase = "on", .min_count = 2};
+    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    tool_log_init(true);
+    return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
+}

@@ -1,0 +1,50 @@
+/* czero init, in parts: what they share.
+ *
+ * cmd_init.c     the options, the search for a config that fits, the files
+ * init_ask.c     the questions: asked on a terminal, answered by flags, or by guesses */
+#ifndef CZ_TOOLS_CZERO_CMD_INIT_H
+#define CZ_TOOLS_CZERO_CMD_INIT_H
+
+#include "tools/czero/args.h"
+
+#include "data/labelled/texts.h"
+#include "model/model.h"
+
+struct init_flags { /* as given; numbers are read as answers are */
+    const char *model, *task, *tokenizer, *device, *gpu, *host, *ranks, *precision;
+    const char *seq_len, *epochs, *steps, *batch;
+    const char *nvme, *nvme_path, *text_column, *pair_column, *label_column, *out, *script;
+    struct arg_list data, eval_data;
+    bool strip_spaces, force, yes;
+};
+
+struct init {
+    const struct init_flags *flags;
+
+    /* Answers. Strings are the flags', or in `lines`. */
+    const char *model, *tokenizer; /* tokenizer NULL: the model's own */
+    struct arg_list data, eval_data;
+    enum cz_task task;
+    bool on_gpu;
+    size_t gpu_nbytes, host_nbytes, nvme_nbytes;
+    int64_t ranks, seq_len, epochs, steps, batch; /* epochs or steps is 0 */
+    enum cz_dtype dtype;
+
+    /* What answers tell about each other. */
+    enum cz_labels head; /* of the model as it is */
+    bool is_preset, has_weights;
+    int64_t t_max;
+    int64_t vocab_size; /* of `tokenizer`; 0: the model's own */
+    char *lines[32];
+    size_t n_lines;
+};
+
+/* Ask for what no flag says. Errors: CZ_INVALID (an answer that makes no sense, a missing flag
+ * without a terminal, the end of input), and what opening the model or its tokenizer says. */
+cz_status init_ask(struct init *in);
+void init_free(struct init *in);
+
+/* "classification", as --task has it. */
+const char *init_task_name(enum cz_task task);
+
+#endif

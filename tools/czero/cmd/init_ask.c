@@ -1,0 +1,516 @@
+#include "tools/czero/cmd/init.h"
+
+#include "base/cgroup.h"
+#include "base/cpu.h"
+#include "base/proc.h"
+#include "base/size.h"
+#include "base/threads.h"
+#include "data/tokenizer/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define GUESS_NBYTES 64
+
+struct question {
+    const char *flag, *text;
+    const char *(*given)(const struct init *in); /* by a flag; NULL: not given */
+    bool (*applies)(const struct init *in);      /* NULL: always */
+    /* What will do for most; false: nobody can say. */
+    bool (*guess)(const struct init *in, char guess[GUESS_NBYTES]);
+    cz_status (*take)(struct init *in, const char *answer);
+    bool optional; /* without a terminal the guess is taken, unasked */
+};
+
+/* ---- model ------------------------------------------------------------------------------------
+ */
+
+static const char *given_model(const struct init *in)
+{
+    return in->flags->model;
+}
+
+static cz_status take_model(struct init *in, const char *answer)
+{
+    char config[4096];
+    struct cz_model *m = cz_model_open(answer);
+    if (!m) return cz_last_status();
+    snprintf(config, sizeof config, "%s/config.json", answer);
+    in->model = answer;
+    in->head = cz_model_labels(m);
+    in->is_preset = access(config, F_OK) != 0;
+    in->has_weights = cz_model_has_weights(m);
+    in->t_max = cz_model_t_max(m);
+    cz_model_destroy(m);
+    return CZ_OK;
+}
+
+/* ---- data -------------------------------------------------------------------------------------
+ */
+
+static const char *given_data(const struct init *in)
+{
+    return in->flags->data.n > 0 ? in->flags->data.items[0] : NULL;
+}
+
+static bool ends_in(const char *path, const char *end)
+{
+    size_t len = strlen(path), n = strlen(end);
+    return len > n && strcasecmp(path + len - n, end) == 0;
+}
+
+/* u16:FILE and u32:FILE */
+static const char *behind_width(const char *path)
+{
+    bool has = strncmp(path, "u16:", 4) == 0 || strncmp(path, "u32:", 4) == 0;
+    return has ? path + 4 : path;
+}
+
+/* NAME of NAME.bin and NAME.idx */
+static bool is_megatron(const char *path)
+{
+    char idx[4096];
+    return (size_t)snprintf(idx, sizeof idx, "%s.idx", path) < sizeof idx && access(idx, R_OK) == 0;
+}
+
+/* Tokens already: no tokenizer is asked for. */
+static bool is_tokens(const char *path)
+{
+    return ends_in(path, ".bin") || ends_in(path, ".idx") || behind_width(path) != path ||
+           is_megatron(path);
+}
+
+static cz_status take_paths(const char *flag, const struct arg_list *flags, const char *answer,
+                            struct arg_list *out)
+{
+    *out = (struct arg_list){.items = {answer}, .n = 1};
+    if (flags->n > 0) *out = *flags;
+    for (size_t i = 0; i < out->n; i++) {
+        const char *path = out->items[i];
+        if (access(behind_width(path), R_OK) != 0 && !is_megatron(path))
+            return err_set(CZ_NOTFOUND, errno, "%s: %s", flag, path);
+    }
+    return CZ_OK;
+}
+
+static cz_status take_data(struct init *in, const char *answer)
+{
+    return take_paths("--data", &in->flags->data, answer, &in->data);
+}
+
+static const char *given_eval_data(const struct init *in)
+{
+    return in->flags->eval_data.n > 0 ? in->flags->eval_data.items[0] : NULL;
+}
+
+static bool guess_none(const struct init *in, char guess[GUESS_NBYTES])
+{
+    (void)in;
+    strcpy(guess, "none");
+    return true;
+}
+
+static cz_status take_eval_data(struct init *in, const char *answer)
+{
+    in->eval_data.n = 0;
+    if (in->flags->eval_data.n == 0 && strcmp(answer, "none") == 0) return CZ_OK;
+    return take_paths("--eval-data", &in->flags->eval_data, answer, &in->eval_data);
+}
+
+/* ---- task -------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    enum cz_task task;
+} tasks[] = {{"classification", CZ_TASK_CLASSIFICATION},
+             {"causal-lm", CZ_TASK_CAUSAL_LM},
+             {"masked-lm", CZ_TASK_MASKED_LM}};
+
+const char *init_task_name(enum cz_task task)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(tasks); i++)
+        if (tasks[i].task == task) return tasks[i].name;
+    return "?";
+}
+
+static const char *given_task(const struct init *in)
+{
+    return in->flags->task;
+}
+
+static bool is_labelled(const char *path)
+{
+    static const char *const ends[] = {".json", ".jsonl", ".csv", ".tsv"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(ends); i++)
+        if (ends_in(path, ends[i])) return true;
+    return false;
+}
+
+static bool guess_task(const struct init *in, char guess[GUESS_NBYTES])
+{
+    enum cz_task task = CZ_TASK_MASKED_LM;
+    if (in->head == CZ_LABELS_NEXT)
+        task = CZ_TASK_CAUSAL_LM;
+    else if (is_labelled(in->data.items[0]))
+        task = CZ_TASK_CLASSIFICATION;
+    strcpy(guess, init_task_name(task));
+    return true;
+}
+
+static cz_status take_task(struct init *in, const char *answer)
+{
+    static const char *const two[] = {"a", "b"};
+    struct cz_model_options options = {.size = sizeof options, .task = CZ_TASK_AUTO};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(tasks); i++)
+        if (strcmp(tasks[i].name, answer) == 0) options.task = tasks[i].task;
+    if (options.task == CZ_TASK_AUTO)
+        return err_set(CZ_INVALID, 0, "--task %s: classification, causal-lm or masked-lm", answer);
+    if (options.task == CZ_TASK_CLASSIFICATION) {
+        options.labels = two;
+        options.n_labels = CZ_ARRAY_LEN(two);
+    }
+    struct cz_model *m = cz_model_open_ex(in->model, &options); /* does it have such a head? */
+    if (!m) return cz_last_status();
+    cz_model_destroy(m);
+    in->task = options.task;
+    return CZ_OK;
+}
+
+/* ---- tokenizer --------------------------------------------------------------------------------
+ */
+
+static const char *given_tokenizer(const struct init *in)
+{
+    return in->flags->tokenizer;
+}
+
+static bool needs_tokenizer(const struct init *in)
+{
+    bool has_own = !in->is_preset && cz_tokenizer_is_in(in->model);
+    return in->flags->tokenizer || !(has_own || is_tokens(in->data.items[0]));
+}
+
+/* Bytes have no token that stands for a hidden one. */
+static bool guess_tokenizer(const struct init *in, char guess[GUESS_NBYTES])
+{
+    strcpy(guess, "bytes");
+    return in->task != CZ_TASK_MASKED_LM;
+}
+
+static cz_status take_tokenizer(struct init *in, const char *answer)
+{
+    struct cz_tokenizer *tok;
+    TRY(cz_tokenizer_open(answer, &tok));
+    bool is_bytes = strcmp(answer, "bytes") == 0; /* a preset keeps its size for them */
+    in->vocab_size = is_bytes && in->is_preset ? 0 : cz_tokenizer_vocab_size(tok);
+    bool can_mask = cz_tokenizer_special_id(tok, CZ_SPECIAL_MASK) >= 0;
+    cz_tokenizer_close(tok);
+    if (in->task == CZ_TASK_MASKED_LM && !can_mask)
+        return err_set(CZ_INVALID, 0,
+                       "--tokenizer %s: masked-lm needs a [MASK] token (czero vocab makes a "
+                       "vocabulary that has one)",
+                       answer);
+    in->tokenizer = answer;
+    return CZ_OK;
+}
+
+/* ---- hardware ---------------------------------------------------------------------------------
+ */
+
+static const char *given_device(const struct init *in)
+{
+    return in->flags->device;
+}
+
+static bool guess_device(const struct init *in, char guess[GUESS_NBYTES])
+{
+    strcpy(guess, in->flags->gpu ? "cuda" : "cpu");
+    return true;
+}
+
+static cz_status take_device(struct init *in, const char *answer)
+{
+    in->on_gpu = strcmp(answer, "cuda") == 0;
+    if (in->on_gpu || strcmp(answer, "cpu") == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "--device %s: cpu or cuda", answer);
+}
+
+static const char *given_gpu(const struct init *in)
+{
+    return in->flags->gpu;
+}
+
+static bool is_on_gpu(const struct init *in)
+{
+    return in->on_gpu;
+}
+
+static cz_status take_gpu(struct init *in, const char *answer)
+{
+    return size_parse(answer, &in->gpu_nbytes) == CZ_OK ? CZ_OK : err_prefix("--gpu-memory");
+}
+
+static const char *given_host(const struct init *in)
+{
+    return in->flags->host;
+}
+
+/* Nine tenths of what this machine, or its container, has left. */
+static bool guess_host(const struct init *in, char guess[GUESS_NBYTES])
+{
+    size_t free_nbytes = proc_nbytes("/proc/meminfo", "MemAvailable:"), limit;
+    size_t left = cgroup_memory_left(NULL, &limit);
+    (void)in;
+    if (left < free_nbytes) free_nbytes = left;
+    size_t mib = free_nbytes / 10 * 9 >> 20;
+    if (mib == 0) return false;
+    if (mib >= 4096)
+        snprintf(guess, GUESS_NBYTES, "%zuGiB", mib >> 10);
+    else
+        snprintf(guess, GUESS_NBYTES, "%zuMiB", mib);
+    return true;
+}
+
+static cz_status take_host(struct init *in, const char *answer)
+{
+    return size_parse(answer, &in->host_nbytes) == CZ_OK ? CZ_OK : err_prefix("--host-memory");
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
+
+static cz_status take_count(const char *flag, const char *answer, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(answer, &end, 10);
+    if (end == answer || *end || errno != 0 || n < 1 || n > INT32_MAX)
+        return err_set(CZ_INVALID, 0, "%s %s: a whole number from 1 on", flag, answer);
+    *out = n;
+    return CZ_OK;
+}
+
+static const char *given_ranks(const struct init *in)
+{
+    return in->flags->ranks;
+}
+
+static int n_memory_nodes(void)
+{
+    char path[64];
+    int n = 0;
+    do snprintf(path, sizeof path, "/sys/devices/system/node/node%d", n);
+    while (access(path, F_OK) == 0 && ++n < 64);
+    return n;
+}
+
+/* Threads use the cores of one memory node well; a second node wants a rank of its own. */
+static bool guess_ranks(const struct init *in, char guess[GUESS_NBYTES])
+{
+    int nodes = n_memory_nodes();
+    bool whole_machine = nodes > 1 && threads_allowed_cores(NULL) >= 8 * nodes;
+    snprintf(guess, GUESS_NBYTES, "%d", !in->on_gpu && whole_machine ? nodes : 1);
+    return true;
+}
+
+static cz_status take_ranks(struct init *in, const char *answer)
+{
+    return take_count("--ranks", answer, &in->ranks);
+}
+
+static const char *given_precision(const struct init *in)
+{
+    return in->flags->precision;
+}
+
+static bool guess_precision(const struct init *in, char guess[GUESS_NBYTES])
+{
+    bool fast = cpu_features() & (CPU_AVX512BF16 | CPU_AMX);
+    strcpy(guess, in->on_gpu || fast ? "bf16" : "fp32");
+    return true;
+}
+
+static cz_status take_precision(struct init *in, const char *answer)
+{
+    static const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(dtypes); i++)
+        if (strcmp(dtype_name(dtypes[i]), answer) == 0) {
+            in->dtype = dtypes[i];
+            return CZ_OK;
+        }
+    return err_set(CZ_INVALID, 0, "--precision %s: fp32, bf16 or fp16", answer);
+}
+
+static const char *given_seq_len(const struct init *in)
+{
+    return in->flags->seq_len;
+}
+
+static bool guess_seq_len(const struct init *in, char guess[GUESS_NBYTES])
+{
+    long long want = in->task == CZ_TASK_CLASSIFICATION ? 128 : 512;
+    snprintf(guess, GUESS_NBYTES, "%lld", in->t_max < want ? (long long)in->t_max : want);
+    return true;
+}
+
+static cz_status take_seq_len(struct init *in, const char *answer)
+{
+    TRY(take_count("--seq-len", answer, &in->seq_len));
+    if (in->seq_len <= in->t_max) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "--seq-len %s: %s takes at most %lld tokens", answer, in->model,
+                   (long long)in->t_max);
+}
+
+static const char *given_length(const struct init *in)
+{
+    return in->flags->epochs ? in->flags->epochs : in->flags->steps;
+}
+
+static bool guess_length(const struct init *in, char guess[GUESS_NBYTES])
+{
+    strcpy(guess, in->task == CZ_TASK_CLASSIFICATION ? "3" : "1");
+    return true;
+}
+
+/* "3", or "500 steps". */
+static cz_status take_length(struct init *in, const char *answer)
+{
+    const struct init_flags *f = in->flags;
+    const char *unit = strchr(answer, ' ');
+    char number[32];
+    in->epochs = in->steps = 0;
+    if (f->epochs && f->steps)
+        return err_set(CZ_INVALID, 0, "--steps and --epochs say the same: give one");
+    if (f->steps) return take_count("--steps", f->steps, &in->steps);
+    if (!unit || strcmp(unit, " steps") != 0 || (size_t)(unit - answer) >= sizeof number)
+        return take_count("--epochs", answer, &in->epochs);
+    snprintf(number, sizeof number, "%.*s", (int)(unit - answer), answer);
+    return take_count("--steps", number, &in->steps);
+}
+
+static const char *given_batch(const struct init *in)
+{
+    return in->flags->batch;
+}
+
+static bool guess_batch(const struct init *in, char guess[GUESS_NBYTES])
+{
+    int64_t per_rank = (32 + in->ranks - 1) / in->ranks;
+    snprintf(guess, GUESS_NBYTES, "%lld", (long long)(per_rank * in->ranks));
+    return true;
+}
+
+static cz_status take_batch(struct init *in, const char *answer)
+{
+    TRY(take_count("--batch", answer, &in->batch));
+    if (in->batch % in->ranks == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "--batch %s: cannot be dealt to %lld ranks evenly", answer,
+                   (long long)in->ranks);
+}
+
+/* ---- asking -----------------------------------------------------------------------------------
+ */
+
+static const struct question questions[] = {
+    {"--model", "Model: a Hugging Face folder, or a preset (bert-base, llama-160m, gpt2, …)",
+     given_model, NULL, NULL, take_model, false},
+    {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
+    {"--task", "Task: classification, causal-lm or masked-lm", given_task, NULL, guess_task,
+     take_task, false},
+    {"--eval-data", "Evaluation data: a file, or none", given_eval_data, NULL, guess_none,
+     take_eval_data, true},
+    {"--tokenizer",
+     "Tokenizer: bytes, or a folder with vocab.txt (czero vocab makes one) or tokenizer.json",
+     given_tokenizer, needs_tokenizer, guess_tokenizer, take_tokenizer, true},
+    {"--device", "Device: cpu or cuda", given_device, NULL, guess_device, take_device, false},
+    {"--gpu-memory", "Memory of each GPU, such as 24GB", given_gpu, is_on_gpu, NULL, take_gpu,
+     false},
+    {"--host-memory", "Memory of the host, for all ranks", given_host, NULL, guess_host, take_host,
+     false},
+    {"--ranks", "Ranks", given_ranks, NULL, guess_ranks, take_ranks, false},
+    {"--precision", "Precision: fp32, bf16 or fp16", given_precision, NULL, guess_precision,
+     take_precision, false},
+    {"--seq-len", "Tokens per row, at most", given_seq_len, NULL, guess_seq_len, take_seq_len,
+     false},
+    {"--epochs", "Epochs, or \"N steps\"", given_length, NULL, guess_length, take_length, false},
+    {"--batch", "Rows of an optimizer step, over all ranks", given_batch, NULL, guess_batch,
+     take_batch, false},
+};
+
+/* A line without its end and the blanks around it, kept until init_free(). */
+static cz_status read_answer(struct init *in, const struct question *q, const char **answer)
+{
+    char line[4096];
+    if (!fgets(line, sizeof line, stdin))
+        return err_set(CZ_INVALID, 0, "%s is missing: the answers ended", q->flag);
+    char *begin = line + strspn(line, " \t");
+    size_t len = strlen(begin);
+    while (len > 0 && strchr(" \t\r\n", begin[len - 1])) len--;
+    begin[len] = '\0';
+    if (in->n_lines == CZ_ARRAY_LEN(in->lines) || !(in->lines[in->n_lines] = strdup(begin)))
+        return err_set(CZ_NOMEM, 0, "no memory for an answer");
+    *answer = in->lines[in->n_lines++];
+    return CZ_OK;
+}
+
+/* An answer that will not do is asked for again, a few times. */
+static cz_status ask_terminal(struct init *in, const struct question *q, const char *guess)
+{
+    cz_status st = CZ_INVALID;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        const char *answer;
+        fprintf(stderr, guess ? "%s [%s]: " : "%s: ", q->text, guess);
+        TRY(read_answer(in, q, &answer));
+        if (!*answer && !guess) continue;
+        st = q->take(in, *answer ? answer : guess);
+        if (st == CZ_OK) return CZ_OK;
+        fprintf(stderr, "  %s\n", cz_last_error());
+        free(in->lines[--in->n_lines]); /* nobody holds it */
+    }
+    return st == CZ_OK ? st : err_set(CZ_INVALID, 0, "%s: no answer would do", q->flag);
+}
+
+static cz_status keep_guess(struct init *in, const char *guess, const char **kept)
+{
+    if (in->n_lines == CZ_ARRAY_LEN(in->lines) || !(in->lines[in->n_lines] = strdup(guess)))
+        return err_set(CZ_NOMEM, 0, "no memory for an answer");
+    *kept = in->lines[in->n_lines++];
+    return CZ_OK;
+}
+
+static cz_status answer_question(struct init *in, const struct question *q)
+{
+    char guess[GUESS_NBYTES];
+    const char *given = q->given(in), *kept = NULL;
+    if (q->applies && !q->applies(in))
+        return given ? err_set(CZ_INVALID, 0, "%s goes with --device cuda", q->flag) : CZ_OK;
+    if (given) return q->take(in, given);
+    bool has_guess = q->guess && q->guess(in, guess);
+    if (has_guess) TRY(keep_guess(in, guess, &kept));
+    if (isatty(STDIN_FILENO) && !in->flags->yes) return ask_terminal(in, q, kept);
+    if (has_guess && (in->flags->yes || q->optional)) return q->take(in, kept);
+    if (has_guess)
+        return err_set(CZ_INVALID, 0,
+                       "%s is missing, and there is no terminal to ask on (--yes takes the guess, "
+                       "%s)",
+                       q->flag, guess);
+    return err_set(CZ_INVALID, 0, "%s is missing%s", q->flag,
+                   in->flags->yes ? "" : ", and there is no terminal to ask on");
+}
+
+cz_status init_ask(struct init *in)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(questions); i++) TRY(answer_question(in, &questions[i]));
+    return CZ_OK;
+}
+
+void init_free(struct init *in)
+{
+    for (size_t i = 0; i < in->n_lines; i++) free(in->lines[i]);
+    in->n_lines = 0;
+}

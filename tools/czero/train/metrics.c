@@ -1,0 +1,191 @@
+#include "tools/czero/train/metrics.h"
+
+#include "engine/report/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n"
+
+struct metrics {
+    FILE *csv; /* NULL: not wanted */
+    char *csv_path;
+    double seconds_before; /* of the runs that this one goes on from … */
+    int64_t last_eval;     /* … and the step of their last evaluation; −1: none */
+    struct monitor *tensorboard;
+};
+
+static cz_status cannot(const struct metrics *m, const char *what)
+{
+    return err_set(CZ_IO, errno, "--metrics: cannot %s %s", what, m->csv_path);
+}
+
+static cz_status not_ours(const struct metrics *m)
+{
+    return err_set(CZ_CORRUPT, 0,
+                   "--metrics: %s is there and does not begin with "
+                   "step,epoch,split,loss,…: it is left as it is",
+                   m->csv_path);
+}
+
+/* ---- the CSV ----------------------------------------------------------------------------------
+ */
+
+static cz_status write_header(struct metrics *m)
+{
+    fwrite(HEADER, 1, strlen(HEADER), m->csv);
+    return fflush(m->csv) == 0 && !ferror(m->csv) ? CZ_OK : cannot(m, "write");
+}
+
+static cz_status start_anew(struct metrics *m)
+{
+    m->csv = fopen(m->csv_path, "we");
+    return m->csv ? write_header(m) : cannot(m, "write");
+}
+
+static bool is_complete(const char *line)
+{
+    return strchr(line, '\n') != NULL;
+}
+
+/* Leave the header and the complete rows up to after_step; the file stands behind them. */
+static cz_status drop_later_rows(struct metrics *m, int64_t after_step)
+{
+    char line[512];
+    long kept = (long)strlen(HEADER);
+    while (fgets(line, sizeof line, m->csv) && is_complete(line) &&
+           strtoll(line, NULL, 10) <= after_step) {
+        const char *last_cell = strrchr(line, ',');
+        kept = ftell(m->csv);
+        if (strstr(line, ",eval,")) m->last_eval = strtoll(line, NULL, 10);
+        if (last_cell) m->seconds_before = strtod(last_cell + 1, NULL);
+    }
+    if (ferror(m->csv) || ftruncate(fileno(m->csv), kept) != 0 ||
+        fseek(m->csv, kept, SEEK_SET) != 0)
+        return cannot(m, "go on with");
+    return CZ_OK;
+}
+
+/* A file that is there already: an earlier run's, which is overwritten unless this one goes on from
+ * it, or something else, which --metrics was not meant for. */
+static cz_status take_over(struct metrics *m, int64_t after_step)
+{
+    char line[512] = "";
+    if (!fgets(line, sizeof line, m->csv) && ferror(m->csv)) return cannot(m, "read");
+    bool is_ours = strcmp(line, HEADER) == 0;
+    /* A run that was killed at once leaves the beginning of a header, or nothing. */
+    if (!is_ours && (is_complete(line) || strncmp(line, HEADER, strlen(line)) != 0))
+        return not_ours(m);
+    if (is_ours && after_step > 0) return drop_later_rows(m, after_step);
+    if (ftruncate(fileno(m->csv), 0) != 0 || fseek(m->csv, 0, SEEK_SET) != 0)
+        return cannot(m, "write");
+    return write_header(m);
+}
+
+static cz_status open_csv(struct metrics *m, const char *path, int64_t after_step)
+{
+    struct stat info;
+    if (!(m->csv_path = strdup(path))) return err_set(CZ_NOMEM, 0, "no memory for --metrics");
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return start_anew(m);
+    m->csv = fopen(path, "r+e");
+    return m->csv ? take_over(m, after_step) : cannot(m, "write");
+}
+
+static void put_number(FILE *csv, double value)
+{
+    if (isnan(value))
+        putc(',', csv);
+    else
+        fprintf(csv, ",%.9g", value);
+}
+
+static cz_status write_csv(struct metrics *m, const struct metrics_row *row)
+{
+    fprintf(m->csv, "%lld", (long long)row->step);
+    put_number(m->csv, row->epoch);
+    fprintf(m->csv, ",%s", row->is_eval ? "eval" : "train");
+    put_number(m->csv, row->loss);
+    put_number(m->csv, row->accuracy);
+    put_number(m->csv, row->macro_f1);
+    put_number(m->csv, row->weighted_f1);
+    put_number(m->csv, row->lr);
+    fprintf(m->csv, ",%.3f\n", m->seconds_before + row->seconds);
+    return fflush(m->csv) == 0 && !ferror(m->csv) ? CZ_OK : cannot(m, "write");
+}
+
+/* ---- TensorBoard ------------------------------------------------------------------------------
+ */
+
+static cz_status open_tensorboard(struct metrics *m, const char *dir, int64_t after_step)
+{
+    const struct config_monitor section = {.enabled = true, .output_path = dir, .job_name = ""};
+    if (monitor_create(NULL, &section, &m->tensorboard) != CZ_OK)
+        return err_prefix("--tensorboard");
+    if (after_step > 0 && monitor_restart(m->tensorboard, after_step + 1) != CZ_OK)
+        return err_prefix("--tensorboard");
+    return CZ_OK;
+}
+
+static void add_event(struct monitor_event *events, size_t *n, const char *name, double value,
+                      int64_t step)
+{
+    if (!isnan(value)) events[(*n)++] = (struct monitor_event){name, value, false, step};
+}
+
+static cz_status write_tensorboard(struct metrics *m, const struct metrics_row *row)
+{
+    struct monitor_event events[5];
+    size_t n = 0;
+    bool eval = row->is_eval;
+    add_event(events, &n, eval ? "eval/loss" : "train/loss", row->loss, row->step);
+    add_event(events, &n, eval ? "eval/accuracy" : "train/accuracy", row->accuracy, row->step);
+    add_event(events, &n, eval ? "eval/macro_f1" : "train/macro_f1", row->macro_f1, row->step);
+    add_event(events, &n, eval ? "eval/weighted_f1" : "train/weighted_f1", row->weighted_f1,
+              row->step);
+    add_event(events, &n, eval ? "eval/lr" : "train/lr", row->lr, row->step);
+    if (monitor_write(m->tensorboard, events, n) != CZ_OK) return err_prefix("--tensorboard");
+    return CZ_OK;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_step,
+                       struct metrics **out)
+{
+    *out = NULL;
+    if (!csv && !tensorboard) return CZ_OK;
+    struct metrics *m = calloc(1, sizeof *m);
+    if (!m) return err_set(CZ_NOMEM, 0, "no memory for --metrics");
+    m->last_eval = -1;
+    cz_status st = csv ? open_csv(m, csv, after_step) : CZ_OK;
+    if (st == CZ_OK && tensorboard) st = open_tensorboard(m, tensorboard, after_step);
+    if (st == CZ_OK)
+        *out = m;
+    else
+        metrics_close(m);
+    return st;
+}
+
+cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
+{
+    if (!m) return CZ_OK;
+    /* a run that was over and is resumed reports its last evaluation again */
+    if (row->is_eval && row->step <= m->last_eval) return CZ_OK;
+    if (m->csv) TRY(write_csv(m, row));
+    if (m->tensorboard) TRY(write_tensorboard(m, row));
+    return CZ_OK;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m) return;
+    if (m->csv) fclose(m->csv);
+    free(m->csv_path);
+    monitor_destroy(m->tensorboard);
+    free(m);
+}

@@ -1,0 +1,181 @@
+#include "tools/czero/train/progress.h"
+
+#include "base/clock.h"
+#include "tools/czero/bar.h"
+#include "tools/czero/tool.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_NBYTES = 512 };
+
+void progress_begin(struct progress *p, const struct progress_options *options)
+{
+    memset(p, 0, sizeof *p);
+    p->options = *options;
+    p->terminal = isatty(STDERR_FILENO) == 1;
+    p->start_ns = p->last_ns = clock_now_ns();
+}
+
+/* "1.24k", "350": three figures are enough for a rate. */
+static void format_rate(double rate, char *buf, size_t nbytes)
+{
+    if (rate >= 1e6)
+        snprintf(buf, nbytes, "%.2fM", rate / 1e6);
+    else if (rate >= 1e4)
+        snprintf(buf, nbytes, "%.1fk", rate / 1e3);
+    else
+        snprintf(buf, nbytes, "%.0f", rate);
+}
+
+static double steps_left_seconds(const struct progress *p, int64_t step)
+{
+    return p->seconds_recent * (double)(p->options.last_step - step);
+}
+
+static int64_t units_per_step(const struct progress *p)
+{
+    const struct progress_options *o = &p->options;
+    return o->tokens_per_step > 0 ? o->tokens_per_step : o->samples_per_step;
+}
+
+/* Per second; NAN before the first step has been measured. */
+static double rate_of(const struct progress *p, int64_t per_step)
+{
+    return p->seconds_recent > 0 ? (double)per_step / p->seconds_recent : NAN;
+}
+
+/* The figures of a step, without the bar. */
+static void format_figures(const struct progress *p, const struct progress_step *s, char *buf,
+                           size_t nbytes)
+{
+    char rate[32];
+    format_rate(fmax(rate_of(p, units_per_step(p)), 0), rate, sizeof rate);
+    int n = snprintf(buf, nbytes, "loss %.4f", s->loss);
+    if (!isnan(s->accuracy))
+        n += snprintf(buf + n, nbytes - (size_t)n, "  accuracy %.3f", s->accuracy);
+    n += snprintf(buf + n, nbytes - (size_t)n, "  lr %.2e", s->lr_next);
+    if (!isnan(s->grad_norm))
+        n += snprintf(buf + n, nbytes - (size_t)n, "  norm %.3f", s->grad_norm);
+    if (p->options.show_scale)
+        n += snprintf(buf + n, nbytes - (size_t)n, "  scale %g  skipped %lld", s->loss_scale,
+                      (long long)s->skipped);
+    n += snprintf(buf + n, nbytes - (size_t)n, "  %s %s/s", rate,
+                  p->options.tokens_per_step > 0 ? "tok" : "samples");
+    if (p->options.n_epochs > 0)
+        n += snprintf(buf + n, nbytes - (size_t)n, "  epoch %.2f/%lld", s->epoch,
+                      (long long)p->options.n_epochs);
+    if (s->swaps && s->step_s > 0)
+        snprintf(buf + n, nbytes - (size_t)n, "  disk %.2f+%.2f GB/s, %.0f%% exposed",
+                 s->swap_read_nbytes / s->step_s * 1e-9, s->swap_written_nbytes / s->step_s * 1e-9,
+                 100 * s->swap_waited_s / s->step_s);
+}
+
+static void draw_terminal(struct progress *p, const struct progress_step *s)
+{
+    char figures[LINE_NBYTES], bar[BAR_WIDTH_MAX + 4], eta[32];
+    format_figures(p, s, figures, sizeof figures);
+    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
+    int columns = bar_columns();
+    int room = columns - (int)strlen(figures) - (int)strlen(eta) - 30;
+    bar_draw(bar, room, (double)s->step / (double)p->options.last_step);
+    char line[LINE_NBYTES * 2];
+    snprintf(line, sizeof line, "%s%lld/%lld  eta %s  %s", bar, (long long)s->step,
+             (long long)p->options.last_step, eta, figures);
+    /* Carriage return, text cut to the terminal, erase to the end of the line. */
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    fflush(stderr);
+    p->line_open = true;
+}
+
+static void print_plain(const struct progress *p, const struct progress_step *s)
+{
+    char figures[LINE_NBYTES], eta[32];
+    format_figures(p, s, figures, sizeof figures);
+    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
+    fprintf(stderr, "step %lld/%lld  eta %s  %s\n", (long long)s->step,
+            (long long)p->options.last_step, eta, figures);
+}
+
+static void print_json_number(const char *key, double value)
+{
+    printf(", \"%s\": ", key);
+    tool_put_json_number(stdout, value);
+}
+
+static void print_json(const struct progress *p, const struct progress_step *s)
+{
+    printf("{\"step\": %lld, \"steps\": %lld", (long long)s->step, (long long)p->options.last_step);
+    print_json_number("loss", s->loss);
+    print_json_number("lr_next", s->lr_next);
+    print_json_number("grad_norm", s->grad_norm);
+    print_json_number("loss_scale", s->loss_scale);
+    printf(", \"skipped\": %lld, \"samples\": %lld", (long long)s->skipped, (long long)s->samples);
+    print_json_number("elapsed_s", (double)(p->last_ns - p->start_ns) * 1e-9);
+    if (p->options.tokens_per_step > 0)
+        print_json_number("tokens_per_s", rate_of(p, p->options.tokens_per_step));
+    else
+        print_json_number("samples_per_s", rate_of(p, p->options.samples_per_step));
+    if (!isnan(s->accuracy)) print_json_number("accuracy", s->accuracy);
+    printf(", \"sent_bytes\": %lld", (long long)s->sent_nbytes);
+    if (s->swaps) {
+        print_json_number("swap_read_bytes", s->swap_read_nbytes);
+        print_json_number("swap_written_bytes", s->swap_written_nbytes);
+        print_json_number("swap_exposed_s", s->swap_waited_s);
+        print_json_number("step_s", s->step_s);
+    }
+    printf("}\n");
+    fflush(stdout);
+}
+
+static bool plain_line_due(const struct progress *p, int64_t step)
+{
+    int64_t total = p->options.last_step - p->options.first_step;
+    int64_t interval = p->options.plain_interval;
+    if (interval <= 0) interval = total > 20 ? total / 20 : 1;
+    return step % interval == 0 || step == p->options.first_step + 1 ||
+           step == p->options.last_step;
+}
+
+/* The first step also pays for page faults and primitive creation, so it starts the average only
+ * when there is no second one. */
+static void measure(struct progress *p)
+{
+    int64_t now = clock_now_ns();
+    double seconds = (double)(now - p->last_ns) * 1e-9;
+    p->last_ns = now;
+    p->n_steps++;
+    if (p->n_steps <= 2)
+        p->seconds_recent = seconds;
+    else
+        p->seconds_recent += 0.1 * (seconds - p->seconds_recent);
+}
+
+void progress_update(struct progress *p, const struct progress_step *step)
+{
+    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as anyone reads */
+    measure(p);
+    if (p->options.log_json) print_json(p, step);
+    if (p->options.quiet) return;
+    if (!p->terminal) {
+        if (plain_line_due(p, step->step)) print_plain(p, step);
+        return;
+    }
+    bool last = step->step == p->options.last_step;
+    if (!last && p->n_steps > 1 && p->last_ns - p->last_draw_ns < redraw_ns) return;
+    p->last_draw_ns = p->last_ns;
+    draw_terminal(p, step);
+}
+
+void progress_skip(struct progress *p)
+{
+    p->last_ns = clock_now_ns();
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->line_open) fputc('\n', stderr);
+    p->line_open = false;
+}

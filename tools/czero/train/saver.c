@@ -1,0 +1,174 @@
+#include "tools/czero/train/saver.h"
+
+#include "base/log.h"
+#include "checkpoint/read/names.h"
+#include "checkpoint/store/store.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+cz_status saver_check(const struct saver *s)
+{
+    if (!s->dir || store_check(s->dir) == CZ_OK) return CZ_OK;
+    return err_prefix("--save");
+}
+
+cz_status saver_describe(const struct saver *s, const struct cz_model *model,
+                         const struct cz_tokenizer *tokenizer)
+{
+    char dir[PATH_MAX];
+    if (!s->dir) return CZ_OK;
+    if (snprintf(dir, sizeof dir, "%s/" SAVER_MODEL_FOLDER, s->dir) >= (int)sizeof dir)
+        return err_set(CZ_INVALID, 0, "--save: the path is too long");
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "--save: cannot create %s", dir);
+    TRY(model_export_config(model, dir, DTYPE_F32));
+    return cz_tokenizer_export(tokenizer, dir);
+}
+
+/* Whether `latest` in dir names the folder tag_dir. */
+static bool latest_is(const char *dir, const char *tag_dir)
+{
+    char *tag = NULL, path[PATH_MAX];
+    struct stat a, b;
+    bool same = ckpt_latest_read(dir, false, &tag) == CZ_OK &&
+                snprintf(path, sizeof path, "%s/%s", dir, tag) < (int)sizeof path &&
+                stat(path, &a) == 0 && stat(tag_dir, &b) == 0 && a.st_dev == b.st_dev &&
+                a.st_ino == b.st_ino;
+    err_clear();
+    free(tag);
+    return same;
+}
+
+cz_status saver_resumed(struct saver *s, struct cz_engine *engine, const char *tag_dir)
+{
+    double same = s->dir && latest_is(s->dir, tag_dir), n_same;
+    TRY(engine_gather_metrics(engine, &same, 1, &n_same));
+    if (n_same == (double)engine_get_world_size(engine))
+        s->saved_step = engine_get_global_steps(engine);
+    return CZ_OK;
+}
+
+static cz_status save(struct saver *s, struct cz_engine *engine,
+                      const struct cz_data_cursor *cursor, const char *state_json)
+{
+    const struct cz_save_options options = {
+        .size = sizeof options, .cursor = cursor, .client_state_json = state_json, .keep = s->keep};
+    TRY(engine_save_begin(engine, s->dir, &options));
+    s->saved_step = engine_get_global_steps(engine);
+    return CZ_OK;
+}
+
+bool saver_is_due(const struct saver *s, const struct cz_engine *engine)
+{
+    return s->dir && s->interval > 0 && engine_get_global_steps(engine) % s->interval == 0;
+}
+
+void saver_step(struct saver *s, struct cz_engine *engine, const struct cz_data_cursor *cursor,
+                const char *state_json)
+{
+    int64_t step = engine_get_global_steps(engine);
+    if (save(s, engine, cursor, state_json) == CZ_OK) return;
+    if (engine_get_rank(engine) == 0)
+        LOGV(LOG_WARN, SUB_CKPT, "step %lld was not saved, the run goes on: %s", (long long)step,
+             cz_last_error());
+    err_clear();
+}
+
+cz_status saver_end(struct saver *s, struct cz_engine *engine, const struct cz_data_cursor *cursor,
+                    const char *state_json)
+{
+    /* Stopped before the first step: `latest` of an earlier run is worth more than step 0. */
+    if (!s->dir || engine_get_global_steps(engine) == 0) return CZ_OK;
+    bool is_saved = s->saved_step == engine_get_global_steps(engine);
+    if (is_saved && engine_save_wait(engine) == CZ_OK) return CZ_OK;
+    TRY(save(s, engine, cursor, state_json));
+    return engine_save_wait(engine);
+}
+
+/* ---- resuming -------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The colon between DIR and TAG, both of which may hold some: what is before it is a folder. NULL:
+ * there is no tag. */
+static const char *find_colon(const char *text)
+{
+    const char *found = NULL;
+    if (access(text, F_OK) == 0) return NULL;
+    for (const char *at = strchr(text, ':'); at; at = strchr(at + 1, ':')) {
+        if (at == text || at[1] == '\0' || strchr(at, '/')) continue; /* no tag holds a slash */
+        char *dir = strndup(text, (size_t)(at - text));
+        if (!found || (dir && is_folder(dir))) found = at;
+        free(dir);
+    }
+    return found;
+}
+
+cz_status resume_parse(const char *text, struct resume_point *p)
+{
+    const char *colon = find_colon(text);
+    memset(p, 0, sizeof *p);
+    p->dir = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);
+    p->tag = colon ? strdup(colon + 1) : NULL;
+    if (!p->dir || (colon && !p->tag)) return err_set(CZ_NOMEM, 0, "no memory for --resume");
+    cz_status st = cz_saved_run_read(p->dir, p->tag, &p->run);
+    p->has_run = st == CZ_OK;
+    err_clear(); /* what is wrong with it, loading says */
+    return CZ_OK;
+}
+
+void resume_free(struct resume_point *p)
+{
+    free(p->dir);
+    free(p->tag);
+    memset(p, 0, sizeof *p);
+}
+
+cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
+                      struct cz_load_result *result)
+{
+    const struct cz_load_options options = {.size = sizeof options, .tag = p->tag};
+    return engine_load_checkpoint_ex(engine, p->dir, &options, result);
+}
+
+bool is_checkpoint(const char *dir)
+{
+    char *tag_dir, *tag;
+    bool found = ckpt_locate(dir, NULL, &tag_dir, &tag) == CZ_OK;
+    err_clear();
+    if (!found) return false;
+    free(tag_dir);
+    free(tag);
+    return true;
+}
+
+cz_status init_weights(const char *dir, struct cz_engine *engine)
+{
+    const struct cz_load_options options = {.size = sizeof options, .module_only = true};
+    return engine_load_checkpoint_ex(engine, dir, &options, NULL);
+}
+
+cz_status resume_data(const struct cz_load_result *result, const struct cz_engine *engine,
+                      bool drop_last, struct cz_data_loader *data)
+{
+    struct cz_data_cursor cursor;
+    if (result->has_cursor) return cz_data_seek(data, &result->cursor);
+    cz_data_tell(data, &cursor);
+    uint64_t rows = cursor.n_rows, samples = (uint64_t)engine_get_global_samples(engine);
+    uint64_t per_batch = (uint64_t)(engine_get_micro_batch(engine) * engine_get_world_size(engine));
+    if (drop_last) rows -= rows % per_batch;
+    if (rows == 0) return CZ_OK;
+    cursor.epoch = samples / rows;
+    cursor.sample = samples % rows;
+    return cz_data_seek(data, &cursor);
+}

@@ -1,0 +1,133 @@
+#include "tools/czero/train/score.h"
+
+#include "base/log.h"
+#include "data/labelled/text_loader.h"
+#include "engine/report/class_report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH_USUAL = 32, LENGTH_USUAL = 512 };
+
+enum cz_dtype score_dtype(const char *name)
+{
+    if (!name || strcmp(name, "fp32") == 0) return DTYPE_F32;
+    return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+}
+
+static cz_status check_model(struct scorer *s, const struct score_options *o)
+{
+    if (cz_model_labels(s->model) != CZ_LABELS_CLASS)
+        return err_set(CZ_INVALID, 0,
+                       "%s is no classifier: its config.json names another kind of head", o->model);
+    if (!cz_model_has_weights(s->model))
+        return err_set(CZ_NOTFOUND, 0, "%s holds no weights: train it first", o->model);
+    s->n_classes = cz_model_n_classes(s->model);
+    const int64_t t_max = cz_model_t_max(s->model),
+                  usual = t_max < LENGTH_USUAL ? t_max : LENGTH_USUAL;
+    s->max_len = o->max_len > 0 ? o->max_len : usual;
+    s->batch = o->batch > 0 ? o->batch : BATCH_USUAL;
+    return cz_model_set_shape(s->model, s->max_len);
+}
+
+static cz_status open_tokenizer(struct scorer *s, const struct score_options *o)
+{
+    if (!o->tokenizer && !cz_tokenizer_is_in(o->model))
+        return err_set(CZ_NOTFOUND, 0,
+                       "%s holds no tokenizer: --tokenizer says which one it was trained with",
+                       o->model);
+    TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
+    return cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model);
+}
+
+static cz_status open_buffers(struct scorer *s)
+{
+    const size_t n = (size_t)s->n_classes;
+    s->labels = calloc(n, sizeof *s->labels);
+    s->logits = malloc((size_t)s->batch * n * sizeof *s->logits);
+    s->ids = calloc((size_t)s->max_len, sizeof *s->ids);
+    s->types = calloc((size_t)s->max_len, sizeof *s->types);
+    if (!s->labels || !s->logits || !s->ids || !s->types)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    for (size_t k = 0; k < n; k++) s->labels[k] = cz_model_label_name(s->model, (int64_t)k);
+    return CZ_OK;
+}
+
+cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_model *model)
+{
+    *s = (struct scorer){.model = model};
+    if (!model) return cz_last_status();
+    TRY(check_model(s, o));
+    TRY(open_tokenizer(s, o));
+    TRY(open_buffers(s));
+    const struct cz_infer_options options = {.size = sizeof options,
+                                             .B = s->batch,
+                                             .T = s->max_len,
+                                             .dtype = score_dtype(o->dtype),
+                                             .device = o->device};
+    return cz_infer_create(s->model, &options, &s->infer);
+}
+
+void score_close(struct scorer *s)
+{
+    cz_infer_destroy(s->infer);
+    cz_tokenizer_close(s->tokenizer);
+    cz_model_destroy(s->model);
+    free(s->labels);
+    free(s->logits);
+    free(s->ids);
+    free(s->types);
+}
+
+cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text, float *logits)
+{
+    int64_t n = 0;
+    TRY(cz_tokenizer_encode_input(s->tokenizer, text, s->max_len, s->ids, s->types, &n, NULL));
+    const struct batch batch = {.B = 1, .T = n, .ids = s->ids, .types = s->types};
+    return cz_infer_forward(s->infer, &batch, NULL, logits);
+}
+
+static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, score_take take,
+                            void *user)
+{
+    for (;;) {
+        struct batch batch;
+        TRY(cz_text_loader_next(loader, &batch));
+        if (batch.B == 0) return CZ_OK;
+        const size_t *rows = cz_text_loader_rows(loader);
+        batch.labels = NULL;
+        TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
+        for (int64_t b = 0; b < batch.B; b++)
+            if (rows[b] != SIZE_MAX) take(user, rows[b], s->logits + b * s->n_classes);
+    }
+}
+
+cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user)
+{
+    const struct cz_text_loader_options options = {.size = sizeof options,
+                                                   .texts = texts,
+                                                   .tokenizer = s->tokenizer,
+                                                   .max_len = s->max_len,
+                                                   .micro_batch = s->batch,
+                                                   .accumulation = 1,
+                                                   .bucket = true,
+                                                   .once = true};
+    struct cz_text_loader *loader = NULL;
+    TRY(cz_text_loader_open(&options, &loader));
+    cz_status st = score_rows(s, loader, take, user);
+    if (st == CZ_OK && cz_text_loader_n_cut(loader) > 0)
+        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu texts were cut to %lld tokens (--seq-len)",
+             (unsigned long long)cz_text_loader_n_cut(loader), cz_texts_count(texts),
+             (long long)s->max_len);
+    cz_text_loader_close(loader);
+    return st;
+}
+
+void score_probabilities(const float *logits, size_t n, double *p)
+{
+    const double largest = (double)logits[class_likeliest(logits, n)];
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += p[k] = exp((double)logits[k] - largest);
+    for (size_t k = 0; k < n; k++) p[k] /= sum;
+}

@@ -1,0 +1,43 @@
+/* Texts through a classifier at rest: what czero eval and czero predict share. One process. */
+#ifndef CZ_TOOLS_CZERO_TRAIN_SCORE_H
+#define CZ_TOOLS_CZERO_TRAIN_SCORE_H
+
+#include "data/labelled/texts.h"
+#include "engine/infer/infer.h"
+
+struct score_options {
+    const char *model, *tokenizer, *dtype; /* tokenizer NULL: the model's; dtype NULL: fp32 */
+    const char *device;                    /* as in infer_options */
+    int64_t max_len, batch;                /* 0: the model's longest up to 512; 32 */
+};
+
+struct scorer {
+    struct cz_model *model;
+    struct cz_tokenizer *tokenizer;
+    struct cz_infer *infer;
+    const char **labels; /* (n_classes) the model's names */
+    int64_t n_classes, max_len, batch;
+    int32_t *ids, *types; /* (max_len) of one text */
+    float *logits;        /* (batch,n_classes) */
+};
+
+/* Take over cz_model_open(options->model)'s result (NULL: its error) and open the tokenizer;
+ * score_close() releases both, also after an error. Errors: those of opening; CZ_INVALID: no
+ * classifier; CZ_NOTFOUND: no weights, no tokenizer. */
+cz_status score_open(struct scorer *s, const struct score_options *options, struct cz_model *model);
+void score_close(struct scorer *s);
+
+/* Called once per example, in any order. logits: fp32 (n_classes). */
+typedef void (*score_take)(void *user, size_t example, const float *logits);
+cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user);
+
+/* The logits (n_classes) of one text. */
+cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text, float *logits);
+
+/* The dtype of --dtype; fp32 for NULL. */
+enum cz_dtype score_dtype(const char *name);
+
+/* p (n) = softmax(logits), in double. */
+void score_probabilities(const float *logits, size_t n, double *p);
+
+#endif

@@ -1,0 +1,54 @@
+#include "tools/czero/tool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <unistd.h>
+
+static sigset_t held;
+static void (*tidy_up)(void);
+
+static void hold(int number)
+{
+    struct sigaction now;
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL) sigaddset(&held, number);
+}
+
+void tool_hold_signals(int too)
+{
+    sigemptyset(&held);
+    if (too > 0) hold(too);
+    hold(SIGINT);
+    hold(SIGHUP);
+    hold(SIGQUIT);
+    pthread_sigmask(SIG_BLOCK, &held, NULL);
+}
+
+static void *wait_for_one(void *unused)
+{
+    int number;
+    (void)unused;
+    if (sigwait(&held, &number) != 0) return NULL;
+    tidy_up();
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &held, NULL);
+    kill(getpid(), number);
+    return NULL;
+}
+
+void tool_tidy_at_signals(void (*tidy)(void), int but)
+{
+    pthread_t thread;
+    sigset_t own;
+    tidy_up = tidy;
+    sigemptyset(&own);
+    if (but > 0) {
+        sigdelset(&held, but);
+        sigaddset(&own, but);
+        pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+    }
+    if (pthread_create(&thread, NULL, wait_for_one, NULL) == 0)
+        pthread_detach(thread);
+    else /* untidy is better than not at all */
+        pthread_sigmask(SIG_UNBLOCK, &held, NULL);
+}

@@ -1,0 +1,222 @@
+/* Classifiers: labelled texts, their classes in the model's config, accuracy and its kin. */
+#include "tools/czero/train/train.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- labels -----------------------------------------------------------------------------------
+ */
+
+static cz_status texts_read(const struct run *r, const struct arg_list *paths,
+                            const char *const *labels, size_t n_labels, struct cz_texts **out)
+{
+    const struct train_options *o = r->options;
+    const struct cz_texts_options options = {
+        .size = sizeof options,
+        .paths = paths->items,
+        .n_paths = paths->n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .label_column = o->label_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = labels,
+        .n_labels = n_labels,
+    };
+    return cz_texts_open(&options, out);
+}
+
+/* A classifier that goes on learning keeps its classes, if they are all that the data have. One
+ * that is refused as it stands (regression) may do with the data's. */
+static cz_status texts_read_known(struct run *r)
+{
+    const struct cz_model_options options = {
+        .size = sizeof options, .task = CZ_TASK_CLASSIFICATION, .config_only = true};
+    struct cz_model *m = cz_model_open_ex(r->options->model, &options);
+    if (!m) return cz_last_status() == CZ_UNSUPPORTED ? CZ_INVALID : cz_last_status();
+    const size_t n = (size_t)cz_model_n_classes(m);
+    const char **names = calloc(n, sizeof *names);
+    cz_status st = names ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    for (size_t k = 0; names && k < n; k++) names[k] = cz_model_label_name(m, (int64_t)k);
+    if (st == CZ_OK) st = texts_read(r, &r->options->data, names, n, &r->texts);
+    free(names);
+    cz_model_destroy(m);
+    return st;
+}
+
+static cz_status classes_open_inputs(struct run *r)
+{
+    const struct train_options *o = r->options;
+    cz_status st = texts_read_known(r);
+    if (st == CZ_INVALID) { /* other classes than the model's: a new head for them */
+        err_clear();
+        st = texts_read(r, &o->data, NULL, 0, &r->texts);
+    }
+    TRY(st);
+    if (o->eval_data.n == 0) return CZ_OK;
+    return texts_read(r, &o->eval_data, cz_texts_labels(r->texts), cz_texts_n_labels(r->texts),
+                      &r->eval_texts);
+}
+
+static void say_classes(const struct run *r)
+{
+    const size_t n = cz_texts_n_labels(r->texts);
+    size_t largest = 0;
+    for (size_t k = 1; k < n; k++)
+        if (cz_texts_n_of_label(r->texts, k) > cz_texts_n_of_label(r->texts, largest)) largest = k;
+    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts in %zu classes; the largest, \"%s\", has %.1f %%",
+         cz_texts_count(r->texts), n, cz_texts_labels(r->texts)[largest],
+         100.0 * (double)cz_texts_n_of_label(r->texts, largest) / (double)cz_texts_count(r->texts));
+}
+
+/* ---- rows -------------------------------------------------------------------------------------
+ */
+
+static struct cz_text_loader_options loader_options(const struct run *r,
+                                                    const struct cz_texts *texts, bool once)
+{
+    return (struct cz_text_loader_options){
+        .size = sizeof(struct cz_text_loader_options),
+        .texts = texts,
+        .tokenizer = r->tokenizer,
+        .max_len = r->T,
+        .micro_batch = r->micro,
+        .accumulation = once ? 1 : r->accumulation,
+        .rank = engine_world_rank(r->world),
+        .world_size = engine_world_size(r->world),
+        .shuffle = !once && r->shuffle,
+        .seed = r->seed,
+        .bucket = once || !r->options->bucket || strcmp(r->options->bucket, "on") == 0,
+        .drop_last = !once && r->drop_last,
+        .once = once,
+    };
+}
+
+/* Find out now, not after an epoch, that rows cannot be made of the evaluation's texts. */
+static cz_status check_eval_rows(const struct run *r)
+{
+    struct cz_text_loader *loader;
+    if (!r->eval_texts) return CZ_OK;
+    const struct cz_text_loader_options options = loader_options(r, r->eval_texts, true);
+    TRY(cz_text_loader_open(&options, &loader));
+    cz_text_loader_close(loader);
+    return CZ_OK;
+}
+
+static cz_status classes_open_data(struct run *r)
+{
+    const size_t n = (size_t)cz_model_n_classes(r->model);
+    const struct cz_text_loader_options options = loader_options(r, r->texts, false);
+    if (run_is_first_rank(r)) say_classes(r);
+    r->logits = malloc((size_t)r->micro * n * sizeof *r->logits);
+    r->confusion = malloc(2 * n * n * sizeof *r->confusion);
+    if (!r->logits || !r->confusion)
+        return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
+    TRY(check_eval_rows(r));
+    return cz_text_loader_open(&options, &r->loader);
+}
+
+static uint64_t classes_steps_per_epoch(const struct run *r)
+{
+    return cz_text_loader_steps_per_epoch(r->loader);
+}
+
+static cz_status classes_train_micro(struct run *r)
+{
+    const size_t n = (size_t)cz_model_n_classes(run_model(r));
+    struct batch batch;
+    TRY(cz_text_loader_next(r->loader, &batch));
+    TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
+    for (int64_t b = 0; b < batch.B; b++) {
+        if (batch.labels[b] == CZ_IGNORE_LABEL) continue;
+        r->n_hits += class_likeliest(r->logits + (size_t)b * n, n) == (size_t)batch.labels[b];
+        r->n_examples++;
+    }
+    return engine_backward(r->engine);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------
+ */
+
+/* Examples of this rank's rows: each stands once over all ranks. */
+static cz_status evaluate_rows(struct run *r, struct cz_text_loader *loader, double *loss_sum)
+{
+    const size_t n = (size_t)cz_model_n_classes(run_model(r));
+    for (;;) {
+        struct batch batch;
+        TRY(cz_text_loader_next(loader, &batch));
+        if (batch.B == 0) return CZ_OK;
+        TRY(engine_predict(r->engine, &batch, r->logits));
+        for (int64_t b = 0; b < batch.B; b++) {
+            if (batch.labels[b] == CZ_IGNORE_LABEL) continue; /* keeps others company */
+            const float *logits = r->logits + (size_t)b * n;
+            const size_t label = (size_t)batch.labels[b];
+            *loss_sum += class_loss(logits, n, label);
+            r->confusion[label * n + class_likeliest(logits, n)]++;
+        }
+    }
+}
+
+static cz_status classes_evaluate(struct run *r, struct evaluation *out)
+{
+    const size_t n = (size_t)cz_model_n_classes(run_model(r));
+    const struct cz_text_loader_options options = loader_options(r, r->eval_texts, true);
+    struct cz_text_loader *loader = NULL;
+    double mine = 0, loss, *all = r->confusion + n * n;
+    cz_status st;
+    memset(r->confusion, 0, n * n * sizeof *r->confusion);
+    TRY_GOTO(cz_text_loader_open(&options, &loader), done);
+    TRY_GOTO(evaluate_rows(r, loader, &mine), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, r->confusion, n * n, all), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, &mine, 1, &loss), done);
+    *out = (struct evaluation){.has_classes = true, .classes = class_report_compute(all, n, NULL)};
+    out->loss = loss / out->classes.n_examples;
+done:
+    cz_text_loader_close(loader);
+    return st;
+}
+
+/* ---- the place --------------------------------------------------------------------------------
+ */
+
+static void classes_tell(const struct run *r, struct cz_data_cursor *out)
+{
+    cz_text_loader_tell(r->loader, out);
+}
+
+/* A checkpoint without a cursor (DeepSpeed's): every step has taken its share of an epoch. */
+static cz_status classes_seek(struct run *r, const struct cz_load_result *result)
+{
+    if (result->has_cursor) return cz_text_loader_seek(r->loader, &result->cursor);
+    struct cz_data_cursor cursor;
+    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
+    const uint64_t per_epoch = cz_text_loader_steps_per_epoch(r->loader);
+    cz_text_loader_tell(r->loader, &cursor);
+    cursor.epoch = steps / per_epoch;
+    cursor.sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
+    return cz_text_loader_seek(r->loader, &cursor);
+}
+
+static void classes_close(struct run *r)
+{
+    cz_text_loader_close(r->loader);
+    cz_texts_close(r->texts);
+    cz_texts_close(r->eval_texts);
+    free(r->logits);
+    free(r->confusion);
+}
+
+const struct train_task train_task_classes = {
+    .name = "classification",
+    .model_task = CZ_TASK_CLASSIFICATION,
+    .open_inputs = classes_open_inputs,
+    .open_data = classes_open_data,
+    .steps_per_epoch = classes_steps_per_epoch,
+    .train_micro = classes_train_micro,
+    .evaluate = classes_evaluate,
+    .tell = classes_tell,
+    .seek = classes_seek,
+    .close = classes_close,
+};

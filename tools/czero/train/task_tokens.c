@@ -1,0 +1,164 @@
+/* Language models: rows of tokens from text or token files. */
+#include "tools/czero/train/train.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static cz_status open_rows(const struct run *r, const struct arg_list *paths, bool once,
+                           struct cz_data_loader **out)
+{
+    struct cz_data_options options = {
+        .size = sizeof options,
+        .paths = paths->items,
+        .n_paths = paths->n,
+        .tokenizer = r->tokenizer,
+        .seq_len = r->T,
+        .micro_batch = r->micro,
+        .rank = engine_world_rank(r->world),
+        .world_size = engine_world_size(r->world),
+        .shuffle = !once && r->shuffle,
+        .seed = r->seed,
+        .drop_last = !once && r->drop_last,
+        .once = once,
+    };
+    const double given = r->options->mask_probability;
+    const float probability = isnan(given) ? 0.15f : (float)given;
+    if (r->task == &train_task_masked)
+        TRY(cz_masking_init(&options.masking, r->tokenizer, probability));
+    TRY(cz_data_open(&options, out));
+    return cz_data_check_vocab(*out, cz_model_vocab_size(run_model(r)));
+}
+
+/* The model does not depend on the data. */
+static cz_status tokens_open_inputs(struct run *r)
+{
+    (void)r;
+    return CZ_OK;
+}
+
+static cz_status tokens_open_data(struct run *r)
+{
+    TRY(open_rows(r, &r->options->data, false, &r->data));
+    if (r->options->eval_data.n == 0) return CZ_OK;
+    return open_rows(r, &r->options->eval_data, true, &r->eval_data);
+}
+
+static uint64_t tokens_steps_per_epoch(const struct run *r)
+{
+    const uint64_t n_batches = cz_data_n_batches(r->data), per_step = (uint64_t)r->accumulation;
+    return (n_batches + per_step - 1) / per_step;
+}
+
+static cz_status tokens_train_micro(struct run *r)
+{
+    struct batch batch;
+    TRY(cz_data_next(r->data, &batch));
+    TRY(engine_forward(r->engine, &batch, NULL));
+    return engine_backward(r->engine);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------
+ */
+
+/* What a rank evaluates to keep company with others that still have rows. */
+struct filler {
+    int32_t *ids; /* (T) zeros: inputs and labels */
+    struct batch batch;
+};
+
+static cz_status filler_init(struct filler *f, int64_t T)
+{
+    f->ids = calloc((size_t)T, sizeof *f->ids);
+    if (!f->ids) return err_set(CZ_NOMEM, 0, "no memory for a row of %lld tokens", (long long)T);
+    f->batch = (struct batch){.B = 1, .T = T, .ids = f->ids, .labels = f->ids};
+    return CZ_OK;
+}
+
+/* Labels of a batch that count. */
+static double count_labels(const struct batch *b)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->B * b->T; i++) n += b->labels[i] != CZ_IGNORE_LABEL;
+    return (double)n;
+}
+
+/* Losses of this rank's rows, added up with the labels they stand for. */
+static cz_status evaluate_rows(struct run *r, const struct filler *filler, double sums[2])
+{
+    struct cz_data_loader *data = r->eval_data;
+    while (!cz_data_is_done(data)) {
+        struct batch batch;
+        float loss;
+        TRY(cz_data_next(data, &batch));
+        const struct batch *shown = batch.B > 0 ? &batch : &filler->batch;
+        TRY(engine_eval(r->engine, shown, &loss));
+        if (batch.B == 0) continue;
+        const double n = count_labels(&batch);
+        sums[0] += (double)loss * n;
+        sums[1] += n;
+    }
+    return CZ_OK;
+}
+
+/* Mean loss over every label of --eval-data, each counted once, by one rank. */
+static cz_status tokens_evaluate(struct run *r, struct evaluation *out)
+{
+    const struct cz_data_cursor start = {0};
+    struct filler filler = {0};
+    double mine[2] = {0}, sums[2];
+    cz_status st;
+    *out = (struct evaluation){.loss = NAN};
+    TRY_GOTO(cz_data_seek(r->eval_data, &start), done);
+    TRY_GOTO(filler_init(&filler, r->T), done);
+    TRY_GOTO(evaluate_rows(r, &filler, mine), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
+    out->loss = sums[0] / sums[1];
+done:
+    free(filler.ids);
+    return st;
+}
+
+/* ---- the place --------------------------------------------------------------------------------
+ */
+
+static void tokens_tell(const struct run *r, struct cz_data_cursor *out)
+{
+    cz_data_tell(r->data, out);
+}
+
+static cz_status tokens_seek(struct run *r, const struct cz_load_result *result)
+{
+    return resume_data(result, r->engine, r->drop_last, r->data);
+}
+
+static void tokens_close(struct run *r)
+{
+    cz_data_close(r->data);
+    cz_data_close(r->eval_data);
+}
+
+const struct train_task train_task_tokens = {
+    .name = "causal-lm",
+    .model_task = CZ_TASK_CAUSAL_LM,
+    .open_inputs = tokens_open_inputs,
+    .open_data = tokens_open_data,
+    .steps_per_epoch = tokens_steps_per_epoch,
+    .train_micro = tokens_train_micro,
+    .evaluate = tokens_evaluate,
+    .tell = tokens_tell,
+    .seek = tokens_seek,
+    .close = tokens_close,
+};
+
+const struct train_task train_task_masked = {
+    .name = "masked-lm",
+    .model_task = CZ_TASK_MASKED_LM,
+    .open_inputs = tokens_open_inputs,
+    .open_data = tokens_open_data,
+    .steps_per_epoch = tokens_steps_per_epoch,
+    .train_micro = tokens_train_micro,
+    .evaluate = tokens_evaluate,
+    .tell = tokens_tell,
+    .seek = tokens_seek,
+    .close = tokens_close,
+};

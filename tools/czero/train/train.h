@@ -1,0 +1,169 @@
+/* czero train, in parts: what they share.
+ *
+ * cmd_train.c      the options, signals, and the run from opening to closing
+ * train_open.c     inputs, model, config, engine, resume
+ * train_auto.c     flags that fill the config's "auto" values; its learning rates
+ * train_loop.c     steps, evaluations, saves
+ * train_best.c     the best evaluation, its checkpoint
+ * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
+#ifndef CZ_TOOLS_CZERO_TRAIN_TRAIN_H
+#define CZ_TOOLS_CZERO_TRAIN_TRAIN_H
+
+#include "tools/czero/args.h"
+#include "tools/czero/train/curve.h"
+#include "tools/czero/train/metrics.h"
+#include "tools/czero/train/progress.h"
+#include "tools/czero/train/saver.h"
+
+#include "data/labelled/text_loader.h"
+#include "engine/engine.h"
+#include "engine/report/best.h"
+#include "engine/report/class_report.h"
+
+struct train_options {
+    const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
+    const char *text_column, *pair_column, *label_column;
+    const char *save, *resume, *export_dir, *curve, *precision, *compat, *groups;
+    const char *metrics, *tensorboard, *eval_interval, *best_metric;
+    struct arg_list data, eval_data, set, autos;
+    int64_t seq_len, steps, epochs, seed, save_interval, save_keep, early_stopping;
+    int64_t micro_batch, accumulation, warmup_steps;
+    double lr, weight_decay, max_grad_norm, mask_probability;
+    bool log_json, quiet, strict, strip_spaces, dry_run_lr;
+};
+
+/* --auto assignments made from the flags; texts owned by the struct. */
+struct auto_values {
+    char texts[40][96];
+    const char *items[ARG_LIST_MAX + 41];
+    size_t n_texts, n_items;
+};
+
+/* What an evaluation found, the same on every rank. NAN: not measured. */
+struct evaluation {
+    double loss;
+    bool has_classes;
+    struct class_summary classes;
+};
+
+struct run;
+
+/* What is learnt from what. All calls on every rank. */
+struct train_task {
+    const char *name; /* of --task */
+    enum cz_task model_task;
+    /* Files that the model depends on, before it is opened. */
+    cz_status (*open_inputs)(struct run *r);
+    /* Rows in their order; r->micro, r->accumulation and the model are known. */
+    cz_status (*open_data)(struct run *r);
+    uint64_t (*steps_per_epoch)(const struct run *r);
+    /* One micro-batch forward and backward. */
+    cz_status (*train_micro)(struct run *r);
+    cz_status (*evaluate)(struct run *r, struct evaluation *out);
+    void (*tell)(const struct run *r, struct cz_data_cursor *out);
+    /* result: what was loaded, with or without a cursor. */
+    cz_status (*seek)(struct run *r, const struct cz_load_result *result);
+    void (*close)(struct run *r);
+};
+
+extern const struct train_task train_task_tokens, train_task_masked, train_task_classes;
+
+/* Everything a run holds; run_close() accepts any half-built state. */
+struct run {
+    const struct train_options *options;
+    const struct train_task *task;
+    struct comm *world;
+    bool speaks;            /* whether this rank prints what it fails with */
+    struct cz_model *model; /* NULL once the engine owns it */
+    struct cz_engine *engine;
+    struct cz_tokenizer *tokenizer;
+    struct curve *curve;
+    struct metrics *metrics;
+    struct saver saver;
+    struct resume_point resume;
+    struct engine_best best;
+    struct evaluation last; /* the newest, and the step it was made at */
+    int64_t last_step;      /* −1: none */
+    bool went_back;         /* to the weights of the best evaluation */
+    struct auto_values autos;
+    uint64_t seed;
+    bool shuffle;
+    bool init_from_checkpoint;
+    int64_t T;                           /* longest row */
+    int64_t steps, eval_interval;        /* 0: no evaluation but the last */
+    int64_t micro, accumulation;         /* from the config … */
+    bool fp16, drop_last, steps_managed; /* … and these */
+    int64_t start_ns;
+
+    struct cz_data_loader *data, *eval_data; /* token tasks */
+
+    struct cz_texts *texts, *eval_texts; /* classification */
+    struct cz_text_loader *loader;
+    float *logits;             /* (rows of a batch, n_classes) */
+    double *confusion;         /* (n_classes,n_classes), twice: mine and everyone's */
+    double n_hits, n_examples; /* of the step under way, on this rank */
+};
+
+/* ---- train_open.c -----------------------------------------------------------------------------
+ */
+
+/* Open everything, in steps between which ranks learn of each other's failures; for --dry-run-lr
+ * the inputs alone. */
+cz_status run_open(struct run *r);
+void run_close(struct run *r);
+
+bool run_is_first_rank(const struct run *r);
+
+const struct cz_model *run_model(const struct run *r); /* the run's, or by now the engine's */
+
+/* Epochs done after so many steps. */
+double run_epoch(const struct run *r, int64_t step);
+
+/* ---- train_auto.c -----------------------------------------------------------------------------
+ */
+
+/* The Hugging Face integration's rules: which flag fills which "auto". `steps`: of the whole run.
+ */
+void auto_from_flags(struct auto_values *a, const struct train_options *o,
+                     const struct cz_model *model, int world_size, int64_t steps);
+
+/* Load the config once on its own for what data and progress need; `warn`: tell the user about
+ * flags that it does not leave open. */
+cz_status config_look(struct run *r, bool warn);
+
+/* The learning rate of every step on standard output, as CSV; steps are known. */
+cz_status config_print_rates(const struct run *r);
+
+/* ---- train_loop.c -----------------------------------------------------------------------------
+ */
+
+/* A stop was asked for by a signal of this process. Signal handlers call it. */
+void run_ask_to_stop(void);
+
+cz_status run_train(struct run *r);
+
+/* ---- train_best.c -----------------------------------------------------------------------------
+ */
+
+/* What a checkpoint says of the run besides the engine's state: the data's place, the best so far.
+ */
+struct run_place {
+    struct cz_data_cursor cursor;
+    char state_json[ENGINE_BEST_NBYTES];
+};
+struct run_place run_tell(const struct run *r);
+
+/* Take the evaluation of r->last_step in; true when it is the best so far. */
+bool run_is_best(struct run *r, const struct evaluation *e);
+
+/* Begin to save these weights as the best, in SAVE/best; a failure is a warning. */
+void run_keep_best(struct run *r);
+
+/* The best evaluation so far, from a checkpoint's client state; forgotten when SAVE/best does not
+ * hold its weights. All ranks together. */
+cz_status run_resume_best(struct run *r, const char *state_json);
+
+/* Go back to the weights of the best evaluation, when they are kept and are not these. */
+cz_status run_take_best(struct run *r);
+
+#endif

@@ -1,0 +1,272 @@
+/* The run itself: steps, what is shown of them, evaluations, saves, the end. */
+#include "tools/czero/tool.h"
+#include "tools/czero/train/train.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/plan/plan.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+/* ---- stopping ---------------------------------------------------------------------------------
+ */
+
+static volatile sig_atomic_t stop_asked, stop_agreed;
+
+void run_ask_to_stop(void)
+{
+    /* A request that others had heard of first is no sign that a rank has died. */
+    if (!stop_agreed || stop_asked) engine_world_interrupt();
+    stop_asked = 1;
+}
+
+/* What ranks tell each other after each step. A signal reaches them at different steps: all stop
+ * when one was asked to. */
+struct tidings {
+    bool stops;
+    double n_hits, n_examples; /* of the step */
+};
+
+static cz_status exchange_tidings(struct run *r, struct tidings *out)
+{
+    const double mine[] = {stop_asked, r->n_hits, r->n_examples};
+    double sums[CZ_ARRAY_LEN(mine)];
+    TRY(engine_gather_metrics(r->engine, mine, CZ_ARRAY_LEN(mine), sums));
+    r->n_hits = r->n_examples = 0;
+    *out = (struct tidings){sums[0] > 0, sums[1], sums[2]};
+    if (!out->stops) return CZ_OK;
+    stop_agreed = 1; /* everyone is alive, and has time to save */
+    engine_world_interrupt_over();
+    return CZ_OK;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+/* managed_gradient_accumulation false: every engine_step() ends an accumulation. */
+static cz_status train_step(struct run *r)
+{
+    const int64_t n_micro = engine_get_accumulation(r->engine);
+    for (int64_t g = 0; g < n_micro; g++) {
+        TRY(r->task->train_micro(r));
+        if (r->steps_managed || g + 1 == n_micro) TRY(engine_step(r->engine));
+    }
+    return CZ_OK;
+}
+
+static double quotient(double a, double b)
+{
+    return b > 0 ? a / b : NAN;
+}
+
+static struct progress_step step_figures(const struct run *r, const struct tidings *t)
+{
+    const struct cz_engine *e = r->engine;
+    const struct cz_swap_traffic swap = engine_get_swap_traffic(e);
+    return (struct progress_step){
+        .step = engine_get_global_steps(e),
+        .epoch = run_epoch(r, engine_get_global_steps(e)),
+        .skipped = engine_get_skipped_steps(e),
+        .loss = engine_get_boundary_loss(e),
+        .accuracy = quotient(t->n_hits, t->n_examples),
+        .lr_next = engine_get_lr(e),
+        .grad_norm = engine_get_global_grad_norm(e),
+        .loss_scale = engine_get_loss_scale(e),
+        .samples = engine_get_global_samples(e),
+        .sent_nbytes = engine_get_sent_bytes(e),
+        .swaps = engine_get_plan(e)->nvme_nbytes > 0,
+        .swap_read_nbytes = swap.read_nbytes,
+        .swap_written_nbytes = swap.written_nbytes,
+        .swap_waited_s = swap.waited_s,
+        .step_s = swap.step_s,
+    };
+}
+
+static double seconds_run(const struct run *r)
+{
+    return (double)(clock_now_ns() - r->start_ns) * 1e-9;
+}
+
+/* A step's row is on disk before a checkpoint of it can be. */
+static cz_status report(struct run *r, const struct tidings *t, struct progress *progress)
+{
+    if (!run_is_first_rank(r)) return CZ_OK;
+    const struct progress_step figures = step_figures(r, t);
+    const struct metrics_row row = {.step = figures.step,
+                                    .epoch = figures.epoch,
+                                    .loss = figures.loss,
+                                    .accuracy = figures.accuracy,
+                                    .macro_f1 = NAN,
+                                    .weighted_f1 = NAN,
+                                    .lr = figures.lr_next,
+                                    .seconds = seconds_run(r)};
+    progress_update(progress, &figures);
+    TRY(metrics_write(r->metrics, &row));
+    return curve_write(r->curve, &figures);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------
+ */
+
+static cz_status log_evaluation(struct run *r, const struct evaluation *e)
+{
+    const int64_t step = engine_get_global_steps(r->engine);
+    const bool classes = e->has_classes;
+    const struct metrics_row row = {.step = step,
+                                    .epoch = run_epoch(r, step),
+                                    .is_eval = true,
+                                    .loss = e->loss,
+                                    .accuracy = classes ? e->classes.accuracy : NAN,
+                                    .macro_f1 = classes ? e->classes.macro.f1 : NAN,
+                                    .weighted_f1 = classes ? e->classes.weighted.f1 : NAN,
+                                    .lr = NAN,
+                                    .seconds = seconds_run(r)};
+    return metrics_write(r->metrics, &row);
+}
+
+/* One line, or with --log-json one object. */
+static void say_evaluation(const struct run *r, const struct evaluation *e, bool is_best)
+{
+    const struct train_options *o = r->options;
+    const int64_t step = engine_get_global_steps(r->engine);
+    if (o->log_json) {
+        printf("{\"step\": %lld, \"eval_loss\": ", (long long)step);
+        tool_put_json_number(stdout, e->loss);
+        if (e->has_classes)
+            printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
+                   e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
+        printf(", \"best\": %s}\n", is_best ? "true" : "false");
+        fflush(stdout);
+    }
+    if (o->quiet) return;
+    fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step,
+            run_epoch(r, step), e->loss);
+    if (e->has_classes)
+        fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
+    fprintf(stderr, "%s\n", is_best ? "  (best)" : "");
+}
+
+static cz_status evaluate(struct run *r, struct progress *progress)
+{
+    const struct evaluation *e = &r->last;
+    r->last_step = engine_get_global_steps(r->engine);
+    TRY(r->task->evaluate(r, &r->last));
+    const bool is_best = run_is_best(r, e);
+    if (run_is_first_rank(r)) {
+        progress_end(progress);
+        say_evaluation(r, e, is_best);
+        TRY(log_evaluation(r, e));
+    }
+    progress_skip(progress);
+    if (is_best) run_keep_best(r);
+    return CZ_OK;
+}
+
+static bool evaluation_is_due(const struct run *r)
+{
+    return r->eval_interval > 0 && engine_get_global_steps(r->engine) % r->eval_interval == 0;
+}
+
+static bool patience_is_over(const struct run *r)
+{
+    const int64_t patience = r->options->early_stopping;
+    if (patience == 0 || r->best.n_since < patience) return false;
+    if (run_is_first_rank(r))
+        LOGV(LOG_INFO, SUB_ENGINE,
+             "stopped early: %lld evaluations without a better %s than %.6g at step %lld",
+             (long long)r->best.n_since, r->best.metric, r->best.value, (long long)r->best.step);
+    return true;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static void save_if_due(struct run *r)
+{
+    if (!saver_is_due(&r->saver, r->engine)) return;
+    const struct run_place place = run_tell(r);
+    saver_step(&r->saver, r->engine, &place.cursor, place.state_json);
+}
+
+static cz_status train_all(struct run *r, struct progress *progress, bool *stopped)
+{
+    struct tidings tidings = {0};
+    TRY(exchange_tidings(r, &tidings));
+    while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
+           !patience_is_over(r)) {
+        TRY(train_step(r));
+        TRY(exchange_tidings(r, &tidings));
+        TRY(report(r, &tidings, progress));
+        if (!tidings.stops && evaluation_is_due(r)) TRY(evaluate(r, progress));
+        save_if_due(r);
+    }
+    *stopped = tidings.stops;
+    return CZ_OK;
+}
+
+static cz_status save_last(struct run *r)
+{
+    const struct run_place place = run_tell(r);
+    return saver_end(&r->saver, r->engine, &place.cursor, place.state_json);
+}
+
+/* The figures of the weights that remain, on standard output. */
+static cz_status report_end(struct run *r)
+{
+    const struct evaluation *e = &r->last;
+    if (r->options->eval_data.n == 0) return CZ_OK;
+    if (r->last_step != engine_get_global_steps(r->engine)) {
+        TRY(r->task->evaluate(r, &r->last));
+        if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
+    }
+    if (!run_is_first_rank(r)) return CZ_OK;
+    if (e->has_classes && !r->options->log_json) {
+        const size_t n = cz_texts_n_labels(r->texts);
+        TRY(class_report_print(stdout, r->confusion + n * n, n, cz_texts_labels(r->texts), 4,
+                               true));
+        printf("eval_accuracy %.6f\n", e->classes.accuracy);
+    }
+    printf("eval_loss %.6f\n", e->loss);
+    return CZ_OK;
+}
+
+static cz_status export_model(struct run *r)
+{
+    const char *dir = r->options->export_dir;
+    if (!dir) return CZ_OK;
+    TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
+    if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
+    LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", dir);
+    return CZ_OK;
+}
+
+cz_status run_train(struct run *r)
+{
+    const struct train_options *o = r->options;
+    struct progress progress;
+    struct progress_options options = {
+        .last_step = r->steps,
+        .tokens_per_step = r->loader ? 0 : engine_get_train_batch(r->engine) * r->T,
+        .samples_per_step = engine_get_train_batch(r->engine),
+        .n_epochs = o->epochs,
+        .quiet = o->quiet || !run_is_first_rank(r),
+        .log_json = o->log_json && run_is_first_rank(r),
+        .show_scale = r->fp16,
+    };
+    progress_begin(&progress, &options);
+    bool stopped = false;
+    cz_status st = train_all(r, &progress, &stopped);
+    progress_end(&progress);
+    if (st != CZ_OK) return st;
+    TRY(save_last(r));
+    if (stopped) {
+        LOGV(LOG_INFO, SUB_ENGINE, "asked to stop: stopped after step %lld",
+             (long long)engine_get_global_steps(r->engine));
+        return CZ_OK;
+    }
+    TRY(run_take_best(r));
+    TRY(report_end(r));
+    return export_model(r);
+}

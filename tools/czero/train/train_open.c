@@ -1,0 +1,358 @@
+#include "tools/czero/train/freeze.h"
+#include "tools/czero/train/train.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool run_is_first_rank(const struct run *r)
+{
+    return engine_world_rank(r->world) == 0;
+}
+
+const struct cz_model *run_model(const struct run *r)
+{
+    return r->engine ? engine_get_model(r->engine) : r->model;
+}
+
+double run_epoch(const struct run *r, int64_t step)
+{
+    return (double)step / (double)r->task->steps_per_epoch(r);
+}
+
+void run_close(struct run *r)
+{
+    curve_close(r->curve);
+    metrics_close(r->metrics);
+    resume_free(&r->resume);
+    if (r->task) r->task->close(r);
+    cz_tokenizer_close(r->tokenizer);
+    engine_destroy(r->engine);
+    cz_model_destroy(r->model);
+    engine_world_destroy(r->world);
+}
+
+/* ---- inputs -----------------------------------------------------------------------------------
+ */
+
+/* What a shell's <(…) or | hands over has been read when the engine wants it; a named pipe may be
+ * written again. */
+static cz_status check_config_file(const char *path)
+{
+    struct stat info;
+    const bool is_descriptor = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    if (!is_descriptor || stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "--config %s: a pipe can be read only once, and this is read again: write a "
+                   "file, or use --set",
+                   path);
+}
+
+static cz_status check_options(const struct train_options *o)
+{
+    TRY(check_config_file(o->config));
+    if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
+        return err_set(CZ_INVALID, 0, "%s needs --save, the folder to save into",
+                       o->save_interval > 0 ? "--save-interval" : "--save-keep");
+    if (o->eval_data.n == 0 && (o->eval_interval || o->best_metric || o->early_stopping > 0))
+        return err_set(CZ_INVALID, 0, "%s needs --eval-data, what to evaluate on",
+                       o->eval_interval ? "--eval-interval"
+                       : o->best_metric ? "--best-metric"
+                                        : "--early-stopping");
+    if (o->best_metric && !o->save)
+        return err_set(CZ_INVALID, 0, "--best-metric needs --save: the best is kept in DIR/best");
+    if ((o->steps > 0) == (o->epochs > 0))
+        return err_set(CZ_INVALID, 0, "%s",
+                       o->steps > 0 ? "--steps and --epochs say the same: give one"
+                                    : "--steps or --epochs: how long to train?");
+    return CZ_OK;
+}
+
+/* A run that goes on has its seed and order already. */
+static cz_status find_resume_point(struct run *r)
+{
+    const struct train_options *o = r->options;
+    if (o->resume) TRY(resume_parse(o->resume, &r->resume));
+    bool has_cursor = r->resume.has_run && r->resume.run.has_cursor;
+    r->seed = 42;
+    r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
+    if (r->resume.has_run) r->seed = has_cursor ? r->resume.run.cursor.seed : r->resume.run.seed;
+    if (o->seed >= 0 && r->resume.has_run && r->seed != (uint64_t)o->seed)
+        return err_set(CZ_INVALID, 0,
+                       "--seed %lld: the run that goes on has seed %llu; leave the option out",
+                       (long long)o->seed, (unsigned long long)r->seed);
+    if (o->seed >= 0) r->seed = (uint64_t)o->seed;
+    if (o->shuffle) r->shuffle = strcmp(o->shuffle, "on") == 0;
+    return CZ_OK;
+}
+
+/* What --task says; without it, what the model is for. */
+static cz_status choose_task(struct run *r)
+{
+    static const struct train_task *const tasks[] = {
+        [CZ_LABELS_NEXT] = &train_task_tokens,
+        [CZ_LABELS_SAME] = &train_task_masked,
+        [CZ_LABELS_CLASS] = &train_task_classes,
+    };
+    const char *name = r->options->task;
+    for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
+        if (strcmp(tasks[i]->name, name) == 0) r->task = tasks[i];
+    if (r->task) return CZ_OK;
+    const struct cz_model_options look = {.size = sizeof look, .config_only = true};
+    struct cz_model *probe = cz_model_open_ex(r->options->model, &look);
+    if (!probe) return cz_last_status();
+    r->task = tasks[cz_model_labels(probe)];
+    cz_model_destroy(probe);
+    return CZ_OK;
+}
+
+/* What "best" means; early stopping alone looks at the loss. */
+static cz_status choose_metric(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const char *metric = o->best_metric ? o->best_metric : o->early_stopping > 0 ? "loss" : NULL;
+    const bool is_loss = metric && strcmp(metric, "loss") == 0;
+    engine_best_init(&r->best, metric, is_loss);
+    if (!metric || is_loss || r->task == &train_task_classes) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss",
+                   metric);
+}
+
+/* Options that another task has no use for are refused: nobody should believe in them. */
+static cz_status check_task_options(const struct run *r)
+{
+    const struct train_options *o = r->options;
+    const struct {
+        const char *name;
+        bool is_given;
+        const struct train_task *task; /* that it is for */
+    } options[] = {
+        {"--mask-probability", !isnan(o->mask_probability), &train_task_masked},
+        {"--text-column", o->text_column != NULL, &train_task_classes},
+        {"--pair-column", o->pair_column != NULL, &train_task_classes},
+        {"--label-column", o->label_column != NULL, &train_task_classes},
+        {"--strip-spaces", o->strip_spaces, &train_task_classes},
+        {"--bucket", o->bucket != NULL, &train_task_classes},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
+        if (options[i].is_given && options[i].task != r->task)
+            return err_set(CZ_INVALID, 0, "%s is for --task %s; this run's is %s", options[i].name,
+                           options[i].task->name, r->task->name);
+    return CZ_OK;
+}
+
+static cz_status open_tokenizer(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const char *name = o->tokenizer                   ? o->tokenizer
+                       : cz_tokenizer_is_in(o->model) ? o->model
+                                                      : "bytes";
+    return cz_tokenizer_open(name, &r->tokenizer);
+}
+
+/* ---- the model --------------------------------------------------------------------------------
+ */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A preset takes the tokenizer's vocabulary; a folder has its own, which must hold it. */
+static cz_status check_vocabulary(const struct run *r)
+{
+    if (strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0) return CZ_OK;
+    return cz_tokenizer_check_vocab(r->tokenizer, cz_model_vocab_size(r->model), r->options->model);
+}
+
+static cz_status model_make(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const bool weights_come_later =
+        o->resume || o->init; /* those in the folder are not asked for */
+    struct cz_model_options options = {
+        .size = sizeof options, .task = r->task->model_task, .config_only = weights_come_later};
+    if (r->texts) {
+        options.labels = cz_texts_labels(r->texts);
+        options.n_labels = cz_texts_n_labels(r->texts);
+    }
+    if (!is_folder(o->model) && strcmp(cz_tokenizer_name(r->tokenizer), "bytes") != 0)
+        options.vocab_size = cz_tokenizer_vocab_size(r->tokenizer);
+    r->model = cz_model_open_ex(o->model, &options);
+    if (!r->model) return cz_last_status();
+    return check_vocabulary(r);
+}
+
+static cz_status choose_length(struct run *r)
+{
+    const int64_t usual = 128, t_max = cz_model_t_max(r->model);
+    r->T = r->options->seq_len;
+    if (r->T == 0 && r->task != &train_task_classes)
+        return err_set(CZ_INVALID, 0, "--seq-len is missing: how many tokens has a row?");
+    if (r->T == 0) r->T = t_max < usual ? t_max : usual;
+    return cz_model_set_shape(r->model, r->T);
+}
+
+static cz_status open_model(struct run *r)
+{
+    const struct train_options *o = r->options;
+    TRY(model_make(r));
+    cz_model_set_seed(r->model, r->seed); /* of what a folder's files lack, such as a new head */
+    bool random = o->init && strcmp(o->init, "random") == 0;
+    r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
+    if (!o->init && !o->resume && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
+        return err_set(CZ_NOTFOUND, 0, "%s holds no weights; --init random starts without",
+                       o->model);
+    if (random || r->init_from_checkpoint || !cz_model_has_weights(r->model))
+        TRY(cz_model_init_from(r->model, NULL, r->seed));
+    if (o->init && !random && !r->init_from_checkpoint)
+        TRY(cz_model_init_from(r->model, o->init, r->seed));
+    TRY(choose_length(r));
+    return freeze_matching(r->model, o->freeze);
+}
+
+/* ---- config, data, engine ---------------------------------------------------------------------
+ */
+
+/* How long the run is, and when it evaluates: epochs are counted in the data's steps. */
+static cz_status choose_steps(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const int64_t per_epoch = (int64_t)r->task->steps_per_epoch(r);
+    if (o->epochs > INT64_MAX / per_epoch)
+        return err_set(CZ_INVALID, 0, "--epochs %lld: so many steps cannot be counted",
+                       (long long)o->epochs);
+    r->steps = o->steps > 0 ? o->steps : o->epochs * per_epoch;
+    if (o->eval_data.n == 0) return CZ_OK;
+    const char *text = o->eval_interval;
+    if (!text && r->task != &train_task_classes && !o->best_metric && o->early_stopping == 0)
+        return CZ_OK; /* at the end alone */
+    r->eval_interval = per_epoch;
+    if (!text || strcmp(text, "epoch") == 0) return CZ_OK;
+    char *end;
+    errno = 0;
+    r->eval_interval = strtoll(text, &end, 10);
+    if (*end || end == text || errno || r->eval_interval < 1)
+        return err_set(CZ_INVALID, 0, "--eval-interval %s: a number of steps, or \"epoch\"", text);
+    return CZ_OK;
+}
+
+/* The config's batch sizes decide how many steps an epoch has, and these may stand in the config
+ * as "auto": counted in epochs, a run looks at it twice. */
+static cz_status open_rows(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const int world_size = engine_world_size(r->world);
+    const bool steps_known = o->steps > 0;
+    auto_from_flags(&r->autos, o, r->model, world_size, steps_known ? o->steps : INT32_MAX);
+    TRY(config_look(r, steps_known));
+    TRY(r->task->open_data(r));
+    TRY(choose_steps(r));
+    if (steps_known) return CZ_OK;
+    auto_from_flags(&r->autos, o, r->model, world_size, r->steps);
+    return config_look(r, true);
+}
+
+static cz_status open_engine(struct run *r)
+{
+    const struct train_options *o = r->options;
+    struct cz_engine_options options = {
+        .size = sizeof options,
+        .config_path = o->config,
+        .comm = r->world,
+        .device = o->device,
+        .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
+        .seed = r->seed,
+        .compat = o->compat,
+        .strict = o->strict,
+        .total_steps = r->steps,
+        .auto_values = r->autos.items,
+        .set_values = o->set.items,
+    };
+    r->engine = engine_initialize_ex(&options, r->model);
+    if (!r->engine) return cz_last_status();
+    r->model = NULL;
+    return CZ_OK;
+}
+
+/* Find out now, not after hours of training, that the export has nowhere to go. */
+static cz_status check_export_folder(const char *dir)
+{
+    if (!dir) return CZ_OK;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "--export: cannot create %s", dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "--export: cannot write to %s", dir);
+    return CZ_OK;
+}
+
+/* ---- together ---------------------------------------------------------------------------------
+ */
+
+/* What can fail on one rank alone. */
+static cz_status open_inputs(struct run *r)
+{
+    const struct train_options *o = r->options;
+    TRY(check_options(o));
+    TRY(find_resume_point(r));
+    TRY(choose_task(r));
+    TRY(check_task_options(r));
+    TRY(choose_metric(r));
+    TRY(open_tokenizer(r));
+    TRY(r->task->open_inputs(r));
+    TRY(open_model(r));
+    return open_rows(r);
+}
+
+static cz_status open_run(struct run *r)
+{
+    const struct train_options *o = r->options;
+    TRY(open_engine(r));
+    r->saver = (struct saver){
+        .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
+    if (!run_is_first_rank(r)) return CZ_OK;
+    TRY(check_export_folder(o->export_dir));
+    TRY(saver_check(&r->saver));
+    return saver_describe(&r->saver, run_model(r), r->tokenizer);
+}
+
+/* The engine first: a checkpoint that cannot be loaded should not leave a started curve behind. */
+static cz_status resume(struct run *r)
+{
+    struct cz_load_result result;
+    if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
+    if (!r->options->resume) return CZ_OK;
+    TRY(resume_load(&r->resume, r->engine, &result));
+    cz_status st = saver_resumed(&r->saver, r->engine, result.tag_dir);
+    if (st == CZ_OK) st = r->task->seek(r, &result);
+    if (st == CZ_OK) st = run_resume_best(r, result.client_state_json);
+    cz_load_result_free(&result);
+    return st;
+}
+
+static cz_status open_logs(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const int64_t step = engine_get_global_steps(r->engine);
+    r->start_ns = clock_now_ns();
+    if (!run_is_first_rank(r)) return CZ_OK;
+    if (o->curve) TRY(curve_open(o->curve, step, &r->curve));
+    if (!o->metrics && !o->tensorboard) return CZ_OK;
+    return metrics_open(o->metrics, o->tensorboard, step, &r->metrics);
+}
+
+cz_status run_open(struct run *r)
+{
+    TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
+    if (r->options->dry_run_lr) return CZ_OK;
+    TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
+    TRY(engine_world_agree(r->world, resume(r), &r->speaks));
+    return engine_world_agree(r->world, open_logs(r), &r->speaks);
+}
