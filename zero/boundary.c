@@ -1,16 +1,17 @@
+/* The accumulation boundary: is any gradient of any rank not finite, the global norm, the update.
+ * What is found by one rank is made known to all, so that all take the same decision. */
 #include "zero/zero_impl.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- overflow and norm ------------------------------------------------------------------------
- */
+/* ---- overflow and norm ----------------------------------------------------------------------- */
 
 /* The parameter behind element `at` of the gradients that this rank answers for: its partition of
  * the mean, or all of its own ones. */
 static bool param_at(const struct zero *z, size_t g, size_t at, struct zero_scan *out)
 {
-    const struct flat_group *flat = &z->groups[g].flat;
+    const struct flat_group *flat = &z->own.groups[g].flat;
     if (zero_averages(z)) return zero_param_at(z, g, at, &out->param_idx, &out->elem);
     size_t pos = flat_group_find(flat, at);
     if (pos == flat->n_params) return false;
@@ -29,7 +30,8 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     if (zero_averages(z)) return zero_grads_get(z, g, at, 1, &out->value);
     const struct zero_placement whole = {.dtype = z->options.grad_dtype,
                                          .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                         .memory = z->blocks[ZERO_GRADS] + z->groups[g].grad_off,
+                                         .memory =
+                                             z->mem.blocks[ZERO_GRADS] + z->own.groups[g].grad_off,
                                          .resident = SIZE_MAX};
     return zero_placement_get(z, &whole, at, 1, &out->value);
 }
@@ -73,11 +75,11 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
 {
     struct comm *comm = z->options.comm;
     TRY(scan_own(z, out));
-    for (int r = 0; r < comm->world_size; r++) z->scans[r] = *out;
-    TRY(comm_all_gather(comm, &z->scans[comm->rank], z->scans, sizeof *out));
+    for (int r = 0; r < comm->world_size; r++) z->per_rank.scans[r] = *out;
+    TRY(comm_all_gather(comm, &z->per_rank.scans[comm->rank], z->per_rank.scans, sizeof *out));
     for (int r = comm->world_size - 1; r >= 0; r--) {
-        float max_abs = fmaxf(out->max_abs, z->scans[r].max_abs);
-        if (!z->scans[r].finite) *out = z->scans[r];
+        float max_abs = fmaxf(out->max_abs, z->per_rank.scans[r].max_abs);
+        if (!z->per_rank.scans[r].finite) *out = z->per_rank.scans[r];
         out->max_abs = max_abs;
     }
     return CZ_OK;
@@ -122,56 +124,30 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     if ((o->stage > 0 || !averages) &&
         o->comm->world_size > 1) { /* limbs are integers: exact in any order */
         int n = o->comm->world_size * SUMSQ_PARTS;
-        for (int i = 0; i < n; i++) z->norms[i] = parts[i % SUMSQ_PARTS];
-        TRY(comm_all_gather(o->comm, parts, z->norms, sizeof parts));
+        for (int i = 0; i < n; i++) z->per_rank.norms[i] = parts[i % SUMSQ_PARTS];
+        TRY(comm_all_gather(o->comm, parts, z->per_rank.norms, sizeof parts));
         memset(parts, 0, sizeof parts);
-        for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->norms[i];
+        for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->per_rank.norms[i];
     }
     double square = ops_sumsq_value(parts, max_abs);
     *norm = sqrt(averages ? square : square / (double)o->comm->world_size);
     return CZ_OK;
 }
 
-/* ---- the update ------------------------------------------------------------------------------
- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)
 {
     const struct zero_options *o = &z->options;
     for (size_t g = 0; g < o->n_groups; g++)
-        optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->scalars[g]);
+        optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->mem.scalars[g]);
     if (z->onebit) zero_onebit_scalars(z);
     if (o->on_gpu)
-        TRY(zero_copy(z, o->stream, z->blocks[ZERO_STEP], z->scalars,
-                      o->n_groups * sizeof *z->scalars));
+        TRY(zero_copy(z, o->stream, z->mem.blocks[ZERO_STEP], z->mem.scalars,
+                      o->n_groups * sizeof *z->mem.scalars));
     if (z->onebit) return zero_onebit_step(z);
     cz_status st = CZ_OK;
     for (size_t g = 0; g < o->n_groups; g++)
         st = st == CZ_OK ? zero_sweep_group(z, g) : zero_tensor_sums_after(z, g, st);
     return st;
-}
-
-/* Stages 1 and 2: a group's partitions, side by side, are its parameters. */
-static cz_status gather_group(struct zero *z, size_t g)
-{
-    const struct zero_options *o = &z->options;
-    size_t nbytes = z->groups[g].own_numel * dtype_size(o->dtype);
-    if (nbytes == 0) return CZ_OK;
-    if (o->swap.params) return zero_swap_gather_group(z, g);
-    unsigned char *flat = zero_group_params(z, g);
-    const struct zero_range range = {.memory = flat,
-                                     .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                                     .nbytes = nbytes * (size_t)o->comm->world_size};
-    TRY(zero_claim(z, &range));
-    return comm_all_gather(o->comm, flat + (size_t)o->comm->rank * nbytes, flat, nbytes);
-}
-
-cz_status zero_gather(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    bool is_split = o->stage > 0 && o->comm->world_size > 1 && !z->split_params;
-    if (!z->params_changed) return CZ_OK;
-    for (size_t g = 0; is_split && g < o->n_groups; g++) TRY(gather_group(z, g));
-    if (z->windowed) TRY(zero_gather_resident(z, true));
-    return zero_gpu_settle(z);
 }

@@ -6,40 +6,25 @@
  * elsewhere it is the content of a bucket, and the units' gradients have fixed places in it.
  * Parameters used by several units have a place of their own until their last use.
  *
- * Where a flush goes is the sink's affair (zero/sinks/sink_impl.h), which is chosen here and asked
- * without being told apart. */
+ * Where a flush goes is the sink's affair (zero/sinks/sink_impl.h). */
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
 
 #include <stdlib.h>
 
-/* One rank may send its gradients where they rest instead of reducing them: to the swap file, or
- * from its GPU to host memory, where its optimizer is. */
-void zero_sink_choose(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    struct zero_buckets *b = &z->buckets;
-    bool is_alone = o->comm->world_size == 1, leaves = zero_states_leave(o);
-    b->sink = &zero_sink_ranks;
-    if (is_alone && leaves) b->sink = &zero_sink_host;
-    if (is_alone && o->swap.grads && o->swap.optimizer && o->wire_dtype == o->grad_dtype)
-        b->sink = &zero_sink_swap;
-    b->is_bucketed = b->sink != &zero_sink_ranks || (o->stage >= 2 && !is_alone);
-    b->rest_in_host = leaves && (is_alone || o->stage >= 2);
-}
-
 cz_status zero_grads_take(struct zero *z, size_t group, size_t numel)
 {
     if (z->buckets.sink->take) return z->buckets.sink->take(z, group, numel);
-    return zero_block_take(z, ZERO_GRADS, numel, z->options.grad_dtype, &z->groups[group].grad_off);
+    return zero_block_take(z, ZERO_GRADS, numel, z->options.grad_dtype,
+                           &z->own.groups[group].grad_off);
 }
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 
 static bool is_trained(const struct zero *z, size_t param_idx)
 {
-    return z->places[param_idx].group != z->options.n_groups;
+    return z->own.params[param_idx].group != z->options.n_groups;
 }
 
 static struct zero_footprint footprint_of(const struct zero *z, size_t param_idx)
@@ -54,7 +39,7 @@ static size_t unit_numel(const struct zero *z, size_t u, bool in_bucket)
 {
     size_t numel = 0;
     for (size_t i = 0; i < z->options.table->n_params; i++) {
-        const struct zero_place *p = &z->places[i];
+        const struct zero_param *p = &z->own.params[i];
         if (!is_trained(z, i) || p->ready_unit != u) continue;
         if (!(in_bucket && p->tied)) numel += footprint_of(z, i).numel;
     }
@@ -113,7 +98,7 @@ static cz_status make_buckets(struct zero *z, size_t bucket_numel)
         if (b->unit_flush[u] != flush) used = 0;
         flush = b->unit_flush[u];
         for (size_t i = 0; i < o->table->n_params; i++) {
-            struct zero_place *p = &z->places[i];
+            struct zero_param *p = &z->own.params[i];
             if (!is_trained(z, i) || p->ready_unit != u || p->tied) continue;
             const struct zero_footprint takes = footprint_of(z, i);
             p->grad_off = flush % n_buckets * bucket_numel + used + takes.lead;
@@ -129,10 +114,10 @@ static cz_status place_others(struct zero *z)
     const struct zero_options *o = &z->options;
     size_t size = dtype_size(o->grad_dtype), off;
     for (size_t i = 0; i < o->table->n_params; i++) {
-        struct zero_place *p = &z->places[i];
+        struct zero_param *p = &z->own.params[i];
         if (!is_trained(z, i)) continue;
         if (!z->buckets.is_bucketed) {
-            p->grad_off = z->groups[p->group].grad_off / size + p->off;
+            p->grad_off = z->own.groups[p->group].grad_off / size + p->off;
         } else if (p->tied) {
             const struct zero_footprint takes = footprint_of(z, i);
             TRY(zero_block_take(z, ZERO_BUCKETS, takes.numel, o->grad_dtype, &off));
@@ -153,7 +138,7 @@ static void list_params(struct zero *z)
     for (size_t f = 0; f < b->n_flushes; f++) {
         b->flushes[f].first_param = at;
         for (size_t i = 0; i < o->table->n_params; i++) {
-            size_t unit = z->places[i].ready_unit;
+            size_t unit = z->own.params[i].ready_unit;
             if (is_trained(z, i) && unit < o->n_units && b->unit_flush[unit] == f)
                 b->params[at++] = i;
         }
@@ -251,9 +236,9 @@ void zero_grads_drop(struct zero *z)
 
 struct zero_placement zero_grads_placement(const struct zero *z, size_t group)
 {
-    if (z->groups[group].grads_swapped)
+    if (z->own.groups[group].grads_swapped)
         return (struct zero_placement){.dtype = z->options.grad_dtype,
-                                       .swap_off = z->groups[group].grad_swap};
+                                       .swap_off = z->own.groups[group].grad_swap};
     return (struct zero_placement){.dtype = z->options.grad_dtype,
                                    .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
                                    .memory = zero_own_grad(z, group),
@@ -268,8 +253,8 @@ struct ops *zero_grads_ops(const struct zero *z)
 cz_status zero_visit_partition(struct zero *z, zero_grads_visit visit, void *user)
 {
     for (size_t g = 0; g < z->options.n_groups; g++)
-        if (z->groups[g].own_numel > 0)
-            TRY(visit(user, g, zero_own_grad(z, g), 0, z->groups[g].own_numel));
+        if (z->own.groups[g].own_numel > 0)
+            TRY(visit(user, g, zero_own_grad(z, g), 0, z->own.groups[g].own_numel));
     return CZ_OK;
 }
 

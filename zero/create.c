@@ -1,3 +1,5 @@
+/* The life of a struct zero: options are checked, choices made, every part laid out (nothing large
+ * is allocated), memory bound, and everything freed. */
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
@@ -28,256 +30,17 @@ static cz_status check_options(const struct zero_options *o)
 static cz_status alloc_tables(struct zero *z)
 {
     size_t n = z->options.table->n_params + 1, w = (size_t)z->options.comm->world_size;
-    z->groups = calloc(z->options.n_groups + 1, sizeof *z->groups);
-    z->places = calloc(n, sizeof *z->places);
-    z->params = calloc(n, sizeof *z->params);
-    z->grads = calloc(n, sizeof *z->grads);
-    z->scans = calloc(w, sizeof *z->scans);
-    z->norms = calloc(w, SUMSQ_PARTS * sizeof *z->norms);
-    z->spans = calloc(w, sizeof *z->spans);
-    if (!z->groups || !z->places || !z->params || !z->grads || !z->scans || !z->norms || !z->spans)
+    z->own.groups = calloc(z->options.n_groups + 1, sizeof *z->own.groups);
+    z->own.params = calloc(n, sizeof *z->own.params);
+    z->pointers.params = calloc(n, sizeof *z->pointers.params);
+    z->pointers.grads = calloc(n, sizeof *z->pointers.grads);
+    z->per_rank.scans = calloc(w, sizeof *z->per_rank.scans);
+    z->per_rank.norms = calloc(w, SUMSQ_PARTS * sizeof *z->per_rank.norms);
+    z->per_rank.spans = calloc(w, sizeof *z->per_rank.spans);
+    if (!z->own.groups || !z->own.params || !z->pointers.params || !z->pointers.grads ||
+        !z->per_rank.scans || !z->per_rank.norms || !z->per_rank.spans)
         return err_set(CZ_NOMEM, 0, "no memory for the tables of %zu parameters", n - 1);
     return CZ_OK;
-}
-
-/* ---- groups ---------------------------------------------------------------------------------- */
-
-/* The 1-bit family compresses parameters in their own order. */
-static bool exchanges(const struct zero_options *o)
-{
-    return optim_is_onebit(&o->groups[0].hyper);
-}
-
-static cz_status group_flat(struct zero *z, size_t g, const size_t *idx, size_t n)
-{
-    const struct zero_options *o = &z->options;
-    struct zero_group *group = &z->groups[g];
-    const struct flat_options flat = {
-        .world_size = o->comm->world_size,
-        .round_robin = o->round_robin && o->stage > 0 && !exchanges(o),
-        .param_align = o->align_params ? 16 / dtype_size(o->dtype) : 1};
-    TRY(flat_group_init(&group->flat, o->table, idx, n, &flat));
-    for (size_t p = 0; p < n; p++)
-        z->places[group->flat.params[p].param_idx].off = group->flat.params[p].off;
-    bool is_split = o->stage > 0;
-    group->own_begin = is_split ? (size_t)o->comm->rank * group->flat.partition : 0;
-    group->own_numel = is_split ? group->flat.partition : group->flat.numel_padded;
-    z->figures.numel_padded += group->flat.numel_padded;
-    return CZ_OK;
-}
-
-/* Sub-groups one after the other. */
-static cz_status group_shard(struct zero *z, size_t g, const size_t *idx, size_t n)
-{
-    const struct zero_options *o = &z->options;
-    struct zero_group *group = &z->groups[g];
-    size_t sub_group_numel = o->stage3.sub_group_numel ? o->stage3.sub_group_numel : SIZE_MAX;
-    TRY(shard_group_init(&group->shard, o->table, idx, n, o->comm->world_size, sub_group_numel));
-    size_t begin = 0;
-    for (size_t s = 0; s < group->shard.n_sub_groups; s++) {
-        const struct shard_sub_group *sub = &group->shard.sub_groups[s];
-        for (size_t p = sub->first; p < sub->first + sub->n_params; p++)
-            z->places[group->shard.params[p].param_idx].off = begin + group->shard.params[p].off;
-        begin += sub->numel;
-    }
-    group->own_numel = group->shard.numel;
-    z->figures.numel_padded += group->shard.numel * (size_t)o->comm->world_size;
-    return CZ_OK;
-}
-
-/* Parameters of group g in table order, laid out; `idx` is scratch for n_params indices. */
-static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
-{
-    const struct zero_options *o = &z->options;
-    size_t n = 0;
-    for (size_t i = 0; i < o->table->n_params; i++)
-        if (z->places[i].group == g) idx[n++] = i;
-    TRY(o->stage == 3 ? group_shard(z, g, idx, n) : group_flat(z, g, idx, n));
-    z->groups[g].n_states = optim_n_states(&o->groups[g].hyper);
-    z->figures.numel_own += z->groups[g].own_numel;
-    return CZ_OK;
-}
-
-/* Room for one of the group's arrays that an update changes: its first elements in the block, the
- * others in the file. */
-static cz_status array_take(struct zero *z, enum zero_block block, struct zero_group *group,
-                            enum cz_dtype dtype, size_t *off, uint64_t *swap_off)
-{
-    size_t in_memory = z->options.swap.optimizer ? group->resident : group->own_numel, nbytes;
-    TRY(size_mul(group->own_numel - in_memory, dtype_size(dtype), &nbytes));
-    if (nbytes > 0) TRY(zero_swap_take(z, nbytes, 0, swap_off));
-    if (zero_states_leave(&z->options)) { /* a share stays on the GPU, what is left is the host's */
-        size_t s = block == ZERO_MASTERS ? 0 : 1 + (size_t)(block - ZERO_STATE_0);
-        TRY(zero_block_take(z, ZERO_SHARE, group->resident, dtype, &group->share_off[s]));
-        in_memory = z->options.swap.optimizer ? 0 : group->own_numel - group->resident;
-    }
-    size_t *swapped = &z->figures.master_swapped_nbytes;
-    if (block != ZERO_MASTERS) swapped = &z->figures.swapped_nbytes[block - ZERO_STATE_0];
-    *swapped += nbytes;
-    return zero_block_take(z, block, in_memory, dtype, off);
-}
-
-/* Parameters in the file lie so that this rank's own begin with a block. */
-static cz_status params_take(struct zero *z, struct zero_group *group, size_t numel)
-{
-    size_t size = dtype_size(z->options.dtype), nbytes;
-    if (!z->options.swap.params)
-        return zero_block_take(z, ZERO_PARAMS, numel, z->options.dtype, &group->param_off);
-    TRY(size_mul(numel, size, &nbytes));
-    z->figures.param_swapped_nbytes += nbytes;
-    return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
-}
-
-/* A momentum that is exchanged is whole on every rank; its placement is the rank's own part of it.
- */
-static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
-{
-    size_t *off = &group->state_off[state_idx];
-    TRY(zero_block_take(z, (enum zero_block)(ZERO_STATE_0 + state_idx), group->flat.numel_padded,
-                        DTYPE_F32, off));
-    *off += group->own_begin * sizeof(float);
-    return CZ_OK;
-}
-
-static cz_status group_blocks(struct zero *z, size_t g)
-{
-    const struct zero_options *o = &z->options;
-    struct zero_group *group = &z->groups[g];
-    size_t own = group->own_numel, whole = o->stage == 3 ? own : group->flat.numel_padded;
-    TRY(params_take(z, group, whole));
-    if (z->own_masters)
-        TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
-                       &group->master_swap));
-    TRY(zero_grads_take(z, g, z->buckets.is_bucketed ? own : whole));
-    size_t s = 0;
-    if (exchanges(o)) TRY(momentum_take(z, group, s++));
-    for (; s < group->n_states; s++)
-        TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
-                       &group->state_off[s], &group->state_swap[s]));
-    return CZ_OK;
-}
-
-/* Which masters and states stay in memory: whole tiles of the first groups, up to their share. */
-static void choose_residents(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    double share = o->swap.optimizer ? o->swap.memory_share : o->offload.device_share;
-    size_t tile = z->options.tile_numel;
-    size_t left = (size_t)(share * (double)z->figures.numel_own);
-    for (size_t g = 0; g < z->options.n_groups; g++) {
-        struct zero_group *group = &z->groups[g];
-        group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
-        left -= group->resident;
-    }
-}
-
-/* Tensors inside each tile of this rank's range, for optimizers with a norm per tensor. */
-static cz_status group_segments(struct zero *z, size_t g)
-{
-    struct zero_group *group = &z->groups[g];
-    size_t tile = z->options.tile_numel, n_params = zero_group_n_params(z, g);
-    size_t n_tiles = tile_count(group->own_numel, tile);
-    group->segments = calloc(n_params + n_tiles + 1, sizeof *group->segments);
-    group->tile_segment = calloc(n_tiles + 1, sizeof *group->tile_segment);
-    if (!group->segments || !group->tile_segment)
-        return err_set(CZ_NOMEM, 0, "no memory for the segments of %zu tiles", n_tiles);
-    size_t n = 0, pos = 0;
-    for (size_t t = 0; t < n_tiles; t++) {
-        size_t begin = t * tile, end = begin + tile_numel(group->own_numel, tile, t);
-        group->tile_segment[t] = n;
-        for (; pos < n_params; pos++) {
-            struct zero_piece mine = zero_piece_mine(z, zero_group_param(z, g, pos));
-            size_t lo = mine.own_off > begin ? mine.own_off : begin;
-            size_t hi = mine.own_off + mine.numel < end ? mine.own_off + mine.numel : end;
-            if (lo < hi)
-                group->segments[n++] =
-                    (struct lamb_segment){.begin = lo - begin, .end = hi - begin, .tensor = pos};
-            if (mine.own_off + mine.numel >= end) break; /* the next tile may have more of it */
-        }
-    }
-    group->tile_segment[n_tiles] = n;
-    TRY(zero_block_take(z, ZERO_SMALL, n_params * sizeof(struct lamb_sums), DTYPE_U8,
-                        &group->sums_off));
-    TRY(zero_block_take(z, ZERO_SMALL, n_params, DTYPE_F32, &group->ratios_off));
-    if (z->options.on_gpu) {
-        TRY(zero_block_take(z, ZERO_STEP, n_params * sizeof(struct lamb_sums), DTYPE_U8,
-                            &group->gpu_sums_off));
-        TRY(zero_block_take(z, ZERO_STEP, n_params, DTYPE_F32, &group->gpu_ratios_off));
-    }
-    return zero_tensor_sums_init(z, g);
-}
-
-static cz_status groups_init(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    size_t *idx = calloc(o->table->n_params + 1, sizeof *idx);
-    if (!idx) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", o->table->n_params);
-    cz_status st = CZ_OK;
-    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = group_layout(z, g, idx);
-    free(idx);
-    TRY(st);
-    choose_residents(z);
-    for (size_t g = 0; g < o->n_groups; g++) {
-        TRY(group_blocks(z, g));
-        if (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS) TRY(group_segments(z, g));
-    }
-    return CZ_OK;
-}
-
-/* ---- parameters ------------------------------------------------------------------------------ */
-
-/* Which units use a parameter: backward goes through them in reverse, so the first is the last. */
-static void note_uses(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) z->places[i].ready_unit = o->n_units;
-    for (size_t u = o->n_units; u-- > 0;)
-        for (size_t k = 0; k < o->units[u].n; k++) {
-            struct zero_place *place = &z->places[o->units[u].param_idx[k]];
-            place->tied |= place->ready_unit < o->n_units && place->ready_unit != u;
-            place->ready_unit = u;
-        }
-}
-
-static cz_status note_groups(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) {
-        const struct param_info *info = &o->table->params[i];
-        if (info->trainable && o->group_of[i] >= o->n_groups)
-            return err_set(CZ_INVALID, 0, "%s: there is no parameter group %zu", info->name,
-                           o->group_of[i]);
-        z->places[i].group = info->trainable ? o->group_of[i] : o->n_groups;
-    }
-    return CZ_OK;
-}
-
-/* Frozen parameters: behind the groups; at stage 3 a chunk of each. */
-static cz_status place_frozen(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) {
-        size_t numel = o->table->params[i].numel, nbytes;
-        uint64_t off;
-        if (z->places[i].group != o->n_groups) continue;
-        if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
-        if (!o->swap.params) {
-            TRY(zero_block_take(z, ZERO_PARAMS, numel, o->dtype, &z->places[i].frozen_off));
-            continue;
-        }
-        TRY(size_mul(numel, dtype_size(o->dtype), &nbytes));
-        TRY(zero_swap_take(z, nbytes, 0, &off));
-        z->places[i].frozen_off = off;
-        z->figures.param_swapped_nbytes += nbytes;
-    }
-    return CZ_OK;
-}
-
-/* Two halves: one to read or round into, one for what is on its way. */
-static cz_status take_scratch(struct zero *z)
-{
-    if (z->swap_nbytes == 0 && !z->options.on_gpu) return CZ_OK;
-    return zero_block_take(z, ZERO_SMALL, 2 * ZERO_SCRATCH_NBYTES, DTYPE_U8, &z->scratch_off);
 }
 
 static cz_status layout_all(struct zero *z)
@@ -285,15 +48,15 @@ static cz_status layout_all(struct zero *z)
     size_t off, scalars = z->options.n_groups * sizeof(struct step_scalars);
     TRY(zero_block_take(z, ZERO_SMALL, scalars, DTYPE_U8, &off));
     if (z->options.on_gpu) TRY(zero_block_take(z, ZERO_STEP, scalars, DTYPE_U8, &off));
-    TRY(note_groups(z));
-    note_uses(z);
-    TRY(groups_init(z));
-    TRY(place_frozen(z));
-    TRY(take_scratch(z));
+    TRY(zero_groups_init(z));
+    /* Two halves: one to read or round into, one for what is on its way. */
+    if (z->mem.swap_nbytes > 0 || z->options.on_gpu)
+        TRY(zero_block_take(z, ZERO_SMALL, 2 * ZERO_SCRATCH_NBYTES, DTYPE_U8, &z->mem.scratch_off));
     TRY(zero_buckets_init(z));
     TRY(zero_sweep_init(z));
     TRY(zero_onebit_init(z));
-    return zero_gather_init(z);
+    zero_gather_count(z);
+    return zero_window_init(z);
 }
 
 static void choose_tile(struct zero *z)
@@ -305,20 +68,35 @@ static void choose_tile(struct zero *z)
     z->figures.tile_numel = o->tile_numel;
 }
 
+/* One rank may send its gradients where they rest instead of reducing them: to the swap file, or
+ * from its GPU to host memory, where its optimizer is. */
+static void choose_sink(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    struct zero_buckets *b = &z->buckets;
+    bool is_alone = o->comm->world_size == 1, leaves = zero_states_leave(o);
+    b->sink = &zero_sink_ranks;
+    if (is_alone && leaves) b->sink = &zero_sink_host;
+    if (is_alone && o->swap.grads && o->swap.optimizer && o->wire_dtype == o->grad_dtype)
+        b->sink = &zero_sink_swap;
+    b->is_bucketed = b->sink != &zero_sink_ranks || (o->stage >= 2 && !is_alone);
+    b->rest_in_host = leaves && (is_alone || o->stage >= 2);
+}
+
 /* Between exchanges ZeroOneAdam moves all weights on each rank, starting from masters that ranks
- * share: nothing of it can be split, and the masters lie apart in fp32 too. */
+ * share: nothing of it can be split, and masters are arrays of their own in fp32 too. */
 static void choose_onebit(struct zero *z)
 {
     struct zero_options *o = &z->options;
-    z->saved_stage = o->stage;
-    z->params_changed = true;
+    z->own.saved_stage = o->stage;
+    z->sweep.params_changed = true;
     if (o->n_groups == 0 || !optim_moves_alone(&o->groups[0].hyper)) return;
-    z->moves_alone = true;
+    z->own.local_steps = true;
     o->stage = 0;
 }
 
-/* Parameters are their own masters only where both lie together. */
-static bool lies_apart(const struct zero *z)
+/* On a GPU parameters are their own masters only where both are in one memory. */
+static bool are_apart(const struct zero *z)
 {
     const struct zero_options *o = &z->options;
     if (!o->on_gpu) return false;
@@ -337,11 +115,12 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     choose_tile(z);
     choose_onebit(z);
     if (!z->options.host_ops) z->options.host_ops = options->ops; /* on the CPU */
-    z->own_masters = options->master_dtype != options->dtype || z->moves_alone || lies_apart(z);
-    zero_sink_choose(z);
-    z->split_params = (options->stage == 3 && options->comm->world_size > 1) ||
-                      (zero_params_leave(options) && options->comm->world_size == 1);
-    z->windowed = z->split_params || options->swap.params;
+    z->mem.has_masters =
+        options->master_dtype != options->dtype || z->own.local_steps || are_apart(z);
+    choose_sink(z);
+    z->window.is_split = (options->stage == 3 && options->comm->world_size > 1) ||
+                         (zero_params_leave(options) && options->comm->world_size == 1);
+    z->window.is_used = z->window.is_split || options->swap.params;
     cz_status st;
     TRY_GOTO(alloc_tables(z), fail);
     TRY_GOTO(layout_all(z), fail);
@@ -352,6 +131,48 @@ fail:
     return st;
 }
 
+/* ---- bind ------------------------------------------------------------------------------------ */
+
+/* Optimizers that start from something else than zero (blocks and file are zeroed). */
+static cz_status states_init(struct zero *z, size_t g)
+{
+    const struct zero_group *group = &z->own.groups[g];
+    for (size_t s = 0; s < group->n_states; s++) {
+        float value = (float)optim_state_init(&z->options.groups[g].hyper, s);
+        const struct zero_placement where = zero_state_placement(z, g, s);
+        if (value != 0) TRY(zero_placement_fill(z, &where, group->own_numel, value));
+    }
+    return CZ_OK;
+}
+
+/* Memory and swap file are there: every part finds its own, in the order in which the swap file's
+ * buffers should be registered when the kernel takes only some of them. */
+cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap)
+{
+    const struct zero_options *o = &z->options;
+    bool is_swapped = z->mem.swap_nbytes > 0;
+    for (int b = 0; b < ZERO_N_BLOCKS; b++) z->mem.blocks[b] = blocks[b];
+    z->mem.scalars = (struct step_scalars *)(void *)z->mem.blocks[ZERO_SMALL];
+    if (z->mem.scratch_off > 0) z->mem.scratch = z->mem.blocks[ZERO_SMALL] + z->mem.scratch_off;
+    z->mem.swap = swap;
+    if (is_swapped && !swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
+    TRY(zero_gpu_bind(z));
+    if (is_swapped) TRY(zero_sweep_bind(z));
+    if (z->buckets.sink->bind) TRY(z->buckets.sink->bind(z));
+    if (is_swapped && o->swap.params)
+        TRY(zero_lend_to_swap(z, z->window.is_split ? ZERO_STAGING : ZERO_WINDOW));
+    TRY(zero_onebit_bind(z));
+    if (z->window.is_used) zero_window_bind(z);
+    unsigned char *grads = z->mem.blocks[z->buckets.is_bucketed ? ZERO_BUCKETS : ZERO_GRADS];
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        if (!z->window.is_used) z->pointers.params[i] = zero_param_placement(z, i).memory;
+        if (z->own.params[i].group != o->n_groups)
+            z->pointers.grads[i] = zero_advance(grads, z->own.params[i].grad_off, o->grad_dtype);
+    }
+    for (size_t g = 0; g < o->n_groups; g++) TRY(states_init(z, g));
+    return CZ_OK;
+}
+
 void zero_destroy(struct zero *z)
 {
     struct err mine;
@@ -360,25 +181,17 @@ void zero_destroy(struct zero *z)
     (void)zero_pass_drain(z); /* a world that has failed moves nothing any more */
     (void)zero_gpu_drain(z);  /* copies use blocks that go next */
     err_restore(&mine);
-    for (size_t g = 0; z->groups && g < z->options.n_groups; g++) {
-        flat_group_free(&z->groups[g].flat);
-        shard_group_free(&z->groups[g].shard);
-        free(z->groups[g].segments);
-        free(z->groups[g].tile_segment);
-        free(z->groups[g].sums.spans);
-    }
     zero_buckets_free(z);
-    zero_gather_free(z);
+    zero_window_free(z);
     zero_onebit_free(z);
     zero_gpu_free(z);
-    ring_destroy(z->ring);
-    free(z->groups);
-    free(z->places);
-    free(z->params);
-    free(z->grads);
-    free(z->scans);
-    free(z->norms);
-    free(z->spans);
+    ring_destroy(z->sweep.ring);
+    zero_groups_free(z);
+    free(z->pointers.params);
+    free(z->pointers.grads);
+    free(z->per_rank.scans);
+    free(z->per_rank.norms);
+    free(z->per_rank.spans);
     free(z);
 }
 
@@ -389,12 +202,12 @@ void zero_set_comm(struct zero *z, struct comm *comm)
 
 size_t zero_swap_nbytes(const struct zero *z)
 {
-    return (size_t)z->swap_nbytes;
+    return (size_t)z->mem.swap_nbytes;
 }
 
 size_t zero_block_nbytes(const struct zero *z, enum zero_block block)
 {
-    return z->nbytes[block];
+    return z->mem.nbytes[block];
 }
 
 struct zero_figures zero_figures(const struct zero *z)

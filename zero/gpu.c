@@ -1,67 +1,10 @@
-/* Layers on a GPU: which blocks lie in its memory and which in the host's, the streams beside the
- * layers' own, and how elements pass between the two.
- *
- *                        nothing offloaded   offload.optimizer, swap.optimizer   offload.params
- * parameters             device              device                              host, or the file
- * window                 -                   -                                   device
- * masters, states        device              host, or the file; a share of them
- *                                            on the device
- * gradients              device              host: they leave bucket by bucket,
- *                                            where layers make them in buckets
- *                                            (one rank; stages 2 and 3); else device
- *
- * What the 1-bit family adds (errors, messages, masks) is the device's, as all of its state.
- *
- * A tile is updated where its masters and states lie. */
+/* Layers on a GPU: the streams beside the layers' own, copies and conversions between its memory
+ * and the host's, and moves of parameters within one rank, which has no communicator to move them.
+ * On the CPU all of it does nothing, or what the communicator does. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- where ------------------------------------------------------------------------------------
- */
-
-bool zero_params_leave(const struct zero_options *o)
-{
-    return o->on_gpu && (o->offload.params || o->swap.params);
-}
-
-bool zero_states_leave(const struct zero_options *o)
-{
-    return o->on_gpu && (o->offload.optimizer || o->swap.optimizer);
-}
-
-enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block)
-{
-    const struct zero_options *o = &z->options;
-    if (!o->on_gpu) return ZERO_HOST_MEMORY;
-    switch (block) {
-    case ZERO_PARAMS: return zero_params_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
-    case ZERO_MASTERS:
-    case ZERO_STATE_0:
-    case ZERO_STATE_1:
-    case ZERO_STATE_2: return zero_states_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
-    case ZERO_GRADS: return z->buckets.rest_in_host ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
-    case ZERO_WINDOW:
-    case ZERO_BUCKETS:
-    case ZERO_SHARE:
-    case ZERO_STEP:
-    case ZERO_ERRORS:
-    case ZERO_SIGNS:
-    case ZERO_UPDATE_GPU: return ZERO_GPU_MEMORY;
-    case ZERO_SMALL:
-    case ZERO_RING:
-    case ZERO_STAGING:
-    case ZERO_UPDATE_HOST:
-    case ZERO_N_BLOCKS: break;
-    }
-    return ZERO_HOST_MEMORY;
-}
-
-bool zero_is_on_gpu(const struct zero *z, enum zero_block block)
-{
-    return zero_block_memory(z, block) == ZERO_GPU_MEMORY;
-}
 
 cz_status zero_gpu_check(const struct zero_options *o)
 {
@@ -76,8 +19,7 @@ cz_status zero_gpu_check(const struct zero_options *o)
     return CZ_OK;
 }
 
-/* ---- streams and events -----------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 cz_status zero_events_make(struct zero *z, struct dev_event ***out, size_t n)
 {
@@ -147,8 +89,7 @@ cz_status zero_gpu_drain(struct zero *z)
     return zero_sync(z);
 }
 
-/* ---- elements ---------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
                     size_t nbytes)
@@ -168,8 +109,8 @@ cz_status zero_pull(struct zero *z, enum cz_dtype dtype, const void *src, float 
     if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(copy_now(z, z->scratch, (const unsigned char *)src + at * size, n * size));
-        TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
+        TRY(copy_now(z, z->mem.scratch, (const unsigned char *)src + at * size, n * size));
+        TRY(zero_cast(z, dtype, z->mem.scratch, DTYPE_F32, dst + at, n));
     }
     return CZ_OK;
 }
@@ -180,16 +121,13 @@ cz_status zero_push(struct zero *z, enum cz_dtype dtype, const float *src, void 
     if (dtype == DTYPE_F32) return copy_now(z, dst, src, numel * size);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->scratch, n));
-        TRY(copy_now(z, (unsigned char *)dst + at * size, z->scratch, n * size));
+        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->mem.scratch, n));
+        TRY(copy_now(z, (unsigned char *)dst + at * size, z->mem.scratch, n * size));
     }
     return CZ_OK;
 }
 
-/* ---- moves ------------------------------------------------------------------------------------
- *
- * One rank gathers from itself: copies, in order, beside the layers.
- */
+/* ---- moves: one rank gathers from itself, by copies, in order, beside the layers ------------- */
 
 static bool moves_alone(const struct zero *z)
 {

@@ -1,3 +1,5 @@
+/* Blocks: space in them is taken at creation, in order; afterwards they are found by these offsets.
+ * What does not know of a particular array stands here. */
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
@@ -6,94 +8,41 @@ cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, e
                           size_t *off)
 {
     size_t nbytes;
-    *off = z->nbytes[block];
+    *off = z->mem.nbytes[block];
     TRY(size_mul(numel, dtype_size(dtype), &nbytes));
     TRY(size_add(nbytes, ZERO_ALIGN - 1, &nbytes));
-    return size_add(z->nbytes[block], nbytes / ZERO_ALIGN * ZERO_ALIGN, &z->nbytes[block]);
+    return size_add(z->mem.nbytes[block], nbytes / ZERO_ALIGN * ZERO_ALIGN, &z->mem.nbytes[block]);
 }
 
 void *zero_group_params(const struct zero *z, size_t group)
 {
-    return z->blocks[ZERO_PARAMS] + z->groups[group].param_off;
+    return z->mem.blocks[ZERO_PARAMS] + z->own.groups[group].param_off;
 }
 
 void *zero_own_grad(const struct zero *z, size_t group)
 {
-    const struct zero_group *g = &z->groups[group];
-    return zero_advance(z->blocks[ZERO_GRADS] + g->grad_off,
+    const struct zero_group *g = &z->own.groups[group];
+    return zero_advance(z->mem.blocks[ZERO_GRADS] + g->grad_off,
                         z->buckets.is_bucketed ? 0 : g->own_begin, z->options.grad_dtype);
-}
-
-/* Optimizers that start from something else than zero (blocks and file are zeroed). */
-static cz_status states_init(struct zero *z, size_t g)
-{
-    const struct zero_group *group = &z->groups[g];
-    for (size_t s = 0; s < group->n_states; s++) {
-        float value = (float)optim_state_init(&z->options.groups[g].hyper, s);
-        const struct zero_placement where = zero_state_placement(z, g, s);
-        if (value != 0) TRY(zero_placement_fill(z, &where, group->own_numel, value));
-    }
-    return CZ_OK;
-}
-
-/* Parameters that lie whole, or as the one chunk of one rank. */
-static void bind_params(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++)
-        z->params[i] = zero_param_placement(z, i).memory;
 }
 
 /* What the file's requests read into and write from begins with a block. */
 cz_status zero_lend_to_swap(struct zero *z, enum zero_block block)
 {
-    size_t lead = (SWAP_ALIGN - (uintptr_t)z->blocks[block] % SWAP_ALIGN) % SWAP_ALIGN;
-    if (z->nbytes[block] == 0) return CZ_OK;
-    z->blocks[block] += lead;
-    return swap_register(z->swap, z->blocks[block], z->nbytes[block] - SWAP_ALIGN);
-}
-
-static cz_status bind_swap(struct zero *z, struct swap *swap)
-{
-    z->swap = swap;
-    if (z->swap_nbytes == 0) return CZ_OK;
-    if (!swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
-    TRY(zero_lend_to_swap(z, ZERO_RING));
-    return zero_sweep_bind(z);
-}
-
-cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap)
-{
-    const struct zero_options *o = &z->options;
-    for (int b = 0; b < ZERO_N_BLOCKS; b++) z->blocks[b] = blocks[b];
-    z->scalars = (struct step_scalars *)(void *)z->blocks[ZERO_SMALL];
-    if (z->scratch_off > 0) z->scratch = z->blocks[ZERO_SMALL] + z->scratch_off;
-    TRY(zero_gpu_bind(z));
-    TRY(bind_swap(z, swap));
-    if (z->buckets.sink->bind) TRY(z->buckets.sink->bind(z));
-    if (z->swap_nbytes > 0 && o->swap.params)
-        TRY(zero_lend_to_swap(z, z->split_params ? ZERO_STAGING : ZERO_WINDOW));
-    TRY(zero_onebit_bind(z));
-    if (z->windowed)
-        zero_gather_bind(z);
-    else
-        bind_params(z);
-    unsigned char *grads = z->blocks[z->buckets.is_bucketed ? ZERO_BUCKETS : ZERO_GRADS];
-    for (size_t i = 0; i < o->table->n_params; i++)
-        if (z->places[i].group != o->n_groups)
-            z->grads[i] = zero_advance(grads, z->places[i].grad_off, o->grad_dtype);
-    for (size_t g = 0; g < o->n_groups; g++) TRY(states_init(z, g));
-    return CZ_OK;
+    size_t lead = (SWAP_ALIGN - (uintptr_t)z->mem.blocks[block] % SWAP_ALIGN) % SWAP_ALIGN;
+    if (z->mem.nbytes[block] == 0) return CZ_OK;
+    z->mem.blocks[block] += lead;
+    return swap_register(z->mem.swap, z->mem.blocks[block], z->mem.nbytes[block] - SWAP_ALIGN);
 }
 
 const void *const *zero_params(const struct zero *z)
 {
-    return z->params;
+    return z->pointers.params;
 }
 
 void *const *zero_grads(const struct zero *z)
 {
-    return z->grads;
+    return z->pointers.grads;
 }
 
 cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_dtype to, void *y,
@@ -104,44 +53,99 @@ cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_d
     return numel == 0 ? CZ_OK : zero_host_ops(z)->cast_scale(zero_host_ops(z), NULL, &args);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- which memory ----------------------------------------------------------------------------
+ *
+ * Layers on a GPU:
+ *
+ *                        nothing offloaded   offload.optimizer, swap.optimizer   offload.params
+ * parameters             device              device                              host, or the file
+ * window                 -                   -                                   device
+ * masters, states        device              host, or the file; a share of them
+ *                                            on the device
+ * gradients              device              host: they leave bucket by bucket,
+ *                                            where layers make them in buckets
+ *                                            (one rank; stages 2 and 3); else device
+ *
+ * What the 1-bit family adds (errors, messages, masks) is the device's, as all of its state. */
 
-/* The elements of a parameter that this rank keeps: whole, or at stage 3 its chunk. */
-static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *user, float *staging,
-                            size_t staging_numel)
+bool zero_params_leave(const struct zero_options *o)
 {
-    const struct zero_placement where = zero_param_placement(z, i);
-    struct zero_piece piece = {.numel = z->options.table->params[i].numel};
-    if (z->options.stage == 3) piece = zero_piece_mine(z, i);
-    if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0)
-        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory);
-    for (size_t off = 0, n; off < piece.numel; off += n) {
-        n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
-        TRY(fetch(user, i, piece.param_off + off, n, staging));
-        TRY(zero_placement_put(z, &where, off, n, staging));
-    }
-    return CZ_OK;
+    return o->on_gpu && (o->offload.params || o->swap.params);
 }
 
-/* Local: what can fail on one rank alone. */
-static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *staging,
-                          size_t staging_numel)
+bool zero_states_leave(const struct zero_options *o)
+{
+    return o->on_gpu && (o->offload.optimizer || o->swap.optimizer);
+}
+
+enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block)
 {
     const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++)
-        TRY(load_param(z, i, fetch, user, staging, staging_numel));
-    for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
-        const struct zero_placement from = zero_own_params_placement(z, g),
-                                    to = zero_master_placement(z, g);
-        TRY(zero_placement_copy(z, &from, &to, z->groups[g].own_numel));
+    if (!o->on_gpu) return ZERO_HOST_MEMORY;
+    switch (block) {
+    case ZERO_PARAMS: return zero_params_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_MASTERS:
+    case ZERO_STATE_0:
+    case ZERO_STATE_1:
+    case ZERO_STATE_2: return zero_states_leave(o) ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_GRADS: return z->buckets.rest_in_host ? ZERO_HOST_MEMORY : ZERO_GPU_MEMORY;
+    case ZERO_WINDOW:
+    case ZERO_BUCKETS:
+    case ZERO_SHARE:
+    case ZERO_STEP:
+    case ZERO_ERRORS:
+    case ZERO_SIGNS:
+    case ZERO_UPDATE_GPU: return ZERO_GPU_MEMORY;
+    case ZERO_SMALL:
+    case ZERO_RING:
+    case ZERO_STAGING:
+    case ZERO_UPDATE_HOST:
+    case ZERO_N_BLOCKS: break;
     }
-    return CZ_OK;
+    return ZERO_HOST_MEMORY;
 }
 
-cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging,
-                    size_t staging_numel)
+bool zero_is_on_gpu(const struct zero *z, enum zero_block block)
 {
-    TRY(comm_agree(z->options.comm, load_own(z, fetch, user, staging, staging_numel)));
-    if (z->windowed) TRY(zero_gather_resident(z, false));
-    return zero_gpu_settle(z);
+    return zero_block_memory(z, block) == ZERO_GPU_MEMORY;
+}
+
+/* ---- where pages should be ------------------------------------------------------------------- */
+
+struct visitor {
+    const struct zero *z;
+    void (*visit)(void *user, const struct zero_array *array);
+    void *user;
+};
+
+static void give(const struct visitor *v, enum zero_block block, size_t off, size_t numel,
+                 enum cz_dtype dtype)
+{
+    const struct zero_array array = {.block = block,
+                                     .off = off,
+                                     .nbytes = numel * dtype_size(dtype),
+                                     .tile_nbytes = v->z->figures.tile_numel * dtype_size(dtype)};
+    if (numel > 0 && !zero_is_on_gpu(v->z, block)) v->visit(v->user, &array);
+}
+
+static void give_group(const struct visitor *v, const struct zero_group *g)
+{
+    const struct zero *z = v->z;
+    const struct zero_options *o = &z->options;
+    size_t numel = g->own_numel, own_begin = g->own_begin * dtype_size(o->dtype);
+    size_t kept = o->swap.optimizer && g->resident < numel ? g->resident : numel;
+    if (zero_states_leave(o)) kept = o->swap.optimizer ? 0 : numel - g->resident;
+    size_t own_grad = z->buckets.is_bucketed ? 0 : g->own_begin * dtype_size(o->grad_dtype);
+    if (z->mem.has_masters) give(v, ZERO_MASTERS, g->master_off, kept, o->master_dtype);
+    for (size_t s = 0; s < g->n_states; s++)
+        give(v, (enum zero_block)(ZERO_STATE_0 + s), g->state_off[s], kept, o->state_dtype);
+    if (!g->grads_swapped) give(v, ZERO_GRADS, g->grad_off + own_grad, numel, o->grad_dtype);
+    if (!o->swap.params) give(v, ZERO_PARAMS, g->param_off + own_begin, numel, o->dtype);
+}
+
+void zero_each_array(const struct zero *z, void (*visit)(void *user, const struct zero_array *),
+                     void *user)
+{
+    const struct visitor v = {.z = z, .visit = visit, .user = user};
+    for (size_t g = 0; g < z->options.n_groups; g++) give_group(&v, &z->own.groups[g]);
 }

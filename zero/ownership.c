@@ -1,15 +1,18 @@
-/* Who owns what: one run of each parameter per rank, in flat partitions and in chunks alike. */
+/* Which rank owns which elements: one run of each parameter per rank, in flat partitions (stages 1
+ * and 2) and in chunks (stage 3) alike. Buckets, gathers, updates and single tensors are tables of
+ * such runs, so that none of them needs to know the stage. */
 #include "zero/zero_impl.h"
 
 size_t zero_group_n_params(const struct zero *z, size_t group)
 {
-    return z->options.stage == 3 ? z->groups[group].shard.n_params : z->groups[group].flat.n_params;
+    return z->options.stage == 3 ? z->own.groups[group].shard.n_params
+                                 : z->own.groups[group].flat.n_params;
 }
 
 size_t zero_group_param(const struct zero *z, size_t group, size_t pos)
 {
-    return z->options.stage == 3 ? z->groups[group].shard.params[pos].param_idx
-                                 : z->groups[group].flat.params[pos].param_idx;
+    return z->options.stage == 3 ? z->own.groups[group].shard.params[pos].param_idx
+                                 : z->own.groups[group].flat.params[pos].param_idx;
 }
 
 static struct zero_piece chunk_of(size_t numel, int world_size, int rank, size_t own_off)
@@ -20,7 +23,7 @@ static struct zero_piece chunk_of(size_t numel, int world_size, int rank, size_t
                                .numel = shard_real(numel, world_size, rank)};
 }
 
-/* What of [off, off + numel) of a flat buffer lies in rank's partition. */
+/* What of [off, off + numel) of a flat buffer is in rank's partition. */
 static struct zero_piece slice_of(size_t off, size_t numel, size_t partition, int rank)
 {
     size_t begin = (size_t)rank * partition, end = begin + partition;
@@ -33,7 +36,7 @@ static struct zero_piece slice_of(size_t off, size_t numel, size_t partition, in
 struct zero_piece zero_piece_of(const struct zero *z, size_t param_idx, int rank)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_place *place = &z->places[param_idx];
+    const struct zero_param *place = &z->own.params[param_idx];
     size_t numel = o->table->params[param_idx].numel;
     int w = o->comm->world_size;
     bool is_frozen = place->group == o->n_groups;
@@ -43,12 +46,12 @@ struct zero_piece zero_piece_of(const struct zero *z, size_t param_idx, int rank
         share.own_off = (is_frozen ? 0 : place->off) + share.param_off;
         return share;
     }
-    return slice_of(place->off, numel, z->groups[place->group].flat.partition, rank);
+    return slice_of(place->off, numel, z->own.groups[place->group].flat.partition, rank);
 }
 
 struct zero_piece zero_piece_mine(const struct zero *z, size_t param_idx)
 {
-    const struct zero_place *place = &z->places[param_idx];
+    const struct zero_param *place = &z->own.params[param_idx];
     bool is_frozen = place->group == z->options.n_groups;
     if (z->options.stage == 3 || (z->options.stage > 0 && !is_frozen))
         return zero_piece_of(z, param_idx, z->options.comm->rank);
@@ -62,7 +65,7 @@ static size_t shard_find(const struct zero *z, const struct shard_group *g, size
     size_t lo = 0, hi = g->n_params;
     while (hi - lo > 1) {
         size_t mid = lo + (hi - lo) / 2;
-        if (z->places[g->params[mid].param_idx].off <= at)
+        if (z->own.params[g->params[mid].param_idx].off <= at)
             lo = mid;
         else
             hi = mid;
@@ -72,7 +75,7 @@ static size_t shard_find(const struct zero *z, const struct shard_group *g, size
 
 bool zero_param_at(const struct zero *z, size_t group, size_t at, size_t *param_idx, size_t *elem)
 {
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     if (z->options.stage == 3) {
         if (g->shard.n_params == 0) return false;
         *param_idx = g->shard.params[shard_find(z, &g->shard, at)].param_idx;

@@ -4,7 +4,7 @@
 /* What a pass that is given up began still writes to the blocks. */
 cz_status zero_pass_drain(struct zero *z)
 {
-    cz_status fetched = zero_fetch_finish(z), reduced = zero_bucket_finish(z);
+    cz_status fetched = zero_window_finish(z), reduced = zero_bucket_finish(z);
     return fetched != CZ_OK ? fetched : reduced;
 }
 
@@ -12,11 +12,11 @@ cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
     /* Of a pass that was given up nothing may go on, nor beside a training pass, unless it is what
      * the last micro-batch left to the device's streams. */
-    bool goes_on = !z->in_pass && (pass == ZERO_PASS_EVAL || z->buckets.sink->in_stream_order);
+    bool goes_on = !z->turn.in_pass && (pass == ZERO_PASS_EVAL || z->buckets.sink->in_stream_order);
     if (!goes_on) TRY(zero_pass_drain(z));
-    z->pass = pass;
-    z->visit = 0;
-    z->in_pass = true;
+    z->turn.pass = pass;
+    z->turn.visit = 0;
+    z->turn.in_pass = true;
     z->buckets.n_restored = 0;
     for (size_t f = 0; f < z->buckets.n_flushes && pass != ZERO_PASS_EVAL; f++)
         z->buckets.flushes[f].begun = false;
@@ -25,44 +25,45 @@ cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 
 static cz_status check_turn(const struct zero *z, size_t unit_idx)
 {
-    size_t n = z->pass == ZERO_PASS_EVAL ? z->options.n_units : z->options.n_visits;
-    if (z->in_pass && z->visit < n && z->options.visits[z->visit].unit_idx == unit_idx)
+    size_t n = z->turn.pass == ZERO_PASS_EVAL ? z->options.n_units : z->options.n_visits;
+    if (z->turn.in_pass && z->turn.visit < n &&
+        z->options.visits[z->turn.visit].unit_idx == unit_idx)
         return CZ_OK;
     return err_set(CZ_INVALID, 0, "it is not the turn of unit %zu at visit %zu of %zu", unit_idx,
-                   z->visit, n);
+                   z->turn.visit, n);
 }
 
 cz_status zero_unit_acquire(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
     TRY(comm_progress(z->options.comm));
-    if (z->windowed) TRY(zero_fetch_visit(z));
-    bool writes = z->pass != ZERO_PASS_EVAL && z->options.visits[z->visit].writes_grads;
+    if (z->window.is_used) TRY(zero_window_acquire(z));
+    bool writes = z->turn.pass != ZERO_PASS_EVAL && z->options.visits[z->turn.visit].writes_grads;
     return writes ? zero_bucket_acquire(z, unit_idx) : CZ_OK;
 }
 
 cz_status zero_grads_ready(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
-    if (z->pass == ZERO_PASS_EVAL || !z->options.visits[z->visit].is_backward)
-        return err_set(CZ_INVALID, 0, "visit %zu is no backward", z->visit);
+    if (z->turn.pass == ZERO_PASS_EVAL || !z->options.visits[z->turn.visit].is_backward)
+        return err_set(CZ_INVALID, 0, "visit %zu is no backward", z->turn.visit);
     return zero_bucket_ready(z, unit_idx);
 }
 
 cz_status zero_unit_release(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
-    if (z->windowed) zero_fetch_drop(z);
-    z->visit++;
+    if (z->window.is_used) zero_window_release(z);
+    z->turn.visit++;
     return comm_progress(z->options.comm);
 }
 
 cz_status zero_pass_end(struct zero *z)
 {
-    TRY(zero_fetch_finish(z));
-    if (z->pass != ZERO_PASS_EVAL) {
-        if (z->visit != z->options.n_visits)
-            return err_set(CZ_INVALID, 0, "the pass ended after %zu of %zu visits", z->visit,
+    TRY(zero_window_finish(z));
+    if (z->turn.pass != ZERO_PASS_EVAL) {
+        if (z->turn.visit != z->options.n_visits)
+            return err_set(CZ_INVALID, 0, "the pass ended after %zu of %zu visits", z->turn.visit,
                            z->options.n_visits);
         /* Buckets are empty when a pass ends; what is reduced in place may take until the boundary.
          */
@@ -70,6 +71,6 @@ cz_status zero_pass_end(struct zero *z)
         if (!goes_on) TRY(zero_bucket_finish(z));
         z->buckets.n_passes++;
     }
-    z->in_pass = false;
+    z->turn.in_pass = false;
     return CZ_OK;
 }

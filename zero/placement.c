@@ -9,19 +9,18 @@
 cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off)
 {
     size_t lead = (SWAP_ALIGN - aligned_at % SWAP_ALIGN) % SWAP_ALIGN, end;
-    *off = z->swap_nbytes + lead;
+    *off = z->mem.swap_nbytes + lead;
     TRY(size_add(nbytes, lead + SWAP_ALIGN - 1, &nbytes));
-    TRY(size_add((size_t)z->swap_nbytes, nbytes / SWAP_ALIGN * SWAP_ALIGN, &end));
-    z->swap_nbytes = end;
+    TRY(size_add((size_t)z->mem.swap_nbytes, nbytes / SWAP_ALIGN * SWAP_ALIGN, &end));
+    z->mem.swap_nbytes = end;
     return CZ_OK;
 }
 
-/* ---- placements
- * ----------------------------------------------------------------------------------- */
+/* ---- placements ------------------------------------------------------------------------------ */
 
 struct zero_placement zero_params_placement(const struct zero *z, size_t group)
 {
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     if (z->options.swap.params)
         return (struct zero_placement){.dtype = z->options.dtype, .swap_off = g->param_swap};
     return (struct zero_placement){.dtype = z->options.dtype,
@@ -32,34 +31,34 @@ struct zero_placement zero_params_placement(const struct zero *z, size_t group)
 
 struct zero_placement zero_own_params_placement(const struct zero *z, size_t group)
 {
-    return zero_placement_from(zero_params_placement(z, group), z->groups[group].own_begin);
+    return zero_placement_from(zero_params_placement(z, group), z->own.groups[group].own_begin);
 }
 
 struct zero_placement zero_param_placement(const struct zero *z, size_t param_idx)
 {
-    const struct zero_place *p = &z->places[param_idx];
+    const struct zero_param *p = &z->own.params[param_idx];
     if (p->group != z->options.n_groups)
         return zero_placement_from(zero_params_placement(z, p->group), p->off);
     if (z->options.swap.params)
         return (struct zero_placement){.dtype = z->options.dtype, .swap_off = p->frozen_off};
     return (struct zero_placement){.dtype = z->options.dtype,
                                    .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                                   .memory = z->blocks[ZERO_PARAMS] + p->frozen_off,
+                                   .memory = z->mem.blocks[ZERO_PARAMS] + p->frozen_off,
                                    .resident = SIZE_MAX};
 }
 
-/* An array that an update changes: `memory` is where it lies in its block. One that leaves a GPU
+/* An array that an update changes: `memory` is its place in its block. One that leaves a GPU
  * begins with the GPU's share. */
 static struct zero_placement array_placement(const struct zero *z, size_t group, size_t which,
                                              enum cz_dtype dtype, unsigned char *memory,
                                              uint64_t swap_off)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     if (zero_states_leave(o))
         return (struct zero_placement){.dtype = dtype,
                                        .on_gpu = true,
-                                       .memory = z->blocks[ZERO_SHARE] + g->share_off[which],
+                                       .memory = z->mem.blocks[ZERO_SHARE] + g->share_off[which],
                                        .resident = g->resident,
                                        .rest = o->swap.optimizer ? NULL : memory,
                                        .swap_off = swap_off};
@@ -72,17 +71,17 @@ static struct zero_placement array_placement(const struct zero *z, size_t group,
 
 struct zero_placement zero_master_placement(const struct zero *z, size_t group)
 {
-    const struct zero_group *g = &z->groups[group];
-    if (!z->own_masters) return zero_own_params_placement(z, group);
+    const struct zero_group *g = &z->own.groups[group];
+    if (!z->mem.has_masters) return zero_own_params_placement(z, group);
     return array_placement(z, group, 0, z->options.master_dtype,
-                           z->blocks[ZERO_MASTERS] + g->master_off, g->master_swap);
+                           z->mem.blocks[ZERO_MASTERS] + g->master_off, g->master_swap);
 }
 
 struct zero_placement zero_state_placement(const struct zero *z, size_t group, size_t state_idx)
 {
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     return array_placement(z, group, 1 + state_idx, z->options.state_dtype,
-                           z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
+                           z->mem.blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx],
                            g->state_swap[state_idx]);
 }
 
@@ -117,11 +116,11 @@ static cz_status get_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, 
                              float *dst)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) return swap_read(z->swap, off, numel * size, dst);
+    if (dtype == DTYPE_F32) return swap_read(z->mem.swap, off, numel * size, dst);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(swap_read(z->swap, off + at * size, n * size, z->scratch));
-        TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
+        TRY(swap_read(z->mem.swap, off + at * size, n * size, z->mem.scratch));
+        TRY(zero_cast(z, dtype, z->mem.scratch, DTYPE_F32, dst + at, n));
     }
     return CZ_OK;
 }
@@ -130,11 +129,11 @@ static cz_status put_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, 
                              const float *src)
 {
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) return swap_write(z->swap, off, numel * size, src);
+    if (dtype == DTYPE_F32) return swap_write(z->mem.swap, off, numel * size, src);
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
-        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->scratch, n));
-        TRY(swap_write(z->swap, off + at * size, n * size, z->scratch));
+        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->mem.scratch, n));
+        TRY(swap_write(z->mem.swap, off + at * size, n * size, z->mem.scratch));
     }
     return CZ_OK;
 }
@@ -172,7 +171,7 @@ cz_status zero_placement_put(struct zero *z, const struct zero_placement *where,
 /* The first half of the scratch is left to the conversion. */
 static float *other_half(struct zero *z)
 {
-    return (float *)(void *)(z->scratch + ZERO_SCRATCH_NBYTES);
+    return (float *)(void *)(z->mem.scratch + ZERO_SCRATCH_NBYTES);
 }
 
 #define HALF_NUMEL (ZERO_SCRATCH_NBYTES / sizeof(float))
@@ -194,8 +193,8 @@ cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
 cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where, size_t numel,
                               float value)
 {
-    float few[256], *values = z->scratch ? other_half(z) : few;
-    size_t most = z->scratch ? HALF_NUMEL : CZ_ARRAY_LEN(few);
+    float few[256], *values = z->mem.scratch ? other_half(z) : few;
+    size_t most = z->mem.scratch ? HALF_NUMEL : CZ_ARRAY_LEN(few);
     for (size_t i = 0; i < most; i++) values[i] = value;
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < most ? numel - at : most;
@@ -207,7 +206,7 @@ cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where
 cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst)
 {
     struct device *d = zero_device(z);
-    if (!range->memory) return swap_read(z->swap, range->off, range->nbytes, dst);
+    if (!range->memory) return swap_read(z->mem.swap, range->off, range->nbytes, dst);
     if (!range->on_gpu) {
         memcpy(dst, range->memory, range->nbytes);
         return CZ_OK;

@@ -5,9 +5,9 @@
 
 struct zero_layout zero_group_layout(const struct zero *z, size_t group)
 {
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     bool is_sharded = z->options.stage == 3;
-    bool is_cut = z->moves_alone && z->saved_stage > 0;
+    bool is_cut = z->own.local_steps && z->own.saved_stage > 0;
     return (struct zero_layout){.flat = is_sharded ? NULL : &g->flat,
                                 .shard = is_sharded ? &g->shard : NULL,
                                 .own_numel = is_cut ? g->flat.partition : g->own_numel,
@@ -20,9 +20,10 @@ size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t 
 {
     struct zero_placement where = {0};
     bool is_split = source == ZERO_FROM_MASTERS || source == ZERO_FROM_STATES;
-    if (z->moves_alone && z->saved_stage > 0 && is_split) /* this rank's share of what is whole */
-        off += (size_t)z->options.comm->rank * z->groups[group].flat.partition;
-    if (z->moves_alone && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
+    if (z->own.local_steps && z->own.saved_stage > 0 &&
+        is_split) /* this rank's share of what is whole */
+        off += (size_t)z->options.comm->rank * z->own.groups[group].flat.partition;
+    if (z->own.local_steps && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
         source = ZERO_FROM_MASTERS; /* not what this rank has moved alone */
     switch (source) {
     case ZERO_FROM_PARAMS: where = zero_params_placement(z, group); break;
@@ -35,8 +36,50 @@ size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t 
 
 void zero_set_guard(struct zero *z, zero_guard guard, void *user)
 {
-    z->guard = guard;
-    z->guard_user = user;
+    z->mem.guard = guard;
+    z->mem.guard_user = user;
+}
+
+/* ---- first weights --------------------------------------------------------------------------- */
+
+/* The elements of a parameter that this rank keeps: whole, or at stage 3 its chunk. */
+static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *user, float *staging,
+                            size_t staging_numel)
+{
+    const struct zero_placement where = zero_param_placement(z, i);
+    struct zero_piece piece = {.numel = z->options.table->params[i].numel};
+    if (z->options.stage == 3) piece = zero_piece_mine(z, i);
+    if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0)
+        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory);
+    for (size_t off = 0, n; off < piece.numel; off += n) {
+        n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
+        TRY(fetch(user, i, piece.param_off + off, n, staging));
+        TRY(zero_placement_put(z, &where, off, n, staging));
+    }
+    return CZ_OK;
+}
+
+/* Local: what can fail on one rank alone. */
+static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *staging,
+                          size_t staging_numel)
+{
+    const struct zero_options *o = &z->options;
+    for (size_t i = 0; i < o->table->n_params; i++)
+        TRY(load_param(z, i, fetch, user, staging, staging_numel));
+    for (size_t g = 0; z->mem.has_masters && g < o->n_groups; g++) {
+        const struct zero_placement from = zero_own_params_placement(z, g),
+                                    to = zero_master_placement(z, g);
+        TRY(zero_placement_copy(z, &from, &to, z->own.groups[g].own_numel));
+    }
+    return CZ_OK;
+}
+
+cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging,
+                    size_t staging_numel)
+{
+    TRY(comm_agree(z->options.comm, load_own(z, fetch, user, staging, staging_numel)));
+    if (z->window.is_used) TRY(zero_window_residents(z, false));
+    return zero_gpu_settle(z);
 }
 
 /* ---- restoring ------------------------------------------------------------------------------- */
@@ -62,10 +105,10 @@ static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enu
 
 static cz_status restore_trained(struct zero *z, const struct zero_restore *a, size_t i)
 {
-    size_t g = z->places[i].group, at = zero_piece_mine(z, i).own_off;
+    size_t g = z->own.params[i].group, at = zero_piece_mine(z, i).own_off;
     TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_placement(z, g), at));
     if (z->onebit) TRY(zero_onebit_wrote_weight(z, i, 0, z->options.table->params[i].numel));
-    for (size_t s = 0; a->states && s < z->groups[g].n_states; s++)
+    for (size_t s = 0; a->states && s < z->own.groups[g].n_states; s++)
         TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_placement(z, g, s), at));
     return CZ_OK;
 }
@@ -76,15 +119,15 @@ static cz_status restore_own(struct zero *z, const struct zero_restore *a)
     const struct zero_options *o = &z->options;
     for (size_t i = 0; i < o->table->n_params; i++) {
         if (a->weights && !a->weights[i]) continue;
-        if (z->places[i].group != o->n_groups)
+        if (z->own.params[i].group != o->n_groups)
             TRY(restore_trained(z, a, i));
         else
             TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_param_placement(z, i), 0));
     }
-    for (size_t g = 0; z->own_masters && g < o->n_groups; g++) {
+    for (size_t g = 0; z->mem.has_masters && g < o->n_groups; g++) {
         const struct zero_placement from = zero_master_placement(z, g),
                                     to = zero_own_params_placement(z, g);
-        TRY(zero_placement_copy(z, &from, &to, z->groups[g].own_numel));
+        TRY(zero_placement_copy(z, &from, &to, z->own.groups[g].own_numel));
     }
     return CZ_OK;
 }
@@ -94,8 +137,8 @@ cz_status zero_restore(struct zero *z, const struct zero_restore *a)
     TRY(zero_pass_drain(z));
     TRY(comm_agree(z->options.comm, restore_own(z, a)));
     zero_grads_drop(z);
-    z->params_changed = true;
-    if (!z->split_params) TRY(zero_gather(z));
-    if (z->windowed) TRY(zero_gather_resident(z, false));
+    z->sweep.params_changed = true;
+    if (!z->window.is_split) TRY(zero_gather(z));
+    if (z->window.is_used) TRY(zero_window_residents(z, false));
     return zero_gpu_settle(z);
 }

@@ -1,5 +1,9 @@
-/* The optimizer's sweep over tiles: masters, states and rounded parameters where they lie in
- * memory, or in the slot of a ring through which the swap file streams. */
+/* The optimizer's sweep over tiles: masters, states and rounded parameters in place, in
+ * memory, or in the slot of a ring through which the swap file streams.
+ *
+ * A tile is updated by the kernels of the side (GPU or host) on which its masters and states rest.
+ * Gradients that come from the other side, and rounded parameters that go there, pass through a
+ * slot of staging, so that copying one tile overlaps the update of the next. */
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
@@ -31,12 +35,13 @@ struct sweep {
     size_t group;
     int pass;
     size_t n_tiles;
-    bool applies;         /* the class's apply() instead of its passes */
+    const float *one;     /* the class's apply() instead of its passes, with this as the trust ratio
+                             of optimizers that have none; NULL: its passes */
     bool beside;          /* the backward, perhaps: each tile waits for its own gradients */
     struct staged staged; /* of the tile in work */
 };
 
-/* Where an array of the group lies, and whether the group has it. */
+/* Where an array of the group is; false: the group has none. */
 static bool array_placement(const struct zero *z, size_t g, size_t array,
                             struct zero_placement *out)
 {
@@ -46,43 +51,43 @@ static bool array_placement(const struct zero *z, size_t g, size_t array,
     }
     if (array == ARRAY_OUT) {
         *out = zero_own_params_placement(z, g);
-        return z->own_masters;
+        return z->mem.has_masters;
     }
     if (array == ARRAY_GRAD) {
         *out = zero_grads_placement(z, g);
         return true;
     }
     size_t state_idx = array - ARRAY_STATE;
-    if (state_idx >= z->groups[g].n_states) return false;
+    if (state_idx >= z->own.groups[g].n_states) return false;
     *out = zero_state_placement(z, g, state_idx);
     return true;
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 /* Elements of the largest tile. */
 static size_t largest_tile(const struct zero *z)
 {
     size_t most = 0;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        if (z->groups[g].own_numel > most) most = z->groups[g].own_numel;
+        if (z->own.groups[g].own_numel > most) most = z->own.groups[g].own_numel;
     return most < z->options.tile_numel ? most : z->options.tile_numel;
 }
 
-/* Bytes per element of an array that passes through slots; 0: it lies in memory. */
+/* Bytes per element of an array that passes through slots; 0: it is in memory. */
 static size_t slot_elem_nbytes(const struct zero *z, size_t array)
 {
     const struct zero_options *o = &z->options;
     size_t n_states = 0;
     for (size_t g = 0; g < o->n_groups; g++)
-        if (z->groups[g].n_states > n_states) n_states = z->groups[g].n_states;
+        if (z->own.groups[g].n_states > n_states) n_states = z->own.groups[g].n_states;
     if (array == ARRAY_GRAD)
         return z->figures.grad_swapped_nbytes > 0 ? dtype_size(o->grad_dtype) : 0;
-    if (array == ARRAY_OUT) return z->own_masters && o->swap.params ? dtype_size(o->dtype) : 0;
+    if (array == ARRAY_OUT) return z->mem.has_masters && o->swap.params ? dtype_size(o->dtype) : 0;
     if (array == ARRAY_MASTER)
-        return (z->own_masters ? o->swap.optimizer : o->swap.params) ? dtype_size(o->master_dtype)
-                                                                     : 0;
+        return (z->mem.has_masters ? o->swap.optimizer : o->swap.params)
+                   ? dtype_size(o->master_dtype)
+                   : 0;
     return o->swap.optimizer && array - ARRAY_STATE < n_states ? dtype_size(o->state_dtype) : 0;
 }
 
@@ -101,9 +106,10 @@ static size_t slot_off(const struct zero *z, size_t array)
 static void count_traffic(struct zero *z)
 {
     struct zero_figures *f = &z->figures;
-    size_t out =
-        z->own_masters && z->options.swap.params ? f->numel_own * dtype_size(z->options.dtype) : 0;
-    size_t own = z->own_masters || !z->options.swap.params
+    size_t out = z->mem.has_masters && z->options.swap.params
+                     ? f->numel_own * dtype_size(z->options.dtype)
+                     : 0;
+    size_t own = z->mem.has_masters || !z->options.swap.params
                      ? f->master_swapped_nbytes
                      : f->numel_own * dtype_size(z->options.dtype);
     size_t states = 0;
@@ -120,7 +126,7 @@ static void count_traffic(struct zero *z)
         }
 }
 
-/* Room for what an update on one side reads from the other, and writes to it. */
+/* Memory for what an update on one side reads from the other, and writes to it. */
 static cz_status take_staging(struct zero *z)
 {
     const struct zero_options *o = &z->options;
@@ -128,16 +134,17 @@ static cz_status take_staging(struct zero *z)
     size_t numel = largest_tile(z), out = 0, grads = 0, off;
     if (!o->on_gpu) return CZ_OK;
     for (size_t g = 0; leaves && g < o->n_groups; g++) {
-        on_gpu |= z->groups[g].resident > 0;
-        on_host |= z->groups[g].resident < z->groups[g].own_numel;
+        on_gpu |= z->own.groups[g].resident > 0;
+        on_host |= z->own.groups[g].resident < z->own.groups[g].own_numel;
     }
-    if (z->own_masters && ((on_gpu && zero_params_leave(o)) || (on_host && !zero_params_leave(o))))
+    if (z->mem.has_masters &&
+        ((on_gpu && zero_params_leave(o)) || (on_host && !zero_params_leave(o))))
         out = size_round_up(numel * dtype_size(o->dtype), ZERO_ALIGN);
     if (zero_is_on_gpu(z, ZERO_GRADS) ? on_host : on_gpu)
         grads = size_round_up(numel * dtype_size(o->grad_dtype), ZERO_ALIGN);
-    z->stage_grads_off = out;
-    z->stage_slot_nbytes = out + grads;
-    size_t nbytes = ZERO_STAGE_SLOTS * z->stage_slot_nbytes;
+    z->sweep.stage_grads_off = out;
+    z->sweep.stage_slot_nbytes = out + grads;
+    size_t nbytes = ZERO_STAGE_SLOTS * z->sweep.stage_slot_nbytes;
     if (on_gpu) TRY(zero_block_take(z, ZERO_UPDATE_GPU, nbytes, DTYPE_U8, &off));
     return on_host ? zero_block_take(z, ZERO_UPDATE_HOST, nbytes, DTYPE_U8, &off) : CZ_OK;
 }
@@ -146,32 +153,32 @@ cz_status zero_sweep_init(struct zero *z)
 {
     size_t off;
     TRY(take_staging(z));
-    if (z->swap_nbytes == 0) return CZ_OK;
+    if (z->mem.swap_nbytes == 0) return CZ_OK;
     count_traffic(z);
-    z->ring_slot_nbytes = slot_off(z, N_ARRAYS);
-    return zero_block_take(z, ZERO_RING, RING_SLOTS * z->ring_slot_nbytes + SWAP_ALIGN, DTYPE_U8,
-                           &off);
+    z->sweep.ring_slot_nbytes = slot_off(z, N_ARRAYS);
+    return zero_block_take(z, ZERO_RING, RING_SLOTS * z->sweep.ring_slot_nbytes + SWAP_ALIGN,
+                           DTYPE_U8, &off);
 }
 
 cz_status zero_sweep_bind(struct zero *z)
 {
-    const struct ring_options options = {.swap = z->swap,
-                                         .memory = z->blocks[ZERO_RING],
-                                         .slot_nbytes = z->ring_slot_nbytes,
+    TRY(zero_lend_to_swap(z, ZERO_RING));
+    const struct ring_options options = {.swap = z->mem.swap,
+                                         .memory = z->mem.blocks[ZERO_RING],
+                                         .slot_nbytes = z->sweep.ring_slot_nbytes,
                                          .read_ahead = z->options.swap.read_ahead,
                                          .write_behind = z->options.swap.write_behind};
-    return ring_create(&options, &z->ring);
+    return ring_create(&options, &z->sweep.ring);
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. */
 static struct zero_range array_range(const struct zero *z, size_t g,
                                      const struct zero_placement *where, size_t t)
 {
     struct zero_range ranges[2];
-    size_t tile = z->options.tile_numel, own = z->groups[g].own_numel;
+    size_t tile = z->options.tile_numel, own = z->own.groups[g].own_numel;
     zero_placement_ranges(where, t * tile, tile_numel(own, tile, t), ranges); /* never cut in two */
     return ranges[0];
 }
@@ -183,7 +190,8 @@ static bool is_changed(const struct sweep *s, size_t array)
     return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->pass + 1 == cls->n_passes);
 }
 
-/* The k-th tile to be updated. What the backward has made first lies last. */
+/* The k-th tile to be updated. Backward makes the last layers' gradients first, so beside it the
+ * last tiles come first. */
 static size_t tile_in_turn(const struct sweep *s, size_t k)
 {
     return s->beside ? s->n_tiles - 1 - k : k;
@@ -216,39 +224,39 @@ static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
     return n;
 }
 
-/* Whether masters and states of tile t lie on the GPU: its kernels update them then. */
+/* Whether masters and states of tile t are on the GPU: its kernels update them then. */
 static bool is_gpu_tile(const struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
     return o->on_gpu &&
-           (!zero_states_leave(o) || t * o->tile_numel < s->z->groups[s->group].resident);
+           (!zero_states_leave(o) || t * o->tile_numel < s->z->own.groups[s->group].resident);
 }
 
-/* What lies on the other side passes through here; free once what used it before has arrived. */
+/* What is on the other side passes through here; free once what used it before has arrived. */
 static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *there, size_t nbytes,
                        void **out)
 {
     struct zero *z = s->z;
     struct device *d = zero_device(z);
     bool on_gpu = is_gpu_tile(s, t);
-    unsigned char *room = z->blocks[on_gpu ? ZERO_UPDATE_GPU : ZERO_UPDATE_HOST] +
-                          t % ZERO_STAGE_SLOTS * z->stage_slot_nbytes;
+    unsigned char *slot = z->mem.blocks[on_gpu ? ZERO_UPDATE_GPU : ZERO_UPDATE_HOST] +
+                          t % ZERO_STAGE_SLOTS * z->sweep.stage_slot_nbytes;
     if (array == ARRAY_OUT) {
-        s->staged = (struct staged){.from = room, .to = there, .nbytes = nbytes};
-        *out = room;
+        s->staged = (struct staged){.from = slot, .to = there, .nbytes = nbytes};
+        *out = slot;
         return d->ops->event_wait_host(d, z->gpu.staged[t % ZERO_STAGE_SLOTS]);
     }
-    *out = room + z->stage_grads_off;
+    *out = slot + z->sweep.stage_grads_off;
     TRY(zero_copy(z, z->options.stream, *out, there, nbytes));
     return on_gpu ? CZ_OK : zero_sync(z);
 }
 
 /* Whether rounded parameters must wait for what is on the layers' stream. Those that the host made
- * beside the backward need not: who used the old ones last has made these gradients; nor would they
- * be beside it. Unless the layers were asked to look at something since. */
+ * beside the backward need not: the visit that used the old ones last has made these gradients; nor
+ * would they be beside it. Unless the layers were asked to look at something since. */
 static bool waits_for_layers(const struct sweep *s, size_t t)
 {
-    return !s->beside || is_gpu_tile(s, t) || s->z->pass == ZERO_PASS_EVAL;
+    return !s->beside || is_gpu_tile(s, t) || s->z->turn.pass == ZERO_PASS_EVAL;
 }
 
 /* What the kernel made goes to the other side, while it makes the next tile. */
@@ -293,20 +301,21 @@ static cz_status grads_ready(struct sweep *s, size_t t, unsigned char *slot, con
     TRY(array_ready(s, ARRAY_GRAD, t, slot, &g));
     *out = g;
     if (sink->complete)
-        sink->complete(s->z, g, s->z->groups[s->group].grad_swap + t * tile * size,
-                       tile_numel(s->z->groups[s->group].own_numel, tile, t) * size);
+        sink->complete(s->z, g, s->z->own.groups[s->group].grad_swap + t * tile * size,
+                       tile_numel(s->z->own.groups[s->group].own_numel, tile, t) * size);
     return CZ_OK;
 }
 
 struct lamb_sums *zero_device_sums(const struct zero *z, size_t group)
 {
     if (!z->options.on_gpu) return zero_group_sums(z, group);
-    return (struct lamb_sums *)(void *)(z->blocks[ZERO_STEP] + z->groups[group].gpu_sums_off);
+    return (struct lamb_sums *)(void *)(z->mem.blocks[ZERO_STEP] +
+                                        z->own.groups[group].gpu_sums_off);
 }
 
 static float *gpu_ratios(const struct zero *z, size_t group)
 {
-    return (float *)(void *)(z->blocks[ZERO_STEP] + z->groups[group].gpu_ratios_off);
+    return (float *)(void *)(z->mem.blocks[ZERO_STEP] + z->own.groups[group].gpu_ratios_off);
 }
 
 /* Masters, gradients, states of tile t, and where the rounded parameters go. */
@@ -314,7 +323,7 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
 {
     struct zero *z = s->z;
     const struct zero_options *o = &z->options;
-    const struct zero_group *group = &z->groups[s->group];
+    const struct zero_group *group = &z->own.groups[s->group];
     *r = (struct optim_range){.tensors = {.numel = tile_numel(group->own_numel, o->tile_numel, t),
                                           .p_dtype = o->master_dtype,
                                           .g_dtype = o->grad_dtype,
@@ -344,7 +353,7 @@ static cz_status apply_tile(const struct sweep *s, struct optim_range *r)
     if (!r->segments) {
         r->segments = &whole;
         r->n_segments = 1;
-        r->ratios = zero_onebit_one(s->z);
+        r->ratios = s->one;
     }
     return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
 }
@@ -353,33 +362,33 @@ static cz_status sweep_tile(struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
     const struct optim_hyper *hyper = &o->groups[s->group].hyper;
-    const struct step_scalars *scalars = &s->z->scalars[s->group];
+    const struct step_scalars *scalars = &s->z->mem.scalars[s->group];
     struct ops *ops = zero_host_ops(s->z);
     struct optim_range r;
     unsigned char *slot = NULL;
-    if (s->z->ring) TRY(ring_next(s->z->ring, &slot));
+    if (s->z->sweep.ring) TRY(ring_next(s->z->sweep.ring, &slot));
     if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
     TRY(tile_range(s, t, slot, &r));
-    if (s->applies) return apply_tile(s, &r);
+    if (s->one) return apply_tile(s, &r);
     if (is_gpu_tile(s, t)) {
         ops = o->ops;
         scalars = zero_device_scalars(s->z, s->group);
     }
     TRY(hyper->cls->step(ops, o->stream, hyper, scalars, &r, s->pass));
     TRY(send_staged(s, t, o->swap.params));
-    return s->z->ring ? ring_done(s->z->ring) : CZ_OK;
+    return s->z->sweep.ring ? ring_done(s->z->sweep.ring) : CZ_OK;
 }
 
 cz_status zero_ring_end(struct zero *z, cz_status st)
 {
     struct err first;
-    if (st == CZ_OK) return ring_end(z->ring);
+    if (st == CZ_OK) return ring_end(z->sweep.ring);
     err_capture(&first);
-    (void)ring_end(z->ring); /* nothing is under way when the error is told */
+    (void)ring_end(z->sweep.ring); /* nothing is under way when the error is returned */
     return err_restore(&first);
 }
 
-/* Layers find what has come; whoever reads host memory from here on, what has left. */
+/* Layers on the GPU find what has come, readers of host memory what has left. */
 static cz_status end_on_gpu(struct zero *z)
 {
     struct device *d = zero_device(z);
@@ -392,9 +401,9 @@ static cz_status sweep_tiles(struct sweep *s)
 {
     cz_status st = CZ_OK;
     if (s->n_tiles == 0) return CZ_OK;
-    if (s->z->ring) TRY(ring_begin(s->z->ring, s->n_tiles, tile_pieces, s));
+    if (s->z->sweep.ring) TRY(ring_begin(s->z->sweep.ring, s->n_tiles, tile_pieces, s));
     for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
-    if (s->z->ring) st = zero_ring_end(s->z, st);
+    if (s->z->sweep.ring) st = zero_ring_end(s->z, st);
     return st == CZ_OK ? end_on_gpu(s->z) : st;
 }
 
@@ -410,7 +419,7 @@ cz_status zero_sums_clear(struct zero *z, size_t group)
 /* What the GPU's tiles have come to joins what the host's have: exact, in any order. */
 cz_status zero_sums_join(struct zero *z, size_t group)
 {
-    struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->scratch;
+    struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->mem.scratch;
     const struct lamb_sums *there = zero_device_sums(z, group);
     size_t n = zero_group_n_params(z, group), most = ZERO_SCRATCH_NBYTES / sizeof *sums;
     for (size_t at = 0, k; z->options.on_gpu && at < n; at += k) {
@@ -452,7 +461,7 @@ static cz_status sweep_norms(struct sweep *s)
 
 cz_status zero_sweep_group(struct zero *z, size_t group)
 {
-    const struct zero_group *g = &z->groups[group];
+    const struct zero_group *g = &z->own.groups[group];
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
     struct sweep s = {.z = z,
                       .group = group,
@@ -463,13 +472,13 @@ cz_status zero_sweep_group(struct zero *z, size_t group)
     return CZ_OK;
 }
 
-cz_status zero_sweep_apply(struct zero *z, size_t group)
+cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one)
 {
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
     struct sweep s = {.z = z,
                       .group = group,
                       .pass = cls->n_passes - 1, /* masters change */
-                      .n_tiles = tile_count(z->groups[group].own_numel, z->options.tile_numel),
-                      .applies = true};
+                      .n_tiles = tile_count(z->own.groups[group].own_numel, z->options.tile_numel),
+                      .one = one};
     return sweep_tiles(&s);
 }

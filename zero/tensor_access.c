@@ -16,18 +16,18 @@ static cz_status check_target(const struct zero *z, const struct target *t)
     if (t->off > info->numel || t->numel > info->numel - t->off)
         return err_set(CZ_INVALID, 0, "%s has %zu elements, not %zu at %zu", info->name,
                        info->numel, t->numel, t->off);
-    size_t g = z->places[t->param_idx].group;
+    size_t g = z->own.params[t->param_idx].group;
     if (g == o->n_groups && t->what != ZERO_WEIGHT)
         return err_set(CZ_NOTFOUND, 0, "%s is frozen: it has a weight and nothing else",
                        info->name);
-    if (t->what == ZERO_STATE && t->state_idx >= z->groups[g].n_states)
+    if (t->what == ZERO_STATE && t->state_idx >= z->own.groups[g].n_states)
         return err_set(CZ_NOTFOUND, 0, "%s: %s keeps %zu states, there is no number %zu",
-                       info->name, o->groups[g].hyper.cls->name, z->groups[g].n_states,
+                       info->name, o->groups[g].hyper.cls->name, z->own.groups[g].n_states,
                        t->state_idx);
     return CZ_OK;
 }
 
-/* What of the range lies in a piece; numel 0: nothing. param_off and own_off are its beginning. */
+/* What of the range is in a piece; numel 0: nothing. param_off and own_off are its beginning. */
 static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
 {
     size_t lo = piece.param_off > off ? piece.param_off : off;
@@ -37,10 +37,10 @@ static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
         .param_off = lo, .own_off = piece.own_off + (lo - piece.param_off), .numel = hi - lo};
 }
 
-/* Where this rank's part of a group (or of a frozen parameter) lies. */
+/* Where this rank's part of a group (or of a frozen parameter) is. */
 static struct zero_placement own_placement(const struct zero *z, const struct target *t)
 {
-    const struct zero_place *place = &z->places[t->param_idx];
+    const struct zero_param *place = &z->own.params[t->param_idx];
     if (place->group == z->options.n_groups) return zero_param_placement(z, t->param_idx);
     switch (t->what) {
     case ZERO_WEIGHT: return zero_master_placement(z, place->group);
@@ -55,7 +55,7 @@ static cz_status own_get(struct zero *z, const struct target *t, size_t off, siz
                          float *dst)
 {
     if (t->what == ZERO_GRAD)
-        return zero_grads_get(z, z->places[t->param_idx].group, off, numel, dst);
+        return zero_grads_get(z, z->own.params[t->param_idx].group, off, numel, dst);
     const struct zero_placement where = own_placement(z, t);
     return zero_placement_get(z, &where, off, numel, dst);
 }
@@ -72,13 +72,13 @@ static cz_status share_pieces(struct zero *z, const struct target *t, float *dst
     for (int r = 0; r < w; r++) {
         struct zero_piece p = meet(zero_piece_of(z, t->param_idx, r), t->off, t->numel);
         size_t at = p.numel > 0 ? p.param_off - t->off : 0;
-        z->spans[r] = (struct comm_span){
+        z->per_rank.spans[r] = (struct comm_span){
             .src_off = at, .dst_off = at, .numel = p.numel, .owner = r, .to = COMM_ALL};
     }
     const struct comm_move args = {.src = dst,
                                    .dst = dst,
                                    .elem_nbytes = sizeof *dst,
-                                   .spans = z->spans,
+                                   .spans = z->per_rank.spans,
                                    .n_spans = (size_t)w};
     return comm_move(z->options.comm, &args);
 }
@@ -94,16 +94,16 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
     if (is_read) return CZ_OK;
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
     if (mine.numel < numel && is_pretended(z))
-        return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
+        return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
         TRY(own_get(z, &t, mine.own_off, mine.numel, dst + (mine.param_off - off)));
     }
     bool is_split = z->options.stage == 3 ||
-                    (z->options.stage > 0 && z->places[param_idx].group != z->options.n_groups);
+                    (z->options.stage > 0 && z->own.params[param_idx].group != z->options.n_groups);
     if (z->options.comm->world_size == 1) return CZ_OK;
     if (what == ZERO_STATE &&
-        zero_onebit_is_apart(z, z->places[param_idx].group)) /* every rank's */
+        zero_onebit_is_apart(z, z->own.params[param_idx].group)) /* every rank's */
         return comm_all_reduce(z->options.comm, dst, dst, numel, DTYPE_F32, DTYPE_F32,
                                1.0f / (float)z->options.comm->world_size);
     return is_split ? share_pieces(z, &t, dst) : CZ_OK;
@@ -113,18 +113,18 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
 static cz_status write_param(struct zero *z, const struct target *t, const float *src)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_place *place = &z->places[t->param_idx];
+    const struct zero_param *place = &z->own.params[t->param_idx];
     struct zero_piece mine = {.param_off = t->off, .numel = t->numel};
     const struct zero_placement where = zero_param_placement(z, t->param_idx);
-    if (z->split_params) mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
+    if (z->window.is_split) mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
     size_t at =
-        z->split_params ? mine.param_off - zero_piece_mine(z, t->param_idx).param_off : t->off;
+        z->window.is_split ? mine.param_off - zero_piece_mine(z, t->param_idx).param_off : t->off;
     if (mine.numel > 0)
         TRY(zero_placement_put(z, &where, at, mine.numel, src + (mine.param_off - t->off)));
-    if (!z->windowed || !place->resident) return CZ_OK;
+    if (!z->window.is_used || !place->resident) return CZ_OK;
     const struct zero_placement gathered = {.dtype = o->dtype,
                                             .on_gpu = zero_is_on_gpu(z, ZERO_WINDOW),
-                                            .memory = z->blocks[ZERO_WINDOW],
+                                            .memory = z->mem.blocks[ZERO_WINDOW],
                                             .resident = SIZE_MAX};
     return zero_placement_put(z, &gathered, place->resident_off + t->off, t->numel, src);
 }
@@ -136,7 +136,7 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
     TRY(check_target(z, &t));
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
     if (mine.numel < numel && is_pretended(z))
-        return err_set(CZ_UNSUPPORTED, 0, "%s lies in part on another rank",
+        return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",
                        z->options.table->params[param_idx].name);
     if (mine.numel > 0) {
         const struct zero_placement where = own_placement(z, &t);

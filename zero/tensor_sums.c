@@ -1,5 +1,5 @@
 /* Per-tensor sums of tensors that are cut over ranks. Each rank adds up an even share of the
- * tensors: whoever owns elements of these brings what it has of their sums, and the totals go to
+ * tensors: owners of elements of these bring their parts of the sums, and the totals go to
  * everyone. Sums of shards are exact (ops/lamb/lamb.h), so totals are those of the whole tensor. */
 #include "zero/zero_impl.h"
 
@@ -35,27 +35,27 @@ static struct run held_by(const struct zero *z, size_t group, int rank)
 
 static void span_brought(const struct zero *z, size_t group, const struct run *held)
 {
-    struct zero_sums *s = &z->groups[group].sums;
+    struct zero_sums *s = &z->own.groups[group].sums;
     int w = z->options.comm->world_size;
     for (int to = 0; to < w; to++) {
         struct run dealt = dealt_to(zero_group_n_params(z, group), w, to);
-        size_t room = 0;
+        size_t used = 0;
         for (int from = 0; from < w; from++) {
             size_t lo = held[from].begin > dealt.begin ? held[from].begin : dealt.begin;
             size_t hi = held[from].end < dealt.end ? held[from].end : dealt.end;
             if (from == to || lo >= hi) continue;
             s->spans[s->n_brought++] = (struct comm_span){
-                .src_off = lo, .dst_off = room, .numel = hi - lo, .owner = from, .to = to};
-            room += hi - lo;
+                .src_off = lo, .dst_off = used, .numel = hi - lo, .owner = from, .to = to};
+            used += hi - lo;
         }
-        if (to == z->options.comm->rank) s->room_numel = room;
+        if (to == z->options.comm->rank) s->brought_numel = used;
     }
     s->n_spans = s->n_brought;
 }
 
 static void span_shared(const struct zero *z, size_t group)
 {
-    struct zero_sums *s = &z->groups[group].sums;
+    struct zero_sums *s = &z->own.groups[group].sums;
     int w = z->options.comm->world_size;
     for (int r = 0; r < w; r++) {
         struct run dealt = dealt_to(zero_group_n_params(z, group), w, r);
@@ -80,7 +80,7 @@ static void count_traffic(struct zero *z, const struct zero_sums *s)
 cz_status zero_tensor_sums_init(struct zero *z, size_t group)
 {
     size_t w = (size_t)z->options.comm->world_size, n = zero_group_n_params(z, group);
-    struct zero_sums *s = &z->groups[group].sums;
+    struct zero_sums *s = &z->own.groups[group].sums;
     if (z->options.stage == 0 || w == 1 || n == 0) return CZ_OK;
     struct run *held = calloc(w, sizeof *held);
     s->spans = calloc(w * w, sizeof *s->spans); /* w·(w − 1) brought and w shared */
@@ -93,8 +93,8 @@ cz_status zero_tensor_sums_init(struct zero *z, size_t group)
     span_shared(z, group);
     free(held);
     count_traffic(z, s);
-    return zero_block_take(z, ZERO_SMALL, s->room_numel * sizeof(struct lamb_sums), DTYPE_U8,
-                           &s->room_off);
+    return zero_block_take(z, ZERO_SMALL, s->brought_numel * sizeof(struct lamb_sums), DTYPE_U8,
+                           &s->brought_off);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -102,21 +102,21 @@ cz_status zero_tensor_sums_init(struct zero *z, size_t group)
 /* What the others have brought of this rank's tensors, in rank order. */
 static void add_brought(const struct zero *z, const struct zero_sums *s, struct lamb_sums *sums)
 {
-    const struct lamb_sums *room = (const void *)(z->blocks[ZERO_SMALL] + s->room_off);
+    const struct lamb_sums *brought = (const void *)(z->mem.blocks[ZERO_SMALL] + s->brought_off);
     for (size_t i = 0; i < s->n_brought; i++)
         for (size_t k = 0; s->spans[i].to == z->options.comm->rank && k < s->spans[i].numel; k++)
-            lamb_sums_add(&sums[s->spans[i].src_off + k], &room[s->spans[i].dst_off + k]);
+            lamb_sums_add(&sums[s->spans[i].src_off + k], &brought[s->spans[i].dst_off + k]);
 }
 
 cz_status zero_tensor_sums_add(struct zero *z, size_t group)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_sums *s = &z->groups[group].sums;
+    const struct zero_sums *s = &z->own.groups[group].sums;
     struct lamb_sums *sums = zero_group_sums(z, group);
     if (s->n_spans == 0) return CZ_OK;
     TRY(zero_sync(z));
     const struct comm_move bring = {.src = sums,
-                                    .dst = z->blocks[ZERO_SMALL] + s->room_off,
+                                    .dst = z->mem.blocks[ZERO_SMALL] + s->brought_off,
                                     .elem_nbytes = sizeof *sums,
                                     .spans = s->spans,
                                     .n_spans = s->n_brought};

@@ -1,6 +1,6 @@
-/* zero: who holds which elements of the model state, and when they move.
+/* zero: which rank holds which elements of the model state, and when they move.
  *
- * Stages 0-2: the trainable parameters of each optimizer group lie in one flat buffer, laid out as
+ * Stages 0-2: the trainable parameters of each optimizer group form one flat buffer, laid out as
  * DeepSpeed's partitions (layout/flat.h). Stage 0 keeps all of it on every rank; stage 1 keeps
  * masters and optimizer states of the rank's own partition; stage 2 gradients too: a layer's
  * gradients are made in a bucket, reduced to their owners and gone. Stage 3: every parameter is
@@ -129,7 +129,7 @@ CZ_API void zero_set_comm(struct zero *z, struct comm *comm);
  * communicator go. cz_last_error() stays. */
 CZ_API void zero_destroy(struct zero *z);
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum zero_block {
     ZERO_PARAMS =
@@ -142,7 +142,7 @@ enum zero_block {
     ZERO_STATE_0, /* the optimizer's states, in its order */
     ZERO_STATE_1,
     ZERO_STATE_2,
-    ZERO_SMALL,   /* step scalars, per-tensor sums, room to convert what is swapped or on a GPU */
+    ZERO_SMALL,   /* step scalars, per-tensor sums, memory to convert what is swapped or on a GPU */
     ZERO_RING,    /* swapped: buffers that tiles pass through */
     ZERO_STAGING, /* swapped and split parameters: own chunks on their way into a gather */
     ZERO_ERRORS,  /* 1-bit family: worker and server errors, whole on every rank */
@@ -159,7 +159,7 @@ enum zero_memory { ZERO_HOST_MEMORY = 0, ZERO_GPU_MEMORY };
 /* Bytes this rank needs. */
 CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
 
-/* Where it has to lie; all blocks are in host memory on the CPU. Host blocks of a GPU should be
+/* Where it has to be; all blocks are in host memory on the CPU. Host blocks of a GPU should be
  * registered with it (device.h): copies from and to others hold up the caller. */
 CZ_API enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block);
 
@@ -173,7 +173,7 @@ struct zero_array {
     size_t tile_nbytes;
 };
 
-/* All of them that lie in memory, for whoever decides where pages lie. */
+/* All of them that are in memory, to decide on which NUMA node their pages should be. */
 CZ_API void zero_each_array(const struct zero *z,
                             void (*visit)(void *user, const struct zero_array *array), void *user);
 
@@ -182,11 +182,11 @@ struct zero_figures {
     size_t numel_padded; /* trainable, over all ranks, with padding */
     size_t numel_own;    /* in this rank's partitions, with padding */
     size_t tile_numel;   /* of the sweep */
-    size_t bucket_numel; /* of one bucket; 0: gradients are reduced where they lie */
+    size_t bucket_numel; /* of one bucket; 0: gradients are reduced in place */
     size_t tied_numel;   /* gradients of tied parameters, kept whole beside the buckets */
     int n_buckets;
     size_t resident_numel; /* stage 3: parameters that stay gathered */
-    size_t window_numel;   /* stage 3: room for those that come and go */
+    size_t window_numel;   /* stage 3: memory for those that come and go */
     size_t live_max;       /* stage 3: most elements of those at any time */
     size_t fetched_numel;  /* brought into the window by a training pass */
     size_t n_reduces;      /* reductions per micro-batch (stages 2, 3) or boundary (0, 1) */
@@ -227,8 +227,7 @@ CZ_API cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *
 CZ_API const void *const *zero_params(const struct zero *z);
 CZ_API void *const *zero_grads(const struct zero *z);
 
-/* ---- a pass over the layers ------------------------------------------------------------------
- */
+/* ---- a pass over the layers ------------------------------------------------------------------ */
 
 enum zero_pass {
     ZERO_PASS_EVAL = 0, /* every unit forward, once; no gradients */
@@ -254,8 +253,7 @@ CZ_API cz_status zero_pass_end(struct zero *z);
  * reduced on its own (stages 2 and 3 with several ranks). Local. */
 CZ_API bool zero_accumulates(const struct zero *z);
 
-/* ---- the boundary ---------------------------------------------------------------------------
- */
+/* ---- the boundary ---------------------------------------------------------------------------- */
 
 /* Average gradients over ranks: afterwards this rank's partition holds the mean. In steps that the
  * 1-bit family takes from each rank's own gradients (zero_averages() false) nothing is sent, and
@@ -298,7 +296,7 @@ CZ_API cz_status zero_gather(struct zero *z);
 /* Forget the gradients: before the next step's first micro-batch. Local. */
 CZ_API void zero_grads_drop(struct zero *z);
 
-/* ---- single tensors ------------------------------------------------------------------------- */
+/* ---- single tensors -------------------------------------------------------------------------- */
 
 enum zero_what { ZERO_WEIGHT = 0, ZERO_GRAD, ZERO_STATE };
 
@@ -354,7 +352,7 @@ enum zero_onebit_what {
     ZERO_LOCAL_MOVES       /* of a parameter: its momentum_accumulator */
 };
 
-/* Where it lies, fp32, for a checkpoint to read (between boundaries, guarded as
+/* Where it is, fp32, for a checkpoint to read (between boundaries, guarded as
  * zero_source_ranges()). idx: a segment or a parameter (trained). nbytes 0: this run has none.
  * Local. */
 CZ_API struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what,
@@ -372,13 +370,12 @@ CZ_API cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, s
  * momentum and masks are made whole again. Collective. */
 CZ_API cz_status zero_onebit_restored(struct zero *z);
 
-/* ---- the whole state, for checkpoints -----------------------------------------------------------
- */
+/* ---- the whole state, for checkpoints -------------------------------------------------------- */
 
 struct flat_group;  /* layout/flat.h */
 struct shard_group; /* layout/shard.h */
 
-/* How a group lies. Lent until zero_destroy(). */
+/* How a group is laid out. Lent until zero_destroy(). */
 struct zero_layout {
     const struct flat_group *flat;   /* stages 0-2, else NULL */
     const struct shard_group *shard; /* stage 3, else NULL */
@@ -416,7 +413,7 @@ static inline bool zero_ranges_overlap(const struct zero_range *a, const struct 
     return a_begin / unit * unit < b_end && b_begin / unit * unit < a_end;
 }
 
-/* Where elements [off, off + numel) of a source lie, in one or two runs; returns how many. They may
+/* Where elements [off, off + numel) of a source are, in one or two runs; returns how many. They may
  * be read between boundaries. Local. */
 CZ_API size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
                                  size_t state_idx, size_t param_idx, size_t off, size_t numel,
@@ -427,7 +424,7 @@ CZ_API cz_status zero_range_read(const struct zero *z, const struct zero_range *
 
 /* Called before the optimizer's sweep or the gather after it changes a run of what
  * zero_source_ranges() gives, from zero_step() and zero_gather(): a checkpoint that is still being
- * written from there makes it wait. NULL: nobody. */
+ * written from there makes it wait. NULL: none. */
 typedef cz_status (*zero_guard)(void *user, const struct zero_range *range);
 CZ_API void zero_set_guard(struct zero *z, zero_guard guard, void *user);
 

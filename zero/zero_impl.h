@@ -1,4 +1,14 @@
-/* The inside of zero: where everything lies in the blocks, and what is on its way. */
+/* The inside of zero: what its parts keep, and what they do for each other.
+ *
+ *   create.c          options checked, parts laid out and bound
+ *   groups.c          arrays of the optimizer groups; ownership.c: which elements are whose
+ *   memory.c          blocks; placement.c: elements in memory or in the swap file; gpu.c: streams
+ *   pass.c            visits of units: window.c brings parameters, buckets.c takes gradients away
+ *   sinks/            where gradients go
+ *   boundary.c        overflow, norm and the update, for which sweep.c goes over the tiles and
+ *                     tensor_sums.c adds up norms of tensors; then gather.c
+ *   onebit/           the 1-bit family's exchanges in place of reductions
+ *   tensor_access.c   single tensors; state.c: all of it, for checkpoints */
 #ifndef CZ_ZERO_ZERO_IMPL_H
 #define CZ_ZERO_ZERO_IMPL_H
 
@@ -16,23 +26,24 @@
 #define TILE_NUMEL_SWAP ((size_t)2 << 20)
 #define TILE_NUMEL_UNIT SWAP_ALIGN
 
-#define ZERO_SCRATCH_NBYTES ((size_t)1 << 20) /* to convert what is swapped, piece by piece */
-#define ZERO_FETCH_SLOTS    3                 /* own chunks: read, sent, and the next */
+#define ZERO_SCRATCH_NBYTES ((size_t)1 << 20) /* to convert elements, piece by piece */
 
-#define ZERO_MOVES 64 /* of a GPU that gathers from itself: under way at a time */
-#define ZERO_STAGE_SLOTS                                                                           \
-    2 /* tiles between a GPU's memory and the host's: one in work, one moving */
+#define ZERO_FETCH_SLOTS 3  /* of own chunks in staging: read, sent, and the next */
+#define ZERO_MOVES       64 /* of a GPU that gathers from itself: under way at a time */
+#define ZERO_STAGE_SLOTS 2  /* tiles between a GPU's memory and the host's: in work, moving */
+
+/* ---- ownership.c: which rank owns which elements --------------------------------------------- */
 
 /* How the sums of tensors that are cut over ranks are put together: tensor_sums.c. Tables of runs
  * of tensors, by their place in the group. */
 struct zero_sums {
-    struct comm_span *spans;   /* brought to who adds them up, then shared with everyone */
+    struct comm_span *spans;   /* brought to the rank that adds them up, then shared with all */
     size_t n_brought, n_spans; /* n_spans 0: this rank has whole tensors */
-    size_t room_off;           /* bytes into ZERO_SMALL: what others bring to this rank … */
-    size_t room_numel;         /* … of so many tensors */
+    size_t brought_off;        /* bytes into ZERO_SMALL: what others bring to this rank … */
+    size_t brought_numel;      /* … of so many tensors */
 };
 
-/* An optimizer group. Its parameters in the order in which they lie in the partition. */
+/* An optimizer group: its parameters in their order in the partition, and its arrays. */
 struct zero_group {
     struct flat_group flat;   /* stages 0-2 */
     struct shard_group shard; /* stage 3 */
@@ -41,13 +52,14 @@ struct zero_group {
     size_t n_states;
     size_t param_off, master_off, grad_off; /* bytes into the blocks */
     size_t state_off[OPTIM_STATES_MAX];
-    /* Swapped: the first `resident` masters and states are in the blocks, the others here; all of
-     * the parameters are here. Bytes into the file. On a GPU those that leave it lie in the blocks,
-     * the first `resident` in ZERO_SHARE, share_off bytes into it (masters, then states). */
+    /* With a swap file the first `resident` masters and states are in the blocks and the others in
+     * the file, as all of the parameters are: bytes into the file. On a GPU that offloads them the
+     * first `resident` are in ZERO_SHARE, share_off bytes into it (masters, then states), the
+     * others in the blocks or in the file. */
     size_t resident;
     size_t share_off[1 + OPTIM_STATES_MAX];
     uint64_t param_swap, master_swap, grad_swap, state_swap[OPTIM_STATES_MAX];
-    bool grads_swapped;                  /* gradients too are in the file */
+    bool grads_swapped;                  /* gradients are in the file, too */
     struct lamb_segment *segments;       /* of all tiles; only with tensor norms */
     size_t *tile_segment;                /* (n_tiles + 1) first segment of each tile */
     size_t sums_off, ratios_off;         /* bytes into ZERO_SMALL */
@@ -55,19 +67,38 @@ struct zero_group {
     struct zero_sums sums;
 };
 
-/* Where a parameter lies. */
-struct zero_place {
+/* Where a parameter and its gradient are. */
+struct zero_param {
     size_t group; /* n_groups when frozen */
     size_t off;   /* first element: in the group's flat buffer, or of its chunk in the partition */
     size_t frozen_off;   /* bytes into ZERO_PARAMS, or into the swap file */
-    size_t grad_off;     /* elements into the block that holds its gradient */
-    size_t resident_off; /* elements into ZERO_WINDOW; stage 3 with several ranks */
-    bool resident;       /* stays gathered */
+    size_t grad_off;     /* elements into the block in which layers make its gradient */
+    size_t resident_off; /* elements into ZERO_WINDOW, if it is resident */
+    bool resident;       /* stays in the window */
     bool tied;           /* several units use it */
-    size_t ready_unit;   /* the unit whose backward is its last use */
+    size_t ready_unit;   /* the unit whose backward is its last use; n_units: no unit uses it */
 };
 
-/* Where an array of this rank lies: its first elements in memory, the others in host memory or in
+/* The elements of a parameter that a rank owns: one run. */
+struct zero_piece {
+    size_t param_off; /* in the parameter */
+    size_t own_off;   /* in the owner's partition of the group (frozen: in its chunk) */
+    size_t numel;
+};
+
+/* Which elements this rank owns. Fixed by zero_create(): each element of a trained parameter is in
+ * exactly one rank's partition of its group at stages 1 to 3, and in every rank's at stage 0. */
+struct zero_ownership {
+    struct zero_group *groups; /* (n_groups) */
+    struct zero_param *params; /* (n_params) */
+    bool local_steps;          /* ZeroOneAdam: ranks move all weights between exchanges. Its state
+                                  is whole on every rank (stage 0) … */
+    int saved_stage;           /* … but its files are this stage's */
+};
+
+/* ---- memory.c, placement.c: blocks and the swap file ----------------------------------------- */
+
+/* Where an array of this rank rests: its first elements in memory, the others in host memory or in
  * the swap file. */
 struct zero_placement {
     enum cz_dtype dtype;
@@ -78,12 +109,28 @@ struct zero_placement {
     uint64_t swap_off;     /* of element `resident`, in bytes */
 };
 
-/* The elements of a parameter that a rank owns: one run. */
-struct zero_piece {
-    size_t param_off; /* in the parameter */
-    size_t own_off;   /* in the owner's partition of the group (frozen: in its chunk) */
-    size_t numel;
+/* What zero_bind() was lent. Sizes are complete when zero_create() returns; blocks and swap file
+ * stay the same from zero_bind() on. */
+struct zero_storage {
+    size_t nbytes[ZERO_N_BLOCKS];
+    unsigned char *blocks[ZERO_N_BLOCKS];
+    bool has_masters;             /* apart from the parameters; false: these are the masters */
+    struct step_scalars *scalars; /* (n_groups) in ZERO_SMALL */
+    unsigned char *scratch;       /* 2 · ZERO_SCRATCH_NBYTES in ZERO_SMALL; NULL: not needed */
+    size_t scratch_off;
+    struct swap *swap; /* NULL: everything is in memory */
+    uint64_t swap_nbytes;
+    zero_guard guard; /* asked before a step changes what a checkpoint may be reading; or NULL */
+    void *guard_user;
 };
+
+/* What layers use: NULL for parameters that are not there now, and for gradients of frozen ones. */
+struct zero_pointers {
+    const void **params; /* (n_params) */
+    void **grads;        /* (n_params) */
+};
+
+/* ---- buckets.c: gradients -------------------------------------------------------------------- */
 
 /* Gradients that go together: those of some units that follow each other in the backward. */
 struct zero_flush {
@@ -114,9 +161,55 @@ struct zero_buckets {
     size_t n_passes;    /* training passes since the boundary */
 };
 
-struct zero_onebit_core;
+/* ---- window.c: parameters that come and go --------------------------------------------------- */
 
-/* Streams beside the layers' own, and the events that order them: gpu.c. */
+/* Parameters of a pass: gathered from the chunks of all ranks (stage 3), read from the swap file,
+ * or brought to a GPU. The schedule, made at creation, says at which visit each begins to come and
+ * when it may go, and gives it a fixed place; between its acquire and its release a unit's
+ * parameters are whole, and nothing else is written to their places. */
+struct zero_window {
+    bool is_used;
+    bool is_split; /* parameters are put together from chunks; false: read straight from the file */
+    struct fetch_schedule schedule;
+    size_t off; /* elements into ZERO_WINDOW: behind the resident parameters */
+    struct comm_span *spans;
+    size_t *first_span;               /* (n_ops + 1) */
+    struct comm_ticket *tickets;      /* (n_ops) */
+    struct comm_ticket last;          /* of the last pass */
+    size_t n_begun;                   /* ops, in this pass */
+    struct comm_span *resident_spans; /* trainable ones first */
+    size_t n_resident_spans, n_resident_spans_trained;
+
+    /* With a swap file: */
+    uint64_t *read_tickets;     /* (n_stays) */
+    size_t n_reads_begun;       /* ops, in this pass */
+    size_t n_reads_ended;       /* ops that were waited for */
+    size_t *staging_off;        /* (n_stays) bytes into the op's slot: the chunk's first block */
+    size_t staging_slot_nbytes; /* one op's own chunks, or a batch of the resident ones' */
+};
+
+/* ---- sweep.c: the update --------------------------------------------------------------------- */
+
+/* What an update streams through. A tile is updated where its masters and states rest; what it
+ * needs from elsewhere passes through a slot. */
+struct zero_sweep {
+    struct ring *ring; /* NULL: no swap file */
+    size_t ring_slot_nbytes;
+    size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
+    size_t stage_grads_off;   /* … which begin here in a slot */
+    bool params_changed;      /* by the last update */
+};
+
+/* ---- pass.c, gpu.c, and what the collectives of a boundary need ------------------------------ */
+
+/* The visit whose turn it is. */
+struct zero_turn {
+    enum zero_pass pass;
+    bool in_pass;
+    size_t visit; /* index into options.visits */
+};
+
+/* Streams beside the layers' own, and the events that order them. */
 struct zero_gpu {
     struct dev_stream *in, *out; /* what comes to the GPU, what leaves it */
     struct dev_stream *reader;   /* of zero_range_read(), from whatever thread */
@@ -127,72 +220,166 @@ struct zero_gpu {
     uint64_t n_moves;
 };
 
-struct zero {
-    struct zero_options options;
-    bool own_masters;  /* masters lie apart from the parameters */
-    bool split_params; /* gathered from chunks: stage 3 with several ranks, and what comes to a GPU
-                        */
-    struct zero_gpu gpu;
-    size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
-    size_t stage_grads_off;   /* … which begin here in a slot */
-    bool windowed;            /* parameters come and go: split or swapped */
-    struct swap *swap;        /* NULL: everything is in memory */
-    uint64_t swap_nbytes;
-    struct ring *ring;
-    size_t ring_slot_nbytes;
-    unsigned char *scratch; /* ZERO_SCRATCH_NBYTES in ZERO_SMALL */
-    size_t scratch_off;
-    struct zero_group *groups; /* (n_groups) */
-    struct zero_place *places; /* (n_params) */
-    size_t nbytes[ZERO_N_BLOCKS];
-    unsigned char *blocks[ZERO_N_BLOCKS];
-    struct step_scalars *scalars; /* (n_groups) in ZERO_SMALL */
-    const void **params;          /* (n_params) */
-    void **grads;                 /* (n_params) */
-    struct zero_scan *scans;      /* (world_size) */
-    double *norms;                /* (SUMSQ_PARTS · world_size) */
-    struct comm_span *spans;      /* (world_size) of single tensors */
-    struct zero_figures figures;
-    struct zero_onebit_core *onebit; /* the 1-bit family's exchange: onebit_step.c; NULL: another */
-    bool moves_alone;                /* ZeroOneAdam: all of the state is whole on every rank … */
-    int saved_stage;                 /* … but its files are this stage's */
-    bool params_changed;             /* by the last update */
-    zero_guard guard;                /* who still reads what a step changes; NULL: nobody */
-    void *guard_user;
-
-    struct zero_buckets buckets;
-
-    /* Gathers of stage 3: gather.c */
-    struct fetch_schedule fetch;
-    struct comm_span *fetch_spans;
-    size_t *fetch_first_span;          /* (n_ops + 1) */
-    struct comm_ticket *fetch_tickets; /* (n_ops) */
-    struct comm_ticket last_fetch;     /* of the last pass */
-    struct comm_span *resident_spans;  /* trainable ones first */
-    size_t n_resident_spans, n_resident_spans_trained;
-    size_t n_fetches_begun;
-    size_t window_off; /* elements into ZERO_WINDOW: behind the resident parameters */
-
-    /* The same when parameters are swapped: gather_swap.c */
-    uint64_t *read_tickets;     /* (n_stays) */
-    size_t n_reads_begun;       /* ops, in this pass */
-    size_t n_reads_ended;       /* ops that were waited for */
-    size_t *staging_off;        /* (n_stays) bytes into the op's slot: the chunk's first block */
-    size_t staging_slot_nbytes; /* one op's own chunks, or a batch of the resident ones' */
-
-    /* The pass in work. */
-    enum zero_pass pass;
-    bool in_pass;
-    size_t visit;
+/* One entry per rank. */
+struct zero_per_rank {
+    struct zero_scan *scans;
+    double *norms; /* SUMSQ_PARTS each */
+    struct comm_span *spans;
 };
 
-/* ---- ownership.c: the arithmetic of who owns what
- * ------------------------------------------------ */
+struct zero_onebit_core; /* onebit/ */
+
+struct zero {
+    struct zero_options options; /* as they are used: defaults filled in */
+    struct zero_figures figures;
+    struct zero_ownership own;
+    struct zero_storage mem;
+    struct zero_pointers pointers;
+    struct zero_buckets buckets;
+    struct zero_window window;
+    struct zero_sweep sweep;
+    struct zero_turn turn;
+    struct zero_gpu gpu;
+    struct zero_per_rank per_rank;
+    struct zero_onebit_core *onebit; /* NULL: an optimizer of another family */
+};
+
+/* ---- memory.c: blocks ------------------------------------------------------------------------ */
+
+/* Take `numel` elements of `dtype` at the end of a block; *off in bytes. */
+cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum cz_dtype dtype,
+                          size_t *off);
+
+bool zero_is_on_gpu(const struct zero *z, enum zero_block block);
+
+/* Whether parameters, and masters and states, leave the GPU that layers run on. */
+bool zero_params_leave(const struct zero_options *o);
+bool zero_states_leave(const struct zero_options *o);
+
+/* Move a block up to where the swap file's requests may begin, and make it known to the swap: after
+ * zero_block_take() of SWAP_ALIGN bytes more. */
+cz_status zero_lend_to_swap(struct zero *z, enum zero_block block);
+
+/* First element of this rank's gradients of a group, in ZERO_GRADS. */
+void *zero_own_grad(const struct zero *z, size_t group);
+
+/* First element of a group's parameters in memory: whole, or at stage 3 this rank's chunks. */
+void *zero_group_params(const struct zero *z, size_t group);
+
+/* y = x in another dtype, both in host memory. */
+cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_dtype to, void *y,
+                    size_t numel);
+
+/* The CPU's kernels. */
+static inline struct ops *zero_host_ops(const struct zero *z)
+{
+    return z->options.host_ops;
+}
+
+/* The device that layers run on. */
+static inline struct device *zero_device(const struct zero *z)
+{
+    return z->options.ops->device;
+}
+
+/* A group's step scalars where kernels of that device read them. */
+static inline const struct step_scalars *zero_device_scalars(const struct zero *z, size_t group)
+{
+    const struct step_scalars *there = (const void *)z->mem.blocks[ZERO_STEP];
+    return (z->options.on_gpu ? there : z->mem.scalars) + group;
+}
+
+/* Wait until everything that was begun on the layers' stream is done. */
+static inline cz_status zero_sync(const struct zero *z)
+{
+    struct device *device = zero_device(z);
+    return device->ops->stream_sync(device, z->options.stream);
+}
+
+/* Before a step changes these bytes: wait until no checkpoint reads them. */
+static inline cz_status zero_claim(const struct zero *z, const struct zero_range *range)
+{
+    return z->mem.guard && range->nbytes > 0 ? z->mem.guard(z->mem.guard_user, range) : CZ_OK;
+}
+
+static inline unsigned char *zero_advance(void *p, size_t elems, enum cz_dtype dtype)
+{
+    return (unsigned char *)p + elems * dtype_size(dtype);
+}
+
+/* ---- gpu.c: streams and copies; on the CPU nothing, or what the communicator does ------------ */
+
+cz_status zero_gpu_check(const struct zero_options *o);
+cz_status zero_gpu_bind(struct zero *z);
+void zero_gpu_free(struct zero *z);
+cz_status zero_gpu_drain(struct zero *z);  /* everything that was begun is done */
+cz_status zero_gpu_settle(struct zero *z); /* zero_range_read() sees what was begun until now */
+
+/* Events, (n) of them; free accepts what make left. */
+cz_status zero_events_make(struct zero *z, struct dev_event ***out, size_t n);
+void zero_events_free(struct zero *z, struct dev_event **events, size_t n);
+
+/* What is put on stream `later` from here on runs after all that is on `earlier` now. */
+cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier);
+
+cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
+                    size_t nbytes);
+
+/* Elements between a GPU's memory and fp32 in the host's; done on return. */
+cz_status zero_pull(struct zero *z, enum cz_dtype dtype, const void *src, float *dst, size_t numel);
+cz_status zero_push(struct zero *z, enum cz_dtype dtype, const float *src, void *dst, size_t numel);
+
+/* Moves of parameters, from wherever they rest to where layers are: of the device's communicator,
+ * or copies within one rank. After zero_move_wait() the layers' stream sees them; after
+ * zero_move_wait_host() the host may use the source for something else. */
+cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket);
+cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket);
+cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket);
+cz_status zero_move(struct zero *z, const struct comm_move *args);
+
+/* ---- placement.c: elements in memory or in the swap file ------------------------------------- */
+
+/* Take bytes at the end of the file, so that byte `aligned_at` of them begins a block. */
+cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off);
+
+/* A group's parameters: all of them, at stage 3 this rank's chunks; what the sweep writes of them;
+ * one parameter, or this rank's chunk of it. */
+struct zero_placement zero_params_placement(const struct zero *z, size_t group);
+struct zero_placement zero_own_params_placement(const struct zero *z, size_t group);
+struct zero_placement zero_param_placement(const struct zero *z, size_t param_idx);
+
+/* This rank's masters of a group, and one of its states. */
+struct zero_placement zero_master_placement(const struct zero *z, size_t group);
+struct zero_placement zero_state_placement(const struct zero *z, size_t group, size_t state_idx);
+
+/* The placement of what begins with element `off`. */
+struct zero_placement zero_placement_from(struct zero_placement where, size_t off);
+
+/* Elements [off, off + numel) to and from fp32; from one placement to another; all the same. */
+cz_status zero_placement_get(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, float *dst);
+cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
+                             size_t numel, const float *src);
+cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
+                              const struct zero_placement *to, size_t numel);
+cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where, size_t numel,
+                              float value);
+
+/* Elements [off, off + numel) as one or two runs of bytes; returns how many. */
+size_t zero_placement_ranges(const struct zero_placement *where, size_t off, size_t numel,
+                             struct zero_range out[2]);
+
+/* ---- groups.c -------------------------------------------------------------------------------- */
+
+cz_status zero_groups_init(struct zero *z); /* adds to most blocks, and to the swap file */
+void zero_groups_free(struct zero *z);
+
+/* ---- ownership.c: the arithmetic of it ------------------------------------------------------- */
 
 size_t zero_group_n_params(const struct zero *z, size_t group);
 size_t zero_group_param(const struct zero *z, size_t group, size_t pos);
 
-/* What `rank` owns of a parameter. At stage 0, where everyone owns everything, an even share. */
+/* What `rank` owns of a parameter. At stage 0, where every rank owns everything, an even share. */
 struct zero_piece zero_piece_of(const struct zero *z, size_t param_idx, int rank);
 
 /* What this rank has of a parameter: at stage 0 all of it. */
@@ -209,7 +396,6 @@ static inline float zero_reduce_scale(const struct zero *z)
 
 /* ---- buckets.c ------------------------------------------------------------------------------- */
 
-void zero_sink_choose(struct zero *z);
 cz_status zero_grads_take(struct zero *z, size_t group, size_t numel); /* space for gradients */
 cz_status zero_buckets_init(struct zero *z); /* adds to nbytes[ZERO_BUCKETS] */
 void zero_buckets_free(struct zero *z);
@@ -237,84 +423,34 @@ cz_status zero_grads_get(struct zero *z, size_t group, size_t off, size_t numel,
 /* The kernels for them. */
 struct ops *zero_grads_ops(const struct zero *z);
 
-/* ---- gpu.c: all of it does nothing, or what the communicator does, on the CPU --------------
- */
+/* ---- window.c -------------------------------------------------------------------------------- */
 
-cz_status zero_gpu_check(const struct zero_options *o);
-cz_status zero_gpu_bind(struct zero *z);
-void zero_gpu_free(struct zero *z);
-cz_status zero_gpu_drain(struct zero *z);  /* everything that was begun is done */
-cz_status zero_gpu_settle(struct zero *z); /* what readers see from here on */
-bool zero_is_on_gpu(const struct zero *z, enum zero_block block);
+cz_status zero_window_init(struct zero *z); /* adds to nbytes of ZERO_WINDOW and ZERO_STAGING */
+void zero_window_free(struct zero *z);
+void zero_window_bind(struct zero *z);
+cz_status zero_window_acquire(struct zero *z); /* the current visit's parameters have come */
+void zero_window_release(struct zero *z);      /* after the current visit */
+cz_status zero_window_finish(struct zero *z);  /* nothing that was begun is under way */
 
-/* Whether parameters, and masters and states, leave the GPU that layers run on. */
-bool zero_params_leave(const struct zero_options *o);
-bool zero_states_leave(const struct zero_options *o);
-
-/* Events, (n) of them; free accepts what make left. */
-cz_status zero_events_make(struct zero *z, struct dev_event ***out, size_t n);
-void zero_events_free(struct zero *z, struct dev_event **events, size_t n);
-
-/* What is put on stream `later` from here on runs after all that is on `earlier` now. */
-cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier);
-
-cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const void *src,
-                    size_t nbytes);
-
-/* Elements between a GPU's memory and fp32 in the host's; done on return. */
-cz_status zero_pull(struct zero *z, enum cz_dtype dtype, const void *src, float *dst, size_t numel);
-cz_status zero_push(struct zero *z, enum cz_dtype dtype, const float *src, void *dst, size_t numel);
-
-/* Moves of parameters, from wherever they rest to where layers are: of the device's communicator,
- * or copies within one rank. After zero_move_wait() the layers' stream sees them; after
- * zero_move_wait_host() the host may use the source for something else. */
-cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket);
-cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket);
-cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket);
-cz_status zero_move(struct zero *z, const struct comm_move *args);
+/* Parameters that stay in the window come anew. */
+cz_status zero_window_residents(struct zero *z, bool trained_only);
 
 /* ---- pass.c ---------------------------------------------------------------------------------- */
 
 cz_status zero_pass_drain(struct zero *z); /* what passes have begun has ended */
 
-/* ---- gather.c -------------------------------------------------------------------------------- */
-
-cz_status zero_gather_init(struct zero *z); /* adds to nbytes[ZERO_WINDOW] */
-void zero_gather_free(struct zero *z);
-void zero_gather_bind(struct zero *z);
-cz_status zero_fetch_visit(struct zero *z); /* the current visit's parameters have come */
-void zero_fetch_drop(struct zero *z);       /* after the current visit */
-cz_status zero_fetch_finish(struct zero *z);
-cz_status zero_gather_resident(struct zero *z, bool trained_only);
-bool zero_fetch_is_wanted(const struct zero *z, const struct fetch_op *op); /* in this pass */
-
-/* Everyone's chunk of a parameter, at element `src` there, put together at `dst`: adds to `spans`
- * from `at` on, returns where they end. */
-size_t zero_chunk_spans(const struct zero *z, struct comm_span *spans, size_t at, size_t param_idx,
-                        size_t src, size_t dst);
-
-/* ---- gather_swap.c: the same, from the swap file --------------------------------------------- */
-
-cz_status zero_swap_fetch_init(struct zero *z); /* adds to nbytes[ZERO_STAGING] */
-void zero_swap_fetch_free(struct zero *z);
-cz_status zero_swap_fetch_begin(struct zero *z, size_t op);   /* what it fetches is on its way */
-cz_status zero_swap_fetch_wait(struct zero *z, size_t n_ops); /* the first n_ops have been read */
-cz_status zero_swap_fetch_finish(struct zero *z);
-cz_status zero_swap_residents(struct zero *z, bool trained_only);
-cz_status zero_swap_gather_group(struct zero *z, size_t group); /* stages 1 and 2 after an update */
-
-/* A parameter that is read straight into the window comes in whole blocks: bytes before its first
- * element there, and elements that its place needs beside its own. 0 where that is not so. */
-size_t zero_swap_lead(const struct zero *z, size_t param_idx);
-size_t zero_swap_slack(const struct zero *z);
-
 /* ---- sweep.c --------------------------------------------------------------------------------- */
 
-cz_status zero_sweep_init(struct zero *z); /* adds to nbytes[ZERO_RING] */
+cz_status zero_sweep_init(struct zero *z); /* adds to nbytes of ZERO_RING and ZERO_UPDATE_* */
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
-cz_status zero_sweep_apply(struct zero *z, size_t group); /* cls->apply() over the own partition */
-cz_status zero_ring_end(struct zero *z, cz_status st);    /* nothing is under way any more */
+
+/* cls->apply() over this rank's partition. one: a trust ratio of 1 where kernels read it, for
+ * optimizers that have none. */
+cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one);
+
+/* End a use of the ring that came to `st`: nothing is under way any more. */
+cz_status zero_ring_end(struct zero *z, cz_status st);
 
 /* Sums of tensors by kernels of the device that layers run on: from zero (clear), where they add
  * to, and what they have come to (join: waited for, in zero_group_sums()). Then ratios as the host
@@ -323,28 +459,6 @@ cz_status zero_sums_clear(struct zero *z, size_t group);
 struct lamb_sums *zero_device_sums(const struct zero *z, size_t group);
 cz_status zero_sums_join(struct zero *z, size_t group);
 cz_status zero_ratios_send(struct zero *z, size_t group);
-
-/* ---- onebit_step.c: only when z->onebit
- * ------------------------------------------------------------
- */
-
-cz_status zero_onebit_check(const struct zero_options *o);
-cz_status zero_onebit_init(struct zero *z); /* adds to nbytes[ZERO_ERRORS] and [ZERO_SIGNS] */
-void zero_onebit_free(struct zero *z);
-cz_status zero_onebit_bind(struct zero *z);
-void zero_onebit_scalars(struct zero *z); /* what z->scalars of this step differ in */
-cz_status zero_onebit_step(struct zero *z);
-const float *zero_onebit_one(const struct zero *z); /* the ratio of tensors that have none */
-
-/* Whether ranks have moved a group alone since their last exchange: its states differ. */
-bool zero_onebit_is_apart(const struct zero *z, size_t group);
-
-/* A state was set from outside: what every rank keeps of it as a whole follows. */
-cz_status zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off,
-                            size_t numel, const float *src);
-
-/* A weight was: what this rank has moved it by since the last exchange does not count any more. */
-cz_status zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel);
 
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 
@@ -355,109 +469,42 @@ cz_status zero_tensor_sums_init(struct zero *z, size_t group); /* adds to nbytes
  * Nothing to do where tensors are whole. Collective. */
 cz_status zero_tensor_sums_add(struct zero *z, size_t group);
 
-/* The same for a rank that may have failed before: it takes part all the same, so that nobody waits
- * for it, and gets its own error back. */
+/* The same for a rank that may have failed before: it takes part all the same, so that no rank
+ * waits for it, and gets its own error back. */
 cz_status zero_tensor_sums_after(struct zero *z, size_t group, cz_status mine);
 
 /* By place in the group: sums, and what between() makes of them. */
 static inline struct lamb_sums *zero_group_sums(const struct zero *z, size_t group)
 {
-    return (struct lamb_sums *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].sums_off);
+    return (struct lamb_sums *)(void *)(z->mem.blocks[ZERO_SMALL] + z->own.groups[group].sums_off);
 }
 
 static inline float *zero_group_ratios(const struct zero *z, size_t group)
 {
-    return (float *)(void *)(z->blocks[ZERO_SMALL] + z->groups[group].ratios_off);
+    return (float *)(void *)(z->mem.blocks[ZERO_SMALL] + z->own.groups[group].ratios_off);
 }
 
-/* ---- placement.c: elements in memory or in the swap file
- * -------------------------------------------
- */
+/* ---- gather.c -------------------------------------------------------------------------------- */
 
-/* Take bytes at the end of the file, so that byte `aligned_at` of them begins a block. */
-cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off);
+void zero_gather_count(struct zero *z); /* figures of gathers after an update */
 
-struct zero_placement zero_params_placement(const struct zero *z,
-                                            size_t group); /* whole, or own chunks */
-struct zero_placement zero_own_params_placement(const struct zero *z,
-                                                size_t group); /* what a sweep writes */
-struct zero_placement zero_param_placement(const struct zero *z,
-                                           size_t param_idx); /* whole, or own chunk */
-struct zero_placement zero_master_placement(const struct zero *z, size_t group);
-struct zero_placement zero_state_placement(const struct zero *z, size_t group, size_t state_idx);
+/* ---- onebit/: only when z->onebit ------------------------------------------------------------ */
 
-/* The placement of what begins with element `off`. */
-struct zero_placement zero_placement_from(struct zero_placement where, size_t off);
+cz_status zero_onebit_check(const struct zero_options *o);
+cz_status zero_onebit_init(struct zero *z); /* adds to nbytes[ZERO_ERRORS] and [ZERO_SIGNS] */
+void zero_onebit_free(struct zero *z);
+cz_status zero_onebit_bind(struct zero *z);
+void zero_onebit_scalars(struct zero *z); /* changes z->mem.scalars as this step needs them */
+cz_status zero_onebit_step(struct zero *z);
 
-/* Elements [off, off + numel) from and to fp32, to another placement, or all the same value. */
-cz_status zero_placement_get(struct zero *z, const struct zero_placement *where, size_t off,
-                             size_t numel, float *dst);
-cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
-                             size_t numel, const float *src);
-cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
-                              const struct zero_placement *to, size_t numel);
-cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where, size_t numel,
-                              float value);
+/* Whether ranks have taken local steps in a group since their last exchange: its states differ. */
+bool zero_onebit_is_apart(const struct zero *z, size_t group);
 
-/* Where elements lie, in one or two runs. */
-size_t zero_placement_ranges(const struct zero_placement *where, size_t off, size_t numel,
-                             struct zero_range out[2]);
+/* A state was set from outside: what every rank keeps of it as a whole follows. */
+cz_status zero_onebit_wrote(struct zero *z, size_t state_idx, size_t param_idx, size_t off,
+                            size_t numel, const float *src);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
-
-/* Take `numel` elements of `dtype` at the end of a block; *off in bytes. */
-cz_status zero_block_take(struct zero *z, enum zero_block block, size_t numel, enum cz_dtype dtype,
-                          size_t *off);
-
-/* Move a block up to where the swap file's requests may begin, and make it known to the swap. */
-cz_status zero_lend_to_swap(struct zero *z, enum zero_block block);
-
-/* First element of this rank's gradients of a group, in ZERO_GRADS. */
-void *zero_own_grad(const struct zero *z, size_t group);
-
-/* First element of a group's parameters in memory: whole, or at stage 3 this rank's chunks. */
-void *zero_group_params(const struct zero *z, size_t group);
-
-/* The CPU's kernels. */
-static inline struct ops *zero_host_ops(const struct zero *z)
-{
-    return z->options.host_ops;
-}
-
-/* y = x in another dtype, both in host memory. */
-cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_dtype to, void *y,
-                    size_t numel);
-
-/* What layers run on. */
-static inline struct device *zero_device(const struct zero *z)
-{
-    return z->options.ops->device;
-}
-
-/* A group's step scalars where kernels of that device read them. */
-static inline const struct step_scalars *zero_device_scalars(const struct zero *z, size_t group)
-{
-    const struct step_scalars *there = (const void *)z->blocks[ZERO_STEP];
-    return (z->options.on_gpu ? there : z->scalars) + group;
-}
-
-/* Everything that was begun on the stream is done. */
-static inline cz_status zero_sync(const struct zero *z)
-{
-    struct device *device = zero_device(z);
-    return device->ops->stream_sync(device, z->options.stream);
-}
-
-/* Nobody reads these bytes any more. */
-static inline cz_status zero_claim(const struct zero *z, const struct zero_range *range)
-{
-    return z->guard && range->nbytes > 0 ? z->guard(z->guard_user, range) : CZ_OK;
-}
-
-/* A window of bytes into an element pointer. */
-static inline unsigned char *zero_advance(void *p, size_t elems, enum cz_dtype dtype)
-{
-    return (unsigned char *)p + elems * dtype_size(dtype);
-}
+/* A weight was: this rank's moves of it since the last exchange count no more. */
+cz_status zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel);
 
 #endif

@@ -138,7 +138,7 @@ static cz_status take_run(struct zero *z, enum onebit_payload payload,
     size_t begin, end;
     if (!onebit_is_lamb(z) || !onebit_own_part(z, run, &begin, &end))
         return take_part(z, payload, s, run, 0, run->numel, NULL);
-    size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
+    size_t own = run->flat_off + begin - z->own.groups[run->group].own_begin;
     const struct zero_placement where = zero_state_placement(z, run->group, 2);
     float *fresh = (float *)(void *)where.memory + own;
     TRY(take_part(z, payload, s, run, 0, begin, NULL));
@@ -148,14 +148,14 @@ static cz_status take_run(struct zero *z, enum onebit_payload payload,
 
 /* ---- the exchange ---------------------------------------------------------------------------- */
 
-/* Who still reads what the exchange changes is waited for. */
+/* Wait until no checkpoint reads what the exchange changes. */
 static cz_status claim(struct zero *z, enum onebit_payload payload)
 {
     struct zero_onebit_core *ob = z->onebit;
     TRY(onebit_claim_floats(z, ob->worker_errors, ob->worker_numel));
     TRY(onebit_claim_floats(z, ob->server_errors, ob->server_numel));
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        const struct zero_group *group = &z->groups[g];
+        const struct zero_group *group = &z->own.groups[g];
         const float *x = payload == PAYLOAD_MOVES ? onebit_moved(z, g) : onebit_momentum(z, g);
         TRY(onebit_claim_floats(z, x, group->flat.numel_padded));
         if (onebit_is_lamb(z))

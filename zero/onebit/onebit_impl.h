@@ -1,14 +1,14 @@
 /* The inside of the 1-bit family.
  *
  * onebit_step.c           what each update does
- * onebit_layout.c    segments, and where everything lies
+ * onebit_layout.c    segments, and where everything is
  * onebit_exchange.c  the compressed all-reduce
  * onebit_masks.c     which elements take no part
  * onebit_local.c     ZeroOneAdam between exchanges
  * onebit_lamb.c      what OneBitLamb adds: scales of momenta, factors of frozen coefficients
  * onebit_state.c     what a checkpoint sees
  *
- * Arrays lie where layers run: kernels of that device work on them, collectives move them from and
+ * Arrays are where layers run: kernels of that device work on them, collectives move them from and
  * to its memory, and nothing here reads them on the host but through zero_onebit_read(). The host
  * waits for the device where it decides something: when masks are made, when OneBitLamb's momenta
  * freeze, and for OneBitLamb's ratios in each step after that. */
@@ -71,8 +71,7 @@ struct zero_onebit_core {
         constants_off; /* into ZERO_SIGNS */
 };
 
-/* ---- onebit_step.c
- * -------------------------------------------------------------------------------- */
+/* ---- onebit_step.c --------------------------------------------------------------------------- */
 
 /* Stage 1: everyone's part of the momentum to everyone, as exchanges need it. */
 cz_status onebit_gather_momentum(struct zero *z);
@@ -82,6 +81,11 @@ cz_status onebit_gather_momentum(struct zero *z);
 static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
 {
     return &z->options.groups[0].hyper;
+}
+
+static inline bool onebit_is_lamb(const struct zero *z)
+{
+    return onebit_hyper(z)->cls->flags & OPTIM_TENSOR_NORMS;
 }
 
 static inline size_t onebit_world(const struct zero *z)
@@ -110,7 +114,7 @@ static inline cz_status onebit_fill_zero(struct zero *z, void *dst, size_t nbyte
     return nbytes == 0 ? CZ_OK : d->ops->fill_zero(d, z->options.stream, dst, nbytes);
 }
 
-/* Element 0 of a group's array that lies whole on this rank; of a split state, where it would lie.
+/* Element 0 of a group's array that is whole on this rank; of a split state, where it would be.
  */
 float *onebit_state(const struct zero *z, size_t group, size_t state_idx);
 float *onebit_momentum(const struct zero *z, size_t group);
@@ -121,7 +125,7 @@ const void *onebit_run_grads(const struct zero *z, const struct onebit_run *run)
 struct onebit_mask onebit_mask_of(const struct zero *z, const struct onebit_segment *s,
                                   const struct onebit_run *run);
 
-/* What of a run lies in this rank's partition: elements [*begin, *end) of it. */
+/* What of a run is in this rank's partition: elements [*begin, *end) of it. */
 bool onebit_own_part(const struct zero *z, const struct onebit_run *run, size_t *begin,
                      size_t *end);
 
@@ -167,7 +171,6 @@ cz_status onebit_masks_join(struct zero *z);
 
 /* ---- onebit_lamb.c --------------------------------------------------------------------------- */
 
-bool onebit_is_lamb(const struct zero *z);
 void onebit_lamb_warmed(struct zero *z);      /* after a FULL update */
 cz_status onebit_lamb_freeze(struct zero *z); /* after the last of them */
 cz_status onebit_lamb_ratios(struct zero *z); /* after an exchange: what apply() takes */

@@ -4,11 +4,6 @@
 
 #include <math.h>
 
-bool onebit_is_lamb(const struct zero *z)
-{
-    return z->options.groups[0].hyper.cls->flags & OPTIM_TENSOR_NORMS;
-}
-
 void onebit_lamb_warmed(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
@@ -69,7 +64,7 @@ static cz_status copy_variance(struct zero *z)
     for (size_t g = 0; g < z->options.n_groups; g++) {
         const struct zero_placement frozen = zero_state_placement(z, g, 1),
                                     fresh = zero_state_placement(z, g, 2);
-        size_t numel = z->groups[g].own_numel;
+        size_t numel = z->own.groups[g].own_numel;
         TRY(onebit_claim_floats(z, (const float *)(void *)fresh.memory, numel));
         if (numel > 0)
             TRY(zero_copy(z, z->options.stream, fresh.memory, frozen.memory,
@@ -101,7 +96,7 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
     const struct zero_placement v = zero_state_placement(z, run->group, 1),
                                 fresh = zero_state_placement(z, run->group, 2),
                                 p = zero_master_placement(z, run->group);
-    size_t own = run->flat_off + begin - z->groups[run->group].own_begin;
+    size_t own = run->flat_off + begin - z->own.groups[run->group].own_begin;
     const struct lamb_segment all = {.end = end - begin};
     struct onebit_lamb_norms_args args = {.numel = end - begin,
                                           .m = onebit_momentum(z, run->group) + run->flat_off +

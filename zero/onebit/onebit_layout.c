@@ -1,4 +1,4 @@
-/* What the 1-bit family compresses together, and where its arrays lie. */
+/* What the 1-bit family compresses together (segments), and where its arrays are. */
 #include "zero/onebit/onebit_impl.h"
 
 #include "base/size.h"
@@ -7,8 +7,8 @@
 
 float *onebit_state(const struct zero *z, size_t group, size_t state_idx)
 {
-    const struct zero_group *g = &z->groups[group];
-    unsigned char *own = z->blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx];
+    const struct zero_group *g = &z->own.groups[group];
+    unsigned char *own = z->mem.blocks[ZERO_STATE_0 + state_idx] + g->state_off[state_idx];
     return (float *)(void *)own - g->own_begin;
 }
 
@@ -24,12 +24,12 @@ float *onebit_moved(const struct zero *z, size_t group)
 
 const void *onebit_grads(const struct zero *z, size_t group)
 {
-    return z->blocks[ZERO_GRADS] + z->groups[group].grad_off;
+    return z->mem.blocks[ZERO_GRADS] + z->own.groups[group].grad_off;
 }
 
 bool onebit_own_part(const struct zero *z, const struct onebit_run *run, size_t *begin, size_t *end)
 {
-    size_t lo = z->groups[run->group].own_begin, hi = lo + z->groups[run->group].own_numel;
+    size_t lo = z->own.groups[run->group].own_begin, hi = lo + z->own.groups[run->group].own_numel;
     size_t first = run->flat_off, last = first + run->numel;
     if (lo < first) lo = first;
     if (hi > last) hi = last;
@@ -107,7 +107,7 @@ static bool begins_segment(const struct zero *z, size_t group)
 static void add_run(struct zero *z, size_t group, size_t pos)
 {
     struct zero_onebit_core *ob = z->onebit;
-    const struct flat_param *p = &z->groups[group].flat.params[pos];
+    const struct flat_param *p = &z->own.groups[group].flat.params[pos];
     if (p->numel == 0) return;
     if (begins_segment(z, group))
         ob->segments[ob->n_segments++] = (struct onebit_segment){.first_run = ob->n_runs};
@@ -228,7 +228,7 @@ cz_status zero_onebit_init(struct zero *z)
     if (z->options.n_groups == 0 || !optim_is_onebit(onebit_hyper(z))) return CZ_OK;
     TRY(alloc_core(z));
     for (size_t g = 0; g < z->options.n_groups; g++)
-        for (size_t p = 0; p < z->groups[g].flat.n_params; p++) add_run(z, g, p);
+        for (size_t p = 0; p < z->own.groups[g].flat.n_params; p++) add_run(z, g, p);
     place_segments(z);
     for (size_t i = 0; i < z->options.table->n_params; i++) {
         z->onebit->tensors[i].last_factor = 1;
@@ -264,7 +264,7 @@ cz_status zero_onebit_bind(struct zero *z)
 {
     static const struct onebit_constants constants = {.unit = {.grad_scale = 1}, .one = 1};
     struct zero_onebit_core *ob = z->onebit;
-    unsigned char *signs = z->blocks[ZERO_SIGNS];
+    unsigned char *signs = z->mem.blocks[ZERO_SIGNS];
     if (!ob) return CZ_OK;
     ob->masks = signs + ob->masks_off;
     ob->partials = (double *)(void *)(signs + ob->partials_off);
@@ -274,7 +274,7 @@ cz_status zero_onebit_bind(struct zero *z)
     ob->in = signs + ob->in_off;
     ob->worker_scales = (float *)(void *)(signs + ob->scales_off);
     ob->server_scales = ob->worker_scales + onebit_world(z) * ob->n_segments;
-    ob->worker_errors = (float *)(void *)z->blocks[ZERO_ERRORS];
+    ob->worker_errors = (float *)(void *)z->mem.blocks[ZERO_ERRORS];
     ob->server_errors = ob->worker_errors + ob->worker_numel;
     return zero_copy(z, z->options.stream, ob->constants, &constants, sizeof constants);
 }

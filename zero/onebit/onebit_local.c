@@ -6,9 +6,9 @@ static struct zero_one_args alone_args(const struct zero *z, const struct onebit
                                        const struct onebit_run *run)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_group *g = &z->groups[run->group];
+    const struct zero_group *g = &z->own.groups[run->group];
     const struct optim_hyper *hyper = &o->groups[run->group].hyper;
-    float *masters = (float *)(void *)(z->blocks[ZERO_MASTERS] + g->master_off);
+    float *masters = (float *)(void *)(z->mem.blocks[ZERO_MASTERS] + g->master_off);
     unsigned char *params = zero_group_params(z, run->group);
     return (struct zero_one_args){.numel = run->numel,
                                   .g = onebit_run_grads(z, run),
@@ -74,7 +74,7 @@ cz_status onebit_settle(struct zero *z)
     TRY(onebit_each_run(z, gather_run));
     if (onebit_world(z) > 1) TRY(onebit_exchange(z, PAYLOAD_MOVES));
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        ob->apart[g] = z->scalars[g].step_size == 0; /* then momenta stay as they are */
+        ob->apart[g] = z->mem.scalars[g].step_size == 0; /* then momenta stay as they are */
         ob->lrs[g] = 0;
     }
     return onebit_each_run(z, settle_run);

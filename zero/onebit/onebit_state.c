@@ -1,4 +1,4 @@
-/* What a checkpoint, and whoever sets single tensors, sees of the 1-bit family. */
+/* What checkpoints and writers of single tensors see of the 1-bit family. */
 #include "zero/onebit/onebit_impl.h"
 
 size_t zero_n_segments(const struct zero *z)
@@ -20,7 +20,7 @@ struct zero_onebit zero_onebit(struct zero *z)
     struct zero_onebit_core *ob = z->onebit;
     if (!ob) return (struct zero_onebit){0};
     return (struct zero_onebit){.clock = &ob->clock,
-                                .lrs = z->moves_alone ? ob->lrs : NULL,
+                                .lrs = z->own.local_steps ? ob->lrs : NULL,
                                 .tensors = onebit_is_lamb(z) ? ob->tensors : NULL};
 }
 
@@ -39,7 +39,7 @@ struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what 
     if (!ob) return (struct zero_range){0};
     if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR)
         return onebit_world(z) == 1 ? (struct zero_range){0} : errors_of(z, what, idx);
-    if (!z->moves_alone) return (struct zero_range){0};
+    if (!z->own.local_steps) return (struct zero_range){0};
     const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
     const float *x =
         what == ZERO_LOCAL_MOMENTUM ? onebit_momentum(z, run->group) : onebit_moved(z, run->group);
@@ -80,13 +80,13 @@ cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t i
 
 bool zero_onebit_is_apart(const struct zero *z, size_t group)
 {
-    return z->moves_alone && z->onebit->apart[group];
+    return z->own.local_steps && z->onebit->apart[group];
 }
 
 cz_status zero_onebit_wrote_weight(struct zero *z, size_t param_idx, size_t off, size_t numel)
 {
     const struct onebit_run *run = &z->onebit->runs[z->onebit->run_of[param_idx]];
-    if (!z->moves_alone || z->places[param_idx].group == z->options.n_groups) return CZ_OK;
+    if (!z->own.local_steps || z->own.params[param_idx].group == z->options.n_groups) return CZ_OK;
     return onebit_fill_zero(z, onebit_moved(z, run->group) + run->flat_off + off,
                             numel * sizeof(float));
 }
@@ -109,6 +109,6 @@ cz_status zero_onebit_restored(struct zero *z)
     for (size_t g = 0; g < z->options.n_groups; g++) z->onebit->apart[g] = z->onebit->lrs[g] != 0;
     z->onebit->masks_stale = true;
     if (z->onebit->clock.frozen)
-        TRY(z->moves_alone ? onebit_place_moved(z) : onebit_gather_momentum(z));
+        TRY(z->own.local_steps ? onebit_place_moved(z) : onebit_gather_momentum(z));
     return zero_gpu_settle(z);
 }

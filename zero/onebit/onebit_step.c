@@ -26,7 +26,8 @@ static cz_status update_momentum(struct zero *z, enum onebit_payload payload)
     if (z->onebit->masks_stale) TRY(onebit_make_masks(z));
     TRY(onebit_world(z) == 1 ? onebit_each_run(z, momentum_run) : onebit_exchange(z, payload));
     if (onebit_is_lamb(z)) TRY(onebit_lamb_ratios(z));
-    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_sweep_apply(z, g));
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        TRY(zero_sweep_apply(z, g, &z->onebit->constants->one));
     return CZ_OK;
 }
 
@@ -44,7 +45,7 @@ cz_status onebit_gather_momentum(struct zero *z)
 {
     if (z->options.stage == 0 || onebit_world(z) == 1) return CZ_OK;
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        const struct zero_group *group = &z->groups[g];
+        const struct zero_group *group = &z->own.groups[g];
         float *m = onebit_momentum(z, g);
         if (group->own_numel == 0) continue;
         TRY(onebit_claim_floats(z, m, group->flat.numel_padded));
@@ -57,11 +58,11 @@ cz_status onebit_gather_momentum(struct zero *z)
 /* The variance stays as it is from here on. */
 static cz_status freeze(struct zero *z)
 {
-    if (z->moves_alone) { /* errors of gradients say nothing about moves */
-        const struct zero_range errors = {.memory = z->blocks[ZERO_ERRORS],
-                                          .nbytes = z->nbytes[ZERO_ERRORS]};
+    if (z->own.local_steps) { /* errors of gradients say nothing about moves */
+        const struct zero_range errors = {.memory = z->mem.blocks[ZERO_ERRORS],
+                                          .nbytes = z->mem.nbytes[ZERO_ERRORS]};
         TRY(zero_claim(z, &errors));
-        return onebit_fill_zero(z, z->blocks[ZERO_ERRORS], errors.nbytes);
+        return onebit_fill_zero(z, z->mem.blocks[ZERO_ERRORS], errors.nbytes);
     }
     TRY(onebit_gather_momentum(z));
     return onebit_is_lamb(z) ? onebit_lamb_freeze(z) : CZ_OK;
@@ -85,7 +86,7 @@ cz_status zero_onebit_step(struct zero *z)
     struct onebit_clock *clock = &z->onebit->clock;
     enum onebit_act what = onebit_next(onebit_hyper(z), clock);
     TRY(act(z, what));
-    z->params_changed = what != ONEBIT_INIT;
+    z->sweep.params_changed = what != ONEBIT_INIT;
     if (onebit_advance(onebit_hyper(z), clock)) TRY(freeze(z));
     return zero_gpu_settle(z);
 }
@@ -96,12 +97,7 @@ void zero_onebit_scalars(struct zero *z)
     const struct zero_onebit_core *ob = z->onebit;
     if (onebit_next(onebit_hyper(z), &ob->clock) != ONEBIT_SETTLE) return;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        z->scalars[g].step_size = (float)(ob->lrs[g] + z->options.groups[g].lr);
-}
-
-const float *zero_onebit_one(const struct zero *z)
-{
-    return &z->onebit->constants->one;
+        z->mem.scalars[g].step_size = (float)(ob->lrs[g] + z->options.groups[g].lr);
 }
 
 bool zero_averages(const struct zero *z)

@@ -27,8 +27,8 @@ static struct host *host_of(const struct zero *z)
 /* Where a parameter's gradient rests. */
 static unsigned char *rest_of(const struct zero *z, size_t param_idx)
 {
-    const struct zero_place *p = &z->places[param_idx];
-    return zero_advance(z->blocks[ZERO_GRADS] + z->groups[p->group].grad_off, p->off,
+    const struct zero_param *p = &z->own.params[param_idx];
+    return zero_advance(z->mem.blocks[ZERO_GRADS] + z->own.groups[p->group].grad_off, p->off,
                         z->options.grad_dtype);
 }
 
@@ -54,7 +54,7 @@ static cz_status host_dealt(struct zero *z)
     struct host *h = host_of(z);
     size_t tile = z->options.tile_numel;
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        size_t n_tiles = tile_count(z->groups[g].own_numel, tile);
+        size_t n_tiles = tile_count(z->own.groups[g].own_numel, tile);
         h->tile_flush[g] = calloc(n_tiles + 1, sizeof *h->tile_flush[g]);
         if (!h->tile_flush[g])
             return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
@@ -63,7 +63,7 @@ static cz_status host_dealt(struct zero *z)
         for (size_t k = 0; k < b->flushes[f].n_params; k++) {
             size_t i = b->params[b->flushes[f].first_param + k];
             struct zero_piece mine = zero_piece_mine(z, i);
-            size_t *last = h->tile_flush[z->places[i].group], end = mine.own_off + mine.numel;
+            size_t *last = h->tile_flush[z->own.params[i].group], end = mine.own_off + mine.numel;
             for (size_t t = mine.own_off / tile; t * tile < end; t++)
                 if (last[t] < f) last[t] = f;
         }
@@ -98,7 +98,7 @@ static cz_status host_begin(struct zero *z, size_t flush)
     TRY(zero_after(z, z->gpu.out, z->options.stream));
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++) {
         size_t i = z->buckets.params[k];
-        TRY(zero_copy(z, z->gpu.out, rest_of(z, i), z->grads[i], grad_nbytes(z, i)));
+        TRY(zero_copy(z, z->gpu.out, rest_of(z, i), z->pointers.grads[i], grad_nbytes(z, i)));
     }
     return d->ops->event_record(d, host_of(z)->gone[flush], z->gpu.out);
 }
@@ -120,8 +120,8 @@ static cz_status bring_back(struct zero *z, size_t flush)
     TRY(zero_after(z, z->gpu.in, z->options.stream));
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++) {
         size_t i = z->buckets.params[k];
-        if (z->places[i].tied) continue;
-        TRY(zero_copy(z, z->gpu.in, z->grads[i], rest_of(z, i), grad_nbytes(z, i)));
+        if (z->own.params[i].tied) continue;
+        TRY(zero_copy(z, z->gpu.in, z->pointers.grads[i], rest_of(z, i), grad_nbytes(z, i)));
     }
     return d->ops->event_record(d, host_of(z)->back[flush], z->gpu.in);
 }
@@ -151,7 +151,7 @@ static cz_status host_boundary(struct zero *z)
 {
     if (!zero_rounds_alone(z)) return CZ_OK;
     TRY(zero_bucket_finish(z));
-    return zero_round_alone(z, z->scratch, ZERO_SCRATCH_NBYTES / sizeof(float));
+    return zero_round_alone(z, z->mem.scratch, ZERO_SCRATCH_NBYTES / sizeof(float));
 }
 
 static cz_status arrived(struct zero *z, size_t flush)
@@ -169,7 +169,7 @@ static cz_status host_visit(struct zero *z, zero_grads_visit visit, void *user)
         TRY(arrived(z, f));
         for (size_t k = 0; k < b->flushes[f].n_params; k++) {
             size_t i = b->params[b->flushes[f].first_param + k];
-            TRY(visit(user, z->places[i].group, rest_of(z, i), zero_piece_mine(z, i).own_off,
+            TRY(visit(user, z->own.params[i].group, rest_of(z, i), zero_piece_mine(z, i).own_off,
                       z->options.table->params[i].numel));
         }
     }
@@ -189,7 +189,7 @@ static cz_status host_read_pending(struct zero *z, size_t param_idx, size_t off,
     TRY(zero_bucket_finish(z));
     *is_read = !z->buckets.reduced;
     if (z->buckets.reduced) return CZ_OK;
-    TRY(zero_grads_get(z, z->places[param_idx].group, at, numel, dst));
+    TRY(zero_grads_get(z, z->own.params[param_idx].group, at, numel, dst));
     return zero_reduce_values(z, dst, numel, 1);
 }
 

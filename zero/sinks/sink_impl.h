@@ -40,7 +40,8 @@ typedef cz_status (*zero_grads_visit)(void *user, size_t group, const void *x, s
 struct zero_sink {
     const char *name;
 
-    /* ---- buckets: how many, how large; what a plan needs to know of them ---- */
+    /* ---- buckets: how many, how large; what a plan needs to know of them
+     * ------------------------- */
 
     size_t bucket_numel_max; /* buckets are no larger, unless one unit's gradients are */
     int n_buckets;           /* 0: one; two in turn where reductions overlap the backward */
@@ -51,7 +52,8 @@ struct zero_sink {
     /* NULL: its elements, nothing else. */
     struct zero_footprint (*footprint)(const struct zero *z, size_t param_idx);
 
-    /* ---- creation and end ---- */
+    /* ---- creation and end
+     * ------------------------------------------------------------------------ */
 
     cz_status (*init)(struct zero *z);  /* the sink's tables, and blocks that it alone needs */
     cz_status (*dealt)(struct zero *z); /* units have been dealt to flushes, figures are for it */
@@ -61,7 +63,8 @@ struct zero_sink {
     /* Space for `numel` gradients of a group. NULL: it is taken from ZERO_GRADS. */
     cz_status (*take)(struct zero *z, size_t group, size_t numel);
 
-    /* ---- a pass ---- */
+    /* ---- a pass
+     * ---------------------------------------------------------------------------------- */
 
     /* Whether a flush begins as soon as it is complete, and not at the boundary. NULL: it does. */
     bool (*is_due)(const struct zero *z);
@@ -75,7 +78,8 @@ struct zero_sink {
 
     cz_status (*finish)(struct zero *z); /* everything that was begun has ended */
 
-    /* ---- the boundary ---- */
+    /* ---- the boundary
+     * ---------------------------------------------------------------------------- */
 
     /* Afterwards gradients are the boundary's, or are about to be: see tile_wait. */
     cz_status (*boundary)(struct zero *z);
@@ -90,7 +94,8 @@ struct zero_sink {
      * memory of them in its place. NULL: nothing. */
     void (*complete)(struct zero *z, unsigned char *bytes, uint64_t off, size_t nbytes);
 
-    /* ---- single parameters ---- */
+    /* ---- single parameters
+     * ----------------------------------------------------------------------- */
 
     /* Elements [off, off + numel) of this rank's partition of a group, as fp32. NULL: they are
      * where zero_grads_placement() says. */
@@ -105,8 +110,7 @@ struct zero_sink {
 
 extern const struct zero_sink zero_sink_ranks, zero_sink_swap, zero_sink_host;
 
-/* ---- sink_ranks.c: what a reduction does, for a rank that has no others ------------------------
- */
+/* ---- sink_ranks.c: what a reduction does, for a rank that has no others ---------------------- */
 
 /* A communicator's reduction rounds to the wire's dtype. On a GPU one rank has no communicator to
  * do so: whether its gradients need it, and the rounding, through `most` elements at `through`. */

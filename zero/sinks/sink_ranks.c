@@ -1,7 +1,7 @@
 /* Gradients become the mean over ranks, each in its owner's partition: the sink of every run whose
  * gradients stay where layers are, and of all runs of several ranks.
  *
- * At stages 0 and 1 a flush is reduced where it lies, at the boundary, or early in the last pass
+ * At stages 0 and 1 a flush is reduced in place, at the boundary, or early in the last pass
  * with overlap_comm. At stages 2 and 3 it is reduced from its bucket, micro-batch by micro-batch:
  * the first one's mean is stored, later ones' are added. On one GPU nothing is sent; the boundary
  * rounds as a reduction over one rank would, so that the bits do not depend on the device. */
@@ -28,7 +28,7 @@ static struct ranks *ranks_of(const struct zero *z)
     return z->buckets.state;
 }
 
-/* One rank with a GPU has nobody to reduce its gradients with. */
+/* One rank with a GPU: there are no others to reduce its gradients with. */
 static bool is_alone_on_gpu(const struct zero *z)
 {
     return z->options.on_gpu && z->options.comm->world_size == 1;
@@ -53,8 +53,8 @@ static cz_status ranks_init(struct zero *z)
 static size_t add_spans(struct zero *z, size_t at, size_t param_idx)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_place *place = &z->places[param_idx];
-    size_t base = z->groups[place->group].grad_off / dtype_size(o->grad_dtype);
+    const struct zero_param *place = &z->own.params[param_idx];
+    size_t base = z->own.groups[place->group].grad_off / dtype_size(o->grad_dtype);
     for (int r = 0; r < o->comm->world_size; r++) {
         struct zero_piece piece = zero_piece_of(z, param_idx, r);
         if (piece.numel == 0) continue;
@@ -80,7 +80,7 @@ static cz_status ranks_dealt(struct zero *z)
         r->first_span = at;
         for (size_t u = o->n_units; u-- > 0;)
             for (size_t i = 0; z->buckets.unit_flush[u] == f && i < o->table->n_params; i++)
-                if (z->places[i].group != o->n_groups && z->places[i].ready_unit == u)
+                if (z->own.params[i].group != o->n_groups && z->own.params[i].ready_unit == u)
                     at = add_spans(z, at, i);
         r->n_spans = at - r->first_span;
     }
@@ -108,7 +108,7 @@ static void ranks_free(struct zero *z)
 static bool ranks_is_due(const struct zero *z)
 {
     if (z->buckets.is_bucketed) return true;
-    return z->options.overlap && z->pass == ZERO_PASS_LAST && zero_averages(z) &&
+    return z->options.overlap && z->turn.pass == ZERO_PASS_LAST && zero_averages(z) &&
            !is_alone_on_gpu(z);
 }
 
@@ -117,8 +117,8 @@ static cz_status ranks_begin(struct zero *z, size_t flush)
     const struct zero_options *o = &z->options;
     bool bucketed = z->buckets.is_bucketed;
     struct reduction *r = &ranks_of(z)->reductions[flush];
-    const struct comm_reduce args = {.src = z->blocks[bucketed ? ZERO_BUCKETS : ZERO_GRADS],
-                                     .dst = z->blocks[ZERO_GRADS],
+    const struct comm_reduce args = {.src = z->mem.blocks[bucketed ? ZERO_BUCKETS : ZERO_GRADS],
+                                     .dst = z->mem.blocks[ZERO_GRADS],
                                      .src_dtype = o->grad_dtype,
                                      .dst_dtype = o->grad_dtype,
                                      .wire = o->wire_dtype,
@@ -154,7 +154,7 @@ static cz_status ranks_boundary(struct zero *z)
         if (!b->flushes[f].begun) TRY(zero_flush_begin(z, f));
     TRY(zero_bucket_finish(z));
     if (!zero_rounds_alone(z)) return CZ_OK;
-    return zero_round_alone(z, z->blocks[ZERO_STEP] + ranks_of(z)->round_off, ROUND_NUMEL);
+    return zero_round_alone(z, z->mem.blocks[ZERO_STEP] + ranks_of(z)->round_off, ROUND_NUMEL);
 }
 
 /* The rank's partition of the mean; all of its own gradients where they are not averaged. */
@@ -162,8 +162,8 @@ static cz_status ranks_visit(struct zero *z, zero_grads_visit visit, void *user)
 {
     if (zero_averages(z)) return zero_visit_partition(z, visit, user);
     for (size_t g = 0; g < z->options.n_groups; g++)
-        TRY(visit(user, g, z->blocks[ZERO_GRADS] + z->groups[g].grad_off, 0,
-                  z->groups[g].flat.numel_padded));
+        TRY(visit(user, g, z->mem.blocks[ZERO_GRADS] + z->own.groups[g].grad_off, 0,
+                  z->own.groups[g].flat.numel_padded));
     return CZ_OK;
 }
 
@@ -172,7 +172,7 @@ static cz_status ranks_read_pending(struct zero *z, size_t param_idx, size_t off
 {
     const struct zero_placement local = {.dtype = z->options.grad_dtype,
                                          .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                         .memory = z->blocks[ZERO_GRADS],
+                                         .memory = z->mem.blocks[ZERO_GRADS],
                                          .resident = SIZE_MAX};
     *is_read = false;
     if (z->buckets.is_bucketed) return CZ_OK;
@@ -180,7 +180,7 @@ static cz_status ranks_read_pending(struct zero *z, size_t param_idx, size_t off
         TRY(zero_reduce(z)); /* they have begun to be means */
     if (z->buckets.reduced) return CZ_OK;
     *is_read = true;
-    TRY(zero_placement_get(z, &local, z->places[param_idx].grad_off + off, numel, dst));
+    TRY(zero_placement_get(z, &local, z->own.params[param_idx].grad_off + off, numel, dst));
     return zero_reduce_values(z, dst, numel, zero_reduce_scale(z));
 }
 
@@ -210,7 +210,7 @@ cz_status zero_round_alone(struct zero *z, void *through, size_t most)
     struct ops *ops = zero_grads_ops(z);
     if (!zero_averages(z)) return CZ_OK;
     for (size_t g = 0; g < o->n_groups; g++) {
-        size_t own = z->groups[g].own_numel;
+        size_t own = z->own.groups[g].own_numel;
         for (size_t at = 0, n; at < own; at += n) {
             n = own - at < most ? own - at : most;
             unsigned char *grads = zero_advance(zero_own_grad(z, g), at, o->grad_dtype);

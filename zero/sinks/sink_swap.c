@@ -32,9 +32,9 @@ struct extent {
 
 static struct extent extent_of(const struct zero *z, size_t param_idx)
 {
-    const struct zero_place *p = &z->places[param_idx];
+    const struct zero_param *p = &z->own.params[param_idx];
     size_t size = dtype_size(z->options.grad_dtype);
-    struct extent x = {.begin = z->groups[p->group].grad_swap + p->off * size};
+    struct extent x = {.begin = z->own.groups[p->group].grad_swap + p->off * size};
     x.end = x.begin + z->options.table->params[param_idx].numel * size;
     x.lo = size_round_up(x.begin, SWAP_ALIGN);
     x.hi = x.end / SWAP_ALIGN * SWAP_ALIGN;
@@ -59,8 +59,8 @@ static cz_status swap_take(struct zero *z, size_t group, size_t numel)
     size_t nbytes;
     TRY(size_mul(numel, dtype_size(z->options.grad_dtype), &nbytes));
     z->figures.grad_swapped_nbytes += nbytes;
-    z->groups[group].grads_swapped = true;
-    return zero_swap_take(z, nbytes, 0, &z->groups[group].grad_swap);
+    z->own.groups[group].grads_swapped = true;
+    return zero_swap_take(z, nbytes, 0, &z->own.groups[group].grad_swap);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -79,7 +79,7 @@ static cz_status swap_init(struct zero *z)
     if (!s || !s->edges || !s->tickets)
         return err_set(CZ_NOMEM, 0, "no memory for the edges of %zu gradients", n);
     for (size_t i = 0; i < n; i++) {
-        if (z->places[i].group == z->options.n_groups) continue;
+        if (z->own.params[i].group == z->options.n_groups) continue;
         const struct extent x = extent_of(z, i);
         s->edges[n_ends++] = x.begin / SWAP_ALIGN * SWAP_ALIGN;
         s->edges[n_ends++] = (x.end - 1) / SWAP_ALIGN * SWAP_ALIGN;
@@ -137,7 +137,7 @@ static void copy_edges(struct zero *z, unsigned char *bytes, uint64_t begin, uin
          i < s->n_edges && s->edges[i] < end; i++) {
         uint64_t lo = s->edges[i] > begin ? s->edges[i] : begin;
         uint64_t hi = s->edges[i] + SWAP_ALIGN < end ? s->edges[i] + SWAP_ALIGN : end;
-        unsigned char *edge = z->blocks[ZERO_GRADS] + i * SWAP_ALIGN + (lo - s->edges[i]);
+        unsigned char *edge = z->mem.blocks[ZERO_GRADS] + i * SWAP_ALIGN + (lo - s->edges[i]);
         unsigned char *here = bytes + (lo - begin);
         memcpy(from_edges ? here : edge, from_edges ? edge : here, hi - lo);
     }
@@ -157,12 +157,12 @@ static cz_status swap_begin(struct zero *z, size_t flush)
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++) {
         size_t i = z->buckets.params[k];
         const struct extent x = extent_of(z, i);
-        unsigned char *src = z->grads[i];
+        unsigned char *src = z->pointers.grads[i];
         uint64_t *ticket = &swapped_of(z)->tickets[i];
         copy_edges(z, src, x.begin, x.end, false);
         *ticket = 0;
         if (x.lo < x.hi)
-            TRY(swap_write_begin(z->swap, src + (x.lo - x.begin), x.lo, x.hi - x.lo, ticket));
+            TRY(swap_write_begin(z->mem.swap, src + (x.lo - x.begin), x.lo, x.hi - x.lo, ticket));
     }
     return CZ_OK;
 }
@@ -172,7 +172,7 @@ static cz_status swap_wait_flush(struct zero *z, size_t flush)
 {
     const struct zero_flush *f = &z->buckets.flushes[flush];
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++)
-        TRY(swap_wait(z->swap, swapped_of(z)->tickets[z->buckets.params[k]]));
+        TRY(swap_wait(z->mem.swap, swapped_of(z)->tickets[z->buckets.params[k]]));
     return CZ_OK;
 }
 
@@ -183,13 +183,13 @@ static cz_status read_begin(struct zero *z, size_t flush)
     const struct zero_flush *f = &z->buckets.flushes[flush];
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++) {
         size_t i = z->buckets.params[k];
-        if (z->places[i].tied) continue;
+        if (z->own.params[i].tied) continue;
         const struct extent x = extent_of(z, i);
-        unsigned char *dst = z->grads[i];
+        unsigned char *dst = z->pointers.grads[i];
         uint64_t *ticket = &swapped_of(z)->tickets[i];
         *ticket = 0;
         if (x.lo < x.hi)
-            TRY(swap_read_begin(z->swap, dst + (x.lo - x.begin), x.lo, x.hi - x.lo, ticket));
+            TRY(swap_read_begin(z->mem.swap, dst + (x.lo - x.begin), x.lo, x.hi - x.lo, ticket));
         copy_edges(z, dst, x.begin, x.lo < x.end ? x.lo : x.end, true);
         copy_edges(z, dst + (x.hi - x.begin), x.hi, x.end, true);
     }
@@ -211,7 +211,7 @@ static cz_status swap_restore(struct zero *z, size_t flush)
 
 static cz_status swap_finish(struct zero *z)
 {
-    return swap_drain(z->swap);
+    return swap_drain(z->mem.swap);
 }
 
 /* ---- the boundary ---------------------------------------------------------------------------- */
@@ -232,8 +232,8 @@ static size_t grad_piece(void *user, size_t t, struct ring_piece *out)
     const struct grad_tiles *s = user;
     const struct zero *z = s->z;
     size_t size = dtype_size(z->options.grad_dtype), tile = z->options.tile_numel;
-    size_t numel = tile_numel(z->groups[s->group].own_numel, tile, t);
-    out[0] = (struct ring_piece){.off = z->groups[s->group].grad_swap + t * tile * size,
+    size_t numel = tile_numel(z->own.groups[s->group].own_numel, tile, t);
+    out[0] = (struct ring_piece){.off = z->own.groups[s->group].grad_swap + t * tile * size,
                                  .nbytes = size_round_up(numel * size, SWAP_ALIGN),
                                  .is_read = true};
     return 1;
@@ -241,15 +241,15 @@ static size_t grad_piece(void *user, size_t t, struct ring_piece *out)
 
 static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, void *user)
 {
-    size_t own = z->groups[g].own_numel, tile = z->options.tile_numel;
+    size_t own = z->own.groups[g].own_numel, tile = z->options.tile_numel;
     size_t size = dtype_size(z->options.grad_dtype);
     unsigned char *slot;
     for (size_t at = 0; at < own; at += tile) {
         size_t numel = tile_numel(own, tile, at / tile);
-        TRY(ring_next(z->ring, &slot));
-        swap_complete(z, slot, z->groups[g].grad_swap + at * size, numel * size);
+        TRY(ring_next(z->sweep.ring, &slot));
+        swap_complete(z, slot, z->own.groups[g].grad_swap + at * size, numel * size);
         TRY(visit(user, g, slot, at, numel));
-        TRY(ring_done(z->ring));
+        TRY(ring_done(z->sweep.ring));
     }
     return CZ_OK;
 }
@@ -258,10 +258,10 @@ static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, voi
 static cz_status swap_visit(struct zero *z, zero_grads_visit visit, void *user)
 {
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        size_t n_tiles = tile_count(z->groups[g].own_numel, z->options.tile_numel);
+        size_t n_tiles = tile_count(z->own.groups[g].own_numel, z->options.tile_numel);
         struct grad_tiles s = {z, g};
         if (n_tiles == 0) continue;
-        TRY(ring_begin(z->ring, n_tiles, grad_piece, &s));
+        TRY(ring_begin(z->sweep.ring, n_tiles, grad_piece, &s));
         TRY(zero_ring_end(z, each_tile(z, g, visit, user)));
     }
     return CZ_OK;
@@ -272,11 +272,11 @@ static cz_status swap_get(struct zero *z, size_t group, size_t off, size_t numel
     enum cz_dtype dtype = z->options.grad_dtype;
     size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
     for (size_t at = 0, n; at < numel; at += n) {
-        uint64_t begin = z->groups[group].grad_swap + (off + at) * size;
+        uint64_t begin = z->own.groups[group].grad_swap + (off + at) * size;
         n = numel - at < most ? numel - at : most;
-        TRY(swap_read(z->swap, begin, n * size, z->scratch));
-        swap_complete(z, z->scratch, begin, n * size);
-        TRY(zero_cast(z, dtype, z->scratch, DTYPE_F32, dst + at, n));
+        TRY(swap_read(z->mem.swap, begin, n * size, z->mem.scratch));
+        swap_complete(z, z->mem.scratch, begin, n * size);
+        TRY(zero_cast(z, dtype, z->mem.scratch, DTYPE_F32, dst + at, n));
     }
     return CZ_OK;
 }

@@ -1,0 +1,261 @@
+/* Optimizer groups and parameters: which arrays a group has, how many elements of each are this
+ * rank's, and where each gets its space in the blocks or in the swap file. The order of
+ * zero_block_take() calls is the order in memory. */
+#include "zero/zero_impl.h"
+
+#include "base/size.h"
+
+#include <stdlib.h>
+
+/* The 1-bit family compresses parameters in their own order. */
+static bool exchanges(const struct zero_options *o)
+{
+    return optim_is_onebit(&o->groups[0].hyper);
+}
+
+static cz_status group_flat(struct zero *z, size_t g, const size_t *idx, size_t n)
+{
+    const struct zero_options *o = &z->options;
+    struct zero_group *group = &z->own.groups[g];
+    const struct flat_options flat = {
+        .world_size = o->comm->world_size,
+        .round_robin = o->round_robin && o->stage > 0 && !exchanges(o),
+        .param_align = o->align_params ? 16 / dtype_size(o->dtype) : 1};
+    TRY(flat_group_init(&group->flat, o->table, idx, n, &flat));
+    for (size_t p = 0; p < n; p++)
+        z->own.params[group->flat.params[p].param_idx].off = group->flat.params[p].off;
+    bool is_split = o->stage > 0;
+    group->own_begin = is_split ? (size_t)o->comm->rank * group->flat.partition : 0;
+    group->own_numel = is_split ? group->flat.partition : group->flat.numel_padded;
+    z->figures.numel_padded += group->flat.numel_padded;
+    return CZ_OK;
+}
+
+/* Sub-groups one after the other. */
+static cz_status group_shard(struct zero *z, size_t g, const size_t *idx, size_t n)
+{
+    const struct zero_options *o = &z->options;
+    struct zero_group *group = &z->own.groups[g];
+    size_t sub_group_numel = o->stage3.sub_group_numel ? o->stage3.sub_group_numel : SIZE_MAX;
+    TRY(shard_group_init(&group->shard, o->table, idx, n, o->comm->world_size, sub_group_numel));
+    size_t begin = 0;
+    for (size_t s = 0; s < group->shard.n_sub_groups; s++) {
+        const struct shard_sub_group *sub = &group->shard.sub_groups[s];
+        for (size_t p = sub->first; p < sub->first + sub->n_params; p++)
+            z->own.params[group->shard.params[p].param_idx].off =
+                begin + group->shard.params[p].off;
+        begin += sub->numel;
+    }
+    group->own_numel = group->shard.numel;
+    z->figures.numel_padded += group->shard.numel * (size_t)o->comm->world_size;
+    return CZ_OK;
+}
+
+/* Parameters of group g in table order, laid out; `idx` is scratch for n_params indices. */
+static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
+{
+    const struct zero_options *o = &z->options;
+    size_t n = 0;
+    for (size_t i = 0; i < o->table->n_params; i++)
+        if (z->own.params[i].group == g) idx[n++] = i;
+    TRY(o->stage == 3 ? group_shard(z, g, idx, n) : group_flat(z, g, idx, n));
+    z->own.groups[g].n_states = optim_n_states(&o->groups[g].hyper);
+    z->figures.numel_own += z->own.groups[g].own_numel;
+    return CZ_OK;
+}
+
+/* Space for one of the group's arrays that an update changes: its first elements in the block, the
+ * others in the file. */
+static cz_status array_take(struct zero *z, enum zero_block block, struct zero_group *group,
+                            enum cz_dtype dtype, size_t *off, uint64_t *swap_off)
+{
+    size_t in_memory = z->options.swap.optimizer ? group->resident : group->own_numel, nbytes;
+    TRY(size_mul(group->own_numel - in_memory, dtype_size(dtype), &nbytes));
+    if (nbytes > 0) TRY(zero_swap_take(z, nbytes, 0, swap_off));
+    if (zero_states_leave(&z->options)) { /* a share stays on the GPU, what is left is the host's */
+        size_t s = block == ZERO_MASTERS ? 0 : 1 + (size_t)(block - ZERO_STATE_0);
+        TRY(zero_block_take(z, ZERO_SHARE, group->resident, dtype, &group->share_off[s]));
+        in_memory = z->options.swap.optimizer ? 0 : group->own_numel - group->resident;
+    }
+    size_t *swapped = &z->figures.master_swapped_nbytes;
+    if (block != ZERO_MASTERS) swapped = &z->figures.swapped_nbytes[block - ZERO_STATE_0];
+    *swapped += nbytes;
+    return zero_block_take(z, block, in_memory, dtype, off);
+}
+
+/* Parameters in the file are placed so that this rank's own begin with a block. */
+static cz_status params_take(struct zero *z, struct zero_group *group, size_t numel)
+{
+    size_t size = dtype_size(z->options.dtype), nbytes;
+    if (!z->options.swap.params)
+        return zero_block_take(z, ZERO_PARAMS, numel, z->options.dtype, &group->param_off);
+    TRY(size_mul(numel, size, &nbytes));
+    z->figures.param_swapped_nbytes += nbytes;
+    return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
+}
+
+/* A momentum that is exchanged is whole on every rank; its placement is the rank's own part of it.
+ */
+static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
+{
+    size_t *off = &group->state_off[state_idx];
+    TRY(zero_block_take(z, (enum zero_block)(ZERO_STATE_0 + state_idx), group->flat.numel_padded,
+                        DTYPE_F32, off));
+    *off += group->own_begin * sizeof(float);
+    return CZ_OK;
+}
+
+static cz_status group_blocks(struct zero *z, size_t g)
+{
+    const struct zero_options *o = &z->options;
+    struct zero_group *group = &z->own.groups[g];
+    size_t own = group->own_numel, whole = o->stage == 3 ? own : group->flat.numel_padded;
+    TRY(params_take(z, group, whole));
+    if (z->mem.has_masters)
+        TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
+                       &group->master_swap));
+    TRY(zero_grads_take(z, g, z->buckets.is_bucketed ? own : whole));
+    size_t s = 0;
+    if (exchanges(o)) TRY(momentum_take(z, group, s++));
+    for (; s < group->n_states; s++)
+        TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
+                       &group->state_off[s], &group->state_swap[s]));
+    return CZ_OK;
+}
+
+/* Which masters and states stay in memory: whole tiles of the first groups, up to their share. */
+static void choose_residents(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    double share = o->swap.optimizer ? o->swap.memory_share : o->offload.device_share;
+    size_t tile = z->options.tile_numel;
+    size_t left = (size_t)(share * (double)z->figures.numel_own);
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        struct zero_group *group = &z->own.groups[g];
+        group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
+        left -= group->resident;
+    }
+}
+
+/* Tensors inside each tile of this rank's range, for optimizers with a norm per tensor. */
+static cz_status group_segments(struct zero *z, size_t g)
+{
+    struct zero_group *group = &z->own.groups[g];
+    size_t tile = z->options.tile_numel, n_params = zero_group_n_params(z, g);
+    size_t n_tiles = tile_count(group->own_numel, tile);
+    group->segments = calloc(n_params + n_tiles + 1, sizeof *group->segments);
+    group->tile_segment = calloc(n_tiles + 1, sizeof *group->tile_segment);
+    if (!group->segments || !group->tile_segment)
+        return err_set(CZ_NOMEM, 0, "no memory for the segments of %zu tiles", n_tiles);
+    size_t n = 0, pos = 0;
+    for (size_t t = 0; t < n_tiles; t++) {
+        size_t begin = t * tile, end = begin + tile_numel(group->own_numel, tile, t);
+        group->tile_segment[t] = n;
+        for (; pos < n_params; pos++) {
+            struct zero_piece mine = zero_piece_mine(z, zero_group_param(z, g, pos));
+            size_t lo = mine.own_off > begin ? mine.own_off : begin;
+            size_t hi = mine.own_off + mine.numel < end ? mine.own_off + mine.numel : end;
+            if (lo < hi)
+                group->segments[n++] =
+                    (struct lamb_segment){.begin = lo - begin, .end = hi - begin, .tensor = pos};
+            if (mine.own_off + mine.numel >= end) break; /* the next tile may have more of it */
+        }
+    }
+    group->tile_segment[n_tiles] = n;
+    TRY(zero_block_take(z, ZERO_SMALL, n_params * sizeof(struct lamb_sums), DTYPE_U8,
+                        &group->sums_off));
+    TRY(zero_block_take(z, ZERO_SMALL, n_params, DTYPE_F32, &group->ratios_off));
+    if (z->options.on_gpu) {
+        TRY(zero_block_take(z, ZERO_STEP, n_params * sizeof(struct lamb_sums), DTYPE_U8,
+                            &group->gpu_sums_off));
+        TRY(zero_block_take(z, ZERO_STEP, n_params, DTYPE_F32, &group->gpu_ratios_off));
+    }
+    return zero_tensor_sums_init(z, g);
+}
+
+static cz_status groups_init(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    size_t *idx = calloc(o->table->n_params + 1, sizeof *idx);
+    if (!idx) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", o->table->n_params);
+    cz_status st = CZ_OK;
+    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = group_layout(z, g, idx);
+    free(idx);
+    TRY(st);
+    choose_residents(z);
+    for (size_t g = 0; g < o->n_groups; g++) {
+        TRY(group_blocks(z, g));
+        if (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS) TRY(group_segments(z, g));
+    }
+    return CZ_OK;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+/* Which units use a parameter: backward goes through them in reverse, so the first is the last. */
+static void note_uses(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    for (size_t i = 0; i < o->table->n_params; i++) z->own.params[i].ready_unit = o->n_units;
+    for (size_t u = o->n_units; u-- > 0;)
+        for (size_t k = 0; k < o->units[u].n; k++) {
+            struct zero_param *place = &z->own.params[o->units[u].param_idx[k]];
+            place->tied |= place->ready_unit < o->n_units && place->ready_unit != u;
+            place->ready_unit = u;
+        }
+}
+
+static cz_status note_groups(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        const struct param_info *info = &o->table->params[i];
+        if (info->trainable && o->group_of[i] >= o->n_groups)
+            return err_set(CZ_INVALID, 0, "%s: there is no parameter group %zu", info->name,
+                           o->group_of[i]);
+        z->own.params[i].group = info->trainable ? o->group_of[i] : o->n_groups;
+    }
+    return CZ_OK;
+}
+
+/* Frozen parameters: behind the groups; at stage 3 a chunk of each. */
+static cz_status place_frozen(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        size_t numel = o->table->params[i].numel, nbytes;
+        uint64_t off;
+        if (z->own.params[i].group != o->n_groups) continue;
+        if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
+        if (!o->swap.params) {
+            TRY(zero_block_take(z, ZERO_PARAMS, numel, o->dtype, &z->own.params[i].frozen_off));
+            continue;
+        }
+        TRY(size_mul(numel, dtype_size(o->dtype), &nbytes));
+        TRY(zero_swap_take(z, nbytes, 0, &off));
+        z->own.params[i].frozen_off = off;
+        z->figures.param_swapped_nbytes += nbytes;
+    }
+    return CZ_OK;
+}
+
+cz_status zero_groups_init(struct zero *z)
+{
+    TRY(note_groups(z));
+    note_uses(z);
+    TRY(groups_init(z));
+    return place_frozen(z);
+}
+
+void zero_groups_free(struct zero *z)
+{
+    for (size_t g = 0; z->own.groups && g < z->options.n_groups; g++) {
+        flat_group_free(&z->own.groups[g].flat);
+        shard_group_free(&z->own.groups[g].shard);
+        free(z->own.groups[g].segments);
+        free(z->own.groups[g].tile_segment);
+        free(z->own.groups[g].sums.spans);
+    }
+    free(z->own.groups);
+    free(z->own.params);
+}
