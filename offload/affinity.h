@@ -6,7 +6,7 @@
  * Its memory comes from the nodes of its cores, or, with a GPU, from the node the GPU hangs on. All
  * of it is arithmetic over an hwloc topology, so synthetic and recorded machines can be asked too.
  *
- * Ranks agree without talking: whoever fills affinity_options brings the masks and GPUs of all
+ * Ranks agree without messages: the caller puts into affinity_options the masks and GPUs of all
  * ranks of the host (ranks). Ranks with the same mask divide it; a mask that no other rank has is
  * that rank's share already (a launcher dealt it) and is kept whole.
  *
@@ -70,7 +70,7 @@ bool affinity_can_bind(const struct affinity *p);
  * cores of the rank's threads: threads that it starts inherit what it may use, and the OpenMP
  * runtime starts new ones whenever a region was smaller than the last. Threads bound before are
  * left alone, so that calling it again (one empty parallel region) catches those new ones. Does
- * nothing where it may not. Errors: none that matter: what the kernel refuses is said once at
+ * nothing where it may not. Errors: none: what the kernel refuses is logged once at
  * LOG_INFO. affinity_destroy() by the same caller undoes it. */
 void affinity_bind_threads(struct affinity *p);
 

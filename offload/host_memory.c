@@ -1,3 +1,5 @@
+/* Mapping, first touch and page-locking of host memory. A page is on the node of the thread that
+ * touches it first, so each thread faults in the pages that it will work on. */
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/arena.h"
@@ -25,8 +27,7 @@ static size_t page_nbytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- what may be locked -----------------------------------------------------------------------
- */
+/* ---- what may be locked ---------------------------------------------------------------------- */
 
 /* The kernel asks for the capability in the first user namespace: there ids map to themselves. */
 static bool in_first_user_namespace(void)
@@ -61,8 +62,7 @@ size_t host_memory_lockable(void)
     return locked < whole ? whole - locked : 0;
 }
 
-/* ---- mapping ----------------------------------------------------------------------------------
- */
+/* ---- mapping --------------------------------------------------------------------------------- */
 
 cz_status host_memory_map(const struct affinity *affinity, const char *name, size_t nbytes,
                           struct host_memory *out)
@@ -93,8 +93,7 @@ void host_memory_unmap(struct host_memory *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---- first touch ------------------------------------------------------------------------------
- */
+/* ---- first touch ----------------------------------------------------------------------------- */
 
 /* Fault in the pages of [begin, end) from this thread: in one call, or by writing to each. */
 static void fault_in(unsigned char *begin, unsigned char *end, size_t page)
@@ -133,8 +132,7 @@ void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes)
         }
 }
 
-/* ---- locking ----------------------------------------------------------------------------------
- */
+/* ---- locking --------------------------------------------------------------------------------- */
 
 static cz_status refuse(const struct host_memory *m, int error)
 {

@@ -33,7 +33,7 @@ size_t host_memory_locked(void);
 cz_status host_memory_map(const struct affinity *affinity, const char *name, size_t nbytes,
                           struct host_memory *out);
 
-/* First touch of one array, so that each page lies near the thread that will work on it: kernels
+/* First touch of one array, so that each page is near the thread that will work on it: kernels
  * run over tiles of tile_nbytes, each split evenly over the threads (threads_split). tile_nbytes 0:
  * the whole array is one tile. Contents stay as they are. Call after affinity_bind_threads(). */
 void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes);

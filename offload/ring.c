@@ -1,3 +1,6 @@
+/* RING_SLOTS slots in turn: tiles are read ahead of the one in work, and the one before it is
+ * written behind. A slot is used again after settle(): what was written from it has reached the
+ * file. */
 #include "offload/ring.h"
 
 #include <stdlib.h>

@@ -23,7 +23,7 @@ struct ring_piece {
     bool is_read, is_written;
 };
 
-/* The pieces of tile `tile` (at most RING_PIECES_MAX, none for a tile that lies in memory). */
+/* The pieces of tile `tile` (at most RING_PIECES_MAX, none for a tile that is in memory). */
 typedef size_t (*ring_pieces)(void *user, size_t tile, struct ring_piece *out);
 
 struct ring_options {

@@ -8,14 +8,14 @@
  *
  * Requests are cut into blocks, of which up to `queue_depth` are in flight: through io_uring with
  * O_DIRECT, the file and swap_register()ed buffers registered; by threads with pread and pwrite
- * where io_uring is refused; through the page cache where O_DIRECT is. What was refused is said
- * once, at LOG_INFO. A thread of its own keeps the queue full: the caller need not come by.
+ * where io_uring is refused; through the page cache where O_DIRECT is. What was refused is
+ * logged once, at LOG_INFO. A thread of its own keeps the queue full: no polling is needed.
  * Interrupted, short and deferred transfers are completed. The first failure stays: every later
  * call returns it, and nothing hangs.
  *
  * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
  * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
- * swap_counts() may be called from any. Whoever overlaps a range that is being written waits first;
+ * swap_counts() may be called from any. Wait for a write before a request that overlaps it:
  * requests in flight have no order. */
 #ifndef CZ_OFFLOAD_SWAP_H
 #define CZ_OFFLOAD_SWAP_H

@@ -1,3 +1,5 @@
+/* One rank's affinity: its share of the cores (affinity_share.c), a core for each of its threads
+ * (affinity_deal.c), the NUMA nodes of its memory, and a line that describes them. */
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/threads.h"
@@ -8,13 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-cz_status affinity_no_memory(void)
-{
-    return err_set(CZ_NOMEM, 0, "no memory to place threads");
-}
-
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 /* Equal for all ranks that divide the cores: they wait for each other. */
 static int fair_threads(const struct affinity *p, const struct affinity_cores *c,
@@ -115,22 +111,17 @@ static cz_status settle(struct affinity *p, const struct affinity_options *o,
     return CZ_OK;
 }
 
-static bool any_gpu(const struct affinity_options *o)
-{
-    bool any = !o->ranks && o->pci_bus_id;
-    for (int r = 0; o->ranks && r < o->n_ranks_host; r++) any |= o->ranks[r].pci_bus_id != NULL;
-    return any;
-}
-
 static cz_status fill(struct affinity *p, const struct affinity_options *o)
 {
     static atomic_uint n_affinities;
     struct affinity_cores cores = {.v = NULL};
+    bool any_gpu = !o->ranks && o->pci_bus_id;
+    for (int r = 0; o->ranks && r < o->n_ranks_host; r++) any_gpu |= o->ranks[r].pci_bus_id != NULL;
     p->id = ++n_affinities;
     p->share = hwloc_bitmap_alloc();
     p->nodes = hwloc_bitmap_alloc();
     if (!p->share || !p->nodes) return affinity_no_memory();
-    TRY(affinity_topology_open(o->topology, any_gpu(o), &p->topology));
+    TRY(affinity_topology_open(o->topology, any_gpu, &p->topology));
     p->is_here = !o->topology && hwloc_topology_is_thissystem(p->topology);
     cz_status st = settle(p, o, &cores);
     affinity_cores_free(&cores);
@@ -167,8 +158,7 @@ void affinity_destroy(struct affinity *p)
     free(p);
 }
 
-/* ---- what came out ----------------------------------------------------------------------------
- */
+/* ---- what came out --------------------------------------------------------------------------- */
 
 int affinity_n_threads(const struct affinity *p)
 {
@@ -207,11 +197,6 @@ size_t affinity_share(const struct affinity *p, int *cpus, size_t n_max)
 size_t affinity_nodes(const struct affinity *p, int *nodes, size_t n_max)
 {
     return list_bits(p->nodes, nodes, n_max);
-}
-
-bool affinity_can_bind(const struct affinity *p)
-{
-    return p->is_dealt && p->is_here;
 }
 
 const char *affinity_describe(const struct affinity *p)

@@ -1,3 +1,5 @@
+/* Threads are bound to their cores and memory to its node: the only part of affinity that changes
+ * anything. Where the system refuses, training goes on unbound: it is slower, not wrong. */
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/log.h"
@@ -30,13 +32,9 @@ static int widen_caller(const struct affinity *p)
 static hwloc_bitmap_t original;
 static int n_bound;
 
-static void remember_caller(struct affinity *p)
+bool affinity_can_bind(const struct affinity *p)
 {
-    if (p->is_bound) return;
-    if (n_bound == 0) original = hwloc_bitmap_alloc();
-    if (n_bound == 0 && original) hwloc_get_cpubind(p->topology, original, HWLOC_CPUBIND_THREAD);
-    p->is_bound = true;
-    n_bound++;
+    return p->is_dealt && p->is_here;
 }
 
 void affinity_bind_threads(struct affinity *p)
@@ -44,7 +42,13 @@ void affinity_bind_threads(struct affinity *p)
     static atomic_bool was_said;
     atomic_int error = 0;
     if (!affinity_can_bind(p)) return;
-    remember_caller(p);
+    if (!p->is_bound) {
+        if (n_bound == 0) original = hwloc_bitmap_alloc();
+        if (n_bound == 0 && original)
+            hwloc_get_cpubind(p->topology, original, HWLOC_CPUBIND_THREAD);
+        p->is_bound = true;
+        n_bound++;
+    }
 #pragma omp parallel num_threads(p->n_threads)
     {
         int thread = omp_get_thread_num();

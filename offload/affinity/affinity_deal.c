@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- cuts between ranks -----------------------------------------------------------------------
- */
+/* ---- cuts between ranks ---------------------------------------------------------------------- */
 
 struct deal {
     const struct affinity_cores *c;
@@ -35,7 +34,8 @@ static int capacity(const struct deal *d, int begin, int end, int of_caches)
 }
 
 /* How many of `n_ranks` ranks over [begin, end) go before core `at`: as many as is fair, as far as
- * both sides have room; −1: at cannot be a cut. 0 and n_ranks leave one side to a neighbour. */
+ * both sides have enough cores; −1: at cannot be a cut. 0 and n_ranks leave one side to a
+ * neighbour. */
 static int ranks_before(const struct deal *d, int begin, int at, int end, int n_ranks,
                         int of_caches)
 {
@@ -94,8 +94,7 @@ void affinity_match(const struct affinity_cores *c, const int *cuts, const int *
             }
 }
 
-/* ---- threads on cores -------------------------------------------------------------------------
- */
+/* ---- threads on cores ------------------------------------------------------------------------ */
 
 /* Narrow [*begin, *end) to one node if n_threads have a core each there: to `near`, or the largest.
  */

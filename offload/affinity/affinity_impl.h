@@ -18,15 +18,12 @@ struct affinity {
     char text[512];
 };
 
-/* ---- affinity.c
- * -----------------------------------------------------------------------------------
- */
+static inline cz_status affinity_no_memory(void)
+{
+    return err_set(CZ_NOMEM, 0, "no memory to place threads");
+}
 
-cz_status affinity_no_memory(void); /* CZ_NOMEM with its sentence */
-
-/* ---- affinity_topology.c: what machine it is
- * ------------------------------------------------------
- */
+/* ---- affinity_topology.c: what machine it is ------------------------------------------------- */
 
 /* A topology in the words of affinity_options. with_pci: also its PCI devices (takes ten times as
  * long). */
@@ -41,19 +38,17 @@ int affinity_gpu_node(hwloc_topology_t topology, const char *pci_bus_id);
 /* The processors this process may use, whatever OpenMP has bound its threads to. CZ_NOMEM. */
 cz_status affinity_allowed_here(hwloc_bitmap_t out);
 
-/* Whether the user has said where threads run. */
+/* Whether the user has chosen where threads run. */
 bool affinity_user_binds(void);
 
-/* ---- affinity_share.c: whose cores are whose
- * ------------------------------------------------------
- */
+/* ---- affinity_share.c: whose cores are whose ------------------------------------------------- */
 
 /* This rank's share: cores [begin, end) of those in its mask. */
 struct affinity_run {
     int begin, end;
     int n_same;      /* ranks that divide this mask */
     int wants;       /* the node of the rank's GPU; −1: none */
-    bool is_certain; /* nobody else has these cores */
+    bool is_certain; /* no other rank has these cores */
 };
 
 /* Fills *c with the cores of the rank's mask, also for affinity_cores_free() when it fails. Errors
@@ -61,9 +56,7 @@ struct affinity_run {
 cz_status affinity_share_choose(struct affinity *p, const struct affinity_options *o,
                                 struct affinity_cores *c, struct affinity_run *out);
 
-/* ---- affinity_deal.c: arithmetic over cores
- * -------------------------------------------------------
- */
+/* ---- affinity_deal.c: arithmetic over cores -------------------------------------------------- */
 
 /* Cut the cores into n_ranks ≤ c->n runs: rank r gets [cuts[r], cuts[r + 1]). No run is shorter
  * than floor(n / n_ranks); nodes, then caches, are cut only where that would be. cuts: (n_ranks +
@@ -82,9 +75,7 @@ void affinity_match(const struct affinity_cores *c, const int *cuts, const int *
 cz_status affinity_threads(const struct affinity_cores *c, int begin, int end, int near,
                            int n_threads, hwloc_cpuset_t *sets, bool *is_enough);
 
-/* ---- affinity_bind.c
- * ------------------------------------------------------------------------------
- */
+/* ---- affinity_bind.c ------------------------------------------------------------------------- */
 
 /* Ask for pages of a fresh mapping on the affinity's node, when it has one. */
 void affinity_bind_memory(const struct affinity *p, void *base, size_t nbytes);

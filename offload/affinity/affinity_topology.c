@@ -1,3 +1,5 @@
+/* What hwloc knows: the machine (this one, a recorded one or a synthetic one), its cores with node
+ * and cache, the node of a GPU; and which processors this process may use. */
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/processors.h"
@@ -44,8 +46,7 @@ cz_status affinity_topology_open(const char *words, bool with_pci, hwloc_topolog
     return st;
 }
 
-/* ---- cores ------------------------------------------------------------------------------------
- */
+/* ---- cores ----------------------------------------------------------------------------------- */
 
 /* The nearest node of what is local to obj; in front of memory without cores, which has higher
  * numbers. A node hidden from us leaves its cores with those of the whole machine. */
@@ -106,8 +107,7 @@ int affinity_gpu_node(hwloc_topology_t topology, const char *pci_bus_id)
     return near && !is_far ? affinity_node_of(near) : -1;
 }
 
-/* ---- what this process may use ----------------------------------------------------------------
- */
+/* ---- what this process may use --------------------------------------------------------------- */
 
 bool affinity_user_binds(void)
 {

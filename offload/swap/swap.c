@@ -1,3 +1,4 @@
+/* The calls of offload/swap.h: options, the choice of a backend, memory, buffers, requests. */
 #include "offload/swap.h"
 
 #include "base/clock.h"
@@ -15,8 +16,7 @@
 /* A block in huge pages is one piece for the disk, not one of hundreds. */
 #define HUGE_NBYTES ((size_t)2 << 20)
 
-/* ---- options ----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 /* What the options come down to; `s` is zeroed. */
 static cz_status take_options(struct swap *s, const struct swap_options *o)
@@ -70,8 +70,7 @@ size_t swap_memory_nbytes(const struct swap_options *options)
     return nbytes;
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static void stop_backend(struct swap *s)
 {
@@ -162,8 +161,7 @@ void swap_close(struct swap *s)
     free(s);
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 cz_status swap_register(struct swap *s, void *base, size_t nbytes)
 {
@@ -189,8 +187,7 @@ cz_status swap_register(struct swap *s, void *base, size_t nbytes)
     return CZ_OK;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static cz_status check_request(const struct swap *s, const void *buf, uint64_t off, size_t nbytes)
 {
@@ -231,8 +228,7 @@ cz_status swap_drain(struct swap *s)
     return swap_queue_drain(&s->queue);
 }
 
-/* ---- what it is and did -----------------------------------------------------------------------
- */
+/* ---- what it is and did ---------------------------------------------------------------------- */
 
 struct swap_counts swap_counts(const struct swap *s)
 {

@@ -1,3 +1,6 @@
+/* What a transfer's result means for its block. The kernel may move less than it was asked to, put
+ * a transfer off or refuse O_DIRECT: then the rest is asked for again, and only what makes no
+ * progress for a while has failed. Both backends come here, and so do the faults of tests. */
 #include "base/clock.h"
 #include "base/size.h"
 #include "offload/swap/swap_impl.h"

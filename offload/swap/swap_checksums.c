@@ -1,3 +1,5 @@
+/* A CRC-32 for each SWAP_ALIGN bytes of the file. A disk or driver that returns other bytes than
+ * were written would otherwise change the training without a sign. */
 #include "offload/swap/swap_impl.h"
 
 #include <libdeflate.h>

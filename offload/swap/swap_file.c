@@ -1,3 +1,6 @@
+/* The file. Its space is reserved when it is made, so that a full disk shows then; it is locked as
+ * long as it is used, so that what a killed run left behind can be told from it; transfers go past
+ * the page cache where the file system lets them. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
@@ -22,8 +25,7 @@
 #define FREED_NS_MAX (1000 * INT64_C(1000000)) /* for the disk to give back what was removed */
 #define FREED_NAP_NS (10 * 1000000)
 
-/* ---- space ------------------------------------------------------------------------------------
- */
+/* ---- space ----------------------------------------------------------------------------------- */
 
 /* Some file systems (ramfs, some FUSE ones) do not tell. */
 uint64_t swap_file_system_free(const char *dir)
@@ -106,8 +108,7 @@ static cz_status preallocate(struct swap_file *f)
     return CZ_OK;
 }
 
-/* ---- name and lock ----------------------------------------------------------------------------
- */
+/* ---- name and lock --------------------------------------------------------------------------- */
 
 /* A new file under a new name, locked. Where the folder's lock does not work somebody may have
  * taken it for a leftover before it was ours: then it has no name any more. 0 or an errno. */
@@ -149,8 +150,7 @@ static cz_status create_named(struct swap_file *f, int dir_fd, int rank)
     return CZ_OK;
 }
 
-/* ---- O_DIRECT ---------------------------------------------------------------------------------
- */
+/* ---- O_DIRECT -------------------------------------------------------------------------------- */
 
 void swap_file_leave_direct(struct swap_file *f)
 {
@@ -191,7 +191,7 @@ static cz_status open_for_transfers(struct swap_file *f, int dir_fd)
 
 int swap_file_writeback_error(const struct swap_file *f)
 {
-    /* Waits for nothing, as nothing lies behind the end; reports what the whole file met. */
+    /* Waits for nothing, as nothing is behind the end; reports what the whole file met. */
     int n = sync_file_range(f->fd, (off_t)f->nbytes, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
     return n != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT) ? errno : 0;
 }
@@ -201,10 +201,9 @@ void swap_file_writeback_begin(const struct swap_file *f, uint64_t off, size_t n
     sync_file_range(f->fd, (off_t)off, (off_t)nbytes, SYNC_FILE_RANGE_WRITE);
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
-/* Files that have a name, for whoever has to remove them all. The lock is held while a name comes
+/* Files that have a name: swap_remove_files() removes them all. The lock is held while a name comes
  * or goes. */
 static pthread_mutex_t named_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct swap_file *open_files;

@@ -1,6 +1,6 @@
-/* The folder of swap files. Those who open or close one hold the folder's lock meanwhile; a swap
- * file that nobody has locked belongs to nobody. Folders that czero made hold an empty file,
- * SWAP_MARK: whoever removes the last swap file removes them too, in whichever run that is. */
+/* The folder of swap files. Opening and closing one holds the folder's lock; a swap file that no
+ * process has locked was left by a run that was killed. Folders that czero made hold an empty file,
+ * SWAP_MARK: the run that removes the last swap file removes them too. */
 #include "base/log.h"
 #include "offload/swap/swap_impl.h"
 
@@ -17,8 +17,7 @@
 
 #define TRIES_MAX 100 /* another run may remove the folder that we are about to use */
 
-/* ---- named ------------------------------------------------------------------------------------
- */
+/* ---- named ----------------------------------------------------------------------------------- */
 
 /* One more part of a path that is free of links so far. False: too long. */
 static bool resolve_part(char path[PATH_MAX], const char *part, size_t n)
@@ -63,8 +62,7 @@ cz_status swap_folder_resolve(const char *dir, char **out)
     return *out ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
 }
 
-/* ---- made and locked --------------------------------------------------------------------------
- */
+/* ---- made and locked ------------------------------------------------------------------------- */
 
 static cz_status folder_error(const char *dir, const char *part, int error)
 {
@@ -184,10 +182,9 @@ void swap_folder_unlock(int dir_fd)
     if (dir_fd >= 0) close(dir_fd);
 }
 
-/* ---- leftovers --------------------------------------------------------------------------------
- */
+/* ---- leftovers ------------------------------------------------------------------------------- */
 
-/* Open a swap file that nobody holds; negative: it is not one. Its lock is ours until close().
+/* Open a swap file that no process holds; negative: it is not one. Its lock is ours until close().
  * Network file systems may keep locks to each host: there, other hosts' files are left alone. */
 static int open_leftover(int dir_fd, const char *name, struct stat *info)
 {
@@ -241,8 +238,7 @@ uint64_t swap_folder_leftovers(int dir_fd)
     return nbytes;
 }
 
-/* ---- removed ----------------------------------------------------------------------------------
- */
+/* ---- removed --------------------------------------------------------------------------------- */
 
 struct contents {
     bool has_ours; /* swap files, or folders made for them */

@@ -4,7 +4,7 @@
  *   swap_file.c       the file: name, lock, space, preallocation, O_DIRECT
  *   swap_name.c       names of swap files, and whose they are
  *   swap_folder.c     the folder: made, locked, searched for leftovers, removed
- *   swap_queue.c      requests, cut into blocks; who waits for what; the first failure
+ *   swap_queue.c      requests, cut into blocks; waits; the first failure
  *   swap_block.c      what a transfer's result means for its block; faults for tests
  *   swap_uring.c      blocks through io_uring            (backend)
  *   swap_threads.c    blocks by threads, pread, pwrite   (backend)
@@ -25,7 +25,7 @@
 #define SWAP_BLOCK_NBYTES ((size_t)1 << 20) /* defaults, DeepSpeed's */
 #define SWAP_QUEUE_DEPTH  8
 #define SWAP_THREADS_MAX  64
-#define SWAP_REQUESTS     1024 /* open at a time; who begins more waits */
+#define SWAP_REQUESTS     1024 /* open at a time; beginning one more waits */
 #define SWAP_BUFFERS_MAX  16   /* swap_register() */
 #define SWAP_BOUNCES      4    /* buffers of swap_read() and swap_write() */
 
@@ -39,7 +39,7 @@ void swap_name_make(char out[SWAP_NAME_NBYTES], int rank); /* different at each 
 bool swap_name_is_ours(const char *name);
 bool swap_name_is_of_this_host(const char *name);
 
-/* Whether locks in this folder are known to all who can reach it. */
+/* Whether locks in this folder are known to all processes that can reach it. */
 bool swap_folder_is_local(int dir_fd);
 
 /* ---- swap_folder.c --------------------------------------------------------------------------- */
@@ -50,8 +50,8 @@ bool swap_folder_is_local(int dir_fd);
  * word. free() it. Errors: CZ_INVALID (empty, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_folder_resolve(const char *dir, char **out);
 
-/* Make `dir` and the folders above it where they are missing, open and lock it: nobody else looks
- * for leftovers or removes it until swap_folder_unlock(). Errors: CZ_INVALID, CZ_IO. */
+/* Make `dir` and the folders above it where they are missing, open and lock it: no other process
+ * looks for leftovers or removes it until swap_folder_unlock(). Errors: CZ_INVALID, CZ_IO. */
 cz_status swap_folder_make(const char *dir, int *dir_fd);
 int swap_folder_lock(const char *dir); /* one that is there; −1: it is not */
 void swap_folder_unlock(int dir_fd);   /* accepts −1 */
@@ -82,7 +82,7 @@ void swap_file_close(struct swap_file *f); /* idempotent */
 /* Go on through the page cache; from any thread. */
 void swap_file_leave_direct(struct swap_file *f);
 
-/* Bytes free where an existing folder is; UINT64_MAX: nobody knows. */
+/* Bytes free where an existing folder is; UINT64_MAX: the system does not tell. */
 uint64_t swap_file_system_free(const char *dir);
 
 /* Whether the system has failed to write cached pages since the last call: 0 or an errno. What is
@@ -124,7 +124,7 @@ struct swap_line { /* requests that are not cut up yet, oldest first */
 struct swap_queue {
     pthread_mutex_t lock;
     pthread_cond_t is_done;        /* some request is */
-    bool has_news;                 /* and nobody was told yet */
+    bool has_news;                 /* and it was not announced yet */
     struct swap_line lines[2];     /* reads, writes */
     int n_reads_in_turn;           /* blocks of reads since the last of a write */
     struct swap_request *requests; /* SWAP_REQUESTS; ticket t uses slot t % SWAP_REQUESTS */
@@ -137,7 +137,7 @@ struct swap_queue {
     struct err error; /* the first one */
     struct swap_counts counts;
     int64_t busy_since_ns;
-    pthread_t owner; /* who opened the swap: whose waits are counted */
+    pthread_t owner; /* the thread that opened the swap: its waits are counted */
 };
 
 void swap_queue_init(struct swap_queue *q); /* of a zeroed one */
@@ -156,7 +156,7 @@ struct swap_block *swap_queue_take(struct swap *s);
 void swap_queue_finish(struct swap_queue *q, struct swap_block *b);
 
 /* With the lock: whether requests ended since the last call; then, once the lock is given up and
- * the disk has new work, tell those who wait. */
+ * the disk has new work, wake the waiters. */
 bool swap_queue_has_news(struct swap_queue *q);
 void swap_queue_announce(struct swap_queue *q);
 

@@ -1,11 +1,14 @@
+/* Requests and their blocks. Callers put requests in line and wait for tickets; backends take
+ * blocks from the lines and give them back. The first failure ends it: what is in line is dropped,
+ * and every later call returns the error, so that nothing hangs. */
 #include "base/clock.h"
 #include "offload/swap/swap_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Of waiting reads and writes, that many blocks are reads before one is a write: who reads mostly
- * stands still meanwhile, who writes does not. */
+/* Of waiting reads and writes, that many blocks are reads before one is a write: a reader mostly
+ * waits meanwhile, a writer does not. */
 #define READS_IN_TURN 3
 
 void swap_queue_init(struct swap_queue *q)
@@ -36,8 +39,7 @@ void swap_queue_free(struct swap_queue *q)
     pthread_mutex_destroy(&q->lock);
 }
 
-/* ---- requests: with the lock ------------------------------------------------------------------
- */
+/* ---- requests: with the lock ----------------------------------------------------------------- */
 
 static void line_add(struct swap_line *line, struct swap_request *r)
 {
@@ -67,8 +69,7 @@ static void drop_lines(struct swap_queue *q)
     }
 }
 
-/* ---- callers ----------------------------------------------------------------------------------
- */
+/* ---- callers --------------------------------------------------------------------------------- */
 
 /* The slot of the next ticket, once its last owner is through. */
 static cz_status slot_take(struct swap_queue *q, struct swap_request **out)
@@ -149,8 +150,7 @@ cz_status swap_queue_drain(struct swap_queue *q)
     return st;
 }
 
-/* ---- backends ---------------------------------------------------------------------------------
- */
+/* ---- backends -------------------------------------------------------------------------------- */
 
 /* Reads and writes both get through, whatever stands in the other line. */
 static struct swap_line *next_line(struct swap_queue *q)

@@ -21,7 +21,8 @@ struct sched_wish {
     uint64_t slice_ns, deadline, period;
 };
 
-/* All cores that threads of this process run on: who opens a swap may be bound to one of them. */
+/* All cores that threads of this process run on: the one that opens a swap may be bound to one of
+ * them. */
 static void cores_of_process(cpu_set_t *cores)
 {
     DIR *tasks = opendir("/proc/self/task");

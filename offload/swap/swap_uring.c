@@ -27,11 +27,10 @@ struct uring {
     int table_error;     /* why no buffers can be registered */
     int64_t stuck_ns;    /* since when the kernel puts us off; 0: it does not */
     /* With the queue's lock: */
-    bool is_hungry; /* the thread sleeps, or will, with room for more blocks */
+    bool is_hungry; /* the thread sleeps, or will, with blocks free */
 };
 
-/* ---- submit -----------------------------------------------------------------------------------
- */
+/* ---- submit ---------------------------------------------------------------------------------- */
 
 /* Index of the registered buffer that holds all of [buf, buf + n); negative: none does. */
 static int registered(struct swap *s, const unsigned char *buf, size_t n)
@@ -77,8 +76,7 @@ static void arm_wake(struct uring *u)
     u->is_wake_armed = true;
 }
 
-/* ---- complete ---------------------------------------------------------------------------------
- */
+/* ---- complete -------------------------------------------------------------------------------- */
 
 static void list_add(struct swap_block **list, struct swap_block *b)
 {
@@ -110,10 +108,10 @@ static struct swap_block *reap(struct swap *s, struct uring *u)
 
 struct turn {
     bool goes_on;  /* false: the swap closes and nothing is left */
-    bool has_news; /* for those who wait */
+    bool has_news; /* for waiters */
 };
 
-/* Blocks that are through make room for new ones, which go into the ring. */
+/* Blocks that are through become free for new work, which goes into the ring. */
 static struct turn turn_over(struct swap *s, struct uring *u, struct swap_block *done)
 {
     struct swap_queue *q = &s->queue;
@@ -165,7 +163,8 @@ static void break_down(struct swap *s, struct uring *u, int error)
     swap_queue_announce(q);
 }
 
-/* What submitting said: whether to go on. Short of memory, the kernel may put us off a while. */
+/* Whether to go on after what submitting returned. Short of memory, the kernel may refuse a while.
+ */
 static bool survives(struct uring *u, int n)
 {
     if (n >= 0 || n == -EINTR) {
@@ -179,7 +178,7 @@ static bool survives(struct uring *u, int n)
     return now - u->stuck_ns < LOST_NS_MAX;
 }
 
-/* The disk gets its new work before those who wait are woken: they may take the processor. */
+/* The disk gets its new work before waiters are woken: they may take the processor. */
 static int submit(struct swap *s, struct uring *u, bool has_news)
 {
     if (!has_news) return io_uring_submit_and_wait(&u->ring, 1);
@@ -219,8 +218,7 @@ static void uring_wake(struct swap *s)
     } while (n < 0 && errno == EINTR);
 }
 
-/* ---- start and stop ---------------------------------------------------------------------------
- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 
 /* One empty operation through the whole ring: a sandbox may allow to make rings, not to use them.
  */
@@ -276,7 +274,7 @@ static void uring_stop(struct swap *s)
     struct uring *u = s->backend_state;
     if (!u) return;
     if (u->has_thread) pthread_join(u->thread, NULL);
-    /* Said out loud, file and memory are free at once; the ring's end comes later. */
+    /* Unregistered, file and memory are free at once; the ring itself ends later. */
     if (u->has_file) io_uring_unregister_files(&u->ring);
     if (u->has_table) io_uring_unregister_buffers(&u->ring);
     if (u->has_ring) io_uring_queue_exit(&u->ring);
