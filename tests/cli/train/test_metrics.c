@@ -2,7 +2,7 @@
  * is past its checkpoint, in the CSV and for TensorBoard, and goes on counting; files that are not
  * ours are left alone; failures name the file.
  *
- * With CZ_TEST_METRICS_DIR set, only writes a resumed run there, for test_metrics_peers.sh. */
+ * With CZ_TEST_METRICS_DIR set, only writes a resumed run there, for test_metrics_files.sh. */
 #include "tests/support/check_main.h"
 #include "tools/czero/train/metrics.c" /* the tools are no library */
 

@@ -2,7 +2,7 @@
  * not repeat the header; TensorBoard's file appears where DeepSpeed puts it; failures are named and
  * leave whole rows.
  *
- * With CZ_TEST_MONITOR_DIR set, only writes a small run there, for test_monitor_peers.sh. */
+ * With CZ_TEST_MONITOR_DIR set, only writes a small run there, for test_monitor_files.sh. */
 #include "engine/report/monitor.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
