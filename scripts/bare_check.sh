@@ -89,18 +89,11 @@ bootstrap() {
   echo "$suite" >"$root/$COMPLETE"
 }
 
-# As much of /dev as programs need: no devices of this machine. The network is this machine's.
+# The root is a mount point, as it is on a machine: tests that mount something first make it private to themselves.
+# Devices, processes and the network are this machine's, shared memory is the root's own.
 prepare() {
-  local node
-  mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount -t tmpfs -o mode=755 dev "$root/dev" || return 1
-  for node in null zero full random urandom tty; do
-    touch "$root/dev/$node" && mount --bind "/dev/$node" "$root/dev/$node" || return 1
-  done
-  mkdir -p "$root/dev/shm" "$root/dev/pts" && mount -t tmpfs -o mode=1777 shm "$root/dev/shm" &&
-    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts" || return 1
-  ln -s pts/ptmx "$root/dev/ptmx"
-  ln -s /proc/self/fd "$root/dev/fd"
-  for node in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${node%:*}" "$root/dev/${node#*:}"; done
+  mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" &&
+    mount --rbind /dev "$root/dev" && mount -t tmpfs -o mode=1777 shm "$root/dev/shm" || return 1
   cat /etc/resolv.conf >"$root/etc/resolv.conf" 2>/dev/null
   cat /etc/hosts >"$root/etc/hosts"
   apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries)' | grep -v ' "";$' >"$root/etc/apt/apt.conf.d/00bare-check"
@@ -124,21 +117,28 @@ enter() { # command
   return "$rc"
 }
 
-# ctest's log has each test's output and how it ended.
+# How each test ended is in ctest's output (the log), why one was skipped in what it printed (LastTest.log).
 report_tests() {
   local result=$root/root/czero/build/Testing/Temporary/LastTest.log
   [ -e "$result" ] || return 0
   awk '
-    match($0, /^[0-9]+\/[0-9]+ Test: /) { name = substr($0, RLENGTH + 1); reason = "no reason given" }
-    tolower($0) ~ /skip/ && !/^Test (Skipped|Passed|Failed)/ { reason = $0; sub(/^skipped: */, "", reason) }
-    /^Test Passed\./ { n_passed++ }
-    /^Test Skipped\./ { n_skipped++; skips = skips "  " name ": " reason "\n" }
-    /^Test (Failed|Timeout|Not Run)|^\*\*\*Exception|^Test time out/ { n_failed++; failures = failures "  " name "\n" }
+    FNR == 1 { file++ }
+    file == 1 && match($0, /^[0-9]+\/[0-9]+ Test: /) { name = substr($0, RLENGTH + 1) }
+    file == 1 && tolower($0) ~ /skip/ && !(name in reason) { reason[name] = $0; sub(/^.*skipped: */, "", reason[name]) }
+    file == 2 && match($0, /^ *[0-9]+ +[0-9]+\/[0-9]+ Test +#[0-9]+: /) {
+      name = $0
+      sub(/^ *[0-9]+ +[0-9]+\/[0-9]+ Test +#[0-9]+: /, "", name)
+      sub(/ .*/, "", name)
+      if (/ Passed +[0-9.]+ sec/) n_passed++
+      else if (/\*\*\*Skipped/) { n_skipped++; skips = skips "  " name ": " (name in reason ? reason[name] : "?") "\n" }
+      else { n_failed++; failures = failures "  " name "\n" }
+    }
     END {
+      if (n_passed + n_failed + n_skipped == 0) exit
       printf "tests: %d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped
       if (failures != "") printf "failed:\n%s", failures
       if (skips != "") printf "skipped:\n%s", skips
-    }' "$result"
+    }' "$result" "$log"
 }
 
 run_inside() {
