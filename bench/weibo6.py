@@ -5,7 +5,7 @@
     bench/weibo6.py --write                into docs/classification.md
     bench/weibo6.py --only "two ranks"     rows whose name contains that
 
-40,133 posts in six classes come from ../shared/fixtures/text/weibo6/train.json (--data); every tenth
+40,133 posts in six classes come from text/weibo6/train.json of the fixtures, which a build unpacks (--data); every tenth
 is kept for evaluation. Spaces inside the posts, which separate words, are removed; the vocabulary
 is one token per character, made by czero vocab. The global batch is 64 in every row. Time is the
 command's from start to end, start-up and both evaluations included; memory is the largest resident
@@ -129,7 +129,7 @@ def write(text):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--czero", default=os.path.join(ROOT, "build/czero"))
-    p.add_argument("--data", default=os.path.join(ROOT, "../shared/fixtures/text/weibo6/train.json"))
+    p.add_argument("--data", default=os.path.join(ROOT, "build/fixtures/text/weibo6/train.json"))
     p.add_argument("--model", default="bert-mini", help="a preset (default: bert-mini, 4 layers of 256)")
     p.add_argument("--only", help="rows whose name contains this")
     p.add_argument("--keep", help="a folder for vocabulary, logs, curves and trained models")

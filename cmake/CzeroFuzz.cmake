@@ -30,7 +30,7 @@ function(cz_fuzz_targets)
   endforeach()
 endfunction()
 
-# In every other build: each target over its corpus in tests/data/fuzz, as a normal test.
+# In every other build: each target over its corpus, as a normal test.
 function(cz_fuzz_corpora)
   file(GLOB targets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
   foreach(source ${targets})
@@ -40,7 +40,8 @@ function(cz_fuzz_corpora)
     set_target_properties(fuzz.${reader} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fuzz)
     add_test(NAME fuzz.${reader}
-      COMMAND fuzz.${reader} ${CMAKE_SOURCE_DIR}/tests/data/fuzz/${reader})
+      COMMAND fuzz.${reader} ${CZ_FIXTURES}/fuzz/${reader})
     cz_test_properties(fuzz.${reader} ${name})
+    add_dependencies(fuzz.${reader} unpack_fixtures)
   endforeach()
 endfunction()

@@ -132,6 +132,7 @@ function(cz_tests)
     set_target_properties(${module}.${name} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${module})
     target_link_libraries(${module}.${name} PRIVATE PkgConfig::CHECK)
+    add_dependencies(${module}.${name} unpack_fixtures)
     target_compile_definitions(${module}.${name} PRIVATE
       CZ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" CZ_BINARY_DIR="${CMAKE_BINARY_DIR}")
     add_test(NAME ${module}.${name} COMMAND ${module}.${name})

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Fuzz the readers with clang's libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
 #   scripts/fuzz.sh [TARGET [SECONDS]]   one target (default: all, one after the other; 300 s each)
-#   scripts/fuzz.sh --shrink TARGET [N]  replace tests/data/fuzz/TARGET/auto-* by the up to N files
-#                                        (default 40) of the working corpus that cover most
+#   scripts/fuzz.sh --shrink TARGET [N]  replace auto-* of TARGET in the committed corpora by the up
+#                                        to N files (default 40) of the working corpus that cover most;
+#                                        then tests/fixtures/pack.sh --from build-fuzz/fixtures fuzz
 # The working corpora stay in build-fuzz/corpus, findings in build-fuzz/findings. docs/fuzzing.md says
 # what each target promises. Needs clang with its sanitizers (Debian: clang libclang-rt-14-dev).
 set -euo pipefail
@@ -24,7 +25,7 @@ fuzz() { # target, seconds
   UBSAN_OPTIONS=print_stacktrace=1 nice -n 10 "build-fuzz/fuzz_$target" -max_total_time="$2" \
     -max_len="${nbytes_max[$target]}" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
     -use_value_profile=1 -print_final_stats=1 -artifact_prefix="$findings/" \
-    "$work" "tests/data/fuzz/$target" "build-fuzz/seeds/$target" >"build-fuzz/$target.log" 2>&1 || {
+    "$work" "build-fuzz/fixtures/fuzz/$target" "build-fuzz/seeds/$target" >"build-fuzz/$target.log" 2>&1 || {
     grep -aE 'ERROR:|runtime error:|broken promise:|Test unit written' "build-fuzz/$target.log"
     return 1
   }
@@ -32,7 +33,7 @@ fuzz() { # target, seconds
 }
 
 shrink() { # target, files
-  local kept=build-fuzz/kept/$1 out=tests/data/fuzz/$1
+  local kept=build-fuzz/kept/$1 out=build-fuzz/fixtures/fuzz/$1
   local small=build-fuzz/small/$1 size=1000c
   [ "$1" = machine ] && size=1500c
   [ "$1" = pt ] && size=2500c
@@ -50,6 +51,7 @@ shrink() { # target, files
   du -sb "$out"
 }
 
+cmake -DTO=build-fuzz/fixtures -P tests/fixtures/unpack.cmake
 if [ "${1:-}" = --shrink ]; then
   shrink "$2" "${3:-40}"
   exit

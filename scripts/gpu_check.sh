@@ -11,8 +11,8 @@
 #     --out DIR       report.md, report.json and logs.tar.gz (default build-gpu/report); the rows of earlier
 #                     stages stay in the build folder until their stage runs again
 #     --pack FILE     what scripts/gpu_pack.sh wrote (default .gpu/pack.tar.gz where the libraries are
-#                     not installed): libraries, fixtures, wheels
-#     --deps DIR      libraries and headers unpacked already; --fixtures DIR, --wheels DIR, --llmc DIR
+#                     not installed): libraries, wheels
+#     --deps DIR      libraries and headers unpacked already; --wheels DIR, --llmc DIR
 #     --build DIR     (default build-gpu; what is not built there is built first); --jobs N compiles and tests at a time (default: the cores)
 #     --nvme DIR      a folder for swap files: the largest model may use it
 #     --only REGEX    of a stage's steps only those; --list names them and runs none
@@ -22,7 +22,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 ALL_STAGES="build agree oracle memory bench train largest sanitize"
-stages=all minutes=28 out='' pack='' deps='' fixtures='' wheels='' llmc='' build='' jobs='' nvme='' peers='' limit_max=600 only=. list='' simulated='' continue=''
+stages=all minutes=28 out='' pack='' deps='' wheels='' llmc='' build='' jobs='' nvme='' peers='' limit_max=600 only=. list='' simulated='' continue=''
 
 usage() { echo "gpu_check: $*; the head of this file says what there is" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -41,7 +41,6 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --pack) pack=$2 ;;
     --deps) deps=$2 ;;
-    --fixtures) fixtures=$2 ;;
     --wheels) wheels=$2 ;;
     --llmc) llmc=$2 ;;
     --build) build=$2 ;;
@@ -95,7 +94,6 @@ unpack() { # the pack, once
     rm -rf "$to" && mkdir -p "$to" && tar -C "$to" -xzf "$pack" && touch "$to/.unpacked" || exit 2
   fi
   [ -n "$deps" ] || deps=$to/deps
-  [ -n "$fixtures" ] || [ ! -d "$to/fixtures" ] || fixtures=$to/fixtures
   [ -n "$wheels" ] || [ ! -d "$to/wheels" ] || wheels=$to/wheels
   [ -n "$llmc" ] || [ ! -d "$to/llm.c" ] || llmc=$to/llm.c
 }
@@ -103,8 +101,7 @@ installed() { pkg-config --exists libcjson hwloc liburing libutf8proc libdeflate
 [ -n "$list" ] || [ -n "$deps" ] || { [ -z "$pack" ] && installed; } || unpack
 [ -z "$deps" ] || deps=$(realpath -m "$deps")
 [ -z "$llmc" ] || llmc=$(realpath -m "$llmc")
-fixtures=$(realpath -m "${fixtures:-../shared/fixtures}")
-[ -d "$fixtures" ] && export CZ_FIXTURES=$fixtures
+fixtures=$build/fixtures
 command -v nvcc >/dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || PATH=$PATH:/usr/local/cuda/bin
 # NCCL, where only PyTorch's packages have it.
 system_has_nccl() { [[ $(ldconfig -p 2>/dev/null) == *libnccl.so.2* ]] || [ -e /usr/local/cuda/lib64/libnccl.so.2 ]; }
@@ -272,7 +269,7 @@ stage_build() {
 
 stage_agree() {
   local program name
-  for program in "$build"/tests/cuda/test_*; do
+  for program in "$build"/tests/gpu/test_*; do
     name=${program##*/}
     [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
     beside agree "$name" "all cases" 240 "$program"
@@ -290,19 +287,19 @@ oracle() { # folder
   return "${PIPESTATUS[0]}"
 }
 
+unpack_fixtures() { cmake -DTO="$fixtures" -P tests/fixtures/unpack.cmake; }
+
 stage_oracle() {
-  [ -d "$fixtures/models" ] || { step oracle "models" "" 5 no_fixtures; return; }
   local model
-  for model in "$fixtures"/models/*; do
-    [ -f "$model/oracle.safetensors" ] || continue
+  unpack_fixtures || return
+  for model in "$fixtures"/models/{bert-cls,distilbert-cls,gpt2,llama,qwen2}; do
     step oracle "${model##*/}: logits and gradients" "worst relative error ≤ 1e-4" 60 oracle "$model"
   done
 }
-no_fixtures() { echo "skipped: $fixtures is not here (scripts/gpu_pack.sh)"; return 77; }
 
 # The tail of train's arguments that all runs share.
 train_args() { # seq-len, steps
-  echo --model "$fixtures/gpt2-tiny" --data "$fixtures/text/fortunes.txt" --tokenizer bytes \
+  echo --model "$fixtures/models/gpt2-tiny" --data "$fixtures/text/fortunes.txt" --tokenizer bytes \
     --shuffle off --device cuda --quiet --seq-len "$1" --steps "$2"
 }
 
@@ -374,8 +371,8 @@ bit_matrix() { # name, ranks, precision arguments…
 
 stage_train() {
   [ -n "$continue$list" ] || rm -f "$build/report/bits of "*
-  [ -d "$fixtures/runs" ] || { step train "curves" "" 5 no_fixtures; return; }
   local run name
+  unpack_fixtures || return
   for run in "$fixtures"/runs/*; do
     name=${run##*/}
     case $name in *onebit* | *zeroone* | v016* | *frozen* | s2-fp16-dynscale) continue ;; esac
@@ -384,7 +381,6 @@ stage_train() {
   await
   for name in s1-fp32-adamw s2-bf16-adamw s2-bf16-cpuoffload s3-fp32-adamw s3-bf16-cpuoffload s1-fp32-dp3 s2-fp16-dynscale \
     s0-onebitadam s0-onebitadam-dp4 s0-onebitlamb s0-zerooneadam; do
-    [ -d "$fixtures/runs/$name" ] || continue
     ranks_beside train "curve of $name, its ranks on one GPU" "DeepSpeed's losses" 120 curve "$name" all
   done
   await
@@ -459,7 +455,7 @@ sanitize() { # tool, case of a test program ("" for all), program, arguments…
 }
 
 sanitize_case() { # tool, program of tests/gpu, case
-  local program=$build/tests/cuda/$2
+  local program=$build/tests/gpu/$2
   [ -x "$program" ] || { [ -n "$list" ] && program=$2; } || return 0
   step sanitize "$1: $2, $3" "no findings" 60 sanitize "$1" "$3" "$program"
 }
@@ -482,7 +478,7 @@ stage_sanitize() {
   sanitize_case memcheck test_cross_entropy_cuda it_agrees_forward
   sanitize_case racecheck test_cross_entropy_cuda it_agrees_forward
   sanitize_case racecheck test_norm_cuda norms_agree_forward
-  [ ! -d "$fixtures/gpt2-tiny" ] || step sanitize "memcheck: two ranks, staged, stage 3" "no findings" 90 sanitize_ranks memcheck
+  unpack_fixtures && step sanitize "memcheck: two ranks, staged, stage 3" "no findings" 90 sanitize_ranks memcheck
   sanitize_case memcheck test_norm_cuda norms_agree_forward
   sanitize_case racecheck test_reduce_cuda sumsq_agrees_forward
   sanitize_case racecheck test_embedding_cuda backward_agrees_forward
@@ -573,7 +569,7 @@ stage_largest() {
 
 # A step runs in a shell of its own, so that its time can be limited.
 export build out work czero fixtures deps jobs wheels llmc simulated z peers
-export -f python_packages_have toolkit_has_cublas configure compile machine oracle no_fixtures train_args curve bits \
+export -f python_packages_have toolkit_has_cublas configure compile machine oracle train_args curve bits \
   memory too_large sanitize sanitize_ranks install_wheels \
   deepspeed_ready llmc_ready python_bench timed_bench largest
 

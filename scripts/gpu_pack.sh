@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
 # Pack what scripts/gpu_check.sh needs on a machine with a GPU that has neither Debian's development
 # packages nor a network: run here, on Debian 12, and carry the one file that it writes.
-#   scripts/gpu_pack.sh                 libraries, headers, fixtures → .gpu/pack.tar.gz
+#   scripts/gpu_pack.sh                 libraries, headers → .gpu/pack.tar.gz
 #   scripts/gpu_pack.sh --wheels        and DeepSpeed with what it needs as wheels for Python 3.12
 #                                       (CZ_GPU_PYTHON=3.11 for another)
 #   scripts/gpu_pack.sh --llmc DIR      and llm.c's sources from there, to compare with
-#   --fixtures DIR (default ../shared/fixtures), --out FILE
+#   --out FILE
 # Packages that are installed are copied, others are downloaded with apt-get.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NBYTES_MAX=$((40 << 20))
-out=.gpu/pack.tar.gz fixtures=../shared/fixtures wheels='' llmc=''
+out=.gpu/pack.tar.gz wheels='' llmc=''
 while [ $# -gt 0 ]; do
   case $1 in
     --wheels) wheels=1 ;;
     --llmc) llmc=$2 && shift ;;
-    --fixtures) fixtures=$2 && shift ;;
     --out) out=$2 && shift ;;
     *) echo "gpu_pack: $1: unknown; the head of this file says what there is" >&2 && exit 2 ;;
   esac
@@ -28,10 +27,6 @@ packages=(
   libutf8proc2 libutf8proc-dev libdeflate0 libdeflate-dev libdnnl2 libdnnl-dev ocl-icd-libopencl1
   check libsubunit0 libsubunit-dev pkgconf-bin libpkgconf3
 )
-runs='s0-adagrad s0-bf16-adamw s0-fp32-adamw s0-lamb-warmup-only s1-adagrad-cpu s1-fp16-static
-  s1-fp32-adamw s1-fp32-dp1-adam-l2 s1-lion-cpu s2-bf16-adamw s2-bf16-cpuoffload s2-fp16-dynscale
-  s2-fp32-adamw-gas2 s3-bf16-adamw s3-bf16-cpuoffload s3-fp32-adamw sched-onecycle
-  sched-warmupcosine s1-fp32-dp3 s1-bf16-adamw-dp4 s0-onebitadam s0-onebitadam-dp4 s0-onebitlamb s0-zerooneadam'
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-pack-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -68,20 +63,6 @@ for pc in libcjson hwloc liburing libutf8proc libdeflate check libsubunit; do
     -e '/^[A-Z]/s|/usr/|${prefix}/|g' "$work/root/usr/lib/$multiarch/pkgconfig/$pc.pc" >"$deps/lib/pkgconfig/$pc.pc"
 done
 strip --strip-unneeded "$deps"/lib/*.so.* 2>/dev/null || true
-
-# Models, the beginnings and curves of the recorded runs, and the text they trained on.
-if [ -d "$fixtures/models" ]; then
-  to=$work/pack/fixtures
-  mkdir -p "$to/text" "$to/runs"
-  cp -rL "$fixtures/gpt2-tiny" "$fixtures/models" "$to/"
-  cp -L "$fixtures/text/fortunes.txt" "$to/text/"
-  for run in $runs; do
-    mkdir -p "$to/runs/$run"
-    cp -L "$fixtures/runs/$run"/{ds_config.json,run.json,curve.csv} "$to/runs/$run/"
-  done
-else
-  echo "gpu_pack: $fixtures is not there: model oracles and curves are left out" >&2
-fi
 
 if [ -n "$wheels" ]; then
   python=${CZ_GPU_PYTHON:-3.12}

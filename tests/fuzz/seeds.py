@@ -3,21 +3,21 @@
 
     python3 tests/fuzz/seeds.py OUT        writes OUT/TARGET/NAME
 
-Needs nothing but Python. Fixtures are read from ../shared/fixtures, if they are there."""
+Needs nothing but Python and CMake, which unpacks the fixtures."""
 
 import collections
 import datetime
 import hashlib
 import json
-import os
 import pathlib
 import pickle
 import sys
 import types
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
+from fixtures import FIXTURES, ROOT  # noqa: E402
+
 NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "wordpiece": 4096}
 
 
@@ -79,7 +79,7 @@ def texts(out):
     for path in files("*.json"):
         data = path.read_bytes()
         out.put("json", data)
-        if "manifest" in path.name:
+        if "manifests" in path.parts:
             out.put("manifest", data)
         if "zero_optimization" in str(data) or "train_batch_size" in str(data):
             out.put("config", data)
@@ -219,7 +219,7 @@ def plots(out):
 
 
 def wordpieces(out):
-    golden = ROOT / "tests" / "data" / "tokenizers" / "wordpiece"
+    golden = ROOT / "tests" / "fixtures" / "tokenizers" / "wordpiece"
     vocab = (golden / "vocab.txt").read_bytes()
     config = b'{"do_lower_case": true, "unk_token": {"content": "[UNK]"}, "additional_special_tokens": ["<x>"]}'
     decoder = b'{"added_tokens_decoder": {"9": {"content": "Ab", "normalized": true, "lstrip": true}}, "strip_accents": null}'

@@ -31,7 +31,7 @@ static void rig_open(struct rig *r)
     memset(r->host_memory, 0xA5, r->host_nbytes);
     ck_ok(r->device->ops->mem_alloc(r->device, r->nbytes, "a batch", &r->memory));
     ck_ok(r->device->ops->host_register(r->device, r->host_memory, r->host_nbytes));
-    r->model = cz_model_open(test_data("models/bert-old"));
+    r->model = cz_model_open(test_fixture("models/bert-old"));
     ck_assert_msg(r->model != NULL, "%s", cz_last_error());
     ck_ok(batch_stage_bind(&r->stage, B, T, r->device, r->stream, r->memory, r->host_memory));
 }

@@ -5,6 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
 czero=$build/czero
+models=$build/fixtures/models
 simulated=$build/cuda_sim/libczero_cuda.so
 work=$(mktemp -d /tmp/czero-cuda-errors-XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -31,8 +32,8 @@ refused() { # what is tested, exit code, words, command…
 no_gpu() { # what, exit code, words
   refused "$1" "$2" "$3" "${train[@]}" --device cuda
   grep -q -- '--device cpu' "$work/err" || complain "$1: no way out is named: $(cat "$work/err")"
-  refused "$1 (verify)" "$2" "$3" verify tests/data/models/gpt2 --device cuda
-  refused "$1 (generate)" "$2" "$3" generate --model tests/data/models/gpt2-tiny --prompt a --device cuda
+  refused "$1 (verify)" "$2" "$3" verify "$models/gpt2" --device cuda
+  refused "$1 (generate)" "$2" "$3" generate --model "$models/gpt2-tiny" --prompt a --device cuda
   "$czero" "${train[@]}" --device cpu >"$work/out" 2>&1 || complain "$1: --device cpu: $(cat "$work/out")"
   "$czero" "${plan[@]}" --device cuda >"$work/out" 2>&1 || complain "$1: plan: $(cat "$work/out")"
 }
@@ -104,7 +105,7 @@ CZERO_CUDA_SIM_FAULT=host-oom-at:1 refused "no page-locked memory" 3 '[KM]iB of 
   "${train[@]}" "${one_row[@]}"
 CZERO_CUDA_SIM_FAULT=lost-at:40 refused "a lost GPU" 1 'the GPU stopped working for this process' "${train[@]}" "${one_row[@]}"
 CZERO_CUDA_SIM_FAULT=lost-at:40 \
-  refused "a lost GPU (verify)" 1 'the GPU stopped working' verify tests/data/models/gpt2 --device cuda
+  refused "a lost GPU (verify)" 1 'the GPU stopped working' verify "$models/gpt2" --device cuda
 CZERO_CUDA_SIM_MEMORY=30000000 "$czero" "${train[@]}" "${one_row[@]}" --model gpt2 >"$work/out" 2>"$work/err"
 [ $? = 3 ] || complain "a plan that does not fit: not exit 3 but: $(head -1 "$work/err")"
 grep -q 'master weights\|exp_avg' "$work/err" || complain "a plan that does not fit shows no table"

@@ -6,18 +6,19 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
 czero=$build/czero
+models=$build/fixtures/models
 work=$(mktemp -d /tmp/czero-tools-cuda-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "$*" >&2; failed=1; }
 
 for model in gpt2 llama-variant bert-variant-a distilbert-variant-a; do
-  "$czero" verify "tests/data/models/$model" --device cuda >"$work/out" 2>&1 ||
+  "$czero" verify "$models/$model" --device cuda >"$work/out" 2>&1 ||
     complain "verify $model: $(tail -3 "$work/out")"
 done
 
 for device in cpu cuda; do
-  "$czero" generate --model tests/data/models/gpt2 --prompt "ABC 12" --no-echo --max-new-tokens 8 \
+  "$czero" generate --model "$models/gpt2" --prompt "ABC 12" --no-echo --max-new-tokens 8 \
     --device $device >"$work/text.$device" 2>"$work/err" || complain "generate: $(cat "$work/err")"
 done
 cmp -s "$work/text.cpu" "$work/text.cuda" || complain "generate: another text on cuda"

@@ -53,7 +53,7 @@ cmake --build "$work/project/build" >>"$work/cmake.log" || { cat "$work/cmake.lo
 "$prefix/bin/czero" --version
 if [ -e "$build/libczero_cuda.so" ]; then # the plug-in lies where the installed program looks
   test -e "$libdir/libczero_cuda.so" || { echo "libczero_cuda.so was not installed" >&2; exit 1; }
-  env -u CZERO_CUDA_PLUGIN "$prefix/bin/czero" verify "$source_dir/tests/data/models/gpt2" \
+  env -u CZERO_CUDA_PLUGIN "$prefix/bin/czero" verify "$build/fixtures/models/gpt2" \
     --device cuda >"$work/cuda" 2>&1 || true
   if grep -q 'is not here' "$work/cuda"; then
     cat "$work/cuda" >&2

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/data/models/bert-old: a tiny BertForPreTraining as it was saved in 2019 and trained on
+"""Makes fixtures/models/bert-old: a tiny BertForPreTraining as it was saved in 2019 and trained on
 several devices: pytorch_model.bin in two shards, bf16, "module." in front, LayerNorm.gamma and .beta,
 a second head, a buffer of positions, the decoder under the tied name, one matrix stored transposed.
 The oracle is what transformers' BertForMaskedLM (eager attention, fp32) makes of the same values.
 
-    $(scripts/peers.sh) tests/interop/bert_old_golden.py"""
+    $(scripts/peers.sh) tests/interop/bert_old_golden.py && tests/fixtures/pack.sh models"""
 import json
 import pathlib
 import sys
@@ -12,6 +12,8 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForMaskedLM
+
+from fixtures import FIXTURES
 
 CONFIG = dict(vocab_size=29, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
               intermediate_size=24, max_position_embeddings=12, type_vocab_size=2,
@@ -74,5 +76,5 @@ def make(folder):
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parents[1] / "data" / "models"
+    default = FIXTURES / "models"
     make((pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default) / "bert-old")

@@ -2,7 +2,7 @@
 """Small BERT and DistilBERT models with varied settings, and what PyTorch (transformers, fp32,
 dropout off) computes from them.
 
-  bert_oracles.py make [FOLDER]      the variants of tests/data/models (committed)
+  bert_oracles.py make [FOLDER]      the variants of fixtures/models (then tests/fixtures/pack.sh models)
   bert_oracles.py check CZERO [N]    N random variants (40), each compared by `czero verify`
 
 Run with a Python that has torch, transformers and safetensors."""
@@ -15,6 +15,8 @@ import tempfile
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+
+from fixtures import FIXTURES
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -168,7 +170,7 @@ if __name__ == "__main__":
         sys.exit(check(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 40))
     if len(sys.argv) < 2 or sys.argv[1] != "make":
         sys.exit(__doc__)
-    root = pathlib.Path(__file__).resolve().parent.parent / "data" / "models"
+    root = FIXTURES / "models"
     root = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else root
     for variant, (kind, settings, shape) in COMMITTED.items():
         make(variant, kind, settings, shape, root / variant, bare=variant.startswith("distil"))

@@ -13,7 +13,6 @@ import argparse
 import ctypes
 import functools
 import json
-import os
 import pathlib
 import random
 import sys
@@ -22,9 +21,8 @@ import unicodedata
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from bpe_texts import random_text, torture
+from fixtures import FIXTURES, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
 
 
 class Input(ctypes.Structure):

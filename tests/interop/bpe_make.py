@@ -2,23 +2,21 @@
 """Small byte-level BPE tokenizers, trained by Hugging Face's library: no model hub is needed.
 
     $(scripts/peers.sh) tests/interop/bpe_make.py OUT [--tokens N]   one folder per style
-    $(scripts/peers.sh) tests/interop/bpe_make.py --shipped          tests/data/tokenizers again: a few
+    $(scripts/peers.sh) tests/interop/bpe_make.py --shipped          tests/fixtures/tokenizers again: a few
                                                                      hundred tokens each, and golden.json
 """
 
 import argparse
 import copy
 import json
-import os
 import pathlib
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bpe_texts import torture
+from fixtures import FIXTURES, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
-SHIPPED = ROOT / "tests" / "data" / "tokenizers"
+SHIPPED = ROOT / "tests" / "fixtures" / "tokenizers"
 
 CASELESS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -35,7 +33,7 @@ O200K = (
 
 def corpus(shipped):
     """English, Chinese and code; the shipped ones come from what is in the tree alone."""
-    text = (ROOT / "tests" / "data" / "text" / "fortunes-64k.txt").read_text(errors="replace")
+    text = (FIXTURES / "text" / "fortunes-64k.txt").read_text(errors="replace")
     if not shipped:
         text = (FIXTURES / "text" / "fortunes.txt").read_text(errors="replace")
         posts = json.loads((FIXTURES / "text" / "weibo6" / "train.json").read_text())

@@ -5,9 +5,9 @@
                                 OUT/NAME/expected.safetensors: fp32 masters, optimizer states and
                                 buffers as DeepSpeed has them in memory, by name
 
-Run with the python that scripts/peers.sh prints. tests/data/checkpoint holds some of them
-(`ckpt_cases.py tests/data/checkpoint --shipped`); `CZ_CKPT_CASES=OUT` makes test_ckpt_cases read a
-whole set.
+Run with the python that scripts/peers.sh prints. fixtures/checkpoints/expected holds some of them
+(`ckpt_cases.py build/fixtures/checkpoints/expected --shipped`, then tests/fixtures/pack.sh checkpoints);
+`CZ_CKPT_CASES=OUT` makes test_ckpt_cases read a whole set.
 """
 import argparse
 import glob

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Small checkpoints of DeepSpeed's own for the tests: tests/data/ckpt/NAME, a few KB a file.
+"""Small checkpoints of DeepSpeed's own for the tests: fixtures/checkpoints/wrappers/NAME, a few KB a file.
 
   ckpt_golden.py [NAME...]
 
 Run with the python that scripts/peers.sh prints. A model of odd shapes (nothing divides anything;
-tied, partly frozen) takes three steps; what is saved touches what ../shared/fixtures does not: stage 0
+tied, partly frozen) takes three steps; what is saved touches what the recorded runs do not: stage 0
 in fp32 and under both 16-bit wrappers, parameter groups, sub-groups, alignment, paddings at the end of
 several ranks.
 """
 import json
-import pathlib
 import shutil
 import sys
 
@@ -17,7 +16,7 @@ sys.dont_write_bytecode = True
 import curves
 from runs import OFFLOAD, optimizer, scheduler
 
-OUT = curves.ROOT / "tests" / "data" / "ckpt"
+OUT = curves.FIXTURES / "checkpoints" / "wrappers"
 STEPS = 3
 ADAMW = optimizer("AdamW", lr=1e-2, betas=[0.9, 0.95], weight_decay=0.1, torch_adam=True)
 FUSED = optimizer("AdamW", lr=1e-2, betas=[0.9, 0.95])

@@ -2,7 +2,7 @@
 """Classification reports beside scikit-learn's on the same predictions.
 
   class_report_check.py build/libczero.so [--count N]   random predictions, every figure and line
-  class_report_check.py --make                          tests/data/class_report/*.txt again
+  class_report_check.py --make                          tests/fixtures/class_report/*.txt again
 
 Random cases have classes that never occur, that are never predicted, or one class alone. Figures
 agree to 1e-15, reports with ASCII names to the byte. A golden file holds: "n digits", a name per
@@ -20,7 +20,7 @@ from sklearn.metrics import (classification_report, confusion_matrix,
                              precision_recall_fscore_support)
 
 warnings.filterwarnings("ignore", "A single label was found")
-DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "class_report"
+DATA = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "class_report"
 
 
 class Figures(ctypes.Structure):

@@ -5,7 +5,7 @@ Run it by hand with a Python that has deepspeed (scripts/peers.sh makes one):
 
     PEERS/bin/python tests/interop/config_oracle.py build/czero [--count 3000] [--seed 1]
 
-It makes random configs (from nothing, and by changing the files of ../shared/fixtures/ds_configs),
+It makes random configs (from nothing, and by changing the files of fixtures/real_configs),
 lets both parsers resolve them at a random world size, and prints every disagreement: one accepts
 what the other refuses, or a value differs. Feeding `show` its own output must give the same bytes,
 and DeepSpeed must resolve that output to the same values. Exit 0: no disagreement.
@@ -27,8 +27,10 @@ import hjson  # noqa: E402
 from deepspeed.runtime import config as ds_config  # noqa: E402
 from deepspeed.utils import logger  # noqa: E402
 
+from fixtures import FIXTURES  # noqa: E402
+
 logger.setLevel(logging.CRITICAL)
-FIXTURES = os.path.join(os.path.dirname(__file__), "../../../shared/fixtures/ds_configs")
+CONFIGS = FIXTURES / "real_configs"
 
 
 class FakeDist:
@@ -357,7 +359,7 @@ def main():
         names = {n: v for n, v in flat_names(defaults).items() if not n.startswith("czero")}
         names.update((n, ...) for n in EXTRA)
         sources, texts = [], []
-        for path in sorted(glob.glob(os.path.join(FIXTURES, "[0-9]*.json"))):
+        for path in sorted(glob.glob(os.path.join(CONFIGS, "[0-9]*.json"))):
             with open(path) as f:
                 texts.append(f.read())
             try:

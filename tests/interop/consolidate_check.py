@@ -24,8 +24,8 @@ import safetensors
 import torch
 from deepspeed.utils import zero_to_fp32 as script
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FIXTURES = os.environ.get("CZ_FIXTURES", os.path.join(ROOT, "..", "shared", "fixtures"))
+from fixtures import FIXTURES, ROOT
+
 TOOL = None
 problems = 0
 

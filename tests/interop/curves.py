@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden training curves: gpt2-tiny trained by DeepSpeed itself, on CPU, on one to four ranks.
 
-  curves.py make   [NAME...]   train the runs of runs.py, write tests/golden/curves/
+  curves.py make   [NAME...]   train the runs of runs.py, write tests/fixtures/curves/dense/
   curves.py check  [NAME...]   train them again and compare with the files there
   curves.py replay [NAME...]   train the runs of fixtures/runs that 0.19.8 made again and compare
 
@@ -18,10 +18,10 @@ import pathlib
 import sys
 import tempfile
 
+from fixtures import FIXTURES, ROOT
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-GOLDEN = ROOT / "tests" / "golden" / "curves"
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
+GOLDEN = ROOT / "tests" / "fixtures" / "curves" / "dense"
 COLUMNS = ["step", "loss", "lr_next", "grad_norm", "loss_scale"]
 FP16_MAX = 65504.0
 ONEBIT = ("onebitadam", "onebitlamb", "zerooneadam")
@@ -267,7 +267,7 @@ def report_loads(config, rows, loads):
 
 def run_arguments(config, run):
     return dict(world=run["world"], config=config, steps=run["steps"], seq=run["seq"], freeze=run["freeze"],
-                groups=run.get("groups", ""), model_dir=str(FIXTURES / "gpt2-tiny"),
+                groups=run.get("groups", ""), model_dir=str(FIXTURES / "models" / "gpt2-tiny"),
                 text=str(FIXTURES / "text" / "fortunes.txt"),
                 watch_overflow=bool(config.get("fp16", {}).get("enabled")))
 
@@ -307,10 +307,11 @@ def golden_pass(names, write):
         if write:
             change = sensitivity(run["config"], arguments, rows)
             print(f"    half a rounding step in the initial weights moves a loss by at most {change:.2g}")
-            write_curve(GOLDEN / f"{name}.csv", rows)
-            (GOLDEN / f"{name}.json").write_text(json.dumps(run["config"], indent=1) + "\n")
+            (GOLDEN / name).mkdir(exist_ok=True)
+            write_curve(GOLDEN / name / "curve.csv", rows)
+            (GOLDEN / name / "ds_config.json").write_text(json.dumps(run["config"], indent=1) + "\n")
             continue
-        worst, wrong = compare(rows, read_curve(GOLDEN / f"{name}.csv"))
+        worst, wrong = compare(rows, read_curve(GOLDEN / name / "curve.csv"))
         print(f"    worst loss difference {worst:.2g}", *wrong[:3], sep="\n    ")
         if wrong:
             failed.append(name)
@@ -319,7 +320,7 @@ def golden_pass(names, write):
             out = csv.writer(f, lineterminator="\n")
             out.writerow(["name", "world", "steps", "seq", "freeze", "groups"])
             out.writerows([r["name"], r["world"], r["steps"], r["seq"], r["freeze"], r["groups"]] for r in RUNS
-                          if (GOLDEN / f"{r['name']}.csv").exists())
+                          if (GOLDEN / r["name"]).exists())
     return failed
 
 

@@ -25,7 +25,7 @@ sys.dont_write_bytecode = True
 import curves
 from runs import OFFLOAD, optimizer, scheduler
 
-MODEL = curves.FIXTURES / "gpt2-tiny"
+MODEL = curves.FIXTURES / "models" / "gpt2-tiny"
 TEXT = curves.FIXTURES / "text" / "fortunes.txt"
 SAVED, MORE, SEQ = 4, 4, 32
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (2e-2, 5e-2), "fp16": (2e-2, 5e-2)}  # loss absolute, norm relative

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Makes tests/data/models/gpt2-variant-*: small GPT-2 models with unusual settings, and what
+"""Makes fixtures/models/gpt2-variant-*: small GPT-2 models with unusual settings, and what
 PyTorch (transformers' GPT2LMHeadModel, eager attention, fp32, dropout off) computes from them.
-Run with a Python that has torch, transformers and safetensors; the output is committed."""
+Run with a Python that has torch, transformers and safetensors; then tests/fixtures/pack.sh models."""
 import pathlib
 import sys
 
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
+
+from fixtures import FIXTURES
 
 BASE = dict(vocab_size=31, n_positions=12, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3)
 VARIANTS = {
@@ -55,6 +57,6 @@ def make(name, settings, root):
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "data" / "models"
+    default = FIXTURES / "models"
     for variant, chosen in VARIANTS.items():
         make(variant, chosen, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)

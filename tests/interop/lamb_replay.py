@@ -41,7 +41,7 @@ def replay(world, steps, dtype):
     import torch
     text = (FIXTURES / "text" / "fortunes.txt").read_bytes()
     tokens = torch.tensor(list(text[:(steps * world * MICRO + 1) * SEQ + 1]), dtype=torch.long)
-    model = load_model(FIXTURES / "gpt2-tiny", None).to(dtype)
+    model = load_model(FIXTURES / "models" / "gpt2-tiny", None).to(dtype)
     params = list(model.parameters())
     states = [{"m": torch.zeros_like(p), "v": torch.zeros_like(p)} for p in params]
     losses, norms, ratios = [], [], []
@@ -67,7 +67,7 @@ def train(czero, work, world, stage, steps):
               "optimizer": {"type": "Lamb", "params": PARAMS}, "zero_optimization": {"stage": stage}}
     (work / "config.json").write_text(json.dumps(config))
     launch = [czero, "launch", "-n", str(world), "--", "train"] if world > 1 else [czero, "train"]
-    subprocess.run([*launch, "--config", work / "config.json", "--model", FIXTURES / "gpt2-tiny", "--data",
+    subprocess.run([*launch, "--config", work / "config.json", "--model", FIXTURES / "models" / "gpt2-tiny", "--data",
                     FIXTURES / "text" / "fortunes.txt", "--tokenizer", "bytes", "--seq-len", str(SEQ), "--steps",
                     str(steps), "--shuffle", "off", "--curve", work / "curve.csv", "--quiet"], check=True,
                    stdout=subprocess.DEVNULL)

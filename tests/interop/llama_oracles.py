@@ -2,7 +2,8 @@
 """Small LLaMA and Qwen2 models in many variants, what PyTorch (transformers, eager attention, fp32,
 dropout off) computes from them, and whether `czero verify` agrees within 2e-5.
 
-  llama_oracles.py make DIR            writes DIR/{llama,qwen2}-variant (tests/data/models)
+  llama_oracles.py make DIR            writes DIR/{llama,qwen2}-variant (build/fixtures/models,
+                                       then tests/fixtures/pack.sh models)
   llama_oracles.py check CZERO [SEED]  makes every variant below, and some drawn with SEED, in a
                                        temporary folder and verifies each
   llama_oracles.py one DIR NAME [SEED] writes one of them

@@ -1,4 +1,4 @@
-"""Writes tests/golden/lr/*.csv: what DeepSpeed's own schedules give for 200 updates.
+"""Writes tests/fixtures/lr/*.csv: what DeepSpeed's own schedules give for 200 updates.
 
     <peers>/bin/python tests/interop/lr_golden.py
 
@@ -16,7 +16,7 @@ import torch
 from deepspeed.runtime import lr_schedules
 
 logging.disable(logging.WARNING)
-OUT = pathlib.Path(__file__).resolve().parent.parent / "golden" / "lr"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "lr"
 STEPS = 200
 
 CASES = {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Manifests in tests/golden/ckpt, good and broken, written from docs/checkpoint-format.md alone.
+"""Manifests in tests/fixtures/manifests, good and broken, written from docs/checkpoint-format.md alone.
 
-Usage: manifest_golden.py tests/golden/ckpt      (Python's own library is enough)
+Usage: manifest_golden.py tests/fixtures/manifests      (Python's own library is enough)
 The status that each must give stands in expected.tsv, which tests/unit/checkpoint/test_manifest.c walks.
 """
 import json
@@ -75,48 +75,48 @@ def without_tail(m):
 
 def cases():
     first = lambda m: m["files"][0]
-    yield "good", "CZ_OK", text(good())
+    yield "whole/good", "CZ_OK", text(good())
     whole = text(good())
-    yield "truncated", "CZ_CORRUPT", whole[: len(whole) // 2]
-    yield "no_last_line_feed", "CZ_CORRUPT", whole[:-1]
-    yield "bytes_after_end", "CZ_CORRUPT", whole + b"\n"
-    yield "empty", "CZ_CORRUPT", b""
-    yield "bad_sum", "CZ_CORRUPT", whole.replace(b'"world_size": 2', b'"world_size": 3')
-    yield "upper_case_sum", "CZ_CORRUPT", whole[:-12] + whole[-12:].upper()
-    yield "no_sum", "CZ_CORRUPT", without_tail(good())
-    yield "not_json", "CZ_CORRUPT", _resum(b'{"format" "x",\n  ')
-    yield "other_format", "CZ_CORRUPT", changed(lambda m: m.update(format="some manifest"))
-    yield "newer_version", "CZ_VERSION", changed(lambda m: m.update(version=2))
-    yield "newer_version_other_members", "CZ_VERSION", changed(
+    yield "whole/truncated", "CZ_CORRUPT", whole[: len(whole) // 2]
+    yield "whole/no_last_line_feed", "CZ_CORRUPT", whole[:-1]
+    yield "whole/bytes_after_end", "CZ_CORRUPT", whole + b"\n"
+    yield "whole/empty", "CZ_CORRUPT", b""
+    yield "whole/bad_sum", "CZ_CORRUPT", whole.replace(b'"world_size": 2', b'"world_size": 3')
+    yield "whole/upper_case_sum", "CZ_CORRUPT", whole[:-12] + whole[-12:].upper()
+    yield "whole/no_sum", "CZ_CORRUPT", without_tail(good())
+    yield "whole/not_json", "CZ_CORRUPT", _resum(b'{"format" "x",\n  ')
+    yield "whole/other_format", "CZ_CORRUPT", changed(lambda m: m.update(format="some manifest"))
+    yield "whole/newer_version", "CZ_VERSION", changed(lambda m: m.update(version=2))
+    yield "whole/newer_version_other_members", "CZ_VERSION", changed(
         lambda m: m.update(version=3, extra=1))
-    yield "version_zero", "CZ_CORRUPT", changed(lambda m: m.update(version=0))
-    yield "unknown_member", "CZ_CORRUPT", changed(lambda m: m.update(extra=1))
-    yield "no_world_size", "CZ_CORRUPT", changed(lambda m: m.pop("world_size"))
-    yield "world_size_zero", "CZ_CORRUPT", changed(lambda m: m.update(world_size=0))
-    yield "world_size_text", "CZ_CORRUPT", changed(lambda m: m.update(world_size="2"))
-    yield "stage_four", "CZ_CORRUPT", changed(lambda m: m.update(stage=4))
-    yield "same_file_twice", "CZ_CORRUPT", changed(lambda m: m["files"].append(m["files"][0]))
-    yield "name_leaves_folder", "CZ_CORRUPT", changed(
+    yield "whole/version_zero", "CZ_CORRUPT", changed(lambda m: m.update(version=0))
+    yield "whole/unknown_member", "CZ_CORRUPT", changed(lambda m: m.update(extra=1))
+    yield "members/no_world_size", "CZ_CORRUPT", changed(lambda m: m.pop("world_size"))
+    yield "members/world_size_zero", "CZ_CORRUPT", changed(lambda m: m.update(world_size=0))
+    yield "members/world_size_text", "CZ_CORRUPT", changed(lambda m: m.update(world_size="2"))
+    yield "members/stage_four", "CZ_CORRUPT", changed(lambda m: m.update(stage=4))
+    yield "members/same_file_twice", "CZ_CORRUPT", changed(lambda m: m["files"].append(m["files"][0]))
+    yield "members/name_leaves_folder", "CZ_CORRUPT", changed(
         lambda m: first(m).update(name="../model_states.pt"))
-    yield "name_empty", "CZ_CORRUPT", changed(lambda m: first(m).update(name=""))
-    yield "lists_itself", "CZ_CORRUPT", changed(
+    yield "members/name_empty", "CZ_CORRUPT", changed(lambda m: first(m).update(name=""))
+    yield "members/lists_itself", "CZ_CORRUPT", changed(
         lambda m: first(m).update(name="czero_manifest.json"))
-    yield "size_negative", "CZ_CORRUPT", changed(lambda m: first(m).update(nbytes=-1))
-    yield "size_beyond_64_bits", "CZ_CORRUPT", changed(lambda m: first(m).update(nbytes=2**63))
-    yield "sum_too_short", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32="abc"))
-    yield "sum_not_hex", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32="abcdefgh"))
-    yield "sum_number", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32=12345678))
-    yield "tensor_outside_file", "CZ_CORRUPT", changed(
+    yield "members/size_negative", "CZ_CORRUPT", changed(lambda m: first(m).update(nbytes=-1))
+    yield "members/size_beyond_64_bits", "CZ_CORRUPT", changed(lambda m: first(m).update(nbytes=2**63))
+    yield "members/sum_too_short", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32="abc"))
+    yield "members/sum_not_hex", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32="abcdefgh"))
+    yield "members/sum_number", "CZ_CORRUPT", changed(lambda m: first(m).update(crc32=12345678))
+    yield "tensors/tensor_outside_file", "CZ_CORRUPT", changed(
         lambda m: first(m)["tensors"][1].update(off=265923))
-    yield "tensor_wraps_around", "CZ_CORRUPT", changed(
+    yield "tensors/tensor_wraps_around", "CZ_CORRUPT", changed(
         lambda m: first(m)["tensors"][1].update(nbytes=2**63 - 1))
-    yield "tensors_overlap", "CZ_CORRUPT", changed(
+    yield "tensors/tensors_overlap", "CZ_CORRUPT", changed(
         lambda m: first(m)["tensors"][1].update(off=36863))
-    yield "tensors_out_of_order", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"].reverse())
-    yield "tensor_empty", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"][1].update(nbytes=0))
-    yield "tensor_without_sum", "CZ_CORRUPT", changed(
+    yield "tensors/tensors_out_of_order", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"].reverse())
+    yield "tensors/tensor_empty", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"][1].update(nbytes=0))
+    yield "tensors/tensor_without_sum", "CZ_CORRUPT", changed(
         lambda m: first(m)["tensors"][1].pop("crc32"))
-    yield "tensor_with_more", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"][1].update(x=1))
+    yield "tensors/tensor_with_more", "CZ_CORRUPT", changed(lambda m: first(m)["tensors"][1].update(x=1))
 
 
 def _resum(head):
@@ -128,8 +128,10 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for name, status, data in cases():
-        (folder / f"manifest_{name}.json").write_bytes(data)
-        rows.append(f"manifest_{name}.json\t{status}\n")
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        rows.append(f"{name}.json\t{status}\n")
     (folder / "expected.tsv").write_text("".join(rows))
 
 

@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 import curves
 
 PRESETS = curves.ROOT / "configs"
-MODEL = curves.FIXTURES / "gpt2-tiny"
+MODEL = curves.FIXTURES / "models" / "gpt2-tiny"
 TEXT = curves.FIXTURES / "text" / "fortunes.txt"
 SEQ = 32
 TIERS = [("none", "none"), ("cpu", "none"), ("cpu", "cpu"), ("nvme", "none"), ("nvme", "nvme")]

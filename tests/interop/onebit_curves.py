@@ -2,7 +2,7 @@
 """Training curves of the 1-bit family: gpt2-tiny under DeepSpeed 0.16.9 and under our own replay.
 
   onebit_curves.py fixtures [NAME...]   repeat the recorded runs with DeepSpeed and with the replay
-  onebit_curves.py make     [NAME...]   train the runs of onebit_runs.py, write tests/golden/onebit/
+  onebit_curves.py make     [NAME...]   train the runs of onebit_runs.py, write tests/fixtures/curves/onebit/
   onebit_curves.py check    [NAME...]   train them again both ways and compare with the files there
   onebit_curves.py bf16                 what DeepSpeed does with a 1-bit optimizer in bf16
 
@@ -12,14 +12,13 @@ import argparse
 import csv
 import json
 import math
-import os
 import pathlib
 import sys
 
 import curves
 
 HERE = pathlib.Path(__file__).resolve().parent
-GOLDEN = curves.ROOT / "tests" / "golden" / "onebit"
+GOLDEN = curves.ROOT / "tests" / "fixtures" / "curves" / "onebit"
 RECORDED = ("s0-onebitadam", "s0-onebitadam-dp4", "s0-zerooneadam", "s0-onebitlamb", "s0-lamb-warmup-only")
 # Losses may differ by this much before the variance is frozen, and after it.
 TOLERANCES = {"fp32": (5e-4, 5e-3), "bf16": (2e-2, 2e-2), "fp16": (2e-2, 2e-2)}
@@ -110,7 +109,7 @@ def train(rank, world, config, steps, seq, freeze, groups, nudged=0.0, divide=Tr
     import deepspeed
     torch.manual_seed(0)
     curves.allow_fp16()
-    model = curves.load_model(str(curves.FIXTURES / "gpt2-tiny"), freeze)
+    model = curves.load_model(str(curves.FIXTURES / "models" / "gpt2-tiny"), freeze)
     if nudged:
         curves.nudge(model, nudged)
     flat = groups == "masked" and precision(config) != "fp32" and config["optimizer"]["type"] != "OneBitLamb"
@@ -276,8 +275,9 @@ def make_pass(names):
         print(f"{name}: by {run['by']}, loss {rows[0][1]} to {rows[-1][1]}, norm {rows[-1][3]}, scale {rows[-1][4]}",
               flush=True)
         report(run, "nudged", make(run, nudged=half_step(run["config"])), rows, failed)
-        curves.write_curve(GOLDEN / f"{name}.csv", rows)
-        (GOLDEN / f"{name}.json").write_text(json.dumps(run["config"], indent=1) + "\n")
+        (GOLDEN / name).mkdir(exist_ok=True)
+        curves.write_curve(GOLDEN / name / "curve.csv", rows)
+        (GOLDEN / name / "ds_config.json").write_text(json.dumps(run["config"], indent=1) + "\n")
     write_list()
     return failed
 
@@ -288,14 +288,14 @@ def write_list():
         out.writerow(["name", "world", "steps", "seq", "freeze", "groups", "frozen_after", "by"])
         out.writerows([r["name"], r["world"], r["steps"], r["seq"], r["freeze"],
                        "hf" if r["groups"] == "hf" else "", freeze_update(r), r["by"]]
-                      for r in golden_runs([]) if (GOLDEN / f"{r['name']}.csv").exists())
+                      for r in golden_runs([]) if (GOLDEN / r["name"]).exists())
 
 
 def check_pass(names):
     failed = []
     for run in golden_runs(names):
         print(run["name"], flush=True)
-        want = read_curve(GOLDEN / f"{run['name']}.csv")
+        want = read_curve(GOLDEN / run["name"] / "curve.csv")
         for maker, make in MAKERS.items():
             excused = [] if maker == "deepspeed" and run["by"] == "replay" else failed
             try:
@@ -314,7 +314,7 @@ def bf16_train(rank, world, config, seq):
     import torch
     import deepspeed
     torch.manual_seed(0)
-    model = curves.load_model(str(curves.FIXTURES / "gpt2-tiny"), "")
+    model = curves.load_model(str(curves.FIXTURES / "models" / "gpt2-tiny"), "")
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
     numel = sum(p.numel() for p in engine.module.parameters())
     held = sum(p.numel() for group in engine.optimizer.optimizer.param_groups for p in group["params"])

@@ -21,7 +21,7 @@ import tempfile
 import curves
 import onebit_curves
 
-MODEL = curves.FIXTURES / "gpt2-tiny"
+MODEL = curves.FIXTURES / "models" / "gpt2-tiny"
 TEXT = curves.FIXTURES / "text" / "fortunes.txt"
 SAVED, MORE, SEQ, WORLD = 10, 4, 32, 2
 STEADY = {"enabled": True, "initial_scale_power": 10, "loss_scale_window": 1000, "hysteresis": 1}

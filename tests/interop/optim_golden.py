@@ -1,4 +1,4 @@
-"""Writes tests/golden/optim/*.csv: what torch's and DeepSpeed's own optimizers do to eight numbers.
+"""Writes tests/fixtures/optim/*.csv: what torch's and DeepSpeed's own optimizers do to eight numbers.
 
     <peers>/bin/python tests/interop/optim_golden.py
 
@@ -17,7 +17,7 @@ from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
 from deepspeed.ops.adam import DeepSpeedCPUAdam
 from deepspeed.ops.lion import DeepSpeedCPULion
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "golden" / "optim"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "optim"
 STEPS = 12
 
 # name: (config's type, offload, peer's class, config's params, the peer's own keywords)

@@ -3,7 +3,7 @@
 
     $(scripts/peers.sh) tests/interop/pickle_check.py [build/libczero.so] [--random N] [--damaged N]
 
-Reading: values of every kind in protocols 2 to 5, random ones, every .pt file of tests/data and of
+Reading: values of every kind in protocols 2 to 5, random ones, every .pt file of
 the fixtures, and damaged pickles, where whatever both accept has to be the same tree.
 Writing: a .pt file of every call of the writer, loaded by torch, also with weights_only."""
 
@@ -23,8 +23,8 @@ import zipfile
 
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
+from fixtures import FIXTURES, ROOT
+
 sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 import seeds  # noqa: E402
 from pickle_trees import TORCH_MODULE, Budget, Library, TooLarge, python_tree, theirs  # noqa: E402
@@ -113,7 +113,7 @@ def check_values(checks, n_random):
 
 
 def pt_files():
-    for root in (ROOT / "tests" / "data" / "pt", FIXTURES / "runs"):
+    for root in (FIXTURES / "formats" / "pt", FIXTURES / "runs"):
         for path in sorted(root.rglob("*.pt")):
             if path.name not in ("script.pt", "deflated.pt") and zipfile.is_zipfile(path):
                 yield path

@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
-"""Make the pickles in tests/data/pickle: what torch.save writes for values that are none of
+"""Make the pickles in fixtures/formats/pickle: what torch.save writes for values that are none of
 DeepSpeed's usual ones, and three data.pkl of DeepSpeed's own checkpoints.
 
-    $(scripts/peers.sh) tests/interop/pickle_golden.py"""
+    $(scripts/peers.sh) tests/interop/pickle_golden.py && tests/fixtures/pack.sh formats"""
 
 import collections
 import io
-import os
-import pathlib
 import zipfile
 
 import numpy
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-OUT = ROOT / "tests" / "data" / "pickle"
-FIXTURES = pathlib.Path(os.environ.get("CZ_FIXTURES", ROOT.parent / "shared" / "fixtures"))
+from fixtures import FIXTURES
+
+OUT = FIXTURES / "formats" / "pickle"
 REAL = {
     "model_s2_fp16": "s2-fp16-dynscale/ckpt/global_step20/mp_rank_00_model_states.pt",
     "optim_s2_fp16": "s2-fp16-dynscale/ckpt/global_step20/zero_pp_rank_0_mp_rank_00_optim_states.pt",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the .pt files in tests/data/pt: what torch.save and other writers of zips produce.
+"""Make the .pt files in fixtures/formats/pt: what torch.save and other writers of zips produce.
 
     $(scripts/peers.sh) tests/interop/pt_golden.py
 
@@ -8,14 +8,15 @@ has them as fp32."""
 
 import io
 import os
-import pathlib
 import shutil
 import tarfile
 import zipfile
 
 import torch
 
-OUT = pathlib.Path(__file__).resolve().parents[1] / "data" / "pt"
+from fixtures import FIXTURES
+
+OUT = FIXTURES / "formats" / "pt"
 
 
 def strides():

@@ -1,4 +1,4 @@
-"""The runs behind tests/golden/curves: which DeepSpeed config, how many steps, what is frozen.
+"""The runs behind tests/fixtures/curves/dense: which DeepSpeed config, how many steps, what is frozen.
 
 Names say stage, precision, optimizer, then what is special. Together they touch every cell of
 {Adam, Adam L2, AdamW, Lion, Adagrad, SGD} x {fp32, bf16, fp16 dynamic, fp16 static} x {stage 0, 1, 2}

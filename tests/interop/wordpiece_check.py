@@ -21,9 +21,10 @@ from transformers import BertTokenizerFast
 from transformers.utils import logging
 
 from czero_tokenizer import Tokenizer as Czero
+from fixtures import FIXTURES
 
 logging.set_verbosity_error()  # long texts are meant
-FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "text"
+TEXT = FIXTURES / "text"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CHARACTERS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 failures = 0
@@ -122,11 +123,11 @@ def every_character():
 
 def fixture_texts():
     out = []
-    fortunes = FIXTURES / "fortunes.txt"
+    fortunes = TEXT / "fortunes.txt"
     if fortunes.exists():
         text = fortunes.read_text("utf-8")
         out += [text] + text.split("\n%\n")[:3000]
-    weibo = FIXTURES / "weibo6" / "train.json"
+    weibo = TEXT / "weibo6" / "train.json"
     if weibo.exists():
         out += [t for t, _ in json.loads(weibo.read_text("utf-8"))]
     return out

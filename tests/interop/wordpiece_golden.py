@@ -1,4 +1,4 @@
-"""Make tests/data/tokenizers/wordpiece: a vocabulary, difficult texts, and the ids that Hugging
+"""Make tests/fixtures/tokenizers/wordpiece: a vocabulary, difficult texts, and the ids that Hugging
 Face's tokenizers give them. The texts are bytes, not always UTF-8, separated by lines "%%%"; an .ids
 file has a tokenizer_config.json in its first line and then a line of ids for each text.
 
@@ -13,7 +13,7 @@ from transformers import BertTokenizerFast
 
 from wordpiece_check import CHARACTERS_WITHOUT_BREAKS, PIECES, SPECIALS, broken, mixture, write_folder
 
-OUT = pathlib.Path(__file__).resolve().parents[1] / "data" / "tokenizers" / "wordpiece"
+OUT = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "tokenizers" / "wordpiece"
 SETTINGS = {
     "uncased": dict(do_lower_case=True),
     "cased": dict(do_lower_case=False),

@@ -34,7 +34,7 @@ if hits=$(git ls-files -z | xargs -0 grep -nIE "$hosts" -- 2>/dev/null |
   printf 'package registry hosts named:\n%s\n' "$hits" >&2
   failed=1
 fi
-beside="\\bspec (§|Q[0-9])|\\bthe spec\\b|DESIGN §|design\\.md §|team's (design|style|own)? ?paper"
+beside="\\.\\./shared|\\bspec (§|Q[0-9])|\\bthe spec\\b|DESIGN §|design\\.md §|team's (design|style|own)? ?paper"
 if hits=$(git ls-files -z | xargs -0 grep -nIE "$beside" -- 2>/dev/null |
   grep -vE '^(tests/[a-z]+/test_lint.sh|examples/data/)'); then
   printf 'texts named that are not in the tree:\n%s\n' "$hits" >&2

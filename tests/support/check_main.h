@@ -48,28 +48,14 @@ static inline void test_mark(const char *file, int line)
                       cz_status_name(ck_st_), cz_status_name(want), cz_last_error());              \
     } while (0)
 
-/* Path of a file under ../shared/fixtures (or the folder that CZ_FIXTURES names), or NULL when the
- * fixtures are not there. Static buffer per call site is not needed: four buffers rotate. */
+/* Path of a file or folder of the fixtures (tests/fixtures/README.md), which the build unpacks. The
+ * text lasts for three more calls: four buffers take turns. */
 static inline const char *test_fixture(const char *relative)
 {
     static char paths[4][1024];
     static int turn;
     char *path = paths[turn++ & 3];
-    const char *root = getenv("CZ_FIXTURES");
-    if (root && *root)
-        snprintf(path, sizeof paths[0], "%s/%s", root, relative);
-    else
-        snprintf(path, sizeof paths[0], "%s/../shared/fixtures/%s", CZ_SOURCE_DIR, relative);
-    return access(path, R_OK) == 0 ? path : NULL;
-}
-
-/* Path of a file under tests/data, which the project ships. */
-static inline const char *test_data(const char *relative)
-{
-    static char paths[4][1024];
-    static int turn;
-    char *path = paths[turn++ & 3];
-    snprintf(path, sizeof paths[0], "%s/tests/data/%s", CZ_SOURCE_DIR, relative);
+    snprintf(path, sizeof paths[0], "%s/fixtures/%s", CZ_BINARY_DIR, relative);
     return path;
 }
 
@@ -117,18 +103,6 @@ static inline int test_run(const char *name, const TTest *const *cases, int n_ca
     int main(void)                                                                                 \
     {                                                                                              \
         const TTest *const cases[] = {__VA_ARGS__};                                                \
-        return test_run(name, cases, (int)(sizeof cases / sizeof cases[0]));                       \
-    }
-
-/* The same for a test that needs a fixture folder: skips with a message when it is absent. */
-#define TEST_MAIN_FIXTURE(name, relative, ...)                                                     \
-    int main(void)                                                                                 \
-    {                                                                                              \
-        const TTest *const cases[] = {__VA_ARGS__};                                                \
-        if (!test_fixture(relative)) {                                                             \
-            printf("skipped: ../shared/fixtures/%s is not here\n", relative);                      \
-            return TEST_SKIPPED;                                                                   \
-        }                                                                                          \
         return test_run(name, cases, (int)(sizeof cases / sizeof cases[0]));                       \
     }
 

@@ -42,7 +42,7 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     static struct replay_data data;
     const struct cz_engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
     struct cz_model *model =
-        cz_model_open(trial->model ? trial->model : test_data("models/gpt2-tiny"));
+        cz_model_open(trial->model ? trial->model : test_fixture("models/gpt2-tiny"));
     if (!model) return cz_last_status();
     TRY(cz_model_set_shape(model, TRIAL_T));
     if (trial->freeze) TRY(cz_model_freeze(model, trial->freeze, NULL));

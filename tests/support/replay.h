@@ -21,7 +21,7 @@ struct replay_data {
 
 static inline void replay_data_open(struct replay_data *d)
 {
-    FILE *f = fopen(test_data("text/fortunes-64k.txt"), "rb");
+    FILE *f = fopen(test_fixture("text/fortunes-64k.txt"), "rb");
     ck_assert_ptr_nonnull(f);
     unsigned char *bytes = malloc(REPLAY_TOKENS);
     d->n = fread(bytes, 1, REPLAY_TOKENS, f);
@@ -88,7 +88,7 @@ struct replay {
     double frozen_loss_tol, frozen_norm_tol; /* since then */
 };
 
-/* A run of fixtures/runs. Its strings last until the next call. */
+/* A run of tests/fixtures/runs. Its strings last until the next call. */
 static inline struct replay replay_of_fixture(const char *name, const char *freeze)
 {
     static char config[512], curve[512];
@@ -123,7 +123,7 @@ static inline const char *const *replay_on_nvme(const char *swap_dir)
 
 static inline struct cz_engine *replay_engine(const struct replay *r)
 {
-    struct cz_model *model = cz_model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
     ck_assert_msg(model != NULL, "%s: %s", r->name, cz_last_error());
     ck_ok(cz_model_set_shape(model, r->seq));
     if (r->freeze && *r->freeze) ck_ok(cz_model_freeze(model, r->freeze, NULL));
@@ -202,12 +202,13 @@ static inline double replay_launch_curve(const struct replay *r, int world, cons
     replay_curve_read(r->curve, &want);
     char dir[64], path[160], command[4096];
     snprintf(dir, sizeof dir, "%s", test_tmp_make());
-    size_t n = (size_t)snprintf(
-        command, sizeof command,
-        "cd %s && '%s/czero' launch -n %d -- train --config '%s' --model '%s/tests/data/models/"
-        "gpt2-tiny' --data '%s/tests/data/text/fortunes-64k.txt' --tokenizer bytes --shuffle off "
-        "--seq-len %d --steps %d --curve curve.csv --quiet",
-        dir, CZ_BINARY_DIR, world, r->config, CZ_SOURCE_DIR, CZ_SOURCE_DIR, (int)r->seq, want.n);
+    size_t n =
+        (size_t)snprintf(command, sizeof command,
+                         "cd %s && '%s/czero' launch -n %d -- train --config '%s' --model '%s' "
+                         "--data '%s' --tokenizer bytes --shuffle off "
+                         "--seq-len %d --steps %d --curve curve.csv --quiet",
+                         dir, CZ_BINARY_DIR, world, r->config, test_fixture("models/gpt2-tiny"),
+                         test_fixture("text/fortunes-64k.txt"), (int)r->seq, want.n);
     if (r->freeze && *r->freeze)
         n += (size_t)snprintf(command + n, sizeof command - n, " --freeze '%s'", r->freeze);
     if (*groups) n += (size_t)snprintf(command + n, sizeof command - n, " --groups %s", groups);
@@ -232,7 +233,7 @@ static inline double replay_launch(const struct replay *r, int world, const char
     return replay_launch_curve(r, world, groups, &have);
 }
 
-/* ---- the runs of tests/golden/curves -------------------------------------------------------- */
+/* ---- the runs of tests/fixtures/curves/dense ------------------------------------------------- */
 
 struct replay_golden {
     char name[64], freeze[32], groups[8], config[512], curve[512];
@@ -245,10 +246,9 @@ struct replay_golden {
 /* Read runs.csv; gives how many there are. */
 static inline int replay_golden_read(struct replay_golden *runs)
 {
-    char line[256], path[512];
+    char line[256], relative[128];
     int n = 0;
-    snprintf(path, sizeof path, "%s/tests/golden/curves/runs.csv", CZ_SOURCE_DIR);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(test_fixture("curves/dense/runs.csv"), "r");
     ck_assert_ptr_nonnull(f);
     ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
     ck_assert_str_eq(line, "name,world,steps,seq,freeze,groups\n");
@@ -263,17 +263,17 @@ static inline int replay_golden_read(struct replay_golden *runs)
         snprintf(g->groups, sizeof g->groups, "%s", field[5]);
         g->world = atoi(field[1]);
         g->seq = atoi(field[3]);
-        snprintf(g->config, sizeof g->config, "%s/tests/golden/curves/%s.json", CZ_SOURCE_DIR,
-                 g->name);
-        snprintf(g->curve, sizeof g->curve, "%s/tests/golden/curves/%s.csv", CZ_SOURCE_DIR,
-                 g->name);
+        snprintf(relative, sizeof relative, "curves/dense/%s/ds_config.json", g->name);
+        snprintf(g->config, sizeof g->config, "%s", test_fixture(relative));
+        snprintf(relative, sizeof relative, "curves/dense/%s/curve.csv", g->name);
+        snprintf(g->curve, sizeof g->curve, "%s", test_fixture(relative));
     }
     fclose(f);
     return n;
 }
 
-/* Tolerances of tests/golden/curves/README.md. The norm of 16-bit gradients: they are rounded at
- * other places than PyTorch's (an accumulated sum is rounded once). */
+/* Tolerances of tests/fixtures/curves/dense/README.md. The norm of 16-bit gradients: they are
+ * rounded at other places than PyTorch's (an accumulated sum is rounded once). */
 static inline struct replay replay_of(const struct replay_golden *g)
 {
     bool is_fp32 = strstr(g->name, "-fp32-") != NULL;

@@ -117,7 +117,8 @@ static inline int leg_swap_files(const char *dir)
 
 static inline struct cz_model *leg_model(const struct leg *leg)
 {
-    struct cz_model *model = cz_model_open(leg->model ? leg->model : test_data("models/gpt2-tiny"));
+    struct cz_model *model =
+        cz_model_open(leg->model ? leg->model : test_fixture("models/gpt2-tiny"));
     if (!model || cz_model_set_shape(model, TRIAL_T) != CZ_OK) return NULL;
     if (leg->unsaved_weights && cz_model_init_from(model, NULL, 99) != CZ_OK) return NULL;
     if (leg->freeze && cz_model_freeze(model, leg->freeze, NULL) != CZ_OK) return NULL;

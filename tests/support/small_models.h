@@ -29,12 +29,12 @@ static const char small_classifier[] =
     "\"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}, "
     "\"label2id\": {\"a\": 0, \"b\": 1, \"c\": 2}, " SMALL_BERT "}";
 
-/* One of the above, or a folder of tests/data. */
+/* One of the above, or a folder of the fixtures. */
 static inline struct cz_model *small_model(const char *config)
 {
     struct cz_model *m;
     if (config[0] != '{') {
-        m = cz_model_open(test_data(config));
+        m = cz_model_open(test_fixture(config));
     } else {
         char path[128];
         const char *dir = test_tmp_make();

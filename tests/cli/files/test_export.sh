@@ -5,18 +5,14 @@
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 czero=$1/czero
-fixtures=../shared/fixtures
-if [ ! -d $fixtures/runs ]; then
-  echo "skipped: $fixtures/runs is not here"
-  exit 77
-fi
+fixtures=$1/fixtures
 work=$(mktemp -d /tmp/czero-export-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "$*" >&2; failed=1; }
 ckpt=$fixtures/runs/s3-bf16-adamw/ckpt
 
-"$czero" export "$ckpt" "$work/hf" --model $fixtures/gpt2-tiny --verify >"$work/out" || complain "exit $?"
+"$czero" export "$ckpt" "$work/hf" --model "$fixtures/models/gpt2-tiny" --verify >"$work/out" || complain "exit $?"
 grep -q "^wrote $work/hf: config.json and 1 file of weights, 28 tensors.*verified" "$work/out" || complain "$(cat "$work/out")"
 [ "$(find "$work/hf" -type f | wc -l)" = 2 ] || complain "files: $(ls "$work/hf")"
 grep -q '"dtype": "float32"\|"torch_dtype": "float32"' "$work/hf/config.json" || complain "$(cat "$work/hf/config.json")"
@@ -24,7 +20,7 @@ grep -q '"dtype": "float32"\|"torch_dtype": "float32"' "$work/hf/config.json" ||
 cmp "$work/hf/model.safetensors" "$work/st/model.safetensors" || complain "the tensors differ"
 "$czero" generate --model "$work/hf" --prompt "To be" --max-new-tokens 5 >"$work/out" 2>"$work/err" || complain "generate: $(cat "$work/err")"
 
-"$czero" export "$ckpt" "$work/small" --model $fixtures/gpt2-tiny --dtype bf16 --max-shard-size 100KB \
+"$czero" export "$ckpt" "$work/small" --model "$fixtures/models/gpt2-tiny" --dtype bf16 --max-shard-size 100KB \
   --quiet >"$work/out" || complain "bf16: exit $?"
 [ -s "$work/out" ] && complain "--quiet prints"
 grep -q 'bfloat16' "$work/small/config.json" || complain "the config names no bfloat16"
@@ -33,7 +29,7 @@ grep -q 'bfloat16' "$work/small/config.json" || complain "the config names no bf
 
 # The model that czero train --save wrote down has no weights, and needs none: nothing to be said
 mkdir "$work/saved" && cp -r "$ckpt"/* "$work/saved" && mkdir "$work/saved/model"
-cp $fixtures/gpt2-tiny/config.json "$work/saved/model"
+cp "$fixtures/models/gpt2-tiny/config.json" "$work/saved/model"
 "$czero" export "$work/saved" "$work/own" >"$work/out" 2>"$work/err" || complain "own model: $(cat "$work/err")"
 [ -s "$work/err" ] && complain "an export says: $(cat "$work/err")"
 cmp "$work/own/model.safetensors" "$work/st/model.safetensors" || complain "its own model: the tensors differ"
@@ -54,11 +50,11 @@ refuse 2 "nonesuch" -- "$ckpt" "$work/refused" --model nonesuch
 refuse 2 "no such folder" -- "$work/nothing" "$work/refused" --model gpt2-tiny
 refuse 2 "no such folder" -- "$work/nothing" "$work/refused"
 refuse 2 "--max-shard-size" -- "$ckpt" "$work/refused" --model gpt2-tiny --max-shard-size huge
-sed 's/"n_layer": 2/"n_layer": 1/' $fixtures/gpt2-tiny/config.json >"$work/config.json"
+sed 's/"n_layer": 2/"n_layer": 1/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
 refuse 2 "has transformer.h.1.*lacks" -- "$ckpt" "$work/refused" --model "$work"
-sed 's/"n_positions": 64/"n_positions": 32/' $fixtures/gpt2-tiny/config.json >"$work/config.json"
+sed 's/"n_positions": 64/"n_positions": 32/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
 refuse 2 "transformer.wpe.weight of .* is (32, 64), in the checkpoint (64, 64)" -- "$ckpt" "$work/refused" --model "$work"
-sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' $fixtures/gpt2-tiny/config.json >"$work/config.json"
+sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
 if grep -q '"tie_word_embeddings": false' "$work/config.json"; then
   refuse 2 "tied to transformer.wte.weight\|tie_word_embeddings" -- "$ckpt" "$work/refused" --model "$work"
 fi

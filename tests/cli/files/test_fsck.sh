@@ -25,18 +25,19 @@ poke() { # FILE OFFSET: another byte there
   printf "\\x$(printf %02x $((old ^ 16)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
-pt=tests/data/pt
-expect 0 out '^.*simple.pt: 1 file, [0-9]+ tensors?, [0-9]+ bytes: no damage$' -- $pt/simple.pt
-expect 0 out 'without a checksum' -- $pt/no_crc.pt
-expect 2 err 'legacy torch format' -- $pt/legacy.pt
-expect 2 err 'compressed' -- $pt/deflated.pt
-expect 0 out 'no damage' -- tests/data/models/gpt2
+fixtures=$1/fixtures
+pt=$fixtures/formats/pt
+expect 0 out '^.*simple.pt: 1 file, [0-9]+ tensors?, [0-9]+ bytes: no damage$' -- "$pt/simple.pt"
+expect 0 out 'without a checksum' -- "$pt/no_crc.pt"
+expect 2 err 'legacy torch format' -- "$pt/legacy.pt"
+expect 2 err 'compressed' -- "$pt/deflated.pt"
+expect 0 out 'no damage' -- "$fixtures/models/gpt2"
 expect 2 err 'nowhere' -- "$work/nowhere"
 expect 2 err 'nothing to check' -- "$work"
 expect 2 err 'DIR' --
-expect 2 err 'is a file' -- $pt/simple.pt --tag x
-cp $pt/simple.pt "$work/x.pt"
-cp $pt/simple.pt "$work/y.pt"
+expect 2 err 'is a file' -- "$pt/simple.pt" --tag x
+cp "$pt/simple.pt" "$work/x.pt"
+cp "$pt/simple.pt" "$work/y.pt"
 poke "$work/x.pt" 130
 expect 4 out 'x\.pt: .*data\.pkl.*damaged' -- "$work/x.pt"
 expect 4 out '2 files.*1 finding' -- "$work"
@@ -49,30 +50,26 @@ expect 0 out '"clean": true' -- "$work/y.pt" --json
 "$czero" fsck "$work/y.pt" --quiet | grep -q . && complain "--quiet says that all is well"
 "$czero" fsck --help | grep -q -- --all || complain "no help"
 
-runs=../shared/fixtures/runs
-if [ -d $runs ]; then
-  for ckpt in $runs/*/ckpt; do expect 0 out 'no damage' -- $ckpt; done
-  cp -r $runs/s2-bf16-adamw/ckpt "$work/ckpt"
-  tag=$work/ckpt/global_step20
-  shard=$tag/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
-  poke "$shard" 300000
-  expect 4 out 'rank_1.*record data/2 \(transformer\..*exp_avg_sq, and 15 more\)' -- "$work/ckpt"
-  poke "$shard" 300000
-  cp "$shard" "${shard/rank_1/rank_2}"
-  expect 4 out 'stale' -- "$work/ckpt"
-  mv "${shard/rank_1/rank_2}" "$shard"
-  expect 0 out 'no damage' -- "$work/ckpt"
-  truncate -s 400000 "$shard"
-  expect 4 out 'rank_1' -- "$work/ckpt"
-  rm "$shard"
-  expect 4 out 'missing' -- "$work/ckpt"
-  expect 4 out 'missing' -- "$tag"
-  echo none >"$work/ckpt/latest"
-  expect 4 out 'none' -- "$work/ckpt"
-  expect 4 out 'none' -- "$work/ckpt" --all
-  expect 2 err "no tag 'x'" -- "$work/ckpt" --tag x
-else
-  echo "left out: ../shared/fixtures is not here"
-fi
+runs=$fixtures/runs
+for ckpt in "$runs"/*/ckpt; do expect 0 out 'no damage' -- "$ckpt"; done
+cp -r "$runs/s2-bf16-adamw/ckpt" "$work/ckpt"
+tag=$work/ckpt/global_step20
+shard=$tag/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
+poke "$shard" 300000
+expect 4 out 'rank_1.*record data/2 \(transformer\..*exp_avg_sq, and 15 more\)' -- "$work/ckpt"
+poke "$shard" 300000
+cp "$shard" "${shard/rank_1/rank_2}"
+expect 4 out 'stale' -- "$work/ckpt"
+mv "${shard/rank_1/rank_2}" "$shard"
+expect 0 out 'no damage' -- "$work/ckpt"
+truncate -s 400000 "$shard"
+expect 4 out 'rank_1' -- "$work/ckpt"
+rm "$shard"
+expect 4 out 'missing' -- "$work/ckpt"
+expect 4 out 'missing' -- "$tag"
+echo none >"$work/ckpt/latest"
+expect 4 out 'none' -- "$work/ckpt"
+expect 4 out 'none' -- "$work/ckpt" --all
+expect 2 err "no tag 'x'" -- "$work/ckpt" --tag x
 [ $failed = 0 ] && echo "fsck works"
 exit $failed

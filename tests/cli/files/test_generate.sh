@@ -5,6 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 czero=$1/czero
+models=$1/fixtures/models
 work=$(mktemp -d /tmp/czero-generate-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -33,7 +34,7 @@ for dtype in bf16 fp16; do
 done
 
 # A folder with a tokenizer of its own: 26 letters, a space and one merge; nothing else comes out.
-cp -r tests/data/models/gpt2-tiny "$work/own"
+cp -r "$models/gpt2-tiny" "$work/own"
 chmod -R u+w "$work/own"
 { printf '{"\xc4\xa0":0,"ab":1'; n=2; for c in {a..z}; do printf ',"%s":%d' "$c" $((n++)); done; printf '}'; } >"$work/own/vocab.json"
 printf '#version: 0.2\na b\n' >"$work/own/merges.txt"
@@ -68,14 +69,14 @@ expect 2 "context holds 64" -- --model gpt2-tiny --prompt "$(printf 'x%.0s' {1..
 expect 2 "no token" -- --model gpt2-tiny --prompt ""
 expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
 expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0
-expect 2 "outside the vocabulary" -- --model tests/data/models/gpt2 --prompt "~~~"
-expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer tests/data/tokenizers/gpt2 --prompt x
+expect 2 "outside the vocabulary" -- --model "$models/gpt2" --prompt "~~~"
+expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer tests/fixtures/tokenizers/gpt2 --prompt x
 expect 2 "none" -- --model gpt2-tiny --tokenizer "$work/none" --prompt x
 printf '{"a":0' >"$work/own/vocab.json"
 expect 4 "vocab.json:1" -- --model "$work/own" --prompt x
 mkdir "$work/cut"
-cp tests/data/models/gpt2/config.json "$work/cut"
-head -c 9000 tests/data/models/gpt2/model.safetensors >"$work/cut/model.safetensors"
+cp "$models/gpt2/config.json" "$work/cut"
+head -c 9000 "$models/gpt2/model.safetensors" >"$work/cut/model.safetensors"
 expect 4 "model.safetensors" -- --model "$work/cut" --prompt x
 "$czero" generate --model gpt2-tiny --prompt x >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk went unnoticed"

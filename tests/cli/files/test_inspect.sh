@@ -18,41 +18,38 @@ expect() { # CODE STREAM PATTERN -- arguments
   grep -qE -- "$pattern" "$work/$stream" || complain "no \"$pattern\" in: $(cat "$work/$stream")"
   [ $code = 0 ] || [ "$(wc -l <"$work/err")" = 1 ] || complain "more than a sentence: $(cat "$work/err")"
 }
-pt=tests/data/pt
-expect 0 out 'weight: float32 \(3, 4\)  data/0$' -- $pt/simple.pt
-expect 0 out '"kind": "torch"' -- $pt/simple.pt --json
-expect 0 out 'min .* max .* crc32 [0-9a-f]{8}' -- $pt/simple.pt --sums
-expect 0 out 'records' -- $pt/simple.pt --all
-expect 0 out 'safetensors, 28 tensors' -- tests/data/models/gpt2
-expect 0 out '"dtype": "F32"' -- tests/data/models/gpt2/model.safetensors --json
-expect 2 err 'legacy torch format' -- $pt/legacy.pt
-expect 2 err 'is a file' -- $pt/simple.pt --tag x
-expect 2 err 'is text' -- tests/data/models/gpt2/config.json
+fixtures=$1/fixtures
+pt=$fixtures/formats/pt
+expect 0 out 'weight: float32 \(3, 4\)  data/0$' -- "$pt/simple.pt"
+expect 0 out '"kind": "torch"' -- "$pt/simple.pt" --json
+expect 0 out 'min .* max .* crc32 [0-9a-f]{8}' -- "$pt/simple.pt" --sums
+expect 0 out 'records' -- "$pt/simple.pt" --all
+expect 0 out 'safetensors, 28 tensors' -- "$fixtures/models/gpt2"
+expect 0 out '"dtype": "F32"' -- "$fixtures/models/gpt2/model.safetensors" --json
+expect 2 err 'legacy torch format' -- "$pt/legacy.pt"
+expect 2 err 'is a file' -- "$pt/simple.pt" --tag x
+expect 2 err 'is text' -- "$fixtures/models/gpt2/config.json"
 expect 2 err 'nowhere' -- "$work/nowhere"
 "$czero" inspect 2>/dev/null
 [ $? = 2 ] || complain "no PATH is no usage error"
-head -c 1000 $pt/simple.pt >"$work/cut.pt"
+head -c 1000 "$pt/simple.pt" >"$work/cut.pt"
 expect 4 err 'cut\.pt' -- "$work/cut.pt"
 "$czero" inspect --help | grep -q -- --sums || complain "no help"
-"$czero" inspect $pt/simple.pt >/dev/full 2>"$work/err"
+"$czero" inspect "$pt/simple.pt" >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
 
 # Whose the states are cannot be told here: the rest is shown, and nothing is damaged.
-twins=tests/data/ckpt/s0-fp32-groups
-expect 0 out 'ZeRO stage    0' -- $twins
+twins=$fixtures/checkpoints/wrappers/s0-fp32-groups
+expect 0 out 'ZeRO stage    0' -- "$twins"
 grep -q "do not tell which parameters" "$work/err" || complain "no word about the states"
-"$czero" fsck $twins >"$work/out" || complain "fsck of $twins: exit $?"
+"$czero" fsck "$twins" >"$work/out" || complain "fsck of $twins: exit $?"
 
-runs=../shared/fixtures/runs
-if [ -d $runs ]; then
-  for ckpt in $runs/*/ckpt; do
-    expect 0 out 'saved by      DeepSpeed 0\.1' -- $ckpt
-    expect 0 out '"kind": "checkpoint"' -- $ckpt --json --sums
-  done
-  expect 0 out 'ZeRO stage    2, 2 ranks' -- $runs/s2-bf16-adamw/ckpt --tag global_step20
-  expect 2 err "no tag 'x'" -- $runs/s2-bf16-adamw/ckpt --tag x
-else
-  echo "left out: ../shared/fixtures is not here"
-fi
+runs=$fixtures/runs
+for ckpt in "$runs"/*/ckpt; do
+  expect 0 out 'saved by      DeepSpeed 0\.1' -- "$ckpt"
+  expect 0 out '"kind": "checkpoint"' -- "$ckpt" --json --sums
+done
+expect 0 out 'ZeRO stage    2, 2 ranks' -- "$runs/s2-bf16-adamw/ckpt" --tag global_step20
+expect 2 err "no tag 'x'" -- "$runs/s2-bf16-adamw/ckpt" --tag x
 [ $failed = 0 ] && echo "inspect works"
 exit $failed

@@ -8,9 +8,9 @@ work=$(mktemp -d /tmp/czero-verify-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "$*" >&2; failed=1; }
-models=tests/data/models
+models=$1/fixtures/models
 
-"$czero" verify $models/gpt2 --dump "$work/dump" >"$work/out" || complain "exit $?"
+"$czero" verify "$models/gpt2" --dump "$work/dump" >"$work/out" || complain "exit $?"
 [ "$(grep -c '^grad\.' "$work/out")" = 28 ] || complain "28 gradients expected"
 [ "$(grep -c '^out\.' "$work/out")" = 2 ] || complain "logits and loss expected"
 tail -1 "$work/out" | grep -q "30 tensors compared.*they agree" || complain "$(tail -1 "$work/out")"
@@ -22,7 +22,7 @@ size=$(stat -c %s "$work/dump")
 
 # another model's weights under this oracle
 mkdir "$work/other"
-cp $models/gpt2/config.json $models/gpt2/oracle.safetensors "$work/other"
+cp "$models/gpt2/config.json" "$models/gpt2/oracle.safetensors" "$work/other"
 "$czero" verify "$work/other" >"$work/out" # no weights: random ones
 [ $? = 1 ] || complain "random weights agree"
 grep -q "beyond 1e-04" "$work/out" || complain "no tensor is marked"
@@ -40,9 +40,9 @@ expect 2 DIR --
 expect 2 config.json -- /nonexistent
 rm "$work/other/oracle.safetensors"
 expect 2 oracle.safetensors -- "$work/other"
-head -c 5000 $models/gpt2/oracle.safetensors >"$work/other/oracle.safetensors"
+head -c 5000 "$models/gpt2/oracle.safetensors" >"$work/other/oracle.safetensors"
 expect 4 oracle.safetensors -- "$work/other"
-expect 1 nowhere -- $models/gpt2 --dump /nowhere/dump
+expect 1 nowhere -- "$models/gpt2" --dump /nowhere/dump
 "$czero" verify --help | grep -q -- --dump || complain "no help"
 [ $failed = 0 ] && echo "verify works"
 exit $failed

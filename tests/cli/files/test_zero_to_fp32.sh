@@ -5,11 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 tool=$1/zero_to_fp32
-runs=../shared/fixtures/runs
-if [ ! -d "$runs" ]; then
-  echo "skipped: $runs is not here"
-  exit 77
-fi
+runs=$1/fixtures/runs
 work=$(mktemp -d /tmp/czero-zero-to-fp32-XXXXXX)
 trap 'umount "$work/disk" 2>/dev/null; chmod -R u+w "$work"; rm -rf "$work"' EXIT
 failed=0
@@ -62,7 +58,7 @@ files "$work/b/c/d" model.safetensors
 expect 0 "" -- "$ckpt/$tag" "$work/t" # a tag's folder, taken as it is
 cmp -s "$work/a/pytorch_model.bin" "$work/t/pytorch_model.bin" || complain "the tag's own folder gives other bytes"
 expect 0 "transformer.wte.weight: trained, float32, (256, 64), tied: lm_head.weight" -- "$ckpt" "$work/t" -d
-expect 0 "stage 3, 2 ranks" -- $runs/s3-bf16-adamw/ckpt "$work/t" --debug --verify
+expect 0 "stage 3, 2 ranks" -- "$runs"/s3-bf16-adamw/ckpt "$work/t" --debug --verify
 grep -q "verified" "$work/out.txt" || complain "--verify is not told"
 expect 0 "" -- "$ckpt" "$work/s" --max_shard_size 200KB
 grep -q '"total_size": ' "$work/s/pytorch_model.bin.index.json" || complain "no index"
@@ -138,7 +134,7 @@ for name in '*rank_1_*optim*' '*model_states.pt'; do
   truncate -s 0 "$shard"
   expect 4 "$(basename "$shard")" -- "$work/ckpt" "$work/x"
 done
-copy $runs/s3-bf16-adamw/ckpt '*rank_1_*model*'
+copy "$runs"/s3-bf16-adamw/ckpt '*rank_1_*model*'
 rm "$shard"
 expect 4 "$(basename "$shard")" -- "$work/ckpt" "$work/x"
 [ -e "$work/x" ] && complain "a failure made a folder"

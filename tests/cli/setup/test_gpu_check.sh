@@ -9,7 +9,6 @@ work=$(mktemp -d /tmp/czero-gpu-check-test-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failed=0
 complain() { echo "$*" >&2; failed=1; }
-unset CZ_FIXTURES
 
 check() { scripts/gpu_check.sh "$@" --build "$work/build" --out "$work/report" >"$work/out" 2>"$work/err"; }
 says() { grep -qF -- "$1" "$work/out" "$work/err" || complain "not said: $1; but: $(cat "$work/out" "$work/err")"; }
@@ -40,7 +39,7 @@ says "memory    a plan that does not fit"
 [ "$(grep -c bench "$work/out")" = 0 ] || complain "--only does not choose"
 
 # ---- a machine without a GPU, or with one
-mkdir -p "$work/build/tests/cuda" "$work/build/bench" "$work/build/bin"
+mkdir -p "$work/build/tests/gpu" "$work/build/bench" "$work/build/bin"
 program() { printf '#!/bin/sh\n%s\n' "$2" >"$work/build/$1" && chmod +x "$work/build/$1"; }
 PATH=$work/build/bin:$PATH
 program bin/nvidia-smi 'echo "NVIDIA-SMI has failed" >&2; exit 9'

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 bin=$1
+fixtures=$1/fixtures
 work=$(mktemp -d /tmp/czero-lamb-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 export OMP_WAIT_POLICY=passive
@@ -20,8 +21,8 @@ train() {
  "optimizer": {"type": "Lamb", "params": {"lr": 0.01, "weight_decay": 0.1}},
  "zero_optimization": {"stage": $stage, "sub_group_size": 5000}}
 JSON
-  "${launch[@]}" --config "$work/config.json" --model tests/data/models/gpt2-tiny --quiet --seq-len 16 \
-    --data tests/data/text/fortunes-64k.txt --steps "$steps" --save "$work/$save" "$@" >"$work/log" 2>&1 || {
+  "${launch[@]}" --config "$work/config.json" --model "$fixtures/models/gpt2-tiny" --quiet --seq-len 16 \
+    --data "$fixtures/text/fortunes-64k.txt" --steps "$steps" --save "$work/$save" "$@" >"$work/log" 2>&1 || {
     cat "$work/log" >&2
     exit 1
   }

@@ -18,14 +18,7 @@ fail() {
 }
 
 # ---- PyTorch's logits, loss and gradients
-fixtures=$source_dir/../shared/fixtures/models
-models=("$source_dir"/tests/data/models/{llama,qwen2}-variant)
-if [ -d "$fixtures" ]; then
-  models+=("$fixtures"/llama "$fixtures"/qwen2)
-else
-  echo "$fixtures is not here: two models less to verify"
-fi
-for model in "${models[@]}"; do
+for model in "$build"/fixtures/models/{llama,qwen2}{,-variant}; do
   "$czero" verify "$model" >out 2>err || fail "verify $model"
   awk '/^(grad|out)\./ {n++; if (!($2 <= 2e-5)) exit 1} END {exit n < 20}' out || fail "$model"
 done

@@ -23,7 +23,7 @@ fail() {
 echo '{"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}, "gradient_clipping": 0,
   "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}}' >config.json
 head -c 3000 /dev/zero | tr '\0' 'x' >text.txt
-flags=(--config config.json --model "$source/tests/data/models/gpt2-tiny" --data text.txt
+flags=(--config config.json --model "$build/fixtures/models/gpt2-tiny" --data text.txt
   --seq-len 32 --steps 3 --quiet)
 train() { # name of the curve, words in front of czero
   local curve=$1
@@ -45,7 +45,7 @@ says '2 threads on cores 0-1 of NUMA node.*, not bound'
 cmp plain.csv own.csv
 
 # ---- two nodes
-export HWLOC_XMLFILE=$source/tests/data/topologies/two_nodes.xml HWLOC_THISSYSTEM=1
+export HWLOC_XMLFILE=$source/tests/fixtures/topologies/two_nodes.xml HWLOC_THISSYSTEM=1
 train both.csv taskset -c 0-1
 says '2 threads on cores 0-1 of NUMA nodes 0-1$'
 cmp plain.csv both.csv

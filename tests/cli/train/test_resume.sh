@@ -152,7 +152,7 @@ test "$(cut -d, -f1 empty.csv | tr '\n' ' ')" = "step 1 5 "
 
 # The weights come from the checkpoint: the model's folder needs none
 mkdir config-only
-cp "$source_dir/tests/data/models/gpt2-tiny/config.json" config-only/
+cp "$build/fixtures/models/gpt2-tiny/config.json" config-only/
 "$czero" "${train[@]}" --model config-only --config ds.json --seed 7 --init random --steps 1 --save bare
 "$czero" "${train[@]}" --model config-only --config ds.json --resume bare --steps 2 --save bare
 

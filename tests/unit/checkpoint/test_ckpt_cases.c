@@ -11,7 +11,7 @@
 static const char *cases_dir(void)
 {
     const char *named = getenv("CZ_CKPT_CASES");
-    return named ? named : test_data("checkpoint");
+    return named ? named : test_fixture("checkpoints/expected");
 }
 
 static void case_path(const char *name, char *path, size_t n)

@@ -6,7 +6,8 @@
 
 START_TEST(a_group_has_the_step_of_its_last_parameter)
 {
-    const struct ckpt_open_options options = {.dir = test_data("ckpt/s0-fp32-fused")};
+    const struct ckpt_open_options options = {
+        .dir = test_fixture("checkpoints/wrappers/s0-fp32-fused")};
     struct ckpt *ck;
     ck_ok(ckpt_open(&options, &ck));
     const struct ckpt_info *info = ckpt_get_info(ck);

@@ -103,7 +103,7 @@ static void try_folder(const char *name, const char *const *files, size_t n_file
     char command[1024], dir[64];
     uint64_t state = 42;
     snprintf(dir, sizeof dir, "%s", test_tmp_make_fast());
-    snprintf(command, sizeof command, "cp -r '%s'/t3/. %s", test_data(name), dir);
+    snprintf(command, sizeof command, "cp -r '%s'/t3/. %s", test_fixture(name), dir);
     ck_assert_int_eq(system(command), 0);
     for (size_t i = 0; i < n_files; i++) {
         size_t n = try_file(dir, files[i], &state);
@@ -116,8 +116,8 @@ static void try_folder(const char *name, const char *const *files, size_t n_file
 START_TEST(stage_0)
 {
     const char *const file = "mp_rank_00_model_states.pt";
-    try_folder("checkpoint/s0-bf16-groups", &file, 1);
-    try_folder("checkpoint/s0-fp16-fused", &file, 1);
+    try_folder("checkpoints/expected/s0-bf16-groups", &file, 1);
+    try_folder("checkpoints/expected/s0-fp16-fused", &file, 1);
 }
 END_TEST
 
@@ -126,7 +126,7 @@ START_TEST(stages_1_and_2)
     const char *const files[] = {"mp_rank_00_model_states.pt",
                                  "zero_pp_rank_0_mp_rank_00_optim_states.pt",
                                  "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
-    try_folder("checkpoint/s2-rr", files, 3);
+    try_folder("checkpoints/expected/s2-rr", files, 3);
 }
 END_TEST
 
@@ -136,7 +136,7 @@ START_TEST(stage_3)
                                  "zero_pp_rank_2_mp_rank_00_model_states.pt",
                                  "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
                                  "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt"};
-    try_folder("checkpoint/s3-sub", files, 4);
+    try_folder("checkpoints/expected/s3-sub", files, 4);
 }
 END_TEST
 
@@ -144,7 +144,7 @@ START_TEST(universal)
 {
     const char *const files[] = {"zero/optimizer_state.pt", "zero/l1.weight/fp32.pt",
                                  "zero/l1.bias/step.pt", "mp_rank_00_model_states.pt"};
-    try_folder("checkpoint/u2", files, 4);
+    try_folder("checkpoints/expected/u2", files, 4);
 }
 END_TEST
 

@@ -170,7 +170,7 @@ static void for_each_fixture(each_fixture fn)
         const char *expected = test_fixture(relative);
         snprintf(relative, sizeof relative, "runs/%s/ckpt", d->d_name);
         const char *ckpt = test_fixture(relative);
-        if (!expected || !ckpt) continue;
+        if (!file_exists(expected)) continue; /* a run without a checkpoint, . or .. */
         char *out = file_join(tmp, d->d_name);
         ck_ok(safetensors_open(expected, &want));
         fn(ckpt, want, out);
@@ -436,9 +436,8 @@ START_TEST(progress_rises_to_the_end)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("checkpoint/consolidate", "runs", sizes_are_decimal,
-                  every_recorded_checkpoint_is_consolidated_exactly, shards_hold_the_same,
-                  a_file_per_tensor, weights_may_be_rounded_to_16_bits,
-                  output_does_not_depend_on_threads, frozen_weights_may_be_left_out,
-                  tied_names_share_one_storage, a_new_set_replaces_an_old_one,
-                  failure_leaves_no_folder_behind, progress_rises_to_the_end)
+TEST_MAIN("checkpoint/consolidate", sizes_are_decimal,
+          every_recorded_checkpoint_is_consolidated_exactly, shards_hold_the_same,
+          a_file_per_tensor, weights_may_be_rounded_to_16_bits, output_does_not_depend_on_threads,
+          frozen_weights_may_be_left_out, tied_names_share_one_storage,
+          a_new_set_replaces_an_old_one, failure_leaves_no_folder_behind, progress_rises_to_the_end)

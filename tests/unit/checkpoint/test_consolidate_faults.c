@@ -189,7 +189,6 @@ START_TEST(a_full_disk_is_reported)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("checkpoint/consolidate_faults", "runs/" NEW_RUN "/ckpt", any_call_fails_bin,
-                  any_call_fails_safetensors, killed_at_any_moment_bin,
-                  killed_at_any_moment_safetensors, short_writes_are_continued,
-                  a_full_disk_is_reported)
+TEST_MAIN("checkpoint/consolidate_faults", any_call_fails_bin, any_call_fails_safetensors,
+          killed_at_any_moment_bin, killed_at_any_moment_safetensors, short_writes_are_continued,
+          a_full_disk_is_reported)

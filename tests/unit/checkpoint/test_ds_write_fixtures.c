@@ -1,7 +1,8 @@
 /* DeepSpeed's own checkpoints, taken apart and written again: our files hold the same dictionaries,
  * key by key in the same order, of the same types and classes, with the same tensors in the same
- * storages. (Only module._metadata may lack modules without parameters.) Those in tests/data/ckpt
- * are made by tests/interop/ckpt_golden.py; those of ../shared/fixtures are taken when there. */
+ * storages. (Only module._metadata may lack modules without parameters.) Those in
+ * fixtures/checkpoints/wrappers are made by tests/interop/ckpt_golden.py; those in fixtures/runs
+ * were recorded with the runs. */
 #include "checkpoint/write/ds_write.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
@@ -552,15 +553,15 @@ static void check_run(const char *run)
     char folder[256], config[256];
     snprintf(folder, sizeof folder, "runs/%s/ckpt", run);
     snprintf(config, sizeof config, "runs/%s/ds_config.json", run);
-    if (test_fixture(folder)) check_folder(test_fixture(folder), test_fixture(config));
+    check_folder(test_fixture(folder), test_fixture(config));
 }
 
 static void check_data(const char *name)
 {
     char folder[256], config[256];
-    snprintf(folder, sizeof folder, "ckpt/%s", name);
-    snprintf(config, sizeof config, "ckpt/%s/ds_config.json", name);
-    check_folder(test_data(folder), test_data(config));
+    snprintf(folder, sizeof folder, "checkpoints/wrappers/%s", name);
+    snprintf(config, sizeof config, "checkpoints/wrappers/%s/ds_config.json", name);
+    check_folder(test_fixture(folder), test_fixture(config));
 }
 
 START_TEST(stage_0_is_written_as_deepspeed_does)

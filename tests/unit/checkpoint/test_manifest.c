@@ -1,6 +1,7 @@
 /* Claims: a manifest reads back as it was built and has the bytes that its specification says;
- * every golden file gives its expected status (tests/golden/ckpt, made by another program); every
- * flipped bit and every cut of a manifest is found; the builder refuses what no folder can hold. */
+ * every golden file gives its expected status (tests/fixtures/manifests, made by another program);
+ * every flipped bit and every cut of a manifest is found; the builder refuses what no folder can
+ * hold. */
 #include "checkpoint/read/names.h"
 #include "checkpoint/store/manifest.h"
 #include "formats/file_io.h"
@@ -8,9 +9,9 @@
 
 #include <string.h>
 
-#define GOLDEN CZ_SOURCE_DIR "/tests/golden/ckpt/"
+#define GOLDEN CZ_SOURCE_DIR "/tests/fixtures/manifests/"
 
-/* What manifest_good.json holds, built by calls; tensors not in the order of their offsets. */
+/* What whole/good.json holds, built by calls; tensors not in the order of their offsets. */
 static void build_good(struct manifest *m)
 {
     struct manifest_file *file;
@@ -36,7 +37,7 @@ START_TEST(bytes_are_the_specifications)
     size_t nbytes, n_golden;
     build_good(&m);
     ck_ok(manifest_to_json(&m, &text, &nbytes));
-    ck_ok(file_load(GOLDEN "manifest_good.json", 1 << 20, &golden, &n_golden));
+    ck_ok(file_load(GOLDEN "whole/good.json", 1 << 20, &golden, &n_golden));
     ck_assert_str_eq(text, golden);
     ck_assert_uint_eq(nbytes, n_golden);
     free(text);

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DATA CZ_SOURCE_DIR "/tests/data/tokenizers/"
+#define DATA CZ_SOURCE_DIR "/tests/fixtures/tokenizers/"
 
 static const char *const styles[] = {"gpt2", "qwen2", "llama3"};
 

@@ -35,7 +35,7 @@ static char *long_text(size_t *nbytes)
 {
     char *once, *all;
     size_t n;
-    ck_ok(file_load(test_data("text/fortunes-64k.txt"), 1 << 20, &once, &n));
+    ck_ok(file_load(test_fixture("text/fortunes-64k.txt"), 1 << 20, &once, &n));
     all = malloc(n * COPIES);
     for (size_t i = 0; i < COPIES; i++) memcpy(all + i * n, once, n);
     free(once);
@@ -74,7 +74,7 @@ START_TEST(parts_are_the_whole)
         struct cz_tokenizer *tok;
         char name[64];
         snprintf(name, sizeof name, "tokenizers/%s", styles[i]);
-        ck_ok(cz_tokenizer_open(test_data(name), &tok));
+        ck_ok(cz_tokenizer_open(test_fixture(name), &tok));
         compare(tok, TOKEN_U16);
         cz_tokenizer_close(tok);
     }

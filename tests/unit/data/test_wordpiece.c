@@ -66,7 +66,7 @@ static char *load(const char *name, size_t *nbytes)
 {
     char path[256], *text;
     snprintf(path, sizeof path, "tokenizers/wordpiece/%s", name);
-    ck_ok(file_load(test_data(path), NBYTES_MAX, &text, nbytes));
+    ck_ok(file_load(test_fixture(path), NBYTES_MAX, &text, nbytes));
     return text;
 }
 

@@ -16,7 +16,7 @@ static struct cz_engine *make(const struct cz_engine_options *options, struct cz
 static struct cz_engine *gpt2(const char *config)
 {
     const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
-    struct cz_model *m = cz_model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *m = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
     ck_assert_ptr_nonnull(m);
     ck_ok(cz_model_set_shape(m, 32));
     return make(&options, m);
@@ -473,7 +473,7 @@ START_TEST(the_hf_grouping_leaves_biases_and_norms_undecayed)
         .config_json = "{\"train_micro_batch_size_per_gpu\": 1, \"optimizer\": {\"type\": "
                        "\"AdamW\", \"params\": {\"lr\": 0.1, \"weight_decay\": 0.5}}}",
         .groups_hf = true};
-    struct cz_model *m = cz_model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *m = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
     ck_ok(cz_model_set_shape(m, 32));
     struct cz_engine *e = make(&options, m);
     double lrs[2];

@@ -24,7 +24,7 @@ static cz_status collect(void *user, int32_t token)
 
 static struct cz_model *fixture(void)
 {
-    struct cz_model *m = cz_model_open(test_data(GPT2));
+    struct cz_model *m = cz_model_open(test_fixture(GPT2));
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     return m;
 }

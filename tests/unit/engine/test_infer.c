@@ -27,7 +27,7 @@ static void hidden_of(enum cz_task task, enum cz_dtype dtype, bool gradients,
     const struct cz_model_options o = {.size = sizeof o, .task = task};
     const struct cz_infer_options how = {
         .size = sizeof how, .B = B, .T = T, .dtype = dtype, .gradients = gradients};
-    struct cz_model *m = cz_model_open_ex(test_data("models/bert-old"), &o);
+    struct cz_model *m = cz_model_open_ex(test_fixture("models/bert-old"), &o);
     struct cz_infer *in;
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     ck_ok(cz_infer_create(m, &how, &in));

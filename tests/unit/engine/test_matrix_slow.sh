@@ -6,7 +6,7 @@
 # the same in fp32, bf16 and dynamic fp16.
 #   ctest --test-dir build -L slow -R matrix      (CZ_WORLDS="2 3" and so on: a part of it)
 set -euo pipefail
-czero=$1/czero
+czero=$1/czero fixtures=$1/fixtures
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -44,8 +44,8 @@ run() {
   "stage": $3, "overlap_comm": $4}}
 JSON
   rm -rf "$tmp/export"
-  "${launch[@]}" --config "$tmp/config.json" --model tests/data/models/gpt2-tiny --quiet \
-    --data tests/data/text/fortunes-64k.txt --seq-len 16 --steps 30 --shuffle off \
+  "${launch[@]}" --config "$tmp/config.json" --model "$fixtures/models/gpt2-tiny" --quiet \
+    --data "$fixtures/text/fortunes-64k.txt" --seq-len 16 --steps 30 --shuffle off \
     --export "$tmp/export" --curve "$tmp/curve.csv" >"$tmp/out" 2>&1 || {
     echo "failed: $*" >&2
     tail -5 "$tmp/out" >&2

@@ -230,7 +230,7 @@ static void check(const char *config, const char *dir)
 {
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_json = placed(config, dir)};
-    struct cz_model *m = cz_model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *m = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
     ck_ok(cz_model_set_shape(m, 32));
     struct cz_engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());

@@ -114,7 +114,7 @@ static cz_status end_early(struct ranks *ranks, int rank, void *arg)
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
     replay_data_open(&data);
     for (int with_backward = 0; with_backward < 2; with_backward++) {
-        struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+        struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
         const struct cz_engine_options options = {
             .size = sizeof options, .config_json = s->trial.config, .comm = comm};
         struct cz_engine *e = engine_initialize_ex(&options, model);
@@ -187,7 +187,7 @@ static cz_status group_rank(struct ranks *ranks, int rank, void *arg)
                                               .comm = comm,
                                               .groups = &group,
                                               .n_groups = 1};
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     struct cz_engine *e = engine_initialize_ex(&options, model);
     rank_check(e == NULL);
     return cz_last_status();
@@ -218,7 +218,7 @@ static cz_status evaluating_rank(struct ranks *ranks, int rank, void *arg)
     const struct cz_engine_options options = {
         .size = sizeof options, .config_json = s->trial.config, .comm = comm};
     struct cz_engine *e =
-        engine_initialize_ex(&options, cz_model_open(test_data("models/gpt2-tiny")));
+        engine_initialize_ex(&options, cz_model_open(test_fixture("models/gpt2-tiny")));
     if (!e) return cz_last_status();
     replay_data_open(&data);
     TRY(trial_step(e, &data, NULL));

@@ -1,7 +1,7 @@
 /* Claims: what is sent, in how many collectives, and how many parameters are live, follow the
- * closed formulas of docs/zero.md, rank by rank, and stay what they were (tests/golden/traffic.csv;
- * CZ_GOLDEN_UPDATE=1 writes it anew). The plan says the same for ranks that run and for ranks that
- * do not. Lamb adds the sums of its tensors. */
+ * closed formulas of docs/zero.md, rank by rank, and stay what they were
+ * (tests/fixtures/traffic.csv; CZ_GOLDEN_UPDATE=1 writes it anew). The plan says the same for ranks
+ * that run and for ranks that do not. Lamb adds the sums of its tensors. */
 #include "tests/support/rank_trial.h"
 
 #include "zero/zero.h"
@@ -126,7 +126,7 @@ static void train_all(FILE *f)
 
 START_TEST(traffic_follows_the_formulas_and_does_not_change)
 {
-    const char *golden = CZ_SOURCE_DIR "/tests/golden/traffic.csv";
+    const char *golden = CZ_SOURCE_DIR "/tests/fixtures/traffic.csv";
     const char *dir = test_tmp_make();
     char path[128], command[512];
     snprintf(path, sizeof path, "%s/traffic.csv", dir);
@@ -148,7 +148,7 @@ START_TEST(a_plan_counts_for_worlds_that_cannot_be_run)
         "\"zero_optimization\": {\"stage\": 2}, "
         "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}}";
     const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
-    struct cz_model *model = cz_model_from_hf(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
     struct cz_plan *plan;
     ck_assert_ptr_nonnull(model);
     ck_ok(plan_create(&options, 64, model, &plan));

@@ -39,21 +39,20 @@ static void check_agrees(const char *dir, int n)
 
 START_TEST(decoders_agree_with_pytorch)
 {
-    check_agrees(test_data("models/gpt2"), 30);
-    check_agrees(test_data("models/gpt2-variant-a"), 31);
-    check_agrees(test_data("models/gpt2-variant-b"), 30);
-    check_agrees(test_data("models/llama-variant"), 37);
-    check_agrees(test_data("models/qwen2-variant"), 28);
+    check_agrees(test_fixture("models/gpt2"), 30);
+    check_agrees(test_fixture("models/gpt2-variant-a"), 31);
+    check_agrees(test_fixture("models/gpt2-variant-b"), 30);
+    check_agrees(test_fixture("models/llama-variant"), 37);
+    check_agrees(test_fixture("models/qwen2-variant"), 28);
 }
 END_TEST
 
 START_TEST(encoders_agree_with_pytorch)
 {
-    check_agrees(test_data("models/bert-variant-a"), 43);
-    check_agrees(test_data("models/bert-variant-b"), 44);
-    check_agrees(test_data("models/distilbert-variant-a"), 26);
-    check_agrees(test_data("models/bert-old"), 7); /* its hidden states, too */
-    if (!test_fixture("models")) return;
+    check_agrees(test_fixture("models/bert-variant-a"), 43);
+    check_agrees(test_fixture("models/bert-variant-b"), 44);
+    check_agrees(test_fixture("models/distilbert-variant-a"), 26);
+    check_agrees(test_fixture("models/bert-old"), 7); /* its hidden states, too */
     check_agrees(test_fixture("models/bert-cls"), 43);
     check_agrees(test_fixture("models/distilbert-cls"), 42);
 }
@@ -75,9 +74,9 @@ static void write_folder(const char *dir, const struct edit *e)
 {
     char command[512];
     snprintf(command, sizeof command, "cp %s/config.json %s/model.safetensors %s",
-             test_data(FOLDER), test_data(FOLDER), dir);
+             test_fixture(FOLDER), test_fixture(FOLDER), dir);
     ck_assert_int_eq(system(command), 0);
-    char *from = file_join(test_data(FOLDER), "oracle.safetensors"),
+    char *from = file_join(test_fixture(FOLDER), "oracle.safetensors"),
          *to = file_join(dir, "oracle.safetensors");
     struct safetensors *st;
     ck_ok(safetensors_open(from, &st));
@@ -195,7 +194,7 @@ START_TEST(broken_oracles_are_refused)
     const char *dir = test_tmp_make();
     char command[512];
     snprintf(command, sizeof command, "cp %s/config.json %s/model.safetensors %s",
-             test_data(FOLDER), test_data(FOLDER), dir);
+             test_fixture(FOLDER), test_fixture(FOLDER), dir);
     ck_assert_int_eq(system(command), 0);
     ck_fails(verify_run(dir, NULL, see, &seen), CZ_NOTFOUND);
     ck_assert(strstr(cz_last_error(), "oracle.safetensors") != NULL);
@@ -207,9 +206,9 @@ START_TEST(dump_holds_our_values)
 {
     const char *dir = test_tmp_make();
     char *path = file_join(dir, "dump.safetensors");
-    char *oracle = file_join(test_data(FOLDER), "oracle.safetensors");
+    char *oracle = file_join(test_fixture(FOLDER), "oracle.safetensors");
     struct seen seen = {0};
-    ck_ok(verify_run(test_data(FOLDER), path, see, &seen));
+    ck_ok(verify_run(test_fixture(FOLDER), path, see, &seen));
     struct safetensors *ours, *theirs;
     ck_ok(safetensors_open(path, &ours));
     ck_ok(safetensors_open(oracle, &theirs));
@@ -235,7 +234,7 @@ START_TEST(dump_holds_our_values)
     safetensors_close(theirs);
     free(path);
     free(oracle);
-    ck_fails(verify_run(test_data(FOLDER), "/nonexistent/dump", see, &seen), CZ_IO);
+    ck_fails(verify_run(test_fixture(FOLDER), "/nonexistent/dump", see, &seen), CZ_IO);
     test_tmp_remove(dir);
 }
 END_TEST

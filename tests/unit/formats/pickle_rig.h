@@ -70,12 +70,12 @@ static inline void is_string(const struct pickle_node *node, const char *want)
     ck_assert_uint_eq(node->n, strlen(want));
 }
 
-/* A file of tests/data/pickle, the caller's to free(). */
+/* A file of fixtures/formats/pickle, the caller's to free(). */
 static inline unsigned char *load_golden(const char *name, size_t *nbytes)
 {
     char path[256], *bytes;
-    snprintf(path, sizeof path, "pickle/%s.pkl", name);
-    ck_ok(file_load(test_data(path), (size_t)1 << 20, &bytes, nbytes));
+    snprintf(path, sizeof path, "formats/pickle/%s.pkl", name);
+    ck_ok(file_load(test_fixture(path), (size_t)1 << 20, &bytes, nbytes));
     return (unsigned char *)bytes;
 }
 

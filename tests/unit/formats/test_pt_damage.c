@@ -171,8 +171,8 @@ START_TEST(wild_damage_crashes_nothing)
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
         struct memfile m;
         char relative[64];
-        snprintf(relative, sizeof relative, "pt/%s", names[i]);
-        memfile_init(&m, test_data(relative));
+        snprintf(relative, sizeof relative, "formats/pt/%s", names[i]);
+        memfile_init(&m, test_fixture(relative));
         unsigned char *whole = malloc(m.nbytes);
         ck_assert_ptr_nonnull(whole);
         memcpy(whole, m.bytes, m.nbytes);
@@ -457,7 +457,7 @@ START_TEST(contradictions_are_refused_by_name)
     for (size_t i = 0; i < CZ_ARRAY_LEN(contradictions); i++) {
         struct memfile m;
         struct pt *pt;
-        memfile_init(&m, test_data("pt/simple.pt"));
+        memfile_init(&m, test_fixture("formats/pt/simple.pt"));
         contradictions[i].damage(&m);
         memfile_put(&m, m.nbytes);
         cz_status st = pt_open(m.path, &pt);
@@ -474,7 +474,7 @@ START_TEST(a_damaged_payload_is_found_by_verify)
     struct memfile m;
     struct pt *pt;
     const struct pt_record *bad;
-    memfile_init(&m, test_data("pt/simple.pt"));
+    memfile_init(&m, test_fixture("formats/pt/simple.pt"));
     payload(&m, 5)[19] ^= 1;
     memfile_put(&m, m.nbytes);
     ck_ok(pt_open(m.path, &pt));
@@ -506,7 +506,7 @@ START_TEST(a_directory_of_gigabytes_is_refused)
 {
     struct memfile m;
     unsigned char end[PT_PIECE_NBYTES];
-    memfile_init(&m, test_data("pt/simple.pt"));
+    memfile_init(&m, test_fixture("formats/pt/simple.pt"));
     struct pt_layout l = {.dir_nbytes = (uint64_t)HUGE << 30, .n = 100};
     size_t n = pt_put_end(&l, end);
     ck_ok(file_pwrite(m.fd, m.path, end, n, l.dir_nbytes));
@@ -521,7 +521,7 @@ START_TEST(a_pickle_of_gigabytes_is_refused)
     struct pt_layout l;
     unsigned char bytes[PT_PIECE_NBYTES];
     const struct pt_create_options o = {.path = "x.pt", .pickle_nbytes = (size_t)HUGE << 30};
-    memfile_init(&m, test_data("pt/simple.pt"));
+    memfile_init(&m, test_fixture("formats/pt/simple.pt"));
     ck_ok(pt_layout_make(&l, &o));
     uint64_t entry_off = l.dir_off;
     for (size_t i = 0; i < l.n; i++) {

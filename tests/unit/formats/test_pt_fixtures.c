@@ -22,21 +22,16 @@ static int keep_pt(const char *path, const struct stat *info, int type, struct F
     return 0;
 }
 
-/* Of the recorded runs, and those that are always here. */
+/* Of the recorded runs, and some of our own making. */
 static void find_paths(void)
 {
     static const char *const ours[] = {"simple", "many", "strides", "dtypes", "numbers"};
-    const char *runs = test_fixture("runs");
     for (size_t i = 0; i < CZ_ARRAY_LEN(ours); i++) {
         char relative[64];
-        snprintf(relative, sizeof relative, "pt/%s.pt", ours[i]);
-        snprintf(paths[n_paths++], sizeof paths[0], "%s", test_data(relative));
+        snprintf(relative, sizeof relative, "formats/pt/%s.pt", ours[i]);
+        snprintf(paths[n_paths++], sizeof paths[0], "%s", test_fixture(relative));
     }
-    if (!runs) {
-        printf("only tests/data/pt: ../shared/fixtures/runs is not here\n");
-        return;
-    }
-    ck_assert_int_eq(nftw(runs, keep_pt, 20, FTW_PHYS), 0);
+    ck_assert_int_eq(nftw(test_fixture("runs"), keep_pt, 20, FTW_PHYS), 0);
     ck_assert_uint_gt(n_paths, 40);
 }
 

@@ -11,8 +11,8 @@ static struct pt *open_data(const char *name)
 {
     char relative[64];
     struct pt *pt;
-    snprintf(relative, sizeof relative, "pt/%s", name);
-    ck_ok(pt_open(test_data(relative), &pt));
+    snprintf(relative, sizeof relative, "formats/pt/%s", name);
+    ck_ok(pt_open(test_fixture(relative), &pt));
     return pt;
 }
 
@@ -219,8 +219,8 @@ START_TEST(other_formats_are_named)
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         char relative[64];
         struct pt *pt;
-        snprintf(relative, sizeof relative, "pt/%s", cases[i].name);
-        ck_fails(pt_open(test_data(relative), &pt), CZ_UNSUPPORTED);
+        snprintf(relative, sizeof relative, "formats/pt/%s", cases[i].name);
+        ck_fails(pt_open(test_fixture(relative), &pt), CZ_UNSUPPORTED);
         ck_assert_ptr_null(pt);
         ck_assert_msg(strstr(cz_last_error(), cases[i].says), "%s", cz_last_error());
         ck_assert_ptr_nonnull(strstr(cz_last_error(), cases[i].name));

@@ -51,7 +51,7 @@ START_TEST(reads_every_dtype_of_the_reference)
         8, 4, 6, 6, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
     struct safetensors *st;
     bool seen[SAFETENSORS_DTYPE_COUNT] = {false};
-    ck_ok(safetensors_open(test_data("safetensors/all_dtypes.safetensors"), &st));
+    ck_ok(safetensors_open(test_fixture("formats/safetensors/all_dtypes.safetensors"), &st));
     ck_assert_uint_eq(safetensors_count(st), 23);
     ck_assert_uint_eq(safetensors_n_files(st), 1);
     ck_assert_str_eq(safetensors_metadata(st, "format"), "pt");
@@ -87,7 +87,7 @@ START_TEST(reads_pieces_and_refuses_those_outside)
 {
     struct safetensors *st;
     unsigned char bytes[64];
-    ck_ok(safetensors_open(test_data("safetensors/all_dtypes.safetensors"), &st));
+    ck_ok(safetensors_open(test_fixture("formats/safetensors/all_dtypes.safetensors"), &st));
     const struct safetensors_info *t = safetensors_find(st, "a_int32");
     ck_ok(safetensors_read(st, t, 2, 3, bytes));
     ck_assert_uint_eq(bytes[0], 9);
@@ -258,7 +258,8 @@ START_TEST(damage_anywhere_ends_in_a_status)
     char *good;
     size_t nbytes;
     struct safetensors *st;
-    ck_ok(file_load(test_data("safetensors/all_dtypes.safetensors"), 1 << 20, &good, &nbytes));
+    ck_ok(file_load(test_fixture("formats/safetensors/all_dtypes.safetensors"), 1 << 20, &good,
+                    &nbytes));
     for (size_t cut = 0; cut < nbytes; cut += 7) {
         FILE *f = fopen(path, "wb");
         ck_assert_uint_eq(fwrite(good, 1, cut, f), cut);
@@ -287,7 +288,7 @@ END_TEST
 
 START_TEST(writes_the_bytes_of_the_reference)
 {
-    const char *theirs = test_data("safetensors/all_dtypes.safetensors");
+    const char *theirs = test_fixture("formats/safetensors/all_dtypes.safetensors");
     const char *dir = test_tmp_make(), *ours = in_dir(dir, "ours");
     struct safetensors *st;
     struct safetensors_writer *w;
@@ -373,8 +374,8 @@ START_TEST(splits_into_the_shards_of_hugging_face)
     for (int i = 1; i <= 3; i++) {
         char name[64], theirs[96];
         snprintf(name, sizeof name, "model-0000%d-of-00003.safetensors", i);
-        snprintf(theirs, sizeof theirs, "safetensors/sharded/%s", name);
-        same_bytes(in_dir(dir, name), test_data(theirs));
+        snprintf(theirs, sizeof theirs, "formats/safetensors/sharded/%s", name);
+        same_bytes(in_dir(dir, name), test_fixture(theirs));
     }
     ck_ok(file_load(in_dir(dir, "model.safetensors.index.json"), 4096, &text, NULL));
     ck_assert_str_eq(text, index);
@@ -387,7 +388,7 @@ END_TEST
 START_TEST(a_folder_reads_as_one_set)
 {
     struct safetensors *st;
-    ck_ok(safetensors_dir_open(test_data("safetensors/sharded"), &st));
+    ck_ok(safetensors_dir_open(test_fixture("formats/safetensors/sharded"), &st));
     ck_assert_uint_eq(safetensors_n_files(st), 3);
     ck_assert_uint_eq(safetensors_count(st), N_SHARD_CASES);
     for (size_t i = 0; i < N_SHARD_CASES; i++) {

@@ -100,11 +100,11 @@ static void add_decl(struct safetensors_decl *decls, size_t *n, const char *name
 static void write_folder(const char *dir, const struct edit *e)
 {
     size_t nbytes;
-    char *config = slurp(test_data(GPT2), "config.json", &nbytes);
+    char *config = slurp(test_fixture(GPT2), "config.json", &nbytes);
     spill(dir, "config.json", config, nbytes);
     free(config);
     struct safetensors *st;
-    ck_ok(safetensors_dir_open(test_data(GPT2), &st));
+    ck_ok(safetensors_dir_open(test_fixture(GPT2), &st));
     struct safetensors_decl decls[64];
     const struct safetensors_info *source[64] = {0};
     int64_t shapes[64][2];
@@ -149,7 +149,7 @@ static void write_folder(const char *dir, const struct edit *e)
 
 START_TEST(fixture_is_read_whole)
 {
-    struct cz_model *m = open_ok(test_data(GPT2));
+    struct cz_model *m = open_ok(test_fixture(GPT2));
     ck_assert_int_eq(cz_model_vocab_size(m), 97);
     ck_assert_int_eq(cz_model_hidden_size(m), 48);
     ck_assert_int_eq(cz_model_t_max(m), 32);
@@ -181,7 +181,7 @@ START_TEST(fixture_is_read_whole)
     ck_assert_str_eq(t->aliases[0].name, "lm_head.weight");
 
     struct safetensors *st;
-    ck_ok(safetensors_dir_open(test_data(GPT2), &st));
+    ck_ok(safetensors_dir_open(test_fixture(GPT2), &st));
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const struct safetensors_info *info = safetensors_at(st, i);
         size_t numel;
@@ -204,7 +204,7 @@ START_TEST(every_form_of_the_weights_is_read)
         {.dtype = SAFETENSORS_F32, .strip_prefix = true, .buffers = true},
         {.dtype = SAFETENSORS_F32, .shard_nbytes = 30000},
     };
-    struct cz_model *want = open_ok(test_data(GPT2));
+    struct cz_model *want = open_ok(test_fixture(GPT2));
     for (size_t i = 0; i < CZ_ARRAY_LEN(edits); i++) {
         const char *dir = test_tmp_make();
         write_folder(dir, &edits[i]);
@@ -219,7 +219,7 @@ END_TEST
 
 START_TEST(sixteen_bit_weights_are_widened)
 {
-    struct cz_model *want = open_ok(test_data(GPT2));
+    struct cz_model *want = open_ok(test_fixture(GPT2));
     const enum safetensors_dtype dtypes[] = {SAFETENSORS_BF16, SAFETENSORS_F16};
     for (size_t d = 0; d < 2; d++) {
         const char *dir = test_tmp_make();
@@ -290,7 +290,7 @@ START_TEST(folder_without_weights_starts_from_the_rules)
     free(w);
 
     /* and takes another folder's when asked, if they fit */
-    ck_fails(cz_model_init_from(m, test_data(GPT2), 0), CZ_CORRUPT);
+    ck_fails(cz_model_init_from(m, test_fixture(GPT2), 0), CZ_CORRUPT);
     ck_assert(strstr(cz_last_error(), "(97, 48)") && strstr(cz_last_error(), "(50, 32)"));
     ck_fails(cz_model_init_from(m, dir, 0), CZ_NOTFOUND);
     w = weight(m, "transformer.h.3.ln_2.weight", &n); /* the source is still the old one */
@@ -298,10 +298,10 @@ START_TEST(folder_without_weights_starts_from_the_rules)
     free(w);
     cz_model_destroy(m);
 
-    m = open_ok(test_data(GPT2));
-    struct cz_model *other = open_ok(test_data(GPT2));
+    m = open_ok(test_fixture(GPT2));
+    struct cz_model *other = open_ok(test_fixture(GPT2));
     ck_ok(cz_model_init_from(m, NULL, 3));
-    ck_ok(cz_model_init_from(m, test_data(GPT2), 0));
+    ck_ok(cz_model_init_from(m, test_fixture(GPT2), 0));
     same_weights(m, other);
     cz_model_destroy(m);
     cz_model_destroy(other);
@@ -383,8 +383,8 @@ START_TEST(truncated_weights_are_corrupt)
 {
     const char *dir = test_tmp_make();
     size_t n_config, n;
-    char *config = slurp(test_data(GPT2), "config.json", &n_config);
-    char *weights = slurp(test_data(GPT2), "model.safetensors", &n);
+    char *config = slurp(test_fixture(GPT2), "config.json", &n_config);
+    char *weights = slurp(test_fixture(GPT2), "model.safetensors", &n);
     spill(dir, "config.json", config, n_config);
     const size_t lengths[] = {0, 4, 8, 100, n / 2, n - 1};
     for (size_t i = 0; i < CZ_ARRAY_LEN(lengths); i++) {
@@ -461,7 +461,7 @@ START_TEST(export_is_read_back)
     char dir[128];
     const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     const char *const names[] = {"\"float32\"", "\"bfloat16\"", "\"float16\""};
-    const char *const sources[] = {test_data(GPT2), "gpt2-tiny"};
+    const char *const sources[] = {test_fixture(GPT2), "gpt2-tiny"};
     for (size_t i = 0; i < 6; i++) {
         enum cz_dtype dtype = dtypes[i % 3];
         snprintf(dir, sizeof dir, "%s/a/%zu", tmp, i); /* parents are made, too */
@@ -499,10 +499,10 @@ END_TEST
 START_TEST(export_keeps_the_config)
 {
     const char *dir = test_tmp_make();
-    struct cz_model *m = open_ok(test_data(GPT2));
+    struct cz_model *m = open_ok(test_fixture(GPT2));
     ck_ok(model_export_hf(m, dir, DTYPE_BF16, fetch_source, m));
     cz_model_destroy(m);
-    char *path_a = file_join(test_data(GPT2), "config.json"),
+    char *path_a = file_join(test_fixture(GPT2), "config.json"),
          *path_b = file_join(dir, "config.json");
     struct json_doc *a, *b;
     ck_ok(json_load(path_a, JSON_STRICT, &a));
@@ -537,7 +537,7 @@ START_TEST(failed_export_leaves_nothing)
     const char *tmp = test_tmp_make();
     char dir[128], command[256];
     snprintf(dir, sizeof dir, "%s/out", tmp);
-    struct cz_model *m = open_ok(test_data(GPT2));
+    struct cz_model *m = open_ok(test_fixture(GPT2));
     ck_fails(model_export_hf(m, dir, DTYPE_F32, fetch_failing, m), CZ_IO);
     ck_assert_str_eq(cz_last_error(), "the well is dry");
     ck_assert(!file_exists(dir)); /* the folder was ours */

@@ -374,7 +374,7 @@ START_TEST(exported_folders_load_again)
                                           "models/qwen2-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
         const char *dir = test_tmp_make();
-        struct cz_model *m = cz_model_open(i < 2 ? sources[i] : test_data(sources[i]));
+        struct cz_model *m = cz_model_open(i < 2 ? sources[i] : test_fixture(sources[i]));
         ck_assert_msg(m != NULL, "%s", cz_last_error());
         ck_ok(model_export_hf(m, dir, DTYPE_F32, fetch, m));
         struct cz_model *back = cz_model_open(dir);

@@ -223,11 +223,11 @@ START_TEST(presets_take_the_tokenizers_vocabulary)
     cz_model_destroy(m);
     /* a folder has one of its own */
     m = cz_model_open_ex(
-        test_data("models/gpt2"),
+        test_fixture("models/gpt2"),
         &(struct cz_model_options){.size = sizeof(struct cz_model_options), .vocab_size = 90});
     ck_assert_int_eq(cz_model_vocab_size(m), 97);
     cz_model_destroy(m);
-    ck_assert_ptr_null(cz_model_open_ex(test_data("models/gpt2"), &o));
+    ck_assert_ptr_null(cz_model_open_ex(test_fixture("models/gpt2"), &o));
     ck_assert(strstr(cz_last_error(), "300 tokens does not fit the model's 97") != NULL);
     ck_assert_ptr_null(
         cz_model_open_ex("gpt2", &(struct cz_model_options){.size = sizeof(struct cz_model_options),

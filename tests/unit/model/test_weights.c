@@ -701,8 +701,8 @@ START_TEST(bad_bins_are_named)
         char *bytes;
         size_t n;
         char name[64];
-        snprintf(name, sizeof name, "pt/%s", cases[i].file);
-        ck_ok(file_load(test_data(name), 1 << 24, &bytes, &n));
+        snprintf(name, sizeof name, "formats/pt/%s", cases[i].file);
+        ck_ok(file_load(test_fixture(name), 1 << 24, &bytes, &n));
         ck_ok(file_save(in_dir(dir, "pytorch_model.bin"), bytes, n));
         free(bytes);
         open_fails(dir, NULL, cases[i].status, cases[i].says);

@@ -330,7 +330,7 @@ END_TEST
 static const char *two_sockets_gpus(void)
 {
     static char words[1100];
-    snprintf(words, sizeof words, "xml:%s", test_data("topologies/two_sockets_gpus.xml"));
+    snprintf(words, sizeof words, "xml:%s", test_fixture("topologies/two_sockets_gpus.xml"));
     return words;
 }
 
@@ -450,13 +450,13 @@ START_TEST(recorded_machines_are_read)
 {
     char words[1100];
     struct host h;
-    snprintf(words, sizeof words, "xml:%s", test_data("topologies/virtual_machine.xml"));
+    snprintf(words, sizeof words, "xml:%s", test_fixture("topologies/virtual_machine.xml"));
     deal(&h, words, NULL, 2);
     expect_shares(&h, "0 1");
     expect_nodes(&h, "0 0");
     release(&h);
     /* A control group hides the first socket and its memory. */
-    snprintf(words, sizeof words, "xml:%s", test_data("topologies/cpuset_half.xml"));
+    snprintf(words, sizeof words, "xml:%s", test_fixture("topologies/cpuset_half.xml"));
     deal(&h, words, NULL, 2);
     expect_shares(&h, "8-11 12-15");
     expect_nodes(&h, "1 1");
@@ -471,7 +471,7 @@ START_TEST(nodes_without_allowed_memory_are_not_asked)
     struct host h;
     const char *dir = test_tmp_make();
     snprintf(path, sizeof path, "%s/mems.xml", dir);
-    FILE *in = fopen(test_data("topologies/cpuset_half.xml"), "r"), *out = fopen(path, "w");
+    FILE *in = fopen(test_fixture("topologies/cpuset_half.xml"), "r"), *out = fopen(path, "w");
     ck_assert(in && out);
     while (fgets(line, sizeof line, in)) {
         char *at = strstr(line, "allowed_cpuset=\"0x0000ff00\"");

@@ -1,5 +1,5 @@
 /* Claims: each optimizer, taken from its config names to its kernel, moves parameters as torch's
- * and DeepSpeed's own classes do (tests/golden/optim), and as the worked examples of
+ * and DeepSpeed's own classes do (tests/fixtures/optim), and as the worked examples of
  * docs/deepspeed-behaviour.md say. */
 #include "optim/optim.h"
 #include "tests/support/check_main.h"
@@ -141,13 +141,13 @@ static void golden_replay(const char *path)
 
 START_TEST(peers_own_classes_agree)
 {
-    DIR *dir = opendir(CZ_SOURCE_DIR "/tests/golden/optim");
+    DIR *dir = opendir(CZ_SOURCE_DIR "/tests/fixtures/optim");
     ck_assert_ptr_nonnull(dir);
     int n_files = 0;
     for (struct dirent *entry; (entry = readdir(dir));) {
         char path[1024];
         if (!strstr(entry->d_name, ".csv")) continue;
-        snprintf(path, sizeof path, "%s/tests/golden/optim/%s", CZ_SOURCE_DIR, entry->d_name);
+        snprintf(path, sizeof path, "%s/tests/fixtures/optim/%s", CZ_SOURCE_DIR, entry->d_name);
         golden_replay(path);
         n_files++;
     }

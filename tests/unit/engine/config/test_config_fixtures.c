@@ -1,11 +1,11 @@
-/* Claims: every file of ../shared/fixtures/ds_configs resolves to what DeepSpeed 0.19.8's parser
+/* Claims: every file of fixtures/real_configs resolves to what DeepSpeed 0.19.8's parser
  * made of it, or is refused where that refused; fed back, the output gives the same bytes. The few
  * files that differ by decision are listed here and in docs/compatibility.md. */
 #include "tests/unit/engine/config/config_support.h"
 
 #include "formats/json/json.h"
 
-/* What the Hugging Face integration would fill in (fixtures/README.md). */
+/* What the Hugging Face integration would fill in (tests/fixtures/README.md). */
 static const char *const autos[] = {
     "train_micro_batch_size_per_gpu=4",
     "gradient_accumulation_steps=2",
@@ -171,7 +171,7 @@ static int check_file(const struct json_node *entry, int *n_compared)
         ok = true;
         resolved = NULL;
     }
-    snprintf(relative, sizeof relative, "ds_configs/%s", c.file);
+    snprintf(relative, sizeof relative, "real_configs/%s", c.file);
     cz_status st = config_load(test_fixture(relative), &options, &c.config);
     if ((st == CZ_OK) != ok) {
         printf("%s: %s\n", c.file, st == CZ_OK ? "accepted" : cz_last_error());
@@ -190,7 +190,7 @@ static int check_file(const struct json_node *entry, int *n_compared)
 START_TEST(every_fixture_resolves_as_deepspeed_did)
 {
     struct json_doc *doc;
-    ck_ok(json_load(test_fixture("ds_configs/expected.json"), JSON_STRICT, &doc));
+    ck_ok(json_load(test_fixture("real_configs/expected.json"), JSON_STRICT, &doc));
     const struct json_node *root = json_root(doc);
     int n_different = 0, n_compared = 0;
     for (size_t i = 0; i < json_count(root); i++)
@@ -204,5 +204,4 @@ START_TEST(every_fixture_resolves_as_deepspeed_did)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("engine/config_fixtures", "ds_configs/expected.json",
-                  every_fixture_resolves_as_deepspeed_did)
+TEST_MAIN("engine/config_fixtures", every_fixture_resolves_as_deepspeed_did)

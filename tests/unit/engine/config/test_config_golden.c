@@ -1,4 +1,4 @@
-/* Claims: the configs in tests/data/ds_configs print, byte for byte, what stands in their .golden
+/* Claims: the configs in tests/fixtures/configs print, byte for byte, what stands in their .golden
  * files. Those were compared with DeepSpeed 0.19.8's parser when they were made
  * (tests/interop/config_oracle.py --files). */
 #include "tests/unit/engine/config/config_support.h"
@@ -40,11 +40,11 @@ static void check_golden(const char *name)
     options.world_size = 2;
     options.autos = autos;
     options.n_autos = CZ_ARRAY_LEN(autos);
-    snprintf(relative, sizeof relative, "ds_configs/%s.json", name);
-    ck_ok(config_load(test_data(relative), &options, &config));
+    snprintf(relative, sizeof relative, "configs/%s.json", name);
+    ck_ok(config_load(test_fixture(relative), &options, &config));
     ck_ok(config_json(config, &got));
-    snprintf(relative, sizeof relative, "ds_configs/%s.golden", name);
-    char *want = read_file(test_data(relative));
+    snprintf(relative, sizeof relative, "configs/%s.golden", name);
+    char *want = read_file(test_fixture(relative));
     ck_assert_str_eq(got, want);
     free(want);
     free(got);

@@ -113,7 +113,7 @@ static cz_status calls_rank(struct ranks *ranks, int rank, void *arg)
     struct calls *c = arg;
     struct comm *comm;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     TRY(cz_model_freeze(model, "h\\.1\\.ln_", NULL));

@@ -173,7 +173,7 @@ static cz_status expect_fault(const struct faulty_run *run, int rank, const char
 static cz_status make_engine(struct comm *comm, const struct faulty_run *run,
                              struct cz_engine **out)
 {
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {

@@ -45,7 +45,7 @@ static cz_status look(struct comm *comm, struct traffic_run *run)
 {
     static struct replay_data d;
     static const struct swap_fault slow = {ask_all, delay, NULL};
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {

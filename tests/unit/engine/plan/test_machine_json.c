@@ -118,7 +118,7 @@ START_TEST(other_files_are_no_profiles)
     struct machine_profile p;
     ck_fails(machine_read("/nowhere/machine.json", &p), CZ_NOTFOUND);
     ck_fails(machine_read("/", &p), CZ_IO);
-    ck_fails(machine_read(test_data("fuzz/run_state/good"), &p), CZ_CORRUPT);
+    ck_fails(machine_read(test_fixture("fuzz/run_state/good"), &p), CZ_CORRUPT);
 }
 END_TEST
 

@@ -108,7 +108,7 @@ START_TEST(buckets_are_as_large_as_what_is_reduced_together)
     for (int stage = 2; stage <= 3; stage++)
         for (int small = 0; small < 2; small++) {
             snprintf(config, sizeof config, format, stage, small ? 1 : 500000000);
-            struct cz_plan *p = plan_of(test_data("models/gpt2-tiny"), config, 32, 4);
+            struct cz_plan *p = plan_of(test_fixture("models/gpt2-tiny"), config, 32, 4);
             size_t buckets = small ? 2 * block : p->numel - tied;
             size_t have = row_of(p, "reduction buckets"), want = 2 * (buckets + tied);
             ck_assert_uint_ge(have, want - align);

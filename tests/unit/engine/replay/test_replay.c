@@ -1,6 +1,6 @@
 /* Claim: training follows DeepSpeed 0.19.8 at world size 1, in fp32, bf16 and fp16, for Adam,
  * AdamW, Lion, Adagrad and SGD, with accumulation, frozen parameters, schedules and overflows: the
- * loss within the tolerances of tests/golden/curves/README.md, learning rate and loss scale
+ * loss within the tolerances of tests/fixtures/curves/dense/README.md, learning rate and loss scale
  * exactly. */
 #include "tests/support/replay.h"
 

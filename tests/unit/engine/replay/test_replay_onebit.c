@@ -1,7 +1,7 @@
 /* Claim: OneBitAdam, ZeroOneAdam and OneBitLamb follow DeepSpeed 0.16.9, and where it errs our own
  * replay, on one to four ranks at stage 0, in fp32, fp16 and bf16: the loss within the tolerances
- * of tests/golden/onebit/README.md before and after the variance is frozen, learning rate and loss
- * scale exactly. Stage 1 gives the same curve to the last digit. */
+ * of tests/fixtures/curves/onebit/README.md before and after the variance is frozen, learning rate
+ * and loss scale exactly. Stage 1 gives the same curve to the last digit. */
 #include "tests/support/replay.h"
 
 #define RUNS_MAX 64
@@ -67,19 +67,19 @@ static void run_read(char *line, struct onebit_run *run)
         .world = atoi(field[1]), .seq = atoi(field[3]), .frozen_after = atoi(field[6])};
     snprintf(run->name, sizeof run->name, "%s", field[0]);
     snprintf(run->groups, sizeof run->groups, "%s", field[5]);
-    snprintf(run->config, sizeof run->config, "%s/tests/golden/onebit/%s.json", CZ_SOURCE_DIR,
-             run->name);
-    snprintf(run->curve, sizeof run->curve, "%s/tests/golden/onebit/%s.csv", CZ_SOURCE_DIR,
-             run->name);
+    char relative[128];
+    snprintf(relative, sizeof relative, "curves/onebit/%s/ds_config.json", run->name);
+    snprintf(run->config, sizeof run->config, "%s", test_fixture(relative));
+    snprintf(relative, sizeof relative, "curves/onebit/%s/curve.csv", run->name);
+    snprintf(run->curve, sizeof run->curve, "%s", test_fixture(relative));
 }
 
 /* All golden runs whose name contains `kind`. */
 static void follow_golden(const char *kind, int n_expected)
 {
-    char line[256], path[512];
+    char line[256];
     int n = 0;
-    snprintf(path, sizeof path, "%s/tests/golden/onebit/runs.csv", CZ_SOURCE_DIR);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(test_fixture("curves/onebit/runs.csv"), "r");
     ck_assert_ptr_nonnull(f);
     ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
     ck_assert_str_eq(line, "name,world,steps,seq,freeze,groups,frozen_after,by\n");
@@ -126,7 +126,6 @@ END_TEST
 
 START_TEST(recorded_runs)
 {
-    if (!test_fixture("runs")) return;
     follow_fixture("s0-onebitadam", 2, 6);
     follow_fixture("s0-onebitadam-dp4", 4, 6);
     follow_fixture("s0-zerooneadam", 2, 13);

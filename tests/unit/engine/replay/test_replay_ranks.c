@@ -1,7 +1,7 @@
 /* Claim: `czero launch` follows DeepSpeed 0.19.8 on two to four ranks, at stages 0 to 3, in fp32,
  * bf16 and fp16, however gradients are reduced (predivided, prescaled, summed, in small buckets,
  * round robin, in other types) and state is divided (sub-groups, persistent, frozen and offloaded
- * parameters, two groups): the loss within the tolerances of tests/golden/curves/README.md,
+ * parameters, two groups): the loss within the tolerances of tests/fixtures/curves/dense/README.md,
  * learning rate and loss scale exactly. */
 #include "tests/support/replay.h"
 

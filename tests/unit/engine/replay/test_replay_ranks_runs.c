@@ -1,6 +1,7 @@
-/* Claim: the recorded runs of fixtures/runs on two to four ranks are followed by as many ranks, at
- * their own stage: losses within the tolerances of fixtures/README.md, learning rate and loss scale
- * exactly; also with optimizer states and parameters on NVMe. Aside: the 1-bit family. */
+/* Claim: the recorded runs of tests/fixtures/runs on two to four ranks are followed by as many
+ * ranks, at their own stage: losses within the tolerances of tests/fixtures/README.md, learning
+ * rate and loss scale exactly; also with optimizer states and parameters on NVMe. Aside: the 1-bit
+ * family. */
 #include "tests/support/replay.h"
 
 static void follow(const char *name, int world, const char *freeze)
@@ -73,4 +74,4 @@ START_TEST(on_nvme)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("engine/replay_ranks_runs", "runs", stage_0, stage_1, stage_2, stage_3, on_nvme)
+TEST_MAIN("engine/replay_ranks_runs", stage_0, stage_1, stage_2, stage_3, on_nvme)

@@ -1,6 +1,6 @@
-/* Claim: the recorded runs of fixtures/runs that do not depend on ranks are followed on one rank:
- * world 1 as they are, larger worlds by accumulating the ranks' micro-batches, in the order of
- * tests/fixtures/README.md. Stage 3 is replayed as stage 2: the arithmetic is the same. */
+/* Claim: the recorded runs of tests/fixtures/runs that do not depend on ranks are followed on one
+ * rank: world 1 as they are, larger worlds by accumulating the ranks' micro-batches, in the order
+ * of tests/fixtures/README.md. Stage 3 is replayed as stage 2: the arithmetic is the same. */
 #include "tests/support/replay.h"
 
 static char sets[3][96];
@@ -66,5 +66,4 @@ START_TEST(several_ranks_in_16_bits)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("engine/replay_runs", "runs", one_rank, several_ranks_in_fp32,
-                  several_ranks_in_16_bits)
+TEST_MAIN("engine/replay_runs", one_rank, several_ranks_in_fp32, several_ranks_in_16_bits)

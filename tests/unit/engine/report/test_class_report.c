@@ -33,7 +33,7 @@ static void golden_load(struct golden *g, const char *name)
 {
     char path[64], line[256];
     snprintf(path, sizeof path, "class_report/%s.txt", name);
-    ck_ok(file_load(test_data(path), 1 << 16, &g->text, NULL));
+    ck_ok(file_load(test_fixture(path), 1 << 16, &g->text, NULL));
     const char *at = g->text;
     take_line(&at, line, sizeof line);
     ck_assert_int_eq(sscanf(line, "%d %d", &g->n, &g->digits), 2);

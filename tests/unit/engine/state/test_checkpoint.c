@@ -10,7 +10,7 @@ static struct replay_data data;
 
 static struct cz_engine *engine_of(const char *config, const char *freeze, uint64_t seed)
 {
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     ck_assert_ptr_nonnull(model);
     ck_ok(cz_model_set_shape(model, TRIAL_T));
     if (seed != 3) ck_ok(cz_model_init_from(model, NULL, seed));

@@ -34,7 +34,7 @@ struct errors {
 static size_t offset_of(const char *name, size_t *numel)
 {
     static struct cz_model *model;
-    if (!model) model = cz_model_open(test_data("models/gpt2-tiny"));
+    if (!model) model = cz_model_open(test_fixture("models/gpt2-tiny"));
     const struct param_table *table = model_params(model);
     size_t at = 0, i = 0;
     while (i < table->n_params && strcmp(table->params[i].name, name) != 0)
@@ -478,7 +478,6 @@ END_TEST
 START_TEST(deepspeeds_checkpoint_goes_on_with_errors_of_zero)
 {
     struct leg_shared *s = leg_make();
-    if (access(test_fixture("runs/s0-onebitadam/ckpt/latest"), R_OK) != 0) return;
     for (int stage = 0; stage < 2; stage++) {
         const struct onebit_cell c = {0, 2, stage, FP32};
         onebit_configure(&s->leg, &c);

@@ -21,7 +21,7 @@ static const char *model_with_dropout(void)
     snprintf(command, sizeof command,
              "mkdir -p '%s' && sed 's/pdrop\": 0.0/pdrop\": 0.1/' '%s/config.json' "
              "> '%s/config.json' && cp '%s/model.safetensors' '%s/'",
-             dir, test_data("models/gpt2-tiny"), dir, test_data("models/gpt2-tiny"), dir);
+             dir, test_fixture("models/gpt2-tiny"), dir, test_fixture("models/gpt2-tiny"), dir);
     ck_assert_int_eq(system(command), 0);
     return dir;
 }

@@ -125,5 +125,4 @@ START_TEST(weights_alone)
 }
 END_TEST
 
-TEST_MAIN_FIXTURE("engine/resume_fixtures", "runs", stage_0, stage_1, stage_2, stage_3,
-                  one_bit_adam, weights_alone)
+TEST_MAIN("engine/resume_fixtures", stage_0, stage_1, stage_2, stage_3, one_bit_adam, weights_alone)

@@ -14,7 +14,7 @@ static cz_status load(const char *name, struct run_state *out)
     size_t nbytes;
     const char *dir = test_tmp_make();
     snprintf(path, sizeof path, "fuzz/run_state/%s", name);
-    ck_ok(file_load(test_data(path), 1 << 20, &text, &nbytes));
+    ck_ok(file_load(test_fixture(path), 1 << 20, &text, &nbytes));
     snprintf(path, sizeof path, "%s/%s", dir, CKPT_STATE);
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);

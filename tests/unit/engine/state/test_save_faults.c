@@ -86,7 +86,7 @@ static cz_status faulty_run(struct comm *comm, const struct run_case *c)
 {
     static struct replay_data d;
     uint64_t saved, loaded;
-    struct cz_model *model = cz_model_open(test_data("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {
