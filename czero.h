@@ -22,6 +22,16 @@
 #include "engine/state/checkpoint.h"
 #include "model/model.h"
 #include "model/parts/parts.h"
+#include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/dropout/dropout.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
 #include "ops/ops.h"
+#include "ops/reduce/reduce.h"
+#include "ops/rope/rope.h"
 
 #endif

@@ -15,7 +15,12 @@
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/threads.h"
+#include "ops/adagrad/adagrad.h"
+#include "ops/adam/adam.h"
+#include "ops/lamb/lamb.h"
+#include "ops/lion/lion.h"
 #include "ops/ops.h"
+#include "ops/sgd/sgd.h"
 
 #include <emmintrin.h>
 #include <stdio.h>
@@ -51,7 +56,7 @@ static cz_status adam(struct bench *b, const struct step_tensors *t)
 {
     const struct adam_args args = {
         .t = *t, .scalars = &b->scalars, .eps = 1e-8f, .weight_decay = 0.01f, .decoupled = true};
-    return b->ops->adam(b->ops, NULL, &args);
+    return ops_adam(b->ops, NULL, &args);
 }
 
 static cz_status adam_fp32(struct bench *b)
@@ -99,7 +104,7 @@ static cz_status lion(struct bench *b, enum cz_dtype dtype)
 {
     const struct lion_args args = {
         .t = tensors_of(b, dtype), .scalars = &b->scalars, .weight_decay = 0.01f};
-    return b->ops->lion(b->ops, NULL, &args);
+    return ops_lion(b->ops, NULL, &args);
 }
 
 static cz_status lion_fp32(struct bench *b)
@@ -117,7 +122,7 @@ static cz_status adagrad(struct bench *b, enum cz_dtype dtype)
     struct adagrad_args args = {
         .t = tensors_of(b, dtype), .scalars = &b->scalars, .eps = 1e-10f, .weight_decay = 0.01f};
     args.t.states[0] = b->v; /* sums of squares */
-    return b->ops->adagrad(b->ops, NULL, &args);
+    return ops_adagrad(b->ops, NULL, &args);
 }
 
 static cz_status adagrad_fp32(struct bench *b)
@@ -134,7 +139,7 @@ static cz_status sgd_fp32(struct bench *b)
 {
     const struct sgd_args args = {
         .t = tensors_of(b, DTYPE_F32), .scalars = &b->scalars, .momentum = 0.9f};
-    return b->ops->sgd(b->ops, NULL, &args);
+    return ops_sgd(b->ops, NULL, &args);
 }
 
 /* Both passes, over tensors of the size of a GPT-2 124M layer's largest. */
@@ -158,9 +163,9 @@ static cz_status lamb(struct bench *b, enum cz_dtype dtype)
                                    .n_segments = n,
                                    .sums = sums,
                                    .ratios = ratios};
-    TRY(b->ops->lamb_moments(b->ops, NULL, &args));
+    TRY(ops_lamb_moments(b->ops, NULL, &args));
     for (size_t i = 0; i < n; i++) ratios[i] = lamb_ratio(&sums[i], 0.01, 10);
-    return b->ops->lamb_apply(b->ops, NULL, &args);
+    return ops_lamb_apply(b->ops, NULL, &args);
 }
 
 static cz_status lamb_fp32(struct bench *b)
@@ -314,7 +319,7 @@ static void report(const struct bench *b, int n_runs)
 {
     double numel = (double)b->numel;
     printf("%s, %d thread(s), %s rows, %.0f M parameters, %d runs\n", cpu_model_name(),
-           threads_count(), b->ops->isa, numel * 1e-6, n_runs);
+           threads_count(), ops_isa(b->ops), numel * 1e-6, n_runs);
     printf("%-16s %9s %9s %9s %9s %10s %10s\n", "", "min ms", "median", "max", "GB/s", "of triad",
            "of streamed");
     for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {

@@ -10,6 +10,9 @@
  * wall: for one thread on a machine that is not ours alone. */
 #include "base/cpu.h"
 #include "base/threads.h"
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -167,7 +170,7 @@ static cz_status setup_attention(struct bench *b, struct bench_case *c)
     for (int i = 0; i <= (int)backward; i++) {
         a->workspace_nbytes = ops_attention_workspace(b->ops, a, i);
         a->workspace = room(a->workspace_nbytes);
-        if (backward && i == 0) TRY(b->ops->attention_forward(b->ops, NULL, a));
+        if (backward && i == 0) TRY(ops_attention_forward(b->ops, NULL, a));
     }
     c->n_operations = (backward ? 5.0 : 2.0) * (double)N * (double)T * (double)C;
     return CZ_OK;
@@ -201,10 +204,10 @@ static cz_status setup_ce_head(struct bench *b, struct bench_case *c)
 static cz_status case_run(struct bench *b, struct bench_case *c)
 {
     struct ops *ops = b->ops;
-    if (strcmp(c->op, "matmul") == 0) return ops->matmul(ops, NULL, &c->args.matmul);
-    if (strcmp(c->op, "ce_head") == 0) return ops->ce_head(ops, NULL, &c->args.ce_head);
-    if (strcmp(c->form, "bwd") == 0) return ops->attention_backward(ops, NULL, &c->args.attention);
-    return ops->attention_forward(ops, NULL, &c->args.attention);
+    if (strcmp(c->op, "matmul") == 0) return ops_matmul(ops, NULL, &c->args.matmul);
+    if (strcmp(c->op, "ce_head") == 0) return ops_ce_head(ops, NULL, &c->args.ce_head);
+    if (strcmp(c->form, "bwd") == 0) return ops_attention_backward(ops, NULL, &c->args.attention);
+    return ops_attention_forward(ops, NULL, &c->args.attention);
 }
 
 static cz_status parse(struct bench_case *c, const char *line)
@@ -309,7 +312,7 @@ static cz_status run(struct bench *b, bool serving, double budget, char **words,
     TRY(device_open("cpu", 0, &b->dev));
     TRY(ops_create(b->dev, &b->ops));
     if (serving) return serve(b);
-    printf("%s, %d thread(s), %s rows\n", cpu_model_name(), threads_count(), b->ops->isa);
+    printf("%s, %d thread(s), %s rows\n", cpu_model_name(), threads_count(), ops_isa(b->ops));
     printf("%-36s %9s %9s %9s %5s %9s\n", "", "min ms", "median", "max", "runs", "GFLOP/s");
     for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++)
         if (wanted(table[i], words, n_words)) TRY(report(b, table[i], budget));

@@ -15,6 +15,8 @@
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/threads.h"
+#include "ops/lamb/lamb.h"
+#include "ops/onebit/onebit.h"
 #include "ops/ops.h"
 
 #include <emmintrin.h>
@@ -83,7 +85,7 @@ static cz_status feed(struct bench *b, const void *g, const float *m)
                                           .coeff = 1,
                                           .e = b->e,
                                           .partials = b->partials};
-    return b->ops->onebit_feed(b->ops, NULL, &args);
+    return ops_onebit_feed(b->ops, NULL, &args);
 }
 
 static cz_status feed_momentum(struct bench *b)
@@ -105,7 +107,7 @@ static cz_status pack(struct bench *b)
                                           .scale = &b->scales[0],
                                           .e = b->e,
                                           .bits = b->bits};
-    return b->ops->onebit_pack(b->ops, NULL, &args);
+    return ops_onebit_pack(b->ops, NULL, &args);
 }
 
 static cz_status serve(struct bench *b, int n_ranks)
@@ -119,7 +121,7 @@ static cz_status serve(struct bench *b, int n_ranks)
                                            .inv_ranks = 1.0f / (float)n_ranks,
                                            .e = b->e,
                                            .partials = b->partials};
-    return b->ops->onebit_serve(b->ops, NULL, &args);
+    return ops_onebit_serve(b->ops, NULL, &args);
 }
 
 static cz_status serve_2(struct bench *b)
@@ -154,7 +156,7 @@ static struct onebit_unpack_args unpack_args(struct bench *b)
 static cz_status unpack(struct bench *b)
 {
     const struct onebit_unpack_args args = unpack_args(b);
-    return b->ops->onebit_unpack(b->ops, NULL, &args);
+    return ops_onebit_unpack(b->ops, NULL, &args);
 }
 
 /* From bit 3 of a byte on, the mask from bit 5: as tensors lie in a segment. */
@@ -163,21 +165,21 @@ static cz_status unpack_unaligned(struct bench *b)
     struct onebit_unpack_args args = unpack_args(b);
     args.begin = 3;
     args.mask.first = 5;
-    return b->ops->onebit_unpack(b->ops, NULL, &args);
+    return ops_onebit_unpack(b->ops, NULL, &args);
 }
 
 static cz_status unpack_blend(struct bench *b)
 {
     struct onebit_unpack_args args = unpack_args(b);
     args.blend = &b->scalars;
-    return b->ops->onebit_unpack(b->ops, NULL, &args);
+    return ops_onebit_unpack(b->ops, NULL, &args);
 }
 
 static cz_status unpack_fresh(struct bench *b)
 {
     struct onebit_unpack_args args = unpack_args(b);
     args.fresh = b->fresh;
-    return b->ops->onebit_unpack(b->ops, NULL, &args);
+    return ops_onebit_unpack(b->ops, NULL, &args);
 }
 
 /* ---- around it --------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ static cz_status lamb_norms(struct bench *b)
                                                 .n_segments = 1,
                                                 .sums = &sums,
                                                 .factors = &factor};
-    return b->ops->onebit_lamb_norms(b->ops, NULL, &args);
+    return ops_onebit_lamb_norms(b->ops, NULL, &args);
 }
 
 /* eps 1: what is moved keeps its size from call to call. */
@@ -222,19 +224,19 @@ static struct zero_one_args zero_one_args(struct bench *b)
 static cz_status zero_one_local(struct bench *b)
 {
     const struct zero_one_args args = zero_one_args(b);
-    return b->ops->zero_one_local(b->ops, NULL, &args);
+    return ops_zero_one_local(b->ops, NULL, &args);
 }
 
 static cz_status zero_one_gather(struct bench *b)
 {
     const struct zero_one_args args = zero_one_args(b);
-    return b->ops->zero_one_gather(b->ops, NULL, &args);
+    return ops_zero_one_gather(b->ops, NULL, &args);
 }
 
 static cz_status zero_one_settle(struct bench *b)
 {
     const struct zero_one_args args = zero_one_args(b);
-    return b->ops->zero_one_settle(b->ops, NULL, &args);
+    return ops_zero_one_settle(b->ops, NULL, &args);
 }
 
 /* ---- lines ------------------------------------------------------------------------------------
@@ -355,7 +357,7 @@ static void report(const struct bench *b, int n_runs)
 {
     double numel = (double)b->numel;
     printf("%s, %d thread(s), %s rows, %.0f M elements, %d runs\n", cpu_model_name(),
-           threads_count(), b->ops->isa, numel * 1e-6, n_runs);
+           threads_count(), ops_isa(b->ops), numel * 1e-6, n_runs);
     printf("%-16s %9s %9s %9s %9s %10s %10s %10s\n", "", "min ms", "median", "max", "GB/s",
            "of triad", "streamed", "in place");
     for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++) {

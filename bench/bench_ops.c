@@ -9,7 +9,14 @@
 #include "base/cpu.h"
 #include "base/dtype.h"
 #include "base/threads.h"
+#include "ops/activation/activation.h"
+#include "ops/dropout/dropout.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/norm/norm.h"
 #include "ops/ops.h"
+#include "ops/reduce/reduce.h"
+#include "ops/rope/rope.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,13 +51,13 @@ static size_t numel_of(const struct shape *s)
 static cz_status run_add(struct bench *b, const struct shape *s)
 {
     struct add_args a = {s->dtype, numel_of(s), b->x, b->y, b->z};
-    return b->ops->add(b->ops, NULL, &a);
+    return ops_add(b->ops, NULL, &a);
 }
 
 static cz_status run_scale(struct bench *b, const struct shape *s)
 {
     struct cast_scale_args a = {s->dtype, s->dtype, numel_of(s), 0.5f, b->x, b->z};
-    return b->ops->cast_scale(b->ops, NULL, &a);
+    return ops_cast_scale(b->ops, NULL, &a);
 }
 
 static cz_status run_bias_grad(struct bench *b, const struct shape *s)
@@ -62,7 +69,7 @@ static cz_status run_bias_grad(struct bench *b, const struct shape *s)
                                .db = b->grads,
                                .workspace = b->workspace,
                                .workspace_nbytes = b->workspace_nbytes};
-    return b->ops->bias_grad(b->ops, NULL, &a);
+    return ops_bias_grad(b->ops, NULL, &a);
 }
 
 static cz_status activation(struct bench *b, const struct shape *s, enum activation kind,
@@ -75,8 +82,8 @@ static cz_status activation(struct bench *b, const struct shape *s, enum activat
                                 .y = b->z,
                                 .dy = b->y,
                                 .dx = b->z};
-    return backward ? b->ops->activation_backward(b->ops, NULL, &a)
-                    : b->ops->activation_forward(b->ops, NULL, &a);
+    return backward ? ops_activation_backward(b->ops, NULL, &a)
+                    : ops_activation_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_gelu_tanh(struct bench *b, const struct shape *s)
@@ -116,34 +123,34 @@ static struct swiglu_args swiglu_of(struct bench *b, const struct shape *s)
 static cz_status run_swiglu(struct bench *b, const struct shape *s)
 {
     struct swiglu_args a = swiglu_of(b, s);
-    return b->ops->swiglu_forward(b->ops, NULL, &a);
+    return ops_swiglu_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_swiglu_backward(struct bench *b, const struct shape *s)
 {
     struct swiglu_args a = swiglu_of(b, s);
-    return b->ops->swiglu_backward(b->ops, NULL, &a);
+    return ops_swiglu_backward(b->ops, NULL, &a);
 }
 
 static cz_status run_dropout(struct bench *b, const struct shape *s)
 {
     struct dropout_args a = {
         .dtype = s->dtype, .numel = numel_of(s), .p = 0.1f, .x = b->x, .y = b->z};
-    return b->ops->dropout(b->ops, NULL, &a);
+    return ops_dropout(b->ops, NULL, &a);
 }
 
 static cz_status run_scan(struct bench *b, const struct shape *s)
 {
     struct scan_result r;
     struct scan_args a = {s->dtype, numel_of(s), b->x, &r};
-    return b->ops->scan(b->ops, NULL, &a);
+    return ops_scan(b->ops, NULL, &a);
 }
 
 static cz_status run_sumsq(struct bench *b, const struct shape *s)
 {
     double parts[SUMSQ_PARTS] = {0};
     struct sumsq_args a = {s->dtype, numel_of(s), b->x, 2.0f, parts};
-    return b->ops->sumsq(b->ops, NULL, &a);
+    return ops_sumsq(b->ops, NULL, &a);
 }
 
 static struct norm_args norm_of(struct bench *b, const struct shape *s)
@@ -170,34 +177,34 @@ static cz_status run_layernorm(struct bench *b, const struct shape *s)
 {
     struct norm_args a = norm_of(b, s);
     a.bias = b->w;
-    return b->ops->layernorm_forward(b->ops, NULL, &a);
+    return ops_layernorm_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_layernorm_residual(struct bench *b, const struct shape *s)
 {
     struct norm_args a = norm_of(b, s);
     a.bias = b->w, a.residual = b->y, a.sum = b->w2;
-    return b->ops->layernorm_forward(b->ops, NULL, &a);
+    return ops_layernorm_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_layernorm_backward(struct bench *b, const struct shape *s)
 {
     struct norm_args a = norm_of(b, s);
-    return b->ops->layernorm_backward(b->ops, NULL, &a);
+    return ops_layernorm_backward(b->ops, NULL, &a);
 }
 
 static cz_status run_rmsnorm(struct bench *b, const struct shape *s)
 {
     struct norm_args a = norm_of(b, s);
     a.dbias = NULL;
-    return b->ops->rmsnorm_forward(b->ops, NULL, &a);
+    return ops_rmsnorm_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_rmsnorm_backward(struct bench *b, const struct shape *s)
 {
     struct norm_args a = norm_of(b, s);
     a.dbias = NULL;
-    return b->ops->rmsnorm_backward(b->ops, NULL, &a);
+    return ops_rmsnorm_backward(b->ops, NULL, &a);
 }
 
 /* Heads of 64 over the columns; cos and sin tables lie in v and w2. */
@@ -212,7 +219,7 @@ static cz_status run_rope(struct bench *b, const struct shape *s)
                           .cos = b->v,
                           .sin = b->w2,
                           .x = b->z};
-    return b->ops->rope(b->ops, NULL, &a);
+    return ops_rope(b->ops, NULL, &a);
 }
 
 enum { VOCABULARY = 50257 };
@@ -238,13 +245,13 @@ static struct embedding_args embedding_of(struct bench *b, const struct shape *s
 static cz_status run_embedding(struct bench *b, const struct shape *s)
 {
     struct embedding_args a = embedding_of(b, s);
-    return b->ops->embedding_forward(b->ops, NULL, &a);
+    return ops_embedding_forward(b->ops, NULL, &a);
 }
 
 static cz_status run_embedding_backward(struct bench *b, const struct shape *s)
 {
     struct embedding_args a = embedding_of(b, s);
-    return b->ops->embedding_backward(b->ops, NULL, &a);
+    return ops_embedding_backward(b->ops, NULL, &a);
 }
 
 static const struct bench_op table[] = {
@@ -393,7 +400,7 @@ static cz_status run_all(struct bench *b, int n_names, char **names)
         {1024, 768, DTYPE_BF16}, {1024, 3072, DTYPE_BF16}, {81920, 768, DTYPE_BF16},
     };
     TRY(setup(b));
-    printf("%s, %d thread(s), %s rows\n", cpu_model_name(), threads_count(), b->ops->isa);
+    printf("%s, %d thread(s), %s rows\n", cpu_model_name(), threads_count(), ops_isa(b->ops));
     printf("%-20s %-5s %13s %9s %9s %9s %8s %8s %9s\n", "op", "dtype", "shape", "min us", "median",
            "p90", "GB/s", "triad", "of triad");
     for (size_t d = 0; d < 2; d++) {

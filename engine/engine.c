@@ -181,7 +181,7 @@ static cz_status same_model(struct cz_engine *e)
     size_t nbytes;
     FILE *f = open_memstream(&text, &nbytes);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the model's description");
-    fprintf(f, "kernels %s, %d threads\n", e->ops->isa, threads_count());
+    fprintf(f, "kernels %s, %d threads\n", ops_isa(e->ops), threads_count());
     describe_model(e, f);
     fclose(f);
     if (!text) return err_set(CZ_NOMEM, 0, "no memory for the model's description");

@@ -256,7 +256,7 @@ static cz_status open_device(struct cz_engine *e, const char *device)
     e->plan.on_cuda = kind == DEVICE_CUDA;
     TRY(open_or_stand_in(e, device));
     TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
-    if (e->config->czero.tf32) e->ops->allow_tf32 = true;
+    if (e->config->czero.tf32) ops_allow_tf32(e->ops, true);
     if (e->device->ops->kind == DEVICE_HOST) return CZ_OK;
     TRY(e->device->ops->stream_create(e->device, &e->stream));
     TRY(e->device->ops->stream_create(e->device, &e->copies));

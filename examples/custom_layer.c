@@ -76,7 +76,7 @@ static cz_status multiply(const struct layer_args *a, struct matmul_args p, cons
     p.b = w;
     p.c = y;
     p.accumulate = accumulate;
-    return a->ops->matmul(a->ops, a->stream, &p);
+    return ops_matmul(a->ops, a->stream, &p);
 }
 
 /* Workspace: `inner` (N,F) and `wide` (N,2F), then what a product wants. */
@@ -161,11 +161,11 @@ static cz_status mixer_forward(const void *hp_, const struct layer_args *a)
 
     struct swiglu_args gate = gate_of(hp, a, g);
     gate.y = s.inner;
-    TRY(a->ops->swiglu_forward(a->ops, a->stream, &gate));
+    TRY(ops_swiglu_forward(a->ops, a->stream, &gate));
     TRY(multiply(&s.rest, product(&s.rest, N, F, C), s.inner, a->params[W_DOWN], a->out, false));
     const struct add_args add = {
         .dtype = a->dtype, .numel = (size_t)(N * C), .a = a->in, .b = a->out, .y = a->out};
-    return a->ops->add(a->ops, a->stream, &add);
+    return ops_add(a->ops, a->stream, &add);
 }
 
 static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
@@ -177,7 +177,7 @@ static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
 
     struct swiglu_args gate = gate_of(hp, a, a->saved);
     gate.y = s.inner; /* the forward's inner values once more, for dWdown */
-    TRY(a->ops->swiglu_forward(a->ops, a->stream, &gate));
+    TRY(ops_swiglu_forward(a->ops, a->stream, &gate));
     if (d[W_DOWN].dp)
         TRY(multiply(&s.rest, product_dw(&s.rest, N, F, C), s.inner, a->dout, d[W_DOWN].dp,
                      d[W_DOWN].accumulate));
@@ -186,7 +186,7 @@ static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
     gate.dy = s.inner;
     gate.dgate = s.wide;
     gate.dup = row_at(a, s.wide, 1, F);
-    TRY(a->ops->swiglu_backward(a->ops, a->stream, &gate));
+    TRY(ops_swiglu_backward(a->ops, a->stream, &gate));
 
     if (d[W_NOW].dp)
         TRY(multiply(&s.rest, product_dw(&s.rest, N, C, 2 * F), a->in, s.wide, d[W_NOW].dp,
@@ -194,8 +194,8 @@ static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
     TRY(multiply(&s.rest, product_dx(&s.rest, N, C, 2 * F), s.wide, a->params[W_NOW], a->din,
                  false));
     if (T == 1 && d[W_BEFORE].dp && !d[W_BEFORE].accumulate) /* nobody looked back */
-        TRY(a->ops->device->ops->fill_zero(a->ops->device, a->stream, d[W_BEFORE].dp,
-                                           (size_t)(2 * C * F) * dtype_size(a->grad_dtype)));
+        TRY(ops_device(a->ops)->ops->fill_zero(ops_device(a->ops), a->stream, d[W_BEFORE].dp,
+                                               (size_t)(2 * C * F) * dtype_size(a->grad_dtype)));
     for (int64_t b = 0; b < B && T > 1; b++) {
         const void *dg = row_at(a, s.wide, b * T + 1, 2 * F);
         if (d[W_BEFORE].dp)
@@ -206,7 +206,7 @@ static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
     }
     const struct add_args add = {
         .dtype = a->dtype, .numel = (size_t)(N * C), .a = a->din, .b = a->dout, .y = a->din};
-    return a->ops->add(a->ops, a->stream, &add);
+    return ops_add(a->ops, a->stream, &add);
 }
 
 static const struct layer_class mixer_class = {

@@ -1,15 +1,17 @@
 /* Inside the CUDA plug-in: what the op folders' CUDA twins (<op>_cuda.cu) share.
  *
- * A twin fills the same slots as the host's <op>_wire(): it checks its arguments at the front door
- * with the host's own checks, and starts kernels on the stream. Pointers in the arguments are the
- * device's memory unless an op's header says host; what a check cannot read without waiting
- * (ids, labels: the engine's batch_check has looked at them) a kernel guards against instead: it
- * touches nothing outside its tensors. */
+ * A twin's <op>_wire_cuda(), listed in ops/cuda/ops_cuda.c, fills the slots of the host's
+ * <op>_wire() that it has kernels for: it checks its arguments at the front door with the host's
+ * own checks, and starts kernels on the stream. Pointers in the arguments are the device's memory
+ * unless an op's header says host; what a check cannot read without waiting (ids, labels: the
+ * engine's batch_check has looked at them) a kernel guards against instead: it touches nothing
+ * outside its tensors. */
 #ifndef CZ_OPS_CUDA_IMPL_H
 #define CZ_OPS_CUDA_IMPL_H
 
 #include "device/cuda/runtime.h"
 #include "ops/ops_impl.h"
+#include "ops/table_impl.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -25,8 +27,8 @@ struct cuda_ops {
     void *matmul;                 /* handle and heuristics of ops/matmul/matmul_cuda.cu */
 };
 
-/* The symbol czero_ops_wire: fill every slot. ops_nbytes: sizeof(struct ops) of the caller.
- * Errors: CZ_UNSUPPORTED (another version), CZ_NOMEM, CZ_CUDA. */
+/* The symbol czero_ops_wire: fill the slots that there are kernels for. ops_nbytes: sizeof(struct
+ * ops) of the caller. Errors: CZ_UNSUPPORTED (another version), CZ_NOMEM, CZ_CUDA. */
 CZ_API cz_status czero_ops_wire(struct ops *ops, size_t ops_nbytes);
 
 /* The scratch, for partial results of one call on that stream: what was queued before is through
@@ -61,26 +63,6 @@ cz_status cuda_result_begin(struct ops *ops, struct dev_stream *stream, struct c
  * nothing of CUDA. `to` must last until then. */
 cz_status cuda_result_deliver(struct dev_stream *stream, struct cuda_result *result,
                               void (*take)(const void *values, void *to), void *to);
-
-/* Each op folder's part. */
-cz_status activation_wire_cuda(struct ops *ops);
-cz_status adagrad_wire_cuda(struct ops *ops);
-cz_status adam_wire_cuda(struct ops *ops);
-cz_status attention_wire_cuda(struct ops *ops);
-cz_status cross_entropy_head_wire_cuda(struct ops *ops);
-cz_status cross_entropy_wire_cuda(struct ops *ops);
-cz_status dropout_wire_cuda(struct ops *ops);
-cz_status elementwise_wire_cuda(struct ops *ops);
-cz_status embedding_wire_cuda(struct ops *ops);
-cz_status lamb_wire_cuda(struct ops *ops);
-cz_status lion_wire_cuda(struct ops *ops);
-cz_status matmul_wire_cuda(struct ops *ops);
-void matmul_unwire_cuda(struct ops *ops);
-cz_status norm_wire_cuda(struct ops *ops);
-cz_status onebit_wire_cuda(struct ops *ops);
-cz_status reduce_wire_cuda(struct ops *ops);
-cz_status rope_wire_cuda(struct ops *ops);
-cz_status sgd_wire_cuda(struct ops *ops);
 
 CZ_EXTERN_C_END
 #endif

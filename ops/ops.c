@@ -1,10 +1,12 @@
 /* Choosing rows: the one place where a device's table of kernels is put together. */
 #include "ops/ops_impl.h"
+#include "ops/table_impl.h"
 
 #include "base/cpu.h"
 #include "base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What fills the table for the host; `unwire` may be NULL and must accept a table that was never
  * wired. One line per op folder. */
@@ -69,35 +71,44 @@ void ops_combine_blocks(const float *partial, int64_t n_blocks, int64_t stride, 
     }
 }
 
-cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
+/* ---- what a device has ----------------------------------------------------------------------- */
+
+cz_status ops_missing(const struct ops *ops, const char *name)
 {
-    return ops->matmul_workspace(ops, a, nbytes);
+    return err_set(CZ_UNSUPPORTED, 0, "%s has no kernel for %s",
+                   ops->cuda ? "the CUDA plug-in" : "the CPU device", name);
 }
 
-size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+cz_status ops_require(const struct ops *ops, const char *name)
 {
-    return ops->attention_workspace(ops, a, backward);
+#define ANSWER(slot, args)                                                                         \
+    if (strcmp(name, #slot) == 0) return ops->slot ? CZ_OK : ops_missing(ops, name);
+    OPS_SLOTS(ANSWER)
+#undef ANSWER
+    return err_set(CZ_INVALID, 0, "no op is called %s", name);
 }
 
-size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
+struct device *ops_device(const struct ops *ops)
 {
-    return ops->norm_workspace(ops, a);
+    return ops->device;
 }
 
-size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
+const char *ops_isa(const struct ops *ops)
 {
-    return ops->embedding_workspace(ops, a);
+    return ops->isa;
 }
 
-size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)
+struct ops_products ops_products(const struct ops *ops)
 {
-    return ops->bias_grad_workspace(ops, a);
+    return ops->products;
 }
 
-cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes)
+void ops_allow_tf32(struct ops *ops, bool allow)
 {
-    return ops->ce_head_workspace(ops, a, nbytes);
+    ops->allow_tf32 = allow;
 }
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static cz_status wire_host(struct ops *ops)
 {

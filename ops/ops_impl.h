@@ -2,13 +2,16 @@
  *
  * An op folder has <op>.c (argument checks, dispatch, threads) and one file per row. A row's
  * kernels work on a piece [begin, end) of the output in one thread; how the work was cut never
- * shows in the result. <op>.c exports <op>_rows() for the agreement test and <op>_wire(), listed
- * below and in ops.c. */
+ * shows in the result. <op>.c exports ops_<op>(), <op>_rows() for the agreement test and
+ * <op>_wire(), listed in ops/table_impl.h and in ops.c. Only <op>.c sees struct ops. */
 #ifndef CZ_OPS_OPS_IMPL_H
 #define CZ_OPS_OPS_IMPL_H
 
+#include "base/dtype.h"
+#include "base/status.h"
 #include "base/threads.h"
-#include "ops/ops.h"
+
+struct ops;
 
 /* The head of every row struct. Tables (arrays of pointers to rows) go from the definition (row 0,
  * features 0) to the fastest. */
@@ -67,26 +70,9 @@ cz_status ops_check_dtype(const char *op, enum cz_dtype dtype);
 /* CZ_INVALID when a workspace is smaller than needed, with both sizes. */
 cz_status ops_check_workspace(const char *op, const void *workspace, size_t have, size_t need);
 
-CZ_EXTERN_C_END
+/* CZ_UNSUPPORTED: the device has no kernel of this name. */
+cz_status ops_missing(const struct ops *ops, const char *name);
 
-/* Each op folder fills its slots and its row pointer in `ops` for the host from CPU features; the
- * slots of a struct that failed half-way are undone by the *_unwire() calls, which accept that. */
-cz_status activation_wire(struct ops *ops, uint32_t features);
-cz_status adagrad_wire(struct ops *ops, uint32_t features);
-cz_status adam_wire(struct ops *ops, uint32_t features);
-cz_status attention_wire(struct ops *ops, uint32_t features);
-cz_status cross_entropy_wire(struct ops *ops, uint32_t features);
-cz_status dropout_wire(struct ops *ops, uint32_t features);
-cz_status elementwise_wire(struct ops *ops, uint32_t features);
-cz_status embedding_wire(struct ops *ops, uint32_t features);
-cz_status lamb_wire(struct ops *ops, uint32_t features);
-cz_status lion_wire(struct ops *ops, uint32_t features);
-cz_status matmul_wire(struct ops *ops, uint32_t features);
-void matmul_unwire(struct ops *ops);
-cz_status norm_wire(struct ops *ops, uint32_t features);
-cz_status onebit_wire(struct ops *ops, uint32_t features);
-cz_status reduce_wire(struct ops *ops, uint32_t features);
-cz_status rope_wire(struct ops *ops, uint32_t features);
-cz_status sgd_wire(struct ops *ops, uint32_t features);
+CZ_EXTERN_C_END
 
 #endif

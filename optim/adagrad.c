@@ -1,5 +1,6 @@
 /* Adagrad: one element-wise pass, torch's formula in both dialects
  * (docs/deepspeed-behaviour.md, "Adagrad"). */
+#include "ops/adagrad/adagrad.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -39,7 +40,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .eps = (float)hyper->eps,
         .weight_decay = (float)hyper->weight_decay,
     };
-    return ops->adagrad(ops, stream, &args);
+    return ops_adagrad(ops, stream, &args);
 }
 
 static cz_status check(const struct optim_hyper *hyper)

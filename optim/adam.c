@@ -1,4 +1,5 @@
 /* Adam and AdamW: one element-wise pass. */
+#include "ops/adam/adam.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -37,7 +38,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .weight_decay = (float)hyper->weight_decay,
         .decoupled = hyper->adam_w_mode,
     };
-    return ops->adam(ops, stream, &args);
+    return ops_adam(ops, stream, &args);
 }
 
 const struct optim_class_entry optim_adam = {

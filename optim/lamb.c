@@ -36,7 +36,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .sums = range->sums,
         .ratios = range->ratios,
     };
-    return pass == 0 ? ops->lamb_moments(ops, stream, &args) : ops->lamb_apply(ops, stream, &args);
+    return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
 }
 
 void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,

@@ -1,4 +1,5 @@
 /* Lion: one element-wise pass. Defaults are DeepSpeed's (beta2 0.999, not the paper's 0.99). */
+#include "ops/lion/lion.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -27,7 +28,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .scalars = scalars,
         .weight_decay = (float)hyper->weight_decay,
     };
-    return ops->lion(ops, stream, &args);
+    return ops_lion(ops, stream, &args);
 }
 
 const struct optim_class_entry optim_lion = {

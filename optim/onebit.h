@@ -8,6 +8,7 @@
 #ifndef CZ_OPTIM_ONEBIT_H
 #define CZ_OPTIM_ONEBIT_H
 
+#include "ops/lamb/lamb.h"
 #include "optim/optim.h"
 
 CZ_EXTERN_C_BEGIN

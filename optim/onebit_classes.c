@@ -3,6 +3,7 @@
  *
  * There is no bias correction, and eps is outside the root: DeepSpeed's classes take both switches
  * and read neither. */
+#include "ops/adam/adam.h"
 #include "optim/optim_impl.h"
 
 static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL};
@@ -129,7 +130,7 @@ static cz_status adam_step(struct ops *ops, struct dev_stream *stream,
         .weight_decay = (float)hyper->weight_decay,
         .decoupled = true,
     };
-    return ops->adam(ops, stream, &args);
+    return ops_adam(ops, stream, &args);
 }
 
 static struct lamb_args lamb_args(const struct optim_hyper *hyper,
@@ -153,7 +154,7 @@ static cz_status lamb_step(struct ops *ops, struct dev_stream *stream,
                            const struct optim_range *range, int pass)
 {
     struct lamb_args args = lamb_args(hyper, scalars, range);
-    return pass == 0 ? ops->lamb_moments(ops, stream, &args) : ops->lamb_apply(ops, stream, &args);
+    return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
 }
 
 /* Lamb's second pass moves weights and nothing else, and looks at no gradient. */
@@ -163,7 +164,7 @@ static cz_status apply(struct ops *ops, struct dev_stream *stream, const struct 
     struct lamb_args args = lamb_args(hyper, scalars, range);
     args.t.g = args.t.p; /* because it checks that there is one */
     args.t.g_dtype = args.t.p_dtype;
-    return ops->lamb_apply(ops, stream, &args);
+    return ops_lamb_apply(ops, stream, &args);
 }
 
 #define FLAGS (OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED)

@@ -11,12 +11,14 @@
 #ifndef CZ_OPTIM_OPTIM_H
 #define CZ_OPTIM_OPTIM_H
 
-#include "ops/lamb/lamb.h"
 #include "ops/ops.h"
 #include "ops/step/step.h"
 #include "optim/settings.h"
 
 CZ_EXTERN_C_BEGIN
+
+struct lamb_segment; /* ops/lamb/lamb.h */
+struct lamb_sums;
 
 #define OPTIM_STATES_MAX STEP_STATES_MAX
 

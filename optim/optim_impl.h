@@ -2,6 +2,7 @@
 #ifndef CZ_OPTIM_OPTIM_IMPL_H
 #define CZ_OPTIM_OPTIM_IMPL_H
 
+#include "ops/lamb/lamb.h"
 #include "optim/optim.h"
 
 /* A class, the parameters its config takes, and the check of their ranges. */

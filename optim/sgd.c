@@ -1,4 +1,5 @@
 /* SGD as torch's: momentum, dampening, Nesterov, decay added to the gradient. One pass. */
+#include "ops/sgd/sgd.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -29,7 +30,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .weight_decay = (float)hyper->weight_decay,
         .nesterov = hyper->nesterov,
     };
-    return ops->sgd(ops, stream, &args);
+    return ops_sgd(ops, stream, &args);
 }
 
 static cz_status check(const struct optim_hyper *hyper)

@@ -1,5 +1,6 @@
 /* The accumulation boundary: is any gradient of any rank not finite, the global norm, the update.
  * What is found by one rank is made known to all, so that all take the same decision. */
+#include "ops/reduce/reduce.h"
 #include "zero/zero_impl.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, 
     struct scan_result r = {.finite = true};
     const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
     struct ops *ops = zero_grads_ops(s->z);
-    TRY(ops->scan(ops, o->stream, &args));
+    TRY(ops_scan(ops, o->stream, &args));
     if (zero_is_on_gpu(s->z, ZERO_GRADS)) TRY(zero_sync(s->z));
     if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
     if (r.finite) return CZ_OK;
@@ -101,7 +102,7 @@ static cz_status sum_piece(void *user, size_t group, const void *x, size_t at, s
                                     .x = x,
                                     .max_abs = s->max_abs,
                                     .parts = s->parts};
-    return ops->sumsq(ops, s->z->options.stream, &args);
+    return ops_sumsq(ops, s->z->options.stream, &args);
 }
 
 /* A GPU adds to the parts when it gets there: before they go, also when something went wrong. */

@@ -3,6 +3,7 @@
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
+#include "ops/reduce/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>

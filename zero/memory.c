@@ -1,5 +1,6 @@
 /* Blocks: space in them is taken at creation, in order; afterwards they are found by these offsets.
  * What does not know of a particular array stands here. */
+#include "ops/elementwise/elementwise.h"
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
@@ -50,7 +51,7 @@ cz_status zero_cast(struct zero *z, enum cz_dtype from, const void *x, enum cz_d
 {
     const struct cast_scale_args args = {
         .x_dtype = from, .y_dtype = to, .numel = numel, .alpha = 1, .x = x, .y = y};
-    return numel == 0 ? CZ_OK : zero_host_ops(z)->cast_scale(zero_host_ops(z), NULL, &args);
+    return numel == 0 ? CZ_OK : ops_cast_scale(zero_host_ops(z), NULL, &args);
 }
 
 /* ---- which memory ----------------------------------------------------------------------------

@@ -279,7 +279,7 @@ static inline struct ops *zero_host_ops(const struct zero *z)
 /* The device that layers run on. */
 static inline struct device *zero_device(const struct zero *z)
 {
-    return z->options.ops->device;
+    return ops_device(z->options.ops);
 }
 
 /* A group's step scalars where kernels of that device read them. */

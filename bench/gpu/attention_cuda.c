@@ -10,6 +10,7 @@
  * waits; medians. */
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "ops/attention/attention.h"
 #include "ops/ops.h"
 
 #include <stdio.h>
@@ -130,8 +131,8 @@ static cz_status seconds_of(const struct bench *b,
 static cz_status measure(struct bench *b, const struct shape *s)
 {
     double forward, backward;
-    TRY(seconds_of(b, b->ops->attention_forward, &forward));
-    TRY(seconds_of(b, b->ops->attention_backward, &backward));
+    TRY(seconds_of(b, ops_attention_forward, &forward));
+    TRY(seconds_of(b, ops_attention_backward, &backward));
     const double flop = (double)(s->B * s->H) * (double)s->T * (double)s->T * (double)s->D *
                         (s->causal ? 0.5 : 1.0);
     printf("{\"figure\": \"attention %s\", \"B\": %lld, \"T\": %lld, \"H\": %lld, \"G\": %lld, "

@@ -9,6 +9,12 @@
  * inputs read once, outputs written once. */
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "ops/activation/activation.h"
+#include "ops/adam/adam.h"
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
 #include "ops/ops.h"
 
 #include <stdio.h>
@@ -129,7 +135,7 @@ static cz_status adam_init(struct bench *b, struct job *j, enum cz_dtype dtype)
 
 static cz_status adam(struct bench *b, const struct job *j)
 {
-    return b->ops->adam(b->ops, b->stream, &j->args.adam);
+    return ops_adam(b->ops, b->stream, &j->args.adam);
 }
 
 /* Statistics lie behind the weights, gradients of the weights behind them. */
@@ -163,7 +169,7 @@ static cz_status norm_backward_init(struct bench *b, struct job *j, enum cz_dtyp
 {
     struct norm_args *a = &j->args.norm;
     TRY(norm_init(b, j, dtype));
-    TRY(b->ops->layernorm_forward(b->ops, b->stream, a)); /* the statistics */
+    TRY(ops_layernorm_forward(b->ops, b->stream, a)); /* the statistics */
     j->nbytes = 3.0 * (double)b->nbytes;
     a->workspace_nbytes = ops_norm_workspace(b->ops, a);
     TRY(need_workspace(b, a->workspace_nbytes));
@@ -173,12 +179,12 @@ static cz_status norm_backward_init(struct bench *b, struct job *j, enum cz_dtyp
 
 static cz_status norm_forward(struct bench *b, const struct job *j)
 {
-    return b->ops->layernorm_forward(b->ops, b->stream, &j->args.norm);
+    return ops_layernorm_forward(b->ops, b->stream, &j->args.norm);
 }
 
 static cz_status norm_backward(struct bench *b, const struct job *j)
 {
-    return b->ops->layernorm_backward(b->ops, b->stream, &j->args.norm);
+    return ops_layernorm_backward(b->ops, b->stream, &j->args.norm);
 }
 
 static cz_status gelu_init(struct bench *b, struct job *j, enum cz_dtype dtype)
@@ -204,12 +210,12 @@ static cz_status gelu_backward_init(struct bench *b, struct job *j, enum cz_dtyp
 
 static cz_status gelu_forward(struct bench *b, const struct job *j)
 {
-    return b->ops->activation_forward(b->ops, b->stream, &j->args.activation);
+    return ops_activation_forward(b->ops, b->stream, &j->args.activation);
 }
 
 static cz_status gelu_backward(struct bench *b, const struct job *j)
 {
-    return b->ops->activation_backward(b->ops, b->stream, &j->args.activation);
+    return ops_activation_backward(b->ops, b->stream, &j->args.activation);
 }
 
 /* Loss and gradient of a vocabulary's logits: read once, written once. */
@@ -235,7 +241,7 @@ static cz_status cross_entropy_init(struct bench *b, struct job *j, enum cz_dtyp
 
 static cz_status cross_entropy(struct bench *b, const struct job *j)
 {
-    return b->ops->cross_entropy(b->ops, b->stream, &j->args.cross_entropy);
+    return ops_cross_entropy(b->ops, b->stream, &j->args.cross_entropy);
 }
 
 static cz_status matmul_init(struct bench *b, struct job *j, enum cz_dtype dtype)
@@ -261,7 +267,7 @@ static cz_status matmul_init(struct bench *b, struct job *j, enum cz_dtype dtype
 
 static cz_status matmul(struct bench *b, const struct job *j)
 {
-    return b->ops->matmul(b->ops, b->stream, &j->args.matmul);
+    return ops_matmul(b->ops, b->stream, &j->args.matmul);
 }
 
 /* GPT-2's shape: 16 × 12 heads of 64 over 1024 positions. bench/gpu/attention_gpu.py knows it, too.
@@ -307,33 +313,29 @@ static cz_status attention_init(struct bench *b, struct job *j, enum cz_dtype dt
 
 static cz_status attention(struct bench *b, const struct job *j)
 {
-    TRY(b->ops->attention_forward(b->ops, b->stream, &j->args.attention));
-    return b->ops->attention_backward(b->ops, b->stream, &j->args.attention);
+    TRY(ops_attention_forward(b->ops, b->stream, &j->args.attention));
+    return ops_attention_backward(b->ops, b->stream, &j->args.attention);
 }
-
-#define SLOT(name) offsetof(struct ops, name)
 
 static const struct bench_op {
     const char *name;
     cz_status (*init)(struct bench *, struct job *, enum cz_dtype);
     cz_status (*run)(struct bench *, const struct job *);
-    size_t slot; /* of struct ops: NULL where the device has no such kernel */
+    const char *op; /* as ops_require() knows it */
     enum cz_dtype dtype;
     double goal; /* of copy bandwidth; 0: the rate is told */
 } table[] = {
-    {"adam", adam_init, adam, SLOT(adam), DTYPE_F32, 0.9},
-    {"adam", adam_init, adam, SLOT(adam), DTYPE_BF16, 0.9},
-    {"layernorm forward", norm_init, norm_forward, SLOT(layernorm_forward), DTYPE_BF16, 0.8},
-    {"layernorm backward", norm_backward_init, norm_backward, SLOT(layernorm_backward), DTYPE_BF16,
+    {"adam", adam_init, adam, "adam", DTYPE_F32, 0.9},
+    {"adam", adam_init, adam, "adam", DTYPE_BF16, 0.9},
+    {"layernorm forward", norm_init, norm_forward, "layernorm_forward", DTYPE_BF16, 0.8},
+    {"layernorm backward", norm_backward_init, norm_backward, "layernorm_backward", DTYPE_BF16,
      0.8},
-    {"gelu forward", gelu_init, gelu_forward, SLOT(activation_forward), DTYPE_BF16, 0.8},
-    {"gelu backward", gelu_backward_init, gelu_backward, SLOT(activation_backward), DTYPE_BF16,
-     0.8},
-    {"cross-entropy", cross_entropy_init, cross_entropy, SLOT(cross_entropy), DTYPE_F32, 0.8},
-    {"matmul", matmul_init, matmul, SLOT(matmul), DTYPE_BF16, 0},
-    {"matmul", matmul_init, matmul, SLOT(matmul), DTYPE_F32, 0},
-    {"attention forward+backward", attention_init, attention, SLOT(attention_backward), DTYPE_BF16,
-     0},
+    {"gelu forward", gelu_init, gelu_forward, "activation_forward", DTYPE_BF16, 0.8},
+    {"gelu backward", gelu_backward_init, gelu_backward, "activation_backward", DTYPE_BF16, 0.8},
+    {"cross-entropy", cross_entropy_init, cross_entropy, "cross_entropy", DTYPE_F32, 0.8},
+    {"matmul", matmul_init, matmul, "matmul", DTYPE_BF16, 0},
+    {"matmul", matmul_init, matmul, "matmul", DTYPE_F32, 0},
+    {"attention forward+backward", attention_init, attention, "attention_backward", DTYPE_BF16, 0},
 };
 
 /* ---- time --------------------------------------------------------------------------------------
@@ -389,7 +391,7 @@ static cz_status measure(struct bench *b, const struct bench_op *op)
 {
     struct job j = {0};
     double ours[N_ROUNDS], copies[N_ROUNDS], warm;
-    if (!*(void *const *)(const void *)((const char *)b->ops + op->slot)) {
+    if (ops_require(b->ops, op->op) != CZ_OK) {
         printf("{\"figure\": \"%s, %s\", \"skipped\": \"no such kernel\"}\n", op->name,
                dtype_name(op->dtype));
         return CZ_OK;
@@ -436,14 +438,14 @@ static void teardown(struct bench *b)
 
 /* Of what was measured; a product that cuBLASLt refuses runs all the same, at a fraction of its
  * rate, and a warning on stderr names its shape. */
-static void print_products(const struct ops_products *p)
+static void print_products(struct ops_products p)
 {
-    if (p->n == 0) return;
+    if (p.n == 0) return;
     printf(
         "{\"figure\": \"products that cuBLASLt refused\", \"value\": %llu, \"unit\": \"of %llu\", "
         "\"goal_of\": \"none\", \"pass\": %s, \"note\": \"%llu more without their epilogue\"}\n",
-        (unsigned long long)p->n_slow, (unsigned long long)p->n, p->n_slow == 0 ? "true" : "false",
-        (unsigned long long)p->n_split);
+        (unsigned long long)p.n_slow, (unsigned long long)p.n, p.n_slow == 0 ? "true" : "false",
+        (unsigned long long)p.n_split);
 }
 
 static bool wanted(const char *name, int n_words, char **words)
@@ -469,7 +471,7 @@ int main(int argc, char **argv)
                 cz_last_error());
         worst = st;
     }
-    if (b.ops) print_products(&b.ops->products);
+    if (b.ops) print_products(ops_products(b.ops));
     teardown(&b);
     return worst == CZ_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

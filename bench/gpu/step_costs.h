@@ -3,7 +3,21 @@
 #ifndef CZ_BENCH_GPU_STEP_COSTS_H
 #define CZ_BENCH_GPU_STEP_COSTS_H
 
+#include "ops/activation/activation.h"
+#include "ops/adagrad/adagrad.h"
+#include "ops/adam/adam.h"
+#include "ops/attention/attention.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/dropout/dropout.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/lion/lion.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
 #include "ops/ops.h"
+#include "ops/reduce/reduce.h"
+#include "ops/rope/rope.h"
+#include "ops/sgd/sgd.h"
 
 #include <stdarg.h>
 #include <stdio.h>

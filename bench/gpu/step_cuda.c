@@ -21,6 +21,7 @@
 #include "bench/gpu/step_costs.h"
 #include "engine/engine.h"
 #include "engine/plan/plan.h"
+#include "ops/table_impl.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -362,7 +363,7 @@ static cz_status measure_ceilings(struct run *r, struct ops *ops)
         TRY_GOTO(dev->ops->event_record(dev, at[i][0], watch.stream), done);
         TRY_GOTO(dev->ops->copy(dev, watch.stream, memory[2], memory[0], nbytes), done);
         TRY_GOTO(dev->ops->event_record(dev, at[i][1], watch.stream), done);
-        TRY_GOTO(ops->matmul(ops, watch.stream, &product), done);
+        TRY_GOTO(ops_matmul(ops, watch.stream, &product), done);
         TRY_GOTO(dev->ops->event_record(dev, at[i][2], watch.stream), done);
     }
     TRY_GOTO(dev->ops->stream_sync(dev, watch.stream), done);

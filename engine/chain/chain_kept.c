@@ -49,7 +49,7 @@ cz_status chain_kept_plan(struct chain *c, size_t *block)
 cz_status chain_kept_create(struct chain *c)
 {
     if (c->n_kept == 0) return CZ_OK;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     for (size_t i = 0; i < N_PLACES; i++) {
         TRY(device->ops->event_create(device, &c->made[i]));
         TRY(device->ops->event_create(device, &c->freed[i]));
@@ -62,7 +62,7 @@ cz_status chain_kept_create(struct chain *c)
 void chain_kept_free(struct chain *c)
 {
     if (c->n_kept == 0) return;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     for (size_t i = 0; i < N_PLACES; i++) {
         struct dev_event *events[] = {c->made[i], c->freed[i], c->sent[i], c->fetched[i]};
         for (size_t k = 0; k < CZ_ARRAY_LEN(events); k++)
@@ -82,7 +82,7 @@ static struct dev_stream *copies_of(const struct chain *c, struct dev_stream *st
 static cz_status order(struct chain *c, struct dev_event *event, struct dev_stream *first,
                        struct dev_stream *then)
 {
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     TRY(device->ops->event_record(device, event, first));
     return device->ops->stream_wait(device, then, event);
 }
@@ -107,7 +107,7 @@ cz_status chain_kept_before_write(struct chain *c, size_t i)
 {
     const size_t k = i / c->segment;
     if (!chain_is_kept(c, i) || k < N_PLACES) return CZ_OK;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     return device->ops->stream_wait(device, c->run.stream, c->sent[k % N_PLACES]);
 }
 
@@ -116,7 +116,7 @@ cz_status chain_kept_after_write(struct chain *c, size_t i)
     struct dev_stream *copies = copies_of(c, c->run.stream);
     const size_t k = i / c->segment, at = k % N_PLACES;
     if (!chain_is_kept(c, i) || !is_sent(c, k)) return CZ_OK;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     TRY(order(c, c->made[at], c->run.stream, copies));
     TRY(device->ops->copy(device, copies, on_host(c, k), on_device(c, k), c->nodes[i].out_nbytes));
     return device->ops->event_record(device, c->sent[at], copies);
@@ -125,7 +125,7 @@ cz_status chain_kept_after_write(struct chain *c, size_t i)
 cz_status chain_kept_before_read(struct chain *c, size_t i)
 {
     if (i == 0 || !chain_is_kept(c, i - 1) || !is_sent(c, (i - 1) / c->segment)) return CZ_OK;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     const size_t at = (i - 1) / c->segment % N_PLACES;
     return device->ops->stream_wait(device, c->run.stream, c->fetched[at]);
 }
@@ -134,7 +134,7 @@ cz_status chain_kept_after_backward(struct chain *c, size_t i)
 {
     struct dev_stream *copies = copies_of(c, c->run.stream);
     if (i == 0 || !chain_is_kept(c, i - 1) || (i - 1) / c->segment < N_PLACES) return CZ_OK;
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     const size_t k = (i - 1) / c->segment - N_PLACES, at = k % N_PLACES;
     TRY(order(c, c->freed[at], c->run.stream, copies));
     TRY(device->ops->copy(device, copies, on_device(c, k), on_host(c, k),

@@ -1,4 +1,5 @@
 #include "engine/chain/chain_impl.h"
+#include "ops/elementwise/elementwise.h"
 
 #include <string.h>
 
@@ -99,7 +100,7 @@ static cz_status settle_grads(struct chain *c, size_t i)
         if (!c->memory.grad_numel)
             return err_set(CZ_UNSUPPORTED, 0, "layer %zu (%s) gives no gradient of a parameter", i,
                            node->layer.cls->name);
-        struct device *device = c->options.ops->device;
+        struct device *device = ops_device(c->options.ops);
         TRY(device->ops->fill_zero(device, c->run.stream, d->dp,
                                    c->memory.grad_numel[idx] * dtype_size(c->options.grad_dtype)));
     }
@@ -168,14 +169,14 @@ static cz_status widen(struct chain *c, const struct chain_run *run, const void 
                                          .alpha = 1.0f,
                                          .x = x,
                                          .y = y};
-    return c->options.ops->cast_scale(c->options.ops, run->stream, &cast);
+    return ops_cast_scale(c->options.ops, run->stream, &cast);
 }
 
 /* The output of the layer before i, widened: on a GPU where the next output would lie, and copied
  * out from there. */
 static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
 {
-    struct device *device = c->options.ops->device;
+    struct device *device = ops_device(c->options.ops);
     const size_t elem = dtype_size(c->options.dtype), room = c->out_nbytes_max / sizeof(float);
     struct layer_sizes sizes;
     if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");

@@ -1,4 +1,5 @@
 #include "engine/infer/infer.h"
+#include "ops/elementwise/elementwise.h"
 
 #include "base/arena.h"
 #include "base/size.h"
@@ -183,7 +184,7 @@ static cz_status put_weights(struct cz_infer *in, const float *src, size_t n, vo
                                          .alpha = 1.0f,
                                          .x = x,
                                          .y = dst};
-    return in->ops->cast_scale(in->ops, NULL, &cast);
+    return ops_cast_scale(in->ops, NULL, &cast);
 }
 
 static cz_status read_param(struct cz_infer *in, size_t idx, float *stage)

@@ -105,7 +105,7 @@ void profiler_end(struct profiler *p)
 /* A GPU is waited for, so that a layer's time is its own; a failure shows at the next wait. */
 static void wait_for_layer(const struct profiler *p)
 {
-    struct device *device = p->chain->options.ops->device;
+    struct device *device = ops_device(p->chain->options.ops);
     if (device->ops->kind != DEVICE_HOST)
         (void)device->ops->stream_sync(device, p->chain->run.stream);
 }

@@ -229,7 +229,7 @@ static cz_status dump_state(struct cz_engine *e)
     say_number(e, "seed", (int64_t)e->seed);
     say_attribute(e, "device", e->device->ops->name);
     say_attribute(e, "cpu", cpu_model_name());
-    say_attribute(e, "kernels", e->ops->isa);
+    say_attribute(e, "kernels", ops_isa(e->ops));
     say_number(e, "threads", threads_count());
     say_number(e, "planned_bytes", (int64_t)e->plan.host_peak_nbytes);
     say_text(e, "config:");

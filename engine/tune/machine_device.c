@@ -1,6 +1,7 @@
 /* How fast a GPU is, where there is one: the link to the host, its own memory, matrix products. */
 #include "base/log.h"
 #include "engine/tune/machine_impl.h"
+#include "ops/matmul/matmul.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static cz_status inside(void *user)
 static cz_status product(void *user)
 {
     struct gpu *g = user;
-    TRY(g->ops->matmul(g->ops, g->stream, &g->matmul));
+    TRY(ops_matmul(g->ops, g->stream, &g->matmul));
     return wait_for(g);
 }
 

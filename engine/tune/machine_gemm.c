@@ -1,5 +1,6 @@
 /* How fast large matrix products are, by dtype. */
 #include "engine/tune/machine_impl.h"
+#include "ops/matmul/matmul.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct gemm {
 static cz_status product(void *user)
 {
     struct gemm *g = user;
-    return g->ops->matmul(g->ops, NULL, &g->args);
+    return ops_matmul(g->ops, NULL, &g->args);
 }
 
 /* Numbers as weights and activations have them: neither zeros nor denormals. */
@@ -31,14 +32,14 @@ static void fill(void *matrix, size_t numel, enum cz_dtype dtype)
 
 static void gemm_free(struct gemm *g)
 {
-    struct device *dev = g->ops->device;
+    struct device *dev = ops_device(g->ops);
     for (int i = 0; i < 3; i++) dev->ops->mem_free(dev, g->matrices[i], g->matrix_nbytes);
     dev->ops->mem_free(dev, g->args.workspace, g->args.workspace_nbytes);
 }
 
 static cz_status gemm_init(struct gemm *g, enum cz_dtype dtype, size_t n)
 {
-    struct device *dev = g->ops->device;
+    struct device *dev = ops_device(g->ops);
     struct matmul_args *a = &g->args;
     *a = (struct matmul_args){
         .m = (int64_t)n, .n = (int64_t)n, .k = (int64_t)n, .dtype = dtype, .c_dtype = dtype};

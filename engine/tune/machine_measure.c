@@ -89,7 +89,7 @@ static cz_status measure(struct machine_run *run)
     TRY(device_open("cpu", 0, &run->device));
     TRY(ops_create(run->device, &run->ops));
     snprintf(p->cpu, sizeof p->cpu, "%s", cpu_model_name());
-    snprintf(p->isa, sizeof p->isa, "%s", run->ops->isa);
+    snprintf(p->isa, sizeof p->isa, "%s", ops_isa(run->ops));
     p->n_threads = threads_count();
     if (run->options->nvme_path) TRY(machine_measure_nvme(run));
     TRY(machine_measure_memory(run));

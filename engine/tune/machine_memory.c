@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "engine/tune/machine_impl.h"
+#include "ops/adam/adam.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ static cz_status adam(struct memory *b, const void *g, enum cz_dtype g_dtype, vo
         .weight_decay = 0.01f,
         .decoupled = true,
     };
-    return b->ops->adam(b->ops, NULL, &args);
+    return ops_adam(b->ops, NULL, &args);
 }
 
 static cz_status adam_f32(void *user)

@@ -312,7 +312,7 @@ static cz_status attention_half(const struct encoder_block_hp *hp, const struct 
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_K_W], w[ENCODER_K_B], k->k, space));
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_V_W], w[ENCODER_V_B], k->v, space));
     const struct attention_args attention = attention_over(hp, a, k, rows.first_only, space);
-    TRY(a->ops->attention_forward(a->ops, a->stream, &attention));
+    TRY(ops_attention_forward(a->ops, a->stream, &attention));
     TRY(linear_forward(a, &square, R, k->att, w[ENCODER_PROJ_W], w[ENCODER_PROJ_B], k->s1, space));
     if (dropout_acts(a, hp->proj_dropout_p))
         TRY(dropout_apply(a, hp->proj_dropout_p, SITE_PROJ, (size_t)(R * hp->C), k->s1, k->s1));
@@ -345,7 +345,7 @@ static cz_status put_first(const struct encoder_block_hp *hp, const struct layer
                            const void *first)
 {
     const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     TRY(device->ops->fill_zero(device, a->stream, a->out, B * T * C * dtype_size(a->dtype)));
     for (size_t b = 0; b < B; b++)
         TRY(elements_copy(a, C, elem_at(a, first, b * C), elem_at(a, a->out, b * T * C)));
@@ -411,7 +411,7 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
 static cz_status zero_key_bias(const struct encoder_block_hp *hp, const struct layer_args *a)
 {
     const struct param_grad *g = &a->dparams[ENCODER_K_B];
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     if (!g->dp || g->accumulate) return CZ_OK;
     return device->ops->fill_zero(device, a->stream, g->dp,
                                   (size_t)hp->C * dtype_size(a->grad_dtype));
@@ -456,7 +456,7 @@ static cz_status attention_backward(const struct encoder_block_hp *hp, const str
     attention.dq = s->dq;
     attention.dk = s->dk;
     attention.dv = s->dv;
-    return a->ops->attention_backward(a->ops, a->stream, &attention);
+    return ops_attention_backward(a->ops, a->stream, &attention);
 }
 
 /* din (N,C) [+]= what k and v add. */

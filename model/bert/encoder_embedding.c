@@ -5,6 +5,8 @@
  * Kept for backward: s (C per token) and the norm's statistics. A batch without types has type 0
  * everywhere, without positions 0 … T−1 in each row. */
 #include "model/bert/encoder_impl.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
 
 enum { SITE_DROPOUT = 0 };
 
@@ -144,7 +146,7 @@ static cz_status look_up(const struct encoder_embedding_hp *hp, const struct lay
     args.table = a->params[param];
     args.y = s;
     args.accumulate = add;
-    return a->ops->embedding_forward(a->ops, a->stream, &args);
+    return ops_embedding_forward(a->ops, a->stream, &args);
 }
 
 static cz_status types_add(const struct encoder_embedding_hp *hp, const struct layer_args *a,
@@ -154,7 +156,7 @@ static cz_status types_add(const struct encoder_embedding_hp *hp, const struct l
     const int32_t *types = a->batch->types;
     if (!types) {
         struct scratch own = {.base = a->workspace};
-        struct device *device = a->ops->device;
+        struct device *device = ops_device(a->ops);
         int32_t *zeros = layout_forward(hp, N, &own);
         TRY(device->ops->fill_zero(device, a->stream, zeros, (size_t)N * sizeof *zeros));
         types = zeros;
@@ -215,7 +217,7 @@ static cz_status table_backward(const struct encoder_embedding_hp *hp, const str
     args.padding_id = padding_id;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    return a->ops->embedding_backward(a->ops, a->stream, &args);
+    return ops_embedding_backward(a->ops, a->stream, &args);
 }
 
 /* The first `numel` elements of the table are a sum of n_rows rows of ds, the others have no token.
@@ -224,7 +226,7 @@ static cz_status rows_backward(const struct layer_args *a, size_t param, size_t 
                                int64_t n_rows, int64_t numel, const void *ds, struct op_space space)
 {
     const struct param_grad *g = &a->dparams[param];
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     const size_t e = dtype_size(a->grad_dtype), n_rest = table_numel - (size_t)numel;
     struct bias_grad_args args = sum_args(n_rows, numel, a->dtype, a->grad_dtype);
     args.dy = ds;
@@ -232,7 +234,7 @@ static cz_status rows_backward(const struct layer_args *a, size_t param, size_t 
     args.accumulate = g->accumulate;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    TRY(a->ops->bias_grad(a->ops, a->stream, &args));
+    TRY(ops_bias_grad(a->ops, a->stream, &args));
     if (g->accumulate || n_rest == 0) return CZ_OK;
     return device->ops->fill_zero(device, a->stream, (unsigned char *)g->dp + (size_t)numel * e,
                                   n_rest * e);

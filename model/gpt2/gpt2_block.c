@@ -255,7 +255,7 @@ static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args 
                         const struct block_kept *k, struct op_space space)
 {
     const struct attention_args args = attention_over(hp, a, k, space);
-    return a->ops->attention_forward(a->ops, a->stream, &args);
+    return ops_attention_forward(a->ops, a->stream, &args);
 }
 
 /* From att to out. `h` (N,C) is scratch for ln_2; act(fc) goes to `g`, which may be fc itself.
@@ -371,7 +371,7 @@ static cz_status attend_backward(const struct gpt2_block_hp *hp, const struct la
     args.dq = s->wide;
     args.dk = elem_at(a, s->wide, (size_t)hp->C);
     args.dv = elem_at(a, s->wide, (size_t)(2 * hp->C));
-    return a->ops->attention_backward(a->ops, a->stream, &args);
+    return ops_attention_backward(a->ops, a->stream, &args);
 }
 
 /* din (dx2 on entry) += gradient through x2 = x + dropout(att·Wproj + b). */
@@ -477,7 +477,7 @@ static cz_status block_decode(const void *hp_, const struct layer_args *a)
     args.lse = k.lse;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    TRY(a->ops->attention_forward(a->ops, a->stream, &args));
+    TRY(ops_attention_forward(a->ops, a->stream, &args));
     return after_attention(hp, a, &k, h, k.fc, a->out, space);
 }
 

@@ -3,6 +3,7 @@
 #define CZ_MODEL_GPT2_GPT2_IMPL_H
 
 #include "model/model_impl.h"
+#include "ops/activation/activation.h"
 
 /* One transformer block: see gpt2_block.c. */
 struct gpt2_block_hp {

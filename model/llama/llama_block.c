@@ -11,6 +11,7 @@
  * and up over them. */
 #include "model/llama/llama_impl.h"
 #include "model/parts/blocks_impl.h"
+#include "ops/rope/rope.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -371,7 +372,7 @@ static cz_status rope_rows_make(const struct llama_block_hp *hp, const struct la
         .scale = hp->rope.scale,
         .cos = r->cos,
         .sin = r->sin};
-    return a->ops->rope_table(a->ops, a->stream, &args);
+    return ops_rope_table(a->ops, a->stream, &args);
 }
 
 /* Rotate n_heads heads of N tokens, `stride` elements apart, in place. */
@@ -389,7 +390,7 @@ static cz_status rotate(const struct llama_block_hp *hp, const struct layer_args
                                    .sin = r->sin,
                                    .x = x,
                                    .inverse = inverse};
-    return a->ops->rope(a->ops, a->stream, &args);
+    return ops_rope(a->ops, a->stream, &args);
 }
 
 static cz_status rotate_both(const struct llama_block_hp *hp, const struct layer_args *a,
@@ -445,7 +446,7 @@ static cz_status attend(const struct llama_block_hp *hp, const struct layer_args
     TRY(rope_rows_make(hp, a, 0, rope));
     TRY(rotate_both(hp, a, rope, k->q, k->k, false));
     const struct attention_args args = attention_over(hp, a, k, space);
-    return a->ops->attention_forward(a->ops, a->stream, &args);
+    return ops_attention_forward(a->ops, a->stream, &args);
 }
 
 static struct swiglu_args swiglu_over(const struct llama_block_hp *hp, const struct layer_args *a,
@@ -464,7 +465,7 @@ static cz_status swiglu(const struct llama_block_hp *hp, const struct layer_args
 {
     struct swiglu_args args = swiglu_over(hp, a, k);
     args.y = y;
-    return a->ops->swiglu_forward(a->ops, a->stream, &args);
+    return ops_swiglu_forward(a->ops, a->stream, &args);
 }
 
 /* From att to out. `h` (N,C) is scratch and may be `out`; swiglu goes to `y`, which may be gate.
@@ -571,7 +572,7 @@ static cz_status mlp_backward(const struct llama_block_hp *hp, const struct laye
     args.dy = s->y;
     args.dgate = k->gate;
     args.dup = k->up;
-    TRY(a->ops->swiglu_backward(a->ops, a->stream, &args));
+    TRY(ops_swiglu_backward(a->ops, a->stream, &args));
 
     if ((wanted(&p, GATE_W) || wanted(&p, UP_W)) && !k->h2)
         TRY(norm_again(hp, a, LN2_W, k->x2, s->h));
@@ -592,7 +593,7 @@ static cz_status attend_backward(const struct llama_block_hp *hp, const struct l
     args.dq = s->dq;
     args.dk = s->dk;
     args.dv = s->dv;
-    TRY(a->ops->attention_backward(a->ops, a->stream, &args));
+    TRY(ops_attention_backward(a->ops, a->stream, &args));
     TRY(rope_rows_make(hp, a, 0, &s->rope));
     return rotate_both(hp, a, &s->rope, s->dq, s->dk, true);
 }
@@ -687,7 +688,7 @@ static cz_status block_decode(const void *hp_, const struct layer_args *a)
     args.lse = k.lse;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    TRY(a->ops->attention_forward(a->ops, a->stream, &args));
+    TRY(ops_attention_forward(a->ops, a->stream, &args));
     return after_attention(hp, a, &k, s.h, s.y, a->out, space);
 }
 

@@ -1,4 +1,8 @@
 #include "model/parts/blocks_impl.h"
+#include "ops/dropout/dropout.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
 
 #include "base/size.h"
 
@@ -120,7 +124,7 @@ static cz_status matmul_run(const struct layer_args *a, struct matmul_args *args
     args->c = c;
     args->workspace = space.p;
     args->workspace_nbytes = space.nbytes;
-    return a->ops->matmul(a->ops, a->stream, args);
+    return ops_matmul(a->ops, a->stream, args);
 }
 
 cz_status linear_forward(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -179,7 +183,7 @@ static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C,
                                   .accumulate = g->accumulate,
                                   .workspace = space.p,
                                   .workspace_nbytes = space.nbytes};
-    return a->ops->bias_grad(a->ops, a->stream, &args);
+    return ops_bias_grad(a->ops, a->stream, &args);
 }
 
 static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -288,8 +292,8 @@ cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t
                                    .y = io->y,
                                    .mean = io->mean,
                                    .rstd = io->rstd};
-    return n->rms ? a->ops->rmsnorm_forward(a->ops, a->stream, &args)
-                  : a->ops->layernorm_forward(a->ops, a->stream, &args);
+    return n->rms ? ops_rmsnorm_forward(a->ops, a->stream, &args)
+                  : ops_layernorm_forward(a->ops, a->stream, &args);
 }
 
 cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_t N,
@@ -314,8 +318,8 @@ cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_
                                    .dbias_accumulate = wanted(gb) && gb->accumulate,
                                    .workspace = space.p,
                                    .workspace_nbytes = space.nbytes};
-    return n->rms ? a->ops->rmsnorm_backward(a->ops, a->stream, &args)
-                  : a->ops->layernorm_backward(a->ops, a->stream, &args);
+    return n->rms ? ops_rmsnorm_backward(a->ops, a->stream, &args)
+                  : ops_layernorm_backward(a->ops, a->stream, &args);
 }
 
 void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64_t N,
@@ -357,7 +361,7 @@ int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V)
 cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_t first, int64_t n,
                           int64_t V)
 {
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     return device->ops->copy(device, a->stream, a->logits + first * V, block,
                              (size_t)(n * V) * sizeof *block);
 }
@@ -371,7 +375,7 @@ cz_status dropout_apply(const struct layer_args *a, float p, uint32_t site, size
     struct dropout_args args = {
         .dtype = a->dtype, .numel = numel, .p = p, .rng = a->rng, .x = x, .y = y};
     args.rng.site += site;
-    return a->ops->dropout(a->ops, a->stream, &args);
+    return ops_dropout(a->ops, a->stream, &args);
 }
 
 cz_status activation_apply(const struct layer_args *a, enum activation kind, size_t numel,
@@ -379,7 +383,7 @@ cz_status activation_apply(const struct layer_args *a, enum activation kind, siz
 {
     const struct activation_args args = {
         .kind = kind, .dtype = a->dtype, .numel = numel, .x = x, .y = y};
-    return a->ops->activation_forward(a->ops, a->stream, &args);
+    return ops_activation_forward(a->ops, a->stream, &args);
 }
 
 cz_status activation_grad(const struct layer_args *a, enum activation kind, size_t numel,
@@ -387,18 +391,18 @@ cz_status activation_grad(const struct layer_args *a, enum activation kind, size
 {
     const struct activation_args args = {
         .kind = kind, .dtype = a->dtype, .numel = numel, .x = x, .dy = dy, .dx = dx};
-    return a->ops->activation_backward(a->ops, a->stream, &args);
+    return ops_activation_backward(a->ops, a->stream, &args);
 }
 
 cz_status residual_add(const struct layer_args *a, size_t numel, const void *x1, const void *x2,
                        void *y)
 {
     const struct add_args args = {.dtype = a->dtype, .numel = numel, .a = x1, .b = x2, .y = y};
-    return a->ops->add(a->ops, a->stream, &args);
+    return ops_add(a->ops, a->stream, &args);
 }
 
 cz_status elements_copy(const struct layer_args *a, size_t numel, const void *x, void *y)
 {
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     return device->ops->copy(device, a->stream, y, x, numel * dtype_size(a->dtype));
 }

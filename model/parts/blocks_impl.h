@@ -6,6 +6,8 @@
 #define CZ_MODEL_PARTS_BLOCKS_IMPL_H
 
 #include "model/layer.h"
+#include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
 
 /* ---- memory -----------------------------------------------------------------------------------
  */
@@ -165,7 +167,7 @@ cz_status residual_add(const struct layer_args *a, size_t numel, const void *x1,
 /* Whether kernels and the host see the same memory. */
 static inline bool host_reads(const struct ops *ops)
 {
-    return ops->device->ops->kind == DEVICE_HOST;
+    return ops_device(ops)->ops->kind == DEVICE_HOST;
 }
 
 /* Copy numel elements of the layer's dtype. */

@@ -3,6 +3,9 @@
  * z is fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head
  * does; `saved` is the gradient of x[:,0] (B,C), and backward puts it into zeros. */
 #include "model/bert/encoder_impl.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
 
 enum { POOL_W = 0, POOL_B, CLASS_W, CLASS_B };
 enum { SITE_DROPOUT = 0 };
@@ -113,7 +116,7 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     logits.c = s->z;
     logits.workspace = space.p;
     logits.workspace_nbytes = space.nbytes;
-    TRY(a->ops->matmul(a->ops, a->stream, &logits));
+    TRY(ops_matmul(a->ops, a->stream, &logits));
     return a->logits && s->z != a->logits ? logits_copy_out(a, s->z, 0, B, hp->K) : CZ_OK;
 }
 
@@ -129,7 +132,7 @@ static cz_status make_loss(const struct class_head_hp *hp, const struct layer_ar
                                             .loss = a->loss ? a->loss : s->loss,
                                             .dloss = a->dloss,
                                             .dlogits = s->dz};
-    return a->ops->cross_entropy(a->ops, a->stream, &args);
+    return ops_cross_entropy(a->ops, a->stream, &args);
 }
 
 /* saved (B,C) = gradient of the first tokens, from dz. */
@@ -147,7 +150,7 @@ static cz_status differentiate(const struct class_head_hp *hp, const struct laye
                                          .alpha = 1.0f,
                                          .x = s->dz,
                                          .y = s->dz_narrow};
-    TRY(a->ops->cast_scale(a->ops, a->stream, &cast));
+    TRY(ops_cast_scale(a->ops, a->stream, &cast));
     TRY(linear_backward(a, &class, B, s->p, s->dz_narrow, w[CLASS_W], &g[CLASS_W], &g[CLASS_B],
                         s->dp, space));
     if (dropout_acts(a, hp->dropout_p))
@@ -189,7 +192,7 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
 {
     const struct class_head_hp *hp = hp_;
     const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     if (!a->din) return CZ_OK;
     TRY(device->ops->fill_zero(device, a->stream, a->din, B * T * C * dtype_size(a->dtype)));
     for (size_t b = 0; b < B; b++)

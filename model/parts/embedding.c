@@ -1,8 +1,10 @@
 /* The embedding layer. B batch, T positions, N = B·T tokens, C channels, V vocabulary, P learned
  * positions. Parameters: token (V,C), position (P,C). */
+#include "ops/embedding/embedding.h"
 #include "base/size.h"
 #include "model/parts/blocks_impl.h"
 #include "model/parts/parts.h"
+#include "ops/elementwise/elementwise.h"
 
 enum { TOKEN = 0, POSITION };
 enum { SITE_DROPOUT = 0 };
@@ -78,7 +80,7 @@ static cz_status positions_add(const struct model_embedding_hp *hp, const struct
         args.table = a->params[POSITION];
         args.y = a->out;
         args.accumulate = true;
-        return a->ops->embedding_forward(a->ops, a->stream, &args);
+        return ops_embedding_forward(a->ops, a->stream, &args);
     }
     const size_t row_numel = (size_t)(T * hp->C);
     const void *rows = elem_at(a, a->params[POSITION], (size_t)(first * hp->C));
@@ -96,7 +98,7 @@ static cz_status embed(const struct model_embedding_hp *hp, const struct layer_a
     args.ids = a->batch->ids;
     args.table = a->params[TOKEN];
     args.y = a->out;
-    TRY(a->ops->embedding_forward(a->ops, a->stream, &args));
+    TRY(ops_embedding_forward(a->ops, a->stream, &args));
     return hp->position_name ? positions_add(hp, a, first) : CZ_OK;
 }
 
@@ -121,7 +123,7 @@ static cz_status zero_unused_rows(const struct model_embedding_hp *hp, const str
 {
     const int64_t T = a->batch->T;
     const size_t row_nbytes = (size_t)hp->C * dtype_size(a->grad_dtype);
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     if (T == hp->P) return CZ_OK;
     return device->ops->fill_zero(device, a->stream,
                                   (unsigned char *)dtable + (size_t)T * row_nbytes,
@@ -143,7 +145,7 @@ static cz_status positions_backward(const struct model_embedding_hp *hp, const s
         args.dtable_accumulate = g->accumulate;
         args.workspace = space.p;
         args.workspace_nbytes = space.nbytes;
-        return a->ops->embedding_backward(a->ops, a->stream, &args);
+        return ops_embedding_backward(a->ops, a->stream, &args);
     }
     struct bias_grad_args args = counted_args(hp, batch->B, batch->T, a->dtype, a->grad_dtype);
     args.dy = dy;
@@ -151,7 +153,7 @@ static cz_status positions_backward(const struct model_embedding_hp *hp, const s
     args.accumulate = g->accumulate;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    TRY(a->ops->bias_grad(a->ops, a->stream, &args));
+    TRY(ops_bias_grad(a->ops, a->stream, &args));
     return g->accumulate ? CZ_OK : zero_unused_rows(hp, a, g->dp);
 }
 
@@ -179,7 +181,7 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     args.dtable_accumulate = g->accumulate;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    return a->ops->embedding_backward(a->ops, a->stream, &args);
+    return ops_embedding_backward(a->ops, a->stream, &args);
 }
 
 const struct layer_class model_embedding_class = {

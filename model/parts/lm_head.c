@@ -5,6 +5,7 @@
  * the norm, so that `saved` is din. */
 #include "model/parts/blocks_impl.h"
 #include "model/parts/parts.h"
+#include "ops/cross_entropy/cross_entropy.h"
 
 static bool is_rms(const struct model_lm_head_hp *hp)
 {
@@ -158,7 +159,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.dw_accumulate = p.g_w && p.g_w->accumulate;
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
-    TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+    TRY(ops_ce_head(a->ops, a->stream, &ce));
     const struct norm_grad_io grad = {
         .x = a->in, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = a->saved};
     return norm_backward(a, &norm, N, &grad, p.norm_w, p.g_norm_w, p.g_norm_b, space);
@@ -186,7 +187,7 @@ static cz_status logits_out(const struct model_lm_head_hp *hp, const struct laye
         n = N - first < s->n_logits_rows ? N - first : s->n_logits_rows;
         struct ce_head_args ce = ce_eval(hp, a, s, first, n, space);
         ce.logits = s->logits;
-        TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+        TRY(ops_ce_head(a->ops, a->stream, &ce));
         TRY(logits_copy_out(a, s->logits, first, n, hp->V));
     }
     return CZ_OK;
@@ -215,7 +216,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     ce.loss_weights = a->batch->loss_weights;
     ce.divisor = a->batch->loss_divisor;
     if (direct) ce.logits = a->logits;
-    return a->ops->ce_head(a->ops, a->stream, &ce);
+    return ops_ce_head(a->ops, a->stream, &ce);
 }
 
 static cz_status lm_head_forward(const void *hp, const struct layer_args *a)
@@ -248,7 +249,7 @@ static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
     if (s.n_logits_rows > 0) return logits_out(hp, a, &s, B, space);
     struct ce_head_args ce = ce_eval(hp, a, &s, 0, B, space);
     ce.logits = a->logits;
-    return a->ops->ce_head(a->ops, a->stream, &ce);
+    return ops_ce_head(a->ops, a->stream, &ce);
 }
 
 const struct layer_class model_lm_head_class = {

@@ -9,6 +9,8 @@
  * A TRAIN forward differentiates at once (ops ce_head), as the language-model head does; `saved` is
  * the gradient of the rows that took part, which backward puts into zeros. */
 #include "model/bert/encoder_impl.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/embedding/embedding.h"
 
 #include <string.h>
 
@@ -208,13 +210,13 @@ static cz_status gather_rows(const struct mlm_head_hp *hp, const struct layer_ar
 {
     const struct embedding_args args = {
         .N = n, .C = hp->C, .V = N, .dtype = a->dtype, .ids = idx, .table = x, .y = y};
-    return n > 0 ? a->ops->embedding_forward(a->ops, a->stream, &args) : CZ_OK;
+    return n > 0 ? ops_embedding_forward(a->ops, a->stream, &args) : CZ_OK;
 }
 
 static cz_status zero_rows(const struct mlm_head_hp *hp, const struct layer_args *a, void *x,
                            int64_t first, int64_t n)
 {
-    struct device *device = a->ops->device;
+    struct device *device = ops_device(a->ops);
     return device->ops->fill_zero(device, a->stream, elem_at(a, x, (size_t)(first * hp->C)),
                                   (size_t)(n * hp->C) * dtype_size(a->dtype));
 }
@@ -323,7 +325,7 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
     ce.dw_accumulate = g[at.w].accumulate;
     ce.dbias = g[at.bias].dp;
     ce.dbias_accumulate = g[at.bias].accumulate;
-    TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+    TRY(ops_ce_head(a->ops, a->stream, &ce));
     const struct norm_grad_io io = {
         .x = s.s, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = s.dy};
     TRY(norm_backward(a, &norm, r.n, &io, a->params[at.norm_w], &g[at.norm_w], &g[at.norm_b],
@@ -345,7 +347,7 @@ static cz_status logits_out(const struct mlm_head_hp *hp, const struct layer_arg
             ce_over(hp, a, s, &r, elem_at(a, s->s, (size_t)(first * hp->C)), space);
         ce.loss = s->loss;
         ce.logits = s->logits;
-        TRY(a->ops->ce_head(a->ops, a->stream, &ce));
+        TRY(ops_ce_head(a->ops, a->stream, &ce));
         TRY(logits_copy_out(a, s->logits, first, n, hp->V));
     }
     return CZ_OK;
@@ -366,7 +368,7 @@ static cz_status head_eval(const struct mlm_head_hp *hp, const struct layer_args
     struct ce_head_args ce = ce_over(hp, a, &s, &r, s.s, space);
     if (direct) ce.logits = a->logits;
     if (!wants_loss) ce.labels = NULL;
-    return a->ops->ce_head(a->ops, a->stream, &ce);
+    return ops_ce_head(a->ops, a->stream, &ce);
 }
 
 static cz_status head_forward(const void *hp, const struct layer_args *a)

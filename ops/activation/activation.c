@@ -1,5 +1,6 @@
 /* Front door of the activations: threads, choice of row. */
 #include "ops/activation/activation_impl.h"
+#include "ops/table_impl.h"
 
 static const struct activation_row *const rows[] = {
     &activation_scalar,
@@ -88,6 +89,34 @@ static cz_status swiglu_backward(struct ops *ops, struct dev_stream *stream,
     TRY(swiglu_check(a, "swiglu_backward", a->dy && a->dgate && a->dup));
     run_swiglu(a, ops->activation_row->swiglu_backward);
     return CZ_OK;
+}
+
+cz_status ops_activation_forward(struct ops *ops, struct dev_stream *stream,
+                                 const struct activation_args *a)
+{
+    return ops->activation_forward ? ops->activation_forward(ops, stream, a)
+                                   : ops_missing(ops, "activation_forward");
+}
+
+cz_status ops_activation_backward(struct ops *ops, struct dev_stream *stream,
+                                  const struct activation_args *a)
+{
+    return ops->activation_backward ? ops->activation_backward(ops, stream, a)
+                                    : ops_missing(ops, "activation_backward");
+}
+
+cz_status ops_swiglu_forward(struct ops *ops, struct dev_stream *stream,
+                             const struct swiglu_args *a)
+{
+    return ops->swiglu_forward ? ops->swiglu_forward(ops, stream, a)
+                               : ops_missing(ops, "swiglu_forward");
+}
+
+cz_status ops_swiglu_backward(struct ops *ops, struct dev_stream *stream,
+                              const struct swiglu_args *a)
+{
+    return ops->swiglu_backward ? ops->swiglu_backward(ops, stream, a)
+                                : ops_missing(ops, "swiglu_backward");
 }
 
 cz_status activation_wire(struct ops *ops, uint32_t features)

@@ -16,6 +16,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 enum activation { ACT_GELU_TANH = 0, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_TANH };
 
 struct activation_args {
@@ -38,6 +41,16 @@ struct swiglu_args {
     const void *dy;
     void *dgate, *dup;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_activation_forward(struct ops *ops, struct dev_stream *stream,
+                                        const struct activation_args *a);
+CZ_API cz_status ops_activation_backward(struct ops *ops, struct dev_stream *stream,
+                                         const struct activation_args *a);
+CZ_API cz_status ops_swiglu_forward(struct ops *ops, struct dev_stream *stream,
+                                    const struct swiglu_args *a);
+CZ_API cz_status ops_swiglu_backward(struct ops *ops, struct dev_stream *stream,
+                                     const struct swiglu_args *a);
 
 CZ_EXTERN_C_END
 #endif

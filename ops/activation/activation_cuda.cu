@@ -277,7 +277,7 @@ static cz_status swiglu_backward(struct ops *ops, struct dev_stream *stream,
     return swiglu(stream, a, true);
 }
 
-cz_status activation_wire_cuda(struct ops *ops)
+extern "C" cz_status activation_wire_cuda(struct ops *ops)
 {
     ops->activation_forward = forward;
     ops->activation_backward = backward;

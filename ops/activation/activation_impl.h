@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_ACTIVATION_ACTIVATION_IMPL_H
 #define CZ_OPS_ACTIVATION_ACTIVATION_IMPL_H
 
+#include "ops/activation/activation.h"
 #include "ops/ops_impl.h"
 
 struct activation_row {

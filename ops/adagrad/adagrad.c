@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row. */
 #include "ops/adagrad/adagrad_impl.h"
+#include "ops/table_impl.h"
 
 static const struct adagrad_row *const rows[] = {&adagrad_scalar, &adagrad_avx2, &adagrad_avx512};
 
@@ -21,6 +22,11 @@ static cz_status adagrad(struct ops *ops, struct dev_stream *stream, const struc
         ops->adagrad_row->step(a, begin, end);
     }
     return CZ_OK;
+}
+
+cz_status ops_adagrad(struct ops *ops, struct dev_stream *stream, const struct adagrad_args *a)
+{
+    return ops->adagrad ? ops->adagrad(ops, stream, a) : ops_missing(ops, "adagrad");
 }
 
 cz_status adagrad_wire(struct ops *ops, uint32_t features)

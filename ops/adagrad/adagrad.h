@@ -13,11 +13,18 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct adagrad_args {
     struct step_tensors t;              /* 1 state: s */
     const struct step_scalars *scalars; /* grad_scale, step_size */
     float eps, weight_decay;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_adagrad(struct ops *ops, struct dev_stream *stream,
+                             const struct adagrad_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -17,7 +17,7 @@ static cz_status adagrad(struct ops *ops, struct dev_stream *stream, const struc
     return step_launch<adagrad_element, 1>("adagrad", ops, stream, a);
 }
 
-cz_status adagrad_wire_cuda(struct ops *ops)
+extern "C" cz_status adagrad_wire_cuda(struct ops *ops)
 {
     ops->adagrad = adagrad;
     return CZ_OK;

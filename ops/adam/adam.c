@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row. */
 #include "ops/adam/adam_impl.h"
+#include "ops/table_impl.h"
 
 static const struct adam_row *const rows[] = {&adam_scalar, &adam_avx2, &adam_avx512};
 
@@ -21,6 +22,11 @@ static cz_status adam(struct ops *ops, struct dev_stream *stream, const struct a
         ops->adam_row->step(a, begin, end);
     }
     return CZ_OK;
+}
+
+cz_status ops_adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a)
+{
+    return ops->adam ? ops->adam(ops, stream, a) : ops_missing(ops, "adam");
 }
 
 cz_status adam_wire(struct ops *ops, uint32_t features)

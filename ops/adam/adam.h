@@ -20,6 +20,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct adam_args {
     struct step_tensors t; /* 2 states: m, v */
     const struct step_scalars
@@ -27,6 +30,9 @@ struct adam_args {
     float eps, weight_decay;
     bool decoupled; /* AdamW's decay; false: the decay is added to the gradient (L2) */
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a);
 
 CZ_EXTERN_C_END
 #endif

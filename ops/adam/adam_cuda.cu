@@ -17,7 +17,7 @@ static cz_status adam(struct ops *ops, struct dev_stream *stream, const struct a
     return step_launch<adam_element, 2>("adam", ops, stream, a);
 }
 
-cz_status adam_wire_cuda(struct ops *ops)
+extern "C" cz_status adam_wire_cuda(struct ops *ops)
 {
     ops->adam = adam;
     return CZ_OK;

@@ -1,5 +1,6 @@
 /* Front door of attention: tasks, threads, choice of row. */
 #include "ops/attention/attention_impl.h"
+#include "ops/table_impl.h"
 
 #include "base/size.h"
 
@@ -137,6 +138,25 @@ static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
     run(ops->attention_row, a, BACKWARD_Q);
     run(ops->attention_row, a, BACKWARD_K);
     return CZ_OK;
+}
+
+cz_status ops_attention_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct attention_args *a)
+{
+    return ops->attention_forward ? ops->attention_forward(ops, stream, a)
+                                  : ops_missing(ops, "attention_forward");
+}
+
+cz_status ops_attention_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct attention_args *a)
+{
+    return ops->attention_backward ? ops->attention_backward(ops, stream, a)
+                                   : ops_missing(ops, "attention_backward");
+}
+
+size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
+{
+    return ops->attention_workspace ? ops->attention_workspace(ops, a, backward) : 0;
 }
 
 cz_status attention_wire(struct ops *ops, uint32_t features)

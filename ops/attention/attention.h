@@ -20,6 +20,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct attention_args {
     int64_t B, Tq, Tk, H, G, D;
     enum cz_dtype dtype; /* q, k, v, out and their gradients */
@@ -39,6 +42,16 @@ struct attention_args {
     void *workspace;    /* ops_attention_workspace() bytes */
     size_t workspace_nbytes;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_attention_forward(struct ops *ops, struct dev_stream *stream,
+                                       const struct attention_args *a);
+CZ_API cz_status ops_attention_backward(struct ops *ops, struct dev_stream *stream,
+                                        const struct attention_args *a);
+
+/* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
+CZ_API size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a,
+                                      bool backward);
 
 CZ_EXTERN_C_END
 #endif

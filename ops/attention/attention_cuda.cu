@@ -184,7 +184,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     return attention_flash_backward(&g, a->dtype, stream);
 }
 
-cz_status attention_wire_cuda(struct ops *ops)
+extern "C" cz_status attention_wire_cuda(struct ops *ops)
 {
     ops->attention_forward = forward;
     ops->attention_backward = backward;

@@ -14,6 +14,7 @@
 #define CZ_OPS_ATTENTION_ATTENTION_CUDA_IMPL_H
 
 #include "device/cuda/kernel.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/attention_impl.h"
 
 #define ATTENTION_LOG2E 1.44269504088896f /* exp(x) = exp2(x·this) */

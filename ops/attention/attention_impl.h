@@ -10,6 +10,7 @@
 #ifndef CZ_OPS_ATTENTION_ATTENTION_IMPL_H
 #define CZ_OPS_ATTENTION_ATTENTION_IMPL_H
 
+#include "ops/attention/attention.h"
 #include "ops/ops_impl.h"
 
 CZ_EXTERN_C_BEGIN

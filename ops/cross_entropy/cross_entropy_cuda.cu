@@ -267,7 +267,7 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
                        (const struct ce_scratch *)scratch, s.n_groups, a->loss);
 }
 
-cz_status cross_entropy_wire_cuda(struct ops *ops)
+extern "C" cz_status cross_entropy_wire_cuda(struct ops *ops)
 {
     ops->cross_entropy = cross_entropy;
     return CZ_OK;

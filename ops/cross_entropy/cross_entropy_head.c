@@ -12,6 +12,9 @@
  * micro-batches rounds it. */
 #include "ops/cross_entropy/cross_entropy_head_impl.h"
 #include "ops/cross_entropy/cross_entropy_impl.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/table_impl.h"
 
 #include "base/size.h"
 

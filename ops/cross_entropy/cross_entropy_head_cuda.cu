@@ -22,6 +22,8 @@
 #include "ops/cross_entropy/cross_entropy_cuda_impl.h"
 #include "ops/cross_entropy/cross_entropy_head_impl.h"
 #include "ops/cuda_impl.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
 
 #include "base/batch.h"
 #include "base/size.h"
@@ -604,7 +606,7 @@ static cz_status ce_head(struct ops *ops, struct dev_stream *stream, const struc
     return a->labels ? all_blocks(&c) : CZ_OK;
 }
 
-cz_status cross_entropy_head_wire_cuda(struct ops *ops)
+extern "C" cz_status cross_entropy_head_wire_cuda(struct ops *ops)
 {
     ops->ce_head = ce_head;
     ops->ce_head_workspace = ce_head_workspace;

@@ -6,6 +6,7 @@
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_IMPL_H
 
 #include "base/batch.h"
+#include "ops/cross_entropy/cross_entropy.h"
 #include "ops/ops_impl.h"
 
 struct cross_entropy_row {

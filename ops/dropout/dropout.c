@@ -1,5 +1,6 @@
 /* Front door of dropout: threads, choice of row. */
 #include "ops/dropout/dropout_impl.h"
+#include "ops/table_impl.h"
 
 static const struct dropout_row *const rows[] = {
     &dropout_scalar,
@@ -27,6 +28,11 @@ static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struc
         ops->dropout_row->dropout(a, begin, end);
     }
     return CZ_OK;
+}
+
+cz_status ops_dropout(struct ops *ops, struct dev_stream *stream, const struct dropout_args *a)
+{
+    return ops->dropout ? ops->dropout(ops, stream, a) : ops_missing(ops, "dropout");
 }
 
 cz_status dropout_wire(struct ops *ops, uint32_t features)

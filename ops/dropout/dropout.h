@@ -10,6 +10,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct dropout_args {
     enum cz_dtype dtype;
     size_t numel;
@@ -19,6 +22,10 @@ struct dropout_args {
     const void *x;
     void *y;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_dropout(struct ops *ops, struct dev_stream *stream,
+                             const struct dropout_args *a);
 
 CZ_EXTERN_C_END
 #endif

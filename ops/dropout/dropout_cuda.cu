@@ -93,7 +93,7 @@ static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struc
     return CZ_OK;
 }
 
-cz_status dropout_wire_cuda(struct ops *ops)
+extern "C" cz_status dropout_wire_cuda(struct ops *ops)
 {
     ops->dropout = dropout;
     return CZ_OK;

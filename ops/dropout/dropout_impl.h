@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_DROPOUT_DROPOUT_IMPL_H
 #define CZ_OPS_DROPOUT_DROPOUT_IMPL_H
 
+#include "ops/dropout/dropout.h"
 #include "ops/ops_impl.h"
 
 struct dropout_row {

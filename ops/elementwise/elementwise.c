@@ -1,5 +1,6 @@
 /* Front door of add, cast_scale and bias_grad: threads, choice of row. */
 #include "ops/elementwise/elementwise_impl.h"
+#include "ops/table_impl.h"
 
 #include <string.h>
 
@@ -83,6 +84,27 @@ static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
     }
     ops_combine_blocks(partial, n_blocks, a->C, a->C, a->grad_dtype, a->accumulate, a->db);
     return CZ_OK;
+}
+
+cz_status ops_add(struct ops *ops, struct dev_stream *stream, const struct add_args *a)
+{
+    return ops->add ? ops->add(ops, stream, a) : ops_missing(ops, "add");
+}
+
+cz_status ops_cast_scale(struct ops *ops, struct dev_stream *stream,
+                         const struct cast_scale_args *a)
+{
+    return ops->cast_scale ? ops->cast_scale(ops, stream, a) : ops_missing(ops, "cast_scale");
+}
+
+cz_status ops_bias_grad(struct ops *ops, struct dev_stream *stream, const struct bias_grad_args *a)
+{
+    return ops->bias_grad ? ops->bias_grad(ops, stream, a) : ops_missing(ops, "bias_grad");
+}
+
+size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)
+{
+    return ops->bias_grad_workspace ? ops->bias_grad_workspace(ops, a) : 0;
 }
 
 cz_status elementwise_wire(struct ops *ops, uint32_t features)

@@ -8,6 +8,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 /* y = a + b */
 struct add_args {
     enum cz_dtype dtype;
@@ -38,6 +41,16 @@ struct bias_grad_args {
     void *workspace; /* ops_bias_grad_workspace() bytes */
     size_t workspace_nbytes;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_add(struct ops *ops, struct dev_stream *stream, const struct add_args *a);
+CZ_API cz_status ops_cast_scale(struct ops *ops, struct dev_stream *stream,
+                                const struct cast_scale_args *a);
+CZ_API cz_status ops_bias_grad(struct ops *ops, struct dev_stream *stream,
+                               const struct bias_grad_args *a);
+
+/* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
+CZ_API size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a);
 
 CZ_EXTERN_C_END
 #endif

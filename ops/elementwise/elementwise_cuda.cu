@@ -165,7 +165,7 @@ static size_t bias_grad_workspace(const struct ops *ops, const struct bias_grad_
     return bias_grad_nbytes(a);
 }
 
-cz_status elementwise_wire_cuda(struct ops *ops)
+extern "C" cz_status elementwise_wire_cuda(struct ops *ops)
 {
     ops->add = add;
     ops->cast_scale = cast_scale;

@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_ELEMENTWISE_ELEMENTWISE_IMPL_H
 #define CZ_OPS_ELEMENTWISE_ELEMENTWISE_IMPL_H
 
+#include "ops/elementwise/elementwise.h"
 #include "ops/ops_impl.h"
 
 struct elementwise_row {

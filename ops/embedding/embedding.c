@@ -1,5 +1,6 @@
 /* Front door of the embedding: threads, choice of row. */
 #include "ops/embedding/embedding_impl.h"
+#include "ops/table_impl.h"
 
 #include <string.h>
 
@@ -150,6 +151,25 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     if (!a->dtable_accumulate && a->has_padding) zero_row(a, (size_t)a->padding_id);
     sum_segments(ops, &segments, a);
     return CZ_OK;
+}
+
+cz_status ops_embedding_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct embedding_args *a)
+{
+    return ops->embedding_forward ? ops->embedding_forward(ops, stream, a)
+                                  : ops_missing(ops, "embedding_forward");
+}
+
+cz_status ops_embedding_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct embedding_args *a)
+{
+    return ops->embedding_backward ? ops->embedding_backward(ops, stream, a)
+                                   : ops_missing(ops, "embedding_backward");
+}
+
+size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
+{
+    return ops->embedding_workspace ? ops->embedding_workspace(ops, a) : 0;
 }
 
 cz_status embedding_wire(struct ops *ops, uint32_t features)

@@ -12,6 +12,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct embedding_args {
     int64_t N, C, V;
     enum cz_dtype dtype; /* table, y, dy */
@@ -28,6 +31,15 @@ struct embedding_args {
     void *workspace;        /* ops_embedding_workspace() bytes, backward only */
     size_t workspace_nbytes;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_embedding_forward(struct ops *ops, struct dev_stream *stream,
+                                       const struct embedding_args *a);
+CZ_API cz_status ops_embedding_backward(struct ops *ops, struct dev_stream *stream,
+                                        const struct embedding_args *a);
+
+/* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
+CZ_API size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -425,7 +425,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     return sum_runs(stream, a, &s);
 }
 
-cz_status embedding_wire_cuda(struct ops *ops)
+extern "C" cz_status embedding_wire_cuda(struct ops *ops)
 {
     ops->embedding_forward = forward;
     ops->embedding_backward = backward;

@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_EMBEDDING_EMBEDDING_IMPL_H
 #define CZ_OPS_EMBEDDING_EMBEDDING_IMPL_H
 
+#include "ops/embedding/embedding.h"
 #include "ops/ops_impl.h"
 
 struct embedding_row {

@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row; and what happens between the passes. */
 #include "ops/lamb/lamb_impl.h"
+#include "ops/table_impl.h"
 
 #include <math.h>
 
@@ -84,6 +85,16 @@ float lamb_ratio(const struct lamb_sums *sums, double min_coeff, double max_coef
     if (ratio > max_coeff) ratio = max_coeff;
     if (ratio < min_coeff) ratio = min_coeff;
     return (float)ratio;
+}
+
+cz_status ops_lamb_moments(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
+{
+    return ops->lamb_moments ? ops->lamb_moments(ops, stream, a) : ops_missing(ops, "lamb_moments");
+}
+
+cz_status ops_lamb_apply(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
+{
+    return ops->lamb_apply ? ops->lamb_apply(ops, stream, a) : ops_missing(ops, "lamb_apply");
 }
 
 cz_status lamb_wire(struct ops *ops, uint32_t features)

@@ -25,6 +25,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 /* Grid j holds whole multiples of 2^(20·j − 300); a square is spread over the four grids from its
  * block's highest down. Each grid's sum is exact for up to 2^33 elements. */
 #define LAMB_GRIDS 28
@@ -60,6 +63,12 @@ void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from);
 
 /* Trust ratio of one tensor from its sums over all shards. */
 float lamb_ratio(const struct lamb_sums *sums, double min_coeff, double max_coeff);
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_lamb_moments(struct ops *ops, struct dev_stream *stream,
+                                  const struct lamb_args *a);
+CZ_API cz_status ops_lamb_apply(struct ops *ops, struct dev_stream *stream,
+                                const struct lamb_args *a);
 
 CZ_EXTERN_C_END
 #endif

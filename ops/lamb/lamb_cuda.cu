@@ -204,7 +204,7 @@ static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream, const st
     return each_batch(ops, stream, a, apply_to);
 }
 
-cz_status lamb_wire_cuda(struct ops *ops)
+extern "C" cz_status lamb_wire_cuda(struct ops *ops)
 {
     ops->lamb_moments = lamb_moments;
     ops->lamb_apply = lamb_apply;

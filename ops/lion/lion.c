@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row. */
 #include "ops/lion/lion_impl.h"
+#include "ops/table_impl.h"
 
 static const struct lion_row *const rows[] = {&lion_scalar, &lion_avx2, &lion_avx512};
 
@@ -21,6 +22,11 @@ static cz_status lion(struct ops *ops, struct dev_stream *stream, const struct l
         ops->lion_row->step(a, begin, end);
     }
     return CZ_OK;
+}
+
+cz_status ops_lion(struct ops *ops, struct dev_stream *stream, const struct lion_args *a)
+{
+    return ops->lion ? ops->lion(ops, stream, a) : ops_missing(ops, "lion");
 }
 
 cz_status lion_wire(struct ops *ops, uint32_t features)

@@ -15,11 +15,17 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct lion_args {
     struct step_tensors t;              /* 1 state: m */
     const struct step_scalars *scalars; /* grad_scale, lr, beta1, beta2 */
     float weight_decay;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_lion(struct ops *ops, struct dev_stream *stream, const struct lion_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -16,7 +16,7 @@ static cz_status lion(struct ops *ops, struct dev_stream *stream, const struct l
     return step_launch<lion_element, 1>("lion", ops, stream, a);
 }
 
-cz_status lion_wire_cuda(struct ops *ops)
+extern "C" cz_status lion_wire_cuda(struct ops *ops)
 {
     ops->lion = lion;
     return CZ_OK;

@@ -5,6 +5,7 @@
  * bench/bench_matmul), where our own panels multiply them. Elsewhere, and for fp16 everywhere,
  * operands are widened to fp32. */
 #include "ops/matmul/matmul_impl.h"
+#include "ops/table_impl.h"
 
 #include "base/cpu.h"
 #include "base/size.h"
@@ -158,6 +159,17 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     TRY(product(ops->matmul_cache, &plain));
     TRY(matmul_act_pass(ops, stream, a));
     return matmul_bias_grad_pass(ops, stream, a);
+}
+
+cz_status ops_matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
+{
+    return ops->matmul ? ops->matmul(ops, stream, a) : ops_missing(ops, "matmul");
+}
+
+cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)
+{
+    return ops->matmul_workspace ? ops->matmul_workspace(ops, a, nbytes)
+                                 : ops_missing(ops, "matmul");
 }
 
 cz_status matmul_wire(struct ops *ops, uint32_t features)

@@ -26,6 +26,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 /* With P = op(A)·op(B) [+ bias]. C and aux are dense, of `dtype`, and not one memory; nothing is
  * accumulated. */
 enum matmul_epilogue {
@@ -61,6 +64,13 @@ struct matmul_args {
     void *workspace; /* ops_matmul_workspace() bytes, or NULL when that is 0 */
     size_t workspace_nbytes;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_matmul(struct ops *ops, struct dev_stream *stream,
+                            const struct matmul_args *a);
+
+/* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
+CZ_API cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes);
 
 CZ_EXTERN_C_END
 #endif

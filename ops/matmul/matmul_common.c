@@ -1,7 +1,9 @@
 /* Checks of matmul's arguments, and what comes along with a product as passes of its own. */
+#include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul_common_impl.h"
 
 #include "ops/ops_impl.h"
+#include "ops/table_impl.h"
 
 /* ---- checks -----------------------------------------------------------------------------------
  */

@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_MATMUL_MATMUL_COMMON_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_COMMON_IMPL_H
 
+#include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 
 CZ_EXTERN_C_BEGIN

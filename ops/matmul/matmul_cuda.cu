@@ -225,7 +225,7 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     return run(ops, stream, a);
 }
 
-cz_status matmul_wire_cuda(struct ops *ops)
+extern "C" cz_status matmul_wire_cuda(struct ops *ops)
 {
     struct matmul_lt *lt;
     ops->matmul = matmul;
@@ -235,7 +235,7 @@ cz_status matmul_wire_cuda(struct ops *ops)
     return st;
 }
 
-void matmul_unwire_cuda(struct ops *ops)
+extern "C" void matmul_unwire_cuda(struct ops *ops)
 {
     matmul_lt_destroy(lt_of(ops));
     ops->cuda->matmul = NULL;

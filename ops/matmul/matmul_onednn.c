@@ -7,6 +7,7 @@
 #include "ops/matmul/matmul_impl.h"
 
 #include "base/cpu.h"
+#include "base/rng.h"
 #include "base/size.h"
 
 #include <oneapi/dnnl/dnnl.h>

@@ -1,5 +1,6 @@
 /* Front door of layernorm and rmsnorm: threads, choice of row. */
 #include "ops/norm/norm_impl.h"
+#include "ops/table_impl.h"
 
 static const struct norm_row *const rows[] = {
     &norm_scalar,
@@ -95,6 +96,38 @@ static cz_status rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     TRY(backward(ops, a, "rmsnorm_backward", false));
     return CZ_OK;
+}
+
+cz_status ops_layernorm_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct norm_args *a)
+{
+    return ops->layernorm_forward ? ops->layernorm_forward(ops, stream, a)
+                                  : ops_missing(ops, "layernorm_forward");
+}
+
+cz_status ops_layernorm_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct norm_args *a)
+{
+    return ops->layernorm_backward ? ops->layernorm_backward(ops, stream, a)
+                                   : ops_missing(ops, "layernorm_backward");
+}
+
+cz_status ops_rmsnorm_forward(struct ops *ops, struct dev_stream *stream, const struct norm_args *a)
+{
+    return ops->rmsnorm_forward ? ops->rmsnorm_forward(ops, stream, a)
+                                : ops_missing(ops, "rmsnorm_forward");
+}
+
+cz_status ops_rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
+                               const struct norm_args *a)
+{
+    return ops->rmsnorm_backward ? ops->rmsnorm_backward(ops, stream, a)
+                                 : ops_missing(ops, "rmsnorm_backward");
+}
+
+size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)
+{
+    return ops->norm_workspace ? ops->norm_workspace(ops, a) : 0;
 }
 
 cz_status norm_wire(struct ops *ops, uint32_t features)

@@ -14,6 +14,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct norm_args {
     int64_t N, C;
     enum cz_dtype dtype; /* x, residual, sum, weight, bias, y and dx, dy */
@@ -36,6 +39,19 @@ struct norm_args {
     void *workspace; /* ops_norm_workspace() bytes, backward only */
     size_t workspace_nbytes;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_layernorm_forward(struct ops *ops, struct dev_stream *stream,
+                                       const struct norm_args *a);
+CZ_API cz_status ops_layernorm_backward(struct ops *ops, struct dev_stream *stream,
+                                        const struct norm_args *a);
+CZ_API cz_status ops_rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
+                                     const struct norm_args *a);
+CZ_API cz_status ops_rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
+                                      const struct norm_args *a);
+
+/* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
+CZ_API size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -676,7 +676,7 @@ static cz_status rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
     return backward(stream, a, "rmsnorm_backward", false);
 }
 
-cz_status norm_wire_cuda(struct ops *ops)
+extern "C" cz_status norm_wire_cuda(struct ops *ops)
 {
     ops->layernorm_forward = layernorm_forward;
     ops->layernorm_backward = layernorm_backward;

@@ -2,6 +2,7 @@
 #ifndef CZ_OPS_NORM_NORM_IMPL_H
 #define CZ_OPS_NORM_NORM_IMPL_H
 
+#include "ops/norm/norm.h"
 #include "ops/ops_impl.h"
 
 struct norm_row {

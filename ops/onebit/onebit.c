@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row; and what one thread does alone. */
 #include "ops/onebit/onebit_impl.h"
+#include "ops/table_impl.h"
 
 #include <math.h>
 
@@ -211,6 +212,86 @@ static cz_status zero_one_settle(struct ops *ops, struct dev_stream *stream,
     TRY(onebit_check_settle(a));
     if (a->numel == 0) return CZ_OK;
     return run_pieces(ops->onebit_row->settle, a);
+}
+
+cz_status ops_onebit_feed(struct ops *ops, struct dev_stream *stream,
+                          const struct onebit_feed_args *a)
+{
+    return ops->onebit_feed ? ops->onebit_feed(ops, stream, a) : ops_missing(ops, "onebit_feed");
+}
+
+cz_status ops_onebit_scale(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_scale_args *a)
+{
+    return ops->onebit_scale ? ops->onebit_scale(ops, stream, a) : ops_missing(ops, "onebit_scale");
+}
+
+cz_status ops_onebit_pack(struct ops *ops, struct dev_stream *stream,
+                          const struct onebit_pack_args *a)
+{
+    return ops->onebit_pack ? ops->onebit_pack(ops, stream, a) : ops_missing(ops, "onebit_pack");
+}
+
+cz_status ops_onebit_serve(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_serve_args *a)
+{
+    return ops->onebit_serve ? ops->onebit_serve(ops, stream, a) : ops_missing(ops, "onebit_serve");
+}
+
+cz_status ops_onebit_unpack(struct ops *ops, struct dev_stream *stream,
+                            const struct onebit_unpack_args *a)
+{
+    return ops->onebit_unpack ? ops->onebit_unpack(ops, stream, a)
+                              : ops_missing(ops, "onebit_unpack");
+}
+
+cz_status ops_onebit_momentum(struct ops *ops, struct dev_stream *stream,
+                              const struct onebit_momentum_args *a)
+{
+    return ops->onebit_momentum ? ops->onebit_momentum(ops, stream, a)
+                                : ops_missing(ops, "onebit_momentum");
+}
+
+cz_status ops_onebit_mask_make(struct ops *ops, struct dev_stream *stream,
+                               const struct onebit_mask_make_args *a)
+{
+    return ops->onebit_mask_make ? ops->onebit_mask_make(ops, stream, a)
+                                 : ops_missing(ops, "onebit_mask_make");
+}
+
+cz_status ops_onebit_mask_join(struct ops *ops, struct dev_stream *stream,
+                               const struct onebit_mask_join_args *a)
+{
+    return ops->onebit_mask_join ? ops->onebit_mask_join(ops, stream, a)
+                                 : ops_missing(ops, "onebit_mask_join");
+}
+
+cz_status ops_onebit_lamb_norms(struct ops *ops, struct dev_stream *stream,
+                                const struct onebit_lamb_norms_args *a)
+{
+    return ops->onebit_lamb_norms ? ops->onebit_lamb_norms(ops, stream, a)
+                                  : ops_missing(ops, "onebit_lamb_norms");
+}
+
+cz_status ops_zero_one_local(struct ops *ops, struct dev_stream *stream,
+                             const struct zero_one_args *a)
+{
+    return ops->zero_one_local ? ops->zero_one_local(ops, stream, a)
+                               : ops_missing(ops, "zero_one_local");
+}
+
+cz_status ops_zero_one_gather(struct ops *ops, struct dev_stream *stream,
+                              const struct zero_one_args *a)
+{
+    return ops->zero_one_gather ? ops->zero_one_gather(ops, stream, a)
+                                : ops_missing(ops, "zero_one_gather");
+}
+
+cz_status ops_zero_one_settle(struct ops *ops, struct dev_stream *stream,
+                              const struct zero_one_args *a)
+{
+    return ops->zero_one_settle ? ops->zero_one_settle(ops, stream, a)
+                                : ops_missing(ops, "zero_one_settle");
 }
 
 cz_status onebit_wire(struct ops *ops, uint32_t features)

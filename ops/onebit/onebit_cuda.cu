@@ -521,7 +521,7 @@ static cz_status zero_one_settle(struct ops *ops, struct dev_stream *stream,
                        BLOCK, 0, stream, *a);
 }
 
-cz_status onebit_wire_cuda(struct ops *ops)
+extern "C" cz_status onebit_wire_cuda(struct ops *ops)
 {
     ops->onebit_feed = feed;
     ops->onebit_scale = scale_of;

@@ -1,5 +1,6 @@
 /* Front door of scan and sumsq: checks, threads, choice of row, and the number that comes out. */
 #include "ops/reduce/reduce_impl.h"
+#include "ops/table_impl.h"
 
 #include <math.h>
 
@@ -84,6 +85,16 @@ double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs)
     for (int i = 0; i <= SUMSQ_PARTS; i++) /* smallest first */
         value += ldexp((double)limbs[i], 32 * i);
     return ldexp(value, reduce_square_exponent(max_abs) - 81);
+}
+
+cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
+{
+    return ops->scan ? ops->scan(ops, stream, a) : ops_missing(ops, "scan");
+}
+
+cz_status ops_sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a)
+{
+    return ops->sumsq ? ops->sumsq(ops, stream, a) : ops_missing(ops, "sumsq");
 }
 
 cz_status reduce_wire(struct ops *ops, uint32_t features)

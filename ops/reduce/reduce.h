@@ -14,6 +14,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct scan_result {
     float max_abs;            /* over finite elements; 0 for an empty buffer */
     bool finite;              /* no NaN, no infinity */
@@ -44,6 +47,10 @@ struct sumsq_args {
 
 /* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */
 CZ_API double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs);
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a);
+CZ_API cz_status ops_sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -209,7 +209,7 @@ static cz_status sumsq(struct ops *ops, struct dev_stream *stream, const struct 
     return cuda_result_deliver(stream, result, sumsq_take, a->parts);
 }
 
-cz_status reduce_wire_cuda(struct ops *ops)
+extern "C" cz_status reduce_wire_cuda(struct ops *ops)
 {
     ops->scan = scan;
     ops->sumsq = sumsq;

@@ -3,6 +3,7 @@
 #define CZ_OPS_REDUCE_REDUCE_IMPL_H
 
 #include "ops/ops_impl.h"
+#include "ops/reduce/reduce.h"
 
 /* The two roundings of a square: to a multiple of `coarse` = 2⁴¹u, the rest to a multiple of u.
  * Both counts fit in 40 bits and a sign, so 2²² of them add up in an int64. */

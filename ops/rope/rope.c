@@ -1,5 +1,6 @@
 /* Front door of rope: threads, choice of row. */
 #include "ops/rope/rope_impl.h"
+#include "ops/table_impl.h"
 
 #include <math.h>
 
@@ -86,6 +87,17 @@ static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
         for (size_t n = begin; n < end; n++) table_row(a, n);
     }
     return CZ_OK;
+}
+
+cz_status ops_rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a)
+{
+    return ops->rope ? ops->rope(ops, stream, a) : ops_missing(ops, "rope");
+}
+
+cz_status ops_rope_table(struct ops *ops, struct dev_stream *stream,
+                         const struct rope_table_args *a)
+{
+    return ops->rope_table ? ops->rope_table(ops, stream, a) : ops_missing(ops, "rope_table");
 }
 
 cz_status rope_wire(struct ops *ops, uint32_t features)

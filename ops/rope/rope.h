@@ -11,6 +11,9 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct rope_args {
     int64_t N, H, D; /* tokens, heads, head width (even) */
     enum cz_dtype dtype;
@@ -32,6 +35,11 @@ struct rope_table_args {
     float scale;
     float *cos, *sin; /* (N, half) */
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a);
+CZ_API cz_status ops_rope_table(struct ops *ops, struct dev_stream *stream,
+                                const struct rope_table_args *a);
 
 CZ_EXTERN_C_END
 #endif

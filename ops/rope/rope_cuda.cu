@@ -116,7 +116,7 @@ static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-cz_status rope_wire_cuda(struct ops *ops)
+extern "C" cz_status rope_wire_cuda(struct ops *ops)
 {
     ops->rope = rope;
     ops->rope_table = rope_table;

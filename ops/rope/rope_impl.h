@@ -3,6 +3,7 @@
 #define CZ_OPS_ROPE_ROPE_IMPL_H
 
 #include "ops/ops_impl.h"
+#include "ops/rope/rope.h"
 
 struct rope_row {
     struct ops_row row;

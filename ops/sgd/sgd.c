@@ -1,5 +1,6 @@
 /* Front door: checks, threads, choice of row. */
 #include "ops/sgd/sgd_impl.h"
+#include "ops/table_impl.h"
 
 static const struct sgd_row *const rows[] = {&sgd_scalar, &sgd_avx2, &sgd_avx512};
 
@@ -21,6 +22,11 @@ static cz_status sgd(struct ops *ops, struct dev_stream *stream, const struct sg
         ops->sgd_row->step(a, begin, end);
     }
     return CZ_OK;
+}
+
+cz_status ops_sgd(struct ops *ops, struct dev_stream *stream, const struct sgd_args *a)
+{
+    return ops->sgd ? ops->sgd(ops, stream, a) : ops_missing(ops, "sgd");
 }
 
 cz_status sgd_wire(struct ops *ops, uint32_t features)

@@ -15,12 +15,18 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct ops;
+struct dev_stream;
+
 struct sgd_args {
     struct step_tensors t;              /* 1 state: b, or none when momentum is 0 */
     const struct step_scalars *scalars; /* grad_scale, lr, is_first */
     float momentum, dampening, weight_decay;
     bool nesterov;
 };
+
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
+CZ_API cz_status ops_sgd(struct ops *ops, struct dev_stream *stream, const struct sgd_args *a);
 
 CZ_EXTERN_C_END
 #endif

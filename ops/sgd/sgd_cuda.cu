@@ -19,7 +19,7 @@ static cz_status sgd(struct ops *ops, struct dev_stream *stream, const struct sg
     return step_launch<sgd_element, 1>("sgd", ops, stream, &args);
 }
 
-cz_status sgd_wire_cuda(struct ops *ops)
+extern "C" cz_status sgd_wire_cuda(struct ops *ops)
 {
     ops->sgd = sgd;
     return CZ_OK;

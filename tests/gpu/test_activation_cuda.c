@@ -40,16 +40,16 @@ static void activation_case(const struct cuda_rig *rig, enum activation kind, en
     struct activation_args on_gpu = a;
     on_gpu.x = gx.p, on_gpu.dy = gdy.p, on_gpu.y = gy.p, on_gpu.dx = gdy.p;
     a.y = a.dx = want.p;
-    ck_ok(truth.activation_forward(&truth, NULL, &a));
-    ck_ok(rig->ops->activation_forward(rig->ops, rig->stream, &on_gpu));
+    ck_ok(ops_activation_forward(&truth, NULL, &a));
+    ck_ok(ops_activation_forward(rig->ops, rig->stream, &on_gpu));
     rig_get(rig, &gy, &y);
     agree_check(&y, &want, &forward_tol, "cuda", kind_names[kind]);
-    ck_ok(truth.activation_backward(&truth, NULL, &a));
-    ck_ok(rig->ops->activation_backward(rig->ops, rig->stream, &on_gpu)); /* over dy */
+    ck_ok(ops_activation_backward(&truth, NULL, &a));
+    ck_ok(ops_activation_backward(rig->ops, rig->stream, &on_gpu)); /* over dy */
     rig_get(rig, &gdy, &dy);
     agree_check(&dy, &want, &backward_tol, "cuda", kind_names[kind]);
     on_gpu.y = gx.p;
-    ck_ok(rig->ops->activation_forward(rig->ops, rig->stream, &on_gpu)); /* over x */
+    ck_ok(ops_activation_forward(rig->ops, rig->stream, &on_gpu)); /* over x */
     rig_get(rig, &gx, &x);
     agree_same(&x, &y, "in place");
     rig_free(rig, &gx), rig_free(rig, &gdy), rig_free(rig, &gy);
@@ -79,7 +79,7 @@ START_TEST(a_gradient_that_is_not_finite_comes_out_so)
     for (int kind = 0; kind <= ACT_TANH; kind++) {
         struct activation_args a = {
             .kind = (enum activation)kind, .numel = 4, .x = gx, .dy = gdy, .dx = gdx};
-        ck_ok(rig.ops->activation_backward(rig.ops, rig.stream, &a));
+        ck_ok(ops_activation_backward(rig.ops, rig.stream, &a));
         rig_get_bytes(&rig, gdx, dx, sizeof dx);
         ck_assert(dx[0] == INFINITY && dx[1] == -INFINITY && isnan(dx[2]));
         ck_assert(kind == ACT_RELU ? dx[3] == 1.0f : isnan(dx[3]));
@@ -104,12 +104,12 @@ START_TEST(cuts_do_not_show)
             struct rig_buf gcut = rig_put(&rig, &cut);
             struct activation_args a = {
                 .kind = (enum activation)kind, .numel = NUMEL, .x = gx.p, .y = gwhole.p};
-            ck_ok(rig.ops->activation_forward(rig.ops, rig.stream, &a));
+            ck_ok(ops_activation_forward(rig.ops, rig.stream, &a));
             for (size_t piece = 0; piece < n_pieces; piece++) {
                 size_t begin = NUMEL * piece / n_pieces;
                 a.x = (float *)gx.p + begin, a.y = (float *)gcut.p + begin;
                 a.numel = NUMEL * (piece + 1) / n_pieces - begin;
-                ck_ok(rig.ops->activation_forward(rig.ops, rig.stream, &a));
+                ck_ok(ops_activation_forward(rig.ops, rig.stream, &a));
             }
             rig_get(&rig, &gwhole, &whole), rig_get(&rig, &gcut, &cut);
             agree_same(&whole, &cut, kind_names[kind]);
@@ -149,12 +149,12 @@ static void swiglu_case(const struct cuda_rig *rig, enum cz_dtype dtype, int64_t
     struct agree_buf want_din = agree_buf_make(dtype, 2 * numel, 0);
     agree_fill(&in, 6, 6.0f), agree_fill(&dy, 7, 1.0f);
     struct swiglu_args a = swiglu_over(dtype, in.p, want.p, dy.p, want_din.p, N, C);
-    ck_ok(truth.swiglu_forward(&truth, NULL, &a));
-    ck_ok(truth.swiglu_backward(&truth, NULL, &a));
+    ck_ok(ops_swiglu_forward(&truth, NULL, &a));
+    ck_ok(ops_swiglu_backward(&truth, NULL, &a));
     struct rig_buf gin = rig_put(rig, &in), gy = rig_put(rig, &y), gdy = rig_put(rig, &dy);
     a = swiglu_over(dtype, gin.p, gy.p, gdy.p, gin.p, N, C); /* gradients over gate and up */
-    ck_ok(rig->ops->swiglu_forward(rig->ops, rig->stream, &a));
-    ck_ok(rig->ops->swiglu_backward(rig->ops, rig->stream, &a));
+    ck_ok(ops_swiglu_forward(rig->ops, rig->stream, &a));
+    ck_ok(ops_swiglu_backward(rig->ops, rig->stream, &a));
     rig_get(rig, &gy, &y), rig_get(rig, &gin, &in);
     agree_check(&y, &want, &forward_tol, "cuda", "swiglu");
     agree_check(&in, &want_din, &backward_tol, "cuda", "swiglu backward");
@@ -181,15 +181,15 @@ START_TEST(bad_arguments_are_refused)
     struct cuda_rig rig = cuda_rig_open();
     struct ops *ops = rig.ops;
     struct activation_args unknown = {.kind = (enum activation)9, .numel = 4, .x = x, .y = x};
-    ck_fails(ops->activation_forward(ops, NULL, &unknown), CZ_INVALID);
+    ck_fails(ops_activation_forward(ops, NULL, &unknown), CZ_INVALID);
     struct activation_args no_dy = {.numel = 4, .x = x, .dx = x};
-    ck_fails(ops->activation_backward(ops, NULL, &no_dy), CZ_INVALID);
+    ck_fails(ops_activation_backward(ops, NULL, &no_dy), CZ_INVALID);
     struct activation_args empty = {.numel = 0};
-    ck_ok(ops->activation_forward(ops, NULL, &empty));
+    ck_ok(ops_activation_forward(ops, NULL, &empty));
     struct swiglu_args overlap = {.N = 2, .C = 2, .stride = 1, .gate = x, .up = x, .y = x};
-    ck_fails(ops->swiglu_forward(ops, NULL, &overlap), CZ_INVALID);
+    ck_fails(ops_swiglu_forward(ops, NULL, &overlap), CZ_INVALID);
     struct swiglu_args no_up = {.N = 2, .C = 2, .stride = 2, .gate = x, .y = x};
-    ck_fails(ops->swiglu_forward(ops, NULL, &no_up), CZ_INVALID);
+    ck_fails(ops_swiglu_forward(ops, NULL, &no_up), CZ_INVALID);
     cuda_rig_close(&rig);
 }
 END_TEST

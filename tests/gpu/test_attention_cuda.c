@@ -192,8 +192,8 @@ static void device_free(const struct cuda_rig *rig, struct device_problem *d)
 static void run_on_device(const struct cuda_rig *rig, struct problem *p)
 {
     struct device_problem d = to_device(rig, p);
-    ck_ok(rig->ops->attention_forward(rig->ops, rig->stream, &d.args));
-    ck_ok(rig->ops->attention_backward(rig->ops, rig->stream, &d.args));
+    ck_ok(ops_attention_forward(rig->ops, rig->stream, &d.args));
+    ck_ok(ops_attention_backward(rig->ops, rig->stream, &d.args));
     from_device(rig, &d, p);
     device_free(rig, &d);
 }
@@ -207,8 +207,8 @@ static void run_scalar(struct problem *p)
     if (forward > a.workspace_nbytes) a.workspace_nbytes = forward;
     a.workspace = malloc(a.workspace_nbytes);
     agree_assert(a.workspace, "out of memory");
-    ck_ok(ops.attention_forward(&ops, NULL, &a));
-    ck_ok(ops.attention_backward(&ops, NULL, &a));
+    ck_ok(ops_attention_forward(&ops, NULL, &a));
+    ck_ok(ops_attention_backward(&ops, NULL, &a));
     free(a.workspace);
 }
 
@@ -502,7 +502,7 @@ static void run_backward_on(const char *kib, struct problem *p, const struct pro
     give_shared_memory(kib);
     struct cuda_rig rig = cuda_rig_open();
     struct device_problem d = to_device(&rig, p);
-    ck_ok(rig.ops->attention_backward(rig.ops, rig.stream, &d.args));
+    ck_ok(ops_attention_backward(rig.ops, rig.stream, &d.args));
     from_device(&rig, &d, p);
     device_free(&rig, &d);
     cuda_rig_close(&rig);
@@ -646,7 +646,7 @@ static double loss(const struct cuda_rig *rig, struct problem *p)
 {
     double sum = 0;
     struct device_problem d = to_device(rig, p);
-    ck_ok(rig->ops->attention_forward(rig->ops, rig->stream, &d.args));
+    ck_ok(ops_attention_forward(rig->ops, rig->stream, &d.args));
     rig_get(rig, &d.bufs[OUT], &p->bufs[OUT]);
     device_free(rig, &d);
     for (size_t i = 0; i < p->bufs[OUT].numel; i++)
@@ -766,23 +766,23 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
     struct ops *ops = rig.ops;
     struct attention_args bad = d.args;
     bad.workspace_nbytes = 1;
-    ck_fails(ops->attention_backward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_backward(ops, rig.stream, &bad), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
     bad = d.args, bad.G = 3;
-    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_forward(ops, rig.stream, &bad), CZ_INVALID);
     bad = d.args, bad.dropout_p = 1;
-    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_forward(ops, rig.stream, &bad), CZ_INVALID);
     bad = d.args, bad.k_stride = 15;
-    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_forward(ops, rig.stream, &bad), CZ_INVALID);
     bad = d.args, bad.lse = NULL;
-    ck_fails(ops->attention_backward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_backward(ops, rig.stream, &bad), CZ_INVALID);
     bad = d.args, bad.dtype = DTYPE_F64;
-    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_INVALID);
+    ck_fails(ops_attention_forward(ops, rig.stream, &bad), CZ_INVALID);
     bad = d.args, bad.Tk = (int64_t)1 << 31;
-    ck_fails(ops->attention_forward(ops, rig.stream, &bad), CZ_UNSUPPORTED);
+    ck_fails(ops_attention_forward(ops, rig.stream, &bad), CZ_UNSUPPORTED);
     bad = d.args, bad.B = 0;
-    ck_ok(ops->attention_forward(ops, rig.stream, &bad));
-    ck_ok(ops->attention_backward(ops, rig.stream, &bad));
+    ck_ok(ops_attention_forward(ops, rig.stream, &bad));
+    ck_ok(ops_attention_backward(ops, rig.stream, &bad));
     device_free(&rig, &d);
     problem_free(&p);
     cuda_rig_close(&rig);

@@ -96,7 +96,7 @@ static void run_scalar(struct head *h)
     ck_ok(ops_ce_head_workspace(&ops, &a, &a.workspace_nbytes));
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, a.workspace_nbytes, 0);
     a.workspace = workspace.p;
-    ck_ok(ops.ce_head(&ops, NULL, &a));
+    ck_ok(ops_ce_head(&ops, NULL, &a));
     agree_buf_free(&workspace);
     matmul_unwire(&ops);
 }
@@ -134,7 +134,7 @@ static void run_device(const struct cuda_rig *rig, struct head *h)
     ck_ok(ops_ce_head_workspace(rig->ops, &a, &a.workspace_nbytes));
     space_raise(rig, a.workspace_nbytes);
     a.workspace = space.p;
-    ck_ok(rig->ops->ce_head(rig->ops, rig->stream, &a));
+    ck_ok(ops_ce_head(rig->ops, rig->stream, &a));
     for (size_t i = 5; i < CZ_ARRAY_LEN(host); i++) rig_get(rig, &d[i], host[i]);
     for (size_t i = 0; i < CZ_ARRAY_LEN(host); i++) rig_free(rig, &d[i]);
 }
@@ -351,16 +351,16 @@ static void refuse(const struct cuda_rig *rig)
                                       .workspace = p,
                                       .workspace_nbytes = 16}; /* too small */
     struct ce_head_args bad = good;
-    ck_fails(rig->ops->ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
     bad = good, bad.V = 0;
-    ck_fails(rig->ops->ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.loss = NULL;
-    ck_fails(rig->ops->ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.labels = NULL;
-    ck_fails(rig->ops->ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.x = NULL;
-    ck_fails(rig->ops->ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_ce_head(rig->ops, rig->stream, &bad), CZ_INVALID);
     rig_wait(rig);
 }
 

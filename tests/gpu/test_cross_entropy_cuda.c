@@ -72,14 +72,14 @@ static float run(const struct cuda_rig *rig, struct problem *p)
     float *loss = rig_put_bytes(rig, &first, sizeof first);
     struct cross_entropy_args a = host_args(p, loss);
     a.logits = gz.p, a.dlogits = gdz.p, a.labels = labels, a.loss_weights = weights;
-    ck_ok(rig->ops->cross_entropy(rig->ops, rig->stream, &a));
+    ck_ok(ops_cross_entropy(rig->ops, rig->stream, &a));
     rig_get(rig, &gdz, &p->dz);
     rig_get_bytes(rig, loss, &first, sizeof first);
     a.dlogits = NULL;
-    ck_ok(rig->ops->cross_entropy(rig->ops, rig->stream, &a));
+    ck_ok(ops_cross_entropy(rig->ops, rig->stream, &a));
     rig_get_bytes(rig, loss, &other[0], sizeof first);
     a.dlogits = gz.p;
-    ck_ok(rig->ops->cross_entropy(rig->ops, rig->stream, &a));
+    ck_ok(ops_cross_entropy(rig->ops, rig->stream, &a));
     rig_get(rig, &gz, &p->z);
     rig_get_bytes(rig, loss, &other[1], sizeof first);
     for (int i = 0; i < 2; i++) ck_assert(f32_bits(other[i]) == f32_bits(first));
@@ -97,7 +97,7 @@ static void one_case(const struct cuda_rig *rig, int64_t N, int64_t V, bool weig
     struct problem p = problem_make(N, V, weighted, divisor, offset);
     float want;
     struct cross_entropy_args a = host_args(&p, &want);
-    ck_ok(truth.cross_entropy(&truth, NULL, &a));
+    ck_ok(ops_cross_entropy(&truth, NULL, &a));
     float got = run(rig, &p);
     /* each row's loss is a difference of fp32 numbers up to 20 */
     agree_assert(fabsf(got - want) <= 1e-5f * fabsf(want) + 2e-6f,
@@ -205,13 +205,13 @@ START_TEST(bad_arguments_are_refused)
     float loss;
     struct cross_entropy_args a = host_args(&p, &loss); /* never read */
     a.V = 0;
-    ck_fails(rig.ops->cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
     a = host_args(&p, &loss), a.N = -1;
-    ck_fails(rig.ops->cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
     a = host_args(&p, NULL);
-    ck_fails(rig.ops->cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
     a = host_args(&p, &loss), a.labels = NULL;
-    ck_fails(rig.ops->cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_cross_entropy(rig.ops, NULL, &a), CZ_INVALID);
     problem_free(&p);
     cuda_rig_close(&rig);
 }
@@ -234,7 +234,7 @@ START_TEST(two_streams_do_not_meet)
         p[i] = problem_make(40 + 9 * i, 70, false, 0, 0);
         a[i] = host_args(&p[i], &want[i]);
         a[i].dlogits = NULL;
-        ck_ok(truth.cross_entropy(&truth, NULL, &a[i]));
+        ck_ok(ops_cross_entropy(&truth, NULL, &a[i]));
         z[i] = rig_put(&rig, &p[i].z);
         a[i].logits = z[i].p;
         a[i].labels = rig_put_bytes(&rig, p[i].labels, (size_t)p[i].N * sizeof *p[i].labels);
@@ -242,7 +242,7 @@ START_TEST(two_streams_do_not_meet)
     }
     for (int k = 0; k < 2 * N_PAIRS; k++) {
         a[k % 2].loss = losses[k % 2] + k / 2;
-        ck_ok(rig.ops->cross_entropy(rig.ops, streams[k % 2], &a[k % 2]));
+        ck_ok(ops_cross_entropy(rig.ops, streams[k % 2], &a[k % 2]));
     }
     for (int i = 0; i < 2; i++) {
         ck_ok(rig.dev->ops->stream_sync(rig.dev, streams[i]));

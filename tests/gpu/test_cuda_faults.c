@@ -2,6 +2,7 @@
  * and the device goes on; a device that is lost says so once and for all; host memory that cannot
  * be page-locked is refused; work goes to the GPU that it is for, whichever thread queues it and
  * whatever else is open. What only the simulated device plays is left out on a real one. */
+#include "ops/adam/adam.h"
 #include "ops/ops.h"
 #include "tests/support/check_main.h"
 
@@ -89,7 +90,7 @@ static cz_status adam_step_on(struct ops *ops, struct dev_stream *stream, float 
                                          .states = {memory + 2 * numel, memory + 3 * numel}},
                                    .scalars = (void *)(memory + 4 * numel),
                                    .eps = 1e-8f};
-    return ops->adam(ops, stream, &args);
+    return ops_adam(ops, stream, &args);
 }
 
 static cz_status adam_step(struct ops *ops, float *memory, size_t numel)

@@ -26,14 +26,14 @@ static void dropout_case(const struct cuda_rig *rig, enum cz_dtype dtype, float 
                              .first_idx = first_idx,
                              .x = x.p,
                              .y = want.p};
-    ck_ok(truth.dropout(&truth, NULL, &a));
+    ck_ok(ops_dropout(&truth, NULL, &a));
     struct rig_buf dx = rig_put(rig, &x), dy = rig_put(rig, &y);
     a.x = dx.p, a.y = dy.p;
-    ck_ok(rig->ops->dropout(rig->ops, rig->stream, &a));
+    ck_ok(ops_dropout(rig->ops, rig->stream, &a));
     rig_get(rig, &dy, &y);
     agree_check(&y, &want, &tol, "cuda", "dropout");
     a.y = dx.p;
-    ck_ok(rig->ops->dropout(rig->ops, rig->stream, &a));
+    ck_ok(ops_dropout(rig->ops, rig->stream, &a));
     rig_get(rig, &dx, &x);
     agree_check(&x, &want, &tol, "cuda", "dropout in place");
     rig_free(rig, &dx), rig_free(rig, &dy);
@@ -81,13 +81,13 @@ static void cuts_do_not_show(const struct cuda_rig *rig)
                                  .first_idx = 76,
                                  .x = dx.p,
                                  .y = dwhole.p};
-        ck_ok(rig->ops->dropout(rig->ops, rig->stream, &a));
+        ck_ok(ops_dropout(rig->ops, rig->stream, &a));
         for (size_t piece = 0; piece < n_pieces; piece++) {
             size_t begin = NUMEL * piece / n_pieces;
             a.numel = NUMEL * (piece + 1) / n_pieces - begin;
             a.first_idx = 76 + begin;
             a.x = (uint16_t *)dx.p + begin, a.y = (uint16_t *)dcut.p + begin;
-            ck_ok(rig->ops->dropout(rig->ops, rig->stream, &a));
+            ck_ok(ops_dropout(rig->ops, rig->stream, &a));
         }
         rig_get(rig, &dwhole, &whole), rig_get(rig, &dcut, &cut);
         agree_same(&whole, &cut, "dropout in pieces");
@@ -105,10 +105,10 @@ START_TEST(bad_arguments_are_refused)
     static const float bad[] = {-0.1f, 1.0f, 2.0f, NAN};
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
         struct dropout_args a = {.numel = 4, .p = bad[i], .x = x, .y = x};
-        ck_fails(rig.ops->dropout(rig.ops, NULL, &a), CZ_INVALID);
+        ck_fails(ops_dropout(rig.ops, NULL, &a), CZ_INVALID);
     }
     struct dropout_args no_x = {.numel = 4, .p = 0.5f, .y = x};
-    ck_fails(rig.ops->dropout(rig.ops, NULL, &no_x), CZ_INVALID);
+    ck_fails(ops_dropout(rig.ops, NULL, &no_x), CZ_INVALID);
     cuda_rig_close(&rig);
 }
 END_TEST

@@ -44,11 +44,11 @@ static void forward_case(const struct cuda_rig *rig, enum cz_dtype dtype, int64_
                                .table = table.p,
                                .y = want.p,
                                .accumulate = accumulate};
-    ck_ok(truth.embedding_forward(&truth, NULL, &a));
+    ck_ok(ops_embedding_forward(&truth, NULL, &a));
     struct rig_buf gtable = rig_put(rig, &table), gy = rig_put(rig, &y);
     int32_t *gids = rig_put_bytes(rig, ids, sizeof ids);
     a.table = gtable.p, a.y = gy.p, a.ids = gids;
-    ck_ok(rig->ops->embedding_forward(rig->ops, rig->stream, &a));
+    ck_ok(ops_embedding_forward(rig->ops, rig->stream, &a));
     rig_get(rig, &gy, &y);
     agree_check(&y, &want, &tol, "cuda", "forward");
     if (!accumulate) agree_same(&y, &want, "rows are copied bit by bit");
@@ -92,12 +92,12 @@ static void backward_case(const struct cuda_rig *rig, enum cz_dtype dtype, enum 
     struct agree_buf host = agree_buf_make(DTYPE_U8, ops_embedding_workspace(&truth, &a), 0);
     struct agree_buf work = agree_buf_make(DTYPE_U8, ops_embedding_workspace(rig->ops, &a), 0);
     a.workspace = host.p, a.workspace_nbytes = host.nbytes;
-    ck_ok(truth.embedding_backward(&truth, NULL, &a));
+    ck_ok(ops_embedding_backward(&truth, NULL, &a));
     struct rig_buf gdy = rig_put(rig, &dy), ggot = rig_put(rig, &got), gwork = rig_put(rig, &work);
     int32_t *gids = rig_put_bytes(rig, ids, (size_t)(N + 1) * sizeof *ids);
     a.dy = gdy.p, a.dtable = ggot.p, a.ids = gids;
     a.workspace = gwork.p, a.workspace_nbytes = work.nbytes;
-    ck_ok(rig->ops->embedding_backward(rig->ops, rig->stream, &a));
+    ck_ok(ops_embedding_backward(rig->ops, rig->stream, &a));
     rig_get(rig, &ggot, &got), rig_get(rig, &gwork, &work);
     agree_check(&got, &want, &tol, "cuda", "backward");
     agree_guards(&work, "embedding workspace");
@@ -152,7 +152,7 @@ START_TEST(an_id_outside_the_table_is_not_looked_up)
     void *gtable = rig_put_bytes(&rig, table, sizeof table);
     void *gy = rig_put_bytes(&rig, y, sizeof y);
     struct embedding_args a = {.N = N, .C = C, .V = V, .ids = gids, .table = gtable, .y = gy};
-    ck_ok(rig.ops->embedding_forward(rig.ops, rig.stream, &a));
+    ck_ok(ops_embedding_forward(rig.ops, rig.stream, &a));
     rig_get_bytes(&rig, gy, y, sizeof y);
     for (int i = 0; i < C; i++) {
         ck_assert(y[i] == table[i] && y[3 * C + i] == table[2 * C + i]);
@@ -163,7 +163,7 @@ START_TEST(an_id_outside_the_table_is_not_looked_up)
     a.workspace_nbytes = ops_embedding_workspace(rig.ops, &a);
     ck_ok(rig.dev->ops->mem_alloc(rig.dev, a.workspace_nbytes, "work", &a.workspace));
     a.dy = gdy, a.dtable = gtable;
-    ck_ok(rig.ops->embedding_backward(rig.ops, rig.stream, &a));
+    ck_ok(ops_embedding_backward(rig.ops, rig.stream, &a));
     rig_get_bytes(&rig, gtable, dtable, sizeof dtable);
     for (int i = 0; i < V * C; i++) ck_assert(dtable[i] == (i / C == 1 ? 0.0f : 1.0f));
     rig_free_bytes(&rig, a.workspace, a.workspace_nbytes);
@@ -180,15 +180,15 @@ START_TEST(bad_arguments_are_refused)
     struct cuda_rig rig = cuda_rig_open();
     struct ops *ops = rig.ops;
     struct embedding_args a = {.N = 2, .C = 2, .V = 3, .ids = ids, .y = x};
-    ck_fails(ops->embedding_forward(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_forward(ops, NULL, &a), CZ_INVALID);
     a.table = x, a.ids = NULL;
-    ck_fails(ops->embedding_forward(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_forward(ops, NULL, &a), CZ_INVALID);
     a.ids = ids, a.dy = x, a.dtable = x, a.workspace = x, a.workspace_nbytes = 8;
-    ck_fails(ops->embedding_backward(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(ops, NULL, &a), CZ_INVALID);
     a.workspace_nbytes = 1 << 20, a.has_padding = true, a.padding_id = 3;
-    ck_fails(ops->embedding_backward(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(ops, NULL, &a), CZ_INVALID);
     a.has_padding = false, a.N = -1;
-    ck_fails(ops->embedding_backward(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(ops, NULL, &a), CZ_INVALID);
     cuda_rig_close(&rig);
 }
 END_TEST

@@ -63,8 +63,8 @@ static void both_passes_on_device(const struct cuda_rig *rig, const struct lamb_
     float *d_ratios = rig_put_bytes(rig, ratios, TENSORS_MAX * sizeof *ratios);
     struct lamb_args args = args_of(t, d_scalars, c);
     args.sums = d_sums, args.ratios = d_ratios;
-    ck_ok(rig->ops->lamb_moments(rig->ops, rig->stream, &args));
-    ck_ok(rig->ops->lamb_apply(rig->ops, rig->stream, &args));
+    ck_ok(ops_lamb_moments(rig->ops, rig->stream, &args));
+    ck_ok(ops_lamb_apply(rig->ops, rig->stream, &args));
     rig_get_bytes(rig, d_sums, sums, TENSORS_MAX * sizeof *sums);
     dev->ops->mem_free(dev, d_scalars, sizeof *s);
     dev->ops->mem_free(dev, d_sums, TENSORS_MAX * sizeof *sums);
@@ -91,9 +91,9 @@ static void agree_on(const struct cuda_rig *rig, const struct step_dtypes *d,
     struct lamb_args args = args_of(&part, s, c);
     sums_begin(sums[0]), sums_begin(sums[1]);
     args.sums = sums[0], args.ratios = ratios;
-    ck_ok(truth.lamb_moments(&truth, NULL, &args));
+    ck_ok(ops_lamb_moments(&truth, NULL, &args));
     for (size_t i = 0; i < TENSORS_MAX; i++) ratios[i] = lamb_ratio(&sums[0][i], 0.01, 10);
-    ck_ok(truth.lamb_apply(&truth, NULL, &args));
+    ck_ok(ops_lamb_apply(&truth, NULL, &args));
     part = step_slice(&there.t, c->skip, c->numel);
     both_passes_on_device(rig, c, &part, s, sums[1], ratios);
     tile_get(rig, &there, &got);
@@ -180,19 +180,19 @@ static void refuse_bad(const struct cuda_rig *rig)
                              .n_segments = 2,
                              .sums = &sums,
                              .ratios = ratios};
-    ck_fails(rig->ops->lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
     bad[1] = (struct lamb_segment){5, 10, 0};
-    ck_fails(rig->ops->lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
     bad[1] = (struct lamb_segment){5, 9, 0};
     args.sums = NULL, args.ratios = NULL;
-    ck_fails(rig->ops->lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
-    ck_fails(rig->ops->lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
     args.segments = NULL;
-    ck_fails(rig->ops->lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_apply(rig->ops, NULL, &args), CZ_INVALID);
     args.t.state_dtype = DTYPE_BF16;
-    ck_fails(rig->ops->lamb_moments(rig->ops, NULL, &args), CZ_UNSUPPORTED);
+    ck_fails(ops_lamb_moments(rig->ops, NULL, &args), CZ_UNSUPPORTED);
     args.t.states[1] = NULL;
-    ck_fails(rig->ops->lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_moments(rig->ops, NULL, &args), CZ_INVALID);
 }
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_bad(&rig))

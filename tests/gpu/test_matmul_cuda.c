@@ -91,7 +91,7 @@ static void run_scalar(struct pair *p, bool keep)
     ck_ok(ops_matmul_workspace(&ops, &a, &a.workspace_nbytes));
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, a.workspace_nbytes, 0);
     a.workspace = workspace.p;
-    ck_ok(ops.matmul(&ops, NULL, &a));
+    ck_ok(ops_matmul(&ops, NULL, &a));
     agree_buf_free(&workspace);
     matmul_unwire(&ops);
 }
@@ -117,7 +117,7 @@ static void run_device(const struct cuda_rig *rig, struct pair *p, bool keep)
     a.bias_grad = sums.p;
     a.workspace = need ? space.p : NULL;
     a.workspace_nbytes = need;
-    ck_ok(rig->ops->matmul(rig->ops, rig->stream, &a));
+    ck_ok(ops_matmul(rig->ops, rig->stream, &a));
     rig_get(rig, &c, &p->got_c), rig_get(rig, &aux, &p->got_aux);
     rig_get(rig, &sums, &p->got_sums);
     rig_free(rig, &x), rig_free(rig, &y), rig_free(rig, &bias);
@@ -345,7 +345,7 @@ static void tf32(const struct cuda_rig *rig)
         struct pair p;
         pair_make(&p, &args, false, 0, 0);
         run_scalar(&p, false);
-        rig->ops->allow_tf32 = i == 1;
+        ops_allow_tf32(rig->ops, i == 1);
         run_device(rig, &p, false);
         errors[i] = 0;
         for (size_t k = 0; k < p.c.numel; k++)
@@ -376,15 +376,14 @@ static void everything(const struct cuda_rig *rig)
  * these, if anything. */
 static void check_counts(const struct cuda_rig *rig, bool all)
 {
-    const struct ops_products *p = &rig->ops->products;
+    const struct ops_products p = ops_products(rig->ops);
     struct device_info info;
     ck_ok(rig->dev->ops->info(rig->dev, &info));
     printf("%s: of %llu products %llu were refused, and of %llu what comes along\n", info.name,
-           (unsigned long long)p->n, (unsigned long long)p->n_slow, (unsigned long long)p->n_split);
+           (unsigned long long)p.n, (unsigned long long)p.n_slow, (unsigned long long)p.n_split);
     if (!strstr(info.name, "Simulated")) return;
-    agree_assert(p->n > 0 && p->n_slow == (all ? p->n : 0) && p->n_split > 0,
-                 "refusals: %llu, %llu", (unsigned long long)p->n_slow,
-                 (unsigned long long)p->n_split);
+    agree_assert(p.n > 0 && p.n_slow == (all ? p.n : 0) && p.n_split > 0, "refusals: %llu, %llu",
+                 (unsigned long long)p.n_slow, (unsigned long long)p.n_split);
 }
 
 #define REFUSING(name, support)                                                                    \
@@ -483,18 +482,18 @@ static void refuse_all(const struct cuda_rig *rig)
                                      .workspace = p + 256,
                                      .workspace_nbytes = 64}; /* too small */
     struct matmul_args bad = good;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
     bad = good, bad.m = -1;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.bias = p, bad.accumulate = true;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.a = NULL;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.epilogue = MATMUL_ACT_GRAD;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.dtype = DTYPE_I32;
-    ck_fails(rig->ops->matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     rig_wait(rig);
 }
 

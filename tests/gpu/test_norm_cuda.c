@@ -70,11 +70,11 @@ static void run(struct ops *ops, struct dev_stream *stream, bool centred, bool f
                 struct norm_args *a)
 {
     if (forward)
-        ck_ok(centred ? ops->layernorm_forward(ops, stream, a)
-                      : ops->rmsnorm_forward(ops, stream, a));
+        ck_ok(centred ? ops_layernorm_forward(ops, stream, a)
+                      : ops_rmsnorm_forward(ops, stream, a));
     else
-        ck_ok(centred ? ops->layernorm_backward(ops, stream, a)
-                      : ops->rmsnorm_backward(ops, stream, a));
+        ck_ok(centred ? ops_layernorm_backward(ops, stream, a)
+                      : ops_rmsnorm_backward(ops, stream, a));
 }
 
 static void compare(const struct cuda_rig *rig, const struct shape *s)
@@ -243,10 +243,10 @@ START_TEST(bad_arguments_are_refused)
 {
     struct cuda_rig rig = cuda_rig_open();
     struct norm_args a = {.N = 2, .C = 0, .dtype = DTYPE_F32, .eps = 1e-5f};
-    ck_fails(rig.ops->layernorm_forward(rig.ops, rig.stream, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_forward(rig.ops, rig.stream, &a), CZ_INVALID);
     a.C = 4;
-    ck_fails(rig.ops->rmsnorm_forward(rig.ops, rig.stream, &a), CZ_INVALID);
-    ck_fails(rig.ops->layernorm_backward(rig.ops, rig.stream, &a), CZ_INVALID);
+    ck_fails(ops_rmsnorm_forward(rig.ops, rig.stream, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_backward(rig.ops, rig.stream, &a), CZ_INVALID);
     cuda_rig_close(&rig);
 }
 END_TEST

@@ -64,29 +64,29 @@ static void refuse_bad(const struct cuda_rig *rig)
     uint8_t bits[8] = {0};
     double sums[1];
     struct onebit_feed_args feed = {.numel = 16, .e = x, .m = x, .partials = sums};
-    ck_fails(ops->onebit_feed(ops, NULL, &feed), CZ_INVALID); /* m without g */
+    ck_fails(ops_onebit_feed(ops, NULL, &feed), CZ_INVALID); /* m without g */
     struct onebit_scale_args scale = {.numel = 16, .n_partials = 1, .scale = x};
-    ck_fails(ops->onebit_scale(ops, NULL, &scale), CZ_INVALID);
+    ck_fails(ops_onebit_scale(ops, NULL, &scale), CZ_INVALID);
     struct onebit_pack_args pack = {
         .numel = 16, .chunk_numel = 12, .chunk_stride = 2, .scale = x, .e = x, .bits = bits};
-    ck_fails(ops->onebit_pack(ops, NULL, &pack), CZ_INVALID);
+    ck_fails(ops_onebit_pack(ops, NULL, &pack), CZ_INVALID);
     pack.chunk_numel = 16, pack.scale = NULL;
-    ck_fails(ops->onebit_pack(ops, NULL, &pack), CZ_INVALID);
+    ck_fails(ops_onebit_pack(ops, NULL, &pack), CZ_INVALID);
     struct onebit_serve_args serve = {
         .numel = 12, .n_ranks = 1, .bits = bits, .scales = x, .e = x, .partials = sums};
-    ck_fails(ops->onebit_serve(ops, NULL, &serve), CZ_INVALID);
+    ck_fails(ops_onebit_serve(ops, NULL, &serve), CZ_INVALID);
     struct onebit_unpack_args unpack = {
         .begin = 3, .end = 2, .chunk_numel = 8, .bits = bits, .scales = x, .x = x};
-    ck_fails(ops->onebit_unpack(ops, NULL, &unpack), CZ_INVALID);
+    ck_fails(ops_onebit_unpack(ops, NULL, &unpack), CZ_INVALID);
     unpack.end = 16, unpack.chunk_stride = 0;
-    ck_fails(ops->onebit_unpack(ops, NULL, &unpack), CZ_INVALID);
+    ck_fails(ops_onebit_unpack(ops, NULL, &unpack), CZ_INVALID);
     struct onebit_momentum_args momentum = {.numel = 4, .g = x, .m = x};
-    ck_fails(ops->onebit_momentum(ops, NULL, &momentum), CZ_INVALID);
+    ck_fails(ops_onebit_momentum(ops, NULL, &momentum), CZ_INVALID);
     struct onebit_mask_make_args mask = {.numel = 4, .v = x};
-    ck_fails(ops->onebit_mask_make(ops, NULL, &mask), CZ_INVALID);
+    ck_fails(ops_onebit_mask_make(ops, NULL, &mask), CZ_INVALID);
     struct onebit_mask_join_args join = {
         .nbytes = 4, .n_ranks = 2, .bits = bits, .rank_stride = 3, .out = bits + 4};
-    ck_fails(ops->onebit_mask_join(ops, NULL, &join), CZ_INVALID);
+    ck_fails(ops_onebit_mask_join(ops, NULL, &join), CZ_INVALID);
     struct lamb_segment outside = {0, 17, 0};
     struct lamb_sums lamb;
     struct onebit_lamb_norms_args norms = {.numel = 16,
@@ -98,12 +98,12 @@ static void refuse_bad(const struct cuda_rig *rig)
                                            .n_segments = 1,
                                            .sums = &lamb,
                                            .factors = x};
-    ck_fails(ops->onebit_lamb_norms(ops, NULL, &norms), CZ_INVALID);
+    ck_fails(ops_onebit_lamb_norms(ops, NULL, &norms), CZ_INVALID);
     struct zero_one_args local = {.numel = 4, .g = x, .m = x, .moved = x, .v = x, .p = x};
-    ck_fails(ops->zero_one_local(ops, NULL, &local), CZ_INVALID);
-    ck_fails(ops->zero_one_settle(ops, NULL, &local), CZ_INVALID);
+    ck_fails(ops_zero_one_local(ops, NULL, &local), CZ_INVALID);
+    ck_fails(ops_zero_one_settle(ops, NULL, &local), CZ_INVALID);
     local.v = NULL;
-    ck_fails(ops->zero_one_gather(ops, NULL, &local), CZ_INVALID);
+    ck_fails(ops_zero_one_gather(ops, NULL, &local), CZ_INVALID);
 }
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_bad(&rig))

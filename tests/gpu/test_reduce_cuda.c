@@ -22,9 +22,9 @@ static void check_scan(const struct cuda_rig *rig, const struct agree_buf *x)
     struct scan_result want = {.max_abs = -1}, got = {.max_abs = -1};
     struct rig_buf d = rig_put(rig, x);
     struct scan_args a = {.dtype = x->dtype, .numel = x->numel, .x = x->p, .result = &want};
-    ck_ok(truth.scan(&truth, NULL, &a));
+    ck_ok(ops_scan(&truth, NULL, &a));
     a.x = d.p, a.result = &got;
-    ck_ok(rig->ops->scan(rig->ops, rig->stream, &a));
+    ck_ok(ops_scan(rig->ops, rig->stream, &a));
     rig_wait(rig);
     agree_assert(f32_bits(got.max_abs) == f32_bits(want.max_abs) && got.finite == want.finite &&
                      (want.finite || got.first_nonfinite == want.first_nonfinite),
@@ -91,9 +91,9 @@ static void check_sumsq(const struct cuda_rig *rig, const struct agree_buf *x, f
     struct rig_buf d = rig_put(rig, x);
     struct sumsq_args a = {
         .dtype = x->dtype, .numel = x->numel, .x = x->p, .max_abs = max_abs, .parts = want};
-    ck_ok(truth.sumsq(&truth, NULL, &a));
+    ck_ok(ops_sumsq(&truth, NULL, &a));
     a.x = d.p, a.parts = got;
-    ck_ok(rig->ops->sumsq(rig->ops, rig->stream, &a));
+    ck_ok(ops_sumsq(rig->ops, rig->stream, &a));
     rig_wait(rig);
     agree_assert(memcmp(got, want, sizeof got) == 0, "%s numel %zu max_abs %g: %g %g %g %g",
                  dtype_name(x->dtype), x->numel, (double)max_abs, got[0], got[1], got[2], got[3]);
@@ -158,8 +158,8 @@ static void under_way(const struct cuda_rig *rig)
             .numel = NUMEL, .x = (const float *)d.p + i, .result = &results[i]};
         struct sumsq_args sum = {
             .numel = NUMEL, .x = (const float *)d.p + i, .max_abs = 1000, .parts = parts[i % 2]};
-        ck_ok(rig->ops->scan(rig->ops, streams[i % 2], &scan));
-        ck_ok(rig->ops->sumsq(rig->ops, streams[i % 2], &sum));
+        ck_ok(ops_scan(rig->ops, streams[i % 2], &scan));
+        ck_ok(ops_sumsq(rig->ops, streams[i % 2], &sum));
     }
     for (int k = 0; k < 2; k++) ck_ok(rig->dev->ops->stream_sync(rig->dev, streams[k]));
     for (size_t i = 0; i < N; i++) {
@@ -168,7 +168,7 @@ static void under_way(const struct cuda_rig *rig)
         ck_assert_msg(results[i].finite && results[i].max_abs == most, "result %zu", i);
         struct sumsq_args sum = {
             .numel = NUMEL, .x = (const float *)x.p + i, .max_abs = 1000, .parts = want};
-        ck_ok(truth.sumsq(&truth, NULL, &sum));
+        ck_ok(ops_sumsq(&truth, NULL, &sum));
     }
     for (int i = 0; i < SUMSQ_PARTS; i++)
         ck_assert_msg(parts[0][i] + parts[1][i] == want[i], "limb %d", i);
@@ -186,13 +186,13 @@ static void asynchronous(const struct cuda_rig *rig)
     float x[4] = {1, -2, 3, -4};
     float *d = rig_put_bytes(rig, x, sizeof x);
     struct scan_args a = {.numel = 4, .x = d, .result = &result};
-    ck_ok(rig->ops->scan(rig->ops, rig->stream, &a));
+    ck_ok(ops_scan(rig->ops, rig->stream, &a));
     if (getenv("CZERO_CUDA_SIM_ORDER") && getenv("CZERO_CUDA_PLUGIN"))
         ck_assert_float_eq(result.max_abs, -1);
     rig_wait(rig);
     ck_assert(result.finite && result.max_abs == 4);
     a.numel = 0, a.x = NULL;
-    ck_ok(rig->ops->scan(rig->ops, rig->stream, &a));
+    ck_ok(ops_scan(rig->ops, rig->stream, &a));
     rig_wait(rig);
     ck_assert(result.finite && result.max_abs == 0);
     rig_free_bytes(rig, d, sizeof x);
@@ -206,18 +206,18 @@ static void refuse_bad(const struct cuda_rig *rig)
     double parts[SUMSQ_PARTS] = {0};
     struct scan_result r;
     struct ops *ops = rig->ops;
-    ck_fails(ops->scan(ops, NULL, &(struct scan_args){.numel = 4, .result = &r}), CZ_INVALID);
-    ck_fails(ops->scan(ops, NULL, &(struct scan_args){.numel = 4, .x = x}), CZ_INVALID);
+    ck_fails(ops_scan(ops, NULL, &(struct scan_args){.numel = 4, .result = &r}), CZ_INVALID);
+    ck_fails(ops_scan(ops, NULL, &(struct scan_args){.numel = 4, .x = x}), CZ_INVALID);
     struct scan_args scan = {.dtype = DTYPE_F64, .numel = 4, .x = x, .result = &r};
-    ck_fails(ops->scan(ops, NULL, &scan), CZ_INVALID);
+    ck_fails(ops_scan(ops, NULL, &scan), CZ_INVALID);
     struct sumsq_args a = {.numel = 4, .x = x, .max_abs = INFINITY, .parts = parts};
-    ck_fails(ops->sumsq(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
     a.max_abs = NAN;
-    ck_fails(ops->sumsq(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
     a.max_abs = 1, a.parts = NULL;
-    ck_fails(ops->sumsq(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
     a.parts = parts, a.max_abs = 0, a.x = x;
-    ck_ok(ops->sumsq(ops, NULL, &a)); /* nothing but zeros: not even looked at */
+    ck_ok(ops_sumsq(ops, NULL, &a)); /* nothing but zeros: not even looked at */
 }
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_bad(&rig))

@@ -50,12 +50,12 @@ static void rope_case(const struct cuda_rig *rig, enum cz_dtype dtype, int64_t N
                           .sin = sines.p,
                           .x = want.p,
                           .inverse = inverse};
-    ck_ok(truth.rope(&truth, NULL, &a));
+    ck_ok(ops_rope(&truth, NULL, &a));
     struct rig_buf gx = rig_put(rig, &x), gcos = rig_put(rig, &cosines),
                    gsin = rig_put(rig, &sines);
     int32_t *gat = rig_put_bytes(rig, at, sizeof at);
     a.x = gx.p, a.cos = gcos.p, a.sin = gsin.p, a.positions = positions ? gat : NULL;
-    ck_ok(rig->ops->rope(rig->ops, rig->stream, &a));
+    ck_ok(ops_rope(rig->ops, rig->stream, &a));
     rig_get(rig, &gx, &x);
     agree_check(&x, &want, &tol, "cuda", "rope");
     rig_free(rig, &gx), rig_free(rig, &gcos), rig_free(rig, &gsin);
@@ -88,7 +88,7 @@ START_TEST(a_negative_position_touches_nothing)
     a.x = rig_put_bytes(&rig, x, sizeof x);
     a.cos = rig_put_bytes(&rig, cosines, sizeof cosines);
     a.sin = rig_put_bytes(&rig, sines, sizeof sines);
-    ck_ok(rig.ops->rope(rig.ops, rig.stream, &a));
+    ck_ok(ops_rope(rig.ops, rig.stream, &a));
     rig_get_bytes(&rig, a.x, x, sizeof x);
     const float want[8] = {1, 2, 3, 4, -7, -8, 5, 6};
     ck_assert_mem_eq(x, want, sizeof want);
@@ -120,11 +120,11 @@ static void table_case(const struct cuda_rig *rig, int64_t N, int64_t half, bool
                                 .scale = 1.5f,
                                 .cos = want_cos.p,
                                 .sin = want_sin.p};
-    ck_ok(truth.rope_table(&truth, NULL, &a));
+    ck_ok(ops_rope_table(&truth, NULL, &a));
     struct rig_buf gcos = rig_put(rig, &cosines), gsin = rig_put(rig, &sines);
     int32_t *gat = rig_put_bytes(rig, at, sizeof at);
     a.cos = gcos.p, a.sin = gsin.p, a.positions = positions ? gat : NULL;
-    ck_ok(rig->ops->rope_table(rig->ops, rig->stream, &a));
+    ck_ok(ops_rope_table(rig->ops, rig->stream, &a));
     agree_fill(&freq, 1, 1.0f); /* the call has taken what it needs */
     rig_get(rig, &gcos, &cosines), rig_get(rig, &gsin, &sines);
     agree_check(&cosines, &want_cos, &table_tol, "cuda", "cos");
@@ -152,19 +152,19 @@ START_TEST(bad_arguments_are_refused)
         .N = 2, .H = 1, .D = 4, .stride = 4, .T = 2, .cos = x, .sin = x, .x = x};
     struct rope_args a = good;
     a = good, a.D = 3;
-    ck_fails(ops->rope(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rope(ops, NULL, &a), CZ_INVALID);
     a = good, a.T = 0;
-    ck_fails(ops->rope(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rope(ops, NULL, &a), CZ_INVALID);
     a = good, a.stride = 3;
-    ck_fails(ops->rope(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rope(ops, NULL, &a), CZ_INVALID);
     a = good, a.x = NULL;
-    ck_fails(ops->rope(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rope(ops, NULL, &a), CZ_INVALID);
     a = good, a.N = -1;
-    ck_fails(ops->rope(ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rope(ops, NULL, &a), CZ_INVALID);
     struct rope_table_args t = {.N = 2, .half = 2, .freq = x, .cos = x};
-    ck_fails(ops->rope_table(ops, NULL, &t), CZ_INVALID);
+    ck_fails(ops_rope_table(ops, NULL, &t), CZ_INVALID);
     t.sin = x + 4, t.first = -1;
-    ck_fails(ops->rope_table(ops, NULL, &t), CZ_INVALID);
+    ck_fails(ops_rope_table(ops, NULL, &t), CZ_INVALID);
     cuda_rig_close(&rig);
 }
 END_TEST

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "ops/ops_impl.h"
+#include "ops/table_impl.h"
 #include "tests/support/check_main.h"
 
 #include <float.h>

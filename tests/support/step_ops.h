@@ -4,6 +4,10 @@
 #ifndef CZ_TESTS_STEP_OPS_H
 #define CZ_TESTS_STEP_OPS_H
 
+#include "ops/adagrad/adagrad.h"
+#include "ops/adam/adam.h"
+#include "ops/lion/lion.h"
+#include "ops/sgd/sgd.h"
 #include "tests/support/step_agree.h"
 
 /* Decay off, decoupled, L2, L2 with negative decay. */
@@ -17,7 +21,7 @@ static inline cz_status step_adam(struct ops *ops, const struct step_tensors *t,
                                    .eps = 1e-8f,
                                    .weight_decay = decays[variant >> 1],
                                    .decoupled = variant >> 1 == 1};
-    return ops->adam(ops, NULL, &args);
+    return ops_adam(ops, NULL, &args);
 }
 
 /* Decay off and on. */
@@ -26,7 +30,7 @@ static inline cz_status step_lion(struct ops *ops, const struct step_tensors *t,
                                   const struct step_scalars *s, int variant)
 {
     const struct lion_args args = {.t = *t, .scalars = s, .weight_decay = variant & 2 ? 0.1f : 0};
-    return ops->lion(ops, NULL, &args);
+    return ops_lion(ops, NULL, &args);
 }
 
 #define STEP_ADAGRAD_VARIANTS 4
@@ -35,7 +39,7 @@ static inline cz_status step_adagrad(struct ops *ops, const struct step_tensors 
 {
     const struct adagrad_args args = {
         .t = *t, .scalars = s, .eps = 1e-10f, .weight_decay = variant & 2 ? 0.1f : 0};
-    return ops->adagrad(ops, NULL, &args);
+    return ops_adagrad(ops, NULL, &args);
 }
 
 /* Bit 1: decay; then momentum, nesterov, dampening, neither momentum nor state. */
@@ -50,7 +54,7 @@ static inline cz_status step_sgd(struct ops *ops, const struct step_tensors *t,
                                   .dampening = mode == 2 ? 0.5f : 0,
                                   .weight_decay = variant & 2 ? 0.1f : 0,
                                   .nesterov = mode == 1};
-    return ops->sgd(ops, NULL, &args);
+    return ops_sgd(ops, NULL, &args);
 }
 
 #endif

@@ -32,7 +32,7 @@ static cz_status feed_run(struct zero *z, enum onebit_payload payload,
     }
     if (payload == PAYLOAD_MOMENTUM) args.m = onebit_momentum(z, run->group) + run->flat_off;
     if (onebit_is_lamb(z)) args.coeff = ob->tensors[run->param_idx].scaling_coeff;
-    return ops->onebit_feed(ops, z->options.stream, &args);
+    return ops_onebit_feed(ops, z->options.stream, &args);
 }
 
 /* From the first `n` partial sums. */
@@ -41,7 +41,7 @@ static cz_status make_scale(struct zero *z, size_t n, size_t numel, float *scale
     struct ops *ops = z->options.ops;
     const struct onebit_scale_args args = {
         .numel = numel, .partials = z->onebit->partials, .n_partials = n, .scale = scale};
-    return ops->onebit_scale(ops, z->options.stream, &args);
+    return ops_onebit_scale(ops, z->options.stream, &args);
 }
 
 /* The errors of a segment's padding: nothing is added, but they count in the scale. */
@@ -51,7 +51,7 @@ static cz_status feed_padding(struct zero *z, const struct onebit_segment *s, do
     const struct onebit_feed_args args = {.numel = s->numel_padded - s->numel,
                                           .e = z->onebit->worker_errors + s->error_off + s->numel,
                                           .partials = partials};
-    return args.numel == 0 ? CZ_OK : ops->onebit_feed(ops, z->options.stream, &args);
+    return args.numel == 0 ? CZ_OK : ops_onebit_feed(ops, z->options.stream, &args);
 }
 
 static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_t idx)
@@ -74,7 +74,7 @@ static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_
                                           .scale = scale,
                                           .e = ob->worker_errors + s->error_off,
                                           .bits = ob->out + s->bits_off};
-    return ops->onebit_pack(ops, z->options.stream, &args);
+    return ops_onebit_pack(ops, z->options.stream, &args);
 }
 
 /* ---- and back -------------------------------------------------------------------------------- */
@@ -95,14 +95,14 @@ static cz_status serve_segment(struct zero *z, size_t idx)
                                             .inv_ranks = 1.0f / (float)onebit_world(z),
                                             .e = ob->server_errors + s->server_off,
                                             .partials = ob->partials};
-    TRY(ops->onebit_serve(ops, z->options.stream, &serve));
+    TRY(ops_onebit_serve(ops, z->options.stream, &serve));
     TRY(make_scale(z, onebit_n_partials(chunk), chunk, scale));
     const struct onebit_pack_args pack = {.numel = chunk,
                                           .chunk_numel = chunk,
                                           .scale = scale,
                                           .e = serve.e,
                                           .bits = ob->out + rank * ob->piece_nbytes + s->bits_off};
-    return ops->onebit_pack(ops, z->options.stream, &pack);
+    return ops_onebit_pack(ops, z->options.stream, &pack);
 }
 
 /* Elements [begin, end) of a run; `fresh`: those of OneBitLamb's own partition. */
@@ -129,7 +129,7 @@ static cz_status take_part(struct zero *z, enum onebit_payload payload,
         .fresh = fresh,
         .x = x + run->flat_off + begin};
     args.mask.first += begin;
-    return begin == end ? CZ_OK : ops->onebit_unpack(ops, z->options.stream, &args);
+    return begin == end ? CZ_OK : ops_onebit_unpack(ops, z->options.stream, &args);
 }
 
 static cz_status take_run(struct zero *z, enum onebit_payload payload,
@@ -213,7 +213,7 @@ cz_status onebit_masks_join(struct zero *z)
     TRY(onebit_fill_zero(z, ob->out, onebit_world(z) * ob->piece_nbytes));
     TRY(zero_copy(z, stream, ob->out, ob->masks, ob->mask_nbytes));
     TRY(comm_all_to_all(z->options.comm, ob->out, ob->in, ob->piece_nbytes));
-    TRY(ops->onebit_mask_join(ops, stream, &args));
+    TRY(ops_onebit_mask_join(ops, stream, &args));
     TRY(gather_pieces(z));
     return zero_copy(z, stream, ob->masks, ob->out, ob->mask_nbytes);
 }

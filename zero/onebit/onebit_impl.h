@@ -15,6 +15,8 @@
 #ifndef CZ_ZERO_ONEBIT_ONEBIT_IMPL_H
 #define CZ_ZERO_ONEBIT_ONEBIT_IMPL_H
 
+#include "ops/onebit/onebit.h"
+#include "ops/reduce/reduce.h"
 #include "zero/zero_impl.h"
 
 /* A parameter inside its segment. */

@@ -39,7 +39,7 @@ static cz_status square_momentum(struct zero *z, const struct onebit_segment *s,
                                    .parts = squares_of(z, run)};
     (void)s;
     for (int i = 0; i < SUMSQ_PARTS; i++) sum.parts[i] = 0;
-    return ops->sumsq(ops, z->options.stream, &sum);
+    return ops_sumsq(ops, z->options.stream, &sum);
 }
 
 /* ‖m‖ of all tensors, the same on every rank: momenta are whole. */
@@ -112,7 +112,7 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
                                           .sums = &zero_device_sums(z, run->group)[run->pos],
                                           .factors = &z->onebit->factors[run - z->onebit->runs]};
     args.mask.first += begin;
-    return ops->onebit_lamb_norms(ops, z->options.stream, &args);
+    return ops_onebit_lamb_norms(ops, z->options.stream, &args);
 }
 
 cz_status onebit_lamb_ratios(struct zero *z)

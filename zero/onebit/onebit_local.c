@@ -1,5 +1,6 @@
 /* ZeroOneAdam once its variance is frozen: ranks move their weights alone, and settle from time to
  * time (Lu et al. 2022, algorithm 1). */
+#include "ops/elementwise/elementwise.h"
 #include "zero/onebit/onebit_impl.h"
 
 static struct zero_one_args alone_args(const struct zero *z, const struct onebit_segment *s,
@@ -39,14 +40,14 @@ static cz_status local_run(struct zero *z, const struct onebit_segment *s,
     TRY(onebit_claim(z, run, 0));
     TRY(onebit_claim(z, run, 2));
     TRY(claim_params(z, &args));
-    return z->options.ops->zero_one_local(z->options.ops, z->options.stream, &args);
+    return ops_zero_one_local(z->options.ops, z->options.stream, &args);
 }
 
 static cz_status gather_run(struct zero *z, const struct onebit_segment *s,
                             const struct onebit_run *run)
 {
     const struct zero_one_args args = alone_args(z, s, run);
-    return z->options.ops->zero_one_gather(z->options.ops, z->options.stream, &args);
+    return ops_zero_one_gather(z->options.ops, z->options.stream, &args);
 }
 
 static cz_status settle_run(struct zero *z, const struct onebit_segment *s,
@@ -54,7 +55,7 @@ static cz_status settle_run(struct zero *z, const struct onebit_segment *s,
 {
     const struct zero_one_args args = alone_args(z, s, run);
     TRY(onebit_claim_floats(z, args.p, args.numel));
-    return z->options.ops->zero_one_settle(z->options.ops, z->options.stream, &args);
+    return ops_zero_one_settle(z->options.ops, z->options.stream, &args);
 }
 
 cz_status onebit_move(struct zero *z)
@@ -91,7 +92,7 @@ static cz_status place_run(struct zero *z, const struct onebit_segment *s,
         n = run->numel - at < ONEBIT_BLOCK ? run->numel - at : ONEBIT_BLOCK;
         const struct add_args add = {
             .dtype = DTYPE_F32, .numel = n, .a = args.p + at, .b = args.moved + at, .y = sum};
-        TRY(ops->add(ops, z->options.stream, &add));
+        TRY(ops_add(ops, z->options.stream, &add));
         const struct cast_scale_args round = {.x_dtype = DTYPE_F32,
                                               .y_dtype = args.out_dtype,
                                               .numel = n,
@@ -99,7 +100,7 @@ static cz_status place_run(struct zero *z, const struct onebit_segment *s,
                                               .x = sum,
                                               .y = (unsigned char *)args.out +
                                                    at * dtype_size(args.out_dtype)};
-        TRY(ops->cast_scale(ops, z->options.stream, &round));
+        TRY(ops_cast_scale(ops, z->options.stream, &round));
     }
     return CZ_OK;
 }

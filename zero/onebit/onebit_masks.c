@@ -33,7 +33,7 @@ cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float 
     struct ops *ops = z->options.ops;
     const struct scan_args args = {
         .dtype = DTYPE_F32, .numel = numel, .x = x, .result = onebit_found(z, run)};
-    return ops->scan(ops, z->options.stream, &args);
+    return ops_scan(ops, z->options.stream, &args);
 }
 
 static cz_status scan_variance(struct zero *z, const struct onebit_segment *s,
@@ -68,7 +68,7 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
                                                .floor = *onebit_max_of(z, run) * ONEBIT_MASK_RATIO,
                                                .first = s->mask_bit + run->seg_off + begin,
                                                .bits = z->onebit->masks};
-    return ops->onebit_mask_make(ops, z->options.stream, &args);
+    return ops_onebit_mask_make(ops, z->options.stream, &args);
 }
 
 cz_status onebit_make_masks(struct zero *z)

@@ -18,7 +18,7 @@ static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,
         .fresh = onebit_is_lamb(z) ? onebit_state(z, run->group, 2) + run->flat_off : NULL};
     TRY(onebit_claim(z, run, 0));
     if (args.fresh) TRY(onebit_claim(z, run, 2));
-    return ops->onebit_momentum(ops, z->options.stream, &args);
+    return ops_onebit_momentum(ops, z->options.stream, &args);
 }
 
 static cz_status update_momentum(struct zero *z, enum onebit_payload payload)

@@ -5,6 +5,7 @@
  * with overlap_comm. At stages 2 and 3 it is reduced from its bucket, micro-batch by micro-batch:
  * the first one's mean is stored, later ones' are added. On one GPU nothing is sent; the boundary
  * rounds as a reduction over one rank would, so that the bits do not depend on the device. */
+#include "ops/elementwise/elementwise.h"
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
@@ -226,8 +227,8 @@ cz_status zero_round_alone(struct zero *z, void *through, size_t most)
                                                  .alpha = 1,
                                                  .x = through,
                                                  .y = grads};
-            TRY(ops->cast_scale(ops, o->stream, &there));
-            TRY(ops->cast_scale(ops, o->stream, &back));
+            TRY(ops_cast_scale(ops, o->stream, &there));
+            TRY(ops_cast_scale(ops, o->stream, &back));
         }
     }
     return CZ_OK;

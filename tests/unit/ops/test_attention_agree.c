@@ -311,9 +311,9 @@ static void with_workspace(struct ops *ops, struct problem *p, bool backward)
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, a->workspace_nbytes, 1);
     a->workspace = workspace.p;
     if (backward)
-        ck_ok(ops->attention_backward(ops, NULL, a));
+        ck_ok(ops_attention_backward(ops, NULL, a));
     else
-        ck_ok(ops->attention_forward(ops, NULL, a));
+        ck_ok(ops_attention_forward(ops, NULL, a));
     agree_guards(&workspace, "workspace");
     agree_buf_free(&workspace);
 }
@@ -324,11 +324,11 @@ static void run_case(struct ops *ops, const struct shape *s, enum cz_dtype dtype
     problem_make(&p, s, dtype, offset);
     truth(&p, truth_forward_query);
     with_workspace(ops, &p, false);
-    compare_forward(&p, ops->isa);
-    check_gaps(&p, ops->isa);
+    compare_forward(&p, ops_isa(ops));
+    check_gaps(&p, ops_isa(ops));
     truth(&p, truth_backward_query);
     with_workspace(ops, &p, true);
-    compare_backward(&p, ops->isa);
+    compare_backward(&p, ops_isa(ops));
     problem_free(&p);
 }
 
@@ -409,12 +409,12 @@ START_TEST(batch_strides_reach_into_a_cache)
                                    .kv_batch = ROOM * C};
         a.workspace_nbytes = ops_attention_workspace(&ops, &a, false);
         a.workspace = malloc(a.workspace_nbytes);
-        ck_ok(ops.attention_forward(&ops, NULL, &a));
+        ck_ok(ops_attention_forward(&ops, NULL, &a));
         for (int64_t b = 0; b < B; b++) { /* each row alone, densely */
             struct attention_args one = a;
             one.B = 1, one.q = q + b * C, one.out = want + b * C;
             one.k = cache[0] + b * ROOM * C, one.v = cache[1] + b * ROOM * C;
-            ck_ok(ops.attention_forward(&ops, NULL, &one));
+            ck_ok(ops_attention_forward(&ops, NULL, &one));
         }
         ck_assert_mem_eq(out, want, sizeof out);
         free(a.workspace);
@@ -579,21 +579,21 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         struct problem p;
         problem_make(&p, &s, DTYPE_F32, 0);
         struct attention_args bad = p.args;
-        ck_fails(ops.attention_forward(&ops, NULL, &bad), CZ_INVALID); /* no workspace */
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID); /* no workspace */
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
         bad = p.args, bad.G = 3;
-        ck_fails(ops.attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.dropout_p = 1;
-        ck_fails(ops.attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.k_stride = 15;
-        ck_fails(ops.attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.lse = NULL;
-        ck_fails(ops.attention_backward(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_attention_backward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.dtype = DTYPE_F64;
-        ck_fails(ops.attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.B = 0;
-        ck_ok(ops.attention_forward(&ops, NULL, &bad));
-        ck_ok(ops.attention_backward(&ops, NULL, &bad));
+        ck_ok(ops_attention_forward(&ops, NULL, &bad));
+        ck_ok(ops_attention_backward(&ops, NULL, &bad));
         problem_free(&p);
     }
 }

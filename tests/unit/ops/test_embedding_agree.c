@@ -50,8 +50,8 @@ static void forward_case(struct ops *ops, enum cz_dtype dtype, int64_t N, int64_
                                .table = table.p,
                                .y = y.p,
                                .accumulate = accumulate};
-    ck_ok(ops->embedding_forward(ops, NULL, &a));
-    agree_check(&y, &want, &tol, ops->isa, "forward");
+    ck_ok(ops_embedding_forward(ops, NULL, &a));
+    agree_check(&y, &want, &tol, ops_isa(ops), "forward");
     agree_buf_free(&table), agree_buf_free(&y), agree_buf_free(&want);
     free(ids);
 }
@@ -105,9 +105,9 @@ static void backward_case(struct ops *ops, enum cz_dtype dtype, enum cz_dtype gr
                                .dtable_accumulate = accumulate};
     struct agree_buf work = agree_buf_make(DTYPE_U8, ops_embedding_workspace(ops, &a), 0);
     a.workspace = work.p, a.workspace_nbytes = work.nbytes;
-    ck_ok(ops->embedding_backward(ops, NULL, &a));
+    ck_ok(ops_embedding_backward(ops, NULL, &a));
     backward_by_hand(&a, &dy, &want);
-    agree_check(&got, &want, &tol, ops->isa, "backward");
+    agree_check(&got, &want, &tol, ops_isa(ops), "backward");
     agree_guards(&work, "embedding workspace");
     agree_buf_free(&dy), agree_buf_free(&got), agree_buf_free(&want), agree_buf_free(&work);
     free(ids);
@@ -155,7 +155,7 @@ START_TEST(a_large_vocabulary_takes_several_passes_of_the_sort)
             .N = N, .C = 1, .V = V, .ids = ids, .dy = dy.p, .dtable = dtable.p};
         struct agree_buf work = agree_buf_make(DTYPE_U8, ops_embedding_workspace(&ops, &a), 0);
         a.workspace = work.p, a.workspace_nbytes = work.nbytes;
-        ck_ok(ops.embedding_backward(&ops, NULL, &a));
+        ck_ok(ops_embedding_backward(&ops, NULL, &a));
         ck_assert_int_eq(memcmp(dtable.p, want, dtable.nbytes), 0);
         agree_buf_free(&dy), agree_buf_free(&dtable), agree_buf_free(&work);
         free(want), free(ids);
@@ -170,21 +170,21 @@ START_TEST(bad_arguments_are_refused)
     uint64_t work[64];
     struct ops ops = agree_wire(embedding_wire, &embedding_rows(&(size_t){0})[0]->row);
     struct embedding_args a = {.N = 2, .C = 2, .V = 3, .ids = ids, .table = table, .y = y};
-    ck_fails(ops.embedding_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_forward(&ops, NULL, &a), CZ_INVALID);
     ck_assert_msg(strstr(cz_last_error(), "id 3 of token 1") != NULL, "%s", cz_last_error());
     ck_assert(y[0] == 9 && y[3] == 9);
     a.ids = negative;
-    ck_fails(ops.embedding_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_forward(&ops, NULL, &a), CZ_INVALID);
     a.ids = ids, ids[1] = 2, a.table = NULL;
-    ck_fails(ops.embedding_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_forward(&ops, NULL, &a), CZ_INVALID);
     a.dy = y, a.dtable = table, a.workspace = work, a.workspace_nbytes = 8;
-    ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(&ops, NULL, &a), CZ_INVALID);
     a.workspace_nbytes = sizeof work;
-    ck_ok(ops.embedding_backward(&ops, NULL, &a));
+    ck_ok(ops_embedding_backward(&ops, NULL, &a));
     a.has_padding = true, a.padding_id = 3;
-    ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(&ops, NULL, &a), CZ_INVALID);
     a.has_padding = false, a.N = -1;
-    ck_fails(ops.embedding_backward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_embedding_backward(&ops, NULL, &a), CZ_INVALID);
 }
 END_TEST
 

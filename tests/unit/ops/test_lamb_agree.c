@@ -35,9 +35,9 @@ static cz_status run(struct ops *ops, const struct step_tensors *t, const struct
     args.n_segments = variant & 8 ? 2 : 1;
     args.sums = sums;
     args.ratios = ratios;
-    TRY(ops->lamb_moments(ops, NULL, &args));
+    TRY(ops_lamb_moments(ops, NULL, &args));
     for (int i = 0; i < 2; i++) ratios[i] = lamb_ratio(&sums[i], 0.01, 10);
-    return ops->lamb_apply(ops, NULL, &args);
+    return ops_lamb_apply(ops, NULL, &args);
 }
 
 static const struct step_op op = {"lamb", 2, 16, lamb_wire, row, run, .fp32_states = true};
@@ -61,11 +61,11 @@ START_TEST(bad_arguments_are_refused)
     struct lamb_args args = args_make(&tile.t, &step_middle, 0);
     struct lamb_segment bad[] = {{0, 5, 0}, {4, 9, 0}};
     args.segments = bad, args.n_segments = 2;
-    ck_fails(ops.lamb_moments(&ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_moments(&ops, NULL, &args), CZ_INVALID);
     bad[1] = (struct lamb_segment){5, 10, 0};
-    ck_fails(ops.lamb_apply(&ops, NULL, &args), CZ_INVALID);
+    ck_fails(ops_lamb_apply(&ops, NULL, &args), CZ_INVALID);
     args.t.state_dtype = DTYPE_BF16;
-    ck_fails(ops.lamb_moments(&ops, NULL, &args), CZ_UNSUPPORTED);
+    ck_fails(ops_lamb_moments(&ops, NULL, &args), CZ_UNSUPPORTED);
     step_tile_free(&tile);
 }
 END_TEST
@@ -88,14 +88,14 @@ static struct norms run_shards(struct ops *ops, struct step_tile *tile, size_t n
         args.segments = &segment, args.n_segments = 1;
         memset(&part, 0, sizeof part);
         args.sums = &part;
-        ck_ok(ops->lamb_moments(ops, NULL, &args));
+        ck_ok(ops_lamb_moments(ops, NULL, &args));
         for (int j = 0; j < LAMB_GRIDS; j++) sums.p[j] += part.p[j], sums.u[j] += part.u[j];
     }
     float ratio = lamb_ratio(&sums, 1e-6, 1e6);
     struct lamb_segment segment = {0, tile->t.numel, 0};
     struct lamb_args args = args_make(&tile->t, &step_middle, 2);
     args.segments = &segment, args.n_segments = 1, args.ratios = &ratio;
-    ck_ok(ops->lamb_apply(ops, NULL, &args));
+    ck_ok(ops_lamb_apply(ops, NULL, &args));
     return (struct norms){lamb_sum(sums.p), lamb_sum(sums.u)};
 }
 
@@ -146,7 +146,7 @@ static double norm_of(struct ops *ops, float *p, size_t numel)
     struct lamb_segment segment = {0, numel, 0};
     struct lamb_args args = args_make(&t, &step_middle, 2);
     args.segments = &segment, args.n_segments = 1, args.sums = &sums;
-    ck_ok(ops->lamb_moments(ops, NULL, &args));
+    ck_ok(ops_lamb_moments(ops, NULL, &args));
     free(zero);
     return sqrt(lamb_sum(sums.p));
 }

@@ -3,6 +3,7 @@
  * to the bit, and our own panels with any number of threads; a workspace planned for the largest
  * batch serves every smaller one; what comes along with a product has the bits of the passes
  * alone. */
+#include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/agree.h"
 
@@ -85,7 +86,7 @@ static void product_run(struct ops *ops, struct product *p)
     ck_ok(ops_matmul_workspace(ops, &shape_only, &p->args.workspace_nbytes));
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, p->args.workspace_nbytes, 4);
     p->args.workspace = workspace.p;
-    ck_ok(ops->matmul(ops, NULL, &p->args));
+    ck_ok(ops_matmul(ops, NULL, &p->args));
     agree_guards(&workspace, "workspace");
     agree_buf_free(&workspace);
 }
@@ -141,7 +142,7 @@ static void run_case(struct ops *ops, const struct matmul_args *args, bool bias,
     struct product p;
     product_make(&p, args, bias, pad, offset);
     product_run(ops, &p);
-    product_check(&p, ops->isa, what);
+    product_check(&p, ops_isa(ops), what);
     product_free(&p);
 }
 
@@ -334,11 +335,11 @@ static void along_case(struct ops *ops, const struct matmul_args *args, bool bia
     if (args->epilogue == MATMUL_ACT) {
         if (keep) memcpy(aux[1].p, three.c.p, three.c.nbytes);
         act.x = act.y = three.c.p;
-        ck_ok(ops->activation_forward(ops, NULL, &act));
+        ck_ok(ops_activation_forward(ops, NULL, &act));
     } else if (args->epilogue == MATMUL_ACT_GRAD) {
         act.x = aux[1].p;
         act.dy = act.dx = three.c.p;
-        ck_ok(ops->activation_backward(ops, NULL, &act));
+        ck_ok(ops_activation_backward(ops, NULL, &act));
     }
     if (args->bias_grad_of != MATMUL_NO_BIAS_GRAD) {
         struct bias_grad_args sum = {.N = args->k, .C = of_a ? args->m : args->n};
@@ -350,7 +351,7 @@ static void along_case(struct ops *ops, const struct matmul_args *args, bool bia
         sum.workspace_nbytes = ops->bias_grad_workspace(ops, &sum);
         struct agree_buf workspace = agree_buf_make(DTYPE_U8, sum.workspace_nbytes, 0);
         sum.workspace = workspace.p;
-        ck_ok(ops->bias_grad(ops, NULL, &sum));
+        ck_ok(ops_bias_grad(ops, NULL, &sum));
         agree_buf_free(&workspace);
     }
     agree_same(&one.c, &three.c, "C");
@@ -421,7 +422,7 @@ START_TEST(what_cannot_come_along_is_refused)
         case 9: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_B, bad.ldb = 3; break;
         case 10: bad.bias_grad_of = MATMUL_BIAS_GRAD_OF_B, bad.bias_grad = NULL; break;
         }
-        agree_assert(ops.matmul(&ops, NULL, &bad) == CZ_INVALID, "case %d was taken", i);
+        agree_assert(ops_matmul(&ops, NULL, &bad) == CZ_INVALID, "case %d was taken", i);
     }
 }
 END_TEST
@@ -434,20 +435,20 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
     {
         struct matmul_args bad = good;
         bad.m = -1;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         bad = good, bad.accumulate = true;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         bad = good, bad.lda = 1;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         bad = good, bad.dtype = DTYPE_F32, bad.c_dtype = DTYPE_BF16;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         bad = good, bad.dtype = bad.c_dtype = DTYPE_I32;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         bad = good, bad.a = NULL;
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         if (row == 0) continue;
         bad = good, bad.trans_a = true, bad.dtype = bad.c_dtype = DTYPE_F16; /* needs a workspace */
-        ck_fails(ops.matmul(&ops, NULL, &bad), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL, &bad), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
     }
 }

@@ -16,15 +16,14 @@
 static void run_forward(struct ops *ops, struct norm_case *t)
 {
     struct norm_args a = args_of(t);
-    ck_ok(t->centred ? ops->layernorm_forward(ops, NULL, &a) : ops->rmsnorm_forward(ops, NULL, &a));
+    ck_ok(t->centred ? ops_layernorm_forward(ops, NULL, &a) : ops_rmsnorm_forward(ops, NULL, &a));
 }
 
 static void run_backward(struct ops *ops, struct norm_case *t)
 {
     struct norm_args a = args_of(t);
     if (t->residual) a.x = t->sum.p;
-    ck_ok(t->centred ? ops->layernorm_backward(ops, NULL, &a)
-                     : ops->rmsnorm_backward(ops, NULL, &a));
+    ck_ok(t->centred ? ops_layernorm_backward(ops, NULL, &a) : ops_rmsnorm_backward(ops, NULL, &a));
 }
 
 static void compare(struct ops *ops, struct ops *truth, bool centred, bool residual,
@@ -36,15 +35,15 @@ static void compare(struct ops *ops, struct ops *truth, bool centred, bool resid
     want.accumulate = got.accumulate = offset & 1;
     run_forward(truth, &want);
     run_forward(ops, &got);
-    if (residual) agree_check(&got.sum, &want.sum, &exact, ops->isa, "sum");
-    agree_check(&got.y, &want.y, &row_tol, ops->isa, "y");
-    agree_check(&got.rstd, &want.rstd, &row_tol, ops->isa, "rstd");
-    if (centred) agree_check(&got.mean, &want.mean, &row_tol, ops->isa, "mean");
+    if (residual) agree_check(&got.sum, &want.sum, &exact, ops_isa(ops), "sum");
+    agree_check(&got.y, &want.y, &row_tol, ops_isa(ops), "y");
+    agree_check(&got.rstd, &want.rstd, &row_tol, ops_isa(ops), "rstd");
+    if (centred) agree_check(&got.mean, &want.mean, &row_tol, ops_isa(ops), "mean");
     run_backward(truth, &want);
     run_backward(ops, &got);
-    agree_check(&got.dx, &want.dx, &row_tol, ops->isa, "dx");
-    agree_check(&got.dweight, &want.dweight, &grad_tol, ops->isa, "dweight");
-    if (centred) agree_check(&got.dbias, &want.dbias, &grad_tol, ops->isa, "dbias");
+    agree_check(&got.dx, &want.dx, &row_tol, ops_isa(ops), "dx");
+    agree_check(&got.dweight, &want.dweight, &grad_tol, ops_isa(ops), "dweight");
+    if (centred) agree_check(&got.dbias, &want.dbias, &grad_tol, ops_isa(ops), "dbias");
     case_free(&want), case_free(&got);
 }
 
@@ -132,11 +131,11 @@ START_TEST(frozen_gradients_are_left_out)
         run_backward(&ops, &all);
         run_forward(&ops, &none);
         a.dweight = a.dbias = a.workspace = NULL;
-        ck_ok(ops.layernorm_backward(&ops, NULL, &a));
+        ck_ok(ops_layernorm_backward(&ops, NULL, &a));
         agree_same(&none.dx, &all.dx, "dx without weight gradients");
         run_forward(&ops, &bias);
         b.dweight = NULL;
-        ck_ok(ops.layernorm_backward(&ops, NULL, &b));
+        ck_ok(ops_layernorm_backward(&ops, NULL, &b));
         agree_same(&bias.dbias, &all.dbias, "dbias alone");
         case_free(&all), case_free(&none), case_free(&bias);
     }
@@ -217,19 +216,19 @@ START_TEST(bad_arguments_are_refused)
     struct norm_case t = case_make(true, true, DTYPE_F32, DTYPE_F32, 2, 8, 0);
     struct norm_args a = args_of(&t);
     a.sum = NULL;
-    ck_fails(ops.layernorm_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_forward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t), a.N = -1;
-    ck_fails(ops.layernorm_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_forward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t), a.C = 0;
-    ck_fails(ops.layernorm_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_forward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t), a.eps = NAN;
-    ck_fails(ops.layernorm_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_forward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t); /* has a bias */
-    ck_fails(ops.rmsnorm_forward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_rmsnorm_forward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t), a.rstd = NULL;
-    ck_fails(ops.layernorm_backward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_backward(&ops, NULL, &a), CZ_INVALID);
     a = args_of(&t), a.workspace_nbytes = 8;
-    ck_fails(ops.layernorm_backward(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_layernorm_backward(&ops, NULL, &a), CZ_INVALID);
     case_free(&t);
 }
 END_TEST

@@ -42,7 +42,7 @@ static float scale_of(struct ops *ops, const double *partials, size_t n, size_t 
     float scale = NAN;
     const struct onebit_scale_args args = {
         .numel = numel, .partials = partials, .n_partials = n, .scale = &scale};
-    ck_ok(ops->onebit_scale(ops, NULL, &args));
+    ck_ok(ops_onebit_scale(ops, NULL, &args));
     return scale;
 }
 
@@ -53,8 +53,8 @@ static void send(struct ops *ops, struct rank *r, const float x[N0])
         .numel = N0, .g = x, .scalars = &unit, .coeff = 1, .e = r->e, .partials = partials};
     struct onebit_feed_args padding = {
         .numel = N - N0, .e = r->e + N0, .partials = partials + 1, .coeff = 1};
-    ck_ok(ops->onebit_feed(ops, NULL, &feed));
-    ck_ok(ops->onebit_feed(ops, NULL, &padding));
+    ck_ok(ops_onebit_feed(ops, NULL, &feed));
+    ck_ok(ops_onebit_feed(ops, NULL, &padding));
     r->scale = scale_of(ops, partials, 2, N);
     struct onebit_pack_args pack = {.numel = N,
                                     .chunk_numel = CHUNK,
@@ -62,7 +62,7 @@ static void send(struct ops *ops, struct rank *r, const float x[N0])
                                     .scale = &r->scale,
                                     .e = r->e,
                                     .bits = r->bits};
-    ck_ok(ops->onebit_pack(ops, NULL, &pack));
+    ck_ok(ops_onebit_pack(ops, NULL, &pack));
 }
 
 static void serve(struct ops *ops, struct rank ranks[W], size_t own)
@@ -81,14 +81,14 @@ static void serve(struct ops *ops, struct rank ranks[W], size_t own)
                                      .inv_ranks = 1.0f / W,
                                      .e = r->server_e,
                                      .partials = &partial};
-    ck_ok(ops->onebit_serve(ops, NULL, &args));
+    ck_ok(ops_onebit_serve(ops, NULL, &args));
     r->server_scale = scale_of(ops, &partial, 1, CHUNK);
     struct onebit_pack_args pack = {.numel = CHUNK,
                                     .chunk_numel = CHUNK,
                                     .scale = &r->server_scale,
                                     .e = r->server_e,
                                     .bits = &r->server_bits};
-    ck_ok(ops->onebit_pack(ops, NULL, &pack));
+    ck_ok(ops_onebit_pack(ops, NULL, &pack));
 }
 
 static void exchange(struct ops *ops, struct rank ranks[W], float result[N0])
@@ -105,7 +105,7 @@ static void exchange(struct ops *ops, struct rank ranks[W], float result[N0])
                                       .scale_stride = 1,
                                       .coeff = 1,
                                       .x = result};
-    ck_ok(ops->onebit_unpack(ops, NULL, &args));
+    ck_ok(ops_onebit_unpack(ops, NULL, &args));
 }
 
 static void first_call(const struct rank ranks[W], const float result[N0])
@@ -174,7 +174,7 @@ START_TEST(what_a_sign_does_not_say_stays)
         }
         struct onebit_feed_args feed = {
             .numel = NUMEL, .g = x, .scalars = &unit, .coeff = 1, .e = e, .partials = partials};
-        ck_ok(ops.onebit_feed(&ops, NULL, &feed));
+        ck_ok(ops_onebit_feed(&ops, NULL, &feed));
         ck_assert_uint_eq(onebit_n_partials(NUMEL), 3);
         float scale = scale_of(&ops, partials, 3, NUMEL);
         double squares = 0;
@@ -182,7 +182,7 @@ START_TEST(what_a_sign_does_not_say_stays)
         near(scale, (float)sqrt(squares / NUMEL), "scale");
         struct onebit_pack_args pack = {
             .numel = NUMEL, .chunk_numel = NUMEL, .scale = &scale, .e = e, .bits = bits};
-        ck_ok(ops.onebit_pack(&ops, NULL, &pack));
+        ck_ok(ops_onebit_pack(&ops, NULL, &pack));
         for (size_t i = 0; i < NUMEL; i++) {
             float said = onebit_bit(bits, i) ? scale : -scale, fed = x[i] + before[i];
             agree_assert(onebit_bit(bits, i) == (fed >= 0), "bit %zu", i);
@@ -211,7 +211,7 @@ START_TEST(masks_are_made_bit_by_bit)
         struct ops ops = agree_wire(onebit_wire, row(0));
         struct onebit_mask_make_args args = {
             .numel = 13, .v = v, .floor = 0.25f, .first = first, .bits = bits};
-        ck_ok(ops.onebit_mask_make(&ops, NULL, &args));
+        ck_ok(ops_onebit_mask_make(&ops, NULL, &args));
         ck_assert_mem_eq(bits, want, sizeof bits);
     }
 }
@@ -268,7 +268,7 @@ static void momentum_of(struct ops *ops)
                                         .mask = {values.mask, 2},
                                         .m = values.m,
                                         .fresh = values.fresh};
-    ck_ok(ops->onebit_momentum(ops, NULL, &args));
+    ck_ok(ops_onebit_momentum(ops, NULL, &args));
     for (size_t i = 0; i < K; i++) {
         double g = takes_part(i) ? 0.25 * (double)was.g[i] : 0;
         about(values.m[i], takes_part(i) ? 0.9 * (double)was.m[i] + 0.1 * g : 0, "m", i);
@@ -295,7 +295,7 @@ static void unpack_of(struct ops *ops, bool blend)
                                       .scalars = &step,
                                       .fresh = blend ? NULL : values.fresh,
                                       .x = values.m};
-    ck_ok(ops->onebit_unpack(ops, NULL, &args));
+    ck_ok(ops_onebit_unpack(ops, NULL, &args));
     for (size_t i = 0; i < K; i++) {
         double x = 5 + i < 16 ? 0.25 : 0.35, before = (double)was.m[i];
         if (!onebit_bit(bits, 5 + i)) x = -x;
@@ -324,7 +324,7 @@ static void norms_of(struct ops *ops, double decay)
                                           .n_segments = 2,
                                           .sums = sums,
                                           .factors = factors};
-    ck_ok(ops->onebit_lamb_norms(ops, NULL, &args));
+    ck_ok(ops_onebit_lamb_norms(ops, NULL, &args));
     for (size_t t = 0; t < 2; t++) {
         double of_u0 = 0, of_u = 0, factor = 0;
         for (size_t i = segments[1 - t].begin; i < segments[1 - t].end; i++) {
@@ -358,7 +358,7 @@ static void local_of(struct ops *ops)
 {
     const struct values was = refill();
     struct zero_one_args args = zero_one_of(&step);
-    ck_ok(ops->zero_one_local(ops, NULL, &args));
+    ck_ok(ops_zero_one_local(ops, NULL, &args));
     for (size_t i = 0; i < K; i++) {
         double m = 0.9 * (double)was.m[i] + 0.1 * 0.25 * (double)was.g[i];
         if (!takes_part(i)) m = 0;
@@ -377,12 +377,12 @@ static void settle_of(struct ops *ops, float step_size)
     const struct values was = refill();
     const struct step_scalars scalars = {.step_size = step_size};
     struct zero_one_args args = zero_one_of(&scalars);
-    ck_ok(ops->zero_one_gather(ops, NULL, &args));
+    ck_ok(ops_zero_one_gather(ops, NULL, &args));
     for (size_t i = 0; i < K; i++) {
         double d = sqrt((double)was.v[i]) + 0.125;
         about(values.moved[i], (double)was.moved[i] * d, "moved", i);
     }
-    ck_ok(ops->zero_one_settle(ops, NULL, &args));
+    ck_ok(ops_zero_one_settle(ops, NULL, &args));
     for (size_t i = 0; i < K; i++) {
         double d = sqrt((double)was.v[i]) + 0.125, moved = (double)was.moved[i];
         double m = step_size != 0 ? -moved * d / (double)step_size : (double)was.m[i];
@@ -426,7 +426,7 @@ START_TEST(bad_arguments_of_an_exchange_are_refused)
     struct ops ops = agree_wire(onebit_wire, row(0));
     struct onebit_feed_args feed = {
         .numel = 9, .m = f0, .g = f1, .scalars = &unit, .coeff = 1, .e = f2, .partials = sums_of};
-    ck_ok(ops.onebit_feed(&ops, NULL, &feed));
+    ck_ok(ops_onebit_feed(&ops, NULL, &feed));
     REFUSED(onebit_feed, feed, g = NULL);
     REFUSED(onebit_feed, feed, g_dtype = DTYPE_I32);
     REFUSED(onebit_feed, feed, scalars = NULL);
@@ -434,7 +434,7 @@ START_TEST(bad_arguments_of_an_exchange_are_refused)
     REFUSED(onebit_feed, feed, partials = NULL);
     struct onebit_pack_args pack = {
         .numel = 16, .chunk_numel = 8, .chunk_stride = 1, .scale = f0, .e = f1, .bits = some_bits};
-    ck_ok(ops.onebit_pack(&ops, NULL, &pack));
+    ck_ok(ops_onebit_pack(&ops, NULL, &pack));
     REFUSED(onebit_pack, pack, numel = 12);
     REFUSED(onebit_pack, pack, chunk_numel = 4);
     REFUSED(onebit_pack, pack, chunk_numel = 0);
@@ -450,7 +450,7 @@ START_TEST(bad_arguments_of_an_exchange_are_refused)
                                            .scale_stride = 1,
                                            .e = f1,
                                            .partials = sums_of};
-    ck_ok(ops.onebit_serve(&ops, NULL, &serve_args));
+    ck_ok(ops_onebit_serve(&ops, NULL, &serve_args));
     REFUSED(onebit_serve, serve_args, numel = 12);
     REFUSED(onebit_serve, serve_args, n_ranks = 0);
     REFUSED(onebit_serve, serve_args, rank_stride = 1);
@@ -469,7 +469,7 @@ START_TEST(bad_arguments_of_an_exchange_are_refused)
                                         .scalars = &unit,
                                         .fresh = f1,
                                         .x = f2};
-    ck_ok(ops.onebit_unpack(&ops, NULL, &unpack));
+    ck_ok(ops_onebit_unpack(&ops, NULL, &unpack));
     REFUSED(onebit_unpack, unpack, begin = 17);
     REFUSED(onebit_unpack, unpack, chunk_numel = 12);
     REFUSED(onebit_unpack, unpack, chunk_stride = 0);
@@ -485,7 +485,7 @@ START_TEST(bad_arguments_around_it_are_refused)
 {
     struct ops ops = agree_wire(onebit_wire, row(0));
     struct onebit_momentum_args momentum = {.numel = 9, .g = f0, .scalars = &unit, .m = f1};
-    ck_ok(ops.onebit_momentum(&ops, NULL, &momentum));
+    ck_ok(ops_onebit_momentum(&ops, NULL, &momentum));
     REFUSED(onebit_momentum, momentum, g = NULL);
     REFUSED(onebit_momentum, momentum, g_dtype = DTYPE_F64);
     REFUSED(onebit_momentum, momentum, scalars = NULL);
@@ -505,7 +505,7 @@ START_TEST(bad_arguments_around_it_are_refused)
                                            .n_segments = 1,
                                            .sums = &sums,
                                            .factors = f4};
-    ck_ok(ops.onebit_lamb_norms(&ops, NULL, &norms));
+    ck_ok(ops_onebit_lamb_norms(&ops, NULL, &norms));
     REFUSED(onebit_lamb_norms, norms, numel = 8);
     REFUSED(onebit_lamb_norms, norms, m = NULL);
     REFUSED(onebit_lamb_norms, norms, v = NULL);
@@ -529,7 +529,7 @@ START_TEST(bad_arguments_of_zero_one_adam_are_refused)
                                  .v = f3,
                                  .p = f4,
                                  .out = f5};
-    ck_ok(ops.zero_one_local(&ops, NULL, &args));
+    ck_ok(ops_zero_one_local(&ops, NULL, &args));
     REFUSED(zero_one_local, args, g = NULL);
     REFUSED(zero_one_local, args, g_dtype = DTYPE_F64);
     REFUSED(zero_one_local, args, scalars = NULL);
@@ -540,10 +540,10 @@ START_TEST(bad_arguments_of_zero_one_adam_are_refused)
     REFUSED(zero_one_local, args, out = NULL);
     REFUSED(zero_one_local, args, out_dtype = DTYPE_I8);
     args.g = NULL; /* the others do without */
-    ck_ok(ops.zero_one_gather(&ops, NULL, &args));
+    ck_ok(ops_zero_one_gather(&ops, NULL, &args));
     REFUSED(zero_one_gather, args, moved = NULL);
     REFUSED(zero_one_gather, args, v = NULL);
-    ck_ok(ops.zero_one_settle(&ops, NULL, &args));
+    ck_ok(ops_zero_one_settle(&ops, NULL, &args));
     REFUSED(zero_one_settle, args, scalars = NULL);
     REFUSED(zero_one_settle, args, m = NULL);
     REFUSED(zero_one_settle, args, moved = NULL);
@@ -557,16 +557,16 @@ END_TEST
 START_TEST(no_elements_are_nothing_to_do)
 {
     struct ops ops = agree_wire(onebit_wire, row(0));
-    ck_ok(ops.onebit_feed(&ops, NULL, &(struct onebit_feed_args){0}));
-    ck_ok(ops.onebit_pack(&ops, NULL, &(struct onebit_pack_args){0}));
-    ck_ok(ops.onebit_serve(&ops, NULL, &(struct onebit_serve_args){0}));
-    ck_ok(ops.onebit_unpack(&ops, NULL, &(struct onebit_unpack_args){.begin = 3, .end = 3}));
-    ck_ok(ops.onebit_momentum(&ops, NULL, &(struct onebit_momentum_args){0}));
-    ck_ok(ops.onebit_mask_make(&ops, NULL, &(struct onebit_mask_make_args){0}));
-    ck_ok(ops.onebit_lamb_norms(&ops, NULL, &(struct onebit_lamb_norms_args){0}));
-    ck_ok(ops.zero_one_local(&ops, NULL, &(struct zero_one_args){0}));
-    ck_ok(ops.zero_one_gather(&ops, NULL, &(struct zero_one_args){0}));
-    ck_ok(ops.zero_one_settle(&ops, NULL, &(struct zero_one_args){0}));
+    ck_ok(ops_onebit_feed(&ops, NULL, &(struct onebit_feed_args){0}));
+    ck_ok(ops_onebit_pack(&ops, NULL, &(struct onebit_pack_args){0}));
+    ck_ok(ops_onebit_serve(&ops, NULL, &(struct onebit_serve_args){0}));
+    ck_ok(ops_onebit_unpack(&ops, NULL, &(struct onebit_unpack_args){.begin = 3, .end = 3}));
+    ck_ok(ops_onebit_momentum(&ops, NULL, &(struct onebit_momentum_args){0}));
+    ck_ok(ops_onebit_mask_make(&ops, NULL, &(struct onebit_mask_make_args){0}));
+    ck_ok(ops_onebit_lamb_norms(&ops, NULL, &(struct onebit_lamb_norms_args){0}));
+    ck_ok(ops_zero_one_local(&ops, NULL, &(struct zero_one_args){0}));
+    ck_ok(ops_zero_one_gather(&ops, NULL, &(struct zero_one_args){0}));
+    ck_ok(ops_zero_one_settle(&ops, NULL, &(struct zero_one_args){0}));
 }
 END_TEST
 

@@ -1,8 +1,14 @@
 /* Claims: CZERO_ISA caps the rows that ops_create chooses, the choice is named, and a name that is
- * unknown or that this CPU lacks is refused with a sentence. */
+ * unknown or that this CPU lacks is refused with a sentence. The CPU has every op; one that a
+ * device lacks is refused by its name, when somebody asks for it or calls it, and stops nothing
+ * else. */
 #include "base/cpu.h"
 #include "base/log.h"
+#include "ops/adam/adam.h"
 #include "ops/elementwise/elementwise_impl.h"
+#include "ops/matmul/matmul.h"
+#include "ops/norm/norm.h"
+#include "ops/table_impl.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>
@@ -26,7 +32,7 @@ static void capped(const char *isa, uint32_t features)
     struct ops *ops;
     ck_ok(device_open(NULL, 0, &dev));
     ck_ok(ops_create(dev, &ops));
-    ck_assert_str_eq(ops->isa, isa);
+    ck_assert_str_eq(ops_isa(ops), isa);
     ck_assert_str_eq(((const struct ops_row *)ops->elementwise_row)->name, isa);
     ck_assert_msg(strstr(logged, isa) != NULL, "the log says \"%s\"", logged);
     ops_destroy(ops);
@@ -74,6 +80,57 @@ START_TEST(an_isa_this_cpu_lacks_is_refused)
 }
 END_TEST
 
+static struct ops *open_host(struct device **dev)
+{
+    struct ops *ops;
+    ck_ok(device_open("cpu", 0, dev));
+    ck_ok(ops_create(*dev, &ops));
+    return ops;
+}
+
+START_TEST(the_cpu_has_every_op)
+{
+    struct device *dev;
+    struct ops *ops = open_host(&dev);
+#define THERE(slot, args) ck_ok(ops_require(ops, #slot));
+    OPS_SLOTS(THERE)
+#undef THERE
+    ck_fails(ops_require(ops, "adamant"), CZ_INVALID);
+    ck_assert_str_eq(cz_last_error(), "no op is called adamant");
+    ops_destroy(ops);
+    device_close(dev);
+}
+END_TEST
+
+START_TEST(an_op_that_the_device_lacks_is_refused_by_name)
+{
+    const float one = 1;
+    float sum = 0;
+    struct device *dev;
+    struct ops *ops = open_host(&dev);
+    ops->adam = NULL;
+    ops->matmul = NULL;
+    ops->matmul_workspace = NULL;
+    ops->norm_workspace = NULL;
+    ck_fails(ops_require(ops, "adam"), CZ_UNSUPPORTED);
+    ck_assert_str_eq(cz_last_error(), "the CPU device has no kernel for adam");
+    ck_fails(ops_adam(ops, NULL, &(struct adam_args){0}), CZ_UNSUPPORTED);
+    ck_assert_str_eq(cz_last_error(), "the CPU device has no kernel for adam");
+    size_t nbytes;
+    ck_fails(ops_matmul(ops, NULL, &(struct matmul_args){0}), CZ_UNSUPPORTED);
+    ck_fails(ops_matmul_workspace(ops, &(struct matmul_args){0}, &nbytes), CZ_UNSUPPORTED);
+    ck_assert_uint_eq(ops_norm_workspace(ops, &(struct norm_args){0}), 0);
+    ck_ok(ops_require(ops, "lion"));
+    ck_ok(ops_add(
+        ops, NULL,
+        &(struct add_args){.dtype = DTYPE_F32, .numel = 1, .a = &one, .b = &one, .y = &sum}));
+    ck_assert_float_eq(sum, 2);
+    ops_destroy(ops);
+    device_close(dev);
+}
+END_TEST
+
 TEST_MAIN("ops/create", scalar_is_chosen_when_asked_for, avx2_is_chosen_when_asked_for,
           avx512_is_chosen_when_asked_for, an_unknown_isa_is_refused,
-          an_isa_this_cpu_lacks_is_refused)
+          an_isa_this_cpu_lacks_is_refused, the_cpu_has_every_op,
+          an_op_that_the_device_lacks_is_refused_by_name)

@@ -19,7 +19,7 @@ static struct scan_result scan_of(struct ops *ops, const struct agree_buf *x)
 {
     struct scan_result r = {.max_abs = -1};
     struct scan_args a = {.dtype = x->dtype, .numel = x->numel, .x = x->p, .result = &r};
-    ck_ok(ops->scan(ops, NULL, &a));
+    ck_ok(ops_scan(ops, NULL, &a));
     return r;
 }
 
@@ -42,7 +42,7 @@ static void check_scan(struct ops *ops, const struct agree_buf *x)
     struct scan_result got = scan_of(ops, x), want = scan_by_hand(x);
     agree_assert(f32_bits(got.max_abs) == f32_bits(want.max_abs) && got.finite == want.finite &&
                      (want.finite || got.first_nonfinite == want.first_nonfinite),
-                 "%s %s numel %zu: max %g finite %d at %llu, by hand %g %d at %llu", ops->isa,
+                 "%s %s numel %zu: max %g finite %d at %llu, by hand %g %d at %llu", ops_isa(ops),
                  dtype_name(x->dtype), x->numel, (double)got.max_abs, got.finite,
                  (unsigned long long)got.first_nonfinite, (double)want.max_abs, want.finite,
                  (unsigned long long)want.first_nonfinite);
@@ -93,7 +93,7 @@ static void sumsq_into(struct ops *ops, const struct agree_buf *x, size_t begin,
                            .max_abs = max_abs,
                            .x = (const char *)x->p + begin * dtype_size(x->dtype),
                            .parts = parts};
-    ck_ok(ops->sumsq(ops, NULL, &a));
+    ck_ok(ops_sumsq(ops, NULL, &a));
 }
 
 /* Magnitudes over the whole exponent range below max_abs, denormals and zeros among them. */
@@ -204,10 +204,10 @@ START_TEST(empty_and_zero_buffers_give_zero)
         struct scan_result r = scan_of(&ops, &empty);
         ck_assert(r.finite && r.max_abs == 0);
         struct sumsq_args a = {.numel = 5, .x = zeros, .max_abs = 0, .parts = parts};
-        ck_ok(ops.sumsq(&ops, NULL, &a));
+        ck_ok(ops_sumsq(&ops, NULL, &a));
         ck_assert(ops_sumsq_value(parts, 0) == 0);
         a.max_abs = 1.0f;
-        ck_ok(ops.sumsq(&ops, NULL, &a));
+        ck_ok(ops_sumsq(&ops, NULL, &a));
         ck_assert(ops_sumsq_value(parts, 1.0f) == 0);
         agree_buf_free(&empty);
     }
@@ -220,14 +220,14 @@ START_TEST(bad_arguments_are_refused)
     double parts[SUMSQ_PARTS] = {0};
     struct scan_result r;
     struct ops ops = agree_wire(reduce_wire, &reduce_rows(&(size_t){0})[0]->row);
-    ck_fails(ops.scan(&ops, NULL, &(struct scan_args){.numel = 4, .result = &r}), CZ_INVALID);
-    ck_fails(ops.scan(&ops, NULL, &(struct scan_args){.numel = 4, .x = x}), CZ_INVALID);
+    ck_fails(ops_scan(&ops, NULL, &(struct scan_args){.numel = 4, .result = &r}), CZ_INVALID);
+    ck_fails(ops_scan(&ops, NULL, &(struct scan_args){.numel = 4, .x = x}), CZ_INVALID);
     struct sumsq_args a = {.numel = 4, .x = x, .max_abs = INFINITY, .parts = parts};
-    ck_fails(ops.sumsq(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(&ops, NULL, &a), CZ_INVALID);
     a.max_abs = NAN;
-    ck_fails(ops.sumsq(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(&ops, NULL, &a), CZ_INVALID);
     a.max_abs = 1, a.parts = NULL;
-    ck_fails(ops.sumsq(&ops, NULL, &a), CZ_INVALID);
+    ck_fails(ops_sumsq(&ops, NULL, &a), CZ_INVALID);
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 /* Claims: each optimizer, taken from its config names to its kernel, moves parameters as torch's
  * and DeepSpeed's own classes do (tests/fixtures/optim), and as the worked examples of
  * docs/deepspeed-behaviour.md say. */
+#include "ops/lamb/lamb.h"
 #include "optim/optim.h"
 #include "tests/support/check_main.h"
 

@@ -256,7 +256,7 @@ static struct lamb_sums sums_of(float before_decay, float update)
         .n_segments = 1,
         .sums = &sums,
     };
-    ck_ok(ops->lamb_moments(ops, NULL, &args));
+    ck_ok(ops_lamb_moments(ops, NULL, &args));
     ops_destroy(ops);
     device_close(device);
     return sums;
