@@ -140,7 +140,7 @@ class World:
         self.dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else \
             torch.float16 if config.get("fp16", {}).get("enabled") else torch.float32
         self.is_16bit = self.dtype != torch.float32
-        self.model = curves.load_model(str(curves.FIXTURES / "gpt2-tiny"), run["freeze"])
+        self.model = curves.load_model(str(curves.FIXTURES / "models" / "gpt2-tiny"), run["freeze"])
         if nudged:
             curves.nudge(self.model, nudged)
         self.model.to(self.dtype)
