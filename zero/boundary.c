@@ -8,32 +8,29 @@
 
 /* ---- overflow and norm ----------------------------------------------------------------------- */
 
-/* The parameter behind element `at` of the gradients that this rank answers for: its partition of
- * the mean, or all of its own ones. */
-static bool param_at(const struct zero *z, size_t g, size_t at, struct zero_scan *out)
-{
-    const struct flat_group *flat = &z->own.groups[g].flat;
-    if (zero_averages(z)) return zero_param_at(z, g, at, &out->param_idx, &out->elem);
-    size_t pos = flat_group_find(flat, at);
-    if (pos == flat->n_params) return false;
-    out->param_idx = flat->params[pos].param_idx;
-    out->elem = at - flat->params[pos].off;
-    return true;
-}
-
-/* The parameter and value behind element `at` of this rank's gradients of group g. */
+/* The parameter and value behind element `at` of the gradients of group g that this rank answers
+ * for: its partition of the mean, or all of its own ones. */
 static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan *out)
 {
-    if (!param_at(z, g, at, out))
+    const struct flat_group *flat = &z->own.groups[g].flat;
+    bool averages = zero_averages(z), is_param;
+    if (averages) {
+        is_param = zero_param_at(z, g, at, &out->param_idx, &out->elem);
+    } else {
+        size_t pos = flat_group_find(flat, at);
+        is_param = pos < flat->n_params;
+        if (is_param) {
+            out->param_idx = flat->params[pos].param_idx;
+            out->elem = at - flat->params[pos].off;
+        }
+    }
+    if (!is_param)
         return err_set(CZ_INVALID, 0, "the gradient padding of group %zu was written to", g);
     out->finite = false;
     out->rank = z->options.comm->rank;
-    if (zero_averages(z)) return zero_grads_get(z, g, at, 1, &out->value);
-    const struct zero_placement whole = {.dtype = z->options.grad_dtype,
-                                         .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                         .memory =
-                                             z->mem.blocks[ZERO_GRADS] + z->own.groups[g].grad_off,
-                                         .resident = SIZE_MAX};
+    if (averages) return zero_grads_get(z, g, at, 1, &out->value);
+    const struct zero_placement whole =
+        zero_block_placement(z, ZERO_GRADS, z->own.groups[g].grad_off, z->options.grad_dtype);
     return zero_placement_get(z, &whole, at, 1, &out->value);
 }
 
@@ -44,6 +41,7 @@ struct own_scan {
     size_t bad_group, bad_at; /* the first offender so far, unless out->finite */
 };
 
+/* Pieces come as they arrive; the offender that is reported is the first in the groups' order. */
 static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
 {
     struct own_scan *s = user;
@@ -63,19 +61,15 @@ static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, 
     return CZ_OK;
 }
 
-static cz_status scan_own(struct zero *z, struct zero_scan *out)
+/* Ranks exchange what each has found, so that all skip the same steps. */
+cz_status zero_scan(struct zero *z, struct zero_scan *out)
 {
+    struct comm *comm = z->options.comm;
     struct own_scan s = {.z = z, .out = out};
     memset(out, 0, sizeof *out);
     out->finite = true;
     TRY(z->buckets.sink->visit(z, scan_piece, &s));
-    return out->finite ? CZ_OK : describe(z, s.bad_group, s.bad_at, out);
-}
-
-cz_status zero_scan(struct zero *z, struct zero_scan *out)
-{
-    struct comm *comm = z->options.comm;
-    TRY(scan_own(z, out));
+    if (!out->finite) TRY(describe(z, s.bad_group, s.bad_at, out));
     for (int r = 0; r < comm->world_size; r++) z->per_rank.scans[r] = *out;
     TRY(comm_all_gather(comm, &z->per_rank.scans[comm->rank], z->per_rank.scans, sizeof *out));
     for (int r = comm->world_size - 1; r >= 0; r--) {
@@ -105,7 +99,8 @@ static cz_status sum_piece(void *user, size_t group, const void *x, size_t at, s
     return ops_sumsq(ops, s->z->options.stream, &args);
 }
 
-/* A GPU adds to the parts when it gets there: before they go, also when something went wrong. */
+/* A GPU adds to the parts, which are the caller's, when it gets there: wait for it before they go
+ * out of scope, also when something went wrong. */
 static cz_status sums_arrived(const struct zero *z, cz_status st)
 {
     struct err first;
@@ -115,6 +110,8 @@ static cz_status sums_arrived(const struct zero *z, cz_status st)
     return err_restore(&first);
 }
 
+/* Squares are summed in limbs of integers (ops/reduce), which are exact in any order: the norm is
+ * the same for every partition and every order of arrival. */
 cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 {
     const struct zero_options *o = &z->options;
@@ -122,8 +119,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
     struct own_sum sum = {z, max_abs, parts};
     bool averages = zero_averages(z);
     TRY(sums_arrived(z, z->buckets.sink->visit(z, sum_piece, &sum)));
-    if ((o->stage > 0 || !averages) &&
-        o->comm->world_size > 1) { /* limbs are integers: exact in any order */
+    if ((o->stage > 0 || !averages) && o->comm->world_size > 1) {
         int n = o->comm->world_size * SUMSQ_PARTS;
         for (int i = 0; i < n; i++) z->per_rank.norms[i] = parts[i % SUMSQ_PARTS];
         TRY(comm_all_gather(o->comm, parts, z->per_rank.norms, sizeof parts));
@@ -137,6 +133,8 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
+/* A group whose sweep failed stops the update of the next ones, but not the collectives that other
+ * ranks are waiting in. */
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)
 {
     const struct zero_options *o = &z->options;

@@ -239,10 +239,10 @@ struct zero_placement zero_grads_placement(const struct zero *z, size_t group)
     if (z->own.groups[group].grads_swapped)
         return (struct zero_placement){.dtype = z->options.grad_dtype,
                                        .swap_off = z->own.groups[group].grad_swap};
-    return (struct zero_placement){.dtype = z->options.grad_dtype,
-                                   .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                   .memory = zero_own_grad(z, group),
-                                   .resident = SIZE_MAX};
+    struct zero_placement where =
+        zero_block_placement(z, ZERO_GRADS, z->own.groups[group].grad_off, z->options.grad_dtype);
+    if (z->buckets.is_bucketed) return where;
+    return zero_placement_from(where, z->own.groups[group].own_begin);
 }
 
 struct ops *zero_grads_ops(const struct zero *z)

@@ -44,6 +44,8 @@ static cz_status alloc_tables(struct zero *z)
     return CZ_OK;
 }
 
+/* Every part takes its space, in the order that fixes where arrays are in their blocks. Buckets
+ * come after groups (a gradient in the swap file has its place by then), windows last. */
 static cz_status layout_all(struct zero *z)
 {
     size_t off, scalars = z->options.n_groups * sizeof(struct step_scalars);
@@ -60,6 +62,7 @@ static cz_status layout_all(struct zero *z)
     return zero_window_init(z);
 }
 
+/* With a swap file a tile ends where a block of the file does, whatever its arrays' dtypes. */
 static void choose_tile(struct zero *z)
 {
     struct zero_options *o = &z->options;
@@ -174,6 +177,8 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     return CZ_OK;
 }
 
+/* What is under way ends first: it uses blocks, communicator and swap file, which the caller frees
+ * next. The caller's error is kept. */
 void zero_destroy(struct zero *z)
 {
     struct err mine;

@@ -64,6 +64,7 @@ void zero_gpu_free(struct zero *z)
         if (streams[i]) zero_device(z)->ops->stream_destroy(zero_device(z), streams[i]);
 }
 
+/* One event serves all: a wait that was put on a stream keeps the record that it saw. */
 cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream *earlier)
 {
     struct device *d = zero_device(z);
@@ -71,6 +72,7 @@ cz_status zero_after(struct zero *z, struct dev_stream *later, struct dev_stream
     return d->ops->stream_wait(d, later, z->gpu.now[0]);
 }
 
+/* Until the next update the state stays as it is once these three streams have come here. */
 cz_status zero_gpu_settle(struct zero *z)
 {
     struct device *d = zero_device(z);
@@ -97,6 +99,7 @@ cz_status zero_copy(struct zero *z, struct dev_stream *stream, void *dst, const 
     return zero_device(z)->ops->copy(zero_device(z), stream, dst, src, nbytes);
 }
 
+/* On the layers' stream, after what they still do there, and done on return. */
 static cz_status copy_now(struct zero *z, void *dst, const void *src, size_t nbytes)
 {
     TRY(zero_copy(z, z->options.stream, dst, src, nbytes));
@@ -134,28 +137,23 @@ static bool moves_alone(const struct zero *z)
     return z->options.on_gpu && z->options.comm->world_size == 1;
 }
 
-static cz_status copy_spans(struct zero *z, const struct comm_move *a)
+cz_status zero_move_begin(struct zero *z, const struct comm_move *a, struct comm_ticket *ticket)
 {
+    struct device *d = zero_device(z);
+    if (!moves_alone(z)) return comm_move_begin(z->options.comm, a, ticket);
+    ticket->id = ++z->gpu.n_moves;
+    TRY(zero_after(z, z->gpu.in, z->options.stream)); /* what is overwritten has been used */
     for (size_t i = 0; i < a->n_spans; i++) {
         const struct comm_span *s = &a->spans[i];
         TRY(zero_copy(z, z->gpu.in, (unsigned char *)a->dst + s->dst_off * a->elem_nbytes,
                       (const unsigned char *)a->src + s->src_off * a->elem_nbytes,
                       s->numel * a->elem_nbytes));
     }
-    return CZ_OK;
-}
-
-cz_status zero_move_begin(struct zero *z, const struct comm_move *args, struct comm_ticket *ticket)
-{
-    struct device *d = zero_device(z);
-    if (!moves_alone(z)) return comm_move_begin(z->options.comm, args, ticket);
-    ticket->id = ++z->gpu.n_moves;
-    TRY(zero_after(z, z->gpu.in, z->options.stream)); /* what is overwritten has been used */
-    TRY(copy_spans(z, args));
     return d->ops->event_record(d, z->gpu.moved[ticket->id % ZERO_MOVES], z->gpu.in);
 }
 
-/* An event that a later move has taken over is past later still. */
+/* Moves take ZERO_MOVES events in turn. Where a later move has taken over a ticket's event, waiting
+ * for that one is enough: moves are copied in order. */
 cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
 {
     struct device *d = zero_device(z);
@@ -164,6 +162,7 @@ cz_status zero_move_wait(struct zero *z, struct comm_ticket ticket)
     return d->ops->stream_wait(d, z->options.stream, z->gpu.moved[ticket.id % ZERO_MOVES]);
 }
 
+/* With several ranks comm_wait() makes the layers' stream wait; then the host waits for that. */
 cz_status zero_move_wait_host(struct zero *z, struct comm_ticket ticket)
 {
     struct device *d = zero_device(z);

@@ -7,12 +7,40 @@
 
 #include <stdlib.h>
 
-/* The 1-bit family compresses parameters in their own order. */
+/* ---- parameters: their group and their last use ---------------------------------------------- */
+
+static cz_status note_params(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        const struct param_info *info = &o->table->params[i];
+        if (info->trainable && o->group_of[i] >= o->n_groups)
+            return err_set(CZ_INVALID, 0, "%s: there is no parameter group %zu", info->name,
+                           o->group_of[i]);
+        z->own.params[i].group = info->trainable ? o->group_of[i] : o->n_groups;
+        z->own.params[i].ready_unit = o->n_units;
+    }
+    /* Backward goes through the units in reverse: a parameter's first use is the last to give it
+     * gradients. */
+    for (size_t u = o->n_units; u-- > 0;)
+        for (size_t k = 0; k < o->units[u].n; k++) {
+            struct zero_param *p = &z->own.params[o->units[u].param_idx[k]];
+            p->tied |= p->ready_unit < o->n_units && p->ready_unit != u;
+            p->ready_unit = u;
+        }
+    return CZ_OK;
+}
+
+/* ---- partitions ------------------------------------------------------------------------------ */
+
+/* The 1-bit family exchanges its momentum instead of gradients: that is whole on every rank, and
+ * parameters keep their own order, in which they are compressed. */
 static bool exchanges(const struct zero_options *o)
 {
     return optim_is_onebit(&o->groups[0].hyper);
 }
 
+/* Stages 0-2: parameters idx[0 … n) side by side in one flat buffer, cut evenly over the ranks. */
 static cz_status group_flat(struct zero *z, size_t g, const size_t *idx, size_t n)
 {
     const struct zero_options *o = &z->options;
@@ -31,7 +59,7 @@ static cz_status group_flat(struct zero *z, size_t g, const size_t *idx, size_t 
     return CZ_OK;
 }
 
-/* Sub-groups one after the other. */
+/* Stage 3: a chunk of each parameter, sub-group after sub-group. */
 static cz_status group_shard(struct zero *z, size_t g, const size_t *idx, size_t n)
 {
     const struct zero_options *o = &z->options;
@@ -51,21 +79,40 @@ static cz_status group_shard(struct zero *z, size_t g, const size_t *idx, size_t
     return CZ_OK;
 }
 
-/* Parameters of group g in table order, laid out; `idx` is scratch for n_params indices. */
-static cz_status group_layout(struct zero *z, size_t g, size_t *idx)
+/* `idx`: scratch for n_params indices. */
+static cz_status partition_all(struct zero *z, size_t *idx)
 {
     const struct zero_options *o = &z->options;
-    size_t n = 0;
-    for (size_t i = 0; i < o->table->n_params; i++)
-        if (z->own.params[i].group == g) idx[n++] = i;
-    TRY(o->stage == 3 ? group_shard(z, g, idx, n) : group_flat(z, g, idx, n));
-    z->own.groups[g].n_states = optim_n_states(&o->groups[g].hyper);
-    z->figures.numel_own += z->own.groups[g].own_numel;
+    for (size_t g = 0; g < o->n_groups; g++) {
+        size_t n = 0;
+        for (size_t i = 0; i < o->table->n_params; i++)
+            if (z->own.params[i].group == g) idx[n++] = i;
+        TRY(o->stage == 3 ? group_shard(z, g, idx, n) : group_flat(z, g, idx, n));
+        z->own.groups[g].n_states = optim_n_states(&o->groups[g].hyper);
+        z->figures.numel_own += z->own.groups[g].own_numel;
+    }
     return CZ_OK;
 }
 
-/* Space for one of the group's arrays that an update changes: its first elements in the block, the
- * others in the file. */
+/* Which masters and states stay in memory (with a swap file) or on the GPU (without): whole tiles
+ * of the first groups, up to their share. */
+static void choose_residents(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    double share = o->swap.optimizer ? o->swap.memory_share : o->offload.device_share;
+    size_t tile = z->options.tile_numel;
+    size_t left = (size_t)(share * (double)z->figures.numel_own);
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        struct zero_group *group = &z->own.groups[g];
+        group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
+        left -= group->resident;
+    }
+}
+
+/* ---- space ----------------------------------------------------------------------------------- */
+
+/* For one of the group's arrays that an update changes: its first elements in the block, the others
+ * in the file. */
 static cz_status array_take(struct zero *z, enum zero_block block, struct zero_group *group,
                             enum cz_dtype dtype, size_t *off, uint64_t *swap_off)
 {
@@ -83,61 +130,59 @@ static cz_status array_take(struct zero *z, enum zero_block block, struct zero_g
     return zero_block_take(z, block, in_memory, dtype, off);
 }
 
-/* Parameters in the file are placed so that this rank's own begin with a block. */
-static cz_status params_take(struct zero *z, struct zero_group *group, size_t numel)
+/* For parameters: in memory, or in the file, where element `own_begin` begins a block, so that what
+ * a rank writes of its own shares no block with others. */
+static cz_status params_take(struct zero *z, size_t numel, size_t own_begin, size_t *off,
+                             uint64_t *swap_off)
 {
     size_t size = dtype_size(z->options.dtype), nbytes;
     if (!z->options.swap.params)
-        return zero_block_take(z, ZERO_PARAMS, numel, z->options.dtype, &group->param_off);
+        return zero_block_take(z, ZERO_PARAMS, numel, z->options.dtype, off);
     TRY(size_mul(numel, size, &nbytes));
     z->figures.param_swapped_nbytes += nbytes;
-    return zero_swap_take(z, nbytes, group->own_begin * size, &group->param_swap);
+    return zero_swap_take(z, nbytes, own_begin * size, swap_off);
 }
 
-/* A momentum that is exchanged is whole on every rank; its placement is the rank's own part of it.
- */
-static cz_status momentum_take(struct zero *z, struct zero_group *group, size_t state_idx)
-{
-    size_t *off = &group->state_off[state_idx];
-    TRY(zero_block_take(z, (enum zero_block)(ZERO_STATE_0 + state_idx), group->flat.numel_padded,
-                        DTYPE_F32, off));
-    *off += group->own_begin * sizeof(float);
-    return CZ_OK;
-}
-
-static cz_status group_blocks(struct zero *z, size_t g)
+static cz_status group_take(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;
     struct zero_group *group = &z->own.groups[g];
-    size_t own = group->own_numel, whole = o->stage == 3 ? own : group->flat.numel_padded;
-    TRY(params_take(z, group, whole));
+    size_t own = group->own_numel, whole = o->stage == 3 ? own : group->flat.numel_padded, s = 0;
+    TRY(params_take(z, whole, group->own_begin, &group->param_off, &group->param_swap));
     if (z->mem.has_masters)
         TRY(array_take(z, ZERO_MASTERS, group, o->master_dtype, &group->master_off,
                        &group->master_swap));
     TRY(zero_grads_take(z, g, z->buckets.is_bucketed ? own : whole));
-    size_t s = 0;
-    if (exchanges(o)) TRY(momentum_take(z, group, s++));
+    if (exchanges(o)) { /* the whole momentum; state_off is that of the rank's own part */
+        TRY(zero_block_take(z, ZERO_STATE_0, whole, DTYPE_F32, &group->state_off[0]));
+        group->state_off[0] += group->own_begin * sizeof(float);
+        s = 1;
+    }
     for (; s < group->n_states; s++)
         TRY(array_take(z, (enum zero_block)(ZERO_STATE_0 + s), group, o->state_dtype,
                        &group->state_off[s], &group->state_swap[s]));
     return CZ_OK;
 }
 
-/* Which masters and states stay in memory: whole tiles of the first groups, up to their share. */
-static void choose_residents(struct zero *z)
+/* Frozen parameters come behind the groups; at stage 3 a chunk of each. */
+static cz_status frozen_take(struct zero *z)
 {
     const struct zero_options *o = &z->options;
-    double share = o->swap.optimizer ? o->swap.memory_share : o->offload.device_share;
-    size_t tile = z->options.tile_numel;
-    size_t left = (size_t)(share * (double)z->figures.numel_own);
-    for (size_t g = 0; g < z->options.n_groups; g++) {
-        struct zero_group *group = &z->own.groups[g];
-        group->resident = left < group->own_numel ? left / tile * tile : group->own_numel;
-        left -= group->resident;
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        struct zero_param *p = &z->own.params[i];
+        size_t numel = o->table->params[i].numel;
+        uint64_t swap_off = 0;
+        if (p->group != o->n_groups) continue;
+        if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
+        TRY(params_take(z, numel, 0, &p->frozen_off, &swap_off));
+        if (o->swap.params) p->frozen_off = swap_off;
     }
+    return CZ_OK;
 }
 
-/* Tensors inside each tile of this rank's range, for optimizers with a norm per tensor. */
+/* ---- tensors of tiles, for optimizers with a norm per tensor --------------------------------- */
+
+/* Which tensors are in each tile, and from where to where; and space for their sums and ratios. */
 static cz_status group_segments(struct zero *z, size_t g)
 {
     struct zero_group *group = &z->own.groups[g];
@@ -173,78 +218,21 @@ static cz_status group_segments(struct zero *z, size_t g)
     return zero_tensor_sums_init(z, g);
 }
 
-static cz_status groups_init(struct zero *z)
+cz_status zero_groups_init(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     size_t *idx = calloc(o->table->n_params + 1, sizeof *idx);
     if (!idx) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", o->table->n_params);
-    cz_status st = CZ_OK;
-    for (size_t g = 0; g < o->n_groups && st == CZ_OK; g++) st = group_layout(z, g, idx);
+    cz_status st = note_params(z);
+    if (st == CZ_OK) st = partition_all(z, idx);
     free(idx);
     TRY(st);
     choose_residents(z);
     for (size_t g = 0; g < o->n_groups; g++) {
-        TRY(group_blocks(z, g));
+        TRY(group_take(z, g));
         if (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS) TRY(group_segments(z, g));
     }
-    return CZ_OK;
-}
-
-/* ---- parameters ------------------------------------------------------------------------------ */
-
-/* Which units use a parameter: backward goes through them in reverse, so the first is the last. */
-static void note_uses(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) z->own.params[i].ready_unit = o->n_units;
-    for (size_t u = o->n_units; u-- > 0;)
-        for (size_t k = 0; k < o->units[u].n; k++) {
-            struct zero_param *place = &z->own.params[o->units[u].param_idx[k]];
-            place->tied |= place->ready_unit < o->n_units && place->ready_unit != u;
-            place->ready_unit = u;
-        }
-}
-
-static cz_status note_groups(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) {
-        const struct param_info *info = &o->table->params[i];
-        if (info->trainable && o->group_of[i] >= o->n_groups)
-            return err_set(CZ_INVALID, 0, "%s: there is no parameter group %zu", info->name,
-                           o->group_of[i]);
-        z->own.params[i].group = info->trainable ? o->group_of[i] : o->n_groups;
-    }
-    return CZ_OK;
-}
-
-/* Frozen parameters: behind the groups; at stage 3 a chunk of each. */
-static cz_status place_frozen(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++) {
-        size_t numel = o->table->params[i].numel, nbytes;
-        uint64_t off;
-        if (z->own.params[i].group != o->n_groups) continue;
-        if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
-        if (!o->swap.params) {
-            TRY(zero_block_take(z, ZERO_PARAMS, numel, o->dtype, &z->own.params[i].frozen_off));
-            continue;
-        }
-        TRY(size_mul(numel, dtype_size(o->dtype), &nbytes));
-        TRY(zero_swap_take(z, nbytes, 0, &off));
-        z->own.params[i].frozen_off = off;
-        z->figures.param_swapped_nbytes += nbytes;
-    }
-    return CZ_OK;
-}
-
-cz_status zero_groups_init(struct zero *z)
-{
-    TRY(note_groups(z));
-    note_uses(z);
-    TRY(groups_init(z));
-    return place_frozen(z);
+    return frozen_take(z);
 }
 
 void zero_groups_free(struct zero *z)

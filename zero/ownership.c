@@ -33,6 +33,7 @@ static struct zero_piece slice_of(size_t off, size_t numel, size_t partition, in
     return (struct zero_piece){.param_off = lo - off, .own_off = lo - begin, .numel = hi - lo};
 }
 
+/* At stage 0 no rank owns more than another; the even share is what a reduction deals out. */
 struct zero_piece zero_piece_of(const struct zero *z, size_t param_idx, int rank)
 {
     const struct zero_options *o = &z->options;

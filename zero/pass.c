@@ -1,7 +1,9 @@
-/* A pass over the layers: what each visit needs has come, what it leaves goes on its way. */
+/* A pass over the layers, one visit after the other in the order that was given at creation. Before
+ * a visit its parameters have come and its gradients' bucket is free; after it both go on their
+ * way. Each call gives the communicator a chance to go on with what is under way. */
 #include "zero/zero_impl.h"
 
-/* What a pass that is given up began still writes to the blocks. */
+/* What a pass that is given up began would still write to the blocks. */
 cz_status zero_pass_drain(struct zero *z)
 {
     cz_status fetched = zero_window_finish(z), reduced = zero_bucket_finish(z);

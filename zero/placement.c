@@ -1,5 +1,6 @@
 /* Elements wherever they rest: in memory, in the swap file, or the first in one and the others in
- * the other. Everything but the sweep and the gathers sees arrays through here. */
+ * the other. Loading, restoring, saving and single tensors see arrays through here and know nothing
+ * of tiers; only the sweep and the window, which must be fast, stream what is in the file. */
 #include "zero/zero_impl.h"
 
 #include "base/size.h"
@@ -18,15 +19,21 @@ cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint6
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
+struct zero_placement zero_block_placement(const struct zero *z, enum zero_block block, size_t off,
+                                           enum cz_dtype dtype)
+{
+    return (struct zero_placement){.dtype = dtype,
+                                   .on_gpu = zero_is_on_gpu(z, block),
+                                   .memory = z->mem.blocks[block] + off,
+                                   .resident = SIZE_MAX};
+}
+
 struct zero_placement zero_params_placement(const struct zero *z, size_t group)
 {
     const struct zero_group *g = &z->own.groups[group];
     if (z->options.swap.params)
         return (struct zero_placement){.dtype = z->options.dtype, .swap_off = g->param_swap};
-    return (struct zero_placement){.dtype = z->options.dtype,
-                                   .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                                   .memory = zero_group_params(z, group),
-                                   .resident = SIZE_MAX};
+    return zero_block_placement(z, ZERO_PARAMS, g->param_off, z->options.dtype);
 }
 
 struct zero_placement zero_own_params_placement(const struct zero *z, size_t group)
@@ -41,14 +48,11 @@ struct zero_placement zero_param_placement(const struct zero *z, size_t param_id
         return zero_placement_from(zero_params_placement(z, p->group), p->off);
     if (z->options.swap.params)
         return (struct zero_placement){.dtype = z->options.dtype, .swap_off = p->frozen_off};
-    return (struct zero_placement){.dtype = z->options.dtype,
-                                   .on_gpu = zero_is_on_gpu(z, ZERO_PARAMS),
-                                   .memory = z->mem.blocks[ZERO_PARAMS] + p->frozen_off,
-                                   .resident = SIZE_MAX};
+    return zero_block_placement(z, ZERO_PARAMS, p->frozen_off, z->options.dtype);
 }
 
-/* An array that an update changes: `memory` is its place in its block. One that leaves a GPU
- * begins with the GPU's share. */
+/* An array that an update changes, masters (which 0) or a state (1 …): `memory` is its place in its
+ * block. One that leaves a GPU begins with the GPU's share, in a block of its own. */
 static struct zero_placement array_placement(const struct zero *z, size_t group, size_t which,
                                              enum cz_dtype dtype, unsigned char *memory,
                                              uint64_t swap_off)
@@ -112,63 +116,52 @@ size_t zero_placement_ranges(const struct zero_placement *where, size_t off, siz
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static cz_status get_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, size_t numel,
-                             float *dst)
-{
-    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) return swap_read(z->mem.swap, off, numel * size, dst);
-    for (size_t at = 0, n; at < numel; at += n) {
-        n = numel - at < most ? numel - at : most;
-        TRY(swap_read(z->mem.swap, off + at * size, n * size, z->mem.scratch));
-        TRY(zero_cast(z, dtype, z->mem.scratch, DTYPE_F32, dst + at, n));
-    }
-    return CZ_OK;
-}
-
-static cz_status put_swapped(struct zero *z, enum cz_dtype dtype, uint64_t off, size_t numel,
-                             const float *src)
-{
-    size_t size = dtype_size(dtype), most = ZERO_SCRATCH_NBYTES / size;
-    if (dtype == DTYPE_F32) return swap_write(z->mem.swap, off, numel * size, src);
-    for (size_t at = 0, n; at < numel; at += n) {
-        n = numel - at < most ? numel - at : most;
-        TRY(zero_cast(z, DTYPE_F32, src + at, dtype, z->mem.scratch, n));
-        TRY(swap_write(z->mem.swap, off + at * size, n * size, z->mem.scratch));
-    }
-    return CZ_OK;
-}
-
+/* What is in the file passes through the scratch where it has to be converted. */
 cz_status zero_placement_get(struct zero *z, const struct zero_placement *where, size_t off,
                              size_t numel, float *dst)
 {
     const struct zero_placement from = zero_placement_from(*where, off);
-    size_t in_memory = numel < from.resident ? numel : from.resident;
+    size_t in_memory = numel < from.resident ? numel : from.resident, rest = numel - in_memory;
+    size_t size = dtype_size(from.dtype), most = ZERO_SCRATCH_NBYTES / size;
     if (from.on_gpu)
         TRY(zero_pull(z, from.dtype, from.memory, dst, in_memory));
     else
         TRY(zero_cast(z, from.dtype, from.memory, DTYPE_F32, dst, in_memory));
-    if (in_memory == numel) return CZ_OK;
-    if (from.rest)
-        return zero_cast(z, from.dtype, from.rest, DTYPE_F32, dst + in_memory, numel - in_memory);
-    return get_swapped(z, from.dtype, from.swap_off, numel - in_memory, dst + in_memory);
+    if (rest == 0) return CZ_OK;
+    dst += in_memory;
+    if (from.rest) return zero_cast(z, from.dtype, from.rest, DTYPE_F32, dst, rest);
+    if (from.dtype == DTYPE_F32) return swap_read(z->mem.swap, from.swap_off, rest * size, dst);
+    for (size_t at = 0, n; at < rest; at += n) {
+        n = rest - at < most ? rest - at : most;
+        TRY(swap_read(z->mem.swap, from.swap_off + at * size, n * size, z->mem.scratch));
+        TRY(zero_cast(z, from.dtype, z->mem.scratch, DTYPE_F32, dst + at, n));
+    }
+    return CZ_OK;
 }
 
 cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
                              size_t numel, const float *src)
 {
     const struct zero_placement to = zero_placement_from(*where, off);
-    size_t in_memory = numel < to.resident ? numel : to.resident;
+    size_t in_memory = numel < to.resident ? numel : to.resident, rest = numel - in_memory;
+    size_t size = dtype_size(to.dtype), most = ZERO_SCRATCH_NBYTES / size;
     if (to.on_gpu)
         TRY(zero_push(z, to.dtype, src, to.memory, in_memory));
     else
         TRY(zero_cast(z, DTYPE_F32, src, to.dtype, to.memory, in_memory));
-    if (in_memory == numel) return CZ_OK;
-    if (to.rest)
-        return zero_cast(z, DTYPE_F32, src + in_memory, to.dtype, to.rest, numel - in_memory);
-    return put_swapped(z, to.dtype, to.swap_off, numel - in_memory, src + in_memory);
+    if (rest == 0) return CZ_OK;
+    src += in_memory;
+    if (to.rest) return zero_cast(z, DTYPE_F32, src, to.dtype, to.rest, rest);
+    if (to.dtype == DTYPE_F32) return swap_write(z->mem.swap, to.swap_off, rest * size, src);
+    for (size_t at = 0, n; at < rest; at += n) {
+        n = rest - at < most ? rest - at : most;
+        TRY(zero_cast(z, DTYPE_F32, src + at, to.dtype, z->mem.scratch, n));
+        TRY(swap_write(z->mem.swap, to.swap_off + at * size, n * size, z->mem.scratch));
+    }
+    return CZ_OK;
 }
 
-/* The first half of the scratch is left to the conversion. */
+/* fp32 on its way; the first half of the scratch is for the conversions of get and put. */
 static float *other_half(struct zero *z)
 {
     return (float *)(void *)(z->mem.scratch + ZERO_SCRATCH_NBYTES);
@@ -203,6 +196,8 @@ cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where
     return CZ_OK;
 }
 
+/* For a checkpoint's thread, beside training: a GPU's memory is read as it was settled last, on a
+ * stream of its own. */
 cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst)
 {
     struct device *d = zero_device(z);

@@ -1,44 +1,9 @@
-/* The whole state from outside: what a checkpoint reads, and what it puts back. */
+/* The whole state from outside: first weights, what a checkpoint reads, and what it puts back.
+ * Reading copies nothing: a checkpoint is told where bytes are (zero_source_ranges()) and reads
+ * them there while training goes on; the guard makes a step wait that would change them first. */
 #include "zero/zero_impl.h"
 
 #include <string.h>
-
-struct zero_layout zero_group_layout(const struct zero *z, size_t group)
-{
-    const struct zero_group *g = &z->own.groups[group];
-    bool is_sharded = z->options.stage == 3;
-    bool is_cut = z->own.local_steps && z->own.saved_stage > 0;
-    return (struct zero_layout){.flat = is_sharded ? NULL : &g->flat,
-                                .shard = is_sharded ? &g->shard : NULL,
-                                .own_numel = is_cut ? g->flat.partition : g->own_numel,
-                                .n_states = g->n_states};
-}
-
-size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
-                          size_t state_idx, size_t param_idx, size_t off, size_t numel,
-                          struct zero_range out[2])
-{
-    struct zero_placement where = {0};
-    bool is_split = source == ZERO_FROM_MASTERS || source == ZERO_FROM_STATES;
-    if (z->own.local_steps && z->own.saved_stage > 0 &&
-        is_split) /* this rank's share of what is whole */
-        off += (size_t)z->options.comm->rank * z->own.groups[group].flat.partition;
-    if (z->own.local_steps && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
-        source = ZERO_FROM_MASTERS; /* not what this rank has moved alone */
-    switch (source) {
-    case ZERO_FROM_PARAMS: where = zero_params_placement(z, group); break;
-    case ZERO_FROM_FROZEN: where = zero_param_placement(z, param_idx); break;
-    case ZERO_FROM_MASTERS: where = zero_master_placement(z, group); break;
-    case ZERO_FROM_STATES: where = zero_state_placement(z, group, state_idx); break;
-    }
-    return zero_placement_ranges(&where, off, numel, out);
-}
-
-void zero_set_guard(struct zero *z, zero_guard guard, void *user)
-{
-    z->mem.guard = guard;
-    z->mem.guard_user = user;
-}
 
 /* ---- first weights --------------------------------------------------------------------------- */
 
@@ -59,7 +24,9 @@ static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *us
     return CZ_OK;
 }
 
-/* Local: what can fail on one rank alone. */
+/* Local: what can fail on one rank alone. Masters begin as the rounded parameters, as DeepSpeed's
+ * do.
+ */
 static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *staging,
                           size_t staging_numel)
 {
@@ -82,9 +49,49 @@ cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging
     return zero_gpu_settle(z);
 }
 
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+struct zero_layout zero_group_layout(const struct zero *z, size_t group)
+{
+    const struct zero_group *g = &z->own.groups[group];
+    bool is_sharded = z->options.stage == 3;
+    bool is_cut = z->own.local_steps && z->own.saved_stage > 0;
+    return (struct zero_layout){.flat = is_sharded ? NULL : &g->flat,
+                                .shard = is_sharded ? &g->shard : NULL,
+                                .own_numel = is_cut ? g->flat.partition : g->own_numel,
+                                .n_states = g->n_states};
+}
+
+size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
+                          size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                          struct zero_range out[2])
+{
+    struct zero_placement where = {0};
+    bool is_own = source == ZERO_FROM_MASTERS || source == ZERO_FROM_STATES;
+    /* Files of stage 1 have this rank's partition of what ZeroOneAdam keeps whole. */
+    if (z->own.local_steps && z->own.saved_stage > 0 && is_own)
+        off += (size_t)z->options.comm->rank * z->own.groups[group].flat.partition;
+    if (z->own.local_steps && source == ZERO_FROM_PARAMS && z->options.dtype == DTYPE_F32)
+        source = ZERO_FROM_MASTERS; /* without this rank's local steps */
+    switch (source) {
+    case ZERO_FROM_PARAMS: where = zero_params_placement(z, group); break;
+    case ZERO_FROM_FROZEN: where = zero_param_placement(z, param_idx); break;
+    case ZERO_FROM_MASTERS: where = zero_master_placement(z, group); break;
+    case ZERO_FROM_STATES: where = zero_state_placement(z, group, state_idx); break;
+    }
+    return zero_placement_ranges(&where, off, numel, out);
+}
+
+void zero_set_guard(struct zero *z, zero_guard guard, void *user)
+{
+    z->mem.guard = guard;
+    z->mem.guard_user = user;
+}
+
 /* ---- restoring ------------------------------------------------------------------------------- */
 
-/* Elements of this rank's piece of a parameter, into `where` from element `at` on. */
+/* Elements of this rank's piece of a parameter, into `where` from element `at` on: straight there,
+ * or through the staging where they are converted or not in memory. */
 static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enum zero_what what,
                                size_t state_idx, size_t param_idx, struct zero_placement where,
                                size_t at)
@@ -103,6 +110,7 @@ static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enu
     return CZ_OK;
 }
 
+/* Its master, and its states where those are restored too. */
 static cz_status restore_trained(struct zero *z, const struct zero_restore *a, size_t i)
 {
     size_t g = z->own.params[i].group, at = zero_piece_mine(z, i).own_off;

@@ -1,5 +1,7 @@
-/* The optimizer's sweep over tiles: masters, states and rounded parameters in place, in
- * memory, or in the slot of a ring through which the swap file streams.
+/* The optimizer's sweep over a group's partition, tile by tile, so that a tile is read once,
+ * updated in the cache and written once: masters, states and rounded parameters in place in memory,
+ * or in a slot of the ring through which the swap file streams. An optimizer of several passes
+ * (Lamb) sweeps several times; what an element becomes does not depend on where tiles begin.
  *
  * A tile is updated by the kernels of the side (GPU or host) on which its masters and states rest.
  * Gradients that come from the other side, and rounded parameters that go there, pass through a
@@ -11,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The arrays of a tile, in the order of their places in a slot. */
+/* The arrays of a tile, in the order of their places in a slot. ARRAY_OUT: parameters, rounded from
+ * their masters. */
 enum {
     ARRAY_MASTER = 0,
     ARRAY_OUT,
@@ -74,7 +77,8 @@ static size_t largest_tile(const struct zero *z)
     return most < z->options.tile_numel ? most : z->options.tile_numel;
 }
 
-/* Bytes per element of an array that passes through slots; 0: it is in memory. */
+/* Bytes per element of an array that passes through slots of the ring; 0: it is in memory. Where
+ * parameters are their own masters, the masters are in the file if the parameters are. */
 static size_t slot_elem_nbytes(const struct zero *z, size_t array)
 {
     const struct zero_options *o = &z->options;
@@ -102,7 +106,7 @@ static size_t slot_off(const struct zero *z, size_t array)
     return off;
 }
 
-/* What a step reads and writes, for plans. */
+/* What a step reads from the swap file and writes to it, for plans. */
 static void count_traffic(struct zero *z)
 {
     struct zero_figures *f = &z->figures;
@@ -126,7 +130,8 @@ static void count_traffic(struct zero *z)
         }
 }
 
-/* Memory for what an update on one side reads from the other, and writes to it. */
+/* Memory for what an update on one side (GPU, host) reads from the other, and writes to it. With a
+ * share of the states on the GPU both sides update tiles. */
 static cz_status take_staging(struct zero *z)
 {
     const struct zero_options *o = &z->options;
@@ -173,13 +178,15 @@ cz_status zero_sweep_bind(struct zero *z)
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. */
+/* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. A share of
+ * an array that rests elsewhere is whole tiles (choose_residents() in groups.c), so that no tile is
+ * cut in two. */
 static struct zero_range array_range(const struct zero *z, size_t g,
                                      const struct zero_placement *where, size_t t)
 {
     struct zero_range ranges[2];
     size_t tile = z->options.tile_numel, own = z->own.groups[g].own_numel;
-    zero_placement_ranges(where, t * tile, tile_numel(own, tile, t), ranges); /* never cut in two */
+    zero_placement_ranges(where, t * tile, tile_numel(own, tile, t), ranges);
     return ranges[0];
 }
 
@@ -197,13 +204,9 @@ static size_t tile_in_turn(const struct sweep *s, size_t k)
     return s->beside ? s->n_tiles - 1 - k : k;
 }
 
-/* The last block of a tile may hold elements of another rank, or of a group: they are read to be
- * written as they were. */
-static bool ends_inside_a_block(const struct sweep *s, size_t t, size_t nbytes)
-{
-    return t + 1 == s->n_tiles && nbytes % SWAP_ALIGN != 0;
-}
-
+/* What the ring reads and writes of the k-th tile. Rounded parameters are only written; but the
+ * last tile may end inside a block, which then holds elements of another rank or group: those are
+ * read, to be written as they were. */
 static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
 {
     const struct sweep *s = user;
@@ -213,7 +216,8 @@ static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
         if (!array_placement(s->z, s->group, a, &where)) continue;
         struct zero_range range = array_range(s->z, s->group, &where, t);
         bool is_written = is_changed(s, a);
-        bool is_read = a != ARRAY_OUT || (is_written && ends_inside_a_block(s, t, range.nbytes));
+        bool ends_in_block = t + 1 == s->n_tiles && range.nbytes % SWAP_ALIGN != 0;
+        bool is_read = a != ARRAY_OUT || (is_written && ends_in_block);
         if (range.memory || !(is_read || is_written)) continue;
         out[n++] = (struct ring_piece){.off = range.off,
                                        .nbytes = size_round_up(range.nbytes, SWAP_ALIGN),
@@ -232,7 +236,9 @@ static bool is_gpu_tile(const struct sweep *s, size_t t)
            (!zero_states_leave(o) || t * o->tile_numel < s->z->own.groups[s->group].resident);
 }
 
-/* What is on the other side passes through here; free once what used it before has arrived. */
+/* What is on the other side passes through a slot of staging. Gradients are copied into it now;
+ * rounded parameters will be made in it and sent by send_staged(), once what used the slot before
+ * has arrived. */
 static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *there, size_t nbytes,
                        void **out)
 {
@@ -251,15 +257,12 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
     return on_gpu ? CZ_OK : zero_sync(z);
 }
 
-/* Whether rounded parameters must wait for what is on the layers' stream. Those that the host made
- * beside the backward need not: the visit that used the old ones last has made these gradients; nor
- * would they be beside it. Unless the layers were asked to look at something since. */
-static bool waits_for_layers(const struct sweep *s, size_t t)
-{
-    return !s->beside || is_gpu_tile(s, t) || s->z->turn.pass == ZERO_PASS_EVAL;
-}
-
-/* What the kernel made goes to the other side, while it makes the next tile. */
+/* What the kernel made goes to the other side, while it makes the next tile.
+ *
+ * Layers may still be using the old parameters, so the copy waits for the layers' stream. Beside
+ * the backward it must not, or nothing would be beside it, and need not: the visit that used a
+ * tile's old parameters last is the one that made its gradients. Unless an evaluation has used them
+ * since. */
 static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
 {
     struct zero *z = s->z;
@@ -267,16 +270,17 @@ static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
     struct dev_stream *way = is_gpu_tile(s, t) ? z->gpu.out : z->gpu.in;
     struct dev_event *arrived = z->gpu.staged ? z->gpu.staged[t % ZERO_STAGE_SLOTS] : NULL;
     const struct staged staged = s->staged;
+    bool waits = !s->beside || is_gpu_tile(s, t) || z->turn.pass == ZERO_PASS_EVAL;
     if (staged.nbytes == 0) return CZ_OK;
     s->staged = (struct staged){0};
-    if (waits_for_layers(s, t)) TRY(zero_after(z, way, z->options.stream));
+    if (waits) TRY(zero_after(z, way, z->options.stream));
     TRY(zero_copy(z, way, staged.to, staged.from, staged.nbytes));
     TRY(d->ops->event_record(d, arrived, way));
     return in_slot ? d->ops->event_wait_host(d, arrived) : CZ_OK;
 }
 
-/* Where the kernel finds an array of tile t. A checkpoint may still be reading what it overwrites.
- */
+/* Where the kernel finds an array of tile t; NULL: the group has none. What the pass changes is
+ * claimed first, because a checkpoint may still be reading it. */
 static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned char *slot,
                              void **out)
 {
@@ -293,37 +297,14 @@ static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned c
     return stage(s, array, t, there, range.nbytes, out);
 }
 
-static cz_status grads_ready(struct sweep *s, size_t t, unsigned char *slot, const void **out)
-{
-    const struct zero_sink *sink = s->z->buckets.sink;
-    size_t size = dtype_size(s->z->options.grad_dtype), tile = s->z->options.tile_numel;
-    void *g;
-    TRY(array_ready(s, ARRAY_GRAD, t, slot, &g));
-    *out = g;
-    if (sink->complete)
-        sink->complete(s->z, g, s->z->own.groups[s->group].grad_swap + t * tile * size,
-                       tile_numel(s->z->own.groups[s->group].own_numel, tile, t) * size);
-    return CZ_OK;
-}
-
-struct lamb_sums *zero_device_sums(const struct zero *z, size_t group)
-{
-    if (!z->options.on_gpu) return zero_group_sums(z, group);
-    return (struct lamb_sums *)(void *)(z->mem.blocks[ZERO_STEP] +
-                                        z->own.groups[group].gpu_sums_off);
-}
-
-static float *gpu_ratios(const struct zero *z, size_t group)
-{
-    return (float *)(void *)(z->mem.blocks[ZERO_STEP] + z->own.groups[group].gpu_ratios_off);
-}
-
 /* Masters, gradients, states of tile t, and where the rounded parameters go. */
 static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, struct optim_range *r)
 {
     struct zero *z = s->z;
     const struct zero_options *o = &z->options;
     const struct zero_group *group = &z->own.groups[s->group];
+    const struct zero_sink *sink = z->buckets.sink;
+    void *grads;
     *r = (struct optim_range){.tensors = {.numel = tile_numel(group->own_numel, o->tile_numel, t),
                                           .p_dtype = o->master_dtype,
                                           .g_dtype = o->grad_dtype,
@@ -331,7 +312,12 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
                                           .out_dtype = o->dtype}};
     TRY(array_ready(s, ARRAY_MASTER, t, slot, &r->tensors.p));
     TRY(array_ready(s, ARRAY_OUT, t, slot, &r->tensors.out));
-    TRY(grads_ready(s, t, slot, &r->tensors.g));
+    TRY(array_ready(s, ARRAY_GRAD, t, slot, &grads));
+    r->tensors.g = grads;
+    if (sink->complete) {
+        size_t at = t * o->tile_numel, size = dtype_size(o->grad_dtype);
+        sink->complete(z, grads, group->grad_swap + at * size, r->tensors.numel * size);
+    }
     for (size_t i = 0; i < group->n_states; i++)
         TRY(array_ready(s, ARRAY_STATE + i, t, slot, &r->tensors.states[i]));
     if (group->segments) {
@@ -339,7 +325,7 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
         r->n_segments = group->tile_segment[t + 1] - group->tile_segment[t];
         bool on_gpu = is_gpu_tile(s, t);
         r->sums = on_gpu ? zero_device_sums(z, s->group) : zero_group_sums(z, s->group);
-        r->ratios = on_gpu ? gpu_ratios(z, s->group) : zero_group_ratios(z, s->group);
+        r->ratios = on_gpu ? zero_device_ratios(z, s->group) : zero_group_ratios(z, s->group);
     }
     return CZ_OK;
 }
@@ -388,71 +374,33 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
     return err_restore(&first);
 }
 
-/* Layers on the GPU find what has come, readers of host memory what has left. */
-static cz_status end_on_gpu(struct zero *z)
+/* One pass over all tiles. Afterwards layers on a GPU find what has come there, and readers of host
+ * memory what has left it. */
+static cz_status sweep_tiles(struct sweep *s)
 {
+    struct zero *z = s->z;
     struct device *d = zero_device(z);
-    if (z->options.on_gpu && zero_params_leave(&z->options))
-        TRY(d->ops->stream_sync(d, z->gpu.out));
+    cz_status st = CZ_OK;
+    if (s->n_tiles == 0) return CZ_OK;
+    if (z->sweep.ring) TRY(ring_begin(z->sweep.ring, s->n_tiles, tile_pieces, s));
+    for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
+    if (z->sweep.ring) st = zero_ring_end(z, st);
+    TRY(st);
+    if (zero_params_leave(&z->options)) TRY(d->ops->stream_sync(d, z->gpu.out));
     return zero_gpu_settle(z);
 }
 
-static cz_status sweep_tiles(struct sweep *s)
-{
-    cz_status st = CZ_OK;
-    if (s->n_tiles == 0) return CZ_OK;
-    if (s->z->sweep.ring) TRY(ring_begin(s->z->sweep.ring, s->n_tiles, tile_pieces, s));
-    for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
-    if (s->z->sweep.ring) st = zero_ring_end(s->z, st);
-    return st == CZ_OK ? end_on_gpu(s->z) : st;
-}
-
-cz_status zero_sums_clear(struct zero *z, size_t group)
-{
-    struct device *d = zero_device(z);
-    size_t nbytes = zero_group_n_params(z, group) * sizeof(struct lamb_sums);
-    memset(zero_group_sums(z, group), 0, nbytes);
-    if (!z->options.on_gpu) return CZ_OK;
-    return d->ops->fill_zero(d, z->options.stream, zero_device_sums(z, group), nbytes);
-}
-
-/* What the GPU's tiles have come to joins what the host's have: exact, in any order. */
-cz_status zero_sums_join(struct zero *z, size_t group)
-{
-    struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->mem.scratch;
-    const struct lamb_sums *there = zero_device_sums(z, group);
-    size_t n = zero_group_n_params(z, group), most = ZERO_SCRATCH_NBYTES / sizeof *sums;
-    for (size_t at = 0, k; z->options.on_gpu && at < n; at += k) {
-        k = n - at < most ? n - at : most;
-        TRY(zero_copy(z, z->options.stream, theirs, there + at, k * sizeof *sums));
-        TRY(zero_sync(z));
-        for (size_t i = 0; i < k; i++) lamb_sums_add(&sums[at + i], &theirs[i]);
-    }
-    return CZ_OK;
-}
-
-static cz_status sweep_sums(struct sweep *s)
-{
-    TRY(zero_sums_clear(s->z, s->group));
-    TRY(sweep_tiles(s));
-    return zero_sums_join(s->z, s->group);
-}
-
-cz_status zero_ratios_send(struct zero *z, size_t group)
-{
-    if (!z->options.on_gpu) return CZ_OK;
-    return zero_copy(z, z->options.stream, gpu_ratios(z, group), zero_group_ratios(z, group),
-                     zero_group_n_params(z, group) * sizeof(float));
-}
-
-/* Pass 0 over what this rank owns, and the ratios of whole tensors. Also where that is nothing: the
- * others count on this rank. */
+/* Pass 0 over what this rank owns, for the ratios of whole tensors. Also where that is nothing, and
+ * where the sweep fails: the others wait for this rank's part of the sums. */
 static cz_status sweep_norms(struct sweep *s)
 {
     struct zero *z = s->z;
     const struct optim_hyper *hyper = &z->options.groups[s->group].hyper;
     struct lamb_sums *sums = zero_group_sums(z, s->group);
-    TRY(zero_tensor_sums_after(z, s->group, sweep_sums(s)));
+    cz_status st = zero_sums_clear(z, s->group);
+    if (st == CZ_OK) st = sweep_tiles(s);
+    if (st == CZ_OK) st = zero_sums_join(z, s->group);
+    TRY(zero_tensor_sums_after(z, s->group, st));
     hyper->cls->between(hyper, sums, zero_group_n_params(z, s->group),
                         zero_group_ratios(z, s->group));
     s->pass++;

@@ -1,4 +1,5 @@
-/* Single tensors: put together from their owners, or taken apart to them. */
+/* Single tensors, for debugging and for tools: put together from their owners, or taken apart to
+ * them. Slow and collective, but the same on every rank at every stage. */
 #include "zero/zero_impl.h"
 
 #include <string.h>
@@ -40,26 +41,17 @@ static struct zero_piece meet(struct zero_piece piece, size_t off, size_t numel)
 /* Where this rank's part of a group (or of a frozen parameter) is. */
 static struct zero_placement own_placement(const struct zero *z, const struct target *t)
 {
-    const struct zero_param *place = &z->own.params[t->param_idx];
-    if (place->group == z->options.n_groups) return zero_param_placement(z, t->param_idx);
+    const struct zero_param *p = &z->own.params[t->param_idx];
+    if (p->group == z->options.n_groups) return zero_param_placement(z, t->param_idx);
     switch (t->what) {
-    case ZERO_WEIGHT: return zero_master_placement(z, place->group);
-    case ZERO_GRAD: /* see own_get() */
+    case ZERO_WEIGHT: return zero_master_placement(z, p->group);
+    case ZERO_GRAD: /* zero_grads_get() reads them */
     case ZERO_STATE: break;
     }
-    return zero_state_placement(z, place->group, t->state_idx);
+    return zero_state_placement(z, p->group, t->state_idx);
 }
 
-/* Elements [off, off + numel) of it as fp32. */
-static cz_status own_get(struct zero *z, const struct target *t, size_t off, size_t numel,
-                         float *dst)
-{
-    if (t->what == ZERO_GRAD)
-        return zero_grads_get(z, z->own.params[t->param_idx].group, off, numel, dst);
-    const struct zero_placement where = own_placement(z, t);
-    return zero_placement_get(z, &where, off, numel, dst);
-}
-
+/* A plan looks at one rank of several without the others. */
 static bool is_pretended(const struct zero *z)
 {
     return z->options.comm->world_size > 1 && strcmp(z->options.comm->ops->name, "self") == 0;
@@ -96,37 +88,37 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
     if (mine.numel < numel && is_pretended(z))
         return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",
                        z->options.table->params[param_idx].name);
-    if (mine.numel > 0) {
-        TRY(own_get(z, &t, mine.own_off, mine.numel, dst + (mine.param_off - off)));
+    size_t group = z->own.params[param_idx].group;
+    if (mine.numel > 0 && what == ZERO_GRAD) {
+        TRY(zero_grads_get(z, group, mine.own_off, mine.numel, dst + (mine.param_off - off)));
+    } else if (mine.numel > 0) {
+        const struct zero_placement where = own_placement(z, &t);
+        TRY(zero_placement_get(z, &where, mine.own_off, mine.numel, dst + (mine.param_off - off)));
     }
-    bool is_split = z->options.stage == 3 ||
-                    (z->options.stage > 0 && z->own.params[param_idx].group != z->options.n_groups);
+    bool is_split = z->options.stage == 3 || (z->options.stage > 0 && group != z->options.n_groups);
     if (z->options.comm->world_size == 1) return CZ_OK;
-    if (what == ZERO_STATE &&
-        zero_onebit_is_apart(z, z->own.params[param_idx].group)) /* every rank's */
+    if (what == ZERO_STATE && zero_onebit_is_apart(z, group)) /* every rank has another: the mean */
         return comm_all_reduce(z->options.comm, dst, dst, numel, DTYPE_F32, DTYPE_F32,
                                1.0f / (float)z->options.comm->world_size);
     return is_split ? share_pieces(z, &t, dst) : CZ_OK;
 }
 
-/* The rounded parameter, wherever this rank keeps a copy of it. */
+/* The rounded parameter, wherever this rank keeps a copy of it: at rest (whole, or its chunk), and
+ * in the window if it stays there. */
 static cz_status write_param(struct zero *z, const struct target *t, const float *src)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_param *place = &z->own.params[t->param_idx];
+    const struct zero_param *p = &z->own.params[t->param_idx];
     struct zero_piece mine = {.param_off = t->off, .numel = t->numel};
     const struct zero_placement where = zero_param_placement(z, t->param_idx);
     if (z->window.is_split) mine = meet(zero_piece_mine(z, t->param_idx), t->off, t->numel);
-    size_t at =
-        z->window.is_split ? mine.param_off - zero_piece_mine(z, t->param_idx).param_off : t->off;
+    size_t begin = z->window.is_split ? zero_piece_mine(z, t->param_idx).param_off : 0;
+    size_t at = mine.param_off - begin;
     if (mine.numel > 0)
         TRY(zero_placement_put(z, &where, at, mine.numel, src + (mine.param_off - t->off)));
-    if (!z->window.is_used || !place->resident) return CZ_OK;
-    const struct zero_placement gathered = {.dtype = o->dtype,
-                                            .on_gpu = zero_is_on_gpu(z, ZERO_WINDOW),
-                                            .memory = z->mem.blocks[ZERO_WINDOW],
-                                            .resident = SIZE_MAX};
-    return zero_placement_put(z, &gathered, place->resident_off + t->off, t->numel, src);
+    if (!z->window.is_used || !p->resident) return CZ_OK;
+    const struct zero_placement gathered = zero_block_placement(z, ZERO_WINDOW, 0, o->dtype);
+    return zero_placement_put(z, &gathered, p->resident_off + t->off, t->numel, src);
 }
 
 cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,

@@ -4,6 +4,7 @@
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Tensors of a group by their place in it. */
 struct run {
@@ -33,6 +34,7 @@ static struct run held_by(const struct zero *z, size_t group, int rank)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
+/* What each rank holds of the tensors that another one adds up. */
 static void span_brought(const struct zero *z, size_t group, const struct run *held)
 {
     struct zero_sums *s = &z->own.groups[group].sums;
@@ -53,6 +55,7 @@ static void span_brought(const struct zero *z, size_t group, const struct run *h
     s->n_spans = s->n_brought;
 }
 
+/* The totals, from the ranks that have added them up. */
 static void span_shared(const struct zero *z, size_t group)
 {
     struct zero_sums *s = &z->own.groups[group].sums;
@@ -99,15 +102,6 @@ cz_status zero_tensor_sums_init(struct zero *z, size_t group)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* What the others have brought of this rank's tensors, in rank order. */
-static void add_brought(const struct zero *z, const struct zero_sums *s, struct lamb_sums *sums)
-{
-    const struct lamb_sums *brought = (const void *)(z->mem.blocks[ZERO_SMALL] + s->brought_off);
-    for (size_t i = 0; i < s->n_brought; i++)
-        for (size_t k = 0; s->spans[i].to == z->options.comm->rank && k < s->spans[i].numel; k++)
-            lamb_sums_add(&sums[s->spans[i].src_off + k], &brought[s->spans[i].dst_off + k]);
-}
-
 cz_status zero_tensor_sums_add(struct zero *z, size_t group)
 {
     const struct zero_options *o = &z->options;
@@ -126,7 +120,11 @@ cz_status zero_tensor_sums_add(struct zero *z, size_t group)
                                     .spans = s->spans + s->n_brought,
                                     .n_spans = s->n_spans - s->n_brought};
     TRY(comm_move(o->comm, &bring));
-    add_brought(z, s, sums);
+    /* What the others have brought of this rank's tensors, in rank order. */
+    const struct lamb_sums *brought = (const void *)(z->mem.blocks[ZERO_SMALL] + s->brought_off);
+    for (size_t i = 0; i < s->n_brought; i++)
+        for (size_t k = 0; s->spans[i].to == o->comm->rank && k < s->spans[i].numel; k++)
+            lamb_sums_add(&sums[s->spans[i].src_off + k], &brought[s->spans[i].dst_off + k]);
     return comm_move(o->comm, &share);
 }
 
@@ -137,4 +135,51 @@ cz_status zero_tensor_sums_after(struct zero *z, size_t group, cz_status mine)
     err_capture(&first);
     (void)zero_tensor_sums_add(z, group); /* what the others have counted on has been sent */
     return err_restore(&first);
+}
+
+/* ---- sums and ratios on a GPU ----
+ *
+ * Its kernels add to sums of their own in its memory. With a share of the states on the GPU both
+ * sides have tiles of a tensor: the GPU's sums then join the host's, exactly and in any order. */
+
+struct lamb_sums *zero_device_sums(const struct zero *z, size_t group)
+{
+    if (!z->options.on_gpu) return zero_group_sums(z, group);
+    return (struct lamb_sums *)(void *)(z->mem.blocks[ZERO_STEP] +
+                                        z->own.groups[group].gpu_sums_off);
+}
+
+float *zero_device_ratios(const struct zero *z, size_t group)
+{
+    return (float *)(void *)(z->mem.blocks[ZERO_STEP] + z->own.groups[group].gpu_ratios_off);
+}
+
+cz_status zero_sums_clear(struct zero *z, size_t group)
+{
+    struct device *d = zero_device(z);
+    size_t nbytes = zero_group_n_params(z, group) * sizeof(struct lamb_sums);
+    memset(zero_group_sums(z, group), 0, nbytes);
+    if (!z->options.on_gpu) return CZ_OK;
+    return d->ops->fill_zero(d, z->options.stream, zero_device_sums(z, group), nbytes);
+}
+
+cz_status zero_sums_join(struct zero *z, size_t group)
+{
+    struct lamb_sums *sums = zero_group_sums(z, group), *theirs = (void *)z->mem.scratch;
+    const struct lamb_sums *there = zero_device_sums(z, group);
+    size_t n = zero_group_n_params(z, group), most = ZERO_SCRATCH_NBYTES / sizeof *sums;
+    for (size_t at = 0, k; z->options.on_gpu && at < n; at += k) {
+        k = n - at < most ? n - at : most;
+        TRY(zero_copy(z, z->options.stream, theirs, there + at, k * sizeof *sums));
+        TRY(zero_sync(z));
+        for (size_t i = 0; i < k; i++) lamb_sums_add(&sums[at + i], &theirs[i]);
+    }
+    return CZ_OK;
+}
+
+cz_status zero_ratios_send(struct zero *z, size_t group)
+{
+    if (!z->options.on_gpu) return CZ_OK;
+    return zero_copy(z, z->options.stream, zero_device_ratios(z, group),
+                     zero_group_ratios(z, group), zero_group_n_params(z, group) * sizeof(float));
 }

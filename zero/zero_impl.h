@@ -342,6 +342,10 @@ cz_status zero_move(struct zero *z, const struct comm_move *args);
 /* Take bytes at the end of the file, so that byte `aligned_at` of them begins a block. */
 cz_status zero_swap_take(struct zero *z, size_t nbytes, size_t aligned_at, uint64_t *off);
 
+/* An array that is in a block as a whole, `off` bytes into it. */
+struct zero_placement zero_block_placement(const struct zero *z, enum zero_block block, size_t off,
+                                           enum cz_dtype dtype);
+
 /* A group's parameters: all of them, at stage 3 this rank's chunks; what the sweep writes of them;
  * one parameter, or this rank's chunk of it. */
 struct zero_placement zero_params_placement(const struct zero *z, size_t group);
@@ -452,14 +456,6 @@ cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one);
 /* End a use of the ring that came to `st`: nothing is under way any more. */
 cz_status zero_ring_end(struct zero *z, cz_status st);
 
-/* Sums of tensors by kernels of the device that layers run on: from zero (clear), where they add
- * to, and what they have come to (join: waited for, in zero_group_sums()). Then ratios as the host
- * has them (zero_group_ratios()) for its kernels. */
-cz_status zero_sums_clear(struct zero *z, size_t group);
-struct lamb_sums *zero_device_sums(const struct zero *z, size_t group);
-cz_status zero_sums_join(struct zero *z, size_t group);
-cz_status zero_ratios_send(struct zero *z, size_t group);
-
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 
 cz_status zero_tensor_sums_init(struct zero *z, size_t group); /* adds to nbytes[ZERO_SMALL] */
@@ -472,6 +468,15 @@ cz_status zero_tensor_sums_add(struct zero *z, size_t group);
 /* The same for a rank that may have failed before: it takes part all the same, so that no rank
  * waits for it, and gets its own error back. */
 cz_status zero_tensor_sums_after(struct zero *z, size_t group, cz_status mine);
+
+/* Sums of tensors by kernels of the device that layers run on: from zero (clear), where they add
+ * to, and what they have come to (join: waited for, in zero_group_sums()). Then ratios as the host
+ * has them (zero_group_ratios()) for its kernels. */
+cz_status zero_sums_clear(struct zero *z, size_t group);
+struct lamb_sums *zero_device_sums(const struct zero *z, size_t group);
+float *zero_device_ratios(const struct zero *z, size_t group); /* only on a GPU */
+cz_status zero_sums_join(struct zero *z, size_t group);
+cz_status zero_ratios_send(struct zero *z, size_t group);
 
 /* By place in the group: sums, and what between() makes of them. */
 static inline struct lamb_sums *zero_group_sums(const struct zero *z, size_t group)

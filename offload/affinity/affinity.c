@@ -30,8 +30,9 @@ static int node_to_stay_on(const struct affinity *p, const struct affinity_run *
     return affinity_node_of(hwloc_get_pu_obj_by_os_index(p->topology, (unsigned)cpu));
 }
 
-static cz_status affinity_on(struct affinity *p, const struct affinity_cores *c,
-                             const struct affinity_run *run)
+/* The rank's cores, and one or several of them for each thread. */
+static cz_status threads_on(struct affinity *p, const struct affinity_cores *c,
+                            const struct affinity_run *run)
 {
     bool is_enough;
     p->threads = calloc((size_t)p->n_threads, sizeof *p->threads);
@@ -98,23 +99,13 @@ static void describe(struct affinity *p, const struct affinity_cores *c, const c
     hwloc_bitmap_free(nodes);
 }
 
-static cz_status settle(struct affinity *p, const struct affinity_options *o,
-                        struct affinity_cores *c)
-{
-    struct affinity_run run;
-    TRY(affinity_share_choose(p, o, c, &run));
-    p->n_threads = o->n_threads > 0 ? o->n_threads : fair_threads(p, c, &run, o->n_ranks_host);
-    p->is_dealt = run.is_certain && !(p->is_here && affinity_user_binds());
-    TRY(affinity_on(p, c, &run));
-    TRY(choose_nodes(p, c, &run));
-    describe(p, c, o->ranks ? o->ranks[o->rank_host].pci_bus_id : o->pci_bus_id, run.wants);
-    return CZ_OK;
-}
-
+/* PCI devices are looked for only where a rank has a GPU: that takes ten times as long. */
 static cz_status fill(struct affinity *p, const struct affinity_options *o)
 {
     static atomic_uint n_affinities;
     struct affinity_cores cores = {.v = NULL};
+    struct affinity_run run;
+    cz_status st;
     bool any_gpu = !o->ranks && o->pci_bus_id;
     for (int r = 0; o->ranks && r < o->n_ranks_host; r++) any_gpu |= o->ranks[r].pci_bus_id != NULL;
     p->id = ++n_affinities;
@@ -123,7 +114,14 @@ static cz_status fill(struct affinity *p, const struct affinity_options *o)
     if (!p->share || !p->nodes) return affinity_no_memory();
     TRY(affinity_topology_open(o->topology, any_gpu, &p->topology));
     p->is_here = !o->topology && hwloc_topology_is_thissystem(p->topology);
-    cz_status st = settle(p, o, &cores);
+    TRY_GOTO(affinity_share_choose(p, o, &cores, &run), end);
+    p->n_threads = o->n_threads > 0 ? o->n_threads : fair_threads(p, &cores, &run, o->n_ranks_host);
+    p->is_dealt = run.is_certain && !(p->is_here && affinity_user_binds());
+    TRY_GOTO(threads_on(p, &cores, &run), end);
+    TRY_GOTO(choose_nodes(p, &cores, &run), end);
+    describe(p, &cores, o->ranks ? o->ranks[o->rank_host].pci_bus_id : o->pci_bus_id, run.wants);
+    st = CZ_OK;
+end:
     affinity_cores_free(&cores);
     return st;
 }

@@ -7,13 +7,14 @@
 
 /* ---- cuts between ranks ---------------------------------------------------------------------- */
 
+/* What the cuts are made for. */
 struct deal {
     const struct affinity_cores *c;
     int n_each; /* no share is smaller */
     int *cuts;
 };
 
-/* Whether cores i−1 and i are neighbours in name only. */
+/* Whether cores i−1 and i belong to different nodes (or last-level caches). */
 static bool is_edge(const struct affinity_cores *c, int i, bool of_caches)
 {
     const struct affinity_core *a = &c->v[i - 1], *b = &c->v[i];
@@ -48,7 +49,10 @@ static int ranks_before(const struct deal *d, int begin, int at, int end, int n_
     return fair < most ? fair : most;
 }
 
-/* Cut [begin, end) for ranks first … first + n_ranks − 1 at edges where that may be: of nodes at
+/* Greedy from the left: an edge becomes a cut if, with as many ranks on either side as is fair,
+ * both sides still hold theirs. What has no edge left is cut one level finer.
+ *
+ * Cut [begin, end) for ranks first … first + n_ranks − 1 at edges where that may be: of nodes at
  * level 0, of caches at 1; evenly at 2. cuts[first] and cuts[first + n_ranks] are decided. */
 static void cut(struct deal *d, int begin, int end, int first, int n_ranks, int level)
 {

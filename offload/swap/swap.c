@@ -72,6 +72,8 @@ size_t swap_memory_nbytes(const struct swap_options *options)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
+/* Also of one that has started in part. What is in line is dropped; what is in flight ends first.
+ */
 static void stop_backend(struct swap *s)
 {
     if (!s->backend) return;
@@ -92,6 +94,7 @@ static cz_status start_backend(struct swap *s, const struct swap_backend *backen
     return st;
 }
 
+/* io_uring where the system allows it (containers often do not), else threads. */
 static cz_status start(struct swap *s, enum swap_engine engine)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -107,6 +110,7 @@ static cz_status start(struct swap *s, enum swap_engine engine)
     return start_backend(s, &swap_backend_threads);
 }
 
+/* Everything that the swap will ever need beside registered buffers: no transfer allocates. */
 static cz_status allocate(struct swap *s, const struct swap_options *o)
 {
     size_t file_nbytes = size_round_up(o->nbytes, SWAP_ALIGN);
@@ -122,30 +126,28 @@ static cz_status allocate(struct swap *s, const struct swap_options *o)
     return CZ_OK;
 }
 
-static cz_status open_all(struct swap *s, const struct swap_options *o)
-{
-    enum swap_engine engine;
-    TRY(take_options(s, o));
-    TRY(choose_engine(o->engine, &engine));
-    TRY(allocate(s, o));
-    TRY(swap_file_open(&s->file, o->dir, o->rank, size_round_up(o->nbytes, SWAP_ALIGN)));
-    TRY(start(s, engine));
-    return swap_register(s, s->bounce, SWAP_BOUNCES * s->bounce_nbytes);
-}
-
 cz_status swap_open(const struct swap_options *options, struct swap **out)
 {
+    enum swap_engine engine;
+    cz_status st;
     *out = NULL;
     struct swap *s = calloc(1, sizeof *s);
     if (!s) return err_set(CZ_NOMEM, 0, "no memory for a swap file");
     s->file.fd = s->file.lock_fd = -1;
     pthread_mutex_init(&s->sync_lock, NULL);
     swap_queue_init(&s->queue);
-    cz_status st = open_all(s, options);
-    if (st == CZ_OK)
-        *out = s;
-    else
-        swap_close(s);
+    TRY_GOTO(take_options(s, options), fail);
+    TRY_GOTO(choose_engine(options->engine, &engine), fail);
+    TRY_GOTO(allocate(s, options), fail);
+    TRY_GOTO(swap_file_open(&s->file, options->dir, options->rank,
+                            size_round_up(options->nbytes, SWAP_ALIGN)),
+             fail);
+    TRY_GOTO(start(s, engine), fail);
+    TRY_GOTO(swap_register(s, s->bounce, SWAP_BOUNCES * s->bounce_nbytes), fail);
+    *out = s;
+    return CZ_OK;
+fail:
+    swap_close(s);
     return st;
 }
 

@@ -31,6 +31,7 @@ size_t swap_block_ask(struct swap *s, struct swap_block *b, unsigned char **buf,
     return b->n_asked;
 }
 
+/* The error names file, direction, bytes and offset; the first one is what all callers will get. */
 static void block_fail(struct swap *s, const struct swap_block *b, cz_status status, int error,
                        const char *why)
 {
@@ -41,7 +42,7 @@ static void block_fail(struct swap *s, const struct swap_block *b, cz_status sta
     swap_queue_fail(&s->queue);
 }
 
-/* Nothing moved, but may if asked again. True: not any more. */
+/* Nothing moved, but may if asked again. True: it was asked long enough, the block has failed. */
 static bool block_stuck(struct swap *s, struct swap_block *b, int error)
 {
     int64_t now = clock_now_ns();
@@ -57,18 +58,16 @@ static bool block_stuck(struct swap *s, struct swap_block *b, int error)
     return false;
 }
 
-/* What the page cache adds: writes that stay there until memory is short, and may fail then. */
-static int block_cached(struct swap *s, const struct swap_block *b)
-{
-    if (b->was_direct) return 0;
-    if (!b->is_write) return swap_file_writeback_error(&s->file);
-    swap_file_writeback_begin(&s->file, b->off, b->nbytes);
-    return 0;
-}
-
+/* All bytes have moved. Through the page cache that is not all: writes stay there until memory is
+ * short, and may fail then, unseen. So write-back is begun at once, and each read asks whether any
+ * write has failed since. */
 static bool block_complete(struct swap *s, struct swap_block *b)
 {
-    int error = block_cached(s, b);
+    int error = 0;
+    if (!b->was_direct && b->is_write)
+        swap_file_writeback_begin(&s->file, b->off, b->nbytes);
+    else if (!b->was_direct)
+        error = swap_file_writeback_error(&s->file);
     if (error != 0)
         block_fail(s, b, CZ_IO, error, ": what was written before did not reach the disk");
     else if (s->checksums && !b->is_write &&

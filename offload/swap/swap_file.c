@@ -163,7 +163,8 @@ void swap_file_leave_direct(struct swap_file *f)
              f->dir);
 }
 
-/* Write a block of zeros, which is what the file holds, and read it. */
+/* Some file systems take O_DIRECT when a file is opened and refuse it when it is used. Write a
+ * block of zeros, which is what the file holds, and read it. */
 static int try_transfer(const struct swap_file *f)
 {
     void *block;
@@ -176,7 +177,8 @@ static int try_transfer(const struct swap_file *f)
     return error;
 }
 
-/* The opening for transfers. */
+/* A second opening, for transfers: the first one keeps the lock, and io_uring may hold this one
+ * open for a while after a kill. */
 static cz_status open_for_transfers(struct swap_file *f, int dir_fd)
 {
     atomic_store(&f->is_direct, true);
@@ -208,17 +210,6 @@ void swap_file_writeback_begin(const struct swap_file *f, uint64_t off, size_t n
 static pthread_mutex_t named_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct swap_file *open_files;
 
-static cz_status create(struct swap_file *f, int rank)
-{
-    int dir_fd;
-    TRY(swap_folder_make(f->dir, &dir_fd));
-    swap_folder_reclaim(dir_fd, f->dir);
-    cz_status st = create_named(f, dir_fd, rank);
-    if (st == CZ_OK) st = open_for_transfers(f, dir_fd);
-    swap_folder_unlock(dir_fd);
-    return st;
-}
-
 cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_t nbytes)
 {
     memset(f, 0, sizeof *f);
@@ -228,7 +219,14 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     pthread_mutex_lock(&named_lock);
     f->next = open_files;
     open_files = f;
-    cz_status st = create(f, rank);
+    int dir_fd;
+    cz_status st = swap_folder_make(f->dir, &dir_fd);
+    if (st == CZ_OK) {
+        swap_folder_reclaim(dir_fd, f->dir);
+        st = create_named(f, dir_fd, rank);
+        if (st == CZ_OK) st = open_for_transfers(f, dir_fd);
+        swap_folder_unlock(dir_fd);
+    }
     pthread_mutex_unlock(&named_lock);
     TRY(st);
     TRY(check_space(f->dir, nbytes));
@@ -237,21 +235,16 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     return CZ_OK;
 }
 
-/* Unless somebody has given the name to another file. */
-static void remove_own(const struct swap_file *f, int dir_fd)
-{
-    struct stat own, named;
-    if (fstat(f->lock_fd, &own) != 0 || fstatat(dir_fd, f->name, &named, AT_SYMLINK_NOFOLLOW) != 0)
-        return;
-    if (own.st_ino == named.st_ino && own.st_dev == named.st_dev) unlinkat(dir_fd, f->name, 0);
-}
-
-/* With named_lock. */
+/* With named_lock. The name goes unless it has been given to another file meanwhile. */
 static void remove_name(const struct swap_file *f)
 {
+    struct stat own, named;
     int dir_fd = f->dir ? swap_folder_lock(f->dir) : -1;
     if (dir_fd < 0) return;
-    if (f->lock_fd >= 0) remove_own(f, dir_fd);
+    if (f->lock_fd >= 0 && fstat(f->lock_fd, &own) == 0 &&
+        fstatat(dir_fd, f->name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_ino == named.st_ino &&
+        own.st_dev == named.st_dev)
+        unlinkat(dir_fd, f->name, 0);
     swap_folder_leave(f->dir);
     swap_folder_unlock(dir_fd);
 }

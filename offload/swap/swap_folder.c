@@ -36,16 +36,8 @@ static bool resolve_part(char path[PATH_MAX], const char *part, size_t n)
     return true;
 }
 
-static bool resolve_parts(char path[PATH_MAX], const char *parts)
-{
-    for (;;) {
-        size_t n = strcspn(parts, "/");
-        if (!resolve_part(path, parts, n)) return false;
-        if (!parts[n]) return true;
-        parts += n + 1;
-    }
-}
-
+/* Part by part, because realpath() wants all of a path to exist: what is missing is taken as it is
+ * named. */
 cz_status swap_folder_resolve(const char *dir, char **out)
 {
     char path[PATH_MAX] = "";
@@ -55,9 +47,14 @@ cz_status swap_folder_resolve(const char *dir, char **out)
     if (dir[0] != '/' && !getcwd(path, sizeof path))
         return err_set(CZ_IO, errno, "nvme_path \"%s\": the current folder has no name", dir);
     if (!strcmp(path, "/")) path[0] = '\0';
-    if (!resolve_parts(path, dir))
-        return err_set(CZ_INVALID, 0, "nvme_path \"%.200s…\" is longer than the system allows",
-                       dir);
+    for (const char *part = dir;;) {
+        size_t n = strcspn(part, "/");
+        if (!resolve_part(path, part, n))
+            return err_set(CZ_INVALID, 0, "nvme_path \"%.200s…\" is longer than the system allows",
+                           dir);
+        if (!part[n]) break;
+        part += n + 1;
+    }
     *out = strdup(path[0] ? path : "/");
     return *out ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the name of a swap file");
 }
@@ -78,13 +75,6 @@ static cz_status folder_error(const char *dir, const char *part, int error)
 static void mark_path(char out[PATH_MAX + 32], const char *dir)
 {
     snprintf(out, PATH_MAX + 32, "%s/" SWAP_MARK, dir);
-}
-
-static bool has_mark(const char *dir)
-{
-    char path[PATH_MAX + 32];
-    mark_path(path, dir);
-    return access(path, F_OK) == 0;
 }
 
 /* 0 or an errno. */
@@ -109,16 +99,8 @@ static int make_one(const char *dir)
     return error;
 }
 
-/* What was made on the way to a folder that could not be. */
-static void leave_above(const char *dir)
-{
-    char above[PATH_MAX];
-    const char *slash = strrchr(dir, '/');
-    snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - dir) : 0, dir);
-    if (above[0]) swap_folder_leave(above);
-}
-
-/* The folder and all above it. 0 or an errno; `part` (PATH_MAX) then names where. */
+/* The folder and all above it. 0 or an errno; `part` (PATH_MAX) then names where, and what was made
+ * on the way goes again. */
 static int make_all(const char *dir, char *part)
 {
     size_t n = strlen(dir);
@@ -130,34 +112,29 @@ static int make_all(const char *dir, char *part)
         part[i] = '\0';
         int error = make_one(part);
         if (error != 0) {
-            leave_above(part);
+            char above[PATH_MAX];
+            const char *slash = strrchr(part, '/');
+            snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - part) : 0, part);
+            if (above[0]) swap_folder_leave(above);
             return error;
         }
     }
     return 0;
 }
 
-/* Whether the path still names what is open. */
-static bool is_same(int fd, const char *path)
-{
-    struct stat here, there;
-    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_ino == there.st_ino &&
-           here.st_dev == there.st_dev;
-}
-
-/* File systems that know no such lock go without: names are tried again where it matters. */
-static void lock(int fd)
-{
-    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
-    }
-}
-
+/* While this waited for the lock another run may have removed the folder and made a new one: then
+ * the path does not name what is open. File systems without such locks go without; names are tried
+ * again where it matters. */
 int swap_folder_lock(const char *dir)
 {
+    struct stat here, there;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -1;
-    lock(fd);
-    if (is_same(fd, dir)) return fd;
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    if (fstat(fd, &here) == 0 && stat(dir, &there) == 0 && here.st_ino == there.st_ino &&
+        here.st_dev == there.st_dev)
+        return fd;
     close(fd);
     errno = ENOENT;
     return -1;
@@ -265,15 +242,15 @@ static struct contents look_into(const char *dir)
     return c;
 }
 
-/* A folder that czero made, if nothing else is in it. False: it stays. What somebody else put there
- * makes it theirs: then only the mark goes. */
+/* A folder that czero made, if nothing else is in it. False: it stays. A user's file in it makes
+ * the folder the user's: then only the mark goes. */
 static bool remove_one(const char *dir)
 {
     char mark[PATH_MAX + 32];
-    if (!has_mark(dir)) return false;
+    mark_path(mark, dir);
+    if (access(mark, F_OK) != 0) return false;
     struct contents c = look_into(dir);
     if (c.has_ours) return false;
-    mark_path(mark, dir);
     unlink(mark);
     if (c.has_other) return false;
     if (rmdir(dir) == 0) return true;

@@ -23,17 +23,12 @@ static uint32_t host_number(void)
     return hash;
 }
 
-static uint32_t some_number(void)
-{
-    uint32_t n;
-    if (getrandom(&n, sizeof n, GRND_NONBLOCK) == (ssize_t)sizeof n) return n;
-    return (uint32_t)((uint64_t)clock_now_ns() * 0x9e3779b97f4a7c15u >> 32) ^ (uint32_t)getpid();
-}
-
 void swap_name_make(char out[SWAP_NAME_NBYTES], int rank)
 {
-    snprintf(out, SWAP_NAME_NBYTES, PREFIX "%d-%08" PRIx32 "%08" PRIx32, rank, host_number(),
-             some_number());
+    uint32_t n;
+    if (getrandom(&n, sizeof n, GRND_NONBLOCK) != (ssize_t)sizeof n) /* early after a boot */
+        n = (uint32_t)((uint64_t)clock_now_ns() * 0x9e3779b97f4a7c15u >> 32) ^ (uint32_t)getpid();
+    snprintf(out, SWAP_NAME_NBYTES, PREFIX "%d-%08" PRIx32 "%08" PRIx32, rank, host_number(), n);
 }
 
 bool swap_name_is_ours(const char *name)
@@ -52,6 +47,8 @@ bool swap_name_is_of_this_host(const char *name)
     return swap_name_is_ours(name) && !strncmp(strrchr(name, '-') + 1, host, 8);
 }
 
+/* By the file system's kind: local ones keep locks for all processes of this host, network ones may
+ * keep them to each host, or not at all. */
 bool swap_folder_is_local(int dir_fd)
 {
     static const uint32_t local[] = {

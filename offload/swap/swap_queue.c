@@ -71,7 +71,7 @@ static void drop_lines(struct swap_queue *q)
 
 /* ---- callers --------------------------------------------------------------------------------- */
 
-/* The slot of the next ticket, once its last owner is through. */
+/* The slot of the next ticket, once the request that had it before is through. */
 static cz_status slot_take(struct swap_queue *q, struct swap_request **out)
 {
     for (;;) {
@@ -139,6 +139,7 @@ cz_status swap_queue_wait(struct swap_queue *q, uint64_t ticket)
     return st;
 }
 
+/* What was begun before this call. Older tickets than the table has slots are through already. */
 cz_status swap_queue_drain(struct swap_queue *q)
 {
     pthread_mutex_lock(&q->lock);
@@ -162,9 +163,19 @@ static struct swap_line *next_line(struct swap_queue *q)
     return is_write ? writes : reads;
 }
 
-static void block_cut(struct swap *s, struct swap_request *r, struct swap_block *b)
+/* The next block_nbytes of the oldest request of a line. Large requests are cut so that the queue
+ * is full however few they are. */
+struct swap_block *swap_queue_take(struct swap *s)
 {
+    struct swap_queue *q = &s->queue;
+    if (q->is_closing) drop_lines(q);
+    if (!q->free) return NULL;
+    struct swap_line *line = next_line(q);
+    if (!line) return NULL;
+    struct swap_block *b = q->free;
+    struct swap_request *r = line->first;
     size_t left = r->nbytes - r->n_cut;
+    q->free = b->next;
     b->request = r;
     b->buf = r->buf + r->n_cut;
     b->off = r->off + r->n_cut;
@@ -174,19 +185,7 @@ static void block_cut(struct swap *s, struct swap_request *r, struct swap_block 
     b->n_stuck = 0;
     r->n_cut += b->nbytes;
     r->n_flying++;
-}
-
-struct swap_block *swap_queue_take(struct swap *s)
-{
-    struct swap_queue *q = &s->queue;
-    if (q->is_closing) drop_lines(q);
-    if (!q->free) return NULL;
-    struct swap_line *line = next_line(q);
-    if (!line) return NULL;
-    struct swap_block *b = q->free;
-    q->free = b->next;
-    block_cut(s, line->first, b);
-    if (b->request->n_cut == b->request->nbytes) line->first = line->first->next;
+    if (r->n_cut == r->nbytes) line->first = r->next;
     if (q->n_flying++ == 0) q->busy_since_ns = clock_now_ns();
     return b;
 }
@@ -215,6 +214,7 @@ void swap_queue_announce(struct swap_queue *q)
     pthread_cond_broadcast(&q->is_done);
 }
 
+/* Only the first error is kept: later ones mostly follow from it. */
 void swap_queue_fail(struct swap_queue *q)
 {
     pthread_mutex_lock(&q->lock);

@@ -61,6 +61,8 @@ static cz_status begin_piece(struct swap *s, const struct piece *p, bool is_writ
     return swap_queue_begin(s, p->bounce, p->off, p->nbytes, is_write, ticket);
 }
 
+/* Reads are begun as far ahead as there are bounce buffers. A failure still waits for what was
+ * begun: the buffers are used again. */
 static cz_status read_range(struct swap *s, uint64_t begin, uint64_t end, unsigned char *dst)
 {
     uint64_t tickets[SWAP_BOUNCES] = {0};
@@ -97,6 +99,7 @@ static cz_status read_edges(struct swap *s, const struct piece *p)
     return CZ_OK;
 }
 
+/* Reads of edges are waited for one by one: only a range's two ends have any. */
 static cz_status write_range(struct swap *s, uint64_t begin, uint64_t end, const unsigned char *src)
 {
     uint64_t tickets[SWAP_BOUNCES] = {0};

@@ -57,6 +57,7 @@ static void threads_wake(struct swap *s)
     pthread_cond_broadcast(&t->has_work);
 }
 
+/* The queue is closing and was woken: threads end when they find nothing to take. */
 static void threads_stop(struct swap *s)
 {
     struct threads *t = s->backend_state;

@@ -67,15 +67,6 @@ static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
     if (s->single_submit) io_uring_submit(&u->ring);
 }
 
-static void arm_wake(struct uring *u)
-{
-    if (u->is_wake_armed) return;
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-    io_uring_prep_read(sqe, u->wake_fd, &u->wake_value, sizeof u->wake_value, 0);
-    io_uring_sqe_set_data(sqe, NULL);
-    u->is_wake_armed = true;
-}
-
 /* ---- complete -------------------------------------------------------------------------------- */
 
 static void list_add(struct swap_block **list, struct swap_block *b)
@@ -133,15 +124,6 @@ static struct turn turn_over(struct swap *s, struct uring *u, struct swap_block 
     return turn;
 }
 
-/* All blocks in flight; only when they have been given up. */
-static struct swap_block *flying(struct swap *s)
-{
-    struct swap_block *list = NULL;
-    for (int i = 0; i < s->queue_depth; i++)
-        if (s->queue.blocks[i].request) list_add(&list, &s->queue.blocks[i]);
-    return list;
-}
-
 /* The kernel takes no more work from this ring. What it has is given a little time; then the
  * blocks are given up, as failed ones. */
 static void break_down(struct swap *s, struct uring *u, int error)
@@ -154,7 +136,9 @@ static void break_down(struct swap *s, struct uring *u, int error)
     while (q->n_flying > 0) {
         pthread_mutex_unlock(&q->lock);
         bool gave_up = clock_now_ns() - since > LOST_NS_MAX;
-        struct swap_block *done = gave_up ? flying(s) : reap(s, u);
+        struct swap_block *done = gave_up ? NULL : reap(s, u);
+        for (int i = 0; gave_up && i < s->queue_depth; i++)
+            if (q->blocks[i].request) list_add(&done, &q->blocks[i]);
         if (!done) nanosleep(&(struct timespec){.tv_nsec = REFUSED_NAP_NS}, NULL);
         turn_over(s, u, done);
         pthread_mutex_lock(&q->lock);
@@ -187,6 +171,7 @@ static int submit(struct swap *s, struct uring *u, bool has_news)
     return n < 0 ? n : io_uring_submit_and_wait(&u->ring, 1);
 }
 
+/* The ring's thread: take new work, submit, sleep until something is through, and again. */
 static void *uring_run(void *arg)
 {
     struct swap *s = arg;
@@ -195,7 +180,12 @@ static void *uring_run(void *arg)
     for (struct swap_block *done = NULL;; done = reap(s, u)) {
         struct turn turn = turn_over(s, u, done);
         if (!turn.goes_on) break;
-        arm_wake(u);
+        if (!u->is_wake_armed) {
+            struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+            io_uring_prep_read(sqe, u->wake_fd, &u->wake_value, sizeof u->wake_value, 0);
+            io_uring_sqe_set_data(sqe, NULL);
+            u->is_wake_armed = true;
+        }
         int n = submit(s, u, turn.has_news);
         if (!survives(u, n)) {
             break_down(s, u, -n);
@@ -206,6 +196,8 @@ static void *uring_run(void *arg)
     return NULL;
 }
 
+/* A write to the eventfd is a system call: it is spared while the thread is awake anyway, or has no
+ * block free. */
 static void uring_wake(struct swap *s)
 {
     struct uring *u = s->backend_state;
@@ -248,6 +240,8 @@ static int ring_open(struct uring *u, int queue_depth)
     return is_able ? ring_try(&u->ring) : -ENOSYS;
 }
 
+/* Page by page pinned once, instead of at each transfer. The kernel's table takes pieces of at most
+ * SWAP_BUFFER_PIECE bytes, as far as RLIMIT_MEMLOCK allows. */
 static size_t uring_register(struct swap *s, unsigned char *base, size_t nbytes, int *first_idx)
 {
     struct uring *u = s->backend_state;
@@ -300,6 +294,7 @@ static cz_status uring_start(struct swap *s)
     return CZ_OK;
 }
 
+/* What the kernel keeps for a ring, roughly: for plans. */
 static size_t uring_memory(int queue_depth, int n_threads)
 {
     (void)n_threads;

@@ -1,7 +1,7 @@
 /* The compressed all-reduce (docs/deepspeed-behaviour.md, "Compressed all-reduce"; Tang et al.
  * 2021, algorithm 1): every rank sends each other rank the signs of its chunk and one scale per
- * segment, serves its own chunk, and sends the result to all. What signs do not say waits in the
- * errors for the next time.
+ * segment, serves its own chunk, and sends the result to all. What signs do not tell is kept in
+ * the errors for the next time.
  *
  * All segments travel together, so an exchange is four collectives whatever the model: signs and
  * scales to the servers, signs and scales back. A message is one piece per rank, a piece the
@@ -11,6 +11,7 @@
 
 /* ---- to the servers -------------------------------------------------------------------------- */
 
+/* A parameter's payload is added to its errors; partial sums of what they come to. */
 static cz_status feed_run(struct zero *z, enum onebit_payload payload,
                           const struct onebit_segment *s, const struct onebit_run *run,
                           double *partials)
@@ -35,7 +36,7 @@ static cz_status feed_run(struct zero *z, enum onebit_payload payload,
     return ops_onebit_feed(ops, z->options.stream, &args);
 }
 
-/* From the first `n` partial sums. */
+/* A segment's scale, from the first `n` partial sums. */
 static cz_status make_scale(struct zero *z, size_t n, size_t numel, float *scale)
 {
     struct ops *ops = z->options.ops;
@@ -44,16 +45,8 @@ static cz_status make_scale(struct zero *z, size_t n, size_t numel, float *scale
     return ops_onebit_scale(ops, z->options.stream, &args);
 }
 
-/* The errors of a segment's padding: nothing is added, but they count in the scale. */
-static cz_status feed_padding(struct zero *z, const struct onebit_segment *s, double *partials)
-{
-    struct ops *ops = z->options.ops;
-    const struct onebit_feed_args args = {.numel = s->numel_padded - s->numel,
-                                          .e = z->onebit->worker_errors + s->error_off + s->numel,
-                                          .partials = partials};
-    return args.numel == 0 ? CZ_OK : ops_onebit_feed(ops, z->options.stream, &args);
-}
-
+/* What a rank sends of a segment: the payload joins the errors, sum by sum becomes the scale, signs
+ * go into each server's piece of the message, and what they do not tell stays in the errors. */
 static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_t idx)
 {
     struct zero_onebit_core *ob = z->onebit;
@@ -64,8 +57,12 @@ static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_
         TRY(feed_run(z, payload, s, &ob->runs[r], ob->partials + n));
         n += onebit_n_partials(ob->runs[r].numel);
     }
-    TRY(feed_padding(z, s, ob->partials + n));
-    n += onebit_n_partials(s->numel_padded - s->numel);
+    /* The padding: nothing is added to its errors, but they count in the scale. */
+    const struct onebit_feed_args padding = {.numel = s->numel_padded - s->numel,
+                                             .e = ob->worker_errors + s->error_off + s->numel,
+                                             .partials = ob->partials + n};
+    if (padding.numel > 0) TRY(ops_onebit_feed(ops, z->options.stream, &padding));
+    n += onebit_n_partials(padding.numel);
     float *scale = ob->worker_scales + (size_t)z->options.comm->rank * ob->n_segments + idx;
     TRY(make_scale(z, n, s->numel_padded, scale));
     const struct onebit_pack_args args = {.numel = s->numel_padded,
@@ -79,6 +76,8 @@ static cz_status send_segment(struct zero *z, enum onebit_payload payload, size_
 
 /* ---- and back -------------------------------------------------------------------------------- */
 
+/* The server's part: the mean of what ranks sent of this rank's chunk joins the server's errors,
+ * and is compressed again for the way back. */
 static cz_status serve_segment(struct zero *z, size_t idx)
 {
     struct zero_onebit_core *ob = z->onebit;
@@ -132,6 +131,8 @@ static cz_status take_part(struct zero *z, enum onebit_payload payload,
     return begin == end ? CZ_OK : ops_onebit_unpack(ops, z->options.stream, &args);
 }
 
+/* What has come back of a parameter becomes its momentum (or its moves). OneBitLamb also needs the
+ * momentum unscaled for a fresh variance, on the elements of this rank's partition. */
 static cz_status take_run(struct zero *z, enum onebit_payload payload,
                           const struct onebit_segment *s, const struct onebit_run *run)
 {

@@ -95,7 +95,8 @@ cz_status zero_onebit_check(const struct zero_options *o)
     return CZ_OK;
 }
 
-/* Whether a new segment begins with a parameter of this group. */
+/* Whether a new segment begins with a parameter of this group: in fp32 each parameter is one, in 16
+ * bits each group, for OneBitLamb everything (as in DeepSpeed 0.16.9). */
 static bool begins_segment(const struct zero *z, size_t group)
 {
     const struct zero_onebit_core *ob = z->onebit;
@@ -129,12 +130,8 @@ static size_t gcd(size_t a, size_t b)
     return b == 0 ? a : gcd(b, a % b);
 }
 
-/* W·lcm(W, 8): then each of W chunks is a multiple of 8 elements (and what DeepSpeed pads to). */
-static size_t padding_unit(size_t w)
-{
-    return w * (w / gcd(w, 8) * 8);
-}
-
+/* Partial sums of a segment: on the way to the servers one series per run and the padding's, there
+ * one of the chunk. */
 static size_t segment_partials(const struct zero_onebit_core *ob, const struct onebit_segment *s,
                                size_t w)
 {
@@ -147,7 +144,9 @@ static size_t segment_partials(const struct zero_onebit_core *ob, const struct o
 static void place_segments(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    size_t w = onebit_world(z), unit = w > 1 ? padding_unit(w) : 1;
+    /* A multiple of W·lcm(W, 8): each of W chunks is then whole bytes of signs (DeepSpeed's too).
+     */
+    size_t w = onebit_world(z), unit = w > 1 ? w * (w / gcd(w, 8) * 8) : 1;
     for (size_t i = 0; i < ob->n_segments; i++) {
         struct onebit_segment *s = &ob->segments[i];
         s->numel_padded = size_round_up(s->numel, unit);

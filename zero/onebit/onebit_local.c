@@ -1,9 +1,11 @@
-/* ZeroOneAdam once its variance is frozen: ranks move their weights alone, and settle from time to
- * time (Lu et al. 2022, algorithm 1). */
-#include "ops/elementwise/elementwise.h"
+/* ZeroOneAdam once its variance is frozen: ranks take local steps, each with its own gradients, and
+ * exchange what they have moved from time to time (Lu et al. 2022, algorithm 1). Between exchanges
+ * masters are those that all ranks share; a rank's parameters are masters plus its moves. */
 #include "zero/onebit/onebit_impl.h"
 
-static struct zero_one_args alone_args(const struct zero *z, const struct onebit_segment *s,
+#include "ops/elementwise/elementwise.h"
+
+static struct zero_one_args local_args(const struct zero *z, const struct onebit_segment *s,
                                        const struct onebit_run *run)
 {
     const struct zero_options *o = &z->options;
@@ -26,34 +28,29 @@ static struct zero_one_args alone_args(const struct zero *z, const struct onebit
                                   .out_dtype = o->dtype};
 }
 
-static cz_status claim_params(struct zero *z, const struct zero_one_args *args)
-{
-    const struct zero_range range = {.memory = args->out,
-                                     .nbytes = args->numel * dtype_size(args->out_dtype)};
-    return zero_claim(z, &range);
-}
-
 static cz_status local_run(struct zero *z, const struct onebit_segment *s,
                            const struct onebit_run *run)
 {
-    const struct zero_one_args args = alone_args(z, s, run);
+    const struct zero_one_args args = local_args(z, s, run);
+    const struct zero_range params = {.memory = args.out,
+                                      .nbytes = args.numel * dtype_size(args.out_dtype)};
     TRY(onebit_claim(z, run, 0));
     TRY(onebit_claim(z, run, 2));
-    TRY(claim_params(z, &args));
+    TRY(zero_claim(z, &params));
     return ops_zero_one_local(z->options.ops, z->options.stream, &args);
 }
 
 static cz_status gather_run(struct zero *z, const struct onebit_segment *s,
                             const struct onebit_run *run)
 {
-    const struct zero_one_args args = alone_args(z, s, run);
+    const struct zero_one_args args = local_args(z, s, run);
     return ops_zero_one_gather(z->options.ops, z->options.stream, &args);
 }
 
 static cz_status settle_run(struct zero *z, const struct onebit_segment *s,
                             const struct onebit_run *run)
 {
-    const struct zero_one_args args = alone_args(z, s, run);
+    const struct zero_one_args args = local_args(z, s, run);
     TRY(onebit_claim_floats(z, args.p, args.numel));
     return ops_zero_one_settle(z->options.ops, z->options.stream, &args);
 }
@@ -81,11 +78,11 @@ cz_status onebit_settle(struct zero *z)
     return onebit_each_run(z, settle_run);
 }
 
-/* Parameters as this rank has moved them since the last exchange. */
+/* After a load: parameters as this rank has moved them since the last exchange. */
 static cz_status place_run(struct zero *z, const struct onebit_segment *s,
                            const struct onebit_run *run)
 {
-    const struct zero_one_args args = alone_args(z, s, run);
+    const struct zero_one_args args = local_args(z, s, run);
     struct ops *ops = z->options.ops;
     float *sum = (float *)(void *)z->onebit->partials;
     for (size_t at = 0, n; at < run->numel; at += n) {

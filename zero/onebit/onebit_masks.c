@@ -1,4 +1,6 @@
-/* Which elements of the 1-bit family are masked: see ONEBIT_MASK_RATIO. */
+/* Which elements of the 1-bit family are masked (see ONEBIT_MASK_RATIO): those whose variance is
+ * nothing beside their tensor's largest would be moved far by a sign. At stage 1 each rank sees its
+ * part of the variance; maxima and masks are made whole by collectives. */
 #include "zero/onebit/onebit_impl.h"
 
 float *onebit_max_of(const struct zero *z, const struct onebit_run *run)
@@ -47,15 +49,7 @@ static cz_status scan_variance(struct zero *z, const struct onebit_segment *s,
     return onebit_scan(z, run, v, end - begin);
 }
 
-static cz_status largest_variances(struct zero *z)
-{
-    const struct zero_onebit_core *ob = z->onebit;
-    TRY(onebit_each_run(z, scan_variance));
-    TRY(zero_sync(z));
-    for (size_t r = 0; r < ob->n_runs; r++) *onebit_max_of(z, &ob->runs[r]) = ob->found[r].max_abs;
-    return onebit_max_over_ranks(z);
-}
-
+/* The bits of this rank's part of a parameter: whose variance is not tiny beside the tensor's. */
 static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
                           const struct onebit_run *run)
 {
@@ -74,7 +68,10 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
 cz_status onebit_make_masks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
-    TRY(largest_variances(z));
+    TRY(onebit_each_run(z, scan_variance));
+    TRY(zero_sync(z));
+    for (size_t r = 0; r < ob->n_runs; r++) *onebit_max_of(z, &ob->runs[r]) = ob->found[r].max_abs;
+    TRY(onebit_max_over_ranks(z));
     TRY(onebit_fill_zero(z, ob->masks, ob->mask_nbytes));
     TRY(onebit_each_run(z, mask_run));
     if (z->options.stage > 0 && onebit_world(z) > 1) TRY(onebit_masks_join(z));

@@ -24,21 +24,18 @@ struct zero_onebit zero_onebit(struct zero *z)
                                 .tensors = onebit_is_lamb(z) ? ob->tensors : NULL};
 }
 
-static struct zero_range errors_of(const struct zero *z, enum zero_onebit_what what, size_t idx)
-{
-    const struct zero_onebit_core *ob = z->onebit;
-    const struct onebit_segment *s = &ob->segments[idx];
-    if (what == ZERO_WORKER_ERROR)
-        return onebit_floats(z, ob->worker_errors + s->error_off, s->numel_padded);
-    return onebit_floats(z, ob->server_errors + s->server_off, s->numel_padded / onebit_world(z));
-}
-
 struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx)
 {
     const struct zero_onebit_core *ob = z->onebit;
     if (!ob) return (struct zero_range){0};
-    if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR)
-        return onebit_world(z) == 1 ? (struct zero_range){0} : errors_of(z, what, idx);
+    if (what == ZERO_WORKER_ERROR || what == ZERO_SERVER_ERROR) {
+        const struct onebit_segment *s = &ob->segments[idx];
+        size_t w = onebit_world(z);
+        if (w == 1) return (struct zero_range){0};
+        return what == ZERO_WORKER_ERROR
+                   ? onebit_floats(z, ob->worker_errors + s->error_off, s->numel_padded)
+                   : onebit_floats(z, ob->server_errors + s->server_off, s->numel_padded / w);
+    }
     if (!z->own.local_steps) return (struct zero_range){0};
     const struct onebit_run *run = &ob->runs[ob->run_of[idx]];
     const float *x =
@@ -78,6 +75,7 @@ cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t i
     return onebit_fill_zero(z, (void *)(uintptr_t)range.memory, range.nbytes);
 }
 
+/* Local steps have changed this rank's momentum; the others' differ. */
 bool zero_onebit_is_apart(const struct zero *z, size_t group)
 {
     return z->own.local_steps && z->onebit->apart[group];

@@ -1,9 +1,9 @@
-/* The 1-bit family: what each update does (optim/onebit.h has the calendar). Arrays that an
+/* The 1-bit family: what each update does (optim/onebit.h has the schedule). Arrays that an
  * exchange needs whole (momentum, worker errors, masks) are whole on every rank; masters and
  * variance are split at stage 1 as for any optimizer. */
 #include "zero/onebit/onebit_impl.h"
 
-/* One rank alone: its gradient is everyone's. */
+/* With one rank there is nothing to exchange: its gradient is the mean. */
 static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,
                               const struct onebit_run *run)
 {
@@ -21,6 +21,7 @@ static cz_status momentum_run(struct zero *z, const struct onebit_segment *s,
     return ops_onebit_momentum(ops, z->options.stream, &args);
 }
 
+/* The momentum of all ranks, by an exchange, and weights from it. */
 static cz_status update_momentum(struct zero *z, enum onebit_payload payload)
 {
     if (z->onebit->masks_stale) TRY(onebit_make_masks(z));
@@ -28,14 +29,6 @@ static cz_status update_momentum(struct zero *z, enum onebit_payload payload)
     if (onebit_is_lamb(z)) TRY(onebit_lamb_ratios(z));
     for (size_t g = 0; g < z->options.n_groups; g++)
         TRY(zero_sweep_apply(z, g, &z->onebit->constants->one));
-    return CZ_OK;
-}
-
-static cz_status update_full(struct zero *z)
-{
-    for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_sweep_group(z, g));
-    if (onebit_is_lamb(z)) onebit_lamb_warmed(z);
-    z->onebit->masks_stale = true;
     return CZ_OK;
 }
 
@@ -72,7 +65,11 @@ static cz_status act(struct zero *z, enum onebit_act what)
 {
     switch (what) {
     case ONEBIT_INIT: return CZ_OK;
-    case ONEBIT_FULL: return update_full(z);
+    case ONEBIT_FULL: /* as Adam or Lamb, from averaged gradients */
+        for (size_t g = 0; g < z->options.n_groups; g++) TRY(zero_sweep_group(z, g));
+        if (onebit_is_lamb(z)) onebit_lamb_warmed(z);
+        z->onebit->masks_stale = true;
+        return CZ_OK;
     case ONEBIT_MOMENTUM: return update_momentum(z, PAYLOAD_MOMENTUM);
     case ONEBIT_GRADIENT: return update_momentum(z, PAYLOAD_GRADIENT);
     case ONEBIT_LOCAL: return onebit_move(z);

@@ -50,16 +50,16 @@ static cz_status ranks_init(struct zero *z)
     return zero_block_take(z, ZERO_STEP, ROUND_NUMEL, o->wire_dtype, &r->round_off);
 }
 
-/* A parameter's gradient: a span per owner. */
+/* A parameter's gradient: from where layers make it to its owners, each its piece. */
 static size_t add_spans(struct zero *z, size_t at, size_t param_idx)
 {
     const struct zero_options *o = &z->options;
-    const struct zero_param *place = &z->own.params[param_idx];
-    size_t base = z->own.groups[place->group].grad_off / dtype_size(o->grad_dtype);
+    const struct zero_param *p = &z->own.params[param_idx];
+    size_t base = z->own.groups[p->group].grad_off / dtype_size(o->grad_dtype);
     for (int r = 0; r < o->comm->world_size; r++) {
         struct zero_piece piece = zero_piece_of(z, param_idx, r);
         if (piece.numel == 0) continue;
-        size_t src = place->grad_off + piece.param_off;
+        size_t src = p->grad_off + piece.param_off;
         ranks_of(z)->spans[at++] =
             (struct comm_span){.src_off = src,
                                .dst_off = z->buckets.is_bucketed ? base + piece.own_off : src,
@@ -171,10 +171,8 @@ static cz_status ranks_visit(struct zero *z, zero_grads_visit visit, void *user)
 static cz_status ranks_read_pending(struct zero *z, size_t param_idx, size_t off, size_t numel,
                                     float *dst, bool *is_read)
 {
-    const struct zero_placement local = {.dtype = z->options.grad_dtype,
-                                         .on_gpu = zero_is_on_gpu(z, ZERO_GRADS),
-                                         .memory = z->mem.blocks[ZERO_GRADS],
-                                         .resident = SIZE_MAX};
+    const struct zero_placement local =
+        zero_block_placement(z, ZERO_GRADS, 0, z->options.grad_dtype);
     *is_read = false;
     if (z->buckets.is_bucketed) return CZ_OK;
     if (z->buckets.n_flushes > 0 && z->buckets.flushes[0].begun)
