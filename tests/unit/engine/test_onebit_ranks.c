@@ -4,6 +4,7 @@
  * freeze that is at least 15 times less than an fp16 all-reduce. */
 #include "tests/support/rank_trial.h"
 
+#include "ops/reduce/reduce.h"
 #include "zero/zero.h"
 
 enum { PSI = 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64 };

@@ -4,6 +4,7 @@
  * that run and for ranks that do not. Lamb adds the sums of its tensors. */
 #include "tests/support/rank_trial.h"
 
+#include "ops/reduce/reduce.h"
 #include "zero/zero.h"
 
 /* gpt2-tiny, all trained, none resident. Visits of a pass: embedding, two blocks, head, and back.
