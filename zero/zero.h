@@ -313,8 +313,7 @@ CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx
 CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                             size_t off, size_t numel, const float *src);
 
-/* ---- the 1-bit family
- * ----------------------------------------------------------------------------
+/* ---- the 1-bit family ---------------------------------------------------------------------
  *
  * zero/onebit_step.c owns its exchange. What is compressed together is a segment: in fp32 each
  * parameter, in 16 bits each group, for OneBitLamb everything (as DeepSpeed 0.16.9 does). A

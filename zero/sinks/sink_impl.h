@@ -1,7 +1,7 @@
 /* Gradient sinks: where gradients go once layers have made them.
  *
  * zero/buckets.c decides what goes together (flushes) and when; a sink decides where to and how.
- * One is chosen at creation, by zero_sink_choose():
+ * One is chosen at creation (create.c):
  *
  *   zero_sink_ranks  the mean over ranks, reduced to the owners' partitions: in place at stages 0
  *                    and 1, from buckets at stages 2 and 3. The partition is in ZERO_GRADS, in
@@ -40,48 +40,36 @@ typedef cz_status (*zero_grads_visit)(void *user, size_t group, const void *x, s
 struct zero_sink {
     const char *name;
 
-    /* ---- buckets: how many, how large; what a plan needs to know of them
-     * ------------------------- */
-
-    size_t bucket_numel_max; /* buckets are no larger, unless one unit's gradients are */
+    /* Buckets: how large, how many. */
+    size_t bucket_numel_max; /* they are no larger, unless one unit's gradients are */
     int n_buckets;           /* 0: one; two in turn where reductions overlap the backward */
     bool is_beside;          /* begin() never holds up the backward, whatever overlap_comm says */
     bool in_stream_order;    /* the device's streams order what is under way before what follows:
                                 passes need not wait for it */
 
-    /* NULL: its elements, nothing else. */
+    /* A gradient's part of a bucket. NULL: its elements, nothing else. */
     struct zero_footprint (*footprint)(const struct zero *z, size_t param_idx);
-
-    /* ---- creation and end
-     * ------------------------------------------------------------------------ */
-
-    cz_status (*init)(struct zero *z);  /* the sink's tables, and blocks that it alone needs */
-    cz_status (*dealt)(struct zero *z); /* units have been dealt to flushes, figures are for it */
-    cz_status (*bind)(struct zero *z);  /* blocks and swap file are there. NULL: nothing to do */
-    void (*free)(struct zero *z);       /* accepts what init left */
 
     /* Space for `numel` gradients of a group. NULL: it is taken from ZERO_GRADS. */
     cz_status (*take)(struct zero *z, size_t group, size_t numel);
 
-    /* ---- a pass
-     * ---------------------------------------------------------------------------------- */
+    cz_status (*init)(struct zero *z);  /* the sink's tables, and blocks that it alone needs */
+    cz_status (*dealt)(struct zero *z); /* units have been dealt to flushes: what follows from it */
+    cz_status (*bind)(struct zero *z);  /* blocks and swap file are there. NULL: nothing to do */
+    void (*free)(struct zero *z);       /* accepts what init left */
 
-    /* Whether a flush begins as soon as it is complete, and not at the boundary. NULL: it does. */
+    /* Whether a complete flush begins at once, and not at the boundary. NULL: it does. */
     bool (*is_due)(const struct zero *z);
 
     cz_status (*begin)(struct zero *z, size_t flush); /* its gradients are complete */
     cz_status (*wait)(struct zero *z, size_t flush);  /* they have gone: the bucket is free */
+    cz_status (*finish)(struct zero *z);              /* everything that was begun has ended */
 
     /* In a later micro-batch, before a layer writes: the flush's sums so far are in the bucket
      * again, and layers add to them. NULL: layers overwrite, the sink adds. */
     cz_status (*restore)(struct zero *z, size_t flush);
 
-    cz_status (*finish)(struct zero *z); /* everything that was begun has ended */
-
-    /* ---- the boundary
-     * ---------------------------------------------------------------------------- */
-
-    /* Afterwards gradients are the boundary's, or are about to be: see tile_wait. */
+    /* At the boundary: afterwards gradients are the step's, or are about to be (tile_wait). */
     cz_status (*boundary)(struct zero *z);
 
     /* All of this rank's gradients, in any order and as they arrive. */
@@ -93,9 +81,6 @@ struct zero_sink {
     /* Bytes [off, off + nbytes) as they were read from the swap file: put what the sink keeps in
      * memory of them in its place. NULL: nothing. */
     void (*complete)(struct zero *z, unsigned char *bytes, uint64_t off, size_t nbytes);
-
-    /* ---- single parameters
-     * ----------------------------------------------------------------------- */
 
     /* Elements [off, off + numel) of this rank's partition of a group, as fp32. NULL: they are
      * where zero_grads_placement() says. */
