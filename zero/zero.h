@@ -315,7 +315,7 @@ CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_id
 
 /* ---- the 1-bit family ---------------------------------------------------------------------
  *
- * zero/onebit_step.c owns its exchange. What is compressed together is a segment: in fp32 each
+ * zero/onebit/ owns its exchange. What is compressed together is a segment: in fp32 each
  * parameter, in 16 bits each group, for OneBitLamb everything (as DeepSpeed 0.16.9 does). A
  * segment's elements are those of its parameters in table order, then zeros up to numel_padded.
  *
