@@ -89,7 +89,7 @@ cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nby
 {
     *out = NULL;
     int fd;
-    uint64_t size;
+    uint64_t size = 0; /* set below; gcc 13 does not see it */
     TRY(file_open_read(path, &fd, &size));
     cz_status st = CZ_OK;
     char *text = NULL;

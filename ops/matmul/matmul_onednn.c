@@ -9,8 +9,8 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "ops/matmul/onednn_impl.h"
 
-#include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static cz_status dnnl_failed(dnnl_status_t status, const char *what)
 static dnnl_cpu_isa_t isa_cap(void)
 {
     uint32_t features = cpu_features();
-    if (features == cpu_features_hardware() || (features & CPU_AMX)) return dnnl_cpu_isa_all;
+    if (features == cpu_features_hardware() || (features & CPU_AMX)) return ONEDNN_ISA_ALL;
     if (features & CPU_AVX512BF16) return dnnl_cpu_isa_avx512_core_bf16;
     if (features & CPU_AVX512) return dnnl_cpu_isa_avx512_core;
     return dnnl_cpu_isa_avx2;
@@ -76,7 +76,7 @@ static dnnl_status_t cap_status;
 static void cap_once(void)
 {
     dnnl_cpu_isa_t cap = isa_cap();
-    cap_status = cap == dnnl_cpu_isa_all ? dnnl_success : dnnl_set_max_cpu_isa(cap);
+    cap_status = cap == ONEDNN_ISA_ALL ? dnnl_success : dnnl_set_max_cpu_isa(cap);
 }
 
 static cz_status cap_isa(void)
@@ -122,7 +122,7 @@ static cz_status describe(dnnl_memory_desc_t *desc, int64_t rows, int64_t cols, 
 {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : cols, trans ? rows : 1};
-    DNNL_TRY(dnnl_memory_desc_init_by_strides(desc, 2, dims, data_type(dtype), strides));
+    DNNL_TRY(onednn_desc_init(desc, dims, data_type(dtype), strides));
     return CZ_OK;
 }
 
@@ -134,6 +134,14 @@ static cz_status describe_all(const struct matmul_shape *s, struct descs *d)
     return describe(&d->bias, 1, s->n, false, s->dtype);
 }
 
+static void descs_free(struct descs *d)
+{
+    onednn_desc_free(&d->a);
+    onednn_desc_free(&d->b);
+    onednn_desc_free(&d->bias);
+    onednn_desc_free(&d->c);
+}
+
 /* accumulate: C joins the fp32 sum before the one rounding. */
 static cz_status make_attr(const struct matmul_shape *s, dnnl_primitive_attr_t attr)
 {
@@ -141,7 +149,7 @@ static cz_status make_attr(const struct matmul_shape *s, dnnl_primitive_attr_t a
     if (!s->accumulate) return CZ_OK;
     dnnl_post_ops_t post_ops;
     DNNL_TRY(dnnl_post_ops_create(&post_ops));
-    dnnl_status_t status = dnnl_post_ops_append_sum(post_ops, 1.0f);
+    dnnl_status_t status = onednn_append_sum(post_ops);
     if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attr, post_ops);
     dnnl_post_ops_destroy(post_ops);
     DNNL_TRY(status);
@@ -151,13 +159,14 @@ static cz_status make_attr(const struct matmul_shape *s, dnnl_primitive_attr_t a
 static cz_status make_primitive_desc(struct dnnl_state *s, const struct matmul_shape *shape,
                                      const struct descs *d, dnnl_primitive_desc_t *out)
 {
-    dnnl_matmul_desc_t desc;
-    DNNL_TRY(dnnl_matmul_desc_init(&desc, &d->a, &d->b, shape->has_bias ? &d->bias : NULL, &d->c));
     dnnl_primitive_attr_t attr;
     DNNL_TRY(dnnl_primitive_attr_create(&attr));
     cz_status st = make_attr(shape, attr);
     dnnl_status_t status = dnnl_success;
-    if (st == CZ_OK) status = dnnl_primitive_desc_create(out, &desc, attr, s->engine, NULL);
+    if (st == CZ_OK)
+        status = onednn_matmul_desc(out, s->engine, onednn_desc_get(&d->a), onednn_desc_get(&d->b),
+                                    shape->has_bias ? onednn_desc_get(&d->bias) : NULL,
+                                    onednn_desc_get(&d->c), attr);
     dnnl_primitive_attr_destroy(attr);
     TRY(st);
     DNNL_TRY(status);
@@ -165,9 +174,11 @@ static cz_status make_primitive_desc(struct dnnl_state *s, const struct matmul_s
 }
 
 static cz_status make_memories(struct dnnl_state *s, struct entry *e, const struct descs *d,
-                               const dnnl_memory_desc_t *scratch)
+                               onednn_desc_ref scratch)
 {
-    const dnnl_memory_desc_t *descs[N_MEMS] = {&d->a, &d->b, &d->bias, &d->c, scratch};
+    const onednn_desc_ref descs[N_MEMS] = {onednn_desc_get(&d->a), onednn_desc_get(&d->b),
+                                           onednn_desc_get(&d->bias), onednn_desc_get(&d->c),
+                                           scratch};
     for (int i = 0; i < N_MEMS; i++) {
         if (i == MEM_BIAS && !e->shape.has_bias) continue;
         DNNL_TRY(dnnl_memory_create(&e->mems[i], descs[i], s->engine, DNNL_MEMORY_NONE));
@@ -175,23 +186,29 @@ static cz_status make_memories(struct dnnl_state *s, struct entry *e, const stru
     return CZ_OK;
 }
 
+static cz_status make_all(struct dnnl_state *s, struct entry *e, const struct descs *d)
+{
+    dnnl_primitive_desc_t pd;
+    TRY(make_primitive_desc(s, &e->shape, d, &pd));
+    dnnl_status_t status = dnnl_primitive_create(&e->primitive, pd);
+    onednn_desc_ref scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    e->scratch_nbytes = dnnl_memory_desc_get_size(scratch);
+    cz_status st = CZ_OK;
+    if (status == dnnl_success) st = make_memories(s, e, d, scratch);
+    dnnl_primitive_desc_destroy(pd);
+    DNNL_TRY(status);
+    return st;
+}
+
 static cz_status entry_init(struct dnnl_state *s, struct entry *e, const struct matmul_shape *shape)
 {
     memset(e, 0, sizeof *e);
     e->shape = *shape;
     e->n_threads = threads_count();
-    struct descs d;
-    TRY(describe_all(shape, &d));
-    dnnl_primitive_desc_t pd;
-    TRY(make_primitive_desc(s, shape, &d, &pd));
-    dnnl_status_t status = dnnl_primitive_create(&e->primitive, pd);
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    e->scratch_nbytes = dnnl_memory_desc_get_size(scratch);
-    cz_status st = CZ_OK;
-    if (status == dnnl_success) st = make_memories(s, e, &d, scratch);
-    dnnl_primitive_desc_destroy(pd);
-    DNNL_TRY(status);
+    struct descs d = {0};
+    cz_status st = describe_all(shape, &d);
+    if (st == CZ_OK) st = make_all(s, e, &d);
+    descs_free(&d);
     return st;
 }
 
