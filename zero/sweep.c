@@ -179,8 +179,8 @@ cz_status zero_sweep_bind(struct zero *z)
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* An array's run in tile t: its bytes in the file (memory NULL), or its place in memory. A share of
- * an array that rests elsewhere is whole tiles (choose_residents() in groups.c), so that no tile is
- * cut in two. */
+ * an array that rests elsewhere is whole tiles (choose_residents() in group_arrays.c), so that no
+ * tile is cut in two. */
 static struct zero_range array_range(const struct zero *z, size_t g,
                                      const struct zero_placement *where, size_t t)
 {

@@ -1,14 +1,14 @@
 /* The inside of zero: what its parts keep, and what they do for each other.
  *
- *   create.c          options checked, parts laid out and bound
- *   groups.c          arrays of the optimizer groups; ownership.c: which elements are whose
- *   memory.c          blocks; placement.c: elements in memory or in the swap file; gpu.c: streams
- *   pass.c            visits of units: window.c brings parameters, buckets.c takes gradients away
- *   sinks/            where gradients go
- *   boundary.c        overflow, norm and the update, for which sweep.c goes over the tiles and
- *                     tensor_sums.c adds up norms of tensors; then gather.c
- *   onebit/           the 1-bit family's exchanges in place of reductions
- *   tensor_access.c   single tensors; state.c: all of it, for checkpoints */
+ *   create.c         options checked, parts laid out and bound
+ *   group_arrays.c   arrays of the optimizer groups; ownership.c: which elements are whose
+ *   memory.c         blocks; placement.c: elements in memory or in the swap file; gpu.c: streams
+ *   pass.c           visits of units: window.c brings parameters, buckets.c takes gradients away
+ *   sinks/           where gradients go
+ *   boundary.c       overflow, norm and the update, for which sweep.c goes over the tiles and
+ *                    tensor_sums.c adds up norms of tensors; then gather.c
+ *   onebit/          the 1-bit family's exchanges in place of reductions
+ *   tensor_access.c  single tensors; state.c: all of it, for checkpoints */
 #ifndef CZ_ZERO_ZERO_IMPL_H
 #define CZ_ZERO_ZERO_IMPL_H
 
@@ -373,7 +373,8 @@ cz_status zero_placement_fill(struct zero *z, const struct zero_placement *where
 size_t zero_placement_ranges(const struct zero_placement *where, size_t off, size_t numel,
                              struct zero_range out[2]);
 
-/* ---- groups.c -------------------------------------------------------------------------------- */
+/* ---- group_arrays.c
+ * -------------------------------------------------------------------------------- */
 
 cz_status zero_groups_init(struct zero *z); /* adds to most blocks, and to the swap file */
 void zero_groups_free(struct zero *z);
