@@ -133,9 +133,10 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     char where[256];
     if (!e->config->optimizer.usable)
         return err_set(CZ_INVALID, 0,
-                       "%s: training needs an optimizer, for example {\"type\": \"AdamW\", "
+                       "%s: training needs an optimizer, for example {\"type\": \"%s\", "
                        "\"params\": {\"lr\": 3e-4}}",
-                       config_where(e->config, "optimizer", where, sizeof where));
+                       config_where(e->config, "optimizer", where, sizeof where),
+                       optim_type_default()->name);
     apply_log_level(e->config->log_level);
     if (e->comm->rank > 0) return CZ_OK; /* rank 0 speaks for all */
     log_notes(e->config);

@@ -49,6 +49,17 @@ static cz_status check(const struct optim_hyper *hyper)
     return optim_check_not_negative("initial_accumulator_value", hyper->initial_accumulator_value);
 }
 
+static const struct optim_saved saved[] = {
+    {.name = "DeepSpeedCPUAdagrad",
+     .dialects = OPTIM_IN_OFFLOAD,
+     .first_state = "exp_avg_sq",
+     .settings = {"lr", "eps", "weight_decay", "amsgrad"}},
+    {.name = "torch's Adagrad",
+     .step = OPTIM_STEP_TENSOR,
+     .settings = {"lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "foreach",
+                  "maximize", "differentiable", "fused"}},
+};
+
 const struct optim_class_entry optim_adagrad = {
     .cls =
         {
@@ -56,6 +67,8 @@ const struct optim_class_entry optim_adagrad = {
             .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED,
             .n_passes = 1,
             .state_names = {"sum"},
+            .ops = OPTIM_OPS("adagrad"),
+            OPTIM_SAVED(saved),
             .n_states = n_states,
             .state_init = state_init,
             .step = step,

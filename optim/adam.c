@@ -41,14 +41,31 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
     return ops_adam(ops, stream, &args);
 }
 
+static const struct optim_saved saved[] = {
+    {.name = "torch's Adam, AdamW",
+     .dialects = OPTIM_IN_TORCH,
+     .step = OPTIM_STEP_TENSOR,
+     .settings = {"lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach",
+                  "capturable", "differentiable", "fused", "decoupled_weight_decay"}},
+    {.name = "FusedAdam",
+     .dialects = OPTIM_IN_FUSED,
+     .flat_masters = true,
+     .settings = {"lr", "bias_correction", "betas", "eps", "weight_decay", "step"}},
+    {.name = "DeepSpeedCPUAdam",
+     .dialects = OPTIM_IN_OFFLOAD,
+     .settings = {"lr", "betas", "eps", "weight_decay", "bias_correction", "amsgrad"}},
+};
+
 const struct optim_class_entry optim_adam = {
     .cls =
         {
             .name = "Adam",
-            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED,
+            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED | OPTIM_16BIT_MASTERS,
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
+            .ops = OPTIM_OPS("adam"),
+            OPTIM_SAVED(saved),
             .n_states = n_states,
             .step = step,
         },

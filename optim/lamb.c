@@ -55,14 +55,22 @@ cz_status optim_check_coeffs(const struct optim_hyper *hyper)
     return CZ_OK;
 }
 
+static const struct optim_saved saved[] = {
+    {.name = "FusedLamb",
+     .settings = {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm",
+                  "max_coeff", "min_coeff"}},
+};
+
 const struct optim_class_entry optim_lamb = {
     .cls =
         {
             .name = "Lamb",
-            .flags = OPTIM_TENSOR_NORMS,
+            .flags = OPTIM_TENSOR_NORMS | OPTIM_DYNAMIC_SCALE,
             .n_passes = 2,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
+            .ops = OPTIM_OPS("lamb_moments", "lamb_apply"),
+            OPTIM_SAVED(saved),
             .n_states = n_states,
             .step = step,
             .between = optim_lamb_between,

@@ -31,6 +31,13 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
     return ops_lion(ops, stream, &args);
 }
 
+static const struct optim_saved saved[] = {
+    {.name = "FusedLion",
+     .dialects = OPTIM_IN_FUSED,
+     .settings = {"lr", "betas", "weight_decay", "step"}},
+    {.name = "DeepSpeedCPULion", .settings = {"lr", "betas", "weight_decay"}},
+};
+
 const struct optim_class_entry optim_lion = {
     .cls =
         {
@@ -39,6 +46,8 @@ const struct optim_class_entry optim_lion = {
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg"},
+            .ops = OPTIM_OPS("lion"),
+            OPTIM_SAVED(saved),
             .n_states = n_states,
             .step = step,
         },

@@ -19,7 +19,7 @@ static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL
     OPTIM_BOOL("bias_correction", bias_correction, 1, 0, "no effect: there is none"),              \
         OPTIM_BOOL("eps_inside_sqrt", eps_inside_sqrt, 0, 0, "no effect: eps is outside"),         \
         OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),                                     \
-        OPTIM_BOOL("cuda_aware", cuda_aware, 0, 0, "of mpi; no effect"),       \
+        OPTIM_BOOL("cuda_aware", cuda_aware, 0, 0, "of mpi; no effect"),                           \
     {                                                                                              \
         .name = "comm_backend_name", .type = SETTING_NAME,                                         \
         .offset = offsetof(struct optim_hyper, comm_backend), .names = backends,                   \
@@ -167,6 +167,75 @@ static cz_status apply(struct ops *ops, struct dev_stream *stream, const struct 
     return ops_lamb_apply(ops, stream, &args);
 }
 
+/* ---- in checkpoints, and in which runs ---------------------------------------------------------
+ */
+
+/* Of DeepSpeed 0.16.9. */
+static const struct optim_saved adam_saved[] = {
+    {.name = "OnebitAdam",
+     .flat_masters = true,
+     .settings = {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
+};
+
+static const struct optim_saved zero_one_saved[] = {
+    {.name = "ZeroOneAdam",
+     .flat_masters = true,
+     .settings = {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
+};
+
+static const struct optim_saved lamb_saved[] = {
+    {.name = "OnebitLamb",
+     .settings = {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm",
+                  "max_coeff", "min_coeff"}},
+};
+
+static bool above_stage_1(const struct optim_use *use)
+{
+    return use->stage > 1;
+}
+
+static bool offloads_states(const struct optim_use *use)
+{
+    return use->states_offloaded;
+}
+
+static bool offloads_params(const struct optim_use *use)
+{
+    return use->params_offloaded;
+}
+
+static bool sums(const struct optim_use *use)
+{
+    return use->sums;
+}
+
+static bool fp16_states(const struct optim_use *use)
+{
+    return use->fp16_states;
+}
+
+static bool bf16_states(const struct optim_use *use)
+{
+    return use->bf16_states;
+}
+
+static const struct optim_limit limits[] = {
+    {"zero_optimization.stage", above_stage_1,
+     "a rank compresses from the whole of its own gradients, which stages 2 and 3 do not keep; "
+     "stages 0 and 1 work"},
+    {"zero_optimization.offload_optimizer.device", offloads_states,
+     "the momentum and the errors of compression stay whole in memory: it works without offload; "
+     "set "
+     "it to \"none\""},
+    {"zero_optimization.offload_param.device", offloads_params,
+     "an exchange moves all parameters at once, in memory: it works without offload; set "
+     "it to \"none\""},
+    {"gradient_allreduce_op", sums,
+     "what ranks exchange after the warm-up is a mean; set it to \"mean\""},
+    {"fp16.fp16_master_weights_and_grads", fp16_states, "masters and moments are fp32; remove it"},
+    {"bf16.bf16_master_weights_and_grads", bf16_states, "masters and moments are fp32; remove it"},
+};
+
 #define FLAGS (OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED)
 
 const struct optim_class_entry optim_onebit_adam = {
@@ -177,6 +246,12 @@ const struct optim_class_entry optim_onebit_adam = {
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
+            .ops = OPTIM_OPS("adam", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
+                             "onebit_serve", "onebit_unpack", "onebit_momentum", "onebit_mask_make",
+                             "onebit_mask_join"),
+            OPTIM_SAVED(adam_saved),
+            .limits = limits,
+            .n_limits = CZ_ARRAY_LEN(limits),
             .n_states = two_states,
             .step = adam_step,
             .apply = apply,
@@ -193,6 +268,13 @@ const struct optim_class_entry optim_zero_one_adam = {
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "momentum_accumulator"},
+            .ops = OPTIM_OPS("adam", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
+                             "onebit_serve", "onebit_unpack", "onebit_momentum", "onebit_mask_make",
+                             "onebit_mask_join", "zero_one_local", "zero_one_gather",
+                             "zero_one_settle"),
+            OPTIM_SAVED(zero_one_saved),
+            .limits = limits,
+            .n_limits = CZ_ARRAY_LEN(limits),
             .n_states = three_states,
             .step = adam_step,
             .apply = apply,
@@ -205,10 +287,16 @@ const struct optim_class_entry optim_onebit_lamb = {
     .cls =
         {
             .name = "OneBitLamb",
-            .flags = FLAGS | OPTIM_TENSOR_NORMS,
+            .flags = FLAGS | OPTIM_TENSOR_NORMS | OPTIM_DYNAMIC_SCALE,
             .n_passes = 2,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+            .ops = OPTIM_OPS("lamb_moments", "lamb_apply", "onebit_lamb_norms", "onebit_feed",
+                             "onebit_scale", "onebit_pack", "onebit_serve", "onebit_unpack",
+                             "onebit_momentum", "onebit_mask_make", "onebit_mask_join"),
+            OPTIM_SAVED(lamb_saved),
+            .limits = limits,
+            .n_limits = CZ_ARRAY_LEN(limits),
             .n_states = three_states,
             .step = lamb_step,
             .apply = apply,

@@ -1,68 +1,30 @@
-/* Registry, hyper-parameters, groups, and the scalars of a step. */
+/* Hyper-parameters, groups, and the scalars of a step. */
 #include "optim/optim_impl.h"
 
+#include <assert.h>
 #include <math.h>
 #include <regex.h>
 #include <string.h>
-#include <strings.h>
-
-static const struct optim_class *const classes[] = {
-    &optim_adam.cls, &optim_lamb.cls,        &optim_lion.cls,          &optim_adagrad.cls,
-    &optim_sgd.cls,  &optim_onebit_adam.cls, &optim_zero_one_adam.cls, &optim_onebit_lamb.cls,
-};
-
-/* DeepSpeed's built-in names match in any case; other names are torch's and match exactly. */
-static const struct {
-    const char *type;
-    bool exact;
-    const struct optim_class_entry *entry; /* NULL: DeepSpeed has it, czero does not */
-} types[] = {
-    {"Adam", false, &optim_adam},
-    {"AdamW", false, &optim_adam},
-    {"Lamb", false, &optim_lamb},
-    {"Lion", false, &optim_lion},
-    {"Adagrad", false, &optim_adagrad},
-    {"SGD", true, &optim_sgd},
-    {"OneBitAdam", false, &optim_onebit_adam},
-    {"ZeroOneAdam", false, &optim_zero_one_adam},
-    {"OneBitLamb", false, &optim_onebit_lamb},
-    {"Muon", false, NULL},
-    {"MuAdam", false, NULL},
-    {"MuAdamW", false, NULL},
-    {"MuSGD", false, NULL},
-};
-
-#define TYPES_TEXT "Adam, AdamW, Lamb, Lion, Adagrad, SGD, OneBitAdam, ZeroOneAdam, OneBitLamb"
 
 static const struct optim_class_entry *entry_of(const struct optim_hyper *hyper)
 {
     return (const struct optim_class_entry *)(const void *)hyper->cls;
 }
 
-static bool type_matches(size_t idx, const char *type)
-{
-    return types[idx].exact ? strcmp(types[idx].type, type) == 0
-                            : strcasecmp(types[idx].type, type) == 0;
-}
-
 cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect, struct optim_hyper *out)
 {
+    char known[256];
     memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(types); i++) {
-        if (!type_matches(i, type)) continue;
-        if (!types[i].entry)
-            return err_set(CZ_UNSUPPORTED, 0, "optimizer.type: %s is not done by czero; it has %s",
-                           type, TYPES_TEXT);
-        out->cls = &types[i].entry->cls;
-        out->dialect = dialect;
-        out->type_adamw = strcasecmp(type, "AdamW") == 0;
-        return CZ_OK;
-    }
-    if (strcasecmp(type, "SGD") == 0)
-        return err_set(CZ_INVALID, 0, "optimizer.type: \"%s\" must be written \"SGD\"", type);
-    return err_set(CZ_INVALID, 0,
-                   "optimizer.type: \"%s\" is not an optimizer that czero has; use %s", type,
-                   TYPES_TEXT);
+    const struct optim_type *t = optim_type_find(type);
+    if (t && !t->cls)
+        return err_set(CZ_UNSUPPORTED, 0, "optimizer.type: %s is not supported; czero has %s", type,
+                       optim_type_names(known, sizeof known));
+    if (!t) return optim_type_unknown(type);
+    out->cls = t->cls;
+    out->dialect = dialect;
+    out->type = t;
+    out->given_in = optim_settings(out);
+    return CZ_OK;
 }
 
 const struct setting_table *optim_settings(const struct optim_hyper *hyper)
@@ -72,7 +34,7 @@ const struct setting_table *optim_settings(const struct optim_hyper *hyper)
 
 static const char *type_name(const struct optim_hyper *hyper)
 {
-    return hyper->type_adamw ? "AdamW" : hyper->cls->name;
+    return hyper->type->name;
 }
 
 cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
@@ -82,6 +44,7 @@ cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
         return err_set(CZ_INVALID, 0,
                        "max_grad_norm: not a parameter of an optimizer; set the top-level key "
                        "gradient_clipping instead");
+    assert(hyper->given_in == optim_settings(hyper));
     return settings_set(optim_settings(hyper), type_name(hyper), hyper, &hyper->given, name, value,
                         false);
 }
@@ -140,21 +103,23 @@ static unsigned resolved_dialect(const struct optim_hyper *hyper)
     return hyper->torch_adam ? OPTIM_TORCH : (unsigned)hyper->dialect;
 }
 
-static bool was_given(const struct optim_hyper *hyper, const char *name)
+bool optim_hyper_given(const struct optim_hyper *hyper, const char *name)
 {
-    int idx = settings_find(optim_settings(hyper), name);
+    int idx = hyper->given_in ? settings_find(hyper->given_in, name) : -1;
     return idx >= 0 && (hyper->given >> idx & 1u);
 }
 
 cz_status optim_hyper_finish(struct optim_hyper *hyper)
 {
     unsigned dialect = resolved_dialect(hyper);
+    assert(hyper->given_in == optim_settings(hyper));
     TRY(settings_fill(optim_settings(hyper), type_name(hyper), hyper, hyper->given, dialect));
     hyper->dialect = (enum optim_dialect)dialect;
-    if (hyper->type_adamw) hyper->adam_w_mode = true;
+    if (hyper->type->decoupled) hyper->adam_w_mode = true;
     if (dialect == OPTIM_TORCH) { /* torch always corrects, and its AdamW decays by default */
         hyper->bias_correction = true;
-        if (hyper->adam_w_mode && !was_given(hyper, "weight_decay")) hyper->weight_decay = 0.01;
+        if (hyper->adam_w_mode && !optim_hyper_given(hyper, "weight_decay"))
+            hyper->weight_decay = 0.01;
     }
     return check(hyper);
 }
@@ -246,10 +211,4 @@ size_t optim_n_states(const struct optim_hyper *hyper)
 double optim_state_init(const struct optim_hyper *hyper, size_t state_idx)
 {
     return hyper->cls->state_init ? hyper->cls->state_init(hyper, state_idx) : 0;
-}
-
-const struct optim_class *const *optim_classes(size_t *n)
-{
-    *n = CZ_ARRAY_LEN(classes);
-    return classes;
 }

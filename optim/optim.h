@@ -36,17 +36,22 @@ enum optim_flag {
     OPTIM_OWN_REDUCTION = 1 << 2, /* exchanges moments itself (1-bit family): optim/onebit.h says
                                      when it wants averaged gradients */
     OPTIM_LOCAL_STEPS = 1 << 3,   /* of these: ranks move weights alone between exchanges */
-    OPTIM_ZERO_TESTED = 1 << 4    /* runs under ZeRO without zero_allow_untested_optimizer */
+    OPTIM_ZERO_TESTED = 1 << 4,   /* runs under ZeRO without zero_allow_untested_optimizer */
+    OPTIM_DYNAMIC_SCALE = 1 << 5, /* DeepSpeed refuses it with a static loss scale */
+    OPTIM_16BIT_MASTERS = 1 << 6  /* DeepSpeed takes 16-bit masters with it under offload */
 };
 
 struct optim_class;
+struct optim_type;
 
 /* The hyper-parameters of one group. Which fields count depends on the class. */
 struct optim_hyper {
     const struct optim_class *cls;
     enum optim_dialect dialect;
-    bool type_adamw; /* the config said AdamW: decoupled whatever adam_w_mode says */
-    uint64_t given;  /* bit i: settings[i] of optim_settings() was set */
+    const struct optim_type *type; /* what the config said: a class may have several names */
+    /* bit i: settings[i] of `given_in` was set: a mask means nothing in another class' table */
+    uint64_t given;
+    const struct setting_table *given_in;
 
     double lr;
     double betas[2];
@@ -110,6 +115,9 @@ CZ_API cz_status optim_hyper_set_bool(struct optim_hyper *hyper, const char *nam
 CZ_API cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, double a,
                                       double b);
 
+/* Whether the config set this parameter. */
+CZ_API bool optim_hyper_given(const struct optim_hyper *hyper, const char *name);
+
 /* Fill in the defaults and check ranges. Errors: CZ_INVALID (lr < 0, betas outside [0, 1), NaN,
  * nesterov without momentum …), CZ_UNSUPPORTED (amsgrad, maximize). */
 CZ_API cz_status optim_hyper_finish(struct optim_hyper *hyper);
@@ -145,12 +153,46 @@ struct optim_range {
     const float *ratios;    /* per tensor of the group, from between() */
 };
 
+/* How checkpoints hold a group of this class: as one of DeepSpeed's or torch's classes does, whose
+ * saved dictionaries DeepSpeed takes as they are. */
+#define OPTIM_SAVED_SETTINGS_MAX 12
+enum optim_saved_step { OPTIM_STEP_INT = 0, OPTIM_STEP_TENSOR, OPTIM_STEP_NONE };
+
+struct optim_saved {
+    const char *name;  /* "FusedAdam" */
+    unsigned dialects; /* under which it is built: bits 1 << optim_dialect; 0: the others */
+    enum optim_saved_step step; /* how the number of updates is written beside the states */
+    bool flat_masters;       /* in 16 bits at stage 0 DeepSpeed's wrapper keeps the masters flat */
+    const char *first_state; /* the name of state 0; NULL: state_names[0] */
+    const char *settings[OPTIM_SAVED_SETTINGS_MAX + 1]; /* of param_groups, in order; then NULL */
+};
+
+/* The run that a class is asked to be part of. */
+struct optim_use {
+    int stage;
+    bool states_offloaded, params_offloaded;
+    bool sums;                     /* gradients are added up over ranks, not averaged */
+    bool fp16_states, bf16_states; /* masters or states in 16 bits */
+};
+
+/* A run that a class refuses: config_check() and zero_create() both ask this table. */
+struct optim_limit {
+    const char *key; /* of the config: where the blame goes */
+    bool (*applies)(const struct optim_use *use);
+    const char *why;
+};
+
 struct optim_class {
     const char *name;                          /* "Adam", "Lamb", …, "OneBitAdam" */
     unsigned flags;                            /* bits of enum optim_flag */
     int n_passes;                              /* 1, or 2 with tensor norms */
     bool has_betas;                            /* OneCycle can cycle beta1 */
     const char *state_names[OPTIM_STATES_MAX]; /* as torch names them, in order */
+    const char *const *ops;          /* that it calls, as ops_require() knows them; NULL */
+    const struct optim_saved *saved; /* the first that fits the dialect counts */
+    size_t n_saved;
+    const struct optim_limit *limits; /* NULL: it takes every run */
+    size_t n_limits;
 
     /* States kept with these hyper-parameters (SGD without momentum keeps none). */
     size_t (*n_states)(const struct optim_hyper *hyper);
@@ -180,8 +222,45 @@ CZ_API size_t optim_n_states(const struct optim_hyper *hyper);
 /* The fill value of a state before the first step (0, or Adagrad's initial_accumulator_value). */
 CZ_API double optim_state_init(const struct optim_hyper *hyper, size_t state_idx);
 
-/* Registry, for tools and tests: classes[0 … *n). */
-CZ_API const struct optim_class *const *optim_classes(size_t *n);
+/* How checkpoints hold a group; NULL: unknown for this class in this dialect. */
+CZ_API const struct optim_saved *optim_saved_as(const struct optim_hyper *hyper);
+
+/* The first limit of the class that the run breaks; NULL: none. *from: where to look on, 0 at
+ * first. */
+CZ_API const struct optim_limit *optim_limit_next(const struct optim_class *cls,
+                                                  const struct optim_use *use, size_t *from);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* Whose name it is decides how a config may write it. */
+enum optim_origin {
+    OPTIM_OF_DEEPSPEED = 0,  /* of 0.19: in any case, shown in lower case */
+    OPTIM_OF_DEEPSPEED_0_16, /* of 0.16 alone: in any case, shown as written */
+    OPTIM_OF_TORCH           /* of torch.optim: exactly as here */
+};
+
+/* A value of optimizer.type. One table of them (optim/types.c) makes the config's lists, refusals,
+ * docs/config.md and what `czero init` writes; docs that list them by hand are compared with it. */
+struct optim_type {
+    const char *name;              /* "AdamW" */
+    const struct optim_class *cls; /* NULL: DeepSpeed has it, czero does not */
+    enum optim_origin origin;
+    bool decoupled;      /* weight decay apart from the gradient, whatever adam_w_mode says */
+    bool is_default;     /* what `czero init` and `czero tune` write */
+    const char *same_as; /* takes the parameters of that type */
+    const char *text;    /* a line for lists */
+};
+
+/* types[0 … *n). */
+CZ_API const struct optim_type *optim_types(size_t *n);
+
+/* The type that a config's text names, as optim_hyper_begin() matches it; NULL: none. */
+CZ_API const struct optim_type *optim_type_find(const char *text);
+
+CZ_API const struct optim_type *optim_type_default(void);
+
+/* "Adam, AdamW, …, OneBitLamb": those that czero has. Returns `buf`. */
+CZ_API const char *optim_type_names(char *buf, size_t nbytes);
 
 CZ_EXTERN_C_END
 #endif

@@ -20,6 +20,17 @@ extern const struct optim_class_entry optim_onebit_adam, optim_zero_one_adam, op
 #define OPTIM_IN_OFFLOAD (1u << OPTIM_OFFLOAD)
 #define OPTIM_IN_TORCH   (1u << OPTIM_TORCH)
 
+/* CZ_INVALID: a type that no table knows, with those that work. */
+cz_status optim_type_unknown(const char *text);
+
+/* A class' list of names, and its forms in checkpoints. */
+#define OPTIM_OPS(...)                                                                             \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define OPTIM_SAVED(list) .saved = list, .n_saved = CZ_ARRAY_LEN(list)
+
 /* Rows of a settings table; `in` is 0 (everywhere) or OPTIM_IN_* bits. */
 #define OPTIM_NUMBER(key, field, value, in, text)                                                  \
     {                                                                                              \

@@ -41,6 +41,13 @@ static cz_status check(const struct optim_hyper *hyper)
     return CZ_OK;
 }
 
+static const struct optim_saved saved[] = {
+    {.name = "torch's SGD",
+     .step = OPTIM_STEP_NONE,
+     .settings = {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach",
+                  "differentiable", "fused"}},
+};
+
 const struct optim_class_entry optim_sgd = {
     .cls =
         {
@@ -48,6 +55,8 @@ const struct optim_class_entry optim_sgd = {
             .flags = OPTIM_ELEMENTWISE,
             .n_passes = 1,
             .state_names = {"momentum_buffer"},
+            .ops = OPTIM_OPS("sgd"),
+            OPTIM_SAVED(saved),
             .n_states = n_states,
             .step = step,
         },

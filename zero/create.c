@@ -8,6 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The limits of the groups' classes, which the config has been held against already, and the
+ * kernels that they call. */
+static cz_status check_classes(const struct zero_options *o)
+{
+    const bool leaves = zero_states_leave(o), swaps = o->swap.optimizer;
+    const double share = swaps ? (double)o->swap.memory_share : (double)o->offload.device_share;
+    const struct optim_use use = {.stage = o->stage,
+                                  .states_offloaded = swaps || leaves,
+                                  .params_offloaded = o->swap.params || zero_params_leave(o),
+                                  .sums = o->reduce_sum,
+                                  .fp16_states = o->state_dtype == DTYPE_F16,
+                                  .bf16_states = o->state_dtype == DTYPE_BF16};
+    for (size_t g = 0; g < o->n_groups; g++) {
+        const struct optim_class *cls = o->groups[g].hyper.cls;
+        size_t from = 0;
+        const struct optim_limit *limit = optim_limit_next(cls, &use, &from);
+        if (limit)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: not supported with %s: %s", limit->key,
+                           cls->name, limit->why);
+        for (size_t i = 0; cls->ops[i]; i++) {
+            if (leaves && o->host_ops) TRY(ops_require(o->host_ops, cls->ops[i]));
+            if (!leaves || share > 0) TRY(ops_require(o->ops, cls->ops[i]));
+        }
+    }
+    return CZ_OK;
+}
+
 static cz_status check_options(const struct zero_options *o)
 {
     if (o->stage < 0 || o->stage > 3)
@@ -19,6 +46,7 @@ static cz_status check_options(const struct zero_options *o)
     if (o->master_dtype != o->dtype && o->master_dtype != DTYPE_F32)
         return err_set(CZ_UNSUPPORTED, 0, "master weights of a %s model are %s or fp32, not %s",
                        dtype_name(o->dtype), dtype_name(o->dtype), dtype_name(o->master_dtype));
+    TRY(check_classes(o));
     TRY(zero_onebit_check(o));
     TRY(zero_gpu_check(o));
     for (size_t v = 0; v < o->n_visits; v++)

@@ -59,6 +59,7 @@ struct zero_layout zero_group_layout(const struct zero *z, size_t group)
     return (struct zero_layout){.flat = is_sharded ? NULL : &g->flat,
                                 .shard = is_sharded ? &g->shard : NULL,
                                 .own_numel = is_cut ? g->flat.partition : g->own_numel,
+                                .held_numel = g->own_numel,
                                 .n_states = g->n_states};
 }
 

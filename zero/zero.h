@@ -378,7 +378,8 @@ struct shard_group; /* layout/shard.h */
 struct zero_layout {
     const struct flat_group *flat;   /* stages 0-2, else NULL */
     const struct shard_group *shard; /* stage 3, else NULL */
-    size_t own_numel;                /* elements of this rank's masters and of each state */
+    size_t own_numel;  /* elements of this rank's masters and of each state, as saved */
+    size_t held_numel; /* … and as it holds and updates them */
     size_t n_states;
 };
 

@@ -28,7 +28,7 @@ static bool is_cpu_adam(const struct ds_config *d)
 {
     const struct optim_hyper *hyper = &d->optimizer.hyper;
     return is_offloaded(d) && d->optimizer.usable && hyper->dialect == OPTIM_OFFLOAD &&
-           strcmp(hyper->cls->name, "Adam") == 0;
+           (hyper->cls->flags & OPTIM_16BIT_MASTERS);
 }
 
 static void reject(struct ds_config *d, const char *path, const char *text)

@@ -484,8 +484,7 @@ SECTION(czero, "czero", SECTION_MODEL, "czero's own settings, which DeepSpeed ig
  * ------------------------------------------------------------------------ */
 
 static const struct config_key optimizer_keys[] = {
-    KEY("type", KEY_ANY, "null",
-        "Adam, AdamW, Lamb, Lion, Adagrad, SGD, OneBitAdam, ZeroOneAdam, OneBitLamb"),
+    KEY("type", KEY_ANY, "null", NULL, .list = optim_type_names),
     KEY("params", KEY_ANY, "null", "its arguments"),
     KEY("legacy_fusion", KEY_BOOL, "false", "an older fused path",
         NO_EFFECT("there is one path here")),

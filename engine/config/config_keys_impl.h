@@ -58,7 +58,8 @@ struct config_key {
     const char *name;
     enum key_type type;
     const char *fallback; /* the default as JSON; NULL with KEY_ABSENT and KEY_SECTION */
-    const char *help;
+    const char *help;     /* NULL: `list` writes it */
+    const char *(*list)(char *buf, size_t nbytes); /* of another table: the names it takes */
     unsigned flags;
     const char *short_name;    /* the other accepted spelling, or NULL */
     const char *fallback_0_16; /* the default under compat 0.16, or NULL: the same */
@@ -82,6 +83,7 @@ struct config_section {
     const char *name; /* dotted path; "" is the top level */
     enum section_kind kind;
     const char *help;
+    const char *(*list)(char *buf, size_t nbytes); /* instead: names of another table */
     const struct config_key *keys;
     size_t n_keys;
     bool nullable;          /* null instead of an object means absent */
@@ -93,6 +95,8 @@ struct config_section {
 };
 
 /* Words of the tables. */
+#define KEY_LIST_NBYTES 256
+
 #define KEY(key_name, key_type, default_json, text, ...)                                           \
     {                                                                                              \
         .name = (key_name), .type = (key_type), .fallback = (default_json), .help = (text),        \

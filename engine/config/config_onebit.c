@@ -1,5 +1,4 @@
-/* The 1-bit optimizers in a config: what they do not go with, and which keys mean less with them.
- */
+/* The 1-bit optimizers in a config: which keys mean less with them. */
 #include "engine/config/config_impl.h"
 #include "optim/onebit.h"
 
@@ -9,38 +8,6 @@
 static const struct cv *value_at(const struct ds_config *d, const char *path)
 {
     return config_at(d->impl->resolved, path);
-}
-
-static const char *name_of(const struct ds_config *d)
-{
-    return d->optimizer.hyper.cls->name;
-}
-
-/* ---- refusals -------------------------------------------------------------------------------- */
-
-static void refuse(struct ds_config *d, bool applies, const char *path, const char *why)
-{
-    if (applies)
-        config_say(d->impl, CONFIG_NOTE_UNSUPPORTED, value_at(d, path), path,
-                   "not supported with %s: %s", name_of(d), why);
-}
-
-static void refuse_all(struct ds_config *d)
-{
-    static const char fp32[] = "masters and moments are fp32; remove it";
-    refuse(d, d->zero.stage > 1, "zero_optimization.stage",
-           "a rank compresses from the whole of its own gradients, which stages 2 and 3 do not "
-           "keep; stages 0 and 1 work");
-    refuse(d, d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NONE,
-           "zero_optimization.offload_optimizer.device",
-           "the momentum and the errors of compression stay whole in memory; set it to \"none\"");
-    refuse(d, d->zero.offload_param.device != CONFIG_OFFLOAD_NONE,
-           "zero_optimization.offload_param.device",
-           "an exchange moves all parameters at once, in memory; set it to \"none\"");
-    refuse(d, d->gradient_allreduce_sum, "gradient_allreduce_op",
-           "what ranks exchange after the warm-up is a mean; set it to \"mean\"");
-    refuse(d, d->fp16.fp16_master_weights_and_grads, "fp16.fp16_master_weights_and_grads", fp32);
-    refuse(d, d->bf16.bf16_master_weights_and_grads, "bf16.bf16_master_weights_and_grads", fp32);
 }
 
 /* ---- keys that mean less --------------------------------------------------------------------- */
@@ -110,7 +77,6 @@ static void note_early_freeze(struct ds_config *d)
 void config_check_onebit(struct ds_config *d)
 {
     if (!d->optimizer.usable || !optim_is_onebit(&d->optimizer.hyper)) return;
-    refuse_all(d);
     note_switches(d);
     note_traffic(d);
     note(d, d->model_dtype == DTYPE_F32, CONFIG_NOTE_CHOICE, "optimizer.type",

@@ -67,6 +67,7 @@ static void explain_section(struct json_writer *w, const struct config_section *
     char path[PATH_NBYTES];
     for (size_t i = 0; i < section->n_keys; i++) {
         const struct config_key *key = &section->keys[i];
+        char names[KEY_LIST_NBYTES];
         const struct cv *value = cv_get(resolved, key->name);
         if (!value) continue;
         if (key->type == KEY_SECTION && value->kind == CV_DICT) {
@@ -78,7 +79,10 @@ static void explain_section(struct json_writer *w, const struct config_section *
         if (!bare) {
             json_write_text(w, "  # ");
             put_origin(w, value);
-            json_write_format(w, "; %s", key->type == KEY_SECTION ? key->section->help : key->help);
+            json_write_format(w, "; %s",
+                              key->type == KEY_SECTION ? key->section->help
+                              : key->list              ? key->list(names, sizeof names)
+                                                       : key->help);
         }
         json_write_text(w, "\n");
     }

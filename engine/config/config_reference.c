@@ -64,7 +64,8 @@ static void write_key(struct json_writer *w, const struct config_key *key)
     write_bounds(w, key);
     json_write_format(w, " | `%s`", default_text(key));
     if (key->fallback_0_16) json_write_format(w, " (0.16: `%s`)", key->fallback_0_16);
-    json_write_format(w, " | %s.", key->help);
+    char names[KEY_LIST_NBYTES];
+    json_write_format(w, " | %s.", key->list ? key->list(names, sizeof names) : key->help);
     write_effect(w, key->effect, key->why);
     json_write_text(w, " |\n");
 }
@@ -122,19 +123,48 @@ static void write_settings(struct json_writer *w, const char *type,
     }
 }
 
+/* The states in a checkpoint: those of every form that a class is saved in. */
+static void write_states(struct json_writer *w, const struct optim_class *cls)
+{
+    for (size_t s = 0; s < OPTIM_STATES_MAX && cls->state_names[s]; s++) {
+        json_write_format(w, "%s`%s`", s > 0 ? ", " : "", cls->state_names[s]);
+        for (size_t i = 0; s == 0 && i < cls->n_saved; i++)
+            if (cls->saved[i].first_state)
+                json_write_format(w, " (`%s` in %s)", cls->saved[i].first_state,
+                                  cls->saved[i].name);
+    }
+}
+
+static cz_status write_optimizers(struct json_writer *w)
+{
+    size_t n;
+    const struct optim_type *types = optim_types(&n);
+    json_write_text(
+        w, "\n## Optimizer types\n\n| type | | states | case of the name |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < n; i++) {
+        if (!types[i].cls) continue;
+        json_write_format(w, "| %s | %s | ", types[i].name, types[i].text);
+        write_states(w, types[i].cls);
+        json_write_format(w, " | %s |\n", types[i].origin == OPTIM_OF_TORCH ? "as here" : "any");
+    }
+    for (size_t i = 0; i < n; i++)
+        if (types[i].cls && types[i].same_as)
+            json_write_format(w, "\n`%s` takes what `%s` takes.\n", types[i].name,
+                              types[i].same_as);
+    for (size_t i = 0; i < n; i++) {
+        struct optim_hyper hyper;
+        if (!types[i].cls || types[i].same_as) continue;
+        TRY(optim_hyper_begin(types[i].name, OPTIM_FUSED, &hyper));
+        write_settings(w, types[i].name, optim_settings(&hyper));
+    }
+    return CZ_OK;
+}
+
 static cz_status write_types(struct json_writer *w)
 {
-    static const char *const optimizers[] = {"AdamW", "Lamb",       "Lion",        "Adagrad",
-                                             "SGD",   "OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
     static const char *const schedules[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                             "LRRangeTest", "OneCycle"};
-    json_write_text(w, "\n## Optimizer types\n\n`Adam` takes what `AdamW` takes. Names of "
-                       "DeepSpeed's own types count in any case; `SGD` is torch's and does not.\n");
-    for (size_t i = 0; i < CZ_ARRAY_LEN(optimizers); i++) {
-        struct optim_hyper hyper;
-        TRY(optim_hyper_begin(optimizers[i], OPTIM_FUSED, &hyper));
-        write_settings(w, optimizers[i], optim_settings(&hyper));
-    }
+    TRY(write_optimizers(w));
     json_write_text(w, "\n## Scheduler types\n");
     for (size_t i = 0; i < CZ_ARRAY_LEN(schedules); i++) {
         struct schedule_params params;

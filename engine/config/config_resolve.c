@@ -1,6 +1,7 @@
 /* From what a file gives to what DeepSpeed's parser would make of it. */
 #include "engine/config/config_impl.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -353,11 +354,16 @@ static const struct cv *given_timers(struct config_impl *c, const struct cv *tim
     return NULL;
 }
 
+static const char *lower_case(struct config_impl *c, const char *text)
+{
+    char *lower = cv_alloc(&c->pool, strlen(text) + 1);
+    for (size_t i = 0; (lower[i] = (char)tolower((unsigned char)text[i])) != '\0'; i++) {}
+    return lower;
+}
+
 /* DeepSpeed's own optimizers are named without case; they are shown in lower case. */
 static void lower_optimizer_type(struct config_impl *c, struct cv *optimizer)
 {
-    static const char *const own[] = {"adagrad", "adam",  "adamw", "lamb", "muadam",
-                                      "muadamw", "musgd", "lion",  "muon"};
     struct cv *type = cv_get(optimizer, "type");
     if (!type || type->kind == CV_NULL) return;
     if (type->kind != CV_STRING) {
@@ -365,8 +371,8 @@ static void lower_optimizer_type(struct config_impl *c, struct cv *optimizer)
                      cv_show(&c->pool, type));
         return;
     }
-    for (size_t i = 0; i < CZ_ARRAY_LEN(own); i++)
-        if (!strcasecmp(type->string, own[i])) type->string = own[i];
+    const struct optim_type *known = optim_type_find(type->string);
+    if (known && known->origin == OPTIM_OF_DEEPSPEED) type->string = lower_case(c, known->name);
 }
 
 /* Without a type, DeepSpeed does not look at params. */

@@ -4,7 +4,6 @@
 #include "offload/swap.h"
 
 #include <string.h>
-#include <strings.h>
 
 struct refusal {
     const char *path; /* where the blame goes */
@@ -58,9 +57,8 @@ static bool untested(const struct ds_config *d)
 
 static bool lamb_with_static_scale(const struct ds_config *d)
 {
-    const char *type = d->optimizer.type;
-    bool is_lamb = type && (strcasecmp(type, "lamb") == 0 || strcasecmp(type, "onebitlamb") == 0);
-    return is_lamb && d->fp16.loss_scale != 0;
+    const struct optim_type *type = d->optimizer.type ? optim_type_find(d->optimizer.type) : NULL;
+    return type && type->cls && type->cls->flags & OPTIM_DYNAMIC_SCALE && d->fp16.loss_scale != 0;
 }
 
 static bool accumulates_apart(const struct ds_config *d)
@@ -289,7 +287,7 @@ static void note_offload(struct ds_config *d)
     if (device == CONFIG_OFFLOAD_CPU && c->on_gpu && d->zero.stage == 0)
         config_say(c, CONFIG_NOTE_NO_EFFECT, value, optimizer,
                    "\"cpu\" has no effect at stage 0, as in DeepSpeed");
-    bool is_done = !c->on_gpu || c->world_size == 1; /* zero refuses it otherwise */
+    bool is_done = !c->on_gpu || c->world_size == 1; /* refused otherwise */
     if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3 && is_done)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
                    "\"nvme\" is done at stage %d too; DeepSpeed does it at stage 3 only",
@@ -309,6 +307,39 @@ static void note_offload(struct ds_config *d)
     note_paths(c, d);
 }
 
+/* What the optimizer's class does not go with (optim/optim.h); zero_create() asks the same table.
+ */
+static void refuse_use(struct ds_config *d)
+{
+    const struct optim_use use = {
+        .stage = d->zero.stage,
+        .states_offloaded = d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NONE,
+        .params_offloaded = d->zero.offload_param.device != CONFIG_OFFLOAD_NONE,
+        .sums = d->gradient_allreduce_sum,
+        .fp16_states = d->fp16.fp16_master_weights_and_grads,
+        .bf16_states = d->bf16.bf16_master_weights_and_grads};
+    const struct optim_class *cls = d->optimizer.usable ? d->optimizer.hyper.cls : NULL;
+    const struct optim_limit *limit;
+    for (size_t i = 0; cls && (limit = optim_limit_next(cls, &use, &i)) != NULL;)
+        config_say(d->impl, CONFIG_NOTE_UNSUPPORTED, config_at(d->impl->resolved, limit->key),
+                   limit->key, "not supported with %s: %s", cls->name, limit->why);
+}
+
+/* Below stage 3 every GPU would keep all parameters and every rank a file of them: zero_gpu_check()
+ * refuses that, too. */
+static void refuse_shared_nvme(struct ds_config *d)
+{
+    static const char path[] = "zero_optimization.offload_param.device";
+    const struct config_impl *c = d->impl;
+    if (!c->on_gpu || c->world_size == 1 || d->zero.stage == 3 ||
+        d->zero.offload_param.device != CONFIG_OFFLOAD_NVME)
+        return;
+    config_say(d->impl, CONFIG_NOTE_UNSUPPORTED, config_at(c->resolved, path), path,
+               "not supported: \"nvme\" with %lld GPUs is for stage 3, at which ranks share the "
+               "parameters; stage %d keeps all of them on each",
+               (long long)c->world_size, d->zero.stage);
+}
+
 void config_check_support(struct ds_config *d)
 {
     struct config_impl *c = d->impl;
@@ -317,6 +348,8 @@ void config_check_support(struct ds_config *d)
         if (refusals[i].applies(d))
             config_say(c, refusals[i].kind, config_at(c->resolved, refusals[i].path),
                        refusals[i].path, "%s", refusals[i].text);
+    refuse_shared_nvme(d);
     note_offload(d);
+    refuse_use(d);
     config_check_onebit(d);
 }

@@ -123,6 +123,19 @@ static bool stays_whole(const struct cz_engine *e, int s)
     return s == 0 || optim_moves_alone(hyper);
 }
 
+/* Of state s, which groups share a block for: the groups' optimizers may call it differently. */
+static const char *state_name(const struct cz_engine *e, int s)
+{
+    const char *name = NULL;
+    for (size_t g = 0; g < e->n_groups; g++) {
+        const char *of_group = e->groups[g].hyper.cls->state_names[s];
+        if (!of_group) continue;
+        if (name && strcmp(name, of_group) != 0) return PLAN_STATES_NAME;
+        name = of_group;
+    }
+    return name ? name : PLAN_STATES_NAME;
+}
+
 static void state_rows(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -145,10 +158,10 @@ static void state_rows(struct cz_engine *e)
     row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS),
         "(%d × %zu + %zu of tied ones) × %s", f.n_buckets, f.bucket_numel, f.tied_numel, grad);
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {
-        const char *name = e->groups[0].hyper.cls->state_names[s];
+        const char *name = state_name(e, s);
         enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
         bool whole = stays_whole(e, s);
-        row(p, (int)block, name ? name : "state", zero_block_nbytes(z, block), "%zu × %s%s",
+        row(p, (int)block, name, zero_block_nbytes(z, block), "%zu × %s%s",
             whole ? f.numel_padded : own, dtype_name(e->config->state_dtype),
             whole ? ", whole on every rank" : "");
     }

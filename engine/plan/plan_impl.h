@@ -6,6 +6,8 @@
 #include "engine/engine_impl.h"
 #include "formats/json/json_write.h"
 
+#define PLAN_STATES_NAME "state" /* the row of a block that groups call differently */
+
 #include <stdio.h>
 
 /* ---- plan_device.c --------------------------------------------------------------------------- */

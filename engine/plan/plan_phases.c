@@ -49,12 +49,13 @@ static const struct row_use {
 bool plan_row_is_state(const struct plan_row *row)
 {
     size_t n;
-    const struct optim_class *const *classes = optim_classes(&n);
+    const struct optim_type *types = optim_types(&n);
     if (strcmp(row->name, "master weights") == 0) return true;
-    for (size_t c = 0; c < n; c++)
-        for (size_t s = 0; s < OPTIM_STATES_MAX && classes[c]->state_names[s]; s++)
-            if (strcmp(classes[c]->state_names[s], row->name) == 0) return true;
-    return strcmp(row->name, "device's states") == 0;
+    for (size_t t = 0; t < n; t++)
+        for (size_t s = 0; types[t].cls && s < OPTIM_STATES_MAX && types[t].cls->state_names[s];
+             s++)
+            if (strcmp(types[t].cls->state_names[s], row->name) == 0) return true;
+    return strcmp(row->name, PLAN_STATES_NAME) == 0 || strcmp(row->name, "device's states") == 0;
 }
 
 static const struct row_use *find_use(const struct plan_row *row)
@@ -229,12 +230,14 @@ static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
 
 size_t plan_update_nbytes(const struct cz_engine *e)
 {
-    const struct zero_figures f = zero_figures(e->zero);
     const struct ds_config *c = e->config;
-    size_t each = 2 * dtype_size(c->master_dtype) + dtype_size(e->grad_dtype);
+    size_t each = 2 * dtype_size(c->master_dtype) + dtype_size(e->grad_dtype), total = 0;
     if (c->master_dtype != e->dtype) each += dtype_size(e->dtype); /* the rounded parameter */
-    each += 2 * dtype_size(c->state_dtype) * optim_n_states(&e->groups[0].hyper);
-    return each * f.numel_own;
+    for (size_t g = 0; g < e->n_groups; g++) {
+        struct zero_layout group = zero_group_layout(e->zero, g);
+        total += (each + 2 * dtype_size(c->state_dtype) * group.n_states) * group.held_numel;
+    }
+    return total;
 }
 
 static void fill_step(const struct cz_engine *e, struct cz_plan *p)

@@ -18,8 +18,7 @@ static double mib(size_t nbytes)
 
 static void print_head(FILE *f, const struct cz_plan *p)
 {
-    fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name,
-            (double)p->numel / 1e6);
+    fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name, (double)p->numel / 1e6);
     if (p->numel_trainable != p->numel)
         fprintf(f, ", %.1f M trained", (double)p->numel_trainable / 1e6);
     fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(p->dtype),

@@ -48,19 +48,13 @@ void report_put_times(struct report_line *line, const char *const *names, const 
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-static bool betas_given(const struct optim_hyper *hyper)
-{
-    int idx = settings_find(optim_settings(hyper), "betas");
-    return idx >= 0 && (hyper->given >> idx & 1);
-}
-
 static void put_momentum(struct report_line *line, const struct optim_group *g, bool cycled)
 {
     if (!g->hyper.cls->has_betas) {
         report_put_float(line, g->hyper.momentum);
         return;
     }
-    bool is_list = betas_given(&g->hyper) && !cycled;
+    bool is_list = optim_hyper_given(&g->hyper, "betas") && !cycled;
     report_put(line, is_list ? "[" : "(");
     report_put_float(line, g->betas[0]);
     report_put(line, ", ");

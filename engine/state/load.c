@@ -123,9 +123,10 @@ static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t
     const struct cz_engine *e = l->e;
     size_t idx = l->tensor_of[param_idx];
     if (what == ZERO_WEIGHT) return ckpt_read(l->ck, idx, l->weight_what, off, numel, dst);
-    if (!l->fresh_states && l->state_of[state_idx] != LOAD_NO_STATE)
-        return ckpt_read(l->ck, idx, CKPT_STATE_0 + (int)l->state_of[state_idx], off, numel, dst);
-    double init = optim_state_init(&e->groups[e->group_of[param_idx]].hyper, state_idx);
+    size_t group = e->group_of[param_idx], state = l->state_of[group][state_idx];
+    if (!l->fresh_states && state != LOAD_NO_STATE)
+        return ckpt_read(l->ck, idx, CKPT_STATE_0 + (int)state, off, numel, dst);
+    double init = optim_state_init(&e->groups[group].hyper, state_idx);
     for (size_t i = 0; i < numel; i++) dst[i] = (float)init;
     return CZ_OK;
 }

@@ -16,7 +16,7 @@ struct load {
     size_t *tensor_of; /* (n_params) index in the checkpoint; ckpt_count(): missing */
     int weight_what;   /* CKPT_MASTER or CKPT_MODULE */
     bool *weights;     /* (n_params) restore this one */
-    size_t state_of[OPTIM_STATES_MAX]; /* the checkpoint's number of each state, per group alike */
+    size_t state_of[OPTIM_GROUPS_MAX][OPTIM_STATES_MAX]; /* the checkpoint's number of each state */
     bool with_states;                  /* restore the optimizer's states */
     bool fresh_states;                 /* they were saved before the first update: none are there */
     bool has_run_state;

@@ -94,40 +94,53 @@ static bool find_state(const struct ckpt_info *info, const char *name, size_t *i
 
 /* A state that is left over tells of another optimizer: it may mean something else by the names
  * that both have. */
-static void warn_of_others(const struct load *l, size_t n_states)
+static void warn_of_others(const struct load *l)
 {
+    const struct cz_engine *e = l->e;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
     for (size_t i = 0; i < info->n_states; i++) {
         bool used = false;
-        for (size_t s = 0; s < n_states; s++) used |= l->state_of[s] == i;
-        if (used || l->e->comm->rank != 0) continue;
+        for (size_t g = 0; g < e->n_groups; g++)
+            for (size_t s = 0; s < optim_n_states(&e->groups[g].hyper); s++)
+                used |= l->state_of[g][s] == i;
+        if (used || e->comm->rank != 0) continue;
         LOGV(LOG_WARN, SUB_CKPT,
              "%s has the optimizer state %s, which %s does not: did another optimizer save it?",
-             info->tag_dir, info->states[i], l->e->groups[0].hyper.cls->name);
+             info->tag_dir, info->states[i], e->groups[0].hyper.cls->name);
     }
 }
 
-/* All groups have one optimizer class. Adagrad's sum has two names, one of which is Adam's, too. */
+/* Under the class' name, or, alone there, under the one that another of its forms gives the first
+ * state: Adagrad's sum is exp_avg_sq there, which is also a state of Adam's. */
+static bool find_state_of(const struct ckpt_info *info, const struct optim_hyper *hyper, size_t s,
+                          size_t *idx)
+{
+    const struct optim_class *cls = hyper->cls;
+    if (find_state(info, cls->state_names[s], idx)) return true;
+    for (size_t i = 0; s == 0 && info->n_states == 1 && i < cls->n_saved; i++)
+        if (cls->saved[i].first_state && find_state(info, cls->saved[i].first_state, idx))
+            return true;
+    return false;
+}
+
 static cz_status find_states(struct load *l)
 {
     const struct cz_engine *e = l->e;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
-    const struct optim_hyper *hyper = &e->groups[0].hyper;
-    for (size_t s = 0; s < optim_n_states(hyper); s++) {
-        const char *name = hyper->cls->state_names[s];
-        bool is_sum = strcmp(name, "sum") == 0 && info->n_states == 1;
-        if (find_state(info, name, &l->state_of[s]) ||
-            (is_sum && find_state(info, "exp_avg_sq", &l->state_of[s])))
-            continue;
-        l->state_of[s] = LOAD_NO_STATE;
-        if (optim_is_onebit(hyper) && s >= 2) continue; /* Adam and Lamb lead there */
-        return err_set(
-            CZ_INVALID, 0,
-            "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
-            "without the optimizer's states (load_optimizer_states=False; czero train --init)",
-            info->tag_dir, name, hyper->cls->name);
+    for (size_t g = 0; g < e->n_groups; g++) {
+        const struct optim_hyper *hyper = &e->groups[g].hyper;
+        for (size_t s = 0; s < optim_n_states(hyper); s++) {
+            if (find_state_of(info, hyper, s, &l->state_of[g][s])) continue;
+            l->state_of[g][s] = LOAD_NO_STATE;
+            if (optim_is_onebit(hyper) && s >= 2) continue; /* Adam and Lamb lead there */
+            return err_set(
+                CZ_INVALID, 0,
+                "%s has no \"%s\", which %s needs: another optimizer saved it; load it "
+                "without the optimizer's states (load_optimizer_states=False; czero train --init)",
+                info->tag_dir, hyper->cls->state_names[s], hyper->cls->name);
+        }
     }
-    warn_of_others(l, optim_n_states(hyper));
+    warn_of_others(l);
     return CZ_OK;
 }
 
@@ -138,17 +151,26 @@ static cz_status check_states(const struct load *l)
     const struct param_table *table = model_params(e->model);
     for (size_t i = 0; i < table->n_params; i++) {
         if (!l->weights[i] || !table->params[i].trainable) continue;
-        for (size_t s = 0; s < optim_n_states(&e->groups[e->group_of[i]].hyper); s++)
-            if (l->state_of[s] != LOAD_NO_STATE &&
-                !ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[s]))
+        const size_t g = e->group_of[i];
+        const struct optim_hyper *hyper = &e->groups[g].hyper;
+        for (size_t s = 0; s < optim_n_states(hyper); s++)
+            if (l->state_of[g][s] != LOAD_NO_STATE &&
+                !ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[g][s]))
                 return err_set(
                     CZ_INVALID, 0,
                     "%s has no %s of %s: it was not trained there; load it without the "
                     "optimizer's states (load_optimizer_states=False; czero train --init)",
-                    ckpt_get_info(l->ck)->tag_dir, e->groups[0].hyper.cls->state_names[s],
+                    ckpt_get_info(l->ck)->tag_dir, hyper->cls->state_names[s],
                     table->params[i].name);
     }
     return CZ_OK;
+}
+
+static bool keeps_states(const struct cz_engine *e)
+{
+    for (size_t g = 0; g < e->n_groups; g++)
+        if (optim_n_states(&e->groups[g].hyper) > 0) return true;
+    return false;
 }
 
 static cz_status plan_states(struct load *l)
@@ -157,7 +179,7 @@ static cz_status plan_states(struct load *l)
     l->with_states = !l->options->no_optimizer_states && !l->options->module_only;
     if (!l->with_states) return CZ_OK;
     bool no_update_yet = l->has_run_state ? l->run.n_updates == 0 : !info->has_states;
-    l->fresh_states = no_update_yet || optim_n_states(&l->e->groups[0].hyper) == 0;
+    l->fresh_states = no_update_yet || !keeps_states(l->e);
     if (l->fresh_states) return CZ_OK;
     if (!info->has_states)
         return err_set(CZ_INVALID, 0,

@@ -188,7 +188,9 @@ void load_onebit_plan(struct load *l)
     if (!zero_onebit(e->zero).clock) return;
     l->saved_onebit = l->has_run_state && saved->present && is_class(e, saved->optimizer);
     l->keeps_moves = l->saved_onebit && saved->clock.frozen && is_frozen_at(e, saved->clock.step);
-    if (optim_moves_alone(&e->groups[0].hyper) && !l->keeps_moves) l->state_of[2] = LOAD_NO_STATE;
+    for (size_t g = 0; g < e->n_groups; g++)
+        if (optim_moves_alone(&e->groups[g].hyper) && !l->keeps_moves)
+            l->state_of[g][2] = LOAD_NO_STATE;
 }
 
 /* ---- places ----------------------------------------------------------------------------------

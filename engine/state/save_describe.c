@@ -7,17 +7,29 @@
 /* ---- param groups ------------------------------------------------------------------------------
  */
 
-static void describe_group(const struct cz_engine *e, size_t idx, struct ckpt_group *g,
-                           struct ckpt_setting *room)
+static cz_status describe_group(const struct cz_engine *e, size_t idx, struct ckpt_group *g,
+                                struct ckpt_setting *room)
 {
     struct zero_layout layout = zero_group_layout(e->zero, idx);
-    save_describe_class(&e->groups[idx], g, room);
-    g->step = (int64_t)e->n_updates;
     g->n_states = layout.n_states;
-    for (size_t s = 0; s < layout.n_states; s++)
-        g->states[s] = save_state_name(&e->groups[idx].hyper, s);
+    TRY(save_describe_class(&e->groups[idx], g, room));
+    g->step = (int64_t)e->n_updates;
     g->flat = layout.flat;
     g->shard = layout.shard;
+    return CZ_OK;
+}
+
+/* DeepSpeed wraps an optimizer, which its form decides: all groups have one there. */
+static cz_status wraps_flat(const struct cz_engine *e, bool *out)
+{
+    *out = optim_saved_as(&e->groups[0].hyper)->flat_masters;
+    for (size_t g = 1; g < e->n_groups; g++)
+        if (optim_saved_as(&e->groups[g].hyper)->flat_masters != *out)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "optimizers %s and %s side by side: DeepSpeed's checkpoints hold the "
+                           "masters of one",
+                           e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
+    return CZ_OK;
 }
 
 static cz_status describe_groups(const struct cz_engine *e, struct save_description *d)
@@ -29,7 +41,7 @@ static cz_status describe_groups(const struct cz_engine *e, struct save_descript
     if (!d->group_of || !d->groups || !d->settings)
         return err_set(CZ_NOMEM, 0, "no memory to describe %zu parameter groups", e->n_groups);
     for (size_t g = 0; g < e->n_groups; g++)
-        describe_group(e, g, &d->groups[g], &d->settings[g * SAVE_SETTINGS_MAX]);
+        TRY(describe_group(e, g, &d->groups[g], &d->settings[g * SAVE_SETTINGS_MAX]));
     for (size_t i = 0; i < table->n_params; i++)
         d->group_of[i] = table->params[i].trainable ? e->group_of[i] : e->n_groups;
     return CZ_OK;
@@ -56,8 +68,10 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                         bool exclude_frozen, struct save_description *d)
 {
     const struct ds_config *c = e->config;
+    bool is_flat;
     memset(d, 0, sizeof *d);
     TRY(describe_groups(e, d));
+    TRY(wraps_flat(e, &is_flat));
     TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
     d->options =
@@ -72,7 +86,7 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                                     .dtype = e->dtype,
                                     .state_dtype = c->state_dtype,
                                     .fp16 = c->fp16.enabled,
-                                    .fused = save_is_fused(&e->groups[0].hyper),
+                                    .fused = is_flat,
                                     .master_dtype = c->master_dtype,
                                     .exclude_frozen = exclude_frozen,
                                     .clip_grad = c->gradient_clipping,

@@ -1,11 +1,10 @@
-/* What DeepSpeed's and torch's optimizer classes keep in their param_groups and states, in their
- * order: DeepSpeed takes the saved dictionaries as they are. */
+/* What a checkpoint says of a parameter group: the settings that the group's form lists (struct
+ * optim_saved), in that order, with their values. DeepSpeed takes the saved dictionaries as they
+ * are, so a class whose form is unknown is refused rather than saved as another. */
 #include "engine/state/save_impl.h"
 
 #include <stddef.h>
 #include <string.h>
-
-#define NAMES_MAX 12
 
 /* Where the value of an entry of param_groups comes from. */
 static const struct field {
@@ -46,100 +45,10 @@ static const struct field {
     {"fused", FIELD_NONE, 0},
 };
 
-#define IN(dialect) (1u << (dialect))
-#define ANYWHERE    (IN(OPTIM_FUSED) | IN(OPTIM_OFFLOAD) | IN(OPTIM_TORCH))
-
-/* One class of theirs. Of rows that fit the first counts. */
-static const struct row {
-    const char *class_name; /* ours */
-    unsigned dialects;
-    enum { STEP_INT = 0, STEP_TENSOR, STEP_NONE } step;
-    const char *first_state; /* NULL: as ours is called */
-    const char *names[NAMES_MAX];
-} rows[] = {
-    /* torch's Adam and AdamW */
-    {"Adam",
-     IN(OPTIM_TORCH),
-     STEP_TENSOR,
-     NULL,
-     {"lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable",
-      "differentiable", "fused", "decoupled_weight_decay"}},
-    /* FusedAdam */
-    {"Adam",
-     IN(OPTIM_FUSED),
-     STEP_INT,
-     NULL,
-     {"lr", "bias_correction", "betas", "eps", "weight_decay", "step"}},
-    /* DeepSpeedCPUAdam */
-    {"Adam",
-     IN(OPTIM_OFFLOAD),
-     STEP_INT,
-     NULL,
-     {"lr", "betas", "eps", "weight_decay", "bias_correction", "amsgrad"}},
-    /* FusedLamb */
-    {"Lamb",
-     ANYWHERE,
-     STEP_INT,
-     NULL,
-     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm", "max_coeff",
-      "min_coeff"}},
-    /* OnebitAdam, ZeroOneAdam, OnebitLamb of DeepSpeed 0.16.9 */
-    {"OneBitAdam",
-     ANYWHERE,
-     STEP_INT,
-     NULL,
-     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
-    {"ZeroOneAdam",
-     ANYWHERE,
-     STEP_INT,
-     NULL,
-     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm"}},
-    {"OneBitLamb",
-     ANYWHERE,
-     STEP_INT,
-     NULL,
-     {"lr", "bias_correction", "betas", "eps", "weight_decay", "max_grad_norm", "max_coeff",
-      "min_coeff"}},
-    /* FusedLion */
-    {"Lion", IN(OPTIM_FUSED), STEP_INT, NULL, {"lr", "betas", "weight_decay", "step"}},
-    /* DeepSpeedCPULion */
-    {"Lion", ANYWHERE, STEP_INT, NULL, {"lr", "betas", "weight_decay"}},
-    /* DeepSpeedCPUAdagrad */
-    {"Adagrad",
-     IN(OPTIM_OFFLOAD),
-     STEP_INT,
-     "exp_avg_sq",
-     {"lr", "eps", "weight_decay", "amsgrad"}},
-    /* torch's Adagrad */
-    {"Adagrad",
-     ANYWHERE,
-     STEP_TENSOR,
-     NULL,
-     {"lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "foreach", "maximize",
-      "differentiable", "fused"}},
-    /* torch's SGD */
-    {"SGD",
-     ANYWHERE,
-     STEP_NONE,
-     NULL,
-     {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach",
-      "differentiable", "fused"}},
-};
-
-static const struct row *row_of(const struct optim_hyper *hyper)
-{
-    size_t i = 0;
-    while (i + 1 < CZ_ARRAY_LEN(rows) && (strcmp(rows[i].class_name, hyper->cls->name) != 0 ||
-                                          !(rows[i].dialects & IN(hyper->dialect))))
-        i++;
-    return &rows[i];
-}
-
 /* torch makes a tuple of what the config holds as a list; DeepSpeed's classes keep the list. */
 static bool keeps_list(const struct optim_hyper *hyper)
 {
-    int idx = settings_find(optim_settings(hyper), "betas");
-    return hyper->dialect != OPTIM_TORCH && idx >= 0 && (hyper->given >> idx & 1);
+    return hyper->dialect != OPTIM_TORCH && optim_hyper_given(hyper, "betas");
 }
 
 static struct ckpt_setting setting_of(const struct optim_group *group, const struct field *f)
@@ -166,29 +75,36 @@ static struct ckpt_setting setting_of(const struct optim_group *group, const str
     return s;
 }
 
-const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx)
+static const struct field *find_field(const char *name)
 {
-    const char *other = row_of(hyper)->first_state;
-    return other && state_idx == 0 ? other : hyper->cls->state_names[state_idx];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(fields); i++)
+        if (strcmp(fields[i].name, name) == 0) return &fields[i];
+    return NULL;
 }
 
-bool save_is_fused(const struct optim_hyper *hyper)
+cz_status save_describe_class(const struct optim_group *group, struct ckpt_group *g,
+                              struct ckpt_setting room[SAVE_SETTINGS_MAX])
 {
-    bool is_adam = strcmp(hyper->cls->name, "Adam") == 0 && hyper->dialect == OPTIM_FUSED;
-    return is_adam || strcmp(hyper->cls->name, "OneBitAdam") == 0 ||
-           strcmp(hyper->cls->name, "ZeroOneAdam") == 0;
-}
-
-void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
-                         struct ckpt_setting room[SAVE_SETTINGS_MAX])
-{
-    const struct row *row = row_of(&group->hyper);
+    const struct optim_hyper *hyper = &group->hyper;
+    const struct optim_saved *saved = optim_saved_as(hyper);
+    if (!saved)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "optimizer %s: no form is known in which a checkpoint holds its states",
+                       hyper->cls->name);
     g->settings = room;
     g->n_settings = 0;
-    for (size_t i = 0; i < NAMES_MAX && row->names[i]; i++)
-        for (size_t f = 0; f < CZ_ARRAY_LEN(fields); f++)
-            if (strcmp(fields[f].name, row->names[i]) == 0)
-                room[g->n_settings++] = setting_of(group, &fields[f]);
-    g->step_is_tensor = row->step == STEP_TENSOR;
-    g->no_step = row->step == STEP_NONE;
+    for (size_t i = 0; saved->settings[i]; i++) {
+        const struct field *f = find_field(saved->settings[i]);
+        if (!f)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "optimizer %s: %s saves \"%s\", and no value is known for it",
+                           hyper->cls->name, saved->name, saved->settings[i]);
+        room[g->n_settings++] = setting_of(group, f);
+    }
+    for (size_t s = 0; s < g->n_states; s++)
+        g->states[s] =
+            s == 0 && saved->first_state ? saved->first_state : hyper->cls->state_names[s];
+    g->step_is_tensor = saved->step == OPTIM_STEP_TENSOR;
+    g->no_step = saved->step == OPTIM_STEP_NONE;
+    return CZ_OK;
 }

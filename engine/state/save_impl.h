@@ -49,16 +49,11 @@ bool save_rounds_masters(const struct cz_engine *e);
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
  */
 
-/* The settings (into `room`) and the kind of step of the class that the config would build. */
-void save_describe_class(const struct optim_group *group, struct ckpt_group *g,
-                         struct ckpt_setting room[SAVE_SETTINGS_MAX]);
-
-/* The name under which a state is saved: DeepSpeed's CPU optimizers differ from torch's. */
-const char *save_state_name(const struct optim_hyper *hyper, size_t state_idx);
-
-/* DeepSpeed's FusedAdam, OnebitAdam and ZeroOneAdam: at stage 0 its wrapper keeps 16-bit runs'
- * masters flat. */
-bool save_is_fused(const struct optim_hyper *hyper);
+/* The settings (into `room`), the names of g->n_states states and the kind of step, as the class
+ * that DeepSpeed would build from the config writes them. Errors: CZ_UNSUPPORTED (no such form is
+ * known for the group's class). */
+cz_status save_describe_class(const struct optim_group *group, struct ckpt_group *g,
+                              struct ckpt_setting room[SAVE_SETTINGS_MAX]);
 
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
  */

@@ -37,7 +37,7 @@ static void write_scheduler(struct json_writer *w, const struct tune_recipe *r, 
 static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, double lr)
 {
     begin(w, "optimizer");
-    json_put_string(w, "type", "AdamW");
+    json_put_string(w, "type", optim_type_default()->name);
     begin(w, "params");
     json_put_double(w, "lr", lr);
     json_write_key(w, "betas");

@@ -74,20 +74,6 @@ cz_status zero_onebit_check(const struct zero_options *o)
 {
     const struct optim_hyper *first = &o->groups[0].hyper;
     if (o->n_groups == 0 || !optim_is_onebit(first)) return CZ_OK;
-    if (o->stage > 1)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s exchanges whole momenta: it works at ZeRO stages 0 and 1, not at %d",
-                       first->cls->name, o->stage);
-    if (o->swap.optimizer || o->swap.params || zero_states_leave(o) || zero_params_leave(o))
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s keeps its state where layers run: it works without offload",
-                       first->cls->name);
-    if (o->state_dtype != DTYPE_F32)
-        return err_set(CZ_UNSUPPORTED, 0, "%s keeps its states in fp32, not in %s",
-                       first->cls->name, dtype_name(o->state_dtype));
-    if (o->reduce_sum)
-        return err_set(CZ_UNSUPPORTED, 0, "%s averages over ranks; it cannot add up",
-                       first->cls->name);
     for (size_t g = 1; g < o->n_groups; g++)
         if (o->groups[g].hyper.cls != first->cls)
             return err_set(CZ_INVALID, 0, "%s shares its calendar: no other optimizer beside it",

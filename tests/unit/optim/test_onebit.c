@@ -332,7 +332,8 @@ START_TEST(names_and_defaults_are_deepspeeds)
     ck_assert_double_eq(h.factor_threshold, 0.1);
     ck_assert_uint_eq(optim_n_states(&h), 3);
     ck_assert_str_eq(h.cls->state_names[2], "exp_avg_sq_fresh");
-    ck_assert_uint_eq(h.cls->flags, OPTIM_TENSOR_NORMS | OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED);
+    ck_assert_uint_eq(h.cls->flags, OPTIM_TENSOR_NORMS | OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED |
+                                        OPTIM_DYNAMIC_SCALE);
     for (size_t s = 0; s < 3; s++) ck_assert_double_eq(optim_state_init(&h, s), 0);
 }
 END_TEST
