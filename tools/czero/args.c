@@ -1,3 +1,4 @@
+/* Command-line options from a table: parsing, checks, messages and the help text. */
 #include "args.h"
 
 #include <errno.h>
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HELP_COLUMNS 80 /* the longest line of a help text */
 
 static void complain(const struct arg_command *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -246,6 +249,34 @@ static void print_usage(const struct arg_command *c)
     printf("%s\n\n%s\n", any_optional ? " [options]" : "", c->summary);
 }
 
+/* Columns of UTF-8 text: bytes that begin a character. */
+static size_t columns(const char *text, size_t nbytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < nbytes; i++) n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* Print `text` from column `indent` on, wrapped at spaces to lines of HELP_COLUMNS. */
+static void print_wrapped(const char *text, int indent)
+{
+    size_t at = (size_t)indent;
+    for (bool first = true; *text; first = false) {
+        size_t n = strcspn(text, " "), wide = columns(text, n);
+        if (!first && at + 1 + wide > HELP_COLUMNS) {
+            printf("\n%*s", indent, "");
+            at = (size_t)indent;
+        } else if (!first) {
+            printf(" ");
+            at++;
+        }
+        printf("%.*s", (int)n, text);
+        at += wide;
+        text += n + (text[n] == ' ');
+    }
+    printf("\n");
+}
+
 void args_print_help(const struct arg_command *c)
 {
     print_usage(c);
@@ -260,12 +291,12 @@ void args_print_help(const struct arg_command *c)
         const char *values = s->name[0] == '-' && s->values ? s->values : "";
         snprintf(left, sizeof left, "%s%s%s%s", s->name, *values ? " " : "", values,
                  s->kind == ARG_WORDS ? " …" : "");
-        /* "…" is three bytes and one column. */
-        int width = s->kind == ARG_WORDS ? 30 : 28;
-        if (strlen(left) > 28)
-            printf("  %s\n  %28s %s\n", left, "", s->help);
+        size_t wide = columns(left, strlen(left));
+        if (wide > 28)
+            printf("  %s\n%31s", left, "");
         else
-            printf("  %-*s %s\n", width, left, s->help);
+            printf("  %s%*s", left, (int)(29 - wide), "");
+        print_wrapped(s->help, 31);
     }
     printf("  %-28s %s\n", "--help", "show this text");
     if (c->epilogue) printf("\n%s\n", c->epilogue);

@@ -12,20 +12,20 @@ static const struct command {
     const char *summary;
     bool over_ranks; /* otherwise rank 0 does it for all */
 } commands[] = {
-    {"bench", cmd_bench, "measure this machine, for plans with times"},
+    {"bench", cmd_bench, "measure this machine, for predicted times in plans"},
     {"config", cmd_config, "show, check and compare DeepSpeed configs"},
-    {"eval", cmd_eval, "measure a model on given data"},
+    {"eval", cmd_eval, "evaluate a model on given data"},
     {"export", cmd_export, "write a checkpoint as a Hugging Face folder"},
-    {"fsck", cmd_fsck, "check that a checkpoint is what was saved"},
-    {"generate", cmd_generate, "write text that goes on from a prompt"},
-    {"init", cmd_init, "write a config and the command line that trains with it"},
-    {"inspect", cmd_inspect, "show what is inside a checkpoint or a file of weights"},
-    {"launch", cmd_launch, "run a command over several ranks", true},
+    {"fsck", cmd_fsck, "check a checkpoint for damage"},
+    {"generate", cmd_generate, "generate text from a prompt"},
+    {"init", cmd_init, "create a config and a command line to train with it"},
+    {"inspect", cmd_inspect, "list the contents of a checkpoint or a weights file"},
+    {"launch", cmd_launch, "run a command on several ranks", true},
     {"plan", cmd_plan, "show the memory that a run needs, without running it"},
-    {"plot", cmd_plot, "draw loss and accuracy over a run's steps"},
-    {"predict", cmd_predict, "say which class texts belong to"},
+    {"plot", cmd_plot, "plot loss and accuracy of a run"},
+    {"predict", cmd_predict, "classify texts"},
     {"train", cmd_train, "train a model from a DeepSpeed config", true},
-    {"tune", cmd_tune, "find the configurations that fit into a machine, fastest first"},
+    {"tune", cmd_tune, "find the configurations that fit a machine, fastest first"},
     {"verify", cmd_verify, "compare a model's logits, loss and gradients with recorded ones"},
     {"vocab", cmd_vocab, "build a vocabulary from texts"},
     {NULL, NULL, NULL, false},
@@ -49,13 +49,13 @@ static int print_help(void)
            "Train language models from a DeepSpeed config, in C.\n\nCommands:\n");
     for (size_t i = 0; commands[i].name; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf(
-        "\n`czero COMMAND --help` explains a command; `czero --version` names this version.\n\n"
-        "Exit codes: 0 done, 1 run-time failure, 2 usage or config error,\n"
-        "            3 does not fit in memory, 4 damaged input.\n"
-        "Environment: CZERO_ISA caps the instruction set (scalar, avx2, avx512, avx512bf16,\n"
-        "             amx), OMP_NUM_THREADS the threads, CZERO_COMPAT=0.16 selects older\n"
-        "             DeepSpeed defaults, CZERO_LOG the log level, CZERO_DEBUG=1 traces errors.\n");
+    printf("\n`czero COMMAND --help` explains a command; `czero --version` prints the version.\n\n"
+           "Exit codes: 0 success, 1 run-time failure, 2 usage or config error,\n"
+           "            3 does not fit in memory, 4 damaged input.\n"
+           "Environment: CZERO_ISA limits the instruction set (scalar, avx2, avx512,\n"
+           "             avx512bf16, amx), OMP_NUM_THREADS limits the threads,\n"
+           "             CZERO_COMPAT=0.16 selects older DeepSpeed defaults, CZERO_LOG sets\n"
+           "             the log level, CZERO_DEBUG=1 traces errors.\n");
     return EXIT_OK;
 }
 

@@ -1,5 +1,5 @@
-/* zero_to_fp32: a folder of DeepSpeed's shards in, whole weights out. Options as DeepSpeed's script
- * of that name has them, and more. */
+/* zero_to_fp32: consolidates a folder of DeepSpeed's shards to fp32 weights. It has the options of
+ * DeepSpeed's script of that name, and more. */
 #include "base/clock.h"
 #include "checkpoint/consolidate/consolidate.h"
 #include "details.h"
@@ -20,43 +20,43 @@ struct options {
 
 static const struct arg_spec specs[] = {
     {"CHECKPOINT_DIR", ARG_STRING, FIELD(dir), NULL,
-     "folder that was given to save_checkpoint(), or the folder of one tag in it", 0, true},
-    {"OUTPUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "folder to write to; made if missing", 0,
-     true},
+     "checkpoint folder, as passed to save_checkpoint(), or the folder of one tag", 0, true},
+    {"OUTPUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "output folder; created if missing", 0, true},
     {"--max_shard_size", ARG_STRING, FIELD(max_shard_size), "SIZE",
-     "start another file beyond this size, such as 5GB, 200MB, none (default: 5GB)", 0, false},
+     "start a new file before one exceeds SIZE, such as 5GB, 200MB, none (default: 5GB)", 0, false},
     {"--safe_serialization", ARG_FLAG, FIELD(safetensors), NULL,
      "write model.safetensors instead of pytorch_model.bin", 0, false},
     {"--tag", ARG_STRING, FIELD(tag), "TAG",
-     "which checkpoint, such as global_step1 (default: the one that `latest` names)", 0, false},
-    {"-t", ARG_STRING, FIELD(tag), "TAG", "the same", 0, false},
+     "tag, such as global_step1 (default: the one that `latest` names)", 0, false},
+    {"-t", ARG_STRING, FIELD(tag), "TAG", "same as --tag", 0, false},
     {"--exclude_frozen_parameters", ARG_FLAG, FIELD(exclude_frozen), NULL,
-     "leave out weights that were not trained", 0, false},
+     "omit weights that were not trained", 0, false},
     {"--dtype", ARG_CHOICE, FIELD(dtype), "float32|fp32|float16|fp16|bfloat16|bf16",
-     "what weights are written as (default: fp32)", 0, false},
+     "type of the written weights (default: fp32)", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
-     "read the output again and compare every tensor with the shards", 0, false},
+     "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
-    {"--debug", ARG_FLAG, FIELD(debug), NULL, "say on stderr where every tensor lies in the shards",
-     0, false},
-    {"-d", ARG_FLAG, FIELD(debug), NULL, "the same", 0, false},
-    {"--version", ARG_HEADING, 0, NULL, "  --version                    name this version", 0,
+    {"--debug", ARG_FLAG, FIELD(debug), NULL,
+     "print the location of every tensor in the shards to stderr", 0, false},
+    {"-d", ARG_FLAG, FIELD(debug), NULL, "same as --debug", 0, false},
+    {"--version", ARG_HEADING, 0, NULL, "  --version                    print the version", 0,
      false},
 };
 
 static const struct arg_command command = {
     .name = "zero_to_fp32",
-    .summary = "Put the shards of a DeepSpeed checkpoint (stages 0-3) together into whole weights.",
+    .summary = "Consolidate the shards of a DeepSpeed checkpoint (stages 0-3) to fp32 weights.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Nothing appears in OUTPUT_DIR before all of it is complete and on disk. Memory does not\n"
-        "grow with the model.\n\n"
-        "Examples:\n"
-        "  zero_to_fp32 checkpoints/ out/\n"
-        "  zero_to_fp32 checkpoints/ out/ -t global_step100 --safe_serialization\n\n"
-        "Exit codes: 0 done, 1 run-time failure, 2 usage (no such folder or tag), 3 no memory,\n"
-        "            4 damaged or incomplete checkpoint.",
+    .epilogue = "No file appears in OUTPUT_DIR before the whole output is complete and on disk.\n"
+                "The memory needed does not depend on the size of the model.\n"
+                "\n"
+                "Examples:\n"
+                "  zero_to_fp32 checkpoints/ out/\n"
+                "  zero_to_fp32 checkpoints/ out/ -t global_step100 --safe_serialization\n"
+                "\n"
+                "Exit codes: 0 success, 1 run-time failure, 2 usage (no such folder or tag),\n"
+                "            3 out of memory, 4 damaged or incomplete checkpoint.",
 };
 
 static enum cz_dtype parse_dtype(const char *name)

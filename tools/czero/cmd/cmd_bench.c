@@ -18,24 +18,24 @@ struct bench_options {
 
 static const struct arg_spec specs[] = {
     {"--profile", ARG_STRING, FIELD(profile), "FILE",
-     "keep the figures there, for czero plan and czero tune"},
+     "write the results to FILE, for czero plan and czero tune"},
     {"--nvme", ARG_STRING, FIELD(nvme), "DIR",
-     "measure this folder too; it is made when it is missing, and removed"},
+     "also measure the disk of this folder, which is created and removed if missing"},
     {"--seconds", ARG_DOUBLE, FIELD(seconds), "S",
-     "time for all of it, at most 60 (default: 30); below 10 is rough"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
-    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "do not say what is being measured"},
+     "time limit, at most 60 (default: 30); results below 10 are rough"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
+    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no progress"},
 };
 
 static const struct arg_command command = {
     .name = "czero bench",
-    .summary = "Measure this machine: matrix products, memory, the optimizer step, the disk.",
+    .summary = "Measure this machine: matrix products, memory, optimizer step, disk.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Rates are of one rank with all the cores that it may use (OMP_NUM_THREADS, CZERO_ISA,\n"
-        "taskset). The disk is measured as training swaps, with a file of at most 2 GiB or a\n"
-        "quarter of what is free, which is removed again. Other work on the machine shows.",
+    .epilogue = "Rates are those of one rank with all the cores that it may use (OMP_NUM_THREADS,\n"
+                "CZERO_ISA, taskset). The disk is measured with the code that training uses for\n"
+                "swapping, on a file of at most 2 GiB or a quarter of the free space, which is\n"
+                "removed afterwards. Other load on the machine changes the results.",
 };
 
 static volatile sig_atomic_t is_stopped;

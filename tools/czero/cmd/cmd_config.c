@@ -19,42 +19,44 @@ struct config_words {
 #define FIELD(name) offsetof(struct config_words, name)
 
 #define SHARED_OPTIONS                                                                             \
-    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks (default 1)", .min = 1},              \
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},   \
         {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE",                                           \
-         "value for a key that says \"auto\"; NAME is its path, or hidden_size"},                  \
+         "value of a key that is \"auto\"; NAME is its path, or hidden_size"},                     \
         {"--set", ARG_LIST, FIELD(sets), "path=value", "override any key"},                        \
-        {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors everywhere"},         \
-        {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16", "whose defaults (default 0.19)"},     \
+        {"--strict", ARG_FLAG, FIELD(strict), NULL,                                                \
+         "treat unknown keys as errors, in all sections"},                                         \
+        {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16",                                       \
+         "use the defaults of this DeepSpeed version (default: 0.19)"},                            \
     {                                                                                              \
-        "--quiet", ARG_FLAG, FIELD(quiet), NULL, "no notes on stderr"                              \
+        "--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"                        \
     }
 
 static const struct arg_spec show_specs[] = {
-    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
     {"--explain", ARG_FLAG, FIELD(explain), NULL,
-     "a line per key, with where its value comes from and what it means"},
+     "print one line per key, with the source of its value and its meaning"},
     SHARED_OPTIONS,
 };
 
 static const struct arg_spec check_specs[] = {
-    {"FILE", ARG_STRING, FIELD(file), "FILE", "the config", .required = true},
+    {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
     SHARED_OPTIONS,
 };
 
 static const struct arg_spec diff_specs[] = {
-    {"A", ARG_STRING, FIELD(file), "A", "one config", .required = true},
-    {"B", ARG_STRING, FIELD(other), "B", "the other", .required = true},
-    {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit 1 when they differ"},
+    {"A", ARG_STRING, FIELD(file), "A", "first config", .required = true},
+    {"B", ARG_STRING, FIELD(other), "B", "second config", .required = true},
+    {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit with 1 if they differ"},
     SHARED_OPTIONS,
 };
 
 static const struct arg_command commands[] = {
     {"czero config show", "Print the resolved config as JSON.", show_specs,
      CZ_ARRAY_LEN(show_specs), NULL},
-    {"czero config check", "Say whether czero can train with a config.", check_specs,
+    {"czero config check", "Check whether czero can train with a config.", check_specs,
      CZ_ARRAY_LEN(check_specs), NULL},
-    {"czero config diff", "Compare what two configs resolve to.", diff_specs,
-     CZ_ARRAY_LEN(diff_specs), NULL},
+    {"czero config diff", "Compare two resolved configs.", diff_specs, CZ_ARRAY_LEN(diff_specs),
+     NULL},
 };
 
 static void print_lines(const char *text)
@@ -167,7 +169,7 @@ static int reference(int argc, char **argv)
 {
     static const struct arg_command command = {
         .name = "czero config reference",
-        .summary = "Print every key of a config: its default, its range, what czero does with it."};
+        .summary = "Print all config keys: default, range, effect in czero."};
     enum args_result parsed = args_parse(&command, argc, argv, NULL);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     char *text = NULL;
@@ -177,11 +179,11 @@ static int reference(int argc, char **argv)
 
 static int usage(FILE *out)
 {
-    fprintf(out, "Usage: czero config show FILE    the resolved config as JSON\n"
-                 "       czero config check FILE   whether czero can train with it\n"
-                 "       czero config diff A B     what differs between two\n"
-                 "       czero config reference    every key, as in docs/config.md\n"
-                 "Each takes --help.\n");
+    fprintf(out, "Usage: czero config show FILE    print the resolved config as JSON\n"
+                 "       czero config check FILE   check whether czero can train with it\n"
+                 "       czero config diff A B     compare two resolved configs\n"
+                 "       czero config reference    print all keys, as in docs/config.md\n"
+                 "Every action accepts --help.\n");
     return out == stdout ? EXIT_OK : EXIT_USAGE;
 }
 

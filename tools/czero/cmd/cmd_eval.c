@@ -22,42 +22,47 @@ struct eval_options {
 
 #define FIELD(member) offsetof(struct eval_options, member)
 static const struct arg_spec specs[] = {
-    {"--model", ARG_STRING, FIELD(score.model), "DIR", "a Hugging Face folder", .required = true},
+    {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder", .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "labelled texts (.json, .jsonl, .csv, .tsv), or for a language model text or token files",
+     "labelled texts (.json, .jsonl, .csv, .tsv); language models: text or token files",
      .required = true},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
-     "how text becomes tokens (default: the model folder's tokenizer)"},
+     "tokenizer (default: the one in the model's folder)"},
     {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
-     "longest row in tokens (default: the model's, at most 512)", .min = 1},
-    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
+     "maximum length of a row in tokens (default: the model's, at most 512)", .min = 1},
+    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows per batch (default: 32)", .min = 1},
     {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
-     "of weights and activations (default: fp32)"},
+     "type of weights and activations (default: fp32)"},
     {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
-     "where it runs (default: cpu)"},
+     "device to run on (default: cpu)"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
-    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
-    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
-    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "with the label"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
+     "column or member with the text (default: text, sentence, …)"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME",
+     "column or member with a second text, if any"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
+     "column or member with the label (default: label)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
     {"", ARG_HEADING, 0, NULL, "Masked language models:"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
-     "share of tokens to guess (default: 0.15)"},
+     "share of tokens to predict (default: 0.15)"},
     {"", ARG_HEADING, 0, NULL, "Output:"},
-    {"--digits", ARG_INT, FIELD(digits), "N", "behind the point (default: 4)", .min = 2},
-    {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "leave the confusion matrix out"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of tables"},
+    {"--digits", ARG_INT, FIELD(digits), "N", "decimal places (default: 4)", .min = 2},
+    {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "omit the confusion matrix"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of tables"},
 };
 
 static const struct arg_command command = {
     .name = "czero eval",
-    .summary = "Measure a model on given data.",
+    .summary = "Evaluate a model on given data.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue = "A classifier: precision, recall, F1 and support of each class, their averages,\n"
-                "and which class was taken for which. A language model: loss and perplexity.\n\n"
+    .epilogue = "For a classifier czero prints precision, recall, F1 and support of each class,\n"
+                "their averages, and the confusion matrix; for a language model loss and\n"
+                "perplexity.\n"
+                "\n"
                 "Example:\n"
-                "  czero eval --model classifier/ --data test.csv\n",
+                "  czero eval --model classifier/ --data test.csv",
 };
 
 /* ---- classifiers ------------------------------------------------------------------------------

@@ -22,21 +22,20 @@ struct export_options {
 
 static const struct arg_spec specs[] = {
     {"CHECKPOINT_DIR", ARG_STRING, FIELD(dir), NULL,
-     "folder of checkpoints, czero's or DeepSpeed's, or the folder of one tag in it", 0, true},
-    {"OUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "folder to write to; made if missing", 0, true},
+     "checkpoint folder of czero or DeepSpeed, or the folder of one tag", 0, true},
+    {"OUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "output folder; created if missing", 0, true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "the model that was trained: a folder with config.json, or a preset (default: what czero "
-     "train "
-     "--save wrote down beside the checkpoints)",
+     "model of the checkpoint: a folder with config.json, or a preset (default: the model that "
+     "czero train --save stored with the checkpoints)",
      0, false},
     {"--tag", ARG_STRING, FIELD(tag), "TAG",
-     "which checkpoint, such as global_step100 (default: the one that `latest` names)", 0, false},
+     "tag, such as global_step100 (default: the one that `latest` names)", 0, false},
     {"--dtype", ARG_CHOICE, FIELD(dtype), "fp32|bf16|fp16",
-     "what weights are written as (default: fp32)", 0, false},
+     "type of the written weights (default: fp32)", 0, false},
     {"--max-shard-size", ARG_STRING, FIELD(max_shard_size), "SIZE",
-     "start another file beyond this size, such as 5GB, 200MB, none (default: 5GB)", 0, false},
+     "start a new file before one exceeds SIZE, such as 5GB, 200MB, none (default: 5GB)", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
-     "read the output again and compare every tensor with the shards", 0, false},
+     "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
 };
 
@@ -45,11 +44,12 @@ static const struct arg_command command = {
     .summary = "Write a checkpoint as a Hugging Face folder: config.json and model.safetensors.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "Example:\n"
+    .epilogue = "Examples:\n"
                 "  czero export runs/a out/ --dtype bf16\n"
-                "  czero export checkpoints/ out/ --model gpt2\n\n"
-                "The weights are the fp32 masters, rounded when --dtype asks for it. Memory does\n"
-                "not grow with the model.",
+                "  czero export checkpoints/ out/ --model gpt2\n"
+                "\n"
+                "The weights are the fp32 masters, rounded to --dtype. The memory needed does not\n"
+                "depend on the size of the model.",
 };
 
 /* "(50257, 768)" */

@@ -16,7 +16,7 @@ struct fsck_command {
 
 static const struct arg_spec specs[] = {
     {"DIR", ARG_STRING, offsetof(struct fsck_command, dir), NULL,
-     "folder of checkpoints, one tag's folder, a folder of weights, or one file", 0, true},
+     "checkpoint folder, folder of one tag, folder of weights, or one file", 0, true},
     {"--tag", ARG_STRING, offsetof(struct fsck_command, tag), "TAG",
      "check this tag instead of the one that `latest` names", 0, false},
     {"--all", ARG_FLAG, offsetof(struct fsck_command, all), NULL, "check every tag in DIR", 0,
@@ -24,19 +24,19 @@ static const struct arg_spec specs[] = {
     {"--json", ARG_FLAG, offsetof(struct fsck_command, json), NULL,
      "print one JSON object instead of sentences", 0, false},
     {"--quiet", ARG_FLAG, offsetof(struct fsck_command, quiet), NULL,
-     "print damage only, and no progress", 0, false},
+     "print only damage, no progress", 0, false},
 };
 
 static const struct arg_command command = {
     .name = "czero fsck",
-    .summary = "Check that a checkpoint is what was saved.",
+    .summary = "Check a checkpoint for damage.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Checkpoints that czero saved are compared with their manifest: every byte of every file.\n"
-        "DeepSpeed's have none: structure, the CRC-32 of every zip record, and whether the ranks'\n"
-        "files fit each other. Each finding names file, tensor and place.\n"
-        "Exit codes: 0 no damage, 4 damage was found, 1 or 2 something could not be checked.",
+    .epilogue = "czero compares its own checkpoints with their manifest: every byte of every\n"
+                "file. DeepSpeed's have no manifest: czero checks their structure, the CRC-32 of\n"
+                "every zip record, and that the ranks' files match. Each finding names file,\n"
+                "tensor and location.\n"
+                "Exit codes: 0 no damage, 4 damage found, 1 or 2 something could not be checked.",
 };
 
 struct session {

@@ -21,35 +21,36 @@ struct generate_cli {
 
 #define AT(field) offsetof(struct generate_cli, field)
 static const struct arg_spec specs[] = {
-    {"--model", ARG_STRING, AT(model), "DIR", "a Hugging Face folder, or a preset", 0, true},
-    {"--prompt", ARG_STRING, AT(prompt), "TEXT", "the text to go on from", 0, true},
+    {"--model", ARG_STRING, AT(model), "DIR", "Hugging Face folder, or a preset", 0, true},
+    {"--prompt", ARG_STRING, AT(prompt), "TEXT", "text to continue", 0, true},
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
-     "how text becomes tokens (default: the model folder's tokenizer, else bytes)", 0, false},
-    {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N", "tokens to add (default 128)", 0, false},
+     "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
+    {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
+     "number of tokens to generate (default: 128)", 0, false},
     {"--temperature", ARG_DOUBLE, AT(temperature), "T",
-     "0: always the likeliest token (default); 1: draw as the model says", 0, false},
-    {"--top-k", ARG_INT, AT(top_k), "K", "draw among the K likeliest (temperature 1 if not given)",
-     1, false},
-    {"--seed", ARG_INT, AT(seed), "S", "of the draws (default 0)", 0, false},
-    {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16", "of weights and activations (fp32)", 0,
+     "0: always the most likely token (default); 1: sample from the model's distribution", 0,
      false},
-    {"--device", ARG_STRING, AT(device), "cpu|cuda|cuda:N", "where it runs (default: cpu)", 0,
+    {"--top-k", ARG_INT, AT(top_k), "K",
+     "sample from the K most likely tokens (temperature 1 unless given)", 1, false},
+    {"--seed", ARG_INT, AT(seed), "S", "seed for sampling (default: 0)", 0, false},
+    {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16",
+     "type of weights and activations (default: fp32)", 0, false},
+    {"--device", ARG_STRING, AT(device), "cpu|cuda|cuda:N", "device to run on (default: cpu)", 0,
      false},
-    {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print the new text alone, without the prompt", 0,
+    {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print only the new text, without the prompt", 0,
      false},
-    {"--no-end", ARG_FLAG, AT(no_end), NULL, "go on past tokens that end a text", 0, false},
+    {"--no-end", ARG_FLAG, AT(no_end), NULL, "continue after end tokens", 0, false},
     {"--no-cache", ARG_FLAG, AT(no_cache), NULL,
      "recompute the whole text for each token (to check the key/value cache)", 0, false},
 };
 
 static const struct arg_command command = {
     .name = "czero generate",
-    .summary = "Write text that goes on from a prompt.",
+    .summary = "Generate text from a prompt.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "The text goes to standard output as it is made. When the model's context is full,\n"
-        "its older half is forgotten.",
+    .epilogue = "The text goes to standard output as it is generated. When the model's context is\n"
+                "full, czero drops its older half.",
 };
 
 /* Text on its way to standard output; the prompt goes first, once something can follow it. */

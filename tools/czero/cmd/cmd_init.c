@@ -17,54 +17,62 @@
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
      "Hugging Face folder, or a preset: bert-base, llama-160m, gpt2, …"},
-    {"--data", ARG_WORDS, FIELD(data), "PATH", "what to train on, as czero train takes it"},
+    {"--data", ARG_WORDS, FIELD(data), "PATH", "training data, as for czero train"},
     {"--task", ARG_STRING, FIELD(task), "classification|causal-lm|masked-lm",
-     "(guess: from the model and the name of the data)"},
-    {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH", "evaluate on these (default: none)"},
+     "training task (default: from the model and the name of the data)"},
+    {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH", "evaluation data (default: none)"},
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
-     "(default: the model folder's, else bytes)"},
-    {"", ARG_HEADING, 0, NULL, "Hardware (guesses: this machine):"},
-    {"--device", ARG_STRING, FIELD(device), "cpu|cuda", "where to train"},
-    {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE", "of each rank's GPU, such as 24GB"},
-    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "of the host, for all ranks"},
-    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE", "for swap files of all ranks (default: none)"},
-    {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR", "where they go (default: /tmp)"},
-    {"--ranks", ARG_STRING, FIELD(ranks), "N", "processes that train together, on one host"},
+     "tokenizer (default: the one in the model's folder, else bytes)"},
+    {"", ARG_HEADING, 0, NULL, "Hardware (defaults: this machine):"},
+    {"--device", ARG_STRING, FIELD(device), "cpu|cuda", "device to train on"},
+    {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE", "memory of each rank's GPU, such as 24GB"},
+    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "host memory for all ranks"},
+    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE",
+     "disk space for swap files of all ranks (default: none)"},
+    {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR",
+     "folder of the swap files (default: /tmp)"},
+    {"--ranks", ARG_STRING, FIELD(ranks), "N", "number of ranks, on one host"},
     {"--precision", ARG_STRING, FIELD(precision), "fp32|bf16|fp16",
-     "(guess: bf16 where the hardware multiplies it)"},
-    {"", ARG_HEADING, 0, NULL, "The run:"},
+     "training precision (default: bf16 if the hardware multiplies it)"},
+    {"", ARG_HEADING, 0, NULL, "Run:"},
     {"--seq-len", ARG_STRING, FIELD(seq_len), "T",
-     "tokens per row, at most (guess: 128, or 512 for language models)"},
-    {"--epochs", ARG_STRING, FIELD(epochs), "N", "passes over the data (guess: 3, or 1)"},
-    {"--steps", ARG_STRING, FIELD(steps), "N", "or: optimizer steps"},
+     "maximum tokens per row (default: 128; language models: 512)"},
+    {"--epochs", ARG_STRING, FIELD(epochs), "N",
+     "passes over the data (default: 3; language models: 1)"},
+    {"--steps", ARG_STRING, FIELD(steps), "N", "optimizer steps, instead of --epochs"},
     {"--batch", ARG_STRING, FIELD(batch), "ROWS",
-     "of an optimizer step, over all ranks (guess: 32)"},
-    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "of labelled texts"},
-    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
-    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "with the label"},
+     "rows of an optimizer step over all ranks (default: 32)"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
+     "column or member with the text (default: text, sentence, …)"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME",
+     "column or member with a second text, if any"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
+     "column or member with the label (default: label)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
     {"", ARG_HEADING, 0, NULL, "Output:"},
-    {"-o", ARG_STRING, FIELD(out), "FILE", "the config (default: ds_config.json)"},
+    {"-o", ARG_STRING, FIELD(out), "FILE", "config file (default: ds_config.json)"},
     {"--script", ARG_STRING, FIELD(script), "FILE",
-     "the command line (default: train.sh beside the config)"},
-    {"--force", ARG_FLAG, FIELD(force), NULL, "overwrite them"},
-    {"--yes", ARG_FLAG, FIELD(yes), NULL, "ask nothing, take the guesses"},
+     "command-line file (default: train.sh in the folder of the config)"},
+    {"--force", ARG_FLAG, FIELD(force), NULL, "overwrite existing files"},
+    {"--yes", ARG_FLAG, FIELD(yes), NULL, "ask no questions, use the defaults"},
 };
 
 static const struct arg_command command = {
     .name = "czero init",
-    .summary = "Write a ds_config and the command line that trains with it.",
+    .summary = "Create a ds_config and a command line to train with it.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue =
-        "Asks on the terminal for what no option says, with a guess in brackets: Enter takes it.\n"
-        "Without a terminal a missing option is an error, unless --yes. Stage, offload,\n"
-        "checkpointing and micro-batch are what `czero tune` finds to fit and move the least; "
-        "what\n"
-        "the run writes (metrics.csv, checkpoints, model) goes beside the config.\n\n"
-        "Example:\n"
-        "  czero init --model bert-base-chinese/ --data train.json --eval-data dev.json --yes\n\n"
-        "Exit 3 when nothing fits: the sentence says what is missing and by how much.",
+    .epilogue = "czero init asks on the terminal for values that no option sets, with the default\n"
+                "in brackets: Enter accepts it. Without a terminal a missing option is an error,\n"
+                "unless --yes is given. Of the configurations that fit, `czero tune` chooses\n"
+                "stage, offload, checkpointing and micro-batch so that the fewest bytes move. The\n"
+                "run writes metrics.csv, checkpoints and model to the folder of the config.\n"
+                "\n"
+                "Example:\n"
+                "  czero init --model bert-base-chinese/ --data train.json \\\n"
+                "             --eval-data dev.json --yes\n"
+                "\n"
+                "Exit 3 if nothing fits: the error says what is missing and how much.",
 };
 
 /* ---- the config -------------------------------------------------------------------------------

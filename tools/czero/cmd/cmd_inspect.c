@@ -5,27 +5,27 @@
 
 static const struct arg_spec specs[] = {
     {"PATH", ARG_STRING, offsetof(struct cz_inspect_options, path), NULL,
-     "a .pt or .safetensors file, a folder of checkpoints, a tag's folder, or one of weights", 0,
+     "a .pt or .safetensors file, a checkpoint folder, a tag's folder, or a folder of weights", 0,
      true},
     {"--tag", ARG_STRING, offsetof(struct cz_inspect_options, tag), "TAG",
-     "this tag instead of the one that `latest` names", 0, false},
+     "inspect this tag instead of the one that `latest` names", 0, false},
     {"--all", ARG_FLAG, offsetof(struct cz_inspect_options, all), NULL,
-     "every entry of long lists, not the first and last few", 0, false},
+     "show all entries of long lists, not only the first and last few", 0, false},
     {"--sums", ARG_FLAG, offsetof(struct cz_inspect_options, sums), NULL,
-     "read the tensors: minimum, maximum, mean, values that are not finite, CRC-32", 0, false},
+     "read the tensors: minimum, maximum, mean, number of non-finite values, CRC-32", 0, false},
     {"--json", ARG_FLAG, offsetof(struct cz_inspect_options, json), NULL,
-     "everything as JSON, nothing left out", 0, false},
+     "print everything as JSON, without omissions", 0, false},
 };
 
 static const struct arg_command command = {
     .name = "czero inspect",
-    .summary = "Show what is inside a checkpoint or a file of weights.",
+    .summary = "List the contents of a checkpoint or a weights file.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "A checkpoint, czero's or DeepSpeed's, of any stage and number of ranks, is shown as one\n"
-        "set of whole tensors. Classes that a file names are shown, never loaded or run.\n"
-        "Exit codes: 0 shown, 1 or 2 cannot be read, 4 damaged (czero fsck says where).",
+    .epilogue = "A checkpoint of czero or DeepSpeed, of any stage and number of ranks, is shown\n"
+                "as one set of whole tensors. Class names in a file are shown; czero never loads\n"
+                "or runs them.\n"
+                "Exit codes: 0 success, 1 or 2 cannot be read, 4 damaged (see czero fsck).",
 };
 
 int cmd_inspect(int argc, char **argv)

@@ -19,28 +19,31 @@ struct launch_flags {
 static const struct arg_spec specs[] = {
     {"-n", ARG_INT, FIELD(n), "N", "number of ranks", .min = 1, .required = true},
     {"--hostfile", ARG_STRING, FIELD(hostfile), "FILE",
-     "several hosts: lines \"HOST slots=N\", for OpenMPI's mpirun"},
+     "start ranks on several hosts: lines \"HOST slots=N\", for OpenMPI's mpirun"},
     {"--bind", ARG_CHOICE, FIELD(bind), "cores|none",
-     "cores: divide the cores among the ranks (default)"},
+     "cores: divide the cores among the ranks (default); none: do not bind"},
 };
 
 static const struct arg_command command = {
     .name = "czero launch",
-    .summary = "Run a command over several ranks: czero launch -n N [options] -- COMMAND …",
+    .summary = "Run a command on several ranks: czero launch -n N [options] -- COMMAND …",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Examples:\n"
-        "  czero launch -n 4 -- train --config ds_config.json --model gpt2 --data corpus.txt …\n"
-        "  czero launch -n 16 --hostfile hosts -- train …\n"
-        "  czero launch -n 4 -- ./my_program …\n\n"
-        "COMMAND is a command of czero, or a program (a path, or a name on PATH) that calls\n"
-        "engine_world_create(). On one host the ranks share memory and need no MPI. `mpirun -n N\n"
-        "czero train …` and Slurm's `srun czero train …` work without launch. Every rank gets its\n"
-        "share of the cores and as many threads (OMP_NUM_THREADS overrides). Rank 0's output is\n"
-        "shown as it is, lines of other ranks' stderr with \"[rank r] \" in front.\n"
-        "SIGTERM and SIGINT are passed on to all ranks: train ends after the step under way.\n\n"
-        "Exit code: 0, or that of the rank that failed first; 1 when a signal killed a rank.",
+    .epilogue = "Examples:\n"
+                "  czero launch -n 4 -- train --config ds_config.json --model gpt2 …\n"
+                "  czero launch -n 16 --hostfile hosts -- train …\n"
+                "  czero launch -n 4 -- ./my_program …\n"
+                "\n"
+                "COMMAND is a czero command, or a program (a path, or a name on PATH) that calls\n"
+                "engine_world_create(). The ranks of one host use shared memory and need no MPI.\n"
+                "`mpirun -n N czero train …` and Slurm's `srun czero train …` work without\n"
+                "launch. Every rank gets its share of the cores and as many threads, unless\n"
+                "OMP_NUM_THREADS is set. Output of rank 0 is passed on unchanged; stderr lines of\n"
+                "other ranks start with \"[rank r] \".\n"
+                "SIGTERM and SIGINT are passed on to all ranks: train stops after the current\n"
+                "step.\n"
+                "\n"
+                "Exit code: 0, or that of the first failed rank; 1 if a signal killed a rank.",
 };
 
 static int complain(const char *sentence)

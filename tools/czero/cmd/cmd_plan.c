@@ -20,20 +20,20 @@ struct plan_options {
 static const struct arg_spec specs[] = {
     {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
+     "Hugging Face folder, or a preset: gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
-    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks to plan for (default: 1)", .min = 1},
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
     {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N",
-     "where to train (default: cpu); cuda is planned without a GPU, too"},
-    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
+     "device to plan for (default: cpu); cuda needs no GPU"},
+    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "do not train parameters whose names match"},
     {"--profile", ARG_STRING, FIELD(profile), "FILE",
-     "what this machine can do, from `czero bench --profile`: predicts times"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
-    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value for an \"auto\" in the config"},
+     "predict times from this machine profile (see czero bench --profile)"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
+    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value of an \"auto\" in the config"},
     {"--set", ARG_LIST, FIELD(set), "path=value", "override any key of the config"},
-    {"--strict", ARG_FLAG, FIELD(strict), NULL, "unknown keys are errors"},
+    {"--strict", ARG_FLAG, FIELD(strict), NULL, "treat unknown keys as errors"},
     {"--compat", ARG_CHOICE, FIELD(compat), "0.16|0.19",
-     "defaults of that DeepSpeed version (default: 0.19)"},
+     "use the defaults of this DeepSpeed version (default: 0.19)"},
 };
 
 static const struct arg_command command = {
@@ -41,10 +41,10 @@ static const struct arg_command command = {
     .summary = "Show the memory that a training run needs, without running it.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Sizes are those of one rank. The engine allocates exactly these rows, once. Phases show\n"
-        "what each part of a step touches and moves; docs/memory.md explains the rows.\n"
-        "Exit 0 also when the run does not fit here: the table says so.",
+    .epilogue = "Sizes are those of one rank. The engine allocates exactly these rows, once.\n"
+                "Phases show what each part of a step uses and moves; docs/memory.md explains the\n"
+                "rows.\n"
+                "The exit code is 0 even if the run does not fit here: the table says so.",
 };
 
 static cz_status show(const struct cz_plan *plan, bool json)

@@ -22,33 +22,36 @@ struct plot_command {
 
 static const struct arg_spec specs[] = {
     {"FILE.csv", ARG_WORDS, FIELD(files), NULL,
-     "of --metrics, --curve or csv_monitor; several are overlaid", .required = true},
-    {"-o", ARG_STRING, FIELD(out), "FILE.svg", "draw an SVG (default: in the terminal)"},
-    {"--text", ARG_FLAG, FIELD(text), NULL, "draw in the terminal, too"},
-    {"--x", ARG_STRING, FIELD(x), "COLUMN", "step, epoch or seconds (default: step)"},
+     "files of --metrics, --curve or csv_monitor; several files share the panels",
+     .required = true},
+    {"-o", ARG_STRING, FIELD(out), "FILE.svg", "write an SVG (default: draw in the terminal)"},
+    {"--text", ARG_FLAG, FIELD(text), NULL, "also draw in the terminal"},
+    {"--x", ARG_STRING, FIELD(x), "COLUMN", "x axis: step, epoch or seconds (default: step)"},
     {"--y", ARG_STRING, FIELD(ys), "COLUMN,…",
-     "a panel for each (default: loss and accuracy, or what there is)"},
-    {"--log-y", ARG_FLAG, FIELD(log_y), NULL, "logarithmic, but for scores such as accuracy"},
+     "one panel per column (default: loss and accuracy, or the existing columns)"},
+    {"--log-y", ARG_FLAG, FIELD(log_y), NULL,
+     "use a logarithmic y axis, except for scores such as accuracy"},
     {"--smooth", ARG_INT, FIELD(smooth), "N",
-     "mean over N rows of train (default: a twenty-fifth of them; 1: none)", .min = 1},
-    {"--title", ARG_STRING, FIELD(title), "TEXT", "above the panels"},
-    {"--width", ARG_INT, FIELD(width), "N", "pixels, or columns of text", .min = 20},
+     "average over N training rows (default: a twenty-fifth of the rows; 1: none)", .min = 1},
+    {"--title", ARG_STRING, FIELD(title), "TEXT", "title above the panels"},
+    {"--width", ARG_INT, FIELD(width), "N", "width in pixels, or in text columns", .min = 20},
     {"--height", ARG_INT, FIELD(height), "N",
-     "pixels (more if panels need it), or rows of text for each", .min = 5},
+     "height in pixels (increased if panels need it), or in text lines per panel", .min = 5},
 };
 
 static const struct arg_command command = {
     .name = "czero plot",
-    .summary = "Draw loss, accuracy and other curves of training runs.",
+    .summary = "Plot loss, accuracy and other curves of training runs.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue =
-        "Example:\n"
-        "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg\n\n"
-        "Lines are train (faint: every row; strong: the running mean), points are eval, a ring is\n"
-        "the best of them. A run that is still being written can be drawn. Without -o the curves\n"
-        "are drawn in the terminal: braille where the locale is UTF-8, else ASCII; NO_COLOR=1\n"
-        "leaves out colours. docs/metrics.md describes the files.",
+    .epilogue = "Example:\n"
+                "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg\n"
+                "\n"
+                "Lines show training (faint: every row; strong: the running mean), points show\n"
+                "evaluations, and a ring marks the best one. You can plot a run that is still\n"
+                "writing. Without -o the curves are drawn in the terminal: braille if the locale\n"
+                "is UTF-8, else ASCII; NO_COLOR=1 disables colours. docs/metrics.md describes the\n"
+                "files.",
 };
 
 #define SIDE_MAX 20000 /* pixels or columns: more is a slip of the finger */

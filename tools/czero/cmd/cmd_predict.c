@@ -17,39 +17,42 @@ struct predict_options {
 
 #define FIELD(member) offsetof(struct predict_options, member)
 static const struct arg_spec specs[] = {
-    {"--model", ARG_STRING, FIELD(score.model), "DIR", "a classifier: a Hugging Face folder",
+    {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder of a classifier",
      .required = true},
-    {"--text", ARG_STRING, FIELD(text), "TEXT", "one text"},
-    {"--pair", ARG_STRING, FIELD(pair), "TEXT", "and a second one, for models of pairs"},
+    {"--text", ARG_STRING, FIELD(text), "TEXT", "text to classify"},
+    {"--pair", ARG_STRING, FIELD(pair), "TEXT", "second text, for models of text pairs"},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "or files: one text per line, or .json, .jsonl, .csv, .tsv; - reads lines from standard "
-     "input"},
+     "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; - reads lines from "
+     "standard input"},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
-     "how text becomes tokens (default: the model folder's tokenizer)"},
+     "tokenizer (default: the one in the model's folder)"},
     {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
-     "longest row in tokens (default: the model's, at most 512)", .min = 1},
-    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows at once (default: 32)", .min = 1},
+     "maximum length of a row in tokens (default: the model's, at most 512)", .min = 1},
+    {"--batch", ARG_INT, FIELD(score.batch), "N", "rows per batch (default: 32)", .min = 1},
     {"--dtype", ARG_CHOICE, FIELD(score.dtype), "fp32|bf16|fp16",
-     "of weights and activations (default: fp32)"},
+     "type of weights and activations (default: fp32)"},
     {"--device", ARG_STRING, FIELD(score.device), "cpu|cuda|cuda:N",
-     "where it runs (default: cpu)"},
-    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "column or member with the text"},
-    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "with a second text, if any"},
+     "device to run on (default: cpu)"},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
+     "column or member with the text (default: text, sentence, …)"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME",
+     "column or member with a second text, if any"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object per text instead of a table"},
-    {"-o", ARG_STRING, FIELD(output), "FILE", "write there (default: standard output)"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object per text instead of a table"},
+    {"-o", ARG_STRING, FIELD(output), "FILE", "output file (default: standard output)"},
 };
 
 static const struct arg_command command = {
     .name = "czero predict",
-    .summary = "Say which class texts belong to.",
+    .summary = "Classify texts.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue = "Files give a table with tabs between its columns, in the order of the texts: the\n"
-                "class, its probability, the probability of every class, the text.\n\n"
+    .epilogue = "The output for files is a tab-separated table in the order of the texts: the\n"
+                "class, its probability, the probability of every class, the text.\n"
+                "\n"
                 "Examples:\n"
                 "  czero predict --model classifier/ --text \"what a day\"\n"
-                "  czero predict --model classifier/ --data posts.txt -o labels.tsv\n",
+                "  czero predict --model classifier/ --data posts.txt -o labels.tsv",
 };
 
 /* Everything is kept until the end: rows come sorted by length. */

@@ -23,39 +23,45 @@ struct tune_command {
 
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or gpt2, gpt2-1.3b, gpt2-70b, …", .required = true},
+     "Hugging Face folder, or a preset: gpt2, gpt2-1.3b, gpt2-70b, …", .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
     {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE",
-     "of each rank's GPU, such as 24GB (default: none, train on the CPU)"},
-    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "of the host, for all ranks",
+     "memory of each rank's GPU, such as 24GB (default: no GPU, train on the CPU)"},
+    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "host memory for all ranks",
      .required = true},
-    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE", "for swap files of all ranks (default: none)"},
+    {"--nvme", ARG_STRING, FIELD(nvme), "SIZE",
+     "disk space for swap files of all ranks (default: none)"},
     {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR",
-     "where they go (default: the profile's folder, or /tmp)"},
-    {"--world-size", ARG_INT, FIELD(world_size), "N", "ranks, on one host (default: 1)", .min = 1},
+     "folder of the swap files (default: the profile's folder, or /tmp)"},
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks, on one host (default: 1)",
+     .min = 1},
     {"--profile", ARG_STRING, FIELD(profile), "FILE",
-     "what the machine can do, from `czero bench --profile`: orders by time"},
-    {"--precision", ARG_CHOICE, FIELD(precision), "fp32|bf16|fp16", "(default: bf16)"},
-    {"--micro-batch", ARG_INT, FIELD(micro_batch), "B", "rows; not searched then", .min = 1},
+     "sort by predicted time from this machine profile (see czero bench --profile)"},
+    {"--precision", ARG_CHOICE, FIELD(precision), "fp32|bf16|fp16",
+     "training precision (default: bf16)"},
+    {"--micro-batch", ARG_INT, FIELD(micro_batch), "B",
+     "use this micro-batch instead of searching for one", .min = 1},
     {"--batch", ARG_INT, FIELD(batch), "ROWS",
-     "of an optimizer step over all ranks (default: about 32 a rank)", .min = 1},
-    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "parameters that are not trained"},
-    {"-o", ARG_STRING, FIELD(out), "FILE", "write the best as a ds_config.json"},
-    {"--measure", ARG_FLAG, FIELD(measure), NULL, "train a few steps of the first ones, really"},
-    {"--measure-count", ARG_INT, FIELD(n_measured), "N", "how many (default: 3)", .min = 1},
+     "rows of an optimizer step over all ranks (default: about 32 per rank)", .min = 1},
+    {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "do not train parameters whose names match"},
+    {"-o", ARG_STRING, FIELD(out), "FILE", "write the best configuration as a ds_config.json"},
+    {"--measure", ARG_FLAG, FIELD(measure), NULL,
+     "benchmark the top candidates with a few training steps"},
+    {"--measure-count", ARG_INT, FIELD(n_measured), "N",
+     "number of candidates to benchmark (default: 3)", .min = 1},
     {"--all", ARG_FLAG, FIELD(all), NULL, "list all configurations"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "one JSON object instead of the table"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
 };
 
 static const struct arg_command command = {
     .name = "czero tune",
-    .summary = "Find the configurations that fit into a machine, fastest first.",
+    .summary = "Find the configurations that fit a machine, fastest first.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host, and 32 MiB\n"
-        "of host memory a rank, are left free. docs/memory.md explains the table.\n"
-        "Exit 3 when nothing fits: the sentence says what is missing and by how much.",
+    .epilogue = "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host\n"
+                "memory, and at least 32 MiB of host memory per rank, stay free. docs/memory.md\n"
+                "explains the table.\n"
+                "Exit 3 if nothing fits: the error says what is missing and how much.",
 };
 
 #define LINES_SHOWN 12

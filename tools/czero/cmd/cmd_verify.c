@@ -15,9 +15,9 @@ static const struct arg_spec specs[] = {
     {"DIR", ARG_STRING, offsetof(struct verify_options, dir), NULL,
      "folder with config.json, model.safetensors and oracle.safetensors", 0, true},
     {"--dump", ARG_STRING, offsetof(struct verify_options, dump), "FILE",
-     "write our own values, in fp32, under the same names", 0, false},
+     "write czero's values in fp32 under the same names", 0, false},
     {"--device", ARG_STRING, offsetof(struct verify_options, device), "cpu|cuda|cuda:N",
-     "where the model runs (default: cpu)", 0, false},
+     "device to run on (default: cpu)", 0, false},
 };
 
 static const struct arg_command command = {
@@ -25,11 +25,11 @@ static const struct arg_command command = {
     .summary = "Compare a model's logits, loss and gradients with recorded ones.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue =
-        "oracle.safetensors holds one batch (in.input_ids, in.labels as Hugging Face takes them,\n"
-        "in.attention_mask, in.token_type_ids, in.position_ids) and what came of it (out.logits,\n"
-        "out.loss, grad.PARAMETER). Each line shows the largest difference, relative to the\n"
-        "tensor's largest value (at least 1e-6). Exit 1 when one exceeds 1e-4.",
+    .epilogue = "oracle.safetensors contains one batch (in.input_ids, in.labels in Hugging Face's\n"
+                "form, in.attention_mask, in.token_type_ids, in.position_ids) and its results\n"
+                "(out.logits, out.loss, grad.PARAMETER). Each line shows the largest difference,\n"
+                "relative to the tensor's largest value (at least 1e-6). Exit 1 if one exceeds\n"
+                "1e-4.",
 };
 
 struct tally {

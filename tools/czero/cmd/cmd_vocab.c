@@ -19,20 +19,23 @@ struct vocab_cli {
 #define AT(field) offsetof(struct vocab_cli, field)
 static const struct arg_spec specs[] = {
     {"--data", ARG_WORDS, AT(data), "PATH",
-     "texts: JSON, CSV and TSV as classification reads them; anything else is plain text", 0, true},
-    {"-o", ARG_STRING, AT(out), "DIR", "where vocab.txt and tokenizer_config.json go", 0, true},
-    {"--size", ARG_INT, AT(size), "N", "tokens at most, the five special ones included", 6, true},
+     "JSON, CSV and TSV as for classification; all other files are plain text", 0, true},
+    {"-o", ARG_STRING, AT(out), "DIR", "output folder for vocab.txt and tokenizer_config.json", 0,
+     true},
+    {"--size", ARG_INT, AT(size), "N",
+     "maximum number of tokens, including the five special tokens", 6, true},
     {"--kind", ARG_CHOICE, AT(kind), "wordpiece|char",
-     "characters and pieces of words (default), or characters alone", 0, false},
+     "wordpiece: characters and word pieces (default); char: characters only", 0, false},
     {"--lowercase", ARG_CHOICE, AT(lowercase), "on|off",
-     "small letters without accents (default on)", 0, false},
-    {"--min-count", ARG_INT, AT(min_count), "N", "leave out what occurs less often (default 2)", 1,
-     false},
+     "convert to lower case and remove accents (default: on)", 0, false},
+    {"--min-count", ARG_INT, AT(min_count), "N", "omit tokens that occur fewer times (default: 2)",
+     1, false},
     {"--text-column", ARG_STRING, AT(text_column), "NAME",
      "column or member with the text (default: text, sentence, …)", 0, false},
-    {"--pair-column", ARG_STRING, AT(pair_column), "NAME", "with a second text, if any", 0, false},
+    {"--pair-column", ARG_STRING, AT(pair_column), "NAME",
+     "column or member with a second text, if any", 0, false},
     {"--strip-spaces", ARG_FLAG, AT(strip_spaces), NULL,
-     "drop white space inside texts (texts that were segmented into words)", 0, false},
+     "remove white space inside texts (of corpora segmented into words)", 0, false},
 };
 
 static const struct arg_command command = {
@@ -42,9 +45,10 @@ static const struct arg_command command = {
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Example, for Chinese posts:\n"
                 "  czero vocab --data train.json --strip-spaces --kind char --size 8000 -o vocab\n"
+                "\n"
                 "czero reads the folder with --tokenizer DIR, transformers with\n"
                 "BertTokenizerFast.from_pretrained(DIR); both give the same ids.\n"
-                "A folder that holds a tokenizer is left as it is.",
+                "czero vocab refuses a folder that already contains a tokenizer.",
 };
 
 static bool is_labelled(const char *path)
