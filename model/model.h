@@ -47,9 +47,9 @@ CZ_API struct cz_model *cz_model_create(const struct model_desc *desc);
 /* What a model is for. */
 enum cz_task {
     CZ_TASK_AUTO = 0,      /* what config.json's "architectures" name; a bare model's first head */
-    CZ_TASK_CAUSAL_LM,     /* GPT-2, LLaMA, Qwen2 */
-    CZ_TASK_MASKED_LM,     /* BERT, DistilBERT */
-    CZ_TASK_CLASSIFICATION /* BERT, DistilBERT: one class for each row */
+    CZ_TASK_CAUSAL_LM,     /* decoders: the next token */
+    CZ_TASK_MASKED_LM,     /* encoders: the masked tokens */
+    CZ_TASK_CLASSIFICATION /* encoders: one class for each row */
 };
 
 struct cz_model_options {
@@ -68,7 +68,7 @@ struct cz_model_options {
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
- * Face folder: GPT-2, LLaMA, Qwen2, BERT, DistilBERT. With no weight file in it, weights start from
+ * Face folder of a family that docs/models.md lists. With no weight file in it, weights start from
  * the init rules. Weights of the trunk must be complete; a head that the files lack (another task,
  * other classes) starts from the init rules, which the log says. options NULL: all zero. NULL on
  * error (CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED model_type, head or activation: the sentence lists

@@ -26,6 +26,7 @@ struct model_head {
 /* A model_type of config.json. */
 struct model_family {
     const char *model_type;
+    const char *title;       /* for people: "GPT-2" */
     const char *base_prefix; /* in front of names in the full model, absent in the bare one's */
     const char *base_architecture;  /* the bare model: "BertModel" */
     const struct model_head *heads; /* the first is what a bare model gets */
@@ -39,13 +40,24 @@ struct model_family {
      * sentences name the file through the nodes. */
     cz_status (*build)(const struct json_node *config, const char *name, enum cz_task task,
                        struct cz_model **out);
-    /* Ready-made sizes: config.json of one, as text to free(); CZ_NOTFOUND. NULL: none. */
-    const char *preset_names; /* "gpt2, gpt2-medium" */
+    /* Ready-made sizes: their names in order, NULL after the last; config.json of one, as text to
+     * free(), or CZ_NOTFOUND. All NULL: none. */
+    const char *(*preset_name)(size_t idx);
     cz_status (*preset_config)(const char *name, char **text);
+    const char *preset_example; /* the one that short lists show */
 };
 
-extern const struct model_family model_family_gpt2, model_family_llama, model_family_qwen2,
-    model_family_bert, model_family_distilbert;
+/* All families, in the order in which lists show them. */
+#define MODEL_FAMILIES(FAMILY)                                                                     \
+    FAMILY(gpt2) FAMILY(llama) FAMILY(qwen2) FAMILY(bert) FAMILY(distilbert)
+
+#define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
+MODEL_FAMILIES(MODEL_FAMILY_DECLARE)
+#undef MODEL_FAMILY_DECLARE
+
+const struct model_family *const *model_families(size_t *n);
+const struct model_family *model_family_find(const char *model_type); /* NULL: there is none */
+const char *model_type_names(char *buf, size_t nbytes); /* "gpt2, llama, …"; returns buf */
 
 struct cz_model {
     char *name;

@@ -97,6 +97,11 @@ static const struct preset {
     {"bert-medium", 8, 512, 8}, {"bert-base", 12, 768, 12}, {"bert-large", 24, 1024, 16},
 };
 
+static const char *bert_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
 static cz_status bert_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;
@@ -137,6 +142,7 @@ static const struct model_head bert_heads[] = {
 
 const struct model_family model_family_bert = {
     .model_type = "bert",
+    .title = "BERT",
     .base_prefix = "bert.",
     .base_architecture = "BertModel",
     .heads = bert_heads,
@@ -145,6 +151,7 @@ const struct model_family model_family_bert = {
     .tied_param = "bert.embeddings.word_embeddings.weight",
     .tied_elsewhere = "cls.predictions.decoder.weight",
     .build = bert_build,
-    .preset_names = "bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large",
+    .preset_name = bert_preset_name,
     .preset_config = bert_preset_config,
+    .preset_example = "bert-base",
 };

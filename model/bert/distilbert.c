@@ -82,6 +82,11 @@ static const char *const distilbert_ignored[] = {".embeddings.position_ids", NUL
 /* ---- preset -----------------------------------------------------------------------------------
  */
 
+static const char *distilbert_preset_name(size_t idx)
+{
+    return idx == 0 ? "distilbert-base" : NULL;
+}
+
 static cz_status distilbert_preset_config(const char *name, char **text)
 {
     if (strcmp(name, "distilbert-base") != 0)
@@ -119,6 +124,7 @@ static const struct model_head distilbert_heads[] = {
 
 const struct model_family model_family_distilbert = {
     .model_type = "distilbert",
+    .title = "DistilBERT",
     .base_prefix = "distilbert.",
     .base_architecture = "DistilBertModel",
     .heads = distilbert_heads,
@@ -127,6 +133,7 @@ const struct model_family model_family_distilbert = {
     .tied_param = "distilbert.embeddings.word_embeddings.weight",
     .tied_elsewhere = "vocab_projector.weight",
     .build = distilbert_build,
-    .preset_names = "distilbert-base",
+    .preset_name = distilbert_preset_name,
     .preset_config = distilbert_preset_config,
+    .preset_example = "distilbert-base",
 };

@@ -150,6 +150,11 @@ static const struct preset {
     {"gpt2-70b", 86, 8192, 64, 50257, 2048, 50256, 0.1},
 };
 
+static const char *gpt2_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
 static cz_status gpt2_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;
@@ -187,13 +192,14 @@ static const struct model_head gpt2_heads[] = {{CZ_TASK_CAUSAL_LM, "GPT2LMHeadMo
 
 const struct model_family model_family_gpt2 = {
     .model_type = "gpt2",
+    .title = "GPT-2",
     .base_prefix = "transformer.",
     .base_architecture = "GPT2Model",
     .heads = gpt2_heads,
     .n_heads = CZ_ARRAY_LEN(gpt2_heads),
     .ignored_suffixes = gpt2_ignored,
     .build = gpt2_build,
-    .preset_names = "gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-1.3b, gpt2-7b, "
-                    "gpt2-13b, gpt2-70b",
+    .preset_name = gpt2_preset_name,
     .preset_config = gpt2_preset_config,
+    .preset_example = "gpt2",
 };

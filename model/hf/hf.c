@@ -2,6 +2,7 @@
  * chain, model*.safetensors supplies the weights. */
 #include "base/log.h"
 #include "formats/file_io.h"
+#include "model/families.h"
 #include "model/hf/config_impl.h"
 #include "model/hf/tensor_files_impl.h"
 #include "model/model_impl.h"
@@ -10,32 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct model_family *const families[] = {
-    &model_family_gpt2, &model_family_llama,      &model_family_qwen2,
-    &model_family_bert, &model_family_distilbert,
-};
-
-static const struct model_family *family_find(const char *model_type)
-{
-    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
-        if (strcmp(families[i]->model_type, model_type) == 0) return families[i];
-    return NULL;
-}
-
 static cz_status family_of(const struct json_node *config, const struct model_family **out)
 {
     const char *model_type;
     char where[512];
     TRY(json_need_string(config, "model_type", &model_type));
-    *out = family_find(model_type);
+    *out = model_family_find(model_type);
     if (*out) return CZ_OK;
-    char known[256] = "";
-    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-                 families[i]->model_type);
+    char known[256];
     return err_set(CZ_UNSUPPORTED, 0, "%s: \"%s\" is not among the supported models: %s",
                    json_where(json_get(config, "model_type"), where, sizeof where), model_type,
-                   known);
+                   model_type_names(known, sizeof known));
 }
 
 /* ---- heads ------------------------------------------------------------------------------------
@@ -228,26 +214,18 @@ struct cz_model *cz_model_from_hf(const char *dir)
     return cz_model_from_hf_ex(dir, NULL);
 }
 
-static const char *list_presets(char *buf, size_t nbytes)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++)
-        if (families[i]->preset_names && used < nbytes)
-            used += (size_t)snprintf(buf + used, nbytes - used, "%s%s", used ? ", " : "",
-                                     families[i]->preset_names);
-    return buf;
-}
-
 static cz_status preset_config(const char *name, char **text)
 {
-    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+    size_t n;
+    const struct model_family *const *families = model_families(&n);
+    for (size_t i = 0; i < n; i++) {
         if (!families[i]->preset_config) continue;
         cz_status st = families[i]->preset_config(name, text);
         if (st != CZ_NOTFOUND) return st;
     }
     char known[1024];
     return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
-                   list_presets(known, sizeof known));
+                   model_preset_names(known, sizeof known));
 }
 
 static cz_status preset_open(const char *name, const struct cz_model_options *options,
@@ -280,7 +258,7 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     char known[1024];
     if (cz_last_status() == CZ_NOTFOUND)
         err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",
-                dir_or_preset, list_presets(known, sizeof known));
+                dir_or_preset, model_preset_names(known, sizeof known));
     return NULL;
 }
 

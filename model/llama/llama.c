@@ -32,6 +32,11 @@ static const struct llama_preset presets[] = {
     {"llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 131072, 128000, 128001, 1e-5, 5e5, true, 32},
 };
 
+static const char *llama_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
 static cz_status llama_preset_config(const char *name, char **text)
 {
     return llama_preset_write(presets, CZ_ARRAY_LEN(presets), name, "llama", "LlamaForCausalLM",
@@ -46,13 +51,14 @@ static const struct model_head llama_heads[] = {
 
 const struct model_family model_family_llama = {
     .model_type = "llama",
+    .title = "LLaMA",
     .base_prefix = "model.",
     .base_architecture = "LlamaModel",
     .heads = llama_heads,
     .n_heads = CZ_ARRAY_LEN(llama_heads),
     .ignored_suffixes = llama_ignored,
     .build = llama_build,
-    .preset_names = "llama-tiny, llama-160m, tinyllama-1.1b, llama-7b, llama-13b, llama-70b, "
-                    "llama3-8b, llama3.2-1b",
+    .preset_name = llama_preset_name,
     .preset_config = llama_preset_config,
+    .preset_example = "llama-160m",
 };

@@ -287,7 +287,7 @@ void args_print_help(const struct arg_command *c)
             printf("\n%s\n", s->help);
             continue;
         }
-        char left[128];
+        char left[128], text[768];
         const char *values = s->name[0] == '-' && s->values ? s->values : "";
         snprintf(left, sizeof left, "%s%s%s%s", s->name, *values ? " " : "", values,
                  s->kind == ARG_WORDS ? " …" : "");
@@ -296,7 +296,9 @@ void args_print_help(const struct arg_command *c)
             printf("  %s\n%31s", left, "");
         else
             printf("  %s%*s", left, (int)(29 - wide), "");
-        print_wrapped(s->help, 31);
+        size_t used = (size_t)snprintf(text, sizeof text, "%s", s->help);
+        if (s->list) s->list(text + used, sizeof text - used);
+        print_wrapped(text, 31);
     }
     printf("  %-28s %s\n", "--help", "show this text");
     if (c->epilogue) printf("\n%s\n", c->epilogue);

@@ -1,6 +1,7 @@
 /* czero init: a ds_config and a command line for a model, data and a machine. */
 #include "base/size.h"
 #include "engine/tune/tune.h"
+#include "model/families.h"
 #include "tools/czero/cmd/init.h"
 #include "tools/czero/tool.h"
 
@@ -16,7 +17,7 @@
 
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset: bert-base, llama-160m, gpt2, …"},
+     "Hugging Face folder, or a preset: ", .list = model_preset_examples},
     {"--data", ARG_WORDS, FIELD(data), "PATH", "training data, as for czero train"},
     {"--task", ARG_STRING, FIELD(task), "classification|causal-lm|masked-lm",
      "training task (default: from the model and the name of the data)"},

@@ -1,6 +1,7 @@
 /* czero plan: the memory of a run, before it starts. */
 #include "engine/plan/plan.h"
 #include "engine/tune/machine.h"
+#include "model/families.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
@@ -20,7 +21,7 @@ struct plan_options {
 static const struct arg_spec specs[] = {
     {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset: gpt2-tiny, gpt2, gpt2-medium, …", .required = true},
+     "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
     {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N",

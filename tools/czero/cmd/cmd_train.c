@@ -1,4 +1,5 @@
 /* czero train: a DeepSpeed config, a model and data in; a trained model out. */
+#include "model/families.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -11,8 +12,7 @@
 static const struct arg_spec train_specs[] = {
     {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset: gpt2, llama-160m, qwen2-0.5b, bert-base, …",
-     .required = true},
+     "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "text or token files (.bin, Megatron .bin/.idx); classification: labelled texts (.json, "
      ".jsonl, .csv, .tsv)",

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 #include "engine/tune/machine.h"
 #include "engine/tune/tune.h"
+#include "model/families.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
@@ -23,7 +24,7 @@ struct tune_command {
 
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset: gpt2, gpt2-1.3b, gpt2-70b, …", .required = true},
+     "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
     {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE",
      "memory of each rank's GPU, such as 24GB (default: no GPU, train on the CPU)"},

@@ -1,3 +1,4 @@
+#include "model/families.h"
 #include "tools/czero/cmd/init.h"
 
 #include "base/cgroup.h"
@@ -24,6 +25,7 @@ struct question {
     bool (*guess)(const struct init *in, char guess[GUESS_NBYTES]);
     cz_status (*take)(struct init *in, const char *answer);
     bool optional; /* without a terminal the guess is taken, unasked */
+    const char *(*list)(char *buf, size_t nbytes); /* in parentheses after `text`; NULL: nothing */
 };
 
 /* ---- model ------------------------------------------------------------------------------------
@@ -417,8 +419,8 @@ static cz_status take_batch(struct init *in, const char *answer)
  */
 
 static const struct question questions[] = {
-    {"--model", "Model: a Hugging Face folder, or a preset (bert-base, llama-160m, gpt2, …)",
-     given_model, NULL, NULL, take_model, false},
+    {"--model", "Model: a Hugging Face folder, or a preset", given_model, NULL, NULL, take_model,
+     false, model_preset_examples},
     {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
     {"--task", "Task: classification, causal-lm or masked-lm", given_task, NULL, guess_task,
      take_task, false},
@@ -463,8 +465,11 @@ static cz_status ask_terminal(struct init *in, const struct question *q, const c
 {
     cz_status st = CZ_INVALID;
     for (int attempt = 0; attempt < 3; attempt++) {
-        const char *answer;
-        fprintf(stderr, guess ? "%s [%s]: " : "%s: ", q->text, guess);
+        const char *answer = NULL;
+        char list[512];
+        fputs(q->text, stderr);
+        if (q->list) fprintf(stderr, " (%s)", q->list(list, sizeof list));
+        fprintf(stderr, guess ? " [%s]: " : ": ", guess);
         TRY(read_answer(in, q, &answer));
         if (!*answer && !guess) continue;
         st = q->take(in, *answer ? answer : guess);

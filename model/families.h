@@ -1,0 +1,22 @@
+/* The model families that a Hugging Face folder or a preset may be of, as texts for people: help,
+ * prompts and sentences list them from here. The table is MODEL_FAMILIES in model_impl.h. */
+#ifndef CZ_MODEL_FAMILIES_H
+#define CZ_MODEL_FAMILIES_H
+
+#include "base/status.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* Each writes at most nbytes and returns `buf`. */
+
+/* "GPT-2, LLaMA, Qwen2, BERT, DistilBERT" */
+CZ_API const char *model_family_titles(char *buf, size_t nbytes);
+
+/* Every preset: "gpt2-tiny, gpt2, gpt2-medium, …, distilbert-base" */
+CZ_API const char *model_preset_names(char *buf, size_t nbytes);
+
+/* One preset of each family, for help: "gpt2, llama-160m, …" */
+CZ_API const char *model_preset_examples(char *buf, size_t nbytes);
+
+CZ_EXTERN_C_END
+#endif
