@@ -29,23 +29,19 @@ static size_t page_nbytes(void)
 
 /* ---- what may be locked ---------------------------------------------------------------------- */
 
-/* The kernel asks for the capability in the first user namespace: there ids map to themselves. */
-static bool in_first_user_namespace(void)
+/* CAP_IPC_LOCK lifts the limit, but the kernel asks for it in the first user namespace: where ids
+ * map to themselves. */
+static bool may_lock_all(void)
 {
+    const int cap_ipc_lock = 14;
     unsigned long long inside, outside, n;
+    if (!(proc_number("/proc/self/status", "CapEff:", 16) >> cap_ipc_lock & 1)) return false;
     FILE *f = fopen("/proc/self/uid_map", "re");
     if (!f) return true; /* a kernel without user namespaces */
     bool is_whole = fscanf(f, "%llu %llu %llu", &inside, &outside, &n) == 3 && inside == 0 &&
                     outside == 0 && n == UINT_MAX;
     fclose(f);
     return is_whole;
-}
-
-static bool may_lock_all(void)
-{
-    const int cap_ipc_lock = 14;
-    return (proc_number("/proc/self/status", "CapEff:", 16) >> cap_ipc_lock & 1) &&
-           in_first_user_namespace();
 }
 
 size_t host_memory_locked(void)

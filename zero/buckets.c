@@ -46,27 +46,19 @@ static size_t unit_numel(const struct zero *z, size_t u, bool in_bucket)
     return numel;
 }
 
-/* min(reduce_bucket_size, all trainable), at most what the sink takes, but at least the largest
- * unit. */
-static size_t bucket_capacity(const struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    size_t all = param_table_numel(o->table, true), largest = 0;
-    for (size_t u = 0; u < o->n_units; u++) {
-        size_t numel = unit_numel(z, u, z->buckets.is_bucketed);
-        if (numel > largest) largest = numel;
-    }
-    size_t capacity = o->bucket_numel < all ? o->bucket_numel : all;
-    size_t most = z->buckets.sink->bucket_numel_max;
-    if (capacity > most) capacity = most;
-    return capacity > largest ? capacity : largest;
-}
-
-/* Deal units to flushes. Returns what the fullest of them holds: buckets need be no larger. */
-static size_t deal_units(struct zero *z, size_t capacity)
+/* Deal units to flushes of up to min(reduce_bucket_size, all trainable, what the sink takes)
+ * elements, but of the largest unit's at least. Returns what the fullest of them holds: buckets
+ * need be no larger. */
+static size_t deal_units(struct zero *z)
 {
     struct zero_buckets *b = &z->buckets;
-    size_t used = 0, most = 0;
+    size_t capacity = param_table_numel(z->options.table, true), used = 0, most = 0;
+    if (capacity > z->options.bucket_numel) capacity = z->options.bucket_numel;
+    if (capacity > b->sink->bucket_numel_max) capacity = b->sink->bucket_numel_max;
+    for (size_t u = 0; u < z->options.n_units; u++) {
+        size_t numel = unit_numel(z, u, b->is_bucketed);
+        if (numel > capacity) capacity = numel;
+    }
     for (size_t u = z->options.n_units; u-- > 0;) {
         size_t numel = unit_numel(z, u, b->is_bucketed);
         b->unit_flush[u] = ZERO_NO_FLUSH;
@@ -156,7 +148,7 @@ cz_status zero_buckets_init(struct zero *z)
     b->params = calloc(o->table->n_params + 1, sizeof *b->params);
     if (!b->flushes || !b->unit_flush || !b->params)
         return err_set(CZ_NOMEM, 0, "no memory for the reductions of %zu layers", o->n_units);
-    size_t fullest = deal_units(z, bucket_capacity(z));
+    size_t fullest = deal_units(z);
     if (b->is_bucketed) TRY(make_buckets(z, fullest));
     TRY(place_others(z));
     list_params(z);

@@ -90,51 +90,44 @@ static cz_status layout_all(struct zero *z)
     return zero_window_init(z);
 }
 
-/* With a swap file a tile ends where a block of the file does, whatever its arrays' dtypes. */
-static void choose_tile(struct zero *z)
+/* What follows from the options for all parts. */
+static void choose(struct zero *z)
 {
     struct zero_options *o = &z->options;
-    bool is_swapped = o->swap.optimizer || o->swap.params;
+    struct zero_buckets *b = &z->buckets;
+    bool is_alone = o->comm->world_size == 1, is_swapped = o->swap.optimizer || o->swap.params;
+    bool leaves = zero_states_leave(o), is_shared = false;
+    if (!o->host_ops) o->host_ops = o->ops; /* on the CPU */
+
+    /* With a swap file a tile ends where a block of the file does, whatever its arrays' dtypes. */
     if (o->tile_numel == 0) o->tile_numel = is_swapped ? TILE_NUMEL_SWAP : TILE_NUMEL_MAX;
     if (is_swapped) o->tile_numel = size_round_up(o->tile_numel, TILE_NUMEL_UNIT);
     z->figures.tile_numel = o->tile_numel;
-}
 
-/* One rank may send its gradients where they rest instead of reducing them: to the swap file, or
- * from its GPU to host memory, where its optimizer is. */
-static void choose_sink(struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    struct zero_buckets *b = &z->buckets;
-    bool is_alone = o->comm->world_size == 1, leaves = zero_states_leave(o);
+    /* ZeroOneAdam's ranks take local steps over all weights, starting from masters that they share:
+     * nothing can be split, and masters are arrays of their own in fp32 too. */
+    z->own.saved_stage = o->stage;
+    z->own.local_steps = o->n_groups > 0 && optim_moves_alone(&o->groups[0].hyper);
+    if (z->own.local_steps) o->stage = 0;
+
+    /* Parameters are their own masters if both have one dtype and, on a GPU, are in one memory. */
+    if (leaves)
+        is_shared = (o->swap.optimizer ? o->swap.memory_share : o->offload.device_share) > 0;
+    z->mem.has_masters = o->master_dtype != o->dtype || z->own.local_steps || is_shared ||
+                         leaves != zero_params_leave(o);
+
+    /* One rank may send its gradients where they rest instead of reducing them: to the swap file,
+     * or from its GPU to host memory, where its optimizer is. */
     b->sink = &zero_sink_ranks;
     if (is_alone && leaves) b->sink = &zero_sink_host;
     if (is_alone && o->swap.grads && o->swap.optimizer && o->wire_dtype == o->grad_dtype)
         b->sink = &zero_sink_swap;
     b->is_bucketed = b->sink != &zero_sink_ranks || (o->stage >= 2 && !is_alone);
     b->rest_in_host = leaves && (is_alone || o->stage >= 2);
-}
 
-/* Between exchanges ZeroOneAdam moves all weights on each rank, starting from masters that ranks
- * share: nothing of it can be split, and masters are arrays of their own in fp32 too. */
-static void choose_onebit(struct zero *z)
-{
-    struct zero_options *o = &z->options;
-    z->own.saved_stage = o->stage;
-    z->sweep.params_changed = true;
-    if (o->n_groups == 0 || !optim_moves_alone(&o->groups[0].hyper)) return;
-    z->own.local_steps = true;
-    o->stage = 0;
-}
-
-/* On a GPU parameters are their own masters only where both are in one memory. */
-static bool are_apart(const struct zero *z)
-{
-    const struct zero_options *o = &z->options;
-    if (!o->on_gpu) return false;
-    bool is_shared = zero_states_leave(o) &&
-                     (o->swap.optimizer ? o->swap.memory_share : o->offload.device_share) > 0;
-    return is_shared || zero_states_leave(o) != zero_params_leave(o);
+    z->window.is_split = is_alone ? zero_params_leave(o) : o->stage == 3;
+    z->window.is_used = z->window.is_split || o->swap.params;
+    z->sweep.params_changed = true; /* nothing has been gathered yet */
 }
 
 cz_status zero_create(const struct zero_options *options, struct zero **out)
@@ -144,15 +137,7 @@ cz_status zero_create(const struct zero_options *options, struct zero **out)
     struct zero *z = calloc(1, sizeof *z);
     if (!z) return err_set(CZ_NOMEM, 0, "no memory for the model state");
     z->options = *options;
-    choose_tile(z);
-    choose_onebit(z);
-    if (!z->options.host_ops) z->options.host_ops = options->ops; /* on the CPU */
-    z->mem.has_masters =
-        options->master_dtype != options->dtype || z->own.local_steps || are_apart(z);
-    choose_sink(z);
-    z->window.is_split = (options->stage == 3 && options->comm->world_size > 1) ||
-                         (zero_params_leave(options) && options->comm->world_size == 1);
-    z->window.is_used = z->window.is_split || options->swap.params;
+    choose(z);
     cz_status st;
     TRY_GOTO(alloc_tables(z), fail);
     TRY_GOTO(layout_all(z), fail);
@@ -164,18 +149,6 @@ fail:
 }
 
 /* ---- bind ------------------------------------------------------------------------------------ */
-
-/* Optimizers that start from something else than zero (blocks and file are zeroed). */
-static cz_status states_init(struct zero *z, size_t g)
-{
-    const struct zero_group *group = &z->own.groups[g];
-    for (size_t s = 0; s < group->n_states; s++) {
-        float value = (float)optim_state_init(&z->options.groups[g].hyper, s);
-        const struct zero_placement where = zero_state_placement(z, g, s);
-        if (value != 0) TRY(zero_placement_fill(z, &where, group->own_numel, value));
-    }
-    return CZ_OK;
-}
 
 /* Memory and swap file are there: every part finds its own, in the order in which the swap file's
  * buffers should be registered when the kernel takes only some of them. */
@@ -201,7 +174,13 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
         if (z->own.params[i].group != o->n_groups)
             z->pointers.grads[i] = zero_advance(grads, z->own.params[i].grad_off, o->grad_dtype);
     }
-    for (size_t g = 0; g < o->n_groups; g++) TRY(states_init(z, g));
+    /* Blocks and file are zeroed; some optimizers start from something else. */
+    for (size_t g = 0; g < o->n_groups; g++)
+        for (size_t s = 0; s < z->own.groups[g].n_states; s++) {
+            float value = (float)optim_state_init(&o->groups[g].hyper, s);
+            const struct zero_placement where = zero_state_placement(z, g, s);
+            if (value != 0) TRY(zero_placement_fill(z, &where, z->own.groups[g].own_numel, value));
+        }
     return CZ_OK;
 }
 

@@ -7,23 +7,6 @@
 
 /* ---- first weights --------------------------------------------------------------------------- */
 
-/* The elements of a parameter that this rank keeps: whole, or at stage 3 its chunk. */
-static cz_status load_param(struct zero *z, size_t i, zero_fetch fetch, void *user, float *staging,
-                            size_t staging_numel)
-{
-    const struct zero_placement where = zero_param_placement(z, i);
-    struct zero_piece piece = {.numel = z->options.table->params[i].numel};
-    if (z->options.stage == 3) piece = zero_piece_mine(z, i);
-    if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0)
-        return fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory);
-    for (size_t off = 0, n; off < piece.numel; off += n) {
-        n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
-        TRY(fetch(user, i, piece.param_off + off, n, staging));
-        TRY(zero_placement_put(z, &where, off, n, staging));
-    }
-    return CZ_OK;
-}
-
 /* Local: what can fail on one rank alone. Masters begin as the rounded parameters, as DeepSpeed's
  * do.
  */
@@ -31,8 +14,20 @@ static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *s
                           size_t staging_numel)
 {
     const struct zero_options *o = &z->options;
-    for (size_t i = 0; i < o->table->n_params; i++)
-        TRY(load_param(z, i, fetch, user, staging, staging_numel));
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        const struct zero_placement where = zero_param_placement(z, i);
+        struct zero_piece piece = {.numel = o->table->params[i].numel};
+        if (o->stage == 3) piece = zero_piece_mine(z, i);
+        if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0) {
+            TRY(fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory));
+            continue;
+        }
+        for (size_t off = 0, n; off < piece.numel; off += n) {
+            n = piece.numel - off < staging_numel ? piece.numel - off : staging_numel;
+            TRY(fetch(user, i, piece.param_off + off, n, staging));
+            TRY(zero_placement_put(z, &where, off, n, staging));
+        }
+    }
     for (size_t g = 0; z->mem.has_masters && g < o->n_groups; g++) {
         const struct zero_placement from = zero_own_params_placement(z, g),
                                     to = zero_master_placement(z, g);
@@ -111,27 +106,21 @@ static cz_status restore_piece(struct zero *z, const struct zero_restore *a, enu
     return CZ_OK;
 }
 
-/* Its master, and its states where those are restored too. */
-static cz_status restore_trained(struct zero *z, const struct zero_restore *a, size_t i)
-{
-    size_t g = z->own.params[i].group, at = zero_piece_mine(z, i).own_off;
-    TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_placement(z, g), at));
-    if (z->onebit) TRY(zero_onebit_wrote_weight(z, i, 0, z->options.table->params[i].numel));
-    for (size_t s = 0; a->states && s < z->own.groups[g].n_states; s++)
-        TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_placement(z, g, s), at));
-    return CZ_OK;
-}
-
 /* Local: what can fail on one rank alone. */
 static cz_status restore_own(struct zero *z, const struct zero_restore *a)
 {
     const struct zero_options *o = &z->options;
     for (size_t i = 0; i < o->table->n_params; i++) {
+        size_t g = z->own.params[i].group, at = zero_piece_mine(z, i).own_off;
         if (a->weights && !a->weights[i]) continue;
-        if (z->own.params[i].group != o->n_groups)
-            TRY(restore_trained(z, a, i));
-        else
+        if (g == o->n_groups) {
             TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_param_placement(z, i), 0));
+            continue;
+        }
+        TRY(restore_piece(z, a, ZERO_WEIGHT, 0, i, zero_master_placement(z, g), at));
+        if (z->onebit) TRY(zero_onebit_wrote_weight(z, i, 0, o->table->params[i].numel));
+        for (size_t s = 0; a->states && s < z->own.groups[g].n_states; s++)
+            TRY(restore_piece(z, a, ZERO_STATE, s, i, zero_state_placement(z, g, s), at));
     }
     for (size_t g = 0; z->mem.has_masters && g < o->n_groups; g++) {
         const struct zero_placement from = zero_master_placement(z, g),

@@ -77,31 +77,30 @@ static size_t largest_tile(const struct zero *z)
     return most < z->options.tile_numel ? most : z->options.tile_numel;
 }
 
-/* Bytes per element of an array that passes through slots of the ring; 0: it is in memory. Where
- * parameters are their own masters, the masters are in the file if the parameters are. */
-static size_t slot_elem_nbytes(const struct zero *z, size_t array)
-{
-    const struct zero_options *o = &z->options;
-    size_t n_states = 0;
-    for (size_t g = 0; g < o->n_groups; g++)
-        if (z->own.groups[g].n_states > n_states) n_states = z->own.groups[g].n_states;
-    if (array == ARRAY_GRAD)
-        return z->figures.grad_swapped_nbytes > 0 ? dtype_size(o->grad_dtype) : 0;
-    if (array == ARRAY_OUT) return z->mem.has_masters && o->swap.params ? dtype_size(o->dtype) : 0;
-    if (array == ARRAY_MASTER)
-        return (z->mem.has_masters ? o->swap.optimizer : o->swap.params)
-                   ? dtype_size(o->master_dtype)
-                   : 0;
-    return o->swap.optimizer && array - ARRAY_STATE < n_states ? dtype_size(o->state_dtype) : 0;
-}
-
-/* Where an array begins in a slot; that of N_ARRAYS is the slot's end. */
+/* Where an array begins in a slot of the ring; that of N_ARRAYS is the slot's end. Only arrays that
+ * are in the file take part of it. Where parameters are their own masters, the masters are in the
+ * file if the parameters are. */
 static size_t slot_off(const struct zero *z, size_t array)
 {
-    size_t numel = largest_tile(z), off = 0;
+    const struct zero_options *o = &z->options;
+    size_t numel = largest_tile(z), n_states = 0, off = 0;
+    for (size_t g = 0; g < o->n_groups; g++)
+        if (z->own.groups[g].n_states > n_states) n_states = z->own.groups[g].n_states;
     for (size_t a = 0; a < array; a++) {
-        size_t nbytes = numel * slot_elem_nbytes(z, a);
-        if (nbytes > 0) off += size_round_up(nbytes, SWAP_ALIGN) + SLOT_SKEW;
+        enum cz_dtype dtype = o->state_dtype;
+        bool is_swapped = o->swap.optimizer && a - ARRAY_STATE < n_states;
+        if (a == ARRAY_MASTER) {
+            dtype = o->master_dtype;
+            is_swapped = z->mem.has_masters ? o->swap.optimizer : o->swap.params;
+        } else if (a == ARRAY_OUT) {
+            dtype = o->dtype;
+            is_swapped = z->mem.has_masters && o->swap.params;
+        } else if (a == ARRAY_GRAD) {
+            dtype = o->grad_dtype;
+            is_swapped = z->figures.grad_swapped_nbytes > 0;
+        }
+        size_t nbytes = numel * dtype_size(dtype);
+        if (is_swapped && nbytes > 0) off += size_round_up(nbytes, SWAP_ALIGN) + SLOT_SKEW;
     }
     return off;
 }
@@ -330,20 +329,6 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
     return CZ_OK;
 }
 
-/* The 1-bit family, whose state is in memory: weights from a momentum that has come. */
-static cz_status apply_tile(const struct sweep *s, struct optim_range *r)
-{
-    const struct zero_options *o = &s->z->options;
-    const struct optim_hyper *hyper = &o->groups[s->group].hyper;
-    const struct lamb_segment whole = {.end = r->tensors.numel};
-    if (!r->segments) {
-        r->segments = &whole;
-        r->n_segments = 1;
-        r->ratios = s->one;
-    }
-    return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
-}
-
 static cz_status sweep_tile(struct sweep *s, size_t t)
 {
     const struct zero_options *o = &s->z->options;
@@ -355,7 +340,15 @@ static cz_status sweep_tile(struct sweep *s, size_t t)
     if (s->z->sweep.ring) TRY(ring_next(s->z->sweep.ring, &slot));
     if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
     TRY(tile_range(s, t, slot, &r));
-    if (s->one) return apply_tile(s, &r);
+    if (s->one) { /* the 1-bit family, whose state is in memory: weights from its momentum */
+        const struct lamb_segment whole = {.end = r.tensors.numel};
+        if (!r.segments) {
+            r.segments = &whole;
+            r.n_segments = 1;
+            r.ratios = s->one;
+        }
+        return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), &r);
+    }
     if (is_gpu_tile(s, t)) {
         ops = o->ops;
         scalars = zero_device_scalars(s->z, s->group);

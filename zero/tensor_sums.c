@@ -55,31 +55,6 @@ static void span_brought(const struct zero *z, size_t group, const struct run *h
     s->n_spans = s->n_brought;
 }
 
-/* The totals, from the ranks that have added them up. */
-static void span_shared(const struct zero *z, size_t group)
-{
-    struct zero_sums *s = &z->own.groups[group].sums;
-    int w = z->options.comm->world_size;
-    for (int r = 0; r < w; r++) {
-        struct run dealt = dealt_to(zero_group_n_params(z, group), w, r);
-        s->spans[s->n_spans++] = (struct comm_span){.src_off = dealt.begin,
-                                                    .dst_off = dealt.begin,
-                                                    .numel = dealt.end - dealt.begin,
-                                                    .owner = r,
-                                                    .to = COMM_ALL};
-    }
-}
-
-static void count_traffic(struct zero *z, const struct zero_sums *s)
-{
-    size_t others = (size_t)z->options.comm->world_size - 1, sent = 0;
-    for (size_t i = 0; i < s->n_spans; i++)
-        if (s->spans[i].owner == z->options.comm->rank)
-            sent += s->spans[i].numel * (s->spans[i].to == COMM_ALL ? others : 1);
-    z->figures.sums_nbytes += sent * sizeof(struct lamb_sums);
-    z->figures.n_sums += 2;
-}
-
 cz_status zero_tensor_sums_init(struct zero *z, size_t group)
 {
     size_t w = (size_t)z->options.comm->world_size, n = zero_group_n_params(z, group);
@@ -93,9 +68,21 @@ cz_status zero_tensor_sums_init(struct zero *z, size_t group)
     }
     for (size_t r = 0; r < w; r++) held[r] = held_by(z, group, (int)r);
     span_brought(z, group, held);
-    span_shared(z, group);
     free(held);
-    count_traffic(z, s);
+    for (size_t r = 0; r < w; r++) { /* the totals, from the ranks that have added them up */
+        struct run dealt = dealt_to(n, (int)w, (int)r);
+        s->spans[s->n_spans++] = (struct comm_span){.src_off = dealt.begin,
+                                                    .dst_off = dealt.begin,
+                                                    .numel = dealt.end - dealt.begin,
+                                                    .owner = (int)r,
+                                                    .to = COMM_ALL};
+    }
+    size_t sent = 0;
+    for (size_t i = 0; i < s->n_spans; i++)
+        if (s->spans[i].owner == z->options.comm->rank)
+            sent += s->spans[i].numel * (s->spans[i].to == COMM_ALL ? w - 1 : 1);
+    z->figures.sums_nbytes += sent * sizeof(struct lamb_sums);
+    z->figures.n_sums += 2;
     return zero_block_take(z, ZERO_SMALL, s->brought_numel * sizeof(struct lamb_sums), DTYPE_U8,
                            &s->brought_off);
 }

@@ -269,12 +269,19 @@ static cz_status init_reads(struct zero *z)
     return zero_block_take(z, ZERO_WINDOW, SWAP_ALIGN, DTYPE_U8, &off);
 }
 
-static cz_status init_with(struct zero *z, bool *resident)
+cz_status zero_window_init(struct zero *z)
 {
     struct zero_window *w = &z->window;
     size_t off;
-    TRY(place_residents(z, resident));
-    TRY(make_schedule(z, resident));
+    cz_status st;
+    if (!w->is_used) return CZ_OK;
+    bool *resident = calloc(z->options.table->n_params + 1, sizeof *resident);
+    if (!resident) return err_set(CZ_NOMEM, 0, "no memory for the parameters that stay gathered");
+    TRY_GOTO(place_residents(z, resident), end);
+    TRY_GOTO(make_schedule(z, resident), end);
+end:
+    free(resident);
+    if (st != CZ_OK) return st;
     z->figures.window_numel = w->schedule.window_numel;
     z->figures.live_max = w->schedule.live_max;
     z->figures.fetched_numel = w->schedule.fetched_numel;
@@ -288,16 +295,6 @@ static cz_status init_with(struct zero *z, bool *resident)
         TRY(span_fetches(z));
     }
     return z->options.swap.params ? init_reads(z) : CZ_OK;
-}
-
-cz_status zero_window_init(struct zero *z)
-{
-    if (!z->window.is_used) return CZ_OK;
-    bool *resident = calloc(z->options.table->n_params + 1, sizeof *resident);
-    if (!resident) return err_set(CZ_NOMEM, 0, "no memory for the parameters that stay gathered");
-    cz_status st = init_with(z, resident);
-    free(resident);
-    return st;
 }
 
 void zero_window_free(struct zero *z)

@@ -61,30 +61,22 @@ static cz_status choose_nodes(struct affinity *p, const struct affinity_cores *c
     return st == 0 ? CZ_OK : affinity_no_memory();
 }
 
-/* Of each core in use its first hardware thread, by which people call it; and the nodes of both. */
-static void name_cores(const struct affinity *p, const struct affinity_cores *c,
-                       hwloc_bitmap_t cores, hwloc_bitmap_t nodes)
-{
-    hwloc_bitmap_t used = hwloc_bitmap_dup(p->share);
-    if (!used) return;
-    if (p->is_dealt) hwloc_bitmap_zero(used);
-    for (int t = 0; p->is_dealt && t < p->n_threads; t++)
-        hwloc_bitmap_or(used, used, p->threads[t]);
-    for (int i = 0; i < c->n; i++) {
-        if (!hwloc_bitmap_intersects(c->v[i].cpus, used)) continue;
-        hwloc_bitmap_set(cores, (unsigned)hwloc_bitmap_first(c->v[i].cpus));
-        hwloc_bitmap_set(nodes, (unsigned)c->v[i].node);
-    }
-    hwloc_bitmap_free(used);
-}
-
-/* "4 threads on cores 0-3 of NUMA node 0", and what is not as usual. */
+/* "4 threads on cores 0-3 of NUMA node 0", and what is not as usual. A core in use is called by its
+ * first hardware thread, as people call it. */
 static void describe(struct affinity *p, const struct affinity_cores *c, const char *gpu, int wants)
 {
     char core_list[160] = "", node_list[64] = "", memory[128] = "";
     hwloc_bitmap_t cores = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
-    if (cores && nodes) {
-        name_cores(p, c, cores, nodes);
+    hwloc_bitmap_t used = hwloc_bitmap_dup(p->share);
+    if (cores && nodes && used) {
+        if (p->is_dealt) hwloc_bitmap_zero(used);
+        for (int t = 0; p->is_dealt && t < p->n_threads; t++)
+            hwloc_bitmap_or(used, used, p->threads[t]);
+        for (int i = 0; i < c->n; i++) {
+            if (!hwloc_bitmap_intersects(c->v[i].cpus, used)) continue;
+            hwloc_bitmap_set(cores, (unsigned)hwloc_bitmap_first(c->v[i].cpus));
+            hwloc_bitmap_set(nodes, (unsigned)c->v[i].node);
+        }
         hwloc_bitmap_list_snprintf(core_list, sizeof core_list, cores);
         hwloc_bitmap_list_snprintf(node_list, sizeof node_list, nodes);
         if (wants >= 0)
@@ -95,6 +87,7 @@ static void describe(struct affinity *p, const struct affinity_cores *c, const c
                  hwloc_bitmap_weight(nodes) == 1 ? "" : "s", node_list, memory,
                  p->is_dealt ? "" : ", not bound");
     }
+    hwloc_bitmap_free(used);
     hwloc_bitmap_free(cores);
     hwloc_bitmap_free(nodes);
 }

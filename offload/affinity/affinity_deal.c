@@ -120,15 +120,6 @@ static void stay_on_a_node(const struct affinity_cores *c, int n_threads, int ne
     *end = best_end;
 }
 
-/* Several cores for a thread: those before `end` on the node of the first. */
-static cz_status take_cores(const struct affinity_cores *c, int begin, int end, hwloc_cpuset_t set)
-{
-    for (int i = begin; i < end && c->v[i].node == c->v[begin].node; i++)
-        if (hwloc_bitmap_or(set, set, c->v[i].cpus) != 0)
-            return err_set(CZ_NOMEM, 0, "no memory for sets of processors");
-    return CZ_OK;
-}
-
 /* How many hardware threads of each core n_threads need: round after round over the cores. Returns
  * how many there are. */
 static int spread(const struct affinity_cores *c, int begin, int end, int n_threads, int *n_of)
@@ -171,8 +162,11 @@ cz_status affinity_threads(const struct affinity_cores *c, int begin, int end, i
         return take_hardware_threads(c, begin, end, n_threads, sets, is_enough);
     stay_on_a_node(c, n_threads, near, &begin, &end);
     int64_t n = end - begin;
-    for (int t = 0; t < n_threads; t++)
-        TRY(take_cores(c, begin + (int)(n * t / n_threads), begin + (int)(n * (t + 1) / n_threads),
-                       sets[t]));
+    for (int t = 0; t < n_threads; t++) { /* neighbouring cores, all on the node of the first */
+        int first = begin + (int)(n * t / n_threads), next = begin + (int)(n * (t + 1) / n_threads);
+        for (int i = first; i < next && c->v[i].node == c->v[first].node; i++)
+            if (hwloc_bitmap_or(sets[t], sets[t], c->v[i].cpus) != 0)
+                return err_set(CZ_NOMEM, 0, "no memory for sets of processors");
+    }
     return CZ_OK;
 }

@@ -18,13 +18,6 @@ struct deal {
     bool is_muddled;  /* another mask overlaps ours in part */
 };
 
-static void deal_free(struct deal *d)
-{
-    for (int r = 0; d->v && r < d->n_ranks; r++) hwloc_bitmap_free(d->v[r].allowed);
-    free(d->v);
-    free(d->same);
-}
-
 /* list NULL: what this process may use, or all there is. */
 static cz_status read_mask(struct affinity *p, const char *list, hwloc_bitmap_t out)
 {
@@ -90,23 +83,21 @@ static cz_status choose_run(const struct affinity_cores *c, const struct deal *d
     return CZ_OK;
 }
 
-static cz_status choose(struct affinity *p, const struct affinity_options *o, struct deal *d,
-                        struct affinity_cores *c, struct affinity_run *out)
-{
-    TRY(deal_read(p, o, d));
-    TRY(affinity_cores_list(p->topology, d->v[o->rank_host].allowed, c));
-    *out = (struct affinity_run){.end = c->n,
-                                 .n_same = d->n_same,
-                                 .wants = d->v[o->rank_host].wants,
-                                 .is_certain = !d->is_muddled && d->n_same <= c->n};
-    return d->is_muddled ? CZ_OK : choose_run(c, d, out);
-}
-
 cz_status affinity_share_choose(struct affinity *p, const struct affinity_options *o,
                                 struct affinity_cores *c, struct affinity_run *out)
 {
     struct deal d = {.v = NULL};
-    cz_status st = choose(p, o, &d, c, out);
-    deal_free(&d);
+    cz_status st;
+    TRY_GOTO(deal_read(p, o, &d), end);
+    TRY_GOTO(affinity_cores_list(p->topology, d.v[o->rank_host].allowed, c), end);
+    *out = (struct affinity_run){.end = c->n,
+                                 .n_same = d.n_same,
+                                 .wants = d.v[o->rank_host].wants,
+                                 .is_certain = !d.is_muddled && d.n_same <= c->n};
+    if (!d.is_muddled) st = choose_run(c, &d, out);
+end:
+    for (int r = 0; d.v && r < d.n_ranks; r++) hwloc_bitmap_free(d.v[r].allowed);
+    free(d.v);
+    free(d.same);
     return st;
 }

@@ -58,14 +58,6 @@ int affinity_node_of(hwloc_obj_t obj)
     return 0;
 }
 
-static int last_cache_of(hwloc_obj_t obj)
-{
-    int cache = -1;
-    for (; obj; obj = obj->parent)
-        if (hwloc_obj_type_is_dcache(obj->type)) cache = (int)obj->gp_index;
-    return cache;
-}
-
 cz_status affinity_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
                               struct affinity_cores *out)
 {
@@ -84,7 +76,9 @@ cz_status affinity_cores_list(hwloc_topology_t topology, hwloc_const_cpuset_t al
         if (!core->cpus || hwloc_bitmap_and(core->cpus, obj->cpuset, allowed) != 0)
             return err_set(CZ_NOMEM, 0, "no memory for %d cores", n_known);
         core->node = affinity_node_of(obj);
-        core->cache = last_cache_of(obj);
+        core->cache = -1;
+        for (hwloc_obj_t up = obj; up; up = up->parent) /* the outermost: the last level */
+            if (hwloc_obj_type_is_dcache(up->type)) core->cache = (int)up->gp_index;
         out->n++;
     }
     return CZ_OK;

@@ -76,26 +76,21 @@ static int write_zeros(int fd, uint64_t nbytes)
     return error;
 }
 
-/* The kernel ends a process that goes beyond this limit, by a signal. */
-static cz_status check_limit(const struct swap_file *f)
+/* Real blocks, not a hole: nothing fails for want of space later. RLIMIT_FSIZE is looked at first,
+ * since the kernel ends a process that goes beyond it, by a signal. */
+static cz_status preallocate(struct swap_file *f)
 {
     struct rlimit limit;
     char need[24], have[24];
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        f->nbytes <= limit.rlim_cur)
-        return CZ_OK;
-    return err_set(CZ_IO, 0,
-                   "nvme_path \"%s\": a swap file of %s is larger than the %s that files of this "
-                   "process may have (ulimit -f)",
-                   f->dir, size_human(f->nbytes, need, sizeof need),
-                   size_human((size_t)limit.rlim_cur, have, sizeof have));
-}
-
-static cz_status preallocate(struct swap_file *f)
-{
     int error;
     if (f->nbytes > INT64_MAX) return too_small(f->dir, f->nbytes);
-    TRY(check_limit(f));
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        f->nbytes > limit.rlim_cur)
+        return err_set(CZ_IO, 0,
+                       "nvme_path \"%s\": a swap file of %s is larger than the %s that files of "
+                       "this process may have (ulimit -f)",
+                       f->dir, size_human(f->nbytes, need, sizeof need),
+                       size_human((size_t)limit.rlim_cur, have, sizeof have));
     do {
         error = fallocate(f->lock_fd, 0, 0, (off_t)f->nbytes) == 0 ? 0 : errno;
     } while (error == EINTR);

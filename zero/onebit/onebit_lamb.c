@@ -58,9 +58,10 @@ static cz_status momentum_norms(struct zero *z)
     return CZ_OK;
 }
 
-/* The variance as it freezes is where the fresh one starts. */
-static cz_status copy_variance(struct zero *z)
+cz_status onebit_lamb_freeze(struct zero *z)
 {
+    struct zero_onebit_core *ob = z->onebit;
+    /* The variance as it freezes is where the fresh one starts. */
     for (size_t g = 0; g < z->options.n_groups; g++) {
         const struct zero_placement frozen = zero_state_placement(z, g, 1),
                                     fresh = zero_state_placement(z, g, 2);
@@ -70,13 +71,6 @@ static cz_status copy_variance(struct zero *z)
             TRY(zero_copy(z, z->options.stream, fresh.memory, frozen.memory,
                           numel * sizeof(float)));
     }
-    return CZ_OK;
-}
-
-cz_status onebit_lamb_freeze(struct zero *z)
-{
-    struct zero_onebit_core *ob = z->onebit;
-    TRY(copy_variance(z));
     TRY(momentum_norms(z));
     for (size_t r = 0; r < ob->n_runs; r++) ob->numels[r] = ob->runs[r].numel;
     onebit_lamb_scale(ob->norms, ob->numels, ob->n_runs, ob->scaled);

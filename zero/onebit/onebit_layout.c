@@ -116,17 +116,6 @@ static size_t gcd(size_t a, size_t b)
     return b == 0 ? a : gcd(b, a % b);
 }
 
-/* Partial sums of a segment: on the way to the servers one series per run and the padding's, there
- * one of the chunk. */
-static size_t segment_partials(const struct zero_onebit_core *ob, const struct onebit_segment *s,
-                               size_t w)
-{
-    size_t n = onebit_n_partials(s->numel_padded - s->numel), chunk = s->numel_padded / w;
-    for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
-        n += onebit_n_partials(ob->runs[r].numel);
-    return n > onebit_n_partials(chunk) ? n : onebit_n_partials(chunk);
-}
-
 static void place_segments(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
@@ -145,7 +134,13 @@ static void place_segments(struct zero *z)
         ob->worker_numel += s->numel_padded;
         ob->server_numel += s->numel_padded / w;
         ob->piece_nbytes += s->numel_padded / w / 8;
-        size_t n = segment_partials(ob, s, w);
+        /* Partial sums: on the way to the servers one series per run and the padding's, there one
+         * of the chunk. */
+        size_t n = onebit_n_partials(s->numel_padded - s->numel);
+        size_t n_served = onebit_n_partials(s->numel_padded / w);
+        for (size_t r = s->first_run; r < s->first_run + s->n_runs; r++)
+            n += onebit_n_partials(ob->runs[r].numel);
+        if (n < n_served) n = n_served;
         if (n > ob->n_partials) ob->n_partials = n;
     }
 }
