@@ -114,6 +114,8 @@ static void touch_tile(unsigned char *base, size_t nbytes, size_t page, int n_pa
     fault_in(base + begin, base + end, page);
 }
 
+/* Parts of a tile as kernels will cut it (threads_split()), by the threads that will work on them.
+ */
 void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes)
 {
     const size_t page = page_nbytes();
@@ -130,6 +132,7 @@ void host_memory_touch(void *base, size_t nbytes, size_t tile_nbytes)
 
 /* ---- locking --------------------------------------------------------------------------------- */
 
+/* Names the limit, what is used of it and the command that would lift it. */
 static cz_status refuse(const struct host_memory *m, int error)
 {
     struct rlimit limit = {.rlim_cur = 0};

@@ -100,6 +100,8 @@ cz_status ring_next(struct ring *r, unsigned char **slot)
     return CZ_OK;
 }
 
+/* Writes begin at once; the slot is waited for when its turn comes again, or here without
+ * write_behind. */
 cz_status ring_done(struct ring *r)
 {
     struct ring_slot *s = slot_of(r, r->current);

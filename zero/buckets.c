@@ -138,6 +138,8 @@ static void list_params(struct zero *z)
     }
 }
 
+/* Flushes first, since their number decides how many buckets there are; then places; then what the
+ * sink makes of them. */
 cz_status zero_buckets_init(struct zero *z)
 {
     const struct zero_options *o = &z->options;

@@ -24,6 +24,7 @@ void zero_gather_count(struct zero *z)
     f->update_written_nbytes += own_nbytes * others;
 }
 
+/* In place: each rank's partition is already where the others expect it. */
 static cz_status gather_group(struct zero *z, size_t g)
 {
     const struct zero_options *o = &z->options;

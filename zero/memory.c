@@ -129,6 +129,8 @@ static void give(const struct visitor *v, enum zero_block block, size_t off, siz
     if (numel > 0 && !zero_is_on_gpu(v->z, block)) v->visit(v->user, &array);
 }
 
+/* Arrays that kernels go over in tiles and that are in host memory: on which node their pages
+ * should be follows from the tiles. What the file or a GPU keeps is left out. */
 static void give_group(const struct visitor *v, const struct zero_group *g)
 {
     const struct zero *z = v->z;

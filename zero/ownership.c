@@ -74,6 +74,7 @@ static size_t shard_find(const struct zero *z, const struct shard_group *g, size
     return lo;
 }
 
+/* For messages: which parameter has the element that a kernel complains of. */
 bool zero_param_at(const struct zero *z, size_t group, size_t at, size_t *param_idx, size_t *elem)
 {
     const struct zero_group *g = &z->own.groups[group];

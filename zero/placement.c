@@ -169,6 +169,8 @@ static float *other_half(struct zero *z)
 
 #define HALF_NUMEL (ZERO_SCRATCH_NBYTES / sizeof(float))
 
+/* Through fp32, as loading and saving see elements; host memory to host memory in one conversion.
+ */
 cz_status zero_placement_copy(struct zero *z, const struct zero_placement *from,
                               const struct zero_placement *to, size_t numel)
 {

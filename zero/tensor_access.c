@@ -121,6 +121,8 @@ static cz_status write_param(struct zero *z, const struct target *t, const float
     return zero_placement_put(z, &gathered, p->resident_off + t->off, t->numel, src);
 }
 
+/* Every rank brings all of src and keeps what it has: its piece of the master or state, its copy or
+ * chunk of the parameter, and what the 1-bit family keeps whole. */
 cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
                      size_t off, size_t numel, const float *src)
 {

@@ -144,6 +144,8 @@ static cz_status place_residents(struct zero *z, bool *resident)
     return CZ_OK;
 }
 
+/* The schedule sees parameters as large as their places in the window: with slack where whole
+ * blocks of the file are read into it. */
 static cz_status make_schedule(struct zero *z, const bool *resident)
 {
     const struct zero_options *o = &z->options;
@@ -196,6 +198,7 @@ static cz_status span_residents(struct zero *z)
     return CZ_OK;
 }
 
+/* Every op's gather, as one table of spans: begun by number, nothing is computed in a pass. */
 static cz_status span_fetches(struct zero *z)
 {
     struct zero_window *w = &z->window;
@@ -383,6 +386,7 @@ static cz_status read_chunks(struct zero *z, size_t op)
 
 /* ---- a pass: visits -------------------------------------------------------------------------- */
 
+/* Parameters may be looked up from here on, but are there only after the visit's wait. */
 static cz_status op_begin(struct zero *z, size_t op)
 {
     struct zero_window *w = &z->window;
@@ -421,6 +425,8 @@ void zero_window_release(struct zero *z)
         z->pointers.params[s->stays[s->drops[k]].param_idx] = NULL;
 }
 
+/* The end of a pass, also of one that was given up. The last gather's ticket is kept: its chunks
+ * may still be leaving staging. */
 cz_status zero_window_finish(struct zero *z)
 {
     struct zero_window *w = &z->window;

@@ -64,6 +64,8 @@ void affinity_bind_threads(struct affinity *p)
              strerrordesc_np(error));
 }
 
+/* Affinities may overlap in time (a measurement beside an engine): only the last one that goes
+ * gives threads their old masks back. */
 void affinity_unbind_threads(struct affinity *p)
 {
     if (!p->is_bound || --n_bound > 0) return;

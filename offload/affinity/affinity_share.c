@@ -38,6 +38,9 @@ static cz_status read_mask(struct affinity *p, const char *list, hwloc_bitmap_t 
     return CZ_OK;
 }
 
+/* Masks of all ranks, and how each stands to ours: the same (ranks that divide it), apart (no
+ * matter), or overlapping in part. In the last case no order of dealing is fair without messages,
+ * and nothing is bound. */
 static cz_status deal_read(struct affinity *p, const struct affinity_options *o, struct deal *d)
 {
     const struct affinity_rank mine = {.allowed = o->allowed, .pci_bus_id = o->pci_bus_id};

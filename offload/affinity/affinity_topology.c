@@ -27,6 +27,7 @@ static cz_status set_source(hwloc_topology_t t, const char *words)
                    "\"%s\" is no topology; \"synthetic:…\" and \"xml:PATH\" would be", words);
 }
 
+/* PCI devices are kept only on request: to look for them takes longer than all else. */
 cz_status affinity_topology_open(const char *words, bool with_pci, hwloc_topology_t *out)
 {
     hwloc_topology_t t;
@@ -103,6 +104,7 @@ int affinity_gpu_node(hwloc_topology_t topology, const char *pci_bus_id)
 
 /* ---- what this process may use --------------------------------------------------------------- */
 
+/* Set by hand, OpenMP's own binding wins over ours; so does CZERO_BIND=none. */
 bool affinity_user_binds(void)
 {
     static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",

@@ -165,6 +165,8 @@ void swap_close(struct swap *s)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
+/* Where the kernel takes only a part of a buffer, transfers from the rest work all the same: it
+ * pins their pages each time. */
 cz_status swap_register(struct swap *s, void *base, size_t nbytes)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -258,6 +260,8 @@ const char *swap_path(const struct swap *s)
     return s->file.path;
 }
 
+/* For a plan, before the folder exists: its nearest parent is asked. Leftovers of killed runs count
+ * as free, because swap_open() removes them first. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes)
 {
     char *path;

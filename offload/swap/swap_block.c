@@ -91,6 +91,9 @@ static bool block_progress(struct swap *s, struct swap_block *b, size_t nbytes)
     return false;
 }
 
+/* EINVAL from a file that was opened with O_DIRECT means that this file system refuses it after
+ * all: the same block goes again through the page cache. A read of 0 bytes means that the file was
+ * cut. */
 bool swap_block_result(struct swap *s, struct swap_block *b, long result)
 {
     if (s->fault.result) result = s->fault.result(s->fault.user, b, result);

@@ -122,6 +122,7 @@ static int create_one(struct swap_file *f, int dir_fd)
     return EEXIST;
 }
 
+/* Names carry a random number; a taken one is not an error, a few tries are enough. */
 static cz_status create_named(struct swap_file *f, int dir_fd, int rank)
 {
     int error = EEXIST;

@@ -140,6 +140,7 @@ int swap_folder_lock(const char *dir)
     return -1;
 }
 
+/* Between making and locking it, another run that ends may remove the folder: then once more. */
 cz_status swap_folder_make(const char *dir, int *dir_fd)
 {
     char part[PATH_MAX];

@@ -86,6 +86,8 @@ static cz_status slot_take(struct swap_queue *q, struct swap_request **out)
     }
 }
 
+/* Tickets ascend; slots are used in turn, so that a ticket finds its slot without a search. A
+ * caller that is SWAP_REQUESTS requests ahead of the disk waits here. */
 cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
                            uint64_t *ticket)
 {

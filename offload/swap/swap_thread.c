@@ -36,6 +36,7 @@ static void cores_of_process(cpu_set_t *cores)
     if (tasks) closedir(tasks);
 }
 
+/* Signals stay with the program's own threads; a small stack, for these threads only move bytes. */
 int swap_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;

@@ -31,6 +31,7 @@ static struct swap_block *next_block(struct swap *s, struct threads *t)
     return b;
 }
 
+/* Each thread takes one block at a time and keeps asking until it is through. */
 static void *threads_run(void *arg)
 {
     struct swap *s = arg;

@@ -181,6 +181,7 @@ static cz_status gather_pieces(struct zero *z)
                            ob->piece_nbytes);
 }
 
+/* All segments at once, so that an exchange is four collectives however many there are. */
 cz_status onebit_exchange(struct zero *z, enum onebit_payload payload)
 {
     struct zero_onebit_core *ob = z->onebit;

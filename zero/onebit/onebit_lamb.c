@@ -28,6 +28,7 @@ static cz_status scan_momentum(struct zero *z, const struct onebit_segment *s,
     return onebit_scan(z, run, onebit_momentum(z, run->group) + run->flat_off, run->numel);
 }
 
+/* Squares are pre-rounded against the largest element (ops/reduce): exact sums in any order. */
 static cz_status square_momentum(struct zero *z, const struct onebit_segment *s,
                                  const struct onebit_run *run)
 {
@@ -109,6 +110,8 @@ static cz_status look_at_run(struct zero *z, const struct onebit_segment *s,
     return ops_onebit_lamb_norms(ops, z->options.stream, &args);
 }
 
+/* Norms over this rank's parts become those of whole tensors, and so do the largest factors; then
+ * each rank computes the same ratio of each tensor on the host, where the coefficients are. */
 cz_status onebit_lamb_ratios(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;

@@ -91,6 +91,8 @@ static bool begins_segment(const struct zero *z, size_t group)
     return z->options.dtype == DTYPE_F32 || group != ob->runs[ob->n_runs - 1].group;
 }
 
+/* Parameters in table order within their group: a segment is compressed in that order, padding
+ * last. */
 static void add_run(struct zero *z, size_t group, size_t pos)
 {
     struct zero_onebit_core *ob = z->onebit;

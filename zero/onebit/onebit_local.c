@@ -5,6 +5,7 @@
 
 #include "ops/elementwise/elementwise.h"
 
+/* All three kernels (local step, gather, settle) take the same arrays of a parameter. */
 static struct zero_one_args local_args(const struct zero *z, const struct onebit_segment *s,
                                        const struct onebit_run *run)
 {

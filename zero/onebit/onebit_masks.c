@@ -9,6 +9,7 @@ float *onebit_max_of(const struct zero *z, const struct onebit_run *run)
     return ob->maxima + (size_t)z->options.comm->rank * ob->n_runs + (run - ob->runs);
 }
 
+/* At stage 1 a tensor's variance is on several ranks. */
 cz_status onebit_max_over_ranks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;
@@ -65,6 +66,7 @@ static cz_status mask_run(struct zero *z, const struct onebit_segment *s,
     return ops_onebit_mask_make(ops, z->options.stream, &args);
 }
 
+/* Bits of what others own are zero here: joined, each rank has all of them. */
 cz_status onebit_make_masks(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;

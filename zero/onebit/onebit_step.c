@@ -34,6 +34,7 @@ static cz_status update_momentum(struct zero *z, enum onebit_payload payload)
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
+/* Once, when the variance freezes: from then on exchanges keep the momentum whole. */
 cz_status onebit_gather_momentum(struct zero *z)
 {
     if (z->options.stage == 0 || onebit_world(z) == 1) return CZ_OK;

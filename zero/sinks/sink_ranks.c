@@ -113,6 +113,8 @@ static bool ranks_is_due(const struct zero *z)
            !is_alone_on_gpu(z);
 }
 
+/* The first micro-batch's mean is stored and later ones' are added; in place the whole sum goes
+ * once. */
 static cz_status ranks_begin(struct zero *z, size_t flush)
 {
     const struct zero_options *o = &z->options;
@@ -203,6 +205,8 @@ bool zero_rounds_alone(const struct zero *z)
     return is_alone_on_gpu(z) && z->options.wire_dtype != z->options.grad_dtype;
 }
 
+/* There and back through the wire's dtype, piece by piece, by the kernels of whichever side keeps
+ * the gradients. */
 cz_status zero_round_alone(struct zero *z, void *through, size_t most)
 {
     const struct zero_options *o = &z->options;

@@ -267,6 +267,7 @@ static cz_status swap_visit(struct zero *z, zero_grads_visit visit, void *user)
     return CZ_OK;
 }
 
+/* Edges are completed before elements are converted. */
 static cz_status swap_get(struct zero *z, size_t group, size_t off, size_t numel, float *dst)
 {
     enum cz_dtype dtype = z->options.grad_dtype;

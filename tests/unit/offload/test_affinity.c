@@ -658,7 +658,7 @@ START_TEST(the_affinity_mask_is_kept)
 }
 END_TEST
 
-TEST_MAIN("offload/place", shares_follow_the_machine, every_deal_is_fair,
+TEST_MAIN("offload/affinity", shares_follow_the_machine, every_deal_is_fair,
           no_rank_crosses_nodes_without_need, more_ranks_than_cores_take_turns,
           threads_get_a_core_each, threads_stay_on_their_node, memory_is_near_the_gpu,
           unknown_gpus_have_no_say, ranks_go_where_their_gpus_are, gpu_of_another_socket,
