@@ -94,7 +94,7 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD && (e->n_backward == 0 || e->phase == PHASE_FORWARD))
-        return err_set(CZ_INVALID, 0, "there are no gradients before engine_backward");
+        return err_set(CZ_INVALID, 0, "no gradients exist before engine_backward");
     TRY(zero_read(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, dst));
     if (t.what != ZERO_GRAD || e->scale.scale == 1) return CZ_OK;
     for (size_t i = 0; i < numel; i++) dst[i] = (float)(dst[i] / e->scale.scale);

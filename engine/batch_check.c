@@ -19,7 +19,7 @@ static cz_status outside(const struct batch *batch, const char *what, size_t idx
 static cz_status check_ids(const struct cz_model *model, const struct batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model);
-    if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch holds no token ids");
+    if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch has no token ids");
     size_t bad = V > 0 ? first_outside(batch->ids, n, V, 0) : n;
     if (bad < n) return outside(batch, "token", bad, batch->ids[bad], "vocabulary", V);
     const int64_t S = cz_model_n_types(model);
@@ -36,7 +36,7 @@ static cz_status check_ids(const struct cz_model *model, const struct batch *bat
 static cz_status check_labels(const struct cz_model *model, const struct batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);
-    if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch holds no labels");
+    if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch has no labels");
     if (n_classes > 0) {
         const size_t B = (size_t)batch->B;
         size_t bad = first_outside(batch->labels, B, n_classes, CZ_IGNORE_LABEL);

@@ -78,7 +78,7 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
         number[g] = e->n_groups;
         if (used[g]) TRY(make_group(e, options, &rules, g));
     }
-    if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no parameter is left to train");
+    if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;
 }

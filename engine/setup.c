@@ -98,12 +98,12 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
     if (onebit_freezes_at(h) < n_calls) return;
     if (h->var_freeze_step > 0)
         LOGV(LOG_WARN, SUB_CONFIG,
-             "optimizer.params.var_freeze_step: with %g, a run of %lld steps never leaves its "
-             "warm-up: the variance is not frozen, and ranks exchange in every step",
+             "optimizer.params.var_freeze_step: with %g, a run of %lld steps ends during the "
+             "warm-up: the variance is never frozen, and ranks exchange in every step",
              h->var_freeze_step, (long long)total_steps);
     else
         LOGV(LOG_WARN, SUB_CONFIG,
-             "optimizer.params.freeze_step: with %g, a run of %lld steps never leaves its warm-up: "
+             "optimizer.params.freeze_step: with %g, a run of %lld steps ends during the warm-up: "
              "nothing is compressed; about 15 %% of the steps is a common choice",
              h->freeze_step, (long long)total_steps);
 }

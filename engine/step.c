@@ -89,8 +89,8 @@ cz_status engine_forward_logits(struct cz_engine *e, const struct batch *batch, 
 {
     if (cz_model_n_classes(e->model) == 0)
         return err_set(CZ_UNSUPPORTED, 0,
-                       "engine_forward_logits is for classifiers; %s learns tokens, whose logits "
-                       "never exist as a whole",
+                       "engine_forward_logits is for classifiers; %s is a language model, whose "
+                       "logits never exist as a whole",
                        cz_model_name(e->model));
     return forward(e, batch, loss, logits);
 }
@@ -185,7 +185,7 @@ static void log_skip(struct cz_engine *e, const struct zero_scan *scan, double o
     if (e->config->fp16.enabled && e->scale.scale != old_scale)
         snprintf(scale, sizeof scale, "; loss scale %g, now %g", old_scale, e->scale.scale);
     else if (e->scale.dynamic)
-        snprintf(scale, sizeof scale, "; loss scale %g, hysteresis left %lld", old_scale,
+        snprintf(scale, sizeof scale, "; loss scale %g, remaining hysteresis %lld", old_scale,
                  (long long)e->scale.hysteresis);
     else if (e->config->fp16.enabled)
         snprintf(scale, sizeof scale, "; the loss scale is fixed at %g", old_scale);

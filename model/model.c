@@ -174,7 +174,8 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
     }
     regfree(&re);
     if (n_left == 0)
-        return err_set(CZ_INVALID, 0, "%s: \"%s\" freezes every parameter: nothing left to train",
+        return err_set(CZ_INVALID, 0,
+                       "%s: \"%s\" freezes every parameter: no trainable parameters remain",
                        m->name, regex);
     if (n_frozen) *n_frozen = n_matched;
     return CZ_OK;

@@ -9,7 +9,7 @@ static const struct setting settings[] = {
     OPTIM_NUMBER("weight_decay", weight_decay, 0, 0, "weight decay; 0.01 for torch's AdamW"),
     OPTIM_BOOL("bias_correction", bias_correction, 1, OPTIM_IN_FUSED | OPTIM_IN_OFFLOAD,
                "divide the moments by 1 − beta^t"),
-    OPTIM_BOOL("adam_w_mode", adam_w_mode, 1, 0, "decoupled decay, for type Adam too"),
+    OPTIM_BOOL("adam_w_mode", adam_w_mode, 1, 0, "decoupled decay, also for type Adam"),
     OPTIM_BOOL("torch_adam", torch_adam, 0, 0, "torch's class: its names and defaults"),
     OPTIM_BOOL("amsgrad", amsgrad, 0, 0, "not supported"),
     OPTIM_BOOL("set_grad_none", no_effect, 1, OPTIM_IN_FUSED, "no effect here"),

@@ -98,8 +98,8 @@ static cz_status lower(struct loss_scale *s)
     }
     if (s->scale == s->min_scale)
         return err_set(CZ_INVALID, 0,
-                       "the loss scale stands at its minimum of %g and the gradients still "
-                       "overflow: training cannot go on; look for NaN in the data or the loss, "
+                       "the loss scale is at its minimum of %g and the gradients still overflow: "
+                       "training cannot continue; look for NaN in the data or the loss, "
                        "lower the learning rate, or train in bf16",
                        s->min_scale);
     s->scale = fmax(s->scale / s->factor, s->min_scale);

@@ -23,8 +23,7 @@ static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL
     {                                                                                              \
         .name = "comm_backend_name", .type = SETTING_NAME,                                         \
         .offset = offsetof(struct optim_hyper, comm_backend), .names = backends,                   \
-        .names_only = true,                                                                        \
-        .help = "nccl, mpi, hccl or compressed; all mean the run's own transport",                 \
+        .names_only = true, .help = "nccl, mpi, hccl or compressed; all use the run's transport",  \
     }
 #define FREEZE_ROW                                                                                 \
     OPTIM_COUNT("freeze_step", freeze_step, 100000,                                                \
@@ -36,8 +35,8 @@ static const struct setting adam_settings[] = {HEAD_ROWS, FREEZE_ROW, TAIL_ROWS}
 static const struct setting zero_one_settings[] = {
     HEAD_ROWS,
     OPTIM_COUNT("var_freeze_step", var_freeze_step, 100000,
-                "the variance is frozen after the step that follows this one; then ranks move on "
-                "their own between exchanges"),
+                "the variance is frozen after the step that follows this one; then ranks update "
+                "independently between exchanges"),
     OPTIM_COUNT("var_update_scaler", var_update_scaler, 16,
                 "variance updates until the interval between them doubles"),
     OPTIM_COUNT("local_step_scaler", local_step_scaler, 32678,
@@ -221,14 +220,14 @@ static bool bf16_states(const struct optim_use *use)
 
 static const struct optim_limit limits[] = {
     {"zero_optimization.stage", above_stage_1,
-     "a rank compresses from the whole of its own gradients, which stages 2 and 3 do not keep; "
-     "stages 0 and 1 work"},
+     "a rank needs all of its own gradients, which stages 2 and 3 do not keep; stages 0 and 1 "
+     "work"},
     {"zero_optimization.offload_optimizer.device", offloads_states,
-     "the momentum and the errors of compression stay whole in memory: it works without offload; "
+     "the momentum and the compression errors stay in memory: offload is not supported; "
      "set "
      "it to \"none\""},
     {"zero_optimization.offload_param.device", offloads_params,
-     "an exchange moves all parameters at once, in memory: it works without offload; set "
+     "an exchange moves all parameters at once, in memory: offload is not supported; set "
      "it to \"none\""},
     {"gradient_allreduce_op", sums,
      "what ranks exchange after the warm-up is a mean; set it to \"mean\""},

@@ -209,7 +209,7 @@ cz_status zero_bucket_finish(struct zero *z)
 cz_status zero_reduce(struct zero *z)
 {
     if (z->buckets.n_passes == 0)
-        return err_set(CZ_INVALID, 0, "there are no gradients to reduce: backward first");
+        return err_set(CZ_INVALID, 0, "no gradients to reduce: call backward first");
     TRY(z->buckets.sink->boundary(z));
     z->buckets.reduced = zero_averages(z); /* otherwise they stay this rank's own */
     return CZ_OK;

@@ -279,7 +279,7 @@ cz_status zero_window_init(struct zero *z)
     cz_status st;
     if (!w->is_used) return CZ_OK;
     bool *resident = calloc(z->options.table->n_params + 1, sizeof *resident);
-    if (!resident) return err_set(CZ_NOMEM, 0, "no memory for the parameters that stay gathered");
+    if (!resident) return err_set(CZ_NOMEM, 0, "no memory for resident parameters");
     TRY_GOTO(place_residents(z, resident), end);
     TRY_GOTO(make_schedule(z, resident), end);
 end:

@@ -267,7 +267,7 @@ static cz_status bin_read(const void *output, const struct cons_tensor *t, uint6
     const struct pickle_node *node = pickle_get(pt_root(pt), t->tensor->name);
     if (!pickle_is(node, PICKLE_TENSOR) || node->tensor->numel != t->tensor->numel ||
         node->tensor->dtype != t->dtype)
-        return err_set(CZ_CORRUPT, 0, "%s: %s is missing, or another one than was written",
+        return err_set(CZ_CORRUPT, 0, "%s: %s is missing, or differs from the one that was written",
                        pt_path(pt), t->tensor->name);
     return pt_read(pt, node->tensor, elem_off, numel, dst);
 }

@@ -130,7 +130,7 @@ static cz_status look_between_tensors(struct fsck_file *file, void *buf)
     if (st == CZ_OK && n_bad == 0) st = pt_find_stray(pt, &off, &found);
     if (st == CZ_OK && n_bad == 0 && found)
         st = fsck_note(&file->findings, file->path, "zip headers and padding", off, 1,
-                       "damaged at byte %" PRIu64 ", in what lies around the zip's records", off);
+                       "damaged at byte %" PRIu64 ", outside of the zip's records", off);
     else if (st == CZ_OK && n_bad == 0)
         st = fsck_note(&file->findings, file->path, "", 0, 0,
                        "damaged outside its tensors: its CRC-32 is not %08" PRIx32,

@@ -155,9 +155,10 @@ static cz_status check_padding(const struct rank_file *file, size_t g, const str
     int64_t want = (int64_t)(plan->partition - lean_of(plan, file->rank));
     int64_t have = list_int(paddings, g, want);
     if (have == want) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0,
-                   "%s: param group %zu: group_paddings says %lld, the shapes give rank %d %lld",
-                   pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
+    return err_set(
+        CZ_CORRUPT, 0,
+        "%s: param group %zu: group_paddings has %lld, but the shapes give rank %d %lld",
+        pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
 }
 
 static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,

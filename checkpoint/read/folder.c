@@ -125,7 +125,7 @@ static cz_status check_precision(const char *dir, const struct ckpt_folder *fold
     if (!bf16 || !plain) return CZ_OK;
     return err_set(CZ_CORRUPT, 0,
                    "%s: holds %s as well as %s: optimizer files of two saves with different "
-                   "precision; move the older ones away",
+                   "precision; move the older files away",
                    dir, bf16, plain);
 }
 
@@ -145,7 +145,7 @@ static cz_status check_folder(const char *dir, const struct ckpt_folder *folder)
     if (folder->whole_model && folder->n_models > 0)
         return err_set(CZ_CORRUPT, 0,
                        "%s: holds %s (stages 0 to 2) as well as %s (stage 3): files of two saves; "
-                       "move the older ones away",
+                       "move the older files away",
                        dir, folder->whole_model, folder->models[0].name);
     TRY(check_precision(dir, folder));
     TRY(check_twice(dir, folder->models, folder->n_models));
@@ -240,8 +240,8 @@ cz_status ckpt_folder_check(const struct ckpt *ck, const struct ckpt_shard_file 
     if (t.n == 0) return CZ_OK;
     names_end(&t);
     return err_set(CZ_CORRUPT, 0,
-                   "%s: stale %s file%s %s: the checkpoint was saved by %d rank%s; move what an "
-                   "earlier save left away",
+                   "%s: stale %s file%s %s: the checkpoint was saved by %d rank%s; move the files "
+                   "of the earlier save away",
                    ck->tag_dir, what, t.n == 1 ? "" : "s", t.text, world_size,
                    world_size == 1 ? "" : "s");
 }

@@ -151,7 +151,7 @@ static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
         size_t a = name_map_get(&list->pos, alias), b = name_map_get(&list->pos, owner);
         if (b == NAME_MAP_NONE && !has_own_shape(ck->model_root, owner))
             return err_set(CZ_CORRUPT, 0,
-                           "%s: shared_params: '%s' is said to be '%s', which is not there",
+                           "%s: shared_params: '%s' is an alias of '%s', which is missing",
                            pt_path(ck->model), alias, owner);
         if (a == NAME_MAP_NONE || b == NAME_MAP_NONE) continue;
         const struct pickle_tensor *t = list->params[a].t;

@@ -33,7 +33,7 @@ cz_status ckpt_frozen_check(const struct pt *model)
     }
     if (same) return CZ_OK;
     return err_set(CZ_CORRUPT, 0,
-                   "%s: frozen_param_shapes and frozen_param_fragments hold different names",
+                   "%s: frozen_param_shapes and frozen_param_fragments have different names",
                    pt_path(model));
 }
 
@@ -127,8 +127,7 @@ cz_status ckpt_model_agree(const struct ckpt *ck, const struct pt *other)
                                        "param_shapes", "frozen_param_shapes"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
         if (!same_value(pickle_get(ck->model_root, keys[i]), pickle_get(pt_root(other), keys[i])))
-            return err_set(CZ_CORRUPT, 0,
-                           "%s: '%s' is not what %s says: files of two different saves",
+            return err_set(CZ_CORRUPT, 0, "%s: '%s' differs from %s: files of two different saves",
                            pt_path(other), keys[i], pt_path(ck->model));
     return CZ_OK;
 }

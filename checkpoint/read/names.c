@@ -45,8 +45,8 @@ static const char *tag_fault(const char *tag)
     /* Readers of `latest` (DeepSpeed's, too) drop white space around what it names. */
     if (tag[0] == ' ' || tag[n - 1] == ' ') return "it begins or ends with a space";
     for (const char *at = tag; *at; at++) {
-        if (*at == '/') return "it holds a slash";
-        if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it holds a control character";
+        if (*at == '/') return "it contains a slash";
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it contains a control character";
     }
     return NULL;
 }
@@ -76,7 +76,7 @@ static cz_status latest_parse(const char *path, char *text, size_t n, char **tag
 {
     bool holds_nul = strlen(text) != n;
     const char *name = trim(text, n);
-    const char *fault = holds_nul ? "it holds a control character" : tag_fault(name);
+    const char *fault = holds_nul ? "it contains a control character" : tag_fault(name);
     if (fault)
         return err_set(CZ_CORRUPT, 0,
                        "%s: does not name a tag: %s; name one yourself, or repair it", path, fault);

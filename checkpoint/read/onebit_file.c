@@ -108,7 +108,7 @@ static cz_status open_named(const struct ckpt_onebit_want *want, struct pt **pt)
     cz_status st = pt_open(path, pt);
     if (st == CZ_NOTFOUND)
         st = err_set(CZ_CORRUPT, 0,
-                     "%s: is missing: it holds the compression errors of rank %d of %d", path,
+                     "%s: is missing: it contains the compression errors of rank %d of %d", path,
                      want->rank, want->world_size);
     free(path);
     return st;

@@ -80,7 +80,7 @@ static cz_status check_head(const struct ckpt *ck, const struct pt *pt,
     if (head->world_size != first->world_size) what = "partition_count";
     if (strcmp(head->ds_version, first->ds_version) != 0) what = "ds_version";
     if (!what) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: '%s' is not what %s says: files of two different saves",
+    return err_set(CZ_CORRUPT, 0, "%s: '%s' differs from %s: files of two different saves",
                    pt_path(pt), what, pt_path(ck->optim));
 }
 

@@ -78,7 +78,7 @@ static cz_status place_tensor(struct universal *u, size_t idx, const struct pt *
     const struct pickle_node *root = pt_root(pt), *node = root;
     if (root->kind == PICKLE_DICT) node = pickle_get(root, "param");
     if (!pickle_is(node, PICKLE_TENSOR))
-        return err_set(CZ_CORRUPT, 0, "%s: holds no tensor", pt_path(pt));
+        return err_set(CZ_CORRUPT, 0, "%s: contains no tensor", pt_path(pt));
     if (root->kind == PICKLE_DICT) TRY(fit_vocabulary(e, root, node->tensor, pt_path(pt)));
     if (!length_fits(u, e, node->tensor))
         return err_set(CZ_CORRUPT, 0, "%s: has %llu elements; '%s' has %llu", pt_path(pt),

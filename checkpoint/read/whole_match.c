@@ -221,8 +221,7 @@ static cz_status search_on(struct search *s, size_t i, size_t first, bool *found
             if (yes) break;
         }
         if (++s->n_steps > STEPS_MAX)
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "%s: cannot tell which of the optimizer's parameters is which",
+            return err_set(CZ_UNSUPPORTED, 0, "%s: cannot identify the optimizer's parameters",
                            pt_path(w->ck->model));
         if (yes) {
             choose(s, i++, group);

@@ -221,8 +221,8 @@ static cz_status check_stale(const struct ckpt *ck, const struct ckpt_folder *fo
 {
     if (folder->n_optims == 0) return CZ_OK;
     return err_set(CZ_CORRUPT, 0,
-                   "%s: stale optimizer file %s: %s is of stage 0, which has none; move what an "
-                   "earlier save left away",
+                   "%s: stale optimizer file %s: %s is of stage 0, which has none; move the files "
+                   "of the earlier save away",
                    ck->tag_dir, folder->optims[0].name, folder->whole_model);
 }
 

@@ -54,7 +54,7 @@ const char *manifest_name_fault(const char *name)
     if (!utf8_is_valid(name, n)) return "it is not UTF-8";
     for (const char *at = name; *at; at++) {
         if (*at == '/') return "it leaves the folder";
-        if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it holds a control character";
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it contains a control character";
     }
     return NULL;
 }

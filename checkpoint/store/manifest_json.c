@@ -67,7 +67,7 @@ cz_status manifest_to_json(const struct manifest *m, char **text, size_t *nbytes
 {
     *text = NULL;
     if (m->world_size < 1 || m->stage < 0 || m->stage > 3)
-        return err_set(CZ_INVALID, 0, "a manifest cannot say world size %d and stage %d",
+        return err_set(CZ_INVALID, 0, "a manifest cannot have world size %d and stage %d",
                        m->world_size, m->stage);
     struct json_writer w;
     json_writer_init(&w, 2);
@@ -113,7 +113,7 @@ static cz_status check_sum(const char *text, size_t nbytes, const char *label)
     if (crc == want) return CZ_OK;
     return err_set(CZ_CORRUPT, 0,
                    "%s: its checksum is %08" PRIx32 ", not %08" PRIx32
-                   " as it says: the manifest itself is damaged",
+                   " according to it: the manifest itself is damaged",
                    label, crc, want);
 }
 
@@ -181,7 +181,7 @@ static cz_status read_tensor(const struct json_node *node, struct manifest_file 
     TRY(as_damage(manifest_add_tensor(file, name, what, off, nbytes, crc), node));
     if (file->tensors[file->n_tensors - 1].off == off) return CZ_OK;
     char where[512];
-    return err_set(CZ_CORRUPT, 0, "%s: stands behind a tensor of a larger offset",
+    return err_set(CZ_CORRUPT, 0, "%s: follows a tensor with a larger offset",
                    json_where(node, where, sizeof where));
 }
 

@@ -35,8 +35,8 @@ static cz_status check_latest(const char *path)
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "%s: is a folder, where the file that names the newest checkpoint belongs: "
-                   "remove or rename it",
+                   "%s: is a folder, but must be the file that names the newest checkpoint: remove "
+                   "or rename it",
                    path);
 }
 
@@ -134,8 +134,9 @@ static cz_status check_file(const struct save *s, const struct manifest_file *fi
     if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
     cz_status st = CZ_OK;
     if (lstat(path, &info) != 0)
-        st = errno == ENOENT ? err_set(CZ_CORRUPT, 0, "%s: was to be saved, but is not there", path)
-                             : err_set(CZ_IO, errno, "%s: cannot be examined", path);
+        st = errno == ENOENT
+                 ? err_set(CZ_CORRUPT, 0, "%s: should have been saved, but is missing", path)
+                 : err_set(CZ_IO, errno, "%s: cannot be examined", path);
     else if (!S_ISREG(info.st_mode))
         st = err_set(CZ_CORRUPT, 0, "%s: is not a file", path);
     else if ((uint64_t)info.st_size != file->nbytes)
@@ -169,9 +170,8 @@ static cz_status check_staged(const struct save *s, const struct manifest *m,
     for (size_t i = 0; i < list.n && st == CZ_OK; i++)
         if (!is_expected(list.names[i], m, extras, n_extras))
             st = err_set(CZ_CORRUPT, 0,
-                         "%s/%s: lies among the files to be saved, but no rank "
-                         "says that it wrote it",
-                         s->staging, list.names[i]);
+                         "%s/%s: is among the files to be saved, but no rank wrote it", s->staging,
+                         list.names[i]);
     ckpt_list_free(&list);
     return st;
 }
@@ -247,7 +247,7 @@ static cz_status previous_name(const struct save *s, char name[256], char **path
         free(*path);
         *path = NULL;
     }
-    return err_set(CZ_IO, 0, "%s: no name is left for the content it had before", s->final);
+    return err_set(CZ_IO, 0, "%s: no free name for its previous content", s->final);
 }
 
 /* Give what `latest` names a second name, by hard links, and let `latest` name that one. */

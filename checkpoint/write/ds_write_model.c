@@ -122,8 +122,8 @@ cz_status ds_client_check(const struct json_node *client)
         const struct model_key *found = model_key_find(key);
         if (found && found->reserved)
             return err_set(CZ_INVALID, 0,
-                           "a checkpoint's client state holds '%s', which is a key of the "
-                           "checkpoint itself: give it another name",
+                           "the client state has the key '%s', which the checkpoint itself uses: "
+                           "give it another name",
                            key);
     }
     return CZ_OK;

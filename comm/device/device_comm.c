@@ -191,7 +191,7 @@ static void device_leave(struct comm *comm, const char *reason)
     snprintf(text, sizeof text, "%s", reason);
     comm_leave(dc->host, text);
     if (dc->broken.status == CZ_OK) {
-        err_set(CZ_COMM, 0, "this rank has left the others: %s", text);
+        err_set(CZ_COMM, 0, "this rank has left the run: %s", text);
         fail(dc);
     }
     if (current.status != CZ_OK) err_restore(&current);

@@ -423,7 +423,7 @@ static void exchange_leave(struct comm *comm, const char *reason)
     char text[COMM_REASON_NBYTES];
     snprintf(text, sizeof text, "%s", reason);
     say_farewell(ex, text);
-    err_set(CZ_COMM, 0, "this rank has left the others: %s", text);
+    err_set(CZ_COMM, 0, "this rank has left the run: %s", text);
     fail(ex);
     err_restore(&current);
 }

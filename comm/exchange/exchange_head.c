@@ -77,8 +77,7 @@ static size_t describe_rank(int rank, const struct slot_head *h, const struct sl
     if (h->ticket != mine->ticket)
         snprintf(ticket, sizeof ticket, "in collective %" PRIu64 " ", h->ticket);
     else if (is_same_job(mine, h) && h->nbytes != due)
-        snprintf(more, sizeof more, ", of which it sends %u bytes where %u are due", h->nbytes,
-                 due);
+        snprintf(more, sizeof more, ", of which it sends %u bytes instead of %u", h->nbytes, due);
     else if (is_same_job(mine, h) && h->flags != mine->flags)
         snprintf(more, sizeof more, ", but is in another of its rounds");
     return (size_t)snprintf(out, n, "rank %d %s%s%s (%s)", rank, ticket, work, more, place);

@@ -75,9 +75,9 @@ static cz_status fail_dead(const struct mpi_transport *t, int rank)
 {
     const struct mpi_peer *peer = &t->peers[rank];
     const struct where *last = peer->n_heard ? &peer->last_heard : &t->heard.last_heard;
-    char heard[COMM_PHASE_NBYTES + 64] = "before it was first heard of";
+    char heard[COMM_PHASE_NBYTES + 64] = "before its first message";
     if (last->phase[0])
-        snprintf(heard, sizeof heard, "last heard of at step %" PRId64 " (%s)", last->step,
+        snprintf(heard, sizeof heard, "last seen at step %" PRId64 " (%s)", last->step,
                  last->phase);
     return err_set(CZ_PEER, 0,
                    "rank %d (pid %d on %s) died, %s, while rank %d waited at step %" PRId64 " (%s)",

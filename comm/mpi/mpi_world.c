@@ -46,7 +46,7 @@ static cz_status check_size(MPI_Comm comm)
     MPI_TRY(MPI_Comm_size, comm, &n);
     if (mpi_host.world_size <= 1 || n == mpi_host.world_size) return CZ_OK;
     return err_set(CZ_COMM, 0,
-                   "MPI knows %d rank%s where the launcher started %d: use the mpirun of the MPI "
+                   "MPI has %d rank%s, but the launcher started %d: use the mpirun of the MPI "
                    "that czero was built with, or under Slurm srun --mpi=pmix",
                    n, n == 1 ? "" : "s", mpi_host.world_size);
 }

@@ -87,7 +87,7 @@ cz_status comm_shm_segment_create(int world_size, int *fd)
 {
     *fd = -1;
     if (world_size < 1 || world_size > COMM_SHM_WORLD_MAX)
-        return err_set(CZ_INVALID, 0, "one host takes 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
+        return err_set(CZ_INVALID, 0, "one host supports 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
                        world_size);
     const struct shm_segment seg = shm_segment_layout(world_size);
     int made = memfd_create("czero-ranks", MFD_ALLOW_SEALING);
@@ -142,7 +142,7 @@ cz_status shm_segment_map(int fd, int world_size, struct shm_segment *seg)
 {
     memset(seg, 0, sizeof *seg);
     if (world_size < 1 || world_size > COMM_SHM_WORLD_MAX)
-        return err_set(CZ_INVALID, 0, "one host takes 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
+        return err_set(CZ_INVALID, 0, "one host supports 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
                        world_size);
     struct shm_segment s = shm_segment_layout(world_size);
     TRY(check_file(fd, &s));

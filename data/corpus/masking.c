@@ -57,7 +57,7 @@ cz_status masking_check(const struct cz_masking *m, int64_t seq_len)
     if (masking_row_ntokens(m, seq_len) < 1)
         return err_set(CZ_INVALID, 0,
                        "a sequence length of %" PRId64
-                       " leaves no room between first and last token",
+                       " leaves no tokens between the first and the last one",
                        seq_len);
     return CZ_OK;
 }

@@ -59,7 +59,8 @@ static cz_status parse_kind(struct idx *idx)
         return CZ_OK;
     }
     if (code == 6 || code == 7)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: holds floating-point data, not tokens", idx->path);
+        return err_set(CZ_UNSUPPORTED, 0, "%s: contains floating-point data, not tokens",
+                       idx->path);
     return err_set(CZ_CORRUPT, 0, "%s: unknown dtype code %d", idx->path, code);
 }
 
@@ -67,7 +68,7 @@ static cz_status parse_kind(struct idx *idx)
 static cz_status parse_header(struct idx *idx)
 {
     if (idx->nbytes < IDX_HEADER_NBYTES)
-        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes do not hold the header of %d",
+        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes are too few for the header of %d",
                        idx->path, (unsigned long long)idx->nbytes, IDX_HEADER_NBYTES);
     if (memcmp(idx->bytes, IDX_MAGIC, IDX_MAGIC_NBYTES) != 0)
         return err_set(CZ_CORRUPT, 0, "%s: does not begin with Megatron's magic MMIDIDX",
@@ -135,7 +136,7 @@ static cz_status add_sequences(struct token_store *s, const struct idx *idx, siz
         if (end > end_max) end_max = end;
         TRY(store_add_run(s, bin_idx, idx->kind, (uint64_t)offset, (uint64_t)length));
     }
-    if (s->n_tokens == before) return err_set(CZ_INVALID, 0, "%s: holds no tokens", idx->path);
+    if (s->n_tokens == before) return err_set(CZ_INVALID, 0, "%s: contains no tokens", idx->path);
     if (end_max != bin->nbytes)
         return err_set(CZ_CORRUPT, 0, "%s: %llu bytes, of which %s describes only %llu", bin->path,
                        (unsigned long long)bin->nbytes, idx->path, (unsigned long long)end_max);

@@ -169,7 +169,7 @@ cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_t
     e->width = tok->vocab_size <= UINT16_MAX + 1 ? sizeof(uint16_t) : sizeof(int32_t);
     cz_status st = encode_all(e);
     if (st != CZ_OK) st = err_prefix("%s", f->path);
-    if (st == CZ_OK && e->n == 0) st = err_set(CZ_INVALID, 0, "%s: holds no tokens", f->path);
+    if (st == CZ_OK && e->n == 0) st = err_set(CZ_INVALID, 0, "%s: contains no tokens", f->path);
     for (size_t i = 0; i < PARTS_MAX; i++) free(e->parts[i].list.ids);
     if (st != CZ_OK) {
         free(e->ids);

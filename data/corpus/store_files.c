@@ -48,7 +48,7 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
     const struct token_file *f = &s->files[file_idx];
     int32_t header[3];
     if (f->nbytes < LLMC_HEADER_NBYTES)
-        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes do not hold the header of %u",
+        return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes are too few for the header of %u",
                        f->path, (unsigned long long)f->nbytes, LLMC_HEADER_NBYTES);
     memcpy(header, f->bytes, sizeof header);
     if (header[1] != form->version)
@@ -63,7 +63,7 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
                        f->path, f->nbytes < want ? "truncated" : "damaged",
                        (unsigned long long)n_tokens, (unsigned long long)want,
                        (unsigned long long)f->nbytes);
-    if (n_tokens == 0) return err_set(CZ_INVALID, 0, "%s: holds no tokens", f->path);
+    if (n_tokens == 0) return err_set(CZ_INVALID, 0, "%s: contains no tokens", f->path);
     return store_add_run(s, file_idx, form->kind, LLMC_HEADER_NBYTES, n_tokens);
 }
 
@@ -73,7 +73,7 @@ static cz_status add_plain(struct token_store *s, const char *path, enum token_k
     TRY(store_map(s, path, &file_idx));
     uint64_t nbytes = s->files[file_idx].nbytes;
     if (nbytes % width != 0)
-        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are no whole number of %zu-bit tokens", path,
+        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are not a multiple of %zu-bit tokens", path,
                        (unsigned long long)nbytes, 8 * width);
     return store_add_run(s, file_idx, kind, 0, nbytes / width);
 }

@@ -435,7 +435,7 @@ static cz_status find_step(const struct cz_text_loader *l, const struct cz_data_
     if (l->rank == 0 && in_epoch < o->n_steps && c->sample % o->step_size != 0)
         LOGV(LOG_WARN, SUB_DATA,
              "data: the saved place, example %" PRIu64 ", is inside a step of %" PRIu64
-             " examples: going on with the whole step, from example %" PRIu64,
+             " examples: continuing with the complete step, from example %" PRIu64,
              c->sample, o->step_size, in_epoch * o->step_size);
     return CZ_OK;
 }

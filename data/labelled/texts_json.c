@@ -26,11 +26,10 @@ static int peek_value(struct texts_reader *r)
 static cz_status fail_at(struct texts_reader *r, int c, const char *wanted)
 {
     if (c < 0)
-        return text_source_fail(&r->in, CZ_CORRUPT, "the file ends where %s should stand", wanted);
+        return text_source_fail(&r->in, CZ_CORRUPT, "the file ends where %s is expected", wanted);
     if (c > ' ' && c < 0x7F)
-        return text_source_fail(&r->in, CZ_CORRUPT, "\"%c\" where %s should stand", c, wanted);
-    return text_source_fail(&r->in, CZ_CORRUPT, "byte 0x%02x where %s should stand", (unsigned)c,
-                            wanted);
+        return text_source_fail(&r->in, CZ_CORRUPT, "\"%c\" instead of %s", c, wanted);
+    return text_source_fail(&r->in, CZ_CORRUPT, "byte 0x%02x instead of %s", (unsigned)c, wanted);
 }
 
 /* ---- strings ----------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ static cz_status read_string(struct texts_reader *r, struct text_buf *out)
         if (c != '"')
             return text_source_fail(
                 &r->in, CZ_CORRUPT,
-                "a string holds control character 0x%02x; JSON writes it \\u%04x", (unsigned)c,
+                "a string contains control character 0x%02x; JSON writes it \\u%04x", (unsigned)c,
                 (unsigned)c);
         text_source_skip(&r->in);
         return CZ_OK;
@@ -427,7 +426,7 @@ static cz_status read_list(struct texts_reader *r)
     }
     r->in.item = 0;
     if (peek_value(r) >= 0)
-        return text_source_fail(&r->in, CZ_CORRUPT, "the list has ended, but the file goes on");
+        return text_source_fail(&r->in, CZ_CORRUPT, "the file continues after the end of the list");
     return r->in.status;
 }
 

@@ -195,7 +195,7 @@ static cz_status add_entry(struct label_table *l, const struct text_source *at,
                            enum label_kind kind, const char *name, size_t nbytes)
 {
     if (memchr(name, '\0', nbytes))
-        return text_source_fail(at, CZ_INVALID, "the label holds a NUL character");
+        return text_source_fail(at, CZ_INVALID, "the label contains a NUL character");
     struct label_entry e = {.kind = kind, .path = at->path, .line = at->line, .cls = -1};
     e.name = malloc(nbytes + 1);
     if (!e.name) return err_set(CZ_NOMEM, 0, "no memory for a label of %zu bytes", nbytes);

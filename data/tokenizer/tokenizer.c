@@ -213,8 +213,8 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
     if (n_cut) *n_cut = 0;
     if (max_len < (int64_t)n_specials)
         return err_set(CZ_INVALID, 0,
-                       "a row of %lld tokens has no room for the %zu special tokens that the %s "
-                       "tokenizer puts around %s",
+                       "a row of %lld tokens is too short for the %zu special tokens that the %s "
+                       "tokenizer adds to %s",
                        (long long)max_len, n_specials, tok->cls->name,
                        input->pair ? "two texts" : "a text");
     cz_status st = tok->cls->encode(tok, input->text, input->nbytes, &list);

@@ -55,7 +55,7 @@ static cz_status refuse_driver(void)
                        "device cuda: no NVIDIA driver is loaded on this machine; --device cpu "
                        "works");
     return err_set(CZ_UNSUPPORTED, 0,
-                   "device cuda: the NVIDIA driver is too old: it knows CUDA up to %d.%d, this "
+                   "device cuda: the NVIDIA driver is too old: it supports CUDA up to %d.%d, this "
                    "build needs %d.%d; update the driver, or use --device cpu",
                    driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 }
@@ -372,8 +372,8 @@ static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
     if (result == cudaSuccess) return CZ_OK;
     (void)cudaGetLastError();
     return err_set(CZ_NOMEM, 0,
-                   "%s of host memory cannot be page-locked for the GPU (%s): less has to be "
-                   "offloaded, or more left free",
+                   "%s of host memory cannot be page-locked for the GPU (%s): offload less, or "
+                   "free host memory",
                    size_human(nbytes, need, sizeof need), cudaGetErrorString(result));
 }
 

@@ -30,7 +30,7 @@ static cz_status find_parent(struct config_impl *c, const char *path, bool make,
             cv_put(&c->pool, at, name, next);
         }
         if (next && next->kind != CV_DICT && make)
-            return err_set(CZ_INVALID, 0, "%s: \"%s\" is no object, so it has no \"%s\"",
+            return err_set(CZ_INVALID, 0, "%s: \"%s\" is not an object, so it has no \"%s\"",
                            config_place(c, next, ""), name, dot + 1);
         at = next;
         path = dot + 1;

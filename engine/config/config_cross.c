@@ -159,7 +159,7 @@ static void check_optimizer(struct config_impl *c, const struct cv *top)
     if (norm && fail_auto(c, norm, "optimizer.params.max_grad_norm")) return;
     if (norm && !cv_is_number(norm))
         config_error(c, norm, "optimizer.params.max_grad_norm",
-                     "%s is no number, and no optimizer takes it; remove it and set "
+                     "%s is not a number, and no optimizer has it; remove it and set "
                      "gradient_clipping",
                      cv_show(&c->pool, norm));
 }

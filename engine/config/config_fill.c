@@ -228,8 +228,9 @@ static void fill_prof_ops(struct ds_config *config)
     config->comms_logger.n_prof_ops = n;
     const struct cv *section = at(config, "comms_logger");
     if (cv_is_given(section) && !config->comms_logger.enabled)
-        config_say(c, CONFIG_NOTE_CHOICE, section, "comms_logger",
-                   "is off, as \"enabled\" says; DeepSpeed would log because the section exists");
+        config_say(
+            c, CONFIG_NOTE_CHOICE, section, "comms_logger",
+            "is off because \"enabled\" is false; DeepSpeed would log because the section exists");
 }
 
 static void fill_scaler_given(struct ds_config *config)

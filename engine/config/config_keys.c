@@ -81,7 +81,7 @@ static const struct config_key data_types_keys[] = {
     KEY("keep_in_fp32_modules", KEY_ANY, "\"auto\"", "torch: buffers kept in fp32",
         NO_EFFECT("layers have no buffers here")),
 };
-SECTION(data_types, "data_types", SECTION_RAW, "Element types apart from the model's.", );
+SECTION(data_types, "data_types", SECTION_RAW, "Element types other than the model's.", );
 
 /* ---- NVMe and activations
  * ------------------------------------------------------------------------ */
@@ -152,7 +152,7 @@ static const struct config_key wandb_keys[] = {
 };
 SECTION(wandb, "wandb", SECTION_MODEL, "Weights & Biases monitor.", .drop_auto = true,
         .effect = EFFECT_NONE,
-        .why = "czero writes no wandb log; csv_monitor and tensorboard hold the same events");
+        .why = "czero writes no wandb log; csv_monitor and tensorboard have the same events");
 
 static const struct config_key comet_keys[] = {
     KEY("enabled", KEY_BOOL, "false", "log to Comet"),
@@ -166,7 +166,7 @@ static const struct config_key comet_keys[] = {
     KEY("mode", KEY_STRING, "null", "get, create or get_or_create", .flags = KEY_NULLABLE),
 };
 SECTION(comet, "comet", SECTION_MODEL, "Comet monitor.", .drop_auto = true, .effect = EFFECT_NONE,
-        .why = "czero writes no Comet log; csv_monitor and tensorboard hold the same events");
+        .why = "czero writes no Comet log; csv_monitor and tensorboard have the same events");
 
 static const struct config_key flops_profiler_keys[] = {
     KEY("enabled", KEY_BOOL, "false",
@@ -177,7 +177,7 @@ static const struct config_key flops_profiler_keys[] = {
         TO_DOUBLE(flops_profiler.recompute_fwd_factor)),
     KEY("profile_step", KEY_INT, "1", "the step that is profiled: boundaries before it",
         TO_INT64(flops_profiler.profile_step)),
-    KEY("module_depth", KEY_INT, "-1", "levels summed up: 1 the model, 2 its layers, too; -1: all",
+    KEY("module_depth", KEY_INT, "-1", "levels to report: 1 the model, 2 also its layers; -1: all",
         TO_INT64(flops_profiler.module_depth)),
     KEY("top_modules", KEY_INT, "1", "heaviest modules listed per level",
         TO_INT64(flops_profiler.top_modules)),
@@ -221,7 +221,8 @@ static const struct config_key parallel_write_keys[] = {
     KEY("pipeline_stage", KEY_ANY, "false", "pipeline stages write their own layers",
         NO_EFFECT("there is one pipeline stage")),
 };
-SECTION(parallel_write, "checkpoint.parallel_write", SECTION_RAW, "Who writes what.", );
+SECTION(parallel_write, "checkpoint.parallel_write", SECTION_RAW,
+        "Writers of the checkpoint files.", );
 
 static const struct config_key writer_keys[] = {
     KEY("type", KEY_CHOICE, "\"FAST\"", "which writer", .flags = KEY_ANY_CASE | KEY_NULLABLE,
@@ -231,7 +232,7 @@ static const struct config_key writer_keys[] = {
     KEY("show_statistics", KEY_ANY, "false", "print the write speed"),
     KEY("data_parallel", KEY_CHOICE, "null", "ranks that share the writing",
         .flags = KEY_ANY_CASE | KEY_NULLABLE, .choices = writer_units),
-    KEY("decoupled", KEY_ANY, "false", "write beside training"),
+    KEY("decoupled", KEY_ANY, "false", "write during training"),
     KEY("io_multiplier", KEY_ANY, "1", "buffers per file"),
 };
 SECTION(writer, "checkpoint.writer", SECTION_RAW, "DeepSpeed's checkpoint writer.",
@@ -407,7 +408,7 @@ static const struct config_key tensor_parallel_keys[] = {
     KEY("autotp_size", KEY_INT, "0", "ranks a layer is split over; 0: off"),
     KEY("dtype", KEY_CHOICE, NULL, "a Python object: cannot be given in a file",
         .flags = KEY_ABSENT, .choices = no_choice),
-    KEY("tp_overlap_comm", KEY_BOOL, "false", "communicate beside the computation"),
+    KEY("tp_overlap_comm", KEY_BOOL, "false", "overlap communication with compute"),
     KEY("vocab_parallel_lm_head", KEY_BOOL, "null", "split the vocabulary", .flags = KEY_NULLABLE),
     KEY("vocab_parallel_ce_backend", KEY_CHOICE, "\"torch\"", "its cross-entropy",
         .choices = ce_backends),
@@ -446,7 +447,7 @@ SECTION(weight_quantization, "weight_quantization", SECTION_MODEL, "Weight quant
  * --------------------------------------------------------------------------------------- */
 
 static const struct config_key czero_checkpointing_keys[] = {
-    KEY("every", KEY_INT, "0", "compute activations of every group of so many layers again; 0: off",
+    KEY("every", KEY_INT, "0", "recompute the activations of groups of this many layers; 0: off",
         AT_LEAST(0), TO_INT64(czero.activation_checkpointing_every)),
 };
 SECTION(czero_checkpointing, "czero.activation_checkpointing", SECTION_MODEL,
@@ -468,17 +469,17 @@ static const struct config_key czero_keys[] = {
         "elements that the optimizer updates at a time; 0: chosen by czero. Results do not change",
         AT_LEAST(0), TO_INT64(czero.tile_numel)),
     KEY("max_consecutive_skips", KEY_INT, "50",
-        "stop after so many overflow-skipped steps in a row; 0: never", AT_LEAST(0),
+        "stop after this many consecutive skipped steps; 0: never", AT_LEAST(0),
         TO_INT64(czero.max_consecutive_skips)),
     KEY("tf32", KEY_BOOL, "false",
         "on a GPU, fp32 matrix products see 10 bits of their operands' mantissas, and are faster",
         TO_BOOL(czero.tf32)),
     KEY("keep_all_activations", KEY_BOOL, "false",
-        "keep outputs of norms and activations for the backward, which otherwise makes them again: "
-        "faster where memory is not what is short",
+        "keep outputs of norms and activations for the backward pass, which otherwise recomputes "
+        "them: faster, but needs more memory",
         TO_BOOL(czero.keep_all_activations)),
 };
-SECTION(czero, "czero", SECTION_MODEL, "czero's own settings, which DeepSpeed ignores.", );
+SECTION(czero, "czero", SECTION_MODEL, "czero's settings, which DeepSpeed ignores.", );
 
 /* ---- optimizer and scheduler
  * ------------------------------------------------------------------------ */

@@ -35,8 +35,8 @@ static void note_switches(struct ds_config *d)
          is_mpi ? "has no effect: ranks on GPUs send over NCCL or through host memory"
                 : "has no effect: it is a switch of comm_backend_name \"mpi\"");
     note(d, cv_is_given(value_at(d, backend)), CONFIG_NOTE_NO_EFFECT, backend,
-         "has no effect: signs travel as all messages of the run do, over czero's own transport, "
-         "MPI or NCCL");
+         "has no effect: signs use the same transport as all other messages: czero's own, MPI or "
+         "NCCL");
     note(d, is_on(d, bias), CONFIG_NOTE_NO_EFFECT, bias,
          "has no effect: the 1-bit optimizers never correct for bias, in DeepSpeed neither");
     note(d, is_on(d, root), CONFIG_NOTE_NO_EFFECT, root,
@@ -52,10 +52,10 @@ static void note_traffic(struct ds_config *d)
          "has no effect with a 1-bit optimizer: parameters are split in their own order");
     d->zero.round_robin_gradients = false;
     note(d, is_on(d, overlap), CONFIG_NOTE_CHOICE, overlap,
-         "counts in steps that average gradients; a compressed exchange begins when all of them "
-         "are there");
+         "affects only steps that average gradients; a compressed exchange starts when all "
+         "gradients are complete");
     note(d, is_on(d, type), CONFIG_NOTE_CHOICE, type,
-         "counts in steps that average gradients; compressed ones send signs and fp32 scales");
+         "affects only steps that average gradients; compressed steps send signs and fp32 scales");
 }
 
 /* ---- the warm-up ----------------------------------------------------------------------------- */

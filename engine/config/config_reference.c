@@ -149,7 +149,7 @@ static cz_status write_optimizers(struct json_writer *w)
     }
     for (size_t i = 0; i < n; i++)
         if (types[i].cls && types[i].same_as)
-            json_write_format(w, "\n`%s` takes what `%s` takes.\n", types[i].name,
+            json_write_format(w, "\n`%s` has the parameters of `%s`.\n", types[i].name,
                               types[i].same_as);
     for (size_t i = 0; i < n; i++) {
         struct optim_hyper hyper;

@@ -332,7 +332,7 @@ static const struct cv *given_bf16(struct config_impl *c, const struct cv *top)
     if (!bf16 || bf16->kind == CV_NULL) return older;
     if (older)
         config_say(c, CONFIG_NOTE_NO_EFFECT, older, "bfloat16",
-                   "has no effect: \"bf16\" is given too and wins");
+                   "has no effect: \"bf16\" is given too and has precedence");
     return bf16;
 }
 
@@ -357,7 +357,8 @@ static const struct cv *given_timers(struct config_impl *c, const struct cv *tim
 static const char *lower_case(struct config_impl *c, const char *text)
 {
     char *lower = cv_alloc(&c->pool, strlen(text) + 1);
-    for (size_t i = 0; (lower[i] = (char)tolower((unsigned char)text[i])) != '\0'; i++) {}
+    for (size_t i = 0; (lower[i] = (char)tolower((unsigned char)text[i])) != '\0'; i++) {
+    }
     return lower;
 }
 

@@ -145,7 +145,7 @@ static const struct refusal refusals[] = {
      "true does not go with reduce_scatter at stages 2 and 3; set "
      "zero_optimization.reduce_scatter to false"},
     {"gradient_predivide_factor", predivided, REJECTS,
-     "anything but 1.0 does not go with reduce_scatter at stages 2 and 3; set "
+     "must be 1.0 with reduce_scatter at stages 2 and 3; set "
      "zero_optimization.reduce_scatter to false"},
     {"zero_optimization.allgather_bucket_size", odd_bucket, REJECTS, "must be even"},
     {"zero_optimization.legacy_stage1", legacy_stage1, REJECTS,
@@ -279,8 +279,8 @@ static void note_offload(struct ds_config *d)
     const struct cv *value = config_at(c->resolved, optimizer);
     if (device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
-                   "\"nvme\" is done at stage %d too; DeepSpeed %s", d->zero.stage,
-                   d->zero.stage == 0 ? "ignores it there" : "takes \"cpu\" for it there");
+                   "\"nvme\" works at stage %d too; DeepSpeed %s", d->zero.stage,
+                   d->zero.stage == 0 ? "ignores it there" : "uses \"cpu\" instead");
     if (device == CONFIG_OFFLOAD_CPU && !c->on_gpu)
         config_say(c, CONFIG_NOTE_CHOICE, value, optimizer,
                    "on the CPU device the optimizer states are in host memory already");
@@ -290,7 +290,7 @@ static void note_offload(struct ds_config *d)
     bool is_done = !c->on_gpu || c->world_size == 1; /* refused otherwise */
     if (param_device == CONFIG_OFFLOAD_NVME && d->zero.stage < 3 && is_done)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,
-                   "\"nvme\" is done at stage %d too; DeepSpeed does it at stage 3 only",
+                   "\"nvme\" works at stage %d too; DeepSpeed supports it at stage 3 only",
                    d->zero.stage);
     if (param_device == CONFIG_OFFLOAD_CPU && !c->on_gpu)
         config_say(c, CONFIG_NOTE_CHOICE, config_at(c->resolved, param), param,

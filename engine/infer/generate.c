@@ -118,11 +118,11 @@ static cz_status check(const struct cz_model *model, const struct cz_generate_op
         return err_set(CZ_UNSUPPORTED, 0, "%s classifies texts: it has no next token to give",
                        cz_model_name(model));
     if (cz_model_vocab_size(model) < 1)
-        return err_set(CZ_INVALID, 0, "%s does not say how large its vocabulary is",
+        return err_set(CZ_INVALID, 0, "%s does not state the size of its vocabulary",
                        cz_model_name(model));
-    if (n_prompt == 0) return err_set(CZ_INVALID, 0, "the prompt holds no token to go on from");
+    if (n_prompt == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
     if (n_prompt > (size_t)cz_model_t_max(model))
-        return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context holds %lld",
+        return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
                        n_prompt, (long long)cz_model_t_max(model));
     if (o->max_new_tokens < 0 || o->top_k < 0 || o->n_vocab < 0 || !(o->temperature >= 0.0f))
         return err_set(CZ_INVALID, 0, "max_new_tokens, top_k and temperature must not be negative");
@@ -176,8 +176,8 @@ static void forget(struct generator *g, bool *said)
     if (g->n < g->T) return;
     if (!*said)
         LOGV(LOG_INFO, SUB_ENGINE,
-             "the context of %lld tokens is full: going on from its last %lld", (long long)g->T,
-             (long long)n_kept);
+             "the context of %lld tokens is full: continuing from its last %lld tokens",
+             (long long)g->T, (long long)n_kept);
     *said = true;
     memmove(g->ids, g->ids + g->n - n_kept, (size_t)n_kept * sizeof *g->ids);
     g->n = n_kept;

@@ -63,8 +63,8 @@ static cz_status read_ints(const struct verifier *v, const struct safetensors_in
         const unsigned unused = 64 - 8 * (unsigned)width;
         if (is_signed) x = (int64_t)((uint64_t)x << unused) >> unused;
         if (x < INT32_MIN || x > INT32_MAX)
-            st = err_set(CZ_INVALID, 0, "%s: %s holds %lld, which is no id", t->path, t->name,
-                         (long long)x);
+            st = err_set(CZ_INVALID, 0, "%s: %s contains %lld, which is not an id", t->path,
+                         t->name, (long long)x);
         values[i] = (int32_t)x;
     }
     free(raw);
@@ -288,8 +288,7 @@ static cz_status find_ours(const struct verifier *v, const struct safetensors_in
                        t->path, t->name);
     }
     if (!*ours)
-        return err_set(CZ_INVALID, 0, "%s: %s needs in.labels, which are not there", t->path,
-                       t->name);
+        return err_set(CZ_INVALID, 0, "%s: %s needs in.labels, which is missing", t->path, t->name);
     return CZ_OK;
 }
 
@@ -338,7 +337,8 @@ static cz_status compare_all(const struct verifier *v, verify_report report, voi
         TRY(st);
         n_compared++;
     }
-    if (n_compared == 0) return err_set(CZ_INVALID, 0, "the oracle holds nothing to compare with");
+    if (n_compared == 0)
+        return err_set(CZ_INVALID, 0, "the oracle contains no tensor to compare with");
     return CZ_OK;
 }
 

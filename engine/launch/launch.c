@@ -101,7 +101,7 @@ static void log_shares(const struct launch *l)
              s->n_ranks, s->n_threads, threads);
     else
         LOGV(LOG_STEP, SUB_COMM, "%d ranks, %d %s each, %s", s->n_ranks, s->n_threads, threads,
-             s->bound ? "bound to cores of their own" : "not bound");
+             s->bound ? "each bound to its own cores" : "not bound");
 }
 
 static cz_status prepare(struct launch *l)

@@ -59,8 +59,7 @@ static cz_status create(const struct affinity_options *options, struct affinity 
 {
     cz_status st = affinity_create(options, out);
     if (st == CZ_OK || st == CZ_NOMEM) return st;
-    LOGV(LOG_INFO, SUB_ENGINE, "threads and memory stay where the system puts them: %s",
-         cz_last_error());
+    LOGV(LOG_INFO, SUB_ENGINE, "the system places threads and memory: %s", cz_last_error());
     err_clear();
     return CZ_OK;
 }

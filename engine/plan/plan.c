@@ -172,11 +172,11 @@ static void state_rows(struct cz_engine *e)
     row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
         "chunks of parameters on their way into a gather");
     row(p, ZERO_ERRORS, "error feedback", zero_block_nbytes(z, ZERO_ERRORS),
-        "fp32 of each rank's own, whole, and of the chunks it serves");
+        "fp32: each rank's own error for all parameters, and for the chunks that it averages");
     row(p, ZERO_SIGNS, "compressed messages", zero_block_nbytes(z, ZERO_SIGNS),
         "a bit per element to send, to receive and to mask; partial sums");
     row(p, ZERO_SHARE, "device's states", zero_block_nbytes(z, ZERO_SHARE),
-        "ratio: what stays of masters and states");
+        "ratio: the part of masters and states that stays");
     row(p, ZERO_STEP, "device's scalars", zero_block_nbytes(z, ZERO_STEP), "a copy of the step's");
     row(p, ZERO_UPDATE_GPU, "update staging", zero_block_nbytes(z, ZERO_UPDATE_GPU),
         "tiles on their way to and from the host, two at a time");

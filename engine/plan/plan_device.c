@@ -94,7 +94,7 @@ static void set_nccl(struct cz_engine *e)
 {
     if (e->comm->world_size > 1)
         set(&e->plan, "NCCL's buffers", PLAN_DEVICE, NCCL_NBYTES,
-            "assumed; none where data goes through the host");
+            "assumed; none if data goes through the host");
 }
 
 /* ---- what CUDA itself takes --------------------------------------------------------------------

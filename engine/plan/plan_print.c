@@ -57,7 +57,7 @@ static void print_totals(FILE *f, const struct cz_plan *p)
         fprintf(f, "With the variance frozen an exchange sends %s.\n",
                 size_human(p->sent_nbytes_frozen, buf, sizeof buf));
     if (p->stage == 3 && p->world_size > 1)
-        fprintf(f, "At most %.1f M parameters are whole in memory at a time.\n",
+        fprintf(f, "At most %.1f M parameters are gathered at the same time.\n",
                 (double)p->live_numel_max / 1e6);
 }
 

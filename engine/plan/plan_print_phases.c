@@ -82,7 +82,7 @@ void plan_print_phases(FILE *f, const struct cz_plan *p)
             (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
     if (p->beside_s > 0)
-        fprintf(f, "The update runs beside the last backward for %.3g s.\n", p->beside_s);
+        fprintf(f, "The update overlaps with the last backward pass for %.3g s.\n", p->beside_s);
     if (!isnan(p->step_s))
         fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
                 (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);

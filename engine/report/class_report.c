@@ -244,8 +244,7 @@ cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
                              const char *const *names, int digits, bool matrix)
 {
     if (digits < 2 || digits > 6)
-        return err_set(CZ_INVALID, 0, "a report has 2 to 6 digits behind the point, not %d",
-                       digits);
+        return err_set(CZ_INVALID, 0, "a report has 2 to 6 decimal places, not %d", digits);
     struct table t = {.stream = stream, .confusion = confusion, .n = n, .names = names};
     size_t *widths = calloc(n + 1, sizeof *widths);
     t.figures = calloc(n + 1, sizeof *t.figures);

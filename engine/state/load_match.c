@@ -57,8 +57,8 @@ static cz_status find_weights(struct load *l)
     }
     if (n_missing == 0 || l->options->lenient) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "%s holds %zu of the model's %zu parameters: %s is missing; a lenient load "
-                   "(load_module_strict=False) leaves such weights as they are",
+                   "%s has %zu of the model's %zu parameters: %s is missing; a lenient load "
+                   "(load_module_strict=False) does not change such weights",
                    ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params, missing);
 }
 
@@ -77,8 +77,8 @@ static cz_status find_strangers(struct load *l)
     free(known);
     if (n_strangers == 0 || l->options->lenient) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "%s holds %zu tensors that the model does not have, such as %s; a lenient load "
-                   "(load_module_strict=False) leaves them out",
+                   "%s has %zu tensors that the model does not have, such as %s; a lenient load "
+                   "(load_module_strict=False) ignores them",
                    ckpt_get_info(l->ck)->tag_dir, n_strangers, stranger);
 }
 
@@ -183,8 +183,8 @@ static cz_status plan_states(struct load *l)
     if (l->fresh_states) return CZ_OK;
     if (!info->has_states)
         return err_set(CZ_INVALID, 0,
-                       "%s holds no optimizer states; load its weights alone (load_module_only; "
-                       "czero train --init)",
+                       "%s has no optimizer states; load only its weights (load_module_only; czero "
+                       "train --init)",
                        info->tag_dir);
     TRY(find_states(l));
     return check_states(l);

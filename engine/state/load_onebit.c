@@ -487,7 +487,7 @@ static const char *why_zero(const struct reload *r)
 {
     if (has_files(r)) return "those of the checkpoint are of another phase";
     if (saved_world(r) == 1) return "one rank saved the checkpoint, and had none";
-    return "the checkpoint does not hold those of all ranks";
+    return "the checkpoint does not have those of all ranks";
 }
 
 /* What became of errors, when they are not as they were. */

@@ -56,8 +56,8 @@ static cz_status take_constant(const struct load *l, const char *name, double va
         return err_set(CZ_CORRUPT, 0, "%s: %s in param_groups cannot be %g",
                        ckpt_get_info(l->ck)->tag_dir, name, value);
     if (value != *field && !moves && l->e->comm->rank == 0)
-        LOGV(LOG_WARN, SUB_CKPT, "%s: %g is the checkpoint's, and used; the config says %g", name,
-             value, *field);
+        LOGV(LOG_WARN, SUB_CKPT, "%s: using %g from the checkpoint; the config has %g", name, value,
+             *field);
     *field = value;
     return CZ_OK;
 }
@@ -147,7 +147,7 @@ static cz_status restore_schedule(struct load *l)
     if (!pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
         if (e->comm->rank == 0)
             LOGV(LOG_WARN, SUB_CKPT,
-                 "the checkpoint has no learning-rate schedule: it starts anew");
+                 "the checkpoint has no learning-rate schedule: it starts from the beginning");
         return CZ_OK;
     }
     if (last < -1 || last > COUNT_MAX)

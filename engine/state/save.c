@@ -31,7 +31,7 @@ static cz_status check_moment(const struct cz_engine *e)
     if (e->phase == PHASE_BACKWARD || e->n_backward > 0)
         return err_set(CZ_INVALID, 0,
                        "%lld of %lld micro-batches of a step have been accumulated, and a "
-                       "checkpoint holds no gradients: save after the boundary "
+                       "checkpoint has no gradients: save after the boundary "
                        "(engine_is_gradient_accumulation_boundary)",
                        (long long)e->n_backward, (long long)engine_get_accumulation(e));
     return CZ_OK;
@@ -72,13 +72,12 @@ static cz_status same_tag(struct cz_engine *e, char tag[256])
     if (n_differ == 0) return CZ_OK;
     if (e->config->checkpoint.tag_validation == CONFIG_TAG_FAIL)
         return err_set(CZ_INVALID, 0,
-                       "%.0f ranks bring another checkpoint tag than rank 0's \"%s\" "
+                       "%.0f ranks have another checkpoint tag than rank 0's \"%s\" "
                        "(checkpoint.tag_validation is Fail)",
                        n_differ, first);
     if (e->comm->rank == 0 && e->config->checkpoint.tag_validation == CONFIG_TAG_WARN)
         LOGV(LOG_WARN, SUB_CKPT,
-             "%.0f ranks bring another checkpoint tag than rank 0: \"%s\" is used", n_differ,
-             first);
+             "%.0f ranks have another checkpoint tag than rank 0: \"%s\" is used", n_differ, first);
     memcpy(tag, first, sizeof first);
     return CZ_OK;
 }
@@ -194,7 +193,7 @@ static void complete_or_warn(struct cz_engine *e)
     if (complete(e) == CZ_OK) return;
     err_capture(&e->save_error);
     if (e->comm->rank == 0)
-        LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved, the run goes on: %s",
+        LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved, but the run continues: %s",
              e->save_error.text);
     err_clear();
 }

@@ -115,7 +115,7 @@ static cz_status read_text(const struct json_node *node, const struct member *m,
                        json_where(node, where, sizeof where), m->nbytes - 1);
     for (const char *c = text; *c; c++) /* it is printed: no escape sequences */
         if ((unsigned char)*c < ' ' || *c == 0x7f)
-            return err_set(CZ_CORRUPT, 0, "%s: holds a control character",
+            return err_set(CZ_CORRUPT, 0, "%s: contains a control character",
                            json_where(node, where, sizeof where));
     memcpy(out, text, strlen(text) + 1);
     return CZ_OK;

@@ -206,8 +206,8 @@ static cz_status check_space(struct disk *d)
     TRY(swap_dir_free(path, &free_nbytes));
     d->nbytes_max = smaller(NBYTES_MAX, free_nbytes / 4 / SWAP_ALIGN * SWAP_ALIGN);
     if (d->nbytes_max >= NBYTES_MIN) return CZ_OK;
-    return err_set(CZ_IO, 0, "%s: %s free; measuring needs %s, to leave three quarters alone", path,
-                   size_human(free_nbytes, have, sizeof have),
+    return err_set(CZ_IO, 0, "%s: %s free; measuring needs %s, so that three quarters stay free",
+                   path, size_human(free_nbytes, have, sizeof have),
                    size_human(4 * NBYTES_MIN, need, sizeof need));
 }
 

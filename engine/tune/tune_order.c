@@ -239,7 +239,7 @@ void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
     char text[192], need[24], have[24], more[24];
     size_t n = sizeof t->missing;
     t->missing[0] = '\0';
-    add(t->missing, n, "nothing fits. The nearest is %s; it lacks",
+    add(t->missing, n, "nothing fits. The closest configuration is %s; it lacks",
         tune_describe(nearest, text, sizeof text));
     const char *between = "";
     for (int b = 0; b < TUNE_N_BUDGETS; b++) {

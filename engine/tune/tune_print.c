@@ -24,10 +24,10 @@ static void print_head(FILE *f, const struct tune *t)
     if (o->nvme_nbytes > 0) fprintf(f, ", NVMe %s", size_human(o->nvme_nbytes, nvme, sizeof nvme));
     fprintf(f, ".\n%s\n",
             tune_is_timed(t) ? "Fastest first, by the machine profile:"
-            : o->profile ? "The machine profile lacks figures for this, so the order is by bytes "
-                           "moved per token:"
-                         : "There is no machine profile (czero bench --profile FILE), so the order "
-                           "is by bytes moved per token:");
+            : o->profile ? "The machine profile lacks figures for this, so the results are sorted "
+                           "by bytes moved per token:"
+                         : "There is no machine profile (czero bench --profile FILE), so the "
+                           "results are sorted by bytes moved per token:");
 }
 
 static void print_need(FILE *f, size_t nbytes, size_t budget)

@@ -300,7 +300,7 @@ static const char *word_hint(const char *s, size_t n)
     if (word_is(s, n, "None") || word_is(s, n, "NULL") || word_is(s, n, "nil"))
         return "; write null";
     if (n > 0 && (s[0] == '$' || s[0] == '{' || s[0] == '<'))
-        return "; this looks like a template whose blanks were not filled in";
+        return "; this looks like an unfilled template";
     if (n > 0 && strchr("+.0123456789-", s[0]))
         return "; a number is written like 1, -2, 0.5 or 1e-3";
     return "; strings need double quotes";
@@ -313,7 +313,7 @@ static cz_status fail_word(struct scan *c, size_t n)
     while (shown > 0 && ((unsigned char)s[shown] & 0xc0u) == 0x80u) shown--;
     if (n == 0 || s[0] == ':')
         return json_fail(c->doc, c->at, CZ_CORRUPT,
-                         at_end(c) ? "the file ends where a value should stand"
+                         at_end(c) ? "the file ends where a value is expected"
                                    : "a value is missing before \"%.1s\"",
                          s);
     if (c->doc->dialect == JSON_STRICT)
@@ -466,7 +466,7 @@ static cz_status scan_document(struct scan *c)
     TRY(check_utf8(c));
     if (looking_at(c, "\xef\xbb\xbf")) c->at += 3;
     TRY(skip_blank(c));
-    if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file holds no value");
+    if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file contains no value");
     if (c->doc->dialect == JSON_CONFIG && peek(c) != '{' && peek(c) != '[') {
         if (strchr("}],:", peek(c)))
             return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%c\" before any \"{\"", peek(c));

@@ -94,7 +94,7 @@ static cz_status check_marks(const struct pt *pt)
     TRY(small_record(pt, "version", text));
     unsigned long version = strtoul(text, &end, 10);
     if (end == text || (*end != '\0' && *end != '\n') || version == 0)
-        return CORRUPT("%s: its record version holds no number", pt->path);
+        return CORRUPT("%s: its record version has no number", pt->path);
     if (version > VERSION_MAX)
         return err_set(CZ_VERSION, 0, "%s: container version %lu; versions up to %d are read",
                        pt->path, version, VERSION_MAX);
@@ -129,8 +129,7 @@ static cz_status parse_pickle(struct pt *pt)
 static cz_status check_storage(const struct pt *pt, const struct pickle_tensor *t)
 {
     const struct pt_record *r = pt_storage(pt, t);
-    if (!r)
-        return CORRUPT("%s: a tensor's storage, record data/%s, is not there", pt->path, t->key);
+    if (!r) return CORRUPT("%s: a tensor's storage, record data/%s, is missing", pt->path, t->key);
     if (r->nbytes != t->storage_nbytes)
         return CORRUPT("%s: record %s has %llu bytes, but a storage of %llu belongs there",
                        pt->path, r->name, ULL(r->nbytes), ULL(t->storage_nbytes));

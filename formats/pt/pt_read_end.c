@@ -44,7 +44,7 @@ static cz_status read_zip64_end(const struct source *s, uint64_t locator_off,
     TRY(file_pread(s->fd, s->path, locator, sizeof locator, locator_off));
     uint64_t off = get_u64(locator + 8);
     if (locator_off < sizeof end || off > locator_off - sizeof end)
-        return CORRUPT("%s: the zip64 end at byte %llu lies outside the file", s->path, ULL(off));
+        return CORRUPT("%s: the zip64 end at byte %llu is outside the file", s->path, ULL(off));
     TRY(file_pread(s->fd, s->path, end, sizeof end, off));
     if (get_u32(end) != ZIP64_END)
         return CORRUPT("%s: no zip64 end at byte %llu", s->path, ULL(off));
@@ -96,7 +96,7 @@ cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
         TRY(read_zip64_end(&s, before, d));
     }
     if (d->off > before || d->nbytes > before - d->off)
-        return CORRUPT("%s: its directory, %llu bytes at byte %llu, lies outside the file (%llu "
+        return CORRUPT("%s: its directory, %llu bytes at byte %llu, is outside the file (%llu "
                        "bytes)",
                        path, ULL(d->nbytes), ULL(d->off), ULL(nbytes));
     if (d->nbytes > PT_WHOLE_NBYTES_MAX)

@@ -232,7 +232,7 @@ static cz_status tensor_number(const struct pt *pt, const struct pickle_tensor *
 {
     char raw[sizeof(double)];
     if (t->numel != 1)
-        return err_set(CZ_CORRUPT, 0, "%s: a tensor of %llu elements stands where one number must",
+        return err_set(CZ_CORRUPT, 0, "%s: a tensor of %llu elements found instead of one number",
                        pt->path, ULL(t->numel));
     TRY(check_base(pt, t));
     TRY(pt_read(pt, t, 0, 1, raw));
@@ -244,6 +244,6 @@ cz_status pt_number(const struct pt *pt, const struct pickle_node *node, double 
 {
     if (pickle_is(node, PICKLE_TENSOR)) return tensor_number(pt, node->tensor, out);
     if (pickle_to_double(node, out)) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: %s stands where a number must", pt->path,
+    return err_set(CZ_CORRUPT, 0, "%s: %s found instead of a number", pt->path,
                    node ? pickle_kind_name(node->kind) : "nothing");
 }

@@ -63,7 +63,7 @@ static cz_status parse_entry(const struct source *s, const unsigned char *p, siz
     size_t name_nbytes = get_u16(p + 28), extra_nbytes = get_u16(p + 30);
     *used = ZIP_CENTRAL_NBYTES + name_nbytes + extra_nbytes + get_u16(p + 32);
     if (*used > n)
-        return CORRUPT("%s: the directory entry at byte %llu leaves the directory", s->path,
+        return CORRUPT("%s: the directory entry at byte %llu extends beyond the directory", s->path,
                        ULL(at));
     uint64_t csize = get_u32(p + 20), usize = get_u32(p + 24), off = get_u32(p + 42);
     e->name = p + ZIP_CENTRAL_NBYTES;
@@ -262,7 +262,7 @@ static cz_status index_names(struct pt_zip *zip, const char *path)
     for (size_t i = 1; i < zip->n; i++) {
         const struct pt_record *a = zip->by_name[i - 1], *b = zip->by_name[i];
         if (strcmp(a->name, b->name) == 0)
-            return CORRUPT("%s: record %s is there twice, at bytes %llu and %llu", path, a->name,
+            return CORRUPT("%s: record %s occurs twice, at bytes %llu and %llu", path, a->name,
                            ULL(a->header_off), ULL(b->header_off));
     }
     return CZ_OK;

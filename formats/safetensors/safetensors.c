@@ -90,7 +90,7 @@ cz_status safetensors_piece(const char *path, const char *name, enum safetensors
                        path, name, (unsigned long long)tensor_numel, (unsigned long long)numel,
                        (unsigned long long)elem_off);
     if (elem_off * bits % 8 != 0 || numel * bits % 8 != 0)
-        return err_set(CZ_INVALID, 0, "%s: tensor %s of %s can only be cut at whole bytes", path,
+        return err_set(CZ_INVALID, 0, "%s: tensor %s of %s can only be split at whole bytes", path,
                        name, safetensors_dtype_name(dtype));
     *byte_off = elem_off * bits / 8;
     *nbytes = (size_t)(numel * bits / 8);

@@ -421,7 +421,7 @@ cz_status safetensors_dir_open(const char *dir, struct safetensors **out)
     else if (file_exists(index))
         st = open_index(dir, index, out);
     else
-        st = err_set(CZ_NOTFOUND, 0, "%s: holds neither %s nor %s", dir, SAFETENSORS_SINGLE,
+        st = err_set(CZ_NOTFOUND, 0, "%s: contains neither %s nor %s", dir, SAFETENSORS_SINGLE,
                      SAFETENSORS_INDEX);
     free(single);
     free(index);

@@ -211,11 +211,10 @@ done:
 static cz_status check_exportable(const struct cz_model *m, enum cz_dtype dtype)
 {
     if (!m->config)
-        return err_set(
-            CZ_UNSUPPORTED, 0,
-            "%s is a chain of its own, not a Hugging Face model: there is no config.json "
-            "to export",
-            m->name);
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s is a custom chain of layers, not a Hugging Face model: it has no "
+                       "config.json to export",
+                       m->name);
     if (!torch_name(dtype))
         return err_set(CZ_INVALID, 0, "weights are exported as fp32, bf16 or fp16, not %s",
                        dtype_name(dtype));

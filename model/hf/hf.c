@@ -192,7 +192,7 @@ static cz_status hf_open(const char *dir, const struct cz_model_options *options
         TRY_GOTO(weights_bind(m, files, dir, head_is_foreign), done);
         files = NULL;
     } else if (!options->config_only) {
-        LOGV(LOG_INFO, SUB_MODEL, "%s holds no weights: starting from random ones", dir);
+        LOGV(LOG_INFO, SUB_MODEL, "%s has no weights: starting with random weights", dir);
     }
     *out = m;
     m = NULL;

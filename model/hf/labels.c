@@ -13,11 +13,12 @@ enum { N_CLASSES_DEFAULT = 2 };
 static cz_status refuse_count(const struct json_node *node, int64_t n)
 {
     char why[160];
-    snprintf(why, sizeof why,
-             n == 1 ? "one label stands for regression, which is not supported; classification "
-                      "takes 2 or more"
-                    : "%lld labels are outside 2…%d",
-             (long long)n, MODEL_CLASSES_MAX);
+    snprintf(
+        why, sizeof why,
+        n == 1
+            ? "one label means regression, which is not supported; classification needs 2 or more"
+            : "%lld labels are outside 2…%d",
+        (long long)n, MODEL_CLASSES_MAX);
     return config_refuse(node, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
 }
 

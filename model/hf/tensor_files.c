@@ -145,7 +145,7 @@ static cz_status add_pt(struct tensor_files *files, const struct pt *pt,
 {
     const struct pickle_node *dict = state_dict(pt);
     if (!dict)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: holds %s, not a dict of tensors", pt_path(pt),
+        return err_set(CZ_UNSUPPORTED, 0, "%s: contains %s, not a dict of tensors", pt_path(pt),
                        pickle_kind_name(pt_root(pt)->kind));
     for (size_t i = 0; i < dict->n_pairs; i++) {
         const char *name = pickle_to_string(dict->pairs[i].key);
@@ -252,14 +252,14 @@ static cz_status none_found(const char *dir, bool required)
     if (listing) closedir(listing);
     if (other[0])
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s holds weights as %s; what is read is model.safetensors or "
-                       "pytorch_model.bin, or either in shards with its index",
+                       "%s has weights in %s; czero reads model.safetensors or pytorch_model.bin, "
+                       "or shards of either with their index",
                        dir, other);
     if (!required) return CZ_OK;
-    return err_set(CZ_NOTFOUND, 0,
-                   "%s: holds neither model.safetensors nor pytorch_model.bin, and "
-                   "no index of shards",
-                   dir);
+    return err_set(
+        CZ_NOTFOUND, 0,
+        "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index of shards",
+        dir);
 }
 
 static cz_status open_safetensors(struct tensor_files *files, const char *dir)

@@ -60,7 +60,7 @@ void affinity_bind_threads(struct affinity *p)
         }
     }
     if (error != 0 && !atomic_exchange(&was_said, true))
-        LOGV(LOG_INFO, SUB_ENGINE, "threads stay unbound: the system refuses (%s)",
+        LOGV(LOG_INFO, SUB_ENGINE, "threads stay unbound: the system refused (%s)",
              strerrordesc_np(error));
 }
 

@@ -33,8 +33,7 @@ static cz_status read_mask(struct affinity *p, const char *list, hwloc_bitmap_t 
     }
     if (hwloc_bitmap_and(out, out, all) != 0) return affinity_no_memory();
     if (hwloc_bitmap_iszero(out))
-        return err_set(CZ_INVALID, 0, "none of the processors %s is there",
-                       list ? list : "allowed");
+        return err_set(CZ_INVALID, 0, "none of the processors %s exists", list ? list : "allowed");
     return CZ_OK;
 }
 

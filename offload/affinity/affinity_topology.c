@@ -21,7 +21,8 @@ static cz_status set_source(hwloc_topology_t t, const char *words)
         const char *path = words + strlen(xml);
         if (access(path, R_OK) != 0) return err_set(CZ_IO, errno, "cannot read %s", path);
         if (hwloc_topology_set_xml(t, path) == 0) return CZ_OK;
-        return err_set(CZ_INVALID, 0, "%s holds no machine that hwloc understands", path);
+        return err_set(CZ_INVALID, 0, "%s contains no machine description that hwloc understands",
+                       path);
     }
     return err_set(CZ_INVALID, 0,
                    "\"%s\" is no topology; \"synthetic:…\" and \"xml:PATH\" would be", words);

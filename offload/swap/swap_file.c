@@ -155,7 +155,7 @@ void swap_file_leave_direct(struct swap_file *f)
     fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_DIRECT);
     if (!atomic_flag_test_and_set(&said))
         LOGV(LOG_INFO, SUB_SWAP,
-             "nvme_path \"%s\": O_DIRECT is refused there, swapping goes through the page cache",
+             "nvme_path \"%s\": O_DIRECT is not supported there; swapping uses the page cache",
              f->dir);
 }
 

@@ -129,7 +129,7 @@ static struct turn turn_over(struct swap *s, struct uring *u, struct swap_block 
 static void break_down(struct swap *s, struct uring *u, int error)
 {
     struct swap_queue *q = &s->queue;
-    err_set(CZ_IO, error, "swap file %s: io_uring takes no more requests", s->file.path);
+    err_set(CZ_IO, error, "swap file %s: io_uring accepts no more requests", s->file.path);
     swap_queue_fail(q);
     int64_t since = clock_now_ns();
     pthread_mutex_lock(&q->lock);

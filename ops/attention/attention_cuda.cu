@@ -77,8 +77,8 @@ static cz_status check_limits(const struct attention_args *a)
     if (T <= most && a->D <= most && a->B * a->H <= most / (T / 32 + 1) / (a->D / 64 + 1))
         return CZ_OK;
     return err_set(CZ_UNSUPPORTED, 0,
-                   "attention: %lld sequences of %lld positions with %lld heads of width %lld are "
-                   "more than a GPU takes in one call",
+                   "attention: %lld sequences of %lld positions with %lld heads of width %lld "
+                   "exceed what a GPU accepts in one call",
                    (long long)a->B, (long long)T, (long long)a->H, (long long)a->D);
 }
 

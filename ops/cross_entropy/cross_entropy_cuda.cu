@@ -256,7 +256,8 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
     TRY(cross_entropy_check(a));
     if (a->V > INT32_MAX)
         return err_set(CZ_UNSUPPORTED, 0,
-                       "cross_entropy: rows of %lld logits: a GPU takes 2^31 − 1", (long long)a->V);
+                       "cross_entropy: rows of %lld logits: a GPU accepts 2^31 − 1",
+                       (long long)a->V);
     void *room;
     TRY(cuda_scratch(ops, stream, &room));
     struct ce_scratch *scratch = (struct ce_scratch *)room;

@@ -22,7 +22,7 @@ cz_status ce_head_check(const struct ce_head_args *a)
     if (a->labels && !a->loss)
         return err_set(CZ_INVALID, 0, "ce_head: labels without a place for the loss");
     if (!a->labels && (a->dx || !a->logits))
-        return err_set(CZ_INVALID, 0, "ce_head: without labels it makes logits alone");
+        return err_set(CZ_INVALID, 0, "ce_head: without labels it computes only logits");
     return CZ_OK;
 }
 

@@ -23,7 +23,7 @@ static cz_status check_epilogue(const struct matmul_args *a)
                        (int)a->epilogue, (int)a->act);
     if (a->accumulate || a->c_dtype != a->dtype || !matmul_is_dense(matmul_ldc(a), a->n, a->m))
         return err_set(CZ_INVALID, 0,
-                       "matmul: an activation wants a dense C of A's dtype, not accumulated");
+                       "matmul: an activation needs a dense C of A's dtype, not accumulated");
     return CZ_OK;
 }
 
@@ -42,7 +42,7 @@ static cz_status check_bias_grad(const struct matmul_args *a)
         break;
     }
     if (stored_so && dense) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "matmul: a bias gradient wants its operand dense, k by row");
+    return err_set(CZ_INVALID, 0, "matmul: a bias gradient needs a dense operand, k by row");
 }
 
 cz_status matmul_check_shape(const struct matmul_args *a)

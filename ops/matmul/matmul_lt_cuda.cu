@@ -318,7 +318,8 @@ static void tell(const struct plan_key *k, const struct matmul_args *a, const ch
              with ? ", with " : "", with ? with : "", why,
              (long long)unit_of(a->a, k->lda, k->dtype), (long long)unit_of(a->b, k->ldb, k->dtype),
              (long long)unit_of(a->c, k->ldc, k->c_dtype),
-             with ? "a pass of its own does that" : "ours, which is many times slower, does");
+             with ? "a separate pass does that"
+                  : "czero's kernel, which is many times slower, computes it");
 }
 
 static cz_status refused(struct matmul_lt *lt, const struct plan_key *key)

@@ -84,9 +84,10 @@ static cz_status cap_isa(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, cap_once);
     if (cap_status == dnnl_success) return CZ_OK;
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "CZERO_ISA=%s cannot hold for matmul: this process has used oneDNN before",
-                   cpu_isa_name());
+    return err_set(
+        CZ_UNSUPPORTED, 0,
+        "CZERO_ISA=%s cannot take effect for matmul: this process has used oneDNN before",
+        cpu_isa_name());
 }
 
 static cz_status state_get(struct matmul_cache *cache, struct dnnl_state **out)

@@ -12,7 +12,7 @@ static cz_status check_chunks(const char *op, size_t numel, size_t chunk_numel, 
         return err_set(CZ_INVALID, 0, "%s: chunks of %zu elements, not a multiple of 8", op,
                        chunk_numel);
     if (numel > chunk_numel && chunk_stride < chunk_numel / 8)
-        return err_set(CZ_INVALID, 0, "%s: chunks of %zu bytes lie %zu bytes apart", op,
+        return err_set(CZ_INVALID, 0, "%s: chunks of %zu bytes have a stride of %zu bytes", op,
                        chunk_numel / 8, chunk_stride);
     return CZ_OK;
 }
@@ -52,7 +52,7 @@ cz_status onebit_check_serve(const struct onebit_serve_args *a)
         return err_set(CZ_INVALID, 0, "onebit_serve: %zu elements of %d ranks", a->numel,
                        a->n_ranks);
     if (a->n_ranks > 1 && a->rank_stride < a->numel / 8)
-        return err_set(CZ_INVALID, 0, "onebit_serve: ranks' %zu bytes lie %zu bytes apart",
+        return err_set(CZ_INVALID, 0, "onebit_serve: ranks' %zu bytes have a stride of %zu bytes",
                        a->numel / 8, a->rank_stride);
     TRY(need("onebit_serve", "bits", a->bits));
     TRY(need("onebit_serve", "scales", a->scales));
@@ -96,8 +96,8 @@ cz_status onebit_check_mask_join(const struct onebit_mask_join_args *a)
     static const char op[] = "onebit_mask_join";
     if (a->nbytes == 0) return CZ_OK;
     if (a->n_ranks < 1 || (a->n_ranks > 1 && a->rank_stride < a->nbytes))
-        return err_set(CZ_INVALID, 0, "%s: %d ranks' %zu bytes lie %zu bytes apart", op, a->n_ranks,
-                       a->nbytes, a->rank_stride);
+        return err_set(CZ_INVALID, 0, "%s: %d ranks' %zu bytes have a stride of %zu bytes", op,
+                       a->n_ranks, a->nbytes, a->rank_stride);
     TRY(need(op, "bits", a->bits));
     return need(op, "out", a->out);
 }

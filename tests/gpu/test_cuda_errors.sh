@@ -82,7 +82,7 @@ no_gpu "no cuBLASLt" 2 'needs libcublasLt\.so\.0, which is not found'
 export CZERO_CUDA_PLUGIN=$simulated
 CZERO_CUDA_SIM_FAULT=no-driver no_gpu "no driver" 2 'no NVIDIA driver is loaded on this machine'
 CZERO_CUDA_SIM_FAULT=old-driver \
-  no_gpu "an old driver" 2 'driver is too old: it knows CUDA up to [0-9.]+, this build needs [0-9.]+;'
+  no_gpu "an old driver" 2 'driver is too old: it supports CUDA up to [0-9.]+, this build needs [0-9.]+;'
 CZERO_CUDA_SIM_FAULT=no-device no_gpu "no GPU" 2 'there is no NVIDIA GPU in this machine'
 CUDA_VISIBLE_DEVICES='' CZERO_CUDA_SIM_FAULT=no-device \
   no_gpu "none visible" 2 'no GPU is visible with CUDA_VISIBLE_DEVICES=""'
@@ -157,7 +157,7 @@ int cuGetProcAddress_v2(const char *name, void **f, int version, unsigned long l
 EOF
   }
   beside() { LD_LIBRARY_PATH=$work/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} no_gpu "cuInit() says $1" "${@:2}"; }
-  answering 0 12080 && beside old 2 'it knows CUDA up to 12\.8, this build needs [0-9.]+;'
+  answering 0 12080 && beside old 2 'it supports CUDA up to 12\.8, this build needs [0-9.]+;'
   answering 100 99000 && beside 100 2 'there is no NVIDIA GPU'
   answering 34 99000 && beside 34 2 "toolkit's stub was loaded"
   answering 803 99000 && beside 803 2 'of different versions: restart'

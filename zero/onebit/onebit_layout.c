@@ -76,7 +76,7 @@ cz_status zero_onebit_check(const struct zero_options *o)
     if (o->n_groups == 0 || !optim_is_onebit(first)) return CZ_OK;
     for (size_t g = 1; g < o->n_groups; g++)
         if (o->groups[g].hyper.cls != first->cls)
-            return err_set(CZ_INVALID, 0, "%s shares its calendar: no other optimizer beside it",
+            return err_set(CZ_INVALID, 0, "%s cannot be combined with another optimizer",
                            first->cls->name);
     return CZ_OK;
 }

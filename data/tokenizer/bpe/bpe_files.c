@@ -209,7 +209,7 @@ static cz_status read_merges_txt(struct bpe *b, const struct bpe_folder *f)
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     cz_status st = file_load(path, MERGES_NBYTES_MAX, &text, &nbytes);
     if (st == CZ_OK && memchr(text, '\0', nbytes))
-        st = err_set(CZ_CORRUPT, 0, "%s: holds a NUL byte: no text", path);
+        st = err_set(CZ_CORRUPT, 0, "%s: contains a NUL byte: not a text", path);
     if (st == CZ_OK) st = read_merge_lines(b, &f->src, path, text, nbytes);
     free(text);
     free(path);

@@ -102,7 +102,8 @@ static void warn_of_doubles(const struct wp_source *src)
     }
     if (example)
         LOGV(LOG_WARN, SUB_DATA,
-             "%s: %zu tokens are there more than once (as ids %d and %d, for one); the last counts",
+             "%s: %zu tokens occur more than once (for example as ids %d and %d); the last id is "
+             "used",
              src->path, n_doubles, example[0].id, example[1].id);
 }
 
@@ -227,7 +228,7 @@ static cz_status build(struct wordpiece *wp, struct wp_source *src)
     wp->inside = wp_trie_walk(&wp->trie, 0, src->prefix, wp->prefix_nbytes);
     wp->unk = find_in_model(wp, src->unk);
     if (wp->unk < 0)
-        return err_set(CZ_CORRUPT, 0, "%s: the token for unknown words, \"%s\", is not there",
+        return err_set(CZ_CORRUPT, 0, "%s: the token for unknown words, \"%s\", is missing",
                        src->path, src->unk);
     wp_chars_init(&wp->chars, &src->rules);
     TRY(place_added(wp, src));
@@ -240,10 +241,10 @@ static cz_status build(struct wordpiece *wp, struct wp_source *src)
 cz_status wordpiece_build(struct wp_source *src, struct wordpiece **out)
 {
     *out = NULL;
-    if (src->n_tokens == 0) return err_set(CZ_CORRUPT, 0, "%s: holds no tokens", src->path);
+    if (src->n_tokens == 0) return err_set(CZ_CORRUPT, 0, "%s: contains no tokens", src->path);
     if (src->n_chars_max < 1 || src->n_chars_max > WP_N_CHARS_MAX)
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: words of at most %" PRId64 " characters (1 … %d can be asked for)",
+                       "%s: words of at most %" PRId64 " characters (the size must be 1 to %d)",
                        src->path, src->n_chars_max, WP_N_CHARS_MAX);
     struct wordpiece *wp = calloc(1, sizeof *wp);
     if (!wp) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");

@@ -219,7 +219,7 @@ static cz_status set_specials(struct wordpiece *wp, const struct config *c, cons
         if (name) tok->special[i] = wordpiece_find(wp, name);
         bool is_needed = i == CZ_SPECIAL_CLS || i == CZ_SPECIAL_SEP;
         if (is_needed && tok->special[i] < 0)
-            return err_set(CZ_CORRUPT, 0, "%s: the special token \"%s\" is not there", path, name);
+            return err_set(CZ_CORRUPT, 0, "%s: the special token \"%s\" is missing", path, name);
     }
     int32_t cls = (int32_t)tok->special[CZ_SPECIAL_CLS],
             sep = (int32_t)tok->special[CZ_SPECIAL_SEP];

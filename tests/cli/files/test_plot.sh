@@ -61,7 +61,7 @@ svg "$work/a/metrics.csv" --x seconds --y macro_f1,lr --width 500 --height 300
 for text in macro_f1 lr minutes; do holds "$text"; done
 grep -qx loss "$work/texts" && complain "--y is not followed"
 svg "$work/a/metrics.csv" --y loss,weighted_f1
-grep -q "no figures of weighted_f1 yet" "$work/err" || complain "an empty column is not mentioned"
+grep -q "no numbers of weighted_f1 yet" "$work/err" || complain "an empty column is not mentioned"
 holds loss
 
 # several runs: named by what tells them apart
@@ -74,7 +74,7 @@ holds "it's <one>"
 # --curve, csv_monitor (CR LF, a header again after a resume), a run that is being written
 printf 'step,loss,lr_next,grad_norm,loss_scale\n1,5,1e-4,1,1\n2,4,1e-4,1,1\n3,3.' >"$work/curve.csv"
 svg "$work/curve.csv"
-grep -q "last line is not complete" "$work/err" || complain "a cut line is not mentioned"
+grep -q "ignoring the incomplete last line" "$work/err" || complain "a cut line is not mentioned"
 holds 'point=2'
 printf 'step,lr\r\n8,0.0\r\n16,1e-4\r\nstep,lr\r\n24,2e-4\r\n' >"$work/Train_Samples_lr.csv"
 svg "$work/Train_Samples_lr.csv"
@@ -123,10 +123,10 @@ printf '1,2\n3,4\n' >"$work/nohead.csv"
 printf 'step,loss\n1,2\0\n' >"$work/zero.csv"
 head -c 3000 /dev/urandom >"$work/noise.csv"
 expect 4 "is empty" "$work/empty.csv"
-expect 2 "no figure in it yet" "$work/head.csv"
+expect 2 "contains no numbers to plot yet" "$work/head.csv"
 expect 2 "line 3: loss is not a number" "$work/word.csv"
 expect 4 "line 3: 1 cells under 2 columns" "$work/short.csv"
-expect 4 "where columns have names" "$work/nohead.csv"
+expect 4 "instead of column names" "$work/nohead.csv"
 expect 4 "zero byte" "$work/zero.csv"
 expect 4 "noise.csv" "$work/noise.csv"
 expect 2 "none.csv" "$work/none.csv"
@@ -136,7 +136,7 @@ expect 2 "has the columns step, loss" "$work/big.csv" --x epoch
 expect 2 "plots are SVG" "$work/a/metrics.csv" -o "$work/x.png"
 expect 1 "/nowhere/x.svg" "$work/a/metrics.csv" -o /nowhere/x.svg
 expect 1 "/dev/full" "$work/a/metrics.csv" -o /dev/full
-expect 2 "cannot be told apart" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv
+expect 2 "can distinguish at most" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv
 expect 2 "FILE.csv is missing"
 "$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err" && complain "a full disk is not noticed"
 "$czero" plot --help | grep -q -- "--log-y" || complain "no help"

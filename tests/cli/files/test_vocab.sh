@@ -63,7 +63,7 @@ expect() {
 }
 printf ' \n\t\n' >blank.txt
 echo '{"other": 1, "label": 2}' >bad.jsonl
-expect 2 'holds a tokenizer already' -- --data a.txt --size 40 -o a
+expect 2 'contains a tokenizer already' -- --data a.txt --size 40 -o a
 expect 2 'less than 6' -- --data a.txt --size 5 -o x
 expect 2 'size' -- --data a.txt -o x
 expect 2 'not one of' -- --data a.txt --size 9 --kind bpe -o x

@@ -59,7 +59,7 @@ cmp flags/ds_config.json pty/ds_config.json || complain "terminal: another confi
 cmp flags/train.sh pty/train.sh || complain "terminal: another command"
 grep -q 'Task: .* \[classification\]: ' pty/out || complain "no guess of the task: $(cat pty/out)"
 grep -q 'Host\|host' pty/out || complain "no question about the host"
-grep -q 'cannot be dealt to 2 ranks' pty/out || complain "a batch of 15 is taken"
+grep -q 'cannot be divided evenly over 2 ranks' pty/out || complain "a batch of 15 is taken"
 
 # guesses
 (cd guess && ln -s ../*.json . && czero init --model bert-tiny --data "train it.json" --yes >out 2>err) || complain "guesses: $(cat guess/err)"
@@ -106,8 +106,8 @@ for flag in --model --data --task --device --host-memory --ranks --precision --s
   expect 2 "^czero: $flag is missing" "${rest[@]}"
 done
 before=$(cat flags/ds_config.json flags/train.sh)
-expect 2 "is there already (--force" "${flags[@]}" -o flags/ds_config.json
-expect 2 "is there already (--force" "${flags[@]}" -o flags/other.json
+expect 2 "exists already (use --force" "${flags[@]}" -o flags/ds_config.json
+expect 2 "exists already (use --force" "${flags[@]}" -o flags/other.json
 [ "$before" = "$(cat flags/ds_config.json flags/train.sh)" ] || complain "files were touched"
 [ ! -e flags/other.json ] || complain "half of the files was written"
 czero init "${flags[@]}" --seq-len 16 -o flags/ds_config.json --force >out 2>err || complain "--force: $(cat err)"
@@ -123,7 +123,7 @@ expect 2 "--tokenizer is missing" --model bert-tiny --data text "${new[@]}"
 expect 2 "needs a \[MASK\]" --model bert-tiny --data text --tokenizer bytes "${new[@]}"
 expect 2 "takes at most 64 tokens" --model gpt2-tiny --data text --seq-len 65 "${new[@]}"
 expect 2 "--host-memory: " --model gpt2-tiny --data text --host-memory lots "${new[@]}"
-expect 2 "goes with --device cuda" --model gpt2-tiny --data text --device cpu --gpu-memory 4GB "${new[@]}"
+expect 2 "needs --device cuda" --model gpt2-tiny --data text --device cpu --gpu-memory 4GB "${new[@]}"
 expect 2 "--gpu-memory is missing" --model gpt2-tiny --data text --device cuda "${new[@]}"
 expect 2 "--ranks 0" --model gpt2-tiny --data text --ranks 0 "${new[@]}"
 expect 2 "--precision int8" --model gpt2-tiny --data text --precision int8 "${new[@]}"

@@ -40,7 +40,7 @@ expect() { # exit code, part of the sentence, arguments…
   grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
 }
 small=(--model gpt2-tiny --seq-len 64)
-expect 3 "nothing fits. The nearest is .* bytes) of host memory" --model gpt2-7b --seq-len 64 --host-memory 8GB
+expect 3 "nothing fits. The closest configuration is .* bytes) of host memory" --model gpt2-7b --seq-len 64 --host-memory 8GB
 expect 3 "With .* of NVMe (--nvme " --model gpt2-7b --seq-len 64 --host-memory 24GB
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
 CZERO_CUDA_PLUGIN=none expect 0 "not measured: device cuda" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure

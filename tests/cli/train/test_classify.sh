@@ -187,7 +187,7 @@ cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements di
 # into another folder, which does not hold the best so far; and after an early stop
 "$czero" "${train[@]}" --data train.json --steps 95 --eval-interval 50 --best-metric loss --save elsewhere --export moved \
   --resume whole >out 2>err || fail "resuming into another folder failed"
-grep -q "elsewhere/best does not hold" err || fail "the best is not there, and nobody says so"
+grep -q "elsewhere/best does not contain" err || fail "the best is not there, and nobody says so"
 test -e moved/model.safetensors || fail "no export after another folder"
 still=(--data train.json --epochs 50 --set optimizer.params.lr=0 --early-stopping 1 --eval-interval 2 --save still)
 still+=(--set scheduler.type=WarmupLR)
@@ -210,19 +210,19 @@ expect 2 "nowhere.json" "${train[@]}" --data nowhere.json --steps 1
 expect 2 "--best-metric needs --save" "${train[@]}" --data train.json --steps 1 --best-metric loss
 expect 2 "--eval-interval x" "${train[@]}" --data train.json --steps 1 --eval-interval x
 expect 2 "--steps or --epochs" "${train[@]}" --data train.json
-expect 2 "no classifier" predict --model gpt2-tiny --text x
-expect 2 "holds no weights" predict --model bert-tiny --text x
-expect 2 "what to label" predict --model model
+expect 2 "not a classifier" predict --model gpt2-tiny --text x
+expect 2 "has no weights" predict --model bert-tiny --text x
+expect 2 "--text or --data is missing" predict --model model
 expect 2 "kind" "${train[@]}" --data train.csv --label-column kind2 --text-column "what it says" --steps 1
-expect 2 "--mask-probability is for --task masked-lm" "${train[@]}" --data train.json --steps 1 --mask-probability 0.2
+expect 2 "--mask-probability needs --task masked-lm" "${train[@]}" --data train.json --steps 1 --mask-probability 0.2
 lm=(train --config ds.json --model gpt2-tiny --data corpus.txt --seq-len 16 --steps 1)
 for flag in --text-column=text --pair-column=text --label-column=label --strip-spaces --bucket=off; do
-  expect 2 "${flag%=*} is for --task classification" "${lm[@]}" "$flag"
+  expect 2 "${flag%=*} needs --task classification" "${lm[@]}" "$flag"
 done
 expect 2 "--mask-probability is for masked" eval --model model --data dev.json --mask-probability 0.2
-expect 2 "--pair goes with --text" predict --model model --data lines.txt --pair x
-expect 2 "--strip-spaces is for --data" predict --model model --text x --strip-spaces
-expect 2 "is for tables" eval --model model --data dev.json --json --digits 3
+expect 2 "--pair needs --text" predict --model model --data lines.txt --pair x
+expect 2 "--strip-spaces needs --data" predict --model model --text x --strip-spaces
+expect 2 "applies to tables only" eval --model model --data dev.json --json --digits 3
 cp labels.tsv kept.tsv
 expect 2 "nowhere.txt" predict --model model --data nowhere.txt -o kept.tsv
 cmp labels.tsv kept.tsv || fail "an earlier file was emptied for nothing"
@@ -235,4 +235,4 @@ expect 2 "special tokens" "${base[@]}" --data train.json --eval-data pairs.json 
 # ---- a best that cannot be kept is a warning, the run goes on ------------------------------------
 mkdir blocked && echo "no folder" >blocked/best
 "$czero" "${train[@]}" --data train.json --epochs 2 --save blocked --best-metric loss >out 2>err || fail "a best that cannot be kept ended the run"
-grep -q "was not saved, the run goes on" err || fail "nobody said that the best was not kept"
+grep -q "was not saved, but the run continues" err || fail "nobody said that the best was not kept"

@@ -49,7 +49,7 @@ expect 2 '"--" and a command are missing' launch -n 2 train
 expect 2 '"--" and a command are missing' launch -n 2 --
 expect 2 '-n is missing' launch -- true
 expect 2 'unknown option --hosts' launch -n 2 --hosts x -- true
-expect 2 '"trian" is no command of czero: there is no program "trian" on PATH' launch -n 2 -- trian
+expect 2 '"trian" is not a czero command: there is no program "trian" on PATH' launch -n 2 -- trian
 expect 2 'cannot run ./nothing: No such file' launch -n 2 -- ./nothing
 expect 2 'cannot run ./: Is a directory' launch -n 2 -- ./
 expect 2 'launch cannot launch itself' launch -n 2 -- launch -n 2 -- true

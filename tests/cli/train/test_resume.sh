@@ -190,9 +190,9 @@ expect 2 "momentum_buffer" "${resume[@]}" --config sgd.json --resume kept \
 # The checkpoint's constants count, as in DeepSpeed; another one in the config is not passed over.
 sed '/"scheduler"/d' ds.json >plain.json
 "$czero" "${train[@]}" --config plain.json --steps 2 --save plain
-expect 0 "lr: 0.003 is the checkpoint's, and used; the config says 0.001" "${resume[@]}" \
+expect 0 "lr: using 0.003 from the checkpoint; the config has 0.001" "${resume[@]}" \
   --config plain.json --resume plain --steps 3 --set optimizer.params.lr=0.001
-expect 0 "betas[1]: 0.999 is the checkpoint's" "${resume[@]}" \
+expect 0 "betas[1]: using 0.999 from the checkpoint" "${resume[@]}" \
   --config plain.json --resume plain --steps 3 --set 'optimizer.params.betas=[0.9, 0.95]'
 "${resume[@]}" --resume kept --steps 10 --set optimizer.params.lr=0.001 2>err.txt # a schedule moves it
 test ! -s err.txt

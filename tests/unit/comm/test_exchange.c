@@ -276,7 +276,7 @@ static void divide_differently(struct comm *comm, void *test)
     ck_assert_str_eq(cz_last_error(),
                      comm->rank == 0
                          ? "ranks disagree on collective 1: rank 0 reduces 1024 × bf16 (step 0); "
-                           "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes where 1024 "
+                           "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes instead of 1024 "
                            "are due (step 0)"
                          : "ranks disagree on collective 1: rank 0 reduces 1024 × bf16, of which "
                            "it sends 1024 bytes where 48 are due (step 0); rank 1 reduces 1024 × "
@@ -325,7 +325,7 @@ static void part(struct comm *comm, void *test)
         ck_assert_str_eq(cz_last_error(), "the disk of rank 1 is full");
         ck_fails(comm_barrier(comm), CZ_COMM);
         ck_assert_str_eq(cz_last_error(),
-                         "this rank has left the others: the disk of rank 1 is full");
+                         "this rank has left the run: the disk of rank 1 is full");
         return;
     }
     cz_status st = CZ_OK;

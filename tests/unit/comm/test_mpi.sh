@@ -44,5 +44,5 @@ unset CZERO_MPI_PLUGIN
 
 # srun without PMI: MPI would make every rank a world of its own.
 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$rank" agree >"$work/log" 2>&1 && fail "two tasks of srun became one rank"
-[ "$(count 'MPI knows 1 rank where the launcher started 2: .*srun --mpi=pmix')" = 1 ] || fail "srun without PMI"
+[ "$(count 'MPI has 1 rank, but the launcher started 2: .*srun --mpi=pmix')" = 1 ] || fail "srun without PMI"
 echo "one rank does without MPI; what is missing is named"

@@ -491,7 +491,7 @@ START_TEST(bad_files_are_named)
     llmc(&b, 20240520, 1, 80, 4);
     refuses(save(&b, "l.bin"), CZ_CORRUPT, "l.bin: damaged");
     llmc(&b, 20240801, 7, 0, 4);
-    refuses(save(&b, "n.bin"), CZ_INVALID, "n.bin: holds no tokens");
+    refuses(save(&b, "n.bin"), CZ_INVALID, "n.bin: contains no tokens");
     b.n = 33;
     snprintf(path, sizeof path, "u16:%s", save(&b, "odd"));
     refuses(path, CZ_CORRUPT, "odd: 33 bytes");

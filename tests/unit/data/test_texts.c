@@ -490,7 +490,7 @@ START_TEST(damage_is_told_with_its_place)
         {"a.json", "[[\"x\",1],", CZ_CORRUPT, "item 2: the file ends"},
         {"a.json", "[[\"x\",1],\n]", CZ_CORRUPT, "a.json:2: item 1: \"]\" where another value"},
         {"a.json", "[[\"x\" 1]]", CZ_CORRUPT, "\"1\" where \",\" or"},
-        {"a.json", "[[\"x\",1]] 2", CZ_CORRUPT, "the list has ended"},
+        {"a.json", "[[\"x\",1]] 2", CZ_CORRUPT, "continues after the end of the list"},
         {"a.json", "[\n[\"x\ny\",1]]", CZ_CORRUPT, "a.json:2: item 1: a string has no closing"},
         {"a.json", "[[\"x\ty\",1]]", CZ_CORRUPT, "control character 0x09"},
         {"a.json", "[[\"x\\q\",1]]", CZ_CORRUPT, "\"q\" where one of"},

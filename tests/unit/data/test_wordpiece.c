@@ -300,7 +300,7 @@ START_TEST(what_tokenizer_json_may_not_say_is_named)
          "type NFKC"},
         {"{\"model\": {\"type\": \"WordPiece\"}}", CZ_CORRUPT, "\"vocab\" is missing"},
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}, " JSON_SPLIT "}", CZ_CORRUPT,
-         "holds no tokens"},
+         "contains no tokens"},
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 0}}, " JSON_SPLIT
          "}",
          CZ_CORRUPT, "two tokens have id 0"},
@@ -326,7 +326,7 @@ START_TEST(a_vocabulary_that_cannot_work_is_refused)
         cz_status status;
         const char *words;
     } cases[] = {
-        {"", "{}", CZ_CORRUPT, "holds no tokens"},
+        {"", "{}", CZ_CORRUPT, "contains no tokens"},
         {"a\nb\n", "{}", CZ_CORRUPT, "\"[UNK]\", is not there"},
         {"[UNK]\n[CLS]\na\n", "{}", CZ_CORRUPT, "\"[SEP]\" is not there"},
         {"[UNK]\n[CLS]\n[SEP]\na\xFF\n", "{}", CZ_CORRUPT, "vocab.txt:4: not UTF-8"},

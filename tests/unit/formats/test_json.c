@@ -150,7 +150,7 @@ START_TEST(broken_files_get_a_place_and_a_reason)
     const struct {
         const char *text, *sentence;
     } cases[] = {
-        {"", "f.json:1:1: the file holds no value"},
+        {"", "f.json:1:1: the file contains no value"},
         {"{\"a\": 1", "f.json:1:1: this object never ends"},
         {"{\"a\": [1, 2", "f.json:1:7: this array never ends"},
         {"{\"a\"; 1}", "f.json:1:5: a \":\" should stand"},

@@ -437,7 +437,7 @@ static const struct {
                       {encrypted, CZ_UNSUPPORTED, "data/0 is encrypted"},
                       {out_of_the_folder, CZ_CORRUPT, "not in the folder"},
                       {name_with_nul, CZ_CORRUPT, "no proper name"},
-                      {directory_outside, CZ_CORRUPT, "lies outside the file"},
+                      {directory_outside, CZ_CORRUPT, "is outside the file"},
                       {ends_disagree, CZ_CORRUPT, "disagree"},
                       {counts_disagree, CZ_CORRUPT, "several files"},
                       {end64_gone, CZ_CORRUPT, "no zip64 end"},
@@ -447,7 +447,7 @@ static const struct {
                       {no_entries, CZ_CORRUPT, "after its last entry"},
                       {bytes_behind_the_end, CZ_CORRUPT, "no end of a zip directory"},
                       {version_eleven, CZ_VERSION, "version 11"},
-                      {version_word, CZ_CORRUPT, "version holds no number"},
+                      {version_word, CZ_CORRUPT, "version has no number"},
                       {odd_byteorder, CZ_CORRUPT, "neither little nor big"},
                       {big_endian, CZ_UNSUPPORTED, "big endian"},
                       {damaged_pickle, CZ_CORRUPT, "data.pkl"}};

@@ -189,7 +189,7 @@ START_TEST(number_of_classes_is_what_transformers_counts)
         {"{\"num_labels\": 5, \"id2label\": {\"0\": \"x\", \"1\": \"y\", \"2\": \"z\"}}", 3, ""},
         {"{\"id2label\": null, \"num_labels\": null}", 2, ""},
         {"{\"problem_type\": \"single_label_classification\"}", 2, ""},
-        {"{\"num_labels\": 1}", 0, "num_labels: one label stands for regression"},
+        {"{\"num_labels\": 1}", 0, "num_labels: one label means regression"},
         {"{\"id2label\": {\"0\": \"LABEL_0\"}}", 0, "id2label: one label"},
         {"{\"id2label\": [\"a\", \"b\"]}", 0, "expected an object"},
         {"{\"num_labels\": 0}", 0, "0 labels are outside 2"},

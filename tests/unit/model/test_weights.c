@@ -708,7 +708,7 @@ START_TEST(bad_bins_are_named)
         open_fails(dir, NULL, cases[i].status, cases[i].says);
     }
     write_list_bin(dir);
-    open_fails(dir, NULL, CZ_UNSUPPORTED, "holds list, not a dict of tensors");
+    open_fails(dir, NULL, CZ_UNSUPPORTED, "contains list, not a dict of tensors");
     write_bin(dir, "pytorch_model.bin", &s, NULL, NULL);
     char *bytes;
     size_t n;

@@ -96,7 +96,7 @@ int cmd_bench(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     if (!(o.seconds > 0)) {
-        fprintf(stderr, "czero bench: --seconds: %g is not above 0\n", o.seconds);
+        fprintf(stderr, "czero bench: --seconds: %g must be above 0\n", o.seconds);
         return EXIT_USAGE;
     }
     if (o.profile && machine_write_check(o.profile) != CZ_OK) return tool_fail();

@@ -256,14 +256,14 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
                               : o->digits > 0   ? "--digits"
                                                 : NULL;
     if (!is_classifier && for_classes)
-        return err_set(CZ_INVALID, 0, "%s is for classifiers; %s is a language model", for_classes,
-                       o->score.model);
+        return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
+                       for_classes, o->score.model);
     if (o->json && (o->no_matrix || o->digits > 0))
-        return err_set(CZ_INVALID, 0, "%s is for tables; --json writes everything in full",
+        return err_set(CZ_INVALID, 0, "%s applies to tables only; --json always writes everything",
                        o->no_matrix ? "--no-matrix" : "--digits");
     if (labels != CZ_LABELS_SAME && !isnan(o->mask_probability))
         return err_set(CZ_INVALID, 0,
-                       "--mask-probability is for masked language models; %s is none",
+                       "--mask-probability is for masked language models; %s is not one",
                        o->score.model);
     return CZ_OK;
 }
@@ -283,7 +283,7 @@ static cz_status run(const struct eval_options *o)
     if (!model) return cz_last_status();
     cz_status st = check_options(o, cz_model_labels(model));
     if (st == CZ_OK && !cz_model_has_weights(model))
-        st = err_set(CZ_NOTFOUND, 0, "%s holds no weights: nothing to measure", o->score.model);
+        st = err_set(CZ_NOTFOUND, 0, "%s has no weights to evaluate", o->score.model);
     if (st != CZ_OK) {
         cz_model_destroy(model);
         return st;

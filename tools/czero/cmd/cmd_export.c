@@ -87,7 +87,7 @@ static cz_status check_params(const struct ckpt *ck, const struct cz_model *m)
         const struct ckpt_tensor *t = ckpt_at(ck, idx);
         if (strcmp(t->name, p->name) != 0)
             return err_set(CZ_INVALID, 0,
-                           "--model: %s has its own %s, in the checkpoint it is tied to %s",
+                           "--model: %s has a separate %s, but the checkpoint ties it to %s",
                            cz_model_name(m), p->name, t->name);
         TRY(check_shape(m, p, t));
     }
@@ -104,8 +104,8 @@ static cz_status check_tensors(const struct ckpt *ck, const struct cz_model *m)
         for (size_t p = 0; p < params->n_params && !known; p++)
             known = strcmp(params->params[p].name, t->name) == 0;
         if (!known)
-            return err_set(CZ_INVALID, 0, "--model: the checkpoint has %s, which %s lacks", t->name,
-                           cz_model_name(m));
+            return err_set(CZ_INVALID, 0, "--model: the checkpoint has %s, but %s does not",
+                           t->name, cz_model_name(m));
     }
     return CZ_OK;
 }
@@ -195,10 +195,10 @@ static cz_status run(struct export_options *o)
     if (access(o->dir, F_OK) != 0)
         return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
     if (!o->model && !find_described(o->dir, described))
-        return err_set(CZ_INVALID, 0,
-                       "--model is missing: %s says nothing about its model (czero train --save "
-                       "does)",
-                       o->dir);
+        return err_set(
+            CZ_INVALID, 0,
+            "--model is missing: %s does not name its model (folders of czero train --save do)",
+            o->dir);
     if (!o->model) o->model = described;
     const struct cz_model_options look = {.size = sizeof look,
                                           .config_only = true}; /* weights are the checkpoint's */

@@ -85,8 +85,8 @@ static void show_summary(const struct cz_fsck_report *r)
     else
         printf("%zu finding%s\n", r->n_findings, plural(r->n_findings));
     if (r->n_unchecked > 0)
-        printf("%zu piece%s without a checksum: only the structure was checked there\n",
-               r->n_unchecked, plural(r->n_unchecked));
+        printf("%zu piece%s without a checksum: only their structure was checked\n", r->n_unchecked,
+               plural(r->n_unchecked));
 }
 
 int cmd_fsck(int argc, char **argv)

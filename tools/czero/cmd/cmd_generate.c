@@ -162,7 +162,7 @@ static cz_status run(const struct generate_cli *o)
     struct cz_model *model = cz_model_open(o->model);
     if (!model) return cz_last_status();
     if (access(o->model, F_OK) == 0 && !cz_model_has_weights(model))
-        LOGV(LOG_WARN, SUB_MODEL, "%s holds no weights: what follows is noise of random ones",
+        LOGV(LOG_WARN, SUB_MODEL, "%s has no weights: the text comes from random weights",
              o->model);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     TRY_GOTO(check_vocab(o, model, tokenizer), done);
@@ -182,7 +182,7 @@ int cmd_generate(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     if (isnan(o.temperature)) o.temperature = o.top_k > 0 ? 1.0 : 0.0;
     if (o.temperature < 0) {
-        fprintf(stderr, "czero generate: --temperature: %g is less than 0\n", o.temperature);
+        fprintf(stderr, "czero generate: --temperature: %g must be at least 0\n", o.temperature);
         return EXIT_USAGE;
     }
     tool_log_init(true);

@@ -238,8 +238,7 @@ static cz_status name_files(const struct init_flags *flags, struct files *f)
     size_t n_dir = slash ? (size_t)(slash - out) + 1 : 0;
     bool fits = strlen(out) < sizeof f->config - 16 &&
                 (!flags->script || strlen(flags->script) < sizeof f->script);
-    if (!fits || out[n_dir] == '\0')
-        return err_set(CZ_INVALID, 0, "-o %s: not the name of a file", out);
+    if (!fits || out[n_dir] == '\0') return err_set(CZ_INVALID, 0, "-o %s: not a file name", out);
     strcpy(f->config, out);
     snprintf(f->dir, sizeof f->dir, "%.*s", (int)n_dir, out);
     if (flags->script)
@@ -259,7 +258,8 @@ static cz_status check_files(const struct init_flags *flags, const struct files 
         if (S_ISDIR(info.st_mode))
             return err_set(CZ_INVALID, 0, "%s is a folder, not a file to write", paths[i]);
         if (!flags->force)
-            return err_set(CZ_INVALID, 0, "%s is there already (--force overwrites it)", paths[i]);
+            return err_set(CZ_INVALID, 0, "%s exists already (use --force to overwrite it)",
+                           paths[i]);
     }
     return CZ_OK;
 }
@@ -268,7 +268,8 @@ static cz_status write_script(const char *path, const struct init *in, const str
 {
     FILE *out = fopen(path, "we");
     if (!out) return err_set(CZ_IO, errno, "cannot write %s", path);
-    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are as seen from where it ran.\nexec ");
+    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
+                 "ran.\nexec ");
     put_command(out, in, f);
     bool failed = fflush(out) != 0 || fchmod(fileno(out), 0777 & ~022) != 0;
     int saved = errno;

@@ -112,9 +112,9 @@ int cmd_launch(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     char **words = argv + dashes + 1;
     if (strcmp(words[0], "launch") == 0) return complain("launch cannot launch itself");
-    if (flags.n > INT32_MAX) return complain("-n: there cannot be so many ranks");
+    if (flags.n > INT32_MAX) return complain("-n: too many ranks");
     if (!tool_is_command(words[0]) && launch_find(words[0], self, sizeof self) != CZ_OK) {
-        err_prefix("\"%s\" is no command of czero", words[0]);
+        err_prefix("\"%s\" is not a czero command", words[0]);
         return tool_fail();
     }
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -64,8 +64,8 @@ static cz_status check(const struct plot_command *o)
         if (strcasecmp(dot, others[i]) == 0)
             return err_set(CZ_INVALID, 0, "-o %s: plots are SVG; name the file .svg", o->out);
     if (o->files.n > PLOT_FILES_MAX)
-        return err_set(CZ_INVALID, 0, "%zu files: more than %d cannot be told apart in one plot",
-                       o->files.n, PLOT_FILES_MAX);
+        return err_set(CZ_INVALID, 0, "%zu files: a plot can distinguish at most %d", o->files.n,
+                       PLOT_FILES_MAX);
     if (o->width > SIDE_MAX || o->height > SIDE_MAX)
         return err_set(CZ_INVALID, 0, "--width and --height: at most %d", SIDE_MAX);
     bool svg = o->out && !o->text;
@@ -142,7 +142,7 @@ static cz_status draw_svg(const struct plot_figure *f, const struct plot_command
 static void tell_oddities(const struct plot_table *t, const struct plot_figure *f)
 {
     if (t->n_cut > 0)
-        fprintf(stderr, "czero plot: %s: the last line is not complete and left out\n", t->path);
+        fprintf(stderr, "czero plot: %s: ignoring the incomplete last line\n", t->path);
     for (size_t i = 0; i < f->n_panels; i++) {
         const struct plot_column *c = plot_table_column(t, f->panels[i].name);
         if (c && c->n_not_finite > 0)
@@ -164,7 +164,7 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     cz_status st = plot_build(tables, o->files.n, &options, f);
     for (size_t i = 0; st == CZ_OK && i < o->files.n; i++) tell_oddities(&tables[i], f);
     for (size_t i = 0; st == CZ_OK && i < f->n_empty; i++)
-        fprintf(stderr, "czero plot: no figures of %s yet\n", f->empty[i]);
+        fprintf(stderr, "czero plot: no numbers of %s yet\n", f->empty[i]);
     if (st == CZ_OK && o->out) st = draw_svg(f, o);
     if (st == CZ_OK && (!o->out || o->text)) st = plot_draw_text(f, stdout, &style);
     plot_figure_free(f);

@@ -229,11 +229,11 @@ static cz_status run(const struct predict_options *o)
 {
     struct scorer scorer;
     if ((o->text != NULL) == (o->data.n > 0))
-        return err_set(CZ_INVALID, 0, "what to label? Give --text, or --data");
+        return err_set(CZ_INVALID, 0, "--text or --data is missing");
     if (o->pair && !o->text)
-        return err_set(CZ_INVALID, 0, "--pair goes with --text; files have --pair-column");
+        return err_set(CZ_INVALID, 0, "--pair needs --text; files need --pair-column");
     if (o->text && (o->text_column || o->pair_column || o->strip_spaces))
-        return err_set(CZ_INVALID, 0, "%s is for --data",
+        return err_set(CZ_INVALID, 0, "%s needs --data",
                        o->text_column   ? "--text-column"
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");

@@ -99,7 +99,8 @@ static cz_status add_texts(struct vocab *v, const struct vocab_cli *o, const cha
 static cz_status check_output(const char *dir)
 {
     if (!cz_tokenizer_is_in(dir)) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: holds a tokenizer already, which is not overwritten", dir);
+    return err_set(CZ_INVALID, 0,
+                   "%s: contains a tokenizer already; czero vocab does not overwrite it", dir);
 }
 
 /* Columns that no file has would be an option without effect. */

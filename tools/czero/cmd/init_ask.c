@@ -387,7 +387,7 @@ static cz_status take_length(struct init *in, const char *answer)
     char number[32];
     in->epochs = in->steps = 0;
     if (f->epochs && f->steps)
-        return err_set(CZ_INVALID, 0, "--steps and --epochs say the same: give one");
+        return err_set(CZ_INVALID, 0, "--steps and --epochs exclude each other: give one");
     if (f->steps) return take_count("--steps", f->steps, &in->steps);
     if (!unit || strcmp(unit, " steps") != 0 || (size_t)(unit - answer) >= sizeof number)
         return take_count("--epochs", answer, &in->epochs);
@@ -411,7 +411,7 @@ static cz_status take_batch(struct init *in, const char *answer)
 {
     TRY(take_count("--batch", answer, &in->batch));
     if (in->batch % in->ranks == 0) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "--batch %s: cannot be dealt to %lld ranks evenly", answer,
+    return err_set(CZ_INVALID, 0, "--batch %s: cannot be divided evenly over %lld ranks", answer,
                    (long long)in->ranks);
 }
 
@@ -449,7 +449,7 @@ static cz_status read_answer(struct init *in, const struct question *q, const ch
 {
     char line[4096];
     if (!fgets(line, sizeof line, stdin))
-        return err_set(CZ_INVALID, 0, "%s is missing: the answers ended", q->flag);
+        return err_set(CZ_INVALID, 0, "%s is missing: end of input", q->flag);
     char *begin = line + strspn(line, " \t");
     size_t len = strlen(begin);
     while (len > 0 && strchr(" \t\r\n", begin[len - 1])) len--;
@@ -477,7 +477,7 @@ static cz_status ask_terminal(struct init *in, const struct question *q, const c
         fprintf(stderr, "  %s\n", cz_last_error());
         free(in->lines[--in->n_lines]); /* nobody holds it */
     }
-    return st == CZ_OK ? st : err_set(CZ_INVALID, 0, "%s: no answer would do", q->flag);
+    return st == CZ_OK ? st : err_set(CZ_INVALID, 0, "%s: no valid answer was given", q->flag);
 }
 
 static cz_status keep_guess(struct init *in, const char *guess, const char **kept)
@@ -493,17 +493,17 @@ static cz_status answer_question(struct init *in, const struct question *q)
     char guess[GUESS_NBYTES];
     const char *given = q->given(in), *kept = NULL;
     if (q->applies && !q->applies(in))
-        return given ? err_set(CZ_INVALID, 0, "%s goes with --device cuda", q->flag) : CZ_OK;
+        return given ? err_set(CZ_INVALID, 0, "%s needs --device cuda", q->flag) : CZ_OK;
     if (given) return q->take(in, given);
     bool has_guess = q->guess && q->guess(in, guess);
     if (has_guess) TRY(keep_guess(in, guess, &kept));
     if (isatty(STDIN_FILENO) && !in->flags->yes) return ask_terminal(in, q, kept);
     if (has_guess && (in->flags->yes || q->optional)) return q->take(in, kept);
     if (has_guess)
-        return err_set(CZ_INVALID, 0,
-                       "%s is missing, and there is no terminal to ask on (--yes takes the guess, "
-                       "%s)",
-                       q->flag, guess);
+        return err_set(
+            CZ_INVALID, 0,
+            "%s is missing, and there is no terminal to ask on (--yes uses the default, %s)",
+            q->flag, guess);
     return err_set(CZ_INVALID, 0, "%s is missing%s", q->flag,
                    in->flags->yes ? "" : ", and there is no terminal to ask on");
 }

@@ -425,8 +425,8 @@ static cz_status finish_panels(struct plot_figure *f, const struct plot_table *f
     }
     f->n_panels = n;
     if (n == 0)
-        return err_set(CZ_INVALID, 0, "%s: there is no figure in it yet that could be drawn%s",
-                       first->path, is_log ? " (--log-y: only positive ones can)" : "");
+        return err_set(CZ_INVALID, 0, "%s: it contains no numbers to plot yet%s", first->path,
+                       is_log ? " (--log-y: only positive numbers can be plotted)" : "");
     share_x(f);
     for (size_t i = 0; i < n; i++) describe_best(f, &f->panels[i]);
     return CZ_OK;

@@ -40,7 +40,7 @@ static cz_status put_byte(struct reader *r, char c)
         size_t room = r->room ? 2 * r->room : 256;
         char *grown = room <= LINE_NBYTES_MAX ? realloc(r->line, room) : NULL;
         if (!grown && room <= LINE_NBYTES_MAX) return no_memory(r->table);
-        if (!grown) return damaged(r, "too long for a CSV of figures");
+        if (!grown) return damaged(r, "too long for a CSV of numbers");
         r->line = grown;
         r->room = room;
     }
@@ -57,7 +57,7 @@ static cz_status read_line(struct reader *r, bool *more)
     r->has_end = false;
     r->line_no++;
     while ((c = getc_unlocked(r->file)) != EOF && c != '\n') {
-        if (c == '\0') return damaged(r, "holds a zero byte: not a CSV");
+        if (c == '\0') return damaged(r, "contains a zero byte: not a CSV");
         TRY(put_byte(r, (char)c));
     }
     if (ferror(r->file)) return err_set(CZ_IO, errno, "%s: cannot be read", r->table->path);
@@ -126,10 +126,10 @@ static cz_status read_header(struct reader *r)
     if (!utf8_is_valid(r->line, strlen(r->line))) return damaged(r, "not UTF-8: not a CSV");
     TRY(cut_cells(r));
     if (r->n_cells < 2)
-        return damaged(r, "names no columns, such as step,loss: not a CSV of figures");
+        return damaged(r, "names no columns, such as step,loss: not a CSV of numbers");
     r->split_idx = SIZE_MAX;
     for (size_t i = 0; i < r->n_cells; i++) {
-        if (is_number(r->cells[i])) return damaged(r, "holds figures where columns have names");
+        if (is_number(r->cells[i])) return damaged(r, "contains numbers instead of column names");
         if (!(t->columns[i].name = strdup(r->cells[i]))) return no_memory(t);
         t->n_columns++;
         if (strcmp(r->cells[i], "split") == 0) r->split_idx = i;
@@ -170,7 +170,7 @@ static cz_status find_split(struct reader *r, const char *name, unsigned char *i
     if (i < t->n_splits) return CZ_OK;
     if (i == PLOT_SPLITS_MAX || strlen(name) >= sizeof t->split_names[0] ||
         !utf8_is_valid(name, strlen(name)))
-        return damaged(r, "the column split holds something else than train and eval");
+        return damaged(r, "the column split contains a value other than train and eval");
     strcpy(t->split_names[t->n_splits++], name);
     return CZ_OK;
 }

@@ -49,7 +49,8 @@ static cz_status drop_later_rows(struct curve *c, int64_t after_step)
         return cannot(c, "go on with");
     if (last < after_step)
         LOGV(LOG_WARN, SUB_ENGINE,
-             "--curve: %s ends at step %lld, the run goes on after step %lld: rows are missing",
+             "--curve: %s ends at step %lld, but the run continues after step %lld: rows are "
+             "missing",
              c->path, (long long)last, (long long)after_step);
     return CZ_OK;
 }

@@ -28,8 +28,8 @@ static cz_status cannot(const struct metrics *m, const char *what)
 static cz_status not_ours(const struct metrics *m)
 {
     return err_set(CZ_CORRUPT, 0,
-                   "--metrics: %s is there and does not begin with "
-                   "step,epoch,split,loss,…: it is left as it is",
+                   "--metrics: %s exists and does not begin with step,epoch,split,loss,…: czero "
+                   "does not overwrite it",
                    m->csv_path);
 }
 

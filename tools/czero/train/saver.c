@@ -75,8 +75,8 @@ void saver_step(struct saver *s, struct cz_engine *engine, const struct cz_data_
     int64_t step = engine_get_global_steps(engine);
     if (save(s, engine, cursor, state_json) == CZ_OK) return;
     if (engine_get_rank(engine) == 0)
-        LOGV(LOG_WARN, SUB_CKPT, "step %lld was not saved, the run goes on: %s", (long long)step,
-             cz_last_error());
+        LOGV(LOG_WARN, SUB_CKPT, "step %lld was not saved, but the run continues: %s",
+             (long long)step, cz_last_error());
     err_clear();
 }
 

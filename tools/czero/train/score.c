@@ -19,10 +19,10 @@ enum cz_dtype score_dtype(const char *name)
 static cz_status check_model(struct scorer *s, const struct score_options *o)
 {
     if (cz_model_labels(s->model) != CZ_LABELS_CLASS)
-        return err_set(CZ_INVALID, 0,
-                       "%s is no classifier: its config.json names another kind of head", o->model);
+        return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
+                       o->model);
     if (!cz_model_has_weights(s->model))
-        return err_set(CZ_NOTFOUND, 0, "%s holds no weights: train it first", o->model);
+        return err_set(CZ_NOTFOUND, 0, "%s has no weights: train it first", o->model);
     s->n_classes = cz_model_n_classes(s->model);
     const int64_t t_max = cz_model_t_max(s->model),
                   usual = t_max < LENGTH_USUAL ? t_max : LENGTH_USUAL;
@@ -35,7 +35,7 @@ static cz_status open_tokenizer(struct scorer *s, const struct score_options *o)
 {
     if (!o->tokenizer && !cz_tokenizer_is_in(o->model))
         return err_set(CZ_NOTFOUND, 0,
-                       "%s holds no tokenizer: --tokenizer says which one it was trained with",
+                       "%s has no tokenizer: name the one it was trained with by --tokenizer",
                        o->model);
     TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
     return cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model);
@@ -117,7 +117,7 @@ cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take
     TRY(cz_text_loader_open(&options, &loader));
     cz_status st = score_rows(s, loader, take, user);
     if (st == CZ_OK && cz_text_loader_n_cut(loader) > 0)
-        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu texts were cut to %lld tokens (--seq-len)",
+        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu texts were truncated to %lld tokens (--seq-len)",
              (unsigned long long)cz_text_loader_n_cut(loader), cz_texts_count(texts),
              (long long)s->max_len);
     cz_text_loader_close(loader);

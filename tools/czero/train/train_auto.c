@@ -58,8 +58,8 @@ static void warn_unused(const char *flag, const char *path, double given, double
 {
     if (isnan(given) || given == in_force) return;
     LOGV(LOG_WARN, SUB_CONFIG,
-         "%s %g has no effect: the config gives %s as %g (write \"auto\" there, or use --set)",
-         flag, given, path, in_force);
+         "%s %g has no effect: the config sets %s to %g (write \"auto\" there, or use --set)", flag,
+         given, path, in_force);
 }
 
 static void warn_unused_flags(const struct train_options *o, const struct ds_config *c)

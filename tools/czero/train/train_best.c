@@ -71,8 +71,8 @@ cz_status run_resume_best(struct run *r, const char *state_json)
     if (there) return CZ_OK;
     if (run_is_first_rank(r))
         LOGV(LOG_WARN, SUB_CKPT,
-             "%s/best does not hold the best weights so far (%s %.6g at step %lld): the best is "
-             "looked for anew from here on",
+             "%s/best does not contain the best weights so far (%s %.6g at step %lld): searching "
+             "for the best evaluation anew",
              r->options->save, r->best.metric, r->best.value, (long long)r->best.step);
     engine_best_init(&r->best, r->best.metric, r->best.smaller_is_better);
     return CZ_OK;
@@ -96,7 +96,8 @@ void run_keep_best(struct run *r)
 {
     if (save_best(r) == CZ_OK) return;
     if (run_is_first_rank(r))
-        LOGV(LOG_WARN, SUB_CKPT, "the best so far, step %lld, was not saved, the run goes on: %s",
+        LOGV(LOG_WARN, SUB_CKPT,
+             "the best checkpoint so far, step %lld, was not saved, but the run continues: %s",
              (long long)r->best.step, cz_last_error());
     err_clear();
 }
@@ -113,13 +114,13 @@ cz_status run_take_best(struct run *r)
     if (!there) {
         if (run_is_first_rank(r))
             LOGV(LOG_WARN, SUB_CKPT,
-                 "%s does not hold the weights of step %lld, the best: those of the last step "
-                 "remain",
+                 "%s does not contain the weights of step %lld, the best: keeping those of the "
+                 "last step",
                  dir, (long long)r->best.step);
         return CZ_OK;
     }
     if (run_is_first_rank(r))
-        LOGV(LOG_INFO, SUB_ENGINE, "the best %s was %.6g, at step %lld: back to those weights",
+        LOGV(LOG_INFO, SUB_ENGINE, "the best %s was %.6g, at step %lld: restoring those weights",
              r->best.metric, r->best.value, (long long)r->best.step);
     r->last_step = -1; /* of other weights */
     r->went_back = true;

@@ -262,7 +262,7 @@ cz_status run_train(struct run *r)
     if (st != CZ_OK) return st;
     TRY(save_last(r));
     if (stopped) {
-        LOGV(LOG_INFO, SUB_ENGINE, "asked to stop: stopped after step %lld",
+        LOGV(LOG_INFO, SUB_ENGINE, "received a stop signal: stopped after step %lld",
              (long long)engine_get_global_steps(r->engine));
         return CZ_OK;
     }

@@ -49,8 +49,8 @@ static cz_status check_config_file(const char *path)
     const bool is_descriptor = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
     if (!is_descriptor || stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "--config %s: a pipe can be read only once, and this is read again: write a "
-                   "file, or use --set",
+                   "--config %s: czero reads the config more than once, but a pipe can be read "
+                   "only once: use a file, or --set",
                    path);
 }
 
@@ -58,10 +58,10 @@ static cz_status check_options(const struct train_options *o)
 {
     TRY(check_config_file(o->config));
     if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
-        return err_set(CZ_INVALID, 0, "%s needs --save, the folder to save into",
+        return err_set(CZ_INVALID, 0, "%s needs --save, the folder for checkpoints",
                        o->save_interval > 0 ? "--save-interval" : "--save-keep");
     if (o->eval_data.n == 0 && (o->eval_interval || o->best_metric || o->early_stopping > 0))
-        return err_set(CZ_INVALID, 0, "%s needs --eval-data, what to evaluate on",
+        return err_set(CZ_INVALID, 0, "%s needs --eval-data, the data to evaluate on",
                        o->eval_interval ? "--eval-interval"
                        : o->best_metric ? "--best-metric"
                                         : "--early-stopping");
@@ -69,8 +69,8 @@ static cz_status check_options(const struct train_options *o)
         return err_set(CZ_INVALID, 0, "--best-metric needs --save: the best is kept in DIR/best");
     if ((o->steps > 0) == (o->epochs > 0))
         return err_set(CZ_INVALID, 0, "%s",
-                       o->steps > 0 ? "--steps and --epochs say the same: give one"
-                                    : "--steps or --epochs: how long to train?");
+                       o->steps > 0 ? "--steps and --epochs exclude each other: give one"
+                                    : "--steps or --epochs is missing");
     return CZ_OK;
 }
 
@@ -84,8 +84,7 @@ static cz_status find_resume_point(struct run *r)
     r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
     if (r->resume.has_run) r->seed = has_cursor ? r->resume.run.cursor.seed : r->resume.run.seed;
     if (o->seed >= 0 && r->resume.has_run && r->seed != (uint64_t)o->seed)
-        return err_set(CZ_INVALID, 0,
-                       "--seed %lld: the run that goes on has seed %llu; leave the option out",
+        return err_set(CZ_INVALID, 0, "--seed %lld: the resumed run has seed %llu; omit the option",
                        (long long)o->seed, (unsigned long long)r->seed);
     if (o->seed >= 0) r->seed = (uint64_t)o->seed;
     if (o->shuffle) r->shuffle = strcmp(o->shuffle, "on") == 0;
@@ -142,8 +141,8 @@ static cz_status check_task_options(const struct run *r)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
         if (options[i].is_given && options[i].task != r->task)
-            return err_set(CZ_INVALID, 0, "%s is for --task %s; this run's is %s", options[i].name,
-                           options[i].task->name, r->task->name);
+            return err_set(CZ_INVALID, 0, "%s needs --task %s; the task of this run is %s",
+                           options[i].name, options[i].task->name, r->task->name);
     return CZ_OK;
 }
 
@@ -195,7 +194,7 @@ static cz_status choose_length(struct run *r)
     const int64_t usual = 128, t_max = cz_model_t_max(r->model);
     r->T = r->options->seq_len;
     if (r->T == 0 && r->task != &train_task_classes)
-        return err_set(CZ_INVALID, 0, "--seq-len is missing: how many tokens has a row?");
+        return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
     if (r->T == 0) r->T = t_max < usual ? t_max : usual;
     return cz_model_set_shape(r->model, r->T);
 }
@@ -208,8 +207,7 @@ static cz_status open_model(struct run *r)
     bool random = o->init && strcmp(o->init, "random") == 0;
     r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
     if (!o->init && !o->resume && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
-        return err_set(CZ_NOTFOUND, 0, "%s holds no weights; --init random starts without",
-                       o->model);
+        return err_set(CZ_NOTFOUND, 0, "%s has no weights; --init random starts without", o->model);
     if (random || r->init_from_checkpoint || !cz_model_has_weights(r->model))
         TRY(cz_model_init_from(r->model, NULL, r->seed));
     if (o->init && !random && !r->init_from_checkpoint)
@@ -227,8 +225,7 @@ static cz_status choose_steps(struct run *r)
     const struct train_options *o = r->options;
     const int64_t per_epoch = (int64_t)r->task->steps_per_epoch(r);
     if (o->epochs > INT64_MAX / per_epoch)
-        return err_set(CZ_INVALID, 0, "--epochs %lld: so many steps cannot be counted",
-                       (long long)o->epochs);
+        return err_set(CZ_INVALID, 0, "--epochs %lld: too many steps", (long long)o->epochs);
     r->steps = o->steps > 0 ? o->steps : o->epochs * per_epoch;
     if (o->eval_data.n == 0) return CZ_OK;
     const char *text = o->eval_interval;

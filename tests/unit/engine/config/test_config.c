@@ -405,7 +405,7 @@ START_TEST(every_x_key_is_answered)
          CONFIG_NOTE_CHOICE, "in host memory already", CZ_OK},
         {"\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}",
          CONFIG_NOTE_CHOICE, "the parameters are in host memory already", CZ_OK},
-        {NVME("1", "\"nvme_path\": \"/n\""), CONFIG_NOTE_CHOICE, "is done at stage 1 too", CZ_OK},
+        {NVME("1", "\"nvme_path\": \"/n\""), CONFIG_NOTE_CHOICE, "works at stage 1 too", CZ_OK},
         {NVME("3", "\"buffer_count\": 4"), CONFIG_NOTE_ENGINE_REJECTS, "nvme_path: is missing",
          CZ_INVALID},
         {NVME("3", "\"nvme_path\": \"/n\", \"buffer_count\": 4"), CONFIG_NOTE_NO_EFFECT,
@@ -525,7 +525,7 @@ START_TEST(sets_override_and_add)
     sets[0] = "zero_optimization.stage=9";
     config_refused("{}", &options, "--set zero_optimization.stage: 9 is outside 0..3");
     sets[0] = "train_batch_size.x=1";
-    config_refused("{\"train_batch_size\": 4}", &options, "\"train_batch_size\" is no object");
+    config_refused("{\"train_batch_size\": 4}", &options, "\"train_batch_size\" is not an object");
 }
 END_TEST
 

@@ -77,7 +77,7 @@ START_TEST(what_it_does_not_go_with_is_refused)
          "offload_optimizer.device: not supported with"},
         {"\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", "
          "\"nvme_path\": \"/n\"}}",
-         "the errors of compression stay whole in memory"},
+         "the compression errors stay in memory"},
         {"\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}",
          "offload_param.device: not supported with"},
         {"\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": "
@@ -170,7 +170,7 @@ START_TEST(keys_that_mean_less_are_named)
         check_noted(type, "", "\"zero_optimization\": {\"round_robin_gradients\": true}", none,
                     "in their own order");
         check_noted(type, "", "\"zero_optimization\": {\"overlap_comm\": true}", choice,
-                    "overlap_comm: counts in steps that average");
+                    "overlap_comm: affects only steps that average");
         check_noted(type, "", "\"communication_data_type\": \"fp32\"", choice, "fp32 scales");
     }
     struct ds_config *config =

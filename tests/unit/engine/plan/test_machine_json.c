@@ -97,7 +97,7 @@ START_TEST(what_is_wrong_is_said_with_its_place)
         {"\"nvme_queue_depth\": 32", "\"nvme_queue_depth\": -8", "-8 is outside 0.."},
         {"\"device_memory_bytes\": 85899345920", "\"device_memory_bytes\": 1e18", "is outside"},
         {"avx512bf16", "a name that is longer than any instruction set", "longer than 15 bytes"},
-        {"avx512bf16", "\\u001b[2J", "isa: holds a control character"},
+        {"avx512bf16", "\\u001b[2J", "isa: contains a control character"},
         {"\"version\": 1", "\"version\": 2", "version: 2; this build reads 1"},
         {"czero machine", "czero state", "the format is \"czero state\""},
         {"\n}", "", "machine.json:"},
