@@ -51,11 +51,11 @@ refuse 2 "no such folder" -- "$work/nothing" "$work/refused" --model gpt2-tiny
 refuse 2 "no such folder" -- "$work/nothing" "$work/refused"
 refuse 2 "--max-shard-size" -- "$ckpt" "$work/refused" --model gpt2-tiny --max-shard-size huge
 sed 's/"n_layer": 2/"n_layer": 1/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
-refuse 2 "has transformer.h.1.*lacks" -- "$ckpt" "$work/refused" --model "$work"
+refuse 2 "has transformer.h.1.*does not" -- "$ckpt" "$work/refused" --model "$work"
 sed 's/"n_positions": 64/"n_positions": 32/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
 refuse 2 "transformer.wpe.weight of .* is (32, 64), in the checkpoint (64, 64)" -- "$ckpt" "$work/refused" --model "$work"
 sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' "$fixtures/models/gpt2-tiny/config.json" >"$work/config.json"
 if grep -q '"tie_word_embeddings": false' "$work/config.json"; then
-  refuse 2 "tied to transformer.wte.weight\|tie_word_embeddings" -- "$ckpt" "$work/refused" --model "$work"
+  refuse 2 "ties it to transformer.wte.weight\|tie_word_embeddings" -- "$ckpt" "$work/refused" --model "$work"
 fi
 exit $failed

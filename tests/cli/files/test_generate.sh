@@ -65,7 +65,7 @@ expect() {
 expect 2 model -- --prompt x
 expect 2 prompt -- --model gpt2-tiny
 expect 2 "neither a folder" -- --model gpt9 --prompt x
-expect 2 "context holds 64" -- --model gpt2-tiny --prompt "$(printf 'x%.0s' {1..65})"
+expect 2 "context has 64" -- --model gpt2-tiny --prompt "$(printf 'x%.0s' {1..65})"
 expect 2 "no token" -- --model gpt2-tiny --prompt ""
 expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
 expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0

@@ -60,8 +60,8 @@ refused() { # expected exit code, part of the sentence, arguments…
   [ -s "$work/out" ] && complain "$*: wrote $(cat "$work/out")"
 }
 refused 2 "at most 60" --seconds 61
-refused 2 "not above 0" --seconds 0
-refused 2 "not above 0" --seconds -5
+refused 2 "must be above 0" --seconds 0
+refused 2 "must be above 0" --seconds -5
 refused 2 "not a number" --seconds soon
 refused 2 "is a file, not a folder" --nvme README.md
 refused 2 "no name" --nvme=

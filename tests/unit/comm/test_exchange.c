@@ -276,10 +276,9 @@ static void divide_differently(struct comm *comm, void *test)
     ck_assert_str_eq(cz_last_error(),
                      comm->rank == 0
                          ? "ranks disagree on collective 1: rank 0 reduces 1024 × bf16 (step 0); "
-                           "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes instead of 1024 "
-                           "are due (step 0)"
+                           "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes instead of 1024 (step 0)"
                          : "ranks disagree on collective 1: rank 0 reduces 1024 × bf16, of which "
-                           "it sends 1024 bytes where 48 are due (step 0); rank 1 reduces 1024 × "
+                           "it sends 1024 bytes instead of 48 (step 0); rank 1 reduces 1024 × "
                            "bf16 (step 0)");
     check_broken(comm, &t->world.ranks[comm->rank], CZ_COMM, cz_last_error());
 }

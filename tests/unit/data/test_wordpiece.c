@@ -307,7 +307,7 @@ START_TEST(what_tokenizer_json_may_not_say_is_named)
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": -1}}, " JSON_SPLIT "}",
          CZ_CORRUPT, "id -1 is outside"},
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 1}}, " JSON_SPLIT "}",
-         CZ_CORRUPT, "\"[UNK]\", is not there"},
+         CZ_CORRUPT, "\"[UNK]\", is missing"},
         {"{" JSON_MODEL ", " JSON_SPLIT ", \"post_processor\": {\"type\": \"BertProcessing\", "
          "\"sep\": [\"[SEP]\", 1], \"cls\": [\"[CLS]\", 2]}}",
          CZ_CORRUPT, "not in the vocabulary"},
@@ -327,10 +327,10 @@ START_TEST(a_vocabulary_that_cannot_work_is_refused)
         const char *words;
     } cases[] = {
         {"", "{}", CZ_CORRUPT, "contains no tokens"},
-        {"a\nb\n", "{}", CZ_CORRUPT, "\"[UNK]\", is not there"},
-        {"[UNK]\n[CLS]\na\n", "{}", CZ_CORRUPT, "\"[SEP]\" is not there"},
+        {"a\nb\n", "{}", CZ_CORRUPT, "\"[UNK]\", is missing"},
+        {"[UNK]\n[CLS]\na\n", "{}", CZ_CORRUPT, "\"[SEP]\" is missing"},
         {"[UNK]\n[CLS]\n[SEP]\na\xFF\n", "{}", CZ_CORRUPT, "vocab.txt:4: not UTF-8"},
-        {SPECIALS, "{\"unk_token\": \"<unk>\"}", CZ_CORRUPT, "\"<unk>\", is not there"},
+        {SPECIALS, "{\"unk_token\": \"<unk>\"}", CZ_CORRUPT, "\"<unk>\", is missing"},
         {SPECIALS, "{\"do_lower_case\": 1}", CZ_CORRUPT, "do_lower_case"},
         {SPECIALS, "[]", CZ_CORRUPT, "expected an object"},
         {SPECIALS, "{", CZ_CORRUPT, "tokenizer_config.json:1"},

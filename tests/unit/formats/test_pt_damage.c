@@ -420,10 +420,10 @@ static const struct {
     void (*damage)(struct memfile *m);
     cz_status want;
     const char *says;
-} contradictions[] = {{one_name_twice, CZ_CORRUPT, "data/0 is there twice"},
+} contradictions[] = {{one_name_twice, CZ_CORRUPT, "data/0 occurs twice"},
                       {no_pickle, CZ_CORRUPT, "no record data.pkl"},
                       {no_version, CZ_CORRUPT, "no record version"},
-                      {no_storage, CZ_CORRUPT, "data/1, is not there"},
+                      {no_storage, CZ_CORRUPT, "data/1, is missing"},
                       {wrong_storage, CZ_CORRUPT, "data/0 has 20 bytes, but a storage of 48"},
                       {another_local_name, CZ_CORRUPT, "data/0: its header at byte"},
                       {local_header_gone, CZ_CORRUPT, "data/0: no header at byte"},
