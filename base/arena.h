@@ -47,7 +47,7 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes);
 cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out);
 
 /* First touch of one zeroed array: a byte of every page, in the even split over the OpenMP threads
- * that kernels use, so that its pages lie near their threads. */
+ * that kernels use, so that its pages are near their threads. */
 void arena_touch(void *memory, size_t nbytes);
 
 /* Unmap. Accepts a zeroed or half-built arena; idempotent. */

@@ -159,7 +159,7 @@ static cz_status unpack(struct bench *b)
     return ops_onebit_unpack(b->ops, NULL, &args);
 }
 
-/* From bit 3 of a byte on, the mask from bit 5: as tensors lie in a segment. */
+/* From bit 3 of a byte on, the mask from bit 5: as tensors are in a segment. */
 static cz_status unpack_unaligned(struct bench *b)
 {
     struct onebit_unpack_args args = unpack_args(b);

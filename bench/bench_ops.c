@@ -207,7 +207,7 @@ static cz_status run_rmsnorm_backward(struct bench *b, const struct shape *s)
     return ops_rmsnorm_backward(b->ops, NULL, &a);
 }
 
-/* Heads of 64 over the columns; cos and sin tables lie in v and w2. */
+/* Heads of 64 over the columns; cos and sin tables are in v and w2. */
 static cz_status run_rope(struct bench *b, const struct shape *s)
 {
     struct rope_args a = {.N = s->N,

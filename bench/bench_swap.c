@@ -4,7 +4,7 @@
  *   bench_swap DIR MIB [--engine uring|threads] [--block KIB] [--depth N] [--checksums]
  *              [--small-pages]
  *
- * The tiles lie in huge pages where they are to be had, as the host tier's memory does: a block is
+ * The tiles are in huge pages where they are to be had, as the host tier's memory does: a block is
  * one piece for the disk then, not 256.
  * Opens and fills the file, prints its path and how it is moved; then, for each line "read" or
  * "write" on stdin, makes a pass and prints its seconds and the process's CPU seconds. The file

@@ -274,7 +274,7 @@ function(cz_install)
       PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE PATTERN "lab" EXCLUDE
       PATTERN "cuda" EXCLUDE)
   endforeach()
-  # The .pc file finds its prefix from where it lies: `cmake --install --prefix` chooses late.
+  # The .pc file finds its prefix from where it is: `cmake --install --prefix` chooses late.
   file(RELATIVE_PATH CZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(cmake/czero.pc.in czero.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -23,14 +23,14 @@ struct peer_watch {
     bool no_pidfd;      /* set after init: do as if the kernel had none */
 };
 
-/* Room for n_max peers. CZ_NOMEM. */
+/* Space for n_max peers. CZ_NOMEM. */
 cz_status peer_watch_init(struct peer_watch *w, int n_max);
 
 /* Accepts zeroed and half-built. */
 void peer_watch_free(struct peer_watch *w);
 
 /* Watch `rank`, which is process `pid` as seen from here. A pid that is gone already counts as
- * dead. CZ_INVALID when there is no room. */
+ * dead. CZ_INVALID when there is no space. */
 cz_status peer_watch_add(struct peer_watch *w, int rank, pid_t pid);
 
 /* This rank has said goodbye: its end is no news. */

@@ -44,7 +44,7 @@ struct device_info {
  * such that are past. event_create's note nothing, and cost less.
  * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.
  * count: how many there are, with open's errors for there being none. is_device_memory: whether p
- * lies in memory that the host cannot read (never on the host; NULL: no).
+ * is in memory that the host cannot read (never on the host; NULL: no).
  */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */

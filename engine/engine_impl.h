@@ -1,4 +1,4 @@
-/* The inside of an engine, shared by the files of this room that make it up. */
+/* The inside of an engine, shared by the files of this module that make it up. */
 #ifndef CZ_ENGINE_ENGINE_IMPL_H
 #define CZ_ENGINE_ENGINE_IMPL_H
 

@@ -22,7 +22,7 @@ struct swap_options tiers_swap_options(const struct cz_engine *e);
  * allow, and the rows of the swap file behind the run's blocks. */
 void tiers_place_rows(struct cz_engine *e);
 
-/* Memory of all places and the swap file, by the plan; what was not to be had is said. */
+/* Memory of all places and the swap file, by the plan; what was not to be had is reported. */
 cz_status tiers_allocate(struct cz_engine *e);
 
 /* At a boundary: what the step behind it has moved. */

@@ -1,4 +1,4 @@
-/* A program that may be killed at any moment and started again with the same command: it goes on
+/* A program that may be killed at any moment and started again with the same command: it continues
  * from its newest checkpoint, at the row of the data where it was, and ends with the same weights.
  *
  *   restartable CONFIG TEXT CHECKPOINTS [STEPS]
@@ -46,7 +46,7 @@ static cz_status run_open(struct run *r)
     return cz_data_open(&data, &r->data);
 }
 
-/* The first start finds nothing to go on from; anything else that is wrong is an error. */
+/* The first start finds nothing to continue from; anything else that is wrong is an error. */
 static cz_status resume(struct run *r)
 {
     struct cz_load_result result;
@@ -61,7 +61,7 @@ static cz_status resume(struct run *r)
     return st;
 }
 
-/* In the background: training goes on while the files are written. */
+/* In the background: training continues while the files are written. */
 static cz_status save(struct run *r)
 {
     struct cz_data_cursor cursor;

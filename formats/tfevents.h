@@ -23,7 +23,7 @@ cz_status tfevents_open(const char *dir, struct tfevents **out);
  * written first). */
 cz_status tfevents_scalar(struct tfevents *w, const char *tag, double value, int64_t step);
 
-/* A run goes on behind an earlier one that had got further: readers drop the points at `step` and
+/* A run continues after an earlier run that had got further: readers drop the points at `step` and
  * later of the files before this one. Collected as a point is. Errors: CZ_IO. */
 cz_status tfevents_restart(struct tfevents *w, int64_t step);
 

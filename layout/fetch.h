@@ -1,4 +1,4 @@
-/* When stage 3 gathers which parameters, and where they lie meanwhile: pure arithmetic
+/* When stage 3 gathers which parameters, and where they are meanwhile: pure arithmetic
  * (docs/deepspeed-behaviour.md, "Fetching", made static).
  *
  * A pass visits units (a layer's parameters) in an order that never changes, so what DeepSpeed

@@ -3,7 +3,7 @@
  *
  * A group's trainable parameters stand in group order (or dealt round-robin), row-major, one after
  * the other; the end is padded to a multiple of 2·W; rank r owns the r-th of W equal partitions, so
- * a parameter may lie across ranks. All counts are elements.
+ * a parameter may be across ranks. All counts are elements.
  *
  * Life cycle: flat_group_init() → read → flat_group_free(). */
 #ifndef CZ_LAYOUT_FLAT_H
@@ -46,7 +46,7 @@ CZ_API cz_status flat_group_init(struct flat_group *g, const struct param_table 
 CZ_API void flat_group_free(struct flat_group *g); /* accepts zeroed; idempotent */
 
 /* Elements of padding at the end of rank's partition (groups_padding of a checkpoint): the whole
- * partition when it lies past the last parameter. */
+ * partition when it is past the last parameter. */
 CZ_API size_t flat_group_padding(const struct flat_group *g, int rank);
 
 /* Position in g->params of the parameter that holds element `off` of the flat buffer; n_params when

@@ -63,8 +63,8 @@ cz_status swap_open(const struct swap_options *options, struct swap **out);
 void swap_close(struct swap *s);
 
 /* Remove the files of all open swaps of this process, and the folders made for them, although they
- * are in use: for a program that a signal is about to end. Transfers go on to work. Any thread, but
- * not a signal handler. */
+ * are in use: for a program that a signal is about to end. Transfers continue to work. Any thread,
+ * but not a signal handler. */
 void swap_remove_files(void);
 
 /* Buffers that requests will use, for good: at most 16 calls, aligned to SWAP_ALIGN. Where the

@@ -40,7 +40,7 @@ struct combine {
 
 /* db[c] [+]= Σ over blocks of partial[block·stride + c], c < C, one rounding. The blocks are cut
  * into blockDim.y shares, each summed in block order, then added up in their order. A column per
- * thread in x, a kind per blockIdx.y. Reads 4·C·n_blocks bytes of each, which lie in the L2 cache.
+ * thread in x, a kind per blockIdx.y. Reads 4·C·n_blocks bytes of each, which are in the L2 cache.
  */
 template <typename G>
 static __global__ void __launch_bounds__(COMBINE_COLUMNS *COMBINE_PARTS)

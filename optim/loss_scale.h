@@ -49,7 +49,7 @@ CZ_API cz_status loss_scale_check(const struct loss_scale *s);
 
 /* One boundary. *skip_step: gradients were not finite, the update must not be applied (at any
  * precision). Errors: CZ_INVALID when the scale stands at its minimum and the hysteresis is used
- * up: training cannot go on; the state is then unchanged. */
+ * up: training cannot continue; the state is then unchanged. */
 CZ_API cz_status loss_scale_update(struct loss_scale *s, bool grads_finite, bool *skip_step);
 
 CZ_EXTERN_C_END

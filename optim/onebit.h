@@ -1,4 +1,4 @@
-/* The 1-bit family's calendar: what each update does, from counters alone.
+/* The 1-bit family's schedule: what each update does, from counters alone.
  *
  * OneBitAdam and OneBitLamb average gradients until the variance freezes at freeze_step; from then
  * on ranks exchange compressed momenta. ZeroOneAdam averages gradients at growing intervals

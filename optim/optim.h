@@ -240,7 +240,8 @@ enum optim_origin {
 };
 
 /* A value of optimizer.type. One table of them (optim/types.c) makes the config's lists, refusals,
- * docs/config.md and what `czero init` writes; docs that list them by hand are compared with it. */
+ * docs/config.md and what `czero init` writes; docs that list them manually are compared with it.
+ */
 struct optim_type {
     const char *name;              /* "AdamW" */
     const struct optim_class *cls; /* NULL: DeepSpeed has it, czero does not */

@@ -415,7 +415,7 @@ too_large() {
 }
 
 # compute-sanitizer makes programs tens of times slower: single cases, one at a time. One that does not end in
-# time without a finding is no failure, nor is a tool that cannot watch this device: that is said once, at once.
+# time without a finding is no failure, nor is a tool that cannot watch this device: that is reported once, at once.
 sanitize() { # tool, case of a test program ("" for all), program, arguments…
   local tool=$1 only=$2 sanitizer code said=$work/sanitizer options=()
   shift 2

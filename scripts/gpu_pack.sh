@@ -48,7 +48,7 @@ for package in "${packages[@]}"; do
   unpack_package "$package" || { echo "gpu_pack: $package cannot be had" >&2; exit 1; }
 done
 
-# One folder of libraries, one of headers; .pc files find them from where they lie.
+# One folder of libraries, one of headers; .pc files find them from where they are.
 multiarch=$(gcc -print-multiarch)
 find "$work/root" -path '*/lib/*' \( -name '*.so' -o -name '*.so.*' -o -name libcheck_pic.a \) \
   ! -path '*/hwloc/*' -exec cp -d -t "$deps/lib" {} +

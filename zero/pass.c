@@ -1,6 +1,6 @@
 /* A pass over the layers, one visit after the other in the order that was given at creation. Before
- * a visit its parameters have come and its gradients' bucket is free; after it both go on their
- * way. Each call gives the communicator a chance to go on with what is under way. */
+ * a visit its parameters have come and its gradients' bucket is free; after it both continue their
+ * way. Each call gives the communicator a chance to continue with what is under way. */
 #include "zero/zero_impl.h"
 
 /* What a pass that is given up began would still write to the blocks. */
@@ -12,8 +12,8 @@ cz_status zero_pass_drain(struct zero *z)
 
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
-    /* Of a pass that was given up nothing may go on, nor beside a training pass, unless it is what
-     * the last micro-batch left to the device's streams. */
+    /* Of a pass that was given up nothing may continue, nor beside a training pass, unless it is
+     * what the last micro-batch left to the device's streams. */
     bool goes_on = !z->turn.in_pass && (pass == ZERO_PASS_EVAL || z->buckets.sink->in_stream_order);
     if (!goes_on) TRY(zero_pass_drain(z));
     z->turn.pass = pass;

@@ -1,6 +1,6 @@
 /* The whole state from outside: first weights, what a checkpoint reads, and what it puts back.
  * Reading copies nothing: a checkpoint is told where bytes are (zero_source_ranges()) and reads
- * them there while training goes on; the guard makes a step wait that would change them first. */
+ * them there while training continues; the guard makes a step wait that would change them first. */
 #include "zero/zero_impl.h"
 
 #include <string.h>

@@ -104,7 +104,7 @@ struct zero_options {
     bool reduce_sum;     /* gradient_allreduce_op "sum": no division by W */
     size_t bucket_numel; /* reduce_bucket_size: elements reduced together; at least the largest
                             unit, at most all trainable */
-    bool overlap;        /* overlap_comm: reduce while the backward goes on, two buckets in turn */
+    bool overlap; /* overlap_comm: reduce while the backward continues, two buckets in turn */
     struct zero_stage3 stage3;
     bool on_gpu; /* layers run on a GPU: see zero_block_memory() */
     struct zero_offload offload;

@@ -223,7 +223,7 @@ def plan_czero(czero, config, model, seq_len, extra=()):
 
 def end_group(child, patience=4):
     """End a session leader and what it has started. First by asking: ninja's commands are groups of their own,
-    which it ends when it is asked to, and which go on when it is killed. (scripts/gpu_check.sh waits 10 seconds
+    which it ends when it is asked to, and which continue when it is killed. (scripts/gpu_check.sh waits 10 seconds
     between the two.)"""
     for number, seconds in (signal.SIGTERM, patience), (signal.SIGKILL, 0):
         try:

@@ -138,7 +138,7 @@ static cz_status adam(struct bench *b, const struct job *j)
     return ops_adam(b->ops, b->stream, &j->args.adam);
 }
 
-/* Statistics lie behind the weights, gradients of the weights behind them. */
+/* Statistics are behind the weights, gradients of the weights behind them. */
 static cz_status norm_init(struct bench *b, struct job *j, enum cz_dtype dtype)
 {
     struct norm_args *a = &j->args.norm;

@@ -65,12 +65,12 @@ extern const struct cons_sink_class cons_sink_bin, cons_sink_safetensors;
 /* ---- threads ----------------------------------------------------------------------------------
  */
 
-/* Some elements of one tensor; buf has room for them, and its address is the piece's place in the
+/* Some elements of one tensor; buf has space for them, and its address is the piece's place in the
  * output file modulo FILE_DIRECT_ALIGN. buf2 is a second one. */
 typedef cz_status (*cons_piece)(void *user, const struct cons_tensor *t, uint64_t elem_off,
                                 size_t numel, void *buf, void *buf2);
 
-/* Call `piece` for all elements of the plan, in the order in which they lie in the output, from
+/* Call `piece` for all elements of the plan, in the order in which they are in the output, from
  * several threads; the first error stops all. base: bytes that progress counts as done before. */
 cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, void *user,
                               bool second_buf, uint64_t base, uint64_t total);

@@ -70,7 +70,7 @@ cz_status fsck_check_safetensors(struct fsck_file *file);
 cz_status fsck_check_records(struct fsck_file *file, const struct pt *pt, void *buf,
                              struct fsck_meter *meter, size_t *n_bad);
 
-/* What lies in a record, as people see it: "data/3 (transformer.wte.weight, exp_avg, and 27 more)",
+/* What is in a record, as people see it: "data/3 (transformer.wte.weight, exp_avg, and 27 more)",
  * by parameters where a view is open, else by the place in the pickle. */
 void fsck_describe_record(const struct fsck_file *file, const struct pt *pt,
                           const struct pt_record *record, char *text, size_t nbytes);

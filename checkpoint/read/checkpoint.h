@@ -1,7 +1,7 @@
 /* A checkpoint as one set of whole tensors, whatever stage and world size wrote it.
  *
  * ckpt_open() reads the pickles of all files of a tag (never the tensors), checks that they belong
- * together, and works out where every element of every tensor lies: DeepSpeed's partitions of
+ * together, and works out where every element of every tensor is: DeepSpeed's partitions of
  * stages 1-2, chunks of stage 3, the parameter-shaped states of stage 0, universal folders of both
  * families, and ours. Elements are then read, or copied as runs of file bytes, by (tensor, what,
  * element range): resuming at another world size, consolidating, inspecting and exporting are all
@@ -108,7 +108,7 @@ CZ_API void ckpt_script_order(const struct ckpt *ck, size_t *order);
 /* ---- elements ---------------------------------------------------------------------------------
  */
 
-/* Consecutive elements of a tensor that lie side by side in one file. */
+/* Consecutive elements of a tensor that are contiguous in one file. */
 struct ckpt_run {
     size_t file_idx;                  /* see ckpt_file_acquire() */
     uint64_t file_off;                /* bytes */

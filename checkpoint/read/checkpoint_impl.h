@@ -1,4 +1,4 @@
-/* Inside of an open checkpoint: tensors, and where their elements lie.
+/* Inside of an open checkpoint: tensors, and where their elements are.
  *
  * Each source file fills the same tables: whole_source.c (stage 0), flat_source.c (stages 1-2),
  * shard_source.c (stage 3), universal.c. runs.c reads them without knowing which it was. */
@@ -27,7 +27,7 @@ struct ckpt_vec {
 
 enum ckpt_place_kind { PLACE_NONE = 0, PLACE_WHOLE, PLACE_STRIDED, PLACE_SPLIT };
 
-/* Where a tensor's elements lie. */
+/* Where a tensor's elements are. */
 struct ckpt_place {
     enum ckpt_place_kind kind;
     const struct pickle_dtype *dtype;
@@ -99,7 +99,7 @@ struct ckpt_folder {
     bool is_universal; /* has zero/ */
 };
 
-/* What lies in the tag's folder. Errors: CZ_NOTFOUND (no model file), CZ_CORRUPT (bf16_ and plain
+/* What is in the tag's folder. Errors: CZ_NOTFOUND (no model file), CZ_CORRUPT (bf16_ and plain
  * optimizer files, or model files of stage 3 and of others, in one tag), CZ_UNSUPPORTED (tensor,
  * pipeline, expert parallelism). */
 cz_status ckpt_folder_scan(const char *dir, struct ckpt_folder *out);
@@ -174,7 +174,7 @@ const struct pickle_node *ckpt_shapes_at(const struct pickle_node *param_shapes,
 cz_status ckpt_frozen_whole(struct ckpt *ck, uint32_t file_idx);
 cz_status ckpt_frozen_rest(struct ckpt *ck, uint32_t file_idx);
 
-/* A parameter that is not trained (else CZ_CORRUPT), and where it lies. */
+/* A parameter that is not trained (else CZ_CORRUPT), and where it is. */
 cz_status ckpt_entry_freeze(struct ckpt *ck, size_t idx, struct ckpt_place place);
 
 /* Whether frozen_param_shapes and frozen_param_fragments hold the same names. */

@@ -25,7 +25,7 @@ struct whole {
     size_t n_params;
     size_t *choice; /* (n_params) group, n_groups for a frozen one */
     bool has_masters, has_states;
-    const struct manifest_file *written;      /* ours: says which tensor lies where; or NULL */
+    const struct manifest_file *written;      /* ours: says which tensor is where; or NULL */
     const struct pickle_tensor **master_pool; /* what the groups' lists point into */
     const struct pickle_node **state_pool;
 };
@@ -40,7 +40,7 @@ cz_status whole_match(struct whole *w, size_t *scratch, bool *is_unique);
 void whole_rewind(struct whole *w);
 void whole_advance(struct whole *w, size_t group, uint64_t numel);
 
-/* Master of the group's next parameter, of this entry: where it lies. PLACE_NONE: none. */
+/* Master of the group's next parameter, of this entry: where it is. PLACE_NONE: none. */
 struct ckpt_place whole_master(const struct whole *w, size_t group);
 
 #endif

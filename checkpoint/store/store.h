@@ -42,7 +42,7 @@ struct store_extra {
  * be there with their sizes; extras are written and added. Then the tag gets its name (an existing
  * one is replaced in one step) and `latest` its content, all synced. update_latest false: `latest`
  * stays (save_latest=False). Errors: CZ_IO, CZ_CORRUPT (a listed file is missing or short, another
- * one lies there), CZ_UNSUPPORTED (a file system on which TAG cannot be replaced safely), CZ_NOMEM;
+ * one is there), CZ_UNSUPPORTED (a file system on which TAG cannot be replaced safely), CZ_NOMEM;
  * call store_discard() then. `latest` names a whole checkpoint also after an error. */
 CZ_API cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
                                const struct store_extra *extras, size_t n_extras,

@@ -13,7 +13,7 @@ char *store_hidden_path(const char *dir, const char *tag, const char *suffix);
 /* Make what was created, renamed and removed in `dir` survive a power cut. Errors: CZ_IO. */
 cz_status store_sync_dir(const char *dir);
 
-/* Create `dir` and its missing parents, each synced into the folder it lies in. Errors: CZ_IO. */
+/* Create `dir` and its missing parents, each synced into the folder it is in. Errors: CZ_IO. */
 cz_status store_make_dirs(const char *dir);
 
 /* A file in a folder that nobody reads yet, with its bytes on disk. Errors: CZ_IO. */

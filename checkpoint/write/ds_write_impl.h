@@ -101,7 +101,7 @@ struct ckpt_writer {
 
 /* ---- ds_write_jobs.c ------------------------------------------------------------------------- */
 
-/* Room for one more element of `size` bytes in *array; false: no memory. */
+/* Space for one more element of `size` bytes in *array; false: no memory. */
 bool ds_grow(void **array, size_t *cap, size_t n, size_t size);
 
 /* One stream per source. Errors: CZ_NOMEM. */

@@ -26,7 +26,7 @@
  * (comm.h) in all of them: the same bits as the CPU's. Nothing is allocated after create.
  *
  * Errors, besides those of comm.h: CZ_CUDA; a rank that dies while nccl moves data, and an error of
- * NCCL's, end what is under way: the device goes on with unfinished data, and every later call
+ * NCCL's, end what is under way: the device continues with unfinished data, and every later call
  * here, comm_agree() included, returns CZ_PEER or CZ_COMM with one sentence. A rank that leaves
  * (comm_leave) is heard of by those that wait for its data over NCCL once it has ended. */
 #ifndef CZ_COMM_DEVICE_DEVICE_COMM_H

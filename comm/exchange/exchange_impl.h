@@ -71,7 +71,7 @@ void job_open_streams(const struct job *job, enum round_kind kind, int rank, int
 /* Units of the stream in its next round. */
 size_t stream_piece(const struct stream *stream, const struct job *job);
 
-/* Take the next units, at most `max` ≥ 1, that lie in one span; false at the end. */
+/* Take the next units, at most `max` ≥ 1, that are in one span; false at the end. */
 bool stream_next(struct stream *stream, const struct job *job, size_t max, struct run *run);
 
 /* What this rank does, for a slot of n_units. round, step and phase are the caller's. */

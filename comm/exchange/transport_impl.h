@@ -51,7 +51,7 @@ struct transport_ops {
     const char *name; /* "shm", "mpi" */
     /* Whether round `round` may be filled: peers have released round − 2. */
     bool (*may_fill)(struct transport *, uint64_t round);
-    /* Room for a head and slot_nbytes of payload to `peer`, or to all of them (COMM_ALL), on a
+    /* Space for a head and slot_nbytes of payload to `peer`, or to all of them (COMM_ALL), on a
      * multiple of 64 bytes. */
     void *(*slot_out)(struct transport *, uint64_t round, int peer);
     /* Send what slot_out() returned for this round: to_all: the one slot; else one per peer. Ranks
@@ -64,7 +64,7 @@ struct transport_ops {
     cz_status (*release)(struct transport *, uint64_t round); /* this round's slots were read */
     /* Sleep (after a short spin when cores are not shared) until something may have changed, at
      * most ~50 ms. CZ_PEER when a peer has died that has not posted `round`, naming it, its step
-     * and phase: this rank waits to see round `round`, or for room to post it. */
+     * and phase: this rank waits to see round `round`, or for space to post it. */
     cz_status (*sleep)(struct transport *, uint64_t round);
     void (*set_phase)(struct transport *, int64_t step, const char *phase);
     void (*destroy)(struct transport *);

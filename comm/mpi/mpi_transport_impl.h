@@ -28,7 +28,7 @@ struct obituary {
     struct where last_heard;
 };
 
-/* Requests and slots lie in four rows of world_size: in of even and odd rounds, out of even and odd
+/* Requests and slots are in four rows of world_size: in of even and odd rounds, out of even and odd
  * rounds. This rank's own place holds no request; among the slots out it is the one that all
  * read. A fifth row sends an obituary, where this rank's own place receives one. */
 struct mpi_transport {

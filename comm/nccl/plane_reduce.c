@@ -17,7 +17,7 @@ static char *slot_of(const struct reduction *r, char *region, int owner)
     return region + (size_t)owner * r->p->slot_nbytes;
 }
 
-/* What this rank brings of a run: where it lies on the device. */
+/* What this rank brings of a run: where it is on the device. */
 static const void *source_of(const struct reduction *r, const struct piece_run *run)
 {
     if (r->sides.src) return plane_at(r->a->src, run->span.src_off, r->src_nbytes);
@@ -61,7 +61,7 @@ static cz_status fetch_host(struct reduction *r)
     return CZ_OK;
 }
 
-/* The run that is all of an owner's part and lies on the device as it is sent; NULL: none. */
+/* The run that is all of an owner's part and is on the device as it is sent; NULL: none. */
 static const struct piece_run *sent_as_it_is(const struct reduction *r, int owner)
 {
     const struct plane *p = r->p;

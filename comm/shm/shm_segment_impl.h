@@ -1,4 +1,4 @@
-/* The shared segment: what lies where, and who writes it.
+/* The shared segment: what is where, and who writes it.
  *
  *   head | rank 0 … rank W−1 | slots of rank 0: round even, round odd | slots of rank 1 …
  *

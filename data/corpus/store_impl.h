@@ -18,7 +18,7 @@ struct token_file {
     unsigned char *encoded; /* NULL: mapped */
 };
 
-/* A run of tokens that lie side by side in a file. */
+/* A run of tokens that are contiguous in a file. */
 struct token_run {
     size_t file_idx;
     enum token_kind kind;
@@ -40,7 +40,7 @@ struct token_store {
 void store_init(struct token_store *s, struct token_file *files);
 
 /* Append what `path` holds (the forms are those of data_options). `files` given to store_init has
- * room for one file per path. tok NULL: bytes. Errors: as cz_data_open. */
+ * space for one file per path. tok NULL: bytes. Errors: as cz_data_open. */
 cz_status store_add(struct token_store *s, const char *path, const struct cz_tokenizer *tok);
 
 /* dst[0 … n) = tokens first … first + n of the stream. Errors: CZ_INVALID for an id outside

@@ -20,7 +20,7 @@ struct text_buf {
     size_t n, cap;
 };
 
-/* Room for n more. CZ_NOMEM. */
+/* Space for n more. CZ_NOMEM. */
 cz_status text_buf_reserve(struct text_buf *b, size_t n);
 cz_status text_buf_put(struct text_buf *b, const char *src, size_t n);
 static inline cz_status text_buf_put_char(struct text_buf *b, char c)

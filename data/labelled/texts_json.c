@@ -28,8 +28,9 @@ static cz_status fail_at(struct texts_reader *r, int c, const char *wanted)
     if (c < 0)
         return text_source_fail(&r->in, CZ_CORRUPT, "the file ends where %s is expected", wanted);
     if (c > ' ' && c < 0x7F)
-        return text_source_fail(&r->in, CZ_CORRUPT, "\"%c\" instead of %s", c, wanted);
-    return text_source_fail(&r->in, CZ_CORRUPT, "byte 0x%02x instead of %s", (unsigned)c, wanted);
+        return text_source_fail(&r->in, CZ_CORRUPT, "\"%c\" where %s is expected", c, wanted);
+    return text_source_fail(&r->in, CZ_CORRUPT, "byte 0x%02x where %s is expected", (unsigned)c,
+                            wanted);
 }
 
 /* ---- strings ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ struct id_list {
     size_t n, cap;
 };
 
-/* Room for n more. CZ_NOMEM. */
+/* Space for n more. CZ_NOMEM. */
 cz_status id_list_reserve(struct id_list *l, size_t n);
 static inline cz_status id_list_add(struct id_list *l, int32_t id)
 {

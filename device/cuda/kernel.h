@@ -61,7 +61,7 @@ static inline unsigned cuda_blocks(size_t n, size_t per_block)
 }
 
 /* A grid over rows of n_items each: blocks hold several short rows, or part of a long one. A thread
- * asks cuda_row() and cuda_item(); either may lie past the end. Up to 65535·block_max items. */
+ * asks cuda_row() and cuda_item(); either may be past the end. Up to 65535·block_max items. */
 struct cuda_rows {
     dim3 grid, block;
 };

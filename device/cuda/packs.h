@@ -1,7 +1,7 @@
 /* Arrays read and written N elements at a time, wherever they begin and end.
  *
- * Pack k of an array of numel elements is what lies at [k·N − lead, (k + 1)·N − lead) of it. `lead`
- * is chosen so that packs lie at multiples of their size: whole ones are one access; the first and
+ * Pack k of an array of numel elements is what is at [k·N − lead, (k + 1)·N − lead) of it. `lead`
+ * is chosen so that packs are at multiples of their size: whole ones are one access; the first and
  * the last may be partial, and are then accessed element by element, which costs a warp a few
  * instructions. Arrays that are walked together must have the same lead. */
 #ifndef CZ_DEVICE_CUDA_PACKS_H

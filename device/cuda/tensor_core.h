@@ -1,7 +1,7 @@
 /* Tensor cores and the copies that feed them: PTX behind functions, with the simulated device's
  * twins. Capability 8.0 and up. All 32 lanes of a warp call the warp-wide ones together.
  *
- * With g = lane / 4 and t = lane % 4, the 16-bit operands of mma_16x8x16 lie in registers as
+ * With g = lane / 4 and t = lane % 4, the 16-bit operands of mma_16x8x16 are in registers as
  *   A (16×16)  a[0] (g, 2t..2t+1)  a[1] (g+8, 2t..)  a[2] (g, 2t+8..)  a[3] (g+8, 2t+8..)
  *   B (16×8)   b0 (2t..2t+1, g)    b1 (2t+8.., g)
  *   C (16×8)   c[0], c[1] (g, 2t..2t+1)   c[2], c[3] (g+8, 2t..2t+1)

@@ -20,8 +20,8 @@
  *              a[3] (16w + g + 8, 2t+8..)
  * so that D of one product, rounded, is A of the next.
  *
- * A matrix in shared memory lies in panels of 64 columns: rows of 128 bytes, of which 16-byte chunk
- * c of row r lies at chunk c ^ (r % 8); panels begin at multiples of 1024 bytes. Either its columns
+ * A matrix in shared memory is in panels of 64 columns: rows of 128 bytes, of which 16-byte chunk
+ * c of row r is at chunk c ^ (r % 8); panels begin at multiples of 1024 bytes. Either its columns
  * run along k ("by rows": K-major) or its rows do ("by columns": MN-major, the transposed operand).
  *
  * Sources: NVIDIA, PTX ISA, "Asynchronous warpgroup level matrix instructions": "Register fragments
@@ -168,7 +168,7 @@ CUDA_FN void multiply_registers(float (&d)[N / 8][4], const uint32_t (&a)[4], sh
     NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"   \
              "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
-/* The last immediates: neither operand negated, a by rows (where it lies in memory), b as said. */
+/* The last immediates: neither operand negated, a by rows (where it is in memory), b as said. */
 #define WGMMA_SHARED(type, n, names, a_name, b_name, adds_name, by_name, ...)                      \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name ", 0; "                               \
                  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names         \

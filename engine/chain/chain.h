@@ -1,6 +1,6 @@
 /* Walking a model's layers: forward, backward (with recomputation), evaluation, decoding.
  *
- * A chain knows how many bytes a batch shape needs and where each layer's pieces lie in them; the
+ * A chain knows how many bytes a batch shape needs and where each layer's pieces are in them; the
  * memory itself is lent by the caller, so the planner can ask before anything is allocated.
  *
  * Life cycle: chain_create() → chain_sizes() → chain_bind() → chain_forward() / chain_backward() /

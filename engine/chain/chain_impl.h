@@ -1,4 +1,4 @@
-/* The inside of a chain: where each layer's pieces lie. */
+/* The inside of a chain: where each layer's pieces are. */
 #ifndef CZ_ENGINE_CHAIN_CHAIN_IMPL_H
 #define CZ_ENGINE_CHAIN_CHAIN_IMPL_H
 

@@ -42,7 +42,7 @@ CZ_API struct config_options config_options_default(void);
 
 /* ---- what a config says --------------------------------------------------------------------- */
 
-/* The optimizer section, read by the optim room's tables: names, types, ranges and defaults are
+/* The optimizer section, read by the optim module's tables: names, types, ranges and defaults are
  * those of the class that DeepSpeed would build, offload included. */
 struct config_optimizer {
     const char *type; /* as resolved: "adam", "adamw", "OneBitAdam", "SGD", …; NULL: no optimizer */

@@ -7,7 +7,7 @@
 CZ_EXTERN_C_BEGIN
 
 struct cz_generate_options {
-    size_t size; /* sizeof(struct cz_generate_options) */
+    size_t size;            /* sizeof(struct cz_generate_options) */
     int64_t max_new_tokens; /* at least 0 */
     float temperature;      /* 0: greedy, the likeliest token; else logits are divided by it */
     int64_t top_k;          /* keep the k likeliest (and what ties with the last); 0: all */
@@ -26,7 +26,7 @@ struct cz_generate_options {
  */
 #define GENERATE_ENDS_MAX 16
 struct generate_ends {
-    int64_t ids[GENERATE_ENDS_MAX + 1]; /* room for the tokenizer's */
+    int64_t ids[GENERATE_ENDS_MAX + 1]; /* space for the tokenizer's */
     size_t n;
 };
 

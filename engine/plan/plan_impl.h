@@ -12,7 +12,7 @@
 
 /* ---- plan_device.c --------------------------------------------------------------------------- */
 
-/* Where a block's row lies in a GPU run, before page-locking. */
+/* Where a block's row is in a GPU run, before page-locking. */
 enum plan_place plan_device_place(const struct cz_engine *e, int block);
 
 /* What only a GPU run has: names, kept activations, the context; looks at the GPU if there is one.

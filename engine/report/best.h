@@ -2,7 +2,7 @@
  *
  * A program evaluates now and then, hands the figure to engine_best_update(), keeps a checkpoint
  * when it says so, and stops when n_since grows beyond its patience. Saved with each checkpoint as
- * client state, a resumed run goes on counting. Plain data; all ranks pass the same values. */
+ * client state, a resumed run continues counting. Plain data; all ranks pass the same values. */
 #ifndef CZ_ENGINE_REPORT_BEST_H
 #define CZ_ENGINE_REPORT_BEST_H
 

@@ -38,7 +38,7 @@ bool monitor_is_enabled(const struct monitor *m);
  * empty or longer than 200 bytes). */
 cz_status monitor_write(struct monitor *m, const struct monitor_event *events, size_t n_events);
 
-/* The run goes on from a checkpoint: TensorBoard drops what earlier files of its folder hold at x
+/* The run continues from a checkpoint: TensorBoard drops what earlier files of its folder hold at x
  * and later. Files of csv_monitor keep their rows, as DeepSpeed's do. Errors: CZ_IO (path). */
 cz_status monitor_restart(struct monitor *m, int64_t x);
 

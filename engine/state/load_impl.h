@@ -17,8 +17,8 @@ struct load {
     int weight_what;   /* CKPT_MASTER or CKPT_MODULE */
     bool *weights;     /* (n_params) restore this one */
     size_t state_of[OPTIM_GROUPS_MAX][OPTIM_STATES_MAX]; /* the checkpoint's number of each state */
-    bool with_states;                  /* restore the optimizer's states */
-    bool fresh_states;                 /* they were saved before the first update: none are there */
+    bool with_states;                                    /* restore the optimizer's states */
+    bool fresh_states; /* they were saved before the first update: none are there */
     bool has_run_state;
     struct run_state run; /* ours, when there is one */
     size_t n_restored;
@@ -37,7 +37,7 @@ cz_status load_match(struct load *l);
 cz_status load_run(struct load *l);
 
 /* load_onebit.c. Before the states are restored: what of them counts. After load_run(): the 1-bit
- * optimizers' calendar and errors; zero_onebit_restored() must follow. Local. Errors: CZ_CORRUPT,
+ * optimizers' schedule and errors; zero_onebit_restored() must follow. Local. Errors: CZ_CORRUPT,
  * CZ_VERSION, CZ_IO: of the ranks' own files. */
 void load_onebit_plan(struct load *l);
 cz_status load_onebit(struct load *l);

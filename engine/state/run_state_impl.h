@@ -1,5 +1,5 @@
-/* czero_state.json: what a run needs beyond DeepSpeed's keys to go on as if it had never stopped.
- * Specification: docs/checkpoint-format.md. */
+/* czero_state.json: what a run needs beyond DeepSpeed's keys to continue as if it had never
+ * stopped. Specification: docs/checkpoint-format.md. */
 #ifndef CZ_ENGINE_STATE_RUN_STATE_IMPL_H
 #define CZ_ENGINE_STATE_RUN_STATE_IMPL_H
 

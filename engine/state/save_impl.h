@@ -39,7 +39,7 @@ cz_status save_take_onebit(const struct cz_engine *e,
 /* d->onebit, and the groups' steps: of DeepSpeed's classes those count calls. */
 cz_status save_describe_onebit(const struct cz_engine *e, struct save_description *d);
 
-/* Where the elements of a job of the ranks' own file lie. */
+/* Where the elements of a job of the ranks' own file are. */
 size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
                         struct zero_range *out);
 
@@ -58,12 +58,12 @@ cz_status save_describe_class(const struct optim_group *group, struct ckpt_group
 /* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
  */
 
-/* Where the elements of one job lie: in memory, in the swap file, or the first here and the others
+/* Where the elements of one job are: in memory, in the swap file, or the first here and the others
  * there. */
 struct save_job {
     struct zero_range ranges[2];
     size_t n_ranges;
-    enum cz_dtype rounded_to; /* F32: as it lies; else fp32 there, and 16 bits in the file */
+    enum cz_dtype rounded_to; /* F32: as stored; else fp32 there, and 16 bits in the file */
 };
 
 struct save_writer {

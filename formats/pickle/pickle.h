@@ -55,7 +55,7 @@ struct pickle_tensor {
     uint64_t off;            /* elements of dtype */
     uint64_t numel;          /* product of shape */
     int ndim;
-    const int64_t *shape, *stride;     /* (ndim) checked: every element lies inside the storage */
+    const int64_t *shape, *stride;     /* (ndim) checked: every element is inside the storage */
     bool requires_grad, is_contiguous; /* row-major, dense; true for numel ≤ 1 */
     bool is_parameter;                 /* torch.nn.Parameter */
 };

@@ -46,7 +46,7 @@ CZ_API const char *pt_path(const struct pt *pt);
 CZ_API uint64_t pt_nbytes(const struct pt *pt); /* of the file */
 CZ_API const struct pickle_node *pt_root(const struct pt *pt);
 
-CZ_API size_t pt_n_records(const struct pt *pt); /* in the order in which they lie in the file */
+CZ_API size_t pt_n_records(const struct pt *pt); /* in the order in which they are in the file */
 CZ_API const struct pt_record *pt_record_at(const struct pt *pt, size_t idx);
 CZ_API const struct pt_record *pt_record_find(const struct pt *pt, const char *name);
 

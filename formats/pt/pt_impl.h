@@ -71,13 +71,13 @@ struct pt_zip_directory {
     uint64_t off, nbytes, n_entries;
 };
 
-/* From the end of the file. The directory lies inside it, and is long enough for its entries. */
+/* From the end of the file. The directory is inside it, and is long enough for its entries. */
 cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
                                 struct pt_zip_directory *out);
 
 /* A zip's directory, checked against its local headers. */
 struct pt_zip {
-    struct pt_record *records; /* in the order in which they lie in the file; folders left out */
+    struct pt_record *records; /* in the order in which they are in the file; folders left out */
     size_t n;
     char *names;                      /* of all records */
     const struct pt_record **by_name; /* sorted */
@@ -104,7 +104,7 @@ struct pt_slot { /* a record's place */
     bool size_in_zip64, off_in_zip64;
 };
 
-/* Every byte's place in a file, from the sizes alone. Records lie in this order: data.pkl,
+/* Every byte's place in a file, from the sizes alone. Records are in this order: data.pkl,
  * .format_version, .storage_alignment, byteorder, data/0, data/1, …, version,
  * .data/serialization_id. */
 struct pt_layout {
@@ -144,6 +144,6 @@ cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t o
                              uint32_t crc);
 
 #define PT_ARCHIVE_NBYTES_MAX 4096
-#define PT_PIECE_NBYTES       (PT_ARCHIVE_NBYTES_MAX + 256) /* room for any of them */
+#define PT_PIECE_NBYTES       (PT_ARCHIVE_NBYTES_MAX + 256) /* space for any of them */
 
 #endif

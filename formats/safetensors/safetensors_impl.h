@@ -15,7 +15,7 @@ enum extent { EXTENT_OK, EXTENT_TOO_LARGE, EXTENT_NOT_BYTES /* 4- or 6-bit eleme
 enum extent safetensors_extent(enum safetensors_dtype dtype, const int64_t *shape, size_t ndim,
                                uint64_t *numel, uint64_t *nbytes);
 
-/* Where elements [elem_off, elem_off + numel) lie inside their tensor. Errors: CZ_INVALID. */
+/* Where elements [elem_off, elem_off + numel) are inside their tensor. Errors: CZ_INVALID. */
 cz_status safetensors_piece(const char *path, const char *name, enum safetensors_dtype dtype,
                             uint64_t tensor_numel, uint64_t elem_off, uint64_t numel,
                             uint64_t *byte_off, size_t *nbytes);

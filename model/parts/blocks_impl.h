@@ -38,7 +38,7 @@ void size_raise(size_t *nbytes_max, size_t nbytes);
 /* The start of every size(): a batch of at least one token and fewer than 2^31. CZ_INVALID. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape);
 
-/* The end of every size(): own pieces plus the hungriest op; CZ_INVALID when a sum saturated. */
+/* The end of every size(): own pieces plus the largest op; CZ_INVALID when a sum saturated. */
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out);
 

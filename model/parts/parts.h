@@ -1,4 +1,4 @@
-/* Ready-made layers for chains of one's own: what usually stands at both ends of a decoder. A
+/* Ready-made layers for chains of your own: what usually stands at both ends of a decoder. A
  * user's layers go in between (examples/custom_layer.c).
  *
  * A layer_desc takes the class and its hyper-parameters, which are copied; the strings in them must

@@ -1,5 +1,5 @@
 /* Threads are bound to their cores and memory to its node: the only part of affinity that changes
- * anything. Where the system refuses, training goes on unbound: it is slower, not wrong. */
+ * anything. Where the system refuses, training continues unbound: it is slower, not wrong. */
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/log.h"

@@ -79,7 +79,7 @@ struct swap_file {
 cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_t nbytes);
 void swap_file_close(struct swap_file *f); /* idempotent */
 
-/* Go on through the page cache; from any thread. */
+/* Continue through the page cache; from any thread. */
 void swap_file_leave_direct(struct swap_file *f);
 
 /* Bytes free where an existing folder is; UINT64_MAX: the system does not tell. */
@@ -169,7 +169,7 @@ void swap_queue_fail(struct swap_queue *q);
 struct swap_fault {
     /* How many of the bytes to ask for, at least 1. */
     size_t (*ask)(void *user, const struct swap_block *b, size_t nbytes);
-    /* The result (bytes moved or −errno) to go on with. */
+    /* The result (bytes moved or −errno) to continue with. */
     long (*result)(void *user, const struct swap_block *b, long result);
     void *user;
 };

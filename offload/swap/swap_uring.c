@@ -147,7 +147,8 @@ static void break_down(struct swap *s, struct uring *u, int error)
     swap_queue_announce(q);
 }
 
-/* Whether to go on after what submitting returned. Short of memory, the kernel may refuse a while.
+/* Whether to continue after what submitting returned. Short of memory, the kernel may refuse a
+ * while.
  */
 static bool survives(struct uring *u, int n)
 {

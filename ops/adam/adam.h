@@ -8,7 +8,7 @@
  *   u  = fma(wd, p, u)                         decoupled mode with wd ≠ 0
  *   p' = fma(−lr, u, p)
  *
- * DeepSpeed's fused form: eps lies outside the root and is not scaled by the bias correction; the
+ * DeepSpeed's fused form: eps is outside the root and is not scaled by the bias correction; the
  * decay joins the update before the learning rate multiplies both, so a small lr·wd is not lost.
  *
  * Bytes per element: fp32 gradient and fp32 model 16 read + 12 written = 28; bf16 gradient and bf16

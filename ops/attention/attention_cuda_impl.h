@@ -61,7 +61,7 @@ bool attention_takes_decode(const struct attention_args *a);
 size_t attention_decode_partials(const struct attention_args *a);
 
 /* Which of its rows of tiles each takes for heads of width D (128 at most) on a device, by shared
- * memory; -1: its blocks have no room there, and the simt row runs. */
+ * memory; -1: its blocks have no space there, and the simt row runs. */
 int attention_flash_forward_tiles(const struct device_info *gpu, int D);
 int attention_flash_backward_tiles(const struct device_info *gpu, int D);
 

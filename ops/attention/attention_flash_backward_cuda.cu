@@ -2,7 +2,7 @@
  *
  * A block owns 128 keys of a key head and walks the queries that see any of them, a tile of 64 or
  * 32 at a time, for each of its query heads. dk and dv stay in its registers. Its part of dq is
- * added to those of the blocks of earlier keys, which lie in the workspace in fp32: blocks take
+ * added to those of the blocks of earlier keys, which are in the workspace in fp32: blocks take
  * turns (turns.h), so the order of the sum is that of the keys, and the last one rounds it to dq.
  * The turn of a tile comes soon enough without waiting where blocks begin later by a step or two
  * for each tile of keys; see task_of().
@@ -30,7 +30,7 @@
  * The second rows are for 100 KiB of shared memory a multiprocessor (compute capability 8.6, 8.9,
  * 12.0). Tensor cores take two to four times as long there as on 8.0 and shared memory does not, so
  * warps may well read more of it. That 8 warps have 16 keys each, instead of 32 shared by two,
- * saves the room for p; and as nobody reads q and dout any more once ds is there, the next tile
+ * saves the space for p; and as nobody reads q and dout any more once ds is there, the next tile
  * comes in their place while dq is made, and one stage will do. All 128 keys stay: per tile of keys
  * all sums of dq are read and written, in an L2 cache that may be as small as 6 MB, and smaller
  * tiles of queries leave the sums of fewer of them between one block's turn and the next one's. */
@@ -364,7 +364,7 @@ CUDA_FN void store_dq(const struct attention_on_gpu &a, int b, const struct step
     }
 }
 
-/* This block's part of dq joins those of earlier keys; it has the turn. Sums lie in the order in
+/* This block's part of dq joins those of earlier keys; it has the turn. Sums are in the order in
  * which threads have them. */
 template <typename T, class by>
 CUDA_FN void join_dq(const struct attention_on_gpu &a, const volatile struct task *task,

@@ -54,7 +54,7 @@ CUDA_FN struct place place_of(unsigned block, int n_heads, int T, bool last_firs
 /* ---- tiles in shared memory --------------------------------------------------------------------
  */
 
-/* Rows of WIDTH 16-bit elements. 16-byte chunk c of row r lies at chunk c ^ permutation(r), so that
+/* Rows of WIDTH 16-bit elements. 16-byte chunk c of row r is at chunk c ^ permutation(r), so that
  * eight rows at one chunk, which is what ldmatrix reads at a time, fall on all 32 banks. */
 template <int WIDTH> CUDA_FN unsigned permutation(unsigned row)
 {
@@ -142,7 +142,7 @@ template <int WIDTH> CUDA_FN shared_at lane_by_rows(shared_at tile, int row0)
     return lane_begin<WIDTH>(tile, (unsigned)row0 + lane % 16, lane / 16);
 }
 
-/* Right operands as they lie (16 rows along n, 16 columns along k), and transposed left ones. */
+/* Right operands as stored (16 rows along n, 16 columns along k), and transposed left ones. */
 template <int WIDTH> CUDA_FN shared_at lane_by_columns(shared_at tile, int row0)
 {
     const unsigned lane = thread_here() % 32;

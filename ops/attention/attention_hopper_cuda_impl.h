@@ -1,6 +1,7 @@
 /* What attention's kernels for compute capability 9.0 share: tiles in panels, products of tiles,
- * what is said of hidden keys. Algorithm: Dao, "FlashAttention-2", arXiv 2307.08691; products that
- * run while the same warps work on the softmax: Shah et al., "FlashAttention-3", arXiv 2407.08608.
+ * what marks hidden keys. Algorithm: Dao, "FlashAttention-2", arXiv 2307.08691; products
+ * that run while the same warps work on the softmax: Shah et al., "FlashAttention-3", arXiv
+ * 2407.08608.
  *
  * WIDTH, the head's, is 64 or 128: one panel or two (device/cuda/warpgroup.h). A tile is one panel
  * after the other, all its rows in each. A warpgroup owns 64 rows of a tile, a warp 16 of them, and

@@ -3,7 +3,7 @@
  * A block of two warpgroups owns 128 keys of a key head, 64 each, and walks the queries that see
  * any of them, for each of its query heads: their sums meet in its registers, so nothing is added
  * up in memory. Scores are made with keys as rows, s[key][query]. The products of p and ds with a
- * tile go on while the next tile's scores are made, so three tiles of q and dout are in shared
+ * tile continue while the next tile's scores are made, so three tiles of q and dout are in shared
  * memory. Limit: 8·Tq·Tk·D FLOP per query head (half when causal) at the speed of wgmma. */
 #include "ops/attention/attention_hopper_cuda_impl.h"
 

@@ -96,7 +96,7 @@ CUDA_FN void store_dq(const struct attention_on_gpu &a, unsigned char *q_tile,
     store_warp_rows<T, WIDTH>(q_tile, dq, factor, to, a.q_stride, a.Tq - q0);
 }
 
-/* The tiles that come next, and where they lie: keys in the first of three places, values in the
+/* The tiles that come next, and where they are: keys in the first of three places, values in the
  * first of two. */
 struct ring {
     unsigned k, v;

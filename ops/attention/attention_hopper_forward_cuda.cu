@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(hopper_forward<WIDTH>::THREADS, 1)
 
         int k0 = KEYS; /* of the tile whose scores are made; the one before meets its values */
         unsigned odd = by::TILE,
-                 even = 0; /* where its keys lie; its values when it is their turn */
+                 even = 0; /* where its keys are; its values when it is their turn */
         for (; k0 < n_keys; k0 += KEYS) {
             /* keys k0 and the values before them are here; nobody reads the tiles before those */
             copies_to_products<0>();

@@ -420,7 +420,7 @@ static struct key_block load_keys(const struct attention_args *a, const struct b
     return kb;
 }
 
-/* Row i: s and dp become p after dropout and ds/scale. Where all of the softmax lies on one key
+/* Row i: s and dp become p after dropout and ds/scale. Where all of the softmax is on one key
  * (the first query sees no other) dp and delta are one sum in two orders, and ds is 0; not so in 16
  * bits, where delta is of the rounded out. */
 VEC_FN void pair_row(const struct attention_args *a, const struct backward_space *w, size_t i,

@@ -189,7 +189,7 @@ CUDA_FN double ce_row(const struct cross_entropy_args *a, double divisor, int64_
         if (dz) fill_row(dz, a->V, ignored ? 0.0f : NAN);
         return ignored ? 0.0 : (double)NAN;
     }
-    const float z_label = z[label]; /* before dz, which may lie over z */
+    const float z_label = z[label]; /* before dz, which may be over z */
     const float lse = log_sum_exp<N, ALIGNED, WIDE>(z, (uint32_t)a->V, room);
     if (!WIDE) __syncwarp(); /* all lanes have read it: shuffles order no memory */
     const double weight = weight_of(a, n), scale = divisor != 0 ? (double)a->dloss / divisor : 0;

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(SUM_BLOCK)
 /* ---- a row ------------------------------------------------------------------------------------
  */
 
-/* Rows of one block. dz may lie over z: element v of a narrower dtype lies where logit v or an
+/* Rows of one block. dz may be over z: element v of a narrower dtype is where logit v or an
  * earlier one was, of the same dtype where logit v was. */
 template <typename Z, typename T> struct row_args {
     int64_t V, ldz, ld_dz;
@@ -436,7 +436,7 @@ static int parts_of(const struct call *c, struct part parts[2])
     return whole < V ? 2 : 1;
 }
 
-/* Elements from row to row of dz, which lies over z. */
+/* Elements from row to row of dz, which is over z. */
 static int64_t ld_dz(const struct call *c)
 {
     return c->l->ldz * (int64_t)(dtype_size(z_dtype(c->a)) / dtype_size(c->a->dtype));

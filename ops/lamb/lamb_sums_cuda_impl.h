@@ -27,7 +27,7 @@ CUDA_FN void lamb_acc_clear(struct lamb_acc *acc)
     *acc = {{0, 0, 0, 0}, 0, lamb_unit(0), 0};
 }
 
-/* Make room for grids up to `top`. */
+/* Make space for grids up to `top`. */
 CUDA_FN void lamb_acc_raise(struct lamb_acc *acc, int top)
 {
     for (; acc->top < top; acc->top++) {

@@ -15,7 +15,7 @@
 
 #define TILE 16 /* of C, and along k; a block has TILE² threads */
 
-/* Element (row, col) of a matrix lies at row·row_step + col·col_step. */
+/* Element (row, col) of a matrix is at row·row_step + col·col_step. */
 struct steps {
     int64_t row, col;
 };

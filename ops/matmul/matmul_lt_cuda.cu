@@ -6,7 +6,7 @@
  *
  * What depends on shapes, dtypes, distances, alignments and the epilogue is a plan: descriptors and
  * the algorithm, which is the first that cuBLASLt's heuristics name. No timing decides, so a run
- * repeats. Plans lie in a table of fixed size; an old one gives way to a new one of its set.
+ * repeats. Plans are in a table of fixed size; an old one gives way to a new one of its set.
  *
  * Products repeat to the bit on one kind of GPU: sums that are cut along k are kept in fp32 and
  * added up in a pass of their own (no other reduction is allowed: the others round partial sums to

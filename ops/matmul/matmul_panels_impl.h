@@ -34,7 +34,7 @@ struct matmul_panels {
     void (*pack_cols)(const struct panel_source *s, uint32_t *dst, size_t stride);
     /* c (PANEL_ROWS, PANEL_COLS), rows ldc apart, = [c +] Σ over n_units units of a·b. Meanwhile
      * TILE_SOON units from `soon` on are fetched for every TILE_SOON_UNITS units multiplied; they
-     * may lie past the end of what there is. */
+     * may be past the end of what there is. */
     void (*tile)(size_t n_units, const uint32_t *a, const uint32_t *b, float *c, size_t ldc,
                  bool add, const uint32_t *soon);
 };

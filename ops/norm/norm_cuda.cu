@@ -5,7 +5,7 @@
  * A row is read once and kept in registers as it is stored, by the threads of a warp or, if it is
  * too long for that, of a block: N elements (16 bytes) at a time, PACKS times. Where tensors are
  * not aligned to 16 bytes, the same threads read the same elements one by one, so that sums do not
- * depend on where a tensor lies. Rows that are too long for a block take the plain kernels below,
+ * depend on where a tensor is. Rows that are too long for a block take the plain kernels below,
  * which read a row as often as they need it. Sums are fp32, in trees fixed by C; those over rows
  * are cut into blocks fixed by N.
  *
@@ -477,7 +477,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     io.partial[(2 * (int64_t)blockIdx.y + 1) * io.stride + c] = bias;
 }
 
-/* … then dx, which may lie over x or dy. */
+/* … then dx, which may be over x or dy. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const struct norm_io io)
 {

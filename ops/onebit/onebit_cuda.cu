@@ -255,7 +255,7 @@ static cz_status pack_bits(struct ops *ops, struct dev_stream *stream,
                        BLOCK, 0, stream, *a, cuda_is_aligned(a->e, 16));
 }
 
-/* Where element i of a segment lies: its chunk, found once per thread and span. */
+/* Where element i of a segment is: its chunk, found once per thread and span. */
 struct chunk_place {
     size_t chunk, at;
 };

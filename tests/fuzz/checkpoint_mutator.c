@@ -1,5 +1,5 @@
 /* Mutations for fuzz_checkpoint.c that leave its pickles whole: bytes at random would mostly break
- * them, and what lies behind the unpickler would not be reached. Values are changed where they
+ * them, and what is behind the unpickler would not be reached. Values are changed where they
  * stand: numbers, one-byte values, letters of keys and names. Every third time bytes change as
  * libFuzzer likes. */
 #include "tests/fuzz/fuzz.h"

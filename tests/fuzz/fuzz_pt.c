@@ -1,6 +1,6 @@
-/* Promises: any file opens or is refused with a sentence; records lie inside the file and apart;
+/* Promises: any file opens or is refused with a sentence; records are inside the file and apart;
  * their sums can be recomputed; every tensor's first and last elements can be read, by themselves
- * and as fp32; what lies outside a tensor cannot. */
+ * and as fp32; what is outside a tensor cannot. */
 #include "formats/pt/pt.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Promises: any file opens or is refused with a sentence; tensors lie inside the file, without hole
- * or overlap, and are found by name; their elements can be read, what lies outside cannot. */
+/* Promises: any file opens or is refused with a sentence; tensors are inside the file, without hole
+ * or overlap, and are found by name; their elements can be read, what is outside cannot. */
 #include "formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: what keeps a run off the GPU is said in one sentence, with the exit code of its kind, by
+# Claim: what keeps a run off the GPU is reported in one sentence, with the exit code of its kind, by
 # every command that takes --device; --device cpu works all the same, and a plan needs no GPU.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -116,7 +116,7 @@ CZERO_CUDA_SIM_FAULT=lost-at:400 refused "a lost GPU, later" 1 'start again from
 saved=$(sed 's/global_step//' "$work/save/latest" 2>/dev/null)
 [ "${saved:-0}" -ge 1 ] || complain "nothing was saved before the loss"
 "$czero" "${train[@]}" --set train_micro_batch_size_per_gpu=1 --steps $((saved + 1)) --resume "$work/save" \
-  >"$work/out" 2>&1 || complain "on the CPU it does not go on: $(cat "$work/out")"
+  >"$work/out" 2>&1 || complain "on the CPU it does not continue: $(cat "$work/out")"
 
 # ---- what GPUs cannot do together
 sed 's|"zero_optimization": {|&"offload_param": {"device": "nvme", "nvme_path": "'"$work"'"},|' configs/offload.json >"$work/nvme.json"

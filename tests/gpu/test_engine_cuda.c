@@ -2,7 +2,7 @@
  * accumulation, clipping and checkpoints of activations; a loss that nobody asked for is in the
  * boundary's all the same; evaluation and predictions are the CPU's; inputs that wait in host
  * memory change no bit; a checkpoint written meanwhile holds the state of its step, loads on either
- * device, and the run goes on from it as if nothing had been; weights are exported.
+ * device, and the run continues from it as if nothing had been; weights are exported.
  *
  * fp32 sums are made in another order than the CPU's, and Adam divides by what is near zero: losses
  * agree to 1e-5 over the few steps here. bf16 layers round in between: 2e-2. */
@@ -169,7 +169,7 @@ static void check_checkpoint(const char *config, double bound)
     char path[128];
     struct cz_engine *e = start("cuda", small_gpt2, config);
     step(e, false);
-    ck_ok(engine_save_begin(e, dir, NULL)); /* written while the run goes on */
+    ck_ok(engine_save_begin(e, dir, NULL)); /* written while the run continues */
     const double next = step(e, false);
     ck_ok(engine_save_wait(e));
     struct cz_engine *again = start("cuda", small_gpt2, config),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Claim: ptxas keeps everything of the kernels for 9.0 alone in registers, and does not make their
-# products wait for each other (it says so, and goes on: C7508 to C7519); each has products.
+# products wait for each other (it says so, and continues: C7508 to C7519); each has products.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null) || {

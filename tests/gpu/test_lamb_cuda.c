@@ -1,6 +1,6 @@
 /* Claims: Lamb's CUDA kernels give the moments, the parameters and, after lamb_sum(), the sums of
  * the scalar row to the bit, for every dtype, alignment, cut into segments and value, whichever
- * order threads run in; what lies outside the segments stays; sums of tiles add up; bad arguments
+ * order threads run in; what is outside the segments stays; sums of tiles add up; bad arguments
  * are refused; batches of segments cover every element once, whatever the sizes. */
 #include "ops/lamb/lamb_batch_impl.h"
 #include "ops/lamb/lamb_impl.h"

@@ -400,7 +400,7 @@ REFUSING(products_without_epilogues_agree, "plain")
 REFUSING(late_refusals_agree, "late")
 REFUSING(our_own_product_agrees, "none")
 
-/* The same bytes from tensors that lie elsewhere, as long as 16 bytes stay together. */
+/* The same bytes from tensors that are elsewhere, as long as 16 bytes stay together. */
 static void repeat(const struct cuda_rig *rig)
 {
     for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++) {

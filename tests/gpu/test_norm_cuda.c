@@ -181,7 +181,7 @@ START_TEST(row_blocks_agree)
 }
 END_TEST
 
-/* Sums are in the same order wherever tensors lie: results have the same bits. */
+/* Sums are in the same order wherever tensors are: results have the same bits. */
 START_TEST(alignment_does_not_show)
 {
     static const int64_t widths[] = {1, 24, 67, 520, 1040, 4104, 16400};

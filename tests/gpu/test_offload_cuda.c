@@ -1,8 +1,8 @@
 /* Claims of training on a CUDA device (real or simulated): it does not depend on where optimizer
  * states and parameters are kept (masters, states, losses, norms and loss scales are the same to
  * the bit for none, cpu and nvme, both ways, at every stage); it follows the same run on the CPU;
- * what is saved on a device goes on there and on the CPU, and the other way round; the plan is what
- * the run takes. CZ_CUDA_ALL=1: the whole product of tiers, stages, precisions. */
+ * what is saved on a device continues there and on the CPU, and the other way round; the plan is
+ * what the run takes. CZ_CUDA_ALL=1: the whole product of tiers, stages, precisions. */
 #include "tests/support/tiers.h"
 
 #include "device/device.h"

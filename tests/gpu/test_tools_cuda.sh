@@ -71,5 +71,5 @@ if [ -x "$build/examples/custom_layer" ]; then
     complain "custom_layer: $(cat "$work/custom.cpu" "$work/custom.cuda")"
 fi
 
-[ $failed = 0 ] && echo "verify, generate, train, eval, predict and a layer of one's own: as on the CPU"
+[ $failed = 0 ] && echo "verify, generate, train, eval, predict and a layer of your own: as on the CPU"
 exit $failed

@@ -63,7 +63,7 @@ enum warpgroup_mistake {
     WARPGROUP_TWO_WAITS,       /* half of the threads wait for less */
     WARPGROUP_ONE_LESS,        /* a thread leaves out the last product */
     WARPGROUP_ANOTHER_OPERAND, /* of one thread */
-    WARPGROUP_BEYOND,          /* b lies beyond shared memory */
+    WARPGROUP_BEYOND,          /* b is beyond shared memory */
     WARPGROUP_EARLY_WRITE,     /* of d, before the wait */
     WARPGROUP_EARLY_REUSE,     /* of a's registers */
     WARPGROUP_EARLY_OVERWRITE, /* of a in shared memory */

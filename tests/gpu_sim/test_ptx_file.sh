@@ -55,4 +55,4 @@ if run 6 24 2>"$work/said"; then
 fi
 grep -q "thread (5,0,0) at PTX line 17: touches 4 bytes" "$work/said"
 cmp "$work/sum" <(words '<I' 105)
-echo "what the interpreter finds is said, and nothing is written"
+echo "what the interpreter finds is reported, and nothing is written"

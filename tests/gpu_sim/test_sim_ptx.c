@@ -273,7 +273,7 @@ START_TEST(products_are_right_and_wrong_fragments_show)
 }
 END_TEST
 
-/* A (64,16) and B (8,16), both with their rows along k, of lines of 128 bytes whose chunk c lies at
+/* A (64,16) and B (8,16), both with their rows along k, of lines of 128 bytes whose chunk c is at
  * c ^ (line % 8), are copied to shared memory and multiplied by a warpgroup. */
 #define WGMMA_TEXT(proxy, fence)                                                                   \
     TEXT(".shared .align 1024 .b8 sh[9216]; mov.u32 %r3, sh; mov.u32 %r4, 0;\n"                    \

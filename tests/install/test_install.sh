@@ -51,7 +51,7 @@ cmake -G Ninja -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="
 cmake --build "$work/project/build" >>"$work/cmake.log" || { cat "$work/cmake.log" >&2; exit 1; }
 
 "$prefix/bin/czero" --version
-if [ -e "$build/libczero_cuda.so" ]; then # the plug-in lies where the installed program looks
+if [ -e "$build/libczero_cuda.so" ]; then # the plug-in is where the installed program looks
   test -e "$libdir/libczero_cuda.so" || { echo "libczero_cuda.so was not installed" >&2; exit 1; }
   env -u CZERO_CUDA_PLUGIN "$prefix/bin/czero" verify "$build/fixtures/models/gpt2" \
     --device cuda >"$work/cuda" 2>&1 || true

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Differential test of `czero config show` against DeepSpeed 0.19.8's own parser.
 
-Run it by hand with a Python that has deepspeed (scripts/peers.sh makes one):
+Run it manually with a Python that has deepspeed (scripts/peers.sh makes one):
 
     PEERS/bin/python tests/interop/config_oracle.py build/czero [--count 3000] [--seed 1]
 

@@ -11,7 +11,7 @@ then DeepSpeed
     schedule and counters are those of the files, weights those of zero_to_fp32,
   - trains on, as does `czero train --resume`: the same losses, rates, norms and scales,
   - converts it with ds_to_universal (Adam, stages 1-3): the same weights and moments;
-and the other way around DeepSpeed trains and saves, and both go on from there.
+and the other way around DeepSpeed trains and saves, and both continue from there.
 """
 import argparse
 import json
@@ -376,7 +376,7 @@ def check_folder(case, folder, scratch, tool=None):
 
 
 def forward(binary, case, scratch):
-    """czero saves; DeepSpeed and czero go on."""
+    """czero saves; DeepSpeed and czero continue."""
     folder = scratch / "ours"
     czero(binary, case, scratch, "--steps", str(SAVED), "--save", folder)
     theirs, wrong = check_folder(case, folder, scratch, pathlib.Path(binary).parent / "zero_to_fp32")
@@ -387,7 +387,7 @@ def forward(binary, case, scratch):
 
 
 def backward(binary, case, scratch):
-    """DeepSpeed saves; DeepSpeed and czero go on."""
+    """DeepSpeed saves; DeepSpeed and czero continue."""
     folder = scratch / "theirs"
     ranks = curves.run_apart(case["world"], make, case=case, folder=str(folder), steps=SAVED, more=MORE)
     theirs, _ = curves.gather(ranks)

@@ -5,7 +5,7 @@
 
 Run with the python that scripts/peers.sh prints. gpt2-tiny learns from the fixtures' text, in the fixtures'
 order, on W ranks (default 2): DeepSpeed with the preset, its nvme_path moved to a scratch folder (its NVMe
-needs its async_io extension; where that cannot be built DeepSpeed is given the host instead, and it is said);
+needs its async_io extension; where that cannot be built DeepSpeed is given the host instead, and it is reported);
 czero with the preset as it is, and again with optimizer states and parameters on none, cpu and nvme. Losses
 agree within 2e-2 and rates exactly; czero's own curves are the same bytes.
 """

@@ -4,7 +4,7 @@
   onebit_oracle.py build/czero [--first SEED] [--count N]
 
 One to five ranks, all three optimizers, fp32, bf16 and fp16, accumulation, clipping, frozen
-parameters, groups, schedules and every setting that moves the calendar. Prints, per seed, the
+parameters, groups, schedules and every setting that moves the schedule. Prints, per seed, the
 largest difference in the loss before and after the freeze, and every disagreement. Needs PyTorch
 and transformers alone: the python of scripts/peers.sh, with or without --onebit.
 """

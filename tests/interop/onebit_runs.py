@@ -3,7 +3,7 @@
 by "deepspeed": 0.16.9 itself (the loss divided by the accumulation steps where it forgets to).
 by "replay": onebit_replay.py, because 0.16.9 errs there (why: tests/fixtures/curves/onebit/README.md).
 groups "hf": biases and norms without decay in a second group; "masked": the positions that no text
-reaches are masked by hand for DeepSpeed, which czero is to find out by itself.
+reaches are masked manually for DeepSpeed, which czero is to find out by itself.
 eps is large because the exchange amplifies rounding where the frozen variance is small.
 """
 RUNS = []

@@ -120,7 +120,7 @@ def pt_files():
 
 
 def data_pkl(path):
-    """The bytes as they lie in the file: no_crc.pt says nothing of their sum."""
+    """The bytes as stored in the file: no_crc.pt says nothing of their sum."""
     with zipfile.ZipFile(path) as z:
         info = next(i for i in z.infolist() if i.filename.endswith("/data.pkl") or i.filename == "data.pkl")
     with open(path, "rb") as f:

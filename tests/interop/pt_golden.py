@@ -134,7 +134,7 @@ def other_writers():
         for name, data in records(plain):
             with z.open(name, "w", force_zip64=True) as f:
                 f.write(data)
-        z.comment = b"made by hand"
+        z.comment = b"made manually"
     with tarfile.open(OUT / "tar.pt", "w", format=tarfile.USTAR_FORMAT) as t:
         data = b"\x80\x02}."
         info = tarfile.TarInfo("pickle")

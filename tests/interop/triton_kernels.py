@@ -108,7 +108,7 @@ def softmax(x, y, C, BLOCK: tl.constexpr):
 
 @triton.jit
 def columns(x, y, R, C, BR: tl.constexpr, BC: tl.constexpr):
-    """y (C) = sums of columns, in a tile whose rows lie in several warps."""
+    """y (C) = sums of columns, in a tile whose rows are in several warps."""
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     sums = tl.zeros((BC,), tl.float32)
     for at in range(0, R, BR):
@@ -129,7 +129,7 @@ def scans(x, sums, products, back, R: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def order(x, sorted_, least, most, turned, R: tl.constexpr, C: tl.constexpr):
-    """Rows sorted, where their least and greatest lie, and the tile turned."""
+    """Rows sorted, where their least and greatest are, and the tile turned."""
     r, c = tl.arange(0, R), tl.arange(0, C)
     value = tl.load(x + r[:, None] * C + c[None, :])
     tl.store(sorted_ + r[:, None] * C + c[None, :], tl.sort(value))

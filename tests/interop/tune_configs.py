@@ -2,7 +2,7 @@
 """Whether DeepSpeed's own parser accepts what `czero tune -o` and `czero init` write, and reads the
 same from it.
 
-Run it by hand with a Python that has deepspeed (scripts/peers.sh makes one):
+Run it manually with a Python that has deepspeed (scripts/peers.sh makes one):
 
     PEERS/bin/python tests/interop/tune_configs.py build/czero
 
@@ -109,7 +109,7 @@ def init_differences(czero, case, folder, path):
              ("scheduler", c.scheduler_name, name)]
     if name == "WarmupDecayLR":
         params = c.scheduler_params
-        pairs.append(("room for the decay", params["total_num_steps"] > params["warmup_num_steps"], True))
+        pairs.append(("space for the decay", params["total_num_steps"] > params["warmup_num_steps"], True))
     return [f"{what}: {got} instead of {want}" for what, got, want in pairs if got != want]
 
 

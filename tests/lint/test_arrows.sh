@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Claim: an include crosses from one room to another only along the arrows of the design
-# (docs/design.md), and a room's *_impl.h is included by that room and its tests alone.
+# Claim: an include crosses from one module to another only along the arrows of the design
+# (docs/design.md), and a module's *_impl.h is included only by that module and its tests.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -31,17 +31,17 @@ complain() {
 
 n_edges=0
 while IFS=: read -r file _ target; do
-  room=${file%%/*}
+  module=${file%%/*}
   to=${target%%/*}
   [ "$to" = "$target" ] && continue # not folder-qualified: a tool's own header
   n_edges=$((n_edges + 1))
-  if [[ $target == *_impl.h && $room != "$to" ]]; then
+  if [[ $target == *_impl.h && $module != "$to" ]]; then
     complain "$file: $target is private to $to/"
   fi
-  [ "$room" = "$to" ] || [ "$to" = base ] && continue
-  allowed=" ${may[$room]} "
+  [ "$module" = "$to" ] || [ "$to" = base ] && continue
+  allowed=" ${may[$module]} "
   [[ $file == tools/czero/cmd_bench* ]] && allowed+=" $bench_extra "
-  [[ $allowed == *" $to "* ]] || complain "$file: $room/ may not include $target"
+  [[ $allowed == *" $to "* ]] || complain "$file: $module/ may not include $target"
 done < <(grep -rnoP --include='*.[ch]' --include='*.cu' '^\s*#\s*include\s+"\K[^"]+' \
   base device layout formats comm ops optim model data offload zero checkpoint engine tools examples)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: tests/fixtures/README.md names everything that lies beside it; the build's folder of fixtures is
+# Claim: tests/fixtures/README.md names everything that is beside it; the build's folder of fixtures is
 # what the archives hold; unpacking again changes nothing, and a folder that is gone comes back.
 set -uo pipefail
 cd "$(dirname "$0")/../.."

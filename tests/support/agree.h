@@ -1,7 +1,7 @@
 /* Comparing the rows of an op with row 0: inputs, guarded outputs, tolerances.
  *
  * A test walks the table of its op (`<op>_rows()`), wires a struct ops for each row that this CPU
- * runs (agree_wire), and feeds all of them the same input. Inputs and outputs lie in agree_bufs,
+ * runs (agree_wire), and feeds all of them the same input. Inputs and outputs are in agree_bufs,
  * whose guard bytes show a write outside; sizes come from agree_numels(), start offsets from the
  * test. Everything here fails the running Check test with a sentence. */
 #ifndef CZ_TESTS_AGREE_H

@@ -1,4 +1,4 @@
-/* A model's chain with its memory on one device, driven by hand: for comparing devices. Parameters
+/* A model's chain with its memory on one device, driven manually: for comparing devices. Parameters
  * are the model's weights in the chain's dtype, gradients fp32. Batches, losses, logits and
  * gradients are host memory here, as for the engine. */
 #ifndef CZ_TESTS_CHAIN_SIDE_H

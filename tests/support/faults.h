@@ -2,7 +2,7 @@
  *
  * Include it in the one .c file of a test program. What the program links statically (czero_static)
  * then calls the functions below instead of the C library's; they do the real thing unless told
- * otherwise. Children of fork() inherit the plan and go on by themselves.
+ * otherwise. Children of fork() inherit the plan and continue by themselves.
  *
  *   faults_plan(FAULT_PWRITE, 3, EIO);    the fourth pwrite from now fails, later ones work
  *   faults_plan(FAULT_FSYNC, 0, ENOSPC);  the next fsync fails

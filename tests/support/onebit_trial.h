@@ -1,4 +1,4 @@
-/* Runs of the 1-bit optimizers that stop and go on: legs (resume_trial.h) that also report what
+/* Runs of the 1-bit optimizers that stop and continue: legs (resume_trial.h) that also report what
  * every rank has of its own. */
 #ifndef CZ_TESTS_ONEBIT_TRIAL_H
 #define CZ_TESTS_ONEBIT_TRIAL_H
@@ -46,7 +46,7 @@ static inline void onebit_configure(struct leg *leg, const struct onebit_cell *c
              onebit_dtypes[c->dtype], c->stage, o->type, o->params);
 }
 
-/* Of what lies in the memory of whatever device. */
+/* Of what is in the memory of whatever device. */
 static inline cz_status onebit_hash_range(struct cz_engine *e, const struct zero_range *range,
                                           uint64_t *h)
 {
@@ -130,7 +130,7 @@ static inline void onebit_whole(struct leg_shared *s, const struct onebit_cell *
     leg_outcome_of(s, c->world);
 }
 
-/* Goes on from `at` to the end, with another seed's weights and seed until the load. */
+/* Continues from `at` to the end, with another seed's weights and seed until the load. */
 static inline struct leg_outcome onebit_rest(struct leg_shared *s, const char *dir, int at,
                                              int world)
 {

@@ -1,5 +1,5 @@
-/* A .pt of more than 4 GiB that takes no room: its large storage is a hole but for its end. Include
- * it in the one .c file of a test program. */
+/* A .pt of more than 4 GiB that takes no space: its large storage is a hole but for its end.
+ * Include it in the one .c file of a test program. */
 #ifndef CZ_TESTS_PT_LARGE_H
 #define CZ_TESTS_PT_LARGE_H
 

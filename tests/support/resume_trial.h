@@ -1,5 +1,5 @@
-/* Runs that stop and go on: a leg trains some steps over real ranks, from a checkpoint or afresh,
- * saves or not, and reports hashes of its whole state. */
+/* Runs that stop and continue: a leg trains some steps over real ranks, from a checkpoint or
+ * afresh, saves or not, and reports hashes of its whole state. */
 #ifndef CZ_TESTS_RESUME_TRIAL_H
 #define CZ_TESTS_RESUME_TRIAL_H
 
@@ -24,7 +24,7 @@ struct leg {
     int save_every;                   /* 0: once, at the end */
     uint64_t save_after;              /* or after steps (bit s: of step s + 1), behind its back */
     int abandon;                      /* > 0: after this step it waits to be killed (legs_kill) */
-    char swap_dir[256];               /* nvme_path: what lies there during the run is counted */
+    char swap_dir[256];               /* nvme_path: what is there during the run is counted */
     struct cz_load_options load_options;
     cz_status (*probe)(struct cz_engine *e,
                        uint64_t *own); /* what ranks need not agree on; or NULL */

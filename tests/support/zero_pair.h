@@ -9,7 +9,7 @@
 
 enum { SECOND = 7 }; /* the number of a step's second micro-batch */
 
-/* Bytes of a source, wherever it lies. */
+/* Bytes of a source, wherever it is. */
 static void read_source(struct world *w, enum zero_source source, size_t group, size_t state_idx,
                         size_t off, size_t numel, void *dst)
 {

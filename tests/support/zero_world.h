@@ -51,7 +51,7 @@ struct world {
     bool spoils;              /* one is infinite */
 };
 
-/* Blocks are aligned as little as zero_bind() allows, and what lies behind them is watched. */
+/* Blocks are aligned as little as zero_bind() allows, and what is behind them is watched. */
 #define WORLD_LEAD  ((size_t)256)
 #define WORLD_GUARD ((size_t)4096)
 

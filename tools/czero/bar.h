@@ -11,7 +11,7 @@
 /* Columns of the terminal on stderr; 80 when it does not say. */
 int bar_columns(void);
 
-/* "[####....] " of `width` marks (0: ""), at most BAR_WIDTH_MAX; room for BAR_WIDTH_MAX + 4. */
+/* "[####....] " of `width` marks (0: ""), at most BAR_WIDTH_MAX; space for BAR_WIDTH_MAX + 4. */
 void bar_draw(char *text, int width, double fraction);
 
 /* "0:07", "1:02:03" */

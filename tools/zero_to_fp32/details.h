@@ -1,4 +1,4 @@
-/* --debug: where the tensors of a checkpoint lie. */
+/* --debug: where the tensors of a checkpoint are. */
 #ifndef CZ_TOOLS_DETAILS_H
 #define CZ_TOOLS_DETAILS_H
 

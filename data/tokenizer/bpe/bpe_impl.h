@@ -82,7 +82,7 @@ struct bpe_merges {
     size_t n_slots, n;
 };
 
-/* Room for n merges. CZ_NOMEM. */
+/* Space for n merges. CZ_NOMEM. */
 cz_status bpe_merges_init(struct bpe_merges *m, size_t n);
 void bpe_merges_free(struct bpe_merges *m);
 /* A pair given twice takes the later rank. */
@@ -154,7 +154,7 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
 
 enum { BPE_TEXT_REPAIRED = 0, BPE_TEXT_NORMALIZED, BPE_TEXT_PREFIXED };
 
-/* Room for n bytes in w->text[which]. CZ_NOMEM. */
+/* Space for n bytes in w->text[which]. CZ_NOMEM. */
 cz_status bpe_work_room(struct bpe_work *w, int which, size_t n);
 
 /* Valid UTF-8: the text itself, or a copy in w with U+FFFD for what is none. */

@@ -79,9 +79,9 @@ uint8_t wp_combining_class(uint32_t c);
 /* ---- words ------------------------------------------------------------------------------------
  */
 
-/* The word under way, or a text. n_chars goes on counting where `text` takes no more. */
+/* The word under way, or a text. n_chars continues counting where `text` takes no more. */
 struct wp_word {
-    char *text; /* room for n_chars_max characters of 4 bytes */
+    char *text; /* space for n_chars_max characters of 4 bytes */
     size_t nbytes;
     size_t n_chars, n_chars_max;
     size_t fence; /* marks are not put in order over what stands before this byte */

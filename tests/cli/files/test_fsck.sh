@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Claim: `czero fsck` says "no damage" and exits 0 for DeepSpeed's own checkpoints and files; damage
-# is a sentence that names the file (and what lies there) with exit 4; what cannot be checked exits
+# is a sentence that names the file (and what is there) with exit 4; what cannot be checked exits
 # 1 or 2; --json says the same in JSON, --quiet only what is wrong.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."

@@ -102,7 +102,7 @@ data 2 'short.txt' short.txt
 mkdir data.d
 data 1 'data.d: is a folder' data.d
 
-# No room for the output
+# No space for the output
 if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=64k tmpfs tiny 2>/dev/null; then
   with 1 'No space left' --export tiny/model
   if [ -e tiny/model/model.safetensors ] || [ -e tiny/model/config.json ]; then

@@ -10,7 +10,7 @@ failed=0
 complain() { echo "$*" >&2; failed=1; }
 value() { grep -o "\"$1\": [0-9]*" "$work/out" | head -1 | grep -o '[0-9]*$'; }
 
-# no profile: the order is by bytes moved, and that is said
+# no profile: the order is by bytes moved, and that is reported
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB \
   -o "$work/ds.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
 grep -q "no machine profile" "$work/out" || complain "the order is not explained"

@@ -194,10 +194,10 @@ still+=(--set scheduler.type=WarmupLR)
 still+=(--set scheduler.params='{"warmup_min_lr":0,"warmup_max_lr":0,"warmup_num_steps":2}')
 "$czero" "${train[@]}" "${still[@]}" >out 2>err || fail "early stopping with a folder failed"
 "$czero" "${train[@]}" "${still[@]}" --resume still >out 2>err || fail "resuming after an early stop failed"
-[ "$(cat still/latest)" = global_step4 ] || fail "a run that had stopped early goes on"
+[ "$(cat still/latest)" = global_step4 ] || fail "a run that had stopped early continues"
 
-# ---- a classifier goes on under its own names ----------------------------------------------------
-"$czero" "${train[@]}" --model model --tokenizer model --data train.json --steps 2 >out 2>err || fail "going on failed"
+# ---- a classifier continues under its own names ----------------------------------------------------
+"$czero" "${train[@]}" --model model --tokenizer model --data train.json --steps 2 >out 2>err || fail "continuing failed"
 above "$(accuracy out)" 0.9
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ expect 2 "--tokenizer" predict --model model --text x
 python3 -c 'import json; json.dump([["a", "b", "food"], ["c", "d", "sport"]], open("pairs.json", "w"))'
 expect 2 "special tokens" "${base[@]}" --data train.json --eval-data pairs.json --seq-len 2 --steps 1
 
-# ---- a best that cannot be kept is a warning, the run goes on ------------------------------------
+# ---- a best that cannot be kept is a warning, the run continues ------------------------------------
 mkdir blocked && echo "no folder" >blocked/best
 "$czero" "${train[@]}" --data train.json --epochs 2 --save blocked --best-metric loss >out 2>err || fail "a best that cannot be kept ended the run"
 grep -q "was not saved, but the run continues" err || fail "nobody said that the best was not kept"

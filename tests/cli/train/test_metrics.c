@@ -1,6 +1,6 @@
 /* Claims: --metrics leaves one whole row per measurement as it happens; a resumed run drops what
- * is past its checkpoint, in the CSV and for TensorBoard, and goes on counting; files that are not
- * ours are left alone; failures name the file.
+ * is past its checkpoint, in the CSV and for TensorBoard, and continues counting; files that are
+ * not ours are left alone; failures name the file.
  *
  * With CZ_TEST_METRICS_DIR set, only writes a resumed run there, for test_metrics_files.sh. */
 #include "tests/support/check_main.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: threads of a run are bound to cores of its affinity mask, ranks that nobody bound divide the
 # cores of their mask, OMP_PROC_BIND and --bind none leave threads alone; and on two NUMA nodes (hwloc
-# is made to believe in them) a run says where it lies and computes the same.
+# is made to believe in them) a run says where it is and computes the same.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../../.." && pwd)

@@ -70,7 +70,7 @@ launch -n 5 -- "${train[@]}" --config auto.json --micro-batch 1 --accumulation 3
   --log-json >out 2>err || fail "five ranks"
 grep -q '"step": 2,.*"samples": 30' out || fail "5 ranks x 3 micro-batches x 1 row x 2 steps"
 
-# ---- what all ranks get wrong is said once, with its numbers
+# ---- what all ranks get wrong is reported once, with its numbers
 expect() { # exit code, command …
   local code=$1 got=0
   shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: the example that may be killed goes on where its newest checkpoint was and ends with the loss
+# Claim: the example that may be killed continues where its newest checkpoint was and ends with the loss
 # and the weights of a run that was left alone; the number of ranks may change in between.
 set -euo pipefail
 build=$(cd "$1" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: a run that is killed and resumed writes the same curve and the same weights, byte for byte,
 # as one that was left alone, at any stage, from the data's order to the loss scale; SIGTERM saves
-# first; a checkpoint goes on at another stage and number of ranks; what cannot be resumed is refused
+# first; a checkpoint continues at another stage and number of ranks; what cannot be resumed is refused
 # with a sentence and the right exit code.
 set -euo pipefail
 build=$(cd "$1" && pwd)

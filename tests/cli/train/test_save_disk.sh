@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: on a disk that is too small for the next checkpoint a save fails with a sentence, nothing of
-# it stays, the run goes on, and what was saved before stays whole and is resumed from when there is
-# space again; a read-only disk is said, and what is on it can be resumed and checked.
+# it stays, the run continues, and what was saved before stays whole and is resumed from when there is
+# space again; a read-only disk is reported, and what is on it can be resumed and checked.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -47,7 +47,7 @@ for ranks in 1 2; do
     run "${command[@]}" "${train[@]}" --steps 6 --curve curve.csv
     [ $code = 1 ] || fail "$kilobytes KB, $ranks ranks: exit code $code"
     grep -q 'not saved, the run goes on.*No space left on device' err.txt || fail "no sentence"
-    [ "$(wc -l <curve.csv)" = 7 ] || fail "$kilobytes KB, $ranks ranks: the run did not go on"
+    [ "$(wc -l <curve.csv)" = 7 ] || fail "$kilobytes KB, $ranks ranks: the run did not continue"
     leftovers && fail "$kilobytes KB, $ranks ranks: leftovers stay"
     n=$(find disk -mindepth 1 -maxdepth 1 -type d ! -name model | wc -l)
     [ "$n" = $((kilobytes / 200)) ] || fail "$kilobytes KB, $ranks ranks: $n tags"

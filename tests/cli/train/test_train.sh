@@ -50,7 +50,7 @@ grep -q '^czero: epoch=0/micro_step=3/global_step=3, RunningAvgSamplesPerSec=' r
 "${report[@]}" --quiet >report.out 2>report.err
 test ! -s report.out && test ! -s report.err
 
-# A 1-bit optimizer whose freeze step lies beyond the run's end trains, and says so once
+# A 1-bit optimizer whose freeze step is beyond the run's end trains, and says so once
 for type in onebit_adam:freeze_step onebit_lamb:freeze_step zero_one_adam:var_freeze_step; do
   onebit=("${train[@]}" --config "$source_dir/configs/${type%:*}.json" --steps 3 --quiet)
   "${onebit[@]}" 2>onebit.err
@@ -93,7 +93,7 @@ test "$("${train[@]}" --epochs 1 --quiet --dry-run-lr | tail -n 1 | cut -d, -f1)
 "${train[@]}" --steps 3 --metrics closed.csv --save closed --log-json <&- >&- 2>&- && exit 1 # stdout takes nothing
 cmp <(cut -d, -f1-8 open.csv) <(cut -d, -f1-8 closed.csv)
 "$czero" fsck closed --quiet
-# A run that goes on has weights, whatever the model's folder lacks
+# A run that continues has weights, whatever the model's folder lacks
 "${train[@]}" --model open/model --resume open --steps 4 2>resumed.err
 if grep -q random resumed.err; then cat resumed.err; exit 1; fi
 "$build/zero_to_fp32" open o --quiet

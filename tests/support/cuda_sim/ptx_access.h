@@ -16,7 +16,7 @@ void ptx_access_lanes(ptx_warp &w, const ptx_op &o, int slot, ptx_touch touch, p
 /* The addresses alone. */
 void ptx_addresses(ptx_warp &w, const ptx_op &o, int slot, uint64_t out[PTX_WARP]);
 
-/* A store of bits that lie in shared memory already, which the settings take for none. */
+/* A store of bits that are in shared memory already, which the settings take for none. */
 bool ptx_is_echo(ptx_warp &w, int lane, uint64_t at, const void *bits, uint32_t n);
 
 /* A lane's n bytes of shared memory, or of global memory, checked likewise. */

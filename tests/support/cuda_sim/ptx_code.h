@@ -116,7 +116,7 @@ struct ptx_module {
     std::vector<std::unique_ptr<uint64_t[]>> storage; /* of variables */
 };
 
-/* What cannot go on: a sentence. */
+/* What cannot continue: a sentence. */
 struct ptx_stop {
     std::string sentence;
 };

@@ -31,7 +31,7 @@ struct ptx_launch {
     int device;
 };
 
-/* Run all blocks in the order that the settings ask for. False: a sentence lies in *error. */
+/* Run all blocks in the order that the settings ask for. False: a sentence is in *error. */
 bool ptx_launch_run(const ptx_launch *l, std::string *error);
 
 /* Instructions of lanes since the process began, and how many of them were a warp's. */
@@ -153,7 +153,7 @@ uint32_t ptx_lanes_named(ptx_warp &w, const uint32_t *members);
 void ptx_rest(ptx_warp &w);
 /* After a change of paths. */
 void ptx_find_limit(ptx_warp &w);
-/* The running warp comes to a barrier of so many threads, and waits there or goes on. */
+/* The running warp comes to a barrier of so many threads, and waits there or continues. */
 void ptx_barrier_arrive(ptx_warp &w, int number, int n_expected, bool waits);
 void ptx_run_warp_barrier(ptx_warp &w, const ptx_op &o);
 

@@ -29,7 +29,7 @@ struct ptx_cell {
 };
 
 /* What a warp, or a barrier, knows of a block's warps: the clock at which each was; and up to which
- * clock a fence.proxy.async lies between what it wrote and now. */
+ * clock a fence.proxy.async is between what it wrote and now. */
 struct ptx_clocks {
     uint32_t of[PTX_MAX_WARPS], fenced[PTX_MAX_WARPS];
 };

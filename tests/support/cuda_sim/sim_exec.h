@@ -1,7 +1,7 @@
 /* Running a grid: the threads of a block are fibers on one OS thread.
  *
  * A thread runs until it meets a barrier or a warp collective whose partners have not arrived; then
- * the next ready thread goes on. A thread that ends without having waited leaves its stack to the
+ * the next ready thread continues. A thread that ends without having waited leaves its stack to the
  * next one, so a kernel without barriers costs little more than its function calls. Barriers that
  * can never complete, and collectives whose lanes disagree, end the grid with a sentence. */
 #ifndef CZ_TESTS_SIM_EXEC_H
@@ -52,7 +52,7 @@ class sim_blocks_order {
     uint64_t n, offset, stride;
 };
 
-/* Run all blocks. False: a sentence lies in error (error_nbytes long) and the grid was abandoned.
+/* Run all blocks. False: a sentence is in error (error_nbytes long) and the grid was abandoned.
  */
 bool sim_exec_grid(const struct sim_grid *g, char *error, size_t error_nbytes);
 
@@ -86,7 +86,7 @@ void sim_exec_yield(void);
 int sim_exec_barrier(bool predicate, const char *what, const char *file, int line);
 
 /* n threads that name the same meeting (0 to SIM_MEETINGS - 1) wait for each other; the last one to
- * come calls last(arg) before anybody goes on. */
+ * come calls last(arg) before anybody continues. */
 #define SIM_MEETINGS 16
 void sim_exec_meet(int meeting, int n, void (*last)(void *arg), void *arg, const char *what,
                    const char *file, int line);

@@ -24,7 +24,7 @@ void sim_fiber_destroy(struct sim_fiber *f);
 void sim_fiber_adopt(struct sim_fiber *f);
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-/* Save where we are in *save, go on at `to`. */
+/* Save where we are in *save, continue at `to`. */
 extern "C" void sim_fiber_swap(void **save, void *to);
 inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to)
 {

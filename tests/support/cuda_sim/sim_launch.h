@@ -7,7 +7,7 @@
 #include <tuple>
 #include <type_traits>
 
-/* Where a parameter lies in request.params. */
+/* Where a parameter is in request.params. */
 struct sim_param {
     size_t offset, nbytes;
 };

@@ -134,11 +134,11 @@ bool sim_is_device(const void *p);              /* anywhere in the reserved regi
 bool sim_device_range(const void *p, size_t n); /* whole in one allocation */
 /* The live allocation or registration that holds an address. */
 bool sim_memory_range(const void *p, uintptr_t *begin, size_t *nbytes);
-/* Whether p lies in the memory of a device other than this one. */
+/* Whether p is in the memory of a device other than this one. */
 bool sim_is_foreign(const void *p, int device);
 bool sim_pinned_range(const void *p, size_t n);   /* whole in one registration */
 bool sim_pinned_touches(const void *p, size_t n); /* a part of it is pinned */
-/* A few words on where an address lies, for a sentence. */
+/* A few words on where an address is, for a sentence. */
 std::string sim_memory_describe(const void *p);
 
 /* ---- trace (sim_trace.cc) ---- */

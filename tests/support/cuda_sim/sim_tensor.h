@@ -5,7 +5,7 @@
  *   B (16×8, col):  b[0] (2t..2t+1, g)  b[1] (2t+8.., g)
  *   C, D (16×8):    d[0], d[1] (g, 2t..2t+1)   d[2], d[3] (g+8, 2t..2t+1)
  *
- * The lower index lies in the lower half of a register. Products are exact, sums in fp32 by rising
+ * The lower index is in the lower half of a register. Products are exact, sums in fp32 by rising
  * k; hardware sums in an order of its own, so agreement is up to rounding.
  *
  * cp.async copies land when their thread waits for them (sometimes before, in random order), so

@@ -201,7 +201,7 @@ START_TEST(a_slimmed_universal_folder_names_what_it_lacks)
 }
 END_TEST
 
-/* Sub-groups that were swapped to NVMe lie in copies of the swap files, which the tag must hold. */
+/* Sub-groups that were swapped to NVMe are in copies of the swap files, which the tag must hold. */
 START_TEST(a_swapped_sub_group_without_its_copy_is_named)
 {
     char command[2048], from[1024], dir[64];

@@ -87,7 +87,7 @@ static void check_values(const struct ckpt *ck, size_t idx, const float *want)
     free(have);
 }
 
-/* Runs cover a tensor without gap, and lie inside files. */
+/* Runs cover a tensor without gap, and are inside files. */
 static void check_runs(const struct ckpt *ck, size_t idx, int what)
 {
     const struct ckpt_tensor *t = ckpt_at(ck, idx);

@@ -1,5 +1,5 @@
 /* Pickles with damaged bytes under a good checksum: whatever they say, opening ends with a view
- * whose every run lies in its file, or with an error. Meant for ASan and UBSan. */
+ * whose every run is in its file, or with an error. Meant for ASan and UBSan. */
 #include "checkpoint/read/checkpoint.h"
 #include "formats/crc32.h"
 #include "tests/support/check_main.h"

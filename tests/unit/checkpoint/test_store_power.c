@@ -26,7 +26,7 @@ static void check_disk(int choice)
 
 static void cut_now(void)
 {
-    struct err saved; /* the save goes on with the error it may have */
+    struct err saved; /* the save continues with the error it may have */
     err_capture(&saved);
     for (int choice = 0; choice < 8; choice++, n_cuts++) {
         power_cut(crash_dir, choice);

@@ -30,7 +30,7 @@ struct loopback {
     uint64_t n_posted, n_released, n_calls;
     uint64_t sent_nbytes; /* payload to other ranks */
     uint64_t dice;
-    uint64_t n_fillable, n_arrived; /* rounds that were said to be: that stays true */
+    uint64_t n_fillable, n_arrived; /* rounds that were reported to be: that stays true */
     unsigned char *slots;           /* (2, W + 1) the last one is for all */
     bool to_all[2];
     bool is_gone; /* destroyed, or dead */

@@ -51,7 +51,7 @@ static void check_runs(const struct pieces *p, const struct piece_run *runs, siz
     }
 }
 
-/* Short spans, one in two going on where the one before ended. */
+/* Short spans, one in two continuing where the one before ended. */
 static size_t roll_spans(struct dice *dice, struct comm_span *spans, int w)
 {
     size_t n = roll(dice, N_MAX), src = 0, dst = 0;

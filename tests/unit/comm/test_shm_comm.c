@@ -477,7 +477,7 @@ START_TEST(a_wrong_environment_is_one_sentence)
     int fd;
     unsetenv("OMPI_COMM_WORLD_SIZE");
     unsetenv("PMI_SIZE");
-    ck_ok(comm_create_world(&comm)); /* started by hand */
+    ck_ok(comm_create_world(&comm)); /* started manually */
     ck_assert_int_eq(comm->world_size, 1);
     ck_assert_str_eq(comm->ops->name, "self");
     comm_destroy(comm);

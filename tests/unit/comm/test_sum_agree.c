@@ -13,7 +13,7 @@
 static const enum cz_dtype floats[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 static const size_t numels[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 2100, 5000};
 
-/* Sources and results, with room for start offsets and guards. */
+/* Sources and results, with space for start offsets and guards. */
 static unsigned char in[N_RANKS][NUMEL_MAX * 4 + 256], own_in[NUMEL_MAX * 4 + 256];
 static unsigned char got[2][NUMEL_MAX * 4 + 256], want[2][NUMEL_MAX * 4 + 256];
 

@@ -1,6 +1,7 @@
 /* Claims: rows and their order are the stated arithmetic at any world size, batch and epoch; a
- * saved place goes on exactly there; every kind of file gives the same tokens; bad input ends in a
- * status and a sentence that names the file; reading holds little memory and allocates nothing. */
+ * saved place continues exactly there; every kind of file gives the same tokens; bad input ends in
+ * a status and a sentence that names the file; reading holds little memory and allocates nothing.
+ */
 #include "data/data.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
@@ -277,7 +278,7 @@ START_TEST(a_saved_place_goes_on_there)
             ck_assert_mem_eq(batch.labels, same.labels, 24 * sizeof(int32_t));
         }
         cz_data_close(resumed);
-        o.micro_batch = 1, o.world_size = 2, o.rank = 1; /* another split goes on there too */
+        o.micro_batch = 1, o.world_size = 2, o.rank = 1; /* another split continues there too */
         resumed = open_one(o, path);
         ck_ok(cz_data_seek(resumed, &at));
         ck_ok(cz_data_next(resumed, &same));

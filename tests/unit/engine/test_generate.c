@@ -63,7 +63,7 @@ START_TEST(cache_and_no_cache_write_the_same)
 }
 END_TEST
 
-/* Greedy by hand: the whole text so far through cz_infer_forward, largest logit last. */
+/* Greedy manually: the whole text so far through cz_infer_forward, largest logit last. */
 START_TEST(greedy_takes_the_likeliest)
 {
     struct cz_model *m = fixture();

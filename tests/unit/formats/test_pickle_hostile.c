@@ -125,7 +125,7 @@ START_TEST(the_stack_never_underflows)
     static const unsigned char poppers[] = "02a\x85\x86\x87QRbs\x81\x92\x93q";
     for (size_t i = 0; i < sizeof poppers - 1; i++) {
         unsigned char empty[] = {0x80, 2, poppers[i], 0, '.'};
-        unsigned char hidden[] = {0x80, 2, 'N', '(', poppers[i], 0, '.'}; /* N lies below a mark */
+        unsigned char hidden[] = {0x80, 2, 'N', '(', poppers[i], 0, '.'}; /* N is below a mark */
         struct pickle *p;
         ck_fails(parse(empty, sizeof empty, &p), CZ_CORRUPT);
         ck_fails(parse(hidden, sizeof hidden, &p), CZ_CORRUPT);

@@ -191,7 +191,7 @@ END_TEST
 /* ---- contradictions ---------------------------------------------------------------------------
  */
 
-/* Where the nth directory entry, or local header, lies. */
+/* Where the nth directory entry, or local header, is. */
 static unsigned char *find_nth(struct memfile *m, uint32_t signature, int nth)
 {
     for (size_t at = 0; at + 4 <= m->nbytes; at++)

@@ -53,7 +53,7 @@ START_TEST(large_files_use_zip64_where_torch_does)
 {
     const uint64_t storages[] = {0x100001000u, 16, 0};
     unsigned char b[PT_PIECE_NBYTES];
-    size_t pickle_nbytes = 1; /* found by trial: data/0's header has to lie at byte 790 */
+    size_t pickle_nbytes = 1; /* found by trial: data/0's header has to be at byte 790 */
     struct pt_layout l = layout_of("big", pickle_nbytes, storages, 3);
     while (l.slots[4].header_off < 790) {
         pt_layout_free(&l);
@@ -88,7 +88,7 @@ START_TEST(large_files_use_zip64_where_torch_does)
     ck_assert_uint_eq(get_u32(b + 42), 0xFFFFFFFFu);
     ck_assert(has_bytes(b + 56, want, 12));
 
-    pt_put_local(&l, 6, b); /* empty: no descriptor, wherever it lies */
+    pt_put_local(&l, 6, b); /* empty: no descriptor, wherever it is */
     ck_assert_uint_eq(get_u16(b + 6), 0x0800);
     ck_assert_uint_eq(pt_put_descriptor(&l, 6, 0, b), 0);
     ck_assert_uint_eq(l.slots[7].header_off, l.slots[6].off);

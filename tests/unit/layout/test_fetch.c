@@ -1,7 +1,7 @@
 /* Claims: a fetch schedule keeps every promise of layout/fetch.h. A replay written apart from it
  * checks hand-made and random passes: what a visit needs has arrived, nothing is dropped while in
  * use, stays never share a place, prefetch, keep and max_live go exactly as far as they may; and
- * three small chains are fetched as worked out by hand. */
+ * three small chains are fetched as worked out manually. */
 #include "base/rng.h"
 #include "layout/fetch.h"
 #include "tests/support/check_main.h"
@@ -103,7 +103,7 @@ static size_t distinct_numel(const struct fetch_options *o, size_t v, bool with_
 struct replay {
     const struct fetch_options *o;
     const struct fetch_schedule *s;
-    size_t *owner;              /* (window) 1 + the stay that lies there */
+    size_t *owner;              /* (window) 1 + the stay that is there */
     size_t begin[4096];         /* visit at which a stay's op begins */
     size_t op_of[4096];         /* a stay's op */
     size_t stay_of[MAX_PARAMS]; /* 1 + the live stay of a parameter; 0: not live */
@@ -243,7 +243,7 @@ static void check_keeps(const struct replay *r)
         }
 }
 
-/* Ops lie in the order of begins, at most a demand and a prefetch per visit, and hold every stay.
+/* Ops are in the order of begins, at most a demand and a prefetch per visit, and hold every stay.
  */
 static void check_order(struct replay *r)
 {
@@ -301,7 +301,7 @@ static void schedule(struct fetch_schedule *s, const struct pass *p)
     check_replay(&p->o, s);
 }
 
-/* ---- chains worked out by hand -------------------------------------------------------------- */
+/* ---- chains worked out manually -------------------------------------------------------------- */
 
 enum { WTE, WPE, W0, B0, W1, B1, W2, B2, LNF };
 

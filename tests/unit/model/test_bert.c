@@ -226,7 +226,7 @@ START_TEST(block_gradients_match_differences)
                       variant % 3 == 1 ? 0.3f : 0.0f);
             ((struct encoder_block_hp *)(uintptr_t)r.hp)->act = acts[i];
             if (variant % 3 == 2) r.batch.key_mask = key_mask;
-            /* kinks of relu lie between the two sides of a difference */
+            /* kinks of relu are between the two sides of a difference */
             rig_check_gradients(&r, acts[i] == ACT_RELU ? 1e-1 : 5e-3);
             rig_close(&r);
         }

@@ -182,7 +182,7 @@ START_TEST(block_gradients_match_differences)
             struct rig r;
             rig_open(&r, &gpt2_block_class, &hp, B, T, C, C, DTYPE_F32, true);
             if (variant == 2) r.batch.key_mask = key_mask;
-            /* a kink of relu may lie between the two sides of a difference */
+            /* a kink of relu may be between the two sides of a difference */
             rig_check_gradients(&r, acts[i] == ACT_RELU ? 3e-2 : 5e-3);
             rig_close(&r);
         }

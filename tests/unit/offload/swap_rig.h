@@ -16,7 +16,7 @@ static const struct swap_way {
                  {SWAP_ENGINE_URING, true},
                  {SWAP_ENGINE_THREADS, true}};
 
-/* Whether io_uring is to be had here; otherwise its rows are left out, which is said. */
+/* Whether io_uring is to be had here; otherwise its rows are left out, which is reported. */
 static inline bool swap_has_uring(const char *dir)
 {
     struct swap_options o = {.dir = dir, .nbytes = SWAP_ALIGN, .engine = SWAP_ENGINE_URING};

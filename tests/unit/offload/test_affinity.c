@@ -2,8 +2,8 @@
  * and all get equally many threads, shares are disjoint and together all that is allowed, no share
  * is cut across nodes (then caches) where that can be avoided, and hardware threads of one core are
  * used only when cores run out; memory comes from the nodes of the threads or of the GPU; masks
- * that a launcher has dealt are kept; and on this machine threads really run where they are said
- * to. */
+ * that a launcher has dealt are kept; and on this machine threads really run where they are
+ * reported to. */
 #include "base/threads.h"
 #include "offload/affinity/affinity_impl.h"
 #include "tests/support/check_main.h"
@@ -185,7 +185,7 @@ START_TEST(shares_follow_the_machine)
 }
 END_TEST
 
-/* Whether every share could lie on one node, and if so, whether it does. */
+/* Whether every share could be on one node, and if so, whether it is. */
 START_TEST(every_deal_is_fair)
 {
     static const struct {
@@ -211,7 +211,7 @@ START_TEST(every_deal_is_fair)
 }
 END_TEST
 
-/* Nodes of any sizes: if n_each cores for each rank fit node by node, no thread of a rank lies on
+/* Nodes of any sizes: if n_each cores for each rank fit node by node, no thread of a rank is on
  * another node than its others. */
 START_TEST(no_rank_crosses_nodes_without_need)
 {

@@ -1,6 +1,6 @@
-/* Claims: host memory is zeroed, starts on a huge page, takes no room before it is touched and
+/* Claims: host memory is zeroed, starts on a huge page, takes no space before it is touched and
  * exactly its size after that; each page is touched first by the thread that kernels give it to,
- * tile by tile; on machines with several nodes it lies where place says; it is in huge pages where
+ * tile by tile; on machines with several nodes it is where place says; it is in huge pages where
  * the system grants them; what the kernel counts as locked is what was asked for, and goes back to
  * nothing; RLIMIT_MEMLOCK is known before anything is allocated and named when it is too low. */
 #include "base/threads.h"
@@ -238,7 +238,7 @@ START_TEST(pages_lie_on_the_nodes_of_their_threads)
     omp_set_num_threads(n_threads);
     affinity_bind_threads(p);
     ck_ok(host_memory_map(p, "masters", nbytes, &m));
-    no_huge_pages(&m); /* which lie on one node even where two threads of two nodes meet */
+    no_huge_pages(&m); /* which are on one node even where two threads of two nodes meet */
     host_memory_touch(m.base, nbytes, tile);
     ck_assert_uint_ge(affinity_nodes(p, of_memory, CZ_ARRAY_LEN(of_memory)), 1);
     if (nodes_of(m.base, nbytes / PAGE, nodes))

@@ -73,7 +73,8 @@ START_TEST(never_written_bytes_read_as_zero)
 }
 END_TEST
 
-/* More requests than the queue has room for, in one go; then a read that overtakes most of them. */
+/* More requests than the queue has space for, in one go; then a read that overtakes most of them.
+ */
 static void many_requests(const char *dir, const struct swap_way *way)
 {
     size_t n = 2 * SWAP_REQUESTS;
@@ -116,7 +117,7 @@ static void no_wake(struct swap *s)
     (void)s;
 }
 
-/* A queue without a file: blocks are taken and finished by hand. */
+/* A queue without a file: blocks are taken and finished manually. */
 static void order(bool long_is_write, char *kinds, int n_kinds)
 {
     static const struct swap_backend by_hand = {.wake = no_wake};

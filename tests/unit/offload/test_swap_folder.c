@@ -238,7 +238,7 @@ START_TEST(a_folder_removed_under_way_is_no_error)
 }
 END_TEST
 
-/* As a program does that a signal ends: transfers go on until then. */
+/* As a program does that a signal ends: transfers continue until then. */
 START_TEST(all_open_files_can_be_removed_at_once)
 {
     base = test_tmp_make();

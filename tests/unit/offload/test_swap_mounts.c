@@ -162,7 +162,7 @@ START_TEST(a_full_disk_is_said_at_the_start_and_stays_empty)
     refused_for_space(below("m"), (size_t)64 << 20);
     ck_ok(swap_dir_free(below("m"), &n_free_after));
     ck_assert_uint_eq(n_free, n_free_after);
-    /* Two of 7 MiB fit, a third does not, and the two go on. */
+    /* Two of 7 MiB fit, a third does not, and the two continue. */
     struct swap *two[2];
     for (int i = 0; i < 2; i++) two[i] = swap_rig_open(below("m/x"), &swap_ways[1], 7 << 20, 0, 0);
     ck_fails(swap_open(&(struct swap_options){.dir = below("m/x"), .nbytes = 7 << 20}, &s), CZ_IO);
@@ -180,7 +180,7 @@ START_TEST(a_full_disk_is_said_at_the_start_and_stays_empty)
 }
 END_TEST
 
-/* A disk without even the room for names. */
+/* A disk without even the space for names. */
 START_TEST(a_disk_without_room_for_a_name_is_refused)
 {
     struct swap *s;

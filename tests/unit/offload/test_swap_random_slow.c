@@ -51,7 +51,7 @@ START_TEST(many_random_runs_agree_with_memory)
 }
 END_TEST
 
-/* The kernel registers buffers in pieces of a GiB: blocks that lie across two of them work too. */
+/* The kernel registers buffers in pieces of a GiB: blocks that are across two of them work too. */
 START_TEST(a_buffer_of_more_than_a_gib_round_trips)
 {
     size_t n = SWAP_BUFFER_PIECE + (16 << 20), from = SWAP_BUFFER_PIECE - (8 << 20) - SWAP_ALIGN;

@@ -290,7 +290,7 @@ static void compare_backward(const struct problem *p, const char *row)
     if (p->dpacked.block) agree_guards(&p->dpacked, row);
 }
 
-/* What lies between the rows of strided outputs is still the filling of agree_buf_make(). */
+/* What is between the rows of strided outputs is still the filling of agree_buf_make(). */
 static void check_gaps(const struct problem *p, const char *row)
 {
     const struct attention_args *a = &p->args;

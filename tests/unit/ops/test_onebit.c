@@ -11,7 +11,7 @@ static const struct ops_row *row(size_t idx)
     return idx < n ? &rows[idx]->row : NULL;
 }
 
-/* ---- an exchange by hand ----------------------------------------------------------------------
+/* ---- an exchange manually ----------------------------------------------------------------------
  */
 
 enum { W = 2, N0 = 5, N = 16, CHUNK = N / W };

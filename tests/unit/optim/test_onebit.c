@@ -1,4 +1,4 @@
-/* Claims: the 1-bit family's calendar is DeepSpeed 0.16.9's, step by step; 1-bit Lamb's values per
+/* Claims: the 1-bit family's schedule is DeepSpeed 0.16.9's, step by step; 1-bit Lamb's values per
  * tensor follow the formulas and their bounds; bad settings are refused in words; updates use the
  * moments alone and never correct for bias. */
 #include "optim/onebit.h"
@@ -37,7 +37,7 @@ static struct optim_hyper zero_one(double freeze, double update, double scaler, 
     return hyper;
 }
 
-/* ---- the calendar --------------------------------------------------------------------------- */
+/* ---- the schedule --------------------------------------------------------------------------- */
 
 static const char letters[] = "IFMGLS"; /* by enum onebit_act */
 

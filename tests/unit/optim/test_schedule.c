@@ -457,7 +457,7 @@ START_TEST(compat_0_16_has_its_own_rules)
     ck_ok(schedule_params_finish(&params));
     ck_ok(schedule_init(&s, &params, &group, 1));
     ck_assert_double_eq(schedule_lr(&s, 50, 0), 0.001);
-    /* the cosine goes on past its end: at twice the length it is back at the top */
+    /* the cosine continues past its end: at twice the length it is back at the top */
     ck_ok(schedule_params_begin("WarmupCosineLR", true, &params));
     ck_ok(schedule_params_set_int(&params, "total_num_steps", 12));
     ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 4));

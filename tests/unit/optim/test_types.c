@@ -1,6 +1,6 @@
 /* Claims: the table of optimizers is complete and everything that lists optimizers agrees with it.
  * Each class names kernels that exist and a form in checkpoints for every dialect; names match as
- * the table says; README and docs that list the optimizers by hand list all of them. */
+ * the table says; README and docs that list the optimizers manually list all of them. */
 #include "ops/ops.h"
 #include "optim/onebit.h"
 #include "optim/optim.h"

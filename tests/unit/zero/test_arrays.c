@@ -1,4 +1,4 @@
-/* Claims: zero names every array that the sweep goes over in memory, where it really lies, with the
+/* Claims: zero names every array that the sweep goes over in memory, where it really is, with the
  * bytes of one tile of its own type; what rests in a swap file is not among them. */
 #define ZERO_WORLD_SCALE 31
 #include "tests/support/zero_world.h"
@@ -22,7 +22,7 @@ static void see(void *user, const struct zero_array *array)
     s->v[s->n++] = *array;
 }
 
-/* The array of `block` that begins where element 0 of a source lies. */
+/* The array of `block` that begins where element 0 of a source is. */
 static void expect_array(const struct seen *s, enum zero_block block, const struct zero_range *at,
                          size_t nbytes, size_t tile_nbytes)
 {

@@ -95,7 +95,7 @@ struct plot_ticks {
 /* At most about `wanted` round values within the range, ascending. */
 void plot_ticks_make(const struct plot_range *range, int wanted, struct plot_ticks *out);
 
-/* Where a value lies: 0 at lo, 1 at hi. */
+/* Where a value is: 0 at lo, 1 at hi. */
 double plot_place(const struct plot_range *range, double value);
 
 /* A column of pixels holds the first, lowest, highest and last of the points in it, in the order

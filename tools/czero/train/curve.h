@@ -10,9 +10,9 @@
 
 struct curve; /* opaque */
 
-/* Start a file, or, with after_step > 0 and the file there, go on with one: rows of later steps are
- * dropped, new ones are appended. *out is released by curve_close(). Errors: CZ_IO, CZ_CORRUPT (not
- * a curve), CZ_NOMEM. */
+/* Start a file, or, with after_step > 0 and the file there, continue with one: rows of later steps
+ * are dropped, new ones are appended. *out is released by curve_close(). Errors: CZ_IO, CZ_CORRUPT
+ * (not a curve), CZ_NOMEM. */
 cz_status curve_open(const char *path, int64_t after_step, struct curve **out);
 void curve_close(struct curve *curve); /* accepts NULL */
 

@@ -5,7 +5,7 @@
  *   step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds
  * An unknown figure is an empty cell. TensorBoard gets train/loss, eval/accuracy … over steps.
  * Rank 0 only. On resume, rows past the checkpoint's step and half a last row are dropped and the
- * file goes on, its seconds too; TensorBoard drops what is past that step as well. */
+ * file continues, its seconds too; TensorBoard drops what is past that step as well. */
 #ifndef CZ_TOOLS_CZERO_TRAIN_METRICS_H
 #define CZ_TOOLS_CZERO_TRAIN_METRICS_H
 
@@ -21,7 +21,7 @@ struct metrics_row {
     double seconds;                                   /* since this process began to train */
 };
 
-/* csv, tensorboard: NULL when not wanted. after_step > 0: the run goes on from there.
+/* csv, tensorboard: NULL when not wanted. after_step > 0: the run continues from there.
  * A file that is there and does not begin as ours do is not touched: CZ_CORRUPT. Errors: CZ_IO,
  * CZ_NOMEM. *out is NULL when nothing is wanted, and on error. */
 cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_step,

@@ -1,4 +1,4 @@
-/* --save and --resume of `czero train`: when checkpoints are written, and where a run goes on. */
+/* --save and --resume of `czero train`: when checkpoints are written, and where a run continues. */
 #ifndef CZ_TOOLS_CZERO_TRAIN_SAVER_H
 #define CZ_TOOLS_CZERO_TRAIN_SAVER_H
 
@@ -21,7 +21,7 @@ cz_status saver_check(const struct saver *s);
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
                          const struct cz_tokenizer *tokenizer);
 
-/* A run goes on from tag_dir: when that is what the folder's `latest` names, this step is saved
+/* A run continues from tag_dir: when that is what the folder's `latest` names, this step is saved
  * already. Collective. Errors: CZ_PEER, CZ_COMM. */
 cz_status saver_resumed(struct saver *s, struct cz_engine *engine, const char *tag_dir);
 

@@ -1,5 +1,6 @@
 /* Claims: a config resolves as DeepSpeed's parser resolves it; what it refuses is refused with
- * place, path, value and a way out; what czero makes of a key is said; the typed view holds it. */
+ * place, path, value and a way out; what czero makes of a key is reported; the typed view holds it.
+ */
 #include "base/rng.h"
 #include "tests/unit/engine/config/config_support.h"
 

@@ -1,5 +1,5 @@
 /* Claims: with a 1-bit optimizer a config is refused, in words, where czero cannot train it; keys
- * that mean less with one are said to; everything else passes without a word. */
+ * that mean less with one rank are reported; everything else passes without a word. */
 #include "tests/unit/engine/config/config_support.h"
 
 static const char *const family[] = {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"};

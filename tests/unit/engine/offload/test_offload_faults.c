@@ -1,8 +1,8 @@
 /* Claims: when the swap file of one rank fails under way (EIO, ENOSPC, a file that was cut off, a
  * flipped bit with checksums on), in the fetch of a parameter, in the optimizer's sweep, in a save
  * or in a load, that rank says so, naming the file, and the others learn of it, all within a
- * second; later calls fail too instead of going on with wrong numbers, the checkpoint before stays
- * whole, and nothing remains in nvme_path. Interrupted, short and deferred transfers change
+ * second; later calls fail too instead of continuing with wrong numbers, the checkpoint before
+ * stays whole, and nothing remains in nvme_path. Interrupted, short and deferred transfers change
  * nothing. */
 #include "engine/engine_impl.h"
 #include "offload/swap/swap_impl.h"

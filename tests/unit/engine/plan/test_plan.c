@@ -95,7 +95,7 @@ START_TEST(ranks_split_what_their_stage_splits)
 }
 END_TEST
 
-/* Gradients of tied parameters lie beside the buckets; an empty second bucket is not kept. */
+/* Gradients of tied parameters are beside the buckets; an empty second bucket is not kept. */
 START_TEST(buckets_are_as_large_as_what_is_reduced_together)
 {
     static const char format[] =

@@ -11,7 +11,7 @@
 #define ADAM "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}"
 #define BF16 "\"bf16\": {\"enabled\": true}, "
 
-/* Round figures, so that times can be told by hand. */
+/* Round figures, so that times can be told manually. */
 static const struct machine_profile machine = {.gemm_f32 = 1e11,
                                                .gemm_bf16 = 2e11,
                                                .gemm_f16 = 1e11,
@@ -154,7 +154,7 @@ START_TEST(without_a_rate_there_is_no_time)
 END_TEST
 
 /* Over devices, worlds, stages and tiers: no row counts as used in every phase for want of a name,
- * and there is room for all of them. */
+ * and there is space for all of them. */
 START_TEST(every_row_is_known)
 {
     static const char *const tiers[] = {"none", "cpu", "nvme"};

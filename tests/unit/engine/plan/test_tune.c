@@ -147,7 +147,7 @@ START_TEST(without_a_profile_the_order_is_by_bytes_moved)
 }
 END_TEST
 
-/* "7.08 GiB (7602050821 bytes) of GPU memory": that number; 0 when nothing is said of it. */
+/* "7.08 GiB (7602050821 bytes) of GPU memory": that number; 0 when nothing is reported of it. */
 static size_t lacking(const struct tune *t, const char *what)
 {
     char end[64];
@@ -160,7 +160,8 @@ static size_t lacking(const struct tune *t, const char *what)
     return nbytes;
 }
 
-/* What is said to be missing is what is missing: with it, something fits; with less, nothing. */
+/* What is reported to be missing is what is missing: with it, something fits; with less, nothing.
+ */
 START_TEST(what_is_missing_is_what_would_do)
 {
     struct tune_options o = {.gpu_nbytes = 8 * GB, .host_nbytes = 16 * GB, .dtype = DTYPE_BF16};

@@ -140,7 +140,7 @@ START_TEST(client_state_and_cursor_come_back)
     ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
     save.client_state_json = "{\"checkpoint_parallel_dimensions\": 1}";
     ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
-    ck_ok(trial_step(e, &data, NULL)); /* the run goes on */
+    ck_ok(trial_step(e, &data, NULL)); /* the run continues */
     engine_destroy(e);
     test_tmp_remove(dir);
 }

@@ -1,8 +1,8 @@
 /* Claims: a checkpoint of the 1-bit optimizers loads at another number of ranks, at another stage
  * and in another precision: the mean of worker errors, momenta and moves over ranks, and the server
- * errors as one vector, are what was saved; training goes on from there. Without all ranks' errors
- * (DeepSpeed's checkpoints, one rank, another phase, Adam) they begin at zero. A file of errors
- * that is missing, damaged or another rank's is an error with a sentence. */
+ * errors as one vector, are what was saved; training continues from there. Without all ranks'
+ * errors (DeepSpeed's checkpoints, one rank, another phase, Adam) they begin at zero. A file of
+ * errors that is missing, damaged or another rank's is an error with a sentence. */
 #include "checkpoint/read/onebit_file.h"
 #include "engine/state/run_state_impl.h"
 #include "formats/file_io.h"

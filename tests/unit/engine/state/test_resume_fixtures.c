@@ -100,7 +100,7 @@ START_TEST(stage_3)
 }
 END_TEST
 
-/* What two ranks saved in fp32, of which one goes on. */
+/* What two ranks saved in fp32, of which one continues. */
 START_TEST(one_bit_adam)
 {
     for (int stage = 0; stage < 2; stage++) resume("s0-onebitadam", "", stage, NULL);

@@ -1,5 +1,5 @@
 /* Claims: when one rank cannot write its part, the save fails on all ranks with its reason, nothing
- * of it stays, the checkpoint before it stays whole, and the run goes on; in the background the
+ * of it stays, the checkpoint before it stays whole, and the run continues; in the background the
  * same is a warning at the next boundary. So it is with the 1-bit optimizers' file per rank. */
 #include "base/log.h"
 #include "tests/support/faults.h"
