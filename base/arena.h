@@ -20,9 +20,9 @@ struct arena {
     char name[32];
 };
 
-/* Large pieces are kept more than a page apart. Otherwise equal pieces of 2^k bytes lie so that the
- * streams of one kernel meet in the same memory bank: an Adam step over 64 Mi elements took 2 to 3
- * times as long (EPYC 9004). */
+/* Large pieces are kept more than a page apart. Otherwise pieces of an equal size of 2^k bytes make
+ * the streams of one kernel meet in the same memory bank: an Adam step over 64 Mi elements took 2
+ * to 3 times as long (EPYC 9004). */
 #define ARENA_LARGE ((size_t)1 << 20)
 #define ARENA_SKEW  ((size_t)4096)
 
@@ -33,7 +33,7 @@ static inline size_t arena_piece(size_t nbytes)
     return (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + gap;
 }
 
-/* Zeroed anonymous memory that nobody has touched, starting on a huge page, huge pages advised.
+/* Zeroed anonymous memory, still untouched, starting on a huge page, huge pages advised.
  * nbytes: a multiple of ARENA_PAGE_BYTES; released by munmap(). NULL and errno when there is none.
  */
 void *arena_map(size_t nbytes);

@@ -16,8 +16,8 @@ struct batch_labelled {
     const float *loss_weights; /* (N) likewise, then 0; NULL: all 1 */
 };
 
-/* B rows of T tokens, row-major. All arrays are borrowed: they belong to whoever made the batch and
- * stay unchanged until the engine call returns; the loader's own until the next cz_data_next().
+/* B rows of T tokens, row-major. All arrays are borrowed: they belong to the creator of the batch
+ * and stay unchanged until the engine call returns; the loader's own until the next cz_data_next().
  * NULL means absent. Host memory; the engine copies what a device needs. */
 struct batch {
     int64_t B, T;

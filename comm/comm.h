@@ -143,9 +143,9 @@ CZ_API cz_status comm_all_to_all(struct comm *comm, const void *src, void *dst, 
 
 CZ_API cz_status comm_barrier(struct comm *comm);
 
-/* Turn a local result into everyone's: CZ_OK when all ranks pass CZ_OK; otherwise a rank that
- * failed gets its own error back and the others CZ_PEER with the number and the sentence of the
- * lowest rank that failed. Collective; the communicator stays usable. */
+/* Turn local results into one result of all ranks: CZ_OK if all ranks pass CZ_OK; otherwise a rank
+ * that failed gets its own error back and the others CZ_PEER with the number and the sentence of
+ * the lowest rank that failed. Collective; the communicator stays usable. */
 CZ_API cz_status comm_agree(struct comm *comm, cz_status mine);
 
 /* All ranks must bring the same text (a config, a model's shapes: lines). CZ_INVALID on every rank

@@ -1,8 +1,8 @@
 /* What libczero and its MPI plug-in, libczero_mpi.so, give each other.
  *
- * The plug-in is the only thing linked against MPI, and is opened only when there are several ranks
- * to talk to. It links against MPI alone: whichever copy of libczero opens it (the shared library,
- * or a program linked with libczero.a) hands it the calls it needs. */
+ * The plug-in is the only thing linked against MPI, and is opened only if there are several ranks.
+ * It alone links against MPI: whichever copy of libczero opens it (the shared library, or a program
+ * linked with libczero.a) hands it the calls it needs. */
 #ifndef CZ_COMM_MPI_PLUGIN_IMPL_H
 #define CZ_COMM_MPI_PLUGIN_IMPL_H
 

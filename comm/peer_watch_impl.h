@@ -1,8 +1,9 @@
 /* Notices the death of ranks that share this host.
  *
- * Through one pidfd per peer: it becomes readable when the process has ended, whoever its parent
- * is, and a pid that is used again is not mistaken for the old one. Without pidfd (old kernels,
- * sandboxes, no descriptors left) /proc tells by state and start time, without /proc kill(pid, 0).
+ * Through one pidfd per peer: it becomes readable when the process has ended, whichever process is
+ * its parent, and a pid that is used again is not mistaken for the old one. Without pidfd (old
+ * kernels, sandboxes, no descriptors left) /proc tells by state and start time, without /proc
+ * kill(pid, 0).
  *
  * Life cycle: peer_watch_init() → peer_watch_add() per peer → peer_watch_wait() … →
  * peer_watch_free(). One thread. */

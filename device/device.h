@@ -4,8 +4,8 @@
  * when it is opened. On the host a stream runs each call before it returns, an event is always
  * past, and copies are memcpy.
  *
- * A GPU's memory is not the host's to read: whoever needs a value from there copies it. After a
- * call has said CZ_CUDA (a launch that failed, a device that was lost) every later one says so too.
+ * The host cannot read a GPU's memory: the caller copies values that it needs. After a call has
+ * returned CZ_CUDA (a launch that failed, a device that was lost) every later one says so too.
  *
  * Life cycle: device_open() → memory and streams → device_close(). Handles belong to one thread. */
 #ifndef CZ_DEVICE_DEVICE_H
@@ -102,7 +102,8 @@ CZ_API cz_status device_open_named(const char *name, int rank_host, struct devic
 CZ_API void device_close(struct device *dev);
 
 /* The address of `symbol` in the CUDA plug-in (plugin.h), which is opened when needed (and stays
- * open): how the rooms above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's reason.
+ * open): how the modules above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's
+ * reason.
  */
 cz_status device_plugin_symbol(const char *symbol, void **out);
 

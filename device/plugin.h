@@ -2,8 +2,8 @@
  *
  * The plug-in is the only thing linked against CUDA's libraries, and is opened only when the device
  * asked for is "cuda". Whichever copy of libczero opens it (the shared library, or a program linked
- * with libczero.a) hands it the calls it needs; rooms above find what is theirs by symbol
- * (device_plugin_symbol). */
+ * with libczero.a) passes it the calls that it needs; the modules above find their functions by
+ * symbol (device_plugin_symbol). */
 #ifndef CZ_DEVICE_PLUGIN_H
 #define CZ_DEVICE_PLUGIN_H
 

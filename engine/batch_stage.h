@@ -1,10 +1,10 @@
-/* The micro-batch on its way to the layers: checked, and copied to where they read it. Lives from
- * forward to backward.
+/* The micro-batch between the loader and the layers: checked, and copied to the layers' memory.
+ * Valid from forward to backward.
  *
  * On the host layers read the copy itself. A GPU's is filled from page-locked host memory by one
  * asynchronous copy; there are two such places, so that the next batch is written while this one
- * may still be on its way. Losses come back through page-locked memory, too: they are waited for
- * when somebody asks.
+ * may still be on its way. Losses come back through page-locked memory, too: the host waits for
+ * them when a caller asks.
  *
  * Life cycle: batch_stage_nbytes(), batch_stage_host_nbytes() → batch_stage_bind() →
  * batch_stage_copy() and batch_stage_loss() per pass → batch_stage_free(). Not thread-safe. */
@@ -15,7 +15,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-#define STAGE_LOSSES_MAX 64 /* that nobody has asked for yet */
+#define STAGE_LOSSES_MAX 64 /* not read by a caller yet */
 
 struct batch_stage {
     int64_t B, T; /* capacity */
@@ -26,7 +26,7 @@ struct batch_stage {
     struct dev_event *copied[2]; /* and has been */
     int turn;
     float *loss;   /* device: where the chain puts the mean loss */
-    float *losses; /* (STAGE_LOSSES_MAX) of passes that nobody has waited for; a GPU's */
+    float *losses; /* (STAGE_LOSSES_MAX) of passes that are not read yet; a GPU's */
     size_t n_losses;
     struct batch batch, host_batch;
     struct batch_labelled labelled;

@@ -140,7 +140,7 @@ void host_room_give(struct host_room *room);
  */
 
 /* Lines that the config asked for go to options.print or the log. Called by rank 0 and all others:
- * they know who speaks. */
+ * only rank 0 prints. */
 cz_status report_start(struct cz_engine *e);
 void report_forward(struct cz_engine *e, int64_t now_ns); /* a micro-batch begins */
 cz_status report_step(struct cz_engine *e, bool is_boundary);

@@ -8,7 +8,7 @@
 /* What zero keeps in the swap file. A GPU's gradients leave it for the host. */
 struct zero_swap tiers_swap(const struct cz_engine *e);
 
-/* What zero keeps in host memory while layers run on a GPU. As DeepSpeed, the sections speak of
+/* What zero keeps in host memory while layers run on a GPU. As in DeepSpeed, the sections apply to
  * stages above 0, offload_param and ratio of stage 3. */
 struct zero_offload tiers_offload(const struct cz_engine *e);
 

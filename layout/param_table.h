@@ -62,8 +62,7 @@ CZ_API cz_status param_table_add(struct param_table *t, const char *name, int nd
 /* Record another name for parameter `param_idx`. */
 CZ_API cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx);
 
-/* The same, for a name that an export holds once more: whoever reads it there does not know the
- * tie. */
+/* The same, for a name that an export repeats, because its readers do not know the tie. */
 CZ_API cz_status param_table_alias_stored(struct param_table *t, const char *name,
                                           size_t param_idx);
 

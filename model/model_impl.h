@@ -1,4 +1,4 @@
-/* What the files of the model room share: the model itself, its source of weights, and the table
+/* What the files of the model module share: the model itself, its source of weights, and the table
  * of families that a Hugging Face folder may hold. */
 #ifndef CZ_MODEL_MODEL_IMPL_H
 #define CZ_MODEL_MODEL_IMPL_H
@@ -31,7 +31,7 @@ struct model_family {
     const char *base_architecture;  /* the bare model: "BertModel" */
     const struct model_head *heads; /* the first is what a bare model gets */
     size_t n_heads;
-    /* Suffixes of tensors that old files carry and nobody needs, NULL-terminated. */
+    /* Suffixes of unused tensors in old files, NULL-terminated. */
     const char *const *ignored_suffixes;
     /* A parameter of the base model and the name of a head that is tied to it: files saved under
      * that head may hold it there alone. NULL: none. */

@@ -26,7 +26,7 @@ size_t host_memory_lockable(void);
 /* What the kernel says is locked now (VmLck of /proc/self/status). */
 size_t host_memory_locked(void);
 
-/* Map zeroed anonymous memory that no one has touched yet, on the node of `affinity` if it has one
+/* Map zeroed anonymous memory, still untouched, on the node of `affinity` if it has one
  * (when that is full, on its neighbours), otherwise wherever it is touched; huge pages advised. A
  * memory policy that the user has set (numactl) is left alone. nbytes 0 is fine. The affinity is
  * not needed afterwards. Errors: CZ_NOMEM with name and size. On error *out is zeroed. */

@@ -32,7 +32,7 @@ struct cuda_ops {
 CZ_API cz_status czero_ops_wire(struct ops *ops, size_t ops_nbytes);
 
 /* The scratch, for partial results of one call on that stream: what was queued before is through
- * with it. Whoever changes the stream waits for the device: calls are meant to stay on one. */
+ * with it. A caller that changes the stream must wait for the device: use one stream. */
 cz_status cuda_scratch(struct ops *ops, const struct dev_stream *stream, void **out);
 
 /* ---- small values for the host -----------------------------------------------------------------

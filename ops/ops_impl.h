@@ -32,7 +32,7 @@ size_t ops_row_pick(const void *rows, size_t n, uint32_t features);
 /* In how many pieces to cut `numel` elements of work: one per thread, none below `grain`. The
  * parallel region over them takes the whole pool all the same, with schedule(static, 1) so that
  * piece i is thread i's: libgomp ends the threads that a smaller region has no use for and starts
- * new ones for the next, which nobody has bound to their cores. */
+ * new ones for the next, which are not bound to cores. */
 int ops_n_parts(size_t numel, size_t grain);
 
 /* Pieces start at multiples of this, so that two threads never write one cache line. */

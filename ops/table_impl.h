@@ -1,8 +1,8 @@
 /* struct ops from inside: the table of an engine's kernels.
  *
  * ops/, the CUDA plug-in, their tests and a bench that wraps calls include this; others call the
- * functions in the ops' headers, so that an op more rebuilds the fillers of the table and nobody
- * else. For the same reason the op's headers are not included here.
+ * functions in the ops' headers, so that a new op rebuilds only the files that fill the table. For
+ * the same reason the op's headers are not included here.
  *
  * A new op: its folder with ops_<op>() in <op>.h and <op>.c, a line in OPS_SLOTS, and a line in
  * ops.c (and ops/cuda/ops_cuda.c) when the folder is new. A slot may be NULL: its calls return

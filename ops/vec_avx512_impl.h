@@ -168,8 +168,8 @@ VEC_FN void vf_store_n(void *p, size_t i, enum cz_dtype dtype, vf x, size_t n)
 
 /* Two vectors from 2·VF_N neighbours, the unit of loops over 16-bit tensors. bf16 elements come
  * apart by their place (even ones in a, odd ones in b), which costs one operation per vector; fp16
- * and fp32 stay in order. What is stored by vf2_store lies as it was loaded by vf2_load of the same
- * dtype. */
+ * and fp32 stay in order. vf2_store stores in the order in which vf2_load of the same dtype loaded.
+ */
 typedef struct vf2 {
     vf a, b;
 } vf2;

@@ -1,8 +1,8 @@
 /* Settings: parameters of an optimizer or schedule as a table (name, type, default, place).
  *
- * A table describes fields of one struct. Whoever holds a parsed config walks it, or sets values by
- * name; nothing here knows JSON. Values that were not set take their defaults when the owner of the
- * struct finishes it (optim_hyper_finish, schedule_params_finish). */
+ * A table describes fields of one struct. The owner of a parsed config walks the table, or sets
+ * values by name; this module does not know JSON. Values that were not set take their defaults when
+ * the owner of the struct finishes it (optim_hyper_finish, schedule_params_finish). */
 #ifndef CZ_OPTIM_SETTINGS_H
 #define CZ_OPTIM_SETTINGS_H
 

@@ -150,7 +150,7 @@ enum zero_block {
     ZERO_SHARE,   /* GPU: its share of masters and states that leave it otherwise */
     ZERO_STEP,    /* GPU: its copy of step scalars and per-tensor sums */
     ZERO_UPDATE_GPU,  /* GPU: tiles on their way between its memory and the host's, … */
-    ZERO_UPDATE_HOST, /* … on either side of that way */
+    ZERO_UPDATE_HOST, /* … host-side staging buffer */
     ZERO_N_BLOCKS
 };
 

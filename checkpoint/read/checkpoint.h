@@ -161,7 +161,7 @@ CZ_API const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
 CZ_API bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
 
 /* ---- files ------------------------------------------------------------------------------------
- * The tag's files that hold this checkpoint (info.n_files), for those who verify, print or copy
+ * The tag's files that hold this checkpoint (info.n_files), for callers that verify, print or copy
  * them. Of all those files only CKPT_FILES_IDLE_MAX are kept open, however many ranks there were.
  */
 

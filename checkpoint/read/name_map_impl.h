@@ -11,7 +11,8 @@ struct name_map {
 
 #define NAME_MAP_NONE SIZE_MAX
 
-/* The key lives at least as long as the map. A key that is there gets the new value. CZ_NOMEM. */
+/* The caller keeps the key valid as long as the map. An existing key gets the new value. CZ_NOMEM.
+ */
 cz_status name_map_put(struct name_map *map, const char *key, size_t value);
 size_t name_map_get(const struct name_map *map, const char *key); /* NAME_MAP_NONE: not there */
 void name_map_free(struct name_map *map);                         /* accepts zeroed; idempotent */

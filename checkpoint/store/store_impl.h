@@ -16,7 +16,7 @@ cz_status store_sync_dir(const char *dir);
 /* Create `dir` and its missing parents, each synced into the folder it is in. Errors: CZ_IO. */
 cz_status store_make_dirs(const char *dir);
 
-/* A file in a folder that nobody reads yet, with its bytes on disk. Errors: CZ_IO. */
+/* A file in a folder that no reader uses yet, synced to disk. Errors: CZ_IO. */
 cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes);
 
 /* A file, a link (never what it points to), or a folder with all that is in it; that some of it is
@@ -40,7 +40,7 @@ cz_status store_lock(const char *path);
 void store_unlock(const char *path); /* fine when it is not ours */
 bool store_is_locked_elsewhere(const char *path);
 
-/* Remove what crashes left in dir: hidden folders of ours that nobody uses, temporaries of
+/* Remove what crashes left in dir: hidden folders of czero that no process uses, temporaries of
  * `latest`. Errors: CZ_IO. */
 cz_status store_clean(const char *dir);
 

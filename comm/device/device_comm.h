@@ -1,6 +1,6 @@
 /* The device communicator: the same collectives on a GPU's memory, behind the same vtable.
  *
- * It wraps the host communicator and takes its place: whoever holds it calls comm_reduce_begin(),
+ * It wraps the host communicator and replaces it: callers use comm_reduce_begin(),
  * comm_all_gather(), comm_agree() … as on the CPU. Each pointer of a collective is the device's
  * memory or the host's, as it comes (the device says which), the same on all ranks:
  *

@@ -1,5 +1,5 @@
-/* The parts of the MPI transport: slots (transport_mpi.c), who is where (mpi_meet.c), waiting and
- * parting (mpi_wait.c). */
+/* The parts of the MPI transport: slots (transport_mpi.c), the host of each rank (mpi_meet.c),
+ * waiting and parting (mpi_wait.c). */
 #ifndef CZ_COMM_MPI_TRANSPORT_IMPL_H
 #define CZ_COMM_MPI_TRANSPORT_IMPL_H
 
@@ -24,7 +24,7 @@ struct mpi_peer {
 
 /* What a rank that gives up tells the others, or they would take it for the one that died. */
 struct obituary {
-    int32_t dead; /* −1: somebody on another host */
+    int32_t dead; /* −1: a rank on another host */
     struct where last_heard;
 };
 
@@ -43,7 +43,7 @@ struct mpi_transport {
     int n_open[2][2];      /* requests under way by direction and parity of the round */
     uint64_t next_receive; /* the first round whose receives have not been opened */
     uint64_t n_completed;
-    struct obituary inbox, heard, told; /* heard: the first that names somebody */
+    struct obituary inbox, heard, told; /* heard: the first that names a rank */
     bool has_told;
 
     struct mpi_peer *peers;  /* (W) */
@@ -64,14 +64,14 @@ void mpi_transport_progress(struct mpi_transport *t);
 /* Whether peer's slot of this round is here. */
 bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int peer);
 
-/* Tell all others, once, that this rank gives up because of `dead`, −1: of somebody on another
- * host. */
+/* Tell all others, once, that this rank gives up because of `dead`, −1: because of a rank on
+ * another host. */
 void mpi_transport_tell(struct mpi_transport *t, int dead);
 
 /* Whether something is under way to this peer. */
 bool mpi_transport_is_sending(const struct mpi_transport *t, int peer);
 
-/* Fill in who shares this host and its cores, watch them, and learn how every rank's part of
+/* Find the ranks that share this host and its cores, watch them, and learn how every rank's part of
  * creation went: `mine` or the others' failure. Collective; connects every pair. */
 cz_status mpi_transport_meet(struct mpi_transport *t, cz_status mine);
 

@@ -1,7 +1,7 @@
 /* Ranks of one host over a shared segment: what a launcher and its ranks agree on.
  *
  * The launcher makes the segment (an anonymous memfd: nothing in /dev/shm, nothing left behind),
- * hands the descriptor down to every rank it starts, and tells each who it is by the environment.
+ * hands the descriptor down to every rank it starts, and passes each its rank in the environment.
  */
 #ifndef CZ_COMM_SHM_SHM_H
 #define CZ_COMM_SHM_SHM_H

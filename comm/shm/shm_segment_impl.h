@@ -1,4 +1,4 @@
-/* The shared segment: what is where, and who writes it.
+/* The layout of the shared segment, and which rank writes which part.
  *
  *   head | rank 0 … rank W−1 | slots of rank 0: round even, round odd | slots of rank 1 …
  *
@@ -36,7 +36,7 @@ struct shm_rank {
     _Alignas(SHM_LINE_NBYTES) _Atomic uint32_t n_sleepers;
 
     /* Seldom written, by the owner. */
-    _Alignas(SHM_LINE_NBYTES) _Atomic int32_t pid; /* 0: nobody yet */
+    _Alignas(SHM_LINE_NBYTES) _Atomic int32_t pid; /* 0: no process yet */
     _Atomic uint32_t state;                        /* enum shm_state */
     _Atomic uint32_t place_idx;
     struct shm_place places[2]; /* the other one is written, then place_idx turned */
@@ -70,13 +70,13 @@ void shm_segment_unmap(struct shm_segment *seg); /* accepts zeroed */
 /* Head of the slot that `from` fills for `to` (COMM_ALL: all) in `round`. */
 void *shm_slot(const struct shm_segment *seg, uint64_t round, int from, int to);
 
-/* Tell whoever sleeps on `rank` that it has changed. */
+/* Wake the ranks that sleep on `rank`: it has changed. */
 void shm_ring(struct shm_rank *rank);
 
 /* Sleep until the rank has changed since `seen` was read from its events, at most timeout_ns. */
 void shm_listen(struct shm_rank *rank, uint32_t seen, int64_t timeout_ns);
 
-/* Put down where a rank stands, and read it: owner alone / anyone. phase has COMM_PHASE_NBYTES. */
+/* Write the place of a rank (owner only), and read it (any rank). phase has COMM_PHASE_NBYTES. */
 void shm_place_set(struct shm_rank *rank, int64_t step, const char *phase);
 int64_t shm_place_get(const struct shm_rank *rank, char *phase);
 

@@ -10,7 +10,7 @@
 
 struct added_token {
     int32_t id;
-    bool special;        /* kept out of decoded text by those who ask for that */
+    bool special;        /* left out of decoded text if the caller asks for that */
     bool lstrip, rstrip; /* white space on that side belongs to the token */
     bool single_word;    /* only where no letter or digit touches it */
     bool normalized;     /* searched in the normalized text (the owner keeps two sets) */

@@ -5,7 +5,7 @@
  * kernels are launched through cuda_launch(), dynamic shared memory is had from
  * CUDA_DYNAMIC_SHARED(), and PTX stays behind functions that the simulator has twins of.
  *
- * House rules: no floating-point atomics; sums in trees fixed by shapes; fused multiply-adds are
+ * Rules: no floating-point atomics; sums in trees fixed by shapes; fused multiply-adds are
  * written as fmaf() (--fmad=false), so that what agrees with the scalar row to the bit can. */
 #ifndef CZ_DEVICE_CUDA_KERNEL_H
 #define CZ_DEVICE_CUDA_KERNEL_H
@@ -374,7 +374,7 @@ template <typename Op> CUDA_FN float block_reduce(float x, float *room)
     const unsigned lane = threadIdx.x % CUDA_WARP, warp = threadIdx.x / CUDA_WARP;
     const unsigned n_warps = blockDim.x / CUDA_WARP;
     x = warp_reduce<Op>(x);
-    __syncthreads(); /* an earlier use of the room is over */
+    __syncthreads(); /* an earlier use of `room` is over */
     if (lane == 0) room[warp] = x;
     __syncthreads();
     return warp_reduce<Op>(lane < n_warps ? room[lane] : Op::zero());

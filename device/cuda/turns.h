@@ -34,7 +34,8 @@ CUDA_FN void cuda_await_turn(const unsigned *turn, unsigned mine)
     }
 }
 
-/* *turn becomes `next`; whoever sees it sees what this thread's block wrote before. */
+/* *turn becomes `next`; a thread that sees it also sees the earlier writes of this thread's block.
+ */
 CUDA_FN void cuda_pass_turn(unsigned *turn, unsigned next)
 {
 #ifdef CZ_CUDA_SIM

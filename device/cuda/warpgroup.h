@@ -137,7 +137,7 @@ CUDA_FN void shared_to_products(void)
 /* ---- products ----------------------------------------------------------------------------------
  *
  * d (64×N) = a·b, or += with `adds`; a 64×16, b 16×N; T: struct bf16 or struct f16; N: 64 or 128.
- * BY_COLUMNS: b lies by columns; a lies by rows. */
+ * BY_COLUMNS: b is stored by columns; a by rows. */
 
 #ifdef CZ_CUDA_SIM
 template <typename T> struct is_bf16 {

@@ -6,8 +6,9 @@
  * Life cycle: chain_create() → chain_sizes() → chain_bind() → chain_forward() / chain_backward() /
  * chain_decode() … → chain_destroy(). Nothing is allocated after chain_create(). Not thread-safe.
  *
- * Who supplies parameters and takes gradients stays outside: two tables of pointers, indexed by
- * parameter, which the optional hooks may rewrite around each layer (ZeRO stage 3 gathers there).
+ * The chain does not know the owner of parameters and gradients: it has two tables of pointers,
+ * indexed by parameter, which the optional hooks may rewrite around each layer (ZeRO stage 3
+ * gathers there).
  */
 #ifndef CZ_ENGINE_CHAIN_CHAIN_H
 #define CZ_ENGINE_CHAIN_CHAIN_H
@@ -72,7 +73,7 @@ struct chain_run {
     const struct batch *batch; /* device memory; B and T at most the chain's; a TRAIN batch is lent
                                   until chain_backward() returns */
     enum layer_mode mode;      /* LAYER_TRAIN or LAYER_EVAL */
-    struct rng_key rng;        /* site is the chain's own affair */
+    struct rng_key rng;        /* the chain sets its site */
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32 in device memory, or NULL */
     float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL. Host or device

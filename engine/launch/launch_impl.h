@@ -6,7 +6,7 @@
 
 #include <hwloc.h>
 
-/* ---- launch_bind.c: who gets which cores ------------------------------------------------------
+/* ---- launch_bind.c: the cores of each rank ------------------------------------------------------
  */
 
 struct launch_shares {

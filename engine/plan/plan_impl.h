@@ -19,8 +19,8 @@ enum plan_place plan_device_place(const struct cz_engine *e, int block);
  */
 cz_status plan_place_on_device(struct cz_engine *e);
 
-/* The same once ranks have met: who shares this GPU, and how they will talk. Collective, on the
- * host's communicator. */
+/* The same once the ranks are connected: the ranks that share this GPU, and their transport.
+ * Collective, on the host's communicator. */
 cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind);
 
 /* Totals, when rows have changed. */
@@ -35,8 +35,8 @@ double plan_device_share(const struct cz_engine *e);
 /* ---- plan_phases.c, plan_times.c ---------------------------------------------------------------
  */
 
-/* Fill the plan's phases, once its rows and totals stand; then what they take on a machine (NULL:
- * nobody knows). */
+/* Fill the plan's phases, once its rows and totals stand; then their times on a machine (NULL:
+ * unknown). */
 void plan_fill_phases(struct cz_engine *e);
 void plan_fill_times(struct cz_engine *e, const struct machine_profile *profile);
 

@@ -11,7 +11,7 @@
 CZ_EXTERN_C_BEGIN
 
 struct engine_best {
-    const char *metric; /* its name, borrowed; NULL: nobody asks */
+    const char *metric; /* its name, borrowed; NULL: not tracked */
     bool smaller_is_better;
     double value; /* NAN: none yet */
     int64_t step;

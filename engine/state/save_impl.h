@@ -1,4 +1,4 @@
-/* A save in work: what is written, by whom, and how far it has come. */
+/* A save in progress: what is written, by which rank, and how far it is. */
 #ifndef CZ_ENGINE_STATE_SAVE_IMPL_H
 #define CZ_ENGINE_STATE_SAVE_IMPL_H
 
@@ -11,7 +11,8 @@
 
 #define SAVE_SETTINGS_MAX 24 /* of a param group */
 
-/* ---- save_describe.c: the engine in the words of the checkpoint room ---------------------------
+/* ---- save_describe.c: the engine described in the types of the checkpoint module
+ * ---------------------------
  */
 
 struct save_description {
@@ -43,7 +44,7 @@ cz_status save_describe_onebit(const struct cz_engine *e, struct save_descriptio
 size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
                         struct zero_range *out);
 
-/* Whether 16-bit parameters may hold what one rank has moved alone: masters are everyone's. */
+/* Whether 16-bit parameters may contain changes of a single rank, which masters do not have. */
 bool save_rounds_masters(const struct cz_engine *e);
 
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------

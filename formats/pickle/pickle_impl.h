@@ -61,7 +61,7 @@ struct pickle_parser {
     size_t n_marks, marks_capacity;
     struct pickle_memo_slot *memo; /* open addressing */
     size_t n_memo, memo_capacity;
-    uint32_t seed;      /* of hashes, so that nobody can prepare collisions */
+    uint32_t seed;      /* of hashes, so that an attacker cannot prepare collisions */
     uint64_t work_left; /* steps that arguments and keys may still take to be looked at */
     struct pickle_work *none, *yes, *no, *empty; /* one of each is enough */
 };

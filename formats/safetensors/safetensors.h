@@ -142,7 +142,7 @@ cz_status safetensors_dir_create(const char *dir, uint64_t shard_nbytes_max,
                                  const struct safetensors_metadata *metadata, size_t n_metadata,
                                  struct safetensors_writer **out);
 
-/* Where a declared tensor is: which file of the set, and at which byte of it. For those who cut
+/* Where a declared tensor is: which file of the set, and at which byte of it. For callers that cut
  * their pieces at multiples of FILE_DIRECT_ALIGN, which go to disk fastest, or in disk order. */
 void safetensors_place(const struct safetensors_writer *w, size_t decl_idx, size_t *file_idx,
                        uint64_t *file_off);

@@ -150,8 +150,8 @@ template <int WIDTH> CUDA_FN shared_at lane_by_columns(shared_at tile, int row0)
 }
 
 /* The address `rows` (a multiple of 8) further down, `pair`·16 columns to the right. The
- * permutation reaches over 64 or 128 bytes, which begin at a multiple of their number; what lies
- * beyond is added, and part of the instruction. */
+ * permutation reaches over 64 or 128 bytes, which begin at a multiple of their number; the rest is
+ * added, and part of the instruction. */
 template <int WIDTH> CUDA_FN shared_at lane_address(shared_at begin, int rows, int pair)
 {
     constexpr int REACH = WIDTH % 64 == 0 ? 4 : 2; /* pairs */

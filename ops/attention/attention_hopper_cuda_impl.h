@@ -41,7 +41,7 @@ CUDA_FN void start_panels(shared_at tile, const uint16_t *from, int64_t stride, 
                           const uint8_t *visible)
 {
     constexpr int AT_ONCE = N_THREADS / 8;
-    static_assert(AT_ONCE % 8 == 0, "a thread's rows lie permuted alike");
+    static_assert(AT_ONCE % 8 == 0, "a thread's rows have the same permutation");
     const int thread = (int)thread_here(), row = thread / 8, chunk = thread % 8;
     const shared_at to = tile + chunk_at<PANEL_COLUMNS>((unsigned)row, (unsigned)chunk);
     from += row * stride + chunk * 8;

@@ -91,7 +91,7 @@ struct lamb_partial {
     float factor; /* 1-bit Lamb's largest; not negative */
 };
 static_assert((LAMB_BLOCKS + LAMB_BATCH) * sizeof(struct lamb_partial) <= CUDA_SCRATCH_NBYTES,
-              "the partials of a launch lie in the scratch");
+              "the partials of a launch fit the scratch");
 
 CUDA_FN void lamb_acc_join(struct lamb_acc *acc, const struct lamb_partial *from, int half)
 {
@@ -142,7 +142,7 @@ CUDA_FN void lamb_acc_block(struct lamb_acc *acc)
         for (int k = 0; k < LAMB_TOP; k++) acc->grids[k] = sums[0][k];
         acc->odd = sums[0][LAMB_TOP];
     }
-    __syncthreads(); /* the room is free again */
+    __syncthreads(); /* `room` is free again */
 }
 
 /* What the block's threads found, written to its partial by thread 0. */

@@ -17,8 +17,8 @@
 #define TILE_SOON_UNITS 8
 #define TILE_SOON       32
 
-/* A piece of A or B as stored: element (line, k) is x[line·ld + k], or x[k·ld + line] when lines
- * lie along the rows. */
+/* A piece of A or B as stored: element (line, k) is x[line·ld + k], or x[k·ld + line] if lines are
+ * rows. */
 struct panel_source {
     const void *x; /* element (0, 0) of the piece */
     size_t ld;

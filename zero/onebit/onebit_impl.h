@@ -75,7 +75,7 @@ struct zero_onebit_core {
 
 /* ---- onebit_step.c --------------------------------------------------------------------------- */
 
-/* Stage 1: everyone's part of the momentum to everyone, as exchanges need it. */
+/* Stage 1: gather the ranks' parts of the momentum on all ranks, as exchanges need it. */
 cz_status onebit_gather_momentum(struct zero *z);
 
 /* ---- onebit_layout.c ------------------------------------------------------------------------- */

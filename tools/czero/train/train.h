@@ -100,7 +100,7 @@ struct run {
     struct cz_texts *texts, *eval_texts; /* classification */
     struct cz_text_loader *loader;
     float *logits;             /* (rows of a batch, n_classes) */
-    double *confusion;         /* (n_classes,n_classes), twice: mine and everyone's */
+    double *confusion;         /* (n_classes,n_classes), twice: of this rank and of all ranks */
     double n_hits, n_examples; /* of the step under way, on this rank */
 };
 
