@@ -93,7 +93,7 @@ struct bench {
     bool cpu_time;
 };
 
-/* `numel` small values of `dtype`, never freed: a case lives as long as the program. */
+/* `numel` small values of `dtype`, never freed: a case exists until the program ends. */
 static void *tensor(enum cz_dtype dtype, size_t numel)
 {
     char *p = aligned_alloc(64, (numel * dtype_size(dtype) + 127) / 64 * 64);

@@ -46,7 +46,7 @@ def arguments():
 
 
 def reenter_with_peers():
-    """This script runs under any Python; torch lives in its own environment."""
+    """This script runs under any Python; torch is installed in its own environment."""
     python = PEERS / "bin/python"
     if pathlib.Path(sys.prefix).resolve() == PEERS.resolve():
         return

@@ -4,10 +4,10 @@
  *                     [--strip-spaces]
  *
  * Prints how fast cz_texts_open() reads (MB of the file per second of a core), how fast the
- * loader's thread makes micro-batches when nobody else works, what share of positions is padding
- * with and without buckets, and how long cz_text_loader_next() waits per micro-batch when each is
- * used for T ms: once by a caller that sleeps (an accelerator computes) and once by one that
- * computes on all cores. */
+ * loader's thread makes micro-batches on an otherwise idle machine, what share of positions is
+ * padding with and without buckets, and how long cz_text_loader_next() waits per micro-batch when
+ * each is used for T ms: once by a caller that sleeps (an accelerator computes) and once by one
+ * that computes on all cores. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "data/labelled/text_loader.h"

@@ -127,7 +127,7 @@ def main():
     seconds, cpu = {}, {}
     for i in range(args.rounds):
         for direction in ("read", "write"):
-            for side in sides[i % len(sides):] + sides[:i % len(sides)]:  # nobody is always first
+            for side in sides[i % len(sides):] + sides[:i % len(sides)]:  # every side is first in some rounds
                 taken, used = side.run(direction)
                 seconds.setdefault((direction, side.name), []).append(taken)
                 cpu.setdefault((direction, side.name), []).append(used)

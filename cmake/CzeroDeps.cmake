@@ -32,7 +32,7 @@ else()
   target_link_libraries(cz_deps INTERFACE gomp) # oneDNN brings it: the calls about threads exist
 endif()
 
-# MPI is a plug-in (comm/mpi); without it ranks talk over shared memory on one host.
+# MPI is a plug-in (comm/mpi); without it ranks communicate over shared memory on one host.
 cz_choice(CZ_MPI "Build the MPI plug-in: ON, OFF, or AUTO where mpicc is found")
 if(CZ_MPI STREQUAL "OFF")
   message(STATUS "MPI: left out (CZ_MPI=OFF)")

@@ -36,8 +36,7 @@ if(CZ_FUZZ) # the first finding ends a run; clang's own warnings are not the pro
 endif()
 
 if(CZ_SANITIZE OR CZ_TSAN)
-  # Sanitizers open libraries in the program's place, and their own RUNPATH would count: RPATH is
-  # the program's for everyone, so that plug-ins are found.
+  # Sanitizers open libraries in the program's place, and their own RUNPATH would count: RPATH is the program's for all libraries, so that plug-ins are found.
   target_link_options(cz_flags INTERFACE -Wl,--disable-new-dtags)
 endif()
 

@@ -193,7 +193,8 @@ static cz_status mixer_backward(const void *hp_, const struct layer_args *a)
                      d[W_NOW].accumulate));
     TRY(multiply(&s.rest, product_dx(&s.rest, N, C, 2 * F), s.wide, a->params[W_NOW], a->din,
                  false));
-    if (T == 1 && d[W_BEFORE].dp && !d[W_BEFORE].accumulate) /* nobody looked back */
+    if (T == 1 && d[W_BEFORE].dp &&
+        !d[W_BEFORE].accumulate) /* no position read the previous token */
         TRY(ops_device(a->ops)->ops->fill_zero(ops_device(a->ops), a->stream, d[W_BEFORE].dp,
                                                (size_t)(2 * C * F) * dtype_size(a->grad_dtype)));
     for (int64_t b = 0; b < B && T > 1; b++) {

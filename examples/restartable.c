@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 {
     if (argc < 4 || strcmp(argv[1], "--help") == 0) {
         printf("Usage: restartable CONFIG TEXT CHECKPOINTS [STEPS]\n\n"
-               "Train gpt2-tiny on the bytes of a text file; killed and started again, go on.\n");
+               "Train gpt2-tiny on the bytes of a text file; resumes after it was killed.\n");
         return argc > 1 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
     long n_steps = argc > 4 ? strtol(argv[4], NULL, 10) : 20;

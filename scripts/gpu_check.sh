@@ -68,7 +68,7 @@ mkdir -p "$logs" "$out" || exit 2
 touch "$rows" "$ended"
 work=$(mktemp -d "${TMPDIR:-/tmp}/czero-gpu-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# What DeepSpeed compiles stays in the build folder; locks of who was stopped there do not. Check ends cases after 4 s
+# What DeepSpeed compiles stays in the build folder; locks of processes that were stopped there do not. Check ends cases after 4 s
 # unless told; programs side by side share the GPU, and start slowly; one case that hangs leaves time for the others.
 export OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1 TORCH_EXTENSIONS_DIR=$build/torch_extensions
 rm -f "$TORCH_EXTENSIONS_DIR"/*/lock
@@ -173,7 +173,7 @@ forget() {
   cp "$work/rows" "$rows"
 }
 
-# What is known so far, in --out: after every stage, so that who ends this script has it, too.
+# What is known so far, in --out: after every stage, so that it exists even if this script is ended.
 report() {
   local log
   find "$logs" -name '*.log' -size +1M | while read -r log; do
@@ -238,7 +238,7 @@ compile() {
   echo "result: ${#targets[@]} targets, -j $jobs, $(nvcc --version | grep -o 'release [0-9.]*'), $(gcc --version | head -1)"
 }
 
-# What there is, for who reads the table, and what it can do, for those who predict.
+# The hardware, for readers of the table, and its rates, for predictions.
 machine() {
   local how=(--seconds 20)
   [ -z "$simulated" ] || { how=(--seconds 1) && export CZERO_CUDA_SIM_MEMORY=50000000; } # small products

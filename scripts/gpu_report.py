@@ -139,7 +139,7 @@ def markdown(rows, machine, shown):
 
 
 def brief(rows):
-    """For a terminal, or for who sees only the end of a long output: where a stage has many steps those that passed,
+    """For a terminal, or for readers of only the end of a long output: where a stage has many steps those that passed,
     or were skipped for the same reason, are a number; what failed comes last, once more."""
     kept, folded = [], {}
     for r in rows:

@@ -57,7 +57,7 @@ static bool is_pretended(const struct zero *z)
     return z->options.comm->world_size > 1 && strcmp(z->options.comm->ops->name, "self") == 0;
 }
 
-/* Each owner's piece of the range goes to everyone. */
+/* Each owner sends its piece of the range to all ranks. */
 static cz_status share_pieces(struct zero *z, const struct target *t, float *dst)
 {
     int w = z->options.comm->world_size;

@@ -1,6 +1,6 @@
 /* Per-tensor sums of tensors that are cut over ranks. Each rank adds up an even share of the
- * tensors: owners of elements of these bring their parts of the sums, and the totals go to
- * everyone. Sums of shards are exact (ops/lamb/lamb.h), so totals are those of the whole tensor. */
+ * tensors: owners of elements of these bring their parts of the sums, and the totals go to all
+ * ranks. Sums of shards are exact (ops/lamb/lamb.h), so totals are those of the whole tensor. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>

@@ -74,7 +74,7 @@ static size_t chunk_off(const struct zero *z, size_t param_idx)
     return z->own.groups[p->group].param_off / size + p->off;
 }
 
-/* Everyone's chunk of a parameter, at element `src` there, put together at `dst`: adds to `spans`
+/* Gathers the ranks' chunks of a parameter, from element `src` there to `dst` here: adds to `spans`
  * from `at` on, returns where they end. */
 static size_t span_chunks(const struct zero *z, struct comm_span *spans, size_t at,
                           size_t param_idx, size_t src, size_t dst)

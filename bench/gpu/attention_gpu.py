@@ -3,7 +3,7 @@
 
     python3 bench/gpu/attention_gpu.py [--czero build-gpu/czero] [--seconds 200] [--tiny [--peers]]
 
-A figure is forward and backward together, with both beside PyTorch's in the note; q, k and v lie as heads of rows
+A figure is forward and backward together, with both beside PyTorch's in the note; q, k and v are stored as heads of rows
 (B,T,H,D) on both sides. Where the build has two rows of tensor-core kernels each is timed: CZERO_CUDA_ATTENTION
 chooses. PyTorch: scaled_dot_product_attention with the flash backend (fp32: the memory-efficient one), and cuDNN's
 in the note. What --seconds leave no time for stays without a peer. --tiny: short lengths for the simulated device, without PyTorch; --peers: with it, on the CPU.
@@ -23,8 +23,7 @@ N_ROUNDS = 7
 
 
 def program(args, row, seconds):
-    """(exit code, stdout, stderr) of bench/attention_cuda with a row of kernels asked for; a kernel that nobody
-    has run yet may not end."""
+    """(exit code, stdout, stderr) of bench/attention_cuda with a row of kernels asked for; a kernel that has never run may not end."""
     path = os.path.join(os.path.dirname(os.path.abspath(args.czero)), "bench", "attention_cuda")
     only = ["no such shape"] if row == "none" else []
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -41,7 +40,7 @@ def program(args, row, seconds):
 
 
 def rows_of_kernels(args):
-    """A build that chooses refuses a row that nobody has; one that has no choice does not look."""
+    """A build with several rows refuses an unknown row; a build with one row ignores the request."""
     return ["flash", "hopper"] if "CZERO_CUDA_ATTENTION" in program(args, "none", 30)[2] else [""]
 
 

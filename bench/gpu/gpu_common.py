@@ -93,7 +93,7 @@ def host_free():
 
 
 def gpu_free():
-    """Bytes of GPU 0 that nobody uses; None where nobody can tell."""
+    """Free bytes of GPU 0; None if they are unknown."""
     try:
         import pynvml
         pynvml.nvmlInit()
@@ -103,7 +103,7 @@ def gpu_free():
 
 
 class GpuWatch:
-    """The most memory of GPU 0 in use while it runs, over what was in use before; None where nobody can tell."""
+    """The most memory of GPU 0 in use while it runs, beyond what was in use before; None if it is unknown."""
 
     def __init__(self, period=0.05):
         self.period, self.peak, self.before, self.stop = period, None, None, threading.Event()

@@ -124,7 +124,7 @@ def train(search, shape, clock):
     if run["peak_gpu"]:
         against_plan("its GPU memory and its plan", run["peak_gpu"], offer["gpu_bytes"])
     else:
-        figure("its GPU memory, planned", offer["gpu_bytes"] / 2**30, "GiB", note="nobody measures it here")
+        figure("its GPU memory, planned", offer["gpu_bytes"] / 2**30, "GiB", note="not measured here")
     against_plan("its host memory and its plan", run["peak_rss"], offer["host_bytes"])
     seconds = median_step(run, 1)
     predicted = offer["step_seconds"]

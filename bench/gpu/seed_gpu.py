@@ -63,7 +63,7 @@ def seed(args, model, data, clock):
                goal_of="x 5 GB")
         against_plan(f"{what}: GPU memory and its plan", run["peak_gpu"], plan["device_peak_bytes"])
     else:
-        figure(f"{what}: GPU memory, planned", plan["device_peak_bytes"] / 1e9, "GB", note="nobody measures it here")
+        figure(f"{what}: GPU memory, planned", plan["device_peak_bytes"] / 1e9, "GB", note="not measured here")
     against_plan(f"{what}: host memory and its plan", run["peak_rss"], plan["host_peak_bytes"])
     figure(what, rate, "steps/s", note=f"losses {run['losses'][0]:.3f} to {run['losses'][-1]:.3f}, "
            f"{run['first']:.0f} s to start and to end")

@@ -337,8 +337,8 @@ static cz_status median_between(struct device *dev, struct dev_event *(*at)[3], 
     return CZ_OK;
 }
 
-/* Bytes per second of a copy, and operations per second of a product, of as much as there is room
- * for beside the run. */
+/* Bytes per second of a copy, and operations per second of a product, as large as the free memory
+ * permits. */
 static cz_status measure_ceilings(struct run *r, struct ops *ops)
 {
     struct device *dev = ops->device;

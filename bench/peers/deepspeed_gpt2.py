@@ -2,7 +2,7 @@
 With --save it makes the checkpoints of bench/consolidate.py.
 
 Same work as `czero launch -- train` in that benchmark: the same config file, shapes and tokens, no dropout.
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who this is, as torchrun would.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe this rank, as with torchrun.
 """
 import argparse
 import json

@@ -256,7 +256,7 @@ static cz_status nccl_create(const struct plane_args *args, const struct nccl_ar
     return CZ_OK;
 }
 
-/* Ranks' first sends make connections, which hold up whoever queues them: better now. */
+/* Ranks' first sends make connections, which delay the rank that queues them: better now. */
 static cz_status meet(struct plane *p)
 {
     struct nccl_link *l = &p->link;

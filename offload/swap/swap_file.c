@@ -105,8 +105,9 @@ static cz_status preallocate(struct swap_file *f)
 
 /* ---- name and lock --------------------------------------------------------------------------- */
 
-/* A new file under a new name, locked. Where the folder's lock does not work somebody may have
- * taken it for a leftover before it was ours: then it has no name any more. 0 or an errno. */
+/* A new file under a new name, locked. If the folder's lock does not work, another process may have
+ * taken it for a leftover before this one locked it: then it has no name any more. 0 or an errno.
+ */
 static int create_one(struct swap_file *f, int dir_fd)
 {
     struct stat info;

@@ -30,7 +30,7 @@
  * The second rows are for 100 KiB of shared memory a multiprocessor (compute capability 8.6, 8.9,
  * 12.0). Tensor cores take two to four times as long there as on 8.0 and shared memory does not, so
  * warps may well read more of it. That 8 warps have 16 keys each, instead of 32 shared by two,
- * saves the space for p; and as nobody reads q and dout any more once ds is there, the next tile
+ * saves the space for p; and as no thread reads q and dout any more once ds is there, the next tile
  * comes in their place while dq is made, and one stage will do. All 128 keys stay: per tile of keys
  * all sums of dq are read and written, in an L2 cache that may be as small as 6 MB, and smaller
  * tiles of queries leave the sums of fewer of them between one block's turn and the next one's. */
@@ -398,7 +398,7 @@ CUDA_FN void join_dq(const struct attention_on_gpu &a, const volatile struct tas
 /* ---- the kernel --------------------------------------------------------------------------------
  */
 
-/* dk and dv, through the tiles of k and v, which nobody reads any more. Rows of keys that are
+/* dk and dv, through the tiles of k and v, which no thread reads any more. Rows of keys that are
  * hidden are whatever zeros gave: they have no gradient. */
 template <typename T, class by, bool DROPS>
 CUDA_FN void store_dk_dv(const struct attention_on_gpu &a, const struct task &task, unsigned there,
@@ -468,7 +468,7 @@ __global__ void __launch_bounds__(by<TILES>::THREADS, by<TILES>::BLOCKS)
     unsigned *passed = NULL; /* the turn of the tile before, which is yet to be passed on */
     for (unsigned stage = 0; at.h <= last.h; stage ^= by::NEXT) {
         copy_async_wait<0>();
-        __syncthreads(); /* this tile is here, and nobody is busy with the one before any more */
+        __syncthreads(); /* this tile is here, and no thread uses the one before any more */
         struct step next = {at.h, at.q0 - QUERIES};
         if (next.q0 < last.q0) next = {at.h + 1, (a.Tq - 1) / QUERIES * QUERIES};
         float value = 0;

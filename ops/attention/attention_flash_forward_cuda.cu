@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     for (int k0 = 0; k0 < n_keys; k0 += KEYS) {
         copy_async_wait<0>();
-        __syncthreads(); /* the keys are here, and nobody reads the values before */
+        __syncthreads(); /* the keys are here, and no thread reads the values before */
         start_keys<WIDTH, KEYS, THREADS>(a, v_tile, head, true, k0);
         copy_async_commit();
         float s[ROWS][COLS][4];
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                        lane_by_columns<WIDTH>(k_tile, 0));
         if (k0 + KEYS > n_open) mask_scores<COLS>(a, k0, s);
         copy_async_wait<0>();
-        __syncthreads(); /* the values are here, and nobody reads the keys any more */
+        __syncthreads(); /* the values are here, and no thread reads the keys any more */
         if (k0 + KEYS < n_keys) {
             start_keys<WIDTH, KEYS, THREADS>(a, k_tile, head, false, k0 + KEYS);
             copy_async_commit();

@@ -77,8 +77,8 @@ CUDA_FN void make_ds(const float *delta, const float (&p)[COLS][4], float (&dp)[
     }
 }
 
-/* dk and dv of a warp's keys; nobody reads keys and values in shared memory any more. Rows of keys
- * that are masked out are whatever zeros gave: they have no gradient. */
+/* dk and dv of a warp's keys; no thread reads keys and values in shared memory any more. Rows of
+ * keys that are masked out are whatever zeros gave: they have no gradient. */
 template <typename T, int WIDTH>
 CUDA_FN void store_sums(const struct attention_on_gpu &a, unsigned char *k_tile,
                         const float (&dk)[WIDTH / 8][4], const float (&dv)[WIDTH / 8][4])
@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     uint32_t p[COLS / 2][4], ds[COLS / 2][4];
     unsigned stage = 0, odd = 0;
     while (at.h < end) {
-        /* This tile is here. Nobody reads the one two back, as everybody has waited for the scores
-         * of the one before; nor the statistics of the one before. */
+        /* This tile is here. No thread reads the one two back, as all threads have waited for the
+         * scores of the one before; nor the statistics of the one before. */
         copies_to_products<0>();
         struct step next = {at.h, at.q0 + QUERIES};
         if (next.q0 >= a.Tq) next.q0 = first, next.h++;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     settle(dk);
     settle(dv);
     copy_async_wait<0>(); /* keys and values that no query sees have arrived too */
-    __syncthreads();      /* and nobody reads them any more */
+    __syncthreads();      /* and no thread reads them any more */
 
     store_sums<T, WIDTH>(a, mem, dk, dv);
 }

@@ -84,7 +84,7 @@ CUDA_FN void make_ds(const struct rows &r, const float (&p)[COLS][4], float (&dp
     }
 }
 
-/* dq of a warp's queries; nobody reads q in shared memory any more. */
+/* dq of a warp's queries; no thread reads q in shared memory any more. */
 template <typename T, int WIDTH>
 CUDA_FN void store_dq(const struct attention_on_gpu &a, unsigned char *q_tile,
                       const float (&dq)[WIDTH / 8][4])
@@ -169,7 +169,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         for (int k0 = KEYS; k0 < n_keys; k0 += KEYS) {
             const shared_at k_before = k_at + here.k;
             here = next, next = ring_next<by::TILE>(here);
-            /* this tile is here; nobody reads the keys two tiles back, or the values before these
+            /* this tile is here; no thread reads the keys two tiles back, or the values before
+             * these
              */
             copies_to_products<0>();
             if (k0 + KEYS < n_keys) {
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         products_commit();
         products_wait<0>();
         settle(dq);
-        __syncthreads(); /* nobody reads the queries any more */
+        __syncthreads(); /* no thread reads the queries any more */
     }
     store_dq<T, WIDTH>(a, mem, dq);
 }

@@ -67,7 +67,7 @@ template <int WIDTH> CUDA_FN void fade_sums(float (&out)[WIDTH / 8][4], const fl
     for (int i = 0; i < WIDTH / 2; i++) out[i / 4][i % 4] *= fade[i % 4 / 2];
 }
 
-/* out and lse of a warp's queries; nobody reads q in shared memory any more. */
+/* out and lse of a warp's queries; no thread reads q in shared memory any more. */
 template <typename T, int WIDTH>
 CUDA_FN void store_out(const struct attention_on_gpu &a, unsigned char *q_tile,
                        const struct softmax &x, const float (&out)[WIDTH / 8][4])
@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(hopper_forward<WIDTH>::THREADS, 1)
         unsigned odd = by::TILE,
                  even = 0; /* where its keys are; its values when it is their turn */
         for (; k0 < n_keys; k0 += KEYS) {
-            /* keys k0 and the values before them are here; nobody reads the tiles before those */
+            /* keys k0 and the values before them are here; no thread reads the tiles before those
+             */
             copies_to_products<0>();
             start_key_panels<WIDTH, KEYS, by::THREADS>(a, v_at + odd, head, true, k0);
             if (k0 + KEYS < n_keys)
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(hopper_forward<WIDTH>::THREADS, 1)
             pack_operand<T, COLS>(p, s);
             odd ^= by::TILE, even ^= by::TILE;
         }
-        copies_to_products<0>(); /* the last values; nobody reads the queries any more */
+        copies_to_products<0>(); /* the last values; no thread reads the queries any more */
         products_fence();
         begin_sums<T, WIDTH, KEYS>(out, p, matrix_by_columns(v_at + even, KEYS * PANEL_ROW_NBYTES));
         products_commit();

@@ -18,7 +18,7 @@
  * of a 16-bit dw one more rounding. So a block's logits may be as large as what two transformer
  * blocks of as many rows work in.
  *
- * Labels are checked by who made the batch; one outside the vocabulary makes the loss NaN here. */
+ * The loader checks labels; one outside the vocabulary makes the loss NaN here. */
 #include "ops/cross_entropy/cross_entropy_cuda_impl.h"
 #include "ops/cross_entropy/cross_entropy_head_impl.h"
 #include "ops/cuda_impl.h"
@@ -128,7 +128,7 @@ CUDA_FN void load_logits(const Z *z, const T *bias, int64_t v, int64_t V, float 
         if (!WHOLE && v + i >= V) out[i] = -INFINITY;
 }
 
-/* Logits of a thread that lie GROUP accesses apart, from v on: whether all of them are there. */
+/* Logits of a thread with a stride of GROUP accesses, from v on: whether all of them are there. */
 template <typename Z> CUDA_FN bool is_whole(int64_t v, int64_t V)
 {
     constexpr int N = CUDA_LANES<Z>;

@@ -69,7 +69,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
 enum { DIGIT_BITS = 8, N_DIGITS = 1 << DIGIT_BITS, SORT_WARPS = BLOCK / CUDA_WARP };
 enum { TILES_MAX = 512, SCAN_BLOCK = 1024, SCAN_EACH = 8 };
 
-/* A token and its id, or `nobody`: the id of what gives no gradient, past all others. */
+/* A token and its id, or `nobody`: the id of tokens without a gradient, past all others. */
 struct token {
     uint32_t id, at;
 };
@@ -178,7 +178,7 @@ CUDA_FN uint32_t sum_before(uint32_t x, uint32_t *room, uint32_t *total)
         const uint32_t below = __shfl_up_sync(CUDA_ALL_LANES, sum, by);
         if (lane >= by) sum += below;
     }
-    __syncthreads(); /* an earlier use of the room is over */
+    __syncthreads(); /* an earlier use of `room` is over */
     if (lane == CUDA_WARP - 1) room[warp] = sum;
     __syncthreads();
     uint32_t before = 0, all = 0;

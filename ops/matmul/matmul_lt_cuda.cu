@@ -10,8 +10,8 @@
  *
  * Products repeat to the bit on one kind of GPU: sums that are cut along k are kept in fp32 and
  * added up in a pass of their own (no other reduction is allowed: the others round partial sums to
- * C's dtype). Alignments beyond 16 bytes are not told, so that where a tensor lies does not show in
- * the result. */
+ * C's dtype). Alignments beyond 16 bytes are not passed on, so that the result does not depend on a
+ * tensor's address. */
 #include "ops/matmul/matmul_cuda_impl.h"
 
 #include <cublasLt.h>
@@ -60,8 +60,8 @@ struct matmul_lt {
 static cz_status lt_status(cublasStatus_t result, const char *what)
 {
     if (result == CUBLAS_STATUS_SUCCESS) return CZ_OK;
-    /* cuBLASLt has a CUDA runtime of its own, whose last error is not ours to read: a device that
-     * is lost says so to whoever waits for it */
+    /* cuBLASLt has a CUDA runtime of its own, whose last error is not ours to read: a lost device
+     * reports that to the caller that waits for it */
     const cudaError_t cause = cudaDeviceSynchronize();
     if (cause != cudaSuccess) return cuda_status(cause, what);
     if (result == CUBLAS_STATUS_ALLOC_FAILED)

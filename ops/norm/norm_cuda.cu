@@ -77,7 +77,7 @@ template <int K> CUDA_FN void block_sums(float sums[K], float *room)
 #pragma unroll
     for (int k = 0; k < K; k++) sums[k] = warp_reduce<sum_of>(sums[k]);
     if (n_warps == 1) return;
-    __syncthreads(); /* an earlier use of the room is over */
+    __syncthreads(); /* an earlier use of `room` is over */
     if (lane == 0)
 #pragma unroll
         for (int k = 0; k < K; k++) room[k * CUDA_WARP + warp] = sums[k];
@@ -531,7 +531,7 @@ static bool aligned(const struct norm_io *io, int64_t n)
            lines_up(io->dx) && lines_up(io->dx_add);
 }
 
-/* Who keeps a row: so many threads, so many packs of 16 bytes each; packs 0: nobody, it is too
+/* The threads that keep a row, and the packs of 16 bytes of each; packs 0: none, the row is too
  * long.
  */
 struct keepers {

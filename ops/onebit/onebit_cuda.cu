@@ -67,7 +67,7 @@ struct square_room {
     float e[ONEBIT_BLOCK];
 };
 
-/* Σ e² of n elements in the room; all threads call. */
+/* Σ e² of n elements in `room`; all threads call. */
 CUDA_FN void square_sum(const struct square_room *room, unsigned n, double *out)
 {
     __syncthreads();

@@ -172,7 +172,7 @@ static cz_status gather_scales(struct zero *z, float *scales)
                            n * sizeof *scales);
 }
 
-/* Everyone's piece of `out` to everyone. */
+/* Gathers every rank's piece of `out` on all ranks. */
 static cz_status gather_pieces(struct zero *z)
 {
     struct zero_onebit_core *ob = z->onebit;

@@ -12,7 +12,7 @@
 
 #define ROUND_NUMEL ((size_t)1 << 20) /* gradients rounded at a time */
 
-/* What of a flush goes to whom. */
+/* The parts of a flush and their destination ranks. */
 struct reduction {
     size_t first_span, n_spans;
     struct comm_ticket ticket;
@@ -138,7 +138,7 @@ static cz_status ranks_wait(struct zero *z, size_t flush)
     return comm_wait(z->options.comm, ranks_of(z)->reductions[flush].ticket);
 }
 
-/* A communicator ends what was begun in order: the last one's end is everyone's. */
+/* A communicator ends what was begun in order: when the last one has ended, all have. */
 static cz_status ranks_finish(struct zero *z)
 {
     size_t f = z->buckets.n_flushes;
