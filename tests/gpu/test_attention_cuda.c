@@ -12,10 +12,12 @@
 
 #include <dlfcn.h>
 
-/* How q, k, v lie. What starts at 16 bytes goes to the tensor cores where the dtype allows. */
+/* The layout of q, k, v. What starts at 16 bytes goes to the tensor cores where the dtype allows.
+ */
 enum layout {
     PACKED,  /* columns of one matrix */
-    ALIGNED, /* rows with 16 bytes between them, batch rows of keys with room behind (a cache) */
+    ALIGNED, /* rows with 16 bytes between them, batch rows of keys with space after them (a cache)
+              */
     ODD      /* rows with a few elements between them, odd starts */
 };
 

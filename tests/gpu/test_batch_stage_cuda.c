@@ -1,6 +1,6 @@
 /* Claims: a batch arrives on a CUDA device (real, or the simulated one) as the host gave it, with
  * what is absent absent and the labelled rows listed; a place in host memory is not written again
- * while its copy is under way; losses that nobody waits for are added up in order. */
+ * while its copy is under way; losses that are not read are added up in order. */
 #include "engine/batch_stage.h"
 #include "tests/support/check_main.h"
 
@@ -120,7 +120,7 @@ START_TEST(batches_do_not_overtake_each_other)
     void *seen[N_BATCHES];
     int32_t ids[N];
     rig_open(&r);
-    for (int k = 0; k < N_BATCHES; k++) { /* nobody waits between them */
+    for (int k = 0; k < N_BATCHES; k++) { /* without a wait between them */
         for (int i = 0; i < N; i++) ids[i] = (i + k) % 29;
         const struct batch batch = {.B = B, .T = T, .ids = ids};
         ck_ok(r.device->ops->mem_alloc(r.device, sizeof ids, "seen", &seen[k]));

@@ -248,7 +248,7 @@ static void logits_alone(const struct cuda_rig *rig)
             run_scalar(&h);
             run_device(rig, &h);
             check(&h.got_logits, &h.logits, CLOSE, "logits alone");
-            agree_same(&h.got_loss, &h.loss, "a loss that nobody wanted");
+            agree_same(&h.got_loss, &h.loss, "a loss that was not requested");
             head_free(&h);
         }
 }
@@ -292,7 +292,7 @@ static void special_logits(const struct cuda_rig *rig)
         for (size_t i = 0; i < CZ_ARRAY_LEN(specials); i++) {
             const struct ce_head_args args = shape(2, 8, 40, kind);
             struct head h = head_make(&args, WITH_BIAS);
-            agree_set(&h.bias, 5, specials[i]); /* nobody's label */
+            agree_set(&h.bias, 5, specials[i]); /* not a label */
             run_device(rig, &h);
             ck_assert_int_eq(isfinite(agree_get(&h.got_loss, 0)), i == 2);
             head_free(&h);

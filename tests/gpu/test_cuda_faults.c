@@ -1,7 +1,7 @@
-/* Claims: memory that a GPU has not is refused with what was asked for, by whom, and what is left,
- * and the device continues; a device that is lost says so once and for all; host memory that cannot
- * be page-locked is refused; work goes to the GPU that it is for, whichever thread queues it and
- * whatever else is open. What only the simulated device plays is left out on a real one. */
+/* Claims: a GPU without enough memory refuses with what was asked for, by which caller, and what is
+ * left, and the device continues; a device that is lost says so once and for all; host memory that
+ * cannot be page-locked is refused; work goes to the GPU that it is for, whichever thread queues it
+ * and whatever else is open. What only the simulated device plays is left out on a real one. */
 #include "ops/adam/adam.h"
 #include "ops/ops.h"
 #include "tests/support/check_main.h"

@@ -1,6 +1,6 @@
 /* Claims: a run on a CUDA device (real, or the simulated one) trains as on the CPU, over
- * accumulation, clipping and checkpoints of activations; a loss that nobody asked for is in the
- * boundary's all the same; evaluation and predictions are the CPU's; inputs that wait in host
+ * accumulation, clipping and checkpoints of activations; a loss that is not read is part of the
+ * boundary's nevertheless; evaluation and predictions are the CPU's; inputs that wait in host
  * memory change no bit; a checkpoint written meanwhile holds the state of its step, loads on either
  * device, and the run continues from it as if nothing had been; weights are exported.
  *

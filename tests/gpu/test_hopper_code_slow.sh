@@ -19,7 +19,7 @@ for file in $(find ops -name '*_hopper_*_cuda.cu' | sort); do
     exit 1
   }
   n=$(grep -c '^\.visible \.entry\|^\.weak \.entry\|\.entry ' "$out/$name.ptx")
-  [ "$(grep -c 'Used [0-9]* registers' "$out/$name.log")" = "$n" ] || complain "$name: ptxas spoke of fewer than $n kernels"
+  [ "$(grep -c 'Used [0-9]* registers' "$out/$name.log")" = "$n" ] || complain "$name: ptxas reported fewer than $n kernels"
   grep -i 'C75[0-9][0-9]\|serialized' "$out/$name.log" >&2 && complain "$name: its products wait for each other"
   grep -o '[1-9][0-9]* bytes spill' "$out/$name.log" >&2 && complain "$name: registers are spilled"
   [ "$(grep -c 'wgmma.mma_async' "$out/$name.ptx")" -ge $((8 * n)) ] || complain "$name: hardly any wgmma"

@@ -2,7 +2,7 @@
  * strides, with bias and accumulation, also when cuBLASLt refuses epilogues or everything; so do
  * the passes that come along, which are one call where cuBLASLt has them; nothing but C (and aux
  * and the bias gradient) is written; empty dimensions are fine; calls repeat to the bit, wherever
- * their tensors lie; a workspace for any shape serves every other; bad arguments are refused. */
+ * their tensors are; a workspace for any shape serves every other; bad arguments are refused. */
 #include "ops/matmul/matmul_common_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/cuda_orders.h"

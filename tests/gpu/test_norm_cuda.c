@@ -1,6 +1,6 @@
 /* Claims: layernorm and rmsnorm on a CUDA device are within the host rows' tolerances of the
  * definition, in registers and in the plain kernels (long rows), with and without residual,
- * accumulation and frozen gradients, in place, in every order of threads; where tensors lie does
+ * accumulation and frozen gradients, in place, in every order of threads; the place of tensors does
  * not show; the sum with the residual has the definition's bits; bad arguments are refused. */
 #include "tests/support/cuda_orders.h"
 #include "tests/support/norm_case.h"

@@ -209,7 +209,7 @@ static size_t update_first(struct world *w, bool looks_between)
     return copy_of(SIM_COPY_H2D, TILE * 2, 0);
 }
 
-/* Unit 1's parameters lie last, and its gradients come first. */
+/* Unit 1's parameters are last, and its gradients come first. */
 START_TEST(the_host_updates_what_has_come_beside_the_backward)
 {
     struct world w;

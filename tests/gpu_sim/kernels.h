@@ -29,7 +29,7 @@ cudaError_t launch_racy_sum(const float *x, float *out, unsigned n_blocks, cudaS
 cudaError_t launch_unwritten_sum(float *out, cudaStream_t s);
 /* The same in static shared memory. */
 cudaError_t launch_unwritten_static(float *out, cudaStream_t s);
-/* A kernel with 32 KiB of static shared memory: one that allow_half_static() speaks of, another. */
+/* A kernel with 32 KiB of static shared memory: one that allow_half_static() names, another. */
 cudaError_t launch_half_static(bool allowed, float *out, size_t shared_nbytes, cudaStream_t s);
 cudaError_t allow_half_static(size_t nbytes);
 /* Through warp shuffles, with a missing __syncwarp between write and read when racy. */
@@ -53,8 +53,8 @@ cudaError_t launch_mma_ldmatrix(const uint16_t *a, const uint16_t *b, const floa
  * broken. */
 cudaError_t launch_async_copy(bool broken, const float *x, float *y, int n_tiles, cudaStream_t s);
 
-/* d (64,n) = a (64,64) · b: one warpgroup; n 64 or 128. a through registers or shared memory; b
- * lies (64,n) by columns, or (n,64). */
+/* d (64,n) = a (64,64) · b: one warpgroup; n 64 or 128. a through registers or shared memory; b is
+ * stored (64,n) by columns, or (n,64). */
 enum warpgroup_mistake {
     WARPGROUP_RIGHT = 0,
     WARPGROUP_NO_PROXY_FENCE, /* what cp.async wrote is multiplied */

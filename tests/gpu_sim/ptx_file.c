@@ -6,7 +6,7 @@
  *     i32:N i64:N f32:X       a number
  *     in:FILE                 a pointer to device memory with the file's bytes
  *     io:FILE                 the same; after the run the file gets what is there
- *     out:FILE:NBYTES         a pointer to so many bytes that nobody has written; likewise
+ *     out:FILE:NBYTES         a pointer to so many unwritten bytes; likewise
  *     bytes:FILE[,AT=NAME]... a struct; at byte AT comes a pointer to a buffer that `let` made
  *     let:NAME=in:… io:… out:…  no argument: a buffer for such pointers
  * Exit 1: the run was ended by a sentence on stderr, or a file cannot be used; 2: usage. */

@@ -150,7 +150,7 @@ START_TEST(each_device_has_its_own)
     ck_cuda(cudaStreamWaitEvent(streams[0], event, 0)); /* between devices, too */
     ck_cuda(allow_half_static(100 << 10));
     ck_cuda(launch_half_static(true, out[1], 100 << 10, streams[1]));
-    ck_cuda(cudaSetDevice(0)); /* where nobody asked */
+    ck_cuda(cudaSetDevice(0)); /* where it was not requested */
     ck_cuda_is(launch_half_static(true, out[0], 100 << 10, streams[0]), cudaErrorInvalidValue);
     ck_assert_int_eq(pthread_create(&thread, NULL, allocate_aside, &aside), 0);
     pthread_join(thread, NULL);

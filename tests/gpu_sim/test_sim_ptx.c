@@ -322,7 +322,7 @@ START_TEST(warpgroups_multiply_what_a_fence_has_passed_by)
     ck_assert_int_ne(run_text(WGMMA_TEXT("", "wgmma.fence.sync.aligned;"), group, out, panels()),
                      cudaSuccess);
     ck_assert_ptr_nonnull(strstr(sim_last_message(), "fence.proxy.async"));
-    /* behind the barrier, by those who multiply: as good; by some of them alone: not */
+    /* after the barrier, by the threads that multiply: also correct; by only some of them: not */
     sim_with(NULL, NULL);
     ck_cuda(run_text(WGMMA_TEXT("", "fence.proxy.async.shared::cta; wgmma.fence.sync.aligned;"),
                      group, fresh_words(512), panels()));
@@ -457,8 +457,8 @@ static void finds_nothing(const char *text, struct run how)
 START_TEST(races_in_shared_memory_are_found)
 {
     const struct run two_warps = {1, 64, 0};
-    finds(NEIGHBOUR("128", ""), two_warps, "nobody has written");
-    finds(NEIGHBOUR("128", "bar.warp.sync -1;"), two_warps, "nobody has written");
+    finds(NEIGHBOUR("128", ""), two_warps, "not written");
+    finds(NEIGHBOUR("128", "bar.warp.sync -1;"), two_warps, "not written");
     finds_nothing(NEIGHBOUR("128", "bar.sync 0;"), two_warps);
     finds(NEIGHBOUR("4", ""), two_warps, "race");
     finds_nothing(NEIGHBOUR("4", "bar.warp.sync -1;"), two_warps);
@@ -562,7 +562,7 @@ START_TEST(blocks_that_share_bytes_are_found)
                "@%p1 st.global.u32 [%rd1], %r2;"),
           two, "block 0 of this launch has read");
     finds_nothing(TEXT("atom.global.add.u32 %r5, [%rd1], 1;"), two);
-    /* what comes before an atomic that releases is known to who acquires there */
+    /* what comes before an atomic that releases is visible to a thread that acquires there */
     finds(TEXT("setp.eq.u32 %p1, %r1, 0; @%p1 ld.global.u32 %r5, [%rd1+4];\n"
                "@%p1 st.global.u32 [%rd1+4], %r5; @%p1 atom.global.gpu.add.u32 %r6, [%rd1], 1;"),
           two, "block 0 of this launch has written");

@@ -1,5 +1,5 @@
 /* Claims: a warpgroup's products on the simulated device are the plain product, wherever operands
- * lie and in every order of threads; their results are not there before the wait; and what the PTX
+ * are and in every order of threads; their results are not there before the wait; and what the PTX
  * ISA leaves undefined ends the kernel with a sentence, or shows in the result. */
 #include "tests/gpu_sim/sim_test.h"
 

@@ -19,8 +19,8 @@ template <typename T, int N, bool BY_COLUMNS, bool REGISTERS>
 static __global__ void warpgroup_kernel(enum warpgroup_mistake mistake, const uint16_t *a,
                                         const uint16_t *b, float *out)
 {
-    CUDA_DYNAMIC_SHARED(unsigned char, room);
-    unsigned char *const mem = first_panel(room);
+    CUDA_DYNAMIC_SHARED(unsigned char, space);
+    unsigned char *const mem = first_panel(space);
     const shared_at a_at = shared_address(mem), b_at = a_at + 64 * PANEL_ROW_NBYTES;
     const int thread = (int)threadIdx.x, g = thread % 32 / 4, t = thread % 4;
     const int row = thread / 32 * 16 + g;

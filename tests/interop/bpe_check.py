@@ -61,10 +61,10 @@ class Ours:
         return out
 
     def encode_input(self, text, pair=None):
-        room = 4 * (len(text) + len(pair or b"")) + 16
-        ids, types, n = (ctypes.c_int32 * room)(), (ctypes.c_int32 * room)(), ctypes.c_int64()
+        limit = 4 * (len(text) + len(pair or b"")) + 16
+        ids, types, n = (ctypes.c_int32 * limit)(), (ctypes.c_int32 * limit)(), ctypes.c_int64()
         row = Input(text, len(text), pair, len(pair or b""))
-        self.check(self.lib.cz_tokenizer_encode_input(self.tok, ctypes.byref(row), ctypes.c_int64(room), ids, types, ctypes.byref(n), None))
+        self.check(self.lib.cz_tokenizer_encode_input(self.tok, ctypes.byref(row), ctypes.c_int64(limit), ids, types, ctypes.byref(n), None))
         return ids[: n.value], types[: n.value]
 
     def decode(self, ids):
@@ -198,7 +198,7 @@ def corpora():
     text = (FIXTURES / "text" / "fortunes.txt").read_bytes()
     posts = json.loads((FIXTURES / "text" / "weibo6" / "train.json").read_text())
     chinese = "\n".join(post for post, _ in posts[:5000])
-    code = "".join(path.read_text() for room in ("base", "data", "engine") for path in sorted((ROOT / room).glob("*.c")))
+    code = "".join(path.read_text() for module in ("base", "data", "engine") for path in sorted((ROOT / module).glob("*.c")))
     whole = [text, chinese.encode(), chinese.replace(" ", "").encode(), code.encode()]
     parts = [data[i : i + (1 << 16)] for data in whole for i in range(0, len(data), 1 << 16)]
     return [(part.decode(errors="replace"), part) for part in parts]

@@ -6,7 +6,7 @@
   curves.py replay [NAME...]   train the runs of fixtures/runs that 0.19.8 made again and compare
 
 Run with the python that scripts/peers.sh prints. Every rank of every run trains in a child of its
-own, because an engine of DeepSpeed leaves process-wide state behind; ranks speak gloo.
+own, because an engine of DeepSpeed leaves process-wide state behind; ranks use gloo.
 """
 import argparse
 import csv

@@ -414,7 +414,7 @@ def check_run(binary, case):
 
 
 def check_one(folder, config, freeze):
-    """Any folder: made by whom ever, of gpt2-tiny."""
+    """Any folder of gpt2-tiny, whichever program made it."""
     model, _ = load_files(folder, 0)
     config = json.loads(pathlib.Path(config).read_text())
     config.setdefault("zero_optimization", {"stage": 0})

@@ -73,13 +73,13 @@ def check_alone(model, new_tokens):
     n_params = sum(p.numel() for p in model.parameters())
     print(f"transformers loads it: {type(model).__name__}, {n_params} parameters", end="")
     if is_decoder(model):
-        room = min(new_tokens, model.config.max_position_embeddings - 8)
+        limit = min(new_tokens, model.config.max_position_embeddings - 8)
         with torch.no_grad():
-            text = model.generate(ids[:1, :8], max_new_tokens=room, min_new_tokens=room,
+            text = model.generate(ids[:1, :8], max_new_tokens=limit, min_new_tokens=limit,
                                   do_sample=False, pad_token_id=0)
-        if text.shape[1] != 8 + room:
-            fail(f"generate() gave {text.shape[1] - 8} tokens, not {room}")
-        print(f"; generates {room} tokens", end="")
+        if text.shape[1] != 8 + limit:
+            fail(f"generate() gave {text.shape[1] - 8} tokens, not {limit}")
+        print(f"; generates {limit} tokens", end="")
     print()
 
 
@@ -129,9 +129,9 @@ def check_greedy(model, folder, czero, prompt, new_tokens):
     """Feed PyTorch what czero wrote: each of its tokens must be PyTorch's likeliest, ties aside."""
     import torch
     start = list(prompt.encode())
-    room = min(new_tokens, model.config.max_position_embeddings - len(start))
+    limit = min(new_tokens, model.config.max_position_embeddings - len(start))
     done = subprocess.run([czero, "generate", "--model", folder, "--prompt", prompt, "--no-echo",
-                           "--temperature", "0", "--max-new-tokens", str(room)], capture_output=True)
+                           "--temperature", "0", "--max-new-tokens", str(limit)], capture_output=True)
     if done.returncode:
         fail(f"czero generate exits {done.returncode}: {done.stderr.decode(errors='replace')}")
     text = done.stdout[:-1]

@@ -5,7 +5,7 @@
 
 The bare BertModel folder is opened as it is (its head is new, which czero says), and the last hidden
 state of every token of a few sentences, padded to one batch, must be transformers' within the limit,
-absolutely. (Padding, which nobody reads, is printed beside it: this model amplifies rounding there, and
+absolutely. (Padding, which is not used, is printed beside it: this model amplifies rounding there, and
 transformers' own fp32 is 3e-4 from its float64.) The same folder rewritten as old releases saved theirs (pytorch_model.bin with "bert." and
 "module." in front, gamma and beta) must give the same bytes. Exit 0 when all holds, 1 when not."""
 import argparse

@@ -310,7 +310,7 @@ def check_pass(names):
 
 
 def bf16_train(rank, world, config, seq):
-    """Whose elements a rank's optimizer holds, and how far the ranks' momenta lie apart once exchanged."""
+    """Whose elements a rank's optimizer holds, and how far the ranks' momenta differ once exchanged."""
     import torch
     import deepspeed
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The runs behind tests/fixtures/curves/onebit: which config, how many steps, and who says what is right.
+"""The runs behind tests/fixtures/curves/onebit: which config, how many steps, and the source of the expected values.
 
 by "deepspeed": 0.16.9 itself (the loss divided by the accumulation steps where it forgets to).
 by "replay": onebit_replay.py, because 0.16.9 errs there (why: tests/fixtures/curves/onebit/README.md).

@@ -1,4 +1,4 @@
-"""One form for pickled values, whoever reads them: czero through its shared library, or Python with
+"""One form for pickled values, for every reader: czero through its shared library, or Python with
 every class that is not torch's kept inert. For pickle_check.py."""
 
 import builtins

@@ -121,7 +121,7 @@ def expect(condition, what):
 
 
 def check_offsets(path):
-    """torch can compute where payloads lie instead of reading headers: both must agree."""
+    """torch can compute where payloads are instead of reading headers: both must agree."""
     from torch.utils.serialization import config
     config.load.calculate_storage_offsets = True
     try:

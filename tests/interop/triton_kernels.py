@@ -1,5 +1,5 @@
 """Kernels in Triton for triton_oracle.py: products of every layout, attention forward and backward,
-and kernels that use what lies around products (reductions, scans, shuffles, atomics, conversions).
+and kernels that use what surrounds products (reductions, scans, shuffles, atomics, conversions).
 
 Triton compiles the functions of this file from their source; nothing else is run of it."""
 import triton

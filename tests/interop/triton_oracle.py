@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Triton's PTX, which is proven on GPUs, run by the PTX interpreter of the simulated device, beside
-PyTorch on the CPU: whether the interpreter reads the PTX ISA as those do who have GPUs.
+PyTorch on the CPU: whether the interpreter reads the PTX ISA as GPUs do.
 
   triton_oracle.py PTX_FILE [NAME...]       PTX_FILE: build/tests/cuda_sim/ptx_file
     --list                names of the cases, which are compiled for sm_80 and sm_90 each

@@ -4,7 +4,7 @@
 # of docs/deepspeed-behaviour.md that are cited exist.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-rooms="base device layout formats comm ops optim model data offload zero checkpoint engine"
+modules="base device layout formats comm ops optim model data offload zero checkpoint engine"
 failed=0
 forbid() { # pattern, what, folders…
   local pattern=$1 what=$2
@@ -20,13 +20,13 @@ forbid() { # pattern, what, folders…
 # shellcheck disable=SC2086
 {
   forbid '(?<![\w.>])(printf|puts|putchar|perror|fputs)\s*\(\s*("|stdout|stderr)' \
-    'the library prints' $rooms
-  forbid '(?<![\w.])f?printf\s*\(\s*(stdout|stderr)' 'the library prints' $rooms
-  forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $rooms
+    'the library prints' $modules
+  forbid '(?<![\w.])f?printf\s*\(\s*(stdout|stderr)' 'the library prints' $modules
+  forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $modules
   forbid '\bcuda(Malloc|MallocHost|HostAlloc|Free)\s*\(' 'raw CUDA allocation outside device/' \
     base layout formats comm ops optim model data offload zero checkpoint engine
   forbid '\batomicAdd\s*\(\s*\(?\s*(float|double)' 'floating-point atomics' ops
-  forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $rooms
+  forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $modules
 }
 hosts='pypi\.org|pythonhosted|deb\.debian\.org|npmjs|crates\.io|proxy\.golang'
 if hits=$(git ls-files -z | xargs -0 grep -nIE "$hosts" -- 2>/dev/null |

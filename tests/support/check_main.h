@@ -1,7 +1,7 @@
 /* What every Check program here shares: main(), fixtures, temporary folders.
  *
  * Use: define test cases with START_TEST, then
- *     TEST_MAIN("room/thing", case_a, case_b, …)
+ *     TEST_MAIN("module/thing", case_a, case_b, …)
  * A test that lacks something it needs prints what and returns TEST_SKIPPED from its main. */
 #ifndef CZ_TESTS_CHECK_MAIN_H
 #define CZ_TESTS_CHECK_MAIN_H

@@ -1,7 +1,7 @@
 /* A rank with a GPU, for tests of the device communicator; and the random collectives of
  * tests/unit/comm/trial.h on its memory: sources are written, and results read, by work of a stream
- * that nobody waits for in between. Everything returns a status: ranks are processes of their own,
- * and a device is opened after the fork. */
+ * without a wait in between. Everything returns a status: ranks are processes of their own, and a
+ * device is opened after the fork. */
 #ifndef CZ_TESTS_DEVICE_TRIAL_H
 #define CZ_TESTS_DEVICE_TRIAL_H
 

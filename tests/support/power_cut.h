@@ -101,7 +101,7 @@ static inline void power_apply(struct power_node *dir, const struct power_change
     for (int i = 0; i < change->n; i++) power_set(dir, &change->set[i]);
 }
 
-/* The folder that holds path, and the name in it; NULL when nobody watches. */
+/* The folder that holds path, and the name in it; NULL if nothing is watched. */
 static inline struct power_node *power_parent(const char *path, const char **name)
 {
     char dir[PATH_MAX];

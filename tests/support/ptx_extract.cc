@@ -1,4 +1,4 @@
-/* PTX out of object files that nvcc made: what lies beside the machine code, for GPUs of later
+/* PTX out of object files that nvcc made: what accompanies the machine code, for GPUs of later
  * generations, is what the simulated device can run.
  *
  *     ptx_extract FOLDER FILE.o...

@@ -54,7 +54,7 @@ static inline void ranks_start_one(struct ranks *ranks, int rank, rank_main body
     _exit(report->status == CZ_OK ? 0 : 1);
 }
 
-/* A segment and nobody yet. */
+/* A segment without ranks. */
 static inline void ranks_open(struct ranks *ranks, int n)
 {
     memset(ranks, 0, sizeof *ranks);
@@ -72,7 +72,7 @@ static inline void ranks_start(struct ranks *ranks, int n, rank_main body, void 
     for (int r = 0; r < n; r++) ranks_start_one(ranks, r, body, arg);
 }
 
-/* Wait for all; whoever has not ended after timeout_s is killed. Whether none had to be. */
+/* Wait for all; ranks that have not ended after timeout_s are killed. Whether none had to be. */
 static inline bool ranks_wait(struct ranks *ranks, double timeout_s)
 {
     int64_t until = clock_now_ns() + (int64_t)(timeout_s * 1e9);

@@ -107,7 +107,7 @@ static inline bool sparse_run(size_t n, int64_t numel, bool safetensors, const c
         ck_assert_int_le(rss, SPARSE_RSS_MAX);
         free(out);
     } else {
-        printf("left out: no room for %.1f GB in %s\n", (double)m.whole * 4e-9, tmp);
+        printf("left out: no space for %.1f GB in %s\n", (double)m.whole * 4e-9, tmp);
     }
     test_tmp_remove(tmp);
     return room;

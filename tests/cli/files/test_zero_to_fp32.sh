@@ -39,7 +39,7 @@ for library in mpi dnnl hwloc uring utf8proc czero; do
   if ldd "$tool" | grep -q "lib$library"; then complain "linked with $library"; fi
 done
 if nm "$tool" 2>/dev/null | grep -qE ' [TU] (MPI_|dnnl_|hwloc_|engine_|comm_|ops_)'; then
-  complain "holds symbols of rooms it has no use for"
+  complain "contains symbols of modules that it does not use"
 fi
 
 # options and names

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Claims: a run starts at once, compiles nothing and leaves nothing anywhere but where it was told to; two that start
-# together from one home do not wait for each other. No program needs CUDA, MPI, libaio or Python to be there.
+# Claims: a run starts at once, compiles nothing and leaves nothing anywhere but where it was told to; two that start together for one user do not wait for each other. No program needs CUDA, MPI, libaio or Python to be there.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -12,7 +11,7 @@ complain() { echo "$*" >&2; failed=1; }
 mkdir "$work"/{home,tmp,cwd,out}
 head -c 20000 "$source_dir/examples/data/fortunes.txt" >"$work/text.txt"
 cd "$work/cwd" || exit 1
-run() { # name: train and save there, knowing no more of the user than an empty home
+run() { # name: train and save there, with an empty HOME
   env -i HOME="$work/home" TMPDIR="$work/tmp" PATH=/nowhere OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \
     "${@:2}" "$build/czero" train --config "$source_dir/configs/quickstart.json" --model gpt2-tiny \
     --data "$work/text.txt" --seq-len 16 --steps 1 --save "$work/out/$1" --quiet

@@ -187,7 +187,7 @@ cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements di
 # into another folder, which does not hold the best so far; and after an early stop
 "$czero" "${train[@]}" --data train.json --steps 95 --eval-interval 50 --best-metric loss --save elsewhere --export moved \
   --resume whole >out 2>err || fail "resuming into another folder failed"
-grep -q "elsewhere/best does not contain" err || fail "the best is not there, and nobody says so"
+grep -q "elsewhere/best does not contain" err || fail "the best is missing without a message"
 test -e moved/model.safetensors || fail "no export after another folder"
 still=(--data train.json --epochs 50 --set optimizer.params.lr=0 --early-stopping 1 --eval-interval 2 --save still)
 still+=(--set scheduler.type=WarmupLR)
@@ -235,4 +235,4 @@ expect 2 "special tokens" "${base[@]}" --data train.json --eval-data pairs.json 
 # ---- a best that cannot be kept is a warning, the run continues ------------------------------------
 mkdir blocked && echo "no folder" >blocked/best
 "$czero" "${train[@]}" --data train.json --epochs 2 --save blocked --best-metric loss >out 2>err || fail "a best that cannot be kept ended the run"
-grep -q "was not saved, but the run continues" err || fail "nobody said that the best was not kept"
+grep -q "was not saved, but the run continues" err || fail "no message that the best was not kept"

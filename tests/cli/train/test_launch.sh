@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Claim: `czero launch` starts N ranks with their environment, share of the cores and output; a rank
-# that fails or is killed ends the others, with the exit code and the sentence of the culprit; no
-# process is left behind, whoever is killed; signals are passed on; --hostfile becomes mpirun.
+# that fails or is killed ends the others, with the exit code and the sentence of the culprit; no process is left behind, whichever process is killed; signals are passed on; --hostfile becomes mpirun.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 czero=$build/czero

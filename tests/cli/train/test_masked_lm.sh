@@ -50,7 +50,7 @@ cmp encoder/model.safetensors again/model.safetensors || fail "weights differ af
 
 echo '[["war and peace", "book"], ["salt and soup", "food"], ["a book", "book"], ["bread", "food"]]' >labels.json
 "$czero" train --config ds.json --model encoder --task classification --data labels.json --steps 1 >out 2>err || fail "no classifier"
-grep -q "classifier.weight" err || fail "nobody said that the head is new"
+grep -q "classifier.weight" err || fail "no message that the head is new"
 
 for bad in "--tokenizer bytes" "--mask-probability 0"; do
   code=0

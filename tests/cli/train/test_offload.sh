@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claims: nothing that czero made remains in nvme_path when a run ends, well, by a signal, by an error or
 # because another rank was killed; what a killed run leaves is gone after the next one, and never
-# what belongs to a run that lives, or to someone else; a folder that cannot be used, or a disk too
+# the file of a running process, or other files; a folder that cannot be used, or a disk too
 # small, is refused before training with a sentence and the exit code of its kind; without offload,
 # on the host and on NVMe the curve and the weights are the same bytes; the step log says what NVMe
 # moved.
@@ -173,7 +173,7 @@ echo mine >swap/czero-notes.txt
 start "$czero" "${train[@]}" --config ds.json
 run "$czero" "${train[@]}" --config ds.json --steps 3
 [ $code = 0 ] || fail "a second run in the folder: exit code $code"
-[ "$(files)" = 1 ] || fail "the file of a run that lives is gone"
+[ "$(files)" = 1 ] || fail "the file of a running process is gone"
 kill -TERM "$running"
 ended
 [ $code = 0 ] || fail "the first run in the folder: exit code $code"

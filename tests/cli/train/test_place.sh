@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Claim: threads of a run are bound to cores of its affinity mask, ranks that nobody bound divide the
-# cores of their mask, OMP_PROC_BIND and --bind none leave threads alone; and on two NUMA nodes (hwloc
+# Claim: threads of a run are bound to cores of its affinity mask, unbound ranks divide the cores of their mask, OMP_PROC_BIND and --bind none leave threads alone; and on two NUMA nodes (hwloc
 # is made to believe in them) a run says where it is and computes the same.
 set -euo pipefail
 build=$(cd "$1" && pwd)
@@ -30,7 +29,7 @@ train() { # name of the curve, words in front of czero
   shift
   "$@" "$czero" train "${flags[@]}" --curve "$curve" 2>err >out || fail "$* czero train: exit $?"
 }
-says() { grep -qE "$1" err || fail "no \"$1\" is said"; }
+says() { grep -qE "$1" err || fail "no message \"$1\""; }
 
 # ---- the mask
 train one.csv taskset -c 1

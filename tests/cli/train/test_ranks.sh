@@ -151,7 +151,7 @@ for victim in 0 1; do
   ranks=$(pgrep -P $launcher)
   kill -KILL "$(sed -n $((victim + 1))p <<<"$ranks")"
   ended 1 2000
-  grep -qE "rank $victim .*died at step [0-9]+ \([a-z ]+\)" err || fail "who died, where"
+  grep -qE "rank $victim .*died at step [0-9]+ \([a-z ]+\)" err || fail "which rank died, where"
   grep -qE "rank $victim was killed by SIGKILL at step [0-9]+ \([a-z ]+\)" err || fail "the launcher's word"
 done
 

@@ -46,7 +46,7 @@ for ranks in 1 2; do
     mount -o "remount,size=${kilobytes}k" "$disk" || fail "cannot remount"
     run "${command[@]}" "${train[@]}" --steps 6 --curve curve.csv
     [ $code = 1 ] || fail "$kilobytes KB, $ranks ranks: exit code $code"
-    grep -q 'not saved, the run goes on.*No space left on device' err.txt || fail "no sentence"
+    grep -q 'not saved, but the run continues.*No space left on device' err.txt || fail "no sentence"
     [ "$(wc -l <curve.csv)" = 7 ] || fail "$kilobytes KB, $ranks ranks: the run did not continue"
     leftovers && fail "$kilobytes KB, $ranks ranks: leftovers stay"
     n=$(find disk -mindepth 1 -maxdepth 1 -type d ! -name model | wc -l)

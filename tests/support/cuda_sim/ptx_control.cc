@@ -1,4 +1,4 @@
-/* Where lanes go on: branches, ends, barriers, fences. */
+/* How lanes continue: branches, ends, barriers, fences. */
 #include "ptx_decode.h"
 #include "ptx_run.h"
 

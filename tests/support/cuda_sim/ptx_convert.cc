@@ -1,4 +1,4 @@
-/* cvt and mov: registers of one type into registers of another. Integers may lie in registers that
+/* cvt and mov: registers of one type into registers of another. Integers may be in registers that
  * are wider than their type. */
 #include "ptx_lanes.h"
 #include "ptx_text.h"

@@ -45,7 +45,7 @@ int ptx_builder::mention(int where, const ptx_operand &x, int size, bool is_writ
 {
     int reg = x.reg;
     if (is_write && x.kind == ptx_operand::NAME && x.name == "_" && size != PTX_ANY_SIZE) {
-        reg = (int)sizes.size(); /* one that nobody reads */
+        reg = (int)sizes.size(); /* one that is never read */
         sizes.push_back(size);
     } else if (x.kind != ptx_operand::REGISTER) {
         ptx_refuse(*current, "a register is missing");
@@ -273,7 +273,7 @@ int body_decoder::special(const std::string &name)
     return *reg;
 }
 
-/* Where a name of this function or of the module lies in its space. Shared variables of the module
+/* Where a name of this function or of the module is in its space. Shared variables of the module
  * are laid out when they are first met. */
 bool body_decoder::find_variable(const std::string &name, ptx_operand *x)
 {

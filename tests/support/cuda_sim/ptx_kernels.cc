@@ -1,6 +1,6 @@
 /* From host functions to PTX entries, and launches: see ptx_kernels.h.
  *
- * build/cuda_ptx holds the PTX that lies in the plug-in's own object files (tests/support/
+ * build/cuda_ptx holds the PTX of the plug-in's own object files (tests/support/
  * ptx_extract.cc), a file per source, and entries.txt, which lists "entry file". Both compilers
  * mangle names alike, but for the L by which C++ marks static functions. The same name in two
  * sources (static functions) is told apart by the source that this library's symbol table notes. */
@@ -74,7 +74,7 @@ const ptx_function *find(const void *host_function)
     if (at != known.end()) return at->second;
     std::string symbol, source;
     if (all_entries().empty())
-        ptx_stop_with("no PTX lies in %s: it is made by a build with nvcc", folder().c_str());
+        ptx_stop_with("no PTX is in %s: it is made by a build with nvcc", folder().c_str());
     if (!sim_function_symbol(host_function, &symbol, &source))
         ptx_stop_with("the kernel has no name in the symbol table of the simulated plug-in");
     const std::string name = entry_name(symbol);

@@ -22,6 +22,6 @@ bool ptx_kernel_run(const ptx_kernel &k, const struct sim_launch_request &r, std
 
 /* Device memory that is no longer there. */
 void ptx_memory_freed(uint64_t at, size_t nbytes);
-void ptx_memory_forget(void); /* what is remembered of where allocations lie (ptx_memory.cc) */
+void ptx_memory_forget(void); /* what is remembered of where allocations are (ptx_memory.cc) */
 
 #endif

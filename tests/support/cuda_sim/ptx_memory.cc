@@ -199,7 +199,7 @@ template <class T, class R> void run_ld_param(ptx_warp &w, const ptx_op &o)
     }
 }
 
-/* A lane's bits as they would lie in memory. */
+/* A lane's bits as they would be in memory. */
 template <class T, class R> void image(const ptx_warp &w, const ptx_op &o, int lane, T out[4])
 {
     const int32_t *more = w.more(o);
@@ -207,7 +207,7 @@ template <class T, class R> void image(const ptx_warp &w, const ptx_op &o, int l
     for (int k = 0; k < o.n_more; k++) out[k] = (T)w.from<R>(more[k])[lane];
 }
 
-/* Each lane's place lies beyond those before: most stores are so. */
+/* Each lane's place is beyond those before: most stores are so. */
 bool are_rising(const uint64_t address[PTX_WARP], uint32_t mask)
 {
     uint64_t end = 0;
@@ -399,7 +399,7 @@ template <class T> T atomic(atom what, T old, T x, T y)
     }
 }
 
-/* Two 16-bit floats, or one: T is what they lie in. */
+/* Two 16-bit floats, or one: T is the type that contains them. */
 template <class T, bool BF16> struct halves {
     T bits;
     static float value(uint16_t h) { return BF16 ? ptx_float((uint32_t)h << 16) : _cvtsh_ss(h); }

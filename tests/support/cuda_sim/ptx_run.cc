@@ -85,7 +85,7 @@ void ptx_rest(ptx_warp &w)
 
 namespace {
 
-/* Paths at the same place go on as one. */
+/* Paths at the same place continue as one. */
 void merge_paths(ptx_warp &w)
 {
     for (int i = 0; i < w.n_others; i++)
@@ -97,7 +97,7 @@ void merge_paths(ptx_warp &w)
         }
 }
 
-/* The path that is furthest behind, of those that can go on, runs next. False: there is none. */
+/* The path that is furthest behind, of those that can continue, runs next. False: there is none. */
 bool pick_path(ptx_warp &w)
 {
     int best = -1;
@@ -249,7 +249,7 @@ void warp_begin(ptx_warp &w)
     set_specials(w);
 }
 
-/* Barriers at which warps wait when no warp can go on. */
+/* Barriers at which warps wait when no warp can continue. */
 [[noreturn]] void explain_barrier(ptx_block *b)
 {
     for (ptx_warp &w : b->warps) {
@@ -266,7 +266,7 @@ void warp_begin(ptx_warp &w)
     for (ptx_warp &w : b->warps)
         if (w.state == PTX_YIELDS)
             throw ptx_stop{place_of(w, __builtin_ctz(w.alive)) + at_op(b, *w.now) +
-                           ": waits for ever for what nobody does"};
+                           ": waits for ever"};
     ptx_stop_with("a block is stuck");
 }
 

@@ -101,7 +101,7 @@ struct ptx_warp {
 };
 
 struct ptx_barrier {
-    int n_arrived, n_expected; /* threads; n_expected 0: nobody is here */
+    int n_arrived, n_expected; /* threads; n_expected 0: no thread is here */
     uint32_t warps;            /* that wait */
     ptx_clocks known;          /* what those that came know */
 };

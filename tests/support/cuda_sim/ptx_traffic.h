@@ -15,7 +15,7 @@
 
 extern bool ptx_traffic_asked; /* by sim_traffic_begin() */
 
-/* Whether anybody wants to know. */
+/* Whether counts are wanted. */
 inline bool ptx_traffic_counts(void)
 {
     return sim_settings.count || ptx_traffic_asked;

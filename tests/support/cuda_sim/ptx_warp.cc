@@ -30,7 +30,7 @@ bool all_here(ptx_warp &w, const uint32_t *members)
 
 enum shuffle { UP = 0, DOWN, BFLY, IDX };
 
-/* The lane that lane l reads from, and whether that lies in its segment. */
+/* The lane that lane l reads from, and whether that is in its segment. */
 int source_lane(int how, int l, uint32_t b, uint32_t c, bool *inside)
 {
     const int bval = (int)(b & 31), cval = (int)(c & 31), segment = (int)(c >> 8 & 31);

@@ -2,7 +2,7 @@
  *
  * A warp computes its 16 rows of D when it begins a product. What hardware may still be reading
  * until wgmma.wait_group is looked at again there: it must be as it was. Operands in shared memory
- * lie as a descriptor says: bits 0–13 address, 16–29 leading and 32–45 stride dimension byte
+ * are stored as a descriptor says: bits 0–13 address, 16–29 leading and 32–45 stride dimension byte
  * offset, each in units of 16 bytes, 49–51 base offset, 62–63 swizzle (1: 128 bytes, 2: 64, 3: 32).
  * Rows of eight lines of a swizzle's width are permuted by chunks of 16 bytes. Source: NVIDIA, PTX
  * ISA, "Asynchronous warpgroup level matrix instructions". */
@@ -170,7 +170,7 @@ void run_wgmma(ptx_warp &w, const ptx_op &o)
     const int32_t *more = w.more(o);
     const uint32_t p = *w.from<uint32_t>(o.s[3]);
     if (p != 0 && p != PTX_ALL_LANES) ptx_fail(w, 0, "lanes differ in whether D is added to");
-    if (!w.is_fenced) ptx_fail(w, 0, "no wgmma.fence lies between this and the last wait");
+    if (!w.is_fenced) ptx_fail(w, 0, "no wgmma.fence is between this and the last wait");
     x.a = o.form & 2 ? 0 : uniform(w, o.s[1]);
     x.b = uniform(w, o.s[2]);
     compare_with_group(w, o, x, p != 0);

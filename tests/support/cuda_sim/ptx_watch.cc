@@ -1,4 +1,4 @@
-/* Who touched which byte: see ptx_watch.h. */
+/* Which thread touched which byte: see ptx_watch.h. */
 #include "ptx_watch.h"
 
 #include "ptx_run.h"
@@ -132,25 +132,25 @@ void ptx_watch::shared(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes
         if (CLOCK(c->write) == FLYING_CLOCK)
             ptx_fail(w, lane,
                      "byte %u of shared memory is the target of an asynchronous copy of "
-                     "%s that nobody has waited for",
+                     "%s that was not waited for",
                      byte, who(c->write & ~UNFENCED).c_str());
         if (!ordered(w.number, lane, c->write & ~UNFENCED))
             ptx_fail(w, lane,
                      "race: byte %u of shared memory was written by %s, and no barrier "
-                     "lies between",
+                     "is between",
                      byte, who(c->write & ~UNFENCED).c_str());
         if (touch == PTX_WRITE) {
             for (uint32_t r : c->read)
                 if (!ordered(w.number, lane, r))
                     ptx_fail(w, lane,
                              "race: byte %u of shared memory was read by %s, and no "
-                             "barrier lies between",
+                             "barrier is between",
                              byte, who(r).c_str());
             *c = {record(w.number, lane) | UNFENCED, {0, 0}};
             continue;
         }
         if (c->write == 0)
-            ptx_fail(w, lane, "reads byte %u of shared memory, which nobody has written", byte);
+            ptx_fail(w, lane, "reads byte %u of shared memory, which was not written", byte);
         if (touch == PTX_READ) note_read(c, w.number, lane);
     }
 }
@@ -177,7 +177,7 @@ void ptx_watch::shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes)
             CLOCK(cells[i].write) > fenced[THREAD(cells[i].write) / PTX_WARP])
             ptx_fail(w, 0,
                      "a product reads byte %u of shared memory, which thread %u wrote, and no "
-                     "fence.proxy.async lies between",
+                     "fence.proxy.async is between",
                      i << shared_shift, THREAD(cells[i].write));
 }
 

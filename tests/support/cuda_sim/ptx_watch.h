@@ -1,4 +1,4 @@
-/* What is watched while PTX runs: who touched which byte, and what orders them.
+/* What is watched while PTX runs: which thread touched which byte, and what orders them.
  *
  * Shared memory: a cell per grain (the smallest access that the kernel makes) remembers the last
  * write and two reads since. A warp's clock advances at barriers; a barrier lets the warps that
@@ -23,7 +23,7 @@ enum ptx_touch { PTX_READ = 0, PTX_WRITE, PTX_ATOMIC };
 #define PTX_MAX_WARPS 32
 
 /* 10 bits thread; 1 bit: of reads "and other lanes of its warp", of writes "no fence.proxy.async
- * since"; 21 bits clock; 0: nobody. */
+ * since"; 21 bits clock; 0: no thread. */
 struct ptx_cell {
     uint32_t write, read[2];
 };
@@ -38,7 +38,7 @@ class ptx_watch {
   public:
     /* A launch begins: grains in bytes, number of blocks. */
     void launch(int shared_grain, int global_grain, uint64_t n_blocks);
-    /* A block begins, with so many bytes of shared memory, which nobody has written. */
+    /* A block begins, with so many bytes of shared memory, all unwritten. */
     void block(uint64_t number, size_t shared_nbytes, int n_warps);
 
     bool was_written(uint32_t at, uint32_t nbytes) const; /* in this block; no copy flies there */

@@ -45,7 +45,7 @@ enum cudaMemcpyKind kind_of(const copy &c, enum cudaMemcpyKind kind)
     return kind == cudaMemcpyDefault || kind == found ? found : cudaMemcpyDefault;
 }
 
-/* Device ends lie in one allocation; a host end is pinned as a whole or not at all. */
+/* Device ends are in one allocation; a host end is pinned as a whole or not at all. */
 cudaError_t check_end(const char *what, const void *p, size_t nbytes)
 {
     if (sim_is_device(p)) {

@@ -186,8 +186,7 @@ cublasStatus_t check_epilogue(const product &p)
     CHECK(e == CUBLASLT_EPILOGUE_DEFAULT || is_bias(e) || is_gelu(e) || is_aux(e) || is_bgrad(e),
           "epilogue %u is unknown to this stand-in", e);
     CHECK(!has_vector(e) || p.d.bias, "epilogue %u without a bias pointer", e);
-    CHECK(!is_bias(e) || p.c.type == p.a.type,
-          "a bias has D's type, fp32, which nobody of ours has");
+    CHECK(!is_bias(e) || p.c.type == p.a.type, "a bias has D's type, fp32, which czero never uses");
     if (!is_aux(e)) return CUBLAS_STATUS_SUCCESS;
     CHECK(p.d.aux, "epilogue %u without its aux", e);
     CHECK(p.d.aux_ld % 8 == 0 && p.d.aux_ld >= (int64_t)p.c.rows,
@@ -259,15 +258,15 @@ cublasStatus_t check_memory(const product &p)
     CHECK(sim_device_range(p.B, extent(p.b)), "B: %s", sim_memory_describe(p.B).c_str());
     CHECK(sim_device_range(p.D, d), "D: %s", sim_memory_describe(p.D).c_str());
     CHECK(!overlap(p.D, d, p.A, extent(p.a)) && !overlap(p.D, d, p.B, extent(p.b)),
-          "D lies over an operand");
+          "D overlaps an operand");
     if (has_vector(p.d.epilogue)) {
         CHECK(sim_device_range(p.d.bias, vector), "bias: %s",
               sim_memory_describe(p.d.bias).c_str());
-        CHECK(!overlap(p.D, d, p.d.bias, vector), "D lies over the bias");
+        CHECK(!overlap(p.D, d, p.d.bias, vector), "D overlaps the bias");
     }
     if (is_aux(p.d.epilogue)) {
         CHECK(sim_device_range(p.d.aux, aux), "aux: %s", sim_memory_describe(p.d.aux).c_str());
-        CHECK(!overlap(p.D, d, p.d.aux, aux), "D lies over the aux");
+        CHECK(!overlap(p.D, d, p.d.aux, aux), "D overlaps the aux");
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -278,7 +277,7 @@ cublasStatus_t check_algo(const algo &x, const product &p)
     CHECK(x.kind == kind_of(p), "the algorithm was chosen for another product");
     CHECK(alignment(p.A) >= x.align[0] && alignment(p.B) >= x.align[1] &&
               alignment(p.D) >= x.align[2] && alignment(p.D) >= x.align[3],
-          "a matrix is not aligned as was said when the algorithm was chosen");
+          "a matrix is not aligned as it was when the algorithm was chosen");
     CHECK(!has_vector(p.d.epilogue) || alignment(p.d.bias) >= x.align_bias,
           "the bias is not aligned as it was when the algorithm was chosen");
     CHECK(!is_aux(p.d.epilogue) || alignment(p.d.aux) >= x.align_aux,
@@ -292,7 +291,7 @@ cublasStatus_t check_algo(const algo &x, const product &p)
     CHECK(!overlap(p.workspace, p.workspace_nbytes, p.A, extent(p.a)) &&
               !overlap(p.workspace, p.workspace_nbytes, p.B, extent(p.b)) &&
               !overlap(p.workspace, p.workspace_nbytes, p.D, extent(p.c)),
-          "the workspace lies over a matrix");
+          "the workspace overlaps a matrix");
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -360,7 +359,7 @@ void put(const product &p, size_t i, size_t j, double sum)
     dtype_put(p.D, at, dtype, (float)sum);
 }
 
-/* Its two ends: quick, and where it may lie over something. */
+/* Its two ends: quick, and where it may overlap something. */
 void scribble(void *workspace, size_t nbytes)
 {
     const size_t end = nbytes < 65536 ? nbytes : 65536;
@@ -541,7 +540,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     product p = {};
     p.d = as<desc>(d), p.a = as<layout>(a), p.b = as<layout>(b), p.c = as<layout>(c);
     *n_found = 0;
-    CHECK(handle && handle->alive && n_wanted >= 1, "heuristics for nobody");
+    CHECK(handle && handle->alive && n_wanted >= 1, "heuristics without a handle");
     CHECK(f.magic == MAGIC_PREF, "the preference was not initialised");
     CHECK(!(f.reduction &
             (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)),
@@ -577,7 +576,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     p.d = as<desc>(d), p.a = as<layout>(a), p.b = as<layout>(b), p.c = as<layout>(e);
     p.A = A, p.B = B, p.D = D;
     const float alpha_value = *(const float *)alpha, beta_value = *(const float *)beta;
-    CHECK(handle && handle->alive, "a product for nobody");
+    CHECK(handle && handle->alive, "a product without a handle");
     CHECK(handle->device == sim_device(), "a handle of device %d while device %d is selected",
           handle->device, sim_device());
     if (handle->late && as<desc>(d).epilogue != CUBLASLT_EPILOGUE_DEFAULT)

@@ -141,7 +141,7 @@ void queue_all(struct worker *w)
     w->n_queued = (unsigned)w->n_threads;
 }
 
-/* Lanes that met go on before others, so that forward and reverse walk warp by warp. */
+/* Lanes that met continue before others, so that forward and reverse walk warp by warp. */
 void queue_lanes(struct worker *w, int warp, unsigned mask)
 {
     uint16_t lanes[SIM_WARP];
@@ -214,7 +214,7 @@ inline void prefetch_ahead(const struct worker *w)
     __builtin_prefetch((const char *)f->sp + 128);
 }
 
-/* The running thread cannot go on: others run until somebody queues it. */
+/* The running thread cannot continue: others run until one of them queues it. */
 inline __attribute__((always_inline)) void wait_turn(struct worker *w)
 {
     int self = sim_now.linear, next = pop(w);
@@ -331,8 +331,8 @@ void block_run(struct worker *w, uint64_t linear)
 bool shared_prepare(struct worker *w, size_t nbytes)
 {
     if (!w->shared_end) {
-        size_t room = SHARED_WINDOW * 2 + GUARD_NBYTES;
-        char *map = (char *)mmap(nullptr, room, PROT_READ | PROT_WRITE,
+        size_t space = SHARED_WINDOW * 2 + GUARD_NBYTES;
+        char *map = (char *)mmap(nullptr, space, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED) return false;
         uintptr_t end = ((uintptr_t)map + 2 * SHARED_WINDOW) / SHARED_WINDOW * SHARED_WINDOW;
@@ -443,7 +443,7 @@ const char *sim_exec_guard_name(const void *p)
 {
     struct worker *w = self_worker;
     for (int i = 0; w && i < w->n_fibers; i++)
-        if (sim_fiber_is_guard(w->fibers[i], p)) return "the thread's stack has no room left";
+        if (sim_fiber_is_guard(w->fibers[i], p)) return "the thread's stack has no space left";
     const char *end = w ? w->shared_end : nullptr;
     if (end && (const char *)p >= end && (const char *)p < end + GUARD_NBYTES)
         return "beyond dynamic shared memory";
@@ -518,7 +518,7 @@ void sim_exec_meet(int meeting, int n, void (*last)(void *arg), void *arg, const
         last(arg);
         m->n_arrived = 0;
         if (sim_settings.order == SIM_ORDER_RANDOM) shuffle(w, m->threads, n);
-        /* those who met may be far ahead of the others */
+        /* threads that met may be far ahead of the others */
         const bool front = sim_settings.order == SIM_ORDER_RANDOM && random_below(w, 4) > 0;
         for (int i = 0; i < n; i++) {
             w->state[m->threads[i]] = READY;

@@ -86,7 +86,7 @@ void sim_exec_yield(void);
 int sim_exec_barrier(bool predicate, const char *what, const char *file, int line);
 
 /* n threads that name the same meeting (0 to SIM_MEETINGS - 1) wait for each other; the last one to
- * come calls last(arg) before anybody continues. */
+ * come calls last(arg) before any of them continues. */
 #define SIM_MEETINGS 16
 void sim_exec_meet(int meeting, int n, void (*last)(void *arg), void *arg, const char *what,
                    const char *file, int line);

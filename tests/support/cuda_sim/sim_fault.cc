@@ -1,6 +1,6 @@
 /* Faults of kernels, and of host code that touches device memory: a line says which kernel, block
- * and thread, and what was touched; then whoever was there first (AddressSanitizer, the default)
- * gets the fault again. */
+ * and thread, and what was touched; then the earlier handler (AddressSanitizer, the default) gets
+ * the fault again. */
 #include "sim_exec.h"
 #include "sim_runtime.h"
 

@@ -20,7 +20,7 @@
 #define PAGE_NBYTES 4096
 
 #ifdef __x86_64__
-/* rdi: where to save the stack pointer, rsi: the stack pointer to go on with. */
+/* rdi: where to save the stack pointer, rsi: the stack pointer to continue with. */
 extern "C" void sim_fiber_swap(void **save, void *to);
 asm(".text\n"
     ".p2align 4\n"

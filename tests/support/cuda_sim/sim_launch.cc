@@ -47,7 +47,7 @@ cudaError_t check(const struct sim_launch_request *r)
                           "launch of %s: grid (%u,%u,%u), block (%u,%u,%u) is outside the limits",
                           r->name, r->grid.x, r->grid.y, r->grid.z, r->block.x, r->block.y,
                           r->block.z);
-    /* For a kernel given as text nobody can ask. */
+    /* For a kernel given as text the attribute is unknown. */
     const size_t limit = r->ptx ? sim_settings.shared_block_nbytes : shared_limit(r->function);
     if (r->shared_nbytes > limit)
         return sim_refuse(cudaErrorInvalidValue,

@@ -1,8 +1,8 @@
 /* A stand-in for NCCL between forked processes.
  *
- * What a rank sends lies in files of a folder in /dev/shm, named after the unique id, until it is
+ * What a rank sends is in files of a folder in /dev/shm, named after the unique id, until it is
  * received. A group is two operations on its stream: one that sends, one that waits for what is
- * sent here. As on hardware both go on without the host: a thread of the communicator takes the
+ * sent here. As on hardware both continue without the host: a thread of the communicator takes the
  * stream to its sends as soon as nothing before them can hold it up, and to its receives some time
  * after their data came (so late that code which forgot to wait for them finds out).
  *
@@ -79,7 +79,7 @@ void put(const mailbox_ref &box, const message &m)
     if (box->aborted) return;
     std::string hidden = m.file + ".part";
     FILE *f = fopen(hidden.c_str(), "wb");
-    if (!f && errno == ENOENT) return; /* a rank that has aborted took the folder: nobody reads */
+    if (!f && errno == ENOENT) return; /* a rank that has aborted took the folder: no rank reads */
     bool good = f && (m.nbytes == 0 || fwrite(m.memory, 1, m.nbytes, f) == m.nbytes);
     if (f && fclose(f) != 0) good = false;
     if (good && rename(hidden.c_str(), m.file.c_str()) != 0) good = errno == ENOENT;
@@ -141,7 +141,8 @@ struct nccl_comm {
 
 namespace {
 
-/* ---- the stream goes on by itself --------------------------------------------------------------
+/* ---- the stream continues by itself
+ * --------------------------------------------------------------
  */
 
 void run_to(const sim_op_ref &op)
@@ -279,7 +280,8 @@ bool all_here(const nccl_comm *c)
 
 int queue_group(const described &g);
 
-/* What a call has left in progress goes on between polls, as it does beside the caller in fact. */
+/* What a call has left in progress continues between polls, as it does beside the caller in fact.
+ */
 int sim_CommGetAsyncError(struct nccl_comm *c, int *result)
 {
     c->met = c->met || all_here(c);

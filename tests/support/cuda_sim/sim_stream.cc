@@ -362,8 +362,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return sim_error(sim_status());
 }
 
-/* "Not ready" is the last error then, as on hardware. A query takes the work one step further: who
- * polls gets there, who asks once is told no. */
+/* "Not ready" is the last error then, as on hardware. A query takes the work one step further: a
+ * caller that polls gets there, a single query returns not ready. */
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     SIM_ENTER_CONTEXT();

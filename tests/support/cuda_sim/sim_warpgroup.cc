@@ -125,7 +125,7 @@ struct reader {
         const char *host = (const char *)sim_exec_shared_at(at, 2);
         if (!host)
             sim_exec_fail(p->file, p->line,
-                          "wgmma: element (%d,%d) of an operand lies at 0x%zx, "
+                          "wgmma: element (%d,%d) of an operand is at 0x%zx, "
                           "beyond dynamic shared memory",
                           i, k, (size_t)at);
         if (writer[at % WINDOW / 16])

@@ -13,7 +13,7 @@
  * called fence.proxy.async since (ordinary stores are not seen: they are not tracked);
  *   - a descriptor has a field that is not understood here (other swizzles than 128 bytes, base
  *     offsets), or reaches beyond dynamic shared memory;
- *   - a block ends with products that nobody has waited for.
+ *   - a block ends with products that were never waited for.
  * Products of 16-bit elements are exact, sums in fp32 by rising k. */
 #ifndef CZ_TESTS_SIM_WARPGROUP_H
 #define CZ_TESTS_SIM_WARPGROUP_H

@@ -122,7 +122,7 @@ START_TEST(gaps_are_red_zones)
     ck_assert(__asan_address_is_poisoned(q + 24));
     ck_assert(__asan_address_is_poisoned(a.base + a.nbytes - 1));
     const unsigned char *end = a.base + a.nbytes - 1;
-    arena_free(&a); /* whoever maps this place next may use it */
+    arena_free(&a); /* the next owner of this place may use it */
     ck_assert(!__asan_address_is_poisoned(end));
 }
 END_TEST

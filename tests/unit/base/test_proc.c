@@ -18,7 +18,7 @@ START_TEST(numbers_are_found_by_key)
 {
     const char *dir = test_tmp_make();
     snprintf(path, sizeof path, "%s/status", dir);
-    for (int n_times = 0; n_times < 200; n_times += 19) { /* the line lies anywhere in a read */
+    for (int n_times = 0; n_times < 200; n_times += 19) { /* the line is anywhere in a read */
         put("VmLckX:\t1 kB\nVmLc:\t2 kB\nVmLck:\t  4096 kB\nVmLck:\t5 kB\nCapEff:\t00ff", n_times);
         ck_assert_uint_eq(proc_number(path, "VmLck:", 10), 4096);
         ck_assert_uint_eq(proc_nbytes(path, "VmLck:"), 4096 * 1024);

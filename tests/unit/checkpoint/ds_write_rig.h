@@ -1,7 +1,7 @@
 /* Synthetic state of a small model, split as the engine would, and written by ckpt_writer_*.
  *
- * The value of every element follows from (what, parameter, element), so that whoever reads a
- * folder back knows what must stand where. */
+ * The value of every element follows from (what, parameter, element), so that a reader of a folder
+ * knows every value. */
 #ifndef CZ_TESTS_DS_WRITE_RIG_H
 #define CZ_TESTS_DS_WRITE_RIG_H
 

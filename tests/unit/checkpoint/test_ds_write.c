@@ -541,7 +541,7 @@ static void save_manifest(const struct manifest *m, const char *dir)
     free(text);
 }
 
-/* Who sees the folder as whole tensors finds masters, states and steps. */
+/* A view of the folder as whole tensors has masters, states and steps. */
 static void check_view(const struct rig *r, const char *dir, const struct manifest *m)
 {
     const struct ckpt_open_options options = {.dir = dir};

@@ -282,7 +282,7 @@ START_TEST(missing_and_stale_files_are_found)
     ck_assert_int_eq(link(shard, stale), 0);
     expect_sentence(dir, "stale");
     ck_ok(file_remove(stale));
-    ck_ok(file_save(tags_path(dir, "t2/README"), "mine", 4)); /* nobody takes it for a shard */
+    ck_ok(file_save(tags_path(dir, "t2/README"), "mine", 4)); /* it is not taken for a shard */
     expect_clean(dir);
     ck_ok(file_remove(shard));
     expect_sentence(dir, "missing");

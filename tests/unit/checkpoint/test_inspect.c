@@ -194,7 +194,7 @@ START_TEST(any_pickle_can_be_shown_and_none_is_run)
     for (int i = 0; i < 1000; i++) {
         pickle_tuple_begin(w);
         pickle_put_int(w, i);
-        pickle_put_string(w, "longer than what goes on a line with others");
+        pickle_put_string(w, "longer than what fits a line with others");
         pickle_tuple_end(w);
     }
     pickle_list_end(w);

@@ -55,7 +55,7 @@ START_TEST(an_existing_tag_is_replaced_whole)
 }
 END_TEST
 
-/* Links are replaced or removed themselves; what they point to is somebody else's. */
+/* Links are replaced or removed themselves; what they point to is not czero's. */
 START_TEST(links_are_not_followed)
 {
     const char *dir = test_tmp_make();
@@ -87,7 +87,7 @@ START_TEST(what_crashes_left_goes_and_nothing_else)
     const char *dir = test_tmp_make();
     const char *const stay[] = {
         ".hidden",   ".saving",         "latest.tmp", "latest.tmpx",
-        "notes.txt", "zero_to_fp32.py", "latest.tmp1"}; /* process 1 lives */
+        "notes.txt", "zero_to_fp32.py", "latest.tmp1"}; /* process 1 exists */
     for (size_t i = 0; i < CZ_ARRAY_LEN(stay); i++) put(tags_path(dir, stay[i]), "x");
     ck_assert_int_eq(mkdir(tags_path(dir, "deepspeeds"), 0777), 0);
     put(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt"), "x");

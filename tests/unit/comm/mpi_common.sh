@@ -56,5 +56,5 @@ stops_when_killed() { # ranks, pattern of a survivor's sentence
     sleep 0.05
   done
   wait $job && fail "kill: mpirun ended with exit code 0"
-  [ "$(count "$pattern")" = $((n - 1)) ] || fail "kill: not every survivor said who was missing and where"
+  [ "$(count "$pattern")" = $((n - 1)) ] || fail "kill: not every survivor said which rank was missing and where"
 }

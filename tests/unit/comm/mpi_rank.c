@@ -130,7 +130,7 @@ static cz_status run_agree(struct comm *comm)
     return comm_barrier(comm);
 }
 
-/* Rank 0 reduces while the others move: everyone is told what each rank does. */
+/* Rank 0 reduces while the others move: every rank learns what each rank does. */
 static cz_status run_disagree(struct comm *comm)
 {
     float x[64] = {0}, y[64 * 64];
@@ -198,7 +198,7 @@ static cz_status run_slow(struct comm *comm)
     return used < 0.4 ? CZ_OK : err_set(CZ_CORRUPT, 0, "waiting 2 s took %.2f s of a core", used);
 }
 
-/* Everyone is asked to stop, answers, and then has to wait for one that saves for long. */
+/* Every rank is asked to stop, answers, and then has to wait for one that saves for long. */
 static cz_status run_request(struct comm *comm)
 {
     raise(SIGTERM);

@@ -69,7 +69,7 @@ START_TEST(a_peer_that_is_gone_already_is_dead)
     w.no_pidfd = true;
     ck_ok(peer_watch_add(&w, 7, getpid()));
     ck_assert_int_eq(peer_watch_wait(&w, 0), -1);
-    w.starts[0]--; /* the pid now belongs to somebody else */
+    w.starts[0]--; /* the pid now belongs to another process */
     ck_assert_int_eq(peer_watch_wait(&w, 0), 7);
     peer_watch_free(&w);
 }

@@ -1,4 +1,4 @@
-/* Claims: the shared-memory transport carries every slot of every round to whom it was sent,
+/* Claims: the shared-memory transport carries every slot of every round to its receiver,
  * between processes, with more ranks than cores too; a rank that dies, leaves or does not come is
  * named to the others within two seconds, one that is stopped is waited for; a wrong descriptor is
  * one sentence; nothing is left behind. */
@@ -225,7 +225,7 @@ static void expect_loss(int w, struct loss loss, const char *verb)
                  "rank %d (pid %d) %s at step %d (reducing gradients) while rank %d waited at step "
                  "%d (agreement)",
                  loss.rank, pid, verb, loss.step, r, loss.step);
-        /* Whoever hears of it first leaves, which may be what the others hear of. */
+        /* The first rank that learns of it leaves, which may be what the others learn of. */
         if (loss.signal != 0 || w == 2) rank_expect(&ranks, r, CZ_PEER, part);
         rank_expect(&ranks, r, CZ_PEER, verb);
         ck_assert_int_lt(ranks.reports[r].ended_ns - ranks.reports[loss.rank].ended_ns,

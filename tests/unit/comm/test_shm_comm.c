@@ -224,7 +224,7 @@ START_TEST(more_ranks_than_cores_get_on)
 }
 END_TEST
 
-/* One mapping for all, so that ThreadSanitizer sees who reads what another has written. */
+/* One mapping for all, so that ThreadSanitizer sees which thread reads what another has written. */
 struct thread_rank {
     const struct shm_segment *seg;
     int rank;

@@ -187,7 +187,8 @@ START_TEST(shuffling_visits_each_row_once_per_epoch)
         ck_assert_uint_lt(n_fixed, 20);
     }
     ck_assert_int_ne(memcmp(rows, rows + N, sizeof rows / 2), 0);
-    o.micro_batch = 2, o.world_size = 4; /* the sequence does not depend on who takes what */
+    o.micro_batch = 2,
+    o.world_size = 4; /* the sequence does not depend on the division over ranks */
     collect(path, o, 2 * N / 8, again);
     ck_assert_mem_eq(rows, again, sizeof rows);
     o.seed = 8;

@@ -1,7 +1,7 @@
 /* Claims: an epoch gives every example exactly once for any number of examples, micro-batch,
  * accumulation and world; the examples of a step weigh the same; batches are padded as promised;
  * what is read depends on data, options, seed and epoch alone; a saved place continues exactly
- * there; the thread's errors arrive at the caller, who allocates nothing. */
+ * there; the thread's errors arrive at the caller, which allocates nothing. */
 #include "base/rng.h"
 #include "data/labelled/text_loader.h"
 #include "data/tokenizer/tokenizer_impl.h"

@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(rows_are_cut_as_hugging_face_cuts)
 {
-    /* Lengths of two texts, room, lengths that stay: what tokenizers' truncation gives. */
+    /* Lengths of two texts, maximum, lengths that stay: what tokenizers' truncation gives. */
     static const int cases[][5] = {
         {5, 5, 0, 0, 0}, {5, 5, 1, 0, 1}, {6, 5, 1, 1, 0}, {5, 5, 5, 2, 3}, {6, 5, 5, 3, 2},
         {2, 6, 5, 2, 3}, {6, 1, 5, 4, 1}, {2, 6, 8, 2, 6}, {2, 6, 9, 2, 6}, {0, 6, 4, 0, 4},

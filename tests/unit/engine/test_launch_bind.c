@@ -1,7 +1,7 @@
 /* Claims: the launcher divides the allowed cores into equal shares of whole cores, one NUMA node a
  * rank where that can be, spread over the nodes; a CPU quota lowers the threads, not the sets; more
- * ranks than cores are not bound and have one thread each, whose waits are passive; and who asks
- * for more threads than the share is not bound to it. */
+ * ranks than cores are not bound and have one thread each, whose waits are passive; and a rank with
+ * more threads than its share is not bound to it. */
 #include "engine/launch/launch_impl.h"
 #include "tests/support/check_main.h"
 

@@ -62,8 +62,8 @@ static uint64_t small_nbytes(int stage)
            (stage > 0 ? SUMSQ_PARTS * sizeof(double) : 0) + 256;
 }
 
-/* What ranks say about tensors that are on several of them: of each tensor, whoever has some of it
- * brings its sums to the rank that adds it up, and that one tells all others. */
+/* What ranks say about tensors that are on several of them: of each tensor, every rank that has
+ * some of it brings its sums to the rank that adds it up, and that one tells all others. */
 static uint64_t sums_numel(int stage, int world)
 {
     enum { N = 28 };

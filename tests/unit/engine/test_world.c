@@ -31,7 +31,8 @@ static int role_agree(struct comm *world)
     bool speaks;
     EXPECT(engine_world_agree(world, CZ_OK, &speaks) == CZ_OK && speaks);
 
-    /* Rank 1 fails: the others learn its sentence; it speaks, and the first of the others */
+    /* Rank 1 fails: the others learn its sentence; it prints, and so does the first of the others
+     */
     cz_status mine = rank == 1 ? err_set(CZ_IO, 0, "the disk of rank 1 is full") : CZ_OK;
     cz_status st = engine_world_agree(world, mine, &speaks);
     EXPECT(st == (rank == 1 ? CZ_IO : CZ_PEER));
@@ -187,7 +188,7 @@ START_TEST(plainly_started_is_a_world_of_one)
     engine_world_destroy(world);
     ck_assert_int_eq(engine_world_rank(NULL), 0);
     ck_assert_int_eq(engine_world_size(NULL), 1);
-    engine_world_leave(NULL, "nobody listens");
+    engine_world_leave(NULL, "no listener");
     engine_world_destroy(NULL);
 }
 END_TEST
@@ -203,7 +204,7 @@ START_TEST(a_rank_is_known_by_its_environment)
 }
 END_TEST
 
-/* ---- who shares what --------------------------------------------------------------------------
+/* ---- what ranks share --------------------------------------------------------------------------
  */
 
 static void seat(struct world_seat *s, const char *host, int first, int last)

@@ -1,6 +1,6 @@
-/* Claims: ranks that nobody has bound divide the cores that they share and bind their threads to
+/* Claims: unbound ranks divide the cores that they share and bind their threads to
  * them; a share that the launcher dealt is kept; `--bind none` and more ranks than cores bind
- * nobody; a second engine finds the same share as the first, and the last one gives the mask back.
+ * nothing; a second engine finds the same share as the first, and the last one gives the mask back.
  *
  * Ranks are this very program again, started through launch_local() with the name of a role. */
 #include "base/threads.h"

@@ -241,7 +241,7 @@ START_TEST(no_file_an_empty_one_and_a_folder)
     ck_fails(pt_open(path, &pt), CZ_CORRUPT);
     ck_fails(pt_open(dir, &pt), CZ_IO);
     ck_ok(file_remove(path));
-    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody will ever write into it */
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* it will never have a writer */
     ck_fails(pt_open(path, &pt), CZ_IO);
     free(path);
     test_tmp_remove(dir);

@@ -1,5 +1,5 @@
-/* Claim: our .pt files are laid out as torch's to the byte, whoever writes their storages in
- * whatever order; a file appears only when it is complete, and its checksum is known without
+/* Claim: our .pt files are laid out as torch's to the byte, whichever thread writes their storages
+ * in whatever order; a file appears only when it is complete, and its checksum is known without
  * reading it again. */
 #include "formats/crc32.h"
 #include "formats/file_io.h"

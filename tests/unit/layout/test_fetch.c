@@ -127,7 +127,7 @@ static void check_stay_begins(struct replay *r, const struct fetch_op *op, size_
     must(stay->off % r->o->align == 0);
     must(stay->off + numel <= r->s->window_numel);
     for (size_t i = 0; i < numel; i++) {
-        if (r->owner[stay->off + i] != 0) ck_abort_msg("stay %zu lies on another", idx);
+        if (r->owner[stay->off + i] != 0) ck_abort_msg("stay %zu overlaps another", idx);
         r->owner[stay->off + i] = idx + 1;
     }
     r->stay_of[stay->param_idx] = idx + 1;

@@ -1,7 +1,7 @@
 /* Claim: the weights of real folders find their parameters whatever wrote them: safetensors or
  * pytorch_model.bin, whole or in shards, with or without prefixes, under old names, tied either
  * way. A head that is not there, or for other classes, starts anew and a warning says so; a trunk
- * that is not complete is refused with the names of what it lacks; what nobody needs is listed. */
+ * that is not complete is refused with the names of what it lacks; what is not needed is listed. */
 #include "base/log.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"

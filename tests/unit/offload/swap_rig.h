@@ -100,7 +100,7 @@ static inline void swap_rig_unaligned_one(struct swap *s, uint64_t off, size_t n
 }
 
 /* 1 byte to 3 blocks and one, each next to a multiple of a block, at offsets that fit nothing; what
- * lies around stays. */
+ * surrounds them stays. */
 static inline void swap_rig_unaligned(const char *dir, const struct swap_way *way)
 {
     static const size_t offs[] = {1, 4095, 4096, SWAP_RIG_BLOCK - 1, SWAP_RIG_BLOCK + 3};

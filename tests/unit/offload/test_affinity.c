@@ -164,7 +164,7 @@ static const struct row rows[] = {
     {TWO_SOCKETS, "8-15", 2, 4, "8-11 12-15", "1 1"},
     {TWO_SOCKETS, "0-3,8-11", 2, 4, "0-3 8-11", "0 1"},
     {TWO_SOCKETS, "0-3,8-11", 1, 8, "0-3,8-11", "0,1"},
-    {TWO_SOCKETS, "0,8-15", 2, 4, "0,8-11 12-15", "1 1"}, /* the lone core is nobody's thread */
+    {TWO_SOCKETS, "0,8-15", 2, 4, "0,8-11 12-15", "1 1"}, /* the lone core has no thread */
     {TWO_SOCKETS, "0-7,15", 2, 4, "0-3 4-7,15", "0 0"},
     {TWO_SOCKETS, "6-9", 2, 2, "6-7 8-9", "0 1"},
 };

@@ -23,9 +23,9 @@
 #define MIB  ((size_t)1 << 20)
 #define KIB  ((size_t)1 << 10)
 
-/* ---- who faults pages in ----------------------------------------------------------------------
- * madvise() is interposed: it notes which thread asks for which pages, or refuses like an old
- * kernel. */
+/* ---- the threads that fault pages in
+ * ---------------------------------------------------------------------- madvise() is interposed:
+ * it notes which thread asks for which pages, or refuses like an old kernel. */
 
 static bool populate_is_refused;
 static unsigned char *watched;

@@ -1,5 +1,5 @@
 /* Claim: transfers that are short, interrupted or put off are completed; what fails ends in one
- * sentence that names file, offset and cause, for everybody who waits and within a second; never
+ * sentence that names file, offset and cause, for every waiting thread and within a second; never
  * are wrong bytes handed out. Through io_uring and through threads. */
 #include "base/clock.h"
 #include "tests/unit/offload/swap_moods.h"
@@ -91,7 +91,7 @@ END_TEST
 /* ---- failed -----------------------------------------------------------------------------------
  */
 
-/* The failure is everybody's from then on, and the same. */
+/* Every later call has the same failure. */
 static void check_stays(struct swap *s, const char *words)
 {
     unsigned char *buf = swap_rig_memory(SWAP_ALIGN);

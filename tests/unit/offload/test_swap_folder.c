@@ -1,5 +1,5 @@
 /* Claim: nothing that czero made stays in nvme_path: no file, no folder; what a killed run left is
- * recognised and removed by whoever comes next, and no file of a live run ever is. Impossible
+ * recognised and removed by the next run, and no file of a live run ever is. Impossible
  * folders end in one clear sentence with nothing left behind. */
 #include "tests/unit/offload/swap_rig.h"
 
@@ -314,7 +314,7 @@ START_TEST(impossible_folders_end_in_a_sentence)
 }
 END_TEST
 
-/* As a user who may not write there. */
+/* As a user without the right to write there. */
 START_TEST(a_folder_that_may_not_be_written_ends_in_a_sentence)
 {
     base = test_tmp_make();

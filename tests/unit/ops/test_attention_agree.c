@@ -380,7 +380,7 @@ START_TEST(every_width_works)
 }
 END_TEST
 
-/* A decode step reads a cache whose batch rows lie further apart than Tk rows. */
+/* A decode step reads a cache whose batch rows have a larger stride than Tk rows. */
 START_TEST(batch_strides_reach_into_a_cache)
 {
     enum { ROOM = 40, B = 2, H = 2, D = 8, C = H * D };

@@ -1,6 +1,6 @@
 /* Claims: CZERO_ISA caps the rows that ops_create chooses, the choice is named, and a name that is
  * unknown or that this CPU lacks is refused with a sentence. The CPU has every op; one that a
- * device lacks is refused by its name, when somebody asks for it or calls it, and stops nothing
+ * device lacks is refused by its name, when it is requested or called, and stops nothing
  * else. */
 #include "base/cpu.h"
 #include "base/log.h"

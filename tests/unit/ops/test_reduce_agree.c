@@ -42,7 +42,7 @@ static void check_scan(struct ops *ops, const struct agree_buf *x)
     struct scan_result got = scan_of(ops, x), want = scan_by_hand(x);
     agree_assert(f32_bits(got.max_abs) == f32_bits(want.max_abs) && got.finite == want.finite &&
                      (want.finite || got.first_nonfinite == want.first_nonfinite),
-                 "%s %s numel %zu: max %g finite %d at %llu, by hand %g %d at %llu", ops_isa(ops),
+                 "%s %s numel %zu: max %g finite %d at %llu, manually %g %d at %llu", ops_isa(ops),
                  dtype_name(x->dtype), x->numel, (double)got.max_abs, got.finite,
                  (unsigned long long)got.first_nonfinite, (double)want.max_abs, want.finite,
                  (unsigned long long)want.first_nonfinite);

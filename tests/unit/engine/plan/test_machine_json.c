@@ -1,5 +1,5 @@
 /* Claims: a machine profile reads back as it was written; a figure that is missing, negative, too
- * large or of another type, a key that nobody reads, another version and another file are refused
+ * large or of another type, an unknown key, another version and another file are refused
  * with file, line and column; a path that cannot be written fails and leaves nothing. */
 #include "engine/tune/machine.h"
 #include "formats/file_io.h"

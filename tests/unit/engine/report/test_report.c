@@ -368,7 +368,8 @@ START_TEST(the_profile_goes_to_its_file)
 }
 END_TEST
 
-/* ---- who hears what -------------------------------------------------------------------------- */
+/* ---- which rank prints what
+ * -------------------------------------------------------------------------- */
 
 START_TEST(log_level_hides_progress_and_not_what_was_asked_for)
 {
