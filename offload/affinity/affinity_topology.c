@@ -105,7 +105,7 @@ int affinity_gpu_node(hwloc_topology_t topology, const char *pci_bus_id)
 
 /* ---- what this process may use --------------------------------------------------------------- */
 
-/* Set by hand, OpenMP's own binding wins over ours; so does CZERO_BIND=none. */
+/* OpenMP's binding has precedence over czero's if the user set it; so has CZERO_BIND=none. */
 bool affinity_user_binds(void)
 {
     static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",

@@ -11,7 +11,7 @@ complain() { echo "$*" >&2; failed=1; }
 mkdir "$work"/{home,tmp,cwd,out}
 head -c 20000 "$source_dir/examples/data/fortunes.txt" >"$work/text.txt"
 cd "$work/cwd" || exit 1
-run() { # name: train and save there, with an empty HOME
+run() { # name: train and save there, with an empty $HOME
   env -i HOME="$work/home" TMPDIR="$work/tmp" PATH=/nowhere OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \
     "${@:2}" "$build/czero" train --config "$source_dir/configs/quickstart.json" --model gpt2-tiny \
     --data "$work/text.txt" --seq-len 16 --steps 1 --save "$work/out/$1" --quiet

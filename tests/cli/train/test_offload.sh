@@ -177,7 +177,7 @@ run "$czero" "${train[@]}" --config ds.json --steps 3
 kill -TERM "$running"
 ended
 [ $code = 0 ] || fail "the first run in the folder: exit code $code"
-[ "$(ls -A swap)" = czero-notes.txt ] || fail "a user's folder is not as it was"
+[ "$(ls -A swap)" = czero-notes.txt ] || fail "a user's folder has changed"
 rm -r swap
 
 # ---- refusals ------------------------------------------------------------------------------------
