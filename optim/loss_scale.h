@@ -43,8 +43,7 @@ struct loss_scale {
 /* Errors: CZ_INVALID (values that DeepSpeed's config check refuses). */
 CZ_API cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options *options);
 
-/* Whether values that come from a file can be gone on with. Errors: CZ_CORRUPT names the first that
- * cannot. */
+/* Whether values from a file are valid. Errors: CZ_CORRUPT names the first one that is not. */
 CZ_API cz_status loss_scale_check(const struct loss_scale *s);
 
 /* One boundary. *skip_step: gradients were not finite, the update must not be applied (at any

@@ -77,8 +77,8 @@ cz_status mpi_transport_meet(struct mpi_transport *t, cz_status mine);
 
 cz_status mpi_transport_sleep(struct transport *base, uint64_t round);
 
-/* The end: true when all ranks have come to it, so that MPI can be ended in peace; otherwise what
- * this rank has posted is on its way. */
+/* The end: true if all ranks have reached it, so that MPI can be finalized; otherwise messages of
+ * this rank may still be in flight. */
 bool mpi_transport_part(struct mpi_transport *t);
 
 #endif

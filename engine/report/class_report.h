@@ -35,7 +35,7 @@ struct class_summary {
 CZ_API struct class_summary class_report_compute(const double *confusion, size_t n,
                                                  struct class_figures *per_class);
 
-/* The report in the familiar layout, `digits` behind the point (2 … 6), then, when `matrix`, the
+/* The report in the familiar layout, with `digits` decimal places (2 … 6), then, when `matrix`, the
  * confusion matrix with the names of rows (true) and columns (predicted). Columns fit the longest
  * name (display width, so that Chinese names line up). Classes that occur neither as label nor as
  * prediction have no row; a line names them. Errors: CZ_INVALID (digits); CZ_NOMEM; CZ_IO (stream).

@@ -32,7 +32,7 @@ struct arg_spec {
     const char *help;
     int64_t min; /* ARG_INT */
     bool required;
-    const char *(*list)(char *buf, size_t nbytes); /* goes on from `help`; NULL: nothing does */
+    const char *(*list)(char *buf, size_t nbytes); /* appended to `help`; NULL: nothing */
 };
 
 struct arg_command {
