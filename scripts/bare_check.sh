@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Show that README's two commands work on a machine that has nothing: make a bare root of Debian or Ubuntu with
-# debootstrap, clone this repository's HEAD into it with nothing beside it, run scripts/quickstart.sh and
+# Check that README's two commands work on a bare machine: make a bare root of Debian or Ubuntu with
+# debootstrap, clone this repository's HEAD into it and nothing else, run scripts/quickstart.sh and
 # scripts/test.sh in it, and print the seconds of each stage, the numbers of tests that passed, failed and were
 # skipped, and the reason of each skip.
 #   scripts/bare_check.sh                     Debian 12
 #     --suite NAME     bookworm (default), or noble for Ubuntu 24.04
 #     --command "…"    run this in the clone instead of the two commands
-#     --root DIR       make the root there, or use the one that is there already, with the packages that it has
+#     --root DIR       make the root there, or use an existing root with its packages
 #                      (default: a new folder of /tmp, or of TMPDIR)
-#     --keep           leave the root where it is (a root that was there already always stays)
-#     --mirror URL     packages come from there (default: the mirror of this machine's apt; of Debian's mirror
+#     --keep           keep the root (an existing root is always kept)
+#     --mirror URL     mirror for packages (default: the mirror of this machine's apt; of Debian's mirror
 #                      /ubuntu beside /debian for noble)
 #     --keyring FILE   keys that sign the suite (default: those of debian-archive-keyring or ubuntu-keyring)
 # Both suites were run. Debian has no package with Ubuntu's keys: take ubuntu-archive-keyring.gpg from ubuntu-keyring,

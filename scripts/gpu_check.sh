@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, run every check on the device, and
-# print one table: what, result, goal, ratio, pass | fail | skipped and why.
-#   scripts/gpu_check.sh                        everything
-#   scripts/gpu_check.sh --stage build,agree    some of: build agree oracle memory bench train largest sanitize,
-#                                               in the order given
-#     --minutes N     nothing runs longer in all (default 28); every step has a limit of its own, and
-#     --limit S       none has more than so many seconds
-#     --continue      only what earlier commands have left: steps that have ended stay as they are, and
-#                     a bench that has less than half of its limit is left to the next command
+# Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, run all checks on the device, and
+# print one table: check, result, goal, ratio, pass | fail | skipped with the reason.
+#   scripts/gpu_check.sh                        all stages
+#   scripts/gpu_check.sh --stage build,agree    these stages, in this order, of: build agree oracle memory bench
+#                                               train largest sanitize
+#     --minutes N     limit of the whole run (default 28)
+#     --limit S       limit of a step in seconds; every step also has its own limit
+#     --continue      run only the steps that earlier commands have not finished; a bench with less than
+#                     half of its time left waits for the next command
 #     --out DIR       report.md, report.json and logs.tar.gz (default build-gpu/report); the rows of earlier
 #                     stages stay in the build folder until their stage runs again
-#     --pack FILE     what scripts/gpu_pack.sh wrote (default .gpu/pack.tar.gz where the libraries are
-#                     not installed): libraries, wheels
-#     --deps DIR      libraries and headers unpacked already; --wheels DIR, --llmc DIR
-#     --build DIR     (default build-gpu; what is not built there is built first); --jobs N compiles and tests at a time (default: the cores)
-#     --nvme DIR      a folder for swap files: the largest model may use it
-#     --only REGEX    of a stage's steps only those; --list names them and runs none
-#     --simulated     the same on the simulated device: shows that this script works, measures nothing;
-#     --peers         then PyTorch and DeepSpeed take part, too, on the CPU
-# Exit: 0 nothing failed, 1 something did, 2 usage.
+#     --pack FILE     the output of scripts/gpu_pack.sh: libraries, wheels (default .gpu/pack.tar.gz if the
+#                     libraries are not installed)
+#     --deps DIR      unpacked libraries and headers; --wheels DIR, --llmc DIR
+#     --build DIR     (default build-gpu; missing targets are built first); --jobs N parallel compiles and tests (default: the cores)
+#     --nvme DIR      folder for swap files of the largest model
+#     --only REGEX    only the steps that match; --list lists the steps and runs none
+#     --simulated     use the simulated device, to test this script without measuring;
+#     --peers         with --simulated: also run PyTorch and DeepSpeed on the CPU
+# Exit: 0 no failure, 1 a failure, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 ALL_STAGES="build agree oracle memory bench train largest sanitize"
 stages=all minutes=28 out='' pack='' deps='' wheels='' llmc='' build='' jobs='' nvme='' peers='' limit_max=600 only=. list='' simulated='' continue=''
 
-usage() { echo "gpu_check: $*; the head of this file says what there is" >&2; exit 2; }
+usage() { echo "gpu_check: $*; see gpu_check.sh --help" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
     --simulated) simulated=1 && shift && continue ;;

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Pack what scripts/gpu_check.sh needs on a machine with a GPU that has neither Debian's development
-# packages nor a network: run here, on Debian 12, and carry the one file that it writes.
+# Pack the files that scripts/gpu_check.sh needs on a GPU machine that has neither Debian's development
+# packages nor a network. Run it on Debian 12 and copy its output file to the GPU machine.
 #   scripts/gpu_pack.sh                 libraries, headers → .gpu/pack.tar.gz
-#   scripts/gpu_pack.sh --wheels        and DeepSpeed with what it needs as wheels for Python 3.12
+#   scripts/gpu_pack.sh --wheels        also DeepSpeed and its dependencies as wheels for Python 3.12
 #                                       (CZ_GPU_PYTHON=3.11 for another)
-#   scripts/gpu_pack.sh --llmc DIR      and llm.c's sources from there, to compare with
+#   scripts/gpu_pack.sh --llmc DIR      also llm.c's sources from DIR, for comparisons
 #   --out FILE
-# Packages that are installed are copied, others are downloaded with apt-get.
+# Installed packages are copied, others are downloaded with apt-get.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NBYTES_MAX=$((40 << 20))

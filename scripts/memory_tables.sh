@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tables of docs/memory.md, from the tool:
+# Make the tables of docs/memory.md with czero plan:
 #   scripts/memory_tables.sh [build/czero]            on stdout
 #   scripts/memory_tables.sh [build/czero] --write    into docs/memory.md
 # Sizes of workspaces depend on kernels and threads, so both are fixed here.

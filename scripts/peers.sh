@@ -3,8 +3,8 @@
 # transformers: several GB) into a virtual environment outside this tree, once. Prints its python.
 # CZERO_PEERS names the environment's folder; default ~/.cache/czero-peers/venv.
 #
-# --onebit: the python of a second environment beside it that has DeepSpeed 0.16.9, the last line
-# with the 1-bit family, in front of the first one's packages. Without building any of its ops.
+# --onebit: the python of a second environment with DeepSpeed 0.16.9, the last version with the 1-bit
+# optimizers, and otherwise the packages of the first. None of its ops are built.
 set -euo pipefail
 venv=${CZERO_PEERS:-$HOME/.cache/czero-peers/venv}
 onebit=$venv-0.16.9

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to generated text: install, build, train a small GPT-2 on the bundled text from a
+# From a clone to generated text: install, build, train a small GPT-2 on the bundled text from a
 # DeepSpeed config, then let the saved weights continue a sentence.
 #   scripts/quickstart.sh [steps, default 1500]
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install what building and testing czero needs on Debian 12 or Ubuntu 24.04 and is missing. Safe to run again:
-# with everything in place it makes no change and needs neither root nor the network. The packages have the same
+# Install the missing packages that czero needs on Debian 12 or Ubuntu 24.04. Safe to run again:
+# if nothing is missing it makes no change and needs neither root nor the network. The packages have the same
 # names in both; most are in Ubuntu's component universe.
 set -euo pipefail
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Build and run the default tests (everything but the label "slow"): some six minutes on two cores, once built.
+# Build and run the default tests (all without the label "slow"): about six minutes on two cores, plus the build.
 #   scripts/test.sh            release build
 #   scripts/test.sh asan       with AddressSanitizer and UndefinedBehaviorSanitizer
 #   scripts/test.sh tsan -R '^(comm|zero)[.]|engine.test_(resume|save)'   with ThreadSanitizer (no OpenMP),
-#                              where ranks and threads meet
-#   scripts/test.sh release -L slow     the long ones; further arguments go to ctest
+#                              for code with several ranks or threads
+#   scripts/test.sh release -L slow     the long tests; further arguments are passed to ctest
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
