@@ -1,5 +1,6 @@
 /* Parameter groups: one by default, by name patterns, or decay / no decay as Hugging Face does. */
 #include "engine/engine_impl.h"
+#include "engine/state/save_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,6 +80,7 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
         if (used[g]) TRY(make_group(e, options, &rules, g));
     }
     if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
+    for (size_t g = 0; g < e->n_groups; g++) TRY(save_check_class(&e->groups[g]));
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;
 }
