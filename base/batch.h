@@ -4,7 +4,9 @@
 
 #include "base/compiler.h"
 
-#define CZ_IGNORE_LABEL (-100) /* a label that takes no part in the loss (PyTorch's default) */
+#include <czero/batch.h>
+
+#include <string.h>
 
 /* The rows that have a label, for layers that leave out the others; N = B·T, in device memory. */
 struct batch_labelled {
@@ -16,9 +18,8 @@ struct batch_labelled {
     const float *loss_weights; /* (N) likewise, then 0; NULL: all 1 */
 };
 
-/* B rows of T tokens, row-major. All arrays are borrowed: they belong to the creator of the batch
- * and stay unchanged until the engine call returns; the loader's own until the next cz_data_next().
- * NULL means absent. Host memory; the engine copies what a device needs. */
+/* What layers get: a caller's struct cz_batch, which has the meaning of each array, and what the
+ * engine adds. */
 struct batch {
     int64_t B, T;
     const int32_t *ids;        /* (B,T) token ids */
@@ -38,6 +39,24 @@ struct batch {
     const struct batch *host;              /* NULL: the arrays above are the host's to read */
     const struct batch_labelled *labelled; /* NULL: not known, or a label for every row */
 };
+
+/* A caller's batch, whose arrays are in host memory. */
+static inline struct batch batch_of(const struct cz_batch *b)
+{
+    struct batch own;
+    memset(&own, 0, sizeof own);
+    own.B = b->B;
+    own.T = b->T;
+    own.ids = b->ids;
+    own.labels = b->labels;
+    own.types = b->types;
+    own.positions = b->positions;
+    own.key_mask = b->key_mask;
+    own.loss_weights = b->loss_weights;
+    own.loss_divisor = b->loss_divisor;
+    own.sample = b->sample;
+    return own;
+}
 
 /* The batch whose arrays the host may read. */
 static inline const struct batch *batch_on_host(const struct batch *b)

@@ -2,22 +2,10 @@
 #ifndef CZ_BASE_COMPILER_H
 #define CZ_BASE_COMPILER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <czero/status.h> /* CZ_EXTERN_C_BEGIN, CZ_PRINTF */
 
-#ifdef __cplusplus
-#define CZ_EXTERN_C_BEGIN extern "C" {
-#define CZ_EXTERN_C_END   }
-#else
-#define CZ_EXTERN_C_BEGIN
-#define CZ_EXTERN_C_END
-#endif
-
-#define CZ_API                      __attribute__((visibility("default"))) /* part of libczero.so's interface */
-#define CZ_PRINTF(fmt_idx, arg_idx) __attribute__((format(printf, fmt_idx, arg_idx)))
-#define CZ_UNUSED                   __attribute__((unused))
-#define CZ_ARRAY_LEN(a)             (sizeof(a) / sizeof((a)[0]))
+#define CZ_UNUSED       __attribute__((unused))
+#define CZ_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Arithmetic that host rows and CUDA kernels share: `static CZ_KERNEL_FN …`. */
 #ifdef __CUDACC__

@@ -11,25 +11,22 @@
 
 CZ_EXTERN_C_BEGIN
 
-enum cz_dtype {
-    DTYPE_F32 = 0,
-    DTYPE_BF16 = 1,
-    DTYPE_F16 = 2,
-    DTYPE_F64 = 3,
-    DTYPE_I64 = 4,
-    DTYPE_I32 = 5,
-    DTYPE_I16 = 6,
-    DTYPE_I8 = 7,
-    DTYPE_U8 = 8,
-    DTYPE_BOOL = 9
-};
+/* Short names for the library's own code. */
+#define DTYPE_F32   CZ_DTYPE_F32
+#define DTYPE_BF16  CZ_DTYPE_BF16
+#define DTYPE_F16   CZ_DTYPE_F16
+#define DTYPE_F64   CZ_DTYPE_F64
+#define DTYPE_I64   CZ_DTYPE_I64
+#define DTYPE_I32   CZ_DTYPE_I32
+#define DTYPE_I16   CZ_DTYPE_I16
+#define DTYPE_I8    CZ_DTYPE_I8
+#define DTYPE_U8    CZ_DTYPE_U8
+#define DTYPE_BOOL  CZ_DTYPE_BOOL
 #define DTYPE_COUNT 10
 
-/* Bytes per element; 0 for a value outside the enum. */
-CZ_API size_t dtype_size(enum cz_dtype dtype);
-
-/* The short name: "fp32", "bf16", "fp16", "fp64", "int64", …; "?" outside the enum. */
-CZ_API const char *dtype_name(enum cz_dtype dtype);
+/* cz_dtype_size() and cz_dtype_name(), for code that plug-ins have a copy of. */
+size_t dtype_size(enum cz_dtype dtype);
+const char *dtype_name(enum cz_dtype dtype);
 
 static inline uint32_t f32_bits(float f)
 {

@@ -10,7 +10,7 @@ static struct {
     pthread_mutex_t lock;
     cz_log_sink sink;
     void *user;
-    enum log_level level;
+    enum cz_log_level level;
     unsigned mask;
     int rank, world_size;
     int64_t step;
@@ -24,7 +24,7 @@ void cz_log_set_sink(cz_log_sink sink, void *user)
     pthread_mutex_unlock(&logger.lock);
 }
 
-void cz_log_set_level(enum log_level level, unsigned mask)
+void log_set_level(enum cz_log_level level, unsigned mask)
 {
     pthread_mutex_lock(&logger.lock);
     logger.level = level;
@@ -47,7 +47,7 @@ void log_set_step(int64_t step)
     pthread_mutex_unlock(&logger.lock);
 }
 
-bool log_enabled(enum log_level level, enum log_subsystem sub)
+bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
 {
     pthread_mutex_lock(&logger.lock);
     bool shown = logger.sink && level <= logger.level;
@@ -67,7 +67,7 @@ static size_t cut_tail(const char *line, size_t len)
     return utf8_length(lead, n + 1) == -1 ? n + 1 : 0;
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char line[2048];
     pthread_mutex_lock(&logger.lock);

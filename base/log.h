@@ -9,15 +9,14 @@
 
 CZ_EXTERN_C_BEGIN
 
-enum log_level {
-    LOG_ASKED = -1, /* what the user asked for by name (timings, a profile): at every level */
-    LOG_WARN = 0,   /* something the user should know or change */
-    LOG_INFO = 1,   /* once per run */
-    LOG_STEP = 2,   /* once per optimizer step */
-    LOG_MICRO = 3,  /* once per micro-batch */
-    LOG_BUCKET = 4,
-    LOG_TENSOR = 5
-};
+/* Short names for the library's own lines; a public header could not have them (<syslog.h>). */
+#define LOG_ASKED  CZ_LOG_ASKED
+#define LOG_WARN   CZ_LOG_WARN
+#define LOG_INFO   CZ_LOG_INFO
+#define LOG_STEP   CZ_LOG_STEP
+#define LOG_MICRO  CZ_LOG_MICRO
+#define LOG_BUCKET CZ_LOG_BUCKET
+#define LOG_TENSOR CZ_LOG_TENSOR
 
 enum log_subsystem {
     SUB_CONFIG = 1 << 0,
@@ -32,24 +31,18 @@ enum log_subsystem {
     SUB_ALL = 0xffff
 };
 
-/* Receives one complete line without newline. Called with the logger's lock held: do not log. */
-typedef void (*cz_log_sink)(enum log_level level, const char *line, void *user);
-
-/* Set the sink (NULL: silent, the default). Thread-safe. */
-CZ_API void cz_log_set_sink(cz_log_sink sink, void *user);
-
 /* Lines above `level`, or outside `mask` (which LOG_WARN and LOG_ASKED pass), are dropped:
  * LOG_ASKED silences warnings too. A sink that is to be quiet drops LOG_ASKED itself. Default
  * LOG_INFO, SUB_ALL. */
-CZ_API void cz_log_set_level(enum log_level level, unsigned mask);
+void log_set_level(enum cz_log_level level, unsigned mask);
 
 /* Rank and step shown in front of lines, as "[rank 3/8 step 120] "; world 1 shows nothing.
  * Ranks other than 0 pass on warnings only. */
 void log_set_rank(int rank, int world_size);
 void log_set_step(int64_t step);
 
-bool log_enabled(enum log_level level, enum log_subsystem sub);
-void log_line(enum log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
+bool log_enabled(enum cz_log_level level, enum log_subsystem sub);
+void log_line(enum cz_log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
 
 /* Arguments are evaluated only when the line will be shown. */
 #define LOGV(level, sub, ...)                                                                      \

@@ -11,47 +11,19 @@
 
 CZ_EXTERN_C_BEGIN
 
-typedef enum cz_status {
-    CZ_OK = 0,
-    CZ_INVALID = -1,     /* the caller or the user asked for something that makes no sense */
-    CZ_NOMEM = -2,       /* does not fit, or the system refused memory */
-    CZ_IO = -3,          /* the operating system reported an I/O error */
-    CZ_CORRUPT = -4,     /* a file's content contradicts itself or its format */
-    CZ_VERSION = -5,     /* a format version that this build does not read */
-    CZ_UNSUPPORTED = -6, /* understood, but not done here */
-    CZ_NOTFOUND = -7,    /* a named file, key, parameter or tag does not exist */
-    CZ_BUSY = -8,        /* a bounded resource is full: wait on an older ticket */
-    CZ_CUDA = -9,        /* CUDA runtime or library */
-    CZ_COMM = -10,       /* communicator failed */
-    CZ_PEER = -11,       /* another rank failed */
-    CZ_DIVERGED = -12    /* training cannot go on: gradients stay without finite values */
-} cz_status;
-
-/* Name of a status such as "CZ_IO"; "CZ_?" for a value outside the enum. */
-CZ_API const char *cz_status_name(cz_status status);
-
-/* The sentence of the last error on this thread ("" when none). Never NULL. */
-CZ_API const char *cz_last_error(void);
-
-/* The status that belongs to cz_last_error() (CZ_OK when none). */
-CZ_API cz_status cz_last_status(void);
-
-/* The frames that the last error travelled through, innermost first ("f:12 g:34"). For --debug. */
-CZ_API const char *cz_last_trace(void);
-
 /* Record `status` with a formatted sentence and return it. `sys_errno` other than 0 appends
  * ": <strerror text>". Replaces any earlier error of this thread. */
-CZ_API cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
+cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
 
 /* Put "<formatted>: " in front of the current sentence; the status stays. Returns cz_last_status().
  * For a caller that knows what was being attempted (a path, a config key). */
-CZ_API cz_status err_prefix(const char *fmt, ...) CZ_PRINTF(1, 2);
+cz_status err_prefix(const char *fmt, ...) CZ_PRINTF(1, 2);
 
 /* Add one frame to the trace; returns `status`. Used by TRY. */
-CZ_API cz_status err_trace(cz_status status, const char *func, int line);
+cz_status err_trace(cz_status status, const char *func, int line);
 
 /* Forget the current error. */
-CZ_API void err_clear(void);
+void err_clear(void);
 
 /* An error carried out of a worker thread: capture there, restore in the thread that waits. */
 struct err {

@@ -25,7 +25,7 @@ static cz_status one_step(struct cz_engine *e)
 {
     int32_t ids[T_MAX], labels[T_MAX];
     for (int t = 0; t < T_MAX; t++) ids[t] = labels[t] = t;
-    const struct batch batch = {.B = 1, .T = T_MAX, .ids = ids, .labels = labels};
+    const struct cz_batch batch = {.size = sizeof batch, .B = 1, .T = T_MAX, .ids = ids, .labels = labels};
     TRY(engine_forward(e, &batch, NULL));
     TRY(engine_backward(e));
     return engine_step(e);

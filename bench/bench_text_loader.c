@@ -9,8 +9,9 @@
  * each is used for T ms: once by a caller that sleeps (an accelerator computes) and once by one
  * that computes on all cores. */
 #include "base/clock.h"
+#include "base/status.h"
 #include "base/threads.h"
-#include "data/labelled/text_loader.h"
+#include <czero/data.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ static cz_status bench_epoch(const struct bench *b, bool bucket)
     TRY(open_loader(b, bucket, true, &l));
     cz_status st = CZ_OK;
     while (st == CZ_OK && !cz_text_loader_is_done(l)) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         st = cz_text_loader_next(l, &batch);
         n_rows += (double)batch.B;
         n_all += (double)(batch.B * batch.T);
@@ -124,7 +125,7 @@ static cz_status bench_wait(const struct bench *b, bool computes)
     TRY(open_loader(b, true, false, &l));
     cz_status st = CZ_OK;
     for (int64_t m = 0; st == CZ_OK && m < b->n_steps; m++) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         st = cz_text_loader_next(l, &batch);
         if (computes)
             compute_ms(b->step_ms);

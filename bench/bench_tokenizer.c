@@ -5,8 +5,9 @@
  *   bench_tokenizer TOKENIZER FILE [--seconds S] [--rounds R] [--nbytes N]
  *
  * bench/tokenizer.py runs this in turns with Hugging Face's tokenizers on the same documents. */
-#include "data/tokenizer/tokenizer.h"
+#include "base/status.h"
 #include "formats/file_io.h"
+#include <czero/data.h>
 
 #include <stdio.h>
 #include <stdlib.h>

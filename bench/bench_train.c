@@ -103,7 +103,7 @@ static cz_status one_step(struct work *w, struct cz_engine *e, int64_t step)
 {
     fill(w, engine_get_model(e));
     const bool classes = cz_model_labels(engine_get_model(e)) == CZ_LABELS_CLASS;
-    const struct batch batch = {.B = w->B,
+    const struct cz_batch batch = {.size = sizeof batch, .B = w->B,
                                 .T = w->T,
                                 .ids = w->ids,
                                 .labels = w->labels,

@@ -17,7 +17,7 @@ target_compile_options(cz_flags INTERFACE
     -Wstrict-prototypes -Wno-format-truncation
     -Wno-missing-field-initializers $<$<BOOL:${CZ_WERROR}>:-Werror> -ffp-contract=off -fno-math-errno -fno-strict-aliasing>)
 target_compile_definitions(cz_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
-target_include_directories(cz_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(cz_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
 
 if(CZ_SANITIZE)
   target_compile_options(cz_flags INTERFACE -fsanitize=address,undefined

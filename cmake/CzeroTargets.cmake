@@ -15,23 +15,50 @@ function(cz_module name)
   set(CZ_OBJECTS ${CZ_OBJECTS} CACHE INTERNAL "")
 endfunction()
 
+# The public names, one a line: what libczero.so exports, and the installed libczero.a keeps global.
+set(CZ_EXPORTS ${CMAKE_SOURCE_DIR}/api/exports.txt)
+
+# The version script that exports them and nothing else.
+function(cz_version_script out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CZ_EXPORTS})
+  file(STRINGS ${CZ_EXPORTS} names)
+  list(JOIN names "; " names)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/czero.map
+    CONTENT "CZERO_${PROJECT_VERSION_MAJOR} { global: ${names}; local: *; };\n")
+  set(${out} ${CMAKE_BINARY_DIR}/czero.map PARENT_SCOPE)
+endfunction()
+
+# czero_static is for the project's own programs, which use internal names. Programs of users get
+# libczero.so, or install/libczero.a: the same objects as one, with internal names made local, so
+# that neither meets theirs.
 function(cz_library)
   add_library(czero_static STATIC ${CZ_OBJECTS})
   target_link_libraries(czero_static PUBLIC cz_deps)
   add_library(czero_shared SHARED ${CZ_OBJECTS})
   target_link_libraries(czero_shared PRIVATE cz_deps)
   set_target_properties(czero_static czero_shared PROPERTIES OUTPUT_NAME czero LINKER_LANGUAGE C)
+  cz_version_script(map)
+  target_link_options(czero_shared PRIVATE -Wl,--version-script=${map})
   set_target_properties(czero_shared PROPERTIES VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR})
+    SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${map})
   set_target_properties(czero_shared PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
   if(CZ_SANITIZE)
     target_link_options(czero_shared PRIVATE -fsanitize=address,undefined)
   elseif(CZ_TSAN)
     target_link_options(czero_shared PRIVATE -fsanitize=thread)
   endif()
-  # In-tree programs include <czero/czero.h> as installed ones do.
-  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
-  file(CREATE_LINK ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/include/czero SYMBOLIC)
+
+  set(archive ${CMAKE_BINARY_DIR}/install/libczero.a)
+  add_custom_command(OUTPUT ${archive}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/install
+    COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
+    COMMAND ${CMAKE_LINKER} -r --whole-archive $<TARGET_FILE:czero_static> -o install/czero.o
+    COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=${CZ_EXPORTS} install/czero.o
+    COMMAND ${CMAKE_AR} qc ${archive} install/czero.o
+    COMMAND ${CMAKE_RANLIB} ${archive}
+    COMMAND ${CMAKE_COMMAND} -E rm -f install/czero.o
+    DEPENDS czero_static ${CZ_EXPORTS} WORKING_DIRECTORY ${CMAKE_BINARY_DIR} VERBATIM)
+  add_custom_target(czero_archive ALL DEPENDS ${archive})
 endfunction()
 
 # libczero_mpi.so, opened at run time for several ranks: the only thing that is linked against MPI.
@@ -51,7 +78,6 @@ endfunction()
 function(cz_program target output)
   add_executable(${target} ${ARGN})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output})
-  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/include)
   target_link_libraries(${target} PRIVATE cz_flags czero_static)
   # Where plug-ins are: in the build folder, or in the library folder beside bin.
   file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -254,9 +280,27 @@ function(cz_test_properties test name)
   endif()
 endfunction()
 
+# What a program that links libczero.a needs besides: the libraries by the names under which they are
+# installed for running programs (-l:libcjson.so.1), so that no development package is needed.
+function(cz_private_libs out)
+  set(libs)
+  foreach(file ${CJSON_LINK_LIBRARIES} ${HWLOC_LINK_LIBRARIES} ${URING_LINK_LIBRARIES}
+      ${UTF8PROC_LINK_LIBRARIES} ${DEFLATE_LINK_LIBRARIES} ${DNNL_LIBRARY} ${OpenMP_gomp_LIBRARY})
+    if(NOT EXISTS ${file})
+      continue()
+    endif()
+    execute_process(COMMAND ${CMAKE_READELF} -d ${file} OUTPUT_VARIABLE dynamic ERROR_QUIET)
+    if(dynamic MATCHES "SONAME[^[]*\\[([^]]*)\\]")
+      list(APPEND libs -l:${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES libs)
+  set(${out} ${libs} -lpthread -ldl -lm PARENT_SCOPE)
+endfunction()
+
 function(cz_install)
-  install(TARGETS czero_static czero_shared
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS czero_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES ${CMAKE_BINARY_DIR}/install/libczero.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
   foreach(tool tool_czero tool_zero_to_fp32)
     if(TARGET ${tool})
       install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -268,13 +312,10 @@ function(cz_install)
       install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
     endif()
   endforeach()
-  install(FILES czero.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero)
-  foreach(module base device ops optim model data engine layout formats checkpoint)
-    install(DIRECTORY ${module} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/czero FILES_MATCHING
-      PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE PATTERN "lab" EXCLUDE
-      PATTERN "cuda" EXCLUDE)
-  endforeach()
-  # The .pc file finds its prefix from where it is: `cmake --install --prefix` chooses late.
+  install(DIRECTORY include/czero DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+  cz_private_libs(CZ_PRIVATE_LIBS)
+  list(JOIN CZ_PRIVATE_LIBS " " CZ_PC_PRIVATE_LIBS)
+  # The .pc file derives its prefix from its own path: `cmake --install --prefix` chooses late.
   file(RELATIVE_PATH CZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(cmake/czero.pc.in czero.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -287,4 +328,5 @@ function(cz_install)
   install(FILES ${CMAKE_BINARY_DIR}/czeroConfig.cmake ${CMAKE_BINARY_DIR}/czeroConfigVersion.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero)
   install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/czero)
+  install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endfunction()

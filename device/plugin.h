@@ -23,8 +23,8 @@ struct device_plugin_host {
     cz_status (*err_trace)(cz_status status, const char *func, int line);
     void (*err_capture)(struct err *out);
     cz_status (*err_restore)(const struct err *err);
-    bool (*log_enabled)(enum log_level level, enum log_subsystem sub);
-    void (*log_line)(enum log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
+    bool (*log_enabled)(enum cz_log_level level, enum log_subsystem sub);
+    void (*log_line)(enum cz_log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
 };
 
 struct device_plugin {

@@ -12,7 +12,7 @@ static void set_phase(struct cz_engine *e, const char *phase)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-static cz_status evaluate(struct cz_engine *e, const struct batch *batch, float *loss,
+static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                           float *logits)
 {
     if (e->phase == PHASE_FORWARD)
@@ -33,13 +33,13 @@ static cz_status evaluate(struct cz_engine *e, const struct batch *batch, float 
     return e->device->ops->stream_sync(e->device, e->stream);
 }
 
-cz_status engine_eval(struct cz_engine *e, const struct batch *batch, float *loss)
+cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
     return evaluate(e, batch, loss, NULL);
 }
 
-cz_status engine_predict(struct cz_engine *e, const struct batch *batch, float *logits)
+cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, float *logits)
 {
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
     return evaluate(e, batch, NULL, logits);

@@ -8,7 +8,7 @@ static size_t first_outside(const int32_t *v, size_t n, int64_t bound, int32_t o
     return n;
 }
 
-static cz_status outside(const struct batch *batch, const char *what, size_t idx, int32_t value,
+static cz_status outside(const struct cz_batch *batch, const char *what, size_t idx, int32_t value,
                          const char *of, int64_t bound)
 {
     return err_set(CZ_INVALID, 0, "%s %d in row %lld at position %lld is outside the %s of %lld",
@@ -16,7 +16,7 @@ static cz_status outside(const struct batch *batch, const char *what, size_t idx
                    (long long)idx % (long long)batch->T, of, (long long)bound);
 }
 
-static cz_status check_ids(const struct cz_model *model, const struct batch *batch, size_t n)
+static cz_status check_ids(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model);
     if (!batch->ids) return err_set(CZ_INVALID, 0, "the batch has no token ids");
@@ -33,7 +33,7 @@ static cz_status check_ids(const struct cz_model *model, const struct batch *bat
     return CZ_OK;
 }
 
-static cz_status check_labels(const struct cz_model *model, const struct batch *batch, size_t n)
+static cz_status check_labels(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);
     if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch has no labels");
@@ -48,7 +48,8 @@ static cz_status check_labels(const struct cz_model *model, const struct batch *
     return bad < n ? outside(batch, "label", bad, batch->labels[bad], "vocabulary", V) : CZ_OK;
 }
 
-cz_status batch_check(const struct cz_model *model, const struct batch *batch, bool labels_wanted)
+cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch,
+                      bool labels_wanted)
 {
     if (batch->B < 1 || batch->T < 1 || batch->T > cz_model_t_max(model))
         return err_set(CZ_INVALID, 0, "a batch of %lld×%lld tokens: %s takes 1 to %lld per row",

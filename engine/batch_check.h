@@ -10,7 +10,8 @@ CZ_EXTERN_C_BEGIN
 /* Host memory. `labels_wanted`: the loss will be computed. Errors: CZ_INVALID naming row and
  * position: ids missing or outside the vocabulary, labels missing or outside it (or outside the
  * classes), positions outside the model's, a sequence longer than the model takes. */
-cz_status batch_check(const struct cz_model *model, const struct batch *batch, bool labels_wanted);
+cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch,
+                      bool labels_wanted);
 
 CZ_EXTERN_C_END
 #endif

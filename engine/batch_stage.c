@@ -1,4 +1,5 @@
 #include "engine/batch_stage.h"
+#include "base/options.h"
 
 #include "base/size.h"
 #include "engine/batch_check.h"
@@ -67,7 +68,7 @@ void batch_stage_free(struct batch_stage *s)
  */
 
 /* What was planned may be less than what the model takes. */
-static cz_status check_shape(const struct batch_stage *s, const struct batch *b)
+static cz_status check_shape(const struct batch_stage *s, const struct cz_batch *b)
 {
     if (b->B > s->B)
         return err_set(CZ_INVALID, 0,
@@ -101,7 +102,7 @@ static const void *put(struct packing *p, const void *src, size_t n, size_t elem
     return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
 }
 
-static void pack(struct batch_stage *s, const struct cz_model *model, const struct batch *b,
+static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
                  struct packing *p)
 {
     const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
@@ -170,7 +171,7 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
 }
 
 /* The place's last copy is over when it is written again. */
-static cz_status send(struct batch_stage *s, const struct cz_model *model, const struct batch *b)
+static cz_status send(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b)
 {
     struct device *device = s->device;
     struct dev_event *copied = s->copied[s->turn];
@@ -186,8 +187,10 @@ static cz_status send(struct batch_stage *s, const struct cz_model *model, const
 }
 
 cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
-                           const struct batch *b, bool need_labels)
+                           const struct cz_batch *batch, bool need_labels)
 {
+    struct cz_batch ours, *b = &ours;
+    TRY(OPTIONS_TAKE(cz_batch, b, batch));
     TRY(check_shape(s, b));
     TRY(batch_check(model, b, need_labels));
     if (s->device->ops->kind != DEVICE_HOST) return send(s, model, b);

@@ -47,7 +47,7 @@ CZ_API void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
 /* Check a batch against the model and copy it: s->batch is for the layers, until the call after
  * the next one. need_labels: the loss is wanted. CZ_INVALID names the row, position and value. */
 CZ_API cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
-                                  const struct batch *batch, bool need_labels);
+                                  const struct cz_batch *batch, bool need_labels);
 
 /* After a pass that put its loss at s->loss: add it to *sum, and give it to `loss`. With `loss`
  * NULL a GPU's is added later. Either NULL: not wanted. */

@@ -1,4 +1,5 @@
 /* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
+#include "base/options.h"
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"
 #include "engine/plan/plan_impl.h"
@@ -204,8 +205,8 @@ static cz_status check_same(struct cz_engine *e)
 /* A rank that cannot read its config says so to the others. */
 static cz_status agree(struct cz_engine *e, const struct cz_engine_options *options, cz_status mine)
 {
-    if (!options->comm) return mine;
-    if (!e->comm) e->comm = options->comm;
+    if (!options->world) return mine;
+    if (!e->comm) e->comm = world_comm(options->world);
     return comm_agree(e->comm, mine);
 }
 
@@ -231,7 +232,7 @@ static cz_status join_gpus(struct cz_engine *e)
 static cz_status start(struct cz_engine *e, const struct cz_engine_options *options,
                        struct cz_model *model)
 {
-    TRY(agree(e, options, engine_prepare(e, options, options->comm, model)));
+    TRY(agree(e, options, engine_prepare(e, options, world_comm(options->world), model)));
     TRY(check_same(e));
     TRY(join_gpus(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
@@ -254,16 +255,18 @@ static cz_status start(struct cz_engine *e, const struct cz_engine_options *opti
 struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
                                        struct cz_model *model)
 {
+    struct cz_engine_options ours;
     if (!model || !options) {
         err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
         return NULL;
     }
+    if (OPTIONS_TAKE(cz_engine_options, &ours, options) != CZ_OK) return NULL;
     struct cz_engine *e = calloc(1, sizeof *e);
     if (!e) {
         err_set(CZ_NOMEM, 0, "no memory for an engine");
         return NULL;
     }
-    if (start(e, options, model) == CZ_OK) return e;
+    if (start(e, &ours, model) == CZ_OK) return e;
     engine_free(e);
     free(e);
     return NULL;

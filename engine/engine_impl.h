@@ -59,7 +59,7 @@ struct cz_engine {
     struct cz_plan plan;
     enum cz_dtype dtype, grad_dtype;
     uint64_t seed;
-    engine_print print;
+    cz_engine_print print;
     void *print_user;
 
     /* What engine_initialize() adds. */

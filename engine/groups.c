@@ -1,6 +1,6 @@
 /* Parameter groups: one by default, by name patterns, or decay / no decay as Hugging Face does. */
+#include "base/options.h"
 #include "engine/engine_impl.h"
-#include "engine/state/save_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,14 +21,16 @@ static cz_status collect_rules(const struct cz_engine_options *o, struct rules *
         return err_set(CZ_INVALID, 0, "%zu parameter groups are too many: at most %d", o->n_groups,
                        OPTIM_GROUPS_MAX - 1);
     for (size_t i = 0; i < o->n_groups; i++) {
-        const struct cz_engine_group *g = &o->groups[i];
-        if (!g->name_regex)
+        struct cz_engine_group g; /* the array's elements are as wide as the caller compiled them */
+        const unsigned char *groups = (const unsigned char *)o->groups;
+        TRY(OPTIONS_TAKE(cz_engine_group, &g, groups + i * o->groups->size));
+        if (!g.name_regex)
             return err_set(CZ_INVALID, 0, "parameter group %zu has no name pattern", i);
-        out->rules[out->n++] = (struct optim_group_rule){.name_regex = g->name_regex,
-                                                         .lr = g->lr,
-                                                         .weight_decay = g->weight_decay,
-                                                         .beta1 = g->beta1,
-                                                         .beta2 = g->beta2};
+        out->rules[out->n++] = (struct optim_group_rule){.name_regex = g.name_regex,
+                                                         .lr = g.lr,
+                                                         .weight_decay = g.weight_decay,
+                                                         .beta1 = g.beta1,
+                                                         .beta2 = g.beta2};
     }
     return CZ_OK;
 }
@@ -80,7 +82,6 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
         if (used[g]) TRY(make_group(e, options, &rules, g));
     }
     if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
-    for (size_t g = 0; g < e->n_groups; g++) TRY(save_check_class(&e->groups[g]));
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;
 }

@@ -73,11 +73,11 @@ static void apply_log_level(enum config_log_level level)
 {
     switch (level) {
     case CONFIG_LOG_DEFAULT: break;
-    case CONFIG_LOG_DEBUG: cz_log_set_level(LOG_MICRO, SUB_ALL); break;
-    case CONFIG_LOG_INFO: cz_log_set_level(LOG_INFO, SUB_ALL); break;
-    case CONFIG_LOG_WARNING: cz_log_set_level(LOG_WARN, SUB_ALL); break;
+    case CONFIG_LOG_DEBUG: log_set_level(LOG_MICRO, SUB_ALL); break;
+    case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
+    case CONFIG_LOG_WARNING: log_set_level(LOG_WARN, SUB_ALL); break;
     case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
-    case CONFIG_LOG_CRITICAL: cz_log_set_level(LOG_ASKED, SUB_ALL); break;
+    case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
     }
 }
 

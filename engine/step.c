@@ -44,7 +44,8 @@ static cz_status walk_forward(struct cz_engine *e, const struct chain_run *run)
     return st;
 }
 
-static cz_status forward(struct cz_engine *e, const struct batch *batch, float *loss, float *logits)
+static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, float *loss,
+                         float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -79,12 +80,12 @@ static cz_status forward(struct cz_engine *e, const struct batch *batch, float *
     return CZ_OK;
 }
 
-cz_status engine_forward(struct cz_engine *e, const struct batch *batch, float *loss)
+cz_status engine_forward(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
     return forward(e, batch, loss, NULL);
 }
 
-cz_status engine_forward_logits(struct cz_engine *e, const struct batch *batch, float *loss,
+cz_status engine_forward_logits(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                                 float *logits)
 {
     if (cz_model_n_classes(e->model) == 0)
@@ -240,13 +241,13 @@ static void log_frozen(const struct cz_engine *e)
     if (e->comm->rank != 0) return;
     if (p->world_size == 1) {
         LOGV(LOG_INFO, SUB_ENGINE, "%s: the variance is frozen from step %lld on",
-             onebit_of(e->groups, e->n_groups)->cls->name, (long long)e->global_steps + 2);
+             e->groups[0].hyper.cls->name, (long long)e->global_steps + 2);
         return;
     }
     LOGV(LOG_INFO, SUB_ENGINE,
          "%s: the variance is frozen; from step %lld on an exchange sends %s from each rank "
          "instead of %s",
-         onebit_of(e->groups, e->n_groups)->cls->name, (long long)e->global_steps + 2,
+         e->groups[0].hyper.cls->name, (long long)e->global_steps + 2,
          size_human(p->sent_nbytes_frozen, few, sizeof few),
          size_human(p->sent_nbytes_per_step, many, sizeof many));
 }

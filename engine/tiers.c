@@ -1,3 +1,4 @@
+#include "base/options.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tiers_impl.h"
 
@@ -322,9 +323,9 @@ void engine_remove_swap_files(void)
     swap_remove_files();
 }
 
-struct cz_swap_traffic engine_get_swap_traffic(const struct cz_engine *e)
+cz_status engine_get_swap_traffic(const struct cz_engine *e, struct cz_swap_traffic *out)
 {
-    return e->swap_traffic;
+    return OPTIONS_GIVE(cz_swap_traffic, out, &e->swap_traffic);
 }
 
 void tiers_free(struct cz_engine *e)

@@ -11,6 +11,13 @@
  * engine, which asks size() how much there should be.
  *
  * Legend: B batch, T positions, N = B·T, C width, F inner width. */
+#include "model/model.h"
+#include "model/parts/parts.h"
+#include "ops/activation/activation.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
+#include "ops/ops.h"
+
 #include <czero/czero.h>
 
 #include <stdio.h>
@@ -248,7 +255,7 @@ static struct cz_model *mixer_model(void)
                                     .vocab_size = VOCAB,
                                     .t_max = SEQ_LEN,
                                     .hidden_size = WIDTH};
-    return cz_model_create(&desc);
+    return model_create(&desc);
 }
 
 /* ---- training it ------------------------------------------------------------------------------
@@ -263,7 +270,7 @@ static cz_status train(struct cz_engine *engine, struct cz_data_loader *loader, 
 {
     float first = 0, recent = 0;
     for (long step = 0; step < n_steps; step++) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         float loss;
         TRY(cz_data_next(loader, &batch));
         TRY(engine_forward(engine, &batch, &loss));

@@ -12,10 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Pass the first error on; its sentence stays in cz_last_error(). */
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        cz_status status_ = (call);                                                                \
+        if (status_ != CZ_OK) return status_;                                                      \
+    } while (0)
+
 #define SEQ_LEN 32
 
 struct run {
-    struct comm *world;
+    struct cz_world *world;
     struct cz_model *model; /* NULL once the engine owns it */
     struct cz_engine *engine;
     struct cz_data_loader *data;
@@ -25,10 +32,10 @@ static cz_status run_open(struct run *r, const char *config, const char *text)
 {
     r->model = cz_model_open("gpt2-tiny");
     if (!r->model) return cz_last_status();
-    TRY(cz_model_init_from(r->model, NULL, 42)); /* the same weights on every rank */
-    TRY(cz_model_set_shape(r->model, SEQ_LEN));
+    CHECK(cz_model_init_from(r->model, NULL, 42)); /* the same weights on every rank */
+    CHECK(cz_model_set_shape(r->model, SEQ_LEN));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_path = config, .comm = r->world, .seed = 42};
+        .size = sizeof options, .config_path = config, .world = r->world, .seed = 42};
     r->engine = engine_initialize_ex(&options, r->model);
     if (!r->engine) return cz_last_status();
     r->model = NULL;
@@ -48,11 +55,11 @@ static cz_status train(struct run *r, long n_steps)
 {
     double first = 0;
     while (engine_get_global_steps(r->engine) < n_steps) {
-        struct batch batch;
-        TRY(cz_data_next(r->data, &batch));
-        TRY(engine_forward(r->engine, &batch, NULL));
-        TRY(engine_backward(r->engine));
-        TRY(engine_step(r->engine));
+        struct cz_batch batch = {.size = sizeof batch};
+        CHECK(cz_data_next(r->data, &batch));
+        CHECK(engine_forward(r->engine, &batch, NULL));
+        CHECK(engine_backward(r->engine));
+        CHECK(engine_step(r->engine));
         if (engine_get_global_steps(r->engine) == 1) first = engine_get_boundary_loss(r->engine);
     }
     if (engine_world_rank(r->world) == 0)

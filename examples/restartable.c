@@ -12,12 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Pass the first error on; its sentence stays in cz_last_error(). */
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        cz_status status_ = (call);                                                                \
+        if (status_ != CZ_OK) return status_;                                                      \
+    } while (0)
+
 #define SEQ_LEN    32
 #define SAVE_EVERY 5
 
 struct run {
     const char *config, *text, *checkpoints;
-    struct comm *world;
+    struct cz_world *world;
     struct cz_model *model; /* NULL once the engine owns it */
     struct cz_engine *engine;
     struct cz_data_loader *data;
@@ -27,10 +34,10 @@ static cz_status run_open(struct run *r)
 {
     r->model = cz_model_open("gpt2-tiny");
     if (!r->model) return cz_last_status();
-    TRY(cz_model_init_from(r->model, NULL, 42));
-    TRY(cz_model_set_shape(r->model, SEQ_LEN));
+    CHECK(cz_model_init_from(r->model, NULL, 42));
+    CHECK(cz_model_set_shape(r->model, SEQ_LEN));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_path = r->config, .comm = r->world, .seed = 42};
+        .size = sizeof options, .config_path = r->config, .world = r->world, .seed = 42};
     r->engine = engine_initialize_ex(&options, r->model);
     if (!r->engine) return cz_last_status();
     r->model = NULL;
@@ -49,13 +56,13 @@ static cz_status run_open(struct run *r)
 /* The first start finds nothing to continue from; anything else that is wrong is an error. */
 static cz_status resume(struct run *r)
 {
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     cz_status st = engine_load_checkpoint_ex(r->engine, r->checkpoints, NULL, &result);
     if (st == CZ_NOTFOUND) {
-        err_clear();
+        cz_clear_error();
         return CZ_OK;
     }
-    TRY(st);
+    CHECK(st);
     st = result.has_cursor ? cz_data_seek(r->data, &result.cursor) : CZ_OK;
     cz_load_result_free(&result);
     return st;
@@ -74,15 +81,15 @@ static cz_status train(struct run *r, long n_steps)
 {
     int64_t first = engine_get_global_steps(r->engine);
     while (engine_get_global_steps(r->engine) < n_steps) {
-        struct batch batch;
-        TRY(cz_data_next(r->data, &batch));
-        TRY(engine_forward(r->engine, &batch, NULL));
-        TRY(engine_backward(r->engine));
-        TRY(engine_step(r->engine));
+        struct cz_batch batch = {.size = sizeof batch};
+        CHECK(cz_data_next(r->data, &batch));
+        CHECK(engine_forward(r->engine, &batch, NULL));
+        CHECK(engine_backward(r->engine));
+        CHECK(engine_step(r->engine));
         if (!engine_was_step_applied(r->engine)) continue;
-        if (engine_get_global_steps(r->engine) % SAVE_EVERY == 0) TRY(save(r));
+        if (engine_get_global_steps(r->engine) % SAVE_EVERY == 0) CHECK(save(r));
     }
-    TRY(engine_save_wait(r->engine)); /* the last one is on disk, or we know why not */
+    CHECK(engine_save_wait(r->engine)); /* the last one is on disk, or we know why not */
     if (engine_world_rank(r->world) == 0)
         printf("steps %lld to %ld, loss %.6f\n", (long long)first + 1, n_steps,
                engine_get_boundary_loss(r->engine));

@@ -58,7 +58,7 @@ static cz_status desc_check(const struct model_desc *desc)
         return err_set(CZ_INVALID, 0, "%s: t_max is %lld, expected at least 1", name,
                        (long long)desc->t_max);
     if (desc->vocab_size < 0 || desc->vocab_size > INT32_MAX || desc->n_classes < 0 ||
-        desc->n_classes > MODEL_CLASSES_MAX)
+        desc->n_classes > CZ_CLASSES_MAX)
         return err_set(CZ_INVALID, 0, "%s: vocab_size %lld or n_classes %lld is out of range", name,
                        (long long)desc->vocab_size, (long long)desc->n_classes);
     for (size_t i = 0; i < desc->n_layers; i++) {
@@ -107,7 +107,7 @@ fail:
     return st;
 }
 
-struct cz_model *cz_model_create(const struct model_desc *desc)
+struct cz_model *model_create(const struct model_desc *desc)
 {
     struct cz_model *m;
     return model_build(desc, &m) == CZ_OK ? m : NULL;

@@ -78,7 +78,7 @@ struct cz_model {
     bool labels_given;       /* the caller named the classes: files may have a head for others */
 };
 
-/* cz_model_create() with the error as status. */
+/* model_create() with the error as status. */
 cz_status model_build(const struct model_desc *desc, struct cz_model **out);
 
 /* Write what `options` want under `head` into *config, which is replaced when that changes it:

@@ -42,15 +42,6 @@ static inline bool optim_moves_alone(const struct optim_hyper *hyper)
     return hyper->cls && hyper->cls->flags & OPTIM_LOCAL_STEPS;
 }
 
-/* The one that a run keeps its calendar by: a group's, of this family; NULL: no group is of it.
- * zero_create() lets no other class beside it. */
-static inline const struct optim_hyper *onebit_of(const struct optim_group *groups, size_t n_groups)
-{
-    for (size_t g = 0; g < n_groups; g++)
-        if (optim_is_onebit(&groups[g].hyper)) return &groups[g].hyper;
-    return NULL;
-}
-
 /* The start of a run. In fp32 DeepSpeed's first engine.step() is spent on ONEBIT_INIT; its 16-bit
  * wrapper makes that call when it is built, so that training begins with call 2. */
 CZ_API struct onebit_clock onebit_clock_start(bool is_16bit);

@@ -43,7 +43,7 @@ static cz_status micro_step(struct run *r)
         r->ids[i] = (int32_t)(rng_mix64(++r->n_draws) % vocabulary);
         r->labels[i] = (int32_t)(rng_mix64(++r->n_draws) % vocabulary);
     }
-    const struct batch batch = {.B = r->B, .T = r->T, .ids = r->ids, .labels = r->labels};
+    const struct cz_batch batch = {.size = sizeof batch, .B = r->B, .T = r->T, .ids = r->ids, .labels = r->labels};
     float loss;
     TRY(engine_forward(r->engine, &batch, &loss));
     TRY(look(r));

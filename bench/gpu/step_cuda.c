@@ -267,7 +267,7 @@ static cz_status step(struct run *r)
     do {
         for (int64_t i = 0; i < r->B * (r->T + 1); i++)
             r->ids[i] = (int32_t)(rng_mix64(++r->n_draws) % vocabulary);
-        const struct batch batch = {.B = r->B, .T = r->T, .ids = r->ids, .labels = r->ids + r->B};
+        const struct cz_batch batch = {.size = sizeof batch, .B = r->B, .T = r->T, .ids = r->ids, .labels = r->ids + r->B};
         TRY(engine_forward(r->engine, &batch, &loss));
         TRY(engine_backward(r->engine));
         TRY(engine_step(r->engine));

@@ -1,7 +1,9 @@
-#include "checkpoint/consolidate/consolidate.h"
+#include <czero/checkpoint.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "checkpoint/consolidate/consolidate_impl.h"
+#include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
 
 #include <string.h>
@@ -72,8 +74,8 @@ static void warn_absent(const struct ckpt *ck, const struct cz_consolidate_optio
          info->n_absent == 1 ? "is" : "are", info->absent[0], info->n_absent == 1 ? "" : " …");
 }
 
-cz_status cz_consolidate(const struct cz_consolidate_options *options,
-                         struct cz_consolidate_result *result)
+static cz_status consolidate(const struct cz_consolidate_options *options,
+                             struct cz_consolidate_result *result)
 {
     const struct cons_sink_class *cls =
         options->format == CZ_CONSOLIDATE_SAFETENSORS ? &cons_sink_safetensors : &cons_sink_bin;
@@ -82,7 +84,6 @@ cz_status cz_consolidate(const struct cz_consolidate_options *options,
     struct cons_plan plan = {0};
     struct ckpt *ck = NULL;
     cz_status st;
-    memset(result, 0, sizeof *result);
     TRY(check_options(options));
     const bool existed = file_exists(options->out_dir);
     TRY_GOTO(ckpt_open(&open, &ck), fail);
@@ -99,4 +100,15 @@ fail:
     cons_plan_free(&plan);
     ckpt_close(ck);
     return st;
+}
+
+cz_status cz_consolidate(const struct cz_consolidate_options *options,
+                         struct cz_consolidate_result *result)
+{
+    struct cz_consolidate_options ours;
+    struct cz_consolidate_result done = {0};
+    TRY(OPTIONS_TAKE(cz_consolidate_options, &ours, options));
+    if (result) TRY(OPTIONS_GIVE(cz_consolidate_result, result, &done));
+    TRY(consolidate(&ours, &done));
+    return result ? OPTIONS_GIVE(cz_consolidate_result, result, &done) : CZ_OK;
 }

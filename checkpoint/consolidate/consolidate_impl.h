@@ -11,7 +11,8 @@
 #ifndef CZ_CHECKPOINT_CONSOLIDATE_CONSOLIDATE_IMPL_H
 #define CZ_CHECKPOINT_CONSOLIDATE_CONSOLIDATE_IMPL_H
 
-#include "checkpoint/consolidate/consolidate.h"
+#include "checkpoint/read/checkpoint.h"
+#include <czero/checkpoint.h>
 
 struct cons_tensor {
     size_t idx; /* in the view */

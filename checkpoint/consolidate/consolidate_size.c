@@ -1,4 +1,6 @@
-#include "checkpoint/consolidate/consolidate.h"
+#include "base/status.h"
+#include "checkpoint/read/checkpoint.h"
+#include <czero/checkpoint.h>
 
 #include <ctype.h>
 #include <math.h>

@@ -1,4 +1,5 @@
 /* What the user named: a file, a tag, a folder of tags, a folder of weights. */
+#include "base/options.h"
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include "checkpoint/read/names.h"
@@ -268,10 +269,9 @@ static cz_status check_folder(const struct cz_fsck_options *options, struct cz_f
                                 : check_weights(options, report);
 }
 
-cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+static cz_status fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct stat info;
-    memset(report, 0, sizeof *report);
     if (stat(options->dir, &info) != 0)
         return err_set(errno == ENOENT || errno == ENOTDIR ? CZ_NOTFOUND : CZ_IO, errno,
                        "%s: cannot be examined", options->dir);
@@ -282,8 +282,19 @@ cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *
     return err_set(CZ_INVALID, 0, "%s: is a file, so there is no tag to choose", options->dir);
 }
 
+cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct cz_fsck_options ours;
+    struct cz_fsck_report found = {0};
+    TRY(OPTIONS_TAKE(cz_fsck_options, &ours, options));
+    TRY(OPTIONS_GIVE(cz_fsck_report, report, &found));
+    cz_status st = fsck(&ours, &found);
+    OPTIONS_GIVE(cz_fsck_report, report, &found); /* also of what could not be checked whole */
+    return st;
+}
+
 void cz_fsck_report_free(struct cz_fsck_report *report)
 {
     free(report->tag_dir);
-    memset(report, 0, sizeof *report);
+    report->tag_dir = NULL;
 }

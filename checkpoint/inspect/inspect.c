@@ -1,4 +1,5 @@
 /* What the path leads to, and the finished text. */
+#include "base/options.h"
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include "base/log.h"
@@ -119,9 +120,12 @@ static cz_status inspect_folder(struct inspect *in)
 cz_status cz_inspect(const struct cz_inspect_options *options, FILE *out)
 {
     struct stat info;
-    struct inspect in = {.options = options};
+    struct cz_inspect_options ours;
+    struct inspect in = {.options = &ours};
     char *text = NULL;
     size_t nbytes;
+    TRY(OPTIONS_TAKE(cz_inspect_options, &ours, options));
+    options = &ours;
     if (stat(options->path, &info) != 0)
         return err_set(errno == ENOENT || errno == ENOTDIR ? CZ_NOTFOUND : CZ_IO, errno,
                        "%s: cannot be examined", options->path);

@@ -2,11 +2,11 @@
 #ifndef CZ_CHECKPOINT_INSPECT_INSPECT_IMPL_H
 #define CZ_CHECKPOINT_INSPECT_INSPECT_IMPL_H
 
-#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/read/checkpoint.h"
 #include "formats/json/json_write.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/safetensors.h"
+#include <czero/checkpoint.h>
 
 /* One output, in one of the two forms. */
 struct inspect {

@@ -1,10 +1,12 @@
 /* The loader: which rows make up a micro-batch, and where the run stands. */
 #include "base/log.h"
+#include "base/options.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "base/status.h"
 #include "data/corpus/masking_impl.h"
 #include "data/corpus/store_impl.h"
-#include "data/data.h"
+#include <czero/data.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,7 +53,7 @@ static cz_status check_options(const struct cz_data_options *o, int64_t world_si
     if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
         return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
                        o->rank, world_size);
-    return masking_check(&o->masking, o->seq_len);
+    return masking_check(o->masking, o->seq_len);
 }
 
 /* "FILE", or "FILE and 2 more". */
@@ -101,12 +103,17 @@ static cz_status alloc_batch(struct cz_data_loader *l)
     return CZ_OK;
 }
 
-cz_status cz_data_open(const struct cz_data_options *o, struct cz_data_loader **out)
+cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out)
 {
-    int64_t world_size = o->world_size == 0 ? 1 : o->world_size;
+    struct cz_data_options ours, *o = &ours;
+    struct cz_masking masking;
     char name[512];
     cz_status st;
     *out = NULL;
+    TRY(OPTIONS_TAKE(cz_data_options, o, options));
+    TRY(OPTIONS_TAKE(cz_masking, &masking, o->masking));
+    o->masking = &masking;
+    const int64_t world_size = o->world_size == 0 ? 1 : o->world_size;
     TRY(check_options(o, world_size));
     struct cz_data_loader *l = calloc(1, sizeof *l);
     if (!l) return err_set(CZ_NOMEM, 0, "no memory for a data loader");
@@ -118,9 +125,9 @@ cz_status cz_data_open(const struct cz_data_options *o, struct cz_data_loader **
     l->once = o->once;
     l->seed = o->seed;
     l->vocab_size = VOCAB_ANY;
-    l->masking = o->masking;
-    bool masks = o->masking.probability > 0;
-    l->row_step = (uint64_t)(masks ? masking_row_ntokens(&o->masking, l->T) : l->T);
+    l->masking = masking;
+    bool masks = masking.probability > 0;
+    l->row_step = (uint64_t)(masks ? masking_row_ntokens(&masking, l->T) : l->T);
     l->row_ntokens = l->row_step + (masks ? 0 : 1); /* the last target */
     l->files = calloc(o->n_paths, sizeof *l->files);
     if (!l->files) {
@@ -208,16 +215,17 @@ static cz_status fill_row(struct cz_data_loader *l, uint64_t sample, int64_t b)
     return CZ_OK;
 }
 
-cz_status cz_data_next(struct cz_data_loader *l, struct batch *batch)
+cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 {
     uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
     int64_t n_rows = rows_left(l, first);
-    *batch = (struct batch){.B = n_rows, .T = l->T, .sample = first};
+    struct cz_batch next = {.B = n_rows, .T = l->T, .sample = first};
     for (int64_t b = 0; b < n_rows; b++) TRY(fill_row(l, first + (uint64_t)b, b));
     if (n_rows > 0) {
-        batch->ids = l->ids;
-        batch->labels = l->labels;
+        next.ids = l->ids;
+        next.labels = l->labels;
     }
+    TRY(OPTIONS_GIVE(cz_batch, batch, &next));
     if (!cz_data_is_done(l)) l->next += samples_per_batch(l);
     return CZ_OK;
 }

@@ -1,6 +1,7 @@
 /* Which tokens of a row are to be guessed, and what stands in their place. */
 #include "data/corpus/masking_impl.h"
 
+#include "base/options.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
@@ -9,12 +10,12 @@
 /* Far from the sites of layers, which count up from 0. */
 #define MASKING_SITE UINT32_MAX
 
-cz_status cz_masking_init(struct cz_masking *m, const struct cz_tokenizer *tok, float probability)
+cz_status cz_masking_init(struct cz_masking *out, const struct cz_tokenizer *tok, float probability)
 {
     int64_t mask = cz_tokenizer_special_id(tok, CZ_SPECIAL_MASK);
     int64_t first = cz_tokenizer_special_id(tok, CZ_SPECIAL_CLS);
     int64_t last = cz_tokenizer_special_id(tok, CZ_SPECIAL_SEP);
-    memset(m, 0, sizeof *m);
+    struct cz_masking ours = {0}, *m = &ours;
     if (mask < 0)
         return err_set(CZ_INVALID, 0,
                        "masked language modelling needs a tokenizer with a mask token; this one "
@@ -33,7 +34,7 @@ cz_status cz_masking_init(struct cz_masking *m, const struct cz_tokenizer *tok, 
         int64_t id = cz_tokenizer_special_id(tok, (enum cz_special)k);
         if (id >= 0) m->special_ids[m->n_special_ids++] = (int32_t)id;
     }
-    return CZ_OK;
+    return OPTIONS_GIVE(cz_masking, out, m);
 }
 
 static bool is_framed(const struct cz_masking *m)

@@ -2,7 +2,8 @@
 #ifndef CZ_DATA_CORPUS_MASKING_IMPL_H
 #define CZ_DATA_CORPUS_MASKING_IMPL_H
 
-#include "data/data.h"
+#include "base/status.h"
+#include <czero/data.h>
 
 /* Errors: CZ_INVALID. Off is fine. */
 cz_status masking_check(const struct cz_masking *m, int64_t seq_len);

@@ -6,7 +6,7 @@
 #define CZ_DATA_CORPUS_STORE_IMPL_H
 
 #include "base/status.h"
-#include "data/tokenizer/tokenizer.h"
+#include <czero/data.h>
 
 enum token_kind { TOKEN_U8, TOKEN_I8, TOKEN_U16, TOKEN_I16, TOKEN_U32, TOKEN_I32, TOKEN_I64 };
 

@@ -3,6 +3,7 @@
  * Slots form a ring. The thread fills slot n_filled mod N_SLOTS, the caller holds slot
  * (n_given - 1) mod N_SLOTS until its next call. cz_text_loader_seek() forgets what was filled
  * ahead (n_filled = n_given); what the thread has under way then, it throws away. */
+#include "base/options.h"
 #include "data/labelled/text_loader_impl.h"
 
 #include "base/clock.h"
@@ -20,7 +21,7 @@
 #define N_SLOTS 4 /* one with the caller, three ahead */
 
 struct slot {
-    struct batch batch;
+    struct cz_batch batch;
     int32_t *ids, *types; /* (micro_batch, width_max) */
     uint8_t *key_mask;    /* the same */
     int32_t *labels;      /* (micro_batch) */
@@ -122,12 +123,13 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
         s->labels[0] = CZ_IGNORE_LABEL;
         TRY(encode_row(l, s, 0, &(struct cz_tokenizer_input){.text = ""}));
     }
-    s->batch = (struct batch){.ids = s->ids,
-                              .types = s->types,
-                              .key_mask = s->key_mask,
-                              .labels = s->labels,
-                              .loss_divisor = part.divisor,
-                              .sample = part.sample};
+    s->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
+                                 .ids = s->ids,
+                                 .types = s->types,
+                                 .key_mask = s->key_mask,
+                                 .labels = s->labels,
+                                 .loss_divisor = part.divisor,
+                                 .sample = part.sample};
     pad_rows(l, s, part.n ? part.n : 1);
     return CZ_OK;
 }
@@ -278,9 +280,10 @@ static int32_t choose_pad(const struct cz_tokenizer *tok)
 cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
                               struct cz_text_loader **out)
 {
-    struct cz_text_loader_options o = *options;
+    struct cz_text_loader_options o;
     cz_status st;
     *out = NULL;
+    TRY(OPTIONS_TAKE(cz_text_loader_options, &o, options));
     if (o.world_size == 0) o.world_size = 1;
     if (o.once) o.accumulation = 1;
     TRY(check_options(&o));
@@ -338,9 +341,10 @@ static void wait_filled(struct cz_text_loader *l)
     l->warm = true;
 }
 
-cz_status cz_text_loader_next(struct cz_text_loader *l, struct batch *batch)
+cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 {
-    memset(batch, 0, sizeof *batch);
+    const struct cz_batch none = {0};
+    TRY(OPTIONS_GIVE(cz_batch, batch, &none));
     if (cz_text_loader_is_done(l)) return CZ_OK;
     pthread_mutex_lock(&l->lock);
     if (l->n_filled == l->n_given) wait_filled(l);
@@ -350,7 +354,7 @@ cz_status cz_text_loader_next(struct cz_text_loader *l, struct batch *batch)
     pthread_mutex_unlock(&l->lock);
     if (!there) return err_restore(&l->err); /* the thread waits for a seek or the end */
     const struct slot *s = &l->slots[(l->n_given - 1) % N_SLOTS];
-    *batch = s->batch;
+    TRY(OPTIONS_GIVE(cz_batch, batch, &s->batch));
     l->n_cut += s->n_cut;
     l->next++;
     return CZ_OK;

@@ -5,7 +5,11 @@
 #ifndef CZ_DATA_LABELLED_TEXT_LOADER_IMPL_H
 #define CZ_DATA_LABELLED_TEXT_LOADER_IMPL_H
 
-#include "data/labelled/text_loader.h"
+#include "base/status.h"
+#include <czero/data.h>
+
+#define TEXT_LOADER_WINDOW 64 /* steps that are sorted by length together */
+#define TEXT_LOADER_ROUND  8  /* a batch is a multiple of so many tokens wide */
 
 struct text_order_entry {
     uint32_t length; /* estimate in eighths of a token */

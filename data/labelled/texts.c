@@ -1,4 +1,5 @@
 /* Labelled texts: which reader a file needs, and the examples in memory. */
+#include "base/options.h"
 #include "data/labelled/texts_impl.h"
 
 #include "base/log.h"
@@ -294,11 +295,13 @@ static void free_reader(struct texts_reader *r)
     label_table_free(&r->labels);
 }
 
-cz_status cz_texts_open(const struct cz_texts_options *o, struct cz_texts **out)
+cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out)
 {
-    struct texts_reader r = {.o = o};
+    struct cz_texts_options o;
+    struct texts_reader r = {.o = &o};
     *out = NULL;
-    TRY(check_options(o));
+    TRY(OPTIONS_TAKE(cz_texts_options, &o, options));
+    TRY(check_options(&o));
     r.t = calloc(1, sizeof *r.t);
     if (!r.t) return err_set(CZ_NOMEM, 0, "no memory for texts");
     cz_status st = read_all(&r);

@@ -10,7 +10,8 @@
 #ifndef CZ_DATA_LABELLED_TEXTS_IMPL_H
 #define CZ_DATA_LABELLED_TEXTS_IMPL_H
 
-#include "data/labelled/texts.h"
+#include "base/status.h"
+#include <czero/data.h>
 
 /* ---- bytes that grow --------------------------------------------------------------------------
  */

@@ -7,7 +7,8 @@
 #ifndef CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
 #define CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
 
-#include "data/tokenizer/tokenizer.h"
+#include "base/status.h"
+#include <czero/data.h>
 
 /* A list of ids that grows. */
 struct id_list {

@@ -46,12 +46,12 @@ cz_status err_restore(const struct err *err)
     return calls.err_restore(err);
 }
 
-bool log_enabled(enum log_level level, enum log_subsystem sub)
+bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
 {
     return calls.log_enabled(level, sub);
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char text[TEXT_NBYTES];
     FORMAT(text, fmt);

@@ -1,7 +1,9 @@
 #include "engine/infer/generate.h"
+#include "base/options.h"
+#include "model/model.h"
 
 #include "base/log.h"
-#include "engine/infer/infer.h"
+#include <czero/infer.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,7 +161,8 @@ static cz_status generator_init(struct generator *g, struct cz_model *model,
 static cz_status look(struct generator *g, const float **logits)
 {
     const int64_t first = cz_infer_can_decode(g->infer) ? g->n_cached : 0;
-    const struct batch batch = {.B = 1, .T = g->n - first, .ids = g->ids + first};
+    const struct cz_batch batch = {
+        .size = sizeof batch, .B = 1, .T = g->n - first, .ids = g->ids + first};
     *logits = g->logits;
     if (cz_infer_can_decode(g->infer)) {
         g->n_cached = g->n;
@@ -205,8 +208,10 @@ cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *
                       const int32_t *prompt, size_t n_prompt, cz_generate_emit emit, void *user)
 {
     struct generator g = {0};
-    TRY(check(model, options, n_prompt));
-    cz_status st = generator_init(&g, model, options, prompt, n_prompt);
+    struct cz_generate_options ours;
+    TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
+    TRY(check(model, &ours, n_prompt));
+    cz_status st = generator_init(&g, model, &ours, prompt, n_prompt);
     if (st == CZ_OK) st = loop(&g, emit, user);
     generator_free(&g);
     return st;

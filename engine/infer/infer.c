@@ -1,12 +1,15 @@
-#include "engine/infer/infer.h"
 #include "ops/elementwise/elementwise.h"
 
+#include <czero/infer.h>
+
 #include "base/arena.h"
+#include "base/options.h"
 #include "base/size.h"
 #include "base/threads.h"
 #include "engine/batch_check.h"
 #include "engine/batch_stage.h"
 #include "engine/chain/chain.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +28,7 @@ struct cz_infer {
     void **seen_grads;        /* the same for the host to read */
     float *fp32;              /* a GPU's: weights of 16 bits pass through here */
     struct batch_stage stage; /* a GPU's */
+    struct batch batch;       /* the host: the caller's, as layers read it */
     bool has_gradients;
 };
 
@@ -255,8 +259,8 @@ cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options 
     struct cz_infer *in = calloc(1, sizeof *in);
     if (!in) return err_set(CZ_NOMEM, 0, "no memory to run %s", cz_model_name(model));
     in->model = model;
-    in->options = *options;
-    cz_status st = infer_init(in);
+    cz_status st = OPTIONS_TAKE(cz_infer_options, &in->options, options);
+    if (st == CZ_OK) st = infer_init(in);
     if (st != CZ_OK) {
         cz_infer_destroy(in);
         return st;
@@ -284,12 +288,18 @@ void cz_infer_destroy(struct cz_infer *in)
  */
 
 /* Check a batch, and bring it to where layers read it. */
-static cz_status stage_batch(struct cz_infer *in, const struct batch *batch, bool need_labels,
+static cz_status stage_batch(struct cz_infer *in, const struct cz_batch *batch, bool need_labels,
                              const struct batch **staged)
 {
     const struct cz_infer_options *o = &in->options;
-    *staged = batch;
-    if (is_host(in)) return batch_check(in->model, batch, need_labels);
+    struct cz_batch ours;
+    TRY(OPTIONS_TAKE(cz_batch, &ours, batch));
+    batch = &ours;
+    if (is_host(in)) { /* layers read the caller's arrays in place */
+        in->batch = batch_of(batch);
+        *staged = &in->batch;
+        return batch_check(in->model, batch, need_labels);
+    }
     *staged = &in->stage.batch;
     if (batch->B > o->B || batch->T > o->T)
         return err_set(CZ_INVALID, 0,
@@ -313,7 +323,7 @@ static cz_status wait_for(struct cz_infer *in, float *loss)
     return in->device->ops->stream_sync(in->device, NULL);
 }
 
-cz_status cz_infer_forward(struct cz_infer *in, const struct batch *batch, float *loss,
+cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                            float *logits)
 {
     struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss), .logits = logits};
@@ -322,7 +332,7 @@ cz_status cz_infer_forward(struct cz_infer *in, const struct batch *batch, float
     return wait_for(in, loss);
 }
 
-cz_status cz_infer_hidden(struct cz_infer *in, const struct batch *batch, float *hidden)
+cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden)
 {
     struct chain_run run = {.mode = LAYER_EVAL, .hidden = hidden};
     TRY(stage_batch(in, batch, false, &run.batch));
@@ -340,7 +350,7 @@ static cz_status show_gradients(struct cz_infer *in)
     return CZ_OK;
 }
 
-cz_status cz_infer_gradients(struct cz_infer *in, const struct batch *batch, float *loss)
+cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, float *loss)
 {
     struct chain_run run = {
         .mode = LAYER_TRAIN, .no_dropout = true, .dloss = 1.0f, .loss = loss_place(in, loss)};
@@ -364,10 +374,10 @@ bool cz_infer_can_decode(const struct cz_infer *in)
     return chain_can_decode(in->chain);
 }
 
-cz_status cz_infer_decode(struct cz_infer *in, const struct batch *batch, int64_t position,
+cz_status cz_infer_decode(struct cz_infer *in, const struct cz_batch *batch, int64_t position,
                           float *logits)
 {
-    const struct batch *staged;
+    const struct batch *staged = NULL;
     TRY(stage_batch(in, batch, false, &staged));
     TRY(chain_decode(in->chain, NULL, staged, position, logits));
     return wait_for(in, NULL);

@@ -1,8 +1,10 @@
 #include "engine/infer/verify.h"
+#include "base/status.h"
+#include "model/model.h"
 
-#include "engine/infer/infer.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
+#include <czero/infer.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@ struct verifier {
     struct cz_model *model;
     struct safetensors *oracle;
     struct cz_infer *infer;
-    struct batch batch;
+    struct cz_batch batch;
     int32_t *ids, *labels, *types, *positions; /* behind batch */
     uint8_t *key_mask;
     int64_t logits_shape[3];
@@ -164,6 +166,7 @@ static cz_status read_batch(struct verifier *v, const char *path)
     if (!ids) return err_set(CZ_NOTFOUND, 0, "%s: there is no in.input_ids", path);
     if (ids->ndim != 2 || ids->numel == 0)
         return err_set(CZ_CORRUPT, 0, "%s: in.input_ids must be (batch, sequence)", path);
+    v->batch.size = sizeof v->batch;
     v->batch.B = ids->shape[0];
     v->batch.T = ids->shape[1];
     TRY(read_ints(v, ids, &v->ids));

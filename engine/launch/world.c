@@ -116,17 +116,20 @@ static cz_status size_pool(struct comm *comm)
 /* ---- joining and leaving ----------------------------------------------------------------------
  */
 
-cz_status engine_world_create(struct comm **out)
+cz_status engine_world_create(struct cz_world **out)
 {
     /* Started by a script that the launcher started: end with the script. */
     if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    TRY(comm_create_world(out));
-    log_set_rank((*out)->rank, (*out)->world_size);
-    if ((*out)->world_size == 1) {
+    struct comm *comm;
+    *out = NULL;
+    TRY(comm_create_world(&comm));
+    log_set_rank(comm->rank, comm->world_size);
+    cz_status st = CZ_OK;
+    if (comm->world_size == 1)
         threads_init(1);
-        return CZ_OK;
-    }
-    cz_status st = size_pool(*out);
+    else
+        st = size_pool(comm);
+    *out = comm_world(comm);
     if (st == CZ_OK) return CZ_OK;
     engine_world_leave(*out, cz_last_error());
     engine_world_destroy(*out);
@@ -134,19 +137,19 @@ cz_status engine_world_create(struct comm **out)
     return st;
 }
 
-void engine_world_destroy(struct comm *world)
+void engine_world_destroy(struct cz_world *world)
 {
-    comm_destroy(world);
+    comm_destroy(world_comm(world));
 }
 
-int engine_world_rank(const struct comm *world)
+int engine_world_rank(const struct cz_world *world)
 {
-    return world ? world->rank : 0;
+    return world ? world_comm_const(world)->rank : 0;
 }
 
-int engine_world_size(const struct comm *world)
+int engine_world_size(const struct cz_world *world)
 {
-    return world ? world->world_size : 1;
+    return world ? world_comm_const(world)->world_size : 1;
 }
 
 int engine_world_started_as(void)
@@ -171,12 +174,12 @@ void engine_world_interrupt_over(void)
     comm_interrupt_over();
 }
 
-void engine_world_leave(struct comm *world, const char *reason)
+void engine_world_leave(struct cz_world *world, const char *reason)
 {
     struct err mine;
     if (!world) return;
     err_capture(&mine);
-    comm_leave(world, reason);
+    comm_leave(world_comm(world), reason);
     err_restore(&mine);
 }
 
@@ -193,7 +196,7 @@ static uint64_t hash_words(const char *text)
     return h;
 }
 
-/* Whether no lower rank has the sentence of this one. When they cannot be asked, it speaks. */
+/* Whether no lower rank has the sentence of this one; true when the ranks cannot be asked. */
 static bool is_first_to_say(struct comm *world)
 {
     uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;
@@ -210,11 +213,11 @@ static bool is_first_to_say(struct comm *world)
     return is_first;
 }
 
-cz_status engine_world_agree(struct comm *world, cz_status mine, bool *speaks)
+cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports)
 {
-    cz_status st = world ? comm_agree(world, mine) : mine;
-    if (!speaks) return st;
-    *speaks = true;
-    if (st != CZ_OK && engine_world_size(world) > 1) *speaks = is_first_to_say(world);
+    cz_status st = world ? comm_agree(world_comm(world), mine) : mine;
+    if (!reports) return st;
+    *reports = true;
+    if (st != CZ_OK && engine_world_size(world) > 1) *reports = is_first_to_say(world_comm(world));
     return st;
 }

@@ -8,6 +8,8 @@
 #include "base/dtype.h"
 #include "engine/engine.h"
 
+#include <czero/plan.h>
+
 CZ_EXTERN_C_BEGIN
 
 struct machine_profile; /* engine/tune/machine.h */
@@ -86,11 +88,10 @@ struct cz_plan {
 };
 
 /* Plan a run of `model` (borrowed) under options' config, for rank 0 of world_size ≥ 1 ranks.
- * options->comm is ignored. *out is the caller's. Errors as engine_initialize_ex(), but a plan that
- * does not fit is a result: see cz_plan_check(). */
-CZ_API cz_status plan_create(const struct cz_engine_options *options, int64_t world_size,
-                             struct cz_model *model, struct cz_plan **out);
-CZ_API void cz_plan_destroy(struct cz_plan *plan); /* accepts NULL */
+ * options->world is ignored. *out is the caller's. Errors as engine_initialize_ex(), but a plan
+ * that does not fit is a result: see cz_plan_check(). */
+cz_status plan_create(const struct cz_engine_options *options, int64_t world_size,
+                      struct cz_model *model, struct cz_plan **out);
 
 /* How to plan. */
 struct plan_request {
@@ -102,27 +103,15 @@ struct plan_request {
 
 /* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
  * sizes that only the GPU knows are assumed. */
-CZ_API cz_status plan_create_ex(const struct cz_engine_options *options,
-                                const struct plan_request *request, struct cz_model *model,
-                                struct cz_plan **out);
+cz_status plan_create_ex(const struct cz_engine_options *options,
+                         const struct plan_request *request, struct cz_model *model,
+                         struct cz_plan **out);
 
-CZ_API const char *plan_phase_name(enum plan_phase phase); /* "forward" */
-CZ_API const char *plan_place_name(enum plan_place place); /* "host" */
+const char *plan_phase_name(enum plan_phase phase); /* "forward" */
+const char *plan_place_name(enum plan_place place); /* "host" */
 
 /* Whether a row is touched in a phase. */
-CZ_API bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase);
-
-/* Whether the rows fit into what this machine, its container or this process may still allocate,
- * and the swap file on its disk. */
-CZ_API bool cz_plan_fits(const struct cz_plan *plan);
-
-/* CZ_NOMEM, with the table in the sentence, when they do not. */
-CZ_API cz_status cz_plan_check(const struct cz_plan *plan);
-
-/* A table for people, lines ending in newlines; and one JSON object (docs/memory.md). *out is
- * the caller's, released by free(). */
-CZ_API cz_status cz_plan_table(const struct cz_plan *plan, char **out);
-CZ_API cz_status cz_plan_json(const struct cz_plan *plan, char **out);
+bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase);
 
 CZ_EXTERN_C_END
 #endif

@@ -1,11 +1,13 @@
 /* Whole weights out of a run: a Hugging Face folder, or one file in the model's dtype. Rank 0
  * writes; the others serve the pieces that it asks for, until it is done. */
+#include "engine/engine.h"
 #include "engine/engine_impl.h"
-#include "engine/state/checkpoint.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
+#include <czero/engine.h>
 
 #include "base/log.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>

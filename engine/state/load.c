@@ -1,5 +1,6 @@
 /* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
  * size saved them. */
+#include "base/options.h"
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/read/names.h"
 #include "engine/state/client_state_impl.h"
@@ -53,7 +54,7 @@ static cz_status tag_to_verify(const struct load *l, const char *dir, char **tag
 static cz_status verify(const struct load *l, const char *dir)
 {
     struct err first = {.status = CZ_OK};
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     char *tag;
     if (l->options->no_verify || l->e->comm->rank != 0) return CZ_OK;
     TRY(tag_to_verify(l, dir, &tag));
@@ -163,7 +164,6 @@ static void say(const struct load *l)
 
 static cz_status fill_result(const struct load *l, struct cz_load_result *r)
 {
-    if (!r) return CZ_OK;
     *r = (struct cz_load_result){.n_restored = l->n_restored,
                                  .n_tensors = model_params(l->e->model)->n_params,
                                  .has_states = l->with_states,
@@ -197,24 +197,30 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
                                     const struct cz_load_options *options,
                                     struct cz_load_result *result)
 {
-    const struct cz_load_options none = {.size = sizeof none};
-    struct load l = {.e = e, .options = options ? options : &none};
-    if (result) memset(result, 0, sizeof *result);
+    struct cz_load_options ours;
+    struct cz_load_result restored = {.size = sizeof restored};
+    struct load l = {.e = e, .options = &ours};
+    TRY(OPTIONS_TAKE(cz_load_options, &ours, options));
+    if (result) TRY(OPTIONS_GIVE(cz_load_result, result, &restored));
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
     if (e->phase != PHASE_IDLE || e->n_backward > 0)
         return err_set(CZ_INVALID, 0, "a step is half done: load after its boundary");
     comm_set_phase(e->comm, e->global_steps, "loading a checkpoint");
     engine_save_end(e);
-    cz_status st = load(&l, dir, result);
+    cz_status st = load(&l, dir, &restored);
     load_free(&l);
-    return st;
+    if (st != CZ_OK || !result) {
+        cz_load_result_free(&restored);
+        return st;
+    }
+    return OPTIONS_GIVE(cz_load_result, result, &restored);
 }
 
 void cz_load_result_free(struct cz_load_result *r)
 {
     free(r->tag_dir);
     free(r->client_state_json);
-    memset(r, 0, sizeof *r);
+    r->tag_dir = r->client_state_json = NULL;
 }
 
 cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const char *tag)
@@ -232,10 +238,10 @@ cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_ru
     free(tag_dir);
     free(name);
     TRY(st);
-    *out = (struct cz_saved_run){.seed = run.seed,
-                                 .has_cursor = run.has_cursor,
-                                 .cursor = run.cursor,
-                                 .global_steps = run.global_steps};
+    const struct cz_saved_run ours = {.seed = run.seed,
+                                      .has_cursor = run.has_cursor,
+                                      .cursor = run.cursor,
+                                      .global_steps = run.global_steps};
     run_state_free(&run);
-    return CZ_OK;
+    return OPTIONS_GIVE(cz_saved_run, out, &ours);
 }

@@ -4,9 +4,10 @@
 #define CZ_ENGINE_STATE_LOAD_IMPL_H
 
 #include "checkpoint/read/checkpoint.h"
+#include "engine/engine.h"
 #include "engine/engine_impl.h"
-#include "engine/state/checkpoint.h"
 #include "engine/state/run_state_impl.h"
+#include <czero/engine.h>
 
 /* A checkpoint being loaded. */
 struct load {

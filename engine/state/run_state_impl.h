@@ -3,11 +3,12 @@
 #ifndef CZ_ENGINE_STATE_RUN_STATE_IMPL_H
 #define CZ_ENGINE_STATE_RUN_STATE_IMPL_H
 
-#include "data/data.h"
+#include "base/status.h"
 #include "engine/engine_impl.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
 #include "optim/onebit.h"
+#include <czero/data.h>
 
 #define RUN_STATE_VERSION 1
 

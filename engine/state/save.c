@@ -1,4 +1,5 @@
 /* A save from the ranks' point of view: staged, written by every rank, agreed on, published. */
+#include "base/options.h"
 #include "engine/state/save_impl.h"
 
 #include "base/log.h"
@@ -273,18 +274,19 @@ static cz_status guard(void *user, const struct zero_range *range)
 cz_status engine_save_begin(struct cz_engine *e, const char *dir,
                             const struct cz_save_options *options)
 {
-    const struct cz_save_options none = {.size = sizeof none}, *o = options ? options : &none;
+    struct cz_save_options o;
     char tag[256];
+    TRY(comm_agree(e->comm, OPTIONS_TAKE(cz_save_options, &o, options)));
     TRY(comm_agree(e->comm, check_moment(e)));
     TRY(comm_agree(e->comm, check_storage(e)));
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
     comm_set_phase(e->comm, e->global_steps, "saving a checkpoint");
     engine_save_end(e);
-    TRY(comm_agree(e->comm, choose_tag(e, o, tag)));
+    TRY(comm_agree(e->comm, choose_tag(e, &o, tag)));
     TRY(same_tag(e, tag));
     struct save *s = calloc(1, sizeof *s);
     TRY(comm_agree(e->comm, s ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a save")));
-    cz_status st = begin(e, dir, tag, o, s);
+    cz_status st = begin(e, dir, tag, &o, s);
     if (st != CZ_OK) {
         give_up(e, s);
         return st;

@@ -68,32 +68,31 @@ struct tune; /* opaque */
 
 /* `model` is borrowed for the call; its shape is set. Errors: CZ_INVALID (no host memory, a batch
  * that no micro-batch divides), CZ_NOMEM; that nothing fits is a result: tune_best() is NULL. */
-CZ_API cz_status tune_create(const struct tune_options *options, struct cz_model *model,
-                             struct tune **out);
-CZ_API void tune_destroy(struct tune *t); /* accepts NULL */
+cz_status tune_create(const struct tune_options *options, struct cz_model *model,
+                      struct tune **out);
+void tune_destroy(struct tune *t); /* accepts NULL */
 
 /* Offers by rank: those that fit, then those that do not, the nearest first. The best of each
  * combination of stage, offload and checkpointing. */
-CZ_API size_t tune_n_offers(const struct tune *t);
-CZ_API const struct tune_offer *tune_offer(const struct tune *t, size_t idx);
-CZ_API const struct tune_offer *tune_best(const struct tune *t); /* NULL: nothing fits */
+size_t tune_n_offers(const struct tune *t);
+const struct tune_offer *tune_offer(const struct tune *t, size_t idx);
+const struct tune_offer *tune_best(const struct tune *t); /* NULL: nothing fits */
 
 /* Whether offers are ordered by time (true) or by bytes moved. */
-CZ_API bool tune_is_timed(const struct tune *t);
+bool tune_is_timed(const struct tune *t);
 
 /* Nothing fits: a sentence that says what is missing and by how much. Owned by the tune. */
-CZ_API const char *tune_missing(const struct tune *t);
+const char *tune_missing(const struct tune *t);
 
 /* An offer as a ds_config.json that DeepSpeed reads as well; *out is the caller's, by free(). */
-CZ_API cz_status tune_config(const struct tune *t, const struct tune_offer *offer, char **out);
+cz_status tune_config(const struct tune *t, const struct tune_offer *offer, char **out);
 
 /* The same into a file, whole or not at all. Errors: CZ_IO. */
-CZ_API cz_status tune_config_save(const struct tune *t, const struct tune_offer *offer,
-                                  const char *path);
+cz_status tune_config_save(const struct tune *t, const struct tune_offer *offer, const char *path);
 
 /* The first n_max offers as a table for people, and all as one JSON object. */
-CZ_API cz_status tune_table(const struct tune *t, size_t n_max, char **out);
-CZ_API cz_status tune_json(const struct tune *t, char **out);
+cz_status tune_table(const struct tune *t, size_t n_max, char **out);
+cz_status tune_json(const struct tune *t, char **out);
 
 /* ---- the proof ------------------------------------------------------------------------------- */
 
@@ -107,8 +106,8 @@ struct tune_measured {
  * host. The model is used up: it is the engine's, or destroyed.
  * Errors: CZ_UNSUPPORTED (planned for several ranks, or for a GPU and there is none), CZ_NOMEM
  * (does not fit here now). */
-CZ_API cz_status tune_measure(const struct tune *t, const struct tune_offer *offer,
-                              struct cz_model *model, int n_steps, struct tune_measured *out);
+cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, struct cz_model *model,
+                       int n_steps, struct tune_measured *out);
 
 CZ_EXTERN_C_END
 #endif

@@ -22,7 +22,7 @@ static void fill_tokens(int32_t *ids, size_t n, int64_t vocab_size)
         ids[i] = (int32_t)((i * 2654435761u >> 8) % (uint64_t)vocab_size);
 }
 
-static cz_status step(struct cz_engine *e, const struct batch *batch)
+static cz_status step(struct cz_engine *e, const struct cz_batch *batch)
 {
     for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
         TRY(engine_forward(e, batch, NULL));
@@ -35,7 +35,7 @@ static cz_status step(struct cz_engine *e, const struct batch *batch)
 #define ENOUGH_NS ((int64_t)30 * 1000 * 1000 * 1000)
 
 /* The first step warms up and does not count; slow steps are not repeated for long. */
-static cz_status run(struct cz_engine *e, const struct batch *batch, int n_steps,
+static cz_status run(struct cz_engine *e, const struct cz_batch *batch, int n_steps,
                      struct tune_measured *out)
 {
     int64_t start = clock_now_ns();
@@ -57,7 +57,8 @@ static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *o
     int32_t *ids = malloc(2 * n * sizeof *ids);
     if (!ids) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", 2 * n);
     fill_tokens(ids, 2 * n, cz_model_vocab_size(model));
-    const struct batch batch = {.B = B, .T = T, .ids = ids, .labels = ids + n};
+    const struct cz_batch batch = {
+        .size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = ids + n};
     cz_status st = run(e, &batch, n_steps, out);
     free(ids);
     return st;

@@ -1,6 +1,7 @@
 /* Models from Hugging Face folders and presets: config.json names a family, the family builds the
  * chain, model*.safetensors supplies the weights. */
 #include "base/log.h"
+#include "base/options.h"
 #include "formats/file_io.h"
 #include "model/families.h"
 #include "model/hf/config_impl.h"
@@ -205,8 +206,10 @@ done:
 
 struct cz_model *cz_model_from_hf_ex(const char *dir, const struct cz_model_options *options)
 {
+    struct cz_model_options ours;
     struct cz_model *m;
-    return hf_open(dir, options ? options : &no_options, &m) == CZ_OK ? m : NULL;
+    if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
+    return hf_open(dir, &ours, &m) == CZ_OK ? m : NULL;
 }
 
 struct cz_model *cz_model_from_hf(const char *dir)
@@ -253,8 +256,10 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     bool is_dir = path && file_exists(path);
     free(path);
     if (is_dir) return cz_model_from_hf_ex(dir_or_preset, options);
+    struct cz_model_options ours;
     struct cz_model *m;
-    if (preset_open(dir_or_preset, options ? options : &no_options, &m) == CZ_OK) return m;
+    if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
+    if (preset_open(dir_or_preset, &ours, &m) == CZ_OK) return m;
     char known[1024];
     if (cz_last_status() == CZ_NOTFOUND)
         err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",

@@ -13,12 +13,11 @@ enum { N_CLASSES_DEFAULT = 2 };
 static cz_status refuse_count(const struct json_node *node, int64_t n)
 {
     char why[160];
-    snprintf(
-        why, sizeof why,
-        n == 1
-            ? "one label means regression, which is not supported; classification needs 2 or more"
-            : "%lld labels are outside 2…%d",
-        (long long)n, MODEL_CLASSES_MAX);
+    snprintf(why, sizeof why,
+             n == 1 ? "one label means regression, which is not supported; classification "
+                      "needs 2 or more"
+                    : "%lld labels are outside 2…%d",
+             (long long)n, CZ_CLASSES_MAX);
     return config_refuse(node, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
 }
 
@@ -47,7 +46,7 @@ cz_status config_n_classes(const struct json_node *config, int64_t *out)
     } else if (count) {
         TRY(json_as_int(count, out));
     }
-    if (*out >= 2 && *out <= MODEL_CLASSES_MAX) return CZ_OK;
+    if (*out >= 2 && *out <= CZ_CLASSES_MAX) return CZ_OK;
     return refuse_count(names ? names : count, *out);
 }
 

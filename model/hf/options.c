@@ -163,9 +163,9 @@ static cz_status check_labels(const struct cz_model_options *o, enum cz_task tas
 {
     if (task != CZ_TASK_CLASSIFICATION)
         return err_set(CZ_INVALID, 0, "names of classes are for classification only");
-    if (o->n_labels < 2 || o->n_labels > MODEL_CLASSES_MAX)
+    if (o->n_labels < 2 || o->n_labels > CZ_CLASSES_MAX)
         return err_set(CZ_INVALID, 0, "classification takes 2 to %d classes, not %zu",
-                       MODEL_CLASSES_MAX, o->n_labels);
+                       CZ_CLASSES_MAX, o->n_labels);
     for (size_t k = 0; k < o->n_labels; k++)
         if (!o->labels[k] || !utf8_is_valid(o->labels[k], strlen(o->labels[k])))
             return err_set(CZ_INVALID, 0, "the name of class %zu is not UTF-8", k);

@@ -307,7 +307,7 @@ static int64_t unit_of(const void *p, int64_t ld, enum cz_dtype dtype)
 static void tell(const struct plan_key *k, const struct matmul_args *a, const char *why)
 {
     const char *with = epilogue_name(k->epilogue);
-    const enum log_level level = with ? LOG_INFO : LOG_WARN;
+    const enum cz_log_level level = with ? LOG_INFO : LOG_WARN;
     if (!log_enabled(level, SUB_OPS)) return;
     log_line(level,
              "matmul: cuBLASLt takes no product (%lld,%lld)·(%lld,%lld) of %s into %s%s%s%s%s%s "

@@ -4,7 +4,7 @@
  * Promises: the folder opens or is refused with a sentence; every tensor that it then shows can be
  * read at both ends, whatever stage wrote it; fsck and inspect end. */
 #include "checkpoint/fsck/fsck.h"
-#include "checkpoint/inspect/inspect.h"
+#include <czero/checkpoint.h>
 #include "checkpoint/read/checkpoint.h"
 #include "formats/json/json.h"
 #include "tests/fuzz/fuzz.h"
@@ -243,7 +243,7 @@ static void count_finding(const struct cz_fsck_finding *finding, void *user)
 static void check_fsck(void)
 {
     size_t n_findings = 0;
-    struct cz_fsck_report report = {0};
+    struct cz_fsck_report report = {.size = sizeof report};
     const struct cz_fsck_options options = {.size = sizeof options,
                                             .dir = fuzz_folder_path(),
                                             .finding = count_finding,

@@ -2,9 +2,10 @@
  * texts are terminated UTF-8, not much longer than the file; classes have different names, and
  * every example has one of them or, if that is allowed, none. The first byte of the input chooses
  * the form and the options. */
+#include "base/status.h"
 #include "base/utf8.h"
-#include "data/labelled/texts.h"
 #include "tests/fuzz/fuzz.h"
+#include <czero/data.h>
 
 static void check_text(const char *s, size_t nbytes, bool stripped)
 {

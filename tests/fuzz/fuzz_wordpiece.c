@@ -4,9 +4,10 @@
  *
  * Input: a byte of flags, two of a length, a file of that length, a text. Flags: which file it is,
  * special tokens put in front of a vocab.txt, and rules. */
+#include "base/status.h"
 #include "base/utf8.h"
-#include "data/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
+#include <czero/data.h>
 
 enum { IS_CONFIG = 1, WITH_SPECIALS = 2, CASED = 4, WITH_ACCENTS = 8, WHOLE = 16 };
 

@@ -84,7 +84,7 @@ START_TEST(a_batch_arrives_whole)
             rows[n] = i, packed[n] = labels[i], packed_weights[n] = weights[i];
             places[i] = n++;
         }
-    const struct batch batch = {.B = B,
+    const struct cz_batch batch = {.size = sizeof batch, .B = B,
                                 .T = T,
                                 .ids = ids,
                                 .labels = labels,
@@ -122,7 +122,7 @@ START_TEST(batches_do_not_overtake_each_other)
     rig_open(&r);
     for (int k = 0; k < N_BATCHES; k++) { /* without a wait between them */
         for (int i = 0; i < N; i++) ids[i] = (i + k) % 29;
-        const struct batch batch = {.B = B, .T = T, .ids = ids};
+        const struct cz_batch batch = {.size = sizeof batch, .B = B, .T = T, .ids = ids};
         ck_ok(r.device->ops->mem_alloc(r.device, sizeof ids, "seen", &seen[k]));
         ck_ok(batch_stage_copy(&r.stage, r.model, &batch, false));
         ck_assert_ptr_null(r.stage.batch.labelled);
@@ -165,7 +165,7 @@ START_TEST(bad_batches_are_refused_on_the_host)
     struct rig r;
     int32_t ids[N] = {0}, labels[N] = {0};
     rig_open(&r);
-    struct batch batch = {.B = B, .T = T, .ids = ids, .labels = labels};
+    struct cz_batch batch = {.size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = labels};
     ids[8] = 29;
     ck_fails(batch_stage_copy(&r.stage, r.model, &batch, true), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "row 1 at position 1"));

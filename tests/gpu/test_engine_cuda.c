@@ -6,9 +6,10 @@
  *
  * fp32 sums are made in another order than the CPU's, and Adam divides by what is near zero: losses
  * agree to 1e-5 over the few steps here. bf16 layers round in between: 2e-2. */
-#include "engine/state/checkpoint.h"
+#include "engine/engine.h"
 #include "tests/support/chain_side.h"
 #include "tests/support/small_models.h"
+#include <czero/engine.h>
 
 enum { B = 2, T = 9, N = B * T, N_STEPS = 3 };
 
@@ -29,7 +30,7 @@ static struct cz_engine *start(const char *device, const char *model, const char
     return e;
 }
 
-static struct batch make_batch(const struct cz_engine *e, int64_t k)
+static struct cz_batch make_batch(const struct cz_engine *e, int64_t k)
 {
     static int32_t ids[N], labels[N];
     const struct cz_model *m = engine_get_model(e);
@@ -40,15 +41,19 @@ static struct batch make_batch(const struct cz_engine *e, int64_t k)
         if (cz_model_labels(m) == CZ_LABELS_SAME && i % 4) labels[i] = CZ_IGNORE_LABEL;
         if (n_classes > 0) labels[i] = (int32_t)((i + k) % n_classes);
     }
-    return (struct batch){
-        .B = B, .T = T, .ids = ids, .labels = labels, .sample = (uint64_t)(k * B)};
+    return (struct cz_batch){.size = sizeof(struct cz_batch),
+                             .B = B,
+                             .T = T,
+                             .ids = ids,
+                             .labels = labels,
+                             .sample = (uint64_t)(k * B)};
 }
 
 /* A step of two micro-batches; the boundary's loss. */
 static double step(struct cz_engine *e, bool asks)
 {
     for (int g = 0; g < 2; g++) {
-        const struct batch batch = make_batch(e, engine_get_micro_steps(e));
+        const struct cz_batch batch = make_batch(e, engine_get_micro_steps(e));
         float loss;
         ck_ok(engine_forward(e, &batch, asks ? &loss : NULL));
         if (asks) ck_assert(isfinite(loss));
@@ -125,7 +130,7 @@ START_TEST(evaluation_between_micro_batches_changes_nothing)
     struct cz_engine *gpu = start("cuda", small_classifier, PLAIN),
                      *cpu = start("cpu", small_classifier, PLAIN);
     float got[B * 3], want[B * 3], got_loss, want_loss;
-    const struct batch batch = make_batch(gpu, 4);
+    const struct cz_batch batch = make_batch(gpu, 4);
     for (int half = 0; half < 2; half++) {
         struct cz_engine *e = half ? cpu : gpu;
         ck_ok(engine_forward(e, &batch, NULL));

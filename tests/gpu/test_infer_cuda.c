@@ -3,9 +3,10 @@
  * 16 bits; batches that were not planned are refused with the CPU's sentence; a model beyond the
  * GPU's memory is refused before anything is allocated. */
 #include "engine/infer/generate.h"
-#include "engine/infer/infer.h"
 #include "engine/infer/verify.h"
+#include "model/model.h"
 #include "tests/support/chain_side.h"
+#include <czero/infer.h>
 
 struct seen {
     int n;
@@ -110,7 +111,8 @@ START_TEST(unplanned_batches_are_refused_as_on_the_cpu)
         struct cz_infer *in;
         const struct cz_infer_options o = {.size = sizeof o, .B = 2, .T = 8, .device = devices[d]};
         ck_ok(cz_infer_create(m, &o, &in));
-        const struct batch wide = {.B = 2, .T = 9, .ids = ids}, tall = {.B = 3, .T = 2, .ids = ids};
+        const struct cz_batch wide = {.size = sizeof wide, .B = 2, .T = 9, .ids = ids},
+                              tall = {.B = 3, .T = 2, .ids = ids};
         ck_fails(cz_infer_forward(in, &tall, NULL, logits), CZ_INVALID);
         ck_fails(cz_infer_forward(in, &wide, NULL, logits), CZ_INVALID);
         snprintf(sentence[d], sizeof sentence[d], "%s", cz_last_error());

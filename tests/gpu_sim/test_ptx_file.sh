@@ -2,7 +2,7 @@
 # Claim: ptx_file runs a kernel out of a file, with numbers, buffers and a struct that points to one,
 # and gives back what the kernel wrote; what the interpreter finds ends it with its sentence.
 set -euo pipefail
-program=$1/tests/cuda_sim/ptx_file
+program=$1/tests/gpu_sim/ptx_file
 work=$(mktemp -d /tmp/czero-ptx-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 

@@ -2,7 +2,7 @@
 """Triton's PTX, which is proven on GPUs, run by the PTX interpreter of the simulated device, beside
 PyTorch on the CPU: whether the interpreter reads the PTX ISA as GPUs do.
 
-  triton_oracle.py PTX_FILE [NAME...]       PTX_FILE: build/tests/cuda_sim/ptx_file
+  triton_oracle.py PTX_FILE [NAME...]       PTX_FILE: build/tests/gpu_sim/ptx_file
     --list                names of the cases, which are compiled for sm_80 and sm_90 each
     --capability 80|90    one of them
     --order ORDER         CZERO_CUDA_SIM_ORDER of the runs (forward)

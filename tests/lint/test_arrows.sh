@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Claim: an include crosses from one module to another only along the arrows of the design
-# (docs/design.md), and a module's *_impl.h is included only by that module and its tests.
+# Claim: an include crosses from one module (a top-level folder) to another only along the arrows of
+# docs/design.md; a module's *_impl.h is included by that module and the tests alone; installed headers
+# and examples include installed headers only; headers do not include each other in a circle; no folder
+# has more files than a reader takes in at a glance.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,10 +20,12 @@ declare -A may=(
   [zero]="layout optim offload comm ops device"
   [checkpoint]="layout formats"
   [engine]="device layout comm formats ops optim model data offload zero checkpoint"
-  [tools]="engine checkpoint data model layout"
-  [examples]="engine checkpoint data model layout ops"
+  [api]="device layout ops model engine"
+  [tools]="engine checkpoint data model optim layout formats"
+  [examples]=""
+  [include]=""
 )
-bench_extra="ops offload comm device" # tools/czero/cmd_bench*.c only
+bench_extra="ops offload comm device" # tools/czero/cmd/cmd_bench*.c only
 
 failed=0
 complain() {
@@ -29,22 +33,36 @@ complain() {
   failed=1
 }
 
+includes=$(grep -rnoP --include='*.[ch]' --include='*.cpp' --include='*.cu' '^\s*#\s*include\s+"\K[^"]+' \
+  "${!may[@]}")
 n_edges=0
 while IFS=: read -r file _ target; do
   module=${file%%/*}
   to=${target%%/*}
-  [ "$to" = "$target" ] && continue # not folder-qualified: a tool's own header
+  [ "$to" = "$target" ] && continue # a tool's own header
   n_edges=$((n_edges + 1))
   if [[ $target == *_impl.h && $module != "$to" ]]; then
     complain "$file: $target is private to $to/"
   fi
+  if [ "$module" = include ] || [ "$module" = examples ]; then
+    complain "$file: $target is not installed"
+  fi
   [ "$module" = "$to" ] || [ "$to" = base ] && continue
   allowed=" ${may[$module]} "
-  [[ $file == tools/czero/cmd_bench* ]] && allowed+=" $bench_extra "
+  [[ $file == tools/czero/cmd/cmd_bench* ]] && allowed+=" $bench_extra "
   [[ $allowed == *" $to "* ]] || complain "$file: $module/ may not include $target"
-done < <(grep -rnoP --include='*.[ch]' --include='*.cu' '^\s*#\s*include\s+"\K[^"]+' \
-  base device layout formats comm ops optim model data offload zero checkpoint engine tools examples)
-
+done <<<"$includes"
 [ "$n_edges" -gt 50 ] || complain "only $n_edges includes found: is this the project's root?"
+
+# tsort names what is in a circle.
+circles=$(awk -F: '$1 ~ /\.h$/ && $3 ~ /\// { print $1, $3 }' <<<"$includes" | tsort 2>&1 >/dev/null)
+[ -z "$circles" ] || complain "headers include each other: $circles"
+
+most=28 # about 25
+while read -r n folder; do
+  complain "$folder: $n files; split it by subject"
+done < <(git ls-files | grep -vE '^tests/(fixtures|interop|support)/' | sed 's:/[^/]*$::' | sort | uniq -c |
+  awk -v most=$most '$1 > most && $2 !~ /^(docs|tests\/gpu|tests\/unit\/ops)$/')
+
 [ $failed = 0 ] && echo "$n_edges includes, all along the arrows"
 exit $failed

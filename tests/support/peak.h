@@ -51,7 +51,7 @@ static inline struct peak peak_of_run(const char *model, const char *config, int
         b.ids[i] = (int32_t)(i * 7 % 200);
         b.labels[i] = (int32_t)(i * 11 % 200);
     }
-    b.batch = (struct batch){.B = B, .T = T, .ids = b.ids, .labels = b.labels};
+    b.batch = (struct cz_batch){.size = sizeof(struct cz_batch), .B = B, .T = T, .ids = b.ids, .labels = b.labels};
     for (int s = 0; s < steps; s++)
         for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
             ck_ok(engine_forward(e, &b.batch, NULL));

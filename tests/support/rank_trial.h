@@ -40,7 +40,7 @@ struct trial_shared {
 static inline cz_status trial_run(struct comm *comm, const struct trial *trial, struct outcome *out)
 {
     static struct replay_data data;
-    const struct cz_engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    const struct cz_engine_group groups[] = {{sizeof groups[0], "bias|ln_", NAN, 0, NAN, NAN}};
     struct cz_model *model =
         cz_model_open(trial->model ? trial->model : test_fixture("models/gpt2-tiny"));
     if (!model) return cz_last_status();
@@ -48,7 +48,7 @@ static inline cz_status trial_run(struct comm *comm, const struct trial *trial, 
     if (trial->freeze) TRY(cz_model_freeze(model, trial->freeze, NULL));
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_json = trial->config,
-                                              .comm = comm,
+                                              .world = comm_world(comm),
                                               .device = trial->device,
                                               .groups = groups,
                                               .n_groups = trial->two_groups ? 1 : 0};

@@ -35,10 +35,10 @@ static inline void replay_data_open(struct replay_data *d)
 
 struct replay_batch {
     int32_t ids[REPLAY_BATCH_MAX], labels[REPLAY_BATCH_MAX];
-    struct batch batch;
+    struct cz_batch batch;
 };
 
-static inline const struct batch *replay_next(struct replay_data *d, struct replay_batch *b,
+static inline const struct cz_batch *replay_next(struct replay_data *d, struct replay_batch *b,
                                               int64_t B, int64_t T)
 {
     ck_assert_int_le(B * T, REPLAY_BATCH_MAX);
@@ -46,7 +46,7 @@ static inline const struct batch *replay_next(struct replay_data *d, struct repl
     ck_assert_uint_lt(first + n, d->n);
     memcpy(b->ids, d->tokens + first, n * sizeof *b->ids);
     memcpy(b->labels, d->tokens + first + 1, n * sizeof *b->labels);
-    b->batch = (struct batch){.B = B, .T = T, .ids = b->ids, .labels = b->labels, .sample = d->row};
+    b->batch = (struct cz_batch){.size = sizeof(struct cz_batch), .B = B, .T = T, .ids = b->ids, .labels = b->labels, .sample = d->row};
     d->row += (uint64_t)B;
     return &b->batch;
 }

@@ -3,10 +3,12 @@
 #ifndef CZ_TESTS_RESUME_TRIAL_H
 #define CZ_TESTS_RESUME_TRIAL_H
 
+#include "base/status.h"
 #include "comm/comm.h"
+#include "engine/engine.h"
 #include "engine/plan/plan.h"
-#include "engine/state/checkpoint.h"
 #include "tests/support/trial_step.h"
+#include <czero/engine.h>
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -75,8 +77,10 @@ static inline cz_status leg_save(struct cz_engine *e, const struct leg *leg, uin
 static inline cz_status leg_resume(struct cz_engine *e, const struct leg *leg,
                                    struct replay_data *d, struct leg_outcome *out)
 {
-    struct cz_load_result result;
-    TRY(engine_load_checkpoint_ex(e, leg->load, &leg->load_options, &result));
+    struct cz_load_result result = {.size = sizeof result};
+    struct cz_load_options options = leg->load_options; /* a trial without them is zeroed */
+    options.size = sizeof options;
+    TRY(engine_load_checkpoint_ex(e, leg->load, &options, &result));
     out->n_restored = result.n_restored;
     out->n_tensors = result.n_tensors;
     if (result.has_cursor) d->row = result.cursor.sample;
@@ -129,12 +133,12 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
                                 uint64_t *own)
 {
     static struct replay_data data;
-    const struct cz_engine_group groups[] = {{"bias|ln_", NAN, 0, NAN, NAN}};
+    const struct cz_engine_group groups[] = {{sizeof groups[0], "bias|ln_", NAN, 0, NAN, NAN}};
     struct cz_model *model = leg_model(leg);
     if (!model) return cz_last_status();
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_json = leg->config,
-                                              .comm = comm,
+                                              .world = comm_world(comm),
                                               .groups = groups,
                                               .n_groups = leg->two_groups ? 1 : 0,
                                               .device = leg->device,

@@ -180,7 +180,7 @@ static inline struct cz_model *toy_model(int n_scales, int64_t t_max)
                                     .n_layers = (size_t)n_scales + 2,
                                     .vocab_size = V,
                                     .t_max = t_max};
-    struct cz_model *m = cz_model_create(&desc);
+    struct cz_model *m = model_create(&desc);
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     return m;
 }

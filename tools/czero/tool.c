@@ -56,7 +56,7 @@ struct log_style {
     const char *clear; /* takes a progress line off a terminal */
 };
 
-static void log_to_stderr(enum log_level level, const char *line, void *user)
+static void log_to_stderr(enum cz_log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
     if (style->quiet && level != LOG_WARN) return;
@@ -68,17 +68,17 @@ void tool_log_init(bool quiet)
 {
     static struct log_style style; /* outlives the call: the sink looks at it */
     static const char *const names[] = {"warn", "info", "step", "micro", "bucket", "tensor"};
-    enum log_level level = quiet ? LOG_WARN : LOG_INFO;
+    enum cz_log_level level = quiet ? LOG_WARN : LOG_INFO;
     const char *asked = getenv("CZERO_LOG");
     style.quiet = quiet;
     style.clear = isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";
     for (size_t i = 0; asked && i < CZ_ARRAY_LEN(names); i++)
         if (strcmp(asked, names[i]) == 0) {
-            level = (enum log_level)i;
+            level = (enum cz_log_level)i;
             style.quiet = false;
         }
     cz_log_set_sink(log_to_stderr, &style);
-    cz_log_set_level(level, SUB_ALL);
+    log_set_level(level, SUB_ALL);
 }
 
 int tool_finish_stdout(int code)

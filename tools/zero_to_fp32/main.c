@@ -1,11 +1,14 @@
 /* zero_to_fp32: consolidates a folder of DeepSpeed's shards to fp32 weights. It has the options of
  * DeepSpeed's script of that name, and more. */
 #include "base/clock.h"
-#include "checkpoint/consolidate/consolidate.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "checkpoint/read/checkpoint.h"
 #include "details.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/tool.h"
+#include <czero/checkpoint.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -116,7 +119,7 @@ static int run(const struct options *o)
 {
     struct bar bar;
     struct cz_consolidate_options options;
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     bar_begin(&bar, "writing", o->quiet);
     if (to_library(o, &bar, &options) != CZ_OK) return tool_fail();
     if (o->debug && details_print(o->dir, o->tag, stderr) != CZ_OK) return tool_fail();

@@ -82,7 +82,7 @@ cz_status onebit_gather_momentum(struct zero *z);
 
 static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
 {
-    return onebit_of(z->options.groups, z->options.n_groups);
+    return &z->options.groups[0].hyper;
 }
 
 static inline bool onebit_is_lamb(const struct zero *z)

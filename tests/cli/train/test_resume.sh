@@ -90,6 +90,7 @@ exec 3>pipe.json
 kill -TERM $pid
 cat ds.json >&3
 exec 3>&-
+while readlink /proc/$pid/fd/* 2>/dev/null | grep -q pipe.json; do sleep 0.05; done # first reading ends
 timeout 30 cp ds.json pipe.json
 wait $pid
 diff -r stop early

@@ -10,11 +10,11 @@
 
 static struct {
     int n;
-    enum log_level level;
+    enum cz_log_level level;
     char last[4096];
 } seen;
 
-static void keep(enum log_level level, const char *line, void *user)
+static void keep(enum cz_log_level level, const char *line, void *user)
 {
     ck_assert_ptr_eq(user, &seen);
     seen.n++;
@@ -22,14 +22,14 @@ static void keep(enum log_level level, const char *line, void *user)
     snprintf(seen.last, sizeof seen.last, "%s", line);
 }
 
-static void listen(enum log_level level, unsigned mask)
+static void listen(enum cz_log_level level, unsigned mask)
 {
     cz_log_set_sink(keep, &seen);
-    cz_log_set_level(level, mask);
+    log_set_level(level, mask);
     seen.n = 0;
 }
 
-static bool shows(enum log_level level, enum log_subsystem sub)
+static bool shows(enum cz_log_level level, enum log_subsystem sub)
 {
     int before = seen.n;
     LOGV(level, sub, "level %d", (int)level);
@@ -61,14 +61,14 @@ START_TEST(levels_promise_volume)
     ck_assert(shows(LOG_WARN, SUB_ENGINE));
     ck_assert(shows(LOG_INFO, SUB_ENGINE));
     ck_assert(!shows(LOG_STEP, SUB_ENGINE));
-    cz_log_set_level(LOG_TENSOR, SUB_ALL);
+    log_set_level(LOG_TENSOR, SUB_ALL);
     ck_assert(shows(LOG_TENSOR, SUB_DATA));
     ck_assert_int_eq(seen.level, LOG_TENSOR);
     ck_assert_str_eq(seen.last, "level 5");
-    cz_log_set_level(LOG_WARN, SUB_ALL);
+    log_set_level(LOG_WARN, SUB_ALL);
     ck_assert(!shows(LOG_INFO, SUB_ENGINE));
     ck_assert(shows(LOG_WARN, SUB_ENGINE));
-    cz_log_set_level(LOG_ASKED, SUB_ALL);
+    log_set_level(LOG_ASKED, SUB_ALL);
     ck_assert(!shows(LOG_WARN, SUB_ENGINE));
     ck_assert(shows(LOG_ASKED, SUB_ENGINE));
 }
@@ -125,7 +125,7 @@ static void *chatter(void *user)
     return NULL;
 }
 
-static void check_whole(enum log_level level, const char *line, void *user)
+static void check_whole(enum cz_log_level level, const char *line, void *user)
 {
     (void)level;
     size_t len = strspn(line, line[0] == 'a' ? "a" : "b");
@@ -141,7 +141,7 @@ START_TEST(lines_of_threads_do_not_mix)
     pthread_t threads[2];
     memset(a, 'a', 200);
     memset(b, 'b', 200);
-    cz_log_set_level(LOG_INFO, SUB_ALL);
+    log_set_level(LOG_INFO, SUB_ALL);
     cz_log_set_sink(check_whole, &n);
     ck_assert_int_eq(pthread_create(&threads[0], NULL, chatter, a), 0);
     ck_assert_int_eq(pthread_create(&threads[1], NULL, chatter, b), 0);

@@ -1,11 +1,12 @@
 /* Claim: every recorded DeepSpeed checkpoint comes out as DeepSpeed's own script consolidates it
  * (trained weights to the byte, frozen ones in value), in both formats, in one file or many, with
  * the set of names that the script has; and output appears whole or not at all. */
-#include "checkpoint/consolidate/consolidate.h"
+#include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/shards.h"
 #include "tests/support/check_main.h"
+#include <czero/checkpoint.h>
 
 #include <dirent.h>
 #include <string.h>
@@ -135,7 +136,7 @@ static void expect_equal(const struct output *got, const struct safetensors *wan
 
 static struct cz_consolidate_result run(const struct cz_consolidate_options *options)
 {
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     ck_ok(cz_consolidate(options, &result));
     return result;
 }
@@ -386,7 +387,7 @@ START_TEST(failure_leaves_no_folder_behind)
 {
     const char *tmp = test_tmp_make_fast();
     char *out = file_join(tmp, "out");
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     struct cz_consolidate_options o = {.size = sizeof o, .dir = tmp, .out_dir = out};
     ck_fails(cz_consolidate(&o, &result), CZ_NOTFOUND);
     ck_assert(!file_exists(out));

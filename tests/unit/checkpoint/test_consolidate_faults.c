@@ -1,11 +1,12 @@
 /* Claim: whichever call to the disk fails, or whichever moment the process is killed at, the output
  * folder holds the old set or the new one, whole, or no set at all; a failure is reported, and
  * leaves no file of its own. */
-#include "checkpoint/consolidate/consolidate.h"
+#include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
 #include "tests/support/check_main.h"
 #include "tests/support/faults.h"
+#include <czero/checkpoint.h>
 
 #include <dirent.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static const struct cz_consolidate_options old_set = {
 static cz_status consolidate(const char *run_name, const char *out,
                              enum cz_consolidate_format format)
 {
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     struct cz_consolidate_options o = old_set;
     o.dir = ckpt_of(run_name);
     o.out_dir = out;

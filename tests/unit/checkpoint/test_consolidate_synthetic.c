@@ -1,10 +1,11 @@
 /* Claim: checkpoints of known values come out with those values at every stage, world size and
  * precision, in both formats: odd sizes, padding, ties, frozen weights, several groups and
  * sub-groups; the names are the same for every stage. */
-#include "checkpoint/consolidate/consolidate.h"
+#include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
+#include <czero/checkpoint.h>
 
 enum { NUMEL_MAX = 1103 * 1021 };
 
@@ -39,7 +40,7 @@ static void check_values(const struct rig *r, size_t param_idx)
 static struct cz_consolidate_result consolidate(const char *dir, const char *out,
                                                 enum cz_consolidate_format format)
 {
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     const struct cz_consolidate_options o = {
         .size = sizeof o, .dir = dir, .out_dir = out, .format = format};
     ck_ok(cz_consolidate(&o, &result));

@@ -97,7 +97,7 @@ static cz_status check_with(const char *dir, const char *tag, bool all, struct s
 
 static int check_dir(const char *dir, struct seen *seen)
 {
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     ck_ok(check_with(dir, NULL, false, seen, &report));
     cz_fsck_report_free(&report);
     return seen->n;
@@ -273,7 +273,7 @@ START_TEST(missing_and_stale_files_are_found)
 {
     char dir[64], shard[256], stale[256];
     struct seen seen;
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     snprintf(dir, sizeof dir, "%s", fast_tmp());
     save_model(dir, "t1", 2, 2, DTYPE_BF16);
     save_model(dir, "t2", 2, 2, DTYPE_BF16);
@@ -316,7 +316,7 @@ START_TEST(single_files_and_folders_of_weights)
 {
     char dir[64], path[256];
     struct seen seen;
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     snprintf(dir, sizeof dir, "%s", fast_tmp());
     save_model(dir, "t", 1, 1, DTYPE_F32);
     snprintf(path, sizeof path, "%s/t/mp_rank_00_model_states.pt", dir);
@@ -359,7 +359,7 @@ START_TEST(safetensors_have_their_structure_checked)
 {
     const char *small = test_fixture("models/gpt2-tiny/model.safetensors");
     struct seen seen;
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     ck_ok(check_with(small, NULL, false, &seen, &report));
     ck_assert_int_eq(seen.n, 0);
     ck_assert_uint_eq(report.n_unchecked, report.n_tensors);
@@ -438,7 +438,7 @@ START_TEST(findings_of_many_files_come_in_their_order)
 {
     char dir[64], path[256];
     struct order order = {0};
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     snprintf(dir, sizeof dir, "%s", fast_tmp());
     for (int i = 0; i < N_LARGE; i++) {
         snprintf(path, sizeof path, "%s/part%d.bin", dir, i);

@@ -1,7 +1,7 @@
 /* Claims: inspect's JSON parses and says what is there, for checkpoints, .pt and safetensors; sums
  * are those of the values; text shows no control characters, and classes that are never run; long
  * lists are cut to a count unless all is asked for. */
-#include "checkpoint/inspect/inspect.h"
+#include <czero/checkpoint.h>
 #include "checkpoint/store/store_impl.h"
 #include "formats/crc32.h"
 #include "formats/json/json.h"

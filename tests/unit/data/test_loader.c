@@ -1,10 +1,10 @@
 /* Claims: rows and their order are the stated arithmetic at any world size, batch and epoch; a
- * saved place continues exactly there; every kind of file gives the same tokens; bad input ends in
- * a status and a sentence that names the file; reading holds little memory and allocates nothing.
- */
-#include "data/data.h"
+ * saved place goes on exactly there; every kind of file gives the same tokens; bad input ends in a
+ * status and a sentence that names the file; reading holds little memory and allocates nothing. */
+#include "base/status.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include <czero/data.h>
 
 #include <malloc.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static struct cz_data_loader *open_one(struct cz_data_options o, const char *pat
     return open_paths(o, &path, 1);
 }
 
-static void check_row(const struct batch *batch, int64_t b, uint64_t row)
+static void check_row(const struct cz_batch *batch, int64_t b, uint64_t row)
 {
     for (int64_t t = 0; t < batch->T; t++) {
         uint64_t at = row * (uint64_t)batch->T + (uint64_t)t;
@@ -91,7 +91,7 @@ START_TEST(rows_follow_the_formula)
         ck_assert_uint_eq(cz_data_n_batches(l), 7);
         for (int64_t s = 0; s < 5; s++)
             for (int64_t g = 0; g < gas; g++) {
-                struct batch batch;
+                struct cz_batch batch = {.size = sizeof batch};
                 ck_ok(cz_data_next(l, &batch));
                 ck_assert_int_eq(batch.B, micro);
                 ck_assert_int_eq(batch.T, T);
@@ -137,7 +137,7 @@ static void collect(const char *path, struct cz_data_options o, uint64_t n_batch
     for (o.rank = 0; o.rank < o.world_size; o.rank++) {
         struct cz_data_loader *l = open_one(o, path);
         for (uint64_t m = 0; m < n_batches; m++) {
-            struct batch batch;
+            struct cz_batch batch = {.size = sizeof batch};
             ck_ok(cz_data_next(l, &batch));
             for (uint64_t i = 0; i < micro; i++) {
                 /* tokens 2k and 2k + 1 of the file spell k */
@@ -209,7 +209,7 @@ START_TEST(drop_last_leaves_out_the_incomplete_batch)
                                 .rank = 1,
                                 .drop_last = true};
     struct cz_data_loader *l = open_one(o, path);
-    struct batch batch;
+    struct cz_batch batch = {.size = sizeof batch};
     ck_assert_uint_eq(cz_data_n_batches(l), 2);
     for (uint64_t m = 0; m < 4; m++) {
         ck_ok(cz_data_next(l, &batch));
@@ -241,7 +241,7 @@ START_TEST(once_ends_after_an_epoch)
                                               .once = true},
                      path);
         for (int m = 0; m < 3; m++) {
-            struct batch batch;
+            struct cz_batch batch = {.size = sizeof batch};
             ck_assert_int_eq(cz_data_is_done(l), m == 2);
             ck_ok(cz_data_next(l, &batch));
             ck_assert_int_eq(batch.B, want[rank][m]);
@@ -263,7 +263,7 @@ START_TEST(a_saved_place_goes_on_there)
         struct cz_data_options o = {
             .size = sizeof o, .seq_len = 8, .micro_batch = 3, .shuffle = shuffle != 0, .seed = 5};
         struct cz_data_loader *whole = open_one(o, path), *resumed = open_one(o, path);
-        struct batch batch, same;
+        struct cz_batch batch = {.size = sizeof batch}, same = {.size = sizeof same};
         struct cz_data_cursor at;
         for (int m = 0; m < 10; m++) ck_ok(cz_data_next(whole, &batch));
         cz_data_tell(whole, &at);
@@ -379,7 +379,7 @@ static void megatron_idx(struct bytes *b, int code, size_t width, const int32_t 
 
 static void check_stream(struct cz_data_loader *l, uint64_t n_tokens)
 {
-    struct batch batch;
+    struct cz_batch batch = {.size = sizeof batch};
     ck_assert_uint_eq(cz_data_n_tokens(l), n_tokens);
     for (uint64_t row = 0; row < cz_data_n_rows(l); row++) {
         ck_ok(cz_data_next(l, &batch));
@@ -604,7 +604,7 @@ START_TEST(tokens_outside_the_vocabulary_are_located)
     } ids[] = {{2, 1, -5}, {3, 2, -5}, {4, 4, -5}, {5, 8, -5}, {5, 8, (int64_t)1 << 32}};
     for (size_t i = 0; i < CZ_ARRAY_LEN(ids); i++) {
         const int32_t one[] = {20};
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         b.n = 0;
         for (int k = 0; k < 20; k++) put_int(&b, k == 13 ? ids[i].id : k, ids[i].width);
         save(&b, "m.bin");
@@ -627,7 +627,7 @@ START_TEST(a_shrinking_file_is_an_error_not_a_crash)
     setup();
     const char *path = write_text("text", 0, 100000);
     struct cz_data_loader *l = open_one(by_seven, path);
-    struct batch batch;
+    struct cz_batch batch = {.size = sizeof batch};
     ck_ok(cz_data_next(l, &batch));
     ck_assert_int_eq(truncate(path, 10), 0);
     ck_fails(cz_data_next(l, &batch), CZ_IO);
@@ -668,7 +668,7 @@ START_TEST(reading_holds_little_and_allocates_nothing)
                                               .micro_batch = 4,
                                               .shuffle = shuffle != 0},
                      path);
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         ck_ok(cz_data_next(l, &batch));
         size_t before = mapped_file_kib(), held = mallinfo2().uordblks;
         for (size_t m = 1; m < cz_data_n_batches(l); m++) {

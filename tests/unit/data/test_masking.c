@@ -1,9 +1,10 @@
 /* Claims: rows for masked language models are framed, masked in BERT's proportions, never at
  * special tokens and always somewhere; labels are the tokens that stood there; masks differ from
  * epoch to epoch, repeat after a resume, and do not depend on batch or world size. */
-#include "data/data.h"
+#include "base/status.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include <czero/data.h>
 
 #include <string.h>
 
@@ -31,7 +32,8 @@ static void teardown(void)
 
 static struct cz_masking bert(float probability)
 {
-    return (struct cz_masking){.probability = probability,
+    return (struct cz_masking){.size = sizeof(struct cz_masking),
+                               .probability = probability,
                                .mask_id = MASK,
                                .first_id = CLS,
                                .last_id = SEP,
@@ -39,6 +41,9 @@ static struct cz_masking bert(float probability)
                                .special_ids = {PAD, UNK, CLS, SEP, MASK},
                                .n_special_ids = 5};
 }
+
+/* The same as an option: lasts as long as the block around it. */
+#define MASKING(probability) (&(struct cz_masking[]){bert(probability)}[0])
 
 static struct cz_data_loader *open_loader(struct cz_data_options o)
 {
@@ -58,13 +63,13 @@ START_TEST(masks_have_berts_proportions)
         open_loader((struct cz_data_options){.size = sizeof(struct cz_data_options),
                                              .seq_len = T,
                                              .micro_batch = 10,
-                                             .masking = bert(0.15f),
+                                             .masking = MASKING(0.15f),
                                              .seed = 3});
     ck_assert_uint_eq(cz_data_n_rows(l), N_TOKENS / 100);
     double n = 0, chosen = 0, masked = 0, kept = 0, other = 0;
     int n_wrong = 0;
     for (int m = 0; m < 60; m++) {
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         ck_ok(cz_data_next(l, &b));
         for (int64_t i = 0; i < b.B * T; i++) {
             int64_t t = i % T;
@@ -104,7 +109,7 @@ static void collect(struct cz_data_options o, int64_t n, int32_t *out)
     for (o.rank = 0; o.rank < o.world_size; o.rank++) {
         struct cz_data_loader *l = open_loader(o);
         for (int64_t at = 0; at < n; at += o.micro_batch * o.world_size) {
-            struct batch b;
+            struct cz_batch b = {.size = sizeof b};
             ck_ok(cz_data_next(l, &b));
             for (size_t i = 0; i < (size_t)b.B; i++) {
                 memcpy(out + (b.sample + i) * 2 * T, b.ids + i * T, T * sizeof *out);
@@ -125,7 +130,7 @@ START_TEST(masks_belong_to_samples)
                                 .micro_batch = 4,
                                 .world_size = 1,
                                 .shuffle = true,
-                                .masking = bert(0.15f),
+                                .masking = MASKING(0.15f),
                                 .seed = 9};
     int32_t *one = malloc(nbytes), *two = malloc(nbytes);
     collect(o, n, one);
@@ -149,11 +154,11 @@ START_TEST(epochs_differ_and_a_resume_repeats)
 {
     setup();
     struct cz_data_options o = {
-        .size = sizeof o, .seq_len = 202, .micro_batch = 300, .masking = bert(0.15f)};
+        .size = sizeof o, .seq_len = 202, .micro_batch = 300, .masking = MASKING(0.15f)};
     struct cz_data_loader *l = open_loader(o), *resumed = open_loader(o);
     const size_t n = 300 * 202;
     int32_t *first = malloc(n * sizeof *first);
-    struct batch a, b;
+    struct cz_batch a = {.size = sizeof a}, b = {.size = sizeof b};
     struct cz_data_cursor place;
     ck_assert_uint_eq(cz_data_n_rows(l), 300);
     ck_ok(cz_data_next(l, &a));
@@ -180,9 +185,9 @@ START_TEST(every_row_has_something_to_guess)
         open_loader((struct cz_data_options){.size = sizeof(struct cz_data_options),
                                              .seq_len = T,
                                              .micro_batch = 100,
-                                             .masking = bert(0.001f)});
+                                             .masking = MASKING(0.001f)});
     for (int m = 0; m < 20; m++) {
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         ck_ok(cz_data_next(l, &b));
         for (int64_t r = 0; r < b.B; r++) {
             int n_labels = 0;
@@ -204,8 +209,8 @@ START_TEST(rows_without_frame_use_all_tokens)
         open_loader((struct cz_data_options){.size = sizeof(struct cz_data_options),
                                              .seq_len = 100,
                                              .micro_batch = 1,
-                                             .masking = masking});
-    struct batch b;
+                                             .masking = &masking});
+    struct cz_batch b = {.size = sizeof b};
     ck_assert_uint_eq(cz_data_n_rows(l), N_TOKENS / 100);
     ck_ok(cz_data_next(l, &b));
     for (int64_t t = 0; t < 100; t++)
@@ -219,7 +224,7 @@ START_TEST(special_tokens_come_from_the_tokenizer)
 {
     setup();
     struct cz_tokenizer *tok;
-    struct cz_masking m;
+    struct cz_masking m = {.size = sizeof m};
     const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n";
     char name[128];
     snprintf(name, sizeof name, "%s/vocab.txt", dir);
@@ -251,7 +256,7 @@ START_TEST(impossible_masking_is_refused)
         struct cz_data_options o = {
             .size = sizeof o, .paths = &paths, .n_paths = 1, .seq_len = 10, .micro_batch = 1};
         struct cz_data_loader *l;
-        o.masking = i < CZ_ARRAY_LEN(bad) ? bad[i] : bert(0.15f);
+        o.masking = i < CZ_ARRAY_LEN(bad) ? &bad[i] : MASKING(0.15f);
         if (i == CZ_ARRAY_LEN(bad)) o.seq_len = 2;
         ck_fails(cz_data_open(&o, &l), CZ_INVALID);
     }

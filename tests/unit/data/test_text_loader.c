@@ -3,10 +3,12 @@
  * what is read depends on data, options, seed and epoch alone; a saved place continues exactly
  * there; the thread's errors arrive at the caller, which allocates nothing. */
 #include "base/rng.h"
-#include "data/labelled/text_loader.h"
+#include "base/status.h"
+#include "data/labelled/text_loader_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include <czero/data.h>
 
 #include <math.h>
 #include <string.h>
@@ -92,7 +94,7 @@ static void close_ranks(int64_t world, struct cz_text_loader *ranks[N_RANKS_MAX]
 }
 
 /* One micro-batch of one rank is what its rows promise. Returns its number of examples. */
-static size_t check_batch(const struct cz_text_loader *l, const struct batch *b,
+static size_t check_batch(const struct cz_text_loader *l, const struct cz_batch *b,
                           const struct cz_text_loader_options *o, uint8_t *seen)
 {
     const size_t *rows = cz_text_loader_rows(l);
@@ -141,7 +143,7 @@ static size_t check_step(struct cz_text_loader *ranks[N_RANKS_MAX],
     double weight = 0, divisor = 0;
     for (int64_t g = 0; g < A; g++)
         for (int64_t r = 0; r < o->world_size; r++) {
-            struct batch b;
+            struct cz_batch b = {.size = sizeof b};
             ck_ok(cz_text_loader_next(ranks[r], &b));
             size_t n_part = check_batch(ranks[r], &b, o, seen);
             uint64_t part = (uint64_t)(g * o->world_size + r);
@@ -229,7 +231,7 @@ START_TEST(an_only_epoch_ends_on_all_ranks_together)
     ck_assert_uint_eq(cz_text_loader_steps_per_epoch(ranks[0]), 2);
     for (int call = 0; call < 4; call++)
         for (int64_t r = 0; r < o.world_size; r++) {
-            struct batch b;
+            struct cz_batch b = {.size = sizeof b};
             ck_assert(cz_text_loader_is_done(ranks[r]) == (call >= 2));
             ck_ok(cz_text_loader_next(ranks[r], &b));
             ck_assert((b.B == 0) == (call >= 2));
@@ -251,7 +253,7 @@ START_TEST(texts_without_labels_are_ignored_by_the_loss)
                                                     .micro_batch = 5,
                                                     .once = true},
                     t);
-    struct batch b;
+    struct cz_batch b = {.size = sizeof b};
     ck_ok(cz_text_loader_next(l, &b));
     ck_assert_int_eq(b.B, 5);
     for (int i = 0; i < 5; i++) ck_assert_int_eq(b.labels[i], CZ_IGNORE_LABEL);
@@ -281,7 +283,7 @@ START_TEST(epochs_and_seeds_differ_when_shuffled)
                                             .bucket = true,
                                             .seed = k == 2 ? 8 : 7},
             t);
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         for (size_t m = 0; m < (k == 1 ? 60 : 30); m++) {
             ck_ok(cz_text_loader_next(l, &b));
             if (k != 1 || m >= 30)
@@ -297,7 +299,7 @@ START_TEST(epochs_and_seeds_differ_when_shuffled)
                                                     .micro_batch = 7,
                                                     .accumulation = 1},
                     t);
-    struct batch b;
+    struct cz_batch b = {.size = sizeof b};
     for (size_t i = 0; i < n; i += (size_t)b.B) {
         ck_ok(cz_text_loader_next(l, &b));
         for (size_t r = 0; r < (size_t)b.B; r++)
@@ -321,7 +323,7 @@ static double padding(struct cz_text_loader_options o, const struct cz_texts *t,
     for (uint64_t m = 0; m < n_micro; m++) {
         int64_t least = INT64_MAX, most = 0;
         for (int64_t r = 0; r < o.world_size; r++) {
-            struct batch b;
+            struct cz_batch b = {.size = sizeof b};
             ck_ok(cz_text_loader_next(ranks[r], &b));
             for (int64_t i = 0; i < b.B * b.T; i++) n_tokens += b.key_mask[i];
             n_all += (double)(b.B * b.T);
@@ -359,7 +361,7 @@ END_TEST
 
 static void same_batch(struct cz_text_loader *a, struct cz_text_loader *b)
 {
-    struct batch x, y;
+    struct cz_batch x = {.size = sizeof x}, y = {.size = sizeof y};
     ck_ok(cz_text_loader_next(a, &x));
     ck_ok(cz_text_loader_next(b, &y));
     size_t n = (size_t)(x.B * x.T);
@@ -387,7 +389,7 @@ START_TEST(a_saved_place_goes_on_exactly_there)
                                            .bucket = x >> 7 & 1,
                                            .seed = c};
         struct cz_text_loader *through = open_loader(o, t), *resumed = open_loader(o, t);
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         struct cz_data_cursor place, again;
         uint64_t n = (x >> 10) % 300 * (uint64_t)o.accumulation;
         for (uint64_t m = 0; m < n; m++) ck_ok(cz_text_loader_next(through, &b));
@@ -414,7 +416,7 @@ START_TEST(a_place_is_counted_in_steps_and_may_move_to_another_world)
         .size = sizeof o, .max_len = 40, .micro_batch = 2, .accumulation = 3, .world_size = 2};
     struct cz_text_loader *l = open_loader(o, t);
     struct cz_data_cursor c;
-    struct batch b;
+    struct cz_batch b = {.size = sizeof b};
     for (int m = 0; m < 7; m++) ck_ok(cz_text_loader_next(l, &b)); /* 9 steps an epoch, 12 each */
     cz_text_loader_tell(l, &c);
     ck_assert_uint_eq(c.epoch, 0);
@@ -489,7 +491,7 @@ START_TEST(the_threads_errors_arrive_in_order)
 {
     struct cz_texts *t = make_texts(40, true);
     struct cz_tokenizer picky;
-    struct batch b;
+    struct cz_batch b = {.size = sizeof b};
     tokenizer_init(&picky, &picky_class);
     picky.vocab_size = 256;
     struct cz_text_loader *l =
@@ -526,7 +528,7 @@ START_TEST(loaders_close_at_any_time)
                                             .bucket = k % 2,
                                             .shuffle = true},
             t);
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         for (int m = 0; m < k % 7; m++) {
             if (k % 5 == m) ck_ok(cz_text_loader_seek(l, &(struct cz_data_cursor){0}));
             ck_ok(cz_text_loader_next(l, &b));
@@ -582,7 +584,7 @@ START_TEST(batches_are_lent_and_the_caller_allocates_nothing)
                                        .bucket = true,
                                        .shuffle = true};
     struct cz_text_loader *l = open_loader(o, t);
-    struct batch b;
+    struct cz_batch b = {.size = sizeof b};
     uint8_t *seen = calloc(500, 1);
     for (int m = 0; m < 62; m++) {
         size_t before = n_allocations;
@@ -616,7 +618,7 @@ static double waited(const struct cz_texts *t, long pause)
                                                     .bucket = true},
                     t);
     for (int m = 0; m < 20; m++) {
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         ck_ok(cz_text_loader_next(l, &b));
         pause_ms(pause);
     }
@@ -654,7 +656,7 @@ START_TEST(cut_texts_are_counted_as_they_are_given)
     uint64_t want = 0;
     for (size_t i = 0; i < 100; i++) {
         char text[128];
-        struct batch b;
+        struct cz_batch b = {.size = sizeof b};
         if (i % 10 == 0) {
             ck_assert_uint_eq(cz_text_loader_n_cut(l), want);
             ck_ok(cz_text_loader_next(l, &b));

@@ -1,9 +1,10 @@
 /* Claims: every form that texts.h lists gives the same examples; quoting, line ends, marks and
  * escapes are read as their formats say; classes are numbered as promised, or matched to known
  * names; bad input ends in a status and a sentence that names file and line. */
-#include "data/labelled/texts.h"
+#include "base/status.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include <czero/data.h>
 
 #include <malloc.h>
 #include <string.h>

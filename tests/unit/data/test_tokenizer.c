@@ -2,10 +2,11 @@
  * kind that is not read, gets a sentence; two texts are cut as Hugging Face cuts them; decoding as
  * a stream emits only whole characters and replaces broken ones exactly as a decoder of the whole
  * text would. */
+#include "base/status.h"
 #include "base/utf8.h"
-#include "data/tokenizer/tokenizer.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include <czero/data.h>
 
 #include <string.h>
 

@@ -56,12 +56,12 @@ static void write_folder(enum kind kind, double dropout, char *dir)
 struct rows {
     int32_t ids[ROWS * TOKENS], types[ROWS * TOKENS], labels[ROWS * TOKENS];
     uint8_t key_mask[ROWS * TOKENS];
-    struct batch batch;
+    struct cz_batch batch;
 };
 
 /* Rows first … first + n: the class is how token 3 divides; padding from position 4 on in odd rows.
  * A masked language model finds token 2 again, which stands at position 3 too. */
-static const struct batch *fill(struct rows *r, enum kind kind, uint64_t first, int64_t n)
+static const struct cz_batch *fill(struct rows *r, enum kind kind, uint64_t first, int64_t n)
 {
     const struct rng_key key = {.seed = 5};
     for (int64_t i = 0; i < n * TOKENS; i++) {
@@ -83,7 +83,7 @@ static const struct batch *fill(struct rows *r, enum kind kind, uint64_t first, 
             r->labels[row] = ids[3] % N_CLASSES;
         }
     }
-    r->batch = (struct batch){.B = n,
+    r->batch = (struct cz_batch){.size = sizeof(struct cz_batch), .B = n,
                               .T = TOKENS,
                               .ids = r->ids,
                               .labels = r->labels,
@@ -107,7 +107,7 @@ static struct cz_engine *open_engine(enum kind kind, double dropout, const char 
 }
 
 /* One micro-batch; its loss. */
-static float micro(struct cz_engine *e, const struct batch *batch)
+static float micro(struct cz_engine *e, const struct cz_batch *batch)
 {
     float loss = NAN;
     ck_ok(engine_forward(e, batch, &loss));
@@ -165,7 +165,7 @@ START_TEST(logits_are_those_of_the_loss)
     float logits[ROWS * N_CLASSES], plain[ROWS * N_CLASSES], loss;
     struct cz_engine *e =
         open_engine(BERT_CLASS, 0.3, "{\"train_micro_batch_size_per_gpu\": 8, " ADAM "}");
-    const struct batch *batch = fill(&r, BERT_CLASS, 0, ROWS);
+    const struct cz_batch *batch = fill(&r, BERT_CLASS, 0, ROWS);
     ck_ok(engine_forward_logits(e, batch, &loss, logits));
     ck_assert_double_eq_tol((double)loss, loss_of(logits, batch->labels, ROWS), 1e-5);
     ck_ok(engine_backward(e));
@@ -298,7 +298,7 @@ static cz_status run_rank(struct ranks *ranks, int rank, void *arg)
     struct cz_model *m = cz_model_from_hf(run->dir);
     if (!m) return cz_last_status();
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = config, .comm = comm};
+        .size = sizeof options, .config_json = config, .world = comm_world(comm)};
     struct cz_engine *e = engine_initialize_ex(&options, m);
     if (!e) return cz_last_status();
     for (int step = 0; step < 4; step++) {

@@ -25,8 +25,8 @@ static struct cz_engine *gpt2(const char *config)
 #define TOY_B 2
 #define TOY_T 4
 static int32_t toy_ids[] = {0, 1, 2, 3, 4, 5, 6, 7}, toy_labels[] = {1, 2, 3, 4, 5, 6, 7, 0};
-static const struct batch toy_batch = {
-    .B = TOY_B, .T = TOY_T, .ids = toy_ids, .labels = toy_labels};
+static const struct cz_batch toy_batch = {
+    .size = sizeof toy_batch, .B = TOY_B, .T = TOY_T, .ids = toy_ids, .labels = toy_labels};
 
 static struct cz_engine *toy(const char *config)
 {
@@ -69,7 +69,7 @@ END_TEST
 START_TEST(bad_batches_are_refused_by_place)
 {
     struct cz_engine *e = toy(TOY_CONFIG);
-    struct batch b = toy_batch;
+    struct cz_batch b = toy_batch;
     int32_t ids[8], labels[8];
     memcpy(ids, toy_ids, sizeof ids);
     memcpy(labels, toy_labels, sizeof labels);
@@ -217,7 +217,7 @@ END_TEST
 
 static char log_text[4096];
 
-static void keep_log(enum log_level level, const char *line, void *user)
+static void keep_log(enum cz_log_level level, const char *line, void *user)
 {
     (void)level;
     (void)user;
@@ -440,8 +440,9 @@ END_TEST
 
 START_TEST(groups_take_parameters_by_name)
 {
-    const struct cz_engine_group groups[] = {
-        {"^w[01]$", 0, NAN, NAN, NAN}, {"^nothing$", 5, NAN, NAN, NAN}, {"w", 0.5, NAN, 0.8, 0.9}};
+    const struct cz_engine_group groups[] = {{sizeof groups[0], "^w[01]$", 0, NAN, NAN, NAN},
+                                             {sizeof groups[0], "^nothing$", 5, NAN, NAN, NAN},
+                                             {sizeof groups[0], "w", 0.5, NAN, 0.8, 0.9}};
     const struct cz_engine_options options = {
         .size = sizeof options, .config_json = TOY_CONFIG, .groups = groups, .n_groups = 3};
     struct cz_engine *e = make(&options, toy_model(3, TOY_T));
@@ -480,7 +481,8 @@ START_TEST(the_hf_grouping_leaves_biases_and_norms_undecayed)
     ck_ok(engine_get_lrs(e, lrs, 2));
     static struct replay_batch b;
     for (int i = 0; i < 32; i++) b.labels[i] = CZ_IGNORE_LABEL; /* no label: no gradient */
-    b.batch = (struct batch){.B = 1, .T = 32, .ids = b.ids, .labels = b.labels};
+    b.batch = (struct cz_batch){
+        .size = sizeof(struct cz_batch), .B = 1, .T = 32, .ids = b.ids, .labels = b.labels};
     float norm_w[2][64], matrix[2][64 * 64];
     for (int i = 0; i < 2; i++) {
         ck_ok(engine_param_get(e, "transformer.ln_f.weight", "weight", norm_w[i], 64));
@@ -698,7 +700,7 @@ START_TEST(bad_options_are_refused)
                                         .config_json = "{\"train_batch_size\": 1, "
                                                        "\"sequence_parallel_size\": 2, " ADAM "}"},
             CZ_UNSUPPORTED, "sequence parallelism");
-    const struct cz_engine_group bad[] = {{"(", NAN, NAN, NAN, NAN}};
+    const struct cz_engine_group bad[] = {{sizeof bad[0], "(", NAN, NAN, NAN, NAN}};
     refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
                                         .config_json = TOY_CONFIG,
                                         .groups = bad,

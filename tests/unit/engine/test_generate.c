@@ -1,8 +1,10 @@
 /* Claim: greedy text with a key/value cache is the text without one, also past the context's end;
  * draws follow temperature, top-k and seed; wrong prompts and wrong models are refused. */
+#include "base/status.h"
 #include "engine/infer/generate.h"
-#include "engine/infer/infer.h"
+#include "model/model.h"
 #include "tests/support/check_main.h"
+#include <czero/infer.h>
 
 #include <math.h>
 #include <string.h>
@@ -79,7 +81,7 @@ START_TEST(greedy_takes_the_likeliest)
     const struct cz_generate_options o = greedy(20);
     struct text t = run(m, &o, prompt, n);
     for (size_t i = 0; i < t.n; i++) {
-        const struct batch batch = {.B = 1, .T = (int64_t)n, .ids = ids};
+        const struct cz_batch batch = {.size = sizeof batch, .B = 1, .T = (int64_t)n, .ids = ids};
         ck_ok(cz_infer_forward(in, &batch, NULL, logits));
         const float *last = logits + (n - 1) * 97;
         for (int v = 0; v < 97; v++) ck_assert_float_le(last[v], last[t.ids[i]]);

@@ -1,8 +1,9 @@
 /* Claim: hidden states are what the head reads, for every position and under every head: the same
  * trunk gives the same bytes as masked LM and as classifier, with and without gradients planned,
  * and 16-bit states are widened; what stands in padding does not reach tokens. */
-#include "engine/infer/infer.h"
+#include "model/model.h"
 #include "tests/support/check_main.h"
+#include <czero/infer.h>
 
 #include <math.h>
 #include <string.h>
@@ -12,17 +13,18 @@ enum { B = 3, T = 9, C = 16 }; /* of models/bert-old, vocabulary 29 */
 static int32_t ids[B * T];
 static uint8_t mask[B * T];
 
-static struct batch some_batch(void)
+static struct cz_batch some_batch(void)
 {
     for (int i = 0; i < B * T; i++) {
         ids[i] = (7 * i + i / T) % 29;
         mask[i] = i / T != 1 || i % T < 6;
     }
-    return (struct batch){.B = B, .T = T, .ids = ids, .key_mask = mask};
+    return (struct cz_batch){
+        .size = sizeof(struct cz_batch), .B = B, .T = T, .ids = ids, .key_mask = mask};
 }
 
 static void hidden_of(enum cz_task task, enum cz_dtype dtype, bool gradients,
-                      const struct batch *batch, float *hidden)
+                      const struct cz_batch *batch, float *hidden)
 {
     const struct cz_model_options o = {.size = sizeof o, .task = task};
     const struct cz_infer_options how = {
@@ -50,7 +52,7 @@ static float largest_difference(const float *a, const float *b, int n)
 START_TEST(hidden_states_do_not_depend_on_the_head)
 {
     static float want[B * T * C], got[B * T * C];
-    struct batch batch = some_batch();
+    struct cz_batch batch = some_batch();
     hidden_of(CZ_TASK_MASKED_LM, DTYPE_F32, false, &batch, want);
     for (int gradients = 0; gradients < 2; gradients++) {
         hidden_of(CZ_TASK_CLASSIFICATION, DTYPE_F32, gradients, &batch, got);
@@ -66,7 +68,7 @@ END_TEST
 START_TEST(padding_does_not_reach_tokens)
 {
     static float want[B * T * C], got[B * T * C];
-    struct batch batch = some_batch();
+    struct cz_batch batch = some_batch();
     hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, want);
     for (int t = 6; t < T; t++) ids[T + t] = 28 - t;
     hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, got);
@@ -78,7 +80,7 @@ END_TEST
 START_TEST(sixteen_bit_states_are_widened)
 {
     static float want[B * T * C], got[B * T * C];
-    const struct batch batch = some_batch();
+    const struct cz_batch batch = some_batch();
     hidden_of(CZ_TASK_AUTO, DTYPE_F32, false, &batch, want);
     hidden_of(CZ_TASK_AUTO, DTYPE_BF16, false, &batch, got);
     /* states around 1 after two layers, 8 bits of mantissa */

@@ -207,7 +207,7 @@ static const char *placed(const char *config, const char *dir)
 static cz_status run(struct cz_engine *e, int n_steps)
 {
     static int32_t ids[2 * 32], labels[2 * 32];
-    struct batch b = {.B = 2, .T = 32, .ids = ids, .labels = labels}, one = b;
+    struct cz_batch b = {.size = sizeof b, .B = 2, .T = 32, .ids = ids, .labels = labels}, one = b;
     float loss;
     one.B = 1;
     for (int s = 0; s < n_steps; s++) {

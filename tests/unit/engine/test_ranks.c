@@ -116,7 +116,7 @@ static cz_status end_early(struct ranks *ranks, int rank, void *arg)
     for (int with_backward = 0; with_backward < 2; with_backward++) {
         struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
         const struct cz_engine_options options = {
-            .size = sizeof options, .config_json = s->trial.config, .comm = comm};
+            .size = sizeof options, .config_json = s->trial.config, .world = comm_world(comm)};
         struct cz_engine *e = engine_initialize_ex(&options, model);
         if (!e) return cz_last_status();
         TRY(engine_forward(e, replay_next(&data, &b, 2, TRIAL_T), NULL));
@@ -145,7 +145,7 @@ END_TEST
 
 static struct rank_report *log_report;
 
-static void count_skips(enum log_level level, const char *line, void *user)
+static void count_skips(enum cz_log_level level, const char *line, void *user)
 {
     (void)level;
     (void)user;
@@ -181,10 +181,11 @@ static cz_status group_rank(struct ranks *ranks, int rank, void *arg)
     struct trial_shared *s = arg;
     struct comm *comm;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
-    const struct cz_engine_group group = {"bias", rank == 1 ? 0.5 : 0.25, NAN, NAN, NAN};
+    const struct cz_engine_group group = {sizeof group, "bias", rank == 1 ? 0.5 : 0.25,
+                                          NAN,          NAN,    NAN};
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_json = s->trial.config,
-                                              .comm = comm,
+                                              .world = comm_world(comm),
                                               .groups = &group,
                                               .n_groups = 1};
     struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
@@ -216,7 +217,7 @@ static cz_status evaluating_rank(struct ranks *ranks, int rank, void *arg)
     float loss;
     TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = s->trial.config, .comm = comm};
+        .size = sizeof options, .config_json = s->trial.config, .world = comm_world(comm)};
     struct cz_engine *e =
         engine_initialize_ex(&options, cz_model_open(test_fixture("models/gpt2-tiny")));
     if (!e) return cz_last_status();

@@ -25,7 +25,7 @@
         }                                                                                          \
     } while (0)
 
-static int role_agree(struct comm *world)
+static int role_agree(struct cz_world *world)
 {
     int rank = engine_world_rank(world);
     bool speaks;
@@ -53,7 +53,7 @@ static int role_agree(struct comm *world)
     return 0;
 }
 
-static int role_leave(struct comm *world)
+static int role_leave(struct cz_world *world)
 {
     bool speaks;
     if (engine_world_rank(world) == 2) {
@@ -67,7 +67,7 @@ static int role_leave(struct comm *world)
     return 0;
 }
 
-static int role_threads(struct comm *world)
+static int role_threads(struct cz_world *world)
 {
     const char *asked = getenv("OMP_NUM_THREADS");
     EXPECT(asked && threads_count() == atoi(asked));
@@ -79,12 +79,12 @@ static int role_threads(struct comm *world)
 }
 
 /* Ten figures, more than are exchanged at once; such that the order of additions shows. */
-static int role_metrics(struct comm *world)
+static int role_metrics(struct cz_world *world)
 {
     const char *config = "{\"train_micro_batch_size_per_gpu\": 1,"
                          " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}}}";
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = config, .comm = world};
+        .size = sizeof options, .config_json = config, .world = world};
     struct cz_model *model = cz_model_open("gpt2-tiny");
     EXPECT(model && cz_model_init_from(model, NULL, 1) == CZ_OK &&
            cz_model_set_shape(model, 8) == CZ_OK);
@@ -106,7 +106,7 @@ static int role_metrics(struct comm *world)
 
 static const struct role {
     const char *name;
-    int (*play)(struct comm *world);
+    int (*play)(struct cz_world *world);
 } roles[] = {
     {"agree", role_agree},
     {"leave", role_leave},
@@ -116,7 +116,7 @@ static const struct role {
 
 static int play(const char *name)
 {
-    struct comm *world;
+    struct cz_world *world;
     if (engine_world_create(&world) != CZ_OK) {
         fprintf(stderr, "%s\n", cz_last_error());
         return 8;
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(plainly_started_is_a_world_of_one)
 {
-    struct comm *world;
+    struct cz_world *world;
     bool speaks = false;
     ck_assert_int_eq(engine_world_started_as(), 0);
     ck_ok(engine_world_create(&world));

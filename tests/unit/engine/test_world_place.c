@@ -70,7 +70,7 @@ static int role_divide(struct comm *world)
 {
     struct affinity *p, *second;
     struct processors before, after, shares[8];
-    int n = engine_world_size(world), me = engine_world_rank(world);
+    int n = world->world_size, me = world->rank;
     unsetenv("CZERO_BIND"); /* as mpirun without a binding leaves ranks */
     processors_allowed(&before);
     EXPECT(world_place(world, "", &p) == CZ_OK && p);
@@ -121,12 +121,12 @@ static int role_free(struct comm *world)
 
 static int play(const char *role)
 {
-    struct comm *world;
+    struct cz_world *world;
     int code = 9;
     EXPECT(engine_world_create(&world) == CZ_OK);
-    if (strcmp(role, "divide") == 0) code = role_divide(world);
-    if (strcmp(role, "bound") == 0) code = role_bound(world);
-    if (strcmp(role, "free") == 0) code = role_free(world);
+    if (strcmp(role, "divide") == 0) code = role_divide(world_comm(world));
+    if (strcmp(role, "bound") == 0) code = role_bound(world_comm(world));
+    if (strcmp(role, "free") == 0) code = role_free(world_comm(world));
     engine_world_destroy(world);
     return code;
 }

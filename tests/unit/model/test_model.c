@@ -62,7 +62,7 @@ static struct cz_model *toy_model(void)
                                     .vocab_size = 10,
                                     .t_max = 32,
                                     .hidden_size = 4};
-    struct cz_model *m = cz_model_create(&desc);
+    struct cz_model *m = model_create(&desc);
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     return m;
 }
@@ -117,7 +117,7 @@ START_TEST(impossible_chains_are_refused)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         err_clear();
-        ck_assert_ptr_null(cz_model_create(&cases[i].desc));
+        ck_assert_ptr_null(model_create(&cases[i].desc));
         ck_assert_int_eq(cz_last_status(), CZ_INVALID);
         ck_assert_msg(strstr(cz_last_error(), cases[i].says) != NULL, "case %zu: %s", i,
                       cz_last_error());
@@ -206,7 +206,7 @@ START_TEST(init_is_normal)
     const struct toy_hp big = {"big.weight", 1024, 1024, NULL};
     const struct layer_desc layers[] = {{&toy, &big, sizeof big}, {&toy_loss, &big, sizeof big}};
     const struct model_desc desc = {.name = "big", .layers = layers, .n_layers = 2, .t_max = 1};
-    struct cz_model *m = cz_model_create(&desc);
+    struct cz_model *m = model_create(&desc);
     const size_t n = 1 << 20;
     float *w = malloc(n * sizeof *w);
     ck_assert_ptr_nonnull(w);

@@ -209,7 +209,7 @@ static void write_bin_shards(const char *dir, struct items *s)
 
 static char lines[8192]; /* what was logged, a line each, with its level in front */
 
-static void keep_line(enum log_level level, const char *line, void *user)
+static void keep_line(enum cz_log_level level, const char *line, void *user)
 {
     (void)user;
     snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s%s\n",

@@ -16,7 +16,7 @@
 
 static char said[4096];
 
-static void remember(enum log_level level, const char *line, void *user)
+static void remember(enum cz_log_level level, const char *line, void *user)
 {
     (void)level;
     (void)user;

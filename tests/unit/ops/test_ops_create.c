@@ -15,7 +15,7 @@
 
 static char logged[256];
 
-static void keep_line(enum log_level level, const char *line, void *user)
+static void keep_line(enum cz_log_level level, const char *line, void *user)
 {
     (void)level;
     (void)user;

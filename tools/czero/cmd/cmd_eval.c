@@ -1,10 +1,11 @@
 /* czero eval: how good a model is on given data. */
+#include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
 
-#include "data/data.h"
 #include "engine/report/class_report.h"
+#include <czero/data.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -185,9 +186,12 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
                                       .seq_len = T,
                                       .micro_batch = s->batch > 0 ? s->batch : 32,
                                       .once = true};
-    if (cz_model_labels(t->model) == CZ_LABELS_SAME)
-        TRY(cz_masking_init(&options.masking, t->tokenizer,
+    struct cz_masking masking = {.size = sizeof masking};
+    if (cz_model_labels(t->model) == CZ_LABELS_SAME) {
+        TRY(cz_masking_init(&masking, t->tokenizer,
                             isnan(o->mask_probability) ? 0.15f : (float)o->mask_probability));
+        options.masking = &masking;
+    }
     TRY(cz_data_open(&options, &t->data));
     TRY(cz_data_check_vocab(t->data, cz_model_vocab_size(t->model)));
     const struct cz_infer_options infer = {.size = sizeof infer,
@@ -201,7 +205,7 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
 static cz_status token_eval_rows(struct token_eval *t)
 {
     while (!cz_data_is_done(t->data)) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         float loss;
         double n = 0;
         TRY(cz_data_next(t->data, &batch));

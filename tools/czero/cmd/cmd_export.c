@@ -1,12 +1,15 @@
 /* czero export: a checkpoint becomes a Hugging Face folder. */
 #include "base/clock.h"
-#include "checkpoint/consolidate/consolidate.h"
-#include "data/tokenizer/tokenizer.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "checkpoint/read/checkpoint.h"
 #include "model/model.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/saver.h"
+#include <czero/checkpoint.h>
+#include <czero/data.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -162,7 +165,7 @@ static cz_status export_tokenizer(const struct export_options *o)
 /* The config last: without it the folder is no model yet. */
 static cz_status export(const struct export_options *o, const struct cz_model *m)
 {
-    struct cz_consolidate_result result;
+    struct cz_consolidate_result result = {.size = sizeof result};
     const int64_t begin = clock_now_ns();
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));

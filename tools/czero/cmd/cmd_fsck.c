@@ -96,7 +96,7 @@ int cmd_fsck(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct session s = {.json = o.json ? fsck_json_create() : NULL};
-    struct cz_fsck_report report;
+    struct cz_fsck_report report = {.size = sizeof report};
     bar_begin(&s.bar, "checking", o.quiet);
     const struct cz_fsck_options options = {.size = sizeof options,
                                             .dir = o.dir,

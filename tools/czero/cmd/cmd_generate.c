@@ -1,9 +1,10 @@
 /* czero generate: text that goes on from a prompt. */
 #include "base/log.h"
-#include "data/tokenizer/tokenizer.h"
+#include "base/status.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
+#include <czero/data.h>
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* czero inspect: what is inside a checkpoint, or a file of weights? */
-#include "checkpoint/inspect/inspect.h"
+#include <czero/checkpoint.h>
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 

@@ -1,9 +1,9 @@
 /* czero vocab: a WordPiece vocabulary from texts. */
-#include "data/labelled/texts.h"
-#include "data/tokenizer/tokenizer.h"
+#include "base/status.h"
 #include "data/tokenizer/vocab.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
+#include <czero/data.h>
 
 #include <stdio.h>
 #include <stdlib.h>

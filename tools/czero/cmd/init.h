@@ -5,10 +5,11 @@
 #ifndef CZ_TOOLS_CZERO_CMD_INIT_H
 #define CZ_TOOLS_CZERO_CMD_INIT_H
 
+#include "base/status.h"
 #include "tools/czero/args.h"
 
-#include "data/labelled/texts.h"
 #include "model/model.h"
+#include <czero/data.h>
 
 struct init_flags { /* as given; numbers are read as answers are */
     const char *model, *task, *tokenizer, *device, *gpu, *host, *ranks, *precision;

@@ -5,8 +5,9 @@
 #include "base/cpu.h"
 #include "base/proc.h"
 #include "base/size.h"
+#include "base/status.h"
 #include "base/threads.h"
-#include "data/tokenizer/tokenizer.h"
+#include <czero/data.h>
 
 #include <errno.h>
 #include <stdio.h>

@@ -121,6 +121,7 @@ cz_status resume_parse(const char *text, struct resume_point *p)
     p->dir = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);
     p->tag = colon ? strdup(colon + 1) : NULL;
     if (!p->dir || (colon && !p->tag)) return err_set(CZ_NOMEM, 0, "no memory for --resume");
+    p->run.size = sizeof p->run;
     cz_status st = cz_saved_run_read(p->dir, p->tag, &p->run);
     p->has_run = st == CZ_OK;
     err_clear(); /* what is wrong with it, loading says */

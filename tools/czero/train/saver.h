@@ -2,9 +2,10 @@
 #ifndef CZ_TOOLS_CZERO_TRAIN_SAVER_H
 #define CZ_TOOLS_CZERO_TRAIN_SAVER_H
 
-#include "data/data.h"
-#include "data/tokenizer/tokenizer.h"
-#include "engine/state/checkpoint.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include <czero/data.h>
+#include <czero/engine.h>
 
 struct saver {
     const char *dir;        /* NULL: nothing is saved */

@@ -1,8 +1,9 @@
 #include "tools/czero/train/score.h"
 
 #include "base/log.h"
-#include "data/labelled/text_loader.h"
+#include "base/status.h"
 #include "engine/report/class_report.h"
+#include <czero/data.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,7 +85,8 @@ cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text, flo
 {
     int64_t n = 0;
     TRY(cz_tokenizer_encode_input(s->tokenizer, text, s->max_len, s->ids, s->types, &n, NULL));
-    const struct batch batch = {.B = 1, .T = n, .ids = s->ids, .types = s->types};
+    const struct cz_batch batch = {
+        .size = sizeof batch, .B = 1, .T = n, .ids = s->ids, .types = s->types};
     return cz_infer_forward(s->infer, &batch, NULL, logits);
 }
 
@@ -92,7 +94,7 @@ static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, sco
                             void *user)
 {
     for (;;) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         TRY(cz_text_loader_next(loader, &batch));
         if (batch.B == 0) return CZ_OK;
         const size_t *rows = cz_text_loader_rows(loader);

@@ -2,8 +2,10 @@
 #ifndef CZ_TOOLS_CZERO_TRAIN_SCORE_H
 #define CZ_TOOLS_CZERO_TRAIN_SCORE_H
 
-#include "data/labelled/texts.h"
-#include "engine/infer/infer.h"
+#include "base/status.h"
+#include "model/model.h"
+#include <czero/data.h>
+#include <czero/infer.h>
 
 struct score_options {
     const char *model, *tokenizer, *dtype; /* tokenizer NULL: the model's; dtype NULL: fp32 */

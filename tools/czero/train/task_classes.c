@@ -126,7 +126,7 @@ static uint64_t classes_steps_per_epoch(const struct run *r)
 static cz_status classes_train_micro(struct run *r)
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
-    struct batch batch;
+    struct cz_batch batch = {.size = sizeof batch};
     TRY(cz_text_loader_next(r->loader, &batch));
     TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
     for (int64_t b = 0; b < batch.B; b++) {
@@ -145,7 +145,7 @@ static cz_status evaluate_rows(struct run *r, struct cz_text_loader *loader, dou
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
     for (;;) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         TRY(cz_text_loader_next(loader, &batch));
         if (batch.B == 0) return CZ_OK;
         TRY(engine_predict(r->engine, &batch, r->logits));

@@ -23,8 +23,11 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
     };
     const double given = r->options->mask_probability;
     const float probability = isnan(given) ? 0.15f : (float)given;
-    if (r->task == &train_task_masked)
-        TRY(cz_masking_init(&options.masking, r->tokenizer, probability));
+    struct cz_masking masking = {.size = sizeof masking};
+    if (r->task == &train_task_masked) {
+        TRY(cz_masking_init(&masking, r->tokenizer, probability));
+        options.masking = &masking;
+    }
     TRY(cz_data_open(&options, out));
     return cz_data_check_vocab(*out, cz_model_vocab_size(run_model(r)));
 }
@@ -51,7 +54,7 @@ static uint64_t tokens_steps_per_epoch(const struct run *r)
 
 static cz_status tokens_train_micro(struct run *r)
 {
-    struct batch batch;
+    struct cz_batch batch = {.size = sizeof batch};
     TRY(cz_data_next(r->data, &batch));
     TRY(engine_forward(r->engine, &batch, NULL));
     return engine_backward(r->engine);
@@ -63,19 +66,20 @@ static cz_status tokens_train_micro(struct run *r)
 /* What a rank evaluates to keep company with others that still have rows. */
 struct filler {
     int32_t *ids; /* (T) zeros: inputs and labels */
-    struct batch batch;
+    struct cz_batch batch;
 };
 
 static cz_status filler_init(struct filler *f, int64_t T)
 {
     f->ids = calloc((size_t)T, sizeof *f->ids);
     if (!f->ids) return err_set(CZ_NOMEM, 0, "no memory for a row of %lld tokens", (long long)T);
-    f->batch = (struct batch){.B = 1, .T = T, .ids = f->ids, .labels = f->ids};
+    f->batch = (struct cz_batch){
+        .size = sizeof(struct cz_batch), .B = 1, .T = T, .ids = f->ids, .labels = f->ids};
     return CZ_OK;
 }
 
 /* Labels of a batch that count. */
-static double count_labels(const struct batch *b)
+static double count_labels(const struct cz_batch *b)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < b->B * b->T; i++) n += b->labels[i] != CZ_IGNORE_LABEL;
@@ -87,10 +91,10 @@ static cz_status evaluate_rows(struct run *r, const struct filler *filler, doubl
 {
     struct cz_data_loader *data = r->eval_data;
     while (!cz_data_is_done(data)) {
-        struct batch batch;
+        struct cz_batch batch = {.size = sizeof batch};
         float loss;
         TRY(cz_data_next(data, &batch));
-        const struct batch *shown = batch.B > 0 ? &batch : &filler->batch;
+        const struct cz_batch *shown = batch.B > 0 ? &batch : &filler->batch;
         TRY(engine_eval(r->engine, shown, &loss));
         if (batch.B == 0) continue;
         const double n = count_labels(&batch);

@@ -9,16 +9,17 @@
 #ifndef CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 #define CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 
+#include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/train/curve.h"
 #include "tools/czero/train/metrics.h"
 #include "tools/czero/train/progress.h"
 #include "tools/czero/train/saver.h"
 
-#include "data/labelled/text_loader.h"
 #include "engine/engine.h"
 #include "engine/report/best.h"
 #include "engine/report/class_report.h"
+#include <czero/data.h>
 
 struct train_options {
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
@@ -72,7 +73,7 @@ extern const struct train_task train_task_tokens, train_task_masked, train_task_
 struct run {
     const struct train_options *options;
     const struct train_task *task;
-    struct comm *world;
+    struct cz_world *world;
     bool speaks;            /* whether this rank prints what it fails with */
     struct cz_model *model; /* NULL once the engine owns it */
     struct cz_engine *engine;

@@ -64,7 +64,8 @@ static double quotient(double a, double b)
 static struct progress_step step_figures(const struct run *r, const struct tidings *t)
 {
     const struct cz_engine *e = r->engine;
-    const struct cz_swap_traffic swap = engine_get_swap_traffic(e);
+    struct cz_swap_traffic swap = {.size = sizeof swap};
+    engine_get_swap_traffic(e, &swap);
     return (struct progress_step){
         .step = engine_get_global_steps(e),
         .epoch = run_epoch(r, engine_get_global_steps(e)),

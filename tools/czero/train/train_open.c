@@ -263,7 +263,7 @@ static cz_status open_engine(struct run *r)
     struct cz_engine_options options = {
         .size = sizeof options,
         .config_path = o->config,
-        .comm = r->world,
+        .world = r->world,
         .device = o->device,
         .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
         .seed = r->seed,
@@ -323,7 +323,7 @@ static cz_status open_run(struct run *r)
 /* The engine first: a checkpoint that cannot be loaded should not leave a started curve behind. */
 static cz_status resume(struct run *r)
 {
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
     if (!r->options->resume) return CZ_OK;
     TRY(resume_load(&r->resume, r->engine, &result));

@@ -35,7 +35,7 @@ static cz_status look(struct cz_engine *e, struct replay_data *d, uint64_t *h)
     struct replay_data at = {.n = d->n, .row = 3};
     float loss;
     memcpy(at.tokens, d->tokens, sizeof at.tokens);
-    const struct batch *batch = replay_next(&at, &b, 2, TRIAL_T);
+    const struct cz_batch *batch = replay_next(&at, &b, 2, TRIAL_T);
     TRY(engine_eval(e, batch, &loss));
     TRY(engine_predict(e, batch, logits));
     *h = trial_hash(*h, &loss, sizeof loss);
@@ -118,7 +118,7 @@ static cz_status calls_rank(struct ranks *ranks, int rank, void *arg)
     TRY(cz_model_set_shape(model, TRIAL_T));
     TRY(cz_model_freeze(model, "h\\.1\\.ln_", NULL));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = c->config, .comm = comm, .seed = 3};
+        .size = sizeof options, .config_json = c->config, .world = comm_world(comm), .seed = 3};
     struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     c->sum[rank] = TRIAL_HASH_BEGIN;

@@ -177,7 +177,7 @@ static cz_status make_engine(struct comm *comm, const struct faulty_run *run,
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = run->config, .comm = comm};
+        .size = sizeof options, .config_json = run->config, .world = comm_world(comm)};
     *out = engine_initialize_ex(&options, model);
     return *out ? CZ_OK : cz_last_status();
 }

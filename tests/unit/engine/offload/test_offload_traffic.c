@@ -49,7 +49,7 @@ static cz_status look(struct comm *comm, struct traffic_run *run)
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = run->config, .comm = comm};
+        .size = sizeof options, .config_json = run->config, .world = comm_world(comm)};
     struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     replay_data_open(&d);
@@ -58,7 +58,8 @@ static cz_status look(struct comm *comm, struct traffic_run *run)
     if (run->kind == STEP_SAVED) TRY(engine_save_begin(e, run->dir, NULL));
     TRY(trial_step(e, &d, NULL));
     rank_check(engine_was_step_applied(e) == (run->kind != STEP_SKIPPED));
-    run->traffic[comm->rank] = engine_get_swap_traffic(e);
+    run->traffic[comm->rank].size = sizeof run->traffic[0];
+    ck_ok(engine_get_swap_traffic(e, &run->traffic[comm->rank]));
     run->n_blocks = atomic_load(&n_delayed);
     engine_destroy(e);
     return CZ_OK;

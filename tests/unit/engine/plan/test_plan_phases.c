@@ -230,7 +230,8 @@ static cz_status train_step(struct cz_engine *e)
     enum { ROWS = 2, T = 32 };
     static int32_t ids[ROWS * T];
     for (int i = 0; i < ROWS * T; i++) ids[i] = i * 7 % 200;
-    const struct batch batch = {.B = ROWS, .T = T, .ids = ids, .labels = ids};
+    const struct cz_batch batch = {
+        .size = sizeof batch, .B = ROWS, .T = T, .ids = ids, .labels = ids};
     for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
         TRY(engine_forward(e, &batch, NULL));
         TRY(engine_backward(e));
@@ -257,7 +258,8 @@ START_TEST(a_step_moves_the_planned_bytes)
         struct cz_engine *e = engine_initialize_ex(&options, m);
         ck_assert_msg(e != NULL, "%s", cz_last_error());
         for (int s = 0; s < 2; s++) ck_ok(train_step(e));
-        const struct cz_swap_traffic real = engine_get_swap_traffic(e);
+        struct cz_swap_traffic real = {.size = sizeof real};
+        ck_ok(engine_get_swap_traffic(e, &real));
         const struct plan_cost *c = engine_get_plan(e)->phases;
         double read = 0, written = 0, blocks = 4096.0 * 80;
         for (int f = 0; f < PLAN_SAVE; f++) read += (double)c[f].nvme_read_nbytes;

@@ -17,11 +17,11 @@
 
 static struct {
     char text[LINES_MAX][512];
-    enum log_level level[LINES_MAX];
+    enum cz_log_level level[LINES_MAX];
     int n;
 } heard;
 
-static void hear(enum log_level level, const char *line, void *user)
+static void hear(enum cz_log_level level, const char *line, void *user)
 {
     (void)user;
     if (heard.n == LINES_MAX) return;
@@ -79,7 +79,7 @@ static double number(const char *line, const char *name)
 
 enum { B = 2, T = 8 };
 
-static struct cz_engine *start(const char *sections, engine_print print, void *user)
+static struct cz_engine *start(const char *sections, cz_engine_print print, void *user)
 {
     static char config[2048];
     snprintf(config, sizeof config,
@@ -105,7 +105,7 @@ static void micro_batches(struct cz_engine *e, int n)
         ids[i] = 65 + i;
         labels[i] = 66 + i;
     }
-    const struct batch batch = {.B = B, .T = T, .ids = ids, .labels = labels};
+    const struct cz_batch batch = {.size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = labels};
     for (int i = 0; i < n; i++) {
         ck_ok(engine_forward(e, &batch, NULL));
         ck_ok(engine_backward(e));
@@ -323,7 +323,7 @@ START_TEST(one_step_is_profiled)
     micro_batches(e, 2);
     ck_assert_int_eq(count("Profile Summary"), 0);
     ck_ok(engine_eval(
-        e, &(struct batch){.B = 1, .T = 2, .ids = (int32_t[]){1, 2}, .labels = (int32_t[]){2, 3}},
+        e, &(struct cz_batch){.size = sizeof(struct cz_batch), .B = 1, .T = 2, .ids = (int32_t[]){1, 2}, .labels = (int32_t[]){2, 3}},
         &(float){0}));
     micro_batches(e, 2);
     ck_assert_int_eq(count("Profile Summary at step 2:"), 1);
@@ -393,7 +393,7 @@ static int warnings(const char *level)
     snprintf(sections, sizeof sections, "\"log_level\": \"%s\", \"bff16\": {}", level);
     engine_destroy(start(sections, NULL, NULL));
     for (int i = 0; i < heard.n; i++) n += heard.level[i] == LOG_WARN;
-    cz_log_set_level(LOG_INFO, SUB_ALL);
+    log_set_level(LOG_INFO, SUB_ALL);
     return n;
 }
 

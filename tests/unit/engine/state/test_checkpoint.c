@@ -75,7 +75,7 @@ START_TEST(loads_take_what_their_options_say)
     ck_assert(got.weights == saved.weights && got.exp_avg_sq == fresh.exp_avg_sq);
     ck_assert_int_eq(engine_get_global_steps(e), 4);
 
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     ck_ok(engine_load_checkpoint_ex(e, dir, NULL, &result));
     got = state_of(e);
     ck_assert(memcmp(&got, &saved, sizeof got) == 0);
@@ -125,7 +125,7 @@ START_TEST(client_state_and_cursor_come_back)
         .size = sizeof save, .cursor = &cursor, .client_state_json = state};
     ck_ok(engine_save_checkpoint_ex(e, dir, &save));
 
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     ck_ok(engine_load_checkpoint_ex(e, dir, NULL, &result));
     ck_assert_str_eq(result.client_state_json, state);
     ck_assert(result.has_cursor);
@@ -151,7 +151,7 @@ START_TEST(a_save_waits_for_the_boundary)
     static struct replay_batch b;
     const char *dir = test_tmp_make();
     struct cz_engine *e = trained(configured(2, leg_dtypes[0], 2), NULL, 1);
-    const struct batch *batch = replay_next(&data, &b, 2, TRIAL_T);
+    const struct cz_batch *batch = replay_next(&data, &b, 2, TRIAL_T);
     ck_ok(engine_forward(e, batch, NULL));
     ck_fails(engine_save_checkpoint(e, dir, NULL), CZ_INVALID);
     ck_ok(engine_backward(e));
@@ -198,7 +198,7 @@ START_TEST(a_strict_load_names_what_is_missing)
     e = engine_of(configured(2, leg_dtypes[1], 1), "ln_f", 5);
     ck_fails(engine_load_checkpoint(e, dir, NULL), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "transformer.ln_f"));
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     const struct cz_load_options lenient = {.size = sizeof lenient, .lenient = true};
     ck_ok(engine_load_checkpoint_ex(e, dir, &lenient, &result));
     ck_assert_uint_eq(result.n_restored + 2, result.n_tensors);

@@ -403,7 +403,7 @@ static cz_status refused_rank(struct ranks *ranks, int rank, void *arg)
     struct cz_model *model = leg_model(&d->leg);
     rank_check(model != NULL);
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = d->leg.config, .comm = comm};
+        .size = sizeof options, .config_json = d->leg.config, .world = comm_world(comm)};
     struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     cz_status st = engine_load_checkpoint_ex(e, d->leg.load, &d->leg.load_options, NULL);

@@ -2,9 +2,10 @@
  * offload, frozen parameters) is resumed at every stage here, on the host and on NVMe: weights are
  * those of DeepSpeed's own consolidation to the bit, steps, learning rate and loss scale those of
  * the recorded run. */
-#include "engine/state/checkpoint.h"
+#include "engine/engine.h"
 #include "formats/safetensors/safetensors.h"
 #include "tests/support/replay.h"
+#include <czero/engine.h>
 
 static float have[256 * 64], want[256 * 64];
 
@@ -39,7 +40,7 @@ static void resume(const char *name, const char *freeze, int stage, const char *
         sets[i + 1] = replay_on_nvme(swap_dir)[i];
     r.sets = sets;
     struct cz_engine *e = replay_engine(&r);
-    struct cz_load_result result;
+    struct cz_load_result result = {.size = sizeof result};
     snprintf(relative, sizeof relative, "runs/%s/ckpt", name);
     ck_ok(engine_load_checkpoint_ex(e, test_fixture(relative), NULL, &result));
     ck_assert_uint_eq(result.n_restored, result.n_tensors);

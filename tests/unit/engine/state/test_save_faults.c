@@ -28,7 +28,7 @@ struct run_case {
 
 static int warnings;
 
-static void count_warnings(enum log_level level, const char *line, void *user)
+static void count_warnings(enum cz_log_level level, const char *line, void *user)
 {
     (void)user;
     warnings += level == LOG_WARN && strstr(line, "was not saved") != NULL;
@@ -90,7 +90,7 @@ static cz_status faulty_run(struct comm *comm, const struct run_case *c)
     rank_check(model != NULL);
     TRY(cz_model_set_shape(model, TRIAL_T));
     const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = c->config, .comm = comm};
+        .size = sizeof options, .config_json = c->config, .world = comm_world(comm)};
     struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();
     cz_log_set_sink(count_warnings, NULL);

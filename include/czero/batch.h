@@ -1,0 +1,36 @@
+/* A micro-batch: the arrays that one forward pass reads.
+ *
+ * Loaders fill it (cz_data_next(), cz_text_loader_next()), or you do. */
+#ifndef CZERO_BATCH_H
+#define CZERO_BATCH_H
+
+#include <czero/status.h>
+
+CZ_EXTERN_C_BEGIN
+
+/* A label that takes no part in the loss (PyTorch's default). */
+#define CZ_IGNORE_LABEL (-100)
+
+/* B rows of T tokens, row-major, in host memory. The arrays are borrowed: they must stay unchanged
+ * until the engine call returns; a loader's own stay until its next batch. NULL means absent.
+ * Set `size` before the batch is passed to a loader, too, and the rest to zero. */
+struct cz_batch {
+    size_t size; /* sizeof(struct cz_batch) */
+    int64_t B, T;
+    const int32_t *ids;        /* (B,T) token ids */
+    const int32_t *labels;     /* (B,T) the target of each position, already shifted, or
+                                  CZ_IGNORE_LABEL; for classification (B) class numbers */
+    const int32_t *types;      /* (B,T) token types (segments) of encoders */
+    const int32_t *positions;  /* (B,T); NULL: 0 … T-1 in each row */
+    const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */
+    const float *loss_weights; /* per label; NULL: all 1 */
+    float loss_divisor;        /* the weighted sum of losses is divided by it: when this batch is
+                                  one of several of unequal size, their mean number of labels;
+                                  0: the sum of this batch's weights */
+    uint64_t sample;           /* global index of the first row: part of every random key, so that
+                                  dropout differs from sample to sample and repeats in a resumed
+                                  run */
+};
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,328 @@
+/* Data: tokenizers, token streams for language models, labelled texts for classifiers.
+ *
+ *   cz_tokenizer_open → cz_data_open → cz_data_next per micro-batch → cz_data_close
+ *   cz_texts_open → cz_text_loader_open → cz_text_loader_next per micro-batch → …_close
+ *
+ * Loaders are needed only if you want them: the engine takes any struct cz_batch. Every loader
+ * gives rows in an order that depends on (seed, epoch) alone, and its cursor restores the place in
+ * a resumed run, also at another batch size or number of ranks.
+ * Threads: a tokenizer and labelled texts may be shared; a loader belongs to one thread at a time.
+ */
+#ifndef CZERO_DATA_H
+#define CZERO_DATA_H
+
+#include <czero/batch.h>
+
+CZ_EXTERN_C_BEGIN
+
+/* ---- tokenizers -------------------------------------------------------------------------------
+ * "bytes", WordPiece (BERT: vocab.txt, or tokenizer.json), byte-level BPE (GPT-2, Qwen2, LLaMA 3:
+ * tokenizer.json, or vocab.json and merges.txt). Ids equal those of Hugging Face's tokenizers.
+ * Immutable once open: threads may share one. A decoder belongs to one text. */
+
+struct cz_tokenizer;         /* opaque */
+struct cz_tokenizer_decoder; /* opaque */
+
+/* `name` is "bytes" (a token is a byte, its id the byte's value), a folder, or one of the files
+ * named above. *out is released by cz_tokenizer_close(); NULL on error. Errors: CZ_NOTFOUND (no
+ * such folder, or no tokenizer in it: the sentence lists the files that would do), CZ_IO,
+ * CZ_CORRUPT and CZ_UNSUPPORTED (file, position, reason), CZ_NOMEM. */
+CZ_API cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out);
+CZ_API void cz_tokenizer_close(struct cz_tokenizer *tok); /* accepts NULL */
+
+/* The name it was opened by. Owned by the tokenizer. */
+CZ_API const char *cz_tokenizer_name(const struct cz_tokenizer *tok);
+CZ_API int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok);
+
+/* Whether a folder holds a tokenizer, also a kind that cz_tokenizer_open() refuses (SentencePiece):
+ * a program should then report that error instead of continuing without a tokenizer. */
+CZ_API bool cz_tokenizer_is_in(const char *dir);
+
+/* Write the tokenizer's files (those it was read from, with tokenizer_config.json and
+ * special_tokens_map.json where these exist beside them) into an existing folder, each complete or
+ * not at all; nothing for "bytes". The folder that they came from is allowed. Errors: CZ_IO,
+ * CZ_NOTFOUND (the files are gone), CZ_NOMEM. */
+CZ_API cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir);
+
+/* CZ_INVALID if the tokenizer has more ids than a vocabulary of `vocab_size`; `model` is the name
+ * for the sentence. */
+CZ_API cz_status cz_tokenizer_check_vocab(const struct cz_tokenizer *tok, int64_t vocab_size,
+                                          const char *model);
+
+enum cz_special {
+    CZ_SPECIAL_PAD = 0,
+    CZ_SPECIAL_UNK,
+    CZ_SPECIAL_CLS,
+    CZ_SPECIAL_SEP,
+    CZ_SPECIAL_MASK,
+    CZ_SPECIAL_BOS,
+    CZ_SPECIAL_EOS
+};
+#define CZ_SPECIAL_COUNT 7
+
+/* The id of a special token, or -1 when the tokenizer has none. */
+CZ_API int64_t cz_tokenizer_special_id(const struct cz_tokenizer *tok, enum cz_special which);
+
+/* The id that ends a text, or -1 when the vocabulary has none. */
+CZ_API int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok);
+
+/* The ids of a whole text of nbytes bytes. *ids is the caller's, released by free(). Errors:
+ * CZ_NOMEM, CZ_INVALID (text that the tokenizer cannot express; the sentence names the byte). */
+CZ_API cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text,
+                                     size_t nbytes, int32_t **ids, size_t *n_ids);
+
+/* One text, or a pair of texts. Not terminated: lengths are in bytes. */
+struct cz_tokenizer_input {
+    const char *text;
+    size_t nbytes;
+    const char *pair; /* NULL: one text */
+    size_t pair_nbytes;
+};
+
+/* One row as an encoder reads it: [CLS] text [SEP] pair [SEP], with the tokenizer's own special
+ * tokens, cut at the end to max_len ids. Of two texts the longer loses tokens until they fit; where
+ * both lose and an odd number remains, the first keeps the odd one only if it was the longer
+ * ("longest_first" of Hugging Face's tokenizers).
+ * ids and types (segments 0 and 1; may be NULL) hold max_len each; *n_ids ≤ max_len. *n_cut (may be
+ * NULL): tokens of the texts that did not fit. Errors: CZ_INVALID (max_len leaves no space for the
+ * special tokens), CZ_NOMEM. Bytes that are not UTF-8 are replaced by U+FFFD. */
+CZ_API cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
+                                           const struct cz_tokenizer_input *input, int64_t max_len,
+                                           int32_t *ids, int32_t *types, int64_t *n_ids,
+                                           size_t *n_cut);
+
+/* Streaming decoding: bytes of an incomplete character are held back; bytes that are no UTF-8
+ * become U+FFFD, one for each longest part that could have begun a character. *out is released by
+ * cz_tokenizer_decoder_destroy(); the tokenizer must outlive it. Errors: CZ_NOMEM. */
+CZ_API cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
+                                             struct cz_tokenizer_decoder **out);
+CZ_API void cz_tokenizer_decoder_destroy(struct cz_tokenizer_decoder *dec); /* accepts NULL */
+
+/* Add one token. *text: the characters that are now complete, valid UTF-8, terminated, nbytes long
+ * (may be 0); owned by the decoder until its next call. CZ_INVALID: no such id. */
+CZ_API cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id,
+                                     const char **text, size_t *nbytes);
+
+/* End of the text: what was held back, as U+FFFD. The decoder can start another text. */
+CZ_API void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text,
+                                     size_t *nbytes);
+
+/* ---- the place in the data ---------------------------------------------------------------------
+ */
+
+/* The same on all ranks: `sample` rows of epoch `epoch` have been taken. n_rows, seed and shuffle
+ * say which data and order the place refers to. A checkpoint stores it (cz_save_options.cursor).
+ * Its layout is part of the checkpoint format and does not change. */
+struct cz_data_cursor {
+    uint64_t epoch, sample;
+    uint64_t n_rows, seed;
+    bool shuffle;
+};
+
+/* ---- token streams for language models ---------------------------------------------------------
+ * All tokens of all paths, joined in order, are one stream; row k is its tokens [k·T, k·T + T], T
+ * inputs whose targets are shifted by one: floor((tokens - 1) / T) rows. Micro-batch m (counted
+ * over all steps and accumulation) gives rank r the samples (m·world + r)·B + i, i < B. Sample q is
+ * row q mod N of epoch q / N, N rows being an epoch; with shuffling, its image under a permutation
+ * drawn from (seed, epoch). */
+
+struct cz_data_loader; /* opaque */
+
+/* Masked language modelling as in BERT (Devlin et al. 2018, section 3.1): each token is chosen with
+ * `probability`; of the chosen, 80 % become [MASK], 10 % any id below vocab_size, 10 % stay.
+ * Special tokens are never chosen; a row with other tokens has at least one chosen. Choices are
+ * drawn from (seed, sample, position): they differ from epoch to epoch and repeat after a resume.
+ */
+struct cz_masking {
+    size_t size;       /* sizeof(struct cz_masking) */
+    float probability; /* 0: off, rows are for next-token models */
+    int32_t mask_id;
+    int32_t first_id, last_id; /* around a row: both, or -1 */
+    int64_t vocab_size;        /* of random replacements */
+    int32_t special_ids[16];   /* the first n_special_ids are used */
+    size_t n_special_ids;
+};
+
+/* Fill `masking` (its size set by the caller) with a tokenizer's special tokens. CZ_INVALID: the
+ * tokenizer has no mask token; probability outside (0, 1). */
+CZ_API cz_status cz_masking_init(struct cz_masking *masking, const struct cz_tokenizer *tok,
+                                 float probability);
+
+struct cz_data_options {
+    size_t size; /* sizeof(struct cz_data_options) */
+    /* At least one path. The format follows from the name and the first bytes:
+     *   NAME.bin with NAME.idx beside it, NAME.idx, or NAME alone   Megatron's indexed tokens
+     *   the header of llm.c's .bin (magic 20240520 or 20240801)     16- or 32-bit tokens
+     *   u16:FILE, u32:FILE                                          plain tokens without a header
+     *   any other file                                              text, for the tokenizer */
+    const char *const *paths;
+    size_t n_paths;
+    const struct cz_tokenizer
+        *tokenizer;           /* for text, borrowed during cz_data_open(); NULL: bytes */
+    int64_t seq_len;          /* T */
+    int64_t micro_batch;      /* B */
+    int64_t rank, world_size; /* world_size 0 means 1 */
+    bool shuffle;
+    uint64_t seed;                    /* of the shuffle and the masking */
+    const struct cz_masking *masking; /* copied; NULL: none, rows are for next-token models */
+    /* dataloader_drop_last: leave out the rows at an epoch's end that do not fill a micro-batch on
+     * every rank. Otherwise such a micro-batch continues with the next epoch's first rows. */
+    bool drop_last;
+    bool once; /* stop after one epoch (evaluation) instead of starting the next */
+};
+
+/* Open all files, check their formats and sizes; memory stays small whatever the size of the data,
+ * and nothing is allocated afterwards. *out is released by cz_data_close(); NULL on error.
+ * Errors: CZ_INVALID (an option, an empty file, too few tokens for one row), CZ_NOTFOUND, CZ_IO,
+ * CZ_CORRUPT (bad magic, truncated, index and tokens disagree), CZ_VERSION, CZ_UNSUPPORTED,
+ * CZ_NOMEM. Each sentence names the file. */
+CZ_API cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out);
+CZ_API void cz_data_close(struct cz_data_loader *loader); /* accepts NULL */
+
+/* Refuse tokens outside 0 … vocab_size - 1 (vocab_size ≥ 1), here and in every later
+ * cz_data_next(). Types that cannot exceed the vocabulary are not searched; of others, up to 256 Mi
+ * tokens are, at once. CZ_INVALID: "token 300 at position 17 of FILE is outside …". */
+CZ_API cz_status cz_data_check_vocab(struct cz_data_loader *loader, int64_t vocab_size);
+
+/* The next micro-batch of this rank. Its arrays belong to the loader and stay unchanged until the
+ * next call. batch->sample is the running number of the first row. With `once`, B is smaller in the
+ * epoch's last micro-batch and 0 after it (an outcome, not an error); then the arrays are NULL.
+ * Errors: CZ_INVALID (token outside the vocabulary), CZ_IO (a file became shorter). */
+CZ_API cz_status cz_data_next(struct cz_data_loader *loader, struct cz_batch *batch);
+
+/* With `once`: every rank has received its last row. Always false otherwise. */
+CZ_API bool cz_data_is_done(const struct cz_data_loader *loader);
+
+CZ_API void cz_data_tell(const struct cz_data_loader *loader, struct cz_data_cursor *out);
+
+/* Continue from a saved place; batch size and world size may have changed since. A zeroed cursor is
+ * the start of any data. CZ_INVALID: saved for other data, seed or order (the sentence says which).
+ */
+CZ_API cz_status cz_data_seek(struct cz_data_loader *loader, const struct cz_data_cursor *cursor);
+
+CZ_API uint64_t cz_data_n_tokens(const struct cz_data_loader *loader);
+CZ_API uint64_t cz_data_n_rows(const struct cz_data_loader *loader);
+
+/* Micro-batches that each rank takes in an epoch; rounded up unless drop_last. */
+CZ_API uint64_t cz_data_n_batches(const struct cz_data_loader *loader);
+
+/* ---- labelled texts ----------------------------------------------------------------------------
+ * The examples of a classification task, read whole. Immutable once open: threads may share them.
+ *
+ * The format follows from the name and the first character:
+ *   NAME.csv, NAME.tsv   rows under a header line; RFC 4180 quoting in .csv, none in .tsv; a UTF-8
+ *                        byte order mark is skipped; CR LF or LF
+ *   "["                  a JSON list, of [text, label] or [text, pair, label] or of objects
+ *   "{"                  JSON lines: an object, or a list as above, per line
+ *   NAME.txt, or options.plain      one text per line, no labels
+ *   NAME "-"             standard input, the same */
+
+struct cz_texts; /* opaque */
+
+struct cz_texts_options {
+    size_t size; /* sizeof(struct cz_texts_options) */
+    const char *const *paths;
+    size_t n_paths;
+    /* Names of members or columns. NULL: the first of "text", "sentence", "sentence1", "content",
+     * "review" that exists; for the pair the first of "pair", "sentence2", "text_pair", or none;
+     * for the label "label", "labels", "class", "target", "category". A given name must exist. */
+    const char *text_column, *pair_column, *label_column;
+    bool strip_spaces; /* drop all white space inside texts (texts segmented into words) */
+    bool plain;        /* every file is one text per line */
+    /* The known classes (a model's), in order: another label is CZ_INVALID. n_labels 0: classes are
+     * collected from the data: integers in numeric order, other labels in the order of their bytes.
+     * A JSON integer k also names class k when the known names are LABEL_0, LABEL_1, … or 0, 1, …
+     */
+    const char *const *labels;
+    size_t n_labels;
+    bool labels_optional; /* accept rows without a label (label -1) */
+    bool labels_ignored;  /* with labels_optional: read no label, all are -1 */
+};
+
+/* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not
+ * the format it seems to be; the sentence has file and line), CZ_INVALID (no example at all, an
+ * unknown label, fewer than two classes, a missing column: lists those that exist), CZ_NOMEM. */
+CZ_API cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out);
+CZ_API void cz_texts_close(struct cz_texts *t); /* accepts NULL */
+
+CZ_API size_t cz_texts_count(const struct cz_texts *t);
+
+/* Example i < count: its texts (owned by `t`), and its class or -1. */
+CZ_API struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i);
+CZ_API int32_t cz_texts_label(const struct cz_texts *t, size_t i);
+
+/* The classes, known or collected; the names are owned by `t`. */
+CZ_API size_t cz_texts_n_labels(const struct cz_texts *t);
+CZ_API const char *const *cz_texts_labels(const struct cz_texts *t);
+
+/* How many examples have class k. */
+CZ_API size_t cz_texts_n_of_label(const struct cz_texts *t, size_t k);
+
+/* ---- labelled texts as micro-batches -----------------------------------------------------------
+ * An epoch visits every example exactly once. A step is accumulation · world_size · micro_batch
+ * examples; an epoch has ceil(examples / step) of them. The last step's examples are dealt out
+ * evenly over its accumulation · world_size micro-batches, and cz_batch.loss_divisor is the mean
+ * number of labels per micro-batch, so that every example of a step has the same weight. A rank
+ * without an example gets one row whose label is CZ_IGNORE_LABEL.
+ *
+ * With `bucket`, the (shuffled) epoch is cut into windows of 64 steps; inside a window examples are
+ * sorted by length, cut into steps, and the steps are shuffled, so that the rows of a micro-batch
+ * have similar lengths. A batch is as wide as its longest row, rounded up to 8 tokens and at most
+ * max_len; padding holds the tokenizer's pad id (without one its end id, or 0), type 0, key_mask 0.
+ *
+ * A thread of the loader's own tokenizes ahead of use. Order and content depend on data, options,
+ * seed and epoch alone. */
+
+struct cz_text_loader; /* opaque */
+
+struct cz_text_loader_options {
+    size_t size;                          /* sizeof(struct cz_text_loader_options) */
+    const struct cz_texts *texts;         /* borrowed until close */
+    const struct cz_tokenizer *tokenizer; /* borrowed until close */
+    int64_t max_len;                      /* longest row in tokens; longer texts are cut */
+    int64_t micro_batch, accumulation;
+    int64_t rank, world_size; /* world_size 0 means 1 */
+    bool shuffle;
+    uint64_t seed;
+    bool bucket;
+    bool drop_last; /* leave out the epoch's last step when it is not full */
+    bool once;      /* stop after one epoch (evaluation); accumulation is then 1 */
+};
+
+/* *out is released by cz_text_loader_close(); NULL on error. Errors: CZ_INVALID (options; special
+ * tokens that max_len cannot hold), CZ_NOMEM. */
+CZ_API cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
+                                     struct cz_text_loader **out);
+CZ_API void cz_text_loader_close(struct cz_text_loader *l); /* accepts NULL */
+
+/* The next micro-batch of this rank: ids, types, key_mask, labels (B), loss_divisor, sample. Its
+ * arrays belong to the loader and stay unchanged until the next call. With `once`, B is 0 after the
+ * last one. Errors: CZ_NOMEM, and what the tokenizer reports. */
+CZ_API cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch);
+
+/* Which examples the rows of the last batch are: (B) indices into texts, SIZE_MAX for a row that
+ * only fills the batch. */
+CZ_API const size_t *cz_text_loader_rows(const struct cz_text_loader *l);
+
+/* With `once`: every example has been given. */
+CZ_API bool cz_text_loader_is_done(const struct cz_text_loader *l);
+
+CZ_API uint64_t cz_text_loader_steps_per_epoch(const struct cz_text_loader *l);
+CZ_API uint64_t cz_text_loader_n_examples(const struct cz_text_loader *l);
+
+/* Texts of this rank that were cut to max_len so far. */
+CZ_API uint64_t cz_text_loader_n_cut(const struct cz_text_loader *l);
+
+/* Seconds that cz_text_loader_next() has waited for the tokenizer, except for the first batch. */
+CZ_API double cz_text_loader_waited_s(const struct cz_text_loader *l);
+
+/* The place, counted in steps (a started step counts as taken): cursor.sample is the first
+ * example's running number in its epoch, cursor.n_rows the number of examples. Batch size and world
+ * size may change in between: seek goes to the step that holds cursor.sample, and logs when that
+ * step begins earlier; with `bucket`, examples of the current window may then come twice or not at
+ * all in this epoch. CZ_INVALID: saved for other data, seed or order; nothing changes then. */
+CZ_API void cz_text_loader_tell(const struct cz_text_loader *l, struct cz_data_cursor *out);
+CZ_API cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cursor *cursor);
+
+CZ_EXTERN_C_END
+#endif

@@ -1,0 +1,320 @@
+/* The engine: a DeepSpeed config and a model in, training steps out.
+ *
+ *   engine_initialize → per micro-batch: engine_forward, engine_backward, engine_step
+ *     → engine_save_checkpoint, engine_export_hf → engine_destroy
+ *
+ * engine_step updates weights only at the gradient accumulation boundary, where
+ * (micro_steps + 1) mod gradient_accumulation_steps is 0; call it after every backward.
+ * engine_initialize plans and allocates all memory: nothing is allocated after the first step.
+ *
+ * Threads: one thread uses an engine at a time; the engine has an OpenMP pool and, for offload and
+ * saves, threads of its own. Several engines may exist in one process, one per thread.
+ * Ranks: unless stated otherwise a call is collective: every rank makes it with the same values.
+ * Errors: cz_status or NULL, the sentence in cz_last_error(). After CZ_PEER or CZ_COMM the other
+ * ranks are gone: save nothing, destroy the engine. */
+#ifndef CZERO_ENGINE_H
+#define CZERO_ENGINE_H
+
+#include <czero/batch.h>
+#include <czero/data.h>
+#include <czero/model.h>
+
+CZ_EXTERN_C_BEGIN
+
+struct cz_engine; /* opaque */
+struct cz_world;  /* opaque: the ranks of a run */
+struct cz_plan;   /* opaque: czero/plan.h */
+
+/* ---- creation ----------------------------------------------------------------------------------
+ */
+
+/* A parameter group: the parameters whose name matches `name_regex` (POSIX extended, searched); the
+ * first matching group wins. NAN keeps the config's value. n_groups 0: one group of all parameters,
+ * as in DeepSpeed's plain call. Parameters without a group are CZ_INVALID. */
+struct cz_engine_group {
+    size_t size; /* sizeof(struct cz_engine_group), in every element */
+    const char *name_regex;
+    double lr, weight_decay, beta1, beta2;
+};
+
+/* Receives what the config asks to be printed (wall_clock_breakdown, memory_breakdown, dump_state,
+ * flops_profiler without a file), on rank 0: one line per call, ending in a newline. */
+typedef void (*cz_engine_print)(const char *text, void *user);
+
+struct cz_engine_options {
+    size_t size;             /* sizeof(struct cz_engine_options) */
+    const char *config_path; /* a file, or … */
+    const char *config_json; /* … the config itself; exactly one of the two */
+    const char *device;      /* "cpu" (NULL), "cuda" or "cuda:N" */
+    struct cz_world *world;  /* of engine_world_create(), borrowed; NULL: one rank */
+    const struct cz_engine_group *groups;
+    size_t n_groups;
+    bool groups_hf;      /* preset: biases and norms without weight decay */
+    uint64_t seed;       /* of dropout; cz_model_init_from() has the weights' */
+    const char *compat;  /* "0.19" (default) or "0.16": DeepSpeed's version whose rules apply;
+                            NULL: environment variable CZERO_COMPAT */
+    bool strict;         /* unknown config keys are errors */
+    int64_t total_steps; /* for progress and "auto" schedules; 0: unknown */
+    /* Values for the config's "auto", and values that replace others, as "path=value"
+     * ("optimizer.params.lr=1e-4"); NULL-terminated arrays or NULL. */
+    const char *const *auto_values;
+    const char *const *set_values;
+    cz_engine_print print; /* NULL: to the log, at level CZ_LOG_ASKED */
+    void *print_user;
+};
+
+/* Create an engine from a config file. On success the engine owns `model`; on failure NULL is
+ * returned and the caller keeps it. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config),
+ * CZ_NOMEM (does not fit; the sentence holds the plan's table), CZ_CORRUPT, CZ_IO, CZ_CUDA. */
+CZ_API struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model);
+CZ_API struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
+                                              struct cz_model *model);
+CZ_API void engine_destroy(struct cz_engine *engine); /* accepts NULL; waits for a running save */
+
+/* ---- training ----------------------------------------------------------------------------------
+ */
+
+/* One micro-batch, B ≤ the config's micro-batch, T ≤ cz_model_t_max(). *loss: mean loss over this
+ * rank's micro-batch, unscaled; NULL: do not wait for it. Each engine_forward must be followed by
+ * engine_backward before the next one (CZ_INVALID); engine_eval only computes a loss.
+ * CZ_INVALID: a shape beyond the plan; a token or label outside the vocabulary (names its place).
+ */
+CZ_API cz_status engine_forward(struct cz_engine *engine, const struct cz_batch *batch,
+                                float *loss);
+
+/* The same, with the fp32 logits (B,n_classes) of a classifier, dropout applied, into the caller's
+ * memory: for a running accuracy. CZ_UNSUPPORTED: the model's labels are tokens. */
+CZ_API cz_status engine_forward_logits(struct cz_engine *engine, const struct cz_batch *batch,
+                                       float *loss, float *logits);
+
+/* Gradients of the last forward's loss, added to those of the step's earlier micro-batches.
+ * Errors: CZ_INVALID (no forward before it), CZ_COMM, CZ_PEER, CZ_IO (swap file), CZ_CUDA. */
+CZ_API cz_status engine_backward(struct cz_engine *engine);
+
+/* Count a micro-step; at the boundary reduce, clip and apply the gradients. A step that an overflow
+ * skips is CZ_OK: see engine_was_step_applied(). CZ_DIVERGED: the loss scale cannot shrink further.
+ */
+CZ_API cz_status engine_step(struct cz_engine *engine);
+
+/* Mean loss without dropout, gradients or any change of state. */
+CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);
+
+/* The fp32 logits (B,T,V) or (B,n_classes) into the caller's memory; labels may be absent. */
+CZ_API cz_status engine_predict(struct cz_engine *engine, const struct cz_batch *batch,
+                                float *logits);
+
+/* ---- state of the run: not collective, never fails ----------------------------------------------
+ * Values are those of DeepSpeed's getters: lr is the one that the next step uses. */
+
+CZ_API double engine_get_lr(const struct cz_engine *engine); /* of group 0 */
+CZ_API cz_status engine_get_lrs(const struct cz_engine *engine, double *lrs, size_t n_lrs);
+
+/* Set the rate of all groups until the schedule's next step. */
+CZ_API void engine_set_lr(struct cz_engine *engine, double lr);
+
+/* Global gradient norm of the last boundary, unscaled, before clipping. NAN: none yet; infinity:
+ * that step was skipped. */
+CZ_API double engine_get_global_grad_norm(const struct cz_engine *engine);
+CZ_API double engine_get_loss_scale(const struct cz_engine *engine); /* 1 without fp16 */
+
+/* Boundaries so far, skipped steps included. */
+CZ_API int64_t engine_get_global_steps(const struct cz_engine *engine);
+CZ_API int64_t engine_get_global_samples(const struct cz_engine *engine);
+CZ_API int64_t engine_get_skipped_steps(const struct cz_engine *engine);
+CZ_API int64_t engine_get_micro_steps(const struct cz_engine *engine);
+CZ_API bool engine_was_step_applied(const struct cz_engine *engine);
+CZ_API bool engine_is_gradient_accumulation_boundary(const struct cz_engine *engine);
+
+/* Mean loss over the micro-steps and ranks of the last boundary. */
+CZ_API double engine_get_boundary_loss(const struct cz_engine *engine);
+CZ_API int64_t engine_get_micro_batch(const struct cz_engine *engine);
+CZ_API int64_t engine_get_accumulation(const struct cz_engine *engine);
+CZ_API int64_t engine_get_train_batch(const struct cz_engine *engine);
+CZ_API int64_t engine_get_world_size(const struct cz_engine *engine);
+CZ_API int64_t engine_get_rank(const struct cz_engine *engine);
+
+/* Payload bytes that this rank sent to the others during the last step: gradients or signs,
+ * parameters, and the few bytes by which ranks agree. */
+CZ_API int64_t engine_get_sent_bytes(const struct cz_engine *engine);
+
+/* What this rank moved between memory and its swap file during the last optimizer step, its
+ * micro-batches included. All zero without a swap file. */
+struct cz_swap_traffic {
+    size_t size; /* sizeof(struct cz_swap_traffic), set by the caller */
+    double read_nbytes, written_nbytes;
+    double waited_s; /* the run waited for the disk */
+    double step_s;   /* from the end of the previous step */
+};
+CZ_API cz_status engine_get_swap_traffic(const struct cz_engine *engine,
+                                         struct cz_swap_traffic *out);
+
+/* Owned by the engine. */
+CZ_API const struct cz_plan *engine_get_plan(const struct cz_engine *engine);
+CZ_API const struct cz_model *engine_get_model(const struct cz_engine *engine);
+
+/* ---- single tensors ----------------------------------------------------------------------------
+ */
+
+/* A whole tensor by parameter name (or alias), gathered from all ranks, fp32. what: "weight" (the
+ * master), "grad" (accumulated so far, loss scale divided out; between backward and the boundary's
+ * step), or an optimizer state by its name ("exp_avg"). numel must be the parameter's. Setting a
+ * weight also sets its 16-bit copy. CZ_NOTFOUND: no such parameter or state. CZ_INVALID: another
+ * numel; between engine_forward and engine_backward, setting anything or reading gradients. */
+CZ_API cz_status engine_param_get(struct cz_engine *engine, const char *name, const char *what,
+                                  float *dst, size_t numel);
+CZ_API cz_status engine_param_set(struct cz_engine *engine, const char *name, const char *what,
+                                  const float *src, size_t numel);
+
+/* ---- checkpoints -------------------------------------------------------------------------------
+ * In DeepSpeed's format, so that DeepSpeed loads what is saved here and the other way round, at any
+ * stage and world size. A save happens between steps; inside an accumulation window it is
+ * CZ_INVALID. */
+
+/* Save to dir/TAG; durable on return. tag NULL: "global_step{N}". */
+CZ_API cz_status engine_save_checkpoint(struct cz_engine *engine, const char *dir, const char *tag);
+
+/* Resume from dir/TAG with default options. tag NULL: the one named by dir/latest. */
+CZ_API cz_status engine_load_checkpoint(struct cz_engine *engine, const char *dir, const char *tag);
+
+struct cz_save_options {
+    size_t size;                         /* sizeof(struct cz_save_options) */
+    const char *tag;                     /* NULL: "global_step{N}" */
+    const struct cz_data_cursor *cursor; /* the place in the data; NULL: not saved */
+    const char *client_state_json; /* a JSON object that is merged into DeepSpeed's dictionary;
+                                      NULL: none */
+    bool exclude_frozen;           /* DeepSpeed's exclude_frozen_parameters */
+    bool keep_latest;              /* save_latest=False: `latest` does not change */
+    int64_t keep;                  /* > 0: afterwards remove all but the newest `keep` tags
+                                      that czero wrote */
+};
+
+/* Start to write a checkpoint into dir/TAG. A thread of the engine writes the files straight from
+ * the run's memory, without a copy: the optimizer waits before it changes what is not yet written.
+ * engine_step() checks at boundaries whether all ranks have finished; then the tag gets its name,
+ * and `latest` is changed last. Until then nothing under dir/TAG has changed. A save that fails
+ * later is a warning, and an error of engine_save_wait(). There is one save at a time: a second one
+ * waits for the first. With "czero": {"async_save": false} it is complete on return.
+ * Errors: CZ_INVALID (inside an accumulation window; a bad tag; ranks' tags differ under
+ * checkpoint.tag_validation "Fail"), CZ_IO (the folder cannot be written, disk full), CZ_PEER. The
+ * run can continue after any of them but CZ_PEER and CZ_COMM. options may be NULL. */
+CZ_API cz_status engine_save_begin(struct cz_engine *engine, const char *dir,
+                                   const struct cz_save_options *options);
+
+/* Wait until the running save, if any, is durable, or has failed: its error. */
+CZ_API cz_status engine_save_wait(struct cz_engine *engine);
+
+/* engine_save_begin() and engine_save_wait(). */
+CZ_API cz_status engine_save_checkpoint_ex(struct cz_engine *engine, const char *dir,
+                                           const struct cz_save_options *options);
+
+/* The weights in the model's dtype as one file dir/filename (NULL: "pytorch_model.bin"), tied names
+ * included, for torch.load. *saved false: stage 3 without
+ * zero_optimization.stage3_gather_16bit_weights_on_model_save; no file is written then. */
+CZ_API cz_status engine_save_16bit_model(struct cz_engine *engine, const char *dir,
+                                         const char *filename, bool exclude_frozen, bool *saved);
+
+/* Write the current fp32 weights, or their rounding to CZ_DTYPE_BF16 or CZ_DTYPE_F16, as a Hugging
+ * Face folder that transformers loads. Existing files of the same names are replaced when the new
+ * ones are complete. Errors: CZ_IO, CZ_UNSUPPORTED (a model of your own layers). */
+CZ_API cz_status engine_export_hf(struct cz_engine *engine, const char *dir, enum cz_dtype dtype);
+
+struct cz_load_options {
+    size_t size;              /* sizeof(struct cz_load_options) */
+    const char *tag;          /* NULL: latest */
+    bool lenient;             /* load_module_strict=False: missing parameters keep their weights,
+                                 unknown ones are ignored */
+    bool no_optimizer_states; /* load_optimizer_states=False */
+    bool no_lr_scheduler;     /* load_lr_scheduler_states=False */
+    bool module_only;         /* load_module_only: weights and nothing else of the run */
+    bool no_verify;           /* do not compare checksums first */
+};
+
+struct cz_load_result {
+    size_t size;             /* sizeof(struct cz_load_result), set by the caller */
+    char *tag_dir;           /* what was loaded */
+    char *client_state_json; /* the dictionary's keys that are not the engine's own, as an object;
+                                values without a JSON form (tensors, objects) are left out */
+    size_t n_restored, n_tensors; /* of the model's tensors */
+    bool has_states;              /* the optimizer's states were restored */
+    bool has_cursor;
+    struct cz_data_cursor cursor;
+};
+
+/* Weights, optimizer states, counters, loss scale, schedule and dropout's seed, from a checkpoint
+ * of czero or of DeepSpeed (0.16, 0.19), of any stage, precision and world size. Weights come from
+ * the saved fp32 masters where there are any. Checksums are compared first (a flipped bit is
+ * CZ_CORRUPT). Errors: CZ_NOTFOUND (no such folder, tag or `latest`: nothing to load), CZ_INVALID
+ * (a missing parameter, another shape, another optimizer's states; inside an accumulation window),
+ * CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. After an error while tensors are being read, weights are a
+ * mixture: load again or stop. options and result may be NULL; cz_load_result_free() releases what
+ * the result holds. */
+CZ_API cz_status engine_load_checkpoint_ex(struct cz_engine *engine, const char *dir,
+                                           const struct cz_load_options *options,
+                                           struct cz_load_result *result);
+CZ_API void cz_load_result_free(struct cz_load_result *result); /* accepts zeroed */
+
+/* The seed and place of a saved run, readable before an engine exists: for programs that open data
+ * and model with them. Not collective. CZ_NOTFOUND: the checkpoint has none (DeepSpeed's). tag
+ * NULL: latest. */
+struct cz_saved_run {
+    size_t size; /* sizeof(struct cz_saved_run), set by the caller */
+    uint64_t seed;
+    bool has_cursor;
+    struct cz_data_cursor cursor;
+    int64_t global_steps;
+};
+CZ_API cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_run *out);
+
+/* ---- several ranks -----------------------------------------------------------------------------
+ * One process per rank, started by `czero launch -n N -- ./program`, `mpirun -n N ./program` or
+ * srun; a program that was started plainly is a world of one rank.
+ *
+ *   engine_world_create → cz_engine_options.world → … → engine_destroy → engine_world_destroy */
+
+/* Join the ranks that this process was started with; collective. Call it before any other call: it
+ * decides the number of threads, the same on every rank, from the cores that ranks share. MPI is
+ * initialised only for several ranks that `czero launch` did not start. *out is released by
+ * engine_world_destroy(); NULL on error. CZ_COMM, CZ_PEER (one of them failed), CZ_NOMEM. */
+CZ_API cz_status engine_world_create(struct cz_world **out);
+CZ_API void engine_world_destroy(struct cz_world *world); /* accepts NULL */
+
+CZ_API int engine_world_rank(const struct cz_world *world); /* NULL: 0 */
+CZ_API int engine_world_size(const struct cz_world *world); /* NULL: 1 */
+
+/* Combine the local results of all ranks; collective. CZ_OK when all ranks pass CZ_OK; otherwise
+ * the failed ranks keep their own error and the others get CZ_PEER with the sentence of the lowest
+ * failed one. *reports (all ranks pass it, or none): false if a lower rank has the same sentence to
+ * report, numbers aside. */
+CZ_API cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports);
+
+/* This rank gives up: ranks that wait for it get CZ_PEER with its reason instead of hanging. For a
+ * failure that the others do not know of; cz_last_error() stays. Accepts NULL. */
+CZ_API void engine_world_leave(struct cz_world *world, const char *reason);
+
+/* Call it from the program's SIGTERM handler (it is async-signal-safe): a rank whose peers are dead
+ * then stops waiting for them. */
+CZ_API void engine_world_interrupt(void);
+
+/* All ranks have agreed on the request to stop: from now on they wait for each other as long as
+ * before, so that a last save may take its time. */
+CZ_API void engine_world_interrupt_over(void);
+
+/* The rank that the environment gives this process, without joining a world; 0 if there is none.
+ * For what one rank does on behalf of all. */
+CZ_API int engine_world_started_as(void);
+
+/* sums[i] = Σ over ranks, in rank order, of their mine[i]; the same bits on every rank. Collective,
+ * allocates nothing. */
+CZ_API cz_status engine_gather_metrics(struct cz_engine *engine, const double *mine, size_t n,
+                                       double *sums);
+
+/* ---- the end of a process
+ * ------------------------------------------------------------------------ */
+
+/* For a program that a signal is about to end: remove the swap files of all engines of this
+ * process, and the folders made for them, as engine_destroy() would. Any thread, at any time, but
+ * not from a signal handler. */
+CZ_API void engine_remove_swap_files(void);
+
+CZ_EXTERN_C_END
+#endif

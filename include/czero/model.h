@@ -1,0 +1,122 @@
+/* Models: a chain of layers and a source of weights, never the weights themselves.
+ *
+ *   cz_model_from_hf / cz_model_from_preset / cz_model_create (czero/layer.h)
+ *     → cz_model_set_shape, cz_model_freeze → engine_initialize takes the model over
+ *
+ * The engine reads weights piece by piece into the buffers it planned, so a model is never in
+ * memory twice. A model that no engine took over is released by cz_model_destroy(). Not
+ * thread-safe. */
+#ifndef CZERO_MODEL_H
+#define CZERO_MODEL_H
+
+#include <czero/status.h>
+
+CZ_EXTERN_C_BEGIN
+
+struct cz_model; /* opaque */
+
+#define CZ_CLASSES_MAX (1 << 20) /* of a classification head */
+
+/* What a model is for. */
+enum cz_task {
+    CZ_TASK_AUTO = 0,  /* what config.json's "architectures" name; else the family's first head */
+    CZ_TASK_CAUSAL_LM, /* predict the next token */
+    CZ_TASK_MASKED_LM, /* predict masked tokens: encoders */
+    CZ_TASK_CLASSIFICATION /* one class for each row: encoders */
+};
+
+/* What labels stand for. */
+enum cz_labels {
+    CZ_LABELS_NEXT = 0, /* (B,T) the token after each position: language models */
+    CZ_LABELS_SAME,     /* (B,T) the token at each position itself: masked language models */
+    CZ_LABELS_CLASS     /* (B) the class of each row */
+};
+
+struct cz_model_options {
+    size_t size; /* sizeof(struct cz_model_options) */
+    enum cz_task task;
+    /* Classification: the names of the classes (2 or more, UTF-8, all different), stored in
+     * config.json (id2label, label2id). n_labels 0: the config's own. */
+    const char *const *labels;
+    size_t n_labels;
+    /* The tokenizer's vocabulary; 0: not given. A preset takes this size. A folder has its own,
+     * which must not be smaller. */
+    int64_t vocab_size;
+    /* Read config.json but no weight file: weights then follow the init rules, and nothing is
+     * logged. */
+    bool config_only;
+};
+
+/* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
+ * Face folder. Without any weight file, weights follow the init rules. Weights of the trunk must be
+ * complete; a head that the files lack (another task, other classes) starts from the init rules,
+ * which is logged. options NULL: defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED
+ * (model_type, head or activation; the sentence lists what is supported). */
+CZ_API struct cz_model *cz_model_from_hf(const char *dir);
+CZ_API struct cz_model *cz_model_from_hf_ex(const char *dir,
+                                            const struct cz_model_options *options);
+
+/* A model of a known size with random weights: "gpt2", "bert-base", "llama-7b", … NULL when the
+ * name is unknown (the sentence lists them). */
+CZ_API struct cz_model *cz_model_from_preset(const char *name);
+
+/* A folder if it holds config.json, else a preset. */
+CZ_API struct cz_model *cz_model_open(const char *dir_or_preset);
+CZ_API struct cz_model *cz_model_open_ex(const char *dir_or_preset,
+                                         const struct cz_model_options *options);
+
+CZ_API void cz_model_destroy(struct cz_model *m); /* accepts NULL */
+
+/* Limit the sequence length that buffers are planned for: 1 … the model's own maximum. Rotary
+ * positions extend beyond cz_model_t_max() of a new model, with a warning. */
+CZ_API cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max);
+
+/* Take weights from another folder's files, under the rules of cz_model_from_hf(), or, with NULL,
+ * all from the init rules under `seed`. Errors: as cz_model_from_hf(); the source is then
+ * unchanged. */
+CZ_API cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed);
+
+/* The seed of the init rules alone, which also make what the files lack. 0 at first. */
+CZ_API void cz_model_set_seed(struct cz_model *m, uint64_t seed);
+
+/* True when weights come from files, false when from the init rules. */
+CZ_API bool cz_model_has_weights(const struct cz_model *m);
+
+/* Freeze every parameter whose name matches the POSIX extended regular expression (searched, not
+ * anchored). n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train. */
+CZ_API cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen);
+
+CZ_API const char *cz_model_name(const struct cz_model *m);
+CZ_API int64_t cz_model_vocab_size(const struct cz_model *m);
+CZ_API int64_t cz_model_hidden_size(const struct cz_model *m);
+CZ_API int64_t cz_model_t_max(const struct cz_model *m); /* the limit in force */
+CZ_API int64_t cz_model_n_classes(const struct cz_model *m);
+CZ_API int64_t cz_model_n_types(const struct cz_model *m);
+CZ_API enum cz_labels cz_model_labels(const struct cz_model *m);
+
+/* The name of class k in 0 … n_classes - 1: config.json's id2label, or "LABEL_<k>". Owned by the
+ * model; NULL for any other k. */
+CZ_API const char *cz_model_label_name(const struct cz_model *m, int64_t k);
+
+/* ---- parameters --------------------------------------------------------------------------------
+ */
+
+#define CZ_NDIM_MAX 4
+
+struct cz_param_info {
+    size_t size;      /* sizeof(struct cz_param_info), set by the caller */
+    const char *name; /* Hugging Face's, as in state_dict(); owned by the model */
+    int ndim;
+    int64_t shape[CZ_NDIM_MAX];
+    size_t numel;
+    bool trainable;
+};
+
+/* Parameters in the model's order; a tied parameter counts once. */
+CZ_API size_t cz_model_n_params(const struct cz_model *m);
+
+/* Describe parameter idx. Errors: CZ_INVALID (idx, size). */
+CZ_API cz_status cz_model_param(const struct cz_model *m, size_t idx, struct cz_param_info *out);
+
+CZ_EXTERN_C_END
+#endif
