@@ -1,9 +1,9 @@
 /* Status codes and error text: how every fallible call in czero reports failure.
  *
  * Life cycle: the function that notices a problem calls err_set() with a full sentence; each caller
- * forwards with TRY(), which only adds a frame; whoever owns the decision prints cz_last_error().
- * The text is thread-local and valid until the next err_set() or err_clear() on the same thread.
- * Outcomes (an overflow, the end of a dataset) are results, never errors. */
+ * forwards with TRY(), which only adds a frame; the caller that handles the failure prints
+ * cz_last_error(). The text is thread-local and valid until the next err_set() or err_clear() on
+ * the same thread. Outcomes (an overflow, the end of a dataset) are results, never errors. */
 #ifndef CZ_BASE_STATUS_H
 #define CZ_BASE_STATUS_H
 

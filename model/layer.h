@@ -41,7 +41,7 @@ struct batch_shape {
 struct layer_sizes {
     size_t out_nbytes;       /* output activation, 0 for a loss layer */
     size_t saved_nbytes;     /* kept from forward to backward, besides the layer's input */
-    size_t workspace_nbytes; /* scratch of the hungriest of forward (TRAIN and EVAL), backward and,
+    size_t workspace_nbytes; /* scratch: the largest of forward (TRAIN and EVAL), backward and,
                                 unless `training`, decode of up to T positions at once */
     size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
     double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */

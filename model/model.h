@@ -3,7 +3,7 @@
  * Life cycle: cz_model_from_hf() / cz_model_from_preset() / model_create() → optional
  * cz_model_set_shape(), cz_model_freeze() → engine_initialize() takes it over (on failure the
  * caller keeps it) or cz_model_destroy(). The engine streams weights through model_read_weights()
- * into the buffers it planned, so nobody ever holds the model twice. Not thread-safe. */
+ * into the buffers it planned, so the model is never in memory twice. Not thread-safe. */
 #ifndef CZ_MODEL_MODEL_H
 #define CZ_MODEL_MODEL_H
 

@@ -1,4 +1,4 @@
-/* A WordPiece vocabulary from texts, for people who start from nothing.
+/* Builds a WordPiece vocabulary from texts, for models without a tokenizer.
  *
  * Life cycle: vocab_create() → vocab_add() per text → vocab_build() once → vocab_save() →
  * vocab_destroy(). Texts are cleaned and split as BERT does it, and only their different words are

@@ -22,7 +22,7 @@ enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 struct plan_row {
     const char *name; /* "master weights" */
     enum plan_place place;
-    size_t nbytes; /* as allocated, gaps included; rows of a place lie one after the other */
+    size_t nbytes; /* as allocated, gaps included; rows of a place follow each other */
     char how[112]; /* what it is made of */
 };
 
@@ -40,7 +40,8 @@ struct plan_cost {
     size_t to_device_nbytes, to_host_nbytes;      /* between host memory and the device */
     size_t sent_nbytes;                           /* to the other ranks */
     size_t saved_nbytes;                          /* into the files of a checkpoint */
-    size_t moved_nbytes;   /* through the memory of whoever computes, by all but matrix products */
+    size_t moved_nbytes;   /* through the memory of the device that computes, by all but matrix
+                              products */
     size_t weights_nbytes; /* and by those: weights read, their gradients written */
     double flops;          /* of matrix products; a multiply-add is 2 */
 
@@ -78,13 +79,13 @@ struct cz_plan {
     int64_t t_limit;          /* what the sequence length was bounded to: cz_model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */
 
-    size_t unpinned_nbytes;  /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
-    char nvme_path[256];     /* where the swap file goes; "": there is none */
-    size_t nvme_free_nbytes; /* what the swap files of this host's ranks may take, for one of them;
-                                SIZE_MAX: nobody asked */
-    size_t host_free_nbytes; /* what may still be allocated here: memory, cgroup and rlimits */
-    const char *host_limit;  /* which of them binds: "available memory", … */
-    size_t device_free_nbytes; /* of the GPU, before the run; SIZE_MAX: nobody asked one */
+    size_t unpinned_nbytes;    /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
+    char nvme_path[256];       /* where the swap file goes; "": there is none */
+    size_t nvme_free_nbytes;   /* limit of the swap files of this host's ranks, for one of them;
+                                  SIZE_MAX: unknown */
+    size_t host_free_nbytes;   /* what may still be allocated here: memory, cgroup and rlimits */
+    const char *host_limit;    /* which of them binds: "available memory", … */
+    size_t device_free_nbytes; /* of the GPU, before the run; SIZE_MAX: unknown */
 };
 
 /* Plan a run of `model` (borrowed) under options' config, for rank 0 of world_size ≥ 1 ranks.

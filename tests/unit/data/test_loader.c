@@ -1,6 +1,7 @@
 /* Claims: rows and their order are the stated arithmetic at any world size, batch and epoch; a
- * saved place goes on exactly there; every kind of file gives the same tokens; bad input ends in a
- * status and a sentence that names the file; reading holds little memory and allocates nothing. */
+ * resumed loader continues exactly at the saved place; every kind of file gives the same tokens;
+ * bad input ends in a status and a sentence that names the file; reading holds little memory and
+ * allocates nothing. */
 #include "base/status.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
