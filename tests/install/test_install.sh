@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Claim: `cmake --install` gives headers, both libraries, both tools, a CMake package and a
-# pkg-config file, and every example builds against the installed tree alone, both ways, and runs.
+# Claim: `cmake --install` gives the public headers, both libraries, both tools, a CMake package, a
+# pkg-config file, examples and documentation; every example, C and C++, builds against the installed
+# tree alone with the shared and with the static library, by pkg-config and by find_package, without a
+# development package of czero's own dependencies; and it runs. A program may have functions of the
+# names that czero uses inside.
 set -euo pipefail
 build=$1
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
@@ -11,58 +14,112 @@ fi
 work=$(mktemp -d /tmp/czero-install-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
+fail() { echo "$*" >&2; exit 1; }
 
 cmake --install "$build" --prefix "$prefix" >"$work/install.log"
 libdir=$(dirname "$(find "$prefix" -name libczero.so | head -1)")
-for file in include/czero/czero.h bin/czero bin/zero_to_fp32; do
-  test -e "$prefix/$file" || { echo "missing: $file" >&2; exit 1; }
+docdir=$prefix/share/doc/czero
+for file in include/czero/czero.h bin/czero bin/zero_to_fp32 share/doc/czero/LICENSE \
+  share/doc/czero/README.md share/doc/czero/examples/over_ranks.c; do
+  test -e "$prefix/$file" || fail "missing: $file"
 done
-test -e "$libdir/libczero.a"
-if find "$prefix/include" -name '*_impl.h' | grep -q .; then
-  echo "a private header was installed" >&2
-  exit 1
+test -e "$libdir/libczero.a" || fail "missing: libczero.a"
+diff -r "$source_dir/include/czero" "$prefix/include/czero" || fail "other headers were installed"
+
+# The examples as installed, and a program with names of its own that czero uses inside, too.
+cp -r "$docdir/examples" "$work/examples"
+cat >"$work/examples/own_names.c" <<'END'
+#include <czero/czero.h>
+#include <stdio.h>
+int json_parse(void);
+int crc32_update(void);
+int json_parse(void) { return 1; }
+int crc32_update(void) { return 2; }
+int main(void)
+{
+    struct cz_model *model = cz_model_open("gpt2-tiny");
+    if (!model) return 1;
+    printf("%s: %zu parameters, %d\n", cz_model_name(model), cz_model_n_params(model),
+           json_parse() + crc32_update());
+    cz_model_destroy(model);
+    return 0;
+}
+END
+programs=("$work"/examples/*.c "$work"/examples/*.cpp)
+
+# Development files of private dependencies must not be needed: pkg-config sees czero's alone, and the
+# compiler's folders have no cjson, hwloc, … that a public header could include.
+export PKG_CONFIG_LIBDIR=$libdir/pkgconfig
+unset PKG_CONFIG_PATH
+if pkg-config --exists libcjson; then fail "pkg-config sees more than czero"; fi
+if grep -rnE '#\s*include\s*<' "$prefix/include" | grep -vE '<(czero/|std[a-z]*\.h)'; then
+  fail "a public header needs somebody else's"
 fi
+for option in "" --static; do
+  if pkg-config $option --libs czero | grep -oE '(^| )-l[a-z]\S*' | grep -vE -- '-l(czero|pthread|dl|m)$'; then
+    fail "pkg-config $option names a library by its development file"
+  fi
+done
 
-examples=("$source_dir"/examples/{over_ranks,restartable}.c)
-echo "examples: ${#examples[@]}"
-
-# pkg-config, as a Makefile would
-export PKG_CONFIG_PATH=$libdir/pkgconfig
-for example in "${examples[@]}"; do
-  name=$(basename "$example" .c)
+compile() { # source, output, flags…
+  local source=$1 output=$2
+  shift 2
+  case $source in
+  *.cpp) g++ -std=c++17 -Wall -Wextra -Werror "$source" -o "$output" "$@" ;;
+  *) gcc -std=c11 -Wall -Wextra -Werror "$source" -o "$output" "$@" ;;
+  esac
+}
+for program in "${programs[@]}"; do
+  name=$(basename "${program%.*}")
   # shellcheck disable=SC2046
-  gcc -std=c11 -Wall -Wextra -Werror "$example" -o "$work/$name.pc" \
-    $(pkg-config --cflags --libs czero) -lm -Wl,-rpath,"$libdir"
+  compile "$program" "$work/$name.shared" $(pkg-config --cflags --libs czero) -lm -Wl,-rpath,"$libdir"
+  # shellcheck disable=SC2046
+  compile "$program" "$work/$name.static" $(pkg-config --cflags czero) \
+    $(pkg-config --static --libs czero | sed 's/-lczero/-l:libczero.a/')
+  if readelf -d "$work/$name.static" | grep -q 'NEEDED.*libczero'; then fail "$name.static is not static"; fi
 done
 
 # find_package, as a CMake project would
 mkdir "$work/project"
 {
   echo 'cmake_minimum_required(VERSION 3.25)'
-  echo 'project(user C)'
-  echo 'find_package(czero REQUIRED)'
-  for example in "${examples[@]}"; do
-    name=$(basename "$example" .c)
-    echo "add_executable($name $example)"
-    echo "target_link_libraries($name czero::czero m)"
+  echo 'project(user C CXX)'
+  echo 'set(CMAKE_CXX_STANDARD 17)'
+  echo 'find_package(czero 0.2 REQUIRED)'
+  for program in "${programs[@]}"; do
+    name=$(basename "${program%.*}")
+    for kind in czero static; do
+      echo "add_executable($name.$kind $program)"
+      echo "target_link_libraries($name.$kind czero::$kind m)"
+    done
   done
 } >"$work/project/CMakeLists.txt"
-cmake -G Ninja -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
+cmake -G Ninja -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 ||
+  { cat "$work/cmake.log" >&2; exit 1; }
 cmake --build "$work/project/build" >>"$work/cmake.log" || { cat "$work/cmake.log" >&2; exit 1; }
+
+# They run: each says what it is for, and one trains.
+for program in "${programs[@]}"; do
+  name=$(basename "${program%.*}")
+  for binary in "$work/$name".{shared,static} "$work/project/build/$name".{czero,static}; do
+    "$binary" --help >/dev/null || fail "$binary --help failed"
+  done
+done
+head -c 20000 "$source_dir/examples/data/fortunes.txt" >"$work/text"
+for binary in "$work"/over_ranks.{shared,static}; do
+  "$binary" "$source_dir/configs/zero0.json" "$work/text" 3 >>"$work/losses"
+done
+test "$(sort -u "$work/losses" | wc -l)" = 1 || fail "shared and static library differ: $(cat "$work/losses")"
 
 "$prefix/bin/czero" --version
 if [ -e "$build/libczero_cuda.so" ]; then # the plug-in is where the installed program looks
-  test -e "$libdir/libczero_cuda.so" || { echo "libczero_cuda.so was not installed" >&2; exit 1; }
+  test -e "$libdir/libczero_cuda.so" || fail "libczero_cuda.so was not installed"
   env -u CZERO_CUDA_PLUGIN "$prefix/bin/czero" verify "$build/fixtures/models/gpt2" \
     --device cuda >"$work/cuda" 2>&1 || true
-  if grep -q 'is not here' "$work/cuda"; then
+  if grep -q 'is not here\|not found beside' "$work/cuda"; then
     cat "$work/cuda" >&2
     exit 1
   fi
 fi
 "$prefix/bin/czero" --help >/dev/null
-for example in "${examples[@]}"; do
-  name=$(basename "$example" .c)
-  "$work/$name.pc" --help >/dev/null || { echo "$name --help failed" >&2; exit 1; }
-done
-echo "installed tree works"
+echo "installed tree works: ${#programs[@]} programs, shared and static"
