@@ -18,23 +18,23 @@ enum cpu_feature {
 
 /* Bits of `enum cpu_feature` that may be used, after the CZERO_ISA cap. Probed once, thread-safe.
  */
-CZ_API uint32_t cpu_features(void);
+uint32_t cpu_features(void);
 
 /* The same before the cap: what the machine has. */
 uint32_t cpu_features_hardware(void);
 
 /* Validate CZERO_ISA: CZ_INVALID with a sentence that lists the names when it is none of them, or
  * names an ISA this CPU lacks. */
-CZ_API cz_status cpu_isa_check(void);
+cz_status cpu_isa_check(void);
 
 /* Name of the highest feature in use: "scalar", "avx2", "avx512", "avx512bf16", "amx". */
-CZ_API const char *cpu_isa_name(void);
+const char *cpu_isa_name(void);
 
 /* True on CPUs by AMD, where AVX512_BF16 doubles the fp32 rate (on Intel's it does not). */
 bool cpu_is_amd(void);
 
 /* "AMD EPYC …" from cpuid, or "unknown CPU". Thread-safe. */
-CZ_API const char *cpu_model_name(void);
+const char *cpu_model_name(void);
 
 /* Bytes of the last-level cache seen by one core (from sysfs), or 0 when unknown. */
 size_t cpu_llc_nbytes(void);

@@ -12,14 +12,14 @@ CZ_EXTERN_C_BEGIN
 /* Size the pool; call once, before the first parallel region (later calls change nothing unless
  * n_ranks_host differs). Waits are made passive when ranks × threads exceed the allowed cores.
  * n_ranks_host ≥ 1. Not thread-safe. */
-CZ_API void threads_init(int n_ranks_host);
+void threads_init(int n_ranks_host);
 
 /* The same for ranks whose share of the cores is known: n_threads ≥ 1, for each of the ranks on
  * this host, unless OMP_NUM_THREADS is set. threads_init() then changes nothing for as many. */
 void threads_init_share(int n_threads, int n_ranks_host);
 
 /* Threads that a parallel region will use (≥ 1). */
-CZ_API int threads_count(void);
+int threads_count(void);
 
 /* Cores this process may use, not hardware threads: affinity ∩ CPU quota (≥ 1), the tightest of our
  * control group and those above it, version 1 (in cgroup_dir/cpu) or 2. `cgroup_dir` NULL:

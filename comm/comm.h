@@ -101,74 +101,73 @@ struct comm {
  * then every other rank is taken to send what this one sends, and a move leaves what others own as
  * it is.
  * Errors: CZ_INVALID (rank outside 0…world_size−1), CZ_NOMEM. */
-CZ_API cz_status comm_self_create(int rank, int world_size, struct comm **out);
+cz_status comm_self_create(int rank, int world_size, struct comm **out);
 
 /* The communicator this process was launched with: a rank of `czero launch` (shm), of mpirun or
  * srun with more than one task (mpi, from the plug-in libczero_mpi.so), otherwise self. MPI is
  * initialised for several ranks only. Collective over the launched ranks.
  * Errors: CZ_COMM (the sentence says what is missing or did not start), CZ_NOMEM. */
-CZ_API cz_status comm_create_world(struct comm **out);
+cz_status comm_create_world(struct comm **out);
 
 /* Accepts NULL. After a failure peers are told (comm_leave). */
-CZ_API void comm_destroy(struct comm *comm);
+void comm_destroy(struct comm *comm);
 
-CZ_API cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
-                                   struct comm_ticket *ticket);
-CZ_API cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
-                                 struct comm_ticket *ticket);
-CZ_API cz_status comm_wait(struct comm *comm, struct comm_ticket ticket);
+cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
+                            struct comm_ticket *ticket);
+cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
+                          struct comm_ticket *ticket);
+cz_status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
 /* Do what can be done for tickets under way without waiting. Cheap when there is nothing to do. */
-CZ_API cz_status comm_progress(struct comm *comm);
+cz_status comm_progress(struct comm *comm);
 
 /* Begin and wait in one. */
-CZ_API cz_status comm_reduce(struct comm *comm, const struct comm_reduce *args);
-CZ_API cz_status comm_move(struct comm *comm, const struct comm_move *args);
+cz_status comm_reduce(struct comm *comm, const struct comm_reduce *args);
+cz_status comm_move(struct comm *comm, const struct comm_move *args);
 
 /* numel elements, all ranks get the result; src may be dst. */
-CZ_API cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
-                                 enum cz_dtype dtype, enum cz_dtype wire, float scale);
+cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
+                          enum cz_dtype dtype, enum cz_dtype wire, float scale);
 
 /* dst: world_size · nbytes in rank order. src may be this rank's piece of dst. */
-CZ_API cz_status comm_all_gather(struct comm *comm, const void *src, void *dst, size_t nbytes);
+cz_status comm_all_gather(struct comm *comm, const void *src, void *dst, size_t nbytes);
 
 /* The same, but dst is used at `root` alone (elsewhere it may be NULL). */
-CZ_API cz_status comm_gather(struct comm *comm, const void *src, void *dst, size_t nbytes,
-                             int root);
+cz_status comm_gather(struct comm *comm, const void *src, void *dst, size_t nbytes, int root);
 
-CZ_API cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int root);
+cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int root);
 
 /* src and dst: world_size pieces of nbytes; piece r of src goes to rank r. src ≠ dst. */
-CZ_API cz_status comm_all_to_all(struct comm *comm, const void *src, void *dst, size_t nbytes);
+cz_status comm_all_to_all(struct comm *comm, const void *src, void *dst, size_t nbytes);
 
-CZ_API cz_status comm_barrier(struct comm *comm);
+cz_status comm_barrier(struct comm *comm);
 
 /* Turn local results into one result of all ranks: CZ_OK if all ranks pass CZ_OK; otherwise a rank
  * that failed gets its own error back and the others CZ_PEER with the number and the sentence of
  * the lowest rank that failed. Collective; the communicator stays usable. */
-CZ_API cz_status comm_agree(struct comm *comm, cz_status mine);
+cz_status comm_agree(struct comm *comm, cz_status mine);
 
 /* All ranks must bring the same text (a config, a model's shapes: lines). CZ_INVALID on every rank
  * when they do not: names `what`, each rank that differs from rank 0 and its first differing line
  * beside rank 0's. Collective. */
-CZ_API cz_status comm_same(struct comm *comm, const char *what, const char *text);
+cz_status comm_same(struct comm *comm, const char *what, const char *text);
 
 /* Where this rank stands, for the messages of others when it dies. phase: a short text, copied. */
-CZ_API void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
+void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
 
 /* This rank gives up: peers that wait for it, or will, get CZ_PEER with `reason`. */
-CZ_API void comm_leave(struct comm *comm, const char *reason);
+void comm_leave(struct comm *comm, const char *reason);
 
 /* For a program's handler of SIGTERM, which launchers send when another rank has died: a rank that
  * then waits in vain for one of another host gets CZ_PEER, and has time left to say so before it is
  * killed (under mpirun after 0.3 s, otherwise 20 s). Changes nothing for one that is answered, so
  * that a step under way can be finished. May be called from signal handlers, also without a
  * communicator. */
-CZ_API void comm_interrupt(void);
+void comm_interrupt(void);
 
 /* The signal asked to stop in good order, and all ranks have answered since: from here on waits are
  * as patient as before it, however long a save takes. */
-CZ_API void comm_interrupt_over(void);
+void comm_interrupt_over(void);
 
 CZ_EXTERN_C_END
 #endif

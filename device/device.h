@@ -85,21 +85,21 @@ struct device {
 /* Open device `ordinal` of kind "cpu" or "cuda" (NULL: "cpu").
  * Errors: CZ_INVALID (unknown name, no such ordinal), CZ_UNSUPPORTED (no plug-in, no driver or one
  * that is too old, no GPU, one of too low a compute capability: the sentence says which). */
-CZ_API cz_status device_open(const char *kind, int ordinal, struct device **out);
+cz_status device_open(const char *kind, int ordinal, struct device **out);
 
 /* How many devices of that kind this process may open. Errors: as device_open(). */
-CZ_API cz_status device_count(const char *kind, int *n);
+cz_status device_count(const char *kind, int *n);
 
 /* What a device's name means: "cpu", "cuda", "cuda:1" (NULL: "cpu"). *ordinal is -1 where the name
  * leaves it open. Errors: CZ_INVALID (says what was given and what is meant). */
-CZ_API cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal);
+cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal);
 
 /* Open the device of that name for a rank: "cuda" gives the ranks of a host (rank_host, from 0)
  * its GPUs in turns. Errors: as device_parse() and device_open(). */
-CZ_API cz_status device_open_named(const char *name, int rank_host, struct device **out);
+cz_status device_open_named(const char *name, int rank_host, struct device **out);
 
 /* Close; accepts NULL. All memory and streams must have been given back. */
-CZ_API void device_close(struct device *dev);
+void device_close(struct device *dev);
 
 /* The address of `symbol` in the CUDA plug-in (plugin.h), which is opened when needed (and stays
  * open): how the modules above find their CUDA rows. Errors: CZ_UNSUPPORTED with the loader's

@@ -34,27 +34,26 @@ struct batch_stage {
 
 /* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.
  * A GPU's hold a list of the labelled rows besides. */
-CZ_API size_t batch_stage_nbytes(enum device_kind kind, int64_t B, int64_t T);
-CZ_API size_t batch_stage_host_nbytes(enum device_kind kind, int64_t B, int64_t T);
+size_t batch_stage_nbytes(enum device_kind kind, int64_t B, int64_t T);
+size_t batch_stage_host_nbytes(enum device_kind kind, int64_t B, int64_t T);
 
 /* Lend the memory until batch_stage_free(); host_memory NULL when that takes 0 bytes. Copies and
  * losses are in the stream's order. Errors: what making events gives. */
-CZ_API cz_status batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T,
-                                  struct device *device, struct dev_stream *stream, void *memory,
-                                  void *host_memory);
-CZ_API void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
+cz_status batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, struct device *device,
+                           struct dev_stream *stream, void *memory, void *host_memory);
+void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
 
 /* Check a batch against the model and copy it: s->batch is for the layers, until the call after
  * the next one. need_labels: the loss is wanted. CZ_INVALID names the row, position and value. */
-CZ_API cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
-                                  const struct cz_batch *batch, bool need_labels);
+cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
+                           const struct cz_batch *batch, bool need_labels);
 
 /* After a pass that put its loss at s->loss: add it to *sum, and give it to `loss`. With `loss`
  * NULL a GPU's is added later. Either NULL: not wanted. */
-CZ_API cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
+cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
 
 /* Add the losses that are still on their way, in the order of their passes. */
-CZ_API cz_status batch_stage_losses(struct batch_stage *s, double *sum);
+cz_status batch_stage_losses(struct batch_stage *s, double *sum);
 
 CZ_EXTERN_C_END
 #endif

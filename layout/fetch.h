@@ -78,8 +78,8 @@ struct fetch_schedule {
 
 /* Reads the options only now. Errors: CZ_INVALID (a parameter index out of range, align 0,
  * overflow), CZ_NOMEM; *s is then zeroed. */
-CZ_API cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options);
-CZ_API void fetch_schedule_free(struct fetch_schedule *s); /* accepts zeroed; idempotent */
+cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options);
+void fetch_schedule_free(struct fetch_schedule *s); /* accepts zeroed; idempotent */
 
 CZ_EXTERN_C_END
 #endif

@@ -40,18 +40,17 @@ struct flat_group {
 
 /* Lay out `n` parameters of `table`. Errors: CZ_INVALID (W < 1, overflow), CZ_NOMEM. An empty group
  * is fine. */
-CZ_API cz_status flat_group_init(struct flat_group *g, const struct param_table *table,
-                                 const size_t *param_idx, size_t n,
-                                 const struct flat_options *options);
-CZ_API void flat_group_free(struct flat_group *g); /* accepts zeroed; idempotent */
+cz_status flat_group_init(struct flat_group *g, const struct param_table *table,
+                          const size_t *param_idx, size_t n, const struct flat_options *options);
+void flat_group_free(struct flat_group *g); /* accepts zeroed; idempotent */
 
 /* Elements of padding at the end of rank's partition (groups_padding of a checkpoint): the whole
  * partition when it is past the last parameter. */
-CZ_API size_t flat_group_padding(const struct flat_group *g, int rank);
+size_t flat_group_padding(const struct flat_group *g, int rank);
 
 /* Position in g->params of the parameter that holds element `off` of the flat buffer; n_params when
  * it is padding. */
-CZ_API size_t flat_group_find(const struct flat_group *g, size_t off);
+size_t flat_group_find(const struct flat_group *g, size_t off);
 
 /* What part of a flat range belongs to one parameter. */
 struct flat_piece {
@@ -63,8 +62,8 @@ struct flat_piece {
 
 /* Walk the parameters inside [begin, end): start with *pos = 0; false when there is no further one.
  * Padding is skipped. */
-CZ_API bool flat_group_next(const struct flat_group *g, size_t begin, size_t end, size_t *pos,
-                            struct flat_piece *out);
+bool flat_group_next(const struct flat_group *g, size_t begin, size_t end, size_t *pos,
+                     struct flat_piece *out);
 
 /* ---- tiles: what the optimizer sweep takes at a time ----------------------------------------- */
 

@@ -48,29 +48,27 @@ struct param_table {
     size_t n_aliases, cap_aliases;
 };
 
-CZ_API void param_table_init(struct param_table *t);
-CZ_API void param_table_free(struct param_table *t);
+void param_table_init(struct param_table *t);
+void param_table_free(struct param_table *t);
 
 /* Append a parameter (the name is copied) and give its index. A name that already stands is a tie:
  * the existing index is returned when the shape is equal.
  * Errors: CZ_INVALID (same name with another shape, ndim outside 1…4, empty or overflowing shape).
  */
-CZ_API cz_status param_table_add(struct param_table *t, const char *name, int ndim,
-                                 const int64_t *shape, enum param_init init, float init_std,
-                                 size_t *idx);
+cz_status param_table_add(struct param_table *t, const char *name, int ndim, const int64_t *shape,
+                          enum param_init init, float init_std, size_t *idx);
 
 /* Record another name for parameter `param_idx`. */
-CZ_API cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx);
+cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx);
 
 /* The same, for a name that an export repeats, because its readers do not know the tie. */
-CZ_API cz_status param_table_alias_stored(struct param_table *t, const char *name,
-                                          size_t param_idx);
+cz_status param_table_alias_stored(struct param_table *t, const char *name, size_t param_idx);
 
 /* Index of a name or alias; CZ_NOTFOUND with the nearest name. */
-CZ_API cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx);
+cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx);
 
 /* Elements over all, or over trainable parameters only. */
-CZ_API size_t param_table_numel(const struct param_table *t, bool trainable_only);
+size_t param_table_numel(const struct param_table *t, bool trainable_only);
 
 CZ_EXTERN_C_END
 #endif

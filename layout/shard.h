@@ -51,16 +51,16 @@ struct shard_group {
 };
 
 /* Errors: CZ_INVALID (W < 1, overflow), CZ_NOMEM. */
-CZ_API cz_status shard_group_init(struct shard_group *g, const struct param_table *table,
-                                  const size_t *param_idx, size_t n, int world_size,
-                                  size_t sub_group_size);
-CZ_API void shard_group_free(struct shard_group *g); /* accepts zeroed; idempotent */
+cz_status shard_group_init(struct shard_group *g, const struct param_table *table,
+                           const size_t *param_idx, size_t n, int world_size,
+                           size_t sub_group_size);
+void shard_group_free(struct shard_group *g); /* accepts zeroed; idempotent */
 
 /* Which parameters stay gathered: numel ≤ param_threshold and the running total within
  * model_threshold, scanned in table order (one that does not fit is passed over). persistent:
  * n_params flags, written. Returns the elements they hold. */
-CZ_API size_t shard_persistent(const struct param_table *table, size_t param_threshold,
-                               size_t model_threshold, bool *persistent);
+size_t shard_persistent(const struct param_table *table, size_t param_threshold,
+                        size_t model_threshold, bool *persistent);
 
 CZ_EXTERN_C_END
 #endif

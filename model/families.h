@@ -10,13 +10,13 @@ CZ_EXTERN_C_BEGIN
 /* Each writes at most nbytes and returns `buf`. */
 
 /* "GPT-2, LLaMA, Qwen2, BERT, DistilBERT" */
-CZ_API const char *model_family_titles(char *buf, size_t nbytes);
+const char *model_family_titles(char *buf, size_t nbytes);
 
 /* Every preset: "gpt2-tiny, gpt2, gpt2-medium, …, distilbert-base" */
-CZ_API const char *model_preset_names(char *buf, size_t nbytes);
+const char *model_preset_names(char *buf, size_t nbytes);
 
 /* One preset of each family, for help: "gpt2, llama-160m, …" */
-CZ_API const char *model_preset_examples(char *buf, size_t nbytes);
+const char *model_preset_examples(char *buf, size_t nbytes);
 
 CZ_EXTERN_C_END
 #endif

@@ -24,8 +24,8 @@ struct param_list {
 };
 
 /* Declare one parameter (see param_table_add: an existing name with equal shape is a tie). */
-CZ_API cz_status param_list_add(struct param_list *l, const char *name, int ndim,
-                                const int64_t *shape, enum param_init init, float init_std);
+cz_status param_list_add(struct param_list *l, const char *name, int ndim, const int64_t *shape,
+                         enum param_init init, float init_std);
 
 /* What sizes depend on: the largest batch, the dtypes, and the ops that will run. */
 struct batch_shape {

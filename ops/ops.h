@@ -32,19 +32,19 @@ struct ops_products {
 
 /* Choose rows for `device` (borrowed until ops_destroy). Errors: CZ_INVALID (CZERO_ISA names
  * nothing this CPU has), CZ_NOMEM. */
-CZ_API cz_status ops_create(struct device *device, struct ops **out);
-CZ_API void ops_destroy(struct ops *ops); /* accepts NULL */
+cz_status ops_create(struct device *device, struct ops **out);
+void ops_destroy(struct ops *ops); /* accepts NULL */
 
-CZ_API struct device *ops_device(const struct ops *ops);
-CZ_API const char *ops_isa(const struct ops *ops); /* the rows chosen: cpu_isa_name() or "cuda" */
-CZ_API struct ops_products ops_products(const struct ops *ops); /* 0 on the host */
+struct device *ops_device(const struct ops *ops);
+const char *ops_isa(const struct ops *ops); /* the rows chosen: cpu_isa_name() or "cuda" */
+struct ops_products ops_products(const struct ops *ops); /* 0 on the host */
 
 /* Whether fp32 products of a GPU are made in TF32; at first CZERO_TF32=1 decides. */
-CZ_API void ops_allow_tf32(struct ops *ops, bool allow);
+void ops_allow_tf32(struct ops *ops, bool allow);
 
 /* CZ_OK when the device has the op of this name ("adam": the function is ops_adam()). Errors:
  * CZ_UNSUPPORTED (it has none), CZ_INVALID (no op has this name). */
-CZ_API cz_status ops_require(const struct ops *ops, const char *name);
+cz_status ops_require(const struct ops *ops, const char *name);
 
 CZ_EXTERN_C_END
 #endif

@@ -23,7 +23,7 @@ struct loss_scale_options {
 
 /* The defaults of the fp16 section. `compat_0_16` with none of the five dynamic parameters in the
  * file is DeepSpeed 0.16's ZeRO scaler: first scale 2^32, hysteresis 1. */
-CZ_API struct loss_scale_options loss_scale_defaults(bool fp16, bool compat_0_16, bool none_given);
+struct loss_scale_options loss_scale_defaults(bool fp16, bool compat_0_16, bool none_given);
 
 /* Names of the fields in DeepSpeed's scaler object stand in the comments. */
 struct loss_scale {
@@ -41,15 +41,15 @@ struct loss_scale {
 };
 
 /* Errors: CZ_INVALID (values that DeepSpeed's config check refuses). */
-CZ_API cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options *options);
+cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options *options);
 
 /* Whether values from a file are valid. Errors: CZ_CORRUPT names the first one that is not. */
-CZ_API cz_status loss_scale_check(const struct loss_scale *s);
+cz_status loss_scale_check(const struct loss_scale *s);
 
 /* One boundary. *skip_step: gradients were not finite, the update must not be applied (at any
  * precision). Errors: CZ_INVALID when the scale stands at its minimum and the hysteresis is used
  * up: training cannot continue; the state is then unchanged. */
-CZ_API cz_status loss_scale_update(struct loss_scale *s, bool grads_finite, bool *skip_step);
+cz_status loss_scale_update(struct loss_scale *s, bool grads_finite, bool *skip_step);
 
 CZ_EXTERN_C_END
 #endif

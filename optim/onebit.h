@@ -44,17 +44,16 @@ static inline bool optim_moves_alone(const struct optim_hyper *hyper)
 
 /* The start of a run. In fp32 DeepSpeed's first engine.step() is spent on ONEBIT_INIT; its 16-bit
  * wrapper makes that call when it is built, so that training begins with call 2. */
-CZ_API struct onebit_clock onebit_clock_start(bool is_16bit);
+struct onebit_clock onebit_clock_start(bool is_16bit);
 
 /* What the next update does. */
-CZ_API enum onebit_act onebit_next(const struct optim_hyper *hyper,
-                                   const struct onebit_clock *clock);
+enum onebit_act onebit_next(const struct optim_hyper *hyper, const struct onebit_clock *clock);
 
 /* That update is done. Returns true when it was the last before the variance is frozen. */
-CZ_API bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock);
+bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock);
 
 /* The call after whose update the variance is frozen: 2 or later. */
-CZ_API uint64_t onebit_freezes_at(const struct optim_hyper *hyper);
+uint64_t onebit_freezes_at(const struct optim_hyper *hyper);
 
 /* Whether an act wants gradients averaged over ranks; otherwise each rank keeps its own. */
 static inline bool onebit_averages(enum onebit_act act)
@@ -81,20 +80,20 @@ struct onebit_tensor {
 };
 
 /* 1-bit Lamb, host side, per tensor. */
-CZ_API void onebit_lamb_warm(const struct optim_hyper *hyper, float ratio,
-                             struct onebit_tensor *t); /* after a FULL update with this ratio */
+void onebit_lamb_warm(const struct optim_hyper *hyper, float ratio,
+                      struct onebit_tensor *t); /* after a FULL update with this ratio */
 
 /* scaling_coeff of n tensors from the norms of their momenta: mean of ‖m‖/√numel over tensors,
  * divided by the tensor's own; 1 for a tensor whose momentum is zero, or so near it that the
  * quotient is no fp32 number (DeepSpeed divides all the same). */
-CZ_API void onebit_lamb_scale(const double *norms, const size_t *numels, size_t n,
-                              struct onebit_tensor *tensors);
+void onebit_lamb_scale(const double *norms, const size_t *numels, size_t n,
+                       struct onebit_tensor *tensors);
 
 /* The factor of a compressed step from onebit_lamb_norms(), bounded by factor_min, factor_max and
  * factor_threshold around the last one; updates *t and returns lamb_coeff_freeze·factor. A tensor
  * without unmasked elements (factor 0) keeps its last factor. */
-CZ_API float onebit_lamb_ratio(const struct optim_hyper *hyper, const struct lamb_sums *sums,
-                               float factor, struct onebit_tensor *t);
+float onebit_lamb_ratio(const struct optim_hyper *hyper, const struct lamb_sums *sums, float factor,
+                        struct onebit_tensor *t);
 
 CZ_EXTERN_C_END
 #endif

@@ -99,50 +99,48 @@ struct optim_group_rule {
  * any case ("adam", "AdamW", "Lamb", "OneBitAdam" …), torch's names exactly ("SGD").
  * Errors: CZ_UNSUPPORTED (a name DeepSpeed knows and czero does not do), CZ_INVALID (unknown name,
  * with those that work). */
-CZ_API cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect,
-                                   struct optim_hyper *out);
+cz_status optim_hyper_begin(const char *type, enum optim_dialect dialect, struct optim_hyper *out);
 
 /* The table of parameters that this type takes in this dialect. Offsets are into optim_hyper. */
-CZ_API const struct setting_table *optim_settings(const struct optim_hyper *hyper);
+const struct setting_table *optim_settings(const struct optim_hyper *hyper);
 
 /* Set one parameter by the config's name. Errors: CZ_INVALID (unknown name, with the nearest one;
  * max_grad_norm, which DeepSpeed refuses in favour of gradient_clipping; a wrong type).
  * Sentences begin with the parameter's name. */
-CZ_API cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
-                                 const struct setting_value *value);
-CZ_API cz_status optim_hyper_set_number(struct optim_hyper *hyper, const char *name, double value);
-CZ_API cz_status optim_hyper_set_bool(struct optim_hyper *hyper, const char *name, bool value);
-CZ_API cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, double a,
-                                      double b);
+cz_status optim_hyper_set(struct optim_hyper *hyper, const char *name,
+                          const struct setting_value *value);
+cz_status optim_hyper_set_number(struct optim_hyper *hyper, const char *name, double value);
+cz_status optim_hyper_set_bool(struct optim_hyper *hyper, const char *name, bool value);
+cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, double a, double b);
 
 /* Whether the config set this parameter. */
-CZ_API bool optim_hyper_given(const struct optim_hyper *hyper, const char *name);
+bool optim_hyper_given(const struct optim_hyper *hyper, const char *name);
 
 /* Fill in the defaults and check ranges. Errors: CZ_INVALID (lr < 0, betas outside [0, 1), NaN,
  * nesterov without momentum …), CZ_UNSUPPORTED (amsgrad, maximize). */
-CZ_API cz_status optim_hyper_finish(struct optim_hyper *hyper);
+cz_status optim_hyper_finish(struct optim_hyper *hyper);
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
 /* A group from the config's hyper-parameters and a rule's overrides (rule may be NULL).
  * CZ_INVALID when an override is out of range. */
-CZ_API cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *base,
-                                  const struct optim_group_rule *rule);
+cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *base,
+                           const struct optim_group_rule *rule);
 
 /* Which of n_rules rules takes the parameter: *idx, or n_rules when none does.
  * CZ_INVALID: a pattern is not a regular expression. */
-CZ_API cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules,
-                                  const char *name, size_t *idx);
+cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,
+                           size_t *idx);
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
 /* The factor that gradients are clipped by: max(1, (norm/loss_scale + 1e-6)/max_norm), where `norm`
  * is the global norm of the gradients still scaled; 1 when max_norm ≤ 0. */
-CZ_API double optim_clip_factor(double norm, double loss_scale, double max_norm);
+double optim_clip_factor(double norm, double loss_scale, double max_norm);
 
 /* All scalars of update t ≥ 1 of a group. Pure: equal arguments give equal bits. */
-CZ_API void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss_scale,
-                               double clip_factor, struct step_scalars *out);
+void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss_scale,
+                        double clip_factor, struct step_scalars *out);
 
 /* A range of one group's partition: at most one tile. Pointers are in the device's memory. */
 struct optim_range {
@@ -217,18 +215,18 @@ struct optim_class {
 };
 
 /* States kept by a group's optimizer, 0 … OPTIM_STATES_MAX. */
-CZ_API size_t optim_n_states(const struct optim_hyper *hyper);
+size_t optim_n_states(const struct optim_hyper *hyper);
 
 /* The fill value of a state before the first step (0, or Adagrad's initial_accumulator_value). */
-CZ_API double optim_state_init(const struct optim_hyper *hyper, size_t state_idx);
+double optim_state_init(const struct optim_hyper *hyper, size_t state_idx);
 
 /* How checkpoints hold a group; NULL: unknown for this class in this dialect. */
-CZ_API const struct optim_saved *optim_saved_as(const struct optim_hyper *hyper);
+const struct optim_saved *optim_saved_as(const struct optim_hyper *hyper);
 
 /* The first limit of the class that the run breaks; NULL: none. *from: where to look on, 0 at
  * first. */
-CZ_API const struct optim_limit *optim_limit_next(const struct optim_class *cls,
-                                                  const struct optim_use *use, size_t *from);
+const struct optim_limit *optim_limit_next(const struct optim_class *cls,
+                                           const struct optim_use *use, size_t *from);
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -253,15 +251,15 @@ struct optim_type {
 };
 
 /* types[0 … *n). */
-CZ_API const struct optim_type *optim_types(size_t *n);
+const struct optim_type *optim_types(size_t *n);
 
 /* The type that a config's text names, as optim_hyper_begin() matches it; NULL: none. */
-CZ_API const struct optim_type *optim_type_find(const char *text);
+const struct optim_type *optim_type_find(const char *text);
 
-CZ_API const struct optim_type *optim_type_default(void);
+const struct optim_type *optim_type_default(void);
 
 /* "Adam, AdamW, …, OneBitLamb": those that czero has. Returns `buf`. */
-CZ_API const char *optim_type_names(char *buf, size_t nbytes);
+const char *optim_type_names(char *buf, size_t nbytes);
 
 CZ_EXTERN_C_END
 #endif

@@ -51,27 +51,24 @@ struct schedule_params {
 
 /* `type` is case-sensitive: WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle.
  * CZ_INVALID for anything else, with the names. */
-CZ_API cz_status schedule_params_begin(const char *type, bool compat_0_16,
-                                       struct schedule_params *out);
-CZ_API const struct setting_table *schedule_settings(const struct schedule_params *params);
+cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out);
+const struct setting_table *schedule_settings(const struct schedule_params *params);
 
 /* Set a parameter by the config's name. CZ_INVALID: unknown (with the nearest), or a wrong type:
  * under 0.19 the step counts of the warm-ups and of LRRangeTest must be integers (1e3 is not). */
-CZ_API cz_status schedule_params_set(struct schedule_params *params, const char *name,
-                                     const struct setting_value *value);
-CZ_API cz_status schedule_params_set_number(struct schedule_params *params, const char *name,
-                                            double value);
-CZ_API cz_status schedule_params_set_int(struct schedule_params *params, const char *name,
-                                         int64_t value);
-CZ_API cz_status schedule_params_set_bool(struct schedule_params *params, const char *name,
-                                          bool value);
-CZ_API cz_status schedule_params_set_list(struct schedule_params *params, const char *name,
-                                          const double *values, size_t n);
-CZ_API cz_status schedule_params_set_name(struct schedule_params *params, const char *name,
-                                          const char *value);
+cz_status schedule_params_set(struct schedule_params *params, const char *name,
+                              const struct setting_value *value);
+cz_status schedule_params_set_number(struct schedule_params *params, const char *name,
+                                     double value);
+cz_status schedule_params_set_int(struct schedule_params *params, const char *name, int64_t value);
+cz_status schedule_params_set_bool(struct schedule_params *params, const char *name, bool value);
+cz_status schedule_params_set_list(struct schedule_params *params, const char *name,
+                                   const double *values, size_t n);
+cz_status schedule_params_set_name(struct schedule_params *params, const char *name,
+                                   const char *value);
 
 /* Fill in defaults, check what DeepSpeed's constructors check. CZ_INVALID. */
-CZ_API cz_status schedule_params_finish(struct schedule_params *params);
+cz_status schedule_params_finish(struct schedule_params *params);
 
 struct schedule {
     struct schedule_params params;
@@ -85,20 +82,20 @@ struct schedule {
 /* Take over `groups` (n_groups ≤ OPTIM_GROUPS_MAX): remembers their lr as the base and writes the
  * first lr, and for OneCycle the first betas, into them.
  * CZ_INVALID: a per-group list whose length is not n_groups. */
-CZ_API cz_status schedule_init(struct schedule *s, const struct schedule_params *params,
-                               struct optim_group *groups, size_t n_groups);
+cz_status schedule_init(struct schedule *s, const struct schedule_params *params,
+                        struct optim_group *groups, size_t n_groups);
 
 /* i += 1 and write lr (and betas) of the new i into the groups. */
-CZ_API void schedule_step(struct schedule *s, struct optim_group *groups);
+void schedule_step(struct schedule *s, struct optim_group *groups);
 
 /* Continue from a checkpoint: sets i alone. */
-CZ_API void schedule_restore(struct schedule *s, int64_t last_batch_iteration);
+void schedule_restore(struct schedule *s, int64_t last_batch_iteration);
 
 /* The formula: lr of group `group` at index i ≥ -1. Pure. */
-CZ_API double schedule_lr(const struct schedule *s, int64_t i, size_t group);
+double schedule_lr(const struct schedule *s, int64_t i, size_t group);
 
 /* The formula of OneCycle's beta1, unclamped; beta2 is 0.99 throughout (DeepSpeed's). */
-CZ_API double schedule_beta1(const struct schedule *s, int64_t i, size_t group);
+double schedule_beta1(const struct schedule *s, int64_t i, size_t group);
 
 /* The largest beta1 that OneCycle hands to an optimizer; its growth after the cycle would pass 1.
  */

@@ -57,26 +57,26 @@ struct setting_value {
 };
 
 /* Index of `name` in the table, or -1. */
-CZ_API int settings_find(const struct setting_table *table, const char *name);
+int settings_find(const struct setting_table *table, const char *name);
 
 /* The table's name nearest to a misspelt one; NULL when none is near. */
-CZ_API const char *settings_nearest(const struct setting_table *table, const char *name);
+const char *settings_nearest(const struct setting_table *table, const char *name);
 
 /* Put a value into the field of settings[idx] of `owner`. `lenient_int`: SETTING_INT takes a float
  * without fraction (DeepSpeed 0.16). CZ_INVALID with "NAME: …" when the type does not fit. */
-CZ_API cz_status settings_put(const struct setting *setting, void *owner,
-                              const struct setting_value *value, bool lenient_int);
+cz_status settings_put(const struct setting *setting, void *owner,
+                       const struct setting_value *value, bool lenient_int);
 
 /* Find `name`, put the value and set its bit in *given. `owner_name` stands in sentences ("AdamW").
  * CZ_INVALID: unknown (with the nearest name), or a type that does not fit. */
-CZ_API cz_status settings_set(const struct setting_table *table, const char *owner_name,
-                              void *owner, uint64_t *given, const char *name,
-                              const struct setting_value *value, bool lenient_int);
+cz_status settings_set(const struct setting_table *table, const char *owner_name, void *owner,
+                       uint64_t *given, const char *name, const struct setting_value *value,
+                       bool lenient_int);
 
 /* Defaults for all fields outside `given`. CZ_INVALID when a required one is not given, or one is
  * given that does not exist in `dialect`. A default of NAN leaves a list empty. */
-CZ_API cz_status settings_fill(const struct setting_table *table, const char *owner_name,
-                               void *owner, uint64_t given, unsigned dialect);
+cz_status settings_fill(const struct setting_table *table, const char *owner_name, void *owner,
+                        uint64_t given, unsigned dialect);
 
 CZ_EXTERN_C_END
 #endif

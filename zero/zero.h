@@ -119,15 +119,15 @@ struct zero_options {
 
 /* Errors: CZ_INVALID (sizes overflow, a group index out of range), CZ_UNSUPPORTED (dtypes that do
  * not go together), CZ_NOMEM. */
-CZ_API cz_status zero_create(const struct zero_options *options, struct zero **out);
+cz_status zero_create(const struct zero_options *options, struct zero **out);
 
 /* Before zero_bind(): the communicator that takes the place of options.comm, of the same ranks, and
  * moves and reduces a GPU's memory too (comm/device/device_comm.h). Lent until zero_destroy(). */
-CZ_API void zero_set_comm(struct zero *z, struct comm *comm);
+void zero_set_comm(struct zero *z, struct comm *comm);
 
 /* Accepts NULL. Waits for what a pass without its boundary has begun: before the blocks and the
  * communicator go. cz_last_error() stays. */
-CZ_API void zero_destroy(struct zero *z);
+void zero_destroy(struct zero *z);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -157,14 +157,14 @@ enum zero_block {
 enum zero_memory { ZERO_HOST_MEMORY = 0, ZERO_GPU_MEMORY };
 
 /* Bytes this rank needs. */
-CZ_API size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
+size_t zero_block_nbytes(const struct zero *z, enum zero_block block);
 
 /* Where it has to be; all blocks are in host memory on the CPU. Host blocks of a GPU should be
  * registered with it (device.h): copies from and to others hold up the caller. */
-CZ_API enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block);
+enum zero_memory zero_block_memory(const struct zero *z, enum zero_block block);
 
 /* Bytes of the swap file that this rank needs; 0: none. */
-CZ_API size_t zero_swap_nbytes(const struct zero *z);
+size_t zero_swap_nbytes(const struct zero *z);
 
 /* An array in a block over which the sweep goes in tiles, each cut evenly among the threads. */
 struct zero_array {
@@ -174,8 +174,8 @@ struct zero_array {
 };
 
 /* All of them that are in memory, to decide on which NUMA node their pages should be. */
-CZ_API void zero_each_array(const struct zero *z,
-                            void (*visit)(void *user, const struct zero_array *array), void *user);
+void zero_each_array(const struct zero *z,
+                     void (*visit)(void *user, const struct zero_array *array), void *user);
 
 /* Figures of the layout, for plans and proofs. Elements unless they say otherwise. */
 struct zero_figures {
@@ -207,25 +207,25 @@ struct zero_figures {
     size_t update_read_nbytes, update_written_nbytes; /* by a step */
 };
 
-CZ_API struct zero_figures zero_figures(const struct zero *z);
+struct zero_figures zero_figures(const struct zero *z);
 
 /* Lend the blocks (where zero_block_memory() says; aligned to 256 bytes, zeroed; NULL for 0 bytes)
  * and the swap file (fresh, of zero_swap_nbytes(); NULL when that is 0) until zero_destroy(), and
  * fill states with their first values. Local. */
-CZ_API cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap);
+cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct swap *swap);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter. */
 typedef cz_status (*zero_fetch)(void *user, size_t param_idx, size_t off, size_t numel, float *dst);
 
 /* Fill parameters and masters. Masters start from the rounded parameters, as DeepSpeed's do.
  * staging: staging_numel ≥ 1 floats of scratch for 16-bit parameters. */
-CZ_API cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging,
-                           size_t staging_numel);
+cz_status zero_load(struct zero *z, zero_fetch fetch, void *user, float *staging,
+                    size_t staging_numel);
 
 /* Pointers by parameter index, as chain_bind() wants them: parameters while their unit is acquired,
  * gradients always; NULL for frozen parameters' gradients. Local. */
-CZ_API const void *const *zero_params(const struct zero *z);
-CZ_API void *const *zero_grads(const struct zero *z);
+const void *const *zero_params(const struct zero *z);
+void *const *zero_grads(const struct zero *z);
 
 /* ---- a pass over the layers ------------------------------------------------------------------ */
 
@@ -236,22 +236,22 @@ enum zero_pass {
 };
 
 /* Local. A pass that failed half-way is ended by the next begin. */
-CZ_API cz_status zero_pass_begin(struct zero *z, enum zero_pass pass);
+cz_status zero_pass_begin(struct zero *z, enum zero_pass pass);
 
 /* The unit's parameters are whole in memory between acquire and release; when the visit writes
  * gradients, zero_grads() may be written. CZ_INVALID: not the unit whose turn it is. */
-CZ_API cz_status zero_unit_acquire(struct zero *z, size_t unit_idx);
-CZ_API cz_status zero_unit_release(struct zero *z, size_t unit_idx);
+cz_status zero_unit_acquire(struct zero *z, size_t unit_idx);
+cz_status zero_unit_release(struct zero *z, size_t unit_idx);
 
 /* The unit's backward of this micro-batch is done: before its release. */
-CZ_API cz_status zero_grads_ready(struct zero *z, size_t unit_idx);
+cz_status zero_grads_ready(struct zero *z, size_t unit_idx);
 
 /* Everything that the pass began has arrived. */
-CZ_API cz_status zero_pass_end(struct zero *z);
+cz_status zero_pass_end(struct zero *z);
 
 /* Whether a further micro-batch adds to zero_grads() (true) or overwrites them, because each was
  * reduced on its own (stages 2 and 3 with several ranks). Local. */
-CZ_API bool zero_accumulates(const struct zero *z);
+bool zero_accumulates(const struct zero *z);
 
 /* ---- the boundary ---------------------------------------------------------------------------- */
 
@@ -259,10 +259,10 @@ CZ_API bool zero_accumulates(const struct zero *z);
  * 1-bit family takes from each rank's own gradients (zero_averages() false) nothing is sent, and
  * zero_scan() and zero_norm() look at all ranks' own ones. CZ_INVALID when no training pass has
  * ended. */
-CZ_API cz_status zero_reduce(struct zero *z);
+cz_status zero_reduce(struct zero *z);
 
 /* Whether the coming boundary averages gradients over ranks. Local. */
-CZ_API bool zero_averages(const struct zero *z);
+bool zero_averages(const struct zero *z);
 
 struct zero_scan {
     float max_abs; /* over the finite gradients of all ranks */
@@ -275,12 +275,12 @@ struct zero_scan {
 };
 
 /* Look for non-finite gradients. */
-CZ_API cz_status zero_scan(struct zero *z, struct zero_scan *out);
+cz_status zero_scan(struct zero *z, struct zero_scan *out);
 
 /* Global L2 norm of the (finite) gradients, still scaled; max_abs from zero_scan(). The same bits
  * for any partition. Of gradients that are not averaged: the root mean square over ranks of their
  * norms, which is at least the norm of their mean. */
-CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
+cz_status zero_norm(struct zero *z, float max_abs, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
  * round to parameters); two where the optimizer wants a norm per tensor. zero_scan() waits for
@@ -288,13 +288,13 @@ CZ_API cz_status zero_norm(struct zero *z, float max_abs, double *norm);
  * and the update runs beside the rest of the backward: the same bits. Local; collective when
  * tensors with norms are cut over ranks (stages 1 to 3), and for the 1-bit family, which exchanges
  * here: a rank that fails has taken part. */
-CZ_API cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
+cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
 /* Give every rank the parameters that the others have updated and that it keeps whole. */
-CZ_API cz_status zero_gather(struct zero *z);
+cz_status zero_gather(struct zero *z);
 
 /* Forget the gradients: before the next step's first micro-batch. Local. */
-CZ_API void zero_grads_drop(struct zero *z);
+void zero_grads_drop(struct zero *z);
 
 /* ---- single tensors -------------------------------------------------------------------------- */
 
@@ -305,13 +305,13 @@ enum zero_what { ZERO_WEIGHT = 0, ZERO_GRAD, ZERO_STATE };
  * by the loss scale). States that ranks hold apart (ZeroOneAdam between exchanges) come as their
  * mean. A frozen parameter has a weight only (CZ_NOTFOUND). CZ_UNSUPPORTED: a
  * pretended rank is asked for what another owns. */
-CZ_API cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
-                           size_t off, size_t numel, float *dst);
+cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
+                    size_t off, size_t numel, float *dst);
 
 /* The same for writing weights and states: every rank brings all of src. The rounded parameter is
  * written too. */
-CZ_API cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
-                            size_t off, size_t numel, const float *src);
+cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size_t param_idx,
+                     size_t off, size_t numel, const float *src);
 
 /* ---- the 1-bit family ---------------------------------------------------------------------
  *
@@ -330,8 +330,8 @@ struct zero_segment {
     size_t numel, numel_padded; /* numel_padded is a multiple of W·lcm(W, 8) */
 };
 
-CZ_API size_t zero_n_segments(const struct zero *z); /* 0: not of this family, or one rank */
-CZ_API struct zero_segment zero_segment(const struct zero *z, size_t segment);
+size_t zero_n_segments(const struct zero *z); /* 0: not of this family, or one rank */
+struct zero_segment zero_segment(const struct zero *z, size_t segment);
 
 /* Counters, and per group Σ lr since ZeroOneAdam's last exchange (n_groups), and OneBitLamb's
  * values by parameter index; NULL where the optimizer has none. What a checkpoint restores it
@@ -341,7 +341,7 @@ struct zero_onebit {
     double *lrs;
     struct onebit_tensor *tensors;
 };
-CZ_API struct zero_onebit zero_onebit(struct zero *z);
+struct zero_onebit zero_onebit(struct zero *z);
 
 /* What differs from rank to rank, or is whole on each, beside the optimizer's states. */
 enum zero_onebit_what {
@@ -354,20 +354,19 @@ enum zero_onebit_what {
 /* Where it is, fp32, for a checkpoint to read (between boundaries, guarded as
  * zero_source_ranges()). idx: a segment or a parameter (trained). nbytes 0: this run has none.
  * Local. */
-CZ_API struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what,
-                                           size_t idx);
+struct zero_range zero_onebit_range(const struct zero *z, enum zero_onebit_what what, size_t idx);
 
 /* Elements [off, off + numel) of it from and to host memory, done on return; all of it to zero. For
  * a checkpoint to restore: zero_onebit_restored() must follow. Local. */
-CZ_API cz_status zero_onebit_read(struct zero *z, enum zero_onebit_what what, size_t idx,
-                                  size_t off, size_t numel, float *dst);
-CZ_API cz_status zero_onebit_write(struct zero *z, enum zero_onebit_what what, size_t idx,
-                                   size_t off, size_t numel, const float *src);
-CZ_API cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t idx);
+cz_status zero_onebit_read(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
+                           size_t numel, float *dst);
+cz_status zero_onebit_write(struct zero *z, enum zero_onebit_what what, size_t idx, size_t off,
+                            size_t numel, const float *src);
+cz_status zero_onebit_clear(struct zero *z, enum zero_onebit_what what, size_t idx);
 
 /* After zero_restore() and whatever was written through zero_onebit() and zero_onebit_write():
  * momentum and masks are made whole again. Collective. */
-CZ_API cz_status zero_onebit_restored(struct zero *z);
+cz_status zero_onebit_restored(struct zero *z);
 
 /* ---- the whole state, for checkpoints -------------------------------------------------------- */
 
@@ -383,7 +382,7 @@ struct zero_layout {
     size_t n_states;
 };
 
-CZ_API struct zero_layout zero_group_layout(const struct zero *z, size_t group);
+struct zero_layout zero_group_layout(const struct zero *z, size_t group);
 
 enum zero_source {
     ZERO_FROM_PARAMS =
@@ -415,18 +414,18 @@ static inline bool zero_ranges_overlap(const struct zero_range *a, const struct 
 
 /* Where elements [off, off + numel) of a source are, in one or two runs; returns how many. They may
  * be read between boundaries. Local. */
-CZ_API size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
-                                 size_t state_idx, size_t param_idx, size_t off, size_t numel,
-                                 struct zero_range out[2]);
+size_t zero_source_ranges(const struct zero *z, enum zero_source source, size_t group,
+                          size_t state_idx, size_t param_idx, size_t off, size_t numel,
+                          struct zero_range out[2]);
 
 /* Read a run from wherever it is. Any thread. Errors: CZ_IO. */
-CZ_API cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst);
+cz_status zero_range_read(const struct zero *z, const struct zero_range *range, void *dst);
 
 /* Called before the optimizer's sweep or the gather after it changes a run of what
  * zero_source_ranges() gives, from zero_step() and zero_gather(): a checkpoint that is still being
  * written from there makes it wait. NULL: none. */
 typedef cz_status (*zero_guard)(void *user, const struct zero_range *range);
-CZ_API void zero_set_guard(struct zero *z, zero_guard guard, void *user);
+void zero_set_guard(struct zero *z, zero_guard guard, void *user);
 
 /* Supplies fp32 elements [off, off + numel) of a parameter's master (ZERO_WEIGHT) or state. */
 typedef cz_status (*zero_restore_fetch)(void *user, enum zero_what what, size_t state_idx,
@@ -445,7 +444,7 @@ struct zero_restore {
 /* Masters, states and rounded parameters from elsewhere, each rank its own part; parameters are the
  * masters rounded, as after a step. Collected gradients are forgotten. When
  * it fails the state is a mixture. */
-CZ_API cz_status zero_restore(struct zero *z, const struct zero_restore *args);
+cz_status zero_restore(struct zero *z, const struct zero_restore *args);
 
 CZ_EXTERN_C_END
 #endif

@@ -88,22 +88,22 @@ struct ckpt_open_options {
  * a length that the shapes do not explain), CZ_UNSUPPORTED (tensor, pipeline or expert parallelism,
  * legacy torch format, NVMe-swapped fp32 groups without their copies), CZ_IO, CZ_NOMEM. Each
  * sentence names the file. */
-CZ_API cz_status ckpt_open(const struct ckpt_open_options *options, struct ckpt **out);
-CZ_API void ckpt_close(struct ckpt *ck); /* accepts NULL */
+cz_status ckpt_open(const struct ckpt_open_options *options, struct ckpt **out);
+void ckpt_close(struct ckpt *ck); /* accepts NULL */
 
-CZ_API const struct ckpt_info *ckpt_get_info(const struct ckpt *ck);
+const struct ckpt_info *ckpt_get_info(const struct ckpt *ck);
 
 /* Tensors under their first names: parameters in the model's order (the order of `module`), then
  * buffers. The set is the same for every stage. */
-CZ_API size_t ckpt_count(const struct ckpt *ck);
-CZ_API const struct ckpt_tensor *ckpt_at(const struct ckpt *ck, size_t idx);
+size_t ckpt_count(const struct ckpt *ck);
+const struct ckpt_tensor *ckpt_at(const struct ckpt *ck, size_t idx);
 
 /* By name or alias; ckpt_count() when there is none. */
-CZ_API size_t ckpt_find(const struct ckpt *ck, const char *name);
+size_t ckpt_find(const struct ckpt *ck, const char *name);
 
 /* The order in which DeepSpeed's script puts out tensors, on which its shards depend: buffers,
  * frozen ones, trained ones in flat order. order: (ckpt_count()) indexes, written. */
-CZ_API void ckpt_script_order(const struct ckpt *ck, size_t *order);
+void ckpt_script_order(const struct ckpt *ck, size_t *order);
 
 /* ---- elements ---------------------------------------------------------------------------------
  */
@@ -118,47 +118,47 @@ struct ckpt_run {
 
 /* The run that begins at element elem_off (< numel) of (tensor, what). Errors: CZ_NOTFOUND (no such
  * state or module entry for this tensor), CZ_UNSUPPORTED (stored with strides: use ckpt_read). */
-CZ_API cz_status ckpt_run(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
-                          struct ckpt_run *out);
+cz_status ckpt_run(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
+                   struct ckpt_run *out);
 
 /* Elements [elem_off, elem_off + numel) as stored, whatever the dtype and strides. Errors:
  * CZ_NOTFOUND as above, CZ_INVALID (outside the tensor), CZ_IO, CZ_CORRUPT (the file changed). */
-CZ_API cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
-                               size_t numel, void *dst);
+cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
+                        size_t numel, void *dst);
 
 /* How (tensor, what) is stored; NULL: it is not there. */
-CZ_API const struct pickle_dtype *ckpt_dtype(const struct ckpt *ck, size_t idx, int what);
+const struct pickle_dtype *ckpt_dtype(const struct ckpt *ck, size_t idx, int what);
 
 /* The same elements as fp32: bf16 and fp16 widened, fp64 rounded, integers converted;
  * CZ_UNSUPPORTED for other types. */
-CZ_API cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
-                           size_t numel, float *dst);
+cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off, size_t numel,
+                    float *dst);
 
 /* Whether this tensor has state i. */
-CZ_API bool ckpt_has_state(const struct ckpt *ck, size_t idx, size_t state_idx);
+bool ckpt_has_state(const struct ckpt *ck, size_t idx, size_t state_idx);
 
 /* ---- what else is saved -----------------------------------------------------------------------
  */
 
 /* Updates applied to a group ("step" of its states); -1: not saved. Groups whose ranks or tensors
  * disagree are CZ_CORRUPT at open. */
-CZ_API int64_t ckpt_group_step(const struct ckpt *ck, size_t group);
+int64_t ckpt_group_step(const struct ckpt *ck, size_t group);
 
 /* The optimizer's param_groups[group]: lr, betas, eps, weight_decay …; NULL: not saved. */
-CZ_API const struct pickle_node *ckpt_param_group(const struct ckpt *ck, size_t group);
+const struct pickle_node *ckpt_param_group(const struct ckpt *ck, size_t group);
 
 /* The optimizer's dictionary of a tensor's state, for numbers that are kept beside the steps (or of
  * the flat tensor that holds it). NULL: it has none, or the stage is not 0. */
-CZ_API const struct pickle_node *ckpt_state_dict(const struct ckpt *ck, size_t idx);
+const struct pickle_node *ckpt_state_dict(const struct ckpt *ck, size_t idx);
 
 /* Rank 0's model_states dictionary: counters, lr_scheduler, ds_config, client state. Never NULL. */
-CZ_API const struct pickle_node *ckpt_model_states(const struct ckpt *ck);
+const struct pickle_node *ckpt_model_states(const struct ckpt *ck);
 
 /* Rank 0's optimizer_state_dict, at stage 0 `optimizer`; NULL: none. */
-CZ_API const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
+const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
 
 /* A number that may be a python number or a one-element tensor of rank 0's files. */
-CZ_API bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
+bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
 
 /* ---- files ------------------------------------------------------------------------------------
  * The tag's files that hold this checkpoint (info.n_files), for callers that verify, print or copy
@@ -167,14 +167,14 @@ CZ_API bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, d
 
 #define CKPT_FILES_IDLE_MAX 64
 
-CZ_API const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx);
-CZ_API uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx);
+const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx);
+uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx);
 
 /* A descriptor to read file file_idx with, at offsets (pread, copy_file_range); it stays open until
  * ckpt_file_release(). Calls nest. Threads: any. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT when the
  * file is another one than at ckpt_open(). */
-CZ_API cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd);
-CZ_API void ckpt_file_release(const struct ckpt *ck, size_t file_idx);
+cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd);
+void ckpt_file_release(const struct ckpt *ck, size_t file_idx);
 
 CZ_EXTERN_C_END
 #endif

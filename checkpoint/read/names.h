@@ -16,28 +16,28 @@ CZ_EXTERN_C_BEGIN
 #define CKPT_STATES_MAX       8 /* kinds of optimizer state with an element per weight */
 
 /* "mp_rank_00_model_states.pt"; at stage 3 "zero_pp_rank_R_mp_rank_00_model_states.pt". */
-CZ_API void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX]);
+void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX]);
 
 /* "[bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt". Stage 0 has none. */
-CZ_API void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX]);
+void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX]);
 
 /* "czero_onebit_rank_00001.pt": what differs from rank to rank under the 1-bit optimizers. Ours;
  * nothing of DeepSpeed's looks for such a name. */
-CZ_API void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX]);
+void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX]);
 
 /* A tag may be any text without '/', control characters, a leading '.' or spaces at its ends, up to
  * 200 bytes, but not "latest" or "latest_universal". CZ_INVALID says what is wrong. */
-CZ_API cz_status ckpt_tag_check(const char *tag);
+cz_status ckpt_tag_check(const char *tag);
 
 /* The tag that dir/latest names (surrounding white space dropped), free() it. CZ_NOTFOUND: no such
  * file (*tag NULL); CZ_CORRUPT: empty, too long, or not a tag. universal: latest_universal. */
-CZ_API cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
+cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
 
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
  * or DIR itself when it is a tag's folder (holds *_model_states.pt or zero/). *tag: its last
  * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one; DIR is a
  * file), CZ_NOTFOUND (with the tags that are there), CZ_CORRUPT, CZ_IO. */
-CZ_API cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out);
+cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out);
 
 /* Names in a folder that end in `suffix` ("" for all), in natural order (digit runs as numbers).
  * Release with ckpt_list_free(). Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
@@ -45,8 +45,8 @@ struct ckpt_list {
     char **names;
     size_t n;
 };
-CZ_API cz_status ckpt_list_files(const char *dir, const char *suffix, struct ckpt_list *out);
-CZ_API void ckpt_list_free(struct ckpt_list *list); /* accepts zeroed */
+cz_status ckpt_list_files(const char *dir, const char *suffix, struct ckpt_list *out);
+void ckpt_list_free(struct ckpt_list *list); /* accepts zeroed */
 
 CZ_EXTERN_C_END
 #endif

@@ -26,11 +26,10 @@ struct ckpt_onebit_want {
 /* Opens and checks all of it but the elements. *out: NULL on error. Errors: CZ_CORRUPT (missing:
  * the caller knows that it should be there; damaged; another rank's or another save's), CZ_VERSION,
  * CZ_IO, CZ_NOMEM. */
-CZ_API cz_status ckpt_onebit_open(const struct ckpt_onebit_want *want,
-                                  struct ckpt_onebit_file **out);
-CZ_API void ckpt_onebit_close(struct ckpt_onebit_file *file); /* accepts NULL */
+cz_status ckpt_onebit_open(const struct ckpt_onebit_want *want, struct ckpt_onebit_file **out);
+void ckpt_onebit_close(struct ckpt_onebit_file *file); /* accepts NULL */
 
-CZ_API const char *ckpt_onebit_path(const struct ckpt_onebit_file *file);
+const char *ckpt_onebit_path(const struct ckpt_onebit_file *file);
 
 /* A segment: parameters one after the other (numel elements), then padding. */
 struct ckpt_onebit_segment {
@@ -38,22 +37,22 @@ struct ckpt_onebit_segment {
     uint64_t numel, numel_padded; /* a multiple of the world size */
 };
 
-CZ_API size_t ckpt_onebit_n_segments(const struct ckpt_onebit_file *file);
-CZ_API struct ckpt_onebit_segment ckpt_onebit_segment_at(const struct ckpt_onebit_file *file,
-                                                         size_t segment_idx);
-CZ_API const char *ckpt_onebit_param(const struct ckpt_onebit_file *file, size_t segment_idx,
-                                     size_t param); /* lent */
+size_t ckpt_onebit_n_segments(const struct ckpt_onebit_file *file);
+struct ckpt_onebit_segment ckpt_onebit_segment_at(const struct ckpt_onebit_file *file,
+                                                  size_t segment_idx);
+const char *ckpt_onebit_param(const struct ckpt_onebit_file *file, size_t segment_idx,
+                              size_t param); /* lent */
 
 /* Elements of a segment's worker error (numel_padded), or of the server error of the chunk of this
  * file's rank (numel_padded / world size). Errors: CZ_INVALID (outside), CZ_IO, CZ_CORRUPT. */
-CZ_API cz_status ckpt_onebit_read(const struct ckpt_onebit_file *file, size_t segment_idx,
-                                  bool is_server, uint64_t off, size_t numel, float *dst);
+cz_status ckpt_onebit_read(const struct ckpt_onebit_file *file, size_t segment_idx, bool is_server,
+                           uint64_t off, size_t numel, float *dst);
 
 /* Elements of a parameter's own momentum ("exp_avg") or moves ("momentum_accumulator"). Errors as
  * above; CZ_NOTFOUND: this file has none. */
-CZ_API bool ckpt_onebit_has_states(const struct ckpt_onebit_file *file);
-CZ_API cz_status ckpt_onebit_read_state(const struct ckpt_onebit_file *file, const char *param,
-                                        const char *key, uint64_t off, size_t numel, float *dst);
+bool ckpt_onebit_has_states(const struct ckpt_onebit_file *file);
+cz_status ckpt_onebit_read_state(const struct ckpt_onebit_file *file, const char *param,
+                                 const char *key, uint64_t off, size_t numel, float *dst);
 
 CZ_EXTERN_C_END
 #endif

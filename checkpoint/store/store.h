@@ -20,16 +20,16 @@ CZ_EXTERN_C_BEGIN
 /* Create DIR (and parents) and find out whether a save could begin there: for a run's start, so
  * that it does not train for hours first. Errors: CZ_IO, CZ_INVALID (no name; a folder called
  * `latest` is in the way). */
-CZ_API cz_status store_check(const char *dir);
+cz_status store_check(const char *dir);
 
 /* DIR/.TAG.saving, for every rank; free() it. NULL: no memory. */
-CZ_API char *store_staging_path(const char *dir, const char *tag);
+char *store_staging_path(const char *dir, const char *tag);
 
 /* Create DIR (and parents) and the empty staging folder, which stays locked until it is published
  * or discarded, or this process ends; remove unlocked staging folders and half-deleted tags of
  * earlier crashes. Errors: CZ_INVALID (tag; a file called TAG or a folder called `latest` is in the
  * way), CZ_BUSY (another process saves under this tag), CZ_IO (read-only, no space, …). */
-CZ_API cz_status store_stage(const char *dir, const char *tag);
+cz_status store_stage(const char *dir, const char *tag);
 
 /* A small file that goes into the tag beside the shards, and into the manifest. */
 struct store_extra {
@@ -44,19 +44,18 @@ struct store_extra {
  * stays (save_latest=False). Errors: CZ_IO, CZ_CORRUPT (a listed file is missing or short, another
  * one is there), CZ_UNSUPPORTED (a file system on which TAG cannot be replaced safely), CZ_NOMEM;
  * call store_discard() then. `latest` names a whole checkpoint also after an error. */
-CZ_API cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
-                               const struct store_extra *extras, size_t n_extras,
-                               bool update_latest);
+cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
+                        const struct store_extra *extras, size_t n_extras, bool update_latest);
 
 /* Remove the staging folder, from any rank (rank 0 may be dead); one that another process holds
  * stays. Keeps the current error. */
-CZ_API void store_discard(const char *dir, const char *tag);
+void store_discard(const char *dir, const char *tag);
 
 /* Keep the `keep` ≥ 1 newest tags that czero saved (by step in their czero_state.json, then time),
  * and always the one that `latest` names and the newest one that is complete by its manifest's
  * sizes. Folders that hold no manifest of ours are never touched. A tag is renamed to .TAG.deleting
  * before its files go. *n_removed (may be NULL). Errors: CZ_IO (the rest is still tried). */
-CZ_API cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed);
+cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed);
 
 CZ_EXTERN_C_END
 #endif

@@ -127,23 +127,22 @@ struct ckpt_writer;
 
 /* Everything in options is borrowed until destroy. Errors: CZ_INVALID, CZ_IO, CZ_NOMEM. A rank that
  * has nothing to write (stage 0, rank > 0, no errors) gets a writer without jobs. */
-CZ_API cz_status ckpt_writer_create(const struct ckpt_write_options *options,
-                                    struct ckpt_writer **out);
+cz_status ckpt_writer_create(const struct ckpt_write_options *options, struct ckpt_writer **out);
 
 /* What has to be written, in the order to do it: errors, which an exchange changes first, then
  * parameters and frozen ones, then master and states tile by tile, so that the part of a partition
  * that an optimizer sweep updates first is free first. */
-CZ_API size_t ckpt_writer_n_jobs(const struct ckpt_writer *w);
-CZ_API const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_idx);
+size_t ckpt_writer_n_jobs(const struct ckpt_writer *w);
+const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_idx);
 
 /* Write one job's elements from `src` (job->numel of job->dtype). Threads: different jobs may be
  * written by different threads. Errors: CZ_INVALID, CZ_IO. */
-CZ_API cz_status ckpt_writer_put(struct ckpt_writer *w, size_t job_idx, const void *src);
+cz_status ckpt_writer_put(struct ckpt_writer *w, size_t job_idx, const void *src);
 
 /* Sync the files and give their manifest entries (owned by the writer until destroy). Errors:
  * CZ_IO, CZ_INVALID (a job was not done). */
-CZ_API cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out);
-CZ_API void ckpt_writer_destroy(struct ckpt_writer *w); /* accepts NULL; before the finish it
+cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out);
+void ckpt_writer_destroy(struct ckpt_writer *w); /* accepts NULL; before the finish it
                                                            removes what it wrote */
 
 CZ_EXTERN_C_END

@@ -47,29 +47,28 @@ enum device_comm_kind {
 #define DEVICE_COMM_ENV "CZERO_DEVICE_COMM" /* nccl or staged, in place of what is picked */
 
 /* The device that a rank opens: ranks of a host are dealt out over its n_devices ≥ 1. */
-CZ_API int comm_device_ordinal(const struct comm *host, int n_devices);
+int comm_device_ordinal(const struct comm *host, int n_devices);
 
 /* The kind for these ranks: self for one (or one that pretends), staged when two share a GPU or one
  * has no usable libnccl (that is warned of), else nccl; CZERO_DEVICE_COMM decides instead (then a
  * missing libnccl is an error). The same on all ranks; collective.
  * Errors: CZ_INVALID (the environment names no kind), CZ_UNSUPPORTED, CZ_PEER, CZ_COMM, CZ_CUDA. */
-CZ_API cz_status comm_device_pick(struct comm *host, struct device *device,
-                                  enum device_comm_kind *kind);
+cz_status comm_device_pick(struct comm *host, struct device *device, enum device_comm_kind *kind);
 
 /* How many of this host's ranks have opened the same GPU, whatever each of them calls it: at least
  * 1. Collective. Errors: CZ_CUDA, CZ_PEER, CZ_COMM, CZ_NOMEM. */
-CZ_API cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_ranks);
+cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_ranks);
 
 /* "self", "staged", "nccl". */
-CZ_API const char *comm_device_kind_name(enum device_comm_kind kind);
+const char *comm_device_kind_name(enum device_comm_kind kind);
 
 /* What a communicator of a kind (not AUTO) allocates on a rank for a plan: page-locked host memory
  * and device memory. NCCL's own buffers are not in it. piece_nbytes as below. */
 struct device_comm_nbytes {
     size_t host, device;
 };
-CZ_API struct device_comm_nbytes comm_device_staging_nbytes(enum device_comm_kind kind,
-                                                            int world_size, size_t piece_nbytes);
+struct device_comm_nbytes comm_device_staging_nbytes(enum device_comm_kind kind, int world_size,
+                                                     size_t piece_nbytes);
 
 struct device_comm_options {
     enum device_comm_kind kind;
@@ -83,7 +82,7 @@ struct device_comm_options {
  * Errors: those of comm_device_pick(); CZ_NOMEM (page-locked or device memory), CZ_INVALID (self
  * for several ranks). A rank's failure is every rank's (CZ_PEER); when NCCL does not start on a
  * rank, that one leaves `host` (comm_leave) and must end for the others to hear of it. */
-CZ_API cz_status comm_device_create(const struct device_comm_options *options, struct comm **out);
+cz_status comm_device_create(const struct device_comm_options *options, struct comm **out);
 
 CZ_EXTERN_C_END
 #endif

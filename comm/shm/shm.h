@@ -20,12 +20,12 @@ struct comm;
 
 /* A segment for `world_size` ranks (1 … COMM_SHM_WORLD_MAX); *fd is the caller's to close (ranks
  * inherit it: no CLOEXEC). Errors: CZ_INVALID, CZ_NOMEM, CZ_IO. */
-CZ_API cz_status comm_shm_segment_create(int world_size, int *fd);
+cz_status comm_shm_segment_create(int world_size, int *fd);
 
 /* Bytes of that segment, and of its pages that one rank reads or writes: what the rank's resident
  * memory grows by. Pages are taken when first used, so a rank that exchanges little stays below. */
-CZ_API size_t comm_shm_segment_nbytes(int world_size);
-CZ_API size_t comm_shm_rank_nbytes(int world_size);
+size_t comm_shm_segment_nbytes(int world_size);
+size_t comm_shm_rank_nbytes(int world_size);
 
 /* Join the segment as `rank`; collective: returns when all ranks have joined, or CZ_PEER when one
  * has died or CZ_COMM when one has not come within timeout_s. The descriptor stays the caller's.
@@ -33,12 +33,11 @@ CZ_API size_t comm_shm_rank_nbytes(int world_size);
  * comm_destroy() is not noticed.
  * Errors: CZ_INVALID (no such rank or world), CZ_COMM (fd is not a segment of this version and
  * world size, the rank has joined before, a rank is missing), CZ_PEER, CZ_NOMEM. */
-CZ_API cz_status comm_shm_join(int fd, int rank, int world_size, double timeout_s,
-                               struct comm **out);
+cz_status comm_shm_join(int fd, int rank, int world_size, double timeout_s, struct comm **out);
 
 /* Where a rank of the segment stood last, also one that has died: "step 3 (backward)"; "" when it
  * has said nothing yet. Errors: CZ_INVALID, CZ_COMM (see comm_shm_join), CZ_NOMEM. */
-CZ_API cz_status comm_shm_where(int fd, int world_size, int rank, char *text, size_t text_nbytes);
+cz_status comm_shm_where(int fd, int world_size, int rank, char *text, size_t text_nbytes);
 
 CZ_EXTERN_C_END
 #endif

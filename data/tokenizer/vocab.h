@@ -36,19 +36,19 @@ struct vocab_report {
 };
 
 /* Errors: CZ_INVALID (options), CZ_NOMEM. */
-CZ_API cz_status vocab_create(const struct vocab_options *options, struct vocab **out);
-CZ_API void vocab_destroy(struct vocab *v); /* accepts NULL */
+cz_status vocab_create(const struct vocab_options *options, struct vocab **out);
+void vocab_destroy(struct vocab *v); /* accepts NULL */
 
 /* Count a text's words. Errors: CZ_NOMEM. */
-CZ_API cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes);
+cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes);
 
 /* Choose the tokens. Errors: CZ_INVALID (no text had a word), CZ_NOMEM. */
-CZ_API cz_status vocab_build(struct vocab *v, struct vocab_report *report);
+cz_status vocab_build(struct vocab *v, struct vocab_report *report);
 
 /* Write vocab.txt and tokenizer_config.json into a folder, made if it is not there: what
  * cz_tokenizer_open() and transformers' BertTokenizerFast.from_pretrained() read to the same ids.
  * Errors: CZ_IO, CZ_NOMEM. */
-CZ_API cz_status vocab_save(const struct vocab *v, const char *dir);
+cz_status vocab_save(const struct vocab *v, const char *dir);
 
 CZ_EXTERN_C_END
 #endif

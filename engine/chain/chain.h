@@ -87,25 +87,24 @@ struct chain_run {
 
 /* A chain over the model's layers (the model is borrowed until chain_destroy()).
  * Errors: CZ_INVALID (the shape cannot run, a size overflows), CZ_NOMEM. */
-CZ_API cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
-                              struct chain **out);
+cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
+                       struct chain **out);
 
 /* The same over layers that need no model: `layers` is copied, what it points to is borrowed.
  * n_params: one more than the largest parameter index. */
-CZ_API cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
-                                     size_t n_params, const struct chain_options *options,
-                                     struct chain **out);
-CZ_API void chain_destroy(struct chain *chain); /* accepts NULL */
+cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
+                              const struct chain_options *options, struct chain **out);
+void chain_destroy(struct chain *chain); /* accepts NULL */
 
-CZ_API struct chain_sizes chain_sizes(const struct chain *chain);
-CZ_API size_t chain_n_layers(const struct chain *chain);
-CZ_API const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);
+struct chain_sizes chain_sizes(const struct chain *chain);
+size_t chain_n_layers(const struct chain *chain);
+const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);
 
 /* What one layer needs for the planned shape. */
-CZ_API struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx);
+struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx);
 
 /* Whether a TRAIN pass will run the layer's forward a second time during backward. */
-CZ_API bool chain_is_recomputed(const struct chain *chain, size_t layer_idx);
+bool chain_is_recomputed(const struct chain *chain, size_t layer_idx);
 
 /* The k-th visit of a TRAIN pass: every layer forward, then backward with what it recomputes. An
  * EVAL pass makes the forward visits only. */
@@ -113,31 +112,31 @@ struct chain_visit {
     size_t layer_idx;
     enum chain_phase phase;
 };
-CZ_API size_t chain_n_visits(const struct chain *chain);
-CZ_API struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
+size_t chain_n_visits(const struct chain *chain);
+struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
 
 /* After chain_backward(): the first parameter with a gradient to fill for which every layer that
  * uses it said `none`; SIZE_MAX when there is none. Its gradient is zero, or what it was before. */
-CZ_API size_t chain_param_unused(const struct chain *chain);
+size_t chain_param_unused(const struct chain *chain);
 
-CZ_API void chain_bind(struct chain *chain, const struct chain_memory *memory);
+void chain_bind(struct chain *chain, const struct chain_memory *memory);
 
 /* Errors: CZ_INVALID (batch larger than planned, mode the chain was not made for), whatever layers
  * and hooks return (prefixed with the layer's number and class). */
-CZ_API cz_status chain_forward(struct chain *chain, const struct chain_run *run);
+cz_status chain_forward(struct chain *chain, const struct chain_run *run);
 
 /* Backward of the last TRAIN pass. CZ_INVALID when there is none. */
-CZ_API cz_status chain_backward(struct chain *chain);
+cz_status chain_backward(struct chain *chain);
 
 /* Whether every layer can decode with a cache. */
-CZ_API bool chain_can_decode(const struct chain *chain);
+bool chain_can_decode(const struct chain *chain);
 
 /* Feed the next batch->T tokens of each sequence (one when generating, or a whole prompt): ids
  * (B,T), `position` tokens are already in the cache, position + T at most the chain's T. logits:
  * fp32 (B,V) of the last token, or NULL; as in chain_run. CZ_UNSUPPORTED when a layer cannot
  * decode. */
-CZ_API cz_status chain_decode(struct chain *chain, struct dev_stream *stream,
-                              const struct batch *batch, int64_t position, float *logits);
+cz_status chain_decode(struct chain *chain, struct dev_stream *stream, const struct batch *batch,
+                       int64_t position, float *logits);
 
 CZ_EXTERN_C_END
 #endif

@@ -38,7 +38,7 @@ struct config_options {
 
 /* Options with world size 1 and compat taken from the environment variable CZERO_COMPAT
  * ("0.16" or "0.19"; anything else, and unset, is 0.19). */
-CZ_API struct config_options config_options_default(void);
+struct config_options config_options_default(void);
 
 /* ---- what a config says --------------------------------------------------------------------- */
 
@@ -267,16 +267,16 @@ struct ds_config {
  * path, the value given and what would work; several problems are separated by newlines),
  * CZ_UNSUPPORTED for Hjson beyond comments and optional commas, CZ_NOTFOUND when the file cannot
  * be read, CZ_NOMEM. */
-CZ_API cz_status config_load(const char *path, const struct config_options *options,
-                             struct ds_config **out);
+cz_status config_load(const char *path, const struct config_options *options,
+                      struct ds_config **out);
 
 /* The same from memory: `text` of nbytes (no terminator needed), `name` stands for the file in
  * sentences ("<memory>" when NULL). */
-CZ_API cz_status config_load_text(const char *text, size_t nbytes, const char *name,
-                                  const struct config_options *options, struct ds_config **out);
+cz_status config_load_text(const char *text, size_t nbytes, const char *name,
+                           const struct config_options *options, struct ds_config **out);
 
 /* Accepts NULL. */
-CZ_API void config_free(struct ds_config *config);
+void config_free(struct ds_config *config);
 
 /* ---- what there is to say about it ------------------------------------------------------------
  */
@@ -298,37 +298,37 @@ struct config_note {
     const char *text; /* one complete sentence: "FILE:LINE:COL: path: …" */
 };
 
-CZ_API size_t config_n_notes(const struct ds_config *config);
-CZ_API const struct config_note *config_note(const struct ds_config *config, size_t idx);
+size_t config_n_notes(const struct ds_config *config);
+const struct config_note *config_note(const struct ds_config *config, size_t idx);
 
 /* CZ_OK, or CZ_INVALID / CZ_UNSUPPORTED when a note of kind UNSUPPORTED or ENGINE_REJECTS exists;
  * cz_last_error() then holds their sentences, one per line. */
-CZ_API cz_status config_check(const struct ds_config *config);
+cz_status config_check(const struct ds_config *config);
 
 /* Where in the file a key was given: "FILE:LINE:COL: path" for sentences of the caller's, or
  * "FILE: path" when it is not in the file. Written to buf and returned. */
-CZ_API const char *config_where(const struct ds_config *config, const char *path, char *buf,
-                                size_t buf_nbytes);
+const char *config_where(const struct ds_config *config, const char *path, char *buf,
+                         size_t buf_nbytes);
 
 /* The resolved config as JSON with DeepSpeed's key names, every known key with its value, two
  * spaces of indentation, ending in a newline; loading it again gives the same bytes. *out is the
  * caller's, released by free(). */
-CZ_API cz_status config_json(const struct ds_config *config, char **out);
+cz_status config_json(const struct ds_config *config, char **out);
 
 /* The same as lines "path = value  # origin", with each key's help: `explain` of the tool. */
-CZ_API cz_status config_explain(const struct ds_config *config, char **out);
+cz_status config_explain(const struct ds_config *config, char **out);
 
 /* The same as lines "path = value" and no more: equal texts mean the same run, however the files
  * were written. *out is the caller's, released by free(). */
-CZ_API cz_status config_values(const struct ds_config *config, char **out);
+cz_status config_values(const struct ds_config *config, char **out);
 
 /* Lines "path: A -> B" for every resolved value that differs; *n_out their number; *out is the
  * caller's, released by free(). */
-CZ_API cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
-                             size_t *n_out);
+cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
+                      size_t *n_out);
 
 /* docs/config.md: the reference of every key, generated from the tables. Caller frees *out. */
-CZ_API cz_status config_reference(char **out);
+cz_status config_reference(char **out);
 
 CZ_EXTERN_C_END
 #endif

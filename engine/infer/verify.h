@@ -27,12 +27,11 @@ typedef void (*verify_report)(void *user, const struct verify_row *row);
  * Errors: CZ_NOTFOUND (no oracle, a gradient of an unknown parameter, no in.input_ids), CZ_CORRUPT
  * (shapes), CZ_UNSUPPORTED (an in.* or out.* that is not listed above), CZ_INVALID (a token outside
  * the vocabulary, nothing to compare), and what opening and running a model gives. */
-CZ_API cz_status verify_run(const char *dir, const char *dump_path, verify_report report,
-                            void *user);
+cz_status verify_run(const char *dir, const char *dump_path, verify_report report, void *user);
 
 /* The same on a device: "cpu", "cuda" or "cuda:N". */
-CZ_API cz_status verify_run_on(const char *device, const char *dir, const char *dump_path,
-                               verify_report report, void *user);
+cz_status verify_run_on(const char *device, const char *dir, const char *dump_path,
+                        verify_report report, void *user);
 
 CZ_EXTERN_C_END
 #endif

@@ -40,15 +40,15 @@ struct launch_options {
  * when a signal killed a rank; 128 + signal when that was the signal asked for.
  * CZ_OK when that is 0. Errors: CZ_PEER (a rank failed: the sentence names it and how it ended);
  * with *exit_code −1: CZ_NOTFOUND (no such program), CZ_INVALID, CZ_IO, CZ_NOMEM. */
-CZ_API cz_status launch_local(const struct launch_options *options, int *exit_code);
+cz_status launch_local(const struct launch_options *options, int *exit_code);
 
 /* Become `mpirun -n N --hostfile F … program`. Returns only when that failed: CZ_NOTFOUND (no
  * mpirun, no hostfile, no program), CZ_IO, CZ_NOMEM. */
-CZ_API cz_status launch_mpirun(const struct launch_options *options);
+cz_status launch_mpirun(const struct launch_options *options);
 
 /* Where `program` is: itself when it contains a slash, else the first executable file of that name
  * on PATH. CZ_NOTFOUND: there is none, or it cannot be run. */
-CZ_API cz_status launch_find(const char *program, char *path, size_t path_nbytes);
+cz_status launch_find(const char *program, char *path, size_t path_nbytes);
 
 CZ_EXTERN_C_END
 #endif

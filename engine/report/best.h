@@ -19,18 +19,18 @@ struct engine_best {
 };
 
 /* No value yet. metric may be NULL. */
-CZ_API void engine_best_init(struct engine_best *b, const char *metric, bool smaller_is_better);
+void engine_best_init(struct engine_best *b, const char *metric, bool smaller_is_better);
 
 /* Take an evaluation in; true when it is better than all before. NAN and infinity never are. */
-CZ_API bool engine_best_update(struct engine_best *b, double value, int64_t step);
+bool engine_best_update(struct engine_best *b, double value, int64_t step);
 
 /* As an object for engine_save_options.client_state_json; "{}" when there is nothing to keep. */
 #define ENGINE_BEST_NBYTES 256
-CZ_API void engine_best_to_json(const struct engine_best *b, char text[ENGINE_BEST_NBYTES]);
+void engine_best_to_json(const struct engine_best *b, char text[ENGINE_BEST_NBYTES]);
 
 /* From engine_load_result.client_state_json (NULL, or without one of the same metric: unchanged).
  * CZ_CORRUPT: not what was saved. */
-CZ_API cz_status engine_best_from_json(struct engine_best *b, const char *text);
+cz_status engine_best_from_json(struct engine_best *b, const char *text);
 
 CZ_EXTERN_C_END
 #endif

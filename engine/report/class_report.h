@@ -19,10 +19,10 @@ struct class_figures {
 };
 
 /* The class with the largest of n ≥ 1 logits, the first of equals. */
-CZ_API size_t class_likeliest(const float *logits, size_t n);
+size_t class_likeliest(const float *logits, size_t n);
 
 /* −log softmax(logits)[label], in double. */
-CZ_API double class_loss(const float *logits, size_t n, size_t label);
+double class_loss(const float *logits, size_t n, size_t label);
 
 struct class_summary {
     double accuracy;
@@ -32,20 +32,20 @@ struct class_summary {
 
 /* confusion (n,n): row = true class, column = predicted class, counts as doubles (so that
  * engine_gather_metrics() can add them over ranks). per_class (n) may be NULL. */
-CZ_API struct class_summary class_report_compute(const double *confusion, size_t n,
-                                                 struct class_figures *per_class);
+struct class_summary class_report_compute(const double *confusion, size_t n,
+                                          struct class_figures *per_class);
 
 /* The report in the familiar layout, with `digits` decimal places (2 … 6), then, when `matrix`, the
  * confusion matrix with the names of rows (true) and columns (predicted). Columns fit the longest
  * name (display width, so that Chinese names line up). Classes that occur neither as label nor as
  * prediction have no row; a line names them. Errors: CZ_INVALID (digits); CZ_NOMEM; CZ_IO (stream).
  */
-CZ_API cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
-                                    const char *const *names, int digits, bool matrix);
+cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
+                             const char *const *names, int digits, bool matrix);
 
 /* A metric by name: "accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall".
  * NAN when the name is none of these. */
-CZ_API double class_report_metric(const struct class_summary *s, const char *name);
+double class_report_metric(const struct class_summary *s, const char *name);
 
 CZ_EXTERN_C_END
 #endif

@@ -13,16 +13,16 @@
 CZ_EXTERN_C_BEGIN
 
 /* Columns that `text` takes. */
-CZ_API size_t text_width(const char *text);
+size_t text_width(const char *text);
 
 /* Bytes of the character at `text` (≥ 1; not at the end) and its columns; *is_shown: false when '?'
  * stands for it. */
-CZ_API size_t text_char(const char *text, size_t *width, bool *is_shown);
+size_t text_char(const char *text, size_t *width, bool *is_shown);
 
 /* Print `text` and spaces up to `width` columns, the text at the right or at the left end; a longer
  * text is not cut. The stream's error flag tells of failures. */
-CZ_API void text_print_right(FILE *stream, const char *text, size_t width);
-CZ_API void text_print_left(FILE *stream, const char *text, size_t width);
+void text_print_right(FILE *stream, const char *text, size_t width);
+void text_print_left(FILE *stream, const char *text, size_t width);
 
 CZ_EXTERN_C_END
 #endif

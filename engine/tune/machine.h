@@ -49,29 +49,28 @@ struct machine_options {
  * caches (at most a quarter of what is available), and in the folder at most 2 GiB or a quarter of
  * what is free there; the file goes again. Call threads_init() first. Errors: CZ_IO (the folder
  * cannot be measured), CZ_NOMEM, CZ_INVALID, CZ_BUSY (stopped). */
-CZ_API cz_status machine_measure(const struct machine_options *options,
-                                 struct machine_profile *out);
+cz_status machine_measure(const struct machine_options *options, struct machine_profile *out);
 
 /* As JSON with units in the keys ("triad_bytes_per_second"). A key that begins with "_" is a
  * comment. Errors: CZ_IO; CZ_NOTFOUND (nothing there to read); CZ_CORRUPT with line:column (a
  * missing or negative figure, an unknown key or version). */
-CZ_API cz_status machine_write(const struct machine_profile *profile, const char *path);
-CZ_API cz_status machine_read(const char *path, struct machine_profile *out);
+cz_status machine_write(const struct machine_profile *profile, const char *path);
+cz_status machine_read(const char *path, struct machine_profile *out);
 
 /* Whether machine_write() could write there: to be asked before half a minute of measuring. Changes
  * nothing. Errors: CZ_IO, CZ_INVALID (no name). */
-CZ_API cz_status machine_write_check(const char *path);
+cz_status machine_write_check(const char *path);
 
 /* Predicted seconds of one Adam step over numel parameters of a rank: the gradients of a 16-bit
  * model (fp32 masters and moments) or, fp32, everything in fp32; states on the host or streamed
  * from and to NVMe, reading ahead and writing behind. 0: what it takes was not measured. */
-CZ_API double machine_step_seconds(const struct machine_profile *profile, double numel,
-                                   enum cz_dtype dtype, bool nvme);
+double machine_step_seconds(const struct machine_profile *profile, double numel,
+                            enum cz_dtype dtype, bool nvme);
 
 /* A table for people, lines ending in newlines; and one JSON object: the profile, the aio section
  * that suits the disk, predicted steps. *out is the caller's to free(). Errors: CZ_NOMEM. */
-CZ_API cz_status machine_table(const struct machine_profile *profile, char **out);
-CZ_API cz_status machine_json(const struct machine_profile *profile, char **out);
+cz_status machine_table(const struct machine_profile *profile, char **out);
+cz_status machine_json(const struct machine_profile *profile, char **out);
 
 CZ_EXTERN_C_END
 #endif

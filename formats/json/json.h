@@ -39,49 +39,49 @@ enum json_type {
 
 /* Read a whole file. Errors: CZ_IO (missing, unreadable), CZ_CORRUPT ("FILE:LINE:COL: what is
  * wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED, CZ_NOMEM. *out is NULL then. */
-CZ_API cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
+cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
 
 /* Parse `text` of nbytes (copied; no terminator needed). `name` stands for the file in sentences.
  */
-CZ_API cz_status json_parse(const char *text, size_t nbytes, const char *name,
-                            enum json_dialect dialect, struct json_doc **out);
+cz_status json_parse(const char *text, size_t nbytes, const char *name, enum json_dialect dialect,
+                     struct json_doc **out);
 
 /* Accepts NULL. */
-CZ_API void json_free(struct json_doc *doc);
+void json_free(struct json_doc *doc);
 
-CZ_API const struct json_node *json_root(const struct json_doc *doc);
+const struct json_node *json_root(const struct json_doc *doc);
 
 /* ---- looking ----------------------------------------------------------------------------------
  */
 
-CZ_API enum json_type json_type(const struct json_node *node);
+enum json_type json_type(const struct json_node *node);
 
 /* "null", "true or false", "an integer", "a number", "a string", "an array", "an object". */
-CZ_API const char *json_type_name(enum json_type type);
+const char *json_type_name(enum json_type type);
 
 /* Members of an object or items of an array; 0 for anything else, and for NULL. */
-CZ_API size_t json_count(const struct json_node *node);
+size_t json_count(const struct json_node *node);
 
 /* Child number idx (< json_count), in file order. O(1). */
-CZ_API const struct json_node *json_child(const struct json_node *node, size_t idx);
+const struct json_node *json_child(const struct json_node *node, size_t idx);
 
 /* Member of an object by key, or NULL (also when `node` is no object). O(1) on average. */
-CZ_API const struct json_node *json_get(const struct json_node *node, const char *key);
+const struct json_node *json_get(const struct json_node *node, const char *key);
 
 /* The key under which a node stands in its object; NULL for array items and the root. */
-CZ_API const char *json_key(const struct json_node *node);
+const char *json_key(const struct json_node *node);
 
 /* The text as written in the file (numbers: the digits), nbytes long, not terminated. */
-CZ_API const char *json_text(const struct json_node *node, size_t *nbytes);
+const char *json_text(const struct json_node *node, size_t *nbytes);
 
-CZ_API int json_line(const struct json_node *node);   /* from 1 */
-CZ_API int json_column(const struct json_node *node); /* from 1, in characters */
+int json_line(const struct json_node *node);   /* from 1 */
+int json_column(const struct json_node *node); /* from 1, in characters */
 
 /* "optimizer.params.betas[1]", or "" for the root. Cut to fit; returns buf. */
-CZ_API const char *json_path(const struct json_node *node, char *buf, size_t buf_nbytes);
+const char *json_path(const struct json_node *node, char *buf, size_t buf_nbytes);
 
 /* "FILE:LINE:COL: path" (no path for the root). Cut to fit; returns buf. */
-CZ_API const char *json_where(const struct json_node *node, char *buf, size_t buf_nbytes);
+const char *json_where(const struct json_node *node, char *buf, size_t buf_nbytes);
 
 /* ---- values, checked --------------------------------------------------------------------------
  */
@@ -89,28 +89,27 @@ CZ_API const char *json_where(const struct json_node *node, char *buf, size_t bu
 /* The value as a C type. Errors: CZ_CORRUPT "FILE:LINE:COL: path: expected an integer, got …".
  * Integers may be written 5e8 or 8.0 as long as they are whole and fit; strings are UTF-8, owned by
  * the document. */
-CZ_API cz_status json_as_bool(const struct json_node *node, bool *out);
-CZ_API cz_status json_as_int(const struct json_node *node, int64_t *out);
-CZ_API cz_status json_as_double(const struct json_node *node, double *out);
-CZ_API cz_status json_as_string(const struct json_node *node, const char **out);
+cz_status json_as_bool(const struct json_node *node, bool *out);
+cz_status json_as_int(const struct json_node *node, int64_t *out);
+cz_status json_as_double(const struct json_node *node, double *out);
+cz_status json_as_string(const struct json_node *node, const char **out);
 
 /* Member `key` of object `node`, required. Errors: also CZ_CORRUPT when it is missing. */
-CZ_API cz_status json_need(const struct json_node *node, const char *key, enum json_type type,
-                           const struct json_node **out);
-CZ_API cz_status json_need_bool(const struct json_node *node, const char *key, bool *out);
-CZ_API cz_status json_need_int(const struct json_node *node, const char *key, int64_t *out);
-CZ_API cz_status json_need_double(const struct json_node *node, const char *key, double *out);
-CZ_API cz_status json_need_string(const struct json_node *node, const char *key, const char **out);
+cz_status json_need(const struct json_node *node, const char *key, enum json_type type,
+                    const struct json_node **out);
+cz_status json_need_bool(const struct json_node *node, const char *key, bool *out);
+cz_status json_need_int(const struct json_node *node, const char *key, int64_t *out);
+cz_status json_need_double(const struct json_node *node, const char *key, double *out);
+cz_status json_need_string(const struct json_node *node, const char *key, const char **out);
 
 /* Member `key`, or `fallback` when it is missing or null. Errors: present with another type. */
-CZ_API cz_status json_opt_bool(const struct json_node *node, const char *key, bool fallback,
-                               bool *out);
-CZ_API cz_status json_opt_int(const struct json_node *node, const char *key, int64_t fallback,
-                              int64_t *out);
-CZ_API cz_status json_opt_double(const struct json_node *node, const char *key, double fallback,
-                                 double *out);
-CZ_API cz_status json_opt_string(const struct json_node *node, const char *key,
-                                 const char *fallback, const char **out);
+cz_status json_opt_bool(const struct json_node *node, const char *key, bool fallback, bool *out);
+cz_status json_opt_int(const struct json_node *node, const char *key, int64_t fallback,
+                       int64_t *out);
+cz_status json_opt_double(const struct json_node *node, const char *key, double fallback,
+                          double *out);
+cz_status json_opt_string(const struct json_node *node, const char *key, const char *fallback,
+                          const char **out);
 
 CZ_EXTERN_C_END
 #endif

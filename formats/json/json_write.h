@@ -22,43 +22,43 @@ struct json_writer {
     bool failed;
 };
 
-CZ_API void json_writer_init(struct json_writer *w, int indent);
+void json_writer_init(struct json_writer *w, int indent);
 
 /* The text, terminated by NUL, released by free(); the writer is empty again.
  * Errors: CZ_NOMEM. nbytes may be NULL. */
-CZ_API cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes);
+cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes);
 
 /* Drop what was written. Accepts a zeroed writer. */
-CZ_API void json_writer_free(struct json_writer *w);
+void json_writer_free(struct json_writer *w);
 
-CZ_API void json_begin_object(struct json_writer *w);
-CZ_API void json_end_object(struct json_writer *w);
-CZ_API void json_begin_array(struct json_writer *w);
-CZ_API void json_end_array(struct json_writer *w);
-CZ_API void json_write_key(struct json_writer *w, const char *key);
-CZ_API void json_write_null(struct json_writer *w);
-CZ_API void json_write_bool(struct json_writer *w, bool value);
-CZ_API void json_write_int(struct json_writer *w, int64_t value);
-CZ_API void json_write_double(struct json_writer *w, double value); /* shortest round trip */
-CZ_API void json_write_string(struct json_writer *w, const char *utf8);
-CZ_API void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
+void json_begin_object(struct json_writer *w);
+void json_end_object(struct json_writer *w);
+void json_begin_array(struct json_writer *w);
+void json_end_array(struct json_writer *w);
+void json_write_key(struct json_writer *w, const char *key);
+void json_write_null(struct json_writer *w);
+void json_write_bool(struct json_writer *w, bool value);
+void json_write_int(struct json_writer *w, int64_t value);
+void json_write_double(struct json_writer *w, double value); /* shortest round trip */
+void json_write_string(struct json_writer *w, const char *utf8);
+void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
 
 /* A member of an object: key and value in one. A string that is NULL becomes null, and so does a
  * figure that is NAN. */
-CZ_API void json_put_bool(struct json_writer *w, const char *key, bool value);
-CZ_API void json_put_int(struct json_writer *w, const char *key, int64_t value);
-CZ_API void json_put_size(struct json_writer *w, const char *key, size_t value);
-CZ_API void json_put_double(struct json_writer *w, const char *key, double value);
-CZ_API void json_put_figure(struct json_writer *w, const char *key, double value);
-CZ_API void json_put_string(struct json_writer *w, const char *key, const char *utf8);
+void json_put_bool(struct json_writer *w, const char *key, bool value);
+void json_put_int(struct json_writer *w, const char *key, int64_t value);
+void json_put_size(struct json_writer *w, const char *key, size_t value);
+void json_put_double(struct json_writer *w, const char *key, double value);
+void json_put_figure(struct json_writer *w, const char *key, double value);
+void json_put_string(struct json_writer *w, const char *key, const char *utf8);
 
 /* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */
-CZ_API void json_write_text(struct json_writer *w, const char *text);
-CZ_API void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
+void json_write_text(struct json_writer *w, const char *text);
+void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
 
 /* Shortest text that reads back as `value`, spelled as Python's repr: "0.001", "1e-05", "1.0",
  * "1e+16"; "NaN", "Infinity", "-Infinity". Returns buf. */
-CZ_API const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES]);
+const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES]);
 
 CZ_EXTERN_C_END
 #endif

@@ -94,36 +94,35 @@ struct pickle; /* a parsed tree; owns its nodes and a copy of all text */
  * length beyond the input, tensor outside its storage, nesting beyond 1000, a cycle), with the byte
  * offset; CZ_UNSUPPORTED (sparse or quantised tensors, text-protocol opcodes, more than
  * PICKLE_NDIM_MAX dimensions), CZ_NOMEM. */
-CZ_API cz_status pickle_parse(const void *bytes, size_t nbytes, const char *label,
-                              struct pickle **out);
-CZ_API const struct pickle_node *pickle_root(const struct pickle *p);
-CZ_API void pickle_free(struct pickle *p); /* accepts NULL */
+cz_status pickle_parse(const void *bytes, size_t nbytes, const char *label, struct pickle **out);
+const struct pickle_node *pickle_root(const struct pickle *p);
+void pickle_free(struct pickle *p); /* accepts NULL */
 
 /* Value of a string key of a DICT (or of items set on an OBJECT); NULL when there is none or node
  * is NULL or of another kind. */
-CZ_API const struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
+const struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
 
 /* Attribute of an OBJECT: from its state (a DICT, or the first of a (dict, slots) pair). */
-CZ_API const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key);
+const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key);
 
 /* The value if node (may be NULL) is of that kind. A number may be INT, BOOL, FLOAT, a 0-d enum
  * object such as ZeroStageEnum(2) (its first argument), or a numpy scalar, but not a tensor: that
  * is in a record. */
-CZ_API bool pickle_to_int(const struct pickle_node *node, int64_t *out); /* FLOAT: if integral */
-CZ_API bool pickle_to_double(const struct pickle_node *node, double *out);
-CZ_API bool pickle_to_bool(const struct pickle_node *node, bool *out);
-CZ_API const char *pickle_to_string(const struct pickle_node *node); /* NULL: no string, or it
+bool pickle_to_int(const struct pickle_node *node, int64_t *out); /* FLOAT: if integral */
+bool pickle_to_double(const struct pickle_node *node, double *out);
+bool pickle_to_bool(const struct pickle_node *node, bool *out);
+const char *pickle_to_string(const struct pickle_node *node); /* NULL: no string, or it
                                                                        holds a NUL */
 static inline bool pickle_is(const struct pickle_node *node, enum pickle_kind kind)
 {
     return node && node->kind == kind;
 }
 
-CZ_API const char *pickle_kind_name(enum pickle_kind kind); /* "dict", "tensor", … */
+const char *pickle_kind_name(enum pickle_kind kind); /* "dict", "tensor", … */
 
 /* By torch's name ("bfloat16"), or from base's enum. NULL: unknown. */
-CZ_API const struct pickle_dtype *pickle_dtype_find(const char *torch_name);
-CZ_API const struct pickle_dtype *pickle_dtype_of(enum cz_dtype dtype);
+const struct pickle_dtype *pickle_dtype_find(const char *torch_name);
+const struct pickle_dtype *pickle_dtype_of(enum cz_dtype dtype);
 
 /* ---- writing ---------------------------------------------------------------------------------
  * Protocol 2, as torch.save's. Calls append; the first failure (memory) is kept and returned by
@@ -132,40 +131,40 @@ CZ_API const struct pickle_dtype *pickle_dtype_of(enum cz_dtype dtype);
 
 struct pickle_writer;
 
-CZ_API struct pickle_writer *pickle_writer_create(void);    /* NULL: no memory */
-CZ_API void pickle_writer_destroy(struct pickle_writer *w); /* accepts NULL */
+struct pickle_writer *pickle_writer_create(void);    /* NULL: no memory */
+void pickle_writer_destroy(struct pickle_writer *w); /* accepts NULL */
 
 /* End the pickle; *bytes is the caller's to free(). CZ_NOMEM; CZ_INVALID (an unclosed container).
  */
-CZ_API cz_status pickle_writer_take(struct pickle_writer *w, unsigned char **bytes, size_t *nbytes);
+cz_status pickle_writer_take(struct pickle_writer *w, unsigned char **bytes, size_t *nbytes);
 
-CZ_API void pickle_put_none(struct pickle_writer *w);
-CZ_API void pickle_put_bool(struct pickle_writer *w, bool value);
-CZ_API void pickle_put_int(struct pickle_writer *w, int64_t value);
-CZ_API void pickle_put_double(struct pickle_writer *w, double value);
-CZ_API void pickle_put_string(struct pickle_writer *w, const char *utf8); /* memoised */
-CZ_API void pickle_put_global(struct pickle_writer *w, const char *module, const char *name);
-CZ_API void pickle_put_size(struct pickle_writer *w, const int64_t *shape, int ndim);
+void pickle_put_none(struct pickle_writer *w);
+void pickle_put_bool(struct pickle_writer *w, bool value);
+void pickle_put_int(struct pickle_writer *w, int64_t value);
+void pickle_put_double(struct pickle_writer *w, double value);
+void pickle_put_string(struct pickle_writer *w, const char *utf8); /* memoised */
+void pickle_put_global(struct pickle_writer *w, const char *module, const char *name);
+void pickle_put_size(struct pickle_writer *w, const int64_t *shape, int ndim);
 
-CZ_API void pickle_dict_begin(struct pickle_writer *w);
-CZ_API void pickle_ordered_dict_begin(struct pickle_writer *w);
-CZ_API void pickle_dict_end(struct pickle_writer *w); /* of both */
-CZ_API void pickle_list_begin(struct pickle_writer *w);
-CZ_API void pickle_list_end(struct pickle_writer *w);
-CZ_API void pickle_tuple_begin(struct pickle_writer *w);
-CZ_API void pickle_tuple_end(struct pickle_writer *w);
+void pickle_dict_begin(struct pickle_writer *w);
+void pickle_ordered_dict_begin(struct pickle_writer *w);
+void pickle_dict_end(struct pickle_writer *w); /* of both */
+void pickle_list_begin(struct pickle_writer *w);
+void pickle_list_end(struct pickle_writer *w);
+void pickle_tuple_begin(struct pickle_writer *w);
+void pickle_tuple_end(struct pickle_writer *w);
 
 /* The object on top has attributes: state_begin, pairs as in a dict, state_end (BUILD). For an
  * ordered dict's _metadata, after its dict_end. */
-CZ_API void pickle_state_begin(struct pickle_writer *w);
-CZ_API void pickle_state_end(struct pickle_writer *w);
+void pickle_state_begin(struct pickle_writer *w);
+void pickle_state_end(struct pickle_writer *w);
 
 /* cls.__new__(cls), ready for a state. */
-CZ_API void pickle_put_new(struct pickle_writer *w, const char *module, const char *name);
+void pickle_put_new(struct pickle_writer *w, const char *module, const char *name);
 
 /* cls(args…): call_begin, arguments, call_end. ZeroStageEnum(2), set([…]). */
-CZ_API void pickle_call_begin(struct pickle_writer *w, const char *module, const char *name);
-CZ_API void pickle_call_end(struct pickle_writer *w);
+void pickle_call_begin(struct pickle_writer *w, const char *module, const char *name);
+void pickle_call_end(struct pickle_writer *w);
 
 struct pickle_tensor_desc {
     enum cz_dtype dtype;
@@ -177,10 +176,10 @@ struct pickle_tensor_desc {
     bool requires_grad;
     const char *ds_id; /* Python attribute of stage-3 flat groups; NULL: a plain tensor */
 };
-CZ_API void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t);
+void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t);
 
 /* A parsed value again, tensors excepted (CZ_INVALID at take). For state that is carried on. */
-CZ_API void pickle_put_node(struct pickle_writer *w, const struct pickle_node *node);
+void pickle_put_node(struct pickle_writer *w, const struct pickle_node *node);
 
 CZ_EXTERN_C_END
 #endif

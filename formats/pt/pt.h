@@ -39,46 +39,46 @@ struct pt_record {
  * whose record has another size than the pickle says); CZ_UNSUPPORTED (compressed records, big
  * endian, encryption, TorchScript, and "legacy torch format: save it again with torch.save's
  * default (zip) format"). */
-CZ_API cz_status pt_open(const char *path, struct pt **out);
-CZ_API void pt_close(struct pt *pt); /* accepts NULL */
+cz_status pt_open(const char *path, struct pt **out);
+void pt_close(struct pt *pt); /* accepts NULL */
 
-CZ_API const char *pt_path(const struct pt *pt);
-CZ_API uint64_t pt_nbytes(const struct pt *pt); /* of the file */
-CZ_API const struct pickle_node *pt_root(const struct pt *pt);
+const char *pt_path(const struct pt *pt);
+uint64_t pt_nbytes(const struct pt *pt); /* of the file */
+const struct pickle_node *pt_root(const struct pt *pt);
 
-CZ_API size_t pt_n_records(const struct pt *pt); /* in the order in which they are in the file */
-CZ_API const struct pt_record *pt_record_at(const struct pt *pt, size_t idx);
-CZ_API const struct pt_record *pt_record_find(const struct pt *pt, const char *name);
+size_t pt_n_records(const struct pt *pt); /* in the order in which they are in the file */
+const struct pt_record *pt_record_at(const struct pt *pt, size_t idx);
+const struct pt_record *pt_record_find(const struct pt *pt, const char *name);
 
 /* The record of a tensor's storage; never NULL for a tensor of this file's root. */
-CZ_API const struct pt_record *pt_storage(const struct pt *pt, const struct pickle_tensor *t);
+const struct pt_record *pt_storage(const struct pt *pt, const struct pickle_tensor *t);
 
 /* Elements [elem_off, elem_off + numel) in row-major order, as stored, into dst; any strides.
  * Threads: concurrent reads of one pt are fine. Errors: CZ_INVALID (outside the tensor), CZ_IO,
  * CZ_CORRUPT (the file shrank). */
-CZ_API cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t elem_off,
-                         size_t numel, void *dst);
+cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t elem_off,
+                  size_t numel, void *dst);
 
 /* The same for floating-point tensors (fp32, bf16, fp16, fp64 rounded), widened to fp32;
  * integers are converted. CZ_UNSUPPORTED for other types. */
-CZ_API cz_status pt_read_f32(const struct pt *pt, const struct pickle_tensor *t, uint64_t elem_off,
-                             size_t numel, float *dst);
+cz_status pt_read_f32(const struct pt *pt, const struct pickle_tensor *t, uint64_t elem_off,
+                      size_t numel, float *dst);
 
 /* A 0-d or one-element tensor, or a plain number, as a double ("step" is either). */
-CZ_API cz_status pt_number(const struct pt *pt, const struct pickle_node *node, double *out);
+cz_status pt_number(const struct pt *pt, const struct pickle_node *node, double *out);
 
 /* Recompute every record's CRC-32, in 1 MiB pieces. The first bad one: CZ_CORRUPT with the record's
  * name and offset, *bad (may be NULL) = it. *n_unchecked (may be NULL): records without CRC. */
-CZ_API cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, size_t *n_unchecked);
+cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, size_t *n_unchecked);
 
 /* For a file whose bytes are known to have changed although every record's CRC holds: the first
  * byte of headers, padding, descriptors or directory that is not as pt_create() writes it around
  * these records. *found false: there is none, or the file is laid out by another writer. Errors:
  * CZ_IO, CZ_NOMEM. */
-CZ_API cz_status pt_find_stray(const struct pt *pt, uint64_t *off, bool *found);
+cz_status pt_find_stray(const struct pt *pt, uint64_t *off, bool *found);
 
 /* The same for one record of this file; one without CRC is fine. */
-CZ_API cz_status pt_verify_record(const struct pt *pt, const struct pt_record *record);
+cz_status pt_verify_record(const struct pt *pt, const struct pt_record *record);
 
 /* ---- writing ----------------------------------------------------------------------------------
  */
@@ -98,14 +98,14 @@ struct pt_create_options {
 
 /* Lay the file out and reserve the disk. *out is released by pt_writer_destroy(); NULL on error.
  * Errors: CZ_IO (path, no space), CZ_NOMEM, CZ_INVALID (overflow, an empty file stem). */
-CZ_API cz_status pt_create(const struct pt_create_options *options, struct pt_writer **out);
+cz_status pt_create(const struct pt_create_options *options, struct pt_writer **out);
 
 /* Bytes [off, off + nbytes) of a storage, each exactly once. *crc (may be NULL): CRC-32 of these
  * bytes, for sums over pieces (crc32_concat). src is free again at once; the bytes may still be on
  * their way (8 MiB at most, in threads of the writer's own). Threads: any. Errors: CZ_INVALID;
  * CZ_IO, of this write or of an earlier one (then only destroy makes sense). */
-CZ_API cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t nbytes,
-                          const void *src, uint32_t *crc);
+cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t nbytes,
+                   const void *src, uint32_t *crc);
 
 /* What a manifest needs to know of a finished file, without reading it again. */
 struct pt_written {
@@ -116,17 +116,17 @@ struct pt_written {
 /* Check that every byte was written, add descriptors and directory, sync. rename: put it under its
  * final name and sync the folder; false: the caller does so with pt_rename(). Errors: CZ_INVALID
  * (a storage is incomplete), CZ_IO; then only destroy makes sense. */
-CZ_API cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out);
-CZ_API cz_status pt_rename(struct pt_writer *w);
+cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out);
+cz_status pt_rename(struct pt_writer *w);
 
 /* Where a storage's bytes begin in the file. */
-CZ_API uint64_t pt_storage_off(const struct pt_writer *w, size_t storage_idx);
+uint64_t pt_storage_off(const struct pt_writer *w, size_t storage_idx);
 
 /* CRC of a storage; after pt_finish(). */
-CZ_API uint32_t pt_storage_crc(const struct pt_writer *w, size_t storage_idx);
+uint32_t pt_storage_crc(const struct pt_writer *w, size_t storage_idx);
 
 /* Release; removes the temporary unless it was renamed. Accepts NULL. */
-CZ_API void pt_writer_destroy(struct pt_writer *w);
+void pt_writer_destroy(struct pt_writer *w);
 
 CZ_EXTERN_C_END
 #endif

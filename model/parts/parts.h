@@ -21,7 +21,7 @@ struct model_embedding_hp {
     bool has_padding;   /* tokens of padding_id give their row no gradient */
     int64_t padding_id; /* in [0,V) */
 };
-CZ_API extern const struct layer_class model_embedding_class;
+extern const struct layer_class model_embedding_class;
 
 /* Final norm, projection on the vocabulary, mean cross-entropy: the last layer of a decoder. In
  * training the logits never exist as a whole. */
@@ -34,7 +34,7 @@ struct model_lm_head_hp {
     float eps;
     float init_std;
 };
-CZ_API extern const struct layer_class model_lm_head_class;
+extern const struct layer_class model_lm_head_class;
 
 CZ_EXTERN_C_END
 #endif

@@ -43,14 +43,14 @@ struct swiglu_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_activation_forward(struct ops *ops, struct dev_stream *stream,
-                                        const struct activation_args *a);
-CZ_API cz_status ops_activation_backward(struct ops *ops, struct dev_stream *stream,
-                                         const struct activation_args *a);
-CZ_API cz_status ops_swiglu_forward(struct ops *ops, struct dev_stream *stream,
-                                    const struct swiglu_args *a);
-CZ_API cz_status ops_swiglu_backward(struct ops *ops, struct dev_stream *stream,
-                                     const struct swiglu_args *a);
+cz_status ops_activation_forward(struct ops *ops, struct dev_stream *stream,
+                                 const struct activation_args *a);
+cz_status ops_activation_backward(struct ops *ops, struct dev_stream *stream,
+                                  const struct activation_args *a);
+cz_status ops_swiglu_forward(struct ops *ops, struct dev_stream *stream,
+                             const struct swiglu_args *a);
+cz_status ops_swiglu_backward(struct ops *ops, struct dev_stream *stream,
+                              const struct swiglu_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -23,8 +23,7 @@ struct adagrad_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_adagrad(struct ops *ops, struct dev_stream *stream,
-                             const struct adagrad_args *a);
+cz_status ops_adagrad(struct ops *ops, struct dev_stream *stream, const struct adagrad_args *a);
 
 CZ_EXTERN_C_END
 #endif

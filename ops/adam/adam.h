@@ -32,7 +32,7 @@ struct adam_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a);
+cz_status ops_adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a);
 
 CZ_EXTERN_C_END
 #endif

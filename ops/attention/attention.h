@@ -44,14 +44,14 @@ struct attention_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_attention_forward(struct ops *ops, struct dev_stream *stream,
-                                       const struct attention_args *a);
-CZ_API cz_status ops_attention_backward(struct ops *ops, struct dev_stream *stream,
-                                        const struct attention_args *a);
+cz_status ops_attention_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct attention_args *a);
+cz_status ops_attention_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct attention_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a,
-                                      bool backward);
+size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a,
+                               bool backward);
 
 CZ_EXTERN_C_END
 #endif

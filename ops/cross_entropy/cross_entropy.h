@@ -58,14 +58,12 @@ struct cross_entropy_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_ce_head(struct ops *ops, struct dev_stream *stream,
-                             const struct ce_head_args *a);
-CZ_API cz_status ops_cross_entropy(struct ops *ops, struct dev_stream *stream,
-                                   const struct cross_entropy_args *a);
+cz_status ops_ce_head(struct ops *ops, struct dev_stream *stream, const struct ce_head_args *a);
+cz_status ops_cross_entropy(struct ops *ops, struct dev_stream *stream,
+                            const struct cross_entropy_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a,
-                                       size_t *nbytes);
+cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes);
 
 CZ_EXTERN_C_END
 #endif

@@ -24,8 +24,7 @@ struct dropout_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_dropout(struct ops *ops, struct dev_stream *stream,
-                             const struct dropout_args *a);
+cz_status ops_dropout(struct ops *ops, struct dev_stream *stream, const struct dropout_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -43,14 +43,13 @@ struct bias_grad_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_add(struct ops *ops, struct dev_stream *stream, const struct add_args *a);
-CZ_API cz_status ops_cast_scale(struct ops *ops, struct dev_stream *stream,
-                                const struct cast_scale_args *a);
-CZ_API cz_status ops_bias_grad(struct ops *ops, struct dev_stream *stream,
-                               const struct bias_grad_args *a);
+cz_status ops_add(struct ops *ops, struct dev_stream *stream, const struct add_args *a);
+cz_status ops_cast_scale(struct ops *ops, struct dev_stream *stream,
+                         const struct cast_scale_args *a);
+cz_status ops_bias_grad(struct ops *ops, struct dev_stream *stream, const struct bias_grad_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a);
+size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -33,13 +33,13 @@ struct embedding_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_embedding_forward(struct ops *ops, struct dev_stream *stream,
-                                       const struct embedding_args *a);
-CZ_API cz_status ops_embedding_backward(struct ops *ops, struct dev_stream *stream,
-                                        const struct embedding_args *a);
+cz_status ops_embedding_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct embedding_args *a);
+cz_status ops_embedding_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct embedding_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a);
+size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -65,10 +65,8 @@ void lamb_sums_add(struct lamb_sums *to, const struct lamb_sums *from);
 float lamb_ratio(const struct lamb_sums *sums, double min_coeff, double max_coeff);
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_lamb_moments(struct ops *ops, struct dev_stream *stream,
-                                  const struct lamb_args *a);
-CZ_API cz_status ops_lamb_apply(struct ops *ops, struct dev_stream *stream,
-                                const struct lamb_args *a);
+cz_status ops_lamb_moments(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a);
+cz_status ops_lamb_apply(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a);
 
 CZ_EXTERN_C_END
 #endif

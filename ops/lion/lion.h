@@ -25,7 +25,7 @@ struct lion_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_lion(struct ops *ops, struct dev_stream *stream, const struct lion_args *a);
+cz_status ops_lion(struct ops *ops, struct dev_stream *stream, const struct lion_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -66,11 +66,10 @@ struct matmul_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_matmul(struct ops *ops, struct dev_stream *stream,
-                            const struct matmul_args *a);
+cz_status ops_matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes);
+cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes);
 
 CZ_EXTERN_C_END
 #endif

@@ -41,17 +41,17 @@ struct norm_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_layernorm_forward(struct ops *ops, struct dev_stream *stream,
-                                       const struct norm_args *a);
-CZ_API cz_status ops_layernorm_backward(struct ops *ops, struct dev_stream *stream,
-                                        const struct norm_args *a);
-CZ_API cz_status ops_rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
-                                     const struct norm_args *a);
-CZ_API cz_status ops_rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
-                                      const struct norm_args *a);
+cz_status ops_layernorm_forward(struct ops *ops, struct dev_stream *stream,
+                                const struct norm_args *a);
+cz_status ops_layernorm_backward(struct ops *ops, struct dev_stream *stream,
+                                 const struct norm_args *a);
+cz_status ops_rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
+                              const struct norm_args *a);
+cz_status ops_rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
+                               const struct norm_args *a);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
-CZ_API size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a);
+size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a);
 
 CZ_EXTERN_C_END
 #endif

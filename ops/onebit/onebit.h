@@ -202,30 +202,30 @@ struct zero_one_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_onebit_feed(struct ops *ops, struct dev_stream *stream,
-                                 const struct onebit_feed_args *a);
-CZ_API cz_status ops_onebit_scale(struct ops *ops, struct dev_stream *stream,
-                                  const struct onebit_scale_args *a);
-CZ_API cz_status ops_onebit_pack(struct ops *ops, struct dev_stream *stream,
-                                 const struct onebit_pack_args *a);
-CZ_API cz_status ops_onebit_serve(struct ops *ops, struct dev_stream *stream,
-                                  const struct onebit_serve_args *a);
-CZ_API cz_status ops_onebit_unpack(struct ops *ops, struct dev_stream *stream,
-                                   const struct onebit_unpack_args *a);
-CZ_API cz_status ops_onebit_momentum(struct ops *ops, struct dev_stream *stream,
-                                     const struct onebit_momentum_args *a);
-CZ_API cz_status ops_onebit_mask_make(struct ops *ops, struct dev_stream *stream,
-                                      const struct onebit_mask_make_args *a);
-CZ_API cz_status ops_onebit_mask_join(struct ops *ops, struct dev_stream *stream,
-                                      const struct onebit_mask_join_args *a);
-CZ_API cz_status ops_onebit_lamb_norms(struct ops *ops, struct dev_stream *stream,
-                                       const struct onebit_lamb_norms_args *a);
-CZ_API cz_status ops_zero_one_local(struct ops *ops, struct dev_stream *stream,
-                                    const struct zero_one_args *a);
-CZ_API cz_status ops_zero_one_gather(struct ops *ops, struct dev_stream *stream,
-                                     const struct zero_one_args *a);
-CZ_API cz_status ops_zero_one_settle(struct ops *ops, struct dev_stream *stream,
-                                     const struct zero_one_args *a);
+cz_status ops_onebit_feed(struct ops *ops, struct dev_stream *stream,
+                          const struct onebit_feed_args *a);
+cz_status ops_onebit_scale(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_scale_args *a);
+cz_status ops_onebit_pack(struct ops *ops, struct dev_stream *stream,
+                          const struct onebit_pack_args *a);
+cz_status ops_onebit_serve(struct ops *ops, struct dev_stream *stream,
+                           const struct onebit_serve_args *a);
+cz_status ops_onebit_unpack(struct ops *ops, struct dev_stream *stream,
+                            const struct onebit_unpack_args *a);
+cz_status ops_onebit_momentum(struct ops *ops, struct dev_stream *stream,
+                              const struct onebit_momentum_args *a);
+cz_status ops_onebit_mask_make(struct ops *ops, struct dev_stream *stream,
+                               const struct onebit_mask_make_args *a);
+cz_status ops_onebit_mask_join(struct ops *ops, struct dev_stream *stream,
+                               const struct onebit_mask_join_args *a);
+cz_status ops_onebit_lamb_norms(struct ops *ops, struct dev_stream *stream,
+                                const struct onebit_lamb_norms_args *a);
+cz_status ops_zero_one_local(struct ops *ops, struct dev_stream *stream,
+                             const struct zero_one_args *a);
+cz_status ops_zero_one_gather(struct ops *ops, struct dev_stream *stream,
+                              const struct zero_one_args *a);
+cz_status ops_zero_one_settle(struct ops *ops, struct dev_stream *stream,
+                              const struct zero_one_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -46,11 +46,11 @@ struct sumsq_args {
 };
 
 /* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */
-CZ_API double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs);
+double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs);
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a);
-CZ_API cz_status ops_sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a);
+cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a);
+cz_status ops_sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a);
 
 CZ_EXTERN_C_END
 #endif

@@ -37,9 +37,9 @@ struct rope_table_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a);
-CZ_API cz_status ops_rope_table(struct ops *ops, struct dev_stream *stream,
-                                const struct rope_table_args *a);
+cz_status ops_rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a);
+cz_status ops_rope_table(struct ops *ops, struct dev_stream *stream,
+                         const struct rope_table_args *a);
 
 CZ_EXTERN_C_END
 #endif

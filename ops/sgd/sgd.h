@@ -26,7 +26,7 @@ struct sgd_args {
 };
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-CZ_API cz_status ops_sgd(struct ops *ops, struct dev_stream *stream, const struct sgd_args *a);
+cz_status ops_sgd(struct ops *ops, struct dev_stream *stream, const struct sgd_args *a);
 
 CZ_EXTERN_C_END
 #endif
