@@ -53,7 +53,7 @@ export PKG_CONFIG_LIBDIR=$libdir/pkgconfig
 unset PKG_CONFIG_PATH
 if pkg-config --exists libcjson; then fail "pkg-config sees more than czero"; fi
 if grep -rnE '#\s*include\s*<' "$prefix/include" | grep -vE '<(czero/|std[a-z]*\.h)'; then
-  fail "a public header needs somebody else's"
+  fail "a public header needs another library's"
 fi
 for option in "" --static; do
   if pkg-config $option --libs czero | grep -oE '(^| )-l[a-z]\S*' | grep -vE -- '-l(czero|pthread|dl|m)$'; then
