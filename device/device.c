@@ -105,14 +105,14 @@ static bool starts_with(const char *name, const char *kind, const char **rest)
 
 cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal)
 {
-    const char *rest = "";
+    const char *rest = NULL; /* what follows the kind */
     *kind = DEVICE_HOST;
     *ordinal = -1;
     if (name && starts_with(name, "cuda", &rest))
         *kind = DEVICE_CUDA;
     else if (name && !starts_with(name, "cpu", &rest))
         return err_set(CZ_INVALID, 0, "device \"%s\" is unknown: use cpu, cuda or cuda:N", name);
-    if (!*rest) return CZ_OK;
+    if (!rest || !*rest) return CZ_OK;
     /* At most four digits: no sign, no space, no overflow. */
     const size_t n_digits = strspn(rest + 1, "0123456789");
     if (n_digits < 1 || n_digits > 4 || rest[1 + n_digits])

@@ -374,7 +374,7 @@ cz_status json_as_int(const struct json_node *node, int64_t *out)
         return CZ_OK;
     }
     if (node->type != JSON_FLOAT) return fail_type(node, "an integer");
-    double value;
+    double value = 0;
     TRY(json_as_double(node, &value));
     if (value != floor(value) || fabs(value) >= 0x1p63) return fail_type(node, "an integer");
     *out = (int64_t)value;
