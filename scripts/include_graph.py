@@ -14,10 +14,10 @@ import sys
 from collections import Counter, defaultdict
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-MODULES = ["tools", "engine", "zero", "checkpoint", "data", "model", "optim", "offload", "comm",
+MODULES = ["tools", "api", "engine", "zero", "checkpoint", "data", "model", "optim", "offload", "comm",
            "ops", "formats", "layout", "device", "base"]
 COLUMNS = {  # first column and number of columns of a module's box, of six
-    "tools": (0, 6), "engine": (0, 6), "zero": (3, 3), "model": (2, 1), "optim": (3, 1), "checkpoint": (0, 1),
+    "tools": (0, 4), "api": (4, 2), "engine": (0, 6), "zero": (3, 3), "model": (2, 1), "optim": (3, 1), "checkpoint": (0, 1),
     "data": (1, 1), "ops": (2, 2), "comm": (4, 1), "formats": (0, 2), "layout": (2, 1), "device": (3, 2),
     "offload": (5, 1), "base": (0, 6)}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
