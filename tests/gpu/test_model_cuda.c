@@ -21,7 +21,7 @@ struct inputs {
     int32_t ids[N], labels[N], types[N];
     uint8_t mask[N];
     float weights[N];
-    struct batch batch;
+    struct cz_batch batch;
 };
 
 /* Rows are padded at their ends; of a masked language model every third token has a label. */
@@ -39,14 +39,15 @@ static void make_inputs(struct inputs *in, const struct cz_model *m)
             padding || (kind == CZ_LABELS_SAME && i % 3) ? CZ_IGNORE_LABEL : (7 * i + 1) % V;
         if (K > 0) in->labels[i] = i % K;
     }
-    in->batch = (struct batch){ .B = B,
-                               .T = T,
-                               .ids = in->ids,
-                               .labels = in->labels,
-                               .types = kind == CZ_LABELS_NEXT ? NULL : in->types,
-                               .key_mask = in->mask,
-                               .loss_weights = in->weights,
-                               .sample = 5};
+    in->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
+                                  .B = B,
+                                  .T = T,
+                                  .ids = in->ids,
+                                  .labels = in->labels,
+                                  .types = kind == CZ_LABELS_NEXT ? NULL : in->types,
+                                  .key_mask = in->mask,
+                                  .loss_weights = in->weights,
+                                  .sample = 5};
 }
 
 static void compare_gradients(struct side *got, struct side *want, const char *name, double bound)
@@ -250,7 +251,7 @@ static void check_decoding(const char *name)
         int32_t ids[N];
         for (int64_t b = 0; b < B; b++)
             for (int64_t t = 0; t < n; t++) ids[b * n + t] = in.ids[b * T + position + t];
-        const struct batch next = {.size = sizeof next, .B = B, .T = n, .ids = ids};
+        const struct cz_batch next = {.size = sizeof next, .B = B, .T = n, .ids = ids};
         ck_ok(batch_stage_copy(&gpu.stage, m, &next, false));
         ck_ok(batch_stage_copy(&cpu.stage, m, &next, false));
         ck_ok(chain_decode(gpu.chain, gpu.stream, &gpu.stage.batch, position, got));

@@ -161,7 +161,7 @@ static inline void side_close(struct side *s)
 }
 
 /* A forward pass; what `run` wants of loss, logits and hidden states is in host memory. */
-static inline void side_forward(struct side *s, const struct batch *batch, struct chain_run run,
+static inline void side_forward(struct side *s, const struct cz_batch *batch, struct chain_run run,
                                 float *loss)
 {
     ck_ok(batch_stage_copy(&s->stage, s->model, batch, loss != NULL));
@@ -174,7 +174,7 @@ static inline void side_forward(struct side *s, const struct batch *batch, struc
 }
 
 /* Forward and backward of one micro-batch. */
-static inline float side_step(struct side *s, const struct batch *batch, struct chain_run run)
+static inline float side_step(struct side *s, const struct cz_batch *batch, struct chain_run run)
 {
     float loss;
     run.mode = LAYER_TRAIN;
