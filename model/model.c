@@ -100,6 +100,7 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out)
         goto fail;
     }
     TRY_GOTO(labels_init(m), fail);
+    m->block = desc->block;
     *out = m;
     return CZ_OK;
 fail:
@@ -124,6 +125,7 @@ void cz_model_destroy(struct cz_model *m)
     weights_free(&m->weights);
     json_free(m->config);
     free(m->label_names);
+    free(m->block);
     param_table_free(&m->params);
     free(m->name);
     free(m);

@@ -30,9 +30,11 @@ struct model_desc {
     int64_t n_classes;   /* CZ_LABELS_CLASS: how many; 0 otherwise */
     int64_t n_types;     /* token types (segments) are checked against it; 0: not used */
     enum cz_labels labels;
+    void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };
 
-/* A user's own chain; weights start from the layers' init rules. NULL on error. */
+/* A chain of these layers; weights start from their init rules. NULL on error: the block is then
+ * still the caller's. */
 struct cz_model *model_create(const struct model_desc *desc);
 
 const struct param_table *model_params(const struct cz_model *m);

@@ -70,6 +70,7 @@ struct cz_model {
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
     int64_t t_context;          /* what the model was made for, which rotary positions may exceed */
     struct weight_source weights;
+    void *block; /* of model_desc */
 
     /* Hugging Face models only: */
     const struct model_family *family;

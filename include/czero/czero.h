@@ -19,7 +19,9 @@
 #include <czero/data.h>
 #include <czero/engine.h>
 #include <czero/infer.h>
+#include <czero/layer.h>
 #include <czero/model.h>
+#include <czero/ops.h>
 #include <czero/plan.h>
 #include <czero/status.h>
 
