@@ -113,10 +113,13 @@ function(cz_file_tool target output)
 endfunction()
 
 function(cz_examples)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/*.c
+    ${CMAKE_SOURCE_DIR}/examples/*.cpp)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     cz_program(example_${name} ${name} ${source})
+    target_compile_options(example_${name} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CZ_WERROR}>:-Werror>>)
     set_target_properties(example_${name} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
   endforeach()

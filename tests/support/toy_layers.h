@@ -51,7 +51,7 @@ static cz_status rows_size(const void *hp, const struct batch_shape *s, struct l
 static cz_status rows_forward(const void *hp, const struct layer_args *a)
 {
     (void)hp;
-    ck_assert_ptr_null(a->in);
+    if (a->in) return err_set(CZ_CORRUPT, 0, "the first layer got an input");
     if (!a->out) return CZ_OK;
     for (int64_t n = 0; n < a->batch->B * a->batch->T; n++)
         memcpy((float *)a->out + n * C, (const float *)a->params[0] + a->batch->ids[n] * C,

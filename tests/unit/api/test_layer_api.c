@@ -1,12 +1,15 @@
 /* Claims: a model of layers that are written against <czero/layer.h> trains to the same bits as the
- * same layers inside czero, at every ZeRO stage and with activation checkpointing; the ready-made
+ * same layers inside czero, at every ZeRO stage, on one rank and on two, with
+ * activation checkpointing; the ready-made
  * classes are czero's own; nothing that cz_model_create() read is needed afterwards; mistakes are
  * refused with a sentence that names the member; what a layer's function returns reaches the caller
  * of the engine. */
+#include "comm/comm.h"
 #include "engine/engine.h"
 #include "model/model.h"
 #include "model/parts/parts.h"
 #include "tests/support/public_toys.h"
+#include "tests/support/ranks.h"
 #include "tests/support/toy_layers.h"
 
 /* ---- the same bits --------------------------------------------------------------------------- */
@@ -18,68 +21,98 @@ struct outcome {
     float weights[4][PUB_V * PUB_C], moments[4][PUB_V * PUB_C];
 };
 
-static void train(const char *config, struct cz_model *model, struct outcome *out)
+/* As one of the ranks of `comm`; NULL: alone. Takes the model over. No ck_ in here: a rank runs it.
+ */
+static cz_status train(const char *config, struct comm *comm, struct cz_model *model,
+                       struct outcome *out)
 {
     static const char *const names[] = {"table", "w0", "w2", "v"};
     memset(out, 0, sizeof *out);
-    ck_assert_msg(model != NULL, "%s", cz_last_error());
-    const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = config, .seed = 3};
+    if (!model) return cz_last_status();
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_json = config,
+                                              .world = comm ? comm_world(comm) : NULL,
+                                              .seed = 3};
     struct cz_engine *e = engine_initialize_ex(&options, model);
-    ck_assert_msg(e != NULL, "%s", cz_last_error());
-    struct cz_batch b = {.size = sizeof b, .B = B, .T = T};
+    if (!e) return cz_last_status();
+    const int rank = (int)engine_get_rank(e);
     int32_t ids[B * T], labels[B * T];
-    b.ids = ids;
-    b.labels = labels;
+    struct cz_batch b = {.size = sizeof b, .B = B, .T = T, .ids = ids, .labels = labels};
     for (int micro = 0; micro < 2 * STEPS; micro++) {
         for (int i = 0; i < B * T; i++) {
-            ids[i] = (i * 3 + micro) % PUB_V;
-            labels[i] = (i * 5 + micro) % PUB_V;
+            ids[i] = (i * 3 + micro + rank) % PUB_V;
+            labels[i] = (i * 5 + micro + 2 * rank) % PUB_V;
         }
-        b.sample = (uint64_t)(B * micro);
-        ck_ok(engine_forward(e, &b, &out->losses[micro]));
-        ck_ok(engine_backward(e));
-        ck_ok(engine_step(e));
+        b.sample = (uint64_t)(B * (micro * (int)engine_get_world_size(e) + rank));
+        TRY(engine_forward(e, &b, &out->losses[micro]));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
     }
-    ck_ok(engine_eval(e, &b, &out->eval));
+    TRY(engine_eval(e, &b, &out->eval));
     for (int p = 0; p < 4; p++) {
         const size_t numel = p == 0 ? PUB_V * PUB_C : PUB_C;
-        ck_ok(engine_param_get(e, names[p], "weight", out->weights[p], numel));
-        ck_ok(engine_param_get(e, names[p], "exp_avg", out->moments[p], numel));
+        TRY(engine_param_get(e, names[p], "weight", out->weights[p], numel));
+        TRY(engine_param_get(e, names[p], "exp_avg", out->moments[p], numel));
     }
     engine_destroy(e);
+    return CZ_OK;
 }
 
-static void check_same(const char *config)
+static cz_status compare(const char *config, struct comm *comm)
 {
     struct outcome inside, outside;
-    train(config, toy_model(SCALES, T), &inside);
-    train(config, pub_model(SCALES, T), &outside);
-    ck_assert_msg(memcmp(&inside, &outside, sizeof inside) == 0, "different bits under %s", config);
-    ck_assert_float_ne(inside.losses[0], inside.losses[2 * STEPS - 1]);
+    TRY(train(config, comm, toy_model(SCALES, T), &inside));
+    TRY(train(config, comm, pub_model(SCALES, T), &outside));
+    if (memcmp(&inside, &outside, sizeof inside) != 0)
+        return err_set(CZ_CORRUPT, 0, "different bits under %s", config);
+    if (inside.losses[0] == inside.losses[2 * STEPS - 1])
+        return err_set(CZ_CORRUPT, 0, "nothing was learned under %s", config);
+    return CZ_OK;
+}
+
+static const char *config_of(int stage, int every)
+{
+    static char config[512];
+    snprintf(config, sizeof config,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
+             " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},"
+             " \"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": %d},"
+             " \"czero\": {\"activation_checkpointing\": {\"every\": %d}}}",
+             stage, every);
+    return config;
 }
 
 START_TEST(it_trains_to_the_same_bits_at_every_stage)
 {
     for (int stage = 0; stage <= 3; stage++)
-        for (int every = 0; every < 2; every++) {
-            char config[512];
-            snprintf(config, sizeof config,
-                     "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
-                     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},"
-                     " \"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": %d},"
-                     " \"czero\": {\"activation_checkpointing\": {\"every\": %d}}}",
-                     stage, every);
-            check_same(config);
-        }
+        for (int every = 0; every < 2; every++) ck_ok(compare(config_of(stage, every), NULL));
+}
+END_TEST
+
+static cz_status compare_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    (void)arg;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    for (int stage = 0; stage <= 3; stage++) TRY(compare(config_of(stage, 1), comm));
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(two_ranks_train_to_the_same_bits_at_every_stage)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 2, compare_rank, NULL);
+    ranks_expect_ok(&ranks, 60);
 }
 END_TEST
 
 START_TEST(a_parameter_without_a_gradient_is_reported_from_the_layer)
 {
     toy_unused = pub_unused = 1;
-    check_same("{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
-               " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}");
+    ck_ok(compare("{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
+                  " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
+                  NULL));
     toy_unused = pub_unused = -1;
 }
 END_TEST
@@ -378,6 +411,7 @@ START_TEST(what_a_layer_returns_reaches_the_caller)
 END_TEST
 
 TEST_MAIN("api/layer", it_trains_to_the_same_bits_at_every_stage,
+          two_ranks_train_to_the_same_bits_at_every_stage,
           a_parameter_without_a_gradient_is_reported_from_the_layer,
           ready_made_classes_are_the_models_own, mistakes_in_a_description_name_the_member,
           structs_of_other_versions_are_understood_or_refused,

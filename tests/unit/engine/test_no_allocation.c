@@ -1,10 +1,11 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
- * across overflow-skipped steps, evaluation and offload; resident memory does not grow. What
- * oneDNN's products take for the length of a call (where the CPU has nothing above AVX2, they pack
- * on the heap) must have been given back. */
+ * across overflow-skipped steps, evaluation and offload, and with layers of a user's own; resident
+ * memory does not grow. What oneDNN's products take for the length of a call (where the CPU has
+ * nothing above AVX2, they pack on the heap) must have been given back. */
 #include "engine/engine.h"
 #include "tests/support/check_main.h"
+#include "tests/support/public_toys.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -206,14 +207,15 @@ static const char *placed(const char *config, const char *dir)
  * allocates in each. */
 static cz_status run(struct cz_engine *e, int n_steps)
 {
+    const int vocab = (int)cz_model_vocab_size(engine_get_model(e));
     static int32_t ids[2 * 32], labels[2 * 32];
     struct cz_batch b = {.size = sizeof b, .B = 2, .T = 32, .ids = ids, .labels = labels}, one = b;
     float loss;
     one.B = 1;
     for (int s = 0; s < n_steps; s++) {
         for (int i = 0; i < 2 * 32; i++) {
-            ids[i] = (i * 7 + s) % 256;
-            labels[i] = (i * 11 + s) % 256;
+            ids[i] = (i * 7 + s) % vocab;
+            labels[i] = (i * 11 + s) % vocab;
         }
         for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
             TRY(engine_forward(e, &b, &loss));
@@ -226,12 +228,17 @@ static cz_status run(struct cz_engine *e, int n_steps)
     return CZ_OK;
 }
 
-static void check(const char *config, const char *dir)
+static struct cz_model *gpt2(void)
+{
+    struct cz_model *m = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
+    ck_ok(cz_model_set_shape(m, 32));
+    return m;
+}
+
+static void check(const char *config, const char *dir, struct cz_model *m)
 {
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_json = placed(config, dir)};
-    struct cz_model *m = cz_model_from_hf(test_fixture("models/gpt2-tiny"));
-    ck_ok(cz_model_set_shape(m, 32));
     struct cz_engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());
     ck_ok(run(e, 1));
@@ -253,23 +260,38 @@ static void check(const char *config, const char *dir)
 START_TEST(nothing_is_allocated_after_the_first_step)
 {
     const char *dir = test_tmp_make_fast();
-    for (size_t i = 0; i < CZ_ARRAY_LEN(configs); i++) check(configs[i], dir);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(configs); i++) check(configs[i], dir, gpt2());
     setenv("CZERO_IO", "threads", 1); /* where io_uring is refused */
     for (size_t i = 0; i < CZ_ARRAY_LEN(configs); i++)
-        if (strstr(configs[i], "SWAP")) check(configs[i], dir);
+        if (strstr(configs[i], "SWAP")) check(configs[i], dir, gpt2());
     test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(calls_of_a_users_own_layers_allocate_nothing)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
+                 "\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"stage\": %d}, "
+                 "\"czero\": {\"activation_checkpointing\": {\"every\": 1}}}",
+                 stage);
+        check(config, "", pub_model(3, 32));
+    }
 }
 END_TEST
 
 int main(void)
 {
-    const TTest *const cases[] = {nothing_is_allocated_after_the_first_step};
+    const TTest *const cases[] = {nothing_is_allocated_after_the_first_step,
+                                  calls_of_a_users_own_layers_allocate_nothing};
     dl_iterate_phdr(find_library, NULL);
 #if defined(__SANITIZE_ADDRESS__)
     (void)cases;
     printf("skipped: AddressSanitizer brings its own allocator\n");
     return TEST_SKIPPED;
 #else
-    return test_run("engine/no_allocation", cases, 1);
+    return test_run("engine/no_allocation", cases, 2);
 #endif
 }

@@ -4,13 +4,40 @@ int custom_layer_main(int argc, char **argv); /* the example's own */
 #define main custom_layer_main
 #include "examples/custom_layer.c"
 #undef main
+#undef TRY /* the example's own */
+#include "model/model.h"
 #include "tests/unit/model/layer_rig.h"
 
 static const struct mixer_hp hp = {.idx = 0, .C = 12, .F = 10};
 
+/* The layer as the engine gets it: the rig calls what a model of it holds. */
+static struct cz_model *model_of_one(void)
+{
+    const struct cz_embedding_hp embedding = {
+        .size = sizeof embedding, .token_name = "token", .V = 4, .C = hp.C};
+    const struct cz_lm_head_hp head = {.size = sizeof head,
+                                       .norm_weight_name = "norm",
+                                       .weight_name = "token",
+                                       .V = 4,
+                                       .C = hp.C,
+                                       .eps = 1e-5f};
+    const struct cz_layer_desc layers[] = {{cz_layer_embedding(), &embedding, sizeof embedding},
+                                           {&mixer_class, &hp, sizeof hp},
+                                           {cz_layer_lm_head(), &head, sizeof head}};
+    const struct cz_model_desc desc = {
+        .size = sizeof desc, .name = "one", .layers = layers, .n_layers = 3, .t_max = 8};
+    struct cz_model *m = cz_model_create(&desc);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    return m;
+}
+
+static struct cz_model *model;
+
 static void open_mixer(struct rig *r, int64_t B, int64_t T, enum cz_dtype dtype)
 {
-    rig_open(r, &mixer_class, &hp, B, T, hp.C, hp.C, dtype, true);
+    if (!model) model = model_of_one();
+    const struct model_layer *layer = model_layer_at(model, 1);
+    rig_open(r, layer->cls, layer->hp, B, T, hp.C, hp.C, dtype, true);
 }
 
 START_TEST(it_stays_inside_its_bytes)
