@@ -1,4 +1,4 @@
-/* czero/layer.h: models of a user's own layers.
+/* czero/layer.h: models of custom layers.
  *
  * The engine knows one kind of layer, struct layer_class of model/layer.h. A user's class becomes
  * one whose functions translate the arguments and call the user's. All that these functions need

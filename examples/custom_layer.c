@@ -1,4 +1,4 @@
-/* A layer of your own: a gated MLP that also reads the previous token, stacked between czero's
+/* A custom layer: a gated MLP that also reads the previous token, stacked between czero's
  * embedding and language-model head, trained on a text file.
  *
  *   custom_layer TEXT [STEPS [DEVICE]]
@@ -331,7 +331,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
         printf("Usage: custom_layer TEXT [STEPS [DEVICE]]\n\n"
-               "Train a small model with a layer of its own on the bytes of a text file, on cpu\n"
+               "Train a small model with a custom layer on the bytes of a text file, on cpu\n"
                "(default) or cuda.\n");
         return argc < 2 ? 2 : 0;
     }

@@ -1,4 +1,4 @@
-/* A layer of your own in C++17: causal self-attention, stacked between czero's embedding and
+/* A custom layer in C++17: causal self-attention, stacked between czero's embedding and
  * language-model head, trained on a text file, while a second thread prints what happens.
  *
  *   custom_layer_cpp TEXT [STEPS [DEVICE]]
@@ -508,7 +508,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2 || std::string(argv[1]) == "--help") {
         std::printf("Usage: custom_layer_cpp TEXT [STEPS [DEVICE]]\n\n"
-                    "Train a small model with a layer of its own on the bytes of a text file, on\n"
+                    "Train a small model with a custom layer on the bytes of a text file, on\n"
                     "cpu (default) or cuda.\n");
         return argc < 2 ? 2 : 0;
     }

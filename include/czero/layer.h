@@ -1,4 +1,4 @@
-/* Layers: how to train an architecture that czero does not have.
+/* Custom layers: how to train an architecture that czero does not have.
  *
  * A model is a chain of layers. Each maps an input (B,T,C_in) to an output (B,T,C_out); the first
  * one has no input and reads token ids from the batch, the last one computes the loss. A kind of
@@ -167,7 +167,7 @@ struct cz_layer_class {
 };
 
 /* ---- ready-made classes ------------------------------------------------------------------------
- * The two ends of a decoder; layers of your own go between them. Pass the pointer itself in
+ * The two ends of a decoder; custom layers go between them. Pass the pointer itself in
  * cz_layer_desc.cls: the functions in the struct are NULL. */
 
 /* out (B,T,C) = dropout(token[id] [+ position[pos]]): the first layer. pos is the batch's, or
@@ -205,10 +205,9 @@ struct cz_lm_head_hp {
 /* One layer of a chain. Unlike other structs it never grows. */
 struct cz_layer_desc {
     const struct cz_layer_class *cls;
-    const void
-        *hp; /* plain data, hp_nbytes of it, copied; pointers in it are not followed, except
-                in the ready-made classes, whose strings are copied. NULL when hp_nbytes is 0 */
-    size_t hp_nbytes;
+    const void *hp;   /* hyper-parameters: plain data, copied. Pointers in it are not followed, but
+                         strings of ready-made classes are copied, too. NULL: none */
+    size_t hp_nbytes; /* bytes of hp */
 };
 
 struct cz_model_desc {
@@ -224,7 +223,7 @@ struct cz_model_desc {
     enum cz_labels labels;
 };
 
-/* A model of your own layers, for engine_initialize() or cz_model_destroy(). Its weights follow the
+/* A model of custom layers, for engine_initialize() or cz_model_destroy(). Its weights follow the
  * init rules, or a checkpoint; it cannot be exported to Hugging Face's format. desc is only read
  * during the call. NULL on error; cz_last_status() is CZ_INVALID (the sentence names the layer and
  * the member), CZ_UNSUPPORTED (a struct of a newer version), CZ_NOMEM, or what declare returned. */

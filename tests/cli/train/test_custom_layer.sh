@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: the example with a layer of its own learns: its loss falls far below that of its first step,
+# Claim: the example with a custom layer learns: its loss falls far below that of its first step,
 # the same way each time, and it answers bad input with a sentence.
 set -uo pipefail
 example=$1/examples/custom_layer

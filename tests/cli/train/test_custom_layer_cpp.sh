@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: the C++ example with a layer of its own learns: its loss falls far below that of its first
+# Claim: the C++ example with a custom layer learns: its loss falls far below that of its first
 # step, the same way each time; its second thread prints czero's log and the program's lines in order;
 # an error becomes an exception with czero's sentence and the exit status 1.
 set -uo pipefail

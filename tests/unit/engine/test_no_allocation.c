@@ -1,6 +1,6 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
- * across overflow-skipped steps, evaluation and offload, and with layers of a user's own; resident
+ * across overflow-skipped steps, evaluation and offload, and with custom layers; resident
  * memory does not grow. What oneDNN's products take for the length of a call (where the CPU has
  * nothing above AVX2, they pack on the heap) must have been given back. */
 #include "engine/engine.h"
@@ -268,7 +268,7 @@ START_TEST(nothing_is_allocated_after_the_first_step)
 }
 END_TEST
 
-START_TEST(calls_of_a_users_own_layers_allocate_nothing)
+START_TEST(calls_of_custom_layers_allocate_nothing)
 {
     for (int stage = 0; stage <= 3; stage++) {
         char config[256];
@@ -285,7 +285,7 @@ END_TEST
 int main(void)
 {
     const TTest *const cases[] = {nothing_is_allocated_after_the_first_step,
-                                  calls_of_a_users_own_layers_allocate_nothing};
+                                  calls_of_custom_layers_allocate_nothing};
     dl_iterate_phdr(find_library, NULL);
 #if defined(__SANITIZE_ADDRESS__)
     (void)cases;
