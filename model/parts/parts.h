@@ -1,8 +1,7 @@
-/* Ready-made layers for chains of your own: what usually stands at both ends of a decoder. A
- * user's layers go in between (examples/custom_layer.c).
+/* Layers at both ends of a decoder, for the families and, through czero/layer.h, for custom chains.
  *
  * A layer_desc takes the class and its hyper-parameters, which are copied; the strings in them must
- * outlive the model (literals do). */
+ * stay valid until the model is destroyed. */
 #ifndef CZ_MODEL_PARTS_PARTS_H
 #define CZ_MODEL_PARTS_PARTS_H
 

@@ -4,7 +4,7 @@
 # of docs/deepspeed-behaviour.md that are cited exist.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-modules="base device layout formats comm ops optim model data offload zero checkpoint engine"
+modules="base device layout formats comm ops optim model data offload zero checkpoint engine api"
 failed=0
 forbid() { # pattern, what, folders…
   local pattern=$1 what=$2
