@@ -58,9 +58,9 @@ CZ_API float cz_rng_uniform(const struct cz_rng_key *key, uint64_t idx);
 /* Set nbytes bytes to zero. Errors: CZ_INVALID (dst is NULL), CZ_CUDA. */
 CZ_API cz_status cz_fill_zero(const struct cz_ops *ops, void *dst, size_t nbytes);
 
-/* Copy nbytes bytes; dst and src must not overlap. Both are in memory of the device, or one of them
- * in host memory, which must then stay unchanged until the pass is over.
- * Errors: CZ_INVALID (a pointer is NULL), CZ_CUDA. */
+/* Copy nbytes bytes; dst and src must not overlap. One of them may be in host memory, which must
+ * stay valid, and a source unchanged, until the engine's call returns. Errors: CZ_INVALID (a
+ * pointer is NULL), CZ_CUDA. */
 CZ_API cz_status cz_copy(const struct cz_ops *ops, void *dst, const void *src, size_t nbytes);
 
 /* ---- matrix product -------------------------------------------------------------------------- */
