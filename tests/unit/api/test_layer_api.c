@@ -1,9 +1,8 @@
 /* Claims: a model of layers that are written against <czero/layer.h> trains to the same bits as the
- * same layers inside czero, at every ZeRO stage, on one rank and on two, with
- * activation checkpointing; the ready-made
- * classes are czero's own; nothing that cz_model_create() read is needed afterwards; mistakes are
- * refused with a sentence that names the member; what a layer's function returns reaches the caller
- * of the engine. */
+ * same layers inside czero, at every ZeRO stage, on one rank and on two, with activation
+ * checkpointing; the ready-made classes are czero's own; nothing that cz_model_create() read is
+ * needed afterwards; mistakes are refused with a sentence that names the member; what a layer's
+ * function returns reaches the caller of the engine; decode gets its cache and position. */
 #include "comm/comm.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -11,6 +10,8 @@
 #include "tests/support/public_toys.h"
 #include "tests/support/ranks.h"
 #include "tests/support/toy_layers.h"
+
+#include <czero/infer.h>
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
@@ -410,10 +411,86 @@ START_TEST(what_a_layer_returns_reaches_the_caller)
 }
 END_TEST
 
+/* ---- decode ---------------------------------------------------------------------------------- */
+
+static struct {
+    int n;
+    int64_t position[8], T[8], cache_T;
+    bool ok;
+} decoded; /* calls of the scale layer */
+
+static cz_status scale_decode(const void *hp, const struct cz_layer_args *a)
+{
+    const int i = decoded.n++;
+    decoded.position[i] = a->position;
+    decoded.T[i] = a->batch->T;
+    decoded.cache_T = a->cache_T;
+    decoded.ok = decoded.ok && a->cache && a->in && a->out && !a->saved && !a->dropout &&
+                 a->size == sizeof *a && a->batch->size == sizeof *a->batch &&
+                 cz_ops_on_host(a->ops);
+    return pub_scale_forward(hp, a);
+}
+
+static cz_status dot_decode(const void *hp, const struct cz_layer_args *a)
+{
+    (void)hp;
+    const float *x = a->in, *table = a->params[0];
+    for (int64_t b = 0; a->logits && b < a->batch->B; b++)
+        for (int64_t v = 0; v < PUB_V; v++) {
+            float sum = 0;
+            for (int64_t c = 0; c < PUB_C; c++)
+                sum += table[v * PUB_C + c] * x[((b + 1) * a->batch->T - 1) * PUB_C + c];
+            a->logits[b * PUB_V + v] = sum;
+        }
+    return CZ_OK;
+}
+
+START_TEST(layers_decode_with_a_cache)
+{
+    const struct cz_infer_options options = {.size = sizeof options, .B = 2, .T = T, .cache = true};
+    const int32_t ids[2 * 3] = {1, 2, 3, 5, 6, 7}, last[2] = {3, 7}, first[4] = {1, 2, 5, 6};
+    struct cz_batch b = {.size = sizeof b, .B = 2, .T = 3, .ids = ids};
+    float whole[2 * PUB_V], step[2 * PUB_V];
+    struct damaged d;
+    intact(&d)->rows.decode = pub_rows_forward;
+    d.scale.decode = scale_decode;
+    struct cz_model *m = cz_model_create(&d.desc);
+    struct cz_infer *in;
+    ck_ok(cz_infer_create(m, &options, &in));
+    ck_assert_msg(!cz_infer_can_decode(in), "the loss layer has no decode");
+    cz_infer_destroy(in);
+    cz_model_destroy(m);
+
+    d.dot.decode = dot_decode;
+    m = cz_model_create(&d.desc);
+    ck_ok(cz_infer_create(m, &options, &in));
+    ck_assert(cz_infer_can_decode(in));
+    decoded.ok = true;
+    ck_ok(cz_infer_decode(in, &b, 0, whole));
+    b.T = 2;
+    b.ids = first;
+    ck_ok(cz_infer_decode(in, &b, 0, NULL));
+    b.T = 1;
+    b.ids = last;
+    ck_ok(cz_infer_decode(in, &b, 2, step));
+    ck_assert_mem_eq(whole, step, sizeof whole);
+    ck_assert_float_ne(whole[0], whole[1]);
+    ck_assert(decoded.ok);
+    ck_assert_int_eq(decoded.n, 3);
+    ck_assert_int_eq(decoded.position[1], 0);
+    ck_assert_int_eq(decoded.T[1], 2);
+    ck_assert_int_eq(decoded.position[2], 2);
+    ck_assert_int_eq(decoded.T[2], 1);
+    ck_assert_int_eq(decoded.cache_T, T);
+    cz_infer_destroy(in);
+    cz_model_destroy(m);
+}
+END_TEST
+
 TEST_MAIN("api/layer", it_trains_to_the_same_bits_at_every_stage,
           two_ranks_train_to_the_same_bits_at_every_stage,
           a_parameter_without_a_gradient_is_reported_from_the_layer,
           ready_made_classes_are_the_models_own, mistakes_in_a_description_name_the_member,
           structs_of_other_versions_are_understood_or_refused,
           mistakes_in_a_declaration_name_the_layer, mistakes_in_ready_made_layers_name_the_member,
-          what_a_layer_returns_reaches_the_caller)
+          what_a_layer_returns_reaches_the_caller, layers_decode_with_a_cache)
