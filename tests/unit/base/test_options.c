@@ -1,5 +1,5 @@
 /* Claims: an option struct of an older program is taken with zeros for what it lacks; one of a
- * newer program is taken as long as it asks for nothing new; a size that nobody set is named; a
+ * newer program is taken as long as it asks for nothing new; a size that was not set is named; a
  * struct that a call fills is written as far as the caller knows it, and not a byte further. */
 #include "base/options.h"
 #include "tests/support/check_main.h"
