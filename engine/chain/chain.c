@@ -1,3 +1,7 @@
+/* The static side of a chain: what each layer needs for a batch shape, in which order a training
+ * pass visits layers, and where every piece is placed in the blocks that the caller lends. All of
+ * it is decided at creation, since a plan must know the sizes before memory exists and the step
+ * allocates nothing (chain_walk.c does the walking). */
 #include "engine/chain/chain_impl.h"
 
 #include "base/size.h"
@@ -19,25 +23,6 @@ cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t 
     memset(out, 0, sizeof *out);
     if (layer->cls->size(layer->hp, &shape, out) != CZ_OK)
         return err_prefix("layer %zu (%s)", layer_idx, layer->cls->name);
-    return CZ_OK;
-}
-
-static cz_status chain_check(const struct model_layer *layers, size_t n_layers,
-                             const struct chain_options *o)
-{
-    if (n_layers == 0) return err_set(CZ_INVALID, 0, "a chain needs at least one layer");
-    if (o->B < 1 || o->T < 1)
-        return err_set(CZ_INVALID, 0, "a chain needs a batch of at least 1×1, not %lld×%lld",
-                       (long long)o->B, (long long)o->T);
-    if (o->checkpoint_every < 0)
-        return err_set(CZ_INVALID, 0, "checkpoint_every is %lld; 0 or more would work",
-                       (long long)o->checkpoint_every);
-    for (size_t i = 0; i < n_layers; i++) {
-        bool is_loss = layers[i].cls->flags & LAYER_LOSS;
-        if (is_loss != (i + 1 == n_layers))
-            return err_set(CZ_INVALID, 0, "layer %zu (%s): a loss layer comes last, and only there",
-                           i, layers[i].cls->name);
-    }
     return CZ_OK;
 }
 
@@ -68,8 +53,8 @@ static void visit(struct chain *c, size_t layer_idx, enum chain_phase phase)
     c->visits[c->n_visits++] = (struct chain_visit){layer_idx, phase};
 }
 
-/* Before a segment is differentiated, it is recomputed; the last one is still there from the
- * forward. */
+/* Visits of a training pass. Before a segment is differentiated, it is recomputed; the last one is
+ * still there from the forward. */
 static cz_status chain_order(struct chain *c)
 {
     size_t last = c->n_nodes - 1;
@@ -94,15 +79,6 @@ size_t chain_n_visits(const struct chain *chain)
 struct chain_visit chain_visit_at(const struct chain *chain, size_t k)
 {
     return chain->visits[k];
-}
-
-cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off)
-{
-    *off = *block;
-    TRY(size_add(*block, nbytes, block));
-    TRY(size_add(*block, CHAIN_ALIGN - 1, block));
-    *block = *block / CHAIN_ALIGN * CHAIN_ALIGN;
-    return CZ_OK;
 }
 
 /* Kept from forward to backward: the output of each segment and what the loss layer saves. What
@@ -133,6 +109,8 @@ static cz_status chain_place(struct chain *c)
     return CZ_OK;
 }
 
+/* Asks every layer at the planned shape, the largest there will be; a smaller batch is checked
+ * against this in chain_walk.c. */
 static cz_status chain_measure(struct chain *c)
 {
     struct chain_sizes *s = &c->sizes;
@@ -159,11 +137,25 @@ static cz_status chain_measure(struct chain *c)
     return CZ_OK;
 }
 
+/* Without checkpointing there is one segment of all layers before the loss: one rule covers both
+ * cases. */
 cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
                               const struct chain_options *options, struct chain **out)
 {
     *out = NULL;
-    TRY(chain_check(layers, n_layers, options));
+    if (n_layers == 0) return err_set(CZ_INVALID, 0, "a chain needs at least one layer");
+    if (options->B < 1 || options->T < 1)
+        return err_set(CZ_INVALID, 0, "a chain needs a batch of at least 1×1, not %lld×%lld",
+                       (long long)options->B, (long long)options->T);
+    if (options->checkpoint_every < 0)
+        return err_set(CZ_INVALID, 0, "checkpoint_every is %lld; 0 or more would work",
+                       (long long)options->checkpoint_every);
+    for (size_t i = 0; i < n_layers; i++) {
+        bool is_loss = layers[i].cls->flags & LAYER_LOSS;
+        if (is_loss != (i + 1 == n_layers))
+            return err_set(CZ_INVALID, 0, "layer %zu (%s): a loss layer comes last, and only there",
+                           i, layers[i].cls->name);
+    }
     struct chain *c = calloc(1, sizeof *c);
     if (!c) return err_set(CZ_NOMEM, 0, "no memory for a chain");
     c->options = *options;
@@ -186,6 +178,22 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
 fail:
     chain_destroy(c);
     return st;
+}
+
+/* The model's layers are copied: chain_create_layers() serves layers without a model, too. */
+cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
+                       struct chain **out)
+{
+    *out = NULL;
+    size_t n_layers = model_n_layers(model);
+    struct model_layer *layers = calloc(n_layers + 1, sizeof *layers);
+    if (!layers) return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", n_layers);
+    for (size_t i = 0; i < n_layers; i++) layers[i] = *model_layer_at(model, i);
+    cz_status st =
+        chain_create_layers(layers, n_layers, model_params(model)->n_params, options, out);
+    free(layers);
+    if (st != CZ_OK) return err_prefix("model %s", cz_model_name(model));
+    return CZ_OK;
 }
 
 void chain_destroy(struct chain *chain)
@@ -221,11 +229,13 @@ struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx
     return chain->nodes[layer_idx].sizes;
 }
 
+/* The last segment is not: its activations are still in the scratch area when backward begins. */
 bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
 {
     return layer_idx + 1 < chain->n_nodes && layer_idx / chain->segment + 1 < chain->n_segments;
 }
 
+/* New memory holds nothing of an earlier forward. */
 void chain_bind(struct chain *chain, const struct chain_memory *memory)
 {
     chain->memory = *memory;

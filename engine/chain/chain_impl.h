@@ -2,6 +2,7 @@
 #ifndef CZ_ENGINE_CHAIN_CHAIN_IMPL_H
 #define CZ_ENGINE_CHAIN_CHAIN_IMPL_H
 
+#include "base/size.h"
 #include "engine/chain/chain.h"
 
 /* Offsets are into the block of activations. */
@@ -45,14 +46,20 @@ struct chain {
 };
 
 /* Take `nbytes` at the end of a growing block. */
-cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off);
+static inline cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *off)
+{
+    *off = *block;
+    TRY(size_add(*block, nbytes, block));
+    TRY(size_add(*block, CHAIN_ALIGN - 1, block));
+    *block = *block / CHAIN_ALIGN * CHAIN_ALIGN;
+    return CZ_OK;
+}
 
 /* The sizes of one layer for a (B,T) of this chain. */
 cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
                            struct layer_sizes *out);
 
-/* ---- chain_kept.c: outputs that wait in host memory from forward to backward ------------------
- */
+/* ---- chain_kept.c: outputs that wait in host memory from forward to backward ---------------- */
 
 /* Their places in the device's block (of *block bytes so far) and in the host's. */
 cz_status chain_kept_plan(struct chain *c, size_t *block);

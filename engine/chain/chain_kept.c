@@ -25,6 +25,7 @@ static bool is_sent(const struct chain *c, size_t k)
     return k + N_PLACES < c->n_kept;
 }
 
+/* The layer whose output is kept output k: the last one of segment k. */
 static struct chain_node *node_of(const struct chain *c, size_t k)
 {
     return &c->nodes[(k + 1) * c->segment - 1];
@@ -70,9 +71,9 @@ void chain_kept_free(struct chain *c)
     }
 }
 
-/* ---- during a pass ----------------------------------------------------------------------------
- */
+/* ---- during a pass -------------------------------------------------------------------------- */
 
+/* Without a stream of their own, copies stay in the order of the layers' stream. */
 static struct dev_stream *copies_of(const struct chain *c, struct dev_stream *stream)
 {
     return c->memory.copies ? c->memory.copies : stream;
@@ -97,12 +98,14 @@ static void *on_host(const struct chain *c, size_t k)
     return (unsigned char *)c->memory.kept + node_of(c, k)->kept_off;
 }
 
+/* The last pass's copies out must be over before the first place is overwritten. */
 cz_status chain_kept_begin(struct chain *c, struct dev_stream *stream)
 {
     if (c->n_kept == 0) return CZ_OK;
     return order(c, c->sent[0], copies_of(c, stream), stream);
 }
 
+/* Output k − 2 lies in the same place and may still be on its way out. */
 cz_status chain_kept_before_write(struct chain *c, size_t i)
 {
     const size_t k = i / c->segment;
@@ -122,6 +125,7 @@ cz_status chain_kept_after_write(struct chain *c, size_t i)
     return device->ops->event_record(device, c->sent[at], copies);
 }
 
+/* The first two outputs to be read have never left the device. */
 cz_status chain_kept_before_read(struct chain *c, size_t i)
 {
     if (i == 0 || !chain_is_kept(c, i - 1) || !is_sent(c, (i - 1) / c->segment)) return CZ_OK;

@@ -1,3 +1,7 @@
+/* The dynamic side of a chain: forward, backward with recomputation, evaluation, decoding. Every
+ * visit of a layer is enter (parameters become valid), arguments, call, leave. Nothing is
+ * allocated, and nothing depends on the pass before but the activations that a training forward
+ * leaves for its backward (`pending`). */
 #include "engine/chain/chain_impl.h"
 #include "ops/elementwise/elementwise.h"
 
@@ -8,6 +12,8 @@ static unsigned char *at(void *block, size_t off)
     return block ? (unsigned char *)block + off : NULL;
 }
 
+/* Parameters of ZeRO stage 3 exist between enter and leave only, hence the order in every visit
+ * below. */
 static cz_status enter(struct chain *c, size_t i, enum chain_phase phase)
 {
     const struct chain_hooks *h = &c->memory.hooks;
@@ -107,6 +113,8 @@ static cz_status settle_grads(struct chain *c, size_t i)
     return CZ_OK;
 }
 
+/* touched: some layer had the parameter; used: some layer gave it a gradient. Both are of the last
+ * pass. */
 size_t chain_param_unused(const struct chain *c)
 {
     for (size_t i = 0; i < c->n_params; i++)
@@ -114,6 +122,7 @@ size_t chain_param_unused(const struct chain *c)
     return SIZE_MAX;
 }
 
+/* An error names the layer: kernels know neither their place nor their model. */
 static cz_status call(struct chain *c, size_t i,
                       cz_status (*f)(const void *hp, const struct layer_args *a),
                       const struct layer_args *a)
@@ -129,6 +138,9 @@ static const void *train_in(struct chain *c, size_t i)
     return i == 0 ? NULL : at(c->memory.activations, c->nodes[i - 1].out_off);
 }
 
+/* Forward and recomputation are one function, since they must give the same bits: random numbers
+ * follow from keys, not from how often a layer ran. A recomputed segment does not write its own
+ * output, which was kept. */
 static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *run,
                              enum layer_mode mode)
 {
@@ -192,6 +204,8 @@ static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *
     return CZ_OK;
 }
 
+/* Evaluation keeps nothing: two places in turn are enough. The loss layer runs only when a loss or
+ * logits are wanted. */
 static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *run)
 {
     struct chain_node *node = &c->nodes[i];
@@ -211,6 +225,7 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
     return leave(c, i, CHAIN_FORWARD);
 }
 
+/* A failed forward leaves no pass that backward could differentiate. */
 cz_status chain_forward(struct chain *c, const struct chain_run *run)
 {
     TRY(check_shape(c, run->batch->B, run->batch->T));
@@ -230,6 +245,8 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
     return CZ_OK;
 }
 
+/* Gradients of activations alternate between two places, since each is needed by exactly one
+ * layer. */
 static cz_status backward_layer(struct chain *c, size_t i)
 {
     struct chain_node *node = &c->nodes[i];
@@ -249,6 +266,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
     return leave(c, i, CHAIN_BACKWARD);
 }
 
+/* The second part of the visits, in the order that chain_order() laid down. */
 cz_status chain_backward(struct chain *c)
 {
     if (!c->pending)
@@ -285,6 +303,8 @@ static cz_status decode_layer(struct chain *c, size_t i, const struct chain_run 
     return leave(c, i, CHAIN_DECODE);
 }
 
+/* The cache is indexed by position: a caller that goes back in a sequence overwrites what
+ * followed. */
 cz_status chain_decode(struct chain *c, struct dev_stream *stream, const struct batch *batch,
                        int64_t position, float *logits)
 {

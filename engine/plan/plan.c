@@ -1,3 +1,6 @@
+/* The plan: bytes of every block that a run allocates, what the machine has for them, and whether
+ * it fits. The engine allocates exactly these rows, so the estimate and the allocation cannot
+ * differ. A plan is an engine that was prepared and not started (setup.c). */
 #include "engine/plan/plan.h"
 
 #include "base/arena.h"
@@ -21,6 +24,7 @@ struct statm {
     size_t size, resident, data; /* bytes */
 };
 
+/* Bytes, from the kernel's pages. */
 static struct statm read_statm(void)
 {
     struct statm s = {0};
@@ -45,6 +49,7 @@ static void wake_pool(void)
     (void)n;
 }
 
+/* The tightest limit is remembered by name: a refusal must say which one to raise. */
 static void take_limit(struct cz_plan *p, size_t left, const char *what)
 {
     if (left >= p->host_free_nbytes) return;
@@ -52,6 +57,7 @@ static void take_limit(struct cz_plan *p, size_t left, const char *what)
     p->host_limit = what;
 }
 
+/* Limits of address space and data count what this process uses already. */
 static void take_rlimit(struct cz_plan *p, int resource, size_t used, const char *what)
 {
     struct rlimit limit;
@@ -71,6 +77,8 @@ static cz_status measure_disk(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* The baseline is what the process holds before the run's own memory. A request for another machine
+ * brings its figures along. */
 static cz_status measure_host(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -102,6 +110,7 @@ static cz_status measure_host(struct cz_engine *e)
 static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
     CZ_PRINTF(5, 6);
 
+/* Rows are rounded as arenas cut them, so that their sum is what is mapped. */
 static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, const char *fmt, ...)
 {
     struct plan_row *r = &p->rows[block];
@@ -136,6 +145,8 @@ static const char *state_name(const struct cz_engine *e, int s)
     return name ? name : PLAN_STATES_NAME;
 }
 
+/* Model state by block of zero; "how" repeats the arithmetic, so that a user can check a row by
+ * hand. */
 static void state_rows(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -190,6 +201,8 @@ static void state_rows(struct cz_engine *e)
                      : "what passes from the swap file into a checkpoint");
 }
 
+/* Activations belong to the chain. The workspace is shared by all layers and as large as the
+ * hungriest needs: its name tells where to save. */
 static void chain_rows(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -216,16 +229,6 @@ static void chain_rows(struct cz_engine *e)
     row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
 }
 
-void plan_add_up(struct cz_plan *p)
-{
-    size_t sums[PLAN_N_PLACES] = {0};
-    for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
-    p->pinned_nbytes = sums[PLAN_PINNED];
-    p->nvme_nbytes = sums[PLAN_NVME];
-    p->device_peak_nbytes = sums[PLAN_DEVICE];
-    p->host_peak_nbytes = p->baseline_nbytes + p->comm_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
-}
-
 /* Gradients, parameters fetched for the layers, parameters after the update. */
 static void count_traffic(struct cz_engine *e)
 {
@@ -242,6 +245,7 @@ static void count_traffic(struct cz_engine *e)
         n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
 }
 
+/* Rows first, then places, sums and times: each step reads the one before. */
 cz_status plan_fill(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -268,6 +272,7 @@ cz_status plan_fill(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* One process stands for all ranks: a communicator that pretends to be one of world_size. */
 cz_status plan_create_ex(const struct cz_engine_options *options,
                          const struct plan_request *request, struct cz_model *model,
                          struct cz_plan **out)
@@ -312,6 +317,7 @@ void cz_plan_destroy(struct cz_plan *plan)
 
 /* ---- does it fit ----------------------------------------------------------------------------- */
 
+/* The CUDA context is in use before the run: it has left the free memory already. */
 size_t plan_device_need(const struct cz_plan *p)
 {
     size_t nbytes = 0;
@@ -321,6 +327,7 @@ size_t plan_device_need(const struct cz_plan *p)
     return nbytes;
 }
 
+/* Against what is free now; the baseline is in use already. */
 bool cz_plan_fits(const struct cz_plan *p)
 {
     return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
@@ -349,6 +356,7 @@ static const char *relief(const struct cz_plan *p, char *text, size_t text_nbyte
     return text;
 }
 
+/* The table goes into the error: the next question is which row is so large. */
 cz_status cz_plan_check(const struct cz_plan *p)
 {
     size_t need = p->host_peak_nbytes - p->baseline_nbytes;

@@ -23,6 +23,7 @@
 /* NCCL buffers each channel to each peer: some 10 MB, by its defaults. */
 #define NCCL_NBYTES ((size_t)256 << 20)
 
+/* The share of the optimizer's elements that a GPU updates. */
 double plan_device_share(const struct cz_engine *e)
 {
     const struct zero_offload offload = tiers_offload(e);
@@ -34,6 +35,7 @@ double plan_device_share(const struct cz_engine *e)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Rows by name: some exist on a GPU only. */
 static struct plan_row *find(struct cz_plan *p, const char *name)
 {
     for (size_t i = 0; i < p->n_rows; i++)
@@ -60,12 +62,6 @@ static void set(struct cz_plan *p, const char *name, enum plan_place place, size
     va_end(ap);
 }
 
-static void append(struct plan_row *r, const char *text)
-{
-    size_t n = r ? strlen(r->how) : 0;
-    if (r) snprintf(r->how + n, sizeof r->how - n, "%s", text);
-}
-
 /* Rows whose meaning is another on a GPU. */
 static void name_rows(struct cz_engine *e)
 {
@@ -81,6 +77,7 @@ static void name_rows(struct cz_engine *e)
     snprintf(staging->how, sizeof staging->how, "parameters on their way from NVMe to the device");
 }
 
+/* zero knows its blocks' places; of the engine's, only what waits for a copy is in the host. */
 enum plan_place plan_device_place(const struct cz_engine *e, int block)
 {
     if (block < ZERO_N_BLOCKS)
@@ -90,6 +87,8 @@ enum plan_place plan_device_place(const struct cz_engine *e, int block)
     return waits ? PLAN_HOST : PLAN_DEVICE;
 }
 
+/* Not known before ranks meet: planned for, and dropped by plan_meet_on_device() if it is not
+ * used. */
 static void set_nccl(struct cz_engine *e)
 {
     if (e->comm->world_size > 1)
@@ -97,11 +96,11 @@ static void set_nccl(struct cz_engine *e)
             "assumed; none if data goes through the host");
 }
 
-/* ---- what CUDA itself takes --------------------------------------------------------------------
- */
+/* ---- what CUDA itself takes ----------------------------------------------------------------- */
 
 #define IN_USE "in use before the run: driver, libraries, other programs"
 
+/* Memory in use by others is not the run's, but it is missing all the same. */
 static cz_status set_context(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
@@ -110,7 +109,9 @@ static cz_status set_context(struct cz_engine *e)
     p->device_free_nbytes = SIZE_MAX;
     set(p, "CUDA kernels", PLAN_DEVICE, CUDA_KERNELS_NBYTES, "assumed: loaded when they first run");
     if (e->device->ops->kind == DEVICE_HOST) { /* planned without one */
-        append(&p->rows[BLOCK_WORKSPACE], "; assumed: as the CPU's kernels");
+        struct plan_row *r = &p->rows[BLOCK_WORKSPACE];
+        size_t n = r ? strlen(r->how) : 0;
+        if (r) snprintf(r->how + n, sizeof r->how - n, "%s", "; assumed: as the CPU's kernels");
         set(p, "CUDA context", PLAN_DEVICE, CUDA_CONTEXT_NBYTES, "assumed");
         set(p, "CUDA libraries", PLAN_HOST, CUDA_LIBRARIES_NBYTES, "assumed");
         set_nccl(e);
@@ -123,19 +124,6 @@ static cz_status set_context(struct cz_engine *e)
     if (n_sharing == 1) set_nccl(e);                         /* which takes no two ranks on a GPU */
     set(p, "CUDA context", PLAN_DEVICE, total_nbytes - free_nbytes, IN_USE);
     return CZ_OK;
-}
-
-/* Which kind of communicator it will be, ranks find out together, later: the larger of the two. */
-static void set_communicator(struct cz_engine *e)
-{
-    int w = e->comm->world_size;
-    if (w == 1) return;
-    struct device_comm_nbytes staged = comm_device_staging_nbytes(DEVICE_COMM_STAGED, w, 0);
-    struct device_comm_nbytes nccl = comm_device_staging_nbytes(DEVICE_COMM_NCCL, w, 0);
-    set(&e->plan, "communicator", PLAN_PINNED, staged.host > nccl.host ? staged.host : nccl.host,
-        "pieces between %d GPUs", w);
-    set(&e->plan, "communicator's pieces", PLAN_DEVICE,
-        staged.device > nccl.device ? staged.device : nccl.device, "pieces between %d GPUs", w);
 }
 
 /* Ranks may each see one GPU and call it number 0 (CUDA_VISIBLE_DEVICES): only they together know
@@ -154,12 +142,23 @@ cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind)
     return CZ_OK;
 }
 
+/* Rows change place by what the config offloads; then what only GPUs need is added. */
 cz_status plan_place_on_device(struct cz_engine *e)
 {
     const struct zero_offload offload = tiers_offload(e);
     const struct zero_swap swap = tiers_swap(e);
     name_rows(e);
-    set_communicator(e);
+    /* Which kind of communicator it will be, ranks find out together, later: the larger of the two.
+     */
+    int w = e->comm->world_size;
+    if (w != 1) {
+        struct device_comm_nbytes staged = comm_device_staging_nbytes(DEVICE_COMM_STAGED, w, 0);
+        struct device_comm_nbytes nccl = comm_device_staging_nbytes(DEVICE_COMM_NCCL, w, 0);
+        set(&e->plan, "communicator", PLAN_PINNED,
+            staged.host > nccl.host ? staged.host : nccl.host, "pieces between %d GPUs", w);
+        set(&e->plan, "communicator's pieces", PLAN_DEVICE,
+            staged.device > nccl.device ? staged.device : nccl.device, "pieces between %d GPUs", w);
+    }
     e->plan.optimizer_away = offload.optimizer || swap.optimizer;
     e->plan.params_away = offload.params || swap.params;
     if (e->plan.params_away)

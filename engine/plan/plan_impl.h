@@ -23,8 +23,16 @@ cz_status plan_place_on_device(struct cz_engine *e);
  * Collective, on the host's communicator. */
 cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind);
 
-/* Totals, when rows have changed. */
-void plan_add_up(struct cz_plan *p);
+/* Totals, when rows have changed. Pinned memory is host memory, too. */
+static inline void plan_add_up(struct cz_plan *p)
+{
+    size_t sums[PLAN_N_PLACES] = {0};
+    for (size_t i = 0; i < p->n_rows; i++) sums[p->rows[i].place] += p->rows[i].nbytes;
+    p->pinned_nbytes = sums[PLAN_PINNED];
+    p->nvme_nbytes = sums[PLAN_NVME];
+    p->device_peak_nbytes = sums[PLAN_DEVICE];
+    p->host_peak_nbytes = p->baseline_nbytes + p->comm_nbytes + sums[PLAN_HOST] + sums[PLAN_PINNED];
+}
 
 /* What the run takes of the GPU beside what is in use there already. */
 size_t plan_device_need(const struct cz_plan *p);
@@ -32,8 +40,7 @@ size_t plan_device_need(const struct cz_plan *p);
 /* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
 double plan_device_share(const struct cz_engine *e);
 
-/* ---- plan_phases.c, plan_times.c ---------------------------------------------------------------
- */
+/* ---- plan_phases.c, plan_times.c ------------------------------------------------------------ */
 
 /* Fill the plan's phases, once its rows and totals stand; then their times on a machine (NULL:
  * unknown). */
@@ -48,11 +55,5 @@ bool plan_row_is_known(const struct plan_row *row);
 
 /* Whether a row holds masters or optimizer states. */
 bool plan_row_is_state(const struct plan_row *row);
-
-/* ---- plan_print_phases.c -----------------------------------------------------------------------
- */
-
-void plan_print_phases(FILE *f, const struct cz_plan *p);
-void plan_write_phases(struct json_writer *w, const struct cz_plan *p);
 
 #endif

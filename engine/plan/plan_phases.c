@@ -46,6 +46,7 @@ static const struct row_use {
     {"swap bookkeeping", F | B | S | C},
 };
 
+/* By name, because a swapped state has a second row at another place. */
 bool plan_row_is_state(const struct plan_row *row)
 {
     size_t n;
@@ -83,6 +84,7 @@ const char *plan_phase_name(enum plan_phase phase)
     return names[phase];
 }
 
+/* The baseline and the communicator are there in every phase. */
 static void count_in_use(struct cz_plan *p)
 {
     for (int f = 0; f < PLAN_N_PHASES; f++) {
@@ -94,10 +96,9 @@ static void count_in_use(struct cz_plan *p)
     }
 }
 
-/* ---- where the parts of the model state lie ---------------------------------------------------
- */
+/* ---- where the parts of the model state lie ------------------------------------------------- */
 
-/* Bytes of the rows "parameters" (states false), or master weights and states, in a place. */
+/* Bytes that a phase moves follow from where a part is placed. */
 static size_t part_in(const struct cz_plan *p, bool states, enum plan_place place)
 {
     size_t nbytes = 0;
@@ -116,8 +117,7 @@ static bool grads_on_device(const struct cz_plan *p)
     return false;
 }
 
-/* ---- forward and backward ---------------------------------------------------------------------
- */
+/* ---- forward and backward ------------------------------------------------------------------- */
 
 /* Sums over the layers of one micro-batch. */
 struct pass_work {
@@ -126,6 +126,7 @@ struct pass_work {
     size_t weights_forward, weights_backward;
 };
 
+/* trained_only: frozen parameters get no gradient, which saves a product of the backward. */
 static size_t layer_numel(const struct cz_engine *e, size_t layer_idx, bool trained_only)
 {
     const struct param_table *table = model_params(e->model);
@@ -179,6 +180,7 @@ static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }
 
+/* Everything once per micro-batch: a step has `accumulation` of them. */
 static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
 {
     struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
@@ -228,6 +230,7 @@ static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
 
 /* ---- step and save --------------------------------------------------------------------------- */
 
+/* Masters and states are read and written, gradients read, 16-bit parameters written. */
 size_t plan_update_nbytes(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -240,6 +243,7 @@ size_t plan_update_nbytes(const struct cz_engine *e)
     return total;
 }
 
+/* A save reads what is in the swap file; what is in memory it writes from there. */
 static void fill_step(const struct cz_engine *e, struct cz_plan *p)
 {
     struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
@@ -256,6 +260,7 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
             part_in(p, true, (enum plan_place)place) + part_in(p, false, (enum plan_place)place);
 }
 
+/* What each rank sends in a step, by phase: stages 0 and 1 reduce at the boundary only. */
 static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
 {
     const struct zero_figures f = zero_figures(e->zero);
@@ -270,6 +275,7 @@ static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes + f.sums_nbytes;
 }
 
+/* Figures, not times: plan_times.c divides them by a machine's rates. */
 void plan_fill_phases(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;

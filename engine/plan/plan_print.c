@@ -1,7 +1,10 @@
-/* The plan as a table for people and as JSON. */
+/* The plan as a table for people and as JSON: rows, totals, and what each phase of a step touches,
+ * moves and takes. Both forms show the same figures; a figure that is not known is left out of the
+ * table and null in JSON. */
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const char *const places[PLAN_N_PLACES] = {"host", "device", "pinned", "nvme"};
@@ -14,29 +17,6 @@ const char *plan_place_name(enum plan_place place)
 static double mib(size_t nbytes)
 {
     return (double)nbytes / (1 << 20);
-}
-
-static void print_head(FILE *f, const struct cz_plan *p)
-{
-    fprintf(f, "Memory of one rank: %s (%.1f M parameters", p->model_name, (double)p->numel / 1e6);
-    if (p->numel_trainable != p->numel)
-        fprintf(f, ", %.1f M trained", (double)p->numel_trainable / 1e6);
-    fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(p->dtype),
-            p->stage, (long long)p->world_size, p->world_size == 1 ? "" : "s", (long long)p->B,
-            (long long)p->T);
-}
-
-static void print_rows(FILE *f, const struct cz_plan *p)
-{
-    for (size_t i = 0; i < p->n_rows; i++)
-        if (p->rows[i].nbytes > 0)
-            fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", p->rows[i].name, places[p->rows[i].place],
-                    mib(p->rows[i].nbytes), p->rows[i].how);
-    if (p->comm_nbytes > 0)
-        fprintf(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n", "communicator",
-                "host", mib(p->comm_nbytes));
-    fprintf(f, "  %-22s %-7s %11.1f MiB   measured in this process\n", "program and libraries",
-            "host", mib(p->baseline_nbytes));
 }
 
 static void print_totals(FILE *f, const struct cz_plan *p)
@@ -61,22 +41,166 @@ static void print_totals(FILE *f, const struct cz_plan *p)
                 (double)p->live_numel_max / 1e6);
 }
 
+/* ---- phases as text -------------------------------------------------------------------------- */
+
+static void print_amount(FILE *f, size_t nbytes, const char *what)
+{
+    char buf[24];
+    if (nbytes > 0) fprintf(f, "; %s %s", size_human(nbytes, buf, sizeof buf), what);
+}
+
+static void print_part(FILE *f, double seconds, const char *what, const char **between)
+{
+    if (!(seconds > 0)) return;
+    fprintf(f, "%s%s %.3g s", *between, what, seconds);
+    *between = ", ";
+}
+
+static void print_seconds(FILE *f, const struct plan_cost *c)
+{
+    const char *between = "";
+    if (!(c->total_s > 0)) return; /* not known, or no part of it is */
+    fprintf(f, "\n             %.3g s (", c->total_s);
+    print_part(f, c->compute_s, "computing", &between);
+    print_part(f, c->nvme_s, "NVMe", &between);
+    print_part(f, c->link_s, "copies to and from the GPU", &between);
+    print_part(f, c->comm_s, "other ranks", &between);
+    fprintf(f, ")");
+}
+
+static void print_phase(FILE *f, const struct cz_plan *p, enum plan_phase phase)
+{
+    const struct plan_cost *c = &p->phases[phase];
+    fprintf(f, "  %-9s  uses ", plan_phase_name(phase));
+    /* Only places that hold something in this phase. */
+    char buf[24];
+    const char *between = "";
+    for (int place = 0; place < PLAN_N_PLACES; place++) {
+        if (c->in_use_nbytes[place] == 0) continue;
+        fprintf(f, "%s%s %s", between, plan_place_name((enum plan_place)place),
+                size_human(c->in_use_nbytes[place], buf, sizeof buf));
+        between = ", ";
+    }
+    if (c->flops > 0) fprintf(f, "; %.3g Tflop", c->flops / 1e12);
+    print_amount(f, c->nvme_read_nbytes, "from NVMe");
+    print_amount(f, c->nvme_written_nbytes, "to NVMe");
+    print_amount(f, c->to_device_nbytes, "to the GPU");
+    print_amount(f, c->to_host_nbytes, "from the GPU");
+    print_amount(f, c->sent_nbytes, "to other ranks");
+    print_amount(f, c->saved_nbytes, "to a checkpoint");
+    print_seconds(f, c);
+    fprintf(f, "\n");
+}
+
+/* Disks wear out: bytes that go to NVMe in a day of steps without pause, saves left out; NAN
+ * without a predicted step. */
+static double written_per_day(const struct cz_plan *p)
+{
+    double nbytes = 0;
+    for (int phase = 0; phase < PLAN_SAVE; phase++)
+        nbytes += (double)p->phases[phase].nvme_written_nbytes;
+    return p->step_s > 0 ? nbytes / p->step_s * 86400 : NAN;
+}
+
+static void print_phases(FILE *f, const struct cz_plan *p)
+{
+    fprintf(f,
+            "Phases of an optimizer step of %lld micro-batch%s, and a save (what each touches; "
+            "memory is allocated once):\n",
+            (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
+    for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
+    if (p->beside_s > 0)
+        fprintf(f, "The update overlaps with the last backward pass for %.3g s.\n", p->beside_s);
+    if (!isnan(p->step_s))
+        fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
+                (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);
+    else if (p->missing_rate)
+        fprintf(f, "No time is predicted: the machine profile has no figure for %s.\n",
+                p->missing_rate);
+    /* Drives are rated by the bytes written to them. */
+    if (written_per_day(p) > 0)
+        fprintf(f, "At that pace each rank writes %.3g TB a day to NVMe.\n",
+                written_per_day(p) * 1e-12);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
 cz_status cz_plan_table(const struct cz_plan *plan, char **out)
 {
     size_t nbytes;
     *out = NULL;
     FILE *f = open_memstream(out, &nbytes);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
-    print_head(f, plan);
-    print_rows(f, plan);
+    fprintf(f, "Memory of one rank: %s (%.1f M parameters", plan->model_name,
+            (double)plan->numel / 1e6);
+    if (plan->numel_trainable != plan->numel)
+        fprintf(f, ", %.1f M trained", (double)plan->numel_trainable / 1e6);
+    fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(plan->dtype),
+            plan->stage, (long long)plan->world_size, plan->world_size == 1 ? "" : "s",
+            (long long)plan->B, (long long)plan->T);
+    /* Rows of the plan, then what lies outside of it and still counts against the host's memory. */
+    for (size_t i = 0; i < plan->n_rows; i++)
+        if (plan->rows[i].nbytes > 0)
+            fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", plan->rows[i].name,
+                    places[plan->rows[i].place], mib(plan->rows[i].nbytes), plan->rows[i].how);
+    if (plan->comm_nbytes > 0)
+        fprintf(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n", "communicator",
+                "host", mib(plan->comm_nbytes));
+    fprintf(f, "  %-22s %-7s %11.1f MiB   measured in this process\n", "program and libraries",
+            "host", mib(plan->baseline_nbytes));
     print_totals(f, plan);
-    plan_print_phases(f, plan);
+    print_phases(f, plan);
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;
         return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
     }
     return CZ_OK;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void write_phase(struct json_writer *w, const struct cz_plan *p, enum plan_phase phase)
+{
+    const struct plan_cost *c = &p->phases[phase];
+    json_begin_object(w);
+    json_put_string(w, "phase", plan_phase_name(phase));
+    /* Bytes in use by place, in this phase. */
+    json_write_key(w, "in_use_bytes");
+    json_begin_object(w);
+    for (int place = 0; place < PLAN_N_PLACES; place++)
+        json_put_size(w, plan_place_name((enum plan_place)place), c->in_use_nbytes[place]);
+    json_end_object(w);
+    json_put_size(w, "nvme_read_bytes", c->nvme_read_nbytes);
+    json_put_size(w, "nvme_written_bytes", c->nvme_written_nbytes);
+    json_put_size(w, "to_device_bytes", c->to_device_nbytes);
+    json_put_size(w, "to_host_bytes", c->to_host_nbytes);
+    json_put_size(w, "sent_bytes", c->sent_nbytes);
+    json_put_size(w, "saved_bytes", c->saved_nbytes);
+    json_put_size(w, "moved_bytes", c->moved_nbytes);
+    json_put_size(w, "weights_bytes", c->weights_nbytes);
+    json_put_double(w, "flops", c->flops);
+    /* Unknown seconds are NaN, which JSON shows as null. */
+    json_write_key(w, "seconds");
+    json_begin_object(w);
+    json_put_figure(w, "compute", c->compute_s);
+    json_put_figure(w, "nvme", c->nvme_s);
+    json_put_figure(w, "link", c->link_s);
+    json_put_figure(w, "ranks", c->comm_s);
+    json_put_figure(w, "total", c->total_s);
+    json_end_object(w);
+    json_end_object(w);
+}
+
+static void write_phases(struct json_writer *w, const struct cz_plan *p)
+{
+    json_put_figure(w, "step_seconds", p->step_s);
+    json_put_figure(w, "update_beside_backward_seconds", p->beside_s);
+    json_put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
+    json_write_key(w, "phases");
+    json_begin_array(w);
+    for (int phase = 0; phase < PLAN_N_PHASES; phase++) write_phase(w, p, (enum plan_phase)phase);
+    json_end_array(w);
 }
 
 static void write_row(struct json_writer *w, const char *name, const char *place, size_t nbytes,
@@ -133,7 +257,7 @@ cz_status cz_plan_json(const struct cz_plan *plan, char **out)
     write_row(&w, "program and libraries", places[PLAN_HOST], plan->baseline_nbytes,
               "measured in this process");
     json_end_array(&w);
-    plan_write_phases(&w, plan);
+    write_phases(&w, plan);
     json_end_object(&w);
     return json_writer_take(&w, out, NULL);
 }

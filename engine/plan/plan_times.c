@@ -16,13 +16,14 @@ static double take(struct cz_plan *p, double amount, double rate, const char *wh
     return NAN;
 }
 
-/* The larger; NAN when either is. */
+/* The larger; NAN when either is: fmax() would hide an unknown time. */
 static double longer(double a, double b)
 {
     if (isnan(a) || isnan(b)) return NAN;
     return a > b ? a : b;
 }
 
+/* Rates differ by type more than by shape. */
 static double gemm_rate(const struct cz_plan *p, const struct machine_profile *m)
 {
     bool gpu = p->on_cuda;
@@ -67,6 +68,8 @@ static double step_seconds(struct cz_engine *e, const struct machine_profile *m,
     return longer(host, device);
 }
 
+/* Mixed traffic has a measured rate of its own: drives slow down when reads and writes
+ * alternate. */
 static double nvme_seconds(struct cz_plan *p, const struct plan_cost *c,
                            const struct machine_profile *m, double share)
 {
@@ -115,6 +118,7 @@ static double beside_backward(const struct cz_engine *e)
     return last < step ? last : step;
 }
 
+/* Without a profile all times are unknown (NAN): no figure is better than a guess. */
 void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
 {
     struct cz_plan *p = &e->plan;
