@@ -1,4 +1,7 @@
-/* Loading a config, and what can be asked about it. */
+/* Loading a config, and what can be asked about it. Loading goes in four steps over one tree of
+ * values: import the file, apply --set and --auto, resolve (types, defaults, derived values, checks
+ * across keys), fill the typed view. Everything made from a file stands in one pool, which
+ * config_free() releases at once. */
 #include "engine/config/config.h"
 
 #include "engine/config/config_impl.h"
@@ -7,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The environment chooses the older dialect for programs that cannot pass an option. */
 struct config_options config_options_default(void)
 {
     const char *compat = getenv("CZERO_COMPAT");
@@ -25,9 +29,9 @@ void config_free(struct ds_config *config)
     free(config);
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------ */
+/* ---- loading -------------------------------------------------------------------------------- */
 
+/* --set and --auto make values as the file does: they count towards the pool's bound. */
 static size_t options_nbytes(const struct config_options *o)
 {
     size_t n = 0;
@@ -36,6 +40,8 @@ static size_t options_nbytes(const struct config_options *o)
     return n;
 }
 
+/* The pool is made first and holds config_impl itself, so that half-built configs need no other
+ * cleanup. */
 static cz_status new_config(const struct config_options *options, const char *name, size_t nbytes,
                             struct ds_config **out)
 {
@@ -62,16 +68,7 @@ static cz_status new_config(const struct config_options *options, const char *na
     return CZ_OK;
 }
 
-static cz_status raise_errors(struct config_impl *c)
-{
-    if (c->n_errors == 0) return CZ_OK;
-    const char *all = c->errors[0];
-    for (size_t i = 1; i < c->n_errors; i++) all = cv_text(&c->pool, "%s\n%s", all, c->errors[i]);
-    if (c->n_errors_dropped)
-        all = cv_text(&c->pool, "%s\n%s: %zu more problems", all, c->file, c->n_errors_dropped);
-    return err_set(CZ_INVALID, 0, "%s", all);
-}
-
+/* Errors are collected, not returned at the first: see config_error(). */
 static cz_status resolve(struct ds_config *config, const struct config_options *options)
 {
     struct config_impl *c = config->impl;
@@ -86,7 +83,15 @@ static cz_status resolve(struct ds_config *config, const struct config_options *
     TRY(config_apply_sets(c, options));
     TRY(config_apply_autos(c, options));
     config_resolve(c);
-    TRY(raise_errors(c));
+    /* All problems in one message: a config is corrected in one go. */
+    if (c->n_errors != 0) {
+        const char *all = c->errors[0];
+        for (size_t i = 1; i < c->n_errors; i++)
+            all = cv_text(&c->pool, "%s\n%s", all, c->errors[i]);
+        if (c->n_errors_dropped)
+            all = cv_text(&c->pool, "%s\n%s: %zu more problems", all, c->file, c->n_errors_dropped);
+        return err_set(CZ_INVALID, 0, "%s", all);
+    }
     config_fill(config);
     return CZ_OK;
 }
@@ -122,6 +127,8 @@ static size_t doc_nbytes(const struct json_doc *doc)
     return n;
 }
 
+/* json_load() calls every unreadable file CZ_IO; a wrong path is the caller's mistake and has its
+ * own status. */
 cz_status config_load(const char *path, const struct config_options *options,
                       struct ds_config **out)
 {
@@ -145,8 +152,7 @@ cz_status config_load_text(const char *text, size_t nbytes, const char *name,
     return load(doc, name, nbytes, options ? options : &usual, out);
 }
 
-/* ---- asking
- * ---------------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 size_t config_n_notes(const struct ds_config *config)
 {
@@ -158,6 +164,8 @@ const struct config_note *config_note(const struct ds_config *config, size_t idx
     return &config->impl->notes[idx];
 }
 
+/* Two severities: what DeepSpeed's engine would reject is invalid, what czero cannot do is
+ * unsupported; an invalid config is reported as such even if both occur. */
 cz_status config_check(const struct ds_config *config)
 {
     const struct config_impl *c = config->impl;
@@ -179,6 +187,7 @@ cz_status config_check(const struct ds_config *config)
     return status;
 }
 
+/* A key that no file gave has no line; the path alone must do. */
 const char *config_where(const struct ds_config *config, const char *path, char *buf,
                          size_t buf_nbytes)
 {

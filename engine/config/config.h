@@ -278,8 +278,7 @@ cz_status config_load_text(const char *text, size_t nbytes, const char *name,
 /* Accepts NULL. */
 void config_free(struct ds_config *config);
 
-/* ---- what there is to say about it ------------------------------------------------------------
- */
+/* ---- what there is to say about it ---------------------------------------------------------- */
 
 enum config_note_kind {
     CONFIG_NOTE_NO_EFFECT = 0,  /* honoured by DeepSpeed on other hardware, nothing to do here */

@@ -1,4 +1,5 @@
-/* --set path=value and --auto NAME=VALUE. */
+/* --set path=value and --auto NAME=VALUE, applied to the tree before it is resolved, so that both
+ * take the same checks as the file and messages can name the flag as the origin. */
 #include "engine/config/config_impl.h"
 
 #include <math.h>
@@ -40,6 +41,7 @@ static cz_status find_parent(struct config_impl *c, const char *path, bool make,
     return CZ_OK;
 }
 
+/* Missing sections are made on the way: --set works on an empty config. */
 cz_status config_apply_sets(struct config_impl *c, const struct config_options *options)
 {
     for (size_t i = 0; i < options->n_sets; i++) {
@@ -66,6 +68,8 @@ static void fill(struct config_impl *c, const char *path, struct cv *value)
     cv_put(&c->pool, parent, last, value);
 }
 
+/* The message names the flag of `czero train` that fills the key: Hugging Face's configs are full
+ * of "auto", and users meet this first. */
 const char *config_auto_text(struct config_impl *c, const char *path)
 {
     static const struct {
@@ -89,25 +93,8 @@ const char *config_auto_text(struct config_impl *c, const char *path)
     return cv_text(&c->pool, "\"auto\" must be filled in; give --auto %s=VALUE", path);
 }
 
-/* The sizes that the Hugging Face integration derives from the model's width. */
-static cz_status fill_hidden_size(struct config_impl *c, const struct cv *value)
-{
-    if (value->kind != CV_INT || value->digits || value->integer < 1 ||
-        value->integer > (int64_t)1 << 30)
-        return err_set(CZ_INVALID, 0, "--auto hidden_size: expected a positive integer, got %s",
-                       cv_show(&c->pool, value));
-    int64_t width = value->integer;
-    fill(c, "zero_optimization.reduce_bucket_size", cv_int(&c->pool, width * width, CV_AUTO));
-    const struct cv *stage = config_at(c->given, "zero_optimization.stage");
-    bool is_3 = stage && ((cv_is_number(stage) && stage->real == 3) || cv_is_string(stage, "3"));
-    if (!is_3) return CZ_OK;
-    int64_t prefetch = (int64_t)floor(0.9 * (double)width * (double)width);
-    fill(c, "zero_optimization.stage3_prefetch_bucket_size", cv_int(&c->pool, prefetch, CV_AUTO));
-    fill(c, "zero_optimization.stage3_param_persistence_threshold",
-         cv_int(&c->pool, 10 * width, CV_AUTO));
-    return CZ_OK;
-}
-
+/* Bounded to 2^30, so that its square is an int64 (docs/deepspeed-behaviour.md,
+ * "The string auto"). */
 cz_status config_apply_autos(struct config_impl *c, const struct config_options *options)
 {
     for (size_t i = 0; i < options->n_autos; i++) {
@@ -115,7 +102,25 @@ cz_status config_apply_autos(struct config_impl *c, const struct config_options 
         TRY(split(c, "--auto", options->autos[i], &path, &text));
         struct cv *value = cv_parse(&c->pool, text, CV_AUTO);
         if (strcmp(path, "hidden_size") == 0) {
-            TRY(fill_hidden_size(c, value));
+            /* The sizes that the Hugging Face integration derives from the model's width. */
+            if (value->kind != CV_INT || value->digits || value->integer < 1 ||
+                value->integer > (int64_t)1 << 30)
+                return err_set(CZ_INVALID, 0,
+                               "--auto hidden_size: expected a positive integer, got %s",
+                               cv_show(&c->pool, value));
+            int64_t width = value->integer;
+            fill(c, "zero_optimization.reduce_bucket_size",
+                 cv_int(&c->pool, width * width, CV_AUTO));
+            const struct cv *stage = config_at(c->given, "zero_optimization.stage");
+            bool is_3 =
+                stage && ((cv_is_number(stage) && stage->real == 3) || cv_is_string(stage, "3"));
+            if (is_3) {
+                int64_t prefetch = (int64_t)floor(0.9 * (double)width * (double)width);
+                fill(c, "zero_optimization.stage3_prefetch_bucket_size",
+                     cv_int(&c->pool, prefetch, CV_AUTO));
+                fill(c, "zero_optimization.stage3_param_persistence_threshold",
+                     cv_int(&c->pool, 10 * width, CV_AUTO));
+            }
         } else {
             fill(c, path, value);
         }

@@ -37,6 +37,8 @@ static struct amount amount_float(double value)
     return (struct amount){.known = true, .is_float = true, .real = value};
 }
 
+/* 128 bits for what Python's unlimited integers would hold; past that a value can only be
+ * refused. */
 static struct amount multiply(struct amount a, struct amount b)
 {
     if (a.is_float || b.is_float) return amount_float(a.real * b.real);
@@ -46,7 +48,8 @@ static struct amount multiply(struct amount a, struct amount b)
     return out;
 }
 
-/* a // b for positive b. */
+/* Python's float //: fmod first, so that the quotient is exact, then rounded down to a whole
+ * number. */
 static struct amount divide(struct amount a, struct amount b)
 {
     if (!a.is_float && !b.is_float) {
@@ -78,9 +81,9 @@ static const char *amount_text(struct triangle *t, struct amount a)
     return cv_text(&t->c->pool, "%s", json_float_text(a.real, buf));
 }
 
-/* ---- the corners as given
- * ------------------------------------------------------------------------------- */
+/* ---- the corners as given ------------------------------------------------------------------- */
 
+/* Problems of one corner are reported by its own key, before the product is looked at. */
 static const struct cv *problem(struct config_impl *c, const struct cv *value, const char *key)
 {
     if (cv_is_string(value, CONFIG_AUTO)) {
@@ -99,25 +102,9 @@ static const struct cv *problem(struct config_impl *c, const struct cv *value, c
     return value;
 }
 
-static bool read_corners(struct triangle *t, const struct cv *top)
-{
-    bool ok = true;
-    for (int i = TRAIN; i <= STEPS; i++) {
-        const struct cv *value = cv_get(top, corner_keys[i]);
-        if (!value || value->kind == CV_NULL) continue;
-        if (problem(t->c, value, corner_keys[i])) {
-            ok = false;
-            continue;
-        }
-        t->at[i] = value->kind == CV_FLOAT ? amount_float(value->real) : amount_int(value->integer);
-        t->at[i].given = value;
-    }
-    return ok;
-}
+/* ---- deriving what is missing --------------------------------------------------------------- */
 
-/* ---- deriving what is missing
- * ----------------------------------------------------------------------------- */
-
+/* DeepSpeed's order of cases: with the batch alone, accumulation is 1. */
 static bool derive(struct triangle *t)
 {
     struct amount *at = t->at, ranks = amount_int(t->ranks);
@@ -140,9 +127,9 @@ static bool derive(struct triangle *t)
     return true;
 }
 
-/* ---- telling what does not fit
- * ------------------------------------------------------------------------------ */
+/* ---- telling what does not fit -------------------------------------------------------------- */
 
+/* Where a number came from: a mismatch is often between the file and a flag. */
 static const char *source(struct triangle *t, struct amount a)
 {
     if (!a.given) return "derived";
@@ -189,18 +176,9 @@ static void tell_mismatch(struct triangle *t)
                  amount_text(t, product), advice(t));
 }
 
-static void tell_missing(struct triangle *t)
-{
-    const struct cv *place = t->at[STEPS].given;
-    config_error(t->c, place, corner_keys[TRAIN],
-                 "either train_batch_size or train_micro_batch_size_per_gpu must be given, for "
-                 "instance \"train_micro_batch_size_per_gpu\": 1");
-}
+/* ---- the result ----------------------------------------------------------------------------- */
 
-/* ---- the result
- * ------------------------------------------------------------------------------------------------
- */
-
+/* A whole float becomes an int, as the checkpoint and the messages of DeepSpeed show it. */
 static void store(struct triangle *t, struct cv *top, enum corner corner)
 {
     struct amount a = t->at[corner];
@@ -225,12 +203,29 @@ static int64_t data_parallel_ranks(struct config_impl *c, const struct cv *top)
     return c->world_size;
 }
 
+/* Positive and equal are checked after deriving, as DeepSpeed asserts them: a derived 0 (a batch
+ * smaller than the ranks) is a mismatch with advice, not a silent rounding. */
 void config_resolve_batch(struct config_impl *c, struct cv *top)
 {
     struct triangle t = {.c = c, .ranks = data_parallel_ranks(c, top)};
-    if (!read_corners(&t, top)) return;
+    bool ok = true;
+    for (int i = TRAIN; i <= STEPS; i++) {
+        const struct cv *value = cv_get(top, corner_keys[i]);
+        if (!value || value->kind == CV_NULL) continue;
+        if (problem(t.c, value, corner_keys[i])) {
+            ok = false;
+            continue;
+        }
+        t.at[i] = value->kind == CV_FLOAT ? amount_float(value->real) : amount_int(value->integer);
+        t.at[i].given = value;
+    }
+    if (!ok) return;
     if (!derive(&t)) {
-        tell_missing(&t);
+        /* Two of the three can be derived, none of all three. */
+        const struct cv *place = t.at[STEPS].given;
+        config_error(t.c, place, corner_keys[TRAIN],
+                     "either train_batch_size or train_micro_batch_size_per_gpu must be given, for "
+                     "instance \"train_micro_batch_size_per_gpu\": 1");
         return;
     }
     struct amount product = multiply(multiply(t.at[MICRO], t.at[STEPS]), amount_int(t.ranks));

@@ -1,4 +1,6 @@
-/* Typed values by the rules of pydantic (2.14, lax mode), which DeepSpeed's sections follow. */
+/* Typed values by the rules of pydantic (2.14, lax mode), which DeepSpeed's sections follow: "4" is
+ * an integer, 1e6 is one, true is one unless the key forbids it. A config that DeepSpeed takes must
+ * not fail here, and one that it refuses must not train differently; hence the detail. */
 #include "engine/config/config_impl.h"
 
 #include <ctype.h>
@@ -9,14 +11,14 @@
 
 #define INT_DIGITS_MAX 4300
 
-/* ---- numbers in quotes
- * ---------------------------------------------------------------------------- */
+/* ---- numbers in quotes ---------------------------------------------------------------------- */
 
 struct slice {
     const char *s;
     size_t n;
 };
 
+/* Python's strip(): all white space, at both ends. */
 static struct slice trimmed(const char *s)
 {
     struct slice out = {s, strlen(s)};
@@ -86,6 +88,7 @@ static bool is_float_text(const char *s)
     return *s == '\0';
 }
 
+/* pydantic allows underscores anywhere between characters, Python's float() between digits only. */
 static bool float_from_text(struct cv_pool *pool, const char *text, bool python, double *out)
 {
     char *plain = without_underscores(pool, trimmed(text), python);
@@ -94,8 +97,7 @@ static bool float_from_text(struct cv_pool *pool, const char *text, bool python,
     return true;
 }
 
-/* ---- one type each
- * ---------------------------------------------------------------------------------- */
+/* ---- one type each -------------------------------------------------------------------------- */
 
 static void expected(struct config_impl *c, const struct cv *value, const char *path,
                      const char *what)
@@ -103,6 +105,7 @@ static void expected(struct config_impl *c, const struct cv *value, const char *
     config_error(c, value, path, "expected %s, got %s", what, cv_show(&c->pool, value));
 }
 
+/* The words are pydantic's, the first half true. */
 static struct cv *coerce_bool(struct config_impl *c, const struct cv *value, const char *path)
 {
     static const char *const words[] = {"true",  "yes", "on",  "t", "y", "1",
@@ -119,17 +122,6 @@ static struct cv *coerce_bool(struct config_impl *c, const struct cv *value, con
     return NULL;
 }
 
-static struct cv *int_from_float(struct config_impl *c, const struct cv *value, const char *path)
-{
-    if (value->real == floor(value->real) && fabs(value->real) < 0x1p63)
-        return cv_int(&c->pool, (int64_t)value->real, value->origin);
-    expected(c, value, path,
-             value->real == floor(value->real)
-                 ? "an integer (a float beyond 2^63 does not count as one)"
-                 : "an integer");
-    return NULL;
-}
-
 static struct cv *coerce_int(struct config_impl *c, const struct config_key *key,
                              const struct cv *value, const char *path)
 {
@@ -142,7 +134,14 @@ static struct cv *coerce_int(struct config_impl *c, const struct config_key *key
         out = cv_copy(&c->pool, value);
         out->as_float = false;
         return out;
-    case CV_FLOAT: return int_from_float(c, value, path);
+    case CV_FLOAT: /* JSON writes 1e6 for an integer: a float counts as one while it is exact. */
+        if (value->real == floor(value->real) && fabs(value->real) < 0x1p63)
+            return cv_int(&c->pool, (int64_t)value->real, value->origin);
+        expected(c, value, path,
+                 value->real == floor(value->real)
+                     ? "an integer (a float beyond 2^63 does not count as one)"
+                     : "an integer");
+        return NULL;
     case CV_STRING:
         out = int_from_text(&c->pool, value->string, key->flags & KEY_PLAIN_INT);
         if (out) out->origin = value->origin;
@@ -154,6 +153,7 @@ static struct cv *coerce_int(struct config_impl *c, const struct config_key *key
     return NULL;
 }
 
+/* + 0.0: −0 becomes 0, as it prints in DeepSpeed's dump. */
 static struct cv *coerce_float(struct config_impl *c, const struct config_key *key,
                                const struct cv *value, const char *path)
 {
@@ -200,6 +200,7 @@ static struct cv *coerce_string(struct config_impl *c, const struct config_key *
     return out;
 }
 
+/* For messages only; lists have a handful of members. */
 static const char *list_choices(struct cv_pool *pool, const char *const *choices)
 {
     const char *out = "";
@@ -207,6 +208,7 @@ static const char *list_choices(struct cv_pool *pool, const char *const *choices
     return out;
 }
 
+/* The table's spelling is stored, so that later comparisons need no second look at case. */
 static struct cv *coerce_choice(struct config_impl *c, const struct config_key *key,
                                 const struct cv *value, const char *path)
 {
@@ -221,6 +223,7 @@ static struct cv *coerce_choice(struct config_impl *c, const struct config_key *
     return NULL;
 }
 
+/* Its own message: "0..3" says more than a type. */
 static struct cv *coerce_stage(struct config_impl *c, const struct config_key *key,
                                const struct cv *value, const char *path)
 {
@@ -240,6 +243,7 @@ static bool contains(const struct cv *list, const struct cv *value)
     return false;
 }
 
+/* One string stands for a list of one. */
 static struct cv *coerce_strings(struct config_impl *c, const struct cv *value, const char *path)
 {
     struct cv *out = cv_new(&c->pool, CV_LIST, value->origin);
@@ -290,8 +294,7 @@ static struct cv *coerce_kind(struct config_impl *c, enum cv_kind kind, const st
     return NULL;
 }
 
-/* ---- bounds
- * ------------------------------------------------------------------------------------------ */
+/* ---- bounds --------------------------------------------------------------------------------- */
 
 static const char *bounds_text(struct cv_pool *pool, const struct config_key *key)
 {
@@ -301,6 +304,7 @@ static const char *bounds_text(struct cv_pool *pool, const struct config_key *ke
     return cv_text(pool, "%s %g", key->low_open ? "above" : "at least", key->low);
 }
 
+/* Written so that NaN is outside of every bound. */
 static bool in_bounds(const struct config_key *key, double x)
 {
     if (key->has_low && (key->low_open ? !(x > key->low) : !(x >= key->low))) return false;
@@ -342,6 +346,7 @@ static struct cv *coerce(struct config_impl *c, const struct config_key *key,
     return bounded(c, key, out, value, path);
 }
 
+/* Origin and place in the file survive the conversion: later notes point at the line. */
 struct cv *config_coerce(struct config_impl *c, const struct config_key *key,
                          const struct cv *value, const char *path)
 {

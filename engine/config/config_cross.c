@@ -22,8 +22,7 @@ static int64_t stage_of(const struct cv *top)
     return stage ? stage->integer : 0;
 }
 
-/* ---- precision
- * ------------------------------------------------------------------------------------------ */
+/* ---- precision ------------------------------------------------------------------------------ */
 
 static void check_precision(struct config_impl *c, const struct cv *top)
 {
@@ -58,9 +57,7 @@ static void check_loss_scale(struct config_impl *c, const struct cv *top)
     }
 }
 
-/* ---- ZeRO
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- ZeRO ----------------------------------------------------------------------------------- */
 
 static void check_zero(struct config_impl *c, const struct cv *top)
 {
@@ -93,8 +90,7 @@ static void check_reduce_op(struct config_impl *c, const struct cv *top)
                      with);
 }
 
-/* ---- raw keys that the parser computes with
- * ------------------------------------------------------------------ */
+/* ---- raw keys that the parser computes with ------------------------------------------------- */
 
 static bool fail_auto(struct config_impl *c, const struct cv *value, const char *path)
 {
@@ -201,8 +197,7 @@ static void check_io(struct config_impl *c, const struct cv *top)
                      "expected true or false, got %s", cv_show(&c->pool, write));
 }
 
-/* ---- the data-efficiency library
- * ------------------------------------------------------------------------------ */
+/* ---- the data-efficiency library ------------------------------------------------------------ */
 
 /* What Python's int() takes, and the value that comes out. */
 static bool python_int(struct config_impl *c, struct cv *section, const char *key, const char *path)

@@ -18,6 +18,7 @@ static const struct cv *value_at(const struct ds_config *d, const char *path)
     return config_at(d->impl->resolved, path);
 }
 
+/* Stage 0 has no partition to offload: DeepSpeed ignores the section there. */
 static bool is_offloaded(const struct ds_config *d)
 {
     return d->zero.stage > 0 && d->zero.offload_optimizer.device != CONFIG_OFFLOAD_NONE;
@@ -36,6 +37,7 @@ static void reject(struct ds_config *d, const char *path, const char *text)
     config_say(d->impl, CONFIG_NOTE_ENGINE_REJECTS, value_at(d, path), path, "%s", text);
 }
 
+/* What DeepSpeed's engine asserts, in its order; its parser has looked at stage 0 already. */
 static void check_masters(struct ds_config *d)
 {
     static const char needs_adam[] =

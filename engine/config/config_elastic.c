@@ -38,8 +38,7 @@ struct elastic {
     bool larger;
 };
 
-/* ---- the algorithm
- * -------------------------------------------------------------------------------------- */
+/* ---- the algorithm -------------------------------------------------------------------------- */
 
 static const int64_t highly_composite[] = {
     1,      2,      4,      6,      12,     24,     36,     48,    60,    120,
@@ -47,6 +46,7 @@ static const int64_t highly_composite[] = {
     10080,  15120,  20160,  25200,  27720,  45360,  50400,  55440, 83160, 110880,
     166320, 221760, 277200, 332640, 498960, 554400, 665280, 720720};
 
+/* Some micro-batch divides the batch into equal shares for all ranks. */
 static bool fits(const struct elastic *e, int64_t batch, int64_t ranks)
 {
     for (size_t i = 0; i < e->n_micros; i++)
@@ -54,6 +54,7 @@ static bool fits(const struct elastic *e, int64_t batch, int64_t ranks)
     return false;
 }
 
+/* Ranks beyond the batch would have no row. */
 static int64_t count_ranks(const struct elastic *e, int64_t batch)
 {
     int64_t n = 0, last = e->max_ranks < batch ? e->max_ranks : batch;
@@ -70,6 +71,7 @@ static int64_t candidate(const struct elastic *e, int64_t base)
     return best;
 }
 
+/* Stops once it exceeds the maximum: it could overflow, and no candidate fits any more. */
 static int64_t least_common_multiple(const struct elastic *e)
 {
     int64_t lcm = 1;
@@ -123,6 +125,7 @@ static int64_t best_batch_of_hosts(const struct elastic *e, int64_t per_host, in
     return best;
 }
 
+/* Larger micro-batches use a device better; accumulation is the rest. */
 static int64_t largest_micro(const struct elastic *e, int64_t per_rank)
 {
     int64_t best = 0;
@@ -131,29 +134,11 @@ static int64_t largest_micro(const struct elastic *e, int64_t per_rank)
     return best;
 }
 
-/* ---- from the section to the batch keys
- * -------------------------------------------------------------------- */
+/* ---- from the section to the batch keys ----------------------------------------------------- */
 
 static int64_t whole(const struct cv *section, const char *key)
 {
     return cv_get(section, key)->integer;
-}
-
-static bool read_micros(struct config_impl *c, const struct cv *section, struct elastic *e)
-{
-    const struct cv *list = cv_get(section, "micro_batch_sizes");
-    bool ok = list->n > 0 && list->n <= MICROS_MAX;
-    for (size_t i = 0; ok && i < list->n; i++) {
-        const struct cv *micro = list->items[i];
-        ok = micro->kind == CV_INT && micro->integer > 0 && micro->integer <= BATCH_MAX;
-        e->micros[i] = micro->integer;
-    }
-    e->n_micros = list->n;
-    if (!ok)
-        config_error(c, list, "elasticity.micro_batch_sizes",
-                     "expected a list of 1 to %d positive integers, got %s", MICROS_MAX,
-                     cv_show(&c->pool, list));
-    return ok;
 }
 
 static bool read_section(struct config_impl *c, const struct cv *section, struct elastic *e)
@@ -174,7 +159,21 @@ static bool read_section(struct config_impl *c, const struct cv *section, struct
                      batch ? "is too large" : "is above max_gpus");
         return false;
     }
-    return read_micros(c, section, e);
+    /* The list is the user's: its length and every member are bounded before they are multiplied.
+     */
+    const struct cv *list = cv_get(section, "micro_batch_sizes");
+    bool ok = list->n > 0 && list->n <= MICROS_MAX;
+    for (size_t i = 0; ok && i < list->n; i++) {
+        const struct cv *micro = list->items[i];
+        ok = micro->kind == CV_INT && micro->integer > 0 && micro->integer <= BATCH_MAX;
+        e->micros[i] = micro->integer;
+    }
+    e->n_micros = list->n;
+    if (!ok)
+        config_error(c, list, "elasticity.micro_batch_sizes",
+                     "expected a list of 1 to %d positive integers, got %s", MICROS_MAX,
+                     cv_show(&c->pool, list));
+    return ok;
 }
 
 static void put_batch(struct config_impl *c, struct cv *given, const char *key, int64_t value)
@@ -182,6 +181,7 @@ static void put_batch(struct config_impl *c, struct cv *given, const char *key, 
     cv_put(&c->pool, given, key, cv_int(&c->pool, value, CV_DERIVED));
 }
 
+/* DeepSpeed refuses both together: it could not tell which one was meant. */
 static bool may_replace(struct config_impl *c, const struct cv *section, const struct cv *given)
 {
     static const char *const batch[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
@@ -225,6 +225,8 @@ static int64_t find_batch(const struct cv *section, const struct elastic *e, int
     return covered && fits(e, batch, world) ? batch : 0;
 }
 
+/* Elasticity writes the three batch keys before the batch triangle is resolved, which then finds
+ * them consistent. */
 void config_resolve_elastic(struct config_impl *c, const struct cv *section, struct cv *given)
 {
     struct elastic e = {0};

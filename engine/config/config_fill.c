@@ -1,12 +1,15 @@
-/* The typed view: resolved values into struct ds_config, and notes about those that do not fit. */
+/* The typed view: resolved values go into struct ds_config by the offsets of the key tables, with
+ * notes about those that czero treats differently. After this nobody asks the tree: a value that
+ * cannot be used is replaced by its default and reported, so that `config check` can list all of
+ * them. */
 #include "engine/config/config_impl.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* ---- raw values
- * ------------------------------------------------------------------------------------- */
+/* ---- raw values ----------------------------------------------------------------------------- */
 
+/* What a message expects; types without an entry are checked elsewhere. */
 static const char *wanted(enum key_type type)
 {
     switch (type) {
@@ -59,9 +62,9 @@ static bool check_raw(struct config_impl *c, const struct config_key *key, const
     return false;
 }
 
-/* ---- storing
- * ------------------------------------------------------------------------------------------ */
+/* ---- storing -------------------------------------------------------------------------------- */
 
+/* An enum's constants stand in the order of the key's choices. */
 static int choice_index(const struct config_key *key, const struct cv *value)
 {
     if (key->type != KEY_CHOICE) return (int)value->integer;
@@ -70,6 +73,7 @@ static int choice_index(const struct config_key *key, const struct cv *value)
     return key->choices[idx] ? idx : 0;
 }
 
+/* Fields have C types of their own; a raw key's value was checked by check_raw() before. */
 static void store(struct ds_config *config, const struct config_key *key, const struct cv *value)
 {
     void *field = (char *)config + key->offset;
@@ -87,45 +91,30 @@ static void store(struct ds_config *config, const struct config_key *key, const 
     }
 }
 
-/* ---- what czero makes of a key
- * ------------------------------------------------------------------------- */
-
-static void note_key(struct config_impl *c, const struct config_key *key, const struct cv *value,
-                     const char *path)
-{
-    if (!cv_is_given(value)) return;
-    if (key->effect == EFFECT_NONE)
-        config_say(c, CONFIG_NOTE_NO_EFFECT, value, path, "has no effect here: %s", key->why);
-    if (key->effect == EFFECT_UNSUPPORTED &&
-        !cv_equal(value, cv_parse(&c->pool, key->fallback, CV_DEFAULT)))
-        config_say(c, CONFIG_NOTE_UNSUPPORTED, value, path, "not supported: %s", key->why);
-}
+/* ---- what czero makes of a key -------------------------------------------------------------- */
 
 static bool starts_with_switch(const struct config_section *section)
 {
     return strcmp(section->keys[0].name, "enabled") == 0;
 }
 
-static void note_section(struct config_impl *c, const struct config_section *section,
-                         const struct cv *value)
-{
-    if (!cv_is_given(value) || value->kind == CV_NULL) return;
-    const struct cv *first = cv_get(value, section->keys[0].name);
-    bool on = first && cv_is_true(first);
-    const char *path = on ? config_join(c, section->name, section->keys[0].name) : section->name;
-    if (section->effect == EFFECT_UNSUPPORTED || (section->effect == EFFECT_OFF && on))
-        config_say(c, CONFIG_NOTE_UNSUPPORTED, on ? first : value, path, "not supported: %s",
-                   section->why);
-    if (section->effect == EFFECT_NONE && (on || !starts_with_switch(section)))
-        config_say(c, CONFIG_NOTE_NO_EFFECT, value, section->name, "has no effect here: %s",
-                   section->why);
-}
-
 static void fill_section(struct ds_config *config, const struct config_section *section,
                          const struct cv *resolved)
 {
     struct config_impl *c = config->impl;
-    note_section(c, section, resolved);
+    /* A section whose switch is off asks for nothing. */
+    if (cv_is_given(resolved) && resolved->kind != CV_NULL) {
+        const struct cv *first = cv_get(resolved, section->keys[0].name);
+        bool on = first && cv_is_true(first);
+        const char *path =
+            on ? config_join(c, section->name, section->keys[0].name) : section->name;
+        if (section->effect == EFFECT_UNSUPPORTED || (section->effect == EFFECT_OFF && on))
+            config_say(c, CONFIG_NOTE_UNSUPPORTED, on ? first : resolved, path, "not supported: %s",
+                       section->why);
+        if (section->effect == EFFECT_NONE && (on || !starts_with_switch(section)))
+            config_say(c, CONFIG_NOTE_NO_EFFECT, resolved, section->name, "has no effect here: %s",
+                       section->why);
+    }
     for (size_t i = 0; i < section->n_keys; i++) {
         const struct config_key *key = &section->keys[i];
         const struct cv *value = cv_get(resolved, key->name);
@@ -136,7 +125,15 @@ static void fill_section(struct ds_config *config, const struct config_section *
         if (!value) continue;
         const char *path = config_join(c, section->name, key->name);
         bool whole_section = section->effect != EFFECT_HONOURED;
-        if (!whole_section) note_key(c, key, value, path);
+        /* A key is reported only if the file gave it: defaults without effect are no news. */
+        if (!whole_section && cv_is_given(value)) {
+            if (key->effect == EFFECT_NONE)
+                config_say(c, CONFIG_NOTE_NO_EFFECT, value, path, "has no effect here: %s",
+                           key->why);
+            if (key->effect == EFFECT_UNSUPPORTED &&
+                !cv_equal(value, cv_parse(&c->pool, key->fallback, CV_DEFAULT)))
+                config_say(c, CONFIG_NOTE_UNSUPPORTED, value, path, "not supported: %s", key->why);
+        }
         bool usable =
             section->kind == SECTION_MODEL || whole_section || check_raw(c, key, value, path);
         if (!usable && key->fallback) value = cv_parse(&c->pool, key->fallback, CV_DEFAULT);
@@ -144,14 +141,14 @@ static void fill_section(struct ds_config *config, const struct config_section *
     }
 }
 
-/* ---- members that no single key gives
- * ------------------------------------------------------------------- */
+/* ---- members that no single key gives ------------------------------------------------------- */
 
 static const struct cv *at(const struct ds_config *config, const char *path)
 {
     return config_at(config->impl->resolved, path);
 }
 
+/* DeepSpeed's list of names, with its prefixed ones. */
 static bool dtype_by_name(const char *name, enum cz_dtype *out)
 {
     static const struct {
@@ -183,6 +180,8 @@ static bool fill_dtype(struct ds_config *config, const char *path, enum cz_dtype
     return false;
 }
 
+/* 16-bit modes exclude each other (config_cross.c). Communication and accumulation follow the
+ * model's type unless the file names another, as in DeepSpeed. */
 static void fill_dtypes(struct ds_config *config)
 {
     struct config_impl *c = config->impl;
@@ -201,6 +200,7 @@ static void fill_dtypes(struct ds_config *config)
                    dtype_name(param), dtype_name(config->model_dtype));
 }
 
+/* Python's logging names, in any case. */
 static void fill_log_level(struct ds_config *config)
 {
     static const char *const levels[] = {"debug", "info", "warning", "error", "critical"};
@@ -216,6 +216,8 @@ static void fill_log_level(struct ds_config *config)
                "%s is none of debug, info, warning, error, critical", cv_show(&c->pool, value));
 }
 
+/* DeepSpeed turns the logger on because the section is there, even with "enabled": false; czero
+ * follows the switch and says so. */
 static void fill_prof_ops(struct ds_config *config)
 {
     struct config_impl *c = config->impl;
@@ -233,16 +235,7 @@ static void fill_prof_ops(struct ds_config *config)
             "is off because \"enabled\" is false; DeepSpeed would log because the section exists");
 }
 
-static void fill_scaler_given(struct ds_config *config)
-{
-    static const char *const settings[] = {"initial_scale_power", "loss_scale_window",
-                                           "min_loss_scale", "hysteresis",
-                                           "consecutive_hysteresis"};
-    const struct cv *fp16 = at(config, "fp16");
-    for (size_t i = 0; i < CZ_ARRAY_LEN(settings); i++)
-        config->fp16.scaler_given |= cv_is_given(cv_get(fp16, settings[i]));
-}
-
+/* The default of 1.0 came with 0.19: the note is for users who compare with runs of 0.16. */
 static void fill_clipping(struct ds_config *config)
 {
     struct config_impl *c = config->impl;
@@ -253,6 +246,8 @@ static void fill_clipping(struct ds_config *config)
                "not clip); 0 turns clipping off");
 }
 
+/* Order: the optimizer needs the offload section (dialect), state dtypes need the optimizer, and
+ * the last check needs everything. */
 void config_fill(struct ds_config *config)
 {
     const struct config_impl *c = config->impl;
@@ -265,7 +260,13 @@ void config_fill(struct ds_config *config)
     fill_dtypes(config);
     fill_log_level(config);
     fill_prof_ops(config);
-    fill_scaler_given(config);
+    /* Any of them asks for a dynamic scaler, as in DeepSpeed; a static loss_scale does not. */
+    static const char *const settings[] = {"initial_scale_power", "loss_scale_window",
+                                           "min_loss_scale", "hysteresis",
+                                           "consecutive_hysteresis"};
+    const struct cv *fp16 = at(config, "fp16");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(settings); i++)
+        config->fp16.scaler_given |= cv_is_given(cv_get(fp16, settings[i]));
     fill_clipping(config);
     config_fill_optimizer(config);
     config_fill_state_dtypes(config);

@@ -14,8 +14,7 @@
                                                           .n_keys = CZ_ARRAY_LEN(ident##_keys),    \
                                                           __VA_ARGS__}
 
-/* ---- precision ----------------------------------------------------------------------------------
- */
+/* ---- precision ------------------------------------------------------------------------------ */
 
 static const struct config_key fp16_keys[] = {
     KEY("enabled", KEY_BOOL, "false", "fp16 parameters, fp32 masters, loss scaling",
@@ -83,8 +82,7 @@ static const struct config_key data_types_keys[] = {
 };
 SECTION(data_types, "data_types", SECTION_RAW, "Element types other than the model's.", );
 
-/* ---- NVMe and activations
- * ------------------------------------------------------------------------ */
+/* ---- NVMe and activations ------------------------------------------------------------------- */
 
 static const struct config_key aio_keys[] = {
     KEY("block_size", KEY_INT, "1048576", "bytes per request", ABOVE(0), TO_INT64(aio.block_size)),
@@ -122,8 +120,7 @@ static const struct config_key activation_checkpointing_keys[] = {
 SECTION(activation_checkpointing, "activation_checkpointing", SECTION_RAW,
         "Saving memory by computing activations again.", );
 
-/* ---- monitors, profilers, logs
- * -------------------------------------------------------------------- */
+/* ---- monitors, profilers, logs -------------------------------------------------------------- */
 
 static const struct config_key tensorboard_keys[] = {
     KEY("enabled", KEY_BOOL, "false", "write TensorBoard event files",
@@ -210,8 +207,7 @@ static const struct config_key timers_keys[] = {
 };
 SECTION(timers, "timers", SECTION_RAW, "Timers.", );
 
-/* ---- checkpoints
- * ---------------------------------------------------------------------------------- */
+/* ---- checkpoints ---------------------------------------------------------------------------- */
 
 static const char *const tag_modes[] = {"WARN", "IGNORE", "FAIL", NULL};
 static const char *const writer_types[] = {"MOCK", "PYTHON", "FAST", NULL};
@@ -254,8 +250,7 @@ static const struct config_key checkpoint_keys[] = {
 };
 SECTION(checkpoint, "checkpoint", SECTION_RAW, "Checkpoints.", );
 
-/* ---- recognised, not done here
- * -------------------------------------------------------------------- */
+/* ---- recognised, not done here -------------------------------------------------------------- */
 
 static const struct config_key model_info_keys[] = {
     KEY("profile", KEY_ANY, "false", "measure the model first"),
@@ -443,8 +438,7 @@ static const struct config_key weight_quantization_keys[] = {
 SECTION(weight_quantization, "weight_quantization", SECTION_MODEL, "Weight quantisation.",
         .optional = true, .effect = EFFECT_OFF, .why = "weight quantisation");
 
-/* ---- our own
- * --------------------------------------------------------------------------------------- */
+/* ---- our own -------------------------------------------------------------------------------- */
 
 static const struct config_key czero_checkpointing_keys[] = {
     KEY("every", KEY_INT, "0", "recompute the activations of groups of this many layers; 0: off",
@@ -481,8 +475,7 @@ static const struct config_key czero_keys[] = {
 };
 SECTION(czero, "czero", SECTION_MODEL, "czero's settings, which DeepSpeed ignores.", );
 
-/* ---- optimizer and scheduler
- * ------------------------------------------------------------------------ */
+/* ---- optimizer and scheduler ---------------------------------------------------------------- */
 
 static const struct config_key optimizer_keys[] = {
     KEY("type", KEY_ANY, "null", NULL, .list = optim_type_names),
@@ -500,8 +493,7 @@ static const struct config_key scheduler_keys[] = {
 SECTION(scheduler, "scheduler", SECTION_RAW,
         "The learning-rate schedule. See the tables of types below.", );
 
-/* ---- the top level
- * ---------------------------------------------------------------------------------- */
+/* ---- the top level -------------------------------------------------------------------------- */
 
 static const char *const reduce_ops[] = {"mean", "sum", NULL};
 static const char *const comm_types[] = {"fp32", "fp16", "bf16", NULL};
@@ -606,8 +598,7 @@ const struct config_section config_top = {
     .n_keys = CZ_ARRAY_LEN(top_keys),
 };
 
-/* ---- what DeepSpeed 0.19 removed
- * -------------------------------------------------------------------- */
+/* ---- what DeepSpeed 0.19 removed ------------------------------------------------------------ */
 
 const struct config_removed config_removed_keys[] = {
     {"nebula", "Nebula checkpointing", "remove it; checkpoints are written by czero.async_save"},
@@ -628,8 +619,7 @@ const struct config_removed config_removed_keys[] = {
 };
 const size_t config_n_removed_keys = CZ_ARRAY_LEN(config_removed_keys);
 
-/* ---- looking up
- * ------------------------------------------------------------------------------------- */
+/* ---- looking up ----------------------------------------------------------------------------- */
 
 const struct config_key *config_find_key(const struct config_section *section, const char *name,
                                          bool *by_short_name)

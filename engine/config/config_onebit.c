@@ -1,4 +1,6 @@
-/* The 1-bit optimizers in a config: which keys mean less with them. */
+/* The 1-bit optimizers in a config: which keys mean less with them. They replace the gradient
+ * average by an exchange of compressed momentum (docs/ranks.md), so settings of that average lose
+ * their meaning; a user must hear of it once, at the start. */
 #include "engine/config/config_impl.h"
 #include "optim/onebit.h"
 
@@ -24,6 +26,8 @@ static void note(struct ds_config *d, bool applies, enum config_note_kind kind, 
     if (applies) config_say(d->impl, kind, value_at(d, path), path, "%s", text);
 }
 
+/* Keys of DeepSpeed's classes that name its communication back ends, or variants of the formula
+ * that these classes never use. */
 static void note_switches(struct ds_config *d)
 {
     static const char cuda[] = "optimizer.params.cuda_aware";
@@ -43,8 +47,13 @@ static void note_switches(struct ds_config *d)
          "has no effect: the 1-bit optimizers add eps outside the root, in DeepSpeed too");
 }
 
-static void note_traffic(struct ds_config *d)
+/* ---- the warm-up ----------------------------------------------------------------------------- */
+
+void config_check_onebit(struct ds_config *d)
 {
+    if (!d->optimizer.usable || !optim_is_onebit(&d->optimizer.hyper)) return;
+    note_switches(d);
+    /* Settings of a gradient average, which a compressed exchange has no use for. */
     static const char robin[] = "zero_optimization.round_robin_gradients";
     static const char overlap[] = "zero_optimization.overlap_comm";
     static const char type[] = "communication_data_type";
@@ -56,30 +65,21 @@ static void note_traffic(struct ds_config *d)
          "gradients are complete");
     note(d, is_on(d, type), CONFIG_NOTE_CHOICE, type,
          "affects only steps that average gradients; compressed steps send signs and fp32 scales");
-}
-
-/* ---- the warm-up ----------------------------------------------------------------------------- */
-
-/* The mean begins at 0 and has no bias correction: frozen early, it is too small for good. */
-static void note_early_freeze(struct ds_config *d)
-{
-    static const char path[] = "optimizer.params.freeze_step";
-    const struct optim_hyper *h = &d->optimizer.hyper;
-    const double wanted = ceil(1 / (1 - h->coeff_beta) - 1e-9);
-    if (!(h->coeff_beta > 0) || h->freeze_step >= wanted) return;
-    const double n_updates = (double)(onebit_freezes_at(h) - 1); /* the first call is none */
-    config_say(d->impl, CONFIG_NOTE_CHOICE, value_at(d, path), path,
-               "%g is few: the running mean of trust ratios begins at 0, and with coeff_beta %g it "
-               "is frozen at %.0f %% of them; %.0f or more would do",
-               h->freeze_step, h->coeff_beta, 100 * (1 - pow(h->coeff_beta, n_updates)), wanted);
-}
-
-void config_check_onebit(struct ds_config *d)
-{
-    if (!d->optimizer.usable || !optim_is_onebit(&d->optimizer.hyper)) return;
-    note_switches(d);
-    note_traffic(d);
     note(d, d->model_dtype == DTYPE_F32, CONFIG_NOTE_CHOICE, "optimizer.type",
          "in fp32 the first step moves no weight, as in DeepSpeed: it only sets up");
-    if (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS) note_early_freeze(d);
+    /* The mean begins at 0 and has no bias correction: frozen early, it is too small for good. */
+    if (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS) {
+        static const char path[] = "optimizer.params.freeze_step";
+        const struct optim_hyper *h = &d->optimizer.hyper;
+        const double wanted = ceil(1 / (1 - h->coeff_beta) - 1e-9);
+        if (h->coeff_beta > 0 && h->freeze_step < wanted) {
+            const double n_updates =
+                (double)(onebit_freezes_at(h) - 1); /* the first call is none */
+            config_say(d->impl, CONFIG_NOTE_CHOICE, value_at(d, path), path,
+                       "%g is few: the running mean of trust ratios begins at 0, and with "
+                       "coeff_beta %g it is frozen at %.0f %% of them; %.0f or more would do",
+                       h->freeze_step, h->coeff_beta, 100 * (1 - pow(h->coeff_beta, n_updates)),
+                       wanted);
+        }
+    }
 }

@@ -1,4 +1,6 @@
-/* The resolved config as text: JSON, explained lines, differences. */
+/* The resolved config as text: JSON, explained lines, differences. All three walk the key tables or
+ * the tree itself, so a new key needs no code here. config_values() is what ranks compare with each
+ * other: it leaves out origins, which may differ between ranks that run the same thing. */
 #include "engine/config/config_impl.h"
 
 #include <stdint.h>
@@ -6,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The whole resolved tree, defaults included: a file that reproduces the run whatever the defaults
+ * of a later version. */
 cz_status config_json(const struct ds_config *config, char **out)
 {
     struct json_writer w;
@@ -15,9 +19,7 @@ cz_status config_json(const struct ds_config *config, char **out)
     return json_writer_take(&w, out, NULL);
 }
 
-/* ---- pieces
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- pieces --------------------------------------------------------------------------------- */
 
 #define PATH_NBYTES  512
 #define VALUE_NBYTES 200
@@ -42,23 +44,13 @@ static void put_value(struct json_writer *w, const struct cv *value, size_t nbyt
     size_t n = strlen(text);
     bool cut = n > nbytes_max;
     if (cut) n = nbytes_max;
+    /* Not within a UTF-8 character. */
     while (cut && ((unsigned char)text[n] & 0xc0u) == 0x80u) n--;
     json_write_format(w, "%.*s%s", (int)n, text, cut ? "…" : "");
     free(text);
 }
 
-/* ---- explained
- * ------------------------------------------------------------------------------------------- */
-
-static void put_origin(struct json_writer *w, const struct cv *value)
-{
-    static const char *const words[] = {"default", "file", "--set", "--auto", "derived"};
-    if (value->origin == CV_FILE && value->node) {
-        json_write_format(w, "line %d", json_line(value->node));
-    } else {
-        json_write_text(w, words[value->origin]);
-    }
-}
+/* ---- explained ------------------------------------------------------------------------------ */
 
 /* bare: nothing but what a run depends on. */
 static void explain_section(struct json_writer *w, const struct config_section *section,
@@ -78,7 +70,13 @@ static void explain_section(struct json_writer *w, const struct config_section *
         put_value(w, value, bare ? SIZE_MAX : VALUE_NBYTES);
         if (!bare) {
             json_write_text(w, "  # ");
-            put_origin(w, value);
+            /* Where the value came from. */
+            static const char *const words[] = {"default", "file", "--set", "--auto", "derived"};
+            if (value->origin == CV_FILE && value->node) {
+                json_write_format(w, "line %d", json_line(value->node));
+            } else {
+                json_write_text(w, words[value->origin]);
+            }
             json_write_format(w, "; %s",
                               key->type == KEY_SECTION ? key->section->help
                               : key->list              ? key->list(names, sizeof names)
@@ -104,9 +102,9 @@ cz_status config_values(const struct ds_config *config, char **out)
     return json_writer_take(&w, out, NULL);
 }
 
-/* ---- differences
- * -------------------------------------------------------------------------------------------- */
+/* ---- differences ---------------------------------------------------------------------------- */
 
+/* One side may lack the key. */
 static void put_either(struct json_writer *w, const struct cv *value)
 {
     if (value) {

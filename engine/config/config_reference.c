@@ -86,8 +86,7 @@ static void write_section(struct json_writer *w, const struct config_section *se
         if (section->keys[i].type == KEY_SECTION) write_section(w, section->keys[i].section);
 }
 
-/* ---- types of optimizers and schedules
- * -------------------------------------------------------------------------- */
+/* ---- types of optimizers and schedules ------------------------------------------------------ */
 
 static void write_default(struct json_writer *w, const struct setting *s)
 {

@@ -10,8 +10,7 @@
 static struct cv *resolve_section(struct config_impl *c, const struct config_section *section,
                                   const struct cv *given);
 
-/* ---- sentences
- * -------------------------------------------------------------------------------------- */
+/* ---- sentences ------------------------------------------------------------------------------ */
 
 const char *config_join(struct config_impl *c, const char *section, const char *name)
 {
@@ -85,8 +84,7 @@ struct cv *config_at(const struct cv *root, const char *path)
     return (struct cv *)at;
 }
 
-/* ---- unknown keys
- * ------------------------------------------------------------------------------------ */
+/* ---- unknown keys --------------------------------------------------------------------------- */
 
 static const char *suggestion(struct config_impl *c, const struct config_section *section,
                               const char *name)
@@ -129,8 +127,7 @@ static void unknown_model_key(struct config_impl *c, const struct config_section
     config_error(c, value, path, "unknown key%s", suggestion(c, section, name));
 }
 
-/* ---- sections
- * ------------------------------------------------------------------------------------------ */
+/* ---- sections ------------------------------------------------------------------------------- */
 
 static const char *fallback_text(const struct config_impl *c, const struct config_key *key)
 {
@@ -255,8 +252,7 @@ static struct cv *resolve_section(struct config_impl *c, const struct config_sec
     return NULL;
 }
 
-/* ---- sections with rules of their own
- * ------------------------------------------------------------------ */
+/* ---- sections with rules of their own ------------------------------------------------------- */
 
 /* `cpu_offload: true` and its like: old names that stand for a new key. */
 static void replace_old_name(struct config_impl *c, struct cv *zero, const char *old,
@@ -410,8 +406,7 @@ static struct cv *resolve_top_section(struct config_impl *c, const struct config
     return resolve_section(c, key->section, given);
 }
 
-/* ---- removed keys
- * ---------------------------------------------------------------------------------------- */
+/* ---- removed keys --------------------------------------------------------------------------- */
 
 static bool is_switched_on(const struct cv *value)
 {

@@ -12,8 +12,7 @@ struct refusal {
     const char *text;
 };
 
-/* ---- not here, or not yet
- * --------------------------------------------------------------------------------- */
+/* ---- not here, or not yet ------------------------------------------------------------------- */
 
 static bool sequence_parallel(const struct ds_config *d)
 {
@@ -21,8 +20,7 @@ static bool sequence_parallel(const struct ds_config *d)
     return size && size->kind == CV_INT && size->integer > 1;
 }
 
-/* ---- what DeepSpeed's engine refuses
- * ------------------------------------------------------------------------ */
+/* ---- what DeepSpeed's engine refuses -------------------------------------------------------- */
 
 static bool reduce_scatter_stage(const struct ds_config *d)
 {
@@ -176,8 +174,7 @@ static const struct refusal refusals[] = {
     {"gradient_accumulation_steps", fraction_steps, REJECTS, "must be a whole number below 1e10"},
 };
 
-/* ---- decisions worth a line
- * ------------------------------------------------------------------------------------ */
+/* ---- decisions worth a line ----------------------------------------------------------------- */
 
 /* Values with DeepSpeed's default, where the file says nothing, are not what a run here should
  * have: pipelines cost nothing, and a model that fits into max_in_cpu would never leave memory. */

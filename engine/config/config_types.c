@@ -1,4 +1,6 @@
-/* The optimizer and scheduler sections, read by the optim room's tables. */
+/* The optimizer and scheduler sections, read by the tables of optim/: names, types and ranges of
+ * parameters are known there only, and a new optimizer needs no change here. Problems become notes
+ * at the key's place in the file. */
 #include "engine/config/config_impl.h"
 
 #include <string.h>
@@ -11,6 +13,8 @@ static const char *without_name(const char *sentence, const char *name)
                                                                                   : sentence;
 }
 
+/* optim/ returns errors; a config collects notes. An optimizer that czero lacks is "not supported",
+ * a bad value is invalid. */
 static void note_refusal(struct config_impl *c, cz_status status, const struct cv *value,
                          const char *path, const char *name)
 {
@@ -36,7 +40,7 @@ static void note_refusal_of_all(struct config_impl *c, cz_status status, const c
         note_refusal(c, status, params, path, path);
 }
 
-/* The value as the optim room takes it; false for what no parameter takes. */
+/* The value in the form that optim/ takes; false for what no parameter takes. */
 static bool setting_from(struct config_impl *c, const struct cv *value, struct setting_value *out)
 {
     memset(out, 0, sizeof *out);
@@ -73,13 +77,7 @@ struct owner {
     struct schedule_params *schedule;
 };
 
-static cz_status set_one(const struct owner *owner, const char *name,
-                         const struct setting_value *value)
-{
-    return owner->hyper ? optim_hyper_set(owner->hyper, name, value)
-                        : schedule_params_set(owner->schedule, name, value);
-}
-
+/* Nobody filled it: --auto came before. */
 static bool refuse_auto(struct config_impl *c, const struct cv *value, const char *path)
 {
     if (!cv_is_string(value, CONFIG_AUTO)) return false;
@@ -98,12 +96,15 @@ static bool apply_param(struct config_impl *c, const struct owner *owner, const 
                    "%s cannot be the value of a parameter", cv_show(&c->pool, value));
         return false;
     }
-    cz_status st = set_one(owner, name, &setting);
+    /* The owner is either an optimizer or a schedule; both check the value's type and range. */
+    cz_status st = owner->hyper ? optim_hyper_set(owner->hyper, name, &setting)
+                                : schedule_params_set(owner->schedule, name, &setting);
     if (st == CZ_OK) return true;
     note_refusal(c, st, value, path, name);
     return false;
 }
 
+/* All parameters are tried, so that all problems are reported. */
 static bool apply_params(struct config_impl *c, const struct owner *owner, const struct cv *params)
 {
     bool ok = true;
@@ -119,6 +120,8 @@ static enum optim_dialect dialect_of(const struct ds_config *config)
     return offload && config->zero.stage > 0 ? OPTIM_OFFLOAD : OPTIM_FUSED;
 }
 
+/* Not usable is no error here: `config check` goes on to report the rest, and the engine
+ * refuses. */
 void config_fill_optimizer(struct ds_config *config)
 {
     struct config_impl *c = config->impl;
@@ -143,6 +146,7 @@ void config_fill_optimizer(struct ds_config *config)
     o->usable = true;
 }
 
+/* As DeepSpeed: no type, no schedule. */
 void config_fill_scheduler(struct ds_config *config)
 {
     struct config_impl *c = config->impl;

@@ -1,4 +1,7 @@
-/* Values of a config, as Python would hold them. */
+/* Values of a config, as Python would hold them: integers of any size, floats that print as they
+ * were written, dicts in order. DeepSpeed's checks are Python's comparisons and conversions, and
+ * following them needs Python's values. All memory comes from one pool with a bound that follows
+ * from the input's size, so that no input can make it grow further. */
 #include "base/size.h"
 #include "engine/config/config_value_impl.h"
 
@@ -12,8 +15,7 @@
 
 #define SHOWN_MAX 72 /* bytes of a value quoted in a sentence */
 
-/* ---- the pool -----------------------------------------------------------------------------------
- */
+/* ---- the pool ------------------------------------------------------------------------------- */
 
 /* A value takes under 200 bytes with its share of the parent's growing arrays and stands for at
  * least two bytes of input; tables, notes (CONFIG_NOTES_MAX) and errors are bounded by a constant.
@@ -39,6 +41,8 @@ void cv_pool_free(struct cv_pool *pool)
     memset(pool, 0, sizeof *pool);
 }
 
+/* Zeroed, because the pool is. The bound is our own arithmetic: running out is a bug, hence the
+ * assert. */
 void *cv_alloc(struct cv_pool *pool, size_t nbytes)
 {
     size_t take = size_round_up(nbytes, 16);
@@ -48,6 +52,7 @@ void *cv_alloc(struct cv_pool *pool, size_t nbytes)
     return out;
 }
 
+/* Measured first: a message must not be cut. */
 const char *cv_text(struct cv_pool *pool, const char *fmt, ...)
 {
     va_list args, again;
@@ -62,8 +67,7 @@ const char *cv_text(struct cv_pool *pool, const char *fmt, ...)
     return out;
 }
 
-/* ---- making values ------------------------------------------------------------------------------
- */
+/* ---- making values -------------------------------------------------------------------------- */
 
 struct cv *cv_new(struct cv_pool *pool, enum cv_kind kind, enum cv_origin origin)
 {
@@ -73,6 +77,7 @@ struct cv *cv_new(struct cv_pool *pool, enum cv_kind kind, enum cv_origin origin
     return out;
 }
 
+/* All three members are set, since Python's True is 1 and 1.0. */
 struct cv *cv_bool(struct cv_pool *pool, bool value, enum cv_origin origin)
 {
     struct cv *out = cv_new(pool, CV_BOOL, origin);
@@ -104,6 +109,7 @@ struct cv *cv_string(struct cv_pool *pool, const char *value, enum cv_origin ori
     return out;
 }
 
+/* Shallow: values are not changed after they are made, but for origin and place. */
 struct cv *cv_copy(struct cv_pool *pool, const struct cv *value)
 {
     struct cv *out = cv_alloc(pool, sizeof *out);
@@ -111,6 +117,8 @@ struct cv *cv_copy(struct cv_pool *pool, const struct cv *value)
     return out;
 }
 
+/* Old arrays stay in the pool: doubling wastes at most as much again, which POOL_PER_BYTE
+ * counts. */
 static void grow(struct cv_pool *pool, struct cv *value)
 {
     if (value->n < value->capacity) return;
@@ -130,6 +138,7 @@ void cv_append(struct cv_pool *pool, struct cv *list, struct cv *item)
     list->items[list->n++] = item;
 }
 
+/* Without a look for the key: for keys that are known to be new. */
 void cv_push(struct cv_pool *pool, struct cv *dict, const char *key, struct cv *value)
 {
     grow(pool, dict);
@@ -166,11 +175,11 @@ struct cv *cv_get(const struct cv *dict, const char *key)
     return NULL;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 #define INT_DIGITS_MAX 4300 /* as Python's int() */
 
+/* Past int64 the digits are kept: Python computes with them, and messages must show them. */
 static cz_status import_int(struct cv_pool *pool, const struct json_node *node,
                             enum cv_origin origin, struct cv **imported)
 {
@@ -190,6 +199,8 @@ static cz_status import_int(struct cv_pool *pool, const struct json_node *node,
     return CZ_OK;
 }
 
+/* DeepSpeed reads with hjson, which turns 1e6 into an integer; the value remembers how it was
+ * written (docs/deepspeed-behaviour.md, "JSON dialect"). */
 static cz_status import_float(struct cv_pool *pool, const struct json_node *node,
                               enum cv_origin origin, struct cv **out)
 {
@@ -247,6 +258,7 @@ cz_status cv_import(struct cv_pool *pool, const struct json_node *node, enum cv_
     return CZ_OK;
 }
 
+/* A value that is no JSON is a string: --set optimizer.type=AdamW needs no quotes. */
 struct cv *cv_parse(struct cv_pool *pool, const char *text, enum cv_origin origin)
 {
     struct json_doc *doc;
@@ -260,9 +272,9 @@ struct cv *cv_parse(struct cv_pool *pool, const char *text, enum cv_origin origi
     return cv_string(pool, text, origin);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------
- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
+/* Derived values were made by czero, not by a user. */
 bool cv_is_given(const struct cv *value)
 {
     return value && value->origin != CV_DEFAULT && value->origin != CV_DERIVED;
@@ -278,6 +290,7 @@ bool cv_is_number(const struct cv *value)
     return value->kind == CV_INT || value->kind == CV_FLOAT || value->kind == CV_BOOL;
 }
 
+/* Python's truth value: "false" in quotes is true. */
 bool cv_is_true(const struct cv *value)
 {
     switch (value->kind) {
@@ -302,6 +315,7 @@ static bool equal_children(const struct cv *a, const struct cv *b)
     return true;
 }
 
+/* Python's ==: 1 == 1.0 == True; dicts in any order. */
 bool cv_equal(const struct cv *a, const struct cv *b)
 {
     if (cv_is_number(a) && cv_is_number(b)) {
@@ -315,8 +329,7 @@ bool cv_equal(const struct cv *a, const struct cv *b)
     return a->kind == CV_NULL || equal_children(a, b);
 }
 
-/* ---- showing ------------------------------------------------------------------------------------
- */
+/* ---- showing -------------------------------------------------------------------------------- */
 
 void cv_write(struct json_writer *w, const struct cv *value)
 {
@@ -350,6 +363,7 @@ void cv_write(struct json_writer *w, const struct cv *value)
     }
 }
 
+/* For messages: cut after SHOWN_MAX bytes, at a whole character. */
 const char *cv_show(struct cv_pool *pool, const struct cv *value)
 {
     struct json_writer w;
