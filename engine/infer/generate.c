@@ -1,3 +1,5 @@
+/* Text generation: pick a token, feed it, repeat. Random numbers are functions of (seed, index), so
+ * the same seed gives the same text whatever the cache, the device or the batch before. */
 #include "engine/infer/generate.h"
 #include "base/options.h"
 #include "model/model.h"
@@ -9,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- choosing a token -------------------------------------------------------------------------
- */
+/* ---- choosing a token ----------------------------------------------------------------------- */
 
 /* The k-th largest of n numbers, 1 ≤ k ≤ n; x is reordered (Hoare's quickselect). */
 static float kth_largest(float *x, int64_t n, int64_t k)
@@ -37,6 +38,7 @@ static float kth_largest(float *x, int64_t n, int64_t k)
     return x[k - 1];
 }
 
+/* A model may have several end tokens; -1 in end_id matches none. */
 static bool ends_text(const struct cz_generate_options *o, int32_t token)
 {
     for (size_t i = 0; i < o->n_end_ids; i++)
@@ -44,6 +46,7 @@ static bool ends_text(const struct cz_generate_options *o, int32_t token)
     return token == o->end_id;
 }
 
+/* The first of equal ones: greedy decoding must not depend on the order of threads. */
 static int32_t argmax(const float *x, int64_t n)
 {
     int64_t best = 0;
@@ -69,6 +72,8 @@ static int32_t draw(const float *x, int64_t n, float least, float temperature, d
     return (int32_t)last;
 }
 
+/* NaN is refused by name: it would otherwise become token 0 for ever. Ids beyond the tokenizer's
+ * are padding of the table and never drawn. */
 cz_status generate_pick(const struct cz_generate_options *o, const float *logits, int64_t V,
                         uint64_t idx, float *scratch, int32_t *token)
 {
@@ -91,8 +96,7 @@ cz_status generate_pick(const struct cz_generate_options *o, const float *logits
     return CZ_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 /* The tokens in the context; the first n_cached of them are in the cache. */
 struct generator {
@@ -113,24 +117,7 @@ static void generator_free(struct generator *g)
     free(g->scratch);
 }
 
-static cz_status check(const struct cz_model *model, const struct cz_generate_options *o,
-                       size_t n_prompt)
-{
-    if (cz_model_n_classes(model) > 0)
-        return err_set(CZ_UNSUPPORTED, 0, "%s classifies texts: it has no next token to give",
-                       cz_model_name(model));
-    if (cz_model_vocab_size(model) < 1)
-        return err_set(CZ_INVALID, 0, "%s does not state the size of its vocabulary",
-                       cz_model_name(model));
-    if (n_prompt == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
-    if (n_prompt > (size_t)cz_model_t_max(model))
-        return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
-                       n_prompt, (long long)cz_model_t_max(model));
-    if (o->max_new_tokens < 0 || o->top_k < 0 || o->n_vocab < 0 || !(o->temperature >= 0.0f))
-        return err_set(CZ_INVALID, 0, "max_new_tokens, top_k and temperature must not be negative");
-    return CZ_OK;
-}
-
+/* One row, no longer than prompt and new tokens need: the cache grows with T. */
 static cz_status generator_init(struct generator *g, struct cz_model *model,
                                 const struct cz_generate_options *o, const int32_t *prompt,
                                 size_t n_prompt)
@@ -172,21 +159,7 @@ static cz_status look(struct generator *g, const float **logits)
     return cz_infer_forward(g->infer, &batch, NULL, g->logits);
 }
 
-/* Make room for one token. */
-static void forget(struct generator *g, bool *said)
-{
-    const int64_t n_kept = g->T / 2;
-    if (g->n < g->T) return;
-    if (!*said)
-        LOGV(LOG_INFO, SUB_ENGINE,
-             "the context of %lld tokens is full: continuing from its last %lld tokens",
-             (long long)g->T, (long long)n_kept);
-    *said = true;
-    memmove(g->ids, g->ids + g->n - n_kept, (size_t)n_kept * sizeof *g->ids);
-    g->n = n_kept;
-    g->n_cached = 0;
-}
-
+/* The end token itself is not emitted. */
 static cz_status loop(struct generator *g, cz_generate_emit emit, void *user)
 {
     bool said = false;
@@ -198,7 +171,19 @@ static cz_status loop(struct generator *g, cz_generate_emit emit, void *user)
         if (ends_text(g->options, token)) break;
         TRY(emit(user, token));
         if (i + 1 == g->options->max_new_tokens) break;
-        forget(g, &said);
+        /* Make space for one token. The cache cannot be shifted, since keys carry their positions:
+         * the kept half is fed again. */
+        const int64_t n_kept = g->T / 2;
+        if (g->n >= g->T) {
+            if (!said)
+                LOGV(LOG_INFO, SUB_ENGINE,
+                     "the context of %lld tokens is full: continuing from its last %lld tokens",
+                     (long long)g->T, (long long)n_kept);
+            said = true;
+            memmove(g->ids, g->ids + g->n - n_kept, (size_t)n_kept * sizeof *g->ids);
+            g->n = n_kept;
+            g->n_cached = 0;
+        }
         g->ids[g->n++] = token;
     }
     return CZ_OK;
@@ -210,7 +195,20 @@ cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *
     struct generator g = {0};
     struct cz_generate_options ours;
     TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
-    TRY(check(model, &ours, n_prompt));
+    /* What a model or a prompt rules out is told before any memory is taken. */
+    if (cz_model_n_classes(model) > 0)
+        return err_set(CZ_UNSUPPORTED, 0, "%s classifies texts: it has no next token to give",
+                       cz_model_name(model));
+    if (cz_model_vocab_size(model) < 1)
+        return err_set(CZ_INVALID, 0, "%s does not state the size of its vocabulary",
+                       cz_model_name(model));
+    if (n_prompt == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
+    if (n_prompt > (size_t)cz_model_t_max(model))
+        return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
+                       n_prompt, (long long)cz_model_t_max(model));
+    if (ours.max_new_tokens < 0 || ours.top_k < 0 || ours.n_vocab < 0 ||
+        !(ours.temperature >= 0.0f))
+        return err_set(CZ_INVALID, 0, "max_new_tokens, top_k and temperature must not be negative");
     cz_status st = generator_init(&g, model, &ours, prompt, n_prompt);
     if (st == CZ_OK) st = loop(&g, emit, user);
     generator_free(&g);

@@ -1,4 +1,5 @@
-/* Which tokens end a text, from a model's folder. */
+/* Which tokens end a text, from a model's folder. Files of a model family disagree on where this
+ * stands (config.json, generation_config.json), so each is read alone and the caller decides. */
 #include "engine/infer/generate.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"

@@ -1,3 +1,6 @@
+/* A model's forward without a run: evaluation, hidden states, gradients for comparison, decoding.
+ * Whole weights on one device and no optimizer; everything is allocated at creation, after a check
+ * that it fits. On the host layers read the caller's batch in place. */
 #include "ops/elementwise/elementwise.h"
 
 #include <czero/infer.h>
@@ -39,15 +42,16 @@ static bool is_host(const struct cz_infer *in)
     return in->device->ops->kind == DEVICE_HOST;
 }
 
-/* ---- planning ---------------------------------------------------------------------------------
- */
+/* ---- planning ------------------------------------------------------------------------------- */
 
+/* A bound below overflow of any later sum. */
 static cz_status plan_add(size_t *total, size_t nbytes)
 {
     if (nbytes > SIZE_MAX / 2) return err_set(CZ_NOMEM, 0, "this model is beyond any memory");
     return size_add(*total, arena_piece(nbytes), total);
 }
 
+/* Only weights of 16 bits need a place to be narrowed in. */
 static size_t fp32_nbytes(const struct cz_infer *in)
 {
     return in->options.dtype == DTYPE_F32 ? 0 : STAGE_NUMEL * sizeof(float);
@@ -67,7 +71,7 @@ static cz_status plan_gpu(const struct cz_infer *in, size_t *total, size_t *seen
     return CZ_OK;
 }
 
-/* The device's bytes, in the order that place() takes them; then those of plan_gpu(). */
+/* The device's bytes, in the order in which infer_init() takes them; then those of plan_gpu(). */
 static cz_status plan(const struct cz_infer *in, size_t *total, size_t *seen)
 {
     const struct param_table *t = model_params(in->model);
@@ -86,28 +90,23 @@ static cz_status plan(const struct cz_infer *in, size_t *total, size_t *seen)
     return is_host(in) ? CZ_OK : plan_gpu(in, total, seen);
 }
 
-/* Refuse before the kernel's out-of-memory killer would. */
-static cz_status check_fits(const struct cz_infer *in, size_t nbytes)
-{
-    size_t free_nbytes = 0, total_nbytes = 0;
-    char need[24], have[24];
-    TRY(in->device->ops->mem_info(in->device, &free_nbytes, &total_nbytes));
-    if (nbytes <= free_nbytes) return CZ_OK;
-    return err_set(CZ_NOMEM, 0,
-                   "%s in %s with %lld×%lld tokens needs %s of %smemory, %s are free: a shorter "
-                   "sequence or a 16-bit dtype would need less",
-                   cz_model_name(in->model), dtype_name(in->options.dtype),
-                   (long long)in->options.B, (long long)in->options.T,
-                   size_human(nbytes, need, sizeof need), is_host(in) ? "" : "GPU ",
-                   size_human(free_nbytes, have, sizeof have));
-}
-
 /* Memory of both, of which no piece has been taken. */
 static cz_status allocate(struct cz_infer *in)
 {
     size_t nbytes, seen_nbytes;
     TRY(plan(in, &nbytes, &seen_nbytes));
-    TRY(check_fits(in, nbytes));
+    /* Refuse before the kernel's out-of-memory killer would. */
+    size_t free_nbytes = 0, total_nbytes = 0;
+    char need[24], have[24];
+    TRY(in->device->ops->mem_info(in->device, &free_nbytes, &total_nbytes));
+    if (nbytes > free_nbytes)
+        return err_set(
+            CZ_NOMEM, 0,
+            "%s in %s with %lld×%lld tokens needs %s of %smemory, %s are free: a shorter "
+            "sequence or a 16-bit dtype would need less",
+            cz_model_name(in->model), dtype_name(in->options.dtype), (long long)in->options.B,
+            (long long)in->options.T, size_human(nbytes, need, sizeof need),
+            is_host(in) ? "" : "GPU ", size_human(free_nbytes, have, sizeof have));
     if (is_host(in)) return arena_init(&in->arena, "inference", nbytes);
     TRY(arena_init(&in->arena, "inference", seen_nbytes));
     in->gpu_nbytes = nbytes;
@@ -123,6 +122,7 @@ static cz_status take(struct cz_infer *in, size_t nbytes, const char *what, void
     return CZ_OK;
 }
 
+/* Gradients are fp32 whatever the weights' type: they are compared, not trained with. */
 static cz_status place_params(struct cz_infer *in)
 {
     const struct param_table *t = model_params(in->model);
@@ -138,6 +138,7 @@ static cz_status place_params(struct cz_infer *in)
     return CZ_OK;
 }
 
+/* A second copy of gradients in the host: the caller reads them there. */
 static cz_status place_gpu(struct cz_infer *in)
 {
     const struct param_table *t = model_params(in->model);
@@ -156,23 +157,10 @@ static cz_status place_gpu(struct cz_infer *in)
     return CZ_OK;
 }
 
-static cz_status place(struct cz_infer *in)
-{
-    const struct chain_sizes s = chain_sizes(in->chain);
-    struct chain_memory memory = {.params = in->params, .grads = in->grads};
-    TRY(place_params(in));
-    TRY(take(in, s.activations, "activations", &memory.activations));
-    TRY(take(in, s.workspace, "workspace", &memory.workspace));
-    TRY(take(in, s.gradients, "activation gradients", &memory.gradients));
-    TRY(take(in, s.cache, "key/value cache", &memory.cache));
-    chain_bind(in->chain, &memory);
-    return is_host(in) ? CZ_OK : place_gpu(in);
-}
+/* ---- weights -------------------------------------------------------------------------------- */
 
-/* ---- weights ----------------------------------------------------------------------------------
- */
-
-/* n fp32 weights in host memory to the device, in the model's dtype. */
+/* On a GPU the cast runs there: half of the bytes would otherwise be converted by one host
+ * thread. */
 static cz_status put_weights(struct cz_infer *in, const float *src, size_t n, void *dst)
 {
     struct device *device = in->device;
@@ -205,21 +193,9 @@ static cz_status read_param(struct cz_infer *in, size_t idx, float *stage)
     return CZ_OK;
 }
 
-static cz_status read_params(struct cz_infer *in)
-{
-    float *stage = malloc(STAGE_NUMEL * sizeof *stage);
-    if (!stage) return err_set(CZ_NOMEM, 0, "no memory to read weights");
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < model_params(in->model)->n_params && st == CZ_OK; i++)
-        st = read_param(in, i, stage);
-    if (st == CZ_OK) st = in->device->ops->stream_sync(in->device, NULL);
-    free(stage);
-    return st;
-}
+/* ---- life ----------------------------------------------------------------------------------- */
 
-/* ---- life -------------------------------------------------------------------------------------
- */
-
+/* Checked first against what the model takes, then planned, allocated and filled. */
 static cz_status infer_init(struct cz_infer *in)
 {
     const struct cz_infer_options *o = &in->options;
@@ -248,8 +224,26 @@ static cz_status infer_init(struct cz_infer *in)
     if (!in->params || (o->gradients && (!in->grads || !in->seen_grads)))
         return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", n_params);
     TRY(allocate(in));
-    TRY(place(in));
-    return read_params(in);
+    /* Blocks are cut from the one allocation, in the order in which they were planned. */
+    const struct chain_sizes s = chain_sizes(in->chain);
+    struct chain_memory memory = {.params = in->params, .grads = in->grads};
+    TRY(place_params(in));
+    TRY(take(in, s.activations, "activations", &memory.activations));
+    TRY(take(in, s.workspace, "workspace", &memory.workspace));
+    TRY(take(in, s.gradients, "activation gradients", &memory.gradients));
+    TRY(take(in, s.cache, "key/value cache", &memory.cache));
+    chain_bind(in->chain, &memory);
+    if (!is_host(in)) TRY(place_gpu(in));
+    /* Weights come through a staging buffer, piece by piece: the file may be larger than the host's
+     * free memory. */
+    float *stage = malloc(STAGE_NUMEL * sizeof *stage);
+    if (!stage) return err_set(CZ_NOMEM, 0, "no memory to read weights");
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < model_params(in->model)->n_params && st == CZ_OK; i++)
+        st = read_param(in, i, stage);
+    if (st == CZ_OK) st = in->device->ops->stream_sync(in->device, NULL);
+    free(stage);
+    return st;
 }
 
 cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options *options,
@@ -269,6 +263,7 @@ cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options 
     return CZ_OK;
 }
 
+/* The device outlives everything that was allocated on it. */
 void cz_infer_destroy(struct cz_infer *in)
 {
     if (!in) return;
@@ -284,10 +279,9 @@ void cz_infer_destroy(struct cz_infer *in)
     free(in);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running -------------------------------------------------------------------------------- */
 
-/* Check a batch, and bring it to where layers read it. */
+/* A GPU's batch is copied; the host's is only checked. */
 static cz_status stage_batch(struct cz_infer *in, const struct cz_batch *batch, bool need_labels,
                              const struct batch **staged)
 {
@@ -340,16 +334,8 @@ cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, flo
     return wait_for(in, NULL);
 }
 
-static cz_status show_gradients(struct cz_infer *in)
-{
-    const struct param_table *t = model_params(in->model);
-    for (size_t i = 0; !is_host(in) && i < t->n_params; i++)
-        if (in->grads[i])
-            TRY(in->device->ops->copy(in->device, NULL, in->seen_grads[i], in->grads[i],
-                                      t->params[i].numel * sizeof(float)));
-    return CZ_OK;
-}
-
+/* Without dropout, and with a loss gradient of 1: what other frameworks call the gradient of the
+ * loss. */
 cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, float *loss)
 {
     struct chain_run run = {
@@ -357,7 +343,12 @@ cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, 
     TRY(stage_batch(in, batch, true, &run.batch));
     TRY(chain_forward(in->chain, &run));
     TRY(chain_backward(in->chain));
-    TRY(show_gradients(in));
+    /* A GPU's gradients are copied to where the caller reads them. */
+    const struct param_table *t = model_params(in->model);
+    for (size_t i = 0; !is_host(in) && i < t->n_params; i++)
+        if (in->grads[i])
+            TRY(in->device->ops->copy(in->device, NULL, in->seen_grads[i], in->grads[i],
+                                      t->params[i].numel * sizeof(float)));
     TRY(wait_for(in, loss));
     in->has_gradients = true;
     return CZ_OK;
@@ -383,6 +374,7 @@ cz_status cz_infer_decode(struct cz_infer *in, const struct cz_batch *batch, int
     return wait_for(in, NULL);
 }
 
+/* What was really allocated, for --memory style reports. */
 size_t cz_infer_nbytes(const struct cz_infer *in)
 {
     return in->arena.nbytes + in->gpu_nbytes;

@@ -1,3 +1,6 @@
+/* Compares a model folder with recorded values (oracle.safetensors: inputs, logits, gradients of
+ * another framework). Everything in the file is compared or refused by name: a tensor that is
+ * silently left out would look verified. */
 #include "engine/infer/verify.h"
 #include "base/status.h"
 #include "model/model.h"
@@ -41,8 +44,7 @@ static void verifier_free(struct verifier *v)
     free(v->hidden);
 }
 
-/* ---- in.* -------------------------------------------------------------------------------------
- */
+/* ---- in.* ----------------------------------------------------------------------------------- */
 
 /* Integers of any width as int32. */
 static cz_status read_ints(const struct verifier *v, const struct safetensors_info *t,
@@ -83,6 +85,7 @@ static bool is_batch_shaped(const struct verifier *v, const struct safetensors_i
     return t->ndim == 2 && t->shape[0] == v->batch.B && t->shape[1] == v->batch.T;
 }
 
+/* Both (B) and (B,1) are in use. */
 static bool is_a_class_per_row(const struct verifier *v, const struct safetensors_info *t)
 {
     return (t->ndim == 1 || (t->ndim == 2 && t->shape[1] == 1)) && t->shape[0] == v->batch.B;
@@ -108,35 +111,7 @@ static cz_status read_labels(struct verifier *v, const struct safetensors_info *
     return CZ_OK;
 }
 
-static cz_status read_mask(struct verifier *v, const struct safetensors_info *t)
-{
-    int32_t *ints;
-    TRY(read_ints(v, t, &ints));
-    const size_t n = (size_t)t->numel;
-    v->key_mask = malloc(n + 1);
-    for (size_t i = 0; v->key_mask && i < n; i++) v->key_mask[i] = ints[i] != 0;
-    free(ints);
-    if (!v->key_mask) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
-    v->batch.key_mask = v->key_mask;
-    return CZ_OK;
-}
-
-/* One row of positions stands for every row. */
-static cz_status read_positions(struct verifier *v, const struct safetensors_info *t)
-{
-    const size_t B = (size_t)v->batch.B, T = (size_t)v->batch.T;
-    TRY(read_ints(v, t, &v->positions));
-    if (t->numel < B * T) {
-        int32_t *all = malloc(B * T * sizeof *all);
-        if (!all) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
-        for (size_t b = 0; b < B; b++) memcpy(all + b * T, v->positions, T * sizeof *all);
-        free(v->positions);
-        v->positions = all;
-    }
-    v->batch.positions = v->positions;
-    return CZ_OK;
-}
-
+/* An input that the model does not take is refused rather than ignored. */
 static cz_status read_input(struct verifier *v, const struct safetensors_info *t)
 {
     const char *what = t->name + strlen("in.");
@@ -152,14 +127,39 @@ static cz_status read_input(struct verifier *v, const struct safetensors_info *t
     if (!is_batch_shaped(v, t) && !(is_positions && is_row))
         return err_set(CZ_CORRUPT, 0, "%s: %s has another shape than in.input_ids", t->path,
                        t->name);
-    if (is_positions) return read_positions(v, t);
-    if (strcmp(what, "attention_mask") == 0) return read_mask(v, t);
+    /* One row of positions stands for every row. */
+    if (is_positions) {
+        const size_t B = (size_t)v->batch.B, T = (size_t)v->batch.T;
+        TRY(read_ints(v, t, &v->positions));
+        if (t->numel < B * T) {
+            int32_t *all = malloc(B * T * sizeof *all);
+            if (!all) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
+            for (size_t b = 0; b < B; b++) memcpy(all + b * T, v->positions, T * sizeof *all);
+            free(v->positions);
+            v->positions = all;
+        }
+        v->batch.positions = v->positions;
+        return CZ_OK;
+    }
+    /* The file stores integers, the batch takes bytes. */
+    if (strcmp(what, "attention_mask") == 0) {
+        int32_t *ints;
+        TRY(read_ints(v, t, &ints));
+        const size_t n = (size_t)t->numel;
+        v->key_mask = malloc(n + 1);
+        for (size_t i = 0; v->key_mask && i < n; i++) v->key_mask[i] = ints[i] != 0;
+        free(ints);
+        if (!v->key_mask) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
+        v->batch.key_mask = v->key_mask;
+        return CZ_OK;
+    }
     if (strcmp(what, "input_ids") == 0) return CZ_OK; /* read first */
     TRY(read_ints(v, t, &v->types));
     v->batch.types = v->types;
     return CZ_OK;
 }
 
+/* The shape of the ids is the batch's; every other input must match it. */
 static cz_status read_batch(struct verifier *v, const char *path)
 {
     const struct safetensors_info *ids = safetensors_find(v->oracle, "in.input_ids");
@@ -178,30 +178,7 @@ static cz_status read_batch(struct verifier *v, const char *path)
     return CZ_OK;
 }
 
-/* Room for the batch, where the model's positions end nowhere (rotary ones). */
-static cz_status make_room(struct verifier *v)
-{
-    int64_t reach = v->batch.T;
-    for (int64_t i = 0; v->positions && i < v->batch.B * v->batch.T; i++)
-        if (v->positions[i] >= reach) reach = v->positions[i] + 1;
-    return reach > cz_model_t_max(v->model) ? cz_model_set_shape(v->model, reach) : CZ_OK;
-}
-
-/* ---- our values -------------------------------------------------------------------------------
- */
-
-static cz_status shape_logits(struct verifier *v)
-{
-    const int64_t n_classes = cz_model_n_classes(v->model);
-    const bool classes = n_classes > 0;
-    v->logits_ndim = classes ? 2 : 3;
-    v->logits_shape[0] = v->batch.B;
-    v->logits_shape[1] = classes ? n_classes : v->batch.T;
-    v->logits_shape[2] = classes ? 1 : cz_model_vocab_size(v->model);
-    v->n_logits = (size_t)(v->logits_shape[0] * v->logits_shape[1] * v->logits_shape[2]);
-    v->logits = malloc(v->n_logits * sizeof *v->logits + 1);
-    return v->logits ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu logits", v->n_logits);
-}
+/* ---- our values ----------------------------------------------------------------------------- */
 
 /* What a decoder's head reads is not normalised yet, and so not what others call its last hidden
  * state. */
@@ -210,16 +187,7 @@ static bool is_encoder(const struct verifier *v)
     return cz_model_labels(v->model) != CZ_LABELS_NEXT;
 }
 
-static cz_status shape_hidden(struct verifier *v)
-{
-    v->hidden_shape[0] = v->batch.B;
-    v->hidden_shape[1] = v->batch.T;
-    v->hidden_shape[2] = cz_model_hidden_size(v->model);
-    v->n_hidden = (size_t)(v->hidden_shape[0] * v->hidden_shape[1] * v->hidden_shape[2]);
-    v->hidden = malloc(v->n_hidden * sizeof *v->hidden + 1);
-    return v->hidden ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu values", v->n_hidden);
-}
-
+/* Gradients are wanted when the file has labels. */
 static cz_status run(struct verifier *v)
 {
     const struct cz_infer_options options = {.size = sizeof options,
@@ -229,10 +197,25 @@ static cz_status run(struct verifier *v)
                                              .gradients = v->labels != NULL,
                                              .device = v->device};
     TRY(cz_infer_create(v->model, &options, &v->infer));
-    TRY(shape_logits(v));
+    /* A classifier has a row per sample (B,classes), a language model one per token (B,T,V). */
+    const int64_t n_classes = cz_model_n_classes(v->model);
+    const bool classes = n_classes > 0;
+    v->logits_ndim = classes ? 2 : 3;
+    v->logits_shape[0] = v->batch.B;
+    v->logits_shape[1] = classes ? n_classes : v->batch.T;
+    v->logits_shape[2] = classes ? 1 : cz_model_vocab_size(v->model);
+    v->n_logits = (size_t)(v->logits_shape[0] * v->logits_shape[1] * v->logits_shape[2]);
+    v->logits = malloc(v->n_logits * sizeof *v->logits + 1);
+    if (!v->logits) return err_set(CZ_NOMEM, 0, "no memory for %zu logits", v->n_logits);
     TRY(cz_infer_forward(v->infer, &v->batch, NULL, v->logits));
     if (is_encoder(v)) {
-        TRY(shape_hidden(v));
+        /* Hidden states of all positions, (B,T,C). */
+        v->hidden_shape[0] = v->batch.B;
+        v->hidden_shape[1] = v->batch.T;
+        v->hidden_shape[2] = cz_model_hidden_size(v->model);
+        v->n_hidden = (size_t)(v->hidden_shape[0] * v->hidden_shape[1] * v->hidden_shape[2]);
+        v->hidden = malloc(v->n_hidden * sizeof *v->hidden + 1);
+        if (!v->hidden) return err_set(CZ_NOMEM, 0, "no memory for %zu values", v->n_hidden);
         TRY(cz_infer_hidden(v->infer, &v->batch, v->hidden));
     }
     return v->labels ? cz_infer_gradients(v->infer, &v->batch, &v->loss) : CZ_OK;
@@ -295,9 +278,10 @@ static cz_status find_ours(const struct verifier *v, const struct safetensors_in
     return CZ_OK;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------ */
 
+/* The error relative to the tensor's largest element: relative errors of small elements say nothing
+ * about a sum's rounding. */
 static struct verify_row compare(const char *name, const float *ours, const float *theirs, size_t n)
 {
     struct verify_row row = {.name = name, .numel = (int64_t)n};
@@ -316,6 +300,7 @@ static struct verify_row compare(const char *name, const float *ours, const floa
     return row;
 }
 
+/* All rows are reported, also after one that differs. */
 static cz_status compare_all(const struct verifier *v, verify_report report, void *user)
 {
     size_t n_compared = 0;
@@ -345,8 +330,7 @@ static cz_status compare_all(const struct verifier *v, verify_report report, voi
     return CZ_OK;
 }
 
-/* ---- --dump -----------------------------------------------------------------------------------
- */
+/* ---- --dump --------------------------------------------------------------------------------- */
 
 /* One tensor of the dump. */
 struct dump_item {
@@ -368,6 +352,7 @@ static cz_status dump_write(const char *path, const struct safetensors_decl *dec
     return st;
 }
 
+/* In the form of the oracle, so that two dumps can be compared with the same tool. */
 static size_t dump_list(const struct verifier *v, struct safetensors_decl *decls,
                         struct dump_item *items)
 {
@@ -399,21 +384,7 @@ static size_t dump_list(const struct verifier *v, struct safetensors_decl *decls
     return n;
 }
 
-static cz_status dump(const struct verifier *v, const char *path)
-{
-    const size_t n_max = model_params(v->model)->n_params + 3;
-    struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
-    struct dump_item *items = calloc(n_max, sizeof *items);
-    cz_status st = err_set(CZ_NOMEM, 0, "no memory to write %s", path);
-    if (decls && items) st = dump_write(path, decls, items, dump_list(v, decls, items));
-    for (size_t i = 0; items && i < n_max; i++) free(items[i].name);
-    free(items);
-    free(decls);
-    return st;
-}
-
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static cz_status verify(struct verifier *v, const char *dir, const char *oracle_path,
                         const char *dump_path, verify_report report, void *user)
@@ -422,9 +393,24 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
     if (!v->model) return cz_last_status();
     TRY(safetensors_open(oracle_path, &v->oracle));
     TRY(read_batch(v, oracle_path));
-    TRY(make_room(v));
+    /* Room for the batch, where the model's positions end nowhere (rotary ones). */
+    int64_t reach = v->batch.T;
+    for (int64_t i = 0; v->positions && i < v->batch.B * v->batch.T; i++)
+        if (v->positions[i] >= reach) reach = v->positions[i] + 1;
+    if (reach > cz_model_t_max(v->model)) TRY(cz_model_set_shape(v->model, reach));
     TRY(run(v));
-    if (dump_path) TRY(dump(v, dump_path));
+    /* Buffers for the largest possible file: every gradient, loss, logits and hidden states. */
+    if (dump_path) {
+        const size_t n_max = model_params(v->model)->n_params + 3;
+        struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
+        struct dump_item *items = calloc(n_max, sizeof *items);
+        cz_status st = err_set(CZ_NOMEM, 0, "no memory to write %s", dump_path);
+        if (decls && items) st = dump_write(dump_path, decls, items, dump_list(v, decls, items));
+        for (size_t i = 0; items && i < n_max; i++) free(items[i].name);
+        free(items);
+        free(decls);
+        TRY(st);
+    }
     return compare_all(v, report, user);
 }
 

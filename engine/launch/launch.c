@@ -1,4 +1,6 @@
-/* The ranks of this host: started, watched, their output passed on, and none left behind. */
+/* The ranks of this host: started, watched, their output passed on, and none left behind. One loop
+ * waits for signals, output and deadlines; the launcher outlives every rank, so that an exit code,
+ * a reason and the memory of a dead rank can be reported by a process that still works. */
 #include "engine/launch/launch_impl.h"
 
 #include "base/cgroup.h"
@@ -61,11 +63,12 @@ struct launch {
     char reason[512];
 };
 
-/* ---- before the ranks -------------------------------------------------------------------------
- */
+/* ---- before the ranks ----------------------------------------------------------------------- */
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+/* Signals become readable beside the pipes, so that one poll() waits for everything; an ignored
+ * SIGCHLD would lose exit codes. */
 static cz_status watch_signals(struct launch *l)
 {
     sigset_t set;
@@ -82,18 +85,15 @@ static cz_status watch_signals(struct launch *l)
     return CZ_OK;
 }
 
-/* Two pipes a rank may be more than the soft limit of open files. */
-static void raise_file_limit(struct launch *l)
+/* Everything that can fail is done before the first rank exists: half a world would have to be
+ * ended again. */
+static cz_status prepare(struct launch *l)
 {
-    struct rlimit limit = l->old_files;
-    rlim_t needed = (rlim_t)l->options->n_ranks * 2 + 64;
-    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return;
-    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
-    setrlimit(RLIMIT_NOFILE, &limit); /* refused: opening the pipes will say so */
-}
-
-static void log_shares(const struct launch *l)
-{
+    const struct launch_options *o = l->options;
+    const char *asked = getenv("OMP_NUM_THREADS");
+    TRY(launch_find(o->program, l->program, sizeof l->program));
+    TRY(launch_divide_here(o->bind, asked ? atoi(asked) : 0, o->n_ranks, &l->shares));
+    /* More ranks than cores is likely a mistake, and worth a line by default. */
     const struct launch_shares *s = &l->shares;
     const char *threads = s->n_threads == 1 ? "thread" : "threads";
     if (s->passive)
@@ -102,15 +102,6 @@ static void log_shares(const struct launch *l)
     else
         LOGV(LOG_STEP, SUB_COMM, "%d ranks, %d %s each, %s", s->n_ranks, s->n_threads, threads,
              s->bound ? "each bound to its own cores" : "not bound");
-}
-
-static cz_status prepare(struct launch *l)
-{
-    const struct launch_options *o = l->options;
-    const char *asked = getenv("OMP_NUM_THREADS");
-    TRY(launch_find(o->program, l->program, sizeof l->program));
-    TRY(launch_divide_here(o->bind, asked ? atoi(asked) : 0, o->n_ranks, &l->shares));
-    log_shares(l);
     l->ranks = calloc((size_t)o->n_ranks, sizeof *l->ranks);
     l->polls = calloc((size_t)o->n_ranks * 2 + 1, sizeof *l->polls);
     if (!l->ranks || !l->polls) return err_set(CZ_NOMEM, 0, "no memory for %d ranks", o->n_ranks);
@@ -120,7 +111,13 @@ static cz_status prepare(struct launch *l)
     }
     if (getrlimit(RLIMIT_NOFILE, &l->old_files) != 0)
         return err_set(CZ_IO, errno, "cannot read the limit of open files");
-    raise_file_limit(l);
+    /* Two pipes a rank may be more than the soft limit of open files. */
+    struct rlimit limit = l->old_files;
+    rlim_t needed = (rlim_t)l->options->n_ranks * 2 + 64;
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < needed) {
+        limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+        setrlimit(RLIMIT_NOFILE, &limit); /* refused: opening the pipes will say so */
+    }
     l->n_oom_kills = cgroup_oom_kills(NULL);
     TRY(comm_shm_segment_create(o->n_ranks, &l->segment_fd));
     TRY(watch_signals(l));
@@ -130,8 +127,7 @@ static cz_status prepare(struct launch *l)
     return CZ_OK;
 }
 
-/* ---- one rank ---------------------------------------------------------------------------------
- */
+/* ---- one rank ------------------------------------------------------------------------------- */
 
 enum { N_VARIABLES = 6, VARIABLE_NBYTES = 64 };
 
@@ -141,6 +137,7 @@ struct environment {
     char **v; /* NULL-terminated: ours, then the launcher's that are not replaced */
 };
 
+/* Compares up to the "=" of both. */
 static bool has_name_of(const char *variable, const char *other)
 {
     size_t len = strcspn(other, "=");
@@ -154,6 +151,8 @@ static bool is_replaced(const struct environment *env, const char *variable)
     return false;
 }
 
+/* Made before fork(): between fork() and exec() nothing may allocate, since another thread may hold
+ * the allocator's lock. */
 static cz_status make_environment(const struct launch *l, int rank, struct environment *env)
 {
     size_t n = 0, n_inherited = 0;
@@ -189,6 +188,7 @@ static void pipes_close(struct pipes *p)
     }
 }
 
+/* Rank 0 keeps the terminal: a progress bar must see one. */
 static cz_status pipes_open(struct pipes *p, int rank)
 {
     *p = (struct pipes){{-1, -1}, {-1, -1}};
@@ -201,24 +201,22 @@ static cz_status pipes_open(struct pipes *p, int rank)
     return err_set(CZ_IO, error, "cannot open pipes for rank %d", rank);
 }
 
-/* Rank 0 alone reads what is typed. */
-static void redirect(const struct pipes *p, int rank)
-{
-    if (rank == 0) return;
-    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
-    dup2(p->out[1], STDOUT_FILENO);
-    dup2(p->err[1], STDERR_FILENO);
-}
-
-/* In the child: become the program, or say why not and end. */
+/* In the child: become the program, or report why not and end. Restores what the launcher changed
+ * for itself (signals, limit of open files). PR_SET_PDEATHSIG: a killed launcher must not leave
+ * ranks that hold memory and GPUs. */
 static void become_rank(const struct launch *l, int rank, const struct pipes *p, pid_t parent,
                         char *const *environment)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) raise(SIGKILL); /* it died before the line above */
     if (l->shares.bound) launch_bind_self(l->shares.sets[rank]);
-    redirect(p, rank);
+    /* Rank 0 alone reads what is typed. */
+    if (rank != 0) {
+        int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
+        dup2(p->out[1], STDOUT_FILENO);
+        dup2(p->err[1], STDERR_FILENO);
+    }
     setrlimit(RLIMIT_NOFILE, &l->old_files);
     sigaction(SIGCHLD, &l->old_sigchld, NULL);
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
@@ -229,6 +227,8 @@ static void become_rank(const struct launch *l, int rank, const struct pipes *p,
     raise(SIGKILL);
 }
 
+/* The parent closes its copies of the write ends: end of file is how it learns that a rank is
+ * done. */
 static cz_status start_rank(struct launch *l, int rank)
 {
     struct pipes p;
@@ -254,21 +254,7 @@ static cz_status start_rank(struct launch *l, int rank)
     return st;
 }
 
-/* All children have become the program once their ends of the pipe are closed. */
-static cz_status await_exec(struct launch *l)
-{
-    int error;
-    close(l->exec_pipe[1]);
-    l->exec_pipe[1] = -1;
-    ssize_t n;
-    do n = read(l->exec_pipe[0], &error, sizeof error);
-    while (n < 0 && errno == EINTR);
-    if (n <= 0) return CZ_OK;
-    return err_set(CZ_NOTFOUND, error, "cannot run %s", l->program);
-}
-
-/* ---- how it ends ------------------------------------------------------------------------------
- */
+/* ---- how it ends ---------------------------------------------------------------------------- */
 
 static void signal_all(const struct launch *l, int signal_number)
 {
@@ -276,6 +262,7 @@ static void signal_all(const struct launch *l, int signal_number)
         if (l->ranks[r].pid > 0) kill(l->ranks[r].pid, signal_number);
 }
 
+/* A number above the named ones (real-time signals) has no name. */
 static void signal_name(int number, char *buf, size_t nbytes)
 {
     const char *name = sigabbrev_np(number);
@@ -301,19 +288,6 @@ static const char *memory_verdict(const struct launch *l, int signal_number, cha
     return buf;
 }
 
-/* Its peers may be deep in a computation and have no time to say where it died. */
-static void blame_killed(struct launch *l, int rank, int signal_number)
-{
-    char name[32], where[128], peak[24], memory[96];
-    signal_name(signal_number, name, sizeof name);
-    if (comm_shm_where(l->segment_fd, l->options->n_ranks, rank, where, sizeof where) != CZ_OK)
-        where[0] = '\0';
-    snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s%s (peak memory %s%s)", rank,
-             name, *where ? " at " : "", where,
-             size_human(l->ranks[rank].peak_nbytes, peak, sizeof peak),
-             memory_verdict(l, signal_number, memory, sizeof memory));
-}
-
 /* The first failure decides, but a plain 1 only until something better comes: a rank that learns
  * of another's failure ends with 1, perhaps sooner than the other. */
 static void judge(struct launch *l, int rank, int wait_status)
@@ -321,7 +295,15 @@ static void judge(struct launch *l, int rank, int wait_status)
     if (l->decided) return;
     if (WIFSIGNALED(wait_status)) {
         int number = WTERMSIG(wait_status);
-        blame_killed(l, rank, number);
+        /* Its peers may be deep in a computation and have no time to say where it died. */
+        char name[32], where[128], peak[24], memory[96];
+        signal_name(number, name, sizeof name);
+        if (comm_shm_where(l->segment_fd, l->options->n_ranks, rank, where, sizeof where) != CZ_OK)
+            where[0] = '\0';
+        snprintf(l->reason, sizeof l->reason, "rank %d was killed by %s%s%s (peak memory %s%s)",
+                 rank, name, *where ? " at " : "", where,
+                 size_human(l->ranks[rank].peak_nbytes, peak, sizeof peak),
+                 memory_verdict(l, number, memory, sizeof memory));
         l->exit_code = number == l->asked_signal ? 128 + number : 1;
         l->decided = true;
         return;
@@ -341,6 +323,7 @@ static bool all_ended_with(const struct launch *l, int code)
     return true;
 }
 
+/* A clean end is no reason to end the others: ranks finish at different times. */
 static void rank_ended(struct launch *l, int rank, int wait_status)
 {
     l->ranks[rank].pid = 0;
@@ -355,6 +338,7 @@ static void rank_ended(struct launch *l, int rank, int wait_status)
         clock_now_ns() + (WIFSIGNALED(wait_status) ? GRACE_KILLED_NS : GRACE_FAILED_NS);
 }
 
+/* wait4() rather than waitpid(): the peak memory of each rank is part of the verdict. */
 static void reap(struct launch *l)
 {
     int wait_status;
@@ -365,15 +349,6 @@ static void reap(struct launch *l)
         l->ranks[r].peak_nbytes = (size_t)used.ru_maxrss * 1024;
         rank_ended(l, r, wait_status);
     }
-}
-
-static void go_on_ending(struct launch *l)
-{
-    if (l->ending == ENDING_NOT || l->ending == ENDING_KILL || clock_now_ns() < l->deadline_ns)
-        return;
-    l->deadline_ns = clock_now_ns() + GRACE_TERM_NS;
-    signal_all(l, l->ending == ENDING_GRACE ? SIGTERM : SIGKILL);
-    l->ending++;
 }
 
 /* The terminal signals the ranks as well: they are in our process group. */
@@ -396,16 +371,7 @@ static void pass_on_signal(struct launch *l, const struct signalfd_siginfo *info
     l->asked_ns = now;
 }
 
-static void take_signals(struct launch *l)
-{
-    struct signalfd_siginfo info;
-    while (read(l->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD) pass_on_signal(l, &info);
-    reap(l);
-}
-
-/* ---- while they run ---------------------------------------------------------------------------
- */
+/* ---- while they run ------------------------------------------------------------------------- */
 
 static void pump_all(struct launch *l, bool flush)
 {
@@ -415,6 +381,7 @@ static void pump_all(struct launch *l, bool flush)
     }
 }
 
+/* A second at most: output must flow even if a wake-up is lost. */
 static int wait_ms(const struct launch *l)
 {
     if (l->ending == ENDING_NOT || l->ending == ENDING_KILL) return 1000;
@@ -422,6 +389,7 @@ static int wait_ms(const struct launch *l)
     return left < 0 ? 0 : (int)left;
 }
 
+/* Ends when no rank is alive, however they ended. */
 static cz_status supervise(struct launch *l)
 {
     while (l->n_alive > 0) {
@@ -434,8 +402,18 @@ static cz_status supervise(struct launch *l)
         if (poll(l->polls, n, wait_ms(l)) < 0 && errno != EINTR)
             return err_set(CZ_IO, errno, "cannot wait for the ranks");
         pump_all(l, false);
-        take_signals(l);
-        go_on_ending(l);
+        /* SIGCHLD only wakes the loop; everything else is forwarded to the ranks. */
+        struct signalfd_siginfo info;
+        while (read(l->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+            if (info.ssi_signo != SIGCHLD) pass_on_signal(l, &info);
+        reap(l);
+        /* Ending escalates: SIGTERM after the grace period, then SIGKILL. */
+        if (l->ending != ENDING_NOT && l->ending != ENDING_KILL &&
+            clock_now_ns() >= l->deadline_ns) {
+            l->deadline_ns = clock_now_ns() + GRACE_TERM_NS;
+            signal_all(l, l->ending == ENDING_GRACE ? SIGTERM : SIGKILL);
+            l->ending++;
+        }
     }
     return CZ_OK;
 }
@@ -444,15 +422,21 @@ static cz_status run(struct launch *l)
 {
     TRY(prepare(l));
     for (int r = 0; r < l->options->n_ranks; r++) TRY(start_rank(l, r));
-    TRY(await_exec(l));
+    /* All children have become the program once their ends of the pipe are closed. */
+    int error;
+    close(l->exec_pipe[1]);
+    l->exec_pipe[1] = -1;
+    ssize_t n;
+    do n = read(l->exec_pipe[0], &error, sizeof error);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) return err_set(CZ_NOTFOUND, error, "cannot run %s", l->program);
     TRY(supervise(l));
     if (all_ended_with(l, l->exit_code))
         snprintf(l->reason, sizeof l->reason, "all ranks ended with exit code %d", l->exit_code);
     return CZ_OK;
 }
 
-/* ---- afterwards -------------------------------------------------------------------------------
- */
+/* ---- afterwards ----------------------------------------------------------------------------- */
 
 /* End what ranks have started and left behind: it has become our child. */
 static void end_orphans(void)
@@ -472,6 +456,7 @@ static void end_orphans(void)
     }
 }
 
+/* Also after a failure half-way: accepts every half-built state. */
 static void finish(struct launch *l)
 {
     if (l->n_alive > 0) {
@@ -499,6 +484,7 @@ static void finish(struct launch *l)
     free(l->polls);
 }
 
+/* The exit code is the first failure's; the text says which rank and why. */
 cz_status launch_local(const struct launch_options *options, int *exit_code)
 {
     struct launch l = {

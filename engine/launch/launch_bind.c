@@ -1,4 +1,6 @@
-/* Dividing the cores of a host among its ranks. */
+/* Dividing the cores of a host among its ranks: equal numbers, none shared, and none across memory
+ * nodes if that can be, since a rank's threads work on the same tensors. Pure arithmetic over a
+ * topology, so that tests can feed synthetic machines. */
 #include "engine/launch/launch_impl.h"
 
 #include "base/threads.h"
@@ -14,6 +16,7 @@ struct node {
     int n_ranks; /* placed here */
 };
 
+/* Cores come ordered by node. */
 static int nodes_list(const struct affinity_cores *c, struct node *nodes)
 {
     int n_nodes = 0;
@@ -57,6 +60,7 @@ static void place(const struct affinity_cores *c, int n_each, int n_ranks, struc
         for (int k = 0; k < nodes[i].n_ranks; k++) first[r++] = nodes[i].begin + k * n_each;
 }
 
+/* Sets are unions of whole cores: both hyper-threads of a core belong to one rank. */
 static cz_status bind(const struct affinity_cores *c, int n_ranks, struct launch_shares *out)
 {
     int n_each = c->n / n_ranks;
@@ -77,11 +81,13 @@ static cz_status bind(const struct affinity_cores *c, int n_ranks, struct launch
     return st == CZ_OK ? CZ_OK : err_set(st, 0, "no memory to bind %d ranks", n_ranks);
 }
 
+/* A limit of 0 is none. */
 static int at_most(int n, int limit)
 {
     return limit > 0 && limit < n ? limit : n;
 }
 
+/* More ranks than cores: nothing is bound, and waiting threads should not spin (`passive`). */
 cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed, int n_cores_quota,
                         int n_ranks, struct launch_shares *out)
 {
@@ -131,13 +137,15 @@ cz_status launch_divide_here(enum launch_bind bind_how, int n_threads_asked, int
     if (topology) hwloc_topology_destroy(topology);
     hwloc_bitmap_free(allowed);
     TRY(st);
-    /* Who asks for more threads than the share would have them pile up on a few cores. */
+    /* More threads than the share would pile up on a few cores. */
     if (bind_how == LAUNCH_BIND_NONE || n_threads_asked > out->n_threads) launch_shares_free(out);
     if (n_threads_asked > out->n_threads) out->passive = true;
     if (n_threads_asked > 0) out->n_threads = n_threads_asked;
     return CZ_OK;
 }
 
+/* sched_setaffinity() rather than hwloc: it is called between fork() and exec(), where hwloc might
+ * allocate. A failure leaves the rank unbound, which costs speed only. */
 void launch_bind_self(hwloc_const_cpuset_t set)
 {
     cpu_set_t mask[16]; /* 16384 processors */

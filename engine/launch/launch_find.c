@@ -1,3 +1,5 @@
+/* Finds the program to run as a shell would: by path, or on PATH. Done before the first rank
+ * starts, so that a misspelt name is one message and not one per rank. */
 #include "engine/launch/launch.h"
 
 #include <errno.h>
@@ -7,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A folder is executable to access(): errno says what is wrong with it. */
 static bool is_program(const char *path)
 {
     struct stat st;

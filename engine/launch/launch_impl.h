@@ -6,8 +6,7 @@
 
 #include <hwloc.h>
 
-/* ---- launch_bind.c: the cores of each rank ------------------------------------------------------
- */
+/* ---- launch_bind.c: the cores of each rank ------------------------------------------------ */
 
 struct launch_shares {
     int n_ranks;
@@ -36,8 +35,7 @@ cz_status launch_divide_here(enum launch_bind bind, int n_threads_asked, int n_r
  * error: it is slower, not wrong. Safe between fork and exec. */
 void launch_bind_self(hwloc_const_cpuset_t set);
 
-/* ---- launch_output.c: lines of ranks ----------------------------------------------------------
- */
+/* ---- launch_output.c: lines of ranks -------------------------------------------------------- */
 
 struct launch_stream {
     int fd; /* −1: closed; non-blocking otherwise */
@@ -52,8 +50,7 @@ struct launch_stream {
  * flush: pass on an unfinished line too. */
 void launch_stream_pump(struct launch_stream *s, const struct launch_options *o, bool flush);
 
-/* ---- launch_mpirun.c --------------------------------------------------------------------------
- */
+/* ---- launch_mpirun.c ------------------------------------------------------------------------ */
 
 /* The words of the mpirun command, NULL-terminated, for an `environment` of NAME=VALUE; free() the
  * array; words are borrowed from the arguments and n_ranks_text. NULL: no memory. */

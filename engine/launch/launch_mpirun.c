@@ -1,4 +1,5 @@
-/* Several hosts: mpirun starts the ranks, with the environment that they need. */
+/* Several hosts: mpirun starts the ranks, with the environment that they need. The launcher becomes
+ * mpirun (exec): nothing here could watch processes of other hosts better. */
 #include "engine/launch/launch_impl.h"
 
 #include "comm/shm/shm.h"
@@ -39,6 +40,7 @@ static size_t names_nbytes(char *const *environment)
     return nbytes;
 }
 
+/* One allocation for all words, so that freeing the list frees them. */
 char **launch_mpirun_argv(const struct launch_options *o, const char *program, bool is_root,
                           char *const *environment, char n_ranks_text[16])
 {
@@ -71,6 +73,7 @@ char **launch_mpirun_argv(const struct launch_options *o, const char *program, b
     return (char **)(uintptr_t)words;
 }
 
+/* Returns only on failure. */
 cz_status launch_mpirun(const struct launch_options *o)
 {
     char mpirun[4096], program[4096], n_ranks_text[16];

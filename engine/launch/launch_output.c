@@ -30,24 +30,7 @@ static void pass_on(const struct launch_stream *s, const struct launch_options *
     o->write(s->to_stderr, line, (size_t)n_prefix + len, o->write_user);
 }
 
-static void pass_lines(struct launch_stream *s, const struct launch_options *o)
-{
-    size_t begin = 0;
-    const char *end;
-    while ((end = memchr(s->buffer + begin, '\n', s->n - begin)) != NULL) {
-        size_t len = (size_t)(end + 1 - (s->buffer + begin));
-        pass_on(s, o, s->buffer + begin, len);
-        s->mid_line = false;
-        begin += len;
-    }
-    s->n -= begin;
-    memmove(s->buffer, s->buffer + begin, s->n);
-    if (s->n < sizeof s->buffer - 1) return;
-    pass_on(s, o, s->buffer, s->n);
-    s->mid_line = true;
-    s->n = 0;
-}
-
+/* The last line of a rank may lack its newline. */
 static void pass_rest(struct launch_stream *s, const struct launch_options *o)
 {
     if (s->n == 0 && !s->mid_line) return;
@@ -57,6 +40,7 @@ static void pass_rest(struct launch_stream *s, const struct launch_options *o)
     s->n = 0;
 }
 
+/* Non-blocking: takes what is there. `flush` at the end: nothing more will come. */
 void launch_stream_pump(struct launch_stream *s, const struct launch_options *o, bool flush)
 {
     while (s->fd >= 0) {
@@ -70,7 +54,23 @@ void launch_stream_pump(struct launch_stream *s, const struct launch_options *o,
             return;
         }
         s->n += (size_t)n;
-        pass_lines(s, o);
+        /* Whole lines, so that ranks do not interleave within one; a full buffer without a newline
+         * is passed on as it is. */
+        size_t begin = 0;
+        const char *end;
+        while ((end = memchr(s->buffer + begin, '\n', s->n - begin)) != NULL) {
+            size_t len = (size_t)(end + 1 - (s->buffer + begin));
+            pass_on(s, o, s->buffer + begin, len);
+            s->mid_line = false;
+            begin += len;
+        }
+        s->n -= begin;
+        memmove(s->buffer, s->buffer + begin, s->n);
+        if (s->n >= sizeof s->buffer - 1) {
+            pass_on(s, o, s->buffer, s->n);
+            s->mid_line = true;
+            s->n = 0;
+        }
     }
     if (flush) pass_rest(s, o);
 }

@@ -1,4 +1,6 @@
-/* The world of ranks as programs see it, and the threads of each. */
+/* The world of ranks as programs see it (engine.h), and the number of threads of each. All ranks
+ * use the same number of threads, the least any of them can have: a different number would change
+ * the order of sums, and the slowest rank sets the pace anyway. */
 #include "engine/engine_impl.h"
 #include "engine/launch/launch_impl.h"
 #include "engine/launch/world_impl.h"
@@ -13,9 +15,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* ---- how many threads -------------------------------------------------------------------------
- * A launcher may have given every rank its own cores, or groups of ranks the same ones, or all of
- * them everything. Who shares what shows in the affinity masks. */
+/* ---- how many threads ----------------------------------------------------------------------- */
+
+/* A launcher may have given every rank its own cores, or groups of ranks the same ones, or all of
+ * them everything. The affinity masks show which cores are shared. */
 
 /* Cores of a rank, one that k ranks use counting 1/k. */
 static double share_of(const struct world_seat *seats, int n_ranks, int rank)
@@ -32,6 +35,7 @@ static double share_of(const struct world_seat *seats, int n_ranks, int rank)
     return share;
 }
 
+/* + 1e-6: shares are sums of fractions that should be whole. */
 int world_threads(const struct world_seat *seats, int n_ranks)
 {
     int least = 0;
@@ -53,6 +57,7 @@ static void read_host(char *host, size_t nbytes)
     if (f) fclose(f);
 }
 
+/* A quota (cgroup) is the host's, shared by all its ranks. */
 static struct world_seat seat_here(const struct comm *comm, int n_threads_bound)
 {
     struct world_seat seat = {.n_threads_max = n_threads_bound};
@@ -84,6 +89,7 @@ static cz_status bind_here(const struct comm *comm, int *n_threads)
     return CZ_OK;
 }
 
+/* Collective even for a rank that failed before: the others would wait for its seat. */
 cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
                       struct world_seat **out)
 {
@@ -113,9 +119,10 @@ static cz_status size_pool(struct comm *comm)
     return CZ_OK;
 }
 
-/* ---- joining and leaving ----------------------------------------------------------------------
- */
+/* ---- joining and leaving -------------------------------------------------------------------- */
 
+/* A half-joined world is left with a reason, so that other ranks end with this rank's message and
+ * not with a timeout. */
 cz_status engine_world_create(struct cz_world **out)
 {
     /* Started by a script that the launcher started: end with the script. */
@@ -152,6 +159,7 @@ int engine_world_size(const struct cz_world *world)
     return world ? world_comm_const(world)->world_size : 1;
 }
 
+/* For messages before the world exists: launchers tell ranks their number by environment only. */
 int engine_world_started_as(void)
 {
     /* czero launch; OpenMPI; MPICH and PMI; Slurm */
@@ -174,6 +182,7 @@ void engine_world_interrupt_over(void)
     comm_interrupt_over();
 }
 
+/* The caller's error survives: it is the one to be shown. */
 void engine_world_leave(struct cz_world *world, const char *reason)
 {
     struct err mine;
@@ -183,10 +192,9 @@ void engine_world_leave(struct cz_world *world, const char *reason)
     err_restore(&mine);
 }
 
-/* ---- agreement --------------------------------------------------------------------------------
- */
+/* ---- agreement ------------------------------------------------------------------------------ */
 
-/* Of a sentence without its figures: ranks that do not fit in memory measure a little more or less.
+/* Of a message without its figures: ranks that do not fit in memory measure a little more or less.
  */
 static uint64_t hash_words(const char *text)
 {
@@ -196,7 +204,8 @@ static uint64_t hash_words(const char *text)
     return h;
 }
 
-/* Whether no lower rank has the sentence of this one; true when the ranks cannot be asked. */
+/* Whether no lower rank has this rank's message: each distinct message is printed once. If the
+ * ranks cannot be asked any more, every rank prints its own. */
 static bool is_first_to_say(struct comm *world)
 {
     uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;

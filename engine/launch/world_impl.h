@@ -23,8 +23,7 @@ int world_threads(const struct world_seat *seats, int n_ranks);
 cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
                       struct world_seat **out);
 
-/* ---- world_place.c -----------------------------------------------------------------------------
- */
+/* ---- world_place.c -------------------------------------------------------------------------- */
 
 /* Choose this rank's cores and nodes among the ranks of its machine, near its GPU (pci_bus_id; "":
  * it has none), for a pool that is sized already, and bind its threads. NULL where hwloc cannot

@@ -1,4 +1,6 @@
-/* Which cores and which memory each rank of a host gets. */
+/* Which cores and which memory each rank of a host gets. Ranks exchange their masks and GPUs first:
+ * only together can they tell a share of their own from one that all of them have, and be placed
+ * near their GPUs without taking the same cores. */
 #include "engine/launch/world_impl.h"
 
 #include "base/log.h"
@@ -39,6 +41,7 @@ static void neighbours_free(struct neighbours *n)
     free(n->v);
 }
 
+/* By machine, not by host name: see seat_here(). */
 static cz_status find_neighbours(const struct world_seat *seats, char (*gpus)[PCI_ID_NBYTES],
                                  int n_ranks, int rank, struct neighbours *out)
 {
@@ -75,6 +78,7 @@ static cz_status gather_gpus(struct comm *comm, const char *mine, char (**out)[P
     return comm_all_gather(comm, id, ids, sizeof id);
 }
 
+/* Every rank computes the same division from the same data; nobody has to announce it. */
 static cz_status place_among(const struct world_seat *seats, struct comm *comm,
                              const char *pci_bus_id, struct affinity **out)
 {
@@ -92,6 +96,8 @@ static cz_status place_among(const struct world_seat *seats, struct comm *comm,
     return st;
 }
 
+/* A single rank takes what it may use. The log line is below the default level: it explains
+ * timings, not results. */
 cz_status world_place(struct comm *comm, const char *pci_bus_id, struct affinity **out)
 {
     const struct affinity_options alone = {.n_ranks_host = 1,

@@ -1,3 +1,6 @@
+/* The best value of a metric so far, and since when: for early stopping and for keeping the best
+ * checkpoint. It travels in a checkpoint's client state, so that a resumed run does not forget
+ * it. */
 #include "engine/report/best.h"
 
 #include "formats/json/json.h"
@@ -12,6 +15,7 @@ void engine_best_init(struct engine_best *b, const char *metric, bool smaller_is
         .metric = metric, .smaller_is_better = smaller_is_better, .value = NAN};
 }
 
+/* NaN never is the best; the first finite value always is. */
 bool engine_best_update(struct engine_best *b, double value, int64_t step)
 {
     const bool better =
@@ -24,6 +28,7 @@ bool engine_best_update(struct engine_best *b, double value, int64_t step)
     return true;
 }
 
+/* 17 digits: the value must compare equal after a resume. */
 void engine_best_to_json(const struct engine_best *b, char text[ENGINE_BEST_NBYTES])
 {
     if (!b->metric || isnan(b->value)) {
@@ -49,6 +54,7 @@ static cz_status read_best(struct engine_best *b, const struct json_node *saved)
     return CZ_OK;
 }
 
+/* A checkpoint without one begins anew. */
 cz_status engine_best_from_json(struct engine_best *b, const char *text)
 {
     if (!b->metric || !text) return CZ_OK;

@@ -1,3 +1,6 @@
+/* Precision, recall, F1 and their averages from a confusion matrix, as scikit-learn prints them, to
+ * the last digit: users compare the two. Hence the order of summation below, and F1 from counts
+ * rather than from rounded quotients. */
 #include "engine/report/class_report.h"
 
 #include "engine/report/text_width.h"
@@ -7,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* scikit-learn's zero_division=0. */
 static double divide(double a, double b)
 {
     return b > 0 ? a / b : 0;
@@ -36,8 +40,7 @@ static struct class_figures class_figures_compute(const double *confusion, size_
                                   .support = support};
 }
 
-/* ---- averages: summed as numpy sums, so that figures round as scikit-learn's do ---------------
- */
+/* ---- averages: summed as numpy sums, so that figures round as scikit-learn's do ------------- */
 
 enum { N_AVERAGED = 6 }; /* precision, recall, F1; the same times support */
 
@@ -50,6 +53,7 @@ struct walk { /* over the classes that occur */
     size_t n, at;
 };
 
+/* Classes that occur neither as label nor as prediction are left out, as scikit-learn does. */
 static struct terms next_terms(struct walk *w)
 {
     struct class_figures f;
@@ -92,6 +96,7 @@ static struct terms sum_pairwise(struct walk *w, size_t n)
     return sum;
 }
 
+/* The first of equal ones, as argmax. */
 size_t class_likeliest(const float *logits, size_t n)
 {
     size_t best = 0;
@@ -100,6 +105,7 @@ size_t class_likeliest(const float *logits, size_t n)
     return best;
 }
 
+/* Cross-entropy with the largest logit taken out, so that exp() cannot overflow. */
 double class_loss(const float *logits, size_t n, size_t label)
 {
     const double largest = (double)logits[class_likeliest(logits, n)];
@@ -108,6 +114,7 @@ double class_loss(const float *logits, size_t n, size_t label)
     return log(sum) + largest - (double)logits[label];
 }
 
+/* Averages are weighted by support or not at all; both over occurring classes only. */
 struct class_summary class_report_compute(const double *confusion, size_t n,
                                           struct class_figures *per_class)
 {
@@ -134,6 +141,7 @@ struct class_summary class_report_compute(const double *confusion, size_t n,
     };
 }
 
+/* The names are those of --metric. */
 double class_report_metric(const struct class_summary *s, const char *name)
 {
     const struct {
@@ -149,8 +157,7 @@ double class_report_metric(const struct class_summary *s, const char *name)
     return NAN;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing ------------------------------------------------------------------------------- */
 
 struct table {
     FILE *stream;
@@ -185,19 +192,7 @@ static void print_report(const struct table *t, const struct class_summary *s, i
     print_row(t, "weighted avg", width, digits, &s->weighted);
 }
 
-/* A class that a report is silent about would look forgotten. */
-static void print_absent(const struct table *t)
-{
-    const char *before = "\nneither labelled nor predicted: ";
-    for (size_t k = 0; k < t->n; k++) {
-        if (t->occurs[k]) continue;
-        fprintf(t->stream, "%s", before);
-        text_print_left(t->stream, t->names[k], 0);
-        before = ", ";
-    }
-    if (*before == ',') putc('\n', t->stream);
-}
-
+/* A column is as wide as its name or its largest count. */
 static size_t column_width(const struct table *t, size_t k)
 {
     size_t width = text_width(t->names[k]);
@@ -229,17 +224,7 @@ static void print_matrix(const struct table *t, size_t *widths)
     }
 }
 
-static void find_occurring(struct table *t)
-{
-    for (size_t k = 0; k < t->n; k++) {
-        double support, predicted;
-        class_sums(t->confusion, t->n, k, &support, &predicted);
-        t->occurs[k] = support + predicted > 0;
-        if (t->occurs[k] && text_width(t->names[k]) > t->name_width)
-            t->name_width = text_width(t->names[k]);
-    }
-}
-
+/* Names may be wide characters: widths are columns of a terminal (text_width.c). */
 cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
                              const char *const *names, int digits, bool matrix)
 {
@@ -254,9 +239,24 @@ cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
         st = err_set(CZ_NOMEM, 0, "no memory for a report on %zu classes", n);
     if (st == CZ_OK) {
         struct class_summary s = class_report_compute(confusion, n, t.figures);
-        find_occurring(&t);
+        /* Rows of absent classes would hide the others in a table of hundreds. */
+        for (size_t k = 0; k < t.n; k++) {
+            double support, predicted;
+            class_sums(t.confusion, t.n, k, &support, &predicted);
+            t.occurs[k] = support + predicted > 0;
+            if (t.occurs[k] && text_width(t.names[k]) > t.name_width)
+                t.name_width = text_width(t.names[k]);
+        }
         print_report(&t, &s, digits);
-        print_absent(&t);
+        /* A class that a report is silent about would look forgotten. */
+        const char *before = "\nneither labelled nor predicted: ";
+        for (size_t k = 0; k < t.n; k++) {
+            if (t.occurs[k]) continue;
+            fprintf(t.stream, "%s", before);
+            text_print_left(t.stream, t.names[k], 0);
+            before = ", ";
+        }
+        if (*before == ',') putc('\n', t.stream);
         if (matrix) print_matrix(&t, widths);
         if (fflush(stream) != 0 || ferror(stream))
             st = err_set(CZ_IO, errno, "the report cannot be written");

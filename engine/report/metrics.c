@@ -1,4 +1,6 @@
-/* Figures of all ranks added up. */
+/* Figures of all ranks added up: losses and counts of an evaluation whose rows were split among
+ * ranks. Sums are taken in rank order on every rank, so all of them get the same bits and decide
+ * alike (early stopping). */
 #include "engine/engine_impl.h"
 
 #include <string.h>
@@ -18,6 +20,7 @@ static cz_status gather_chunk(struct cz_engine *e, const double *mine, size_t n,
     return CZ_OK;
 }
 
+/* In chunks of a buffer made at creation: a step allocates nothing. */
 cz_status engine_gather_metrics(struct cz_engine *e, const double *mine, size_t n, double *sums)
 {
     for (size_t at = 0; at < n; at += METRICS_CHUNK) {

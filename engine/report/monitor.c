@@ -1,3 +1,6 @@
+/* csv_monitor and tensorboard: DeepSpeed's files, byte for byte where scripts read them. A monitor
+ * that fails does not stop a training by itself: every event is tried, and the first error is
+ * reported at the end. */
 #include "engine/report/monitor.h"
 
 #include "formats/file_io.h"
@@ -22,14 +25,15 @@ struct monitor {
     struct tfevents *events; /* NULL: no tensorboard */
 };
 
-/* ---- csv_monitor ------------------------------------------------------------------------------
- */
+/* ---- csv_monitor ---------------------------------------------------------------------------- */
 
 struct text {
     char buf[1024];
     size_t n;
 };
 
+/* No bounds check: names are limited to NAME_NBYTES_MAX, and a row holds three of its parts at
+ * most. */
 static void text_put(struct text *t, const char *src)
 {
     size_t nbytes = strlen(src);
@@ -49,6 +53,7 @@ static void text_put_field(struct text *t, const char *src)
     if (quote) t->buf[t->n++] = '"';
 }
 
+/* As Python prints it: DeepSpeed's csv has integers without a point. */
 static void text_put_value(struct text *t, const struct monitor_event *e)
 {
     char digits[JSON_FLOAT_NBYTES];
@@ -63,6 +68,7 @@ static void text_put_value(struct text *t, const struct monitor_event *e)
         text_put(t, json_float_text(e->value, digits));
 }
 
+/* The header once, in a new file, named after the last part of the event. */
 static void make_rows(struct text *t, const struct monitor_event *e, bool with_header)
 {
     char step[24];
@@ -79,6 +85,7 @@ static void make_rows(struct text *t, const struct monitor_event *e, bool with_h
     text_put(t, "\r\n");
 }
 
+/* DeepSpeed's file names: "/" and blanks become "_". */
 static void set_csv_path(struct monitor *m, const char *name)
 {
     char *at = m->csv_path + m->csv_dir_nbytes;
@@ -98,6 +105,8 @@ static cz_status append_rows(const char *path, int fd, const struct monitor_even
     return st;
 }
 
+/* Opened and closed per event, as DeepSpeed does: another process may read or rotate the file
+ * meanwhile. */
 static cz_status write_csv(struct monitor *m, const struct monitor_event *e)
 {
     set_csv_path(m, e->name);
@@ -109,9 +118,9 @@ static cz_status write_csv(struct monitor *m, const struct monitor_event *e)
     return st;
 }
 
-/* ---- both -------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
+/* The path buffer is made once, with space for the longest name. */
 static cz_status open_csv(struct monitor *m, const char *dir)
 {
     static const char suffix[] = ".csv";
@@ -131,6 +140,7 @@ static bool is_on(const struct config_monitor *section)
     return section && section->enabled;
 }
 
+/* Neither enabled gives a monitor that does nothing: callers need no case for it. */
 cz_status monitor_create(const struct config_monitor *csv, const struct config_monitor *tensorboard,
                          struct monitor **out)
 {
@@ -186,6 +196,7 @@ static cz_status write_event(struct monitor *m, const struct monitor_event *e)
     return m->events ? tfevents_scalar(m->events, e->name, e->value, e->x) : CZ_OK;
 }
 
+/* Flushed at every boundary: TensorBoard shows a step when it is done. */
 cz_status monitor_write(struct monitor *m, const struct monitor_event *events, size_t n_events)
 {
     struct err first = {.status = CZ_OK};
@@ -196,6 +207,7 @@ cz_status monitor_write(struct monitor *m, const struct monitor_event *events, s
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
+/* After a resume TensorBoard drops what the aborted run wrote beyond this step. */
 cz_status monitor_restart(struct monitor *m, int64_t x)
 {
     if (!m->events) return CZ_OK;

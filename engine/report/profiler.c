@@ -1,3 +1,6 @@
+/* flops_profiler: time and operations of each layer's forward in one step. It hangs on the chain's
+ * hooks and costs nothing in other steps; in the profiled one a GPU is waited for around every
+ * layer, so that step is slower than the rest. */
 #include "engine/report/profiler_impl.h"
 
 #include "base/clock.h"
@@ -29,23 +32,24 @@ static const char *output_file(const struct config_flops_profiler *config)
     return config->output_file && *config->output_file ? config->output_file : NULL;
 }
 
-static cz_status make_output_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path) return CZ_OK;
-    char *dir = strndup(path, (size_t)(slash - path));
-    if (!dir) return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
-    cz_status st = file_make_dirs(dir);
-    free(dir);
-    return st == CZ_OK ? CZ_OK : err_prefix("flops_profiler.output_file");
-}
-
+/* Operations come from the layers' own figures for the planned shape, as in the plan. */
 cz_status profiler_create(const struct config_flops_profiler *config, const struct chain *chain,
                           const struct cz_model *model, struct profiler **out)
 {
     size_t n = chain_n_layers(chain);
     *out = NULL;
-    if (output_file(config)) TRY(make_output_folder(output_file(config)));
+    /* The folder is made now: a run must not fail for it at the profiled step, hours later. */
+    if (output_file(config)) {
+        const char *path = output_file(config);
+        const char *slash = strrchr(path, '/');
+        if (slash && slash != path) {
+            char *dir = strndup(path, (size_t)(slash - path));
+            if (!dir) return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
+            cz_status st = file_make_dirs(dir);
+            free(dir);
+            if (st != CZ_OK) return err_prefix("flops_profiler.output_file");
+        }
+    }
     struct profiler *p = calloc(1, sizeof *p);
     struct profile_layer *layers = calloc(n, sizeof *layers);
     if (!p || !layers) {
@@ -85,6 +89,7 @@ bool profiler_is_due(const struct profiler *p, int64_t global_steps)
     return p && global_steps == p->config->profile_step;
 }
 
+/* At the batch's real shape, which may be smaller than the planned one. */
 cz_status profiler_begin(struct profiler *p, int64_t B, int64_t T)
 {
     for (size_t i = 0; i < p->profile.n_layers; i++) {
@@ -110,6 +115,8 @@ static void wait_for_layer(const struct profiler *p)
         (void)device->ops->stream_sync(device, p->chain->run.stream);
 }
 
+/* Recomputed layers come here again: they are not counted, because backward has begun and `active`
+ * is off. */
 void profiler_enter(struct profiler *p)
 {
     if (!p || !p->active) return;
@@ -152,6 +159,7 @@ static cz_status write_line(void *user, const char *line)
     return CZ_OK;
 }
 
+/* Written under another name and renamed: a reader never sees half a report. */
 static cz_status report_to_file(const struct profiler *p, const struct profiler_step *step,
                                 const char *path)
 {

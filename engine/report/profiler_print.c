@@ -36,6 +36,7 @@ static void say(struct printer *p, const char *text)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* Through text: two digits as Python's round() would print them. */
 static double rounded(double value)
 {
     char number[64];
@@ -43,6 +44,7 @@ static double rounded(double value)
     return strtod(number, NULL);
 }
 
+/* DeepSpeed's scale: the largest unit that leaves at least 1. */
 void profile_put_number(struct report_line *line, double value)
 {
     static const struct {
@@ -80,6 +82,7 @@ static double seconds(int64_t ns)
     return (double)ns * 1e-9;
 }
 
+/* A step may be too short for the clock. */
 static double per_second(double flops, double time)
 {
     return time > 0 ? flops / time : 0;
@@ -158,35 +161,6 @@ static void row_factor(struct printer *p, const char *before, double factor, con
     row_unit(p, label, value, "FLOPS");
 }
 
-static void print_head(struct printer *p, const struct profiler_step *step)
-{
-    say(p, "");
-    say(p, "-------------------------- Flops Profiler --------------------------");
-    begin(p);
-    report_put(&p->text, "Profile Summary at step %lld:", (long long)step->number);
-    end(p);
-    say(p, "MACs: multiply-accumulate operations, two flops each; FLOPS: flops per second;");
-    say(p, "fwd, bwd: forward and backward of one micro-batch; step: the weights' update;");
-    if (p->profile->n_forwards == 1)
-        say(p, "iter: fwd + bwd + step; a GPU is a rank.");
-    else
-        say(p, "iter: all micro-batches of the step, and the update; a GPU is a rank.");
-    say(p, "");
-}
-
-static void print_counts(struct printer *p, const struct profiler_step *step, double flops)
-{
-    row_int(p, "world size: ", step->world_size);
-    row_int(p, "data parallel size: ", step->world_size);
-    row_int(p, "model parallel size: ", 1);
-    row_int(p, "batch size per GPU: ", step->micro_batch);
-    row_numel(p, "params per GPU: ", p->profile->numel);
-    row_numel(p, "params of model = params per GPU * mp_size: ", p->profile->numel);
-    row_unit(p, "fwd MACs per GPU: ", flops / 2, "MACs");
-    row_unit(p, "fwd flops per GPU: ", flops, "");
-    row_unit(p, "fwd flops of model = fwd flops per GPU * mp_size: ", flops, "");
-}
-
 static void print_times(struct printer *p, const struct profiler_step *step, double flops)
 {
     double n = (double)p->profile->n_forwards;
@@ -224,6 +198,7 @@ struct weight {
 
 #define CLASSES_MAX 64
 
+/* Alike layers of a chain differ only in their place: their class is what a user can act on. */
 static size_t add_up_classes(const struct profile *p, struct weight *weights)
 {
     size_t n = 0;
@@ -259,6 +234,7 @@ static struct weight *next_heaviest(struct weight *w, size_t n)
 
 enum measure { MEASURE_NUMEL, MEASURE_MACS, MEASURE_TIME };
 
+/* Ties keep the chain's order. */
 static void print_heaviest(struct printer *p, enum measure measure, struct weight *w, size_t n)
 {
     static const char *const labels[] = {"params      - {", "MACs        - {", "fwd latency - {"};
@@ -295,25 +271,9 @@ static void print_depth(struct printer *p, int depth, struct weight *w, size_t n
     print_heaviest(p, MEASURE_TIME, w, n);
 }
 
-static void print_aggregated(struct printer *p)
-{
-    struct weight classes[CLASSES_MAX], whole = whole_model(p->profile);
-    int64_t depth = p->config->module_depth;
-    say(p, "");
-    say(p, "----------------------------- Aggregated Profile per GPU "
-           "-----------------------------");
-    begin(p);
-    report_put(&p->text,
-               "Top %lld modules in terms of params, MACs or fwd latency at different model "
-               "depths:",
-               (long long)p->config->top_modules);
-    end(p);
-    if (depth != 0) print_depth(p, 0, &whole, 1);
-    if (depth < 0 || depth > 1) print_depth(p, 1, classes, add_up_classes(p->profile, classes));
-}
-
 /* ---- every layer ----------------------------------------------------------------------------- */
 
+/* Each figure with its share of the whole model. */
 static void put_figures(struct printer *p, const struct weight *w)
 {
     struct weight whole = whole_model(p->profile);
@@ -367,6 +327,7 @@ static size_t print_module(struct printer *p, size_t layer_idx, size_t first)
     return next;
 }
 
+/* A layer's parameters by module, as PyTorch's tree would show them. */
 static void print_layer(struct printer *p, size_t i)
 {
     const struct profile_layer *layer = &p->profile->layers[i];
@@ -412,16 +373,50 @@ static void print_detailed(struct printer *p)
     say(p, ")");
 }
 
+/* A failed line ends the output silently; its status is returned at the end. */
 cz_status profile_print(const struct profile *profile, const struct config_flops_profiler *config,
                         const struct profiler_step *step, profiler_line line, void *user)
 {
     struct printer p = {
         .profile = profile, .config = config, .line = line, .user = user, .st = CZ_OK};
     double flops = total_flops(profile);
-    print_head(&p, step);
-    print_counts(&p, step, flops);
+    say(&p, "");
+    say(&p, "-------------------------- Flops Profiler --------------------------");
+    begin(&p);
+    report_put(&p.text, "Profile Summary at step %lld:", (long long)step->number);
+    end(&p);
+    say(&p, "MACs: multiply-accumulate operations, two flops each; FLOPS: flops per second;");
+    say(&p, "fwd, bwd: forward and backward of one micro-batch; step: the weights' update;");
+    if (p.profile->n_forwards == 1)
+        say(&p, "iter: fwd + bwd + step; a GPU is a rank.");
+    else
+        say(&p, "iter: all micro-batches of the step, and the update; a GPU is a rank.");
+    say(&p, "");
+    /* DeepSpeed's rows, in its order; there is no model parallelism, hence the 1. */
+    row_int(&p, "world size: ", step->world_size);
+    row_int(&p, "data parallel size: ", step->world_size);
+    row_int(&p, "model parallel size: ", 1);
+    row_int(&p, "batch size per GPU: ", step->micro_batch);
+    row_numel(&p, "params per GPU: ", p.profile->numel);
+    row_numel(&p, "params of model = params per GPU * mp_size: ", p.profile->numel);
+    row_unit(&p, "fwd MACs per GPU: ", flops / 2, "MACs");
+    row_unit(&p, "fwd flops per GPU: ", flops, "");
+    row_unit(&p, "fwd flops of model = fwd flops per GPU * mp_size: ", flops, "");
     print_times(&p, step, flops);
-    print_aggregated(&p);
+    /* Depth 0 is the whole model, depth 1 its classes of layers: a chain has no deeper nesting. */
+    struct weight classes[CLASSES_MAX], whole = whole_model(p.profile);
+    int64_t depth = p.config->module_depth;
+    say(&p, "");
+    say(&p, "----------------------------- Aggregated Profile per GPU "
+            "-----------------------------");
+    begin(&p);
+    report_put(&p.text,
+               "Top %lld modules in terms of params, MACs or fwd latency at different model "
+               "depths:",
+               (long long)p.config->top_modules);
+    end(&p);
+    if (depth != 0) print_depth(&p, 0, &whole, 1);
+    if (depth < 0 || depth > 1) print_depth(&p, 1, classes, add_up_classes(p.profile, classes));
     if (config->detailed) print_detailed(&p);
     say(&p, "------------------------------------------------------------------------------");
     return p.st;

@@ -1,5 +1,6 @@
-/* What the config asks to be printed or recorded while a run goes on
- * (docs/deepspeed-behaviour.md, "Progress line" to "Profilers"). */
+/* What the config asks to be printed or recorded while a run goes on (docs/deepspeed-behaviour.md,
+ * "Progress line" to "Profilers"). Rank 0 reports for all: times and losses of ranks differ little,
+ * and one line per rank would bury them. */
 #include "engine/engine_impl.h"
 
 #include "base/clock.h"
@@ -37,6 +38,7 @@ static void say_text(struct cz_engine *e, const char *text)
     say(e, &line);
 }
 
+/* The only rank that prints. */
 static bool is_reporter(const struct cz_engine *e)
 {
     return e->comm->rank == 0;
@@ -44,6 +46,7 @@ static bool is_reporter(const struct cz_engine *e)
 
 /* ---- at each step ---------------------------------------------------------------------------- */
 
+/* At "info": a run at another log level asked for silence. */
 static void log_progress(const struct cz_engine *e)
 {
     struct report_line line;
@@ -54,38 +57,11 @@ static void log_progress(const struct cz_engine *e)
     log_line(LOG_INFO, "%s", line.text);
 }
 
-/* What the 1-bit family is chosen for. */
-static void log_sent(const struct cz_engine *e)
-{
-    char step[24], all[24];
-    if (zero_n_segments(e->zero) == 0) return;
-    LOGV(LOG_INFO, SUB_ENGINE, "step %lld: each rank sent %s, %s since the start",
-         (long long)e->global_steps, size_human(e->sent_nbytes, step, sizeof step),
-         size_human(e->sent_before, all, sizeof all));
-}
-
 /* Of the GPU where layers run on one. */
 static size_t arenas_nbytes(const struct cz_engine *e)
 {
     if (e->gpu_nbytes > 0) return e->gpu_nbytes;
     return e->plan.host_peak_nbytes - e->plan.baseline_nbytes;
-}
-
-static void log_speed(const struct cz_engine *e)
-{
-    const struct throughput *t = &e->throughput;
-    int64_t batch = e->config->train_batch_size;
-    const struct report_speed speed = {.micro_step = t->n_micro,
-                                       .global_step = t->n_global,
-                                       .average = throughput_average(t, batch),
-                                       .current = throughput_current(t, batch),
-                                       .nbytes = arenas_nbytes(e),
-                                       .nbytes_max = arenas_nbytes(e)};
-    struct report_line line;
-    if (!log_enabled(LOG_INFO, SUB_ENGINE)) return;
-    report_line_begin(&line);
-    report_put_speed(&line, &speed);
-    log_line(LOG_INFO, "%s", line.text);
 }
 
 static void say_times(struct cz_engine *e, const char *const *names, const int64_t *ns, size_t n)
@@ -96,24 +72,6 @@ static void say_times(struct cz_engine *e, const char *const *names, const int64
     say(e, &line);
 }
 
-static void say_step_times(struct cz_engine *e, bool is_boundary)
-{
-    const struct engine_timers *t = &e->timers;
-    say_times(e, engine_timer_names_micro, t->micro, N_ENGINE_TIMERS);
-    if (!is_boundary) return;
-    say_times(e, engine_timer_names, t->total, N_ENGINE_TIMERS);
-    if (e->comm->world_size > 1) say_times(e, exposed_timer_names, t->exposed, N_EXPOSED_TIMERS);
-}
-
-/* A GPU's memory, whoever uses it, in place of the process's. */
-static void look_at_gpu(const struct cz_engine *e, struct report_memory *memory)
-{
-    size_t free_nbytes, total_nbytes;
-    if (e->gpu_nbytes == 0) return;
-    if (e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes) != CZ_OK) return;
-    memory->resident = memory->resident_max = total_nbytes - free_nbytes;
-}
-
 void report_memory(struct cz_engine *e, const char *where)
 {
     if (!e->config->memory_breakdown || !is_reporter(e)) return;
@@ -121,7 +79,12 @@ void report_memory(struct cz_engine *e, const char *where)
                                    .allocated_max = arenas_nbytes(e)};
     struct report_line line;
     report_memory_read(&memory);
-    look_at_gpu(e, &memory);
+    /* All memory in use on the GPU, in place of the process's. */
+    size_t free_nbytes, total_nbytes;
+    if (e->gpu_nbytes != 0) {
+        if (e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes) == CZ_OK)
+            memory.resident = memory.resident_max = total_nbytes - free_nbytes;
+    }
     say_text(e, where);
     report_line_begin(&line);
     report_put_process_memory(&line, &memory);
@@ -133,6 +96,7 @@ void report_memory(struct cz_engine *e, const char *where)
 
 /* ---- monitors -------------------------------------------------------------------------------- */
 
+/* DeepSpeed's names and x axis (samples). */
 static cz_status write_events(struct cz_engine *e)
 {
     static const char *const time_names[N_ENGINE_TIMERS] = {
@@ -189,25 +153,12 @@ static void say_attribute(struct cz_engine *e, const char *name, const char *val
     say(e, &line);
 }
 
+/* Integers of any width. */
 static void say_number(struct cz_engine *e, const char *name, int64_t value)
 {
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)value);
     say_attribute(e, name, text);
-}
-
-/* "path = value", a line per key. */
-static void say_config(struct cz_engine *e, char *text)
-{
-    for (char *line = text, *next; *line; line = next) {
-        size_t len = strcspn(line, "\n");
-        next = line + len + (line[len] == '\n');
-        line[len] = '\0';
-        char *equals = strstr(line, " = ");
-        if (!equals) continue;
-        *equals = '\0';
-        say_attribute(e, line, equals + 3);
-    }
 }
 
 static cz_status dump_state(struct cz_engine *e)
@@ -233,13 +184,23 @@ static cz_status dump_state(struct cz_engine *e)
     say_number(e, "threads", threads_count());
     say_number(e, "planned_bytes", (int64_t)e->plan.host_peak_nbytes);
     say_text(e, "config:");
-    say_config(e, config);
+    /* "path = value", a line per key. */
+    for (char *line = config, *next; *line; line = next) {
+        size_t len = strcspn(line, "\n");
+        next = line + len + (line[len] == '\n');
+        line[len] = '\0';
+        char *equals = strstr(line, " = ");
+        if (!equals) continue;
+        *equals = '\0';
+        say_attribute(e, line, equals + 3);
+    }
     free(config);
     return CZ_OK;
 }
 
 /* ---- called by the step ---------------------------------------------------------------------- */
 
+/* After everything else: nothing is reported of a run that did not start. */
 cz_status report_start(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -256,22 +217,7 @@ void report_forward(struct cz_engine *e, int64_t now_ns)
     if (e->config->timers_throughput_enabled) throughput_begin(&e->throughput, now_ns);
 }
 
-/* How much the disk moved, and how long the run stood still for it. */
-static void say_swap(struct cz_engine *e)
-{
-    const struct cz_swap_traffic *t = &e->swap_traffic;
-    struct report_line line;
-    if (!e->swap || !(t->step_s > 0)) return;
-    report_line_begin(&line);
-    report_put(&line, "swap file: read %.2f GB/s, written %.2f GB/s, %.1f %% of the step exposed",
-               t->read_nbytes / t->step_s * 1e-9, t->written_nbytes / t->step_s * 1e-9,
-               100 * t->waited_s / t->step_s);
-    if (e->config->wall_clock_breakdown)
-        say(e, &line);
-    else
-        log_line(LOG_INFO, "%s", line.text);
-}
-
+/* Order as DeepSpeed prints: update times, progress, then speed. */
 static void report_boundary(struct cz_engine *e)
 {
     int64_t every = e->config->steps_per_print;
@@ -280,12 +226,49 @@ static void report_boundary(struct cz_engine *e)
         say_times(e, update_timer_names, e->timers.update, N_UPDATE_TIMERS);
     if (is_due) {
         log_progress(e);
-        log_sent(e);
+        /* What the 1-bit family is chosen for. */
+        char step[24], all[24];
+        if (zero_n_segments(e->zero) != 0)
+            LOGV(LOG_INFO, SUB_ENGINE, "step %lld: each rank sent %s, %s since the start",
+                 (long long)e->global_steps, size_human(e->sent_nbytes, step, sizeof step),
+                 size_human(e->sent_before, all, sizeof all));
     }
-    if (is_due || e->config->wall_clock_breakdown) say_swap(e);
-    if (every > 0 && e->throughput.counted && e->throughput.n_global % every == 0) log_speed(e);
+    /* Traffic of the swap file, and the share of the step that waited for it. */
+    if (is_due || e->config->wall_clock_breakdown) {
+        const struct cz_swap_traffic *t = &e->swap_traffic;
+        struct report_line line;
+        if (e->swap && t->step_s > 0) {
+            report_line_begin(&line);
+            report_put(&line,
+                       "swap file: read %.2f GB/s, written %.2f GB/s, %.1f %% of the step exposed",
+                       t->read_nbytes / t->step_s * 1e-9, t->written_nbytes / t->step_s * 1e-9,
+                       100 * t->waited_s / t->step_s);
+            if (e->config->wall_clock_breakdown)
+                say(e, &line);
+            else
+                log_line(LOG_INFO, "%s", line.text);
+        }
+    }
+    /* Speed is averaged over boundaries; memory is planned, so its maximum is its value. */
+    if (every > 0 && e->throughput.counted && e->throughput.n_global % every == 0) {
+        const struct throughput *t = &e->throughput;
+        int64_t batch = e->config->train_batch_size;
+        const struct report_speed speed = {.micro_step = t->n_micro,
+                                           .global_step = t->n_global,
+                                           .average = throughput_average(t, batch),
+                                           .current = throughput_current(t, batch),
+                                           .nbytes = arenas_nbytes(e),
+                                           .nbytes_max = arenas_nbytes(e)};
+        struct report_line line;
+        if (log_enabled(LOG_INFO, SUB_ENGINE)) {
+            report_line_begin(&line);
+            report_put_speed(&line, &speed);
+            log_line(LOG_INFO, "%s", line.text);
+        }
+    }
 }
 
+/* Timers are reset even if a monitor failed: the next step must not inherit them. */
 cz_status report_step(struct cz_engine *e, bool is_boundary)
 {
     cz_status st = CZ_OK;
@@ -297,7 +280,16 @@ cz_status report_step(struct cz_engine *e, bool is_boundary)
             TRY_GOTO(write_events(e), done);
             TRY_GOTO(report_profile(e), done);
         }
-        if (e->config->wall_clock_breakdown) say_step_times(e, is_boundary);
+        /* Micro-batch times after each one, totals at the boundary. */
+        if (e->config->wall_clock_breakdown) {
+            const struct engine_timers *t = &e->timers;
+            say_times(e, engine_timer_names_micro, t->micro, N_ENGINE_TIMERS);
+            if (is_boundary) {
+                say_times(e, engine_timer_names, t->total, N_ENGINE_TIMERS);
+                if (e->comm->world_size > 1)
+                    say_times(e, exposed_timer_names, t->exposed, N_EXPOSED_TIMERS);
+            }
+        }
     }
 done:
     timers_reset(&e->timers, is_boundary);

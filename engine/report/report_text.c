@@ -1,3 +1,5 @@
+/* Text of DeepSpeed's report lines. Scripts parse these lines, so labels, order and rounding are
+ * copied from it; numbers print as Python's repr. */
 #include "engine/report/report_text.h"
 
 #include "base/proc.h"
@@ -16,6 +18,7 @@ void report_line_begin(struct report_line *line)
     line->text[0] = '\0';
 }
 
+/* A line that is full loses its end: reports are no reason to fail. */
 void report_put(struct report_line *line, const char *fmt, ...)
 {
     size_t room = sizeof line->text - line->len;
@@ -32,6 +35,7 @@ void report_put_float(struct report_line *line, double value)
     report_put(line, "%s", json_float_text(value, number));
 }
 
+/* Python's round(x, n): rounded as text, then the shortest form of the result. */
 void report_put_rounded(struct report_line *line, double value, int digits)
 {
     char number[64];
@@ -48,6 +52,7 @@ void report_put_times(struct report_line *line, const char *const *names, const 
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
+/* DeepSpeed prints a list if the config gave one, and a tuple for its default. */
 static void put_momentum(struct report_line *line, const struct optim_group *g, bool cycled)
 {
     if (!g->hyper.cls->has_betas) {
@@ -87,6 +92,7 @@ static void put_gib(struct report_line *line, const char *before, size_t nbytes,
     report_put(line, "%s", after);
 }
 
+/* DeepSpeed calls memory units GB and means GiB. */
 void report_put_speed(struct report_line *line, const struct report_speed *s)
 {
     report_put(line, "epoch=0/micro_step=%lld/global_step=%lld, RunningAvgSamplesPerSec=",
@@ -114,6 +120,7 @@ void report_put_host_memory(struct report_line *line, const struct report_memory
     report_put(line, "%%");
 }
 
+/* From the kernel: allocators know only what they hand out. */
 void report_memory_read(struct report_memory *m)
 {
     m->resident = proc_nbytes("/proc/self/status", "VmRSS:");

@@ -1,3 +1,5 @@
+/* Sums of times by phase, and throughput. DeepSpeed attributes communication in backward to
+ * "bwd_allreduce" wherever it happens; so do these timers (report_timers.h). */
 #include "engine/report/report_timers.h"
 
 #include <string.h>
@@ -26,6 +28,7 @@ void timers_add_backward(struct engine_timers *t, int64_t inner_ns, int64_t redu
     timers_add(t, TIMER_REDUCE, reduce_ns);
 }
 
+/* Of the last boundary only: they are not sums. */
 void timers_set_update(struct engine_timers *t, int64_t gradients_ns, int64_t update_ns,
                        int64_t gather_ns)
 {
@@ -35,6 +38,7 @@ void timers_set_update(struct engine_timers *t, int64_t gradients_ns, int64_t up
     t->updated = true;
 }
 
+/* Micro-batch figures begin anew after every micro-batch, the others at the boundary. */
 void timers_reset(struct engine_timers *t, bool is_boundary)
 {
     memset(t->micro, 0, sizeof t->micro);
@@ -52,6 +56,7 @@ void throughput_begin(struct throughput *t, int64_t now_ns)
     if (t->n_global >= STEPS_NOT_COUNTED) t->begin_ns = now_ns;
 }
 
+/* Only boundaries give a current speed: a micro-batch in between is no step. */
 void throughput_end(struct throughput *t, int64_t now_ns, bool is_boundary)
 {
     if (t->counted) t->step_ns = 0; /* the last global step is over */
@@ -65,6 +70,7 @@ void throughput_end(struct throughput *t, int64_t now_ns, bool is_boundary)
     t->counted = is_boundary;
 }
 
+/* Over the steps that were timed; the first ones pay for page faults. */
 double throughput_average(const struct throughput *t, int64_t train_batch)
 {
     int64_t n = t->n_global - STEPS_NOT_COUNTED;

@@ -1,3 +1,5 @@
+/* Widths of text in columns of a terminal. Class names and file names come from outside: control
+ * characters and direction marks are shown as "?", so that a name cannot repaint the screen. */
 #include "engine/report/text_width.h"
 
 #include "base/utf8.h"
@@ -5,6 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+/* Line and paragraph separators would break a table. */
 static bool is_control(utf8proc_int32_t c)
 {
     switch (utf8proc_category(c)) {
@@ -17,6 +20,7 @@ static bool is_control(utf8proc_int32_t c)
     return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
+/* A byte that is no UTF-8 counts as one character, one column wide. */
 size_t text_char(const char *text, size_t *width, bool *is_shown)
 {
     utf8proc_int32_t c;
