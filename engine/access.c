@@ -1,24 +1,22 @@
-/* Looking at a run from outside: evaluation, single tensors, getters. */
+/* Looking at a run from outside: evaluation, single tensors, getters. Everything here leaves the
+ * run as it was: an evaluation between two training steps changes no later bit of them (weights and
+ * states that a caller sets are the exception). */
 #include "engine/state/save_impl.h"
 
 #include <string.h>
 
-/* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected, or
- * behind the last one. */
-static void set_phase(struct cz_engine *e, const char *phase)
-{
-    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
-}
-
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
+/* Losses of training passes before it are collected as well: their stream is waited for anyway. */
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                           float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: evaluate after it");
-    set_phase(e, "evaluation");
+    /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected,
+     * or behind the last one. */
+    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
     TRY(batch_stage_copy(&e->stage, e->model, batch, loss != NULL));
     const struct chain_run run = {.stream = e->stream,
                                   .batch = &e->stage.batch,
@@ -52,22 +50,7 @@ struct target {
     size_t param_idx, state_idx;
 };
 
-static cz_status find_state(const struct cz_engine *e, const struct param_info *info, size_t group,
-                            const char *what, size_t *state_idx)
-{
-    const struct optim_hyper *hyper = &e->groups[group].hyper;
-    for (size_t s = 0; s < optim_n_states(hyper); s++)
-        if (strcmp(hyper->cls->state_names[s], what) == 0) {
-            *state_idx = s;
-            return CZ_OK;
-        }
-    return err_set(CZ_NOTFOUND, 0, "%s has no \"%s\": %s keeps %s%s%s besides weight and grad",
-                   info->name, what, hyper->cls->name,
-                   optim_n_states(hyper) > 0 ? hyper->cls->state_names[0] : "no state",
-                   optim_n_states(hyper) > 1 ? " and " : "",
-                   optim_n_states(hyper) > 1 ? hyper->cls->state_names[1] : "");
-}
-
+/* A frozen parameter has neither gradient nor states on any rank. */
 static cz_status find_target(const struct cz_engine *e, const char *name, const char *what,
                              size_t numel, struct target *t)
 {
@@ -85,9 +68,21 @@ static cz_status find_target(const struct cz_engine *e, const char *name, const 
         return CZ_OK;
     }
     t->what = ZERO_STATE;
-    return find_state(e, info, e->group_of[t->param_idx], what, &t->state_idx);
+    const struct optim_hyper *hyper = &e->groups[e->group_of[t->param_idx]].hyper;
+    for (size_t s = 0; s < optim_n_states(hyper); s++)
+        if (strcmp(hyper->cls->state_names[s], what) == 0) {
+            t->state_idx = s;
+            return CZ_OK;
+        }
+    return err_set(CZ_NOTFOUND, 0, "%s has no \"%s\": %s keeps %s%s%s besides weight and grad",
+                   info->name, what, hyper->cls->name,
+                   optim_n_states(hyper) > 0 ? hyper->cls->state_names[0] : "no state",
+                   optim_n_states(hyper) > 1 ? " and " : "",
+                   optim_n_states(hyper) > 1 ? hyper->cls->state_names[1] : "");
 }
 
+/* Gradients are kept scaled; callers want them unscaled, as DeepSpeed's safe_get_full_grad gives
+ * them. */
 cz_status engine_param_get(struct cz_engine *e, const char *name, const char *what, float *dst,
                            size_t numel)
 {
@@ -101,6 +96,7 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
     return CZ_OK;
 }
 
+/* A save that is under way would otherwise mix old and new elements: it is settled first. */
 cz_status engine_param_set(struct cz_engine *e, const char *name, const char *what,
                            const float *src, size_t numel)
 {
@@ -117,6 +113,7 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
 
 /* ---- getters --------------------------------------------------------------------------------- */
 
+/* The first group's, as DeepSpeed's get_lr()[0]. */
 double engine_get_lr(const struct cz_engine *e)
 {
     return e->groups[0].lr;

@@ -1,3 +1,6 @@
+/* What a batch may hold: ids, types, positions and labels are indices into tables, so one that is
+ * outside would read or write foreign memory in a kernel. Checked once here, with the row and
+ * position that a caller can look up; kernels do not check. */
 #include "engine/batch_check.h"
 
 /* The first of n values outside [0, bound) and not `other`; n when all are inside. */
@@ -16,6 +19,7 @@ static cz_status outside(const struct cz_batch *batch, const char *what, size_t 
                    (long long)idx % (long long)batch->T, of, (long long)bound);
 }
 
+/* Types and positions are optional; a model without them (S = 0) ignores types. */
 static cz_status check_ids(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model);
@@ -33,6 +37,8 @@ static cz_status check_ids(const struct cz_model *model, const struct cz_batch *
     return CZ_OK;
 }
 
+/* CZ_IGNORE_LABEL marks rows without a label. A classifier has one label per row, a language model
+ * one per token. */
 static cz_status check_labels(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);

@@ -1,3 +1,6 @@
+/* A micro-batch is checked and copied once, so that a caller may reuse its arrays at once and
+ * layers may trust every id. On a GPU all arrays travel in one asynchronous copy out of two
+ * page-locked places in turn: the host waits only when both are still in use. */
 #include "engine/batch_stage.h"
 #include "base/options.h"
 
@@ -7,8 +10,7 @@
 
 #include <string.h>
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* Bytes of one array of n elements, and where the next one begins. */
 static size_t piece(size_t n, size_t elem_nbytes)
@@ -64,23 +66,7 @@ void batch_stage_free(struct batch_stage *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- the batch --------------------------------------------------------------------------------
- */
-
-/* What was planned may be less than what the model takes. */
-static cz_status check_shape(const struct batch_stage *s, const struct cz_batch *b)
-{
-    if (b->B > s->B)
-        return err_set(CZ_INVALID, 0,
-                       "the batch has %lld rows; the config's train_micro_batch_size_per_gpu "
-                       "planned memory for %lld",
-                       (long long)b->B, (long long)s->B);
-    if (b->T > s->T)
-        return err_set(CZ_INVALID, 0,
-                       "the batch has %lld tokens per row; the model was bounded to %lld",
-                       (long long)b->T, (long long)s->T);
-    return CZ_OK;
-}
+/* ---- the batch ------------------------------------------------------------------------------ */
 
 /* Arrays one behind the other in host memory: on the host the copy that layers read. */
 struct packing {
@@ -88,6 +74,7 @@ struct packing {
     size_t used;
 };
 
+/* Pieces are aligned as the chain's are: kernels load them in vectors. */
 static void *take(struct packing *p, size_t n, size_t elem_nbytes)
 {
     void *at = p->base + p->used;
@@ -102,6 +89,7 @@ static const void *put(struct packing *p, const void *src, size_t n, size_t elem
     return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
 }
 
+/* Labels of a classifier are one per row, those of a language model one per token. */
 static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
                  struct packing *p)
 {
@@ -119,7 +107,9 @@ static void pack(struct batch_stage *s, const struct cz_model *model, const stru
                                    .sample = b->sample};
 }
 
-/* A masked language model's labels are few. */
+/* A masked language model's labels are few: only their rows go through the vocabulary's projection.
+ * The lists are filled up to N with rows that count nothing, since a GPU's kernels run over a fixed
+ * number of rows. */
 static void pack_labelled(const struct batch *b, struct packing *p, struct batch_labelled *out)
 {
     const int64_t N = b->B * b->T;
@@ -150,6 +140,8 @@ static const void *there(const struct batch_stage *s, const struct packing *p, c
     return array ? s->memory + ((const unsigned char *)array - p->base) : NULL;
 }
 
+/* The device's copy mirrors the host's: pointers are moved, not packed a second time. batch.host
+ * lets layers look at ids without asking the device. */
 static void address(struct batch_stage *s, const struct packing *p, bool has_labelled)
 {
     const struct batch *h = &s->host_batch;
@@ -170,38 +162,43 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
     l->loss_weights = there(s, p, l->loss_weights);
 }
 
-/* The place's last copy is over when it is written again. */
-static cz_status send(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b)
-{
-    struct device *device = s->device;
-    struct dev_event *copied = s->copied[s->turn];
-    struct packing p = {.base = s->host[s->turn]};
-    const bool has_labelled = cz_model_labels(model) == CZ_LABELS_SAME && b->labels;
-    TRY(device->ops->event_wait_host(device, copied));
-    pack(s, model, b, &p);
-    if (has_labelled) pack_labelled(&s->host_batch, &p, &s->labelled);
-    address(s, &p, has_labelled);
-    TRY(device->ops->copy(device, s->stream, s->memory, p.base, p.used));
-    s->turn = 1 - s->turn;
-    return device->ops->event_record(device, copied, s->stream);
-}
-
 cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
                            const struct cz_batch *batch, bool need_labels)
 {
     struct cz_batch ours, *b = &ours;
     TRY(OPTIONS_TAKE(cz_batch, b, batch));
-    TRY(check_shape(s, b));
+    /* What was planned may be less than what the model takes. */
+    if (b->B > s->B)
+        return err_set(CZ_INVALID, 0,
+                       "the batch has %lld rows; the config's train_micro_batch_size_per_gpu "
+                       "planned memory for %lld",
+                       (long long)b->B, (long long)s->B);
+    if (b->T > s->T)
+        return err_set(CZ_INVALID, 0,
+                       "the batch has %lld tokens per row; the model was bounded to %lld",
+                       (long long)b->T, (long long)s->T);
     TRY(batch_check(model, b, need_labels));
-    if (s->device->ops->kind != DEVICE_HOST) return send(s, model, b);
+    /* The copy out of this place two batches ago must be over before it is written again. */
+    if (s->device->ops->kind != DEVICE_HOST) {
+        struct device *device = s->device;
+        struct dev_event *copied = s->copied[s->turn];
+        struct packing p = {.base = s->host[s->turn]};
+        const bool has_labelled = cz_model_labels(model) == CZ_LABELS_SAME && b->labels;
+        TRY(device->ops->event_wait_host(device, copied));
+        pack(s, model, b, &p);
+        if (has_labelled) pack_labelled(&s->host_batch, &p, &s->labelled);
+        address(s, &p, has_labelled);
+        TRY(device->ops->copy(device, s->stream, s->memory, p.base, p.used));
+        s->turn = 1 - s->turn;
+        return device->ops->event_record(device, copied, s->stream);
+    }
     struct packing p = {.base = s->memory};
     pack(s, model, b, &p);
     s->batch = s->host_batch;
     return CZ_OK;
 }
 
-/* ---- losses -----------------------------------------------------------------------------------
- */
+/* ---- losses --------------------------------------------------------------------------------- */
 
 cz_status batch_stage_losses(struct batch_stage *s, double *sum)
 {
@@ -213,6 +210,8 @@ cz_status batch_stage_losses(struct batch_stage *s, double *sum)
     return CZ_OK;
 }
 
+/* On a GPU the loss is copied and not waited for, so that a caller that does not ask for it does
+ * not stall the stream; up to STAGE_LOSSES_MAX wait together. */
 cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum)
 {
     struct device *device = s->device;

@@ -1,4 +1,6 @@
-/* Creation and destruction: the plan is checked, memory is allocated once, weights are streamed. */
+/* Creation and destruction: ranks agree on what they are about to run, the plan is checked, memory
+ * is allocated once, weights are streamed. Every step that one rank alone can fail at ends in
+ * comm_agree(): a rank that went on would wait for the others forever. */
 #include "base/options.h"
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"
@@ -40,6 +42,8 @@ static int64_t fitting_length(const struct cz_engine *e)
     return 0;
 }
 
+/* A refusal that names a length that would fit is worth an estimate: halving T rebuilds the chain's
+ * sizes only, since model state does not depend on T. */
 static cz_status refuse_or_go_on(struct cz_engine *e)
 {
     if (cz_plan_check(&e->plan) == CZ_OK) return CZ_OK;
@@ -58,9 +62,10 @@ static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t 
     return model_read_weights(user, param_idx, off, numel, dst);
 }
 
-/* ---- the chain's hooks: zero sees each layer as a unit ----------------------------------------
- */
+/* ---- the chain's hooks: zero sees each layer as a unit -------------------------------------- */
 
+/* Stage 3 gathers the layer's parameters here; waiting for them is communication, not compute, in
+ * the timers. */
 static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 {
     (void)phase;
@@ -72,6 +77,9 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
     return CZ_OK;
 }
 
+/* Gradients of a layer are complete when its backward leaves: a full bucket starts its reduction
+ * while earlier layers still compute. Parameters are released after that, because the reduction of
+ * a tied one may need them. */
 static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 {
     struct cz_engine *e = user;
@@ -100,6 +108,8 @@ static cz_status load_weights(struct cz_engine *e)
     return st;
 }
 
+/* Nothing is copied: the chain and zero read and write the same blocks, so a gathered parameter is
+ * what a layer reads. */
 static cz_status bind(struct cz_engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
@@ -118,40 +128,18 @@ static cz_status bind(struct cz_engine *e)
     return CZ_OK;
 }
 
-/* ---- optimizer, schedule, loss scale ----------------------------------------------------------
- */
+/* ---- optimizer, schedule, loss scale -------------------------------------------------------- */
 
-static cz_status start_schedule(struct cz_engine *e)
-{
-    if (!e->config->scheduler.usable) return CZ_OK;
-    return schedule_init(&e->schedule, &e->config->scheduler.params, e->groups, e->n_groups);
-}
-
-static cz_status start_scale(struct cz_engine *e)
-{
-    const struct config_fp16 *c = &e->config->fp16;
-    bool is_0_16 = e->config->compat == CONFIG_COMPAT_0_16;
-    struct loss_scale_options o = loss_scale_defaults(c->enabled, is_0_16, !c->scaler_given);
-    if (c->scaler_given || !is_0_16) {
-        o.initial_power = c->initial_scale_power;
-        o.window = c->loss_scale_window;
-        o.min_scale = (double)c->min_loss_scale;
-        o.hysteresis = c->hysteresis;
-        o.consecutive_hysteresis = c->consecutive_hysteresis;
-    }
-    o.static_scale = c->loss_scale;
-    return loss_scale_init(&e->scale, &o);
-}
-
+/* One writer: DeepSpeed's monitors are rank 0's, too. */
 static cz_status start_monitor(struct cz_engine *e)
 {
     if (e->comm->rank != 0) return CZ_OK;
     return monitor_create(&e->config->csv_monitor, &e->config->tensorboard, &e->monitor);
 }
 
-/* ---- ranks must mean the same run -------------------------------------------------------------
- */
+/* ---- ranks must mean the same run ----------------------------------------------------------- */
 
+/* Text, so that comm_same() can show both sides' first difference. */
 static void describe_model(const struct cz_engine *e, FILE *f)
 {
     const struct param_table *table = model_params(e->model);
@@ -191,17 +179,6 @@ static cz_status same_model(struct cz_engine *e)
     return st;
 }
 
-static cz_status check_same(struct cz_engine *e)
-{
-    char *config = NULL;
-    if (e->comm->world_size == 1) return CZ_OK;
-    TRY(comm_agree(e->comm, config_values(e->config, &config)));
-    cz_status st = comm_same(e->comm, "the config", config);
-    free(config);
-    TRY(st);
-    return same_model(e);
-}
-
 /* A rank that cannot read its config says so to the others. */
 static cz_status agree(struct cz_engine *e, const struct cz_engine_options *options, cz_status mine)
 {
@@ -229,11 +206,22 @@ static cz_status join_gpus(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* The order is forced: agreement needs the config, GPUs' communicators need agreement, the memory
+ * check needs to know what these take, and memory is placed before it is touched for the first
+ * time. */
 static cz_status start(struct cz_engine *e, const struct cz_engine_options *options,
                        struct cz_model *model)
 {
     TRY(agree(e, options, engine_prepare(e, options, world_comm(options->world), model)));
-    TRY(check_same(e));
+    /* Ranks with different configs or models would deadlock, or diverge silently. */
+    char *config = NULL;
+    if (e->comm->world_size != 1) {
+        TRY(comm_agree(e->comm, config_values(e->config, &config)));
+        cz_status st = comm_same(e->comm, "the config", config);
+        free(config);
+        TRY(st);
+        TRY(same_model(e));
+    }
     TRY(join_gpus(e));
     TRY(comm_agree(e->comm, refuse_or_go_on(e)));
     struct device_info info;
@@ -242,8 +230,23 @@ static cz_status start(struct cz_engine *e, const struct cz_engine_options *opti
     TRY(comm_agree(e->comm, tiers_allocate(e)));
     TRY(comm_agree(e->comm, bind(e)));
     TRY(load_weights(e));
-    TRY(start_schedule(e));
-    TRY(start_scale(e));
+    /* Without a scheduler the config's rate stays. */
+    if (e->config->scheduler.usable)
+        TRY(schedule_init(&e->schedule, &e->config->scheduler.params, e->groups, e->n_groups));
+    /* DeepSpeed 0.16 keeps its own defaults unless the file names one of the scaler's keys
+     * (docs/deepspeed-behaviour.md, "Loss scale"). */
+    const struct config_fp16 *c = &e->config->fp16;
+    bool is_0_16 = e->config->compat == CONFIG_COMPAT_0_16;
+    struct loss_scale_options o = loss_scale_defaults(c->enabled, is_0_16, !c->scaler_given);
+    if (c->scaler_given || !is_0_16) {
+        o.initial_power = c->initial_scale_power;
+        o.window = c->loss_scale_window;
+        o.min_scale = (double)c->min_loss_scale;
+        o.hysteresis = c->hysteresis;
+        o.consecutive_hysteresis = c->consecutive_hysteresis;
+    }
+    o.static_scale = c->loss_scale;
+    TRY(loss_scale_init(&e->scale, &o));
     TRY(comm_agree(e->comm, start_monitor(e)));
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
@@ -278,6 +281,7 @@ struct cz_engine *engine_initialize(const char *config_path, struct cz_model *mo
     return engine_initialize_ex(&options, model);
 }
 
+/* A save that is under way reads the states: it is finished first. */
 void engine_destroy(struct cz_engine *e)
 {
     if (!e) return;

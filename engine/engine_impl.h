@@ -117,27 +117,24 @@ void engine_free(struct cz_engine *e);
 
 cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options);
 
-/* ---- plan.c ------------------------------------------------------------------------------------
- */
+/* ---- plan.c --------------------------------------------------------------------------------- */
 
 /* Fill e->plan from the chain and zero; measures the baseline. */
 cz_status plan_fill(struct cz_engine *e);
 
-/* ---- host_room.c: fp32 scratch in host memory while nothing is under way -----------------------
- */
+/* ---- host_scratch.c: fp32 scratch in host memory while nothing is under way ----------------- */
 
-struct host_room {
+struct host_scratch {
     float *p;
     size_t numel; /* the same on all ranks of a run on GPUs */
     float *own;   /* to be freed; NULL: the run's */
 };
 
-/* Collective on GPUs. host_room_give() follows, also after CZ_NOMEM. */
-cz_status host_room_take(const struct cz_engine *e, struct host_room *room);
-void host_room_give(struct host_room *room);
+/* Collective on GPUs. host_scratch_give() follows, also after CZ_NOMEM. */
+cz_status host_scratch_take(const struct cz_engine *e, struct host_scratch *scratch);
+void host_scratch_give(struct host_scratch *scratch);
 
-/* ---- report.c: what the config asks to be printed or recorded ----------------------------------
- */
+/* ---- report.c: what the config asks to be printed or recorded ------------------------------- */
 
 /* Lines that the config asked for go to options.print or the log. Called by rank 0 and all others:
  * only rank 0 prints. */

@@ -1,4 +1,7 @@
-/* Parameter groups: one by default, by name patterns, or decay / no decay as Hugging Face does. */
+/* Parameter groups: one by default, by name patterns, or decay / no decay as Hugging Face does.
+ * Groups exist because a learning rate, a weight decay and betas may differ by parameter; zero lays
+ * out each group's elements together. Groups that no parameter falls into are dropped, as an empty
+ * one would have no partition. */
 #include "base/options.h"
 #include "engine/engine_impl.h"
 
@@ -12,6 +15,7 @@ struct rules {
     size_t n;
 };
 
+/* Patterns are kept in the caller's order: the first that matches takes a parameter. */
 static cz_status collect_rules(const struct cz_engine_options *o, struct rules *out)
 {
     memset(out, 0, sizeof *out);
@@ -47,6 +51,7 @@ static cz_status choose(const struct cz_engine_options *o, const struct rules *r
     return optim_group_find(r->rules, r->n, info->name, group);
 }
 
+/* NAN means "as the optimizer's params say". */
 static cz_status make_group(struct cz_engine *e, const struct cz_engine_options *o,
                             const struct rules *r, size_t possible)
 {
@@ -82,6 +87,7 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
         if (used[g]) TRY(make_group(e, options, &rules, g));
     }
     if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
+    /* From possible groups to those that exist. */
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;
 }

@@ -1,4 +1,6 @@
-/* From options to everything but memory: config, device, ops, groups, chain, model state, plan. */
+/* From options to everything but memory: config, device, ops, groups, chain, model state, plan. A
+ * plan and an engine take this same way, so a plan's figures are those of the run. What fails
+ * half-way is released by engine_free(), which accepts every half-built state. */
 #include "engine/tiers_impl.h"
 
 #include "base/cpu.h"
@@ -26,6 +28,7 @@ static size_t count(const char *const *list)
     return n;
 }
 
+/* The engine's own values stand behind the caller's: the first one for a key wins. */
 static cz_status collect_autos(const struct cz_engine_options *o, const struct cz_model *model,
                                struct autos *a)
 {
@@ -47,40 +50,7 @@ static cz_status collect_autos(const struct cz_engine_options *o, const struct c
     return CZ_OK;
 }
 
-static cz_status choose_compat(const char *name, enum config_compat *compat)
-{
-    if (!name) return CZ_OK;
-    if (strcmp(name, "0.19") == 0)
-        *compat = CONFIG_COMPAT_0_19;
-    else if (strcmp(name, "0.16") == 0)
-        *compat = CONFIG_COMPAT_0_16;
-    else
-        return err_set(CZ_INVALID, 0, "compat is \"%s\"; \"0.19\" or \"0.16\" would work", name);
-    return CZ_OK;
-}
-
-static void log_notes(const struct ds_config *config)
-{
-    for (size_t i = 0; i < config_n_notes(config); i++) {
-        const struct config_note *note = config_note(config, i);
-        bool is_warning = note->kind == CONFIG_NOTE_UNKNOWN || note->kind == CONFIG_NOTE_DEPRECATED;
-        LOGV(is_warning ? LOG_WARN : LOG_INFO, SUB_CONFIG, "%s", note->text);
-    }
-}
-
-/* "log_level" in the file wins over the program's default. */
-static void apply_log_level(enum config_log_level level)
-{
-    switch (level) {
-    case CONFIG_LOG_DEFAULT: break;
-    case CONFIG_LOG_DEBUG: log_set_level(LOG_MICRO, SUB_ALL); break;
-    case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
-    case CONFIG_LOG_WARNING: log_set_level(LOG_WARN, SUB_ALL); break;
-    case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
-    case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
-    }
-}
-
+/* A text has no path that relative names and messages could begin with. */
 static cz_status read_config(struct cz_engine *e, const struct cz_engine_options *o,
                              struct config_options *c)
 {
@@ -108,6 +78,8 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
              h->freeze_step, (long long)total_steps);
 }
 
+/* Everything below reads e->config only, so whatever the file, --set, --auto and compat say is
+ * settled here, on every rank alike. */
 static cz_status load_config(struct cz_engine *e, const struct cz_engine_options *o)
 {
     if (!o->config_path == !o->config_json)
@@ -117,7 +89,15 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     enum device_kind kind;
     int ordinal;
     TRY(device_parse(o->device, &kind, &ordinal));
-    TRY(choose_compat(o->compat, &c.compat));
+    if (o->compat) {
+        if (strcmp(o->compat, "0.19") == 0)
+            c.compat = CONFIG_COMPAT_0_19;
+        else if (strcmp(o->compat, "0.16") == 0)
+            c.compat = CONFIG_COMPAT_0_16;
+        else
+            return err_set(CZ_INVALID, 0, "compat is \"%s\"; \"0.19\" or \"0.16\" would work",
+                           o->compat);
+    }
     TRY(collect_autos(o, e->model, &autos));
     c.world_size = e->comm->world_size;
     c.autos = autos.v;
@@ -137,9 +117,22 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
                        "\"params\": {\"lr\": 3e-4}}",
                        config_where(e->config, "optimizer", where, sizeof where),
                        optim_type_default()->name);
-    apply_log_level(e->config->log_level);
+    /* "log_level" in the file wins over the program's default. */
+    switch (e->config->log_level) {
+    case CONFIG_LOG_DEFAULT: break;
+    case CONFIG_LOG_DEBUG: log_set_level(LOG_MICRO, SUB_ALL); break;
+    case CONFIG_LOG_INFO: log_set_level(LOG_INFO, SUB_ALL); break;
+    case CONFIG_LOG_WARNING: log_set_level(LOG_WARN, SUB_ALL); break;
+    case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
+    case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
+    }
     if (e->comm->rank > 0) return CZ_OK; /* rank 0 speaks for all */
-    log_notes(e->config);
+    /* Unknown and deprecated keys are warnings, effects and choices are information. */
+    for (size_t i = 0; i < config_n_notes(e->config); i++) {
+        const struct config_note *note = config_note(e->config, i);
+        bool is_warning = note->kind == CONFIG_NOTE_UNKNOWN || note->kind == CONFIG_NOTE_DEPRECATED;
+        LOGV(is_warning ? LOG_WARN : LOG_INFO, SUB_CONFIG, "%s", note->text);
+    }
     warn_endless_warm_up(e->config, o->total_steps);
     return CZ_OK;
 }
@@ -157,6 +150,8 @@ static int64_t checkpoint_every(const struct ds_config *c, size_t n_layers)
     return inner > number ? (inner + number - 1) / number : 1;
 }
 
+/* On a GPU checkpointed inputs may wait in host memory; on the CPU they are there already, so the
+ * key changes nothing. */
 static cz_status make_chain(struct cz_engine *e)
 {
     const struct chain_options options = {
@@ -173,6 +168,9 @@ static cz_status make_chain(struct cz_engine *e)
     return chain_create(e->model, &options, &e->chain);
 }
 
+/* zero knows no layers: it sees a unit (a list of parameters) per layer and the order in which a
+ * training pass visits them. Stage 3 lays its gathers out by these visits, and buckets are filled
+ * by the ones that write gradients; a loss layer writes its own in its forward. */
 static cz_status make_units(struct cz_engine *e)
 {
     size_t n = model_n_layers(e->model), n_visits = chain_n_visits(e->chain);
@@ -198,6 +196,8 @@ static cz_status make_units(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* Stage 0 reduces everything together as DeepSpeed's allreduce does, in pieces of its fixed size;
+ * the config's bucket size counts from stage 1 on. */
 static cz_status make_zero(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -248,23 +248,8 @@ static cz_status open_or_stand_in(struct cz_engine *e, const char *device)
     return device_open("cpu", 0, &e->device);
 }
 
-static cz_status open_device(struct cz_engine *e, const char *device)
-{
-    enum device_kind kind;
-    int ordinal;
-    TRY(cpu_isa_check());
-    TRY(device_parse(device, &kind, &ordinal));
-    e->plan.on_cuda = kind == DEVICE_CUDA;
-    TRY(open_or_stand_in(e, device));
-    TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
-    if (e->config->czero.tf32) ops_allow_tf32(e->ops, true);
-    if (e->device->ops->kind == DEVICE_HOST) return CZ_OK;
-    TRY(e->device->ops->stream_create(e->device, &e->stream));
-    TRY(e->device->ops->stream_create(e->device, &e->copies));
-    TRY(device_open("cpu", 0, &e->host));
-    return ops_create(e->host, &e->host_ops);
-}
-
+/* The order is forced: kernels fix the layers' sizes, the chain fixes the visits, zero needs both,
+ * and the plan adds up what all of them want. Nothing large is allocated. */
 cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *options,
                          struct comm *comm, struct cz_model *model)
 {
@@ -285,7 +270,21 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     TRY(load_config(e, options));
     e->dtype = e->config->model_dtype;
     e->grad_dtype = e->config->grad_accum_dtype;
-    TRY(open_device(e, options->device));
+    enum device_kind kind;
+    int ordinal;
+    /* An unusable CZERO_ISA is refused before kernels are chosen by it. */
+    TRY(cpu_isa_check());
+    TRY(device_parse(options->device, &kind, &ordinal));
+    e->plan.on_cuda = kind == DEVICE_CUDA;
+    TRY(open_or_stand_in(e, options->device));
+    TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
+    if (e->config->czero.tf32) ops_allow_tf32(e->ops, true);
+    if (e->device->ops->kind != DEVICE_HOST) {
+        TRY(e->device->ops->stream_create(e->device, &e->stream));
+        TRY(e->device->ops->stream_create(e->device, &e->copies));
+        TRY(device_open("cpu", 0, &e->host));
+        TRY(ops_create(e->host, &e->host_ops));
+    }
     TRY(engine_make_groups(e, options));
     TRY(make_chain(e));
     TRY(make_units(e));
@@ -293,20 +292,17 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     return plan_fill(e);
 }
 
-/* What a GPU has under way ends in memory that goes next; whether it went well concerns nobody. */
-static void wait_for_gpu(struct cz_engine *e)
-{
-    if (!e->device || e->device->ops->kind == DEVICE_HOST) return;
-    struct err error;
-    err_capture(&error);
-    if (e->stream) (void)e->device->ops->stream_sync(e->device, e->stream);
-    if (e->copies) (void)e->device->ops->stream_sync(e->device, e->copies);
-    err_restore(&error);
-}
-
 void engine_free(struct cz_engine *e)
 {
-    wait_for_gpu(e);
+    /* A GPU's running work ends in memory that is freed next; its result no longer matters.
+     */
+    if (e->device && e->device->ops->kind != DEVICE_HOST) {
+        struct err error;
+        err_capture(&error);
+        if (e->stream) (void)e->device->ops->stream_sync(e->device, e->stream);
+        if (e->copies) (void)e->device->ops->stream_sync(e->device, e->copies);
+        err_restore(&error);
+    }
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
     zero_destroy(e->zero); /* before the arena: what is on its way ends in it */

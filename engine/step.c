@@ -1,5 +1,7 @@
 /* forward, backward, step: the counters, the boundary and what happens there
- * (docs/deepspeed-behaviour.md, "Counters and boundary" to "Loss scale"). */
+ * (docs/deepspeed-behaviour.md, "Counters and boundary" to "Loss scale"). All decisions of a
+ * boundary (skip, clip, new scale) follow from figures that every rank has alike, so ranks cannot
+ * part ways. */
 #include "engine/state/save_impl.h"
 #include "engine/tiers_impl.h"
 
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* As DeepSpeed: true during the last micro-batch, before its step() counts it. */
 bool engine_is_gradient_accumulation_boundary(const struct cz_engine *e)
 {
     if (!e->config->managed_gradient_accumulation) return true; /* every step() is one */
@@ -44,6 +47,9 @@ static cz_status walk_forward(struct cz_engine *e, const struct chain_run *run)
     return st;
 }
 
+/* The loss is scaled by loss scale over accumulation steps, so gradients of all micro-batches add
+ * up to the scaled mean. The first micro-batch overwrites gradients (no pass to clear them), the
+ * others add. */
 static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                          float *logits)
 {
@@ -96,19 +102,8 @@ cz_status engine_forward_logits(struct cz_engine *e, const struct cz_batch *batc
     return forward(e, batch, loss, logits);
 }
 
-/* ignore_unused_parameters false: as DeepSpeed, at stages 1 and 2 only. */
-static cz_status check_unused(const struct cz_engine *e)
-{
-    size_t i = chain_param_unused(e->chain);
-    int stage = e->config->zero.stage;
-    if (i == SIZE_MAX || e->config->zero.ignore_unused_parameters || (stage != 1 && stage != 2))
-        return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "%s got no gradient; freeze it, or set "
-                   "zero_optimization.ignore_unused_parameters to true",
-                   model_params(e->model)->params[i].name);
-}
-
+/* zero_pass_end() starts or awaits what is left of this pass's reductions; the time it takes is
+ * exposed communication, not backward. */
 cz_status engine_backward(struct cz_engine *e)
 {
     if (e->phase != PHASE_FORWARD)
@@ -118,7 +113,14 @@ cz_status engine_backward(struct cz_engine *e)
     e->comm_ns = 0;
     comm_set_phase(e->comm, e->global_steps + 1, "backward");
     TRY(chain_backward(e->chain));
-    TRY(check_unused(e));
+    /* ignore_unused_parameters false: as DeepSpeed, at stages 1 and 2 only. */
+    size_t i = chain_param_unused(e->chain);
+    int stage = e->config->zero.stage;
+    if (i != SIZE_MAX && !e->config->zero.ignore_unused_parameters && (stage == 1 || stage == 2))
+        return err_set(CZ_INVALID, 0,
+                       "%s got no gradient; freeze it, or set "
+                       "zero_optimization.ignore_unused_parameters to true",
+                       model_params(e->model)->params[i].name);
     TRY(settle_timers(e));
     int64_t walked = clock_now_ns();
     TRY(zero_pass_end(e->zero));
@@ -131,9 +133,10 @@ cz_status engine_backward(struct cz_engine *e)
     return CZ_OK;
 }
 
-/* ---- a boundary without finite gradients ------------------------------------------------------
- */
+/* ---- a boundary without finite gradients ---------------------------------------------------- */
 
+/* The first bad element, by name: an overflow without a place sends users searching through
+ * layers. */
 static const char *offender(const struct cz_engine *e, const struct zero_scan *scan, char *buf,
                             size_t nbytes)
 {
@@ -144,6 +147,7 @@ static const char *offender(const struct cz_engine *e, const struct zero_scan *s
     return buf;
 }
 
+/* A ring of the last scales, oldest first. */
 static const char *history(const struct cz_engine *e, char *buf, size_t nbytes)
 {
     int64_t n = e->n_scales < SCALE_HISTORY ? e->n_scales : SCALE_HISTORY;
@@ -153,29 +157,6 @@ static const char *history(const struct cz_engine *e, char *buf, size_t nbytes)
         at += (size_t)snprintf(buf + at, nbytes - at, "%s%g", i == e->n_scales - n ? "" : ", ",
                                e->scale_history[i % SCALE_HISTORY]);
     return buf;
-}
-
-/* The loss scale cannot go lower. */
-static cz_status scale_exhausted(struct cz_engine *e, const struct zero_scan *scan)
-{
-    char what[512], scales[256], reason[512];
-    snprintf(reason, sizeof reason, "%s", cz_last_error());
-    return err_set(CZ_DIVERGED, 0, "step %lld: %s; %s; the last loss scales were %s",
-                   (long long)e->global_steps + 1, offender(e, scan, what, sizeof what), reason,
-                   history(e, scales, sizeof scales));
-}
-
-static cz_status check_consecutive(struct cz_engine *e, const struct zero_scan *scan)
-{
-    int64_t limit = e->config->czero.max_consecutive_skips;
-    if (limit <= 0 || e->n_skipped_in_a_row < limit) return CZ_OK;
-    char what[512], scales[256];
-    return err_set(CZ_DIVERGED, 0,
-                   "%lld steps in a row were skipped (czero.max_consecutive_skips): %s; the last "
-                   "loss scales were %s; look at the data, lower the learning rate, or train in "
-                   "bf16",
-                   (long long)e->n_skipped_in_a_row, offender(e, scan, what, sizeof what),
-                   history(e, scales, sizeof scales));
 }
 
 /* All ranks know the same: one says it. */
@@ -227,6 +208,7 @@ static cz_status measure_norm_late(struct cz_engine *e, double *norm)
     return measure_norm(e, &scan, norm);
 }
 
+/* The variance of a 1-bit optimizer no longer changes. */
 static bool is_frozen(const struct cz_engine *e)
 {
     const struct zero_onebit onebit = zero_onebit(e->zero);
@@ -282,34 +264,8 @@ static cz_status apply(struct cz_engine *e, const struct zero_scan *scan, double
     return CZ_OK;
 }
 
-static void skip(struct cz_engine *e, const struct zero_scan *scan, double made_with)
-{
-    log_skip(e, scan, made_with);
-    e->grad_norm = INFINITY;
-    e->skipped_steps++;
-    e->timers.updated = false;
-}
-
-/* Over micro-batches and ranks, in rank order. */
-static cz_status mean_loss(struct cz_engine *e)
-{
-    double sum = 0;
-    TRY(batch_stage_losses(&e->stage, &e->loss_sum));
-    e->losses[e->comm->rank] = e->loss_sum / (double)e->n_backward;
-    TRY(comm_all_gather(e->comm, &e->losses[e->comm->rank], e->losses, sizeof *e->losses));
-    for (int r = 0; r < e->comm->world_size; r++) sum += e->losses[r];
-    e->boundary_loss = sum / (double)e->comm->world_size;
-    return CZ_OK;
-}
-
-static void count_sent(struct cz_engine *e)
-{
-    const struct comm_traffic *t = &e->comm->traffic;
-    uint64_t sent = t->reduce_sent_nbytes + t->move_sent_nbytes;
-    e->sent_nbytes = sent - e->sent_before;
-    e->sent_before = sent;
-}
-
+/* Samples: a managed run counts whole batches as DeepSpeed does; otherwise what was really
+ * accumulated. */
 static void count_boundary(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -319,11 +275,18 @@ static void count_boundary(struct cz_engine *e)
         c->managed_gradient_accumulation ? c->train_batch_size : e->n_backward * per_backward;
     e->n_backward = 0;
     e->loss_sum = 0;
-    count_sent(e);
+    /* The communicator counts since its creation. */
+    const struct comm_traffic *t = &e->comm->traffic;
+    uint64_t sent = t->reduce_sent_nbytes + t->move_sent_nbytes;
+    e->sent_nbytes = sent - e->sent_before;
+    e->sent_before = sent;
     tiers_count_step(e);
     log_set_step(e->global_steps);
 }
 
+/* What a boundary does, in order: reduce, average the loss, look for overflows, update the scale,
+ * skip or apply, count. Both DIVERGED ends come after the figures they quote are final; the weights
+ * are as before. */
 static cz_status boundary(struct cz_engine *e)
 {
     struct zero_scan scan = {.finite = true};
@@ -334,22 +297,52 @@ static cz_status boundary(struct cz_engine *e)
     TRY(zero_reduce(e->zero));
     e->comm_ns = clock_now_ns() - begin;
     e->timers.exposed[EXPOSED_STEP] += e->comm_ns;
-    TRY(mean_loss(e));
+    /* Over micro-batches and ranks, in rank order: every rank adds in the same order and gets the
+     * same bits. */
+    double sum = 0;
+    TRY(batch_stage_losses(&e->stage, &e->loss_sum));
+    e->losses[e->comm->rank] = e->loss_sum / (double)e->n_backward;
+    TRY(comm_all_gather(e->comm, &e->losses[e->comm->rank], e->losses, sizeof *e->losses));
+    for (int r = 0; r < e->comm->world_size; r++) sum += e->losses[r];
+    e->boundary_loss = sum / (double)e->comm->world_size;
+    /* Without a check (see engine_updates_first) an update need not wait for the last gradient. */
     if (!engine_updates_first(e)) TRY(zero_scan(e->zero, &scan));
     bool usable = scan.finite || !checks_overflow(e->config);
     e->scale_history[e->n_scales++ % SCALE_HISTORY] = made_with;
-    if (loss_scale_update(&e->scale, usable, &skip_step) != CZ_OK) return scale_exhausted(e, &scan);
+    /* The loss scale cannot go lower. */
+    if (loss_scale_update(&e->scale, usable, &skip_step) != CZ_OK) {
+        char what[512], scales[256], reason[512];
+        snprintf(reason, sizeof reason, "%s", cz_last_error());
+        return err_set(CZ_DIVERGED, 0, "step %lld: %s; %s; the last loss scales were %s",
+                       (long long)e->global_steps + 1, offender(e, &scan, what, sizeof what),
+                       reason, history(e, scales, sizeof scales));
+    }
     e->n_skipped_in_a_row = skip_step ? e->n_skipped_in_a_row + 1 : 0;
-    if (skip_step)
-        skip(e, &scan, made_with);
-    else
+    /* An overflow leaves weights and states as they are. */
+    if (skip_step) {
+        log_skip(e, &scan, made_with);
+        e->grad_norm = INFINITY;
+        e->skipped_steps++;
+        e->timers.updated = false;
+    } else {
         TRY(apply(e, &scan, made_with));
+    }
     e->was_applied = !skip_step;
     zero_grads_drop(e->zero);
     count_boundary(e);
-    return check_consecutive(e, &scan);
+    /* A run that skips forever would otherwise only look slow. */
+    int64_t limit = e->config->czero.max_consecutive_skips;
+    if (limit <= 0 || e->n_skipped_in_a_row < limit) return CZ_OK;
+    char what[512], scales[256];
+    return err_set(CZ_DIVERGED, 0,
+                   "%lld steps in a row were skipped (czero.max_consecutive_skips): %s; the last "
+                   "loss scales were %s; look at the data, lower the learning rate, or train in "
+                   "bf16",
+                   (long long)e->n_skipped_in_a_row, offender(e, &scan, what, sizeof what),
+                   history(e, scales, sizeof scales));
 }
 
+/* comm_agree(): one rank's failure (its disk, a refused scale) must end the step on all of them. */
 cz_status engine_step(struct cz_engine *e)
 {
     if (e->phase != PHASE_BACKWARD)

@@ -1,3 +1,6 @@
+/* Where arrays are placed: the config's offload sections become places of the plan's rows, a swap
+ * file, and page-locked memory (tiers_impl.h says what each call is for). Placement is decided
+ * once, before allocation: the step neither moves rows nor asks where they are. */
 #include "base/options.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tiers_impl.h"
@@ -12,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the config asks for -----------------------------------------------------------------
- */
+/* ---- what the config asks for --------------------------------------------------------------- */
 
 static bool optimizer_is(const struct ds_config *c, enum config_offload_device device)
 {
@@ -25,6 +27,8 @@ static bool params_are(const struct ds_config *c, enum config_offload_device dev
     return c->zero.offload_param.device == device;
 }
 
+/* ratio is the share that is offloaded: what stays in memory is the rest. On a GPU gradients leave
+ * for the host, never for the file. */
 struct zero_swap tiers_swap(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -38,6 +42,7 @@ struct zero_swap tiers_swap(const struct cz_engine *e)
                               .write_behind = o->pipeline_write};
 }
 
+/* device_share: at stage 3 DeepSpeed's ratio leaves that part of the update on the GPU. */
 struct zero_offload tiers_offload(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -71,6 +76,8 @@ static void window_of_model(const struct cz_engine *e, struct zero_stage3 *w)
     free(sizes);
 }
 
+/* Negative figures stand for "not given": DeepSpeed's defaults would gather a whole small model at
+ * once, which defeats the purpose when parameters come from NVMe. */
 struct zero_stage3 tiers_window(const struct cz_engine *e)
 {
     const struct config_zero *z = &e->config->zero;
@@ -84,6 +91,8 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
     return w;
 }
 
+/* One file for both: the optimizer's folder wins, and config_support.c tells when two were
+ * named. */
 struct swap_options tiers_swap_options(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -101,8 +110,7 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
                                  .checksums = c->czero.offload_checksums};
 }
 
-/* ---- rows --------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 /* Rows that pin_memory speaks of: what is offloaded to the host, and what passes to and from the
  * swap file. */
@@ -129,20 +137,6 @@ static bool wants_pin(const struct cz_engine *e, int block)
                (params && params_are(c, CONFIG_OFFLOAD_NVME));
     default: return false;
     }
-}
-
-static void place_pinned(struct cz_engine *e)
-{
-    struct cz_plan *p = &e->plan;
-    size_t wanted = 0;
-    size_t lockable = p->on_cuda ? SIZE_MAX : host_memory_lockable(); /* CUDA asks the driver */
-    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (p->rows[b].place == PLAN_HOST && wants_pin(e, b)) wanted += p->rows[b].nbytes;
-    wanted = size_round_up(wanted, ARENA_PAGE_BYTES);
-    p->unpinned_nbytes = wanted <= lockable ? 0 : wanted;
-    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (wanted <= lockable && p->rows[b].place == PLAN_HOST && wants_pin(e, b))
-            p->rows[b].place = PLAN_PINNED;
 }
 
 /* Each place's memory is mapped in whole pages; its last row owns the rest. */
@@ -193,16 +187,26 @@ void tiers_place_rows(struct cz_engine *e)
 {
     for (int b = 0; e->plan.on_cuda && b < ENGINE_N_BLOCKS; b++)
         e->plan.rows[b].place = plan_device_place(e, b);
-    place_pinned(e);
+    /* All or nothing: a run that is half page-locked is as slow as the rest, and hides why. */
+    struct cz_plan *p = &e->plan;
+    size_t wanted = 0;
+    size_t lockable = p->on_cuda ? SIZE_MAX : host_memory_lockable(); /* CUDA asks the driver */
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (p->rows[b].place == PLAN_HOST && wants_pin(e, b)) wanted += p->rows[b].nbytes;
+    wanted = size_round_up(wanted, ARENA_PAGE_BYTES);
+    p->unpinned_nbytes = wanted <= lockable ? 0 : wanted;
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (wanted <= lockable && p->rows[b].place == PLAN_HOST && wants_pin(e, b))
+            p->rows[b].place = PLAN_PINNED;
     round_up(&e->plan, PLAN_HOST);
     round_up(&e->plan, PLAN_PINNED);
     round_up(&e->plan, PLAN_DEVICE);
     swap_rows(e);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
+/* Bytes of all rows at one place. */
 static size_t place_nbytes(const struct cz_plan *p, enum plan_place place)
 {
     size_t nbytes = 0;
@@ -222,23 +226,14 @@ static void cut(struct cz_engine *e, enum plan_place place, unsigned char *at)
     }
 }
 
+/* Rank 0 for all: limits are the same on every rank of a host. */
 static void say_unpinned(const struct cz_engine *e, const char *reason)
 {
     if (e->comm->rank == 0)
         LOGV(LOG_INFO, SUB_ENGINE, "pin_memory: pageable memory is used: %s", reason);
 }
 
-static void say_limit(const struct cz_engine *e)
-{
-    char want[24], have[24], reason[160];
-    if (e->plan.unpinned_nbytes == 0) return;
-    snprintf(reason, sizeof reason,
-             "%s would have to be page-locked, RLIMIT_MEMLOCK allows %s (ulimit -l)",
-             size_human(e->plan.unpinned_nbytes, want, sizeof want),
-             size_human(host_memory_lockable(), have, sizeof have));
-    say_unpinned(e, reason);
-}
-
+/* First touch decides on which node a page is. */
 static void touch_array(void *user, const struct zero_array *array)
 {
     const struct cz_engine *e = user;
@@ -254,17 +249,6 @@ static size_t shared_tile(const struct cz_engine *e)
     return n_nodes > 1 ? n_nodes * ARENA_PAGE_BYTES : 0;
 }
 
-/* First what the sweep cuts into tiles, each page by the thread that will work on it; then the
- * rest.
- */
-static void touch(struct cz_engine *e)
-{
-    zero_each_array(e->zero, touch_array, e);
-    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
-        if (e->blocks[b] && e->plan.rows[b].place != PLAN_DEVICE)
-            host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
-}
-
 static cz_status map(struct cz_engine *e, enum plan_place place, const char *name,
                      struct host_memory *out)
 {
@@ -273,29 +257,40 @@ static cz_status map(struct cz_engine *e, enum plan_place place, const char *nam
     return CZ_OK;
 }
 
-/* One piece of the GPU's memory for all rows there; what it copies from and to is page-locked for
- * it (the driver does that: RLIMIT_MEMLOCK does not count). */
-static cz_status allocate_on_gpu(struct cz_engine *e)
-{
-    struct device *d = e->device;
-    size_t nbytes = place_nbytes(&e->plan, PLAN_DEVICE);
-    if (d->ops->kind == DEVICE_HOST) return CZ_OK;
-    TRY(d->ops->mem_alloc(d, nbytes, "the run's GPU memory", &e->gpu_memory));
-    e->gpu_nbytes = nbytes;
-    cut(e, PLAN_DEVICE, e->gpu_memory);
-    TRY(d->ops->host_register(d, e->pinned.base, e->pinned.nbytes));
-    e->pinned_registered = true;
-    return CZ_OK;
-}
-
 cz_status tiers_allocate(struct cz_engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
-    say_limit(e);
+    /* Told before allocating: page-locking is a speed-up, not a condition. */
+    char want[24], have[24], reason[160];
+    if (e->plan.unpinned_nbytes != 0) {
+        snprintf(reason, sizeof reason,
+                 "%s would have to be page-locked, RLIMIT_MEMLOCK allows %s (ulimit -l)",
+                 size_human(e->plan.unpinned_nbytes, want, sizeof want),
+                 size_human(host_memory_lockable(), have, sizeof have));
+        say_unpinned(e, reason);
+    }
     TRY(map(e, PLAN_HOST, "the run", &e->pageable));
     TRY(map(e, PLAN_PINNED, "the offloaded state", &e->pinned));
-    touch(e);
-    TRY(allocate_on_gpu(e));
+    /* First what the sweep cuts into tiles, each page by the thread that will work on it; then the
+     * rest.
+     */
+    zero_each_array(e->zero, touch_array, e);
+    for (int b = 0; b < ENGINE_N_BLOCKS; b++)
+        if (e->blocks[b] && e->plan.rows[b].place != PLAN_DEVICE)
+            host_memory_touch(e->blocks[b], e->plan.rows[b].nbytes, shared_tile(e));
+    /* One piece of the GPU's memory for all rows there; what it copies from and to is page-locked
+     * for it (the driver does that: RLIMIT_MEMLOCK does not count). */
+    struct device *d = e->device;
+    size_t nbytes = place_nbytes(&e->plan, PLAN_DEVICE);
+    if (d->ops->kind != DEVICE_HOST) {
+        TRY(d->ops->mem_alloc(d, nbytes, "the run's GPU memory", &e->gpu_memory));
+        e->gpu_nbytes = nbytes;
+        cut(e, PLAN_DEVICE, e->gpu_memory);
+        TRY(d->ops->host_register(d, e->pinned.base, e->pinned.nbytes));
+        e->pinned_registered = true;
+    }
+    /* Locked after it was touched: mlock() would otherwise fault all pages in from one thread, on
+     * one node. */
     if (!e->plan.on_cuda && host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
@@ -304,6 +299,7 @@ cz_status tiers_allocate(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* The difference to the last boundary: a swap file counts since it was opened. */
 void tiers_count_step(struct cz_engine *e)
 {
     if (!e->swap) return;
@@ -328,6 +324,7 @@ cz_status engine_get_swap_traffic(const struct cz_engine *e, struct cz_swap_traf
     return OPTIONS_GIVE(cz_swap_traffic, out, &e->swap_traffic);
 }
 
+/* The swap file first: its queue may still write into the blocks below. */
 void tiers_free(struct cz_engine *e)
 {
     struct device *d = e->device;

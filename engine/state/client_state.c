@@ -1,3 +1,6 @@
+/* A user's own values in a DeepSpeed checkpoint, as JSON. The file is a pickle of anything; what
+ * has no JSON form (tensors, objects, NaN) is left out, and keys that DeepSpeed's engine writes
+ * itself are not the user's. */
 #include "engine/state/client_state_impl.h"
 
 #include "formats/json/json_write.h"
@@ -30,6 +33,7 @@ static const char *const engine_keys[] = {"module",
                                           "ds_version",
                                           "universal_checkpoint_info"};
 
+/* Only at the top: a user's dictionary may use the same words. */
 static bool is_engine_key(const char *key)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(engine_keys); i++)
@@ -63,6 +67,7 @@ static bool has_json_form(const struct pickle_node *n)
 
 static void put_value(struct json_writer *w, const struct pickle_node *n);
 
+/* Whatever has no JSON form becomes null. */
 static void put_list(struct json_writer *w, const struct pickle_node *n)
 {
     json_begin_array(w);
@@ -106,6 +111,7 @@ static void put_value(struct json_writer *w, const struct pickle_node *n)
         put_list(w, n);
 }
 
+/* A checkpoint without any gives {}: callers always get an object. */
 cz_status client_state_json(const struct pickle_node *model_states, char **out)
 {
     struct json_writer w;

@@ -15,7 +15,7 @@
 /* A run whose whole weights are being written. */
 struct whole {
     struct cz_engine *e;
-    struct host_room room;
+    struct host_scratch room;
 };
 
 struct piece_request {
@@ -36,6 +36,8 @@ static cz_status read_piece(struct whole *w, const struct piece_request *r, floa
     return CZ_OK;
 }
 
+/* Collective by request: only the writer knows which piece comes next, so it broadcasts each
+ * request, and all ranks read that piece together. */
 static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
     struct whole *w = user;
@@ -44,23 +46,22 @@ static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t n
     return read_piece(w, &r, dst);
 }
 
-static cz_status serve(struct whole *w)
-{
-    for (;;) {
-        struct piece_request r;
-        TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
-        if (r.is_done) return CZ_OK;
-        TRY(read_piece(w, &r, NULL));
-    }
-}
-
 /* What rank 0 does with fetch_master() at hand. */
 typedef cz_status (*whole_writer)(struct whole *w, void *user);
 
+/* An error on the writer ends the servers, too: the last request says so. */
 static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
 {
     struct cz_engine *e = w->e;
-    if (e->comm->rank != 0) return serve(w);
+    /* Other ranks answer requests for their pieces until the writer is done. */
+    if (e->comm->rank != 0) {
+        for (;;) {
+            struct piece_request r;
+            TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+            if (r.is_done) return CZ_OK;
+            TRY(read_piece(w, &r, NULL));
+        }
+    }
     struct piece_request done = {.is_done = true};
     struct err written;
     cz_status st = write(w, user);
@@ -78,20 +79,20 @@ static cz_status write_whole(struct cz_engine *e, const char *phase, whole_write
                        "a training forward waits for its engine_backward: %s after it", phase);
     /* A rank that is lost meanwhile stands at the step whose gradients are being collected. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
-    cz_status st = host_room_take(e, &w.room);
+    cz_status st = host_scratch_take(e, &w.room);
     if (st == CZ_OK) st = comm_agree(e->comm, write_or_serve(&w, write, user));
-    host_room_give(&w.room);
+    host_scratch_give(&w.room);
     return st;
 }
 
-/* ---- a Hugging Face folder ---------------------------------------------------------------------
- */
+/* ---- a Hugging Face folder ------------------------------------------------------------------ */
 
 struct export_target {
     const char *dir;
     enum cz_dtype dtype;
 };
 
+/* fp32 masters are narrowed once, to the type that is asked for. */
 static cz_status export_hf(struct whole *w, void *user)
 {
     const struct export_target *t = user;
@@ -104,8 +105,7 @@ cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype d
     return write_whole(e, "export", export_hf, &t);
 }
 
-/* ---- save_16bit_model --------------------------------------------------------------------------
- */
+/* ---- save_16bit_model ----------------------------------------------------------------------- */
 
 struct weights_file {
     const char *path;
@@ -121,6 +121,7 @@ static bool is_left_out(const struct weights_file *f, const struct param_info *p
     return f->exclude_frozen && !p->trainable;
 }
 
+/* The storage is named now, its bytes follow later. */
 static void put_tensor(struct pickle_writer *w, const struct cz_engine *e, const char *name,
                        const struct param_info *p, size_t storage_idx)
 {
@@ -175,6 +176,7 @@ static cz_status write_weight(struct whole *w, struct weights_file *f, size_t i,
     return CZ_OK;
 }
 
+/* In the order of the table, one tensor after another: the file is never in memory as a whole. */
 static cz_status write_weights(struct whole *w, void *user)
 {
     const struct cz_engine *e = w->e;
@@ -209,11 +211,8 @@ done:
     return st;
 }
 
-static cz_status make_folder(const struct cz_engine *e, const char *dir)
-{
-    return e->comm->rank == 0 ? file_make_dirs(dir) : CZ_OK;
-}
-
+/* DeepSpeed's condition: at stage 3 it saves only if the config asks for the gather. The result
+ * says whether it did. */
 cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const char *filename,
                                   bool exclude_frozen, bool *saved)
 {
@@ -229,7 +228,8 @@ cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const ch
                  dir);
         return CZ_OK;
     }
-    TRY(comm_agree(e->comm, make_folder(e, dir)));
+    const cz_status make_folder = e->comm->rank == 0 ? file_make_dirs(dir) : CZ_OK;
+    TRY(comm_agree(e->comm, make_folder));
     char *path = file_join(dir, filename ? filename : "pytorch_model.bin");
     TRY(comm_agree(e->comm, path ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a path")));
     struct weights_file f = {.path = path, .exclude_frozen = exclude_frozen};

@@ -1,5 +1,6 @@
 /* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
- * size saved them. */
+ * size saved them. Everything is checked and matched before the first element of the run changes;
+ * after that only I/O can fail. */
 #include "base/options.h"
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/read/names.h"
@@ -22,9 +23,9 @@ static void load_free(struct load *l)
     run_state_free(&l->run);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
+/* One sentence is enough to refuse a damaged checkpoint. */
 static void remember_first(const struct cz_fsck_finding *finding, void *user)
 {
     struct err *first = user;
@@ -81,6 +82,7 @@ static size_t group_of_name(const char *name, void *user)
     return table->params[idx].trainable ? e->group_of[idx] : SIZE_MAX;
 }
 
+/* weights_only: optimizer files of another world size need not even be there. */
 static cz_status open_checkpoint(struct load *l, const char *dir)
 {
     const struct cz_engine *e = l->e;
@@ -102,21 +104,9 @@ static cz_status open_checkpoint(struct load *l, const char *dir)
     return load_match(l);
 }
 
-/* Ranks that would load different states stop here. */
-static cz_status same_checkpoint(const struct load *l)
-{
-    char text[512];
-    const struct ckpt_info *info = ckpt_get_info(l->ck);
-    double steps = 0;
-    ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
-    snprintf(text, sizeof text, "tag %s\nsteps %.0f\nsize %llu\n", info->tag, steps,
-             (unsigned long long)info->nbytes);
-    return comm_same(l->e->comm, "the checkpoint", text);
-}
+/* ---- tensors -------------------------------------------------------------------------------- */
 
-/* ---- tensors ----------------------------------------------------------------------------------
- */
-
+/* States that a fresh optimizer begins with come from its class: they need not be zero. */
 static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t param_idx,
                        size_t off, size_t numel, float *dst)
 {
@@ -132,11 +122,12 @@ static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t
     return CZ_OK;
 }
 
+/* Through scratch: elements go to memory, the swap file or a GPU, wherever they are placed. */
 static cz_status restore_tensors(struct load *l)
 {
     struct cz_engine *e = l->e;
-    struct host_room room;
-    cz_status st = host_room_take(e, &room);
+    struct host_scratch room;
+    cz_status st = host_scratch_take(e, &room);
     const struct zero_restore args = {.fetch = fetch,
                                       .user = l,
                                       .weights = l->weights,
@@ -144,12 +135,11 @@ static cz_status restore_tensors(struct load *l)
                                       .staging = room.p,
                                       .staging_numel = room.numel};
     if (st == CZ_OK) st = zero_restore(e->zero, &args);
-    host_room_give(&room);
+    host_scratch_give(&room);
     return st;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static void say(const struct load *l)
 {
@@ -162,6 +152,7 @@ static void say(const struct load *l)
          (long long)l->e->global_steps);
 }
 
+/* Strings are the caller's: the checkpoint is closed when the call returns. */
 static cz_status fill_result(const struct load *l, struct cz_load_result *r)
 {
     *r = (struct cz_load_result){.n_restored = l->n_restored,
@@ -174,12 +165,22 @@ static cz_status fill_result(const struct load *l, struct cz_load_result *r)
     return client_state_json(ckpt_model_states(l->ck), &r->client_state_json);
 }
 
+/* Every step that can fail on one rank ends in an agreement; the run is changed only after all of
+ * them. */
 static cz_status load(struct load *l, const char *dir, struct cz_load_result *result)
 {
     struct cz_engine *e = l->e;
     TRY(comm_agree(e->comm, verify(l, dir)));
     TRY(comm_agree(e->comm, open_checkpoint(l, dir)));
-    TRY(same_checkpoint(l));
+    /* Ranks that would load different states stop here: they may see different folders where a file
+     * system is not shared. */
+    char text[512];
+    const struct ckpt_info *info = ckpt_get_info(l->ck);
+    double steps = 0;
+    ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
+    snprintf(text, sizeof text, "tag %s\nsteps %.0f\nsize %llu\n", info->tag, steps,
+             (unsigned long long)info->nbytes);
+    TRY(comm_same(l->e->comm, "the checkpoint", text));
     TRY(restore_tensors(l));
     TRY(comm_agree(e->comm, load_run(l)));
     TRY(comm_agree(e->comm, load_onebit(l)));
@@ -193,6 +194,8 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     return comm_agree(e->comm, fill_result(l, result));
 }
 
+/* A save that is under way is ended first: it may be the checkpoint to load, and it reads what
+ * loading overwrites. */
 cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
                                     const struct cz_load_options *options,
                                     struct cz_load_result *result)
@@ -229,6 +232,7 @@ cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const cha
     return engine_load_checkpoint_ex(e, dir, &options, NULL);
 }
 
+/* For programs that must place their data before an engine exists. */
 cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_run *out)
 {
     char *tag_dir, *name;

@@ -1,4 +1,6 @@
-/* Which of the checkpoint's tensors and states belong to which of the model's. */
+/* Which of the checkpoint's tensors and states belong to which of the model's. By name only: order,
+ * groups, stage and world size may all differ. Nothing is read here but descriptions, so a mismatch
+ * costs no I/O and leaves the run as it was. */
 #include "engine/state/load_impl.h"
 
 #include "base/log.h"
@@ -8,26 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which tensor is which --------------------------------------------------------------------
- */
-
-static cz_status check_shape(const struct load *l, const struct param_info *p, size_t idx)
-{
-    const struct ckpt_tensor *t = ckpt_at(l->ck, idx);
-    bool same = t->ndim == p->ndim;
-    for (int d = 0; same && d < p->ndim; d++) same = t->shape[d] == p->shape[d];
-    if (same || (ckpt_get_info(l->ck)->is_universal && t->ndim == 1 && t->numel == p->numel))
-        return CZ_OK;
-    char saved[128] = "", ours[128] = "";
-    for (int d = 0, at = 0; d < t->ndim && at < 100; d++)
-        at += snprintf(saved + at, sizeof saved - (size_t)at, "%s%lld", d ? ", " : "",
-                       (long long)t->shape[d]);
-    for (int d = 0, at = 0; d < p->ndim && at < 100; d++)
-        at += snprintf(ours + at, sizeof ours - (size_t)at, "%s%lld", d ? ", " : "",
-                       (long long)p->shape[d]);
-    return err_set(CZ_INVALID, 0, "%s: %s is (%s) there and (%s) in the model",
-                   ckpt_get_info(l->ck)->tag_dir, p->name, saved, ours);
-}
+/* ---- which tensor is which ------------------------------------------------------------------ */
 
 /* By the parameter's name, or by one of the names it is tied to. */
 static size_t find_tensor(const struct load *l, size_t param_idx)
@@ -40,6 +23,7 @@ static size_t find_tensor(const struct load *l, size_t param_idx)
     return idx;
 }
 
+/* Frozen parameters may be missing (exclude_frozen_parameters); others only in a lenient load. */
 static cz_status find_weights(struct load *l)
 {
     const struct param_table *table = model_params(l->e->model);
@@ -49,7 +33,24 @@ static cz_status find_weights(struct load *l)
         l->tensor_of[i] = find_tensor(l, i);
         l->weights[i] = l->tensor_of[i] < ckpt_count(l->ck);
         if (l->weights[i]) {
-            TRY(check_shape(l, &table->params[i], l->tensor_of[i]));
+            /* A universal checkpoint flattens its tensors: there only the number of elements can be
+             * compared. */
+            const struct param_info *p = &table->params[i];
+            const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
+            bool same = t->ndim == p->ndim;
+            for (int d = 0; same && d < p->ndim; d++) same = t->shape[d] == p->shape[d];
+            if (!same &&
+                (!(ckpt_get_info(l->ck)->is_universal) || t->ndim != 1 || t->numel != p->numel)) {
+                char saved[128] = "", ours[128] = "";
+                for (int d = 0, at = 0; d < t->ndim && at < 100; d++)
+                    at += snprintf(saved + at, sizeof saved - (size_t)at, "%s%lld", d ? ", " : "",
+                                   (long long)t->shape[d]);
+                for (int d = 0, at = 0; d < p->ndim && at < 100; d++)
+                    at += snprintf(ours + at, sizeof ours - (size_t)at, "%s%lld", d ? ", " : "",
+                                   (long long)p->shape[d]);
+                return err_set(CZ_INVALID, 0, "%s: %s is (%s) there and (%s) in the model",
+                               ckpt_get_info(l->ck)->tag_dir, p->name, saved, ours);
+            }
             l->n_restored++;
         } else if (n_missing++ == 0) {
             missing = table->params[i].name;
@@ -62,29 +63,9 @@ static cz_status find_weights(struct load *l)
                    ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params, missing);
 }
 
-/* What the checkpoint holds and the model does not. */
-static cz_status find_strangers(struct load *l)
-{
-    size_t n_strangers = 0, n = ckpt_count(l->ck);
-    const char *stranger = NULL;
-    bool *known = calloc(n + 1, sizeof *known);
-    if (!known) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
-    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++) known[l->tensor_of[i]] = true;
-    for (size_t t = 0; t < n; t++) {
-        if (known[t] || ckpt_at(l->ck, t)->kind == CKPT_BUFFER) continue;
-        if (n_strangers++ == 0) stranger = ckpt_at(l->ck, t)->name;
-    }
-    free(known);
-    if (n_strangers == 0 || l->options->lenient) return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "%s has %zu tensors that the model does not have, such as %s; a lenient load "
-                   "(load_module_strict=False) ignores them",
-                   ckpt_get_info(l->ck)->tag_dir, n_strangers, stranger);
-}
+/* ---- the optimizer's states ----------------------------------------------------------------- */
 
-/* ---- the optimizer's states -------------------------------------------------------------------
- */
-
+/* By the names that the file gives its states. */
 static bool find_state(const struct ckpt_info *info, const char *name, size_t *idx)
 {
     for (*idx = 0; *idx < info->n_states; ++*idx)
@@ -173,6 +154,8 @@ static bool keeps_states(const struct cz_engine *e)
     return false;
 }
 
+/* What becomes of the states is decided before anything is read: taken, fresh, or an error that
+ * names the way out. */
 static cz_status plan_states(struct load *l)
 {
     const struct ckpt_info *info = ckpt_get_info(l->ck);
@@ -190,22 +173,32 @@ static cz_status plan_states(struct load *l)
     return check_states(l);
 }
 
-/* load_from_fp32_weights false: masters begin as the 16-bit weights, where those are whole. As in
- * DeepSpeed the key is about stages 1 and 2. */
-static void choose_weights(struct load *l)
+cz_status load_match(struct load *l)
 {
+    TRY(find_weights(l));
+    /* What the checkpoint holds and the model does not. */
+    size_t n_strangers = 0, n = ckpt_count(l->ck);
+    const char *stranger = NULL;
+    bool *known = calloc(n + 1, sizeof *known);
+    if (!known) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++) known[l->tensor_of[i]] = true;
+    for (size_t t = 0; t < n; t++) {
+        if (known[t] || ckpt_at(l->ck, t)->kind == CKPT_BUFFER) continue;
+        if (n_strangers++ == 0) stranger = ckpt_at(l->ck, t)->name;
+    }
+    free(known);
+    if (n_strangers != 0 && !l->options->lenient)
+        return err_set(CZ_INVALID, 0,
+                       "%s has %zu tensors that the model does not have, such as %s; a lenient "
+                       "load (load_module_strict=False) ignores them",
+                       ckpt_get_info(l->ck)->tag_dir, n_strangers, stranger);
+    /* load_from_fp32_weights false: masters begin as the 16-bit weights, where those are whole. As
+     * in DeepSpeed the key is about stages 1 and 2. */
     const struct config_zero *zero = &l->e->config->zero;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
     bool is_whole = !info->is_universal && info->stage < 3;
     bool from_module = !zero->load_from_fp32_weights && zero->stage > 0 && zero->stage < 3;
     l->weight_what = from_module && is_whole ? CKPT_MODULE : CKPT_MASTER;
-}
-
-cz_status load_match(struct load *l)
-{
-    TRY(find_weights(l));
-    TRY(find_strangers(l));
-    choose_weights(l);
     TRY(plan_states(l));
     load_onebit_plan(l);
     return CZ_OK;

@@ -1,4 +1,4 @@
-/* The 1-bit optimizers' part of a load: their calendar, and the errors of all ranks.
+/* The 1-bit optimizers' part of a load: their schedule counters, and the errors of all ranks.
  *
  * Legend: W ranks saved, W' ranks load. An exchange averages what ranks send, each with its worker
  * error: when W' differs from W, every new rank gets the mean of the old worker errors, so that
@@ -38,19 +38,21 @@ static const struct comm *comm_of(const struct reload *r)
     return r->l->e->comm;
 }
 
+/* With as many ranks every error has the owner that it had. */
 static bool same_world(const struct reload *r)
 {
     return saved_world(r) == comm_of(r)->world_size;
 }
 
+/* DeepSpeed's checkpoints have none: it drops errors at every load. */
 static bool has_files(const struct reload *r)
 {
     return r->saved && r->saved->has_files;
 }
 
-/* ---- the calendar ----------------------------------------------------------------------------
- */
+/* ---- counters of the schedule --------------------------------------------------------------- */
 
+/* Errors of another class mean something else, although their layout may be the same. */
 static bool is_class(const struct cz_engine *e, const char *name)
 {
     return strcmp(e->groups[0].hyper.cls->name, name) == 0;
@@ -95,8 +97,7 @@ static void take_deepspeed_clock(const struct load *l, struct onebit_clock *cloc
     take_interval(l, state, "local_step_counter", 0, &clock->local_step_counter);
 }
 
-/* ---- OneBitLamb's values ---------------------------------------------------------------------
- */
+/* ---- OneBitLamb's values -------------------------------------------------------------------- */
 
 static void take_float(const struct load *l, const struct pickle_node *state, const char *key,
                        float *out)
@@ -106,6 +107,7 @@ static void take_float(const struct load *l, const struct pickle_node *state, co
         *out = (float)value;
 }
 
+/* OneBitLamb's coefficients are per tensor, so they survive a change of ranks as they are. */
 static void take_tensors(struct reload *r)
 {
     const struct load *l = r->l;
@@ -127,15 +129,7 @@ static void take_tensors(struct reload *r)
     }
 }
 
-/* Back in the warm-up: as at its beginning. */
-static void reset_tensors(struct reload *r)
-{
-    for (size_t i = 0; i < model_params(r->l->e->model)->n_params; i++)
-        r->ob.tensors[i] = (struct onebit_tensor){.last_factor = 1, .scaling_coeff = 1};
-}
-
-/* ---- both ------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 /* Whether the saved run was past its warm-up: without our word for it, by its step, and
  * OneBitLamb's by the coefficients that it made then. */
@@ -160,6 +154,8 @@ static double saved_lrs(const struct reload *r, size_t group)
     return 0;
 }
 
+/* A config with another freeze_step decides: the counters are taken, the phase follows from
+ * them. */
 static void take_clock(struct reload *r)
 {
     struct load *l = r->l;
@@ -177,7 +173,11 @@ static void take_clock(struct reload *r)
     for (size_t g = 0; r->ob.lrs && g < e->n_groups; g++)
         r->ob.lrs[g] = l->keeps_moves && r->saved->has_lrs ? saved_lrs(r, g) : 0;
     if (r->ob.tensors) take_tensors(r);
-    if (r->ob.tensors && r->was_frozen && !clock.frozen) reset_tensors(r);
+    /* Back in the warm-up: as at its beginning. */
+    if (r->ob.tensors && r->was_frozen && !clock.frozen) {
+        for (size_t i = 0; i < model_params(r->l->e->model)->n_params; i++)
+            r->ob.tensors[i] = (struct onebit_tensor){.last_factor = 1, .scaling_coeff = 1};
+    }
 }
 
 /* Moves count while the variance stays frozen: DeepSpeed's are in its weights already. */
@@ -193,9 +193,9 @@ void load_onebit_plan(struct load *l)
             l->state_of[g][2] = LOAD_NO_STATE;
 }
 
-/* ---- places ----------------------------------------------------------------------------------
- */
+/* ---- places --------------------------------------------------------------------------------- */
 
+/* Where each parameter lies in this run's segments, to look up what a file calls by name. */
 static cz_status find_places(struct reload *r)
 {
     const struct load *l = r->l;
@@ -230,6 +230,7 @@ struct own {
     size_t idx, off;
 };
 
+/* Ranges are in bytes, elements are fp32. */
 static size_t own_numel(const struct reload *r, enum zero_onebit_what what, size_t idx)
 {
     return zero_onebit_range(r->l->e->zero, what, idx).nbytes / sizeof(float);
@@ -245,8 +246,7 @@ static cz_status add_staged(struct reload *r, const struct own *to, size_t at, s
     return zero_onebit_write(z, to->what, to->idx, to->off + at, n, r->sums);
 }
 
-/* ---- errors from one file --------------------------------------------------------------------
- */
+/* ---- errors from one file ------------------------------------------------------------------- */
 
 /* A parameter's elements in a segment of a file. */
 struct old_run {
@@ -333,6 +333,7 @@ static cz_status add_server(struct reload *r, const struct ckpt_onebit_file *fil
     return add_error(r, file, run->segment, run->off + lo - old_begin, hi - lo, 1, &to);
 }
 
+/* A rank's own momentum and moves, in pieces of the scratch. */
 static cz_status add_state(struct reload *r, const struct ckpt_onebit_file *file,
                            enum zero_onebit_what what, const struct old_run *run, float scale)
 {
@@ -359,9 +360,9 @@ static cz_status add_states(struct reload *r, const struct ckpt_onebit_file *fil
     return r->l->keeps_moves ? add_state(r, file, ZERO_LOCAL_MOVES, run, share) : CZ_OK;
 }
 
-/* ---- all files -------------------------------------------------------------------------------
- */
+/* ---- all files ------------------------------------------------------------------------------ */
 
+/* The file must be of this very step: errors of another one would be added twice. */
 static cz_status open_file(const struct reload *r, int rank, struct ckpt_onebit_file **file)
 {
     const struct load *l = r->l;
@@ -374,6 +375,7 @@ static cz_status open_file(const struct reload *r, int rank, struct ckpt_onebit_
     return ckpt_onebit_open(&want, file);
 }
 
+/* The same parameters in the same order and padding: then bytes need no translation. */
 static bool is_same_segment(const struct reload *r, const struct ckpt_onebit_file *file, size_t s)
 {
     const struct ckpt_onebit_segment old = ckpt_onebit_segment_at(file, s);
@@ -409,44 +411,23 @@ static cz_status read_error(struct reload *r, const struct ckpt_onebit_file *fil
     return CZ_OK;
 }
 
-static cz_status read_errors(struct reload *r, const struct ckpt_onebit_file *file)
-{
-    for (size_t s = 0; s < zero_n_segments(r->l->e->zero); s++) {
-        TRY(read_error(r, file, ZERO_WORKER_ERROR, s));
-        TRY(read_error(r, file, ZERO_SERVER_ERROR, s));
-    }
-    return CZ_OK;
-}
-
+/* One file at a time: errors of many ranks together might not fit. */
 static cz_status take_file(struct reload *r, int rank, const struct ckpt_onebit_file *file)
 {
     bool has_states = r->ob.lrs && ckpt_onebit_has_states(file);
     if (r->keeps_errors && r->same_layout) {
-        if (rank == comm_of(r)->rank) TRY(read_errors(r, file));
+        /* Every segment has an error on each side of the exchange. */
+        if (rank == comm_of(r)->rank) {
+            for (size_t s = 0; s < zero_n_segments(r->l->e->zero); s++) {
+                TRY(read_error(r, file, ZERO_WORKER_ERROR, s));
+                TRY(read_error(r, file, ZERO_SERVER_ERROR, s));
+            }
+        }
     } else if (r->keeps_errors) {
         TRY(each_run(r, file, rank, add_worker));
         TRY(each_run(r, file, rank, add_server));
     }
     return has_states ? each_run(r, file, rank, add_states) : CZ_OK;
-}
-
-/* What the files hold replaces what came with the optimizer's states. */
-static cz_status clear_all(const struct reload *r)
-{
-    const struct cz_engine *e = r->l->e;
-    size_t n_segments = zero_n_segments(e->zero), n = model_params(e->model)->n_params;
-    for (size_t s = 0; s < n_segments; s++) {
-        TRY(zero_onebit_clear(e->zero, ZERO_WORKER_ERROR, s));
-        TRY(zero_onebit_clear(e->zero, ZERO_SERVER_ERROR, s));
-    }
-    if (!has_files(r) || !r->saved->clock.frozen || !r->ob.lrs) return CZ_OK;
-    for (size_t i = 0; i < n; i++) {
-        const struct param_info *p = &model_params(e->model)->params[i];
-        if (!p->trainable || p->numel == 0 || !r->l->weights[i]) continue;
-        TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOMENTUM, i));
-        TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOVES, i));
-    }
-    return CZ_OK;
 }
 
 /* Whether more than this rank's own file is needed. */
@@ -462,10 +443,25 @@ static cz_status look_at_own(struct reload *r, bool *needs_all)
     return CZ_OK;
 }
 
+/* Only this rank's own file when nothing has changed, otherwise all of them. */
 static cz_status take_files(struct reload *r)
 {
     bool needs_all;
-    TRY(clear_all(r));
+    /* What the files hold replaces what came with the optimizer's states. */
+    const struct cz_engine *e = r->l->e;
+    size_t n_segments = zero_n_segments(e->zero), n = model_params(e->model)->n_params;
+    for (size_t s = 0; s < n_segments; s++) {
+        TRY(zero_onebit_clear(e->zero, ZERO_WORKER_ERROR, s));
+        TRY(zero_onebit_clear(e->zero, ZERO_SERVER_ERROR, s));
+    }
+    if (has_files(r) && r->saved->clock.frozen && r->ob.lrs) {
+        for (size_t i = 0; i < n; i++) {
+            const struct param_info *p = &model_params(e->model)->params[i];
+            if (!p->trainable || p->numel == 0 || !r->l->weights[i]) continue;
+            TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOMENTUM, i));
+            TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOVES, i));
+        }
+    }
     if (!has_files(r)) return CZ_OK;
     TRY(look_at_own(r, &needs_all));
     for (int rank = 0; rank < saved_world(r); rank++) {
@@ -479,8 +475,7 @@ static cz_status take_files(struct reload *r)
     return CZ_OK;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 /* Why errors begin at zero. */
 static const char *why_zero(const struct reload *r)
@@ -546,23 +541,24 @@ static void reload_free(struct reload *r)
     free(r->param_of);
 }
 
+/* After the states: it replaces what came with them. */
 cz_status load_onebit(struct load *l)
 {
     struct cz_engine *e = l->e;
     struct reload r = {
         .l = l, .ob = zero_onebit(e->zero), .saved = l->saved_onebit ? &l->run.onebit : NULL};
-    struct host_room room;
+    struct host_scratch room;
     if (!r.ob.clock || !l->with_states) return CZ_OK;
     take_clock(&r);
     r.keeps_errors = r.saved && r.saved->clock.frozen == r.ob.clock->frozen;
-    cz_status st = host_room_take(e, &room);
+    cz_status st = host_scratch_take(e, &room);
     r.staging_numel = room.numel / 2;
     r.staging = room.p;
     r.sums = st == CZ_OK ? r.staging + r.staging_numel : NULL;
     if (st == CZ_OK) st = find_places(&r);
     if (st == CZ_OK) st = take_files(&r);
     if (st == CZ_OK) say(&r);
-    host_room_give(&room);
+    host_scratch_give(&room);
     reload_free(&r);
     return st;
 }

@@ -8,8 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- counters and constants -------------------------------------------------------------------
- */
+/* ---- counters and constants ----------------------------------------------------------------- */
 
 static double number(const struct load *l, const struct pickle_node *dict, const char *key,
                      double fallback)
@@ -62,6 +61,7 @@ static cz_status take_constant(const struct load *l, const char *name, double va
     return CZ_OK;
 }
 
+/* A setting that this optimizer does not have is not looked for. */
 static cz_status take_setting(const struct load *l, const struct pickle_node *saved,
                               const struct optim_hyper *hyper, const char *name, double *field)
 {
@@ -69,45 +69,7 @@ static cz_status take_setting(const struct load *l, const struct pickle_node *sa
     return take_constant(l, name, number(l, saved, name, *field), false, field);
 }
 
-static cz_status restore_group(struct load *l, size_t g)
-{
-    static const char *const names[] = {"betas[0]", "betas[1]"};
-    struct optim_group *group = &l->e->groups[g];
-    size_t saved;
-    if (!saved_group(l, g, &saved)) return CZ_OK;
-    const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
-    const struct pickle_node *betas = pickle_get(settings, "betas");
-    double lr = number(l, settings, "lr", group->lr);
-    TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
-    for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2; i++) {
-        double beta = group->betas[i];
-        pickle_to_double(betas->items[i], &beta);
-        TRY(take_constant(l, names[i], beta, l->e->schedule.cycles_momentum, &group->betas[i]));
-    }
-    TRY(take_setting(l, settings, &group->hyper, "weight_decay", &group->hyper.weight_decay));
-    return take_setting(l, settings, &group->hyper, "eps", &group->hyper.eps);
-}
-
-/* Updates applied so far; all groups' states have seen the same. */
-static cz_status restore_updates(struct load *l)
-{
-    int64_t step = -1;
-    for (size_t g = 0; g < l->e->n_groups; g++) {
-        size_t saved;
-        if (!saved_group(l, g, &saved)) continue;
-        int64_t of_group = ckpt_group_step(l->ck, saved);
-        if (step >= 0 && of_group >= 0 && of_group != step)
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "%s: parameter groups have seen %lld and %lld updates",
-                           ckpt_get_info(l->ck)->tag_dir, (long long)step, (long long)of_group);
-        if (of_group >= 0) step = of_group;
-    }
-    if (l->fresh_states && step < 0) step = 0;
-    if (step < 0) step = l->e->global_steps - l->e->skipped_steps;
-    l->e->n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
-    return CZ_OK;
-}
-
+/* DeepSpeed's keys first; czero's own file then says exactly what they only imply. */
 static cz_status restore_counters(struct load *l)
 {
     struct cz_engine *e = l->e;
@@ -138,6 +100,7 @@ static cz_status restore_counters(struct load *l)
     return CZ_OK;
 }
 
+/* The position is restored, not the rates: these follow from it and from the config. */
 static cz_status restore_schedule(struct load *l)
 {
     struct cz_engine *e = l->e;
@@ -157,6 +120,7 @@ static cz_status restore_schedule(struct load *l)
     return CZ_OK;
 }
 
+/* Absent or of another type: the field stays. */
 static void take_bool(const struct pickle_node *value, bool *field)
 {
     bool taken;
@@ -183,6 +147,7 @@ static const struct pickle_node *scale_field(const struct load *l, const char *k
     return scaler ? pickle_attr(scaler, key) : pickle_get(optim, key);
 }
 
+/* All fields, because the window and the hysteresis count from the last overflow. */
 static void take_deepspeed_scale(const struct load *l, struct loss_scale *s)
 {
     take_bool(scale_field(l, "dynamic"), &s->dynamic);
@@ -211,18 +176,54 @@ static cz_status restore_scale(struct load *l)
     return CZ_OK;
 }
 
+/* Counters and schedule belong to the model; the optimizer's settings come with its states only. */
 cz_status load_run(struct load *l)
 {
     if (l->options->module_only) return CZ_OK;
     TRY(restore_counters(l));
     TRY(restore_schedule(l));
     if (!l->with_states) return CZ_OK;
-    for (size_t g = 0; g < l->e->n_groups; g++) TRY(restore_group(l, g));
+    for (size_t g = 0; g < l->e->n_groups; g++) {
+        static const char *const names[] = {"betas[0]", "betas[1]"};
+        struct optim_group *group = &l->e->groups[g];
+        size_t saved;
+        if (saved_group(l, g, &saved)) {
+            const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
+            const struct pickle_node *betas = pickle_get(settings, "betas");
+            double lr = number(l, settings, "lr", group->lr);
+            TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
+            for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2;
+                 i++) {
+                double beta = group->betas[i];
+                pickle_to_double(betas->items[i], &beta);
+                TRY(take_constant(l, names[i], beta, l->e->schedule.cycles_momentum,
+                                  &group->betas[i]));
+            }
+            TRY(take_setting(l, settings, &group->hyper, "weight_decay",
+                             &group->hyper.weight_decay));
+            TRY(take_setting(l, settings, &group->hyper, "eps", &group->hyper.eps));
+        }
+    }
     for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
          g++) {
         l->e->groups[g].lr = l->run.lrs[g];
         memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
     }
     TRY(restore_scale(l));
-    return restore_updates(l);
+    /* Updates applied so far; all groups' states have seen the same. */
+    int64_t step = -1;
+    for (size_t g = 0; g < l->e->n_groups; g++) {
+        size_t saved;
+        if (!saved_group(l, g, &saved)) continue;
+        int64_t of_group = ckpt_group_step(l->ck, saved);
+        if (step >= 0 && of_group >= 0 && of_group != step)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: parameter groups have seen %lld and %lld updates",
+                           ckpt_get_info(l->ck)->tag_dir, (long long)step, (long long)of_group);
+        if (of_group >= 0) step = of_group;
+    }
+    if (l->fresh_states && step < 0) step = 0;
+    if (step < 0) step = l->e->global_steps - l->e->skipped_steps;
+    l->e->n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
+    return CZ_OK;
 }

@@ -1,3 +1,7 @@
+/* czero_state.json: what a run needs beyond DeepSpeed's keys to continue as if it had never
+ * stopped. The engine's counters, the loss scale, the data cursor and the 1-bit optimizers'
+ * schedule are exact here; DeepSpeed's files hold only some of them, or imply them. Every number
+ * that is read is bounded, since the file may come from anywhere. */
 #include "engine/state/run_state_impl.h"
 
 #include "checkpoint/read/names.h"
@@ -5,6 +9,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,23 +65,6 @@ static void put_scale(struct json_writer *w, const struct loss_scale *s)
     json_end_object(w);
 }
 
-static void put_groups(struct json_writer *w, const struct run_state *s)
-{
-    json_write_key(w, "groups");
-    json_begin_array(w);
-    for (size_t g = 0; g < s->n_groups; g++) {
-        json_begin_object(w);
-        json_put_double(w, "lr", s->lrs[g]);
-        json_write_key(w, "betas");
-        json_begin_array(w);
-        json_write_double(w, s->betas[g][0]);
-        json_write_double(w, s->betas[g][1]);
-        json_end_array(w);
-        json_end_object(w);
-    }
-    json_end_array(w);
-}
-
 /* Seeds use all 64 bits: as text. */
 static void put_seed(struct json_writer *w, uint64_t seed)
 {
@@ -95,6 +83,45 @@ static void put_data(struct json_writer *w, const struct run_state *s)
     json_put_int(w, "n_rows", (int64_t)s->cursor.n_rows);
     put_seed(w, s->cursor.seed);
     json_put_bool(w, "shuffle", s->cursor.shuffle);
+    json_end_object(w);
+}
+
+/* Counters and values of the 1-bit optimizers, of which DeepSpeed's keys say less, or nothing at
+ * stage 1. */
+static void put_onebit(struct json_writer *w, const struct run_state *s)
+{
+    const struct run_onebit *ob = &s->onebit;
+    if (!ob->present) return;
+    json_write_key(w, "onebit");
+    json_begin_object(w);
+    json_put_string(w, "optimizer", ob->optimizer);
+    json_put_int(w, "step", (int64_t)ob->clock.step);
+    json_put_bool(w, "frozen", ob->clock.frozen);
+    json_put_int(w, "var_interval", (int64_t)ob->clock.var_interval);
+    json_put_int(w, "var_counter", (int64_t)ob->clock.var_counter);
+    json_put_int(w, "local_step_interval", (int64_t)ob->clock.local_step_interval);
+    json_put_int(w, "local_step_counter", (int64_t)ob->clock.local_step_counter);
+    json_put_bool(w, "rank_files", ob->has_files);
+    if (ob->has_lrs) {
+        json_write_key(w, "lrs");
+        json_begin_array(w);
+        for (size_t g = 0; g < s->n_groups; g++) json_write_double(w, s->onebit.lrs[g]);
+        json_end_array(w);
+    }
+    /* OneBitLamb's coefficients, by name: another world size splits the tensors differently. */
+    if (ob->n_tensors > 0) {
+        json_write_key(w, "tensors");
+        json_begin_array(w);
+        for (size_t i = 0; i < ob->n_tensors; i++) {
+            json_begin_object(w);
+            json_put_string(w, "name", ob->tensors[i].name);
+            json_put_double(w, "lamb_coeff_freeze", ob->tensors[i].values.lamb_coeff_freeze);
+            json_put_double(w, "last_factor", ob->tensors[i].values.last_factor);
+            json_put_double(w, "scaling_coeff", ob->tensors[i].values.scaling_coeff);
+            json_end_object(w);
+        }
+        json_end_array(w);
+    }
     json_end_object(w);
 }
 
@@ -122,8 +149,20 @@ cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbyt
     put_scale(&w, &s->scale);
     if (s->has_schedule) json_put_int(&w, "last_batch_iteration", s->last_batch_iteration);
     put_seed(&w, s->seed);
-    put_groups(&w, s);
-    run_onebit_put(&w, s);
+    json_write_key(&w, "groups");
+    json_begin_array(&w);
+    for (size_t g = 0; g < s->n_groups; g++) {
+        json_begin_object(&w);
+        json_put_double(&w, "lr", s->lrs[g]);
+        json_write_key(&w, "betas");
+        json_begin_array(&w);
+        json_write_double(&w, s->betas[g][0]);
+        json_write_double(&w, s->betas[g][1]);
+        json_end_array(&w);
+        json_end_object(&w);
+    }
+    json_end_array(&w);
+    put_onebit(&w, s);
     put_data(&w, s);
     json_end_object(&w);
     json_write_text(&w, "\n");
@@ -144,7 +183,7 @@ static cz_status need_u64(const struct json_node *node, const char *key, uint64_
                    json_where(node, where, sizeof where), key, text);
 }
 
-cz_status run_state_need_count(const struct json_node *node, const char *key, int64_t *out)
+static cz_status need_count(const struct json_node *node, const char *key, int64_t *out)
 {
     char where[256];
     TRY(json_need_int(node, key, out));
@@ -197,39 +236,6 @@ static cz_status read_list(const struct json_node *list, size_t n, double *out)
     return CZ_OK;
 }
 
-static cz_status read_groups(const struct json_node *root, struct run_state *s)
-{
-    const struct json_node *groups, *betas;
-    char where[256];
-    TRY(json_need(root, "groups", JSON_ARRAY, &groups));
-    s->n_groups = json_count(groups);
-    if (s->n_groups > OPTIM_GROUPS_MAX)
-        return err_set(CZ_CORRUPT, 0, "%s: %zu groups", json_where(groups, where, sizeof where),
-                       s->n_groups);
-    for (size_t g = 0; g < s->n_groups; g++) {
-        TRY(json_need_double(json_child(groups, g), "lr", &s->lrs[g]));
-        TRY(json_need(json_child(groups, g), "betas", JSON_ARRAY, &betas));
-        TRY(read_list(betas, 2, s->betas[g]));
-    }
-    return CZ_OK;
-}
-
-static cz_status read_data(const struct json_node *root, struct run_state *s)
-{
-    const struct json_node *n = json_get(root, "data");
-    int64_t epoch, sample, n_rows;
-    s->has_cursor = n != NULL;
-    if (!n) return CZ_OK;
-    TRY(run_state_need_count(n, "epoch", &epoch));
-    TRY(run_state_need_count(n, "sample", &sample));
-    TRY(run_state_need_count(n, "n_rows", &n_rows));
-    s->cursor.epoch = (uint64_t)epoch;
-    s->cursor.sample = (uint64_t)sample;
-    s->cursor.n_rows = (uint64_t)n_rows;
-    TRY(need_u64(n, "seed", &s->cursor.seed));
-    return json_need_bool(n, "shuffle", &s->cursor.shuffle);
-}
-
 static cz_status read_version(const struct json_node *root)
 {
     const char *format;
@@ -247,6 +253,95 @@ static cz_status read_version(const struct json_node *root)
     return CZ_OK;
 }
 
+cz_status run_onebit_add(struct run_onebit *ob, const char *name,
+                         const struct onebit_tensor *values)
+{
+    struct run_onebit_tensor *grown = realloc(ob->tensors, (ob->n_tensors + 1) * sizeof *grown);
+    char *copy = strdup(name);
+    if (grown) ob->tensors = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return err_set(CZ_NOMEM, 0, "no memory for the optimizer's values of %s", name);
+    }
+    grown[ob->n_tensors++] = (struct run_onebit_tensor){copy, *values};
+    return CZ_OK;
+}
+
+static cz_status take_count(const struct json_node *node, const char *key, int64_t least,
+                            uint64_t *out)
+{
+    int64_t value;
+    char where[256];
+    TRY(need_count(node, key, &value));
+    if (value < least)
+        return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %lld",
+                       json_where(node, where, sizeof where), key, (long long)value);
+    *out = (uint64_t)value;
+    return CZ_OK;
+}
+
+static cz_status need_float(const struct json_node *node, const char *key, float *out)
+{
+    double value;
+    char where[256];
+    TRY(json_need_double(node, key, &value));
+    *out = (float)value;
+    if (isfinite(*out)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %g", json_where(node, where, sizeof where), key,
+                   value);
+}
+
+static cz_status read_tensor(const struct json_node *n, struct run_onebit *ob)
+{
+    const char *name;
+    struct onebit_tensor values;
+    TRY(json_need_string(n, "name", &name));
+    TRY(need_float(n, "lamb_coeff_freeze", &values.lamb_coeff_freeze));
+    TRY(need_float(n, "last_factor", &values.last_factor));
+    TRY(need_float(n, "scaling_coeff", &values.scaling_coeff));
+    return run_onebit_add(ob, name, &values);
+}
+
+static cz_status opt_array(const struct json_node *node, const char *key,
+                           const struct json_node **out)
+{
+    *out = NULL;
+    return json_get(node, key) ? json_need(node, key, JSON_ARRAY, out) : CZ_OK;
+}
+
+static cz_status read_onebit(const struct json_node *root, struct run_state *s)
+{
+    const struct json_node *n, *lrs, *tensors;
+    const char *optimizer;
+    struct run_onebit *ob = &s->onebit;
+    ob->present = json_get(root, "onebit") != NULL;
+    if (!ob->present) return CZ_OK;
+    TRY(json_need(root, "onebit", JSON_OBJECT, &n));
+    TRY(json_need_string(n, "optimizer", &optimizer));
+    snprintf(ob->optimizer, sizeof ob->optimizer, "%s", optimizer);
+    /* The counters of the 1-bit schedule; intervals of 0 would divide by zero. */
+    TRY(take_count(n, "step", 0, &ob->clock.step));
+    TRY(json_need_bool(n, "frozen", &ob->clock.frozen));
+    TRY(take_count(n, "var_interval", 1, &ob->clock.var_interval));
+    TRY(take_count(n, "var_counter", 0, &ob->clock.var_counter));
+    TRY(take_count(n, "local_step_interval", 1, &ob->clock.local_step_interval));
+    TRY(take_count(n, "local_step_counter", 0, &ob->clock.local_step_counter));
+    TRY(json_need_bool(n, "rank_files", &ob->has_files));
+    TRY(opt_array(n, "lrs", &lrs));
+    /* Checkpoints of other optimizers hold none. */
+    char where[256];
+    s->onebit.has_lrs = lrs != NULL;
+    if (lrs && json_count(lrs) != s->n_groups)
+        return err_set(CZ_CORRUPT, 0, "%s: %zu values for %zu groups",
+                       json_where(lrs, where, sizeof where), json_count(lrs), s->n_groups);
+    for (size_t g = 0; lrs && g < s->n_groups; g++)
+        TRY(json_as_double(json_child(lrs, g), &s->onebit.lrs[g]));
+    TRY(opt_array(n, "tensors", &tensors));
+    for (size_t i = 0; tensors && i < json_count(tensors); i++)
+        TRY(read_tensor(json_child(tensors, i), ob));
+    return CZ_OK;
+}
+
 static cz_status read_state(const struct json_node *root, struct run_state *s)
 {
     const struct json_node *history;
@@ -254,13 +349,13 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     TRY(read_version(root));
     TRY(need_range(root, "zero_stage", 0, 3, &s->stage));
     TRY(need_range(root, "world_size", 1, INT_MAX, &s->world_size));
-    TRY(run_state_need_count(root, "global_steps", &s->global_steps));
-    TRY(run_state_need_count(root, "global_samples", &s->global_samples));
-    TRY(run_state_need_count(root, "skipped_steps", &s->skipped_steps));
-    TRY(run_state_need_count(root, "micro_steps", &s->micro_steps));
-    TRY(run_state_need_count(root, "n_updates", &n_updates));
-    TRY(run_state_need_count(root, "n_skipped_in_a_row", &s->n_skipped_in_a_row));
-    TRY(run_state_need_count(root, "n_scales", &s->n_scales));
+    TRY(need_count(root, "global_steps", &s->global_steps));
+    TRY(need_count(root, "global_samples", &s->global_samples));
+    TRY(need_count(root, "skipped_steps", &s->skipped_steps));
+    TRY(need_count(root, "micro_steps", &s->micro_steps));
+    TRY(need_count(root, "n_updates", &n_updates));
+    TRY(need_count(root, "n_skipped_in_a_row", &s->n_skipped_in_a_row));
+    TRY(need_count(root, "n_scales", &s->n_scales));
     s->n_updates = (uint64_t)n_updates;
     TRY(json_need(root, "scale_history", JSON_ARRAY, &history));
     TRY(read_list(history, SCALE_HISTORY, s->scale_history));
@@ -268,9 +363,34 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     s->has_schedule = json_get(root, "last_batch_iteration") != NULL;
     TRY(json_opt_int(root, "last_batch_iteration", -1, &s->last_batch_iteration));
     TRY(need_u64(root, "seed", &s->seed));
-    TRY(read_groups(root, s));
-    TRY(read_data(root, s));
-    return run_onebit_read(root, s);
+    /* Counts are bounded before anything is stored. */
+    const struct json_node *groups, *betas;
+    char where[256];
+    TRY(json_need(root, "groups", JSON_ARRAY, &groups));
+    s->n_groups = json_count(groups);
+    if (s->n_groups > OPTIM_GROUPS_MAX)
+        return err_set(CZ_CORRUPT, 0, "%s: %zu groups", json_where(groups, where, sizeof where),
+                       s->n_groups);
+    for (size_t g = 0; g < s->n_groups; g++) {
+        TRY(json_need_double(json_child(groups, g), "lr", &s->lrs[g]));
+        TRY(json_need(json_child(groups, g), "betas", JSON_ARRAY, &betas));
+        TRY(read_list(betas, 2, s->betas[g]));
+    }
+    /* A checkpoint without a cursor was written by a program that feeds its own batches. */
+    const struct json_node *n = json_get(root, "data");
+    int64_t epoch, sample, n_rows;
+    s->has_cursor = n != NULL;
+    if (n) {
+        TRY(need_count(n, "epoch", &epoch));
+        TRY(need_count(n, "sample", &sample));
+        TRY(need_count(n, "n_rows", &n_rows));
+        s->cursor.epoch = (uint64_t)epoch;
+        s->cursor.sample = (uint64_t)sample;
+        s->cursor.n_rows = (uint64_t)n_rows;
+        TRY(need_u64(n, "seed", &s->cursor.seed));
+        TRY(json_need_bool(n, "shuffle", &s->cursor.shuffle));
+    }
+    return read_onebit(root, s);
 }
 
 cz_status run_state_load(const char *tag_dir, struct run_state *out)

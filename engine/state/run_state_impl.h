@@ -59,11 +59,8 @@ cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbyt
  * freed then. */
 cz_status run_state_load(const char *tag_dir, struct run_state *out);
 
-/* run_state_onebit.c: the object "onebit", behind the groups. */
-void run_onebit_put(struct json_writer *w, const struct run_state *s);
-cz_status run_onebit_read(const struct json_node *root, struct run_state *s);
+/* Append a tensor's values; the name is copied. */
 cz_status run_onebit_add(struct run_onebit *ob, const char *name,
                          const struct onebit_tensor *values);
-cz_status run_state_need_count(const struct json_node *node, const char *key, int64_t *out);
 
 #endif

@@ -1,4 +1,6 @@
-/* A save from the ranks' point of view: staged, written by every rank, agreed on, published. */
+/* A save from the ranks' point of view: staged, written by every rank, agreed on, published. Files
+ * go into a staging folder; only when all ranks have written theirs does rank 0 rename it and move
+ * `latest`, so at every moment `latest` names a complete checkpoint (docs/checkpoint-format.md). */
 #include "base/options.h"
 #include "engine/state/save_impl.h"
 
@@ -21,9 +23,9 @@ static void save_free(struct save *s)
     free(s);
 }
 
-/* ---- the tag -----------------------------------------------------------------------------------
- */
+/* ---- the tag -------------------------------------------------------------------------------- */
 
+/* Gradients are not saved: between two boundaries a resumed run could not continue. */
 static cz_status check_moment(const struct cz_engine *e)
 {
     if (e->phase == PHASE_FORWARD)
@@ -49,6 +51,7 @@ static cz_status check_storage(const struct cz_engine *e)
                    "into a folder that they share, and set it to false");
 }
 
+/* DeepSpeed's default name. */
 static cz_status choose_tag(const struct cz_engine *e, const struct cz_save_options *o,
                             char tag[256])
 {
@@ -83,8 +86,7 @@ static cz_status same_tag(struct cz_engine *e, char tag[256])
     return CZ_OK;
 }
 
-/* ---- completing --------------------------------------------------------------------------------
- */
+/* ---- completing ----------------------------------------------------------------------------- */
 
 /* Nothing of a failed save stays; the error does. */
 static void give_up(struct cz_engine *e, struct save *s)
@@ -116,6 +118,8 @@ static cz_status merge_parts(const char *parts, const uint64_t *nbytes, size_t s
     return CZ_OK;
 }
 
+/* Parts have different lengths: they are padded to the longest, since a gather moves equal
+ * pieces. */
 static cz_status gather_manifest(struct cz_engine *e, struct save *s, struct manifest *all)
 {
     int w = e->comm->world_size;
@@ -144,6 +148,7 @@ done:
     return st;
 }
 
+/* Rank 0 acts, all ranks learn how it went. */
 static cz_status publish(struct cz_engine *e, struct save *s)
 {
     struct manifest all;
@@ -161,15 +166,6 @@ static cz_status publish(struct cz_engine *e, struct save *s)
     return st;
 }
 
-/* Old tags that stay are no reason to stop. */
-static void prune(const struct cz_engine *e, const struct save *s)
-{
-    if (e->comm->rank != 0 || s->keep <= 0) return;
-    if (store_prune(s->dir, s->keep, NULL) != CZ_OK)
-        LOGV(LOG_WARN, SUB_CKPT, "removing old checkpoints: %s", cz_last_error());
-    err_clear();
-}
-
 /* Collective. */
 static cz_status complete(struct cz_engine *e)
 {
@@ -183,7 +179,13 @@ static cz_status complete(struct cz_engine *e)
         return st;
     }
     if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->dir, s->tag);
-    prune(e, s);
+    /* Older tags go only after this one is complete; those that cannot be removed are no reason to
+     * stop. */
+    if (e->comm->rank == 0 && s->keep > 0) {
+        if (store_prune(s->dir, s->keep, NULL) != CZ_OK)
+            LOGV(LOG_WARN, SUB_CKPT, "removing old checkpoints: %s", cz_last_error());
+        err_clear();
+    }
     save_free(s);
     return CZ_OK;
 }
@@ -199,6 +201,7 @@ static void complete_or_warn(struct cz_engine *e)
     err_clear();
 }
 
+/* Called at boundaries: one rank's thread may be done earlier, but completing is collective. */
 cz_status engine_save_poll(struct cz_engine *e)
 {
     if (!e->save) return CZ_OK;
@@ -214,6 +217,7 @@ void engine_save_end(struct cz_engine *e)
     e->save_error.status = CZ_OK;
 }
 
+/* The error of an earlier background save is told once. */
 cz_status engine_save_wait(struct cz_engine *e)
 {
     if (e->save) return complete(e);
@@ -222,24 +226,13 @@ cz_status engine_save_wait(struct cz_engine *e)
     return earlier.status == CZ_OK ? CZ_OK : err_restore(&earlier);
 }
 
+/* Callers are about to overwrite what the thread may still read. */
 void engine_save_settle(struct cz_engine *e)
 {
     if (e->save) save_writer_settle(&e->save->writer);
 }
 
-/* ---- beginning ---------------------------------------------------------------------------------
- */
-
-static cz_status take_state(const struct cz_engine *e, const struct cz_data_cursor *cursor,
-                            struct save *s)
-{
-    struct run_state state;
-    run_state_take(e, cursor, &state);
-    cz_status st = save_take_onebit(e, &state);
-    if (st == CZ_OK) st = run_state_to_json(&state, &s->state_json, &s->state_nbytes);
-    run_state_free(&state);
-    return st;
-}
+/* ---- beginning ------------------------------------------------------------------------------ */
 
 static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag,
                            const struct cz_save_options *o, struct save *s)
@@ -250,11 +243,19 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     s->keep_latest = o->keep_latest;
     s->keep = o->keep;
     if (!s->dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
-    TRY(take_state(e, o->cursor, s));
+    /* The JSON is made now, while the step stands still; a thread writes it later. */
+    struct run_state state;
+    run_state_take(e, o->cursor, &state);
+    cz_status st = save_take_onebit(e, &state);
+    if (st == CZ_OK) st = run_state_to_json(&state, &s->state_json, &s->state_nbytes);
+    run_state_free(&state);
+    TRY(st);
     TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen, &s->description));
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 
+/* Three agreements: a rank that cannot write must not leave the others with a checkpoint that lacks
+ * its part. */
 static cz_status begin(struct cz_engine *e, const char *dir, const char *tag,
                        const struct cz_save_options *o, struct save *s)
 {
@@ -264,6 +265,7 @@ static cz_status begin(struct cz_engine *e, const char *dir, const char *tag,
                       save_writer_start(&s->writer, e, s->files, e->config->czero.async_save));
 }
 
+/* zero asks before it overwrites a range: the update waits only for what is not written yet. */
 static cz_status guard(void *user, const struct zero_range *range)
 {
     struct cz_engine *e = user;
@@ -271,6 +273,7 @@ static cz_status guard(void *user, const struct zero_range *range)
     return CZ_OK;
 }
 
+/* The options are checked on every rank before anything is written. */
 cz_status engine_save_begin(struct cz_engine *e, const char *dir,
                             const struct cz_save_options *options)
 {

@@ -1,11 +1,12 @@
-/* The engine in the words of the checkpoint room. */
+/* The run in the terms of checkpoint/: groups, layout, scaler and config, as the writer of
+ * DeepSpeed's files needs them. Pointers stay the engine's: a description lives shorter than the
+ * run. */
 #include "engine/state/save_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- param groups ------------------------------------------------------------------------------
- */
+/* ---- param groups --------------------------------------------------------------------------- */
 
 static cz_status describe_group(const struct cz_engine *e, size_t idx, struct ckpt_group *g,
                                 struct ckpt_setting *room)
@@ -16,19 +17,6 @@ static cz_status describe_group(const struct cz_engine *e, size_t idx, struct ck
     g->step = (int64_t)e->n_updates;
     g->flat = layout.flat;
     g->shard = layout.shard;
-    return CZ_OK;
-}
-
-/* DeepSpeed wraps an optimizer, which its form decides: all groups have one there. */
-static cz_status wraps_flat(const struct cz_engine *e, bool *out)
-{
-    *out = optim_saved_as(&e->groups[0].hyper)->flat_masters;
-    for (size_t g = 1; g < e->n_groups; g++)
-        if (optim_saved_as(&e->groups[g].hyper)->flat_masters != *out)
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "optimizers %s and %s side by side: DeepSpeed's checkpoints hold the "
-                           "masters of one",
-                           e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
     return CZ_OK;
 }
 
@@ -47,9 +35,9 @@ static cz_status describe_groups(const struct cz_engine *e, struct save_descript
     return CZ_OK;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
+/* All of the scaler's state: a resumed run must skip and grow at the same steps. */
 static struct ckpt_scaler describe_scaler(const struct loss_scale *s)
 {
     return (struct ckpt_scaler){.dynamic = s->dynamic,
@@ -64,6 +52,8 @@ static struct ckpt_scaler describe_scaler(const struct loss_scale *s)
                                 .hysteresis = s->hysteresis};
 }
 
+/* Everything that files repeat (config, settings, counters) is taken once, while the step stands
+ * still. */
 cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
                         bool exclude_frozen, struct save_description *d)
 {
@@ -71,7 +61,14 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
     bool is_flat;
     memset(d, 0, sizeof *d);
     TRY(describe_groups(e, d));
-    TRY(wraps_flat(e, &is_flat));
+    /* DeepSpeed wraps an optimizer, which its form decides: all groups have one there. */
+    is_flat = optim_saved_as(&e->groups[0].hyper)->flat_masters;
+    for (size_t g = 1; g < e->n_groups; g++)
+        if (optim_saved_as(&e->groups[g].hyper)->flat_masters != is_flat)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "optimizers %s and %s side by side: DeepSpeed's checkpoints hold the "
+                           "masters of one",
+                           e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
     TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
     d->options =

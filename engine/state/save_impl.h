@@ -13,9 +13,7 @@
 
 #define SAVE_SETTINGS_MAX 24 /* of a param group */
 
-/* ---- save_describe.c: the engine described in the types of the checkpoint module
- * ---------------------------
- */
+/* ---- save_describe.c: the engine as the checkpoint module describes it -------------------- */
 
 struct save_description {
     struct ckpt_write_options options; /* points into what follows */
@@ -33,8 +31,7 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                         bool exclude_frozen, struct save_description *out);
 void save_description_free(struct save_description *d); /* accepts zeroed */
 
-/* ---- save_onebit.c: the 1-bit optimizers --------------------------------------------------------
- */
+/* ---- save_onebit.c: the 1-bit optimizers ---------------------------------------------------- */
 
 cz_status save_take_onebit(const struct cz_engine *e,
                            struct run_state *s); /* after run_state_take() */
@@ -49,8 +46,7 @@ size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
 /* Whether 16-bit parameters may contain changes of a single rank, which masters do not have. */
 bool save_rounds_masters(const struct cz_engine *e);
 
-/* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep -------------------------
- */
+/* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep --------------------- */
 
 /* The settings (into `room`), the names of g->n_states states and the kind of step, as the class
  * that DeepSpeed would build from the config writes them. Errors: CZ_UNSUPPORTED (no such form is
@@ -58,8 +54,7 @@ bool save_rounds_masters(const struct cz_engine *e);
 cz_status save_describe_class(const struct optim_group *group, struct ckpt_group *g,
                               struct ckpt_setting room[SAVE_SETTINGS_MAX]);
 
-/* ---- save_writer.c: the thread that writes one rank's files -----------------------------------
- */
+/* ---- save_writer.c: the thread that writes one rank's files --------------------------------- */
 
 /* Where the elements of one job are: in memory, in the swap file, or the first here and the others
  * there. */
@@ -103,8 +98,7 @@ void save_writer_settle(struct save_writer *w); /* of everything */
 /* Wait for its end and release it; the result as this thread's error. Accepts zeroed. */
 cz_status save_writer_finish(struct save_writer *w);
 
-/* ---- save.c ------------------------------------------------------------------------------------
- */
+/* ---- save.c --------------------------------------------------------------------------------- */
 
 struct save {
     char *dir, *tag, *staging;

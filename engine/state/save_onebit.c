@@ -1,4 +1,5 @@
-/* What the 1-bit optimizers add to a save: their counters, and whose errors lie where. */
+/* What the 1-bit optimizers add to a save: their counters, and where each rank's errors are. Errors
+ * are part of the state: without them a resumed run would lose what compression still owes. */
 #include "engine/state/save_impl.h"
 
 #include "optim/onebit.h"
@@ -15,6 +16,7 @@ static bool has_errors(const struct cz_engine *e, const struct zero_onebit *ob)
     return compresses && ob->clock->step > 1 && zero_n_segments(e->zero) > 0;
 }
 
+/* Counters and coefficients are equal on all ranks; errors are not, and go into a file per rank. */
 cz_status save_take_onebit(const struct cz_engine *e, struct run_state *s)
 {
     const struct param_table *table = model_params(e->model);
@@ -33,6 +35,8 @@ cz_status save_take_onebit(const struct cz_engine *e, struct run_state *s)
     return CZ_OK;
 }
 
+/* DeepSpeed has no such file; the segments name their parameters, so that any world size can read
+ * it. */
 static cz_status describe_segments(const struct cz_engine *e, struct save_description *d)
 {
     size_t n = zero_n_segments(e->zero);
@@ -50,6 +54,7 @@ static cz_status describe_segments(const struct cz_engine *e, struct save_descri
     return CZ_OK;
 }
 
+/* OneBitLamb only. */
 static cz_status describe_tensors(const struct cz_engine *e, const struct onebit_tensor *tensors,
                                   struct save_description *d)
 {
@@ -65,6 +70,7 @@ static cz_status describe_tensors(const struct cz_engine *e, const struct onebit
     return CZ_OK;
 }
 
+/* The intervals are ZeroOneAdam's. */
 cz_status save_describe_onebit(const struct cz_engine *e, struct save_description *d)
 {
     const struct zero_onebit ob = zero_onebit(e->zero);
@@ -84,11 +90,14 @@ cz_status save_describe_onebit(const struct cz_engine *e, struct save_descriptio
     return has_errors(e, &ob) ? describe_segments(e, d) : CZ_OK;
 }
 
+/* Its 16-bit weights run ahead of the masters between exchanges; what is saved is the rounded
+ * master. */
 bool save_rounds_masters(const struct cz_engine *e)
 {
     return optim_moves_alone(&e->groups[0].hyper) && e->dtype != DTYPE_F32;
 }
 
+/* From the writer's job to the memory that holds it. */
 size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
                         struct zero_range *out)
 {

@@ -13,6 +13,8 @@ static const enum zero_source sources[] = {[CKPT_FROM_PARAM] = ZERO_FROM_PARAMS,
                                            [CKPT_FROM_MASTER] = ZERO_FROM_MASTERS,
                                            [CKPT_FROM_STATE] = ZERO_FROM_STATES};
 
+/* A job is one contiguous piece of a file; what it reads may be several ranges (memory, swap file,
+ * GPU). */
 static void find_job(const struct cz_engine *e, const struct ckpt_job *job, struct save_job *out)
 {
     if (job->source >= CKPT_FROM_WORKER_ERROR) {
@@ -28,8 +30,7 @@ static void find_job(const struct cz_engine *e, const struct ckpt_job *job, stru
                                        job->off, job->numel, out->ranges);
 }
 
-/* ---- the thread --------------------------------------------------------------------------------
- */
+/* ---- the thread ----------------------------------------------------------------------------- */
 
 static bool is_readable(const struct zero_range *range)
 {
@@ -54,6 +55,7 @@ static cz_status round_to(struct save_writer *w, const struct save_job *job, uns
     return CZ_OK;
 }
 
+/* Straight from memory where possible: a save then takes no memory of its own. */
 static cz_status write_job(struct save_writer *w, size_t i)
 {
     const struct save_job *job = &w->jobs[i];
@@ -71,6 +73,8 @@ static cz_status write_job(struct save_writer *w, size_t i)
     return ckpt_writer_put(w->files, i, w->bounce);
 }
 
+/* n_done moves under the lock, after the bytes are in the file: claim() may let them be
+ * overwritten. */
 static cz_status write_jobs(struct save_writer *w)
 {
     for (size_t i = 0; i < w->n_jobs; i++) {
@@ -83,6 +87,7 @@ static cz_status write_jobs(struct save_writer *w)
     return ckpt_writer_finish(w->files, &w->manifest);
 }
 
+/* The thread's error is captured: errors are per thread. */
 static void *write_all(void *user)
 {
     struct save_writer *w = user;
@@ -107,6 +112,7 @@ static bool start_thread(struct save_writer *w)
     return w->has_thread;
 }
 
+/* Without a thread the caller writes before this returns: the same code, in the foreground. */
 cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
                             struct ckpt_writer *files, bool background)
 {
@@ -124,8 +130,7 @@ cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
     return CZ_OK;
 }
 
-/* ---- those who wait ----------------------------------------------------------------------------
- */
+/* ---- those who wait ------------------------------------------------------------------------- */
 
 bool save_writer_has_ended(struct save_writer *w)
 {
@@ -148,6 +153,7 @@ static void wait_for(struct save_writer *w, size_t needed)
     while (w->n_done < needed && !w->ended) pthread_cond_wait(&w->moved, &w->mutex);
 }
 
+/* Looks for the last job that still reads the range: jobs are done in order. */
 void save_writer_claim(struct save_writer *w, const struct zero_range *range)
 {
     pthread_mutex_lock(&w->mutex);
@@ -164,6 +170,7 @@ void save_writer_settle(struct save_writer *w)
     pthread_mutex_unlock(&w->mutex);
 }
 
+/* Joins first: nothing of the run may be freed while the thread reads it. */
 cz_status save_writer_finish(struct save_writer *w)
 {
     if (!w->jobs) return CZ_OK;

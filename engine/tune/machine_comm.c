@@ -21,6 +21,7 @@ static unsigned char *own_slot(const struct exchange *x, int thread, int idx)
     return x->own + ((size_t)thread * 2 * N_ROUNDS + (size_t)idx) * SLOT_NBYTES;
 }
 
+/* All send, then all receive, as a round of the exchange does. */
 static cz_status pass_on(void *user)
 {
     const struct exchange *x = user;
@@ -37,6 +38,7 @@ static cz_status pass_on(void *user)
     return CZ_OK;
 }
 
+/* Bytes sent and received both count, as in the plan's figures. */
 static cz_status measure(const struct machine_run *run, struct exchange *x)
 {
     const size_t nbytes = (size_t)x->n_threads * N_ROUNDS * SLOT_NBYTES;
@@ -51,6 +53,7 @@ static cz_status measure(const struct machine_run *run, struct exchange *x)
     return st;
 }
 
+/* A shared mapping, because page tables of shared memory differ from private ones. */
 cz_status machine_measure_comm(const struct machine_run *run)
 {
     struct exchange x = {.n_threads = threads_count()};

@@ -26,6 +26,7 @@ struct gpu {
     void *c, *workspace;
 };
 
+/* A GPU's calls return before the work is done. */
 static cz_status wait_for(struct gpu *g)
 {
     return g->dev->ops->stream_sync(g->dev, g->stream);
@@ -59,7 +60,7 @@ static cz_status product(void *user)
     return wait_for(g);
 }
 
-/* Page-locked host memory, where the limit on it allows. */
+/* Without page-locked memory copies are half as fast: the profile says which it was by the log. */
 static cz_status link_rates(const struct machine_run *run, struct gpu *g)
 {
     struct machine_profile *p = run->out;
@@ -135,6 +136,7 @@ static cz_status gemm_rate(const struct machine_run *run, struct gpu *g, enum cz
     return CZ_OK;
 }
 
+/* Memory that is in use now is not taken: others may run on this GPU. */
 static cz_status gpu_open(struct gpu *g, struct machine_profile *p)
 {
     struct device_info info;
@@ -161,6 +163,7 @@ static void gpu_close(struct gpu *g)
     device_close(g->dev);
 }
 
+/* Parts in the order of their need: link and copies, then products. */
 static cz_status measure(const struct machine_run *run, struct gpu *g)
 {
     struct machine_profile *p = run->out;
@@ -173,6 +176,7 @@ static cz_status measure(const struct machine_run *run, struct gpu *g)
     return gemm_rate(run, g, DTYPE_F16, &p->device_gemm_f16);
 }
 
+/* No GPU is no error: its figures stay 0, which means "not measured". */
 cz_status machine_measure_device(const struct machine_run *run)
 {
     struct gpu g = {0};

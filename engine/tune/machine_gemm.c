@@ -1,4 +1,6 @@
-/* How fast large matrix products are, by dtype. */
+/* How fast large matrix products are, by dtype. The plan divides a pass's operations by this rate,
+ * so the measurement takes the size at which the rate stops growing, on data that costs what real
+ * data costs. */
 #include "engine/tune/machine_impl.h"
 #include "ops/matmul/matmul.h"
 
@@ -37,6 +39,7 @@ static void gemm_free(struct gemm *g)
     dev->ops->mem_free(dev, g->args.workspace, g->args.workspace_nbytes);
 }
 
+/* The workspace is the kernel's own wish for this shape. */
 static cz_status gemm_init(struct gemm *g, enum cz_dtype dtype, size_t n)
 {
     struct device *dev = ops_device(g->ops);
@@ -72,6 +75,7 @@ static cz_status measure(const struct machine_run *run, enum cz_dtype dtype, dou
     return CZ_OK;
 }
 
+/* bf16 and fp16 may be native or emulated: only measuring tells. */
 cz_status machine_measure_gemm(const struct machine_run *run)
 {
     struct machine_profile *p = run->out;

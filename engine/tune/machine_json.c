@@ -55,28 +55,27 @@ static const struct member members[] = {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_member(struct json_writer *w, const struct machine_profile *p,
-                       const struct member *m)
-{
-    const void *at = (const char *)p + m->offset;
-    json_write_key(w, m->key);
-    switch (m->kind) {
-    case TEXT: json_write_string(w, at); break;
-    case RATE: json_write_double(w, *(const double *)at); break;
-    case COUNT: json_write_int(w, *(const int *)at); break;
-    case SIZE: json_write_int(w, (int64_t) * (const size_t *)at); break;
-    }
-}
-
 void machine_put(struct json_writer *w, const struct machine_profile *p)
 {
     json_begin_object(w);
     json_put_string(w, "format", FORMAT);
     json_put_int(w, "version", VERSION);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(members); i++) put_member(w, p, &members[i]);
+    /* Each kind is stored at its own width. */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(members); i++) {
+        const struct member *m = &members[i];
+        const void *at = (const char *)p + m->offset;
+        json_write_key(w, m->key);
+        switch (m->kind) {
+        case TEXT: json_write_string(w, at); break;
+        case RATE: json_write_double(w, *(const double *)at); break;
+        case COUNT: json_write_int(w, *(const int *)at); break;
+        case SIZE: json_write_int(w, (int64_t) * (const size_t *)at); break;
+        }
+    }
     json_end_object(w);
 }
 
+/* Through a temporary file: a profile is read by runs that may start meanwhile. */
 cz_status machine_write(const struct machine_profile *profile, const char *path)
 {
     struct json_writer w;
@@ -91,6 +90,7 @@ cz_status machine_write(const struct machine_profile *profile, const char *path)
     return st;
 }
 
+/* Before minutes of measuring: an unwritable path must not cost them. */
 cz_status machine_write_check(const char *path)
 {
     struct file_durable f;
@@ -105,6 +105,7 @@ cz_status machine_write_check(const char *path)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Bounded by its field, and printable: the profile is shown on terminals. */
 static cz_status read_text(const struct json_node *node, const struct member *m, char *out)
 {
     const char *text;
@@ -121,6 +122,7 @@ static cz_status read_text(const struct json_node *node, const struct member *m,
     return CZ_OK;
 }
 
+/* 0 means "not measured"; a negative rate would make times negative. */
 static cz_status read_rate(const struct json_node *node, double *out)
 {
     char where[512];
@@ -130,6 +132,7 @@ static cz_status read_rate(const struct json_node *node, double *out)
                    json_where(node, where, sizeof where), *out);
 }
 
+/* Bounds keep later products below overflow. */
 static cz_status read_int(const struct json_node *node, int64_t min, int64_t max, int64_t *out)
 {
     char where[512];
@@ -158,6 +161,7 @@ static cz_status read_member(const struct json_node *node, const struct member *
     return CZ_OK;
 }
 
+/* Another format is named, so that a swapped file is recognized. */
 static cz_status read_version(const struct json_node *root)
 {
     const char *format;
@@ -214,6 +218,7 @@ static cz_status read_profile(const struct json_node *root, struct machine_profi
     return CZ_OK;
 }
 
+/* A profile is a user's file: unknown keys and impossible values are errors with their place. */
 cz_status machine_read(const char *path, struct machine_profile *out)
 {
     struct json_doc *doc;

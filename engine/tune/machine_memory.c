@@ -1,4 +1,4 @@
-/* How fast memory is, and the optimizer that lives on it: the STREAM triad and Adam's fused step,
+/* How fast memory is, and the optimizer that depends on it: the STREAM triad and Adam's fused step,
  * in turns over the same arrays. */
 #include "base/arena.h"
 #include "base/cpu.h"
@@ -117,6 +117,7 @@ static cz_status triad(void *user)
     return CZ_OK;
 }
 
+/* The same kernel and arguments as in a step of training. */
 static cz_status adam(struct memory *b, const void *g, enum cz_dtype g_dtype, void *out)
 {
     const struct adam_args args = {
@@ -147,6 +148,7 @@ static cz_status adam_bf16(void *user)
     return adam(b, b->g16, DTYPE_BF16, b->out16);
 }
 
+/* In turns: other work on the machine then disturbs all three alike. */
 static cz_status measure(const struct machine_run *run, struct memory *b)
 {
     struct machine_line lines[] = {{.step = triad}, {.step = adam_f32}, {.step = adam_bf16}};

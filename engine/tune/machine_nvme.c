@@ -48,6 +48,7 @@ struct lane {
     size_t nbytes;
 };
 
+/* Slots go round: a file need not be as large as what is moved. */
 static cz_status lane_begin(struct disk *d, struct lane *lane, unsigned char *buf, uint64_t *ticket)
 {
     if (lane->at + d->slot_nbytes > lane->nbytes) lane->at = 0;
@@ -94,6 +95,7 @@ static cz_status fill(struct disk *d, double seconds, double *rate)
     return stream(d, &all, &all, seconds, d->nbytes, &d->written, rate);
 }
 
+/* Over what was written before. */
 static cz_status one_way(struct disk *d, bool is_write, double seconds, double *rate)
 {
     struct lane all = {.is_write = is_write, .nbytes = d->written};
@@ -111,6 +113,7 @@ static cz_status both_ways(struct disk *d, double seconds, double *rate)
     return stream(d, &reads, &writes, seconds, SIZE_MAX, &nbytes, rate);
 }
 
+/* A file per setting: blocks and depth are fixed when it is opened. */
 static cz_status file_open(struct disk *d, const struct candidate *c, size_t nbytes)
 {
     const struct swap_options options = {.dir = d->run->options->nvme_path,
@@ -144,6 +147,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Half of the time fills the file, half measures both directions. */
 static cz_status try_one(struct disk *d, const struct candidate *c, double seconds, double *rate)
 {
     double filled;
@@ -198,19 +202,7 @@ static cz_status measure_best(struct disk *d, const struct candidate *c, double 
     return machine_go_on(d->run);
 }
 
-static cz_status check_space(struct disk *d)
-{
-    const char *path = d->run->options->nvme_path;
-    size_t free_nbytes;
-    char have[32], need[32];
-    TRY(swap_dir_free(path, &free_nbytes));
-    d->nbytes_max = smaller(NBYTES_MAX, free_nbytes / 4 / SWAP_ALIGN * SWAP_ALIGN);
-    if (d->nbytes_max >= NBYTES_MIN) return CZ_OK;
-    return err_set(CZ_IO, 0, "%s: %s free; measuring needs %s, so that three quarters stay free",
-                   path, size_human(free_nbytes, have, sizeof have),
-                   size_human(4 * NBYTES_MIN, need, sizeof need));
-}
-
+/* The best setting gets the longer measurement: the others only had to be compared. */
 static cz_status measure(struct disk *d)
 {
     const struct candidate *best;
@@ -226,7 +218,17 @@ cz_status machine_measure_nvme(const struct machine_run *run)
     struct disk d = {.run = run, .slot_nbytes = SLOT_FIRST};
     struct device *dev = run->device;
     void *memory;
-    TRY(check_space(&d));
+    /* A quarter of the free space at most: other programs on the machine write there, too. */
+    const char *path = d.run->options->nvme_path;
+    size_t free_nbytes;
+    char have[32], need[32];
+    TRY(swap_dir_free(path, &free_nbytes));
+    d.nbytes_max = smaller(NBYTES_MAX, free_nbytes / 4 / SWAP_ALIGN * SWAP_ALIGN);
+    if (d.nbytes_max < NBYTES_MIN)
+        return err_set(CZ_IO, 0,
+                       "%s: %s free; measuring needs %s, so that three quarters stay free", path,
+                       size_human(free_nbytes, have, sizeof have),
+                       size_human(4 * NBYTES_MIN, need, sizeof need));
     TRY(dev->ops->mem_alloc(dev, N_SLOTS * SLOT_MAX, "requests", &memory));
     for (size_t i = 0; i < N_SLOTS * SLOT_MAX / sizeof(uint64_t); i++)
         ((uint64_t *)memory)[i] = (i + 1) * 0x9e3779b97f4a7c15u; /* some disks compress */

@@ -13,6 +13,7 @@
 #define BILLION    1e9
 #define UNIT_WIDTH 16
 
+/* What a user wants to know of a machine: seconds per step and billion parameters. */
 double machine_step_seconds(const struct machine_profile *p, double numel, enum cz_dtype dtype,
                             bool nvme)
 {
@@ -27,7 +28,7 @@ double machine_step_seconds(const struct machine_profile *p, double numel, enum 
 static void line(struct json_writer *w, const char *name, double rate, const char *unit,
                  const char *fmt, ...) CZ_PRINTF(5, 6);
 
-/* "  name        12.3 unit   note"; a figure that is not there is left out. */
+/* Rates to three digits: more would be noise. */
 static void line(struct json_writer *w, const char *name, double rate, const char *unit,
                  const char *fmt, ...)
 {
@@ -42,11 +43,13 @@ static void line(struct json_writer *w, const char *name, double rate, const cha
                       unit, note);
 }
 
+/* A figure that was not measured gives 0, which line() leaves out. */
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
 }
 
+/* Each figure beside the one that bounds it: a low ratio points at the cause. */
 static void host_lines(struct json_writer *w, const struct machine_profile *p)
 {
     const char *unit = "GFLOP/s", *bytes = "GB/s", *steps = "M parameters/s";
@@ -96,6 +99,7 @@ static void disk_lines(struct json_writer *w, const struct machine_profile *p)
                       p->nvme_block_nbytes, p->nvme_depth);
 }
 
+/* Host and disk: whichever is slower decides. */
 static void step_line(struct json_writer *w, const struct machine_profile *p, const char *model,
                       enum cz_dtype dtype)
 {
@@ -123,6 +127,7 @@ cz_status machine_table(const struct machine_profile *p, char **out)
     return json_writer_take(&w, out, NULL);
 }
 
+/* The same figures as in the table. */
 static void put_steps(struct json_writer *w, const struct machine_profile *p, const char *key,
                       bool nvme)
 {

@@ -1,4 +1,6 @@
-/* The search: every combination, at the largest micro-batch that fits. */
+/* The search: every combination, at the largest micro-batch that fits. Plans are exact and cheap,
+ * so all schemes are planned rather than guessed at; what a scheme cannot improve on (a larger one
+ * fits already) is skipped. The best of each kind is kept, so that a user sees alternatives. */
 #include "engine/tune/tune_impl.h"
 
 #include <math.h>
@@ -9,8 +11,7 @@
 #define ROWS_PER_RANK 32 /* of an optimizer step, where nobody says otherwise */
 #define MICROS_MAX    64
 
-/* ---- what is tried ------------------------------------------------------------------------------
- */
+/* ---- what is tried -------------------------------------------------------------------------- */
 
 enum { N = CONFIG_OFFLOAD_NONE, C = CONFIG_OFFLOAD_CPU, D = CONFIG_OFFLOAD_NVME };
 
@@ -37,6 +38,7 @@ static bool makes_sense(const struct tune *t, const struct scheme *s)
     return !(alone && s->stage == 1);
 }
 
+/* Schemes with NVMe are tried only where a disk is offered. */
 static bool uses_nvme(const struct scheme *s)
 {
     return s->optimizer == D || s->params == D;
@@ -49,15 +51,9 @@ static const struct sizes {
              {50000000, 50000000, 200000000},
              {5000000, 5000000, 5000000}};
 
-static bool has_sizes(const struct tune *t, const struct scheme *s)
-{
-    return s->stage > 0 && (t->options.world_size > 1 || s->optimizer != N || s->params != N);
-}
-
 static const int64_t everies[] = {0, 8, 4, 2, 1};
 
-/* ---- micro-batches ------------------------------------------------------------------------------
- */
+/* ---- micro-batches -------------------------------------------------------------------------- */
 
 struct micros {
     int64_t rows[MICROS_MAX];
@@ -80,6 +76,7 @@ static void list_micros(const struct tune *t, struct micros *m)
     }
 }
 
+/* Close to ROWS_PER_RANK rows per step where no batch is asked for. */
 static int64_t accumulation_of(const struct tune *t, int64_t micro)
 {
     const struct tune_options *o = &t->options;
@@ -88,9 +85,9 @@ static int64_t accumulation_of(const struct tune *t, int64_t micro)
     return (ROWS_PER_RANK + micro / 2) / micro;
 }
 
-/* ---- offers ------------------------------------------------------------------------------------
- */
+/* ---- offers --------------------------------------------------------------------------------- */
 
+/* Offers that differ in sizes and micro-batch only are one choice to a user. */
 static bool same_kind(const struct tune_offer *a, const struct tune_offer *b)
 {
     return a->stage == b->stage && a->optimizer == b->optimizer && a->params == b->params &&
@@ -117,6 +114,7 @@ static cz_status offer(struct tune *t, const struct tune_offer *o)
     return CZ_OK;
 }
 
+/* The accumulation follows, so that all offers train the same batch. */
 static cz_status try_micro(struct tune *t, struct cz_model *model, struct tune_offer *o,
                            int64_t micro)
 {
@@ -238,10 +236,14 @@ static cz_status try_one(struct tune *t, struct cz_model *model, const struct mi
     return n_fit > 0 ? trade_room(t, model, m, o, n_fit) : share_out(t, model, m, o);
 }
 
+/* Large buckets and windows first: smaller ones are tried only if these do not fit. */
 static cz_status try_scheme(struct tune *t, struct cz_model *model, const struct micros *m,
                             const struct scheme *s, int64_t every, bool to_cpu, bool *all)
 {
-    size_t n_sizes = has_sizes(t, s) ? CZ_ARRAY_LEN(sizes) : 1;
+    size_t n_sizes =
+        (s->stage > 0 && (t->options.world_size > 1 || s->optimizer != N || s->params != N))
+            ? CZ_ARRAY_LEN(sizes)
+            : 1;
     *all = false;
     for (size_t k = 0; k < n_sizes && !*all; k++) {
         const struct tune_offer o = {.stage = s->stage,
@@ -259,6 +261,7 @@ static cz_status try_scheme(struct tune *t, struct cz_model *model, const struct
     return CZ_OK;
 }
 
+/* From no recomputation to all layers: the first that fits everything ends the search. */
 static cz_status try_checkpointing(struct tune *t, struct cz_model *model, const struct micros *m,
                                    const struct scheme *s)
 {
@@ -272,6 +275,7 @@ static cz_status try_checkpointing(struct tune *t, struct cz_model *model, const
     return CZ_OK;
 }
 
+/* Schemes in their order: ties are won by the one that moves less. */
 static cz_status try_all(struct tune *t, struct cz_model *model, bool with_nvme)
 {
     struct micros m;
@@ -282,22 +286,7 @@ static cz_status try_all(struct tune *t, struct cz_model *model, bool with_nvme)
     return CZ_OK;
 }
 
-/* ---- by rank ------------------------------------------------------------------------------------
- */
-
-/* Insertion sort: there are a few dozen, and equal ones stay in the order of the search. */
-static void sort(struct tune *t)
-{
-    for (size_t i = 1; i < t->n_offers; i++) {
-        struct tune_offer o = t->offers[i];
-        size_t at = i;
-        for (; at > 0 && tune_is_better(t, &o, &t->offers[at - 1]); at--)
-            t->offers[at] = t->offers[at - 1];
-        t->offers[at] = o;
-    }
-    const struct tune_offer *best = tune_best(t);
-    for (size_t i = 0; i < t->n_offers; i++) tune_explain(t, best, &t->offers[i]);
-}
+/* ---- by rank -------------------------------------------------------------------------------- */
 
 /* Would an NVMe disk help, and how large a one? */
 static cz_status ask_nvme(struct tune *t, struct cz_model *model, struct tune_offer *out,
@@ -320,34 +309,31 @@ static cz_status ask_nvme(struct tune *t, struct cz_model *model, struct tune_of
     return st;
 }
 
+/* With an NVMe disk only if one is offered; if nothing fits without one, the message says what a
+ * disk would do. */
 static cz_status search(struct tune *t, struct cz_model *model)
 {
     bool helps = false;
     struct tune_offer with_nvme;
     TRY(try_all(t, model, false));
     if (t->options.nvme_nbytes > 0) TRY(try_all(t, model, true));
-    sort(t);
+    /* Insertion sort: there are a few dozen, and equal ones stay in the order of the search. */
+    for (size_t i = 1; i < t->n_offers; i++) {
+        struct tune_offer o = t->offers[i];
+        size_t at = i;
+        for (; at > 0 && tune_is_better(t, &o, &t->offers[at - 1]); at--)
+            t->offers[at] = t->offers[at - 1];
+        t->offers[at] = o;
+    }
+    const struct tune_offer *best = tune_best(t);
+    for (size_t i = 0; i < t->n_offers; i++) tune_explain(t, best, &t->offers[i]);
     if (tune_best(t)) return CZ_OK;
     TRY(ask_nvme(t, model, &with_nvme, &helps));
     tune_say_missing(t, &t->offers[0], helps ? &with_nvme : NULL);
     return CZ_OK;
 }
 
-static cz_status check(const struct tune_options *o)
-{
-    int64_t n = o->world_size;
-    if (n < 1)
-        return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned", (long long)n);
-    if (o->host_nbytes == 0) return err_set(CZ_INVALID, 0, "a run needs some host memory");
-    if (o->batch > 0 && o->batch % n != 0)
-        return err_set(CZ_INVALID, 0, "a batch of %lld rows cannot be dealt to %lld ranks",
-                       (long long)o->batch, (long long)n);
-    if (o->batch > 0 && o->micro_batch > 0 && o->batch / n % o->micro_batch != 0)
-        return err_set(CZ_INVALID, 0, "micro-batches of %lld rows do not make a batch of %lld",
-                       (long long)o->micro_batch, (long long)o->batch);
-    return CZ_OK;
-}
-
+/* Copies, because the caller's strings may go. */
 static void keep_options(struct tune *t, const struct tune_options *o, const struct cz_model *model)
 {
     const struct param_table *table = model_params(model);
@@ -366,10 +352,21 @@ static void keep_options(struct tune *t, const struct tune_options *o, const str
         if (table->params[i].numel > t->largest_numel) t->largest_numel = table->params[i].numel;
 }
 
+/* Rows must divide evenly: an offer that trains another batch than asked for would be no answer. */
 cz_status tune_create(const struct tune_options *options, struct cz_model *model, struct tune **out)
 {
     *out = NULL;
-    TRY(check(options));
+    int64_t n = options->world_size;
+    if (n < 1)
+        return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned", (long long)n);
+    if (options->host_nbytes == 0) return err_set(CZ_INVALID, 0, "a run needs some host memory");
+    if (options->batch > 0 && options->batch % n != 0)
+        return err_set(CZ_INVALID, 0, "a batch of %lld rows cannot be dealt to %lld ranks",
+                       (long long)options->batch, (long long)n);
+    if (options->batch > 0 && options->micro_batch > 0 &&
+        options->batch / n % options->micro_batch != 0)
+        return err_set(CZ_INVALID, 0, "micro-batches of %lld rows do not make a batch of %lld",
+                       (long long)options->micro_batch, (long long)options->batch);
     struct tune *t = calloc(1, sizeof *t);
     if (!t) return err_set(CZ_NOMEM, 0, "no memory for a search");
     keep_options(t, options, model);

@@ -20,20 +20,7 @@ static double learning_rate(size_t numel)
     return numel < 1000000000 ? 3e-4 : numel < 10000000000 ? 1.2e-4 : 6e-5;
 }
 
-static void write_scheduler(struct json_writer *w, const struct tune_recipe *r, double lr)
-{
-    begin(w, "scheduler");
-    json_put_string(w, "type", r->total_steps > 0 ? "WarmupDecayLR" : "WarmupLR");
-    begin(w, "params");
-    if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
-    json_put_double(w, "warmup_min_lr", 0);
-    json_put_double(w, "warmup_max_lr", lr);
-    json_put_int(w, "warmup_num_steps", r->warmup_steps > 0 ? r->warmup_steps : 100);
-    json_put_string(w, "warmup_type", "linear");
-    json_end_object(w);
-    json_end_object(w);
-}
-
+/* A recipe that trains most models, not a tuned one: users change the rate first. */
 static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, double lr)
 {
     begin(w, "optimizer");
@@ -49,52 +36,22 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, 
     json_put_double(w, "weight_decay", r->weight_decay > 0 ? r->weight_decay : 0.1);
     json_end_object(w);
     json_end_object(w);
-    write_scheduler(w, r, lr);
-}
-
-static void write_precision(struct json_writer *w, enum cz_dtype dtype)
-{
-    if (dtype == DTYPE_F32) return;
-    begin(w, dtype == DTYPE_BF16 ? "bf16" : "fp16");
-    json_put_bool(w, "enabled", true);
+    /* WarmupDecayLR needs to know the end; without it the rate stays after the warm-up. */
+    begin(w, "scheduler");
+    json_put_string(w, "type", r->total_steps > 0 ? "WarmupDecayLR" : "WarmupLR");
+    begin(w, "params");
+    if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
+    json_put_double(w, "warmup_min_lr", 0);
+    json_put_double(w, "warmup_max_lr", lr);
+    json_put_int(w, "warmup_num_steps", r->warmup_steps > 0 ? r->warmup_steps : 100);
+    json_put_string(w, "warmup_type", "linear");
     json_end_object(w);
-}
-
-static void write_offload_optimizer(struct json_writer *w, const struct tune *t,
-                                    const struct tune_offer *o)
-{
-    if (o->optimizer == CONFIG_OFFLOAD_NONE) return;
-    begin(w, "offload_optimizer");
-    json_put_string(w, "device", devices[o->optimizer]);
-    if (o->optimizer == CONFIG_OFFLOAD_NVME) {
-        json_put_string(w, "nvme_path", t->nvme_path);
-        json_put_bool(w, "pipeline_read", true);
-        json_put_bool(w, "pipeline_write", true);
-    }
-    json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
-    if (o->ratio < 1) json_put_double(w, "ratio", o->ratio);
     json_end_object(w);
 }
 
 #define DEEPSPEED_BUFFER_NUMEL ((size_t)100000000) /* its default */
 
-/* DeepSpeed wants buffers that hold the largest parameter; here they come from the model. */
-static void write_offload_param(struct json_writer *w, const struct tune *t,
-                                const struct tune_offer *o)
-{
-    if (o->params == CONFIG_OFFLOAD_NONE) return;
-    begin(w, "offload_param");
-    json_put_string(w, "device", devices[o->params]);
-    if (o->params == CONFIG_OFFLOAD_NVME) {
-        json_put_string(w, "nvme_path", t->nvme_path);
-        if (t->largest_numel > DEEPSPEED_BUFFER_NUMEL)
-            json_put_int(w, "buffer_size", (int64_t)t->largest_numel);
-        json_put_int(w, "max_in_cpu", o->max_in_cpu);
-    }
-    json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
-    json_end_object(w);
-}
-
+/* Stage 0 needs no sizes; keys of stage 3 mean nothing below it. */
 static void write_zero(struct json_writer *w, const struct tune *t, const struct tune_offer *o)
 {
     begin(w, "zero_optimization");
@@ -110,44 +67,36 @@ static void write_zero(struct json_writer *w, const struct tune *t, const struct
         json_put_int(w, "stage3_max_reuse_distance", o->live_numel);
         json_put_bool(w, "stage3_gather_16bit_weights_on_model_save", true);
     }
-    write_offload_optimizer(w, t, o);
-    write_offload_param(w, t, o);
-    json_end_object(w);
-}
-
-static void write_aio(struct json_writer *w, const struct tune *t, const struct tune_offer *o)
-{
-    const struct machine_profile *m = t->options.profile;
-    if (o->optimizer != CONFIG_OFFLOAD_NVME && o->params != CONFIG_OFFLOAD_NVME) return;
-    bool is_measured = m && m->nvme_block_nbytes > 0 && m->nvme_depth > 0;
-    begin(w, "aio");
-    json_put_int(w, "block_size", is_measured ? (int64_t)m->nvme_block_nbytes : 1 << 20);
-    json_put_int(w, "queue_depth", is_measured ? m->nvme_depth : 16);
-    json_end_object(w);
-}
-
-static void write_checkpointing(struct json_writer *w, const struct tune_offer *o)
-{
-    if (o->checkpoint_every == 0) return;
-    begin(w, "activation_checkpointing");
-    json_put_bool(w, "cpu_checkpointing", o->cpu_checkpointing);
-    json_end_object(w);
-}
-
-/* What DeepSpeed does not know. */
-static void write_own(struct json_writer *w, const struct tune_offer *o)
-{
-    if (o->checkpoint_every == 0 && !o->gradients) return;
-    begin(w, "czero");
-    if (o->checkpoint_every > 0) {
-        begin(w, "activation_checkpointing");
-        json_put_int(w, "every", o->checkpoint_every);
+    /* Pipelining hides the swap file behind the kernels; it costs only the ring's memory. */
+    if (o->optimizer != CONFIG_OFFLOAD_NONE) {
+        begin(w, "offload_optimizer");
+        json_put_string(w, "device", devices[o->optimizer]);
+        if (o->optimizer == CONFIG_OFFLOAD_NVME) {
+            json_put_string(w, "nvme_path", t->nvme_path);
+            json_put_bool(w, "pipeline_read", true);
+            json_put_bool(w, "pipeline_write", true);
+        }
+        json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
+        if (o->ratio < 1) json_put_double(w, "ratio", o->ratio);
         json_end_object(w);
     }
-    if (o->gradients) json_put_bool(w, "offload_gradients", true);
+    /* DeepSpeed wants buffers that hold the largest parameter; here they come from the model. */
+    if (o->params != CONFIG_OFFLOAD_NONE) {
+        begin(w, "offload_param");
+        json_put_string(w, "device", devices[o->params]);
+        if (o->params == CONFIG_OFFLOAD_NVME) {
+            json_put_string(w, "nvme_path", t->nvme_path);
+            if (t->largest_numel > DEEPSPEED_BUFFER_NUMEL)
+                json_put_int(w, "buffer_size", (int64_t)t->largest_numel);
+            json_put_int(w, "max_in_cpu", o->max_in_cpu);
+        }
+        json_put_bool(w, "pin_memory", t->options.gpu_nbytes > 0);
+        json_end_object(w);
+    }
     json_end_object(w);
 }
 
+/* Keys in the order of DeepSpeed's documentation; what equals a default is left out. */
 cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **out)
 {
     struct json_writer w;
@@ -159,11 +108,39 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     json_put_int(&w, "steps_per_print", 10);
     const struct tune_recipe *r = &t->options.recipe;
     write_optimizer(&w, r, r->lr > 0 ? r->lr : learning_rate(t->numel));
-    write_precision(&w, t->options.dtype);
+    /* fp32 is DeepSpeed's default and needs no section. */
+    if (t->options.dtype != DTYPE_F32) {
+        begin(&w, t->options.dtype == DTYPE_BF16 ? "bf16" : "fp16");
+        json_put_bool(&w, "enabled", true);
+        json_end_object(&w);
+    }
     write_zero(&w, t, o);
-    write_aio(&w, t, o);
-    write_checkpointing(&w, o);
-    write_own(&w, o);
+    /* The measured block size and depth, or values that suit most NVMe drives. */
+    const struct machine_profile *m = t->options.profile;
+    if (o->optimizer == CONFIG_OFFLOAD_NVME || o->params == CONFIG_OFFLOAD_NVME) {
+        bool is_measured = m && m->nvme_block_nbytes > 0 && m->nvme_depth > 0;
+        begin(&w, "aio");
+        json_put_int(&w, "block_size", is_measured ? (int64_t)m->nvme_block_nbytes : 1 << 20);
+        json_put_int(&w, "queue_depth", is_measured ? m->nvme_depth : 16);
+        json_end_object(&w);
+    }
+    /* DeepSpeed's section has no interval: czero's own section carries it. */
+    if (o->checkpoint_every != 0) {
+        begin(&w, "activation_checkpointing");
+        json_put_bool(&w, "cpu_checkpointing", o->cpu_checkpointing);
+        json_end_object(&w);
+    }
+    /* What DeepSpeed does not know. */
+    if (o->checkpoint_every != 0 || o->gradients) {
+        begin(&w, "czero");
+        if (o->checkpoint_every > 0) {
+            begin(&w, "activation_checkpointing");
+            json_put_int(&w, "every", o->checkpoint_every);
+            json_end_object(&w);
+        }
+        if (o->gradients) json_put_bool(&w, "offload_gradients", true);
+        json_end_object(&w);
+    }
     json_end_object(&w);
     json_write_text(&w, "\n");
     *out = NULL;

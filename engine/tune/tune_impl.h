@@ -18,8 +18,7 @@ struct tune {
     char missing[512];
 };
 
-/* ---- tune_plan.c: one offer's plan ------------------------------------------------------------
- */
+/* ---- tune_plan.c: one offer's plan ---------------------------------------------------------- */
 
 /* Fill in what the plan of an offer says: needs, costs, whether it fits. */
 cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o);
@@ -32,8 +31,7 @@ size_t tune_margin(const struct tune *t, enum tune_budget b, size_t need_nbytes)
 /* Bytes beyond the budget; 0: fits. */
 size_t tune_excess(const struct tune *t, const struct tune_offer *o, enum tune_budget b);
 
-/* ---- tune_order.c: which is better, and why ----------------------------------------------------
- */
+/* ---- tune_order.c: which is better, and why ------------------------------------------------- */
 
 bool tune_is_better(const struct tune *t, const struct tune_offer *a, const struct tune_offer *b);
 void tune_explain(const struct tune *t, const struct tune_offer *best, struct tune_offer *o);

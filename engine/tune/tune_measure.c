@@ -1,4 +1,5 @@
-/* An offer, trained for a few steps. */
+/* An offer, trained for a few steps: the search predicts, this checks. The config goes through the
+ * engine as a user's would, so what is measured is what the file will do. */
 #include "base/clock.h"
 #include "base/proc.h"
 #include "engine/tune/tune_impl.h"
@@ -6,30 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Forget the peak of what was before; where the kernel does not allow it, it counts. */
-static void forget_peak(void)
-{
-    FILE *f = fopen("/proc/self/clear_refs", "we");
-    if (!f) return;
-    fprintf(f, "5");
-    fclose(f);
-}
-
 /* Tokens of no meaning; labels are in the second half. */
 static void fill_tokens(int32_t *ids, size_t n, int64_t vocab_size)
 {
     for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)((i * 2654435761u >> 8) % (uint64_t)vocab_size);
-}
-
-static cz_status step(struct cz_engine *e, const struct cz_batch *batch)
-{
-    for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
-        TRY(engine_forward(e, batch, NULL));
-        TRY(engine_backward(e));
-        TRY(engine_step(e));
-    }
-    return CZ_OK;
 }
 
 #define ENOUGH_NS ((int64_t)30 * 1000 * 1000 * 1000)
@@ -41,7 +23,12 @@ static cz_status run(struct cz_engine *e, const struct cz_batch *batch, int n_st
     int64_t start = clock_now_ns();
     for (int s = 0; s <= n_steps && (s <= 1 || clock_now_ns() - start < ENOUGH_NS); s++) {
         int64_t begin = clock_now_ns();
-        TRY(step(e, batch));
+        /* One optimizer step is as many micro-batches as the config accumulates. */
+        for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
+            TRY(engine_forward(e, batch, NULL));
+            TRY(engine_backward(e));
+            TRY(engine_step(e));
+        }
         double seconds = (double)(clock_now_ns() - begin) * 1e-9;
         if (s == 1 || (s > 1 && seconds < out->seconds)) out->seconds = seconds;
     }
@@ -49,6 +36,7 @@ static cz_status run(struct cz_engine *e, const struct cz_batch *batch, int n_st
     return CZ_OK;
 }
 
+/* Tokens of no meaning cost as much as real ones. */
 static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *out)
 {
     const struct cz_model *model = engine_get_model(e);
@@ -64,6 +52,7 @@ static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *o
     return st;
 }
 
+/* Memory peaks are read from the kernel, and compared with the plan by the caller. */
 cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, struct cz_model *model,
                        int n_steps, struct tune_measured *out)
 {
@@ -72,7 +61,12 @@ cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, str
     char *config = NULL;
     cz_status st;
     *out = (struct tune_measured){0};
-    forget_peak();
+    /* Forget the peak of what was before; where the kernel does not allow it, it counts. */
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    if (f) {
+        fprintf(f, "5");
+        fclose(f);
+    }
     if (t->options.gpu_nbytes > 0) options.device = "cuda"; /* if there is one */
     if (t->options.world_size > 1)
         st = err_set(CZ_UNSUPPORTED, 0,

@@ -1,4 +1,6 @@
-/* Which offer is better, and why one is not the best. */
+/* Which offer is better, and why one is not the best. With a machine profile offers are ordered by
+ * predicted tokens per second; without one by what they move over the slowest link, because that
+ * bounds the time on any machine. */
 #include "base/size.h"
 #include "engine/tune/tune_impl.h"
 
@@ -7,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- amounts per token -------------------------------------------------------------------------
- */
+/* ---- amounts per token ---------------------------------------------------------------------- */
 
 /* What orders offers when nothing is known about speed: the slowest way first. */
 enum amount { OVER_NVME = 0, OVER_LINKS, HOST_UPDATES, OPERATIONS, IN_MEMORY, N_AMOUNTS };
 
+/* A phase's amount for one way. */
 static double amount_of(const struct plan_cost *c, enum amount what)
 {
     switch (what) {
@@ -53,8 +55,7 @@ static double slowness(const struct tune *t, const struct tune_offer *o, enum am
     return rint(amount);
 }
 
-/* ---- better ------------------------------------------------------------------------------------
- */
+/* ---- better --------------------------------------------------------------------------------- */
 
 /* How far from fitting: the worst of the budgets, and a little of all of them. */
 static double distance(const struct tune *t, const struct tune_offer *o)
@@ -69,6 +70,7 @@ static double distance(const struct tune *t, const struct tune_offer *o)
     return worst + 0.01 * sum;
 }
 
+/* A strict order: ties stay in the order of the search, so results repeat. */
 bool tune_is_better(const struct tune *t, const struct tune_offer *a, const struct tune_offer *b)
 {
     if (a->fits != b->fits) return a->fits;
@@ -87,11 +89,11 @@ bool tune_is_better(const struct tune *t, const struct tune_offer *a, const stru
     return a->need_nbytes[TUNE_HOST] < b->need_nbytes[TUNE_HOST];
 }
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 static void add(char *buf, size_t buf_nbytes, const char *fmt, ...) CZ_PRINTF(3, 4);
 
+/* Appends and cuts: reasons are shown in one line. */
 static void add(char *buf, size_t buf_nbytes, const char *fmt, ...)
 {
     size_t n = strlen(buf);
@@ -101,6 +103,7 @@ static void add(char *buf, size_t buf_nbytes, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Only what differs from the defaults. */
 const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
 {
     static const char *const places[] = {"", "in the host", "on NVMe"};
@@ -122,22 +125,7 @@ const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
 
 static const char *const budget_names[TUNE_N_BUDGETS] = {"GPU memory", "host memory", "NVMe"};
 
-static void explain_excess(const struct tune *t, struct tune_offer *o)
-{
-    char more[24];
-    const char *between = "does not fit: needs";
-    for (int b = 0; b < TUNE_N_BUDGETS; b++) {
-        size_t excess = tune_excess(t, o, (enum tune_budget)b);
-        if (excess == 0) continue;
-        add(o->why, sizeof o->why, "%s %s more %s", between, size_human(excess, more, sizeof more),
-            budget_names[b]);
-        between = " and";
-    }
-}
-
-/* ---- why it is slower
- * ----------------------------------------------------------------------------
- */
+/* ---- why it is slower ----------------------------------------------------------------------- */
 
 /* What a phase spends its time on. */
 struct part {
@@ -160,6 +148,7 @@ static struct part grown_most(const struct plan_cost *mine, const struct plan_co
     return most;
 }
 
+/* Computing is slower for a reason that the config chose; the reason is named. */
 static const char *why_computing(const struct tune *t, const struct tune_offer *best,
                                  const struct tune_offer *o, enum plan_phase phase)
 {
@@ -174,6 +163,7 @@ static const char *why_computing(const struct tune *t, const struct tune_offer *
     return "reads weights for smaller micro-batches";
 }
 
+/* The phase that lost the most time explains the offer. */
 static void explain_time(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
 {
     double scale = (double)tune_rows(t, best) / (double)tune_rows(t, o), most = 0;
@@ -193,6 +183,7 @@ static void explain_time(const struct tune *t, const struct tune_offer *best, st
     add(o->why, sizeof o->why, "%s takes %.3g s longer: it %s", plan_phase_name(phase), most, what);
 }
 
+/* Without times: the first way in which it moves more than the best. */
 static void explain_bytes(const struct tune *t, const struct tune_offer *best, struct tune_offer *o)
 {
     static const char *const ways[] = {"over NVMe", "to and from the GPU and other ranks", "", "",
@@ -220,9 +211,18 @@ void tune_explain(const struct tune *t, const struct tune_offer *best, struct tu
 {
     o->why[0] = '\0';
     if (o == best) return;
-    if (!o->fits)
-        explain_excess(t, o);
-    else if (isnan(o->tokens_per_s) && !isnan(best->tokens_per_s))
+    /* Every budget that is exceeded, so that a user can judge which one to raise. */
+    if (!o->fits) {
+        char more[24];
+        const char *between = "does not fit: needs";
+        for (int b = 0; b < TUNE_N_BUDGETS; b++) {
+            size_t excess = tune_excess(t, o, (enum tune_budget)b);
+            if (excess == 0) continue;
+            add(o->why, sizeof o->why, "%s %s more %s", between,
+                size_human(excess, more, sizeof more), budget_names[b]);
+            between = " and";
+        }
+    } else if (isnan(o->tokens_per_s) && !isnan(best->tokens_per_s))
         add(o->why, sizeof o->why, "the machine profile lacks a figure for it");
     else if (isnan(o->tokens_per_s))
         explain_bytes(t, best, o);
@@ -230,9 +230,9 @@ void tune_explain(const struct tune *t, const struct tune_offer *best, struct tu
         explain_time(t, best, o);
 }
 
-/* ---- nothing fits -------------------------------------------------------------------------------
- */
+/* ---- nothing fits --------------------------------------------------------------------------- */
 
+/* The nearest miss, with every budget that lacks something: a user may have that much. */
 void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
                       const struct tune_offer *with_nvme)
 {

@@ -1,4 +1,5 @@
-/* An offer's plan: from the config that it would write. */
+/* An offer's plan: from the config that it would write, so that the plan is the one that a run of
+ * this config makes. Budgets are the host's, shared by all ranks; a plan is one rank's. */
 #include "engine/tune/tune_impl.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@ size_t tune_budget_nbytes(const struct tune *t, enum tune_budget b)
     return b == TUNE_GPU ? o->gpu_nbytes : b == TUNE_HOST ? o->host_nbytes : o->nvme_nbytes;
 }
 
+/* 2 % for what a plan cannot know (fragments, libraries), at least 32 MiB a rank in the host. */
 size_t tune_margin(const struct tune *t, enum tune_budget b, size_t need_nbytes)
 {
     size_t share = need_nbytes / 50, least = (size_t)t->options.world_size << 25;
@@ -25,20 +27,7 @@ size_t tune_excess(const struct tune *t, const struct tune_offer *o, enum tune_b
     return need > budget ? need - budget : 0;
 }
 
-static void read_plan(const struct tune *t, const struct cz_plan *p, struct tune_offer *o)
-{
-    size_t n_ranks = (size_t)t->options.world_size;
-    o->need_nbytes[TUNE_GPU] = p->device_peak_nbytes;
-    o->need_nbytes[TUNE_HOST] = p->host_peak_nbytes * n_ranks;
-    o->need_nbytes[TUNE_NVME] = p->nvme_nbytes * n_ranks;
-    o->fits = true;
-    for (int b = 0; b < TUNE_N_BUDGETS; b++)
-        if (tune_excess(t, o, (enum tune_budget)b) > 0) o->fits = false;
-    memcpy(o->phases, p->phases, sizeof o->phases);
-    o->seconds = p->step_s;
-    o->tokens_per_s = (double)(tune_rows(t, o) * t->T) / p->step_s;
-}
-
+/* An offer that no plan can be made for is an error: the schemes are legal configs. */
 cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o)
 {
     struct plan_request request = {.world_size = t->options.world_size,
@@ -54,7 +43,17 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
     free(config);
     if (st != CZ_OK) return st;
     if (t->n_plans++ == 0) t->options.baseline_nbytes = p->baseline_nbytes;
-    read_plan(t, p, o);
+    /* The plan is one rank's; budgets of the host and of NVMe are shared by all ranks. */
+    size_t n_ranks = (size_t)t->options.world_size;
+    o->need_nbytes[TUNE_GPU] = p->device_peak_nbytes;
+    o->need_nbytes[TUNE_HOST] = p->host_peak_nbytes * n_ranks;
+    o->need_nbytes[TUNE_NVME] = p->nvme_nbytes * n_ranks;
+    o->fits = true;
+    for (int b = 0; b < TUNE_N_BUDGETS; b++)
+        if (tune_excess(t, o, (enum tune_budget)b) > 0) o->fits = false;
+    memcpy(o->phases, p->phases, sizeof o->phases);
+    o->seconds = p->step_s;
+    o->tokens_per_s = (double)(tune_rows(t, o) * t->T) / p->step_s;
     cz_plan_destroy(p);
     return CZ_OK;
 }

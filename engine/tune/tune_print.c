@@ -9,9 +9,9 @@
 
 static const char *const devices[] = {"none", "cpu", "nvme"};
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
+/* The question, before the answers. */
 static void print_head(FILE *f, const struct tune *t)
 {
     const struct tune_options *o = &t->options;
@@ -30,28 +30,12 @@ static void print_head(FILE *f, const struct tune *t)
                            "results are sorted by bytes moved per token:");
 }
 
+/* A budget that is not there has no column. */
 static void print_need(FILE *f, size_t nbytes, size_t budget)
 {
     char buf[24];
     if (budget > 0 || nbytes > 0)
         fprintf(f, " %11s", nbytes > 0 ? size_human(nbytes, buf, sizeof buf) : "-");
-}
-
-static void print_offer(FILE *f, const struct tune *t, size_t i)
-{
-    const struct tune_offer *o = &t->offers[i];
-    char text[192];
-    fprintf(f, "%3zu", i + 1);
-    if (!o->fits)
-        fprintf(f, " %9s", "-");
-    else if (!isnan(o->tokens_per_s))
-        fprintf(f, " %9.4g", o->tokens_per_s);
-    else
-        fprintf(f, " %9s", "?");
-    if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
-    print_need(f, o->need_nbytes[TUNE_HOST], 1);
-    if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
-    fprintf(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "", o->why);
 }
 
 cz_status tune_table(const struct tune *t, size_t n_max, char **out)
@@ -63,7 +47,23 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     print_head(f, t);
     fprintf(f, "  # %9s%s %11s%s\n", "tokens/s", t->options.gpu_nbytes > 0 ? "         GPU" : "",
             "host", t->options.nvme_nbytes > 0 ? "        NVMe" : "");
-    for (size_t i = 0; i < n; i++) print_offer(f, t, i);
+    /* One line per offer, best first; "?" stands for a time that no profile can tell. */
+    for (size_t i = 0; i < n; i++) {
+        const struct tune_offer *o = &t->offers[i];
+        char text[192];
+        fprintf(f, "%3zu", i + 1);
+        if (!o->fits)
+            fprintf(f, " %9s", "-");
+        else if (!isnan(o->tokens_per_s))
+            fprintf(f, " %9.4g", o->tokens_per_s);
+        else
+            fprintf(f, " %9s", "?");
+        if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
+        print_need(f, o->need_nbytes[TUNE_HOST], 1);
+        if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
+        fprintf(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "",
+                o->why);
+    }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
     if (fclose(f) == 0 && *out) return CZ_OK;
     free(*out);
@@ -71,11 +71,14 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     return err_set(CZ_NOMEM, 0, "no memory for a table");
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void write_choice(struct json_writer *w, const struct tune_offer *o)
+/* Unknown speed is null; sizes are bytes. */
+static void write_offer(struct json_writer *w, const struct tune_offer *o)
 {
+    char text[192];
+    json_begin_object(w);
+    json_put_string(w, "configuration", tune_describe(o, text, sizeof text));
     json_put_int(w, "zero_stage", o->stage);
     json_put_string(w, "offload_optimizer", devices[o->optimizer]);
     json_put_bool(w, "offload_gradients", o->gradients);
@@ -86,14 +89,6 @@ static void write_choice(struct json_writer *w, const struct tune_offer *o)
     json_put_bool(w, "cpu_checkpointing", o->cpu_checkpointing);
     json_put_int(w, "micro_batch", o->micro_batch);
     json_put_int(w, "gradient_accumulation_steps", o->accumulation);
-}
-
-static void write_offer(struct json_writer *w, const struct tune_offer *o)
-{
-    char text[192];
-    json_begin_object(w);
-    json_put_string(w, "configuration", tune_describe(o, text, sizeof text));
-    write_choice(w, o);
     json_put_bool(w, "fits", o->fits);
     json_put_int(w, "gpu_bytes", (int64_t)o->need_nbytes[TUNE_GPU]);
     json_put_int(w, "host_bytes", (int64_t)o->need_nbytes[TUNE_HOST]);
