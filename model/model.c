@@ -1,3 +1,7 @@
+/* A model: a list of layers with copied hyper-parameters, and the table of their parameters. Layers
+ * declare parameters by name; two that declare the same name share it, which is how weights are
+ * tied. A model holds no weights: these are read from their source piece by piece, by whatever rank
+ * owns them (weights.c). */
 #include "model/model.h"
 
 #include "base/log.h"
@@ -8,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building ------------------------------------------------------------------------------- */
 
+/* Declaring is the only way to a parameter: its index in the table is what a layer's arguments
+ * use. */
 cz_status param_list_add(struct param_list *l, const char *name, int ndim, const int64_t *shape,
                          enum param_init init, float init_std)
 {
@@ -49,6 +54,7 @@ static cz_status layer_add(struct cz_model *m, const struct layer_desc *desc, si
     return CZ_OK;
 }
 
+/* A user's own chain comes through here: everything later relies on it. */
 static cz_status desc_check(const struct model_desc *desc)
 {
     const char *name = desc->name ? desc->name : "model";
@@ -73,6 +79,7 @@ static cz_status desc_check(const struct model_desc *desc)
     return CZ_OK;
 }
 
+/* On failure everything that was copied is freed by cz_model_destroy(). */
 cz_status model_build(const struct model_desc *desc, struct cz_model **out)
 {
     *out = NULL;
@@ -131,9 +138,10 @@ void cz_model_destroy(struct cz_model *m)
     free(m);
 }
 
-/* ---- shaping ----------------------------------------------------------------------------------
- */
+/* ---- shaping -------------------------------------------------------------------------------- */
 
+/* A longer context than the model was made for works where positions are computed, not learned;
+ * t_max_limit says how far. */
 cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 {
     if (t_max < 1 || t_max > m->t_max_limit)
@@ -147,19 +155,17 @@ cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
     return CZ_OK;
 }
 
-static cz_status regex_compile(regex_t *re, const char *pattern)
-{
-    int code = regcomp(re, pattern, REG_EXTENDED | REG_NOSUB);
-    if (code == 0) return CZ_OK;
-    char why[128];
-    regerror(code, re, why, sizeof why);
-    return err_set(CZ_INVALID, 0, "\"%s\" is no regular expression: %s", pattern, why);
-}
-
+/* Frozen parameters get no gradient and no states: groups are made after this. */
 cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen)
 {
     regex_t re;
-    TRY(regex_compile(&re, regex));
+    /* The pattern is the user's: the error quotes it. */
+    int code = regcomp(&re, regex, REG_EXTENDED | REG_NOSUB);
+    if (code != 0) {
+        char why[128];
+        regerror(code, &re, why, sizeof why);
+        return err_set(CZ_INVALID, 0, "\"%s\" is no regular expression: %s", regex, why);
+    }
     size_t n_matched = 0, n_left = 0;
     for (int apply = 0; apply < 2; apply++) { /* first look, then act */
         for (size_t i = 0; i < m->params.n_params; i++) {
@@ -183,8 +189,7 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
     return CZ_OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 const char *cz_model_name(const struct cz_model *m)
 {

@@ -1,5 +1,7 @@
 /* Sources of weights: the files of a folder, read piece by piece, and the init rules for what the
- * files do not have. */
+ * files do not have. Finding is strict where a mistake would spoil a run (a trunk's tensor that is
+ * absent or of another shape is an error) and lenient where a new task needs it (a head may start
+ * from random values, and says so). */
 #include "base/log.h"
 #include "model/hf/tensor_files_impl.h"
 #include "model/model_impl.h"
@@ -15,6 +17,7 @@ void weights_free(struct weight_source *w)
     memset(w, 0, sizeof *w);
 }
 
+/* Any piece of any parameter, by any rank: no rank ever holds the whole model. */
 cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
                              float *dst)
 {
@@ -32,8 +35,7 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
     return CZ_OK;
 }
 
-/* ---- lists of names ---------------------------------------------------------------------------
- */
+/* ---- lists of names ------------------------------------------------------------------------- */
 
 enum { LISTED_MAX = 8, LIST_NBYTES = 640 }; /* names; a sentence has room for no more */
 
@@ -43,6 +45,7 @@ struct name_list {
     size_t used, n, n_shown;
 };
 
+/* Names up to a bound: a wrong folder would otherwise print hundreds. */
 static void list_add(struct name_list *l, const char *name)
 {
     const size_t nbytes = strlen(name) + sizeof ", ";
@@ -74,8 +77,7 @@ static const char *shape_text(const int64_t *shape, size_t ndim, char *buf, size
     return buf;
 }
 
-/* ---- finding ----------------------------------------------------------------------------------
- */
+/* ---- finding -------------------------------------------------------------------------------- */
 
 /* Why a parameter starts from its init rule. */
 enum absence { IS_THERE = 0, NOT_STORED, OTHER_SHAPE, OTHER_HEAD, N_ABSENCES };
@@ -119,14 +121,6 @@ static bool shape_matches(const struct param_info *p, const struct tensor_entry 
            memcmp(e->shape, p->shape, e->ndim * sizeof *p->shape) == 0;
 }
 
-static cz_status refuse_shape(const struct param_info *p, const struct tensor_entry *e)
-{
-    char have[96], want[96];
-    return err_set(CZ_CORRUPT, 0, "%s: tensor %s has shape %s, the model needs %s", e->path,
-                   e->stored_name, shape_text(e->shape, e->ndim, have, sizeof have),
-                   shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
-}
-
 /* What a new task may start without: all that is not the base model's, and its pooler, which
  * models of other tasks are saved without. */
 static bool is_of_head(const struct cz_model *m, const char *name)
@@ -137,12 +131,15 @@ static bool is_of_head(const struct cz_model *m, const char *name)
     return strncmp(name, prefix, n) != 0 || strncmp(name + n, "pooler.", strlen("pooler.")) == 0;
 }
 
+/* Of the trunk, which all tasks share. */
 static bool is_of_base(const struct cz_model *m, const char *name)
 {
     const char *prefix = m->family->base_prefix;
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
+/* A head of another task is left out by choice, not by shape: two classes there and two here may
+ * mean different things. */
 static cz_status bind_param(struct binding *b, size_t idx)
 {
     const struct param_info *p = &b->m->params.params[idx];
@@ -155,7 +152,13 @@ static cz_status bind_param(struct binding *b, size_t idx)
     else if (may_differ && b->m->labels_given && !shape_matches(p, e))
         b->absent[idx] = OTHER_SHAPE;
     if (b->absent[idx]) return CZ_OK;
-    if (!shape_matches(p, e)) return refuse_shape(p, e);
+    /* Both shapes: a transposed weight is recognized by them. */
+    if (!shape_matches(p, e)) {
+        char have[96], want[96];
+        return err_set(CZ_CORRUPT, 0, "%s: tensor %s has shape %s, the model needs %s", e->path,
+                       e->stored_name, shape_text(e->shape, e->ndim, have, sizeof have),
+                       shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
+    }
     b->tensor[idx] = e;
     return e->is_weight ? CZ_OK : tensor_files_read(b->files, e, 0, 0, NULL);
 }
@@ -180,24 +183,7 @@ static cz_status check_trunk(const struct binding *b)
                    list.n, list_end(&list));
 }
 
-/* ---- telling ----------------------------------------------------------------------------------
- */
-
-/* One sentence for each reason why something starts from the init rules. */
-static void report_absent(const struct binding *b)
-{
-    static const char *const why[N_ABSENCES] = {
-        "", "not in the files", "for other classes in the files", "of another head in the files"};
-    for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {
-        struct name_list list = {.n = 0};
-        for (size_t i = 0; i < b->m->params.n_params; i++)
-            if (b->absent[i] == reason) list_add(&list, b->m->params.params[i].name);
-        if (list.n)
-            LOGV(LOG_WARN, SUB_MODEL,
-                 "%s: %s: %s: start from random values; train before you use them", b->place,
-                 list_end(&list), why[reason]);
-    }
-}
+/* ---- telling -------------------------------------------------------------------------------- */
 
 static bool has_suffix(const char *name, const char *suffix)
 {
@@ -227,6 +213,7 @@ static bool is_known_extra(const struct cz_model *m, const char *name)
     return begins_with(name, "pooler.") || begins_with(name, "cls.seq_relationship.");
 }
 
+/* To look up entries that are in use. */
 static int by_address(const void *left, const void *right)
 {
     const struct tensor_entry *a = *(const struct tensor_entry *const *)left;
@@ -254,18 +241,30 @@ static void report_unused(const struct binding *b)
     if (list.n) log_line(LOG_INFO, "%s: not used by this model: %s", b->place, list_end(&list));
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
+/* All parameters are looked at before an error is reported, so that it names all of them. */
 static cz_status bind_all(struct binding *b)
 {
     for (size_t i = 0; i < b->m->params.n_params; i++) TRY(bind_param(b, i));
     TRY(check_trunk(b));
-    report_absent(b);
+    /* Absent tensors that must be present are named all at once. */
+    static const char *const why[N_ABSENCES] = {
+        "", "not in the files", "for other classes in the files", "of another head in the files"};
+    for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {
+        struct name_list list = {.n = 0};
+        for (size_t i = 0; i < b->m->params.n_params; i++)
+            if (b->absent[i] == reason) list_add(&list, b->m->params.params[i].name);
+        if (list.n)
+            LOGV(LOG_WARN, SUB_MODEL,
+                 "%s: %s: %s: start from random values; train before you use them", b->place,
+                 list_end(&list), why[reason]);
+    }
     report_unused(b);
     return CZ_OK;
 }
 
+/* The files stay open with the model: weights are read when ranks ask for them. */
 cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const char *place,
                        bool head_is_foreign)
 {
@@ -291,11 +290,13 @@ bool cz_model_has_weights(const struct cz_model *m)
     return m->weights.files != NULL;
 }
 
+/* Pieces that are made by a rule follow from the seed. */
 void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 {
     m->weights.seed = seed;
 }
 
+/* Replaces the source; what was read before stays as it is. */
 cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed)
 {
     struct tensor_files *files;

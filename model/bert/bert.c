@@ -54,6 +54,7 @@ static const struct encoder_names names = {
     .pool_act = ACT_TANH,
 };
 
+/* Defaults are transformers': a key that the file leaves out means what BertConfig says. */
 static cz_status config_read(const struct json_node *config, enum cz_task task,
                              struct encoder_config *c)
 {
@@ -86,8 +87,7 @@ static cz_status bert_build(const struct json_node *config, const char *name, en
 
 static const char *const bert_ignored[] = {".embeddings.position_ids", NULL};
 
-/* ---- presets ----------------------------------------------------------------------------------
- */
+/* ---- presets -------------------------------------------------------------------------------- */
 
 static const struct preset {
     const char *name;
@@ -102,6 +102,7 @@ static const char *bert_preset_name(size_t idx)
     return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
 }
 
+/* Written as a config.json, so that a preset takes the same way as a folder. */
 static cz_status bert_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;

@@ -48,6 +48,7 @@ static const struct encoder_names names = {
     .pool_act = ACT_RELU,
 };
 
+/* Both spellings of a key are read: transformers maps the common names onto DistilBERT's own. */
 static cz_status config_read(const struct json_node *config, enum cz_task task,
                              struct encoder_config *c)
 {
@@ -79,14 +80,14 @@ static cz_status distilbert_build(const struct json_node *config, const char *na
 
 static const char *const distilbert_ignored[] = {".embeddings.position_ids", NULL};
 
-/* ---- preset -----------------------------------------------------------------------------------
- */
+/* ---- preset --------------------------------------------------------------------------------- */
 
 static const char *distilbert_preset_name(size_t idx)
 {
     return idx == 0 ? "distilbert-base" : NULL;
 }
 
+/* As transformers writes it. */
 static cz_status distilbert_preset_config(const char *name, char **text)
 {
     if (strcmp(name, "distilbert-base") != 0)

@@ -1,4 +1,6 @@
-/* What BERT and DistilBERT share: the keys of config.json that mean the same, and the chain. */
+/* What BERT and DistilBERT share: the keys of config.json that mean the same, and the chain. The
+ * families differ in names and in a few parts, which struct encoder_names carries; a variant that
+ * these layers cannot compute is refused by the key that asks for it. */
 #include "model/bert/encoder_impl.h"
 
 #include "model/hf/config_impl.h"
@@ -7,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- config.json ------------------------------------------------------------------------------
- */
+/* ---- config.json ---------------------------------------------------------------------------- */
 
 /* Scores made from distances between tokens, which no model here has. */
 static cz_status refuse_relative_positions(const struct json_node *config)
@@ -42,6 +43,7 @@ static cz_status read_padding(const struct json_node *config, int64_t V, int64_t
     return CZ_OK;
 }
 
+/* Keys that change the arithmetic are looked at even where their default is fine. */
 cz_status encoder_config_common(const struct json_node *config, enum cz_task task,
                                 struct encoder_config *c)
 {
@@ -54,8 +56,7 @@ cz_status encoder_config_common(const struct json_node *config, enum cz_task tas
     return task == CZ_TASK_CLASSIFICATION ? config_n_classes(config, &c->K) : CZ_OK;
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------ */
 
 /* The hyper-parameters of a chain, alive while it is built. */
 struct parts {
@@ -65,25 +66,6 @@ struct parts {
     struct mlm_head_hp mlm_head;
     struct layer_desc *layers;
 };
-
-static struct encoder_embedding_hp embedding_hp(const struct encoder_config *c,
-                                                const struct encoder_names *n)
-{
-    return (struct encoder_embedding_hp){.token_name = n->token,
-                                         .position_name = n->position,
-                                         .type_name = n->type,
-                                         .norm_weight_name = n->embedding_norm_w,
-                                         .norm_bias_name = n->embedding_norm_b,
-                                         .V = c->V,
-                                         .P = c->P,
-                                         .S = c->S,
-                                         .C = c->C,
-                                         .padding_id = c->padding_id,
-                                         .sinusoidal = c->sinusoidal,
-                                         .eps = (float)c->eps,
-                                         .dropout_p = (float)c->dropout,
-                                         .init_std = (float)c->init_std};
-}
 
 static struct encoder_block_hp block_hp(const struct encoder_config *c,
                                         const struct encoder_names *n, int layer_idx)
@@ -102,6 +84,7 @@ static struct encoder_block_hp block_hp(const struct encoder_config *c,
                                      .init_std = (float)c->init_std};
 }
 
+/* The dropout is the classifier's own where the config names one. */
 static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                           const struct encoder_names *n)
 {
@@ -137,6 +120,8 @@ static struct mlm_head_hp mlm_head_hp(const struct encoder_config *c, const stru
                                 .init_std = (float)c->init_std};
 }
 
+/* One embedding, the blocks, one head. Before a classification head the last block makes only what
+ * the head reads (first_only). */
 static cz_status chain_build(const struct encoder_config *c, const struct encoder_names *n,
                              const char *name, enum cz_task task, struct parts *p,
                              struct cz_model **out)
@@ -144,7 +129,20 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
     const size_t n_layers = (size_t)c->n_layers + 2;
     const bool classifies = task == CZ_TASK_CLASSIFICATION;
     struct layer_desc *last = &p->layers[n_layers - 1];
-    p->embedding = embedding_hp(c, n);
+    p->embedding = (struct encoder_embedding_hp){.token_name = n->token,
+                                                 .position_name = n->position,
+                                                 .type_name = n->type,
+                                                 .norm_weight_name = n->embedding_norm_w,
+                                                 .norm_bias_name = n->embedding_norm_b,
+                                                 .V = c->V,
+                                                 .P = c->P,
+                                                 .S = c->S,
+                                                 .C = c->C,
+                                                 .padding_id = c->padding_id,
+                                                 .sinusoidal = c->sinusoidal,
+                                                 .eps = (float)c->eps,
+                                                 .dropout_p = (float)c->dropout,
+                                                 .init_std = (float)c->init_std};
     p->class_head = class_head_hp(c, n);
     p->mlm_head = mlm_head_hp(c, n);
     p->layers[0] =
@@ -170,6 +168,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
     return model_build(&desc, out);
 }
 
+/* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
 cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,
                         const char *name, enum cz_task task, struct cz_model **out)
 {

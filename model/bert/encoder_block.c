@@ -44,8 +44,7 @@ static struct linear out_of(const struct encoder_block_hp *hp)
     return (struct linear){.n_in = hp->F, .n_out = hp->C};
 }
 
-/* ---- declare ----------------------------------------------------------------------------------
- */
+/* ---- declare -------------------------------------------------------------------------------- */
 
 /* What each parameter is, which decides its shape and how it begins. */
 static const enum {
@@ -76,8 +75,7 @@ static cz_status block_declare(const void *hp, struct param_list *out)
     return CZ_OK;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* Rows of a call: R = N, or B where only first positions are made. */
 struct block_rows {
@@ -117,6 +115,7 @@ struct block_space {
     struct scratch own;
 };
 
+/* In front of a head the query has R rows, keys and values all N. */
 static void take_qkv(const struct encoder_block_hp *hp, const struct block_rows *rows, size_t e,
                      struct scratch *s, void **q, void **k, void **v)
 {
@@ -125,7 +124,8 @@ static void take_qkv(const struct encoder_block_hp *hp, const struct block_rows 
     *v = scratch_take(s, rows->N, hp->C, e);
 }
 
-/* TRAIN: `kept` lies in saved. */
+/* The order is free; sizes must be those that block_size() counts, hence one function for both
+ * (base NULL measures). */
 static struct block_kept layout_saved(const struct encoder_block_hp *hp,
                                       const struct block_rows *rows, enum cz_dtype dtype,
                                       bool keeps_all, struct scratch *s)
@@ -149,7 +149,7 @@ static struct block_kept layout_saved(const struct encoder_block_hp *hp,
     return k;
 }
 
-/* The workspace of TRAIN and of backward. */
+/* Forward and backward call it with the same arguments and find the same places. */
 static struct block_space layout_train(const struct encoder_block_hp *hp,
                                        const struct block_rows *rows, enum cz_dtype dtype,
                                        bool keeps_all, void *saved, void *workspace)
@@ -209,6 +209,7 @@ static struct attention_args attention_of(const struct encoder_block_hp *hp, int
                                    .out_stride = hp->C};
 }
 
+/* Evaluation attends from every position, training perhaps only from the first. */
 static cz_status attention_workspace(const struct encoder_block_hp *hp, const struct batch_shape *s,
                                      bool first_only, size_t *nbytes_max)
 {
@@ -219,6 +220,7 @@ static cz_status attention_workspace(const struct encoder_block_hp *hp, const st
     return CZ_OK;
 }
 
+/* The largest of all operations: they run one after the other. */
 static cz_status op_workspace(const struct encoder_block_hp *hp, const struct batch_shape *s,
                               size_t *nbytes_max)
 {
@@ -236,6 +238,8 @@ static cz_status op_workspace(const struct encoder_block_hp *hp, const struct ba
     return linear_dx_add_workspace(s, &fc, N, nbytes_max);
 }
 
+/* Multiply-accumulates count two: 4 N C² for k and v, 2 R (2C² + 2CF) for the rest of the maps, 4 R
+ * T C for scores and their product. */
 static double flops_of(const struct encoder_block_hp *hp, const struct block_rows *rows, int64_t T)
 {
     const double n = (double)rows->N, r = (double)rows->R, t = (double)T;
@@ -243,6 +247,7 @@ static double flops_of(const struct encoder_block_hp *hp, const struct block_row
     return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) + 4.0 * r * t * c;
 }
 
+/* Saved and workspace by measuring the layouts that forward will use. */
 static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
     const struct encoder_block_hp *hp = hp_;
@@ -263,8 +268,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     return sizes_finish("encoder block", own_nbytes, op_nbytes, out);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
 /* Attention of this batch, as forward and backward both need it. */
 static struct attention_args attention_over(const struct encoder_block_hp *hp,
@@ -281,6 +285,7 @@ static struct attention_args attention_over(const struct encoder_block_hp *hp,
     return args;
 }
 
+/* RECOMPUTE is training, too. */
 static struct block_rows rows_here(const struct encoder_block_hp *hp, const struct layer_args *a)
 {
     return rows_of(hp, a->batch->B, a->batch->T, a->mode != LAYER_EVAL);
@@ -321,7 +326,7 @@ static cz_status attention_half(const struct encoder_block_hp *hp, const struct 
     return norm_forward(a, &norm, R, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]);
 }
 
-/* From x2 to y. */
+/* y may be out or, in front of a head, a small buffer. */
 static cz_status mlp_half(const struct encoder_block_hp *hp, const struct layer_args *a,
                           const struct block_space *s, void *y, struct op_space space)
 {
@@ -352,6 +357,7 @@ static cz_status put_first(const struct encoder_block_hp *hp, const struct layer
     return CZ_OK;
 }
 
+/* EVAL writes straight into out; TRAIN keeps what backward needs. */
 static cz_status block_forward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_block_hp *hp = hp_;
@@ -370,8 +376,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     return a->out ? put_first(hp, a, s.y) : CZ_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 /* din = gradient of x2 through out = ln_2(x2 + dropout(act(fc)·Woutᵀ + b)). */
 static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
@@ -408,6 +413,7 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
     return linear_dx_add(a, &fc, N, s->g, w[ENCODER_FC_W], din, space);
 }
 
+/* See the head of this file: written as zero rather than computed. */
 static cz_status zero_key_bias(const struct encoder_block_hp *hp, const struct layer_args *a)
 {
     const struct param_grad *g = &a->dparams[ENCODER_K_B];
@@ -473,6 +479,7 @@ static cz_status keys_backward(const struct encoder_block_hp *hp, const struct l
     return input_backward(hp, a, N, a->in, s->dv, ENCODER_V_W, &g[ENCODER_V_B], a->din, space);
 }
 
+/* din holds the gradient of x2, then that of the block's input: each step adds to it in place. */
 static cz_status whole_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
                                 const struct block_space *s, struct op_space space)
 {

@@ -15,6 +15,7 @@ struct places {
     size_t token, position, type, norm_w, norm_b;
 };
 
+/* DistilBERT has no types: the norm's parameters move up. */
 static struct places places_of(const struct encoder_embedding_hp *hp)
 {
     const size_t norm = hp->type_name ? 3 : 2;
@@ -27,9 +28,10 @@ static struct norm norm_of(const struct encoder_embedding_hp *hp)
     return (struct norm){.C = hp->C, .eps = hp->eps};
 }
 
-/* The tables; a padding token's row starts as zeros, as PyTorch's padding_idx does. */
-static cz_status declare_tables(const struct encoder_embedding_hp *hp, struct param_list *out)
+static cz_status embedding_declare(const void *hp_, struct param_list *out)
 {
+    const struct encoder_embedding_hp *hp = hp_;
+    /* The tables; a padding token's row starts as zeros, as PyTorch's padding_idx does. */
     const int64_t token[] = {hp->V, hp->C}, position[] = {hp->P, hp->C}, type[] = {hp->S, hp->C};
     const enum param_init positions = hp->sinusoidal ? PARAM_INIT_SINUSOID : PARAM_INIT_NORMAL;
     TRY(param_list_add(out, hp->token_name, 2, token, PARAM_INIT_NORMAL, hp->init_std));
@@ -37,20 +39,13 @@ static cz_status declare_tables(const struct encoder_embedding_hp *hp, struct pa
     p->has_zero_row = hp->padding_id >= 0;
     p->zero_row = hp->padding_id;
     TRY(param_list_add(out, hp->position_name, 2, position, positions, hp->init_std));
-    if (!hp->type_name) return CZ_OK;
-    return param_list_add(out, hp->type_name, 2, type, PARAM_INIT_NORMAL, hp->init_std);
-}
-
-static cz_status embedding_declare(const void *hp_, struct param_list *out)
-{
-    const struct encoder_embedding_hp *hp = hp_;
-    TRY(declare_tables(hp, out));
+    if (hp->type_name)
+        TRY(param_list_add(out, hp->type_name, 2, type, PARAM_INIT_NORMAL, hp->init_std));
     TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->C, PARAM_INIT_ONE, 0.0f));
     return param_list_add(out, hp->norm_bias_name, 1, &hp->C, PARAM_INIT_ZERO, 0.0f);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 struct embedding_kept {
     void *s; /* (N,C) */
@@ -80,6 +75,7 @@ static void *layout_backward(const struct encoder_embedding_hp *hp, int64_t N, e
     return scratch_take(s, N, hp->C, dtype_size(dtype));
 }
 
+/* The same arguments size the workspace and run the kernel. */
 static struct embedding_args table_args(int64_t N, int64_t C, int64_t n_rows, enum cz_dtype dtype,
                                         enum cz_dtype grad_dtype)
 {
@@ -110,6 +106,7 @@ static void raise_workspaces(const struct encoder_embedding_hp *hp, const struct
     norm_workspace(s, &norm, N, nbytes_max);
 }
 
+/* Positions are bounded here, before a kernel could read beyond the table. */
 static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
                                 struct layer_sizes *out)
 {
@@ -134,9 +131,9 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
     return sizes_finish("encoder embedding", own_nbytes, op_nbytes, out);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
+/* add: onto what is there, so that three tables need no third buffer. */
 static cz_status look_up(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                          const int32_t *ids, size_t param, int64_t n_rows, bool add, void *s)
 {
@@ -149,6 +146,8 @@ static cz_status look_up(const struct encoder_embedding_hp *hp, const struct lay
     return ops_embedding_forward(a->ops, a->stream, &args);
 }
 
+/* A batch without types has type 0 everywhere; the ids are made in the workspace because kernels
+ * take ids only. */
 static cz_status types_add(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                            void *s)
 {
@@ -166,6 +165,7 @@ static cz_status types_add(const struct encoder_embedding_hp *hp, const struct l
     return CZ_OK;
 }
 
+/* Without positions the rows are 0 … T−1: a plain addition, no look-up. */
 static cz_status positions_add(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                                void *s)
 {
@@ -179,6 +179,7 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
     return CZ_OK;
 }
 
+/* EVAL: s and y share out. */
 static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_embedding_hp *hp = hp_;
@@ -200,9 +201,9 @@ static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
     return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->C), a->out, a->out);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
+/* padding_id: PyTorch gives that row no gradient. */
 static cz_status table_backward(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                                 const int32_t *ids, size_t param, int64_t n_rows,
                                 int64_t padding_id, const void *ds, struct op_space space)
@@ -240,6 +241,7 @@ static cz_status rows_backward(const struct layer_args *a, size_t param, size_t 
                                   n_rest * e);
 }
 
+/* Counted positions are a sum over the batch, which costs less than a scatter. */
 static cz_status positions_backward(const struct encoder_embedding_hp *hp,
                                     const struct layer_args *a, const void *ds,
                                     struct op_space space)
@@ -252,6 +254,7 @@ static cz_status positions_backward(const struct encoder_embedding_hp *hp,
     return rows_backward(a, param, (size_t)(hp->P * hp->C), batch->B, batch->T * hp->C, ds, space);
 }
 
+/* One row gets everything when the batch has no types. */
 static cz_status types_backward(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                                 const void *ds, struct op_space space)
 {
@@ -262,6 +265,7 @@ static cz_status types_backward(const struct encoder_embedding_hp *hp, const str
     return rows_backward(a, param, (size_t)(hp->S * hp->C), batch->B * batch->T, hp->C, ds, space);
 }
 
+/* First the norm, because the tables' gradient is that of s. */
 static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_embedding_hp *hp = hp_;

@@ -9,8 +9,9 @@
 #include "model/model_impl.h"
 #include "model/parts/blocks_impl.h"
 
-/* ---- layers -----------------------------------------------------------------------------------
- * Names in hyper-parameters are literals: they outlive every model. */
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* Names in hyper-parameters are literals: they outlive every model. */
 
 /* out (B,T,C) = dropout(norm(token[id] + type[t] + position[p])): encoder_embedding.c. */
 struct encoder_embedding_hp {
@@ -88,8 +89,7 @@ struct mlm_head_hp {
 };
 extern const struct layer_class mlm_head_class;
 
-/* ---- from config.json to a chain --------------------------------------------------------------
- */
+/* ---- from config.json to a chain ------------------------------------------------------------ */
 
 /* What config.json says, under the words that both families share. */
 struct encoder_config {

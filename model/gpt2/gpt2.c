@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- config.json ------------------------------------------------------------------------------
- */
+/* ---- config.json ---------------------------------------------------------------------------- */
 
 struct gpt2_config {
     int64_t vocab_size, n_positions, n_embd, n_layer, n_head, n_inner;
@@ -24,6 +23,7 @@ struct gpt2_config {
     bool tie_word_embeddings;
 };
 
+/* n_ctx and n_positions are both in use; the newer name wins. */
 static cz_status config_read(const struct json_node *config, struct gpt2_config *c)
 {
     const int64_t any = INT32_MAX;
@@ -50,9 +50,10 @@ static cz_status config_read(const struct json_node *config, struct gpt2_config 
     return config_check_heads(config, "n_head", "num_attention_heads", c->n_head, c->n_embd);
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------ */
 
+/* scale_attn_by_inverse_layer_idx counts layers from 1. Residual projections start smaller, by
+ * 1/√(2 n_layer), as in the paper. */
 static struct gpt2_block_hp block_hp(const struct gpt2_config *c, int layer_idx)
 {
     double scale = 1.0;
@@ -74,6 +75,7 @@ static struct gpt2_block_hp block_hp(const struct gpt2_config *c, int layer_idx)
     };
 }
 
+/* Tied weights share one parameter: gradients then add up without further care. */
 static cz_status chain_build(const struct gpt2_config *c, const char *name,
                              struct gpt2_block_hp *blocks, struct layer_desc *layers,
                              struct cz_model **out)
@@ -129,8 +131,7 @@ static cz_status gpt2_build(const struct json_node *config, const char *name, en
 
 static const char *const gpt2_ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
 
-/* ---- presets ----------------------------------------------------------------------------------
- */
+/* ---- presets -------------------------------------------------------------------------------- */
 
 static const struct preset {
     const char *name;
@@ -155,6 +156,7 @@ static const char *gpt2_preset_name(size_t idx)
     return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
 }
 
+/* The keys that transformers writes for GPT-2, in its order. */
 static cz_status gpt2_preset_config(const char *name, char **text)
 {
     const struct preset *p = NULL;

@@ -34,6 +34,7 @@ static struct norm norm_of(const struct gpt2_block_hp *hp)
     return (struct norm){.C = hp->C, .eps = hp->eps};
 }
 
+/* One product for queries, keys and values, as the weights are stored. */
 static struct linear qkv_of(const struct gpt2_block_hp *hp)
 {
     return (struct linear){.n_in = hp->C, .n_out = 3 * hp->C, .in_out = true};
@@ -54,9 +55,9 @@ static struct linear out_of(const struct gpt2_block_hp *hp)
     return (struct linear){.n_in = hp->F, .n_out = hp->C, .in_out = true};
 }
 
-/* ---- declare ----------------------------------------------------------------------------------
- */
+/* ---- declare -------------------------------------------------------------------------------- */
 
+/* The order of the table is that of the enum above. */
 static cz_status block_declare(const void *hp_, struct param_list *out)
 {
     const struct gpt2_block_hp *hp = hp_;
@@ -90,8 +91,7 @@ static cz_status block_declare(const void *hp_, struct param_list *out)
     return CZ_OK;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* What the two halves hand to each other and to backward. */
 struct block_kept {
@@ -104,7 +104,7 @@ struct block_kept {
     void *h1, *h2, *g; /* (N,C), (N,C), (N,F): ln_1, ln_2, act(fc); NULL unless all is kept */
 };
 
-/* TRAIN: `kept` lies in saved. */
+/* Sizes must be those that block_size() counts: one function measures (base NULL) and places. */
 static struct block_kept layout_saved(const struct gpt2_block_hp *hp, int64_t B, int64_t T,
                                       enum cz_dtype dtype, bool keeps_all, struct scratch *s)
 {
@@ -149,6 +149,7 @@ struct block_space {
     struct scratch own;
 };
 
+/* The wide buffer serves the MLP, then attention. */
 static struct block_space layout_backward(const struct gpt2_block_hp *hp, int64_t N,
                                           enum cz_dtype dtype, void *base)
 {
@@ -159,6 +160,7 @@ static struct block_space layout_backward(const struct gpt2_block_hp *hp, int64_
     return s;
 }
 
+/* Scores are scaled by the config's factor, not always by 1/√D. */
 static struct attention_args attention_of(const struct gpt2_block_hp *hp, int64_t B, int64_t Tq,
                                           int64_t Tk, enum cz_dtype dtype)
 {
@@ -177,6 +179,7 @@ static struct attention_args attention_of(const struct gpt2_block_hp *hp, int64_
                                    .out_stride = hp->C};
 }
 
+/* The largest of all operations: they run one after the other. */
 static cz_status op_workspace(const struct gpt2_block_hp *hp, const struct batch_shape *s,
                               size_t *nbytes_max)
 {
@@ -204,6 +207,7 @@ static cz_status op_workspace(const struct gpt2_block_hp *hp, const struct batch
     return CZ_OK;
 }
 
+/* Measured with the layouts that forward and backward use. */
 static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
     const struct gpt2_block_hp *hp = hp_;
@@ -232,8 +236,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     return sizes_finish("GPT-2 block", own_nbytes, op_nbytes, out);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
 /* Attention over the packed qkv of this batch, as forward and backward both need it. */
 static struct attention_args attention_over(const struct gpt2_block_hp *hp,
@@ -251,6 +254,7 @@ static struct attention_args attention_over(const struct gpt2_block_hp *hp,
     return args;
 }
 
+/* The same arguments as in backward, so that both see the same scores. */
 static cz_status attend(const struct gpt2_block_hp *hp, const struct layer_args *a,
                         const struct block_kept *k, struct op_space space)
 {
@@ -286,6 +290,7 @@ static cz_status after_attention(const struct gpt2_block_hp *hp, const struct la
     return residual_add(a, numel, k->x2, m, out);
 }
 
+/* From in to qkv. */
 static cz_status before_attention(const struct gpt2_block_hp *hp, const struct layer_args *a,
                                   const struct block_kept *k, void *h, struct op_space space)
 {
@@ -297,6 +302,7 @@ static cz_status before_attention(const struct gpt2_block_hp *hp, const struct l
     return linear_forward(a, &qkv, N, h, a->params[QKV_W], a->params[QKV_B], k->qkv, space);
 }
 
+/* EVAL reuses what is dead; TRAIN keeps what backward needs. */
 static cz_status block_forward(const void *hp_, const struct layer_args *a)
 {
     const struct gpt2_block_hp *hp = hp_;
@@ -323,8 +329,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     return after_attention(hp, a, &k, k.h2 ? k.h2 : h, k.g ? k.g : g, a->out, space);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 /* din becomes dx2: dout and the gradient through out = x2 + dropout(act(fc)·Wout + b). */
 static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer_args *a,
@@ -407,6 +412,7 @@ static cz_status attention_half_backward(const struct gpt2_block_hp *hp, const s
     return norm_backward(a, &norm, N, &grad, w[LN1_W], &g[LN1_W], &g[LN1_B], space);
 }
 
+/* MLP first, then attention: the way back. */
 static cz_status block_backward(const void *hp_, const struct layer_args *a)
 {
     const struct gpt2_block_hp *hp = hp_;
@@ -419,19 +425,12 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     return attention_half_backward(hp, a, &k, &s, space);
 }
 
-/* ---- decode -----------------------------------------------------------------------------------
- */
+/* ---- decode --------------------------------------------------------------------------------- */
 
 /* Keys, then values, each (B,cache_T,C). */
 struct block_cache {
     void *k, *v;
 };
-
-static struct block_cache cache_of(const struct gpt2_block_hp *hp, const struct layer_args *a)
-{
-    return (struct block_cache){a->cache,
-                                elem_at(a, a->cache, (size_t)(a->batch->B * a->cache_T * hp->C))};
-}
 
 /* New keys or values (column group `part` of qkv) to their rows of the cache. */
 static cz_status cache_append(const struct gpt2_block_hp *hp, const struct layer_args *a,
@@ -449,13 +448,15 @@ static cz_status cache_append(const struct gpt2_block_hp *hp, const struct layer
     return CZ_OK;
 }
 
+/* Only new tokens pass the maps; attention reads all keys and values from the cache. */
 static cz_status block_decode(const void *hp_, const struct layer_args *a)
 {
     const struct gpt2_block_hp *hp = hp_;
     const int64_t C = hp->C, B = a->batch->B, T = a->batch->T, N = B * T;
     const struct norm norm = norm_of(hp);
     const struct linear qkv = qkv_of(hp);
-    const struct block_cache cache = cache_of(hp, a);
+    const struct block_cache cache = (struct block_cache){
+        a->cache, elem_at(a, a->cache, (size_t)(a->batch->B * a->cache_T * hp->C))};
     struct scratch own = {.base = a->workspace};
     void *h = scratch_take(&own, N, C, dtype_size(a->dtype));
     struct block_kept k = layout_eval(hp, N, a->dtype, a->out, &own); /* qkv holds q alone */

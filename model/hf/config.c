@@ -1,8 +1,12 @@
+/* Reading config.json of Hugging Face models. Every key that changes what a model computes is
+ * either honoured or refused with its place in the file: a key that is silently ignored would give
+ * a model that looks right and is not. */
 #include "model/hf/config_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* The message begins with file, line and key. */
 cz_status config_refuse(const struct json_node *node, cz_status status, const char *why)
 {
     char where[512];
@@ -43,6 +47,7 @@ cz_status config_number(const struct json_node *config, const char *key, double 
     return config_refuse(json_get(config, key), CZ_INVALID, why);
 }
 
+/* transformers' names; several of them mean the same function. */
 cz_status config_activation(const struct json_node *config, const char *key, const char *fallback,
                             enum activation *out)
 {
@@ -75,6 +80,7 @@ cz_status config_activation(const struct json_node *config, const char *key, con
     return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
 }
 
+/* For switches whose effect is not implemented. */
 cz_status config_refuse_true(const struct json_node *config, const char *key)
 {
     bool on = false;
@@ -83,6 +89,7 @@ cz_status config_refuse_true(const struct json_node *config, const char *key)
               : CZ_OK;
 }
 
+/* Variants that any family may ask for. */
 cz_status config_refuse_variants(const struct json_node *config)
 {
     TRY(config_refuse_true(config, "add_cross_attention"));
@@ -96,6 +103,7 @@ cz_status config_refuse_variants(const struct json_node *config)
     return CZ_OK;
 }
 
+/* A remainder would silently cut the last head. */
 cz_status config_check_heads(const struct json_node *config, const char *key, const char *other,
                              int64_t n_heads, int64_t width)
 {

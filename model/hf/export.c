@@ -1,5 +1,6 @@
 /* Writing a Hugging Face folder: config.json and model.safetensors, both durable, the config put
- * into place last. */
+ * into place last, so that a folder with a config has its weights. The config is the one that was
+ * read, with the dtype replaced: keys that czero does not know survive. */
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
 #include "formats/safetensors/safetensors.h"
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The names that config.json uses. */
 static const char *torch_name(enum cz_dtype dtype)
 {
     switch (dtype) {
@@ -19,11 +21,11 @@ static const char *torch_name(enum cz_dtype dtype)
     }
 }
 
-/* ---- config.json ------------------------------------------------------------------------------
- */
+/* ---- config.json ---------------------------------------------------------------------------- */
 
 static cz_status write_node(struct json_writer *w, const struct json_node *node);
 
+/* As it was written: 1e-5 must not become 1.0000000000000001e-05. */
 static cz_status write_number(struct json_writer *w, const struct json_node *node)
 {
     size_t nbytes;
@@ -94,6 +96,7 @@ static cz_status config_write(struct json_writer *w, const struct json_node *con
     return CZ_OK;
 }
 
+/* On failure the writer's buffer is freed here: taking it would have passed it on. */
 static cz_status config_text(const struct cz_model *m, enum cz_dtype dtype, char **text,
                              size_t *nbytes)
 {
@@ -131,8 +134,7 @@ done:
     return st;
 }
 
-/* ---- model.safetensors ------------------------------------------------------------------------
- */
+/* ---- model.safetensors ---------------------------------------------------------------------- */
 
 enum { PIECE_NUMEL = 1 << 20 };
 
@@ -148,6 +150,7 @@ static void narrow(float *x, size_t n, enum cz_dtype dtype)
     }
 }
 
+/* In pieces: a whole embedding in fp32 may not fit beside the model. */
 static cz_status tensor_write(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
                               size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
                               float *piece)
@@ -180,6 +183,7 @@ static size_t tensors_list(const struct cz_model *m, enum cz_dtype dtype,
     return n;
 }
 
+/* Ranks other than the writer serve fetch(); see engine/state/export.c. */
 static cz_status tensors_write(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                                model_fetch fetch, void *user)
 {
@@ -208,6 +212,7 @@ done:
     return st;
 }
 
+/* A chain that a program built itself has no config that transformers would know. */
 static cz_status check_exportable(const struct cz_model *m, enum cz_dtype dtype)
 {
     if (!m->config)
@@ -221,6 +226,7 @@ static cz_status check_exportable(const struct cz_model *m, enum cz_dtype dtype)
     return CZ_OK;
 }
 
+/* For checkpoints that are exported from files: the weights come from elsewhere. */
 cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz_dtype dtype)
 {
     struct file_durable config = {.fd = -1};
@@ -231,6 +237,7 @@ cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz
     return st;
 }
 
+/* A folder that was made here is removed again if writing fails. */
 cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                           model_fetch fetch, void *user)
 {

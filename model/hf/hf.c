@@ -25,8 +25,7 @@ static cz_status family_of(const struct json_node *config, const struct model_fa
                    model_type_names(known, sizeof known));
 }
 
-/* ---- heads ------------------------------------------------------------------------------------
- */
+/* ---- heads ---------------------------------------------------------------------------------- */
 
 static const struct model_head *head_for_task(const struct model_family *f, enum cz_task task)
 {
@@ -165,8 +164,7 @@ done:
     return st;
 }
 
-/* ---- folders and presets ----------------------------------------------------------------------
- */
+/* ---- folders and presets -------------------------------------------------------------------- */
 
 static const struct cz_model_options no_options;
 

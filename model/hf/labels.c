@@ -1,4 +1,5 @@
-/* How many classes a config tells apart, and what they are called. */
+/* How many classes a config tells apart, and what they are called. The names travel with the model:
+ * into checkpoints' exports, predictions and reports. */
 #include "base/size.h"
 #include "model/hf/config_impl.h"
 #include "model/model_impl.h"
@@ -10,28 +11,6 @@
 /* What a config that says nothing has, as in transformers. */
 enum { N_CLASSES_DEFAULT = 2 };
 
-static cz_status refuse_count(const struct json_node *node, int64_t n)
-{
-    char why[160];
-    snprintf(why, sizeof why,
-             n == 1 ? "one label means regression, which is not supported; classification "
-                      "needs 2 or more"
-                    : "%lld labels are outside 2…%d",
-             (long long)n, CZ_CLASSES_MAX);
-    return config_refuse(node, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
-}
-
-static cz_status check_problem_type(const struct json_node *config)
-{
-    const char *type;
-    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
-    if (strcmp(type, "single_label_classification") == 0) return CZ_OK;
-    char why[256];
-    snprintf(why, sizeof why,
-             "\"%s\" is not supported; single_label_classification is, and so is null", type);
-    return config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why);
-}
-
 /* id2label has the last word in transformers, too; num_labels stands in older and in shorter files.
  */
 cz_status config_n_classes(const struct json_node *config, int64_t *out)
@@ -39,7 +18,15 @@ cz_status config_n_classes(const struct json_node *config, int64_t *out)
     const struct json_node *names = config_either(config, "id2label", NULL);
     const struct json_node *count = config_either(config, "num_labels", NULL);
     *out = N_CLASSES_DEFAULT;
-    TRY(check_problem_type(config));
+    /* Multi-label and regression losses are not implemented. */
+    const char *type;
+    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
+    if (strcmp(type, "single_label_classification") != 0) {
+        char why[256];
+        snprintf(why, sizeof why,
+                 "\"%s\" is not supported; single_label_classification is, and so is null", type);
+        TRY(config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why));
+    }
     if (names) {
         TRY(json_need(config, "id2label", JSON_OBJECT, &names));
         *out = (int64_t)json_count(names);
@@ -47,11 +34,18 @@ cz_status config_n_classes(const struct json_node *config, int64_t *out)
         TRY(json_as_int(count, out));
     }
     if (*out >= 2 && *out <= CZ_CLASSES_MAX) return CZ_OK;
-    return refuse_count(names ? names : count, *out);
+    /* One label means regression to Transformers. */
+    const int64_t n = *out;
+    char why[160];
+    snprintf(why, sizeof why,
+             n == 1 ? "one label means regression, which is not supported; classification "
+                      "needs 2 or more"
+                    : "%lld labels are outside 2…%d",
+             (long long)n, CZ_CLASSES_MAX);
+    return config_refuse(names ? names : count, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 enum { DEFAULT_NAME_NBYTES = 16 }; /* "LABEL_1048575" */
 
@@ -84,6 +78,7 @@ static size_t name_put(const struct json_node *id2label, int64_t k, char *dst)
     return nbytes + 1;
 }
 
+/* One allocation for the table and all names: they are freed together. */
 cz_status labels_init(struct cz_model *m)
 {
     const int64_t n = m->n_classes;
@@ -107,6 +102,7 @@ cz_status labels_init(struct cz_model *m)
     return CZ_OK;
 }
 
+/* NULL for a class that does not exist. */
 const char *cz_model_label_name(const struct cz_model *m, int64_t k)
 {
     return k >= 0 && k < m->n_classes && m->label_names ? m->label_names[k] : NULL;

@@ -1,8 +1,8 @@
-/* What the caller wants of a model, written into its config.json: everything behind it, from the
- * chain to the export, then reads one config that says the same.
+/* What the caller wants of a model, written into its config.json: chain, checkpoint and export then
+ * read one config that agrees with all of it.
  *
  * Values are replaced in the text where they stand and new members go to its end, so that lines
- * keep their numbers and sentences still name the place in the user's file. */
+ * keep their numbers and messages still name the place in the user's file. */
 #include "base/log.h"
 #include "base/utf8.h"
 #include "formats/json/json_write.h"
@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- edits of a text --------------------------------------------------------------------------
- */
+/* ---- edits of a text ------------------------------------------------------------------------ */
 
 /* A member and its new value, as JSON. */
 struct edit {
@@ -65,6 +64,7 @@ static cz_status edits_add_null(struct edits *e, const char *key)
     return edits_add(e, key, &w);
 }
 
+/* There are at most EDITS_MAX: no index is needed. */
 static const struct edit *edit_of(const struct edits *e, const char *key)
 {
     for (size_t i = 0; i < e->n; i++)
@@ -72,27 +72,10 @@ static const struct edit *edit_of(const struct edits *e, const char *key)
     return NULL;
 }
 
+/* The user's bytes, unchanged: comments in strings, spacing, number formats. */
 static void put_bytes(struct json_writer *w, const char *from, const char *to)
 {
     json_write_format(w, "%.*s", (int)(to - from), from);
-}
-
-static void put_newlines(struct json_writer *w, const char *from, const char *to)
-{
-    for (const char *c = from; c < to; c++)
-        if (*c == '\n') json_write_text(w, "\n");
-}
-
-/* Behind what was there; the closing brace follows. */
-static void put_new_members(struct json_writer *w, const struct json_node *root,
-                            const struct edits *e)
-{
-    bool first = json_count(root) == 0;
-    for (size_t i = 0; i < e->n; i++) {
-        if (json_get(root, e->at[i].key)) continue;
-        json_write_format(w, "%s\"%s\": %s", first ? "" : ", ", e->at[i].key, e->at[i].value);
-        first = false;
-    }
 }
 
 /* The root's text with the edits in it, and as many empty lines in front as it has above it. */
@@ -109,11 +92,19 @@ static void put_edited(struct json_writer *w, const struct json_node *root, cons
         const char *old = json_text(child, &nbytes);
         put_bytes(w, from, old);
         json_write_text(w, edit->value);
-        put_newlines(w, old, old + nbytes);
+        const char *to = old + nbytes;
+        for (const char *c = old; c < to; c++)
+            if (*c == '\n') json_write_text(w, "\n");
         from = old + nbytes;
     }
     put_bytes(w, from, end);
-    put_new_members(w, root, e);
+    /* Behind what was there; the closing brace follows. */
+    bool first = json_count(root) == 0;
+    for (size_t i = 0; i < e->n; i++) {
+        if (json_get(root, e->at[i].key)) continue;
+        json_write_format(w, "%s\"%s\": %s", first ? "" : ", ", e->at[i].key, e->at[i].value);
+        first = false;
+    }
     json_write_text(w, "}");
 }
 
@@ -136,9 +127,9 @@ static cz_status edits_apply(const struct edits *e, const char *place, struct js
     return CZ_OK;
 }
 
-/* ---- labels -----------------------------------------------------------------------------------
- */
+/* ---- labels --------------------------------------------------------------------------------- */
 
+/* For sorting pointers to names. */
 static int by_text(const void *left, const void *right)
 {
     return strcmp(*(const char *const *)left, *(const char *const *)right);
@@ -159,19 +150,7 @@ static cz_status check_distinct(const struct cz_model_options *o)
     return st;
 }
 
-static cz_status check_labels(const struct cz_model_options *o, enum cz_task task)
-{
-    if (task != CZ_TASK_CLASSIFICATION)
-        return err_set(CZ_INVALID, 0, "names of classes are for classification only");
-    if (o->n_labels < 2 || o->n_labels > CZ_CLASSES_MAX)
-        return err_set(CZ_INVALID, 0, "classification takes 2 to %d classes, not %zu",
-                       CZ_CLASSES_MAX, o->n_labels);
-    for (size_t k = 0; k < o->n_labels; k++)
-        if (!o->labels[k] || !utf8_is_valid(o->labels[k], strlen(o->labels[k])))
-            return err_set(CZ_INVALID, 0, "the name of class %zu is not UTF-8", k);
-    return check_distinct(o);
-}
-
+/* Both directions, as transformers writes them. */
 static cz_status add_label_maps(const struct cz_model_options *o, struct edits *e)
 {
     struct json_writer id2label, label2id;
@@ -193,20 +172,7 @@ static cz_status add_label_maps(const struct cz_model_options *o, struct edits *
     return st;
 }
 
-static cz_status set_labels(const struct json_node *root, const struct cz_model_options *o,
-                            enum cz_task task, struct edits *e)
-{
-    if (o->n_labels == 0) return CZ_OK;
-    TRY(check_labels(o, task));
-    TRY(add_label_maps(o, e));
-    if (json_get(root, "num_labels")) TRY(edits_add_int(e, "num_labels", (int64_t)o->n_labels));
-    /* whatever the files' own head was for, this one names one class */
-    if (json_get(root, "problem_type")) TRY(edits_add_null(e, "problem_type"));
-    return CZ_OK;
-}
-
-/* ---- the head and the vocabulary --------------------------------------------------------------
- */
+/* ---- the head and the vocabulary ------------------------------------------------------------ */
 
 static bool names_architecture(const struct json_node *root, const char *architecture)
 {
@@ -216,33 +182,8 @@ static bool names_architecture(const struct json_node *root, const char *archite
            json_as_string(json_child(list, 0), &name) == CZ_OK && strcmp(name, architecture) == 0;
 }
 
-static cz_status set_architecture(const struct json_node *root, const char *architecture,
-                                  struct edits *e)
-{
-    if (names_architecture(root, architecture)) return CZ_OK;
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    json_begin_array(&w);
-    json_write_string(&w, architecture);
-    json_end_array(&w);
-    return edits_add(e, "architectures", &w);
-}
-
-/* Tokens beyond a smaller vocabulary would be no tokens: transformers refuses such a pad. */
-static cz_status drop_outside_tokens(const struct json_node *root, int64_t vocab_size,
-                                     struct edits *e)
-{
-    static const char *const keys[] = {"bos_token_id", "cls_token_id",  "eos_token_id",
-                                       "pad_token_id", "mask_token_id", "sep_token_id"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
-        const struct json_node *node = json_get(root, keys[i]);
-        int64_t id;
-        if (!node || json_type(node) != JSON_INT || json_as_int(node, &id) != CZ_OK) continue;
-        if (id >= vocab_size) TRY(edits_add_null(e, keys[i]));
-    }
-    return CZ_OK;
-}
-
+/* Tokens beyond a smaller vocabulary are dropped from the config: transformers refuses such a pad
+ * token. */
 static cz_status set_vocab_size(const struct json_node *root, const struct cz_model_options *o,
                                 struct edits *e)
 {
@@ -254,17 +195,54 @@ static cz_status set_vocab_size(const struct json_node *root, const struct cz_mo
     TRY(json_opt_int(root, "vocab_size", 0, &now));
     if (now == o->vocab_size) return CZ_OK;
     TRY(edits_add_int(e, "vocab_size", o->vocab_size));
-    return drop_outside_tokens(root, o->vocab_size, e);
+    /* Tokens beyond a smaller vocabulary would be no tokens: transformers refuses such a pad. */
+    static const char *const keys[] = {"bos_token_id", "cls_token_id",  "eos_token_id",
+                                       "pad_token_id", "mask_token_id", "sep_token_id"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
+        const struct json_node *node = json_get(root, keys[i]);
+        int64_t id;
+        if (!node || json_type(node) != JSON_INT || json_as_int(node, &id) != CZ_OK) continue;
+        if (id >= o->vocab_size) TRY(edits_add_null(e, keys[i]));
+    }
+    return CZ_OK;
 }
 
+/* Only what differs is edited: a config that already says it stays byte for byte. */
 cz_status options_write(const struct cz_model_options *options, const struct model_head *head,
                         bool is_preset, const char *place, struct json_doc **config)
 {
     struct edits e = {.n = 0};
     cz_status st;
     const struct json_node *root = json_root(*config);
-    TRY_GOTO(set_architecture(root, head->architecture, &e), done);
-    TRY_GOTO(set_labels(root, options, head->task, &e), done);
+    /* Transformers chooses the class by this name. */
+    if (!names_architecture(root, head->architecture)) {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        json_begin_array(&w);
+        json_write_string(&w, head->architecture);
+        json_end_array(&w);
+        TRY_GOTO(edits_add(&e, "architectures", &w), done);
+    }
+    /* The maps of labels replace what the files say. */
+    if (options->n_labels != 0) {
+        /* Names become ids by their order, so they must differ and be UTF-8. */
+        if (head->task != CZ_TASK_CLASSIFICATION)
+            TRY_GOTO(err_set(CZ_INVALID, 0, "names of classes are for classification only"), done);
+        if (options->n_labels < 2 || options->n_labels > CZ_CLASSES_MAX)
+            TRY_GOTO(err_set(CZ_INVALID, 0, "classification takes 2 to %d classes, not %zu",
+                             CZ_CLASSES_MAX, options->n_labels),
+                     done);
+        for (size_t k = 0; k < options->n_labels; k++)
+            if (!options->labels[k] ||
+                !utf8_is_valid(options->labels[k], strlen(options->labels[k])))
+                TRY_GOTO(err_set(CZ_INVALID, 0, "the name of class %zu is not UTF-8", k), done);
+        TRY_GOTO(check_distinct(options), done);
+        TRY_GOTO(add_label_maps(options, &e), done);
+        if (json_get(root, "num_labels"))
+            TRY_GOTO(edits_add_int(&e, "num_labels", (int64_t)options->n_labels), done);
+        /* whatever the files' own head was for, this one names one class */
+        if (json_get(root, "problem_type")) TRY_GOTO(edits_add_null(&e, "problem_type"), done);
+    }
     if (is_preset) TRY_GOTO(set_vocab_size(root, options, &e), done);
     TRY_GOTO(edits_apply(&e, place, config), done);
 done:

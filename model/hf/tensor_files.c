@@ -1,3 +1,7 @@
+/* The tensors of a model folder, whatever files hold them (safetensors or PyTorch pickles, single
+ * or in shards), under the names that models use: wrappers' prefixes and old spellings are taken
+ * off. A folder whose weights no reader here understands is an error, since training from random
+ * weights would look like a bad model. */
 #include "model/hf/tensor_files_impl.h"
 
 #include "formats/file_io.h"
@@ -17,8 +21,7 @@ struct tensor_files {
     size_t n, cap;
 };
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 static bool skip(const char **name, const char *part)
 {
@@ -38,13 +41,14 @@ static const char *skip_wrappers(const char *name, bool in_front)
     return name;
 }
 
+/* Names of the first BERT files: gamma and beta. */
 static void replace_ending(char *name, const char *old, const char *now)
 {
     const size_t n = strlen(name), n_old = strlen(old);
     if (n > n_old && strcmp(name + n - n_old, old) == 0) strcpy(name + n - n_old, now);
 }
 
-/* The caller's to free(); NULL: no memory. */
+/* Each part of the name is unwrapped, since wrappers may wrap inner modules. */
 static char *plain_name(const char *stored)
 {
     char *name = malloc(strlen(stored) + sizeof ".weight"), *end = name;
@@ -64,9 +68,9 @@ static char *plain_name(const char *stored)
     return name;
 }
 
-/* ---- entries ----------------------------------------------------------------------------------
- */
+/* ---- entries -------------------------------------------------------------------------------- */
 
+/* Grows by doubling; names are owned, the rest points into the open files. */
 static cz_status entry_add(struct tensor_files *files, const struct tensor_entry *entry)
 {
     if (files->n == files->cap) {
@@ -89,6 +93,7 @@ static bool is_plain(const struct tensor_entry *e)
     return strcmp(e->name, e->stored_name) == 0;
 }
 
+/* Of two entries with one plain name the unwrapped one comes first and is found first. */
 static int by_name(const void *left, const void *right)
 {
     const struct tensor_entry *a = left, *b = right;
@@ -98,34 +103,13 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->stored_name, b->stored_name);
 }
 
+/* Integers are buffers. */
 static bool is_weight_dtype(enum cz_dtype dtype)
 {
     return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F64;
 }
 
-/* ---- safetensors ------------------------------------------------------------------------------
- */
-
-static cz_status add_safetensors(struct tensor_files *files)
-{
-    for (size_t i = 0; i < safetensors_count(files->st); i++) {
-        const struct safetensors_info *t = safetensors_at(files->st, i);
-        enum cz_dtype dtype = DTYPE_I64;
-        const bool is_known = safetensors_dtype_to_base(t->dtype, &dtype);
-        const struct tensor_entry entry = {.stored_name = t->name,
-                                           .path = t->path,
-                                           .ndim = t->ndim,
-                                           .shape = t->shape,
-                                           .dtype_name = safetensors_dtype_name(t->dtype),
-                                           .is_weight = is_known && is_weight_dtype(dtype),
-                                           .info = t};
-        TRY(entry_add(files, &entry));
-    }
-    return CZ_OK;
-}
-
-/* ---- pytorch_model.bin ------------------------------------------------------------------------
- */
+/* ---- pytorch_model.bin ---------------------------------------------------------------------- */
 
 /* The dict of tensors: the file's root, or where training loops put it. */
 static const struct pickle_node *state_dict(const struct pt *pt)
@@ -167,6 +151,7 @@ static cz_status add_pt(struct tensor_files *files, const struct pt *pt,
     return CZ_OK;
 }
 
+/* The file stays open: tensors are read from it piece by piece. */
 static cz_status open_pt(struct tensor_files *files, size_t idx, const char *path,
                          const struct shards_index *index, const char *file)
 {
@@ -174,6 +159,7 @@ static cz_status open_pt(struct tensor_files *files, size_t idx, const char *pat
     return add_pt(files, files->pts[idx], index, file);
 }
 
+/* n_pts is set with the array, so that closing accepts a half-filled one. */
 static cz_status alloc_pts(struct tensor_files *files, size_t n)
 {
     files->pts = calloc(n, sizeof(struct pt *));
@@ -188,24 +174,12 @@ static cz_status open_single_pt(struct tensor_files *files, const char *path)
     return open_pt(files, 0, path, NULL, NULL);
 }
 
-static cz_status check_map(const struct tensor_files *files, const struct shards_index *index,
-                           const char *path)
-{
-    for (size_t i = 0; i < json_count(index->map); i++) {
-        const char *name = json_key(json_child(index->map, i));
-        const struct tensor_entry *e = tensor_files_find(files, name);
-        if (!e || strcmp(e->stored_name, name) != 0)
-            return err_set(CZ_CORRUPT, 0, "%s: tensor %s should be in %s and is not", path, name,
-                           shards_index_file(index, name));
-    }
-    return CZ_OK;
-}
-
 static void sort_entries(struct tensor_files *files)
 {
     if (files->n) qsort(files->entries, files->n, sizeof *files->entries, by_name);
 }
 
+/* The index tells which file holds what; both must agree. */
 static cz_status open_pt_index(struct tensor_files *files, const char *dir, const char *path)
 {
     struct shards_index index;
@@ -220,14 +194,21 @@ static cz_status open_pt_index(struct tensor_files *files, const char *dir, cons
         if (st != CZ_OK) goto done;
     }
     sort_entries(files);
-    TRY_GOTO(check_map(files, &index, path), done);
+    /* The index must agree with the files: a half-copied folder would otherwise load with holes. */
+    for (size_t i = 0; i < json_count(index.map); i++) {
+        const char *name = json_key(json_child(index.map, i));
+        const struct tensor_entry *e = tensor_files_find(files, name);
+        if (!e || strcmp(e->stored_name, name) != 0)
+            TRY_GOTO(err_set(CZ_CORRUPT, 0, "%s: tensor %s should be in %s and is not", path, name,
+                             shards_index_file(&index, name)),
+                     done);
+    }
 done:
     shards_index_free(&index);
     return st;
 }
 
-/* ---- folders ----------------------------------------------------------------------------------
- */
+/* ---- folders -------------------------------------------------------------------------------- */
 
 /* Weights that would be overlooked: other formats, and files that lack their index or name. */
 static bool looks_like_weights(const char *name)
@@ -242,30 +223,25 @@ static bool looks_like_weights(const char *name)
     return false;
 }
 
-/* No known weight file is there: complain when an unknown one is, or when one is required. */
-static cz_status none_found(const char *dir, bool required)
-{
-    char other[256] = "";
-    DIR *listing = opendir(dir);
-    for (struct dirent *d; listing && !other[0] && (d = readdir(listing));)
-        if (looks_like_weights(d->d_name)) snprintf(other, sizeof other, "%s", d->d_name);
-    if (listing) closedir(listing);
-    if (other[0])
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s has weights in %s; czero reads model.safetensors or pytorch_model.bin, "
-                       "or shards of either with their index",
-                       dir, other);
-    if (!required) return CZ_OK;
-    return err_set(
-        CZ_NOTFOUND, 0,
-        "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index of shards",
-        dir);
-}
-
 static cz_status open_safetensors(struct tensor_files *files, const char *dir)
 {
     TRY(safetensors_dir_open(dir, &files->st));
-    return add_safetensors(files);
+    /* All tensors are listed, also those of types that are no weights: they are refused by name
+     * when they are needed. */
+    for (size_t i = 0; i < safetensors_count(files->st); i++) {
+        const struct safetensors_info *t = safetensors_at(files->st, i);
+        enum cz_dtype dtype = DTYPE_I64;
+        const bool is_known = safetensors_dtype_to_base(t->dtype, &dtype);
+        const struct tensor_entry entry = {.stored_name = t->name,
+                                           .path = t->path,
+                                           .ndim = t->ndim,
+                                           .shape = t->shape,
+                                           .dtype_name = safetensors_dtype_name(t->dtype),
+                                           .is_weight = is_known && is_weight_dtype(dtype),
+                                           .info = t};
+        TRY(entry_add(files, &entry));
+    }
+    return CZ_OK;
 }
 
 /* What the folder holds, into `files`. */
@@ -290,6 +266,8 @@ static cz_status open_any(struct tensor_files *files, const char *dir, bool *fou
     return st;
 }
 
+/* Order of preference as in transformers: safetensors before pickles, single files before
+ * shards. */
 cz_status tensor_files_open(const char *dir, bool required, struct tensor_files **out)
 {
     bool found = false;
@@ -300,7 +278,23 @@ cz_status tensor_files_open(const char *dir, bool required, struct tensor_files 
     TRY_GOTO(open_any(files, dir, &found), fail);
     if (!found) {
         tensor_files_close(files);
-        return none_found(dir, required);
+        /* No known weight file is there: complain when an unknown one is, or when one is required.
+         */
+        char other[256] = "";
+        DIR *listing = opendir(dir);
+        for (struct dirent *d; listing && !other[0] && (d = readdir(listing));)
+            if (looks_like_weights(d->d_name)) snprintf(other, sizeof other, "%s", d->d_name);
+        if (listing) closedir(listing);
+        if (other[0])
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s has weights in %s; czero reads model.safetensors or "
+                           "pytorch_model.bin, or shards of either with their index",
+                           dir, other);
+        if (!required) return CZ_OK;
+        return err_set(
+            CZ_NOTFOUND, 0,
+            "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index of shards",
+            dir);
     }
     sort_entries(files);
     *out = files;
@@ -321,8 +315,7 @@ void tensor_files_close(struct tensor_files *files)
     free(files);
 }
 
-/* ---- looking and reading ----------------------------------------------------------------------
- */
+/* ---- looking and reading -------------------------------------------------------------------- */
 
 size_t tensor_files_count(const struct tensor_files *files)
 {
@@ -362,6 +355,7 @@ const struct tensor_entry *tensor_files_find(const struct tensor_files *files, c
     return found;
 }
 
+/* Converted to fp32 piece by piece: callers never hold a whole tensor. */
 cz_status tensor_files_read(const struct tensor_files *files, const struct tensor_entry *entry,
                             size_t elem_off, size_t numel, float *dst)
 {

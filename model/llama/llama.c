@@ -1,5 +1,6 @@
 /* LLaMA 1 to 3: Touvron et al., arXiv 2302.13971 and 2307.09288; names, layouts, defaults and the
- * init rule are those of Hugging Face's LlamaForCausalLM. */
+ * init rule are those of Hugging Face's LlamaForCausalLM. What the family shares with Qwen2 is in
+ * llama_config.c and llama_block.c. */
 #include "model/llama/llama_impl.h"
 
 static cz_status llama_build(const struct json_node *config, const char *name, enum cz_task task,

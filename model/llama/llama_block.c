@@ -101,8 +101,7 @@ static bool wanted(const struct block_params *p, enum role role)
     return p->g[role] && p->g[role]->dp;
 }
 
-/* ---- maps and shapes --------------------------------------------------------------------------
- */
+/* ---- maps and shapes ------------------------------------------------------------------------ */
 
 static struct norm norm_of(const struct llama_block_hp *hp)
 {
@@ -143,8 +142,7 @@ static struct attention_args attention_of(const struct llama_block_hp *hp, int64
                                    .out_stride = hp->H * hp->D};
 }
 
-/* ---- declare ----------------------------------------------------------------------------------
- */
+/* ---- declare -------------------------------------------------------------------------------- */
 
 static cz_status declare_role(const struct llama_block_hp *hp, enum role role,
                               struct param_list *out)
@@ -169,8 +167,7 @@ static cz_status block_declare(const void *hp_, struct param_list *out)
     return CZ_OK;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* What the two halves hand to each other and to backward. */
 struct block_kept {
@@ -341,8 +338,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     return sizes_finish("LLaMA block", own_nbytes, op_nbytes, out);
 }
 
-/* ---- rope -------------------------------------------------------------------------------------
- */
+/* ---- rope ----------------------------------------------------------------------------------- */
 
 /* The length that frequencies may depend on: one past the batch's last position. */
 static int64_t batch_reach(const struct batch *batch, int64_t first)
@@ -401,8 +397,7 @@ static cz_status rotate_both(const struct llama_block_hp *hp, const struct layer
     return rotate(hp, a, r, N, hp->G, hp->G * hp->D, k, inverse);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
 /* y = x·w + b of the map whose weight has this role. */
 static cz_status map_forward(const struct llama_block_hp *hp, const struct layer_args *a,
@@ -510,8 +505,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     return after_attention(hp, a, &k, k.h2 ? k.h2 : s.h, k.y ? k.y : s.y, a->out, space);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 /* Gradients of weight and bias alone. */
 static cz_status map_param_grads(const struct llama_block_hp *hp, const struct layer_args *a,
@@ -632,8 +626,7 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
     return attention_half_backward(hp, a, &k, &s, space);
 }
 
-/* ---- decode -----------------------------------------------------------------------------------
- */
+/* ---- decode --------------------------------------------------------------------------------- */
 
 /* New keys or values to their rows of a cache (B,cache_T,GD); keys are rotated there. */
 static cz_status cache_append(const struct llama_block_hp *hp, const struct layer_args *a,

@@ -1,4 +1,6 @@
-/* What LLaMA and Qwen2 share: reading config.json, putting the chain together, writing presets. */
+/* What LLaMA and Qwen2 share: reading config.json, putting the chain together, writing presets.
+ * Defaults differ by family (struct llama_defaults), since a file may leave out whatever its own
+ * config class fills in. */
 #include "model/hf/config_impl.h"
 #include "model/llama/llama_impl.h"
 #include "model/parts/parts.h"
@@ -10,8 +12,7 @@
 /* Positions are fp32 numbers in the angles: whole numbers up to here. */
 #define POSITIONS_MAX ((int64_t)1 << 24)
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 /* A head's width: given, or the hidden size shared out. */
 static cz_status read_heads(const struct json_node *config, const struct llama_defaults *defaults,
@@ -48,16 +49,7 @@ static cz_status read_padding(const struct json_node *config, struct llama_confi
     return config_refuse(node, CZ_INVALID, "this is no token of the vocabulary");
 }
 
-/* The MLP's gate is silu, fused with the product. */
-static cz_status read_activation(const struct json_node *config)
-{
-    enum activation act;
-    TRY(config_activation(config, "hidden_act", "silu", &act));
-    if (act == ACT_SILU) return CZ_OK;
-    return config_refuse(json_get(config, "hidden_act"), CZ_UNSUPPORTED,
-                         "a gated MLP with another activation than silu (swish) is not supported");
-}
-
+/* Sizes first: later keys are checked against them. */
 cz_status llama_config_read(const struct json_node *config, const struct llama_defaults *defaults,
                             struct llama_config *c)
 {
@@ -72,7 +64,13 @@ cz_status llama_config_read(const struct json_node *config, const struct llama_d
     TRY(config_size(config, "max_position_embeddings", NULL, defaults->max_positions, POSITIONS_MAX,
                     &c->max_positions));
     TRY(read_heads(config, defaults, c));
-    TRY(read_activation(config));
+    /* The MLP's gate is silu, fused with the product. */
+    enum activation act;
+    TRY(config_activation(config, "hidden_act", "silu", &act));
+    if (act != ACT_SILU)
+        TRY(config_refuse(
+            json_get(config, "hidden_act"), CZ_UNSUPPORTED,
+            "a gated MLP with another activation than silu (swish) is not supported"));
     TRY(config_number(config, "rms_norm_eps", 1e-6, 0, 1, &c->eps));
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
     TRY(config_number(config, "attention_dropout", 0, 0, 1, &c->attention_dropout));
@@ -81,9 +79,9 @@ cz_status llama_config_read(const struct json_node *config, const struct llama_d
     return rope_read(config, c->head_dim, c->max_positions, &c->rope);
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------ */
 
+/* eps and dropout are fp32 in the kernels. */
 static struct llama_block_hp block_hp(const struct llama_config *c, int layer_idx)
 {
     return (struct llama_block_hp){.layer_idx = layer_idx,
@@ -101,6 +99,7 @@ static struct llama_block_hp block_hp(const struct llama_config *c, int layer_id
                                    .rope = c->rope};
 }
 
+/* Embedding and head share a parameter if the config ties them. */
 static cz_status chain_fill(const struct llama_config *c, const char *name,
                             struct llama_block_hp *blocks, struct layer_desc *layers,
                             struct cz_model **out)
@@ -138,6 +137,7 @@ static cz_status chain_fill(const struct llama_config *c, const char *name,
     return model_build(&desc, out);
 }
 
+/* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
 cz_status llama_chain_build(const struct llama_config *c, const char *name, struct cz_model **out)
 {
     struct llama_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
@@ -153,27 +153,9 @@ cz_status llama_chain_build(const struct llama_config *c, const char *name, stru
     return CZ_OK;
 }
 
-/* ---- presets ----------------------------------------------------------------------------------
- */
+/* ---- presets -------------------------------------------------------------------------------- */
 
-/* In the older spelling, which all versions of transformers read. */
-static void write_rope(struct json_writer *w, const struct llama_preset *p)
-{
-    json_write_key(w, "rope_scaling");
-    if (p->rope_factor > 0) {
-        json_begin_object(w);
-        json_put_double(w, "factor", p->rope_factor);
-        json_put_double(w, "high_freq_factor", 4.0);
-        json_put_double(w, "low_freq_factor", 1.0);
-        json_put_int(w, "original_max_position_embeddings", 8192);
-        json_put_string(w, "rope_type", "llama3");
-        json_end_object(w);
-    } else {
-        json_write_null(w);
-    }
-    json_put_double(w, "rope_theta", p->rope_theta);
-}
-
+/* As transformers writes it, for the version that introduced the family. */
 static cz_status write_config(const struct llama_preset *p, const char *family,
                               const char *architecture, char **text)
 {
@@ -198,7 +180,20 @@ static cz_status write_config(const struct llama_preset *p, const char *family,
     json_put_int(&w, "num_hidden_layers", p->n_layers);
     json_put_int(&w, "num_key_value_heads", p->n_kv_heads);
     json_put_double(&w, "rms_norm_eps", p->eps);
-    write_rope(&w, p);
+    /* In the older spelling, which all versions of transformers read. */
+    json_write_key(&w, "rope_scaling");
+    if (p->rope_factor > 0) {
+        json_begin_object(&w);
+        json_put_double(&w, "factor", p->rope_factor);
+        json_put_double(&w, "high_freq_factor", 4.0);
+        json_put_double(&w, "low_freq_factor", 1.0);
+        json_put_int(&w, "original_max_position_embeddings", 8192);
+        json_put_string(&w, "rope_type", "llama3");
+        json_end_object(&w);
+    } else {
+        json_write_null(&w);
+    }
+    json_put_double(&w, "rope_theta", p->rope_theta);
     json_put_bool(&w, "tie_word_embeddings", p->tie_word_embeddings);
     json_put_string(&w, "torch_dtype", "float32");
     json_put_int(&w, "vocab_size", p->vocab_size);
@@ -206,6 +201,7 @@ static cz_status write_config(const struct llama_preset *p, const char *family,
     return json_writer_take(&w, text, NULL);
 }
 
+/* A preset's numbers are published ones: names of other families are not found here. */
 cz_status llama_preset_write(const struct llama_preset *presets, size_t n, const char *name,
                              const char *family, const char *architecture, char **text)
 {

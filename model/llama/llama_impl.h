@@ -5,8 +5,7 @@
 #include "formats/json/json_write.h"
 #include "model/model_impl.h"
 
-/* ---- rotary positions -------------------------------------------------------------------------
- */
+/* ---- rotary positions ----------------------------------------------------------------------- */
 
 #define ROPE_HALF_MAX 512 /* heads of up to 1024 */
 
@@ -31,8 +30,7 @@ cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_posit
 /* The (half) frequencies for positions below T; `buf` may hold them. */
 const float *rope_frequencies(const struct rope_plan *plan, int64_t T, float buf[ROPE_HALF_MAX]);
 
-/* ---- the block --------------------------------------------------------------------------------
- */
+/* ---- the block ------------------------------------------------------------------------------ */
 
 /* See llama_block.c. */
 struct llama_block_hp {
@@ -48,8 +46,7 @@ extern const struct layer_class llama_block_class;
  * been made with others. */
 extern const struct layer_class llama_block_uncached_class;
 
-/* ---- config.json ------------------------------------------------------------------------------
- */
+/* ---- config.json ---------------------------------------------------------------------------- */
 
 struct llama_config {
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
@@ -74,8 +71,7 @@ cz_status llama_config_read(const struct json_node *config, const struct llama_d
 /* Embedding, blocks, head. */
 cz_status llama_chain_build(const struct llama_config *c, const char *name, struct cz_model **out);
 
-/* ---- presets ----------------------------------------------------------------------------------
- */
+/* ---- presets -------------------------------------------------------------------------------- */
 
 struct llama_preset {
     const char *name;

@@ -25,6 +25,7 @@ struct rope_source {
     double theta;
 };
 
+/* null counts as absent, as in transformers. */
 static const struct json_node *param(const struct rope_source *s, const char *key)
 {
     return s->params ? config_either(s->params, key, NULL) : NULL;
@@ -47,6 +48,7 @@ static cz_status number(const struct rope_source *s, const char *key, double fal
     return config_refuse(node, CZ_INVALID, "a positive number is expected");
 }
 
+/* Kinds without a usable default name the key that is missing. */
 static cz_status need_number(const struct rope_source *s, const char *key, double *out)
 {
     if (param(s, key)) return number(s, key, 0, out);
@@ -73,6 +75,7 @@ static float power(float theta, int64_t i, int64_t D)
     return (float)pow((double)theta, (double)((float)(2 * i) / (float)D));
 }
 
+/* In fp32, as PyTorch makes them. */
 static void plain(float theta, int64_t D, float *freq)
 {
     for (int64_t i = 0; i < D / 2; i++) freq[i] = 1.0f / power(theta, i, D);
@@ -93,6 +96,7 @@ static cz_status read_linear(const struct rope_source *s, struct rope_plan *p)
     return CZ_OK;
 }
 
+/* The frequencies of long sequences depend on T: they are made when T is known. */
 static cz_status read_dynamic(const struct rope_source *s, struct rope_plan *p)
 {
     TRY(need_number(s, "factor", &p->factor));
@@ -105,6 +109,7 @@ static cz_status read_dynamic(const struct rope_source *s, struct rope_plan *p)
     return CZ_OK;
 }
 
+/* Wavelengths between the two bounds blend linearly in length/wavelength. */
 static cz_status read_llama3(const struct rope_source *s, struct rope_plan *p)
 {
     double factor, low, high, length = 0;
@@ -129,8 +134,7 @@ static cz_status read_llama3(const struct rope_source *s, struct rope_plan *p)
     return CZ_OK;
 }
 
-/* ---- yarn -------------------------------------------------------------------------------------
- */
+/* ---- yarn ----------------------------------------------------------------------------------- */
 
 /* How much sharper attention gets when positions are squeezed by `factor`. */
 static double yarn_mscale(double factor, double mscale)
@@ -167,6 +171,7 @@ static cz_status yarn_beta(const struct rope_source *s, const char *key, double 
                     : config_refuse(param(s, key), CZ_INVALID, "a positive number is expected");
 }
 
+/* Dimensions between the two bounds blend linearly by index. */
 static cz_status read_yarn(const struct rope_source *s, struct rope_plan *p)
 {
     double length = 0, factor, fast, slow;
@@ -194,9 +199,9 @@ static cz_status read_yarn(const struct rope_source *s, struct rope_plan *p)
     return CZ_OK;
 }
 
-/* ---- longrope ---------------------------------------------------------------------------------
- */
+/* ---- longrope ------------------------------------------------------------------------------- */
 
+/* One factor per frequency, or the list belongs to another head width. */
 static cz_status longrope_factors(const struct rope_source *s, const char *key, float *freq)
 {
     const struct json_node *list = param(s, key);
@@ -217,6 +222,7 @@ static cz_status longrope_factors(const struct rope_source *s, const char *key, 
     return CZ_OK;
 }
 
+/* Beyond the original length the other list applies to the whole sequence. */
 static cz_status read_longrope(const struct rope_source *s, struct rope_plan *p)
 {
     double length = 0, factor, scale;
@@ -233,6 +239,7 @@ static cz_status read_longrope(const struct rope_source *s, struct rope_plan *p)
     return CZ_OK;
 }
 
+/* Heads rotate in part: the remaining dimensions do not turn at all. */
 static cz_status read_proportional(const struct rope_source *s, struct rope_plan *p)
 {
     double factor, part = 1;
@@ -246,8 +253,7 @@ static cz_status read_proportional(const struct rope_source *s, struct rope_plan
     return CZ_OK;
 }
 
-/* ---- which ------------------------------------------------------------------------------------
- */
+/* ---- which ---------------------------------------------------------------------------------- */
 
 static const struct rope_kind {
     const char *name;
@@ -259,6 +265,7 @@ static const struct rope_kind {
     {"proportional", read_proportional},
 };
 
+/* An unknown kind is refused with the list of known ones. */
 static cz_status kind_find(const struct rope_source *s, const struct rope_kind **out)
 {
     *out = &kinds[0];
@@ -294,13 +301,6 @@ static cz_status find_params(const struct json_node *config, const struct json_n
     return CZ_OK;
 }
 
-static cz_status find_theta(struct rope_source *s)
-{
-    TRY(config_number(s->config, "rope_theta", 10000.0, 1e-3, 1e15, &s->theta));
-    return s->params ? config_number(s->params, "rope_theta", s->theta, 1e-3, 1e15, &s->theta)
-                     : CZ_OK;
-}
-
 /* Rotating a part of each head is another model here, except where "proportional" says how. */
 static cz_status refuse_partial(const struct rope_source *s)
 {
@@ -316,6 +316,7 @@ static cz_status refuse_partial(const struct rope_source *s)
     return CZ_OK;
 }
 
+/* The default kind needs no parameters; every other one must find its own. */
 cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions,
                     struct rope_plan *out)
 {
@@ -330,12 +331,15 @@ cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_posit
         return config_refuse(node ? node : config, CZ_INVALID, why);
     }
     TRY(find_params(config, &s.params));
-    TRY(find_theta(&s));
+    /* rope_parameters wins over the older top-level key. */
+    TRY(config_number(s.config, "rope_theta", 10000.0, 1e-3, 1e15, &s.theta));
+    if (s.params) TRY(config_number(s.params, "rope_theta", s.theta, 1e-3, 1e15, &s.theta));
     TRY(kind_find(&s, &kind));
     if (kind->read != read_proportional) TRY(refuse_partial(&s));
     return kind->read(&s, out);
 }
 
+/* By the length of this batch: a cached decode must use one length throughout. */
 const float *rope_frequencies(const struct rope_plan *plan, int64_t T, float buf[ROPE_HALF_MAX])
 {
     if (plan->t_switch == 0 || T <= plan->t_switch) return plan->freq;

@@ -1,13 +1,14 @@
 /* Qwen2: LLaMA with biases on queries, keys and values. Yang et al., arXiv 2407.10671; names,
- * layouts, defaults and the init rule are those of Hugging Face's Qwen2ForCausalLM. */
+ * layouts, defaults and the init rule are those of Hugging Face's Qwen2ForCausalLM. Sliding windows
+ * are accepted only where they are wider than the sequences, because attention here sees everything
+ * before a position. */
 #include "base/log.h"
 #include "model/hf/config_impl.h"
 #include "model/llama/llama_impl.h"
 
 #include <string.h>
 
-/* ---- the window -------------------------------------------------------------------------------
- */
+/* ---- the window ----------------------------------------------------------------------------- */
 
 /* Whether any layer looks back through the window alone: those that layer_types says, or those from
  * max_window_layers on. */
@@ -52,9 +53,9 @@ static cz_status read_window(const struct json_node *config, int64_t n_layers, i
     return config_size(config, "sliding_window", NULL, 4096, INT32_MAX, window);
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------ */
 
+/* The window bounds T: within it both computations are the same. */
 static cz_status qwen2_build(const struct json_node *config, const char *name, enum cz_task task,
                              struct cz_model **out)
 {

@@ -1,3 +1,6 @@
+/* Pieces that layers are built of: linear maps, norms, dropout, residuals, and the arithmetic of
+ * their memory. Each piece has a function that runs it and one that sizes its workspace, made from
+ * the same arguments, so that a plan and a run cannot disagree. */
 #include "model/parts/blocks_impl.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
@@ -8,11 +11,12 @@
 
 #include <string.h>
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 #define PIECE_ALIGN ((size_t)64)
 
+/* Sizes of a plan may overflow for absurd models: SIZE_MAX then fails the final check, and every
+ * sum in between stays readable. */
 static size_t saturating_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
@@ -24,11 +28,13 @@ static size_t saturating_mul(size_t a, size_t b)
     return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
 }
 
+/* Counts are not negative: batch_shape_check() was first. */
 size_t rows_nbytes(int64_t n_rows, int64_t row_numel, size_t elem_nbytes)
 {
     return saturating_mul((size_t)n_rows, saturating_mul((size_t)row_numel, elem_nbytes));
 }
 
+/* base NULL only measures: the same code sizes and places. */
 void *scratch_take(struct scratch *s, int64_t n_rows, int64_t row_numel, size_t elem_nbytes)
 {
     size_t nbytes = rows_nbytes(n_rows, row_numel, elem_nbytes);
@@ -38,6 +44,7 @@ void *scratch_take(struct scratch *s, int64_t n_rows, int64_t row_numel, size_t 
     return piece;
 }
 
+/* What a layer has not taken is the operations' workspace. */
 struct op_space scratch_rest(const struct scratch *s, const struct layer_args *a)
 {
     if (s->used >= a->workspace_nbytes) return (struct op_space){NULL, 0};
@@ -50,6 +57,7 @@ void size_raise(size_t *nbytes_max, size_t nbytes)
     if (nbytes > *nbytes_max) *nbytes_max = nbytes;
 }
 
+/* N fits an int32: kernels index rows with it. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
 {
     const int64_t N_max = INT32_MAX;
@@ -59,6 +67,7 @@ cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
     return CZ_OK;
 }
 
+/* One check for all sums that were made on the way. */
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out)
 {
@@ -72,8 +81,7 @@ cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
     return CZ_OK;
 }
 
-/* ---- linear -----------------------------------------------------------------------------------
- */
+/* ---- linear --------------------------------------------------------------------------------- */
 
 /* y (N,O) = x·w + b */
 static struct matmul_args linear_fwd_args(const struct linear *l, int64_t N, enum cz_dtype dtype)
@@ -110,6 +118,7 @@ static struct matmul_args linear_wgrad_args(const struct linear *l, int64_t N, e
                                 .accumulate = accumulate};
 }
 
+/* The product that makes dw reads dy anyway: its row or column sums come along. */
 static enum matmul_bias_grad bias_grad_of(const struct linear *l)
 {
     return l->in_out ? MATMUL_BIAS_GRAD_OF_B : MATMUL_BIAS_GRAD_OF_A;
@@ -135,6 +144,7 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
     return matmul_run(a, &args, x, w, b, y, space);
 }
 
+/* The activation in the product's epilogue saves a pass over y. */
 cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
                              enum activation act, int64_t N, const void *x, const void *w,
                              const void *b, void *pre, void *y, struct op_space space)
@@ -146,6 +156,7 @@ cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
     return matmul_run(a, &args, x, w, b, y, space);
 }
 
+/* A column range of the map, for a cache that takes keys and values apart. */
 static struct matmul_args linear_columns_args(const struct linear *l, int64_t n, int64_t N,
                                               int64_t y_stride, enum cz_dtype dtype)
 {
@@ -166,11 +177,13 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
                       space);
 }
 
+/* Frozen parameters have no dp. */
 static bool wanted(const struct param_grad *g)
 {
     return g && g->dp;
 }
 
+/* For a frozen weight with a trained bias. */
 static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C, const void *dy,
                                const struct param_grad *g, struct op_space space)
 {
@@ -186,6 +199,7 @@ static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C,
     return ops_bias_grad(a->ops, a->stream, &args);
 }
 
+/* Weight and bias in one product where both are wanted. */
 static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
                                  const void *x, const void *dy, const struct param_grad *gw,
                                  const struct param_grad *gb, struct op_space space)
@@ -223,6 +237,7 @@ cz_status linear_act_backward(const struct layer_args *a, const struct linear *l
     return matmul_run(a, &args, dy, w, NULL, dx, space);
 }
 
+/* Several maps read one input: their gradients add up in place. */
 cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int64_t N,
                         const void *dy, const void *w, void *dx, struct op_space space)
 {
@@ -239,6 +254,7 @@ static cz_status matmul_raise(struct ops *ops, const struct matmul_args *args, s
     return CZ_OK;
 }
 
+/* The largest over forward and both gradients. */
 cz_status linear_workspace(const struct batch_shape *shape, const struct linear *l, int64_t N,
                            size_t *nbytes_max)
 {
@@ -274,8 +290,7 @@ cz_status linear_columns_workspace(const struct batch_shape *shape, const struct
     return matmul_raise(shape->ops, &args, nbytes_max);
 }
 
-/* ---- norm -------------------------------------------------------------------------------------
- */
+/* ---- norm ----------------------------------------------------------------------------------- */
 
 cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t N,
                        const struct norm_io *io, const void *w, const void *b)
@@ -296,6 +311,7 @@ cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t
                   : ops_layernorm_forward(a->ops, a->stream, &args);
 }
 
+/* Statistics of forward are read, not made again: recomputing them could round otherwise. */
 cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_t N,
                         const struct norm_grad_io *io, const void *w, const struct param_grad *gw,
                         const struct param_grad *gb, struct op_space space)
@@ -330,9 +346,9 @@ void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64
     if (shape->training) size_raise(nbytes_max, ops_norm_workspace(shape->ops, &args));
 }
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------ */
 
+/* Mask and dropout are the batch's, in forward and backward alike. */
 void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
                         uint32_t site, struct op_space space)
 {
@@ -346,11 +362,11 @@ void attention_complete(struct attention_args *args, const struct layer_args *a,
     args->workspace_nbytes = space.nbytes;
 }
 
-/* ---- logits -----------------------------------------------------------------------------------
- */
+/* ---- logits --------------------------------------------------------------------------------- */
 
 #define LOGITS_BLOCK_NBYTES ((int64_t)16 << 20)
 
+/* A block small enough for the GPU's workspace, at least one row. */
 int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V)
 {
     if (host_reads(ops)) return 0;
@@ -366,9 +382,9 @@ cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_
                              (size_t)(n * V) * sizeof *block);
 }
 
-/* ---- small ones -------------------------------------------------------------------------------
- */
+/* ---- small ones ----------------------------------------------------------------------------- */
 
+/* The mask is a function of (key, site, element): backward repeats it without storing it. */
 cz_status dropout_apply(const struct layer_args *a, float p, uint32_t site, size_t numel,
                         const void *x, void *y)
 {

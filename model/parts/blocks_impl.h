@@ -9,8 +9,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* Memory handed out piece by piece. With base NULL it only counts, so that size() and the layer
  * itself run the same layout code. Sizes saturate at SIZE_MAX instead of wrapping. */
@@ -42,8 +41,7 @@ cz_status batch_shape_check(const char *what, const struct batch_shape *shape);
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out);
 
-/* ---- linear -----------------------------------------------------------------------------------
- */
+/* ---- linear --------------------------------------------------------------------------------- */
 
 /* y (N,O) = x (N,I) · w [+ b]. w is (O,I) as torch.nn.Linear stores it, or (I,O) as GPT-2 does. */
 struct linear {
@@ -90,8 +88,7 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
 cz_status linear_columns_workspace(const struct batch_shape *shape, const struct linear *l,
                                    int64_t n, int64_t N, int64_t y_stride, size_t *nbytes_max);
 
-/* ---- norm -------------------------------------------------------------------------------------
- */
+/* ---- norm ----------------------------------------------------------------------------------- */
 
 struct norm {
     bool rms; /* RMS norm: no bias, no mean */
@@ -122,16 +119,16 @@ cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_
 void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64_t N,
                     size_t *nbytes_max);
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------ */
 
 /* What attention over this batch needs besides shapes and arrays: the key mask, workspace, and in
  * training dropout of probability p under the layer's draw number `site`. */
 void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
                         uint32_t site, struct op_space space);
 
-/* ---- logits -----------------------------------------------------------------------------------
- * Kernels of the host write them where they are wanted. Those of a GPU make a block of rows at a
+/* ---- logits --------------------------------------------------------------------------------- */
+
+/* Kernels of the host write them where they are wanted. Those of a GPU make a block of rows at a
  * time in the workspace, which is copied to where they are wanted: host memory, mostly. */
 
 /* Rows of V logits in a block, for N rows; 0: kernels write where they are wanted. */
@@ -141,8 +138,7 @@ int64_t logits_block_rows(const struct ops *ops, int64_t N, int64_t V);
 cz_status logits_copy_out(const struct layer_args *a, const float *block, int64_t first, int64_t n,
                           int64_t V);
 
-/* ---- small ones -------------------------------------------------------------------------------
- */
+/* ---- small ones ----------------------------------------------------------------------------- */
 
 /* y = dropout(x) under the layer's draw number `site`; forward and backward alike. y may be x. */
 cz_status dropout_apply(const struct layer_args *a, float p, uint32_t site, size_t numel,

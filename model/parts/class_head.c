@@ -10,6 +10,7 @@
 enum { POOL_W = 0, POOL_B, CLASS_W, CLASS_B };
 enum { SITE_DROPOUT = 0 };
 
+/* BERT's pooler, DistilBERT's pre_classifier. */
 static struct linear pool_of(const struct class_head_hp *hp)
 {
     return (struct linear){.n_in = hp->C, .n_out = hp->C};
@@ -20,6 +21,7 @@ static struct linear class_of(const struct class_head_hp *hp)
     return (struct linear){.n_in = hp->C, .n_out = hp->K};
 }
 
+/* The classifier's bias starts at zero, as in transformers. */
 static cz_status head_declare(const void *hp_, struct param_list *out)
 {
     const struct class_head_hp *hp = hp_;
@@ -31,8 +33,7 @@ static cz_status head_declare(const void *hp_, struct param_list *out)
     return param_list_add(out, hp->class_bias_name, 1, class, PARAM_INIT_ZERO, 0.0f);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 struct head_space {
     void *x, *h, *p; /* (B,C) first tokens, before and behind the activation */
@@ -43,6 +44,7 @@ struct head_space {
     struct scratch own;
 };
 
+/* EVAL reuses h for p. */
 static struct head_space layout_space(const struct class_head_hp *hp, int64_t B,
                                       enum cz_dtype dtype, bool training, void *base)
 {
@@ -60,7 +62,7 @@ static struct head_space layout_space(const struct class_head_hp *hp, int64_t B,
     return s;
 }
 
-/* z (B,K) = p·Uᵀ + c, in fp32 */
+/* fp32 logits whatever the weights: the loss is a difference of close numbers. */
 static struct matmul_args logits_args(const struct class_head_hp *hp, int64_t B,
                                       enum cz_dtype dtype)
 {
@@ -87,24 +89,19 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     return sizes_finish("classification head", own_nbytes, op_nbytes, out);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
-static cz_status take_first(const struct class_head_hp *hp, const struct layer_args *a, void *x)
-{
-    const size_t C = (size_t)hp->C, T = (size_t)a->batch->T;
-    for (size_t b = 0; b < (size_t)a->batch->B; b++)
-        TRY(elements_copy(a, C, elem_at(a, a->in, b * T * C), elem_at(a, x, b * C)));
-    return CZ_OK;
-}
-
+/* From the first positions to z. */
 static cz_status make_logits(const struct class_head_hp *hp, const struct layer_args *a,
                              const struct head_space *s, struct op_space space)
 {
     const int64_t B = a->batch->B;
     const size_t numel = (size_t)(B * hp->C);
     const struct linear pool = pool_of(hp);
-    TRY(take_first(hp, a, s->x));
+    /* The first position stands for the sample, as BERT's pooler takes it. */
+    const size_t C = (size_t)hp->C, T = (size_t)a->batch->T;
+    for (size_t b = 0; b < (size_t)a->batch->B; b++)
+        TRY(elements_copy(a, C, elem_at(a, a->in, b * T * C), elem_at(a, s->x, b * C)));
     TRY(linear_act_forward(a, &pool, hp->act, B, s->x, a->params[POOL_W], a->params[POOL_B], s->h,
                            s->p, space));
     if (dropout_acts(a, hp->dropout_p))
@@ -120,6 +117,7 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     return a->logits && s->z != a->logits ? logits_copy_out(a, s->z, 0, B, hp->K) : CZ_OK;
 }
 
+/* Rows without a label count nothing; the divisor is the batch's (docs/design.md, decision 14). */
 static cz_status make_loss(const struct class_head_hp *hp, const struct layer_args *a,
                            const struct head_space *s)
 {
@@ -160,6 +158,7 @@ static cz_status differentiate(const struct class_head_hp *hp, const struct laye
                            space);
 }
 
+/* Gradients now: logits need not be kept until backward. */
 static cz_status head_train(const struct class_head_hp *hp, const struct layer_args *a)
 {
     struct head_space s = layout_space(hp, a->batch->B, a->dtype, true, a->workspace);
@@ -172,6 +171,7 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
     return differentiate(hp, a, &s, space);
 }
 
+/* Nothing is computed that nobody asked for. */
 static cz_status head_eval(const struct class_head_hp *hp, const struct layer_args *a)
 {
     struct head_space s = layout_space(hp, a->batch->B, a->dtype, false, a->workspace);
@@ -188,6 +188,7 @@ static cz_status head_forward(const void *hp, const struct layer_args *a)
     return a->mode == LAYER_EVAL ? head_eval(hp, a) : head_train(hp, a);
 }
 
+/* Only first positions have a gradient. */
 static cz_status head_backward(const void *hp_, const struct layer_args *a)
 {
     const struct class_head_hp *hp = hp_;

@@ -9,6 +9,7 @@
 enum { TOKEN = 0, POSITION };
 enum { SITE_DROPOUT = 0 };
 
+/* Without learned positions (rotary models) there is one table. */
 static cz_status embedding_declare(const void *hp_, struct param_list *out)
 {
     const struct model_embedding_hp *hp = hp_;
@@ -18,6 +19,7 @@ static cz_status embedding_declare(const void *hp_, struct param_list *out)
     return param_list_add(out, hp->position_name, 2, position, PARAM_INIT_NORMAL, hp->init_std);
 }
 
+/* The same arguments size the workspace and run the kernel. */
 static struct embedding_args token_args(const struct model_embedding_hp *hp, int64_t N,
                                         enum cz_dtype dtype, enum cz_dtype grad_dtype)
 {
@@ -40,6 +42,7 @@ static struct bias_grad_args counted_args(const struct model_embedding_hp *hp, i
         .N = B, .C = T * hp->C, .dtype = dtype, .grad_dtype = grad_dtype};
 }
 
+/* Positions are bounded here, before a kernel could read beyond the table. */
 static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
                                 struct layer_sizes *out)
 {
@@ -91,6 +94,7 @@ static cz_status positions_add(const struct model_embedding_hp *hp, const struct
     return CZ_OK;
 }
 
+/* first > 0 while decoding: the position of the first new token. */
 static cz_status embed(const struct model_embedding_hp *hp, const struct layer_args *a,
                        int64_t first)
 {
@@ -130,6 +134,7 @@ static cz_status zero_unused_rows(const struct model_embedding_hp *hp, const str
                                   (size_t)(hp->P - T) * row_nbytes);
 }
 
+/* Counted positions are a sum over the batch; given ones are scattered. */
 static cz_status positions_backward(const struct model_embedding_hp *hp, const struct layer_args *a,
                                     const void *dy, struct op_space space)
 {
@@ -157,6 +162,7 @@ static cz_status positions_backward(const struct model_embedding_hp *hp, const s
     return g->accumulate ? CZ_OK : zero_unused_rows(hp, a, g->dp);
 }
 
+/* Token rows that no token of the batch names get zeros, unless the gradient accumulates. */
 static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
 {
     const struct model_embedding_hp *hp = hp_;

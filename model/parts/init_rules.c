@@ -52,6 +52,7 @@ static void fill_sinusoid(const struct param_info *p, size_t elem_off, size_t nu
     }
 }
 
+/* PyTorch's padding_idx: that row starts as zeros. */
 static void clear_row(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
 {
     const size_t C = p->numel / (size_t)p->shape[0], first = (size_t)p->zero_row * C;
@@ -59,6 +60,7 @@ static void clear_row(const struct param_info *p, size_t elem_off, size_t numel,
         if (elem_off + i >= first && elem_off + i < first + C) dst[i] = 0.0f;
 }
 
+/* The rule is in the parameter table, so that any rank can make any piece of any parameter. */
 void weights_by_rule(const struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
                      float *dst)
 {

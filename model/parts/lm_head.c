@@ -7,6 +7,7 @@
 #include "model/parts/parts.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
+/* An RMS norm has no bias. */
 static bool is_rms(const struct model_lm_head_hp *hp)
 {
     return hp->norm_bias_name == NULL;
@@ -57,6 +58,7 @@ struct head_space {
     struct scratch own;
 };
 
+/* TRAIN makes y in `saved`; EVAL needs a place of its own. */
 static struct head_space layout_space(const struct model_lm_head_hp *hp, const struct ops *ops,
                                       int64_t N, enum cz_dtype dtype, bool training, void *base)
 {
@@ -75,6 +77,7 @@ static struct head_space layout_space(const struct model_lm_head_hp *hp, const s
     return s;
 }
 
+/* x·wᵀ with fp32 sums. */
 static struct ce_head_args ce_args(const struct model_lm_head_hp *hp, int64_t N,
                                    enum cz_dtype dtype, enum cz_dtype grad_dtype)
 {
@@ -109,6 +112,7 @@ static cz_status logits_workspace(const struct model_lm_head_hp *hp, const struc
     return N % block ? ce_workspace(hp, s, N % block, false, true, nbytes_max) : CZ_OK;
 }
 
+/* Evaluation with logits may need more than training: the larger counts. */
 static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
     const struct model_lm_head_hp *hp = hp_;
@@ -133,6 +137,7 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
     return sizes_finish("language-model head", own_nbytes, op_nbytes, out);
 }
 
+/* y lies in `saved` until the norm's backward overwrites it with din. */
 static cz_status head_train(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
@@ -193,6 +198,7 @@ static cz_status logits_out(const struct model_lm_head_hp *hp, const struct laye
     return CZ_OK;
 }
 
+/* Loss and logits are separate passes, since logits need all rows at full width. */
 static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
@@ -224,6 +230,7 @@ static cz_status lm_head_forward(const void *hp, const struct layer_args *a)
     return a->mode == LAYER_EVAL ? head_eval(hp, a) : head_train(hp, a);
 }
 
+/* Forward has done the work; see the head of this file. */
 static cz_status lm_head_backward(const void *hp_, const struct layer_args *a)
 {
     const struct model_lm_head_hp *hp = hp_;

@@ -19,6 +19,7 @@ struct places {
     size_t dense_w, dense_b, norm_w, norm_b, w, bias;
 };
 
+/* BERT declares its bias first, DistilBERT last; files depend on it only by name. */
 static struct places places_of(const struct mlm_head_hp *hp)
 {
     const size_t first = hp->bias_first ? 1 : 0;
@@ -40,6 +41,7 @@ static struct norm norm_of(const struct mlm_head_hp *hp)
     return (struct norm){.C = hp->C, .eps = hp->eps};
 }
 
+/* An untied decoder of BERT has two names for one bias. */
 static cz_status declare_bias(const struct mlm_head_hp *hp, struct param_list *out)
 {
     TRY(param_list_add(out, hp->bias_name, 1, &hp->V, PARAM_INIT_ZERO, 0.0f));
@@ -64,8 +66,7 @@ static cz_status head_declare(const void *hp_, struct param_list *out)
     return hp->bias_first ? CZ_OK : declare_bias(hp, out);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* For up to N rows that take part. y lies in `saved` (TRAIN) or in s. */
 struct head_space {
@@ -81,6 +82,7 @@ struct head_space {
     struct scratch own;
 };
 
+/* For the largest possible number of rows. */
 static struct head_space layout_space(const struct mlm_head_hp *hp, const struct ops *ops,
                                       int64_t N, enum cz_dtype dtype, bool training, void *base)
 {
@@ -139,6 +141,7 @@ static cz_status logits_workspace(const struct mlm_head_hp *hp, const struct bat
     return N % block ? ce_workspace(hp, s, N % block, false, true, nbytes_max) : CZ_OK;
 }
 
+/* Evaluation with logits takes all rows. */
 static cz_status head_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
 {
     const struct mlm_head_hp *hp = hp_;
@@ -164,8 +167,7 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     return sizes_finish("masked-language-model head", own_nbytes, op_nbytes, out);
 }
 
-/* ---- the rows that take part ------------------------------------------------------------------
- */
+/* ---- the rows that take part ---------------------------------------------------------------- */
 
 /* x (n,C) with labels and weights (n); `all`: they are those of the batch. */
 struct rows {
@@ -176,6 +178,7 @@ struct rows {
     const float *weights;
 };
 
+/* On the host, where labels can be read. */
 static int64_t count_labelled(const struct batch *batch, int64_t N)
 {
     int64_t n = 0;
@@ -258,6 +261,7 @@ static struct rows packed_rows(const struct mlm_head_hp *hp, const struct layer_
     return (struct rows){false, n, x, s->labels, batch->loss_weights ? s->weights : NULL};
 }
 
+/* All rows where nothing can be left out. */
 static cz_status labelled_rows(const struct mlm_head_hp *hp, const struct layer_args *a,
                                const struct head_space *s, struct rows *out)
 {
@@ -268,9 +272,9 @@ static cz_status labelled_rows(const struct mlm_head_hp *hp, const struct layer_
     return CZ_OK;
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
+/* h and s are kept for backward, which runs in the same call. */
 static cz_status make_y(const struct mlm_head_hp *hp, const struct layer_args *a,
                         const struct head_space *s, const struct rows *r, void *y,
                         struct op_space space)
@@ -285,6 +289,7 @@ static cz_status make_y(const struct mlm_head_hp *hp, const struct layer_args *a
     return norm_forward(a, &norm, r->n, &io, w[at.norm_w], w[at.norm_b]);
 }
 
+/* A bias per token of the vocabulary. */
 static struct ce_head_args ce_over(const struct mlm_head_hp *hp, const struct layer_args *a,
                                    const struct head_space *s, const struct rows *r, const void *y,
                                    struct op_space space)
@@ -303,6 +308,8 @@ static struct ce_head_args ce_over(const struct mlm_head_hp *hp, const struct la
     return ce;
 }
 
+/* Rows that take part are gathered, differentiated at once, and their gradients kept for
+ * backward. */
 static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_args *a)
 {
     const struct places at = places_of(hp);
@@ -376,8 +383,7 @@ static cz_status head_forward(const void *hp, const struct layer_args *a)
     return a->mode == LAYER_EVAL ? head_eval(hp, a) : head_train(hp, a);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 /* The last of the N rows is free where some have no label: the zeros that those get. */
 static cz_status scatter_listed(const struct mlm_head_hp *hp, const struct layer_args *a)
@@ -387,6 +393,7 @@ static cz_status scatter_listed(const struct mlm_head_hp *hp, const struct layer
     return gather_rows(hp, a, N, a->saved, a->batch->labelled->places, N, a->din);
 }
 
+/* Rows that did not take part get zeros. */
 static cz_status head_backward(const void *hp_, const struct layer_args *a)
 {
     const struct mlm_head_hp *hp = hp_;
