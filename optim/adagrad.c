@@ -1,5 +1,5 @@
-/* Adagrad: one element-wise pass, torch's formula in both dialects
- * (docs/deepspeed-behaviour.md, "Adagrad"). */
+/* Adagrad: one element-wise pass, torch's formula in both dialects (docs/deepspeed-behaviour.md,
+ * "Adagrad"). The sum of squares may start above zero, so its first value is a setting. */
 #include "ops/adagrad/adagrad.h"
 #include "optim/optim_impl.h"
 
@@ -24,12 +24,14 @@ static size_t n_states(const struct optim_hyper *hyper)
     return 1;
 }
 
+/* Adagrad's state is the only one that may start above zero. */
 static double state_init(const struct optim_hyper *hyper, size_t state_idx)
 {
     (void)state_idx;
     return hyper->initial_accumulator_value;
 }
 
+/* lr_decay is part of the step's scalars, made once per step in optim.c. */
 static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                       const struct step_scalars *scalars, const struct optim_range *range, int pass)
 {

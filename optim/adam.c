@@ -1,4 +1,5 @@
-/* Adam and AdamW: one element-wise pass. */
+/* Adam and AdamW: one element-wise pass. One class for both: DeepSpeed's "Adam" decouples the decay
+ * by default as well, and adam_w_mode chooses the formula (docs/deepspeed-behaviour.md, "Adam"). */
 #include "ops/adam/adam.h"
 #include "optim/optim_impl.h"
 
@@ -27,6 +28,8 @@ static size_t n_states(const struct optim_hyper *hyper)
     return 2;
 }
 
+/* Bias corrections are in the step's scalars, so that a GPU's kernel arguments do not change from
+ * step to step. */
 static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                       const struct step_scalars *scalars, const struct optim_range *range, int pass)
 {

@@ -1,4 +1,6 @@
-/* Lamb: two passes, with a trust ratio per tensor between them. */
+/* Lamb: two passes, with a trust ratio per tensor between them. The ratio needs norms of whole
+ * tensors, whose elements are spread over ranks: pass one leaves partial sums, which zero adds up
+ * over ranks before pass two (docs/deepspeed-behaviour.md, "Lamb"). */
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -22,6 +24,7 @@ static size_t n_states(const struct optim_hyper *hyper)
     return 2;
 }
 
+/* Pass 0 updates the moments and sums, pass 1 moves the weights by the ratio. */
 static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                       const struct step_scalars *scalars, const struct optim_range *range, int pass)
 {
@@ -39,6 +42,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
     return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
 }
 
+/* The same sums on every rank, hence the same ratios. */
 void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,
                         size_t n_tensors, float *ratios)
 {
@@ -46,6 +50,7 @@ void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums 
         ratios[i] = lamb_ratio(&sums[i], hyper->min_coeff, hyper->max_coeff);
 }
 
+/* An empty interval would clamp every ratio to nonsense. */
 cz_status optim_check_coeffs(const struct optim_hyper *hyper)
 {
     TRY(optim_check_not_negative("min_coeff", hyper->min_coeff));

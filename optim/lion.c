@@ -1,4 +1,5 @@
-/* Lion: one element-wise pass. Defaults are DeepSpeed's (beta2 0.999, not the paper's 0.99). */
+/* Lion: one element-wise pass. Defaults are DeepSpeed's (beta2 0.999, not the paper's 0.99), see
+ * docs/deepspeed-behaviour.md, "Lion". */
 #include "ops/lion/lion.h"
 #include "optim/optim_impl.h"
 
@@ -19,6 +20,7 @@ static size_t n_states(const struct optim_hyper *hyper)
     return 1;
 }
 
+/* No eps: the update is a sign. */
 static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                       const struct step_scalars *scalars, const struct optim_range *range, int pass)
 {

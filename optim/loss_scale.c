@@ -1,3 +1,7 @@
+/* Loss scaling for fp16, static or dynamic, with DeepSpeed's schedule (docs/deepspeed-behaviour.md,
+ * "Loss scale"): the scale falls on overflow, after `hysteresis` of them, and doubles after
+ * `window` good steps. A scale at its minimum that overflows again ends the run, as DeepSpeed
+ * does. */
 #include "optim/loss_scale.h"
 
 #include <math.h>
@@ -5,6 +9,7 @@
 
 #define COUNT_MAX ((int64_t)1 << 53) /* no run gets there; sums of two cannot overflow */
 
+/* 0.16 and 0.19 differ in what a config without keys means. */
 struct loss_scale_options loss_scale_defaults(bool fp16, bool compat_0_16, bool none_given)
 {
     struct loss_scale_options o = {
@@ -39,6 +44,7 @@ static cz_status check_dynamic(const struct loss_scale_options *o)
     return CZ_OK;
 }
 
+/* A static scale is a dynamic one that never moves. */
 cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options *o)
 {
     memset(s, 0, sizeof *s);
@@ -65,6 +71,7 @@ cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options 
     return CZ_OK;
 }
 
+/* Values of a checkpoint: counts that no run reaches are damage. */
 static cz_status check_count(const char *name, int64_t value, int64_t least)
 {
     if (value >= least && value <= COUNT_MAX) return CZ_OK;
@@ -77,6 +84,7 @@ static cz_status check_above(const char *name, double value, double bound)
     return err_set(CZ_CORRUPT, 0, "loss scale: %s cannot be %g", name, value);
 }
 
+/* For state from a file, before it is used. */
 cz_status loss_scale_check(const struct loss_scale *s)
 {
     TRY(check_above("scale", s->scale, 0));
@@ -90,6 +98,7 @@ cz_status loss_scale_check(const struct loss_scale *s)
     return check_count("iter", s->iter, 0);
 }
 
+/* Hysteresis forgives the first overflows; delayed_shift 1 switches that off. */
 static cz_status lower(struct loss_scale *s)
 {
     if (s->delayed_shift != 1 && s->hysteresis != 1) {
@@ -106,6 +115,7 @@ static cz_status lower(struct loss_scale *s)
     return CZ_OK;
 }
 
+/* 0.19 counts from the step after the overflow, 0.16 from the overflow itself. */
 static bool time_to_grow(const struct loss_scale *s)
 {
     if (s->growth_0_16) return (s->iter - s->last_overflow_iter) % s->window == 0;
@@ -113,6 +123,7 @@ static bool time_to_grow(const struct loss_scale *s)
     return stable > 0 && stable % s->window == 0;
 }
 
+/* skip_step also without scaling: a step with NaN is skipped whatever made it. */
 cz_status loss_scale_update(struct loss_scale *s, bool grads_finite, bool *skip_step)
 {
     *skip_step = !grads_finite;

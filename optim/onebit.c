@@ -1,12 +1,15 @@
-/* The 1-bit family's calendar, and 1-bit Lamb's arithmetic per tensor. */
+/* The 1-bit family's schedule of steps, and 1-bit Lamb's arithmetic per tensor. Which kind of step
+ * is next follows from counters alone (docs/deepspeed-behaviour.md, "The 1-bit family"), so ranks
+ * that count alike never disagree on a collective. */
 #include "optim/onebit.h"
 
 #include "optim/optim_impl.h"
 
 #include <math.h>
 
-/* ---- the calendar --------------------------------------------------------------------------- */
+/* ---- the schedule of steps ------------------------------------------------------------------ */
 
+/* The last call with averaged gradients. */
 uint64_t onebit_freezes_at(const struct optim_hyper *hyper)
 {
     if (optim_moves_alone(hyper)) return (uint64_t)hyper->var_freeze_step + 1;
@@ -14,6 +17,8 @@ uint64_t onebit_freezes_at(const struct optim_hyper *hyper)
                                   : 2; /* the first call is no update */
 }
 
+/* In 16 bits DeepSpeed's first call sets up its flat buffers and is none of the optimizer's
+ * steps. */
 struct onebit_clock onebit_clock_start(bool is_16bit)
 {
     return (struct onebit_clock){
@@ -23,6 +28,7 @@ struct onebit_clock onebit_clock_start(bool is_16bit)
     };
 }
 
+/* The kind of the coming step; asking changes nothing. */
 enum onebit_act onebit_next(const struct optim_hyper *hyper, const struct onebit_clock *clock)
 {
     uint64_t step = clock->step + 1;
@@ -32,38 +38,36 @@ enum onebit_act onebit_next(const struct optim_hyper *hyper, const struct onebit
     return step % clock->var_interval ? ONEBIT_GRADIENT : ONEBIT_FULL;
 }
 
-/* A variance update was done: after every var_update_scaler of them the next are twice as far
- * apart. */
-static void count_variance(const struct optim_hyper *hyper, struct onebit_clock *clock)
-{
-    clock->var_counter++;
-    if ((double)clock->var_counter < hyper->var_update_scaler) return;
-    clock->var_counter = 0;
-    clock->var_interval *= 2;
-}
-
-/* Steps without exchange or with count alike: after every local_step_scaler of them exchanges are
- * twice as far apart, up to local_step_clipper. */
-static void count_local(const struct optim_hyper *hyper, struct onebit_clock *clock)
-{
-    clock->local_step_counter++;
-    if ((double)clock->local_step_counter < hyper->local_step_scaler) return;
-    uint64_t interval = 2 * clock->local_step_interval;
-    bool clipped = (double)interval > hyper->local_step_clipper;
-    clock->local_step_counter = 0;
-    clock->local_step_interval = clipped ? (uint64_t)hyper->local_step_clipper : interval;
-}
-
+/* True when the variance was frozen by this step. */
 bool onebit_advance(const struct optim_hyper *hyper, struct onebit_clock *clock)
 {
     enum onebit_act act = onebit_next(hyper, clock);
     clock->step++;
     if (act == ONEBIT_INIT) return false;
     if (clock->frozen) {
-        if (optim_moves_alone(hyper)) count_local(hyper, clock);
+        /* Steps without exchange or with count alike: after every local_step_scaler of them
+         * exchanges are twice as far apart, up to local_step_clipper. */
+        if (optim_moves_alone(hyper)) {
+            clock->local_step_counter++;
+            if ((double)clock->local_step_counter >= hyper->local_step_scaler) {
+                uint64_t interval = 2 * clock->local_step_interval;
+                bool clipped = (double)interval > hyper->local_step_clipper;
+                clock->local_step_counter = 0;
+                clock->local_step_interval =
+                    clipped ? (uint64_t)hyper->local_step_clipper : interval;
+            }
+        }
         return false;
     }
-    if (optim_moves_alone(hyper) && act == ONEBIT_FULL) count_variance(hyper, clock);
+    /* A variance update was done: after every var_update_scaler of them the next are twice as far
+     * apart. */
+    if (optim_moves_alone(hyper) && act == ONEBIT_FULL) {
+        clock->var_counter++;
+        if ((double)clock->var_counter >= hyper->var_update_scaler) {
+            clock->var_counter = 0;
+            clock->var_interval *= 2;
+        }
+    }
     clock->frozen = clock->step >= onebit_freezes_at(hyper);
     return clock->frozen;
 }
@@ -82,6 +86,8 @@ static double root_mean_square(double norm, size_t numel)
     return numel > 0 ? norm / sqrt((double)numel) : 0;
 }
 
+/* Momenta of all tensors are brought to one scale before they share a sign exchange; a tensor of
+ * zeros keeps its own. */
 void onebit_lamb_scale(const double *norms, const size_t *numels, size_t n,
                        struct onebit_tensor *tensors)
 {
@@ -109,6 +115,8 @@ static double blend_decay(double factor, const struct lamb_sums *sums)
     return factor * share + (1 - share);
 }
 
+/* The frozen ratio moves with the variance it was made with, within two bounds: absolute, and
+ * relative to the last step's. */
 float onebit_lamb_ratio(const struct optim_hyper *hyper, const struct lamb_sums *sums, float factor,
                         struct onebit_tensor *t)
 {

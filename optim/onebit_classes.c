@@ -68,6 +68,7 @@ static const struct setting_table lamb_table = {lamb_settings, CZ_ARRAY_LEN(lamb
 
 /* ---- ranges --------------------------------------------------------------------------------- */
 
+/* A frozen variance may be 0 for good. */
 static cz_status check_eps(const struct optim_hyper *hyper)
 {
     if ((float)hyper->eps > 0) return CZ_OK;
@@ -77,6 +78,7 @@ static cz_status check_eps(const struct optim_hyper *hyper)
                    hyper->eps);
 }
 
+/* Each value is divided by somewhere in the frozen phase. */
 static cz_status lamb_check(const struct optim_hyper *hyper)
 {
     TRY(check_eps(hyper));
@@ -97,6 +99,7 @@ static cz_status lamb_check(const struct optim_hyper *hyper)
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
+/* The interface asks: only SGD's number depends on its settings. */
 static size_t two_states(const struct optim_hyper *hyper)
 {
     (void)hyper;
@@ -117,6 +120,7 @@ static struct step_tensors moments_of(const struct optim_range *range)
     return t;
 }
 
+/* The warm-up's update is plain Adam. */
 static cz_status adam_step(struct ops *ops, struct dev_stream *stream,
                            const struct optim_hyper *hyper, const struct step_scalars *scalars,
                            const struct optim_range *range, int pass)
@@ -148,6 +152,7 @@ static struct lamb_args lamb_args(const struct optim_hyper *hyper,
     };
 }
 
+/* As Lamb's, over the first two moments. */
 static cz_status lamb_step(struct ops *ops, struct dev_stream *stream,
                            const struct optim_hyper *hyper, const struct step_scalars *scalars,
                            const struct optim_range *range, int pass)

@@ -1,5 +1,6 @@
 /* The five schedules. Expressions follow DeepSpeed's order of operations, so that lr agrees with it
- * to the last bit of a double. */
+ * to the last bit of a double (docs/deepspeed-behaviour.md, "Schedules"). A rate is a function of
+ * the step's index alone: resuming needs nothing but that. */
 #include "optim/schedule.h"
 
 #include "base/log.h"
@@ -83,6 +84,7 @@ static const struct {
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
+/* Names are DeepSpeed's class names, exactly. */
 cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out)
 {
     memset(out, 0, sizeof *out);
@@ -110,6 +112,7 @@ cz_status schedule_params_set(struct schedule_params *params, const char *name,
                         name, value, params->compat_0_16);
 }
 
+/* For programs that build a schedule without a config. */
 cz_status schedule_params_set_number(struct schedule_params *params, const char *name, double value)
 {
     struct setting_value v = {.type = SETTING_NUMBER, .number = value};
@@ -142,12 +145,14 @@ cz_status schedule_params_set_name(struct schedule_params *params, const char *n
     return schedule_params_set(params, name, &v);
 }
 
+/* Written so that NaN fails. */
 static cz_status check_positive(const char *name, double v)
 {
     if (v > 0) return CZ_OK;
     return err_set(CZ_INVALID, 0, "%s: must be above 0, got %g", name, v);
 }
 
+/* 0.16 has a default rate of its own; a warm-up of 1 step would divide by log(1). */
 static cz_status finish_warmup(struct schedule_params *p)
 {
     if (!p->compat_0_16) TRY(check_positive("warmup_num_steps", (double)p->warmup_num_steps));
@@ -163,18 +168,7 @@ static cz_status finish_warmup(struct schedule_params *p)
     return CZ_OK;
 }
 
-static cz_status finish_cycle(struct schedule_params *p)
-{
-    TRY(check_positive("cycle_first_step_size", p->cycle_first_step_size));
-    if (isnan(p->cycle_second_step_size)) p->cycle_second_step_size = p->cycle_first_step_size;
-    if (isnan(p->cycle_second_stair_count))
-        p->cycle_second_stair_count = p->cycle_first_stair_count;
-    if (p->cycle_second_step_size < 0)
-        return err_set(CZ_INVALID, 0, "cycle_second_step_size: must not be negative, got %g",
-                       p->cycle_second_step_size);
-    return CZ_OK;
-}
-
+/* Defaults that depend on other values are filled here, after all values are known. */
 cz_status schedule_params_finish(struct schedule_params *p)
 {
     TRY(settings_fill(schedule_settings(p), kinds[p->kind].name, p, p->given, 0));
@@ -187,7 +181,15 @@ cz_status schedule_params_finish(struct schedule_params *p)
     case SCHEDULE_WARMUP_COSINE: return finish_warmup(p);
     case SCHEDULE_RANGE_TEST:
         return check_positive("lr_range_test_step_size", (double)p->range_step_size);
-    case SCHEDULE_ONE_CYCLE: return finish_cycle(p);
+    case SCHEDULE_ONE_CYCLE: /* A second half that is not given equals the first. */
+        TRY(check_positive("cycle_first_step_size", p->cycle_first_step_size));
+        if (isnan(p->cycle_second_step_size)) p->cycle_second_step_size = p->cycle_first_step_size;
+        if (isnan(p->cycle_second_stair_count))
+            p->cycle_second_stair_count = p->cycle_first_stair_count;
+        if (p->cycle_second_step_size < 0)
+            return err_set(CZ_INVALID, 0, "cycle_second_step_size: must not be negative, got %g",
+                           p->cycle_second_step_size);
+        return CZ_OK;
     }
     return CZ_OK;
 }
@@ -206,12 +208,14 @@ static double warmup_gamma(const struct schedule_params *p, int64_t i)
     return 1.0 / log((double)p->warmup_num_steps) * log((double)(i + 1));
 }
 
+/* 1 at the end of the warm-up, 0 at the last step. */
 static double decay_gamma(const struct schedule_params *p, int64_t i)
 {
     double left = p->total_num_steps - (double)i;
     return fmax(0, left / fmax(1, p->total_num_steps - (double)p->warmup_num_steps));
 }
 
+/* WarmupLR stays at its maximum, WarmupDecayLR goes down from it. */
 static double warmup_lr(const struct schedule *s, int64_t i, size_t group)
 {
     const struct schedule_params *p = &s->params;
@@ -226,6 +230,7 @@ static double warmup_lr(const struct schedule *s, int64_t i, size_t group)
     return min + (max - min) * gamma;
 }
 
+/* Relative to the optimizer's own rate, unlike the other schedules. */
 static double cosine_ratio(const struct schedule_params *p, int64_t i)
 {
     if (i < 0) return 0; /* whatever warmup_min_ratio is */
@@ -238,6 +243,7 @@ static double cosine_ratio(const struct schedule_params *p, int64_t i)
     return fmax(0, p->cos_min_ratio + (1 - p->cos_min_ratio) * wave);
 }
 
+/* A range test grows without a bound: it is stopped by looking at the loss. */
 static double range_lr(const struct schedule_params *p, int64_t i, size_t group)
 {
     double x = (double)(i + 1) / (double)p->range_step_size;
@@ -287,6 +293,7 @@ static double cycle_lr(const struct schedule_params *p, int64_t i, size_t group)
     return min / (1 + p->decay_lr_rate * cycle_intervals(p, i));
 }
 
+/* Opposite to the rate: momentum is low where steps are long. */
 double schedule_beta1(const struct schedule *s, int64_t i, size_t group)
 {
     const struct schedule_params *p = &s->params;
@@ -296,6 +303,7 @@ double schedule_beta1(const struct schedule *s, int64_t i, size_t group)
     return max * (1 + p->decay_mom_rate * cycle_intervals(p, i));
 }
 
+/* Index i is that of the last update, −1 before the first. */
 double schedule_lr(const struct schedule *s, int64_t i, size_t group)
 {
     switch (s->params.kind) {
@@ -310,20 +318,7 @@ double schedule_lr(const struct schedule *s, int64_t i, size_t group)
 
 /* ---- a running schedule --------------------------------------------------------------------- */
 
-static cz_status check_lists(const struct schedule_params *p, size_t n_groups)
-{
-    const struct setting_table *table = schedule_settings(p);
-    for (size_t i = 0; i < table->n; i++) {
-        if (table->settings[i].type != SETTING_LIST) continue;
-        const struct setting_list *list =
-            (const void *)((const char *)p + table->settings[i].offset);
-        if (list->n > 1 && list->n != n_groups)
-            return err_set(CZ_INVALID, 0, "%s: %zu values for %zu parameter group%s",
-                           table->settings[i].name, list->n, n_groups, n_groups == 1 ? "" : "s");
-    }
-    return CZ_OK;
-}
-
+/* A beta1 of 1 would divide by zero: it is capped, and said once. */
 static void put_beta1(struct schedule *s, struct optim_group *group, double beta1)
 {
     if (beta1 >= 1) {
@@ -340,16 +335,7 @@ static void put_beta1(struct schedule *s, struct optim_group *group, double beta
     group->betas[1] = 0.99; /* DeepSpeed's, whatever the optimizer was given */
 }
 
-/* DeepSpeed starts the cycle of beta1 at its lower end, although the formula begins at the upper.
- */
-static void start(struct schedule *s, struct optim_group *groups)
-{
-    for (size_t g = 0; g < s->n_groups; g++) {
-        groups[g].lr = schedule_lr(s, -1, g);
-        if (s->cycles_momentum) put_beta1(s, &groups[g], list_at(&s->params.cycle_min_mom, g));
-    }
-}
-
+/* Group rates at this moment are the base that ratios refer to. */
 cz_status schedule_init(struct schedule *s, const struct schedule_params *params,
                         struct optim_group *groups, size_t n_groups)
 {
@@ -357,7 +343,16 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
     if (n_groups < 1 || n_groups > OPTIM_GROUPS_MAX)
         return err_set(CZ_INVALID, 0, "scheduler: %zu parameter groups; 1 to %d are possible",
                        n_groups, OPTIM_GROUPS_MAX);
-    TRY(check_lists(params, n_groups));
+    /* A list of rates has one value for all groups, or one per group. */
+    const struct setting_table *table = schedule_settings(params);
+    for (size_t i = 0; i < table->n; i++) {
+        if (table->settings[i].type != SETTING_LIST) continue;
+        const struct setting_list *list =
+            (const void *)((const char *)params + table->settings[i].offset);
+        if (list->n > 1 && list->n != n_groups)
+            return err_set(CZ_INVALID, 0, "%s: %zu values for %zu parameter group%s",
+                           table->settings[i].name, list->n, n_groups, n_groups == 1 ? "" : "s");
+    }
     s->params = *params;
     s->n_groups = n_groups;
     s->last_batch_iteration = params->last_batch_iteration;
@@ -368,10 +363,20 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
             LOGV(LOG_WARN, SUB_CONFIG, "OneCycle: %s has no betas, its momentum is not cycled",
                  groups[0].hyper.cls->name);
     }
-    if (s->last_batch_iteration == -1) start(s, groups);
+    /* DeepSpeed starts the cycle of beta1 at its lower end, although the formula begins at the
+     * upper.
+     */
+    if (s->last_batch_iteration == -1) {
+        for (size_t g = 0; g < s->n_groups; g++) {
+            groups[g].lr = schedule_lr(s, -1, g);
+            if (s->cycles_momentum) put_beta1(s, &groups[g], list_at(&s->params.cycle_min_mom, g));
+        }
+    }
     return CZ_OK;
 }
 
+/* After an update that was applied: skipped steps do not count (docs/deepspeed-behaviour.md, "When
+ * a rate applies"). */
 void schedule_step(struct schedule *s, struct optim_group *groups)
 {
     int64_t i = ++s->last_batch_iteration;
@@ -381,6 +386,7 @@ void schedule_step(struct schedule *s, struct optim_group *groups)
     }
 }
 
+/* The rates themselves come with the groups. */
 void schedule_restore(struct schedule *s, int64_t last_batch_iteration)
 {
     s->last_batch_iteration = last_batch_iteration;

@@ -1,3 +1,6 @@
+/* Typed settings by table: from a row come parsing, range and type errors, defaults and the nearest
+ * name for a typo. Optimizers and schedules declare rows; nothing else in the engine knows their
+ * names. */
 #include "optim/settings.h"
 
 #include "base/log.h"
@@ -35,6 +38,7 @@ static size_t edit_distance(const char *a, const char *b)
     return row[n_b];
 }
 
+/* Up to a third of the letters may differ. */
 const char *settings_nearest(const struct setting_table *table, const char *name)
 {
     const char *nearest = NULL;
@@ -59,6 +63,7 @@ static bool is_count(double v)
     return v >= 1 && v <= 0x1p53 && v == floor(v);
 }
 
+/* Checked before it is stored: a refused value leaves the default. */
 static cz_status put_number(const struct setting *s, double *field,
                             const struct setting_value *value)
 {
@@ -72,6 +77,7 @@ static cz_status put_number(const struct setting *s, double *field,
     return CZ_OK;
 }
 
+/* lenient: 0.16 took 100.0 for 100. */
 static cz_status put_int(const struct setting *s, int64_t *field, const struct setting_value *value,
                          bool lenient)
 {
@@ -92,6 +98,7 @@ static cz_status put_int(const struct setting *s, int64_t *field, const struct s
     return CZ_OK;
 }
 
+/* JSON has no NaN, but Python's dialect of it has. */
 static cz_status check_finite(const struct setting *s, const double *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -100,17 +107,7 @@ static cz_status check_finite(const struct setting *s, const double *v, size_t n
     return CZ_OK;
 }
 
-static cz_status put_pair(const struct setting *s, double *field, const struct setting_value *value)
-{
-    if (value->type != SETTING_PAIR && value->type != SETTING_LIST)
-        return err_set(CZ_INVALID, 0, "%s: a list of two numbers is needed", s->name);
-    if (value->n != 2)
-        return err_set(CZ_INVALID, 0, "%s: two numbers are needed, got %zu", s->name, value->n);
-    TRY(check_finite(s, value->list, 2));
-    memcpy(field, value->list, 2 * sizeof *field);
-    return CZ_OK;
-}
-
+/* One number stands for all groups. */
 static cz_status put_list(const struct setting *s, struct setting_list *field,
                           const struct setting_value *value)
 {
@@ -131,16 +128,7 @@ static cz_status put_list(const struct setting *s, struct setting_list *field,
     return CZ_OK;
 }
 
-static cz_status refuse_name(const struct setting *s, const char *name)
-{
-    char list[256];
-    size_t at = 0;
-    for (int i = 0; s->names[i] && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s\"%s\"", i > 0 ? ", " : "",
-                               s->names[i]);
-    return err_set(CZ_INVALID, 0, "%s: \"%s\" is not known; choose from %s", s->name, name, list);
-}
-
+/* An unknown name is an error, or a warning where DeepSpeed goes on with its default. */
 static cz_status put_name(const struct setting *s, int *field, const struct setting_value *value)
 {
     if (value->type != SETTING_NAME)
@@ -152,12 +140,22 @@ static cz_status put_name(const struct setting *s, int *field, const struct sett
         *field = i;
         return CZ_OK;
     }
-    if (s->names_only) return refuse_name(s, value->name);
+    /* The choices are listed. */
+    if (s->names_only) {
+        char list[256];
+        size_t at = 0;
+        for (int i = 0; s->names[i] && at < sizeof list; i++)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s\"%s\"", i > 0 ? ", " : "",
+                                   s->names[i]);
+        return err_set(CZ_INVALID, 0, "%s: \"%s\" is not known; choose from %s", s->name,
+                       value->name, list);
+    }
     LOGV(LOG_WARN, SUB_CONFIG, "%s: \"%s\" is not known, \"%s\" is used", s->name, value->name,
          s->names[*field]);
     return CZ_OK;
 }
 
+/* A setting's type decides which values it takes; no conversion happens twice. */
 cz_status settings_put(const struct setting *setting, void *owner,
                        const struct setting_value *value, bool lenient_int)
 {
@@ -170,13 +168,22 @@ cz_status settings_put(const struct setting *setting, void *owner,
             return err_set(CZ_INVALID, 0, "%s: true or false is needed", setting->name);
         *(bool *)field = value->number != 0;
         return CZ_OK;
-    case SETTING_PAIR: return put_pair(setting, field, value);
+    case SETTING_PAIR: /* A wrong length is reported before the values are looked at. */
+        if (value->type != SETTING_PAIR && value->type != SETTING_LIST)
+            return err_set(CZ_INVALID, 0, "%s: a list of two numbers is needed", setting->name);
+        if (value->n != 2)
+            return err_set(CZ_INVALID, 0, "%s: two numbers are needed, got %zu", setting->name,
+                           value->n);
+        TRY(check_finite(setting, value->list, 2));
+        memcpy(field, value->list, 2 * sizeof(double));
+        return CZ_OK;
     case SETTING_LIST: return put_list(setting, field, value);
     case SETTING_NAME: return put_name(setting, field, value);
     }
     return err_set(CZ_INVALID, 0, "%s: a table entry of unknown type", setting->name);
 }
 
+/* `given` remembers which rows the user set: some defaults depend on it. */
 cz_status settings_set(const struct setting_table *table, const char *owner_name, void *owner,
                        uint64_t *given, const char *name, const struct setting_value *value,
                        bool lenient_int)
@@ -194,23 +201,7 @@ cz_status settings_set(const struct setting_table *table, const char *owner_name
     return CZ_OK;
 }
 
-static void put_default(const struct setting *s, void *owner)
-{
-    void *field = (char *)owner + s->offset;
-    struct setting_list *list = field;
-    switch (s->type) {
-    case SETTING_NUMBER: *(double *)field = s->defaults[0]; break;
-    case SETTING_INT: *(int64_t *)field = (int64_t)s->defaults[0]; break;
-    case SETTING_BOOL: *(bool *)field = s->defaults[0] != 0; break;
-    case SETTING_PAIR: memcpy(field, s->defaults, sizeof s->defaults); break;
-    case SETTING_LIST:
-        list->n = isnan(s->defaults[0]) ? 0u : 1u;
-        list->v[0] = s->defaults[0];
-        break;
-    case SETTING_NAME: *(int *)field = (int)s->defaults[0]; break;
-    }
-}
-
+/* A row of another dialect (offload, fused, torch) must not be given here. */
 cz_status settings_fill(const struct setting_table *table, const char *owner_name, void *owner,
                         uint64_t given, unsigned dialect)
 {
@@ -226,7 +217,20 @@ cz_status settings_fill(const struct setting_table *table, const char *owner_nam
         if (!exists) continue;
         if (s->required)
             return err_set(CZ_INVALID, 0, "%s: %s needs this parameter", s->name, owner_name);
-        put_default(s, owner);
+        /* Defaults are stored by type. */
+        void *field = (char *)owner + s->offset;
+        struct setting_list *list = field;
+        switch (s->type) {
+        case SETTING_NUMBER: *(double *)field = s->defaults[0]; break;
+        case SETTING_INT: *(int64_t *)field = (int64_t)s->defaults[0]; break;
+        case SETTING_BOOL: *(bool *)field = s->defaults[0] != 0; break;
+        case SETTING_PAIR: memcpy(field, s->defaults, sizeof s->defaults); break;
+        case SETTING_LIST:
+            list->n = isnan(s->defaults[0]) ? 0u : 1u;
+            list->v[0] = s->defaults[0];
+            break;
+        case SETTING_NAME: *(int *)field = (int)s->defaults[0]; break;
+        }
     }
     return CZ_OK;
 }

@@ -1,4 +1,5 @@
-/* SGD as torch's: momentum, dampening, Nesterov, decay added to the gradient. One pass. */
+/* SGD as torch's: momentum, dampening, Nesterov, decay added to the gradient. One pass. DeepSpeed
+ * hands "SGD" to torch, so its formula and its checks are torch's. */
 #include "ops/sgd/sgd.h"
 #include "optim/optim_impl.h"
 
@@ -13,6 +14,7 @@ static const struct setting settings[] = {
 
 static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
 
+/* Without momentum there is no buffer to keep, save or offload. */
 static size_t n_states(const struct optim_hyper *hyper)
 {
     return hyper->momentum != 0 ? 1 : 0;
@@ -33,6 +35,7 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
     return ops_sgd(ops, stream, &args);
 }
 
+/* torch raises the same condition. */
 static cz_status check(const struct optim_hyper *hyper)
 {
     TRY(optim_check_not_negative("momentum", hyper->momentum));
