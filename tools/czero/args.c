@@ -1,4 +1,5 @@
-/* Command-line options from a table: parsing, checks, messages and the help text. */
+/* Command-line options from a table: parsing, checks, messages and the help text. One table per
+ * command makes all four, so that help cannot disagree with what is parsed. */
 #include "args.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 static void complain(const struct arg_command *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Silent parsing exists for commands that try several tables on the same words. */
 static void complain(const struct arg_command *c, const char *fmt, ...)
 {
     va_list ap;
@@ -22,6 +24,7 @@ static void complain(const struct arg_command *c, const char *fmt, ...)
     va_end(ap);
 }
 
+/* A lone "-" is a word: it often means standard input. */
 static bool is_option(const char *word)
 {
     return word[0] == '-' && word[1] != '\0';
@@ -43,6 +46,7 @@ static const struct arg_spec *find_option(const struct arg_command *c, const cha
     return NULL;
 }
 
+/* The last positional of kind ARG_WORDS takes all words that are left. */
 static const struct arg_spec *find_positional(const struct arg_command *c, size_t wanted)
 {
     size_t position = 0;
@@ -69,6 +73,7 @@ static bool bad(const struct arg_command *c, const char *what, const char *value
     return false;
 }
 
+/* Numbers are parsed to the last character: "10x" or an overflow must not become 10. */
 static bool store_int(const struct arg_command *c, const struct arg_spec *s, const char *value,
                       int64_t *out)
 {
@@ -84,6 +89,7 @@ static bool store_int(const struct arg_command *c, const struct arg_spec *s, con
     return true;
 }
 
+/* NaN and infinity are refused here, so that no command has to. */
 static bool store_double(const struct arg_command *c, const struct arg_spec *s, const char *value,
                          double *out)
 {
@@ -105,6 +111,7 @@ static bool store_item(const struct arg_command *c, const struct arg_spec *s, co
     return true;
 }
 
+/* ARG_CHOICE is checked before it is stored, then treated as a string. */
 static bool store_value(const struct arg_command *c, const struct arg_spec *s, const char *value,
                         void *options)
 {
@@ -127,7 +134,8 @@ static bool store_value(const struct arg_command *c, const struct arg_spec *s, c
     return false;
 }
 
-/* Number of letters by which two names differ at the front: enough to catch a mistyped option. */
+/* The option that shares the longest beginning with a mistyped one; "--" and one more letter prove
+ * nothing. */
 static const char *nearest_option(const struct arg_command *c, const char *word)
 {
     const char *best = NULL;
@@ -145,15 +153,6 @@ static const char *nearest_option(const struct arg_command *c, const char *word)
     return best;
 }
 
-static void complain_unknown(const struct arg_command *c, const char *word)
-{
-    const char *near = nearest_option(c, word);
-    if (near)
-        complain(c, "%s: unknown option %s; did you mean %s?\n", c->name, word, near);
-    else
-        complain(c, "%s: unknown option %s (see %s --help)\n", c->name, word, c->name);
-}
-
 /* Take the option at argv[i] and its values; gives the index of the next word, or -1. */
 static int take_option(const struct arg_command *c, int argc, char **argv, int i, void *options)
 {
@@ -164,7 +163,12 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
     size_t len = is_short ? 2 : equals ? (size_t)(equals - word) : strlen(word);
     const struct arg_spec *s = find_option(c, word, len);
     if (!s) {
-        complain_unknown(c, word);
+        /* The nearest option is named when a typo is likely. */
+        const char *near = nearest_option(c, word);
+        if (near)
+            complain(c, "%s: unknown option %s; did you mean %s?\n", c->name, word, near);
+        else
+            complain(c, "%s: unknown option %s (see %s --help)\n", c->name, word, c->name);
         return -1;
     }
     if (s->kind == ARG_FLAG) {
@@ -203,6 +207,8 @@ static bool is_set(const struct arg_spec *s, const void *options)
     return true;
 }
 
+/* Options and positionals may come in any order. Required ones are checked at the end, so that
+ * --help works without them. */
 enum args_result args_parse(const struct arg_command *c, int argc, char **argv, void *options)
 {
     size_t n_positional = 0;
@@ -229,24 +235,6 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
             return ARGS_BAD;
         }
     return ARGS_OK;
-}
-
-static void print_usage(const struct arg_command *c)
-{
-    printf("Usage: %s", c->name);
-    bool any_optional = false;
-    for (size_t i = 0; i < c->n_specs; i++) {
-        const struct arg_spec *s = &c->specs[i];
-        if (s->kind == ARG_HEADING) continue;
-        const char *more = s->kind == ARG_WORDS ? " …" : "";
-        if (s->name[0] != '-')
-            printf(s->required ? " %s%s" : " [%s%s]", s->name, more);
-        else if (s->required)
-            printf(" %s %s%s", s->name, s->values, more);
-        else
-            any_optional = true;
-    }
-    printf("%s\n\n%s\n", any_optional ? " [options]" : "", c->summary);
 }
 
 /* Columns of UTF-8 text: bytes that begin a character. */
@@ -277,9 +265,25 @@ static void print_wrapped(const char *text, int indent)
     printf("\n");
 }
 
+/* Two passes over the table: the usage line holds what is required, the list below it explains
+ * everything. */
 void args_print_help(const struct arg_command *c)
 {
-    print_usage(c);
+    /* Required words stand in the usage line, options in the table below it. */
+    printf("Usage: %s", c->name);
+    bool any_optional = false;
+    for (size_t i = 0; i < c->n_specs; i++) {
+        const struct arg_spec *s = &c->specs[i];
+        if (s->kind == ARG_HEADING) continue;
+        const char *more = s->kind == ARG_WORDS ? " …" : "";
+        if (s->name[0] != '-')
+            printf(s->required ? " %s%s" : " [%s%s]", s->name, more);
+        else if (s->required)
+            printf(" %s %s%s", s->name, s->values, more);
+        else
+            any_optional = true;
+    }
+    printf("%s\n\n%s\n", any_optional ? " [options]" : "", c->summary);
     printf("\n");
     for (size_t i = 0; i < c->n_specs; i++) {
         const struct arg_spec *s = &c->specs[i];

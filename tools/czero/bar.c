@@ -1,3 +1,6 @@
+/* A progress bar for commands that read or write gigabytes. It writes to stderr, only on a
+ * terminal, and never more than 20 times a second, so that it costs nothing measurable and pollutes
+ * no log. */
 #include "bar.h"
 
 #include "base/clock.h"
@@ -8,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* 80 when the terminal does not say, as old programs assume. */
 int bar_columns(void)
 {
     struct winsize size;
@@ -15,6 +19,7 @@ int bar_columns(void)
     return 80;
 }
 
+/* Plain ASCII: a terminal without UTF-8 shows it too. */
 void bar_draw(char *text, int width, double fraction)
 {
     *text = '\0';
@@ -26,6 +31,7 @@ void bar_draw(char *text, int width, double fraction)
     strcpy(text, "] ");
 }
 
+/* A remaining time that is not finite (no rate yet) prints as 0:00. */
 void bar_duration(double seconds, char *text, size_t nbytes)
 {
     int64_t s = isfinite(seconds) && seconds >= 0 ? (int64_t)(seconds + 0.5) : 0;
@@ -58,6 +64,7 @@ static void draw(struct bar *bar, double seconds, double done, double total)
     bar->line_open = true;
 }
 
+/* Nothing is drawn in the first 0.3 s: a bar that appears and vanishes is noise. */
 void bar_update(uint64_t done, uint64_t total, void *user)
 {
     const int64_t first_ns = 300 * 1000 * 1000, redraw_ns = 50 * 1000 * 1000;
@@ -69,6 +76,7 @@ void bar_update(uint64_t done, uint64_t total, void *user)
     draw(bar, (double)(now - bar->start_ns) * 1e-9, (double)done, (double)total);
 }
 
+/* Clears the line, so that what is printed next starts at a clean one. */
 void bar_end(struct bar *bar)
 {
     if (bar->line_open) fputs("\r\033[K", stderr);

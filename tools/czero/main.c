@@ -1,4 +1,5 @@
-/* czero: one binary, one sub-command per task. */
+/* czero: one binary, one sub-command per task. The table below is the only list of commands:
+ * dispatch, help and `czero launch` read it. */
 #include "engine/engine.h"
 #include "tool.h"
 
@@ -38,6 +39,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
+/* `czero launch` runs these in its own binary, everything else as a program. */
 bool tool_is_command(const char *name)
 {
     return find_command(name) != NULL;

@@ -1,3 +1,6 @@
+/* What every command line program here needs: exit codes, error messages, logging, JSON output.
+ * Exit codes are part of the interface (`czero --help` lists them): scripts tell a wrong option
+ * from damaged input by them. */
 #include "tool.h"
 
 #include "base/log.h"
@@ -13,6 +16,9 @@
 
 static const char *program = "czero";
 
+/* SIGXFSZ would kill the process at a file size limit; ignored, the write fails with an error that
+ * names the file. Closed standard descriptors are opened first, otherwise the first data file would
+ * get their number and receive messages. */
 void tool_begin(const char *name)
 {
     program = name;
@@ -23,6 +29,7 @@ void tool_begin(const char *name)
     if (fd >= 0) close(fd);
 }
 
+/* One place that maps a status to an exit code, for all commands. */
 int tool_exit_code(cz_status status)
 {
     switch (status) {
@@ -81,6 +88,7 @@ void tool_log_init(bool quiet)
     log_set_level(level, SUB_ALL);
 }
 
+/* A full disk is often noticed only when stdout is flushed. It must not end with exit code 0. */
 int tool_finish_stdout(int code)
 {
     errno = 0;
@@ -92,6 +100,7 @@ int tool_finish_stdout(int code)
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }
 
+/* JSON has no NaN; null keeps the object parseable. */
 void tool_put_json_number(FILE *out, double value)
 {
     if (isfinite(value))

@@ -1,3 +1,5 @@
+/* --debug of zero_to_fp32: where each tensor's elements are in the shards. For reports of damaged
+ * or foreign checkpoints, where the answer to "which file?" matters. */
 #include "details.h"
 
 #include "checkpoint/read/checkpoint.h"
@@ -14,15 +16,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static void print_info(const struct ckpt_info *info, size_t n_tensors, FILE *out)
-{
-    fprintf(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
-            info->tag_dir, info->stage, info->is_universal ? " (universal)" : "", info->world_size,
-            info->world_size == 1 ? "" : "s", info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
-            *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
-            (double)info->nbytes * 1e-6, n_tensors);
-}
-
+/* A tensor of many ranks has a run per rank and file; eight show the pattern. */
 static cz_status print_runs(const struct ckpt *ck, size_t idx, FILE *out)
 {
     const struct ckpt_tensor *t = ckpt_at(ck, idx);
@@ -56,12 +50,20 @@ static cz_status print_tensor(const struct ckpt *ck, size_t idx, FILE *out)
     return print_runs(ck, idx, out);
 }
 
+/* Opens the checkpoint apart from the conversion: the listing must not depend on whether that
+ * succeeds. */
 cz_status details_print(const char *dir, const char *tag, FILE *out)
 {
     struct ckpt *ck;
     TRY(ckpt_open(&(struct ckpt_open_options){.dir = dir, .tag = tag, .weights_only = true}, &ck));
     cz_status st = CZ_OK;
-    print_info(ckpt_get_info(ck), ckpt_count(ck), out);
+    const struct ckpt_info *info = ckpt_get_info(ck);
+    const size_t n_tensors = ckpt_count(ck);
+    fprintf(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
+            info->tag_dir, info->stage, info->is_universal ? " (universal)" : "", info->world_size,
+            info->world_size == 1 ? "" : "s", info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
+            *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
+            (double)info->nbytes * 1e-6, n_tensors);
     for (size_t i = 0; i < ckpt_count(ck) && st == CZ_OK; i++) st = print_tensor(ck, i, out);
     ckpt_close(ck);
     return st;

@@ -1,5 +1,6 @@
 /* zero_to_fp32: consolidates a folder of DeepSpeed's shards to fp32 weights. It has the options of
- * DeepSpeed's script of that name, and more. */
+ * DeepSpeed's script of that name, with the same spelling (underscores), and more: scripts that
+ * call the original keep working. */
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/status.h"
@@ -62,6 +63,7 @@ static const struct arg_command command = {
                 "            3 out of memory, 4 damaged or incomplete checkpoint.",
 };
 
+/* The long names are torch's, the short ones czero's. */
 static enum cz_dtype parse_dtype(const char *name)
 {
     if (strcmp(name, "float16") == 0 || strcmp(name, "fp16") == 0) return DTYPE_F16;
@@ -69,6 +71,7 @@ static enum cz_dtype parse_dtype(const char *name)
     return DTYPE_F32;
 }
 
+/* Options as the library takes them; only --max_shard_size can be malformed. */
 static cz_status to_library(const struct options *o, struct bar *bar,
                             struct cz_consolidate_options *out)
 {

@@ -1,4 +1,5 @@
-/* czero bench: how fast this machine is, for people and for plans. */
+/* czero bench: how fast this machine is, for people and for plans. Ctrl-C ends the measurement
+ * early: what has been measured is kept and the file of the disk test removed. */
 #include "base/threads.h"
 #include "engine/tune/machine.h"
 #include "tools/czero/args.h"
@@ -66,28 +67,6 @@ static void say(void *user, const char *what)
     fprintf(stderr, "measuring %s\n", what);
 }
 
-static int show(const struct machine_profile *profile, bool json)
-{
-    char *text;
-    if ((json ? machine_json : machine_table)(profile, &text) != CZ_OK) return tool_fail();
-    printf("%s%s", text, json ? "\n" : "");
-    free(text);
-    return EXIT_OK;
-}
-
-static cz_status measure(const struct bench_options *o, struct machine_profile *profile)
-{
-    const struct machine_options options = {.nvme_path = o->nvme,
-                                            .seconds = o->seconds,
-                                            .progress = o->quiet ? NULL : say,
-                                            .stopped = stopped};
-    threads_init(1);
-    handle_signals(on_stop);
-    cz_status st = machine_measure(&options, profile);
-    handle_signals(SIG_DFL);
-    return st;
-}
-
 int cmd_bench(int argc, char **argv)
 {
     struct bench_options o = {.seconds = 30};
@@ -100,7 +79,21 @@ int cmd_bench(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (o.profile && machine_write_check(o.profile) != CZ_OK) return tool_fail();
-    if (measure(&o, &profile) != CZ_OK) return tool_fail();
+    /* Ctrl-C ends the measurement early and keeps what is known. */
+    const struct machine_options options = {.nvme_path = o.nvme,
+                                            .seconds = o.seconds,
+                                            .progress = o.quiet ? NULL : say,
+                                            .stopped = stopped};
+    threads_init(1);
+    handle_signals(on_stop);
+    cz_status st = machine_measure(&options, &profile);
+    handle_signals(SIG_DFL);
+    if (st != CZ_OK) return tool_fail();
     if (o.profile && machine_write(&profile, o.profile) != CZ_OK) return tool_fail();
-    return show(&profile, o.json);
+    /* JSON ends without a newline, tables with one. */
+    char *text;
+    if ((o.json ? machine_json : machine_table)(&profile, &text) != CZ_OK) return tool_fail();
+    printf("%s%s", text, o.json ? "\n" : "");
+    free(text);
+    return EXIT_OK;
 }

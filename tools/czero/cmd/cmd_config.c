@@ -1,4 +1,5 @@
-/* czero config show|check|diff|reference: what a ds_config.json resolves to. */
+/* czero config show|check|diff|reference: what a ds_config.json resolves to, without a model or a
+ * device. */
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 
@@ -59,22 +60,20 @@ static const struct arg_command commands[] = {
      NULL},
 };
 
-static void print_lines(const char *text)
+/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. */
+static int fail(void)
 {
+    /* The message has a line per problem; each gets the prefix. */
+    const char *text = cz_last_error();
     while (*text) {
         size_t n = strcspn(text, "\n");
         fprintf(stderr, "czero: %.*s\n", (int)n, text);
         text += n + (text[n] == '\n');
     }
-}
-
-/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. */
-static int fail(void)
-{
-    print_lines(cz_last_error());
     return cz_last_status() == CZ_NOMEM ? EXIT_MEMORY : EXIT_USAGE;
 }
 
+/* What the engine refuses is printed by `check` as its error; `show` prints it as a note. */
 static bool is_refusal(const struct config_note *note)
 {
     return note->kind == CONFIG_NOTE_UNSUPPORTED || note->kind == CONFIG_NOTE_ENGINE_REJECTS;
@@ -109,6 +108,7 @@ static int put_text(cz_status st, char *text)
     return EXIT_OK;
 }
 
+/* A config that cannot train is shown too: seeing why is the purpose. */
 static int show(const struct config_words *o)
 {
     struct ds_config *config;
@@ -121,17 +121,7 @@ static int show(const struct config_words *o)
     return code;
 }
 
-static void print_summary(const char *file, const struct ds_config *c)
-{
-    printf("%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
-           "optimizer %s, schedule %s\n",
-           file, (long long)c->train_batch_size, (long long)c->train_micro_batch_size_per_gpu,
-           (long long)c->gradient_accumulation_steps, (long long)c->world_size,
-           c->world_size == 1 ? "" : "s", dtype_name(c->model_dtype), c->zero.stage,
-           c->optimizer.type ? c->optimizer.type : "none",
-           c->scheduler.type ? c->scheduler.type : "none");
-}
-
+/* Prints the derived numbers: they are what DeepSpeed would train with. */
 static int check(const struct config_words *o)
 {
     struct ds_config *config;
@@ -139,7 +129,16 @@ static int check(const struct config_words *o)
     print_notes(o, config, false);
     int code = EXIT_OK;
     if (config_check(config) == CZ_OK) {
-        print_summary(o->file, config);
+        /* The derived numbers are shown: they are what DeepSpeed would train with. */
+        printf(
+            "%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
+            "optimizer %s, schedule %s\n",
+            o->file, (long long)config->train_batch_size,
+            (long long)config->train_micro_batch_size_per_gpu,
+            (long long)config->gradient_accumulation_steps, (long long)config->world_size,
+            config->world_size == 1 ? "" : "s", dtype_name(config->model_dtype), config->zero.stage,
+            config->optimizer.type ? config->optimizer.type : "none",
+            config->scheduler.type ? config->scheduler.type : "none");
     } else {
         code = fail();
     }
@@ -147,6 +146,7 @@ static int check(const struct config_words *o)
     return code;
 }
 
+/* Both are resolved first: two spellings of the same config are equal. */
 static int diff(const struct config_words *o)
 {
     struct ds_config *a = NULL, *b = NULL;
@@ -163,18 +163,6 @@ static int diff(const struct config_words *o)
     config_free(a);
     config_free(b);
     return code;
-}
-
-static int reference(int argc, char **argv)
-{
-    static const struct arg_command command = {
-        .name = "czero config reference",
-        .summary = "Print all config keys: default, range, effect in czero."};
-    enum args_result parsed = args_parse(&command, argc, argv, NULL);
-    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    char *text = NULL;
-    cz_status st = config_reference(&text);
-    return put_text(st, text);
 }
 
 static int usage(FILE *out)
@@ -227,7 +215,17 @@ int cmd_config(int argc, char **argv)
     static const char *const names[] = {"show", "check", "diff"};
     if (argc < 2) return usage(stderr);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return usage(stdout);
-    if (strcmp(argv[1], "reference") == 0) return reference(argc - 1, argv + 1);
+    /* The reference is made from the tables that also parse the config. */
+    if (strcmp(argv[1], "reference") == 0) {
+        static const struct arg_command command = {
+            .name = "czero config reference",
+            .summary = "Print all config keys: default, range, effect in czero."};
+        enum args_result parsed = args_parse(&command, argc - 1, argv + 1, NULL);
+        if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+        char *text = NULL;
+        cz_status st = config_reference(&text);
+        return put_text(st, text);
+    }
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
         if (strcmp(argv[1], names[i]) == 0) return run(i, argc - 1, argv + 1);
     fprintf(stderr, "czero config: unknown action \"%s\"\n", argv[1]);

@@ -1,4 +1,5 @@
-/* czero eval: how good a model is on given data. */
+/* czero eval: how good a model is on given data. Classifiers and language models differ in data and
+ * figures; each has its half of this file. */
 #include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
@@ -66,8 +67,7 @@ static const struct arg_command command = {
                 "  czero eval --model classifier/ --data test.csv",
 };
 
-/* ---- classifiers ------------------------------------------------------------------------------
- */
+/* ---- classifiers ---------------------------------------------------------------------------- */
 
 struct tally {
     const struct cz_texts *texts;
@@ -76,6 +76,7 @@ struct tally {
     size_t n;
 };
 
+/* Called once per example, in the order of the batches. */
 static void count(void *user, size_t example, const float *logits)
 {
     struct tally *t = user;
@@ -91,6 +92,7 @@ static void print_json_figures(const char *name, const struct class_figures *f)
            f->precision, f->recall, f->f1, f->support);
 }
 
+/* Class names come from files and are escaped; figures that are not finite become null. */
 static cz_status print_json(const struct scorer *s, const struct tally *t)
 {
     struct class_figures *each = calloc(t->n, sizeof *each);
@@ -155,8 +157,7 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
     return st;
 }
 
-/* ---- language models --------------------------------------------------------------------------
- */
+/* ---- language models ------------------------------------------------------------------------ */
 
 struct token_eval {
     struct cz_model *model;
@@ -202,6 +203,8 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
     return cz_infer_create(t->model, &infer, &t->infer);
 }
 
+/* Batch losses are means over labels: weighted with their number, the total does not depend on the
+ * batch size. */
 static cz_status token_eval_rows(struct token_eval *t)
 {
     while (!cz_data_is_done(t->data)) {
@@ -218,15 +221,6 @@ static cz_status token_eval_rows(struct token_eval *t)
     return CZ_OK;
 }
 
-static void print_token_json(double n_tokens, double loss)
-{
-    printf("{\"tokens\": %.0f, \"loss\": ", n_tokens);
-    tool_put_json_number(stdout, loss);
-    printf(", \"perplexity\": ");
-    tool_put_json_number(stdout, exp(loss));
-    printf("}\n");
-}
-
 static cz_status eval_tokens(const struct eval_options *o, struct cz_model *model)
 {
     struct token_eval t = {.model = model};
@@ -237,16 +231,20 @@ static cz_status eval_tokens(const struct eval_options *o, struct cz_model *mode
     if (st == CZ_OK) st = token_eval_open(&t, o, T);
     if (st == CZ_OK) st = token_eval_rows(&t);
     const double loss = t.loss_sum / t.n;
-    if (st == CZ_OK && o->json)
-        print_token_json(t.n, loss);
-    else if (st == CZ_OK)
+    /* Infinity and NaN have no JSON form, hence the helper. */
+    if (st == CZ_OK && o->json) {
+        printf("{\"tokens\": %.0f, \"loss\": ", t.n);
+        tool_put_json_number(stdout, loss);
+        printf(", \"perplexity\": ");
+        tool_put_json_number(stdout, exp(loss));
+        printf("}\n");
+    } else if (st == CZ_OK)
         printf("loss %.6f, perplexity %.4f over %.0f tokens\n", loss, exp(loss), t.n);
     token_eval_close(&t);
     return st;
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 /* Options that this kind of model has no use for are refused. */
 static cz_status check_options(const struct eval_options *o, enum cz_labels labels)

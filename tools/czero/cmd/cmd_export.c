@@ -1,4 +1,6 @@
-/* czero export: a checkpoint becomes a Hugging Face folder. */
+/* czero export: writes a checkpoint as a Hugging Face folder. Checkpoints hold no config.json, so
+ * it comes from the model that --save described, or from --model; that it fits the weights is
+ * checked before anything is written. */
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/status.h"
@@ -66,17 +68,6 @@ static const char *shape_text(const int64_t *shape, int ndim, char *text, size_t
     return text;
 }
 
-static cz_status check_shape(const struct cz_model *m, const struct param_info *p,
-                             const struct ckpt_tensor *t)
-{
-    char here[256], there[256];
-    if (t->ndim == p->ndim && memcmp(t->shape, p->shape, (size_t)t->ndim * sizeof *t->shape) == 0)
-        return CZ_OK;
-    return err_set(CZ_INVALID, 0, "--model: %s of %s is %s, in the checkpoint %s", p->name,
-                   cz_model_name(m), shape_text(p->shape, p->ndim, here, sizeof here),
-                   shape_text(t->shape, t->ndim, there, sizeof there));
-}
-
 /* Every parameter of the model is there, of its shape, and under its own name. */
 static cz_status check_params(const struct ckpt *ck, const struct cz_model *m)
 {
@@ -92,7 +83,12 @@ static cz_status check_params(const struct ckpt *ck, const struct cz_model *m)
             return err_set(CZ_INVALID, 0,
                            "--model: %s has a separate %s, but the checkpoint ties it to %s",
                            cz_model_name(m), p->name, t->name);
-        TRY(check_shape(m, p, t));
+        char here[256], there[256];
+        if (t->ndim != p->ndim ||
+            memcmp(t->shape, p->shape, (size_t)t->ndim * sizeof *t->shape) != 0)
+            return err_set(CZ_INVALID, 0, "--model: %s of %s is %s, in the checkpoint %s", p->name,
+                           cz_model_name(m), shape_text(p->shape, p->ndim, here, sizeof here),
+                           shape_text(t->shape, t->ndim, there, sizeof there));
     }
     return CZ_OK;
 }
@@ -113,6 +109,7 @@ static cz_status check_tensors(const struct ckpt *ck, const struct cz_model *m)
     return CZ_OK;
 }
 
+/* Both directions: no parameter without a tensor, no trained tensor without a parameter. */
 static cz_status check_model(const struct export_options *o, const struct cz_model *m)
 {
     struct ckpt *ck;
@@ -130,6 +127,7 @@ static enum cz_dtype parse_dtype(const char *name)
     return name && strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
+/* Streams shard by shard; the memory needed does not depend on the model. */
 static cz_status write_weights(const struct export_options *o, struct cz_consolidate_result *result)
 {
     struct bar bar;
@@ -152,16 +150,6 @@ static cz_status write_weights(const struct export_options *o, struct cz_consoli
     return st;
 }
 
-static cz_status export_tokenizer(const struct export_options *o)
-{
-    struct cz_tokenizer *tokenizer;
-    if (!cz_tokenizer_is_in(o->model)) return CZ_OK;
-    TRY(cz_tokenizer_open(o->model, &tokenizer));
-    cz_status st = cz_tokenizer_export(tokenizer, o->out_dir);
-    cz_tokenizer_close(tokenizer);
-    return st;
-}
-
 /* The config last: without it the folder is no model yet. */
 static cz_status export(const struct export_options *o, const struct cz_model *m)
 {
@@ -170,7 +158,14 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));
     TRY(model_export_config(m, o->out_dir, parse_dtype(o->dtype)));
-    TRY(export_tokenizer(o));
+    /* A folder without a tokenizer exports without one. */
+    struct cz_tokenizer *tokenizer;
+    if (cz_tokenizer_is_in(o->model)) {
+        TRY(cz_tokenizer_open(o->model, &tokenizer));
+        cz_status st = cz_tokenizer_export(tokenizer, o->out_dir);
+        cz_tokenizer_close(tokenizer);
+        TRY(st);
+    }
     if (o->quiet) return CZ_OK;
     printf("wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
            o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,

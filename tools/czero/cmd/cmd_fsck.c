@@ -1,4 +1,5 @@
-/* czero fsck: is this checkpoint what was saved? */
+/* czero fsck: is this checkpoint what was saved? Findings are printed as they come, or collected
+ * into one JSON object. Reading everything takes minutes, so there is a progress bar. */
 #include "checkpoint/fsck/fsck.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -61,6 +62,7 @@ static void show_progress(uint64_t done, uint64_t total, void *user)
     bar_update(done, total, &s->bar);
 }
 
+/* The object says why the check ended early, if it did: a script reads only this. */
 static int show_json(const struct session *s, const struct cz_fsck_report *report,
                      const char *error)
 {
@@ -74,19 +76,6 @@ static int show_json(const struct session *s, const struct cz_fsck_report *repor
 static const char *plural(size_t n)
 {
     return n == 1 ? "" : "s";
-}
-
-static void show_summary(const struct cz_fsck_report *r)
-{
-    printf("%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", r->tag_dir, r->n_files,
-           plural(r->n_files), r->n_tensors, plural(r->n_tensors), r->nbytes);
-    if (r->n_findings == 0)
-        printf("no damage\n");
-    else
-        printf("%zu finding%s\n", r->n_findings, plural(r->n_findings));
-    if (r->n_unchecked > 0)
-        printf("%zu piece%s without a checksum: only their structure was checked\n", r->n_unchecked,
-               plural(r->n_unchecked));
 }
 
 int cmd_fsck(int argc, char **argv)
@@ -111,7 +100,17 @@ int cmd_fsck(int argc, char **argv)
     char *error = st != CZ_OK ? strdup(cz_last_error()) : NULL;
     if (st != CZ_OK) failed = tool_fail();
     if (s.json && show_json(&s, &report, error) != EXIT_OK) failed = EXIT_RUNTIME;
-    if (!o.json && !o.quiet && st == CZ_OK) show_summary(&report);
+    if (!o.json && !o.quiet && st == CZ_OK) {
+        printf("%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", report.tag_dir, report.n_files,
+               plural(report.n_files), report.n_tensors, plural(report.n_tensors), report.nbytes);
+        if (report.n_findings == 0)
+            printf("no damage\n");
+        else
+            printf("%zu finding%s\n", report.n_findings, plural(report.n_findings));
+        if (report.n_unchecked > 0)
+            printf("%zu piece%s without a checksum: only their structure was checked\n",
+                   report.n_unchecked, plural(report.n_unchecked));
+    }
     const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
     free(error);
     fsck_json_destroy(s.json);

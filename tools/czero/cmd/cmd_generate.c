@@ -1,4 +1,4 @@
-/* czero generate: text that goes on from a prompt. */
+/* czero generate: text that goes on from a prompt, printed token by token. */
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/infer/generate.h"
@@ -60,6 +60,8 @@ struct printer {
     const char *prompt; /* NULL: printed, or not wanted */
 };
 
+/* The prompt is printed with the first text that follows it: a run that fails before prints
+ * nothing. */
 static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
 {
     if (p->prompt) fputs(p->prompt, stdout);
@@ -68,6 +70,7 @@ static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
 }
 
+/* A token may end within a character; the decoder keeps the rest until it is complete. */
 static cz_status print_token(void *user, int32_t token)
 {
     struct printer *p = user;
@@ -81,19 +84,6 @@ static enum cz_dtype dtype_of(const char *name)
 {
     if (strcmp(name, "bf16") == 0) return DTYPE_BF16;
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
-}
-
-/* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
- * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
-static cz_status find_ends(const struct generate_cli *o, const struct cz_tokenizer *tokenizer,
-                           struct generate_ends *ends)
-{
-    ends->n = 0;
-    if (o->no_end || strcmp(cz_tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    TRY(generate_read_ends(o->model, "generation_config.json", ends));
-    int64_t id = cz_tokenizer_end_id(tokenizer);
-    if (id >= 0) ends->ids[ends->n++] = id;
-    return ends->n > 0 ? CZ_OK : generate_read_ends(o->model, "config.json", ends);
 }
 
 /* The prompt with the special tokens that the tokenizer puts around a text. */
@@ -118,7 +108,15 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                           struct cz_tokenizer_decoder *decoder)
 {
     struct generate_ends ends;
-    TRY(find_ends(o, tokenizer, &ends));
+    /* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
+     * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
+    ends.n = 0;
+    if (!o->no_end && strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0) {
+        TRY(generate_read_ends(o->model, "generation_config.json", &ends));
+        int64_t id = cz_tokenizer_end_id(tokenizer);
+        if (id >= 0) ends.ids[ends.n++] = id;
+        if (ends.n <= 0) TRY(generate_read_ends(o->model, "config.json", &ends));
+    }
     const struct cz_generate_options options = {.size = sizeof options,
                                                 .max_new_tokens = o->max_new_tokens,
                                                 .temperature = (float)o->temperature,
@@ -146,14 +144,6 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
     return CZ_OK;
 }
 
-/* Bytes may be more than a small model knows: the prompt shows whether that matters. */
-static cz_status check_vocab(const struct generate_cli *o, const struct cz_model *model,
-                             const struct cz_tokenizer *tokenizer)
-{
-    if (strcmp(cz_tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    return cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model);
-}
-
 static cz_status run(const struct generate_cli *o)
 {
     struct cz_tokenizer *tokenizer = NULL;
@@ -166,7 +156,9 @@ static cz_status run(const struct generate_cli *o)
         LOGV(LOG_WARN, SUB_MODEL, "%s has no weights: the text comes from random weights",
              o->model);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
-    TRY_GOTO(check_vocab(o, model, tokenizer), done);
+    /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
+    if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
+        TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);
     TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &decoder), done);
     TRY_GOTO(generate(o, model, tokenizer, decoder), done);
 done:

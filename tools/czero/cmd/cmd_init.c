@@ -1,4 +1,6 @@
-/* czero init: a ds_config and a command line for a model, data and a machine. */
+/* czero init: writes a ds_config and a command line for a model, data and a machine. The search for
+ * a configuration is czero tune's; this file collects what that search needs and writes its
+ * result. */
 #include "base/size.h"
 #include "engine/tune/tune.h"
 #include "model/families.h"
@@ -76,8 +78,7 @@ static const struct arg_command command = {
                 "Exit 3 if nothing fits: the error says what is missing and how much.",
 };
 
-/* ---- the config -------------------------------------------------------------------------------
- */
+/* ---- the config ----------------------------------------------------------------------------- */
 
 /* Classification: the examples, for their classes and their number. */
 static cz_status look_at_data(const struct init *in, struct cz_texts **out)
@@ -93,6 +94,7 @@ static cz_status look_at_data(const struct init *in, struct cz_texts **out)
     return in->task == CZ_TASK_CLASSIFICATION ? cz_texts_open(&options, out) : CZ_OK;
 }
 
+/* With the data's classes, since the head is part of the memory to plan. */
 static struct cz_model *open_model(const struct init *in, const struct cz_texts *texts)
 {
     struct cz_model_options options = {
@@ -107,7 +109,7 @@ static struct cz_model *open_model(const struct init *in, const struct cz_texts 
     return NULL;
 }
 
-/* Steps of the run; 0: nobody has counted the tokens. */
+/* 0: the tokens have not been counted, so the config keeps "auto". */
 static int64_t count_steps(const struct init *in, const struct cz_texts *texts)
 {
     if (in->steps > 0) return in->steps;
@@ -115,7 +117,8 @@ static int64_t count_steps(const struct init *in, const struct cz_texts *texts)
     return in->epochs * (((int64_t)cz_texts_count(texts) + in->batch - 1) / in->batch);
 }
 
-/* Weights that know something already want small steps, and an end. */
+/* Trained weights want a small learning rate and a schedule with an end, a new model a larger
+ * one. */
 static struct tune_recipe recipe(const struct init *in, const struct cz_texts *texts)
 {
     int64_t steps = count_steps(in, texts), tenth = steps / 10;
@@ -149,8 +152,7 @@ static cz_status search(const struct init *in, const struct cz_texts *texts, str
     return st;
 }
 
-/* ---- the command line -------------------------------------------------------------------------
- */
+/* ---- the command line ----------------------------------------------------------------------- */
 
 struct files {
     char config[4096], script[4096], dir[4096]; /* dir: "" or "DIR/" */
@@ -229,8 +231,7 @@ static void put_command(FILE *out, const struct init *in, const struct files *f)
     putc('\n', out);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static cz_status name_files(const struct init_flags *flags, struct files *f)
 {
@@ -264,25 +265,21 @@ static cz_status check_files(const struct init_flags *flags, const struct files 
     return CZ_OK;
 }
 
-static cz_status write_script(const char *path, const struct init *in, const struct files *f)
+static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
 {
-    FILE *out = fopen(path, "we");
-    if (!out) return err_set(CZ_IO, errno, "cannot write %s", path);
+    if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "cannot create %s", f->dir);
+    TRY(tune_config_save(t, tune_best(t), f->config));
+    /* The mask of the process keeps the script from being writable by others. */
+    FILE *out = fopen(f->script, "we");
+    if (!out) return err_set(CZ_IO, errno, "cannot write %s", f->script);
     fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
                  "ran.\nexec ");
     put_command(out, in, f);
     bool failed = fflush(out) != 0 || fchmod(fileno(out), 0777 & ~022) != 0;
     int saved = errno;
     failed = fclose(out) != 0 || failed;
-    return failed ? err_set(CZ_IO, saved, "cannot write %s", path) : CZ_OK;
-}
-
-static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
-{
-    if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
-        return err_set(CZ_IO, errno, "cannot create %s", f->dir);
-    TRY(tune_config_save(t, tune_best(t), f->config));
-    return write_script(f->script, in, f);
+    return failed ? err_set(CZ_IO, saved, "cannot write %s", f->script) : CZ_OK;
 }
 
 static void tell(const struct init *in, const struct tune_offer *o, const struct files *f)

@@ -1,7 +1,8 @@
-/* czero inspect: what is inside a checkpoint, or a file of weights? */
-#include <czero/checkpoint.h>
+/* czero inspect: the contents of a checkpoint or a weights file. All of it is in the library; this
+ * is its command line. */
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
+#include <czero/checkpoint.h>
 
 static const struct arg_spec specs[] = {
     {"PATH", ARG_STRING, offsetof(struct cz_inspect_options, path), NULL,

@@ -1,4 +1,5 @@
-/* czero launch: a command, or a program of the user's, over several ranks. */
+/* czero launch: runs a command, or a program of the user's, on several ranks. Words after "--"
+ * belong to the command and are not parsed here. */
 #include "engine/launch/launch.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
@@ -52,6 +53,7 @@ static int complain(const char *sentence)
     return EXIT_USAGE;
 }
 
+/* A reader that closed the pipe does not stop the run: its output is lost, training goes on. */
 static void write_output(bool to_stderr, const char *text, size_t nbytes, void *user)
 {
     (void)user;
@@ -89,6 +91,7 @@ static char **rank_argv(int n_words, char **words, const char *self)
     return argv;
 }
 
+/* The first failed rank's code is passed on, so that scripts see what it was. */
 static int run(const struct launch_options *options)
 {
     int code = -1;

@@ -1,4 +1,5 @@
-/* czero plan: the memory of a run, before it starts. */
+/* czero plan: the memory of a run, before it starts. No weights are read and nothing is allocated
+ * for them: the plan is what the engine would allocate by. */
 #include "engine/plan/plan.h"
 #include "engine/tune/machine.h"
 #include "model/families.h"

@@ -1,4 +1,5 @@
-/* czero plot: curves of training runs, as SVG or in the terminal. */
+/* czero plot: curves of training runs, as SVG or in the terminal. Nothing is written before all
+ * files have been read and drawn: a damaged CSV must not cost an earlier plot. */
 #include "tools/czero/args.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/tool.h"
@@ -74,9 +75,9 @@ static cz_status check(const struct plot_command *o)
     return CZ_OK;
 }
 
-/* ---- the terminal -----------------------------------------------------------------------------
- */
+/* ---- the terminal --------------------------------------------------------------------------- */
 
+/* setlocale() is not enough: it answers "C" in containers that lack the locale files. */
 static bool locale_is_utf8(void)
 {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
@@ -87,6 +88,7 @@ static bool locale_is_utf8(void)
     return false;
 }
 
+/* COLUMNS wins: tests and pipes have no terminal to ask. */
 static int terminal_columns(void)
 {
     struct winsize size;
@@ -97,21 +99,7 @@ static int terminal_columns(void)
     return 80;
 }
 
-static struct plot_text_style text_style(const struct plot_command *o)
-{
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    bool dumb = !term || strcmp(term, "dumb") == 0 || (no_color && *no_color);
-    bool sizes_are_pixels = o->out != NULL;
-    return (struct plot_text_style){
-        .width = o->width > 0 && !sizes_are_pixels ? (int)o->width : terminal_columns(),
-        .height = o->height > 0 && !sizes_are_pixels ? (int)o->height : 14,
-        .utf8 = locale_is_utf8(),
-        .coloured = isatty(STDOUT_FILENO) == 1 && !dumb,
-    };
-}
-
-/* ---- output -----------------------------------------------------------------------------------
- */
+/* ---- output --------------------------------------------------------------------------------- */
 
 static cz_status write_whole(const char *path, const char *text, size_t nbytes)
 {
@@ -123,6 +111,7 @@ static cz_status write_whole(const char *path, const char *text, size_t nbytes)
     return err_set(CZ_IO, ok ? errno : saved, "-o: cannot write %s", path);
 }
 
+/* Drawn to memory first, so that a failure leaves no half-written file. */
 static cz_status draw_svg(const struct plot_figure *f, const struct plot_command *o)
 {
     char *text = NULL;
@@ -158,7 +147,16 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
                                          .title = o->title,
                                          .log_y = o->log_y,
                                          .smooth = o->smooth};
-    struct plot_text_style style = text_style(o);
+    /* --width and --height are pixels for a file and characters for a terminal. */
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool dumb = !term || strcmp(term, "dumb") == 0 || (no_color && *no_color);
+    bool sizes_are_pixels = o->out != NULL;
+    struct plot_text_style style = (struct plot_text_style){
+        .width = o->width > 0 && !sizes_are_pixels ? (int)o->width : terminal_columns(),
+        .height = o->height > 0 && !sizes_are_pixels ? (int)o->height : 14,
+        .utf8 = locale_is_utf8(),
+        .coloured = isatty(STDOUT_FILENO) == 1 && !dumb,
+    };
     struct plot_figure *f = calloc(1, sizeof *f);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the figure");
     cz_status st = plot_build(tables, o->files.n, &options, f);

@@ -1,4 +1,4 @@
-/* czero predict: the classes of texts. */
+/* czero predict: the classes of texts, in the order of the input. */
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
@@ -76,8 +76,7 @@ static size_t likeliest(const double *p, size_t n)
     return best;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing ------------------------------------------------------------------------------- */
 
 /* A cell of the table: tabs and line ends would be others' cells. */
 static void put_cell(FILE *out, const char *text, size_t nbytes)
@@ -108,6 +107,7 @@ static void print_table(const struct results *r, const struct scorer *s,
     }
 }
 
+/* One object per text and line, so that output can be processed as it is read. */
 static void print_json(const struct results *r, const struct scorer *s, size_t example,
                        const struct cz_tokenizer_input *text)
 {
@@ -129,36 +129,7 @@ static void print_json(const struct results *r, const struct scorer *s, size_t e
     fprintf(r->out, "}\n");
 }
 
-/* One text: its classes, the likeliest first. */
-static void print_one(const struct results *r, const struct scorer *s)
-{
-    for (size_t i = 0; i < r->n; i++) {
-        const size_t best = likeliest(r->p, r->n);
-        fprintf(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
-        r->p[best] = -1; /* the next one */
-    }
-}
-
-/* ---- the command ------------------------------------------------------------------------------
- */
-
-static cz_status open_texts(const struct predict_options *o, const struct scorer *s,
-                            struct cz_texts **out)
-{
-    const struct cz_texts_options options = {
-        .size = sizeof options,
-        .paths = o->data.items,
-        .n_paths = o->data.n,
-        .text_column = o->text_column,
-        .pair_column = o->pair_column,
-        .strip_spaces = o->strip_spaces,
-        .labels = s->labels,
-        .n_labels = (size_t)s->n_classes,
-        .labels_optional = true,
-        .labels_ignored = true,
-    };
-    return cz_texts_open(&options, out);
-}
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static cz_status results_init(struct results *r, const struct scorer *s, size_t n_texts)
 {
@@ -173,7 +144,14 @@ static void print_results(const struct predict_options *o, const struct results 
                           const struct cz_tokenizer_input *one)
 {
     if (!texts && o->json) print_json(r, s, 0, one);
-    if (!texts && !o->json) print_one(r, s);
+    /* One text: its classes, the likeliest first. */
+    if (!texts && !o->json) {
+        for (size_t i = 0; i < r->n; i++) {
+            const size_t best = likeliest(r->p, r->n);
+            fprintf(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
+            r->p[best] = -1; /* the next one */
+        }
+    }
     if (texts && !o->json) print_table(r, s, texts);
     for (size_t i = 0; texts && o->json && i < cz_texts_count(texts); i++) {
         const struct cz_tokenizer_input text = cz_texts_at(texts, i);
@@ -216,7 +194,20 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
 {
     struct cz_texts *texts = NULL;
     struct results r;
-    TRY(open_texts(o, s, &texts));
+    /* Labels are not needed to predict, and ignored when the file has some. */
+    const struct cz_texts_options options = {
+        .size = sizeof options,
+        .paths = o->data.items,
+        .n_paths = o->data.n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = s->labels,
+        .n_labels = (size_t)s->n_classes,
+        .labels_optional = true,
+        .labels_ignored = true,
+    };
+    TRY(cz_texts_open(&options, &texts));
     cz_status st = results_init(&r, s, cz_texts_count(texts));
     if (st == CZ_OK) st = score_texts(s, texts, keep, &r);
     if (st == CZ_OK) st = write_results(o, &r, s, texts, NULL);

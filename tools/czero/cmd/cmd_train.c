@@ -134,7 +134,8 @@ static void handle_signals(const struct run *r)
     tool_tidy_at_signals(engine_remove_swap_files, several ? SIGINT : 0);
 }
 
-/* Tell the user, unless another rank does, and the ranks that wait for this one. */
+/* When all ranks failed with the same agreed error, the first one prints it; any other failure is
+ * printed where it happened. */
 static int fail(const struct run *r, cz_status st)
 {
     bool all_know = st == CZ_DIVERGED; /* agreed by all: one voice is enough */

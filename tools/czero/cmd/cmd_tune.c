@@ -1,4 +1,5 @@
-/* czero tune: the configuration that a model and a machine want. */
+/* czero tune: which configurations of a model fit a machine, fastest first. All of the search is in
+ * engine/tune; this is its command line. */
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/tune/machine.h"
@@ -78,6 +79,7 @@ static cz_status show(const struct tune *t, const struct tune_command *o)
     return CZ_OK;
 }
 
+/* A new model for every measurement: an engine takes its own. */
 static struct cz_model *open_model(const struct tune_command *o)
 {
     struct cz_model *model = cz_model_open(o->model);
@@ -135,6 +137,7 @@ static int report(const struct tune *t, const struct tune_command *o)
     return EXIT_OK;
 }
 
+/* No size means none of that memory. */
 static cz_status read_size(const char *name, const char *text, size_t *nbytes)
 {
     *nbytes = 0;

@@ -1,4 +1,4 @@
-/* czero verify: a model's logits, loss and gradients against recorded ones. */
+/* czero verify: compares a model's logits, loss and gradients with recorded ones. */
 #include "engine/infer/verify.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"

@@ -1,4 +1,5 @@
-/* czero vocab: a WordPiece vocabulary from texts. */
+/* czero vocab: builds a WordPiece or character vocabulary from texts. It reads texts as training
+ * does (columns, --strip-spaces), otherwise the vocabulary would not match what is trained on. */
 #include "base/status.h"
 #include "data/tokenizer/vocab.h"
 #include "tools/czero/args.h"
@@ -96,13 +97,6 @@ static cz_status add_texts(struct vocab *v, const struct vocab_cli *o, const cha
     return st;
 }
 
-static cz_status check_output(const char *dir)
-{
-    if (!cz_tokenizer_is_in(dir)) return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "%s: contains a tokenizer already; czero vocab does not overwrite it", dir);
-}
-
 /* Columns that no file has would be an option without effect. */
 static cz_status check_columns(const struct vocab_cli *o)
 {
@@ -142,7 +136,11 @@ static cz_status run(const struct vocab_cli *o)
     struct vocab_report report;
     struct totals sum = {0};
     cz_status st;
-    TRY(check_output(o->out));
+    /* An existing vocabulary may belong to a trained model. */
+    if (cz_tokenizer_is_in(o->out))
+        return err_set(CZ_INVALID, 0,
+                       "%s: contains a tokenizer already; czero vocab does not overwrite it",
+                       o->out);
     TRY(check_columns(o));
     TRY(vocab_create(&options, &v));
     for (size_t i = 0; i < o->data.n; i++)

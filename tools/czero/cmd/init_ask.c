@@ -1,3 +1,6 @@
+/* The questions of czero init. Every value has one way in (take_*), whether it comes from an
+ * option, the terminal or a default: what is checked for one is checked for all. The order of the
+ * table matters: later defaults depend on earlier answers. */
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 
@@ -29,14 +32,14 @@ struct question {
     const char *(*list)(char *buf, size_t nbytes); /* in parentheses after `text`; NULL: nothing */
 };
 
-/* ---- model ------------------------------------------------------------------------------------
- */
+/* ---- model ---------------------------------------------------------------------------------- */
 
 static const char *given_model(const struct init *in)
 {
     return in->flags->model;
 }
 
+/* Opened at once: later questions depend on what the model is. */
 static cz_status take_model(struct init *in, const char *answer)
 {
     char config[4096];
@@ -52,8 +55,7 @@ static cz_status take_model(struct init *in, const char *answer)
     return CZ_OK;
 }
 
-/* ---- data -------------------------------------------------------------------------------------
- */
+/* ---- data ----------------------------------------------------------------------------------- */
 
 static const char *given_data(const struct init *in)
 {
@@ -80,7 +82,7 @@ static bool is_megatron(const char *path)
     return (size_t)snprintf(idx, sizeof idx, "%s.idx", path) < sizeof idx && access(idx, R_OK) == 0;
 }
 
-/* Tokens already: no tokenizer is asked for. */
+/* Files that hold tokens already: no tokenizer is asked for. */
 static bool is_tokens(const char *path)
 {
     return ends_in(path, ".bin") || ends_in(path, ".idx") || behind_width(path) != path ||
@@ -124,8 +126,7 @@ static cz_status take_eval_data(struct init *in, const char *answer)
     return take_paths("--eval-data", &in->flags->eval_data, answer, &in->eval_data);
 }
 
-/* ---- task -------------------------------------------------------------------------------------
- */
+/* ---- task ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -154,6 +155,7 @@ static bool is_labelled(const char *path)
     return false;
 }
 
+/* The model's head decides, then what the data look like. */
 static bool guess_task(const struct init *in, char guess[GUESS_NBYTES])
 {
     enum cz_task task = CZ_TASK_MASKED_LM;
@@ -165,6 +167,7 @@ static bool guess_task(const struct init *in, char guess[GUESS_NBYTES])
     return true;
 }
 
+/* Opening the model for the task tells whether it has one for it, here rather than at training. */
 static cz_status take_task(struct init *in, const char *answer)
 {
     static const char *const two[] = {"a", "b"};
@@ -184,8 +187,7 @@ static cz_status take_task(struct init *in, const char *answer)
     return CZ_OK;
 }
 
-/* ---- tokenizer --------------------------------------------------------------------------------
- */
+/* ---- tokenizer ------------------------------------------------------------------------------ */
 
 static const char *given_tokenizer(const struct init *in)
 {
@@ -205,6 +207,7 @@ static bool guess_tokenizer(const struct init *in, char guess[GUESS_NBYTES])
     return in->task != CZ_TASK_MASKED_LM;
 }
 
+/* A preset keeps its own vocabulary size for bytes; any other tokenizer sets it. */
 static cz_status take_tokenizer(struct init *in, const char *answer)
 {
     struct cz_tokenizer *tok;
@@ -222,8 +225,7 @@ static cz_status take_tokenizer(struct init *in, const char *answer)
     return CZ_OK;
 }
 
-/* ---- hardware ---------------------------------------------------------------------------------
- */
+/* ---- hardware ------------------------------------------------------------------------------- */
 
 static const char *given_device(const struct init *in)
 {
@@ -284,8 +286,7 @@ static cz_status take_host(struct init *in, const char *answer)
     return size_parse(answer, &in->host_nbytes) == CZ_OK ? CZ_OK : err_prefix("--host-memory");
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static cz_status take_count(const char *flag, const char *answer, int64_t *out)
 {
@@ -303,6 +304,7 @@ static const char *given_ranks(const struct init *in)
     return in->flags->ranks;
 }
 
+/* Counted from 0 without gaps, as Linux numbers those that exist on common machines. */
 static int n_memory_nodes(void)
 {
     char path[64];
@@ -331,6 +333,7 @@ static const char *given_precision(const struct init *in)
     return in->flags->precision;
 }
 
+/* bf16 where the processor multiplies it natively; elsewhere it would be converted and slower. */
 static bool guess_precision(const struct init *in, char guess[GUESS_NBYTES])
 {
     bool fast = cpu_features() & (CPU_AVX512BF16 | CPU_AMX);
@@ -401,6 +404,7 @@ static const char *given_batch(const struct init *in)
     return in->flags->batch;
 }
 
+/* About 32 rows, and a multiple of the ranks as take_batch() wants it. */
 static bool guess_batch(const struct init *in, char guess[GUESS_NBYTES])
 {
     int64_t per_rank = (32 + in->ranks - 1) / in->ranks;
@@ -416,8 +420,7 @@ static cz_status take_batch(struct init *in, const char *answer)
                    (long long)in->ranks);
 }
 
-/* ---- asking -----------------------------------------------------------------------------------
- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 static const struct question questions[] = {
     {"--model", "Model: a Hugging Face folder, or a preset", given_model, NULL, NULL, take_model,
@@ -461,7 +464,7 @@ static cz_status read_answer(struct init *in, const struct question *q, const ch
     return CZ_OK;
 }
 
-/* An answer that will not do is asked for again, a few times. */
+/* Three attempts: a script that answers by mistake does not loop for ever. */
 static cz_status ask_terminal(struct init *in, const struct question *q, const char *guess)
 {
     cz_status st = CZ_INVALID;
@@ -489,6 +492,8 @@ static cz_status keep_guess(struct init *in, const char *guess, const char **kep
     return CZ_OK;
 }
 
+/* The order: a given option, then the terminal, then the default, then an error that names the
+ * option. */
 static cz_status answer_question(struct init *in, const struct question *q)
 {
     char guess[GUESS_NBYTES];

@@ -81,8 +81,7 @@ struct plot_text_style {
 cz_status plot_draw_text(const struct plot_figure *f, FILE *out,
                          const struct plot_text_style *style);
 
-/* ---- axes -------------------------------------------------------------------------------------
- */
+/* ---- axes ----------------------------------------------------------------------------------- */
 
 #define PLOT_TICKS_MAX 24
 

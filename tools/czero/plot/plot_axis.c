@@ -1,9 +1,11 @@
-/* Ticks, places on an axis, and thinning of points. */
+/* Ticks, places on an axis, and thinning of points: the geometry that SVG and terminal share.
+ * Values are compared with tolerances of 1e-9 of a step, since ticks are sums of doubles. */
 #include "tools/czero/plot/plot.h"
 
 #include <math.h>
 #include <string.h>
 
+/* 0 to 1 within the range; in decades for logarithmic axes. */
 double plot_place(const struct plot_range *range, double value)
 {
     if (range->is_log)
@@ -11,6 +13,7 @@ double plot_place(const struct plot_range *range, double value)
     return (value - range->lo) / (range->hi - range->lo);
 }
 
+/* About four digits: enough to compare runs, short enough for a heading. */
 const char *plot_number(double value, char *text, size_t nbytes)
 {
     double magnitude = fabs(value);
@@ -23,8 +26,7 @@ const char *plot_number(double value, char *text, size_t nbytes)
     return text;
 }
 
-/* ---- ticks ------------------------------------------------------------------------------------
- */
+/* ---- ticks ---------------------------------------------------------------------------------- */
 
 /* 1, 2, 2.5 or 5 times a power of ten, so that `span` has at most `wanted` of them. */
 static double nice_step(double span, int wanted)
@@ -73,6 +75,7 @@ static void print_tick(double value, double step, double magnitude, char *text, 
     snprintf(text, nbytes, "%.*f", digits_of(step), value);
 }
 
+/* Steps that people count in (1, 2, 2.5, 5), fewer than `wanted`. */
 static void linear_ticks(const struct plot_range *range, int wanted, struct plot_ticks *out)
 {
     double step = nice_step(range->hi - range->lo, wanted);
@@ -88,42 +91,36 @@ static void linear_ticks(const struct plot_range *range, int wanted, struct plot
     }
 }
 
-static void add_log_tick(double value, struct plot_ticks *out)
-{
-    if (out->n == PLOT_TICKS_MAX) return;
-    out->at[out->n] = value;
-    snprintf(out->text[out->n], sizeof out->text[0], "%.3g", value);
-    out->n++;
-}
-
-/* Powers of ten, every k-th of many; of few also 2 and 5 times them. */
-static void log_ticks(const struct plot_range *range, int wanted, struct plot_ticks *out)
-{
-    static const double parts[] = {1, 2, 5};
-    double first = floor(log10(range->lo)), last = ceil(log10(range->hi));
-    double every = fmax(1, ceil((last - first) / wanted));
-    size_t n_parts = (last - first) * 3 <= wanted + 4 ? 3 : 1;
-    for (double e = first; e <= last; e += every)
-        for (size_t i = 0; i < n_parts; i++) {
-            double value = parts[i] * pow(10, e);
-            if (value >= range->lo * (1 - 1e-9) && value <= range->hi * (1 + 1e-9))
-                add_log_tick(value, out);
-        }
-}
-
+/* A logarithmic axis of less than a factor of 8 is ticked linearly: it would have one tick
+ * otherwise. */
 void plot_ticks_make(const struct plot_range *range, int wanted, struct plot_ticks *out)
 {
     memset(out, 0, sizeof *out);
     if (wanted < 2) wanted = 2;
     if (wanted > PLOT_TICKS_MAX / 2) wanted = PLOT_TICKS_MAX / 2;
-    if (range->is_log && range->hi / range->lo >= 8)
-        log_ticks(range, wanted, out);
-    else
+    /* Powers of ten, every k-th of many; of few also 2 and 5 times them. */
+    if (range->is_log && range->hi / range->lo >= 8) {
+        static const double parts[] = {1, 2, 5};
+        double first = floor(log10(range->lo)), last = ceil(log10(range->hi));
+        double every = fmax(1, ceil((last - first) / wanted));
+        size_t n_parts = (last - first) * 3 <= wanted + 4 ? 3 : 1;
+        for (double e = first; e <= last; e += every)
+            for (size_t i = 0; i < n_parts; i++) {
+                double value = parts[i] * pow(10, e);
+                /* The table has a fixed size; ticks beyond it would not be readable either. */
+                if (value >= range->lo * (1 - 1e-9) && value <= range->hi * (1 + 1e-9) &&
+                    out->n != PLOT_TICKS_MAX) {
+                    out->at[out->n] = value;
+                    snprintf(out->text[out->n], sizeof out->text[0], "%.3g", value);
+                    out->n++;
+                }
+            }
+    } else {
         linear_ticks(range, wanted, out);
+    }
 }
 
-/* ---- thinning ---------------------------------------------------------------------------------
- */
+/* ---- thinning ------------------------------------------------------------------------------- */
 
 static double column_of(const struct plot_walk *w, size_t i)
 {
@@ -140,6 +137,8 @@ static void add_sorted(size_t idx[4], size_t *n, size_t i)
     (*n)++;
 }
 
+/* Of all points of one pixel column only first, lowest, highest and last matter to a line: a
+ * million rows draw in time and size of the figure's width, with every spike kept. */
 size_t plot_walk_next(struct plot_walk *w, size_t idx[4], bool *is_gap)
 {
     size_t n = 0;

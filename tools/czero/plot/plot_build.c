@@ -1,15 +1,17 @@
-/* From tables to panels: which columns, whose lines, which ranges. */
+/* From tables to panels: which columns, whose lines, which ranges. Rows that are not finite leave
+ * gaps instead of bending a line, and are counted for a note. */
 #include "tools/czero/plot/plot.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static cz_status no_room(void)
+static cz_status no_memory(void)
 {
     return err_set(CZ_NOMEM, 0, "no memory for the figure");
 }
 
+/* By the end of the name, so that eval_accuracy or macro_f1 count. */
 bool plot_is_score(const char *column)
 {
     static const char *const scores[] = {"accuracy", "f1", "precision", "recall"};
@@ -27,8 +29,7 @@ static bool is_loss(const char *column)
     return len >= 4 && strcmp(column + len - 4, "loss") == 0;
 }
 
-/* ---- panels: which columns --------------------------------------------------------------------
- */
+/* ---- panels: which columns ------------------------------------------------------------------ */
 
 static cz_status add_panel(struct plot_figure *f, const char *name)
 {
@@ -40,7 +41,7 @@ static cz_status add_panel(struct plot_figure *f, const char *name)
     return CZ_OK;
 }
 
-/* What a table is worth drawing for when nobody says. */
+/* Loss and accuracy; in a file without either, whatever columns it has. */
 static cz_status add_default_panels(struct plot_figure *f, const struct plot_table *t)
 {
     static const char *const wanted[] = {"loss", "accuracy"};
@@ -63,22 +64,20 @@ static cz_status add_default_panels(struct plot_figure *f, const struct plot_tab
     return CZ_OK;
 }
 
-static void list_columns(const struct plot_table *t, char *text, size_t nbytes)
-{
-    size_t at = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < t->n_columns && at < nbytes; i++)
-        at += (size_t)snprintf(text + at, nbytes - at, i > 0 ? ", %s" : "%s", t->columns[i].name);
-}
-
 static cz_status no_column(const char *option, const char *name, const struct plot_table *t)
 {
     char columns[512];
-    list_columns(t, columns, sizeof columns);
+    /* The error lists the columns there are. */
+    const size_t nbytes = sizeof columns;
+    size_t at = 0;
+    columns[0] = '\0';
+    for (size_t i = 0; i < t->n_columns && at < nbytes; i++)
+        at +=
+            (size_t)snprintf(columns + at, nbytes - at, i > 0 ? ", %s" : "%s", t->columns[i].name);
     return err_set(CZ_INVALID, 0, "%s %s: %s has the columns %s", option, name, t->path, columns);
 }
 
-/* Names from --y live in the first table that has them. */
+/* A name from --y is looked up in the tables in their order. */
 static cz_status add_named_panels(struct plot_figure *f, const char *ys,
                                   const struct plot_table *tables, size_t n_tables)
 {
@@ -97,15 +96,14 @@ static cz_status add_named_panels(struct plot_figure *f, const char *ys,
     return f->n_panels > 0 ? CZ_OK : err_set(CZ_INVALID, 0, "--y names no column");
 }
 
-/* ---- series -----------------------------------------------------------------------------------
- */
+/* ---- series --------------------------------------------------------------------------------- */
 
 static double usable(double y, bool is_log)
 {
     return isfinite(y) && (!is_log || y > 0) ? y : NAN;
 }
 
-/* Empty cells belong to other kinds of rows and leave no gap; what is there and not finite does. */
+/* Empty cells belong to other kinds of rows and leave no gap; a value that is not finite does. */
 static cz_status fill_series(struct plot_series *s, const struct plot_table *t, size_t split,
                              const double *x, const struct plot_column *y, bool is_log)
 {
@@ -113,7 +111,7 @@ static cz_status fill_series(struct plot_series *s, const struct plot_table *t, 
     bool any = false;
     s->x = malloc((t->n_rows + 1) * sizeof *s->x);
     s->y = malloc((t->n_rows + 1) * sizeof *s->y);
-    if (!s->x || !s->y) return no_room();
+    if (!s->x || !s->y) return no_memory();
     for (size_t i = 0; i < t->n_rows; i++) {
         bool mine = !t->splits || t->splits[i] == split;
         if (!mine || !isfinite(x[i]) || isnan(y->values[i])) continue;
@@ -126,7 +124,7 @@ static cz_status fill_series(struct plot_series *s, const struct plot_table *t, 
     return CZ_OK;
 }
 
-/* A schedule is not noisy. */
+/* A schedule is exact: a mean would only blur its corners. */
 static bool is_smooth_already(const char *column)
 {
     return strcmp(column, "lr") == 0 || strcmp(column, "lr_next") == 0 ||
@@ -139,6 +137,8 @@ struct running { /* sums over blocks of `len` rows: up to each row, and from eac
     size_t *counts; /* (n+1) rows with a value in front of each */
 };
 
+/* Sums within blocks of the window's length give every mean in two additions, without the
+ * subtraction that loses digits. */
 static bool running_init(struct running *r, const struct plot_series *s, size_t len)
 {
     *r = (struct running){.len = len, .n = s->n};
@@ -190,9 +190,10 @@ static cz_status smooth_series(struct plot_series *s, const char *name, int64_t 
         s->smooth[i] = isnan(s->y[i]) ? NAN : running_mean(&r, lo, last);
     }
     running_free(&r);
-    return ok ? CZ_OK : no_room();
+    return ok ? CZ_OK : no_memory();
 }
 
+/* Only evaluations: the training loss of a batch is noise. */
 static void find_best(struct plot_series *s, const char *name)
 {
     s->best_idx = SIZE_MAX;
@@ -205,6 +206,7 @@ static void find_best(struct plot_series *s, const char *name)
     }
 }
 
+/* One line per file and split. */
 static cz_status add_series(struct plot_figure *f, struct plot_panel *p, const struct plot_table *t,
                             size_t file_idx, const double *x, const struct plot_options *o)
 {
@@ -230,8 +232,7 @@ static cz_status add_series(struct plot_figure *f, struct plot_panel *p, const s
     return CZ_OK;
 }
 
-/* ---- ranges -----------------------------------------------------------------------------------
- */
+/* ---- ranges --------------------------------------------------------------------------------- */
 
 static void stretch(struct plot_range *r, double value)
 {
@@ -256,6 +257,7 @@ static void pad_range(struct plot_range *r, double part)
     r->hi += pad;
 }
 
+/* The raw values count only where they are drawn. */
 bool plot_find_ranges(struct plot_panel *p, bool with_raw)
 {
     p->x = (struct plot_range){.lo = INFINITY, .hi = -INFINITY, .is_whole = p->x.is_whole};
@@ -274,16 +276,7 @@ bool plot_find_ranges(struct plot_panel *p, bool with_raw)
     return isfinite(p->x.hi - p->x.lo) && isfinite(p->y.hi - p->y.lo);
 }
 
-/* Panels share their x axis, so that they can be compared. */
-static void share_x(struct plot_figure *f)
-{
-    for (size_t i = 1; i < f->n_panels; i++) {
-        stretch(&f->panels[0].x, f->panels[i].x.lo);
-        stretch(&f->panels[0].x, f->panels[i].x.hi);
-    }
-    for (size_t i = 1; i < f->n_panels; i++) f->panels[i].x = f->panels[0].x;
-}
-
+/* Over all files of the panel; the heading has space for one. */
 static void describe_best(const struct plot_figure *f, struct plot_panel *p)
 {
     const struct plot_series *best = NULL;
@@ -306,8 +299,7 @@ static void describe_best(const struct plot_figure *f, struct plot_panel *p)
                  is_time ? x : f->x_label, is_time ? f->x_label : x);
 }
 
-/* ---- labels of files --------------------------------------------------------------------------
- */
+/* ---- labels of files ------------------------------------------------------------------------ */
 
 static const char *base_name(const char *path)
 {
@@ -355,14 +347,13 @@ static cz_status label_files(struct plot_figure *f, const struct plot_table *tab
             len -= n_base + 1;
         else if (len > 4 && strcmp(from + len - 4, ".csv") == 0)
             len -= 4;
-        if (!(f->labels[i] = strndup(from, len))) return no_room();
+        if (!(f->labels[i] = strndup(from, len))) return no_memory();
         f->n_files++;
     }
     return CZ_OK;
 }
 
-/* ---- the figure -------------------------------------------------------------------------------
- */
+/* ---- the figure ----------------------------------------------------------------------------- */
 
 /* Seconds in the unit that people would use for so many. */
 static double x_unit(struct plot_figure *f, const struct plot_table *tables, size_t n,
@@ -390,7 +381,7 @@ static cz_status add_file(struct plot_figure *f, const struct plot_table *t, siz
         return err_set(CZ_INVALID, 0, "%s: line %zu: %s is not a number there", t->path,
                        c->first_bad, c->name);
     double *x = malloc((t->n_rows + 1) * sizeof *x);
-    if (!x) return no_room();
+    if (!x) return no_memory();
     for (size_t i = 0; i < t->n_rows; i++) x[i] = c->values[i] / unit;
     cz_status st = CZ_OK;
     for (size_t p = 0; p < f->n_panels && st == CZ_OK; p++)
@@ -427,7 +418,12 @@ static cz_status finish_panels(struct plot_figure *f, const struct plot_table *f
     if (n == 0)
         return err_set(CZ_INVALID, 0, "%s: it contains no numbers to plot yet%s", first->path,
                        is_log ? " (--log-y: only positive numbers can be plotted)" : "");
-    share_x(f);
+    /* Panels share their x axis, so that they can be compared. */
+    for (size_t i = 1; i < f->n_panels; i++) {
+        stretch(&f->panels[0].x, f->panels[i].x.lo);
+        stretch(&f->panels[0].x, f->panels[i].x.hi);
+    }
+    for (size_t i = 1; i < f->n_panels; i++) f->panels[i].x = f->panels[0].x;
     for (size_t i = 0; i < n; i++) describe_best(f, &f->panels[i]);
     return CZ_OK;
 }

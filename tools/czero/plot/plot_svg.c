@@ -1,4 +1,6 @@
-/* Figures as SVG: plain shapes and one style sheet, light or dark as the reader's page is. */
+/* Figures as SVG: plain shapes and one style sheet, light or dark as the page around it. Text is
+ * measured by assuming a width per character, because SVG without scripts cannot ask; space is
+ * therefore reckoned generously. */
 #include "tools/czero/plot/plot.h"
 
 #include "base/utf8.h"
@@ -27,8 +29,7 @@ struct box {
     double x, y, width, height;
 };
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
 /* What XML allows of UTF-8; '?' for the rest. */
 static void put_text(const struct svg *s, const char *text, size_t columns_max)
@@ -64,6 +65,7 @@ static void text_at(const struct svg *s, double x, double y, const char *class, 
     fprintf(s->out, "</text>\n");
 }
 
+/* One style sheet with the page's colour scheme: no attributes on a hundred thousand points. */
 static void begin(const struct svg *s)
 {
     fprintf(s->out,
@@ -112,8 +114,7 @@ static int colour_of(const struct plot_figure *f, const struct plot_series *s)
     return f->n_files > 1 ? (int)s->file_idx % PLOT_FILES_MAX : s->is_eval ? 1 : 0;
 }
 
-/* ---- legend -----------------------------------------------------------------------------------
- */
+/* ---- legend --------------------------------------------------------------------------------- */
 
 struct entry {
     const char *text;
@@ -121,6 +122,7 @@ struct entry {
     bool is_eval;
 };
 
+/* One file needs no entry but for train and eval. */
 static size_t legend_entries(const struct plot_figure *f, struct entry out[PLOT_FILES_MAX + 2])
 {
     size_t n = 0;
@@ -179,8 +181,7 @@ static double legend(const struct svg *s, double y, bool draw)
     return y + LEGEND_HEIGHT + 4 - top;
 }
 
-/* ---- panels -----------------------------------------------------------------------------------
- */
+/* ---- panels --------------------------------------------------------------------------------- */
 
 static double place_x(const struct box *b, const struct plot_panel *p, double x)
 {
@@ -218,6 +219,7 @@ struct pen {
     long x, y;
 };
 
+/* In tenths of a pixel, as short as possible: a path of many points is most of the file. */
 static void put_tenths(FILE *out, long tenths)
 {
     const char *sign = tenths < 0 ? "-" : "";
@@ -227,6 +229,7 @@ static void put_tenths(FILE *out, long tenths)
         fprintf(out, "%s%ld.%ld", sign, labs(tenths) / 10, labs(tenths) % 10);
 }
 
+/* Relative to the rounded point before, so that rounding errors do not accumulate along a line. */
 static void pen_to(struct pen *pen, double x, double y, bool is_move)
 {
     long to_x = lround(x * 10), to_y = lround(y * 10);
@@ -295,7 +298,7 @@ static void draw_series(const struct svg *s, const struct plot_panel *p, const s
     draw_best(s, p, b, series);
 }
 
-/* The name, and what was best where there is room to say it. */
+/* The name, and what was best where there is space for it. */
 static void draw_heading(const struct svg *s, const struct plot_panel *p, double x, double y,
                          double width)
 {
@@ -329,7 +332,7 @@ static void draw_panel(const struct svg *s, const struct plot_panel *p, struct b
             if (p->series[k].is_eval == (eval == 1)) draw_series(s, p, &b, &p->series[k]);
 }
 
-/* Panels two beside each other, where they are not too narrow for it. */
+/* Panels side by side in pairs, where they are not too narrow for it. */
 static double size_figure(struct svg *s, size_t *n_across, int width, int height)
 {
     size_t n = s->f->n_panels;

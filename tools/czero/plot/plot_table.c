@@ -1,3 +1,6 @@
+/* CSV files of figures as columns of doubles. It is lenient where runs are: a last line that is
+ * still being written, a repeated header of appended runs, empty cells. Anything else that is no
+ * number is remembered with its line, and reported only if that column is plotted. */
 #include "tools/czero/plot/plot_table.h"
 
 #include "base/utf8.h"
@@ -31,9 +34,9 @@ static cz_status no_memory(const struct plot_table *t)
     return err_set(CZ_NOMEM, 0, "%s: no memory for its rows", t->path);
 }
 
-/* ---- lines and cells --------------------------------------------------------------------------
- */
+/* ---- lines and cells ------------------------------------------------------------------------ */
 
+/* Doubling, up to 1 MiB: a longer line means that the file is no CSV of figures. */
 static cz_status put_byte(struct reader *r, char c)
 {
     if (r->len + 1 >= r->room) {
@@ -49,7 +52,7 @@ static cz_status put_byte(struct reader *r, char c)
     return CZ_OK;
 }
 
-/* The next line; *more false at the end of the file. */
+/* The next line; *more becomes false at the end of the file. Zero bytes mean a binary file. */
 static cz_status read_line(struct reader *r, bool *more)
 {
     int c;
@@ -89,6 +92,7 @@ static char *take_cell(char **at)
     return cell;
 }
 
+/* In place, no allocation per cell. */
 static cz_status cut_cells(struct reader *r)
 {
     char *at = r->line;
@@ -105,9 +109,9 @@ static bool is_blank(const char *text)
     return text[strspn(text, " \t")] == '\0';
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
+/* strtod() also takes "nan" and "inf", which runs write. */
 static bool is_number(const char *text)
 {
     char *end;
@@ -115,6 +119,7 @@ static bool is_number(const char *text)
     return end != text && is_blank(end);
 }
 
+/* A first row of numbers would be a file without names of columns: refused. */
 static cz_status read_header(struct reader *r)
 {
     struct plot_table *t = r->table;
@@ -137,6 +142,7 @@ static cz_status read_header(struct reader *r)
     return CZ_OK;
 }
 
+/* Appended runs (`cat a.csv b.csv`) repeat it. */
 static bool repeats_header(const struct reader *r)
 {
     for (size_t i = 0; i < r->n_cells; i++)
@@ -161,6 +167,7 @@ static cz_status grow(struct plot_table *t, bool with_splits)
     return CZ_OK;
 }
 
+/* train, eval: few names, so a byte per row. */
 static cz_status find_split(struct reader *r, const char *name, unsigned char *idx)
 {
     struct plot_table *t = r->table;
@@ -175,6 +182,7 @@ static cz_status find_split(struct reader *r, const char *name, unsigned char *i
     return CZ_OK;
 }
 
+/* An unreadable cell is an error only where its column is plotted. */
 static void put_value(struct reader *r, struct plot_column *column, const char *cell)
 {
     double *value = &column->values[r->table->n_rows];
@@ -192,23 +200,7 @@ static void put_value(struct reader *r, struct plot_column *column, const char *
     if (!is_usable) column->n_not_finite++;
 }
 
-static cz_status add_row(struct reader *r)
-{
-    struct plot_table *t = r->table;
-    if (r->n_cells != t->n_columns)
-        return err_set(CZ_CORRUPT, 0, "%s: line %zu: %zu cells under %zu columns", t->path,
-                       r->line_no, r->n_cells, t->n_columns);
-    if (t->n_rows == t->capacity) TRY(grow(t, r->split_idx != SIZE_MAX));
-    for (size_t i = 0; i < t->n_columns; i++)
-        if (i == r->split_idx) {
-            t->columns[i].values[t->n_rows] = NAN;
-            TRY(find_split(r, r->cells[i], &t->splits[t->n_rows]));
-        } else
-            put_value(r, &t->columns[i], r->cells[i]);
-    t->n_rows++;
-    return CZ_OK;
-}
-
+/* A last line without its end is left out and counted: the run is still writing it. */
 static cz_status read_rows(struct reader *r)
 {
     for (;;) {
@@ -222,7 +214,18 @@ static cz_status read_rows(struct reader *r)
         }
         TRY(cut_cells(r));
         if (r->n_cells == r->table->n_columns && repeats_header(r)) continue;
-        TRY(add_row(r));
+        struct plot_table *t = r->table;
+        if (r->n_cells != t->n_columns)
+            return err_set(CZ_CORRUPT, 0, "%s: line %zu: %zu cells under %zu columns", t->path,
+                           r->line_no, r->n_cells, t->n_columns);
+        if (t->n_rows == t->capacity) TRY(grow(t, r->split_idx != SIZE_MAX));
+        for (size_t i = 0; i < t->n_columns; i++)
+            if (i == r->split_idx) {
+                t->columns[i].values[t->n_rows] = NAN;
+                TRY(find_split(r, r->cells[i], &t->splits[t->n_rows]));
+            } else
+                put_value(r, &t->columns[i], r->cells[i]);
+        t->n_rows++;
     }
 }
 

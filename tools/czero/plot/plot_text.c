@@ -28,8 +28,7 @@ static int colour_of(const struct plot_figure *f, const struct plot_series *s)
     return f->n_files > 1 ? (int)s->file_idx % PLOT_FILES_MAX : s->is_eval ? 1 : 0;
 }
 
-/* ---- drawing into cells -----------------------------------------------------------------------
- */
+/* ---- drawing into cells --------------------------------------------------------------------- */
 
 /* Dots of the canvas: as many as there are characters without braille. */
 static int dots_x(const struct canvas *c)
@@ -56,6 +55,7 @@ static void set_dot(struct canvas *c, int x, int y, int colour, char mark)
     cell->colour = (signed char)colour;
 }
 
+/* One dot per step of the longer side: no gaps. */
 static void draw_segment(struct canvas *c, int x0, int y0, int x1, int y1, int colour, char mark)
 {
     int steps = abs(x1 - x0) > abs(y1 - y0) ? abs(x1 - x0) : abs(y1 - y0);
@@ -66,6 +66,7 @@ static void draw_segment(struct canvas *c, int x0, int y0, int x1, int y1, int c
     }
 }
 
+/* Places outside of 0 to 1 go to the edge. */
 static int dot_of(double place, int n)
 {
     int dot = (int)lround(place * (n - 1));
@@ -104,29 +105,13 @@ static void draw_points(struct canvas *c, const struct plot_panel *p, const stru
     }
 }
 
-/* Without colours points say by a letter whose they are. */
+/* Without colours, a letter tells the file of a point. */
 static bool has_letters(const struct plot_figure *f, const struct plot_text_style *style)
 {
     return f->n_files > 1 && !style->coloured;
 }
 
-static void draw_series(struct canvas *c, const struct plot_figure *f, const struct plot_panel *p)
-{
-    for (int eval = 0; eval < 2; eval++)
-        for (size_t k = 0; k < p->n_series; k++) {
-            const struct plot_series *s = &p->series[k];
-            int colour = colour_of(f, s);
-            char mark = f->n_files > 1 ? marks[colour] : eval ? 'o' : '*';
-            if (s->n == 0 || s->is_eval != (eval == 1)) continue;
-            if (s->is_eval || s->n < 3)
-                draw_points(c, p, s, colour, has_letters(f, c->style) ? (char)('A' + colour) : 'o');
-            else
-                draw_line(c, p, s, s->smooth ? s->smooth : s->y, colour, mark);
-        }
-}
-
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing ------------------------------------------------------------------------------- */
 
 static const char *const ansi[PLOT_FILES_MAX] = {"34", "33", "32", "31", "35", "36", "93", "95"};
 
@@ -173,7 +158,7 @@ static void print_rows(const struct canvas *c, const struct plot_panel *p,
     }
 }
 
-/* Labels under their ticks where there is room for them. */
+/* Labels under their ticks where there is space for them. */
 static void print_x_axis(const struct canvas *c, const struct plot_figure *f,
                          const struct plot_panel *p, size_t label_width)
 {
@@ -228,7 +213,18 @@ static cz_status draw_panel(const struct plot_figure *f, struct plot_panel *p, F
     c.cells = calloc((size_t)c.width * (size_t)c.height, sizeof *c.cells);
     if (!c.cells) return err_set(CZ_NOMEM, 0, "no memory for the figure");
     for (int i = 0; i < c.width * c.height; i++) c.cells[i].colour = -1;
-    draw_series(&c, f, p);
+    /* Evaluations are drawn last, so that they stay visible. */
+    for (int eval = 0; eval < 2; eval++)
+        for (size_t k = 0; k < p->n_series; k++) {
+            const struct plot_series *s = &p->series[k];
+            int colour = colour_of(f, s);
+            char mark = f->n_files > 1 ? marks[colour] : eval ? 'o' : '*';
+            if (s->n == 0 || s->is_eval != (eval == 1)) continue;
+            if (s->is_eval || s->n < 3)
+                draw_points(&c, p, s, colour, has_letters(f, c.style) ? (char)('A' + colour) : 'o');
+            else
+                draw_line(&c, p, s, s->smooth ? s->smooth : s->y, colour, mark);
+        }
     text_print_left(out, p->name, 0);
     if (*p->best) {
         fprintf(out, "   ");

@@ -1,3 +1,6 @@
+/* --curve: the loss curve as a CSV of one row per step, flushed, in digits that read back to the
+ * same doubles. A resumed run continues the file: rows after the checkpoint's step are dropped, so
+ * the file equals that of an uninterrupted run. */
 #include "tools/czero/train/curve.h"
 
 #include "base/log.h"
@@ -27,7 +30,8 @@ static cz_status write_header(struct curve *c)
     return CZ_OK;
 }
 
-/* Leave the header and the complete rows up to after_step. */
+/* Reads up to the last complete row of the past and truncates behind it; a row that a killed run
+ * left half written goes too. */
 static cz_status drop_later_rows(struct curve *c, int64_t after_step)
 {
     char line[512];
@@ -86,6 +90,7 @@ void curve_close(struct curve *c)
     free(c);
 }
 
+/* Flushed at each row: a killed run loses no finished step. */
 cz_status curve_write(struct curve *c, const struct progress_step *s)
 {
     if (!c) return CZ_OK;

@@ -1,3 +1,5 @@
+/* --freeze, as train, plan and tune share it. A pattern that matches nothing is an error: it is
+ * nearly always a typo, and training everything instead would go unnoticed. */
 #include "tools/czero/train/freeze.h"
 
 cz_status freeze_matching(struct cz_model *model, const char *regex)

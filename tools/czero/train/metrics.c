@@ -1,3 +1,6 @@
+/* --metrics and --tensorboard: loss and accuracy of training and evaluations, for plots. One row
+ * per call, flushed. A resumed run continues both files, without the rows that the interrupted run
+ * wrote after the checkpoint. */
 #include "tools/czero/train/metrics.h"
 
 #include "engine/report/monitor.h"
@@ -25,16 +28,7 @@ static cz_status cannot(const struct metrics *m, const char *what)
     return err_set(CZ_IO, errno, "--metrics: cannot %s %s", what, m->csv_path);
 }
 
-static cz_status not_ours(const struct metrics *m)
-{
-    return err_set(CZ_CORRUPT, 0,
-                   "--metrics: %s exists and does not begin with step,epoch,split,loss,…: czero "
-                   "does not overwrite it",
-                   m->csv_path);
-}
-
-/* ---- the CSV ----------------------------------------------------------------------------------
- */
+/* ---- the CSV -------------------------------------------------------------------------------- */
 
 static cz_status write_header(struct metrics *m)
 {
@@ -42,12 +36,7 @@ static cz_status write_header(struct metrics *m)
     return fflush(m->csv) == 0 && !ferror(m->csv) ? CZ_OK : cannot(m, "write");
 }
 
-static cz_status start_anew(struct metrics *m)
-{
-    m->csv = fopen(m->csv_path, "we");
-    return m->csv ? write_header(m) : cannot(m, "write");
-}
-
+/* A row without a line end was cut off by a kill. */
 static bool is_complete(const char *line)
 {
     return strchr(line, '\n') != NULL;
@@ -78,9 +67,13 @@ static cz_status take_over(struct metrics *m, int64_t after_step)
     char line[512] = "";
     if (!fgets(line, sizeof line, m->csv) && ferror(m->csv)) return cannot(m, "read");
     bool is_ours = strcmp(line, HEADER) == 0;
-    /* A run that was killed at once leaves the beginning of a header, or nothing. */
+    /* A run that was killed at once leaves the beginning of a header, or nothing; any other file is
+     * not one of ours and is not overwritten. */
     if (!is_ours && (is_complete(line) || strncmp(line, HEADER, strlen(line)) != 0))
-        return not_ours(m);
+        return err_set(CZ_CORRUPT, 0,
+                       "--metrics: %s exists and does not begin with step,epoch,split,loss,…: "
+                       "czero does not overwrite it",
+                       m->csv_path);
     if (is_ours && after_step > 0) return drop_later_rows(m, after_step);
     if (ftruncate(fileno(m->csv), 0) != 0 || fseek(m->csv, 0, SEEK_SET) != 0)
         return cannot(m, "write");
@@ -91,11 +84,16 @@ static cz_status open_csv(struct metrics *m, const char *path, int64_t after_ste
 {
     struct stat info;
     if (!(m->csv_path = strdup(path))) return err_set(CZ_NOMEM, 0, "no memory for --metrics");
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return start_anew(m);
+    /* A new file begins with its header. */
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        m->csv = fopen(m->csv_path, "we");
+        return m->csv ? write_header(m) : cannot(m, "write");
+    }
     m->csv = fopen(path, "r+e");
     return m->csv ? take_over(m, after_step) : cannot(m, "write");
 }
 
+/* An empty cell means "not measured", which readers tell from 0 and NaN. */
 static void put_number(FILE *csv, double value)
 {
     if (isnan(value))
@@ -104,23 +102,10 @@ static void put_number(FILE *csv, double value)
         fprintf(csv, ",%.9g", value);
 }
 
-static cz_status write_csv(struct metrics *m, const struct metrics_row *row)
-{
-    fprintf(m->csv, "%lld", (long long)row->step);
-    put_number(m->csv, row->epoch);
-    fprintf(m->csv, ",%s", row->is_eval ? "eval" : "train");
-    put_number(m->csv, row->loss);
-    put_number(m->csv, row->accuracy);
-    put_number(m->csv, row->macro_f1);
-    put_number(m->csv, row->weighted_f1);
-    put_number(m->csv, row->lr);
-    fprintf(m->csv, ",%.3f\n", m->seconds_before + row->seconds);
-    return fflush(m->csv) == 0 && !ferror(m->csv) ? CZ_OK : cannot(m, "write");
-}
+/* ---- TensorBoard ---------------------------------------------------------------------------- */
 
-/* ---- TensorBoard ------------------------------------------------------------------------------
- */
-
+/* TensorBoard's event files cannot be truncated; a restart event makes it ignore later steps of the
+ * earlier run. */
 static cz_status open_tensorboard(struct metrics *m, const char *dir, int64_t after_step)
 {
     const struct config_monitor section = {.enabled = true, .output_path = dir, .job_name = ""};
@@ -131,25 +116,11 @@ static cz_status open_tensorboard(struct metrics *m, const char *dir, int64_t af
     return CZ_OK;
 }
 
+/* NaN stands for "not measured" and would break TensorBoard's plots. */
 static void add_event(struct monitor_event *events, size_t *n, const char *name, double value,
                       int64_t step)
 {
     if (!isnan(value)) events[(*n)++] = (struct monitor_event){name, value, false, step};
-}
-
-static cz_status write_tensorboard(struct metrics *m, const struct metrics_row *row)
-{
-    struct monitor_event events[5];
-    size_t n = 0;
-    bool eval = row->is_eval;
-    add_event(events, &n, eval ? "eval/loss" : "train/loss", row->loss, row->step);
-    add_event(events, &n, eval ? "eval/accuracy" : "train/accuracy", row->accuracy, row->step);
-    add_event(events, &n, eval ? "eval/macro_f1" : "train/macro_f1", row->macro_f1, row->step);
-    add_event(events, &n, eval ? "eval/weighted_f1" : "train/weighted_f1", row->weighted_f1,
-              row->step);
-    add_event(events, &n, eval ? "eval/lr" : "train/lr", row->lr, row->step);
-    if (monitor_write(m->tensorboard, events, n) != CZ_OK) return err_prefix("--tensorboard");
-    return CZ_OK;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -171,13 +142,38 @@ cz_status metrics_open(const char *csv, const char *tensorboard, int64_t after_s
     return st;
 }
 
+/* The row goes to both outputs, so that they never differ. */
 cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
 {
     if (!m) return CZ_OK;
     /* a run that was over and is resumed reports its last evaluation again */
     if (row->is_eval && row->step <= m->last_eval) return CZ_OK;
-    if (m->csv) TRY(write_csv(m, row));
-    if (m->tensorboard) TRY(write_tensorboard(m, row));
+    /* One row per call, flushed, so that a plot can follow a running training. */
+    if (m->csv) {
+        fprintf(m->csv, "%lld", (long long)row->step);
+        put_number(m->csv, row->epoch);
+        fprintf(m->csv, ",%s", row->is_eval ? "eval" : "train");
+        put_number(m->csv, row->loss);
+        put_number(m->csv, row->accuracy);
+        put_number(m->csv, row->macro_f1);
+        put_number(m->csv, row->weighted_f1);
+        put_number(m->csv, row->lr);
+        fprintf(m->csv, ",%.3f\n", m->seconds_before + row->seconds);
+        if (fflush(m->csv) != 0 || ferror(m->csv)) TRY(cannot(m, "write"));
+    }
+    /* TensorBoard groups by the part in front of the slash. */
+    if (m->tensorboard) {
+        struct monitor_event events[5];
+        size_t n = 0;
+        bool eval = row->is_eval;
+        add_event(events, &n, eval ? "eval/loss" : "train/loss", row->loss, row->step);
+        add_event(events, &n, eval ? "eval/accuracy" : "train/accuracy", row->accuracy, row->step);
+        add_event(events, &n, eval ? "eval/macro_f1" : "train/macro_f1", row->macro_f1, row->step);
+        add_event(events, &n, eval ? "eval/weighted_f1" : "train/weighted_f1", row->weighted_f1,
+                  row->step);
+        add_event(events, &n, eval ? "eval/lr" : "train/lr", row->lr, row->step);
+        if (monitor_write(m->tensorboard, events, n) != CZ_OK) return err_prefix("--tensorboard");
+    }
     return CZ_OK;
 }
 

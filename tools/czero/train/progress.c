@@ -1,3 +1,6 @@
+/* What a training run shows per step: a line that is redrawn on a terminal, about 20 plain lines in
+ * a log file, or a JSON object per step with --log-json. The time per step is a running mean,
+ * because steps of one run differ (evaluation, saves, page faults). */
 #include "tools/czero/train/progress.h"
 
 #include "base/clock.h"
@@ -11,6 +14,7 @@
 
 enum { LINE_NBYTES = 512 };
 
+/* The clock starts here; the first interval is the first step's. */
 void progress_begin(struct progress *p, const struct progress_options *options)
 {
     memset(p, 0, sizeof *p);
@@ -35,6 +39,7 @@ static double steps_left_seconds(const struct progress *p, int64_t step)
     return p->seconds_recent * (double)(p->options.last_step - step);
 }
 
+/* Tokens for language models, samples for classifiers. */
 static int64_t units_per_step(const struct progress *p)
 {
     const struct progress_options *o = &p->options;
@@ -73,14 +78,15 @@ static void format_figures(const struct progress *p, const struct progress_step 
                  100 * s->swap_waited_s / s->step_s);
 }
 
+/* The figures come first; the bar gets the columns that are left. */
 static void draw_terminal(struct progress *p, const struct progress_step *s)
 {
     char figures[LINE_NBYTES], bar[BAR_WIDTH_MAX + 4], eta[32];
     format_figures(p, s, figures, sizeof figures);
     bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
     int columns = bar_columns();
-    int room = columns - (int)strlen(figures) - (int)strlen(eta) - 30;
-    bar_draw(bar, room, (double)s->step / (double)p->options.last_step);
+    int bar_width = columns - (int)strlen(figures) - (int)strlen(eta) - 30;
+    bar_draw(bar, bar_width, (double)s->step / (double)p->options.last_step);
     char line[LINE_NBYTES * 2];
     snprintf(line, sizeof line, "%s%lld/%lld  eta %s  %s", bar, (long long)s->step,
              (long long)p->options.last_step, eta, figures);
@@ -90,21 +96,13 @@ static void draw_terminal(struct progress *p, const struct progress_step *s)
     p->line_open = true;
 }
 
-static void print_plain(const struct progress *p, const struct progress_step *s)
-{
-    char figures[LINE_NBYTES], eta[32];
-    format_figures(p, s, figures, sizeof figures);
-    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
-    fprintf(stderr, "step %lld/%lld  eta %s  %s\n", (long long)s->step,
-            (long long)p->options.last_step, eta, figures);
-}
-
 static void print_json_number(const char *key, double value)
 {
     printf(", \"%s\": ", key);
     tool_put_json_number(stdout, value);
 }
 
+/* Standard output, one line, flushed: made to be piped. */
 static void print_json(const struct progress *p, const struct progress_step *s)
 {
     printf("{\"step\": %lld, \"steps\": %lld", (long long)s->step, (long long)p->options.last_step);
@@ -130,6 +128,7 @@ static void print_json(const struct progress *p, const struct progress_step *s)
     fflush(stdout);
 }
 
+/* First and last step always, about 20 between them unless an interval is given. */
 static bool plain_line_due(const struct progress *p, int64_t step)
 {
     int64_t total = p->options.last_step - p->options.first_step;
@@ -139,10 +138,13 @@ static bool plain_line_due(const struct progress *p, int64_t step)
            step == p->options.last_step;
 }
 
-/* The first step also pays for page faults and primitive creation, so it starts the average only
- * when there is no second one. */
-static void measure(struct progress *p)
+/* The running mean starts at the second step: the first also pays for page faults and the creation
+ * of primitives. */
+void progress_update(struct progress *p, const struct progress_step *step)
 {
+    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as anyone reads */
+    /* The first step also pays for page faults and primitive creation, so it starts the average
+     * only when there is no second one. */
     int64_t now = clock_now_ns();
     double seconds = (double)(now - p->last_ns) * 1e-9;
     p->last_ns = now;
@@ -151,16 +153,16 @@ static void measure(struct progress *p)
         p->seconds_recent = seconds;
     else
         p->seconds_recent += 0.1 * (seconds - p->seconds_recent);
-}
-
-void progress_update(struct progress *p, const struct progress_step *step)
-{
-    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as anyone reads */
-    measure(p);
     if (p->options.log_json) print_json(p, step);
     if (p->options.quiet) return;
     if (!p->terminal) {
-        if (plain_line_due(p, step->step)) print_plain(p, step);
+        if (plain_line_due(p, step->step)) {
+            char figures[LINE_NBYTES], eta[32];
+            format_figures(p, step, figures, sizeof figures);
+            bar_duration(steps_left_seconds(p, step->step), eta, sizeof eta);
+            fprintf(stderr, "step %lld/%lld  eta %s  %s\n", (long long)step->step,
+                    (long long)p->options.last_step, eta, figures);
+        }
         return;
     }
     bool last = step->step == p->options.last_step;
@@ -169,6 +171,7 @@ void progress_update(struct progress *p, const struct progress_step *step)
     draw_terminal(p, step);
 }
 
+/* Time that a save or evaluation takes does not count as a step's. */
 void progress_skip(struct progress *p)
 {
     p->last_ns = clock_now_ns();

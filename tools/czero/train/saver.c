@@ -1,3 +1,7 @@
+/* --save, --resume and --init of czero train. A failed periodic save is a warning, since the run is
+ * worth more than one checkpoint; a failed last save is an error. All ranks must come to the same
+ * decision, or the next collective call would hang: what only one rank can see is gathered
+ * first. */
 #include "tools/czero/train/saver.h"
 
 #include "base/log.h"
@@ -12,12 +16,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Before training, not after hours of it. */
 cz_status saver_check(const struct saver *s)
 {
     if (!s->dir || store_check(s->dir) == CZ_OK) return CZ_OK;
     return err_prefix("--save");
 }
 
+/* config.json and tokenizer next to the checkpoints: DeepSpeed's files hold neither, and `czero
+ * export` needs both. */
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
                          const struct cz_tokenizer *tokenizer)
 {
@@ -31,7 +38,8 @@ cz_status saver_describe(const struct saver *s, const struct cz_model *model,
     return cz_tokenizer_export(tokenizer, dir);
 }
 
-/* Whether `latest` in dir names the folder tag_dir. */
+/* Whether `latest` in dir names the folder tag_dir; compared by inode, because paths to one folder
+ * can differ (links, "./"). */
 static bool latest_is(const char *dir, const char *tag_dir)
 {
     char *tag = NULL, path[PATH_MAX];
@@ -45,6 +53,8 @@ static bool latest_is(const char *dir, const char *tag_dir)
     return same;
 }
 
+/* A run that resumes and ends at the same step need not write the same checkpoint again, if every
+ * rank sees it so. */
 cz_status saver_resumed(struct saver *s, struct cz_engine *engine, const char *tag_dir)
 {
     double same = s->dir && latest_is(s->dir, tag_dir), n_same;
@@ -69,6 +79,7 @@ bool saver_is_due(const struct saver *s, const struct cz_engine *engine)
     return s->dir && s->interval > 0 && engine_get_global_steps(engine) % s->interval == 0;
 }
 
+/* Warns and goes on; the next interval tries again. */
 void saver_step(struct saver *s, struct cz_engine *engine, const struct cz_data_cursor *cursor,
                 const char *state_json)
 {
@@ -114,6 +125,7 @@ static const char *find_colon(const char *text)
     return found;
 }
 
+/* A folder that does not load is no error here: loading reports it in full. */
 cz_status resume_parse(const char *text, struct resume_point *p)
 {
     const char *colon = find_colon(text);
@@ -142,6 +154,7 @@ cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
     return engine_load_checkpoint_ex(engine, p->dir, &options, result);
 }
 
+/* Locating is enough; loading would read gigabytes. */
 bool is_checkpoint(const char *dir)
 {
     char *tag_dir, *tag;
@@ -153,12 +166,15 @@ bool is_checkpoint(const char *dir)
     return true;
 }
 
+/* Weights only: optimizer state and counters belong to the earlier run. */
 cz_status init_weights(const char *dir, struct cz_engine *engine)
 {
     const struct cz_load_options options = {.size = sizeof options, .module_only = true};
     return engine_load_checkpoint_ex(engine, dir, &options, NULL);
 }
 
+/* DeepSpeed's checkpoints have no data cursor. The number of samples so far gives the place,
+ * assuming the same data and batch. */
 cz_status resume_data(const struct cz_load_result *result, const struct cz_engine *engine,
                       bool drop_last, struct cz_data_loader *data)
 {

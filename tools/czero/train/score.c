@@ -1,3 +1,6 @@
+/* Running a trained classifier over texts, for eval and predict. Rows are sorted by length into
+ * batches, so results arrive in another order than the texts; the callback gets the index of the
+ * text. */
 #include "tools/czero/train/score.h"
 
 #include "base/log.h"
@@ -17,8 +20,13 @@ enum cz_dtype score_dtype(const char *name)
     return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-static cz_status check_model(struct scorer *s, const struct score_options *o)
+/* Everything is refused before the weights are read: wrong kind of model, no weights, a tokenizer
+ * that does not fit. */
+cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_model *model)
 {
+    *s = (struct scorer){.model = model};
+    if (!model) return cz_last_status();
+    /* Only a trained classifier has scores. */
     if (cz_model_labels(s->model) != CZ_LABELS_CLASS)
         return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
                        o->model);
@@ -29,21 +37,15 @@ static cz_status check_model(struct scorer *s, const struct score_options *o)
                   usual = t_max < LENGTH_USUAL ? t_max : LENGTH_USUAL;
     s->max_len = o->max_len > 0 ? o->max_len : usual;
     s->batch = o->batch > 0 ? o->batch : BATCH_USUAL;
-    return cz_model_set_shape(s->model, s->max_len);
-}
-
-static cz_status open_tokenizer(struct scorer *s, const struct score_options *o)
-{
+    TRY(cz_model_set_shape(s->model, s->max_len));
+    /* A tokenizer of another vocabulary would give ids out of range, or wrong ones silently. */
     if (!o->tokenizer && !cz_tokenizer_is_in(o->model))
         return err_set(CZ_NOTFOUND, 0,
                        "%s has no tokenizer: name the one it was trained with by --tokenizer",
                        o->model);
     TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
-    return cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model);
-}
-
-static cz_status open_buffers(struct scorer *s)
-{
+    TRY(cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model));
+    /* Sized once, for the largest batch. */
     const size_t n = (size_t)s->n_classes;
     s->labels = calloc(n, sizeof *s->labels);
     s->logits = malloc((size_t)s->batch * n * sizeof *s->logits);
@@ -52,16 +54,6 @@ static cz_status open_buffers(struct scorer *s)
     if (!s->labels || !s->logits || !s->ids || !s->types)
         return err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
     for (size_t k = 0; k < n; k++) s->labels[k] = cz_model_label_name(s->model, (int64_t)k);
-    return CZ_OK;
-}
-
-cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_model *model)
-{
-    *s = (struct scorer){.model = model};
-    if (!model) return cz_last_status();
-    TRY(check_model(s, o));
-    TRY(open_tokenizer(s, o));
-    TRY(open_buffers(s));
     const struct cz_infer_options options = {.size = sizeof options,
                                              .B = s->batch,
                                              .T = s->max_len,
@@ -105,6 +97,7 @@ static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, sco
     }
 }
 
+/* One pass in buckets of similar length: padding costs as much as tokens. */
 cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user)
 {
     const struct cz_text_loader_options options = {.size = sizeof options,
@@ -126,6 +119,7 @@ cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take
     return st;
 }
 
+/* Softmax in double after subtracting the largest logit: exp() cannot overflow. */
 void score_probabilities(const float *logits, size_t n, double *p)
 {
     const double largest = (double)logits[class_likeliest(logits, n)];

@@ -1,3 +1,7 @@
+/* Tidying up at signals: swap files hold gigabytes and must go before the process does. A handler
+ * may not do this work (nothing there is async-signal-safe), so the signals are blocked in all
+ * threads and one thread waits for them. Blocking comes first, before any other thread exists,
+ * because threads inherit the mask. */
 #include "tools/czero/tool.h"
 
 #include <pthread.h>
@@ -8,6 +12,7 @@
 static sigset_t held;
 static void (*tidy_up)(void);
 
+/* A signal that is ignored (nohup) or handled already is left as it is. */
 static void hold(int number)
 {
     struct sigaction now;
@@ -24,6 +29,8 @@ void tool_hold_signals(int too)
     pthread_sigmask(SIG_BLOCK, &held, NULL);
 }
 
+/* After tidying up the signal is sent again with its default action: the parent sees the true cause
+ * of death. */
 static void *wait_for_one(void *unused)
 {
     int number;
@@ -36,6 +43,7 @@ static void *wait_for_one(void *unused)
     return NULL;
 }
 
+/* `but`: a signal that the caller handles itself from now on. */
 void tool_tidy_at_signals(void (*tidy)(void), int but)
 {
     pthread_t thread;

@@ -1,4 +1,6 @@
-/* Classifiers: labelled texts, their classes in the model's config, accuracy and its kin. */
+/* Classifiers: labelled texts, their classes in the model's config, accuracy and related figures.
+ * The classes come from the data or, when a trained classifier is trained further, from the model:
+ * ids of labels must stay what the weights learnt. */
 #include "tools/czero/train/train.h"
 
 #include "base/log.h"
@@ -7,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- labels -----------------------------------------------------------------------------------
- */
+/* ---- labels --------------------------------------------------------------------------------- */
 
 static cz_status texts_read(const struct run *r, const struct arg_list *paths,
                             const char *const *labels, size_t n_labels, struct cz_texts **out)
@@ -46,6 +47,7 @@ static cz_status texts_read_known(struct run *r)
     return st;
 }
 
+/* Evaluation texts use the training data's labels: an unknown label there is an error. */
 static cz_status classes_open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -60,6 +62,8 @@ static cz_status classes_open_inputs(struct run *r)
                       &r->eval_texts);
 }
 
+/* The share of the largest class is the accuracy of guessing, which a result should be compared
+ * with. */
 static void say_classes(const struct run *r)
 {
     const size_t n = cz_texts_n_labels(r->texts);
@@ -71,8 +75,7 @@ static void say_classes(const struct run *r)
          100.0 * (double)cz_texts_n_of_label(r->texts, largest) / (double)cz_texts_count(r->texts));
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 static struct cz_text_loader_options loader_options(const struct run *r,
                                                     const struct cz_texts *texts, bool once)
@@ -105,6 +108,7 @@ static cz_status check_eval_rows(const struct run *r)
     return CZ_OK;
 }
 
+/* Two confusion matrices: this rank's counts and the sum over ranks. */
 static cz_status classes_open_data(struct run *r)
 {
     const size_t n = (size_t)cz_model_n_classes(r->model);
@@ -123,6 +127,7 @@ static uint64_t classes_steps_per_epoch(const struct run *r)
     return cz_text_loader_steps_per_epoch(r->loader);
 }
 
+/* The forward's logits give accuracy of training at no cost. */
 static cz_status classes_train_micro(struct run *r)
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
@@ -137,10 +142,10 @@ static cz_status classes_train_micro(struct run *r)
     return engine_backward(r->engine);
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------
- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
-/* Examples of this rank's rows: each stands once over all ranks. */
+/* Every example counts on exactly one rank. Rows with an ignored label only fill a batch, because
+ * all ranks must run the same number of them. */
 static cz_status evaluate_rows(struct run *r, struct cz_text_loader *loader, double *loss_sum)
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
@@ -159,6 +164,8 @@ static cz_status evaluate_rows(struct run *r, struct cz_text_loader *loader, dou
     }
 }
 
+/* Counts and losses are summed over ranks, so every rank has the same result and decides the same
+ * (best, stop). */
 static cz_status classes_evaluate(struct run *r, struct evaluation *out)
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
@@ -178,8 +185,7 @@ done:
     return st;
 }
 
-/* ---- the place --------------------------------------------------------------------------------
- */
+/* ---- the place ------------------------------------------------------------------------------ */
 
 static void classes_tell(const struct run *r, struct cz_data_cursor *out)
 {

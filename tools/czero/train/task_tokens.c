@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* `once`: evaluation reads every row once, in order, the last incomplete batch included. */
 static cz_status open_rows(const struct run *r, const struct arg_list *paths, bool once,
                            struct cz_data_loader **out)
 {
@@ -46,6 +47,7 @@ static cz_status tokens_open_data(struct run *r)
     return open_rows(r, &r->options->eval_data, true, &r->eval_data);
 }
 
+/* Rounded up: the last step of an epoch takes rows of the next. */
 static uint64_t tokens_steps_per_epoch(const struct run *r)
 {
     const uint64_t n_batches = cz_data_n_batches(r->data), per_step = (uint64_t)r->accumulation;
@@ -60,8 +62,7 @@ static cz_status tokens_train_micro(struct run *r)
     return engine_backward(r->engine);
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------
- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
 /* What a rank evaluates to keep company with others that still have rows. */
 struct filler {
@@ -86,7 +87,9 @@ static double count_labels(const struct cz_batch *b)
     return (double)n;
 }
 
-/* Losses of this rank's rows, added up with the labels they stand for. */
+/* Sums of losses and of labels over this rank's rows: a batch's loss is a mean over its labels, so
+ * it is weighted with their number. A rank without rows left evaluates zeros: with ZeRO 3 every
+ * forward is a collective operation. */
 static cz_status evaluate_rows(struct run *r, const struct filler *filler, double sums[2])
 {
     struct cz_data_loader *data = r->eval_data;
@@ -122,8 +125,7 @@ done:
     return st;
 }
 
-/* ---- the place --------------------------------------------------------------------------------
- */
+/* ---- the place ------------------------------------------------------------------------------ */
 
 static void tokens_tell(const struct run *r, struct cz_data_cursor *out)
 {

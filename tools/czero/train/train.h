@@ -74,7 +74,7 @@ struct run {
     const struct train_options *options;
     const struct train_task *task;
     struct cz_world *world;
-    bool speaks;            /* whether this rank prints what it fails with */
+    bool speaks;            /* whether this rank prints its error */
     struct cz_model *model; /* NULL once the engine owns it */
     struct cz_engine *engine;
     struct cz_tokenizer *tokenizer;
@@ -105,23 +105,32 @@ struct run {
     double n_hits, n_examples; /* of the step under way, on this rank */
 };
 
-/* ---- train_open.c -----------------------------------------------------------------------------
- */
+/* Rank 0 prints and writes what belongs to the whole run. */
+static inline bool run_is_first_rank(const struct run *r)
+{
+    return engine_world_rank(r->world) == 0;
+}
+
+/* The run's, or the engine's once it exists: the engine owns the model from then on. */
+static inline const struct cz_model *run_model(const struct run *r)
+{
+    return r->engine ? engine_get_model(r->engine) : r->model;
+}
+
+/* Epochs done after so many steps. */
+static inline double run_epoch(const struct run *r, int64_t step)
+{
+    return (double)step / (double)r->task->steps_per_epoch(r);
+}
+
+/* ---- train_open.c --------------------------------------------------------------------------- */
 
 /* Open everything, in steps between which ranks learn of each other's failures; for --dry-run-lr
  * the inputs alone. */
 cz_status run_open(struct run *r);
 void run_close(struct run *r);
 
-bool run_is_first_rank(const struct run *r);
-
-const struct cz_model *run_model(const struct run *r); /* the run's, or by now the engine's */
-
-/* Epochs done after so many steps. */
-double run_epoch(const struct run *r, int64_t step);
-
-/* ---- train_auto.c -----------------------------------------------------------------------------
- */
+/* ---- train_auto.c --------------------------------------------------------------------------- */
 
 /* The Hugging Face integration's rules: which flag fills which "auto". `steps`: of the whole run.
  */
@@ -135,16 +144,14 @@ cz_status config_look(struct run *r, bool warn);
 /* The learning rate of every step on standard output, as CSV; steps are known. */
 cz_status config_print_rates(const struct run *r);
 
-/* ---- train_loop.c -----------------------------------------------------------------------------
- */
+/* ---- train_loop.c --------------------------------------------------------------------------- */
 
 /* A stop was asked for by a signal of this process. Signal handlers call it. */
 void run_ask_to_stop(void);
 
 cz_status run_train(struct run *r);
 
-/* ---- train_best.c -----------------------------------------------------------------------------
- */
+/* ---- train_best.c --------------------------------------------------------------------------- */
 
 /* What a checkpoint says of the run besides the engine's state: the data's place, the best so far.
  */

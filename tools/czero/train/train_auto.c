@@ -1,3 +1,6 @@
+/* Values for "auto" in the config: from flags of czero train, from the model and from the length of
+ * the run. Flags only fill "auto", as in transformers' DeepSpeed integration; a key that the config
+ * sets wins, and the flag is reported as unused. */
 #include "tools/czero/train/train.h"
 
 #include "base/log.h"
@@ -22,6 +25,8 @@ static void auto_add(struct auto_values *a, const char *path, const char *fmt, .
     a->items[a->n_items++] = text;
 }
 
+/* --auto comes first in the list, because the first assignment replaces the "auto" and later ones
+ * find none. */
 void auto_from_flags(struct auto_values *a, const struct train_options *o,
                      const struct cz_model *model, int world_size, int64_t steps)
 {
@@ -62,6 +67,7 @@ static void warn_unused(const char *flag, const char *path, double given, double
          given, path, in_force);
 }
 
+/* Compared with the value in force: a flag that says the same as the config needs no warning. */
 static void warn_unused_flags(const struct train_options *o, const struct ds_config *c)
 {
     double micro = o->micro_batch > 0 ? (double)o->micro_batch : NAN;
@@ -93,6 +99,7 @@ static void warn_unused_flags(const struct train_options *o, const struct ds_con
             o->precision, dtype_name(c->model_dtype));
 }
 
+/* The same options as the engine's own parse later, so both see the same config. */
 static cz_status open_config(const struct run *r, struct ds_config **out)
 {
     const struct train_options *o = r->options;
@@ -112,6 +119,8 @@ static cz_status open_config(const struct run *r, struct ds_config **out)
     return config_load(o->config, &options, out);
 }
 
+/* The engine is created after the data, but the data needs the batch sizes: the config is parsed
+ * once more, only for them. */
 cz_status config_look(struct run *r, bool warn)
 {
     struct ds_config *config;
@@ -145,6 +154,7 @@ static cz_status print_rates(const struct ds_config *config, int64_t n_steps)
     return CZ_OK;
 }
 
+/* --dry-run-lr: runs the schedule alone, with the optimizer's real group. */
 cz_status config_print_rates(const struct run *r)
 {
     struct ds_config *config;

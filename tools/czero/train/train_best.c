@@ -1,4 +1,5 @@
-/* The best evaluation of a run: its checkpoint in SAVE/best, and the way back to it. */
+/* The best evaluation of a run: its checkpoint in SAVE/best, and loading it again at the end.
+ * SAVE/best is a checkpoint folder of its own, so that `latest` and --save-keep do not see it. */
 #include "tools/czero/train/train.h"
 
 #include "base/log.h"
@@ -22,6 +23,7 @@ static double metric_of(const struct run *r, const struct evaluation *e)
     return r->best.smaller_is_better ? e->loss : class_report_metric(&e->classes, r->best.metric);
 }
 
+/* Every rank has the same figures, so all answer the same. */
 bool run_is_best(struct run *r, const struct evaluation *e)
 {
     return r->best.metric && engine_best_update(&r->best, metric_of(r, e), r->last_step);
@@ -49,7 +51,8 @@ static int64_t step_of_best(const char *dir)
     return step;
 }
 
-/* Whether every rank sees some best weights in SAVE/best, or those of `step`. */
+/* Whether every rank sees in SAVE/best the weights of `step` (any, if negative): without a common
+ * file system one rank may lack the folder, and all must agree before a collective load. */
 static cz_status best_is_there(const struct run *r, int64_t step, bool *out)
 {
     char dir[PATH_MAX];
@@ -62,6 +65,7 @@ static cz_status best_is_there(const struct run *r, int64_t step, bool *out)
     return CZ_OK;
 }
 
+/* Without the weights of the best so far the record is worthless: it starts anew. */
 cz_status run_resume_best(struct run *r, const char *state_json)
 {
     bool there;
@@ -78,6 +82,7 @@ cz_status run_resume_best(struct run *r, const char *state_json)
     return CZ_OK;
 }
 
+/* Written in the background like any save; run_take_best() waits for it. */
 static cz_status save_best(struct run *r)
 {
     char dir[PATH_MAX];
@@ -91,7 +96,7 @@ static cz_status save_best(struct run *r)
     return engine_save_begin(r->engine, dir, &options);
 }
 
-/* As a periodic save, one that fails is a warning, the run goes on. */
+/* As with a periodic save, a failure is a warning and the run goes on. */
 void run_keep_best(struct run *r)
 {
     if (save_best(r) == CZ_OK) return;
@@ -102,6 +107,8 @@ void run_keep_best(struct run *r)
     err_clear();
 }
 
+/* Only weights, after the last checkpoint was saved: what is exported and reported is the best,
+ * what is resumed is the last step. */
 cz_status run_take_best(struct run *r)
 {
     char dir[PATH_MAX];

@@ -1,4 +1,6 @@
-/* The run itself: steps, what is shown of them, evaluations, saves, the end. */
+/* The run itself: steps, what is shown of them, evaluations, saves, the end. Invariant: every rank
+ * takes the same branch at every step, since all of them lead to collective operations; whatever
+ * one rank alone knows (a signal, its accuracy) is exchanged first. */
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -10,11 +12,11 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* ---- stopping ---------------------------------------------------------------------------------
- */
+/* ---- stopping ------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stop_asked, stop_agreed;
 
+/* Called in a signal handler: only flags. */
 void run_ask_to_stop(void)
 {
     /* A request that others had heard of first is no sign that a rank has died. */
@@ -29,6 +31,7 @@ struct tidings {
     double n_hits, n_examples; /* of the step */
 };
 
+/* One gather per step for all that ranks need of each other. */
 static cz_status exchange_tidings(struct run *r, struct tidings *out)
 {
     const double mine[] = {stop_asked, r->n_hits, r->n_examples};
@@ -42,19 +45,7 @@ static cz_status exchange_tidings(struct run *r, struct tidings *out)
     return CZ_OK;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
-
-/* managed_gradient_accumulation false: every engine_step() ends an accumulation. */
-static cz_status train_step(struct run *r)
-{
-    const int64_t n_micro = engine_get_accumulation(r->engine);
-    for (int64_t g = 0; g < n_micro; g++) {
-        TRY(r->task->train_micro(r));
-        if (r->steps_managed || g + 1 == n_micro) TRY(engine_step(r->engine));
-    }
-    return CZ_OK;
-}
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 static double quotient(double a, double b)
 {
@@ -90,27 +81,9 @@ static double seconds_run(const struct run *r)
     return (double)(clock_now_ns() - r->start_ns) * 1e-9;
 }
 
-/* A step's row is on disk before a checkpoint of it can be. */
-static cz_status report(struct run *r, const struct tidings *t, struct progress *progress)
-{
-    if (!run_is_first_rank(r)) return CZ_OK;
-    const struct progress_step figures = step_figures(r, t);
-    const struct metrics_row row = {.step = figures.step,
-                                    .epoch = figures.epoch,
-                                    .loss = figures.loss,
-                                    .accuracy = figures.accuracy,
-                                    .macro_f1 = NAN,
-                                    .weighted_f1 = NAN,
-                                    .lr = figures.lr_next,
-                                    .seconds = seconds_run(r)};
-    progress_update(progress, &figures);
-    TRY(metrics_write(r->metrics, &row));
-    return curve_write(r->curve, &figures);
-}
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
-/* ---- evaluation -------------------------------------------------------------------------------
- */
-
+/* NaN where a task has no such figure: an empty cell. */
 static cz_status log_evaluation(struct run *r, const struct evaluation *e)
 {
     const int64_t step = engine_get_global_steps(r->engine);
@@ -149,6 +122,7 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     fprintf(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
+/* The result is kept as r->last: the end of the run need not evaluate the same weights twice. */
 static cz_status evaluate(struct run *r, struct progress *progress)
 {
     const struct evaluation *e = &r->last;
@@ -170,6 +144,7 @@ static bool evaluation_is_due(const struct run *r)
     return r->eval_interval > 0 && engine_get_global_steps(r->engine) % r->eval_interval == 0;
 }
 
+/* Counted in evaluations, not steps. */
 static bool patience_is_over(const struct run *r)
 {
     const int64_t patience = r->options->early_stopping;
@@ -181,36 +156,47 @@ static bool patience_is_over(const struct run *r)
     return true;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
-static void save_if_due(struct run *r)
-{
-    if (!saver_is_due(&r->saver, r->engine)) return;
-    const struct run_place place = run_tell(r);
-    saver_step(&r->saver, r->engine, &place.cursor, place.state_json);
-}
-
+/* The order within a step is: train, exchange, show, evaluate, save. A checkpoint thus contains the
+ * evaluation of its own step. */
 static cz_status train_all(struct run *r, struct progress *progress, bool *stopped)
 {
     struct tidings tidings = {0};
     TRY(exchange_tidings(r, &tidings));
     while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
            !patience_is_over(r)) {
-        TRY(train_step(r));
+        /* managed_gradient_accumulation false: every engine_step() ends an accumulation. */
+        const int64_t n_micro = engine_get_accumulation(r->engine);
+        for (int64_t g = 0; g < n_micro; g++) {
+            TRY(r->task->train_micro(r));
+            if (r->steps_managed || g + 1 == n_micro) TRY(engine_step(r->engine));
+        }
         TRY(exchange_tidings(r, &tidings));
-        TRY(report(r, &tidings, progress));
+        /* A step's row is on disk before a checkpoint of it can be. */
+        if (run_is_first_rank(r)) {
+            const struct progress_step figures = step_figures(r, &tidings);
+            const struct metrics_row row = {.step = figures.step,
+                                            .epoch = figures.epoch,
+                                            .loss = figures.loss,
+                                            .accuracy = figures.accuracy,
+                                            .macro_f1 = NAN,
+                                            .weighted_f1 = NAN,
+                                            .lr = figures.lr_next,
+                                            .seconds = seconds_run(r)};
+            progress_update(progress, &figures);
+            TRY(metrics_write(r->metrics, &row));
+            TRY(curve_write(r->curve, &figures));
+        }
         if (!tidings.stops && evaluation_is_due(r)) TRY(evaluate(r, progress));
-        save_if_due(r);
+        /* The cursor is taken with the weights: a resumed run continues at the next sample. */
+        if (saver_is_due(&r->saver, r->engine)) {
+            const struct run_place place = run_tell(r);
+            saver_step(&r->saver, r->engine, &place.cursor, place.state_json);
+        }
     }
     *stopped = tidings.stops;
     return CZ_OK;
-}
-
-static cz_status save_last(struct run *r)
-{
-    const struct run_place place = run_tell(r);
-    return saver_end(&r->saver, r->engine, &place.cursor, place.state_json);
 }
 
 /* The figures of the weights that remain, on standard output. */
@@ -233,16 +219,6 @@ static cz_status report_end(struct run *r)
     return CZ_OK;
 }
 
-static cz_status export_model(struct run *r)
-{
-    const char *dir = r->options->export_dir;
-    if (!dir) return CZ_OK;
-    TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
-    if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
-    LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", dir);
-    return CZ_OK;
-}
-
 cz_status run_train(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -261,7 +237,9 @@ cz_status run_train(struct run *r)
     cz_status st = train_all(r, &progress, &stopped);
     progress_end(&progress);
     if (st != CZ_OK) return st;
-    TRY(save_last(r));
+    /* The last state is saved whatever the interval. */
+    const struct run_place place = run_tell(r);
+    TRY(saver_end(&r->saver, r->engine, &place.cursor, place.state_json));
     if (stopped) {
         LOGV(LOG_INFO, SUB_ENGINE, "received a stop signal: stopped after step %lld",
              (long long)engine_get_global_steps(r->engine));
@@ -269,5 +247,11 @@ cz_status run_train(struct run *r)
     }
     TRY(run_take_best(r));
     TRY(report_end(r));
-    return export_model(r);
+    /* All ranks take part in the export, one writes. */
+    const char *dir = r->options->export_dir;
+    if (!dir) return CZ_OK;
+    TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
+    if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
+    LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", dir);
+    return CZ_OK;
 }

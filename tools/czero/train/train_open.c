@@ -1,3 +1,6 @@
+/* czero train up to its first step: options, inputs, model, config, engine, resume. Each stage ends
+ * with an agreement of all ranks: one that failed alone (a missing file on its host) would leave
+ * the others waiting in the next collective operation. */
 #include "tools/czero/train/freeze.h"
 #include "tools/czero/train/train.h"
 
@@ -11,21 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool run_is_first_rank(const struct run *r)
-{
-    return engine_world_rank(r->world) == 0;
-}
-
-const struct cz_model *run_model(const struct run *r)
-{
-    return r->engine ? engine_get_model(r->engine) : r->model;
-}
-
-double run_epoch(const struct run *r, int64_t step)
-{
-    return (double)step / (double)r->task->steps_per_epoch(r);
-}
-
+/* Reverse order of opening; any half-built state is fine. */
 void run_close(struct run *r)
 {
     curve_close(r->curve);
@@ -38,25 +27,21 @@ void run_close(struct run *r)
     engine_world_destroy(r->world);
 }
 
-/* ---- inputs -----------------------------------------------------------------------------------
- */
+/* ---- inputs --------------------------------------------------------------------------------- */
 
-/* What a shell's <(…) or | hands over has been read when the engine wants it; a named pipe may be
- * written again. */
-static cz_status check_config_file(const char *path)
-{
-    struct stat info;
-    const bool is_descriptor = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
-    if (!is_descriptor || stat(path, &info) != 0 || !S_ISFIFO(info.st_mode)) return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "--config %s: czero reads the config more than once, but a pipe can be read "
-                   "only once: use a file, or --set",
-                   path);
-}
-
+/* Combinations that make no sense are refused before any file is opened. */
 static cz_status check_options(const struct train_options *o)
 {
-    TRY(check_config_file(o->config));
+    /* What a shell's <(…) or | hands over has been read when the engine wants it; a named pipe may
+     * be written again. */
+    struct stat info;
+    const bool is_descriptor =
+        strncmp(o->config, "/dev/", 5) == 0 || strncmp(o->config, "/proc/", 6) == 0;
+    if (is_descriptor && stat(o->config, &info) == 0 && S_ISFIFO(info.st_mode))
+        return err_set(CZ_INVALID, 0,
+                       "--config %s: czero reads the config more than once, but a pipe can be read "
+                       "only once: use a file, or --set",
+                       o->config);
     if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
         return err_set(CZ_INVALID, 0, "%s needs --save, the folder for checkpoints",
                        o->save_interval > 0 ? "--save-interval" : "--save-keep");
@@ -123,7 +108,7 @@ static cz_status choose_metric(struct run *r)
                    metric);
 }
 
-/* Options that another task has no use for are refused: nobody should believe in them. */
+/* An option of another task would be ignored silently; it is refused. */
 static cz_status check_task_options(const struct run *r)
 {
     const struct train_options *o = r->options;
@@ -146,6 +131,7 @@ static cz_status check_task_options(const struct run *r)
     return CZ_OK;
 }
 
+/* The model's own unless told; bytes for folders without one. */
 static cz_status open_tokenizer(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -155,8 +141,7 @@ static cz_status open_tokenizer(struct run *r)
     return cz_tokenizer_open(name, &r->tokenizer);
 }
 
-/* ---- the model --------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 static bool is_folder(const char *path)
 {
@@ -164,13 +149,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A preset takes the tokenizer's vocabulary; a folder has its own, which must hold it. */
-static cz_status check_vocabulary(const struct run *r)
-{
-    if (strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0) return CZ_OK;
-    return cz_tokenizer_check_vocab(r->tokenizer, cz_model_vocab_size(r->model), r->options->model);
-}
-
+/* With --init or --resume only config.json is read: the weights come from elsewhere. */
 static cz_status model_make(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -186,19 +165,13 @@ static cz_status model_make(struct run *r)
         options.vocab_size = cz_tokenizer_vocab_size(r->tokenizer);
     r->model = cz_model_open_ex(o->model, &options);
     if (!r->model) return cz_last_status();
-    return check_vocabulary(r);
+    /* A preset takes the tokenizer's vocabulary; a folder has its own, which must hold it. */
+    if (strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0) return CZ_OK;
+    return cz_tokenizer_check_vocab(r->tokenizer, cz_model_vocab_size(r->model), r->options->model);
 }
 
-static cz_status choose_length(struct run *r)
-{
-    const int64_t usual = 128, t_max = cz_model_t_max(r->model);
-    r->T = r->options->seq_len;
-    if (r->T == 0 && r->task != &train_task_classes)
-        return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
-    if (r->T == 0) r->T = t_max < usual ? t_max : usual;
-    return cz_model_set_shape(r->model, r->T);
-}
-
+/* A folder without weights is an error unless --init random says it is meant: training from noise
+ * by accident costs days. */
 static cz_status open_model(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -212,12 +185,18 @@ static cz_status open_model(struct run *r)
         TRY(cz_model_init_from(r->model, NULL, r->seed));
     if (o->init && !random && !r->init_from_checkpoint)
         TRY(cz_model_init_from(r->model, o->init, r->seed));
-    TRY(choose_length(r));
+    /* A language model has no natural length; texts of a classifier rarely need more than 128
+     * tokens. */
+    const int64_t usual = 128, t_max = cz_model_t_max(r->model);
+    r->T = r->options->seq_len;
+    if (r->T == 0 && r->task != &train_task_classes)
+        return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
+    if (r->T == 0) r->T = t_max < usual ? t_max : usual;
+    TRY(cz_model_set_shape(r->model, r->T));
     return freeze_matching(r->model, o->freeze);
 }
 
-/* ---- config, data, engine ---------------------------------------------------------------------
- */
+/* ---- config, data, engine ------------------------------------------------------------------- */
 
 /* How long the run is, and when it evaluates: epochs are counted in the data's steps. */
 static cz_status choose_steps(struct run *r)
@@ -257,6 +236,8 @@ static cz_status open_rows(struct run *r)
     return config_look(r, true);
 }
 
+/* The config was parsed before for its batch sizes; the engine parses it with the same values for
+ * "auto". */
 static cz_status open_engine(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -279,19 +260,7 @@ static cz_status open_engine(struct run *r)
     return CZ_OK;
 }
 
-/* Find out now, not after hours of training, that the export has nowhere to go. */
-static cz_status check_export_folder(const char *dir)
-{
-    if (!dir) return CZ_OK;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return err_set(CZ_IO, errno, "--export: cannot create %s", dir);
-    if (access(dir, W_OK | X_OK) != 0)
-        return err_set(CZ_IO, errno, "--export: cannot write to %s", dir);
-    return CZ_OK;
-}
-
-/* ---- together ---------------------------------------------------------------------------------
- */
+/* ---- together ------------------------------------------------------------------------------- */
 
 /* What can fail on one rank alone. */
 static cz_status open_inputs(struct run *r)
@@ -315,7 +284,13 @@ static cz_status open_run(struct run *r)
     r->saver = (struct saver){
         .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
     if (!run_is_first_rank(r)) return CZ_OK;
-    TRY(check_export_folder(o->export_dir));
+    /* Find out now, not after hours of training, that the export has nowhere to go. */
+    if (o->export_dir) {
+        if (mkdir(o->export_dir, 0777) != 0 && errno != EEXIST)
+            return err_set(CZ_IO, errno, "--export: cannot create %s", o->export_dir);
+        if (access(o->export_dir, W_OK | X_OK) != 0)
+            return err_set(CZ_IO, errno, "--export: cannot write to %s", o->export_dir);
+    }
     TRY(saver_check(&r->saver));
     return saver_describe(&r->saver, run_model(r), r->tokenizer);
 }
@@ -334,6 +309,7 @@ static cz_status resume(struct run *r)
     return st;
 }
 
+/* After resume, since the files continue at the checkpoint's step. */
 static cz_status open_logs(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -345,6 +321,7 @@ static cz_status open_logs(struct run *r)
     return metrics_open(o->metrics, o->tensorboard, step, &r->metrics);
 }
 
+/* Each stage is agreed on by all ranks. */
 cz_status run_open(struct run *r)
 {
     TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
