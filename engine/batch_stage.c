@@ -134,7 +134,7 @@ static void pack_labelled(const struct batch *b, struct packing *p, struct batch
     }
 }
 
-/* Where an array of the host's copy lies in the device's. */
+/* Where an array of the host's copy is in the device's. */
 static const void *there(const struct batch_stage *s, const struct packing *p, const void *array)
 {
     return array ? s->memory + ((const unsigned char *)array - p->base) : NULL;

@@ -1,6 +1,6 @@
 /* Creation and destruction: ranks agree on what they are about to run, the plan is checked, memory
  * is allocated once, weights are streamed. Every step that one rank alone can fail at ends in
- * comm_agree(): a rank that went on would wait for the others forever. */
+ * comm_agree(): a rank that continued would wait for the others forever. */
 #include "base/options.h"
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"

@@ -126,7 +126,7 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     case CONFIG_LOG_ERROR: /* the library logs no errors: calls return them */
     case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
     }
-    if (e->comm->rank > 0) return CZ_OK; /* rank 0 speaks for all */
+    if (e->comm->rank > 0) return CZ_OK; /* rank 0 prints for all */
     /* Unknown and deprecated keys are warnings, effects and choices are information. */
     for (size_t i = 0; i < config_n_notes(e->config); i++) {
         const struct config_note *note = config_note(e->config, i);

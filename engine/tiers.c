@@ -112,7 +112,7 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* Rows that pin_memory speaks of: what is offloaded to the host, and what passes to and from the
+/* Rows that pin_memory applies to: what is offloaded to the host, and what passes to and from the
  * swap file. */
 static bool wants_pin(const struct cz_engine *e, int block)
 {

@@ -37,7 +37,7 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
 
 /* ---- lists of names ------------------------------------------------------------------------- */
 
-enum { LISTED_MAX = 8, LIST_NBYTES = 640 }; /* names; a sentence has room for no more */
+enum { LISTED_MAX = 8, LIST_NBYTES = 640 }; /* names; a message has space for no more */
 
 /* "a, b, c and 4 more" */
 struct name_list {
@@ -221,7 +221,7 @@ static int by_address(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* List the tensors of the files that nobody asked for: another head, or a sign that the config does
+/* List the unused tensors of the files: another head, or a sign that the config does
  * not fit. */
 static void report_unused(const struct binding *b)
 {

@@ -128,7 +128,7 @@ static cz_status put_list(const struct setting *s, struct setting_list *field,
     return CZ_OK;
 }
 
-/* An unknown name is an error, or a warning where DeepSpeed goes on with its default. */
+/* An unknown name is an error, or a warning where DeepSpeed continues with its default. */
 static cz_status put_name(const struct setting *s, int *field, const struct setting_value *value)
 {
     if (value->type != SETTING_NAME)

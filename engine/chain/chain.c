@@ -81,8 +81,8 @@ struct chain_visit chain_visit_at(const struct chain *chain, size_t k)
     return chain->visits[k];
 }
 
-/* Kept from forward to backward: the output of each segment and what the loss layer saves. What
- * lies inside a segment shares one scratch area behind it, refilled by recomputation. Without
+/* Kept from forward to backward: the output of each segment and what the loss layer saves. The
+ * values inside a segment share one scratch area after it, refilled by recomputation. Without
  * checkpointing there is one segment, whose scratch is simply never overwritten. */
 static cz_status chain_place(struct chain *c)
 {

@@ -3,7 +3,7 @@
  * Outputs k = 0 … n − 1 of the segments in front of the last one take turns in two places of the
  * device. Forward: once output k is made it is copied out on a stream of copies, and output k + 2
  * overwrites it when that is done. The last two are read first in backward, and stay. Backward:
- * once nobody reads output k any more, k − 2 comes back into its place, while the segment between
+ * once output k is no longer read, k − 2 comes back into its place, while the segment between
  * is at work. Events order the two streams; the host waits for nothing. */
 #include "engine/chain/chain_impl.h"
 
@@ -79,7 +79,7 @@ static struct dev_stream *copies_of(const struct chain *c, struct dev_stream *st
     return c->memory.copies ? c->memory.copies : stream;
 }
 
-/* `then` goes on where `first` stands now. */
+/* `then` continues where `first` is now. */
 static cz_status order(struct chain *c, struct dev_event *event, struct dev_stream *first,
                        struct dev_stream *then)
 {
@@ -105,7 +105,7 @@ cz_status chain_kept_begin(struct chain *c, struct dev_stream *stream)
     return order(c, c->sent[0], copies_of(c, stream), stream);
 }
 
-/* Output k − 2 lies in the same place and may still be on its way out. */
+/* Output k − 2 has the same place and may still be copied out. */
 cz_status chain_kept_before_write(struct chain *c, size_t i)
 {
     const size_t k = i / c->segment;

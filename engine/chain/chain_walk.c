@@ -184,7 +184,7 @@ static cz_status widen(struct chain *c, const struct chain_run *run, const void 
     return ops_cast_scale(c->options.ops, run->stream, &cast);
 }
 
-/* The output of the layer before i, widened: on a GPU where the next output would lie, and copied
+/* The output of the layer before i, widened: on a GPU at the place of the next output, and copied
  * out from there. */
 static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
 {

@@ -1,4 +1,4 @@
-/* What DeepSpeed's parser checks across keys, or by hand in raw sections
+/* What DeepSpeed's parser checks across keys, or manually in raw sections
  * (docs/deepspeed-behaviour.md, "Checks across keys"). */
 #include "engine/config/config_impl.h"
 

@@ -1,5 +1,5 @@
 /* The typed view: resolved values go into struct ds_config by the offsets of the key tables, with
- * notes about those that czero treats differently. After this nobody asks the tree: a value that
+ * notes about those that czero treats differently. After this the tree is not used: a value that
  * cannot be used is replaced by its default and reported, so that `config check` can list all of
  * them. */
 #include "engine/config/config_impl.h"
@@ -235,7 +235,7 @@ static void fill_prof_ops(struct ds_config *config)
             "is off because \"enabled\" is false; DeepSpeed would log because the section exists");
 }
 
-/* The default of 1.0 came with 0.19: the note is for users who compare with runs of 0.16. */
+/* The default of 1.0 came with 0.19: the note is for users that compare with runs of 0.16. */
 static void fill_clipping(struct ds_config *config)
 {
     struct config_impl *c = config->impl;

@@ -202,7 +202,7 @@ static void note_buffers(struct config_impl *c, const struct ds_config *d)
 {
     static const struct {
         const char *path, *why;
-        bool of_nvme; /* means nothing elsewhere, and nobody need hear of it */
+        bool of_nvme; /* has no effect elsewhere, without a note */
     } keys[] = {
         {"zero_optimization.offload_optimizer.buffer_count", "buffers follow from the model"},
         {"zero_optimization.offload_param.buffer_count", "buffers follow from the model"},

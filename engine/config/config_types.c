@@ -77,7 +77,7 @@ struct owner {
     struct schedule_params *schedule;
 };
 
-/* Nobody filled it: --auto came before. */
+/* No value was given: --auto was applied before. */
 static bool refuse_auto(struct config_impl *c, const struct cv *value, const char *path)
 {
     if (!cv_is_string(value, CONFIG_AUTO)) return false;
@@ -120,7 +120,7 @@ static enum optim_dialect dialect_of(const struct ds_config *config)
     return offload && config->zero.stage > 0 ? OPTIM_OFFLOAD : OPTIM_FUSED;
 }
 
-/* Not usable is no error here: `config check` goes on to report the rest, and the engine
+/* Not usable is no error here: `config check` continues to report the rest, and the engine
  * refuses. */
 void config_fill_optimizer(struct ds_config *config)
 {

@@ -393,7 +393,7 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
     if (!v->model) return cz_last_status();
     TRY(safetensors_open(oracle_path, &v->oracle));
     TRY(read_batch(v, oracle_path));
-    /* Room for the batch, where the model's positions end nowhere (rotary ones). */
+    /* Space for the batch, where the model's positions end nowhere (rotary ones). */
     int64_t reach = v->batch.T;
     for (int64_t i = 0; v->positions && i < v->batch.B * v->batch.T; i++)
         if (v->positions[i] >= reach) reach = v->positions[i] + 1;

@@ -223,7 +223,7 @@ static void become_rank(const struct launch *l, int rank, const struct pipes *p,
     execve(l->program, l->options->argv, environment);
     int error = errno;
     ssize_t n = write(l->exec_pipe[1], &error, sizeof error);
-    (void)n; /* a pipe that nobody reads any more: the launcher is gone, and we are going */
+    (void)n; /* a pipe without a reader: the launcher is gone, and we are going */
     raise(SIGKILL);
 }
 
@@ -315,7 +315,7 @@ static void judge(struct launch *l, int rank, int wait_status)
     snprintf(l->reason, sizeof l->reason, "rank %d ended with exit code %d", rank, code);
 }
 
-/* Nobody is to blame then. */
+/* No rank has failed then. */
 static bool all_ended_with(const struct launch *l, int code)
 {
     for (int r = 0; r < l->options->n_ranks; r++)

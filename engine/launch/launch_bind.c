@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cores [begin, begin + n) lie on one node. */
+/* Cores [begin, begin + n) are on one node. */
 struct node {
     int begin, n;
     int n_ranks; /* placed here */
@@ -28,7 +28,7 @@ static int nodes_list(const struct affinity_cores *c, struct node *nodes)
     return n_nodes;
 }
 
-/* Where the next rank has the most room: spread, so that ranks share memory bandwidth evenly. */
+/* Where the next rank has the most cores: spread, so that ranks share memory bandwidth evenly. */
 static struct node *roomiest(struct node *nodes, int n_nodes, int n_each)
 {
     struct node *best = NULL;
@@ -98,7 +98,8 @@ cz_status launch_divide(hwloc_topology_t topology, hwloc_const_cpuset_t allowed,
         int n_each = at_most(cores.n, n_cores_quota) / n_ranks;
         out->passive = n_each == 0;
         out->n_threads = n_each > 0 ? n_each : 1;
-        /* A quota is no reason for narrow sets: ranks use their time wherever there is room. */
+        /* A quota is no reason for narrow sets: ranks use their time wherever there are free cores.
+         */
         if (!out->passive) st = bind(&cores, n_ranks, out);
     }
     affinity_cores_free(&cores);

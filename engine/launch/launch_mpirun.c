@@ -32,7 +32,7 @@ static size_t count(char *const *list)
     return n;
 }
 
-/* Room for the names of all variables. */
+/* Space for the names of all variables. */
 static size_t names_nbytes(char *const *environment)
 {
     size_t nbytes = 0;

@@ -34,7 +34,7 @@ static void pass_on(const struct launch_stream *s, const struct launch_options *
 static void pass_rest(struct launch_stream *s, const struct launch_options *o)
 {
     if (s->n == 0 && !s->mid_line) return;
-    s->buffer[s->n++] = '\n'; /* there is room: a full buffer has been passed on */
+    s->buffer[s->n++] = '\n'; /* there is space: a full buffer has been passed on */
     pass_on(s, o, s->buffer, s->n);
     s->mid_line = false;
     s->n = 0;

@@ -78,7 +78,7 @@ static cz_status gather_gpus(struct comm *comm, const char *mine, char (**out)[P
     return comm_all_gather(comm, id, ids, sizeof id);
 }
 
-/* Every rank computes the same division from the same data; nobody has to announce it. */
+/* Every rank computes the same division from the same data, without communication. */
 static cz_status place_among(const struct world_seat *seats, struct comm *comm,
                              const char *pci_bus_id, struct affinity **out)
 {

@@ -202,7 +202,7 @@ static void state_rows(struct cz_engine *e)
 }
 
 /* Activations belong to the chain. The workspace is shared by all layers and as large as the
- * hungriest needs: its name tells where to save. */
+ * largest need: the row names that layer. */
 static void chain_rows(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;

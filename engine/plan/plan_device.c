@@ -1,4 +1,4 @@
-/* The rows of a run on a GPU: which lie in its memory, and what only such a run has.
+/* The rows of a run on a GPU: which are in its memory, and what only such a run has.
  *
  * zero's blocks are laid out for a GPU whether there is one or not (zero_block_memory()), so their
  * rows are exact. Where a plan is made without one, what layers work in takes the CPU kernels'
@@ -126,8 +126,8 @@ static cz_status set_context(struct cz_engine *e)
     return CZ_OK;
 }
 
-/* Ranks may each see one GPU and call it number 0 (CUDA_VISIBLE_DEVICES): only they together know
- * who shares. Nobody has allocated yet. */
+/* Ranks may each see one GPU and call it number 0 (CUDA_VISIBLE_DEVICES): only together do they
+ * know which ranks share one. No rank has allocated yet. */
 cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind)
 {
     struct cz_plan *p = &e->plan;

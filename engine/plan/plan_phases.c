@@ -96,7 +96,7 @@ static void count_in_use(struct cz_plan *p)
     }
 }
 
-/* ---- where the parts of the model state lie ------------------------------------------------- */
+/* ---- where the parts of the model state are ------------------------------------------------- */
 
 /* Bytes that a phase moves follow from where a part is placed. */
 static size_t part_in(const struct cz_plan *p, bool states, enum plan_place place)

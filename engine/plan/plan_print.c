@@ -138,7 +138,7 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
     fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(plan->dtype),
             plan->stage, (long long)plan->world_size, plan->world_size == 1 ? "" : "s",
             (long long)plan->B, (long long)plan->T);
-    /* Rows of the plan, then what lies outside of it and still counts against the host's memory. */
+    /* Rows of the plan, then memory outside of it that still counts against the host's memory. */
     for (size_t i = 0; i < plan->n_rows; i++)
         if (plan->rows[i].nbytes > 0)
             fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", plan->rows[i].name,

@@ -20,7 +20,7 @@
 #define NAME_NBYTES_MAX 200
 
 struct monitor {
-    char *csv_path; /* "DIR/", with room for a file name behind it; NULL: no csv_monitor */
+    char *csv_path; /* "DIR/", with space for a file name after it; NULL: no csv_monitor */
     size_t csv_dir_nbytes;
     struct tfevents *events; /* NULL: no tensorboard */
 };

@@ -1,4 +1,4 @@
-/* What the config asks to be printed or recorded while a run goes on (docs/deepspeed-behaviour.md,
+/* What the config asks to be printed or recorded during a run (docs/deepspeed-behaviour.md,
  * "Progress line" to "Profilers"). Rank 0 reports for all: times and losses of ranks differ little,
  * and one line per rank would bury them. */
 #include "engine/engine_impl.h"

@@ -23,7 +23,7 @@ struct piece_request {
     size_t param_idx, off, numel;
 };
 
-/* All ranks alike: as much at a time as the servers have room for, where activations lie. dst NULL:
+/* All ranks alike: as much at a time as fits the servers' memory for activations. dst NULL:
  * only serve. */
 static cz_status read_piece(struct whole *w, const struct piece_request *r, float *dst)
 {

@@ -22,7 +22,7 @@ struct reload {
     bool was_frozen;
     bool keeps_errors;           /* they mean the same as before */
     bool same_layout;            /* every byte goes where it was */
-    size_t *segment_of, *off_in; /* (n_params) where a parameter lies; n_segments: nowhere */
+    size_t *segment_of, *off_in; /* (n_params) where a parameter is; n_segments: nowhere */
     size_t *param_of;            /* (tensors of the checkpoint) n_params: the model has none */
     float *staging, *sums;       /* host memory: of a file, and of what is there already */
     size_t staging_numel;        /* of each */
@@ -195,7 +195,7 @@ void load_onebit_plan(struct load *l)
 
 /* ---- places --------------------------------------------------------------------------------- */
 
-/* Where each parameter lies in this run's segments, to look up what a file calls by name. */
+/* Where each parameter is in this run's segments, to look up a file's names. */
 static cz_status find_places(struct reload *r)
 {
     const struct load *l = r->l;
@@ -311,7 +311,7 @@ static cz_status add_worker(struct reload *r, const struct ckpt_onebit_file *fil
     return add_error(r, file, run->segment, run->off, run->numel, share_of(r, rank), &to);
 }
 
-/* What of the run lies in the chunk of the old rank and in this rank's. */
+/* The part of the run that is in the chunk of the old rank and in this rank's. */
 static cz_status add_server(struct reload *r, const struct ckpt_onebit_file *file,
                             const struct old_run *run, int rank)
 {

@@ -190,7 +190,7 @@ static cz_status complete(struct cz_engine *e)
     return CZ_OK;
 }
 
-/* The run goes on without it. Every rank knows of the failure: one speaks. */
+/* The run continues without it. Every rank knows of the failure: one logs it. */
 static void complete_or_warn(struct cz_engine *e)
 {
     if (complete(e) == CZ_OK) return;

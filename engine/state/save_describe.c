@@ -1,5 +1,5 @@
 /* The run in the terms of checkpoint/: groups, layout, scaler and config, as the writer of
- * DeepSpeed's files needs them. Pointers stay the engine's: a description lives shorter than the
+ * DeepSpeed's files needs them. Pointers stay the engine's: a description is shorter-lived than the
  * run. */
 #include "engine/state/save_impl.h"
 

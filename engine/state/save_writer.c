@@ -1,7 +1,7 @@
 /* The thread that writes one rank's files straight from the run's memory, or through a buffer what
  * is not in the host's: zero_range_read() has a stream of its own for it. Jobs are done in order,
- * so "job k is done" says that everything before it is, too: whoever wants to overwrite memory
- * looks for the last job that still reads it. */
+ * so "job k is done" says that everything before it is, too: a caller that wants to overwrite
+ * memory looks for the last job that still reads it. */
 #include "engine/state/save_impl.h"
 
 #include <signal.h>
@@ -130,7 +130,7 @@ cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
     return CZ_OK;
 }
 
-/* ---- those who wait ------------------------------------------------------------------------- */
+/* ---- waiting callers ------------------------------------------------------------------------- */
 
 bool save_writer_has_ended(struct save_writer *w)
 {

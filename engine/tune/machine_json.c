@@ -187,7 +187,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* A key that nobody reads is a slip of whoever edited the file; "_…" is a comment. */
+/* An unknown key is a mistake in an edited file; "_…" is a comment. */
 static cz_status refuse_unknown(const struct json_node *root)
 {
     char where[512];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_PER_RANK 32 /* of an optimizer step, where nobody says otherwise */
+#define ROWS_PER_RANK 32 /* of an optimizer step, by default */
 #define MICROS_MAX    64
 
 /* ---- what is tried -------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static cz_status find_micro(struct tune *t, struct cz_model *model, const struct
     return CZ_OK;
 }
 
-/* Half the micro-batch, and half of that, leave more room for what is offloaded. */
+/* Half the micro-batch, and half of that, leave more memory for offloaded data. */
 static cz_status trade_room(struct tune *t, struct cz_model *model, const struct micros *m,
                             struct tune_offer o, size_t n_fit)
 {

@@ -44,8 +44,8 @@ static double per_token(const struct tune *t, const struct tune_offer *o, enum a
 }
 
 /* The host's update of a parameter passes 28 bytes through its memory, which takes about as long as
- * these many over the link to a GPU. So a GPU with room keeps some of the states, although that
- * moves as many bytes as before, or a few more. */
+ * these many over the link to a GPU. So a GPU with free memory keeps some of the states, although
+ * that moves as many bytes as before, or a few more. */
 #define HOST_UPDATE_NBYTES 16
 
 static double slowness(const struct tune *t, const struct tune_offer *o, enum amount what)

@@ -101,9 +101,9 @@ struct block_kept {
     void *x2, *g; /* (R,C), (R,F): ln_1, act(fc); NULL unless all is kept */
 };
 
-/* Memory of one call: the tensors above, and what lives no longer than the call. TRAIN, backward:
- * `x2` and `g` lie in the workspace, unless all is kept: forward then makes them in saved. EVAL:
- * they lie over what is dead, or in out. */
+/* Memory of one call: the tensors above, and temporaries of the call. TRAIN, backward:
+ * `x2` and `g` are in the workspace, unless all is kept: forward then makes them in saved. EVAL:
+ * they overlay unused tensors, or are in out. */
 struct block_space {
     struct block_kept kept;
     void *x;            /* (B,C) the first positions of in, where only they are made */

@@ -165,7 +165,7 @@ static cz_status tensor_write(struct safetensors_writer *w, size_t decl_idx, siz
 }
 
 /* Every parameter, and the aliases that are stored once more. Returns how many; param_of: of which
- * parameter each is. Both have room for all names. */
+ * parameter each is. Both have space for all names. */
 static size_t tensors_list(const struct cz_model *m, enum cz_dtype dtype,
                            struct safetensors_decl *decls, size_t *param_of)
 {

@@ -213,7 +213,7 @@ static void take_mlp(const struct llama_block_hp *hp, int64_t N, enum cz_dtype d
     k->up = scratch_take(s, N, hp->F, dtype_size(dtype));
 }
 
-/* TRAIN: `kept` lies in saved. */
+/* TRAIN: `kept` is in saved. */
 static struct block_kept layout_saved(const struct llama_block_hp *hp, int64_t N,
                                       enum cz_dtype dtype, bool keeps_all, struct scratch *s)
 {
@@ -233,7 +233,7 @@ static struct block_kept layout_saved(const struct llama_block_hp *hp, int64_t N
 /* Everything else that a call needs. */
 struct block_space {
     void *h;               /* (N,C) in forward, (N, C or HD) in backward */
-    void *y;               /* (N,F) swiglu and its gradient; where gate lies in EVAL */
+    void *y;               /* (N,F) swiglu and its gradient; where gate is in EVAL */
     void *dq, *dk, *dv;    /* backward */
     struct rope_rows rope; /* dead before y is made, and made again after it */
     struct scratch own;

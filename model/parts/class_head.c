@@ -171,13 +171,13 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
     return differentiate(hp, a, &s, space);
 }
 
-/* Nothing is computed that nobody asked for. */
+/* Only requested values are computed. */
 static cz_status head_eval(const struct class_head_hp *hp, const struct layer_args *a)
 {
     struct head_space s = layout_space(hp, a->batch->B, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const bool wants_loss = a->loss && a->batch->labels;
-    if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
+    if (!a->logits && !wants_loss) return CZ_OK; /* nothing requested */
     if (a->logits && host_reads(a->ops)) s.z = a->logits;
     TRY(make_logits(hp, a, &s, space));
     return wants_loss ? make_loss(hp, a, &s) : CZ_OK;

@@ -1,7 +1,7 @@
 /* The language-model head. B batch, T positions, N = B·T, C channels, V vocabulary.
  *   y = norm(x),  z = y·wᵀ,  loss = mean cross-entropy of z against the labels
  * Parameters: norm weight (C) [, norm bias (C)], w (V,C), in the order of declaration. A TRAIN
- * forward spends each block of logits on the gradients at once (ops ce_head) and goes on through
+ * forward spends each block of logits on the gradients at once (ops ce_head) and continues through
  * the norm, so that `saved` is din. */
 #include "model/parts/blocks_impl.h"
 #include "model/parts/parts.h"
@@ -48,7 +48,7 @@ static cz_status lm_head_declare(const void *hp_, struct param_list *out)
     return param_table_alias(out->table, hp->tied_alias, out->idx[out->n - 1]);
 }
 
-/* Workspace: y when it cannot lie in `saved`, and logits on their way out (EVAL), dy and the norm's
+/* Workspace: y when it cannot be in `saved`, and logits on their way out (EVAL), dy and the norm's
  * statistics (TRAIN). */
 struct head_space {
     void *y, *dy;
@@ -137,7 +137,7 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
     return sizes_finish("language-model head", own_nbytes, op_nbytes, out);
 }
 
-/* y lies in `saved` until the norm's backward overwrites it with din. */
+/* y is in `saved` until the norm's backward overwrites it with din. */
 static cz_status head_train(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
@@ -207,7 +207,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     struct head_space s = layout_space(hp, a->ops, N, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const bool wants_loss = a->loss && a->batch->labels;
-    if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
+    if (!a->logits && !wants_loss) return CZ_OK; /* nothing requested */
 
     const struct norm_io io = {.x = a->in, .y = s.y};
     TRY(norm_forward(a, &norm, N, &io, p.norm_w, p.norm_b));

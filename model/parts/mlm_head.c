@@ -68,7 +68,7 @@ static cz_status head_declare(const void *hp_, struct param_list *out)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* For up to N rows that take part. y lies in `saved` (TRAIN) or in s. */
+/* For up to N rows that take part. y is in `saved` (TRAIN) or in s. */
 struct head_space {
     void *x;     /* (N,C) the rows of `in` that take part */
     void *h, *s; /* (N,C) before and behind the activation */
@@ -366,7 +366,7 @@ static cz_status head_eval(const struct mlm_head_hp *hp, const struct layer_args
         layout_space(hp, a->ops, a->batch->B * a->batch->T, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const bool wants_loss = a->loss && a->batch->labels, direct = s.n_logits_rows == 0;
-    if (!a->logits && !wants_loss) return CZ_OK; /* nobody looks */
+    if (!a->logits && !wants_loss) return CZ_OK; /* nothing requested */
     struct rows r = all_rows(a);
     if (!a->logits) TRY(labelled_rows(hp, a, &s, &r));
     TRY(make_y(hp, a, &s, &r, s.s, space));

@@ -1,4 +1,4 @@
-/* czero generate: text that goes on from a prompt, printed token by token. */
+/* czero generate: text that continues a prompt, printed token by token. */
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/infer/generate.h"

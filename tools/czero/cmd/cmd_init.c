@@ -321,7 +321,7 @@ int cmd_init(int argc, char **argv)
     struct tune *t = NULL;
     enum args_result parsed = args_parse(&command, argc, argv, &flags);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    /* No log: what it would say of the model is said again when it trains. */
+    /* No log: the training run logs the same about the model. */
     if (flags.nvme && size_parse(flags.nvme, &in.nvme_nbytes) != CZ_OK) {
         err_prefix("--nvme");
         return tool_fail();

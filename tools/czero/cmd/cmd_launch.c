@@ -53,7 +53,7 @@ static int complain(const char *sentence)
     return EXIT_USAGE;
 }
 
-/* A reader that closed the pipe does not stop the run: its output is lost, training goes on. */
+/* A reader that closed the pipe does not stop the run: its output is lost, training continues. */
 static void write_output(bool to_stderr, const char *text, size_t nbytes, void *user)
 {
     (void)user;
@@ -61,7 +61,7 @@ static void write_output(bool to_stderr, const char *text, size_t nbytes, void *
     while (nbytes > 0) {
         ssize_t n = write(fd, text, nbytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* nobody reads it any more; the run goes on */
+        if (n <= 0) return; /* it has no reader any more; the run continues */
         text += n;
         nbytes -= (size_t)n;
     }

@@ -25,7 +25,7 @@ struct question {
     const char *flag, *text;
     const char *(*given)(const struct init *in); /* by a flag; NULL: not given */
     bool (*applies)(const struct init *in);      /* NULL: always */
-    /* What will do for most; false: nobody can say. */
+    /* A value that suits most users; false: there is none. */
     bool (*guess)(const struct init *in, char guess[GUESS_NBYTES]);
     cz_status (*take)(struct init *in, const char *answer);
     bool optional; /* without a terminal the guess is taken, unasked */
@@ -479,7 +479,7 @@ static cz_status ask_terminal(struct init *in, const struct question *q, const c
         st = q->take(in, *answer ? answer : guess);
         if (st == CZ_OK) return CZ_OK;
         fprintf(stderr, "  %s\n", cz_last_error());
-        free(in->lines[--in->n_lines]); /* nobody holds it */
+        free(in->lines[--in->n_lines]); /* it has no owner */
     }
     return st == CZ_OK ? st : err_set(CZ_INVALID, 0, "%s: no valid answer was given", q->flag);
 }

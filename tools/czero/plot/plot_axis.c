@@ -38,7 +38,7 @@ static double nice_step(double span, int wanted)
     return 10 * power;
 }
 
-/* Digits behind the point that show a multiple of `step` exactly. */
+/* Decimal places that show a multiple of `step` exactly. */
 static int digits_of(double step)
 {
     int digits = 0;

@@ -194,7 +194,7 @@ static void put_value(struct reader *r, struct plot_column *column, const char *
         if (column->first_bad == 0) column->first_bad = r->line_no;
         return;
     }
-    /* Axes need room around their values. */
+    /* Axes need space around their values. */
     bool is_usable = isfinite(x) && fabs(x) < 1e300;
     *value = !is_usable ? INFINITY : fabs(x) < 1e-300 ? 0 : x;
     if (!is_usable) column->n_not_finite++;

@@ -50,7 +50,7 @@ static cz_status drop_later_rows(struct curve *c, int64_t after_step)
     }
     if (ferror(c->file) || ftruncate(fileno(c->file), kept) != 0 ||
         fseek(c->file, kept, SEEK_SET) != 0)
-        return cannot(c, "go on with");
+        return cannot(c, "continue with");
     if (last < after_step)
         LOGV(LOG_WARN, SUB_ENGINE,
              "--curve: %s ends at step %lld, but the run continues after step %lld: rows are "

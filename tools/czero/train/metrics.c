@@ -18,7 +18,7 @@
 struct metrics {
     FILE *csv; /* NULL: not wanted */
     char *csv_path;
-    double seconds_before; /* of the runs that this one goes on from … */
+    double seconds_before; /* of the runs that this one continues … */
     int64_t last_eval;     /* … and the step of their last evaluation; −1: none */
     struct monitor *tensorboard;
 };
@@ -56,12 +56,12 @@ static cz_status drop_later_rows(struct metrics *m, int64_t after_step)
     }
     if (ferror(m->csv) || ftruncate(fileno(m->csv), kept) != 0 ||
         fseek(m->csv, kept, SEEK_SET) != 0)
-        return cannot(m, "go on with");
+        return cannot(m, "continue with");
     return CZ_OK;
 }
 
-/* A file that is there already: an earlier run's, which is overwritten unless this one goes on from
- * it, or something else, which --metrics was not meant for. */
+/* An existing file: an earlier run's, which is overwritten unless this one continues it, or
+ * something else, which --metrics was not meant for. */
 static cz_status take_over(struct metrics *m, int64_t after_step)
 {
     char line[512] = "";

@@ -142,7 +142,7 @@ static bool plain_line_due(const struct progress *p, int64_t step)
  * of primitives. */
 void progress_update(struct progress *p, const struct progress_step *step)
 {
-    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as anyone reads */
+    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as people read */
     /* The first step also pays for page faults and primitive creation, so it starts the average
      * only when there is no second one. */
     int64_t now = clock_now_ns();

@@ -79,7 +79,7 @@ bool saver_is_due(const struct saver *s, const struct cz_engine *engine)
     return s->dir && s->interval > 0 && engine_get_global_steps(engine) % s->interval == 0;
 }
 
-/* Warns and goes on; the next interval tries again. */
+/* Warns and continues; the next interval tries again. */
 void saver_step(struct saver *s, struct cz_engine *engine, const struct cz_data_cursor *cursor,
                 const char *state_json)
 {

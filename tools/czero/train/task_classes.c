@@ -29,7 +29,7 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
     return cz_texts_open(&options, out);
 }
 
-/* A classifier that goes on learning keeps its classes, if they are all that the data have. One
+/* A classifier that continues to train keeps its classes, if they are all that the data have. One
  * that is refused as it stands (regression) may do with the data's. */
 static cz_status texts_read_known(struct run *r)
 {

@@ -96,7 +96,7 @@ static cz_status save_best(struct run *r)
     return engine_save_begin(r->engine, dir, &options);
 }
 
-/* As with a periodic save, a failure is a warning and the run goes on. */
+/* As with a periodic save, a failure is a warning and the run continues. */
 void run_keep_best(struct run *r)
 {
     if (save_best(r) == CZ_OK) return;

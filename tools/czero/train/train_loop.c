@@ -40,7 +40,7 @@ static cz_status exchange_tidings(struct run *r, struct tidings *out)
     r->n_hits = r->n_examples = 0;
     *out = (struct tidings){sums[0] > 0, sums[1], sums[2]};
     if (!out->stops) return CZ_OK;
-    stop_agreed = 1; /* everyone is alive, and has time to save */
+    stop_agreed = 1; /* all ranks are alive, and have time to save */
     engine_world_interrupt_over();
     return CZ_OK;
 }

@@ -59,7 +59,7 @@ static cz_status check_options(const struct train_options *o)
     return CZ_OK;
 }
 
-/* A run that goes on has its seed and order already. */
+/* A resumed run has its seed and order already. */
 static cz_status find_resume_point(struct run *r)
 {
     const struct train_options *o = r->options;
