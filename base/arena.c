@@ -1,3 +1,7 @@
+/* Arenas: one mapping that is handed out in pieces and never grows. All memory of a run is planned
+ * and mapped before the first step, so it cannot run out later; pieces are touched at once, by the
+ * threads that will use them, which places pages on their NUMA node and finds out now whether they
+ * exist. */
 #include "base/arena.h"
 
 #include "base/size.h"
@@ -7,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* One write per page, plus the last byte. */
 void arena_touch(void *memory, size_t nbytes)
 {
     volatile unsigned char *base = memory;
@@ -17,7 +22,8 @@ void arena_touch(void *memory, size_t nbytes)
     if (nbytes > 0) base[nbytes - 1] = 0;
 }
 
-/* Map one page more and trim both ends. */
+/* Maps one huge page more than needed and trims both ends, so that the block is aligned for huge
+ * pages. */
 void *arena_map(size_t nbytes)
 {
     size_t slack = nbytes + ARENA_PAGE_BYTES;
@@ -34,6 +40,7 @@ void *arena_map(size_t nbytes)
     return raw + lead;
 }
 
+/* The whole block is poisoned for the address sanitizer until it is handed out. */
 cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
 {
     memset(a, 0, sizeof *a);
@@ -53,6 +60,7 @@ cz_status arena_init(struct arena *a, const char *name, size_t nbytes)
     return CZ_OK;
 }
 
+/* Pieces are never given back one by one: a plan knows all of them. */
 cz_status arena_take(struct arena *a, size_t nbytes, const char *what, void **out)
 {
     size_t piece = arena_piece(nbytes), left = a->nbytes - a->used;

@@ -1,3 +1,6 @@
+/* Limits that a container sets, from the files of control groups, versions 1 and 2. Limits hold
+ * along the whole path from the process's group to the mount, so each level is visited; inside a
+ * container the mount itself may be all that is visible. */
 #include "base/cgroup.h"
 
 #include <stdio.h>
@@ -5,6 +8,7 @@
 
 #define PATH_NBYTES 2048
 
+/* A file with one number; `missing` where there is none, or it says "max". */
 long long cgroup_number(const char *dir, const char *name, long long missing)
 {
     char path[PATH_NBYTES];
@@ -48,6 +52,7 @@ static void cgroup_self(const char *controller, char *out, size_t out_nbytes)
     fclose(f);
 }
 
+/* The mount, then the process's own group, then its parents. */
 void cgroup_visit(const char *mount, const char *controller,
                   void (*visit)(const char *dir, void *user), void *user)
 {
@@ -92,6 +97,8 @@ static long long counter(const char *dir, const char *file, const char *name, lo
     return found;
 }
 
+/* Page cache that the kernel can drop counts as free: a run that reads its data through the cache
+ * would otherwise seem to be out of memory. */
 static void take_tightest(const char *dir, void *user)
 {
     struct tightest *t = user;
@@ -132,6 +139,8 @@ static void take_kills(const char *dir, void *user)
     if (k->n_visited++ < 2) k->n = counter(dir, k->file, "oom_kill", k->n);
 }
 
+/* Tells an out-of-memory kill from other deaths of a rank. The hybrid layout has both versions; the
+ * one that counts is the larger. */
 long long cgroup_oom_kills(const char *mount)
 {
     char memory[PATH_NBYTES / 2];

@@ -1,3 +1,6 @@
+/* What the CPU can do, and the environment variable CZERO_ISA that allows less of it. Kernels are
+ * chosen by these features once, at start; forcing a lower level makes every variant testable on
+ * one machine. */
 #include "base/cpu.h"
 
 #include <cpuid.h>
@@ -20,7 +23,8 @@ static const struct {
     {"amx", CPU_AVX2 | CPU_AVX512 | CPU_AVX512BF16 | CPU_AMX},
 };
 
-/* AMX state must be asked for from Linux (5.16+) before the first tile instruction. */
+/* Linux 5.16 and later hand out AMX state on request only, before the first tile instruction. A
+ * refusal means that the kernel or hypervisor has none. */
 static bool amx_permitted(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -71,6 +75,7 @@ static int isa_level_find(const char *name)
     return -1;
 }
 
+/* An unknown CZERO_ISA changes nothing here; cpu_isa_check() reports it. */
 uint32_t cpu_features(void)
 {
     /* Written with the same value by every thread that races here; atomics keep that defined. */
@@ -87,6 +92,8 @@ uint32_t cpu_features(void)
     return features;
 }
 
+/* Asking for more than the CPU has is refused: a benchmark of "avx512" that ran something else
+ * would be worse than none. */
 cz_status cpu_isa_check(void)
 {
     const char *cap = getenv("CZERO_ISA");
@@ -131,6 +138,7 @@ const char *cpu_model_name(void)
     return name + strspn(name, " ");
 }
 
+/* The largest cache of the first CPU, from sysfs. 0: unknown. */
 size_t cpu_llc_nbytes(void)
 {
     size_t largest = 0;

@@ -1,3 +1,5 @@
+/* Names and sizes of element types. The enum's values travel between ranks in the heads of
+ * slots. */
 #include "base/dtype.h"
 
 static const struct {

@@ -1,3 +1,6 @@
+/* Log lines: one sink, a level, a mask of subsystems. The sink is called under the lock, so lines
+ * of threads do not mix; the library itself never prints. Other ranks than 0 only report
+ * warnings. */
 #include "base/log.h"
 
 #include "base/utf8.h"
@@ -47,6 +50,7 @@ void log_set_step(int64_t step)
     pthread_mutex_unlock(&logger.lock);
 }
 
+/* Asked before a line is formatted, so that disabled lines cost one lock. */
 bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
 {
     pthread_mutex_lock(&logger.lock);
@@ -67,6 +71,7 @@ static size_t cut_tail(const char *line, size_t len)
     return utf8_length(lead, n + 1) == -1 ? n + 1 : 0;
 }
 
+/* A line that is too long is cut at a character's border. */
 void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char line[2048];

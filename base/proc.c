@@ -1,3 +1,5 @@
+/* A number after a key in a file of /proc, such as MemAvailable. It reads with small fixed buffers
+ * and no allocation: it is called in the middle of a step, and when memory is short. */
 #include "base/proc.h"
 
 #include <fcntl.h>
@@ -11,11 +13,11 @@ struct search {
     const char *key;
     enum line line;
     size_t n_matched;
-    char value[64]; /* what stands behind the key */
+    char value[64]; /* the text after the key */
     size_t n_value;
 };
 
-/* False: the line that was looked for has ended. */
+/* One character of the file through the search. False: the line that was looked for has ended. */
 static bool take(struct search *s, char c)
 {
     if (c == '\n') {

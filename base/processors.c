@@ -1,3 +1,5 @@
+/* Sets of processors: those this process may use, and one per physical core. A thread per core is
+ * faster than one per hardware thread for every kernel here. */
 #include "base/processors.h"
 
 #include <omp.h>
@@ -24,6 +26,8 @@ static void add_omp_place(struct processors *out, int place)
     free(cpus);
 }
 
+/* OpenMP's places come first, since threads will be bound to them; else the process's affinity
+ * mask. */
 void processors_allowed(struct processors *out)
 {
     memset(out, 0, sizeof *out);
@@ -50,6 +54,7 @@ static void drop_siblings(struct processors *p, FILE *list, int cpu)
     }
 }
 
+/* Keeps the first processor of each core. cpu_dir: sysfs, or a copy in tests. */
 void processors_keep_cores(struct processors *p, const char *cpu_dir)
 {
     for (int cpu = 0; cpu < PROCESSORS_MAX; cpu++) {

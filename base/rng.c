@@ -1,7 +1,12 @@
+/* Random numbers as functions of a key and an index (Philox 4x32): no state, so dropout, initial
+ * values and the order of data are the same for every number of threads and ranks, and after a
+ * resume. */
 #include "base/rng.h"
 
 #include <math.h>
 
+/* Seed, step and site make the Philox key; the sample and the element make the counter. So two
+ * sites or steps never share a stream. */
 void rng_key_expand(const struct rng_key *key, uint32_t philox_key[2], uint32_t hi[2])
 {
     uint64_t k = rng_mix64(key->seed + 0x9E3779B97F4A7C15u);
@@ -29,11 +34,13 @@ uint32_t rng_u32(const struct rng_key *key, uint64_t idx)
     return block[idx & 3];
 }
 
+/* 24 bits, the precision of fp32: [0, 1). */
 float rng_uniform(const struct rng_key *key, uint64_t idx)
 {
     return (float)(rng_u32(key, idx) >> 8) * 0x1p-24f;
 }
 
+/* Box-Muller. Both uniforms of an element are in the same block. */
 float rng_normal(const struct rng_key *key, uint64_t idx)
 {
     uint32_t block[4], *pair = block + (2 * idx & 3); /* both elements are in one block */
@@ -43,6 +50,8 @@ float rng_normal(const struct rng_key *key, uint64_t idx)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
+/* A Feistel network over the smallest even number of bits that holds n, walked until the result is
+ * in range: a permutation of [0, n) without memory, in four rounds. */
 uint64_t rng_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t idx)
 {
     unsigned half = 1;

@@ -1,3 +1,5 @@
+/* Sizes: products and sums that are checked for overflow, and sizes as people write and read
+ * them. */
 #include "base/size.h"
 
 #include <stdio.h>
@@ -5,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+/* Every size that depends on a file or a config goes through here or size_add(): a product that
+ * wraps would allocate too little. */
 cz_status size_mul(size_t a, size_t b, size_t *out)
 {
     size_t product;
@@ -52,6 +56,7 @@ static bool unit_factor(const char *unit, double *factor)
     return false;
 }
 
+/* 9e18 is below SIZE_MAX, so the conversion is defined. */
 cz_status size_parse(const char *text, size_t *nbytes)
 {
     char *end = NULL;

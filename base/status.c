@@ -1,3 +1,6 @@
+/* Errors: a status and a sentence per thread. The sentence is made where the problem is noticed,
+ * since only there are the path, the name and the number at hand; callers add what they were doing,
+ * or pass it on. */
 #include "base/status.h"
 
 #include "base/utf8.h"
@@ -75,6 +78,7 @@ cz_status err_prefix(const char *fmt, ...)
     return current.status;
 }
 
+/* Frames that do not fit are cut. */
 cz_status err_trace(cz_status status, const char *func, int line)
 {
     size_t len = strlen(trace);
@@ -89,6 +93,7 @@ void err_clear(void)
     trace[0] = '\0';
 }
 
+/* To carry an error over calls that may fail themselves, or to another thread. */
 void err_capture(struct err *out)
 {
     *out = current;

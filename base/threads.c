@@ -1,3 +1,6 @@
+/* How many threads a rank may use: its share of the cores that this process is allowed, within the
+ * container's quota. Too many threads are worse than too few: they wait for each other at every
+ * barrier. */
 #include "base/threads.h"
 
 #include "base/cgroup.h"
@@ -44,6 +47,7 @@ struct tightest {
     int limit; /* 0: none yet */
 };
 
+/* The tightest quota on the path counts. */
 static void take_tightest(const char *dir, void *user)
 {
     struct tightest *t = user;
@@ -60,6 +64,7 @@ static int cgroup_limit_cores(const char *mount, const char *controller,
     return t.limit;
 }
 
+/* Both versions of control groups may be mounted at once. */
 int threads_quota_cores(const char *cgroup_dir)
 {
     const char *mount = cgroup_dir ? cgroup_dir : CGROUP_MOUNT;
@@ -82,6 +87,7 @@ int threads_allowed_cores(const char *cgroup_dir)
 
 static int sized_for; /* ranks on this host; 0: not yet */
 
+/* OMP_NUM_THREADS is the user's word and is kept. */
 void threads_init_share(int n_threads, int n_ranks_host)
 {
     sized_for = n_ranks_host;
@@ -91,6 +97,8 @@ void threads_init_share(int n_threads, int n_ranks_host)
     omp_set_num_threads(n_threads);
 }
 
+/* Once for a given number of ranks: a second communicator must not change the threads of a running
+ * engine. */
 void threads_init(int n_ranks_host)
 {
     if (sized_for == n_ranks_host) return;

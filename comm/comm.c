@@ -1,11 +1,13 @@
-/* The front door: collectives are counted here, and the composed ones are made of two: reduce and
- * move. */
+/* The front of every communicator: collectives are checked and counted here, and the composed ones
+ * are made of two primitives, reduce and move, which each kind of communicator implements. A new
+ * kind therefore needs two calls, and all kinds give the same results. */
 #include "comm/comm_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* spans and notes are scratch of the composed calls; one composed call is under way at a time. */
 cz_status comm_init(struct comm *comm, const struct comm_ops *ops, int rank, int world_size)
 {
     comm->ops = ops;
@@ -29,14 +31,14 @@ void comm_destroy(struct comm *comm)
     if (comm) comm->ops->destroy(comm);
 }
 
-/* ---- the two primitives -----------------------------------------------------------------------
- */
+/* ---- the two primitives ---------------------------------------------------------------------- */
 
 static bool is_float(enum cz_dtype dtype)
 {
     return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
 }
 
+/* A span that names a rank outside of the world would be read as an offset by the transports. */
 static cz_status check_owner(const struct comm *comm, const struct comm_span *s, int to)
 {
     if (s->owner >= 0 && s->owner < comm->world_size && to >= COMM_ALL && to < comm->world_size)
@@ -45,6 +47,8 @@ static cz_status check_owner(const struct comm *comm, const struct comm_span *s,
                    to, comm->world_size);
 }
 
+/* Reducing in place is allowed only with equal dtypes: with others, elements that are not read yet
+ * would be overwritten. Traffic counts what this rank sends. */
 cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
                             struct comm_ticket *ticket)
 {
@@ -68,6 +72,7 @@ cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
     return comm->ops->reduce(comm, args, ticket);
 }
 
+/* A span to all leaves this rank once per other rank. */
 cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
                           struct comm_ticket *ticket)
 {
@@ -108,9 +113,9 @@ cz_status comm_move(struct comm *comm, const struct comm_move *args)
     return comm_wait(comm, t);
 }
 
-/* ---- composed of them -------------------------------------------------------------------------
- */
+/* ---- composed of them ------------------------------------------------------------------------ */
 
+/* Every rank owns a piece of nearly equal size, so each sums a W-th and sends it to all. */
 cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
                           enum cz_dtype dtype, enum cz_dtype wire, float scale)
 {
@@ -133,7 +138,7 @@ cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t 
     return comm_reduce(comm, &args);
 }
 
-/* Every rank's `nbytes`, side by side, at `to`. */
+/* Gathers every rank's `nbytes`, side by side, at `to`. */
 static cz_status collect(struct comm *comm, const void *src, void *dst, size_t nbytes, int to)
 {
     const char *mine = dst ? (const char *)dst + (size_t)comm->rank * nbytes : NULL;
@@ -170,7 +175,8 @@ cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int roo
     return comm_move(comm, &args);
 }
 
-/* In W moves: in the k-th, rank r sends to rank r + k. */
+/* In W moves: in the k-th, rank r sends to rank r + k, so that every rank sends and receives once
+ * per move. */
 cz_status comm_all_to_all(struct comm *comm, const void *src, void *dst, size_t nbytes)
 {
     int w = comm->world_size;
@@ -193,16 +199,17 @@ cz_status comm_barrier(struct comm *comm)
     return comm_agree(comm, CZ_OK);
 }
 
-/* ---- agreement --------------------------------------------------------------------------------
- */
+/* ---- agreement ------------------------------------------------------------------------------- */
 
-/* Everyone's note; `mine` stands in for ranks that are only pretended. */
+/* Gathers every rank's note. `mine` also fills the places of ranks that a test only pretends. */
 static cz_status exchange_notes(struct comm *comm, const struct comm_note *mine)
 {
     for (int r = 0; r < comm->world_size; r++) comm->notes[r] = *mine;
     return comm_all_gather(comm, &comm->notes[comm->rank], comm->notes, sizeof *mine);
 }
 
+/* Every rank learns whether all got through. A rank that failed keeps its own error; the others get
+ * CZ_PEER with its sentence, so that a user reads the cause on every rank. */
 cz_status comm_agree(struct comm *comm, cz_status mine)
 {
     struct comm_note note = {.value = (uint64_t)(int64_t)mine};
@@ -229,7 +236,7 @@ static uint64_t hash_text(const char *text)
     return h;
 }
 
-/* The first lines that differ, as "theirs, here mine". */
+/* The first line that differs, as "mine where rank 0 has theirs". */
 static void describe_difference(const char *zero, const char *mine, struct comm_note *note)
 {
     while (*zero || *mine) {
@@ -245,7 +252,8 @@ static void describe_difference(const char *zero, const char *mine, struct comm_
     }
 }
 
-/* Hashes differ: compare with rank 0's text, line by line, and tell everyone. */
+/* Only when hashes differ: rank 0's text is sent to all, compared line by line, and the differences
+ * are gathered, so that every rank reports the same list. */
 static cz_status explain_difference(struct comm *comm, const char *what, const char *text)
 {
     uint64_t nbytes = strlen(text) + 1;
@@ -270,6 +278,7 @@ done:
     return st;
 }
 
+/* A hash first: in the usual case nothing else is sent. */
 cz_status comm_same(struct comm *comm, const char *what, const char *text)
 {
     const struct comm_note note = {.value = hash_text(text)};

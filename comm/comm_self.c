@@ -1,5 +1,5 @@
-/* The communicator of one rank: the readable definition of both primitives, and the test double
- * that stands for rank r of W. */
+/* The communicator of one rank: the readable definition of both primitives, against which the
+ * others are tested; and a test double that acts as rank r of W, as if all ranks sent the same. */
 #include "comm/comm_impl.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static float round_to(float x, enum cz_dtype dtype)
     }
 }
 
-/* dst = c(scale · Σ c(src)) (+ dst), all ranks sending the same. */
+/* dst = c(scale · Σ c(src)) (+ dst), all ranks sending the same. c() rounds to the wire's dtype;
+ * sums are in fp32 and in rank order, as the transports must do them. */
 static void reduce_span(const struct comm *comm, const struct comm_reduce *a,
                         const struct comm_span *s)
 {
@@ -29,7 +30,7 @@ static void reduce_span(const struct comm *comm, const struct comm_reduce *a,
     }
 }
 
-/* One rank's mean of what its own dtype can hold is what it was. */
+/* The mean of one rank's values, in a dtype that can hold them, is the values themselves. */
 static bool is_identity(const struct comm *comm, const struct comm_reduce *a)
 {
     return comm->world_size == 1 && a->scale == 1.0f && !a->accumulate &&

@@ -1,4 +1,4 @@
-/* Which communicator a process was launched with: the environment says. */
+/* Which communicator a process was launched with: the environment tells (docs/ranks.md). */
 #include "comm/comm_impl.h"
 #include "comm/shm/transport_shm_impl.h"
 
@@ -62,22 +62,19 @@ static cz_status read_launched(struct launched *l)
     return CZ_OK;
 }
 
-static cz_status join_launched(const struct launched *l, struct comm **out)
-{
-    struct shm_segment seg;
-    if (shm_segment_map(l->fd, l->world_size, &seg) != CZ_OK)
-        return err_prefix("%s=%d", COMM_ENV_SHM_FD, l->fd);
-    close(l->fd); /* mapped: programs that we start shall not inherit it */
-    return join_mapped(&seg, l->rank, JOIN_TIMEOUT_S, out);
-}
-
 cz_status comm_create_world(struct comm **out)
 {
     struct launched l = {-1, -1, -1};
     struct transport *transport;
     *out = NULL;
     TRY(read_launched(&l));
-    if (l.world_size > 1) return join_launched(&l, out);
+    if (l.world_size > 1) {
+        struct shm_segment seg;
+        if (shm_segment_map(l.fd, l.world_size, &seg) != CZ_OK)
+            return err_prefix("%s=%d", COMM_ENV_SHM_FD, l.fd);
+        close(l.fd); /* mapped: programs that we start shall not inherit it */
+        return join_mapped(&seg, l.rank, JOIN_TIMEOUT_S, out);
+    }
     if (l.world_size < 0 && comm_mpi_env_world_size() > 1) {
         TRY(comm_mpi_transport_create(&transport));
         return comm_over_transport(transport, out);

@@ -1,4 +1,5 @@
-/* The launcher's signal, as a time that waits look at. */
+/* When the launcher's SIGTERM came, for waits that end some time after it. The handler only notes
+ * the time: nothing else is safe in it. */
 #include "base/clock.h"
 #include "comm/comm_impl.h"
 

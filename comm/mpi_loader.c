@@ -1,5 +1,5 @@
-/* Opening the MPI plug-in: by CZERO_MPI_PLUGIN, else by the run path of the object this is in
- * (libczero.so looks beside itself, czero in ../lib), else where the system looks. */
+/* The MPI plug-in: found, checked and opened on demand, so that neither libczero nor its users
+ * depend on an MPI library. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/comm_impl.h"
@@ -42,6 +42,7 @@ static int env_int(const char *name)
     return text ? atoi(text) : 0;
 }
 
+/* Launchers tell by different variables; 0: not started by one. */
 int comm_mpi_env_world_size(void)
 {
     int n = env_int("OMPI_COMM_WORLD_SIZE"); /* OpenMPI's mpirun, also inside a Slurm job */
@@ -50,8 +51,9 @@ int comm_mpi_env_world_size(void)
     return n > 0 ? n : 0;
 }
 
-/* OpenMPI's mpirun kills ranks a second after SIGTERM, Slurm after its KillWait, 30 s by default;
- * what is left then must do for saying goodbye. */
+/* How long a rank may still wait for others once the launcher has sent SIGTERM. OpenMPI's mpirun
+ * kills ranks a second later, Slurm after its KillWait, 30 s by default; the rest is needed to
+ * report the error. */
 static int64_t patience_ns(void)
 {
     return env_int("OMPI_COMM_WORLD_SIZE") > 0 ? INT64_C(300000000) : INT64_C(20000000000);

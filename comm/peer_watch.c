@@ -1,3 +1,7 @@
+/* Watching other processes of this host: a rank that dies must end the waits of its peers, and a
+ * closed shared memory segment does not tell. Process descriptors (pidfd) become readable when a
+ * process ends; where there are none (kernels before 5.3, some containers), /proc is read, with the
+ * start time, because process numbers are used again. */
 #include "comm/peer_watch_impl.h"
 
 #include <errno.h>
@@ -36,7 +40,7 @@ void peer_watch_free(struct peer_watch *w)
 }
 
 /* Fields 3 and 22 of /proc/PID/stat: its state, and when it was started. They follow the name in
- * parentheses, which may hold anything. False when there is no such file. */
+ * parentheses, which may contain anything. False when there is no such file. */
 static bool read_stat(pid_t pid, char *state, uint64_t *start)
 {
     char path[64], line[1024];
@@ -79,6 +83,7 @@ bool peer_watch_has(const struct peer_watch *w, int rank)
     return find(w, rank) >= 0;
 }
 
+/* The entry stays, so that positions in the arrays do not change. */
 void peer_watch_forget(struct peer_watch *w, int rank)
 {
     int i = find(w, rank);
@@ -89,7 +94,7 @@ void peer_watch_forget(struct peer_watch *w, int rank)
     w->pids[i] = -1;
 }
 
-/* A process that nobody has waited for is dead all the same. */
+/* A zombie is dead: its parent has just not waited for it yet. */
 static bool has_ended(pid_t pid, uint64_t start)
 {
     char state;
@@ -105,13 +110,7 @@ static bool is_dead(const struct peer_watch *w, int i)
     return w->pids[i] > 0 && has_ended(w->pids[i], w->starts[i]);
 }
 
-static int first_dead(const struct peer_watch *w)
-{
-    for (int i = 0; i < w->n; i++)
-        if (is_dead(w, i)) return w->ranks[i];
-    return -1;
-}
-
+/* Without process descriptors the wait is the timeout, and the look comes after it. */
 int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns)
 {
     const struct timespec t = {.tv_sec = timeout_ns / 1000000000,
@@ -119,5 +118,7 @@ int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns)
     for (int i = 0; i < w->n; i++) w->fds[i].revents = 0;
     if (ppoll(w->fds, (nfds_t)w->n, &t, NULL) < 0) /* interrupted: revents are as we left them */
         return -1;
-    return first_dead(w);
+    for (int i = 0; i < w->n; i++)
+        if (is_dead(w, i)) return w->ranks[i];
+    return -1;
 }

@@ -1,4 +1,5 @@
-/* Finding a device by name: the host is built in, CUDA comes from the plug-in. */
+/* Finding a device by name: the host is built in, CUDA comes from a plug-in that is opened on
+ * demand, so that one build runs with and without GPUs. */
 #include "device/plugin.h"
 
 #include <dlfcn.h>
@@ -15,7 +16,8 @@ static const char *plugin_file(void)
     return file && *file ? file : DEVICE_PLUGIN_FILE;
 }
 
-/* Every slot is mandatory: a plug-in of another version is refused here, not met as a NULL call. */
+/* Every slot is mandatory: a plug-in of another version is refused here, not met as a call of
+ * NULL. */
 static bool is_complete(const struct device_ops *ops)
 {
     return ops->name && ops->count && ops->open && ops->close && ops->mem_alloc && ops->mem_free &&
@@ -26,6 +28,8 @@ static bool is_complete(const struct device_ops *ops)
            ops->host_unregister && ops->info;
 }
 
+/* Sizes of the shared structs are compared, too: a change of a struct without a new version number
+ * is then an error, and not a call through the wrong pointer. */
 static cz_status plugin_check(const struct device_plugin *head)
 {
     if (head && head->version == DEVICE_PLUGIN_VERSION &&
@@ -39,8 +43,8 @@ static cz_status plugin_check(const struct device_plugin *head)
                    plugin_file());
 }
 
-/* The loader's words start with the file that it could not load: the plug-in itself, which a build
- * without nvcc leaves out, or a library that the plug-in needs. */
+/* The loader's message begins with the file that could not be loaded: the plug-in itself, which a
+ * build without nvcc leaves out, or a library that the plug-in needs. */
 static cz_status refuse_load(const char *reason)
 {
     const char *missing = reason ? strstr(reason, ": cannot open shared object file") : NULL;
@@ -60,6 +64,7 @@ static cz_status refuse_load(const char *reason)
                    plugin_file(), n, reason);
 }
 
+/* Opened once, by the first call, and never closed. */
 static cz_status plugin_open(void)
 {
     static const struct device_plugin_host calls = {.err_set = err_set,
@@ -94,7 +99,7 @@ cz_status device_plugin_symbol(const char *symbol, void **out)
     return CZ_OK;
 }
 
-/* Whether it is that kind, alone or with a colon; *rest is what follows. */
+/* Whether the name is of that kind, alone or with a colon; *rest is what follows. */
 static bool starts_with(const char *name, const char *kind, const char **rest)
 {
     const size_t n = strlen(kind);
@@ -149,6 +154,7 @@ cz_status device_open(const char *kind, int ordinal, struct device **out)
     return ops->open(ordinal, out);
 }
 
+/* Ranks of a host are dealt to its GPUs in turn, unless the name has a number. */
 cz_status device_open_named(const char *name, int rank_host, struct device **out)
 {
     enum device_kind kind;

@@ -1,4 +1,5 @@
-/* The CPU as a device: every call is done when it returns. */
+/* The CPU as a device: every call is complete when it returns, so streams and events need no state.
+ * It lets the engine have one code path for both. */
 #include "base/arena.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
@@ -69,7 +70,7 @@ static bool host_is_device_memory(struct device *dev, const void *p)
     return false;
 }
 
-/* What the system calls available, within the container's limit when there is one. */
+/* What the system says is available, within the container's limit when there is one. */
 static cz_status host_mem_info(struct device *dev, size_t *free_nbytes, size_t *total_nbytes)
 {
     (void)dev;

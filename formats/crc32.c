@@ -1,9 +1,12 @@
+/* CRC-32 of zip files, and of a whole from its pieces. Pieces let threads sum different parts of a
+ * file at the same time, and a manifest sum a file that was never in memory at once. */
 #include "formats/crc32.h"
 
 #include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* libdeflate uses the CPU's carry-less multiplication where there is one. */
 uint32_t crc32_update(uint32_t crc, const void *data, size_t nbytes)
 {
     return nbytes == 0 ? crc : libdeflate_crc32(crc, data, nbytes);
@@ -17,6 +20,8 @@ uint32_t crc32_update(uint32_t crc, const void *data, size_t nbytes)
 #define X_TO_0    0x80000000u
 #define X_TO_8    0x00800000u /* one byte */
 
+/* Product of two polynomials modulo the generator, one bit of `a` at a time: 32 steps, which is
+ * nothing beside summing the bytes. */
 static uint32_t mul_mod(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -27,6 +32,7 @@ static uint32_t mul_mod(uint32_t a, uint32_t b)
     return product;
 }
 
+/* x^(8n) by repeated squaring, so appending a terabyte takes 40 multiplications. */
 uint32_t crc32_concat(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b)
 {
     uint32_t shift = X_TO_0, power = X_TO_8;
@@ -37,27 +43,14 @@ uint32_t crc32_concat(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b)
     return mul_mod(crc_a, shift) ^ crc_b;
 }
 
-/* ---- pieces -----------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
+/* A run of bytes whose sum is known. Neighbouring runs are joined at once, so a file that is
+ * written nearly in order needs few of them. */
 struct crc32_piece {
     uint64_t off, nbytes;
     uint32_t crc;
 };
-
-/* The first piece that begins behind `off`. */
-static size_t first_behind(const struct crc32_pieces *p, uint64_t off)
-{
-    size_t low = 0, high = p->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (p->pieces[middle].off > off)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
 
 static uint64_t piece_end(const struct crc32_piece *piece)
 {
@@ -88,7 +81,16 @@ cz_status crc32_pieces_add(struct crc32_pieces *p, uint64_t off, uint64_t nbytes
     if (off > UINT64_MAX - nbytes)
         return err_set(CZ_INVALID, 0, "a piece of %llu bytes at byte %llu ends beyond all numbers",
                        (unsigned long long)nbytes, (unsigned long long)off);
-    size_t at = first_behind(p, off);
+    /* The first piece that begins after `off`. */
+    size_t low = 0, high = p->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->pieces[middle].off > off)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    size_t at = low;
     struct crc32_piece *left = at > 0 ? &p->pieces[at - 1] : NULL;
     struct crc32_piece *right = at < p->n ? &p->pieces[at] : NULL;
     if ((left && piece_end(left) > off) || (right && right->off < off + nbytes))
@@ -117,6 +119,8 @@ cz_status crc32_pieces_add(struct crc32_pieces *p, uint64_t off, uint64_t nbytes
     return CZ_OK;
 }
 
+/* Only one piece that spans everything is a total: a gap or a surplus means that the layout and
+ * what was written differ. */
 cz_status crc32_pieces_total(const struct crc32_pieces *p, uint64_t nbytes, uint32_t *crc)
 {
     const struct crc32_piece *first = p->n > 0 && p->pieces[0].off == 0 ? &p->pieces[0] : NULL;

@@ -1,3 +1,9 @@
+/* Files: whole reads and writes, and files that become visible complete or not at all.
+ *
+ * A durable file is written under no name (O_TMPFILE), or a temporary one, synced, and then
+ * renamed; a process that is killed leaves at most a temporary name. Large writes go past the page
+ * cache where the file system allows: a checkpoint would otherwise push everything else out of
+ * memory, and then wait for it to be written anyway. */
 #include "formats/file_io.h"
 
 #include <errno.h>
@@ -25,6 +31,7 @@ char *file_join(const char *dir, const char *name)
     return path;
 }
 
+/* O_NONBLOCK: opening a named pipe would wait for a writer. Only regular files are read. */
 cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
 {
     *fd = -1;
@@ -49,6 +56,8 @@ cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
     return CZ_OK;
 }
 
+/* Loops, because a read may be interrupted or cut at Linux's limit. A file that ends early is
+ * CZ_CORRUPT: the caller computed the range from the file's own content. */
 cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_t off)
 {
     char *at = dst;
@@ -68,6 +77,7 @@ cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_
     return CZ_OK;
 }
 
+/* 0 bytes written is an error, too: retrying would not end. */
 cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, uint64_t off)
 {
     const char *at = src;
@@ -85,6 +95,8 @@ cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, 
     return CZ_OK;
 }
 
+/* For small files. The limit is there because the size comes from the file system, not from the
+ * user. */
 cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes)
 {
     *out = NULL;
@@ -112,6 +124,8 @@ cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nby
     return CZ_OK;
 }
 
+/* Like mkdir -p for one level. Creating first and examining then leaves no moment in which another
+ * process could create it between. */
 static cz_status make_dir(const char *dir)
 {
     struct stat info;
@@ -142,6 +156,7 @@ bool file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+/* A file that is gone is as good as removed. */
 cz_status file_remove(const char *path)
 {
     if (unlink(path) == 0 || errno == ENOENT) return CZ_OK;
@@ -163,6 +178,8 @@ cz_status file_sync_parent(const char *path)
     return st;
 }
 
+/* Reserves the space on disk, so that a full disk shows now and not after an hour of writing. File
+ * systems that cannot are left alone. */
 static cz_status reserve(struct file_durable *f, uint64_t nbytes)
 {
     if (nbytes == 0) return CZ_OK;
@@ -176,8 +193,9 @@ static cz_status reserve(struct file_durable *f, uint64_t nbytes)
     return CZ_OK;
 }
 
-/* A file without a name vanishes with its process. Where the file system has none (network file
- * systems mostly), one with a name of its own. */
+/* A file without a name vanishes with its process. Where the file system has none (mostly network
+ * file systems), it gets a temporary name. /proc is needed to give the file its name later, so it
+ * is looked for first. */
 static cz_status open_temp(struct file_durable *f)
 {
     char *slash = strrchr(f->temp, '/'), *base = slash ? slash + 1 : f->temp;
@@ -194,13 +212,8 @@ static cz_status open_temp(struct file_durable *f)
     return CZ_OK;
 }
 
-static void open_direct(struct file_durable *f)
-{
-    char self[64];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
-    f->direct_fd = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC);
-}
-
+/* The descriptor for direct I/O is opened through /proc/self/fd, because the file may have no name.
+ * Without it everything goes through the page cache. */
 cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes)
 {
     memset(f, 0, sizeof *f);
@@ -216,7 +229,11 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
     snprintf(f->temp, temp_nbytes, "%s.tmp%ld", path, (long)getpid());
     TRY_GOTO(open_temp(f), fail);
     TRY_GOTO(reserve(f, nbytes), fail);
-    if (nbytes >= DIRECT_NBYTES_MIN) open_direct(f);
+    if (nbytes >= DIRECT_NBYTES_MIN) {
+        char self[64];
+        snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+        f->direct_fd = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    }
     return CZ_OK;
 fail:
     file_durable_abort(f);
@@ -243,17 +260,18 @@ static cz_status write_blocks(const struct file_durable *f, const char *src, siz
     return CZ_OK;
 }
 
-/* The same from memory that lies askew. */
+/* The same from memory that is not aligned: by way of a buffer that is. If there is no memory for
+ * it, nothing is written and the caller goes on through the page cache. */
 static cz_status write_blocks_copied(const struct file_durable *f, const char *src, size_t nbytes,
                                      uint64_t off, size_t *done)
 {
-    size_t room = nbytes < DIRECT_COPY_NBYTES ? nbytes : DIRECT_COPY_NBYTES;
+    size_t cap = nbytes < DIRECT_COPY_NBYTES ? nbytes : DIRECT_COPY_NBYTES;
     void *copy = NULL;
     *done = 0;
-    if (posix_memalign(&copy, FILE_DIRECT_ALIGN, room) != 0) return CZ_OK;
+    if (posix_memalign(&copy, FILE_DIRECT_ALIGN, cap) != 0) return CZ_OK;
     cz_status st = CZ_OK;
     while (*done < nbytes && st == CZ_OK) {
-        size_t want = nbytes - *done < room ? nbytes - *done : room, put;
+        size_t want = nbytes - *done < cap ? nbytes - *done : cap, put;
         memcpy(copy, src + *done, want);
         st = write_blocks(f, copy, want, off + *done, &put);
         *done += put;
@@ -274,6 +292,8 @@ static cz_status write_cached(const struct file_durable *f, const char *src, siz
     return CZ_OK;
 }
 
+/* Three parts: up to the first block border, whole blocks, the rest. Both ends go through the page
+ * cache; ends of neighbouring writes may share a block, which direct I/O could not handle. */
 cz_status file_durable_pwrite(const struct file_durable *f, const void *src, size_t nbytes,
                               uint64_t off)
 {
@@ -295,6 +315,7 @@ static void close_fds(struct file_durable *f)
     f->fd = f->direct_fd = -1;
 }
 
+/* fsync() of one descriptor covers what was written through the other: it is the same file. */
 cz_status file_durable_sync(struct file_durable *f)
 {
     if (f->fd >= 0 && fsync(f->fd) != 0)
@@ -302,21 +323,18 @@ cz_status file_durable_sync(struct file_durable *f)
     return CZ_OK;
 }
 
-/* Give a nameless file its temporary name: only a rename can replace an older file. */
-static cz_status name_temp(struct file_durable *f)
-{
-    char self[64];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
-    unlink(f->temp);
-    if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) != 0)
-        return err_set(CZ_IO, errno, "%s: cannot be named", f->path);
-    f->unnamed = false;
-    return CZ_OK;
-}
-
+/* Until the rename the old file of that name, if there is one, stays as it is. */
 cz_status file_durable_rename(struct file_durable *f)
 {
-    if (f->unnamed) TRY(name_temp(f));
+    if (f->unnamed) {
+        /* Give a nameless file its temporary name: only a rename can replace an older file. */
+        char self[64];
+        snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+        unlink(f->temp);
+        if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) != 0)
+            return err_set(CZ_IO, errno, "%s: cannot be named", f->path);
+        f->unnamed = false;
+    }
     if (rename(f->temp, f->path) != 0)
         return err_set(CZ_IO, errno, "%s: cannot be put into place", f->path);
     f->renamed = true;
@@ -327,6 +345,7 @@ cz_status file_durable_rename(struct file_durable *f)
     return CZ_OK;
 }
 
+/* The folder is synced last: only then does the new name survive a power cut. */
 cz_status file_durable_commit(struct file_durable *f)
 {
     cz_status st;
@@ -338,6 +357,7 @@ fail:
     return st;
 }
 
+/* Accepts a file that was renamed already, or never created. */
 void file_durable_abort(struct file_durable *f)
 {
     if (f->temp) {

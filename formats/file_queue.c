@@ -1,3 +1,10 @@
+/* Writing behind: bytes are copied into buffers of a megabyte, and threads write the full ones past
+ * the page cache while the caller makes more.
+ *
+ * Writes come in any order and of any size, mostly in rows of neighbours (tensors of a checkpoint).
+ * A buffer stands for one aligned window of the file and is full when every byte of the window is
+ * there; when all buffers are open, the oldest is written as it is. So memory is bounded, and
+ * almost all writes are whole blocks. */
 #include "formats/file_queue.h"
 
 #include "formats/crc32.h"
@@ -47,6 +54,7 @@ static void list_add(struct list *list, struct buffer *b)
     list->last = b;
 }
 
+/* The oldest. */
 static struct buffer *list_take(struct list *list)
 {
     struct buffer *b = list->first;
@@ -71,8 +79,7 @@ static struct buffer *list_take_neighbour(struct list *list, uint64_t off, size_
     return NULL;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Called with the lock, which is given up meanwhile. After an error nothing more is written, so
  * that a full disk is not tried a thousand times. */
@@ -108,7 +115,7 @@ static void *write_behind(void *arg)
     return NULL;
 }
 
-/* With the lock. */
+/* With the lock. Without threads the caller writes by itself. */
 static void submit(struct file_queue *q, struct buffer *b)
 {
     q->n_writing++;
@@ -120,20 +127,7 @@ static void submit(struct file_queue *q, struct buffer *b)
     pthread_cond_signal(&q->has_full);
 }
 
-/* ---- create and destroy -----------------------------------------------------------------------
- */
-
-/* Signals are for the program's own threads. */
-static void start_threads(struct file_queue *q)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (q->n_threads < N_THREADS &&
-           pthread_create(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
-        q->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 cz_status file_queue_create(const struct file_durable *f, struct file_queue **out)
 {
@@ -153,7 +147,14 @@ cz_status file_queue_create(const struct file_durable *f, struct file_queue **ou
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_full, NULL);
     pthread_cond_init(&q->has_free, NULL);
-    start_threads(q);
+    /* Handlers belong to the program; a signal that lands here would interrupt a write. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (q->n_threads < N_THREADS &&
+           pthread_create(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
+        q->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     *out = q;
     return CZ_OK;
 }
@@ -173,8 +174,7 @@ void file_queue_destroy(struct file_queue *q)
     free(q);
 }
 
-/* ---- put and drain ----------------------------------------------------------------------------
- */
+/* ---- put and drain --------------------------------------------------------------------------- */
 
 /* With the lock: a buffer that bytes [off, off + n) continue, or an empty one; NULL after an
  * error. */
@@ -196,7 +196,8 @@ static struct buffer *take_buffer(struct file_queue *q, uint64_t off, size_t n)
     return NULL;
 }
 
-/* Bytes of one window. */
+/* Bytes of one window. They are copied and summed without the lock: a buffer that is in no list
+ * belongs to whichever thread took it. */
 static cz_status put_part(struct file_queue *q, const void *src, size_t nbytes, uint64_t off,
                           uint32_t *crc)
 {
@@ -216,7 +217,7 @@ static cz_status put_part(struct file_queue *q, const void *src, size_t nbytes, 
         submit(q, b);
     } else {
         list_add(&q->open, b);
-        pthread_cond_broadcast(&q->has_free); /* who waits for a buffer may submit it */
+        pthread_cond_broadcast(&q->has_free); /* a waiting put may submit it */
     }
     pthread_mutex_unlock(&q->lock);
     return CZ_OK;
@@ -235,6 +236,8 @@ cz_status file_queue_put(struct file_queue *q, const void *src, size_t nbytes, u
     return CZ_OK;
 }
 
+/* Open buffers are written as they are. Afterwards every byte that was put has been written, or the
+ * first error is returned. */
 cz_status file_queue_drain(struct file_queue *q)
 {
     cz_status st = CZ_OK;

@@ -1,8 +1,12 @@
-/* A record: u64 length · u32 masked CRC of the length · data · u32 masked CRC of the data, little
+/* TensorBoard's event files, written without TensorFlow.
+ *
+ * A record: u64 length · u32 masked CRC of the length · data · u32 masked CRC of the data, little
  * endian. The data is a protocol buffer, written by hand:
  *   Event    1 wall_time double · 2 step int64 · 3 file_version string · 5 Summary
  *            · 7 { 1 session status, 1 = starts } · 10 { 1 writer }
- *   Summary  1 Value { 1 tag string · 2 simple_value float } */
+ *   Summary  1 Value { 1 tag string · 2 simple_value float }
+ * Readers follow a growing file and give up at the first broken record, so only whole records are
+ * written. */
 #include "formats/tfevents.h"
 
 #include "base/utf8.h"
@@ -32,8 +36,7 @@ struct tfevents {
     unsigned char buf[BUFFER_NBYTES];
 };
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 uint32_t tfevents_crc32c(const void *data, size_t nbytes)
 {
@@ -52,6 +55,7 @@ uint32_t tfevents_crc32c(const void *data, size_t nbytes)
     return ~crc;
 }
 
+/* TensorFlow's mask: data that contains its own CRC would otherwise have a predictable one. */
 static uint32_t masked_crc(const void *data, size_t nbytes)
 {
     uint32_t crc = tfevents_crc32c(data, nbytes);
@@ -69,6 +73,7 @@ static void put(struct bytes *b, const void *src, size_t nbytes)
     b->n += nbytes;
 }
 
+/* Seven bits a byte, the lowest first; negative steps take ten bytes. */
 static void put_varint(struct bytes *b, uint64_t value)
 {
     for (; value >= 0x80; value >>= 7) b->buf[b->n++] = (unsigned char)(value | 0x80);
@@ -96,9 +101,9 @@ static void put_wall_time(struct bytes *b)
     put(b, &seconds, sizeof seconds);
 }
 
-/* ---- records ----------------------------------------------------------------------------------
- */
+/* ---- records --------------------------------------------------------------------------------- */
 
+/* Records are buffered; a flush writes whole ones only. */
 static cz_status add_record(struct tfevents *w, const struct bytes *data)
 {
     if (w->used + data->n + FRAME_NBYTES + 4 > sizeof w->buf) TRY(tfevents_flush(w));
@@ -143,6 +148,7 @@ cz_status tfevents_scalar(struct tfevents *w, const char *tag, double value, int
     return add_record(w, &event);
 }
 
+/* Tells TensorBoard to drop the points from this step on: a run that resumes writes them again. */
 cz_status tfevents_restart(struct tfevents *w, int64_t step)
 {
     static const unsigned char starts[] = {1 << 3 | WIRE_VARINT, 1};
@@ -170,9 +176,10 @@ cz_status tfevents_flush(struct tfevents *w)
     return CZ_OK;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
+/* TensorBoard orders files by the time in their name. The serial number separates writers of one
+ * process within a second. */
 static cz_status create_file(struct tfevents *w, const char *dir)
 {
     static _Atomic unsigned serial; /* writers of one process within a second */

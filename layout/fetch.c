@@ -1,3 +1,11 @@
+/* The schedule by which a stage-3 pass fetches parameters (docs/deepspeed-behaviour.md,
+ * "Fetching"): made once from the order of the layers, so every rank has the same one without
+ * asking.
+ *
+ * A stay is the time a parameter is in the window, from fetch to drop. Uses that are close together
+ * become one stay; then a walk over the visits fetches what is needed (demand) and what will be
+ * needed soon (prefetch), as long as no more than max_live elements are live; last, each stay gets
+ * its place in the window. All three steps are greedy and deterministic. */
 #include "layout/fetch.h"
 
 #include "base/size.h"
@@ -35,7 +43,7 @@ struct spot {
 };
 
 /* What is only needed while the schedule is made. */
-struct cz_plan {
+struct fetch_plan {
     const struct fetch_options *o;
     struct use *uses;
     size_t n_uses;
@@ -48,10 +56,10 @@ struct cz_plan {
     struct spot *spots;
 };
 
-/* ---- uses ----------------------------------------------------------------------------------- */
+/* ---- uses ------------------------------------------------------------------------------------ */
 
-/* Elements of the whole pass, each parameter rounded up to align: when this fits, so does every sum
- * below. */
+/* Elements of the whole pass, each parameter rounded up to align: if this sum fits, so does every
+ * sum below. */
 static cz_status pass_check(const struct fetch_options *o)
 {
     size_t total = 0;
@@ -67,8 +75,9 @@ static cz_status pass_check(const struct fetch_options *o)
     return CZ_OK;
 }
 
-/* per_param: 1 + the last visit that was seen to need the parameter. */
-static void uses_collect(struct cz_plan *p)
+/* A parameter that a visit names twice is used once. per_param: 1 + the last visit that was seen to
+ * need the parameter. */
+static void uses_collect(struct fetch_plan *p)
 {
     const struct fetch_options *o = p->o;
     for (size_t v = 0; v < o->n_visits; v++) {
@@ -85,17 +94,7 @@ static void uses_collect(struct cz_plan *p)
     }
 }
 
-static void uses_link(struct cz_plan *p)
-{
-    for (size_t i = 0; i < p->o->n_params; i++) p->per_param[i] = NONE;
-    for (size_t i = p->n_uses; i-- > 0;) {
-        size_t *next = &p->per_param[p->uses[i].param_idx];
-        p->uses[i].next = *next;
-        *next = i;
-    }
-}
-
-/* ---- keep ----------------------------------------------------------------------------------- */
+/* ---- keep ------------------------------------------------------------------------------------ */
 
 static int by_distance(const void *a, const void *b)
 {
@@ -104,8 +103,9 @@ static int by_distance(const void *a, const void *b)
     return x->use < y->use ? -1 : 1;
 }
 
-/* May numel more elements be live during visits [begin, end)? */
-static bool live_fits(const struct cz_plan *p, size_t begin, size_t end, size_t numel)
+/* May numel more elements be live during visits [begin, end)? A parameter larger than the limit is
+ * live only where it is needed. */
+static bool live_fits(const struct fetch_plan *p, size_t begin, size_t end, size_t numel)
 {
     if (numel > p->o->max_live) return begin == end;
     for (size_t v = begin; v < end; v++)
@@ -113,33 +113,14 @@ static bool live_fits(const struct cz_plan *p, size_t begin, size_t end, size_t 
     return true;
 }
 
-static void live_add(struct cz_plan *p, size_t begin, size_t end, size_t numel)
+static void live_add(struct fetch_plan *p, size_t begin, size_t end, size_t numel)
 {
     for (size_t v = begin; v < end; v++) p->live[v] += numel;
 }
 
-/* The shortest gaps first: each saves one fetch of its parameter, and takes room for less time. */
-static void keep(struct cz_plan *p)
-{
-    size_t n_gaps = 0;
-    for (size_t i = 0; i < p->n_uses; i++) {
-        const struct use *u = &p->uses[i];
-        if (u->next == NONE) continue;
-        size_t distance = p->passed[p->uses[u->next].visit] - p->passed[u->visit + 1];
-        if (distance < p->o->max_reuse) p->gaps[n_gaps++] = (struct gap){i, distance};
-    }
-    if (n_gaps > 0) qsort(p->gaps, n_gaps, sizeof *p->gaps, by_distance);
-    for (size_t i = 0; i < n_gaps; i++) {
-        struct use *u = &p->uses[p->gaps[i].use];
-        size_t end = p->uses[u->next].visit, numel = p->o->numel[u->param_idx];
-        u->kept = live_fits(p, u->visit + 1, end, numel);
-        if (u->kept) live_add(p, u->visit + 1, end, numel);
-    }
-}
-
 /* Uses joined by a kept gap are one stay. per_param: first visit after the parameter's last stay.
  */
-static void stays_list(struct cz_plan *p)
+static void stays_list(struct fetch_plan *p)
 {
     memset(p->per_param, 0, p->o->n_params * sizeof *p->per_param);
     for (size_t i = 0; i < p->n_uses; i++) {
@@ -155,10 +136,10 @@ static void stays_list(struct cz_plan *p)
     }
 }
 
-/* ---- ops ------------------------------------------------------------------------------------ */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 /* Fetch a stay with the op that is being made, which is the schedule's last. */
-static void stay_begin(struct cz_plan *p, struct fetch_schedule *s, struct pending *pending)
+static void stay_begin(struct fetch_plan *p, struct fetch_schedule *s, struct pending *pending)
 {
     struct fetch_op *op = &s->ops[s->n_ops];
     pending->begun = true;
@@ -180,7 +161,9 @@ static void op_close(struct fetch_schedule *s)
     s->n_ops++;
 }
 
-static void demand(struct cz_plan *p, struct fetch_schedule *s, size_t visit)
+/* What the visit needs and no op has fetched: fetched now, whatever the limit says, since the pass
+ * cannot go on without it. */
+static void demand(struct fetch_plan *p, struct fetch_schedule *s, size_t visit)
 {
     op_open(s, visit, true);
     for (size_t i = p->first_pending; i < p->n_pending; i++) {
@@ -190,26 +173,9 @@ static void demand(struct cz_plan *p, struct fetch_schedule *s, size_t visit)
     op_close(s);
 }
 
-/* In order of use, until one does not fit: to pass it over would take its room. What later visits
- * up to its own need is live already, so that it fits now says that it fits until then. */
-static void prefetch(struct cz_plan *p, struct fetch_schedule *s, size_t visit)
-{
-    op_open(s, visit, false);
-    for (size_t i = p->first_pending; i < p->n_pending; i++) {
-        struct pending *next = &p->pending[i];
-        if (s->ops[s->n_ops].numel >= p->o->prefetch_numel) break;
-        if (next->begun || next->free_from > visit) continue;
-        size_t numel = p->o->numel[next->stay.param_idx];
-        if (!live_fits(p, visit, visit + 1, numel)) break;
-        live_add(p, visit, next->stay.first_visit, numel);
-        stay_begin(p, s, next);
-    }
-    op_close(s);
-}
-
-/* 1 + the last op that brings something for this visit, or what was needed before. per_param: op
- * of the parameter's latest stay. */
-static size_t ops_needed(struct cz_plan *p, const struct fetch_schedule *s, size_t visit,
+/* 1 + the last op that brings something for this visit, or what was needed before: ops complete in
+ * order, so waiting for that one is enough. */
+static size_t ops_needed(struct fetch_plan *p, const struct fetch_schedule *s, size_t visit,
                          size_t *use_idx, size_t needed)
 {
     for (size_t op = s->op_begin[visit]; op < s->n_ops; op++)
@@ -222,13 +188,26 @@ static size_t ops_needed(struct cz_plan *p, const struct fetch_schedule *s, size
     return needed;
 }
 
-static void walk(struct cz_plan *p, struct fetch_schedule *s)
+static void walk(struct fetch_plan *p, struct fetch_schedule *s)
 {
     size_t use_idx = 0, needed = 0;
     for (size_t v = 0; v < s->n_visits; v++) {
         s->op_begin[v] = s->n_ops;
         demand(p, s, v);
-        prefetch(p, s, v);
+        /* In order of use, until one does not fit: passing it over would let later ones take its
+         * space. What the visits until its use need is counted as live already, so if it fits now
+         * it fits until then. */
+        op_open(s, v, false);
+        for (size_t i = p->first_pending; i < p->n_pending; i++) {
+            struct pending *next = &p->pending[i];
+            if (s->ops[s->n_ops].numel >= p->o->prefetch_numel) break;
+            if (next->begun || next->free_from > v) continue;
+            size_t numel = p->o->numel[next->stay.param_idx];
+            if (!live_fits(p, v, v + 1, numel)) break;
+            live_add(p, v, next->stay.first_visit, numel);
+            stay_begin(p, s, next);
+        }
+        op_close(s);
         while (p->first_pending < p->n_pending && p->pending[p->first_pending].begun)
             p->first_pending++;
         s->ops_needed[v] = needed = ops_needed(p, s, v, &use_idx, needed);
@@ -237,7 +216,7 @@ static void walk(struct cz_plan *p, struct fetch_schedule *s)
     s->op_begin[s->n_visits] = s->n_ops;
 }
 
-/* ---- the window ----------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------ */
 
 static int by_size(const void *a, const void *b)
 {
@@ -264,8 +243,8 @@ static size_t place(const struct fetch_stay *stays, const struct spot *placed, s
 }
 
 /* Large stays first, then small ones into the gaps between them: in the order of begins, a large
- * one finds room above all that is scattered below. */
-static void window_place(struct cz_plan *p, struct fetch_schedule *s)
+ * one would find a place only above all that is scattered below. */
+static void window_place(struct fetch_plan *p, struct fetch_schedule *s)
 {
     for (size_t i = 0; i < s->n_ops; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
@@ -282,30 +261,9 @@ static void window_place(struct cz_plan *p, struct fetch_schedule *s)
     }
 }
 
-/* Stays sorted by their last visit. */
-static void drops_list(struct fetch_schedule *s)
-{
-    for (size_t i = 0; i < s->n_stays; i++) s->drop_begin[s->stays[i].last_visit + 1]++;
-    for (size_t v = 0; v < s->n_visits; v++) s->drop_begin[v + 1] += s->drop_begin[v];
-    for (size_t i = 0; i < s->n_stays; i++) s->drops[s->drop_begin[s->stays[i].last_visit]++] = i;
-    memmove(&s->drop_begin[1], s->drop_begin, s->n_visits * sizeof *s->drop_begin);
-    s->drop_begin[0] = 0;
-}
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* ---- memory --------------------------------------------------------------------------------- */
-
-static void plan_free(struct cz_plan *p)
-{
-    free(p->uses);
-    free(p->passed);
-    free(p->live);
-    free(p->per_param);
-    free(p->gaps);
-    free(p->pending);
-    free(p->spots);
-}
-
-static cz_status plan_alloc(struct cz_plan *p, size_t n_uses)
+static cz_status plan_alloc(struct fetch_plan *p, size_t n_uses)
 {
     size_t n_visits = p->o->n_visits;
     p->uses = calloc(n_uses + 1, sizeof *p->uses);
@@ -334,10 +292,11 @@ static cz_status schedule_alloc(struct fetch_schedule *s, size_t n_visits, size_
     return err_set(CZ_NOMEM, 0, "no memory for a fetch schedule of %zu visits", n_visits);
 }
 
+/* On an error *s is empty. */
 cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_options *options)
 {
     memset(s, 0, sizeof *s);
-    struct cz_plan p = {.o = options};
+    struct fetch_plan p = {.o = options};
     size_t n_uses = 0;
     if (options->align == 0) return err_set(CZ_INVALID, 0, "an alignment of 0 elements");
     TRY(pass_check(options));
@@ -346,14 +305,45 @@ cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_optio
     TRY_GOTO(plan_alloc(&p, n_uses), done);
     TRY_GOTO(schedule_alloc(s, options->n_visits, n_uses), done);
     uses_collect(&p);
-    uses_link(&p);
-    keep(&p);
+    for (size_t i = 0; i < p.o->n_params; i++) p.per_param[i] = NONE;
+    for (size_t i = p.n_uses; i-- > 0;) {
+        size_t *next = &p.per_param[p.uses[i].param_idx];
+        p.uses[i].next = *next;
+        *next = i;
+    }
+    /* Keep parameters between uses, the shortest gaps first: each saves one fetch, and a short one
+     * occupies the window for less time. */
+    size_t n_gaps = 0;
+    for (size_t i = 0; i < p.n_uses; i++) {
+        const struct use *u = &p.uses[i];
+        if (u->next == NONE) continue;
+        size_t distance = p.passed[p.uses[u->next].visit] - p.passed[u->visit + 1];
+        if (distance < p.o->max_reuse) p.gaps[n_gaps++] = (struct gap){i, distance};
+    }
+    if (n_gaps > 0) qsort(p.gaps, n_gaps, sizeof *p.gaps, by_distance);
+    for (size_t i = 0; i < n_gaps; i++) {
+        struct use *u = &p.uses[p.gaps[i].use];
+        size_t end = p.uses[u->next].visit, numel = p.o->numel[u->param_idx];
+        u->kept = live_fits(&p, u->visit + 1, end, numel);
+        if (u->kept) live_add(&p, u->visit + 1, end, numel);
+    }
     stays_list(&p);
     walk(&p, s);
     window_place(&p, s);
-    drops_list(s);
+    /* Drops: the stays by their last visit, as a counting sort. */
+    for (size_t i = 0; i < s->n_stays; i++) s->drop_begin[s->stays[i].last_visit + 1]++;
+    for (size_t v = 0; v < s->n_visits; v++) s->drop_begin[v + 1] += s->drop_begin[v];
+    for (size_t i = 0; i < s->n_stays; i++) s->drops[s->drop_begin[s->stays[i].last_visit]++] = i;
+    memmove(&s->drop_begin[1], s->drop_begin, s->n_visits * sizeof *s->drop_begin);
+    s->drop_begin[0] = 0;
 done:
-    plan_free(&p);
+    free(p.uses);
+    free(p.passed);
+    free(p.live);
+    free(p.per_param);
+    free(p.gaps);
+    free(p.pending);
+    free(p.spots);
     if (st != CZ_OK) fetch_schedule_free(s);
     return st;
 }

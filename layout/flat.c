@@ -1,3 +1,6 @@
+/* The flat layout of stages 1 and 2: a group's parameters one after the other, padded to a multiple
+ * of 2·W elements, in W equal partitions (docs/deepspeed-behaviour.md, "Flat buffers"). Checkpoints
+ * have this layout, so it must be DeepSpeed's to the element. */
 #include "layout/flat.h"
 
 #include "base/size.h"
@@ -5,15 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Flat position → position in the group. */
-static void deal(size_t *order, size_t n, const struct flat_options *o)
-{
-    size_t n_bins = o->round_robin ? (size_t)o->world_size : 1;
-    size_t at = 0;
-    for (size_t bin = 0; bin < n_bins; bin++)
-        for (size_t k = bin; k < n; k += n_bins) order[at++] = k;
-}
-
+/* With an alignment each parameter begins at a multiple of it, as parameter_alignment does. */
 static cz_status place(struct flat_group *g, const struct param_table *table,
                        const size_t *param_idx, size_t align)
 {
@@ -46,7 +41,12 @@ cz_status flat_group_init(struct flat_group *g, const struct param_table *table,
         st = err_set(CZ_NOMEM, 0, "no memory for the layout of %zu parameters", n);
         goto fail;
     }
-    deal(g->order, n, options);
+    /* Flat position → position in the group. With round robin, parameter k goes into bin k mod W
+     * and the bins are joined. */
+    size_t n_bins = options->round_robin ? (size_t)options->world_size : 1;
+    size_t at = 0;
+    for (size_t bin = 0; bin < n_bins; bin++)
+        for (size_t k = bin; k < n; k += n_bins) g->order[at++] = k;
     TRY_GOTO(place(g, table, param_idx, options->param_align), fail);
     size_t unit = (size_t)FLAT_ALIGN_FACTOR * (size_t)g->world_size;
     TRY_GOTO(size_add(g->numel, unit - 1, &g->numel_padded), fail);
@@ -65,6 +65,7 @@ void flat_group_free(struct flat_group *g)
     memset(g, 0, sizeof *g);
 }
 
+/* Elements of a rank's partition that no parameter has. The last ranks may have nothing else. */
 size_t flat_group_padding(const struct flat_group *g, int rank)
 {
     size_t begin = (size_t)rank * g->partition;
@@ -73,7 +74,7 @@ size_t flat_group_padding(const struct flat_group *g, int rank)
     return g->numel < end ? end - g->numel : 0;
 }
 
-/* First parameter that ends after `off`. */
+/* The first parameter that ends after `off`. */
 static size_t first_after(const struct flat_group *g, size_t off)
 {
     size_t lo = 0, hi = g->n_params;
@@ -93,6 +94,8 @@ size_t flat_group_find(const struct flat_group *g, size_t off)
     return pos < g->n_params && g->params[pos].off <= off ? pos : g->n_params;
 }
 
+/* The next piece of a parameter in [begin, end). *pos 0 also begins the walk: a range that begins
+ * with parameter 0 finds it again. */
 bool flat_group_next(const struct flat_group *g, size_t begin, size_t end, size_t *pos,
                      struct flat_piece *out)
 {

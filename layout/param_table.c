@@ -1,3 +1,5 @@
+/* The table of parameters that everything else refers to by index: names, shapes, ties. Its order
+ * is the model's, and checkpoints, groups and shards depend on it. */
 #include "layout/param_table.h"
 
 #include "base/size.h"
@@ -19,7 +21,7 @@ void param_table_free(struct param_table *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Make room for one element more in *items. */
+/* Capacity for one more element in *items. */
 static cz_status grow(void **items, size_t item_nbytes, size_t n, size_t *cap)
 {
     if (n < *cap) return CZ_OK;
@@ -32,7 +34,8 @@ static cz_status grow(void **items, size_t item_nbytes, size_t n, size_t *cap)
     return CZ_OK;
 }
 
-/* Index by exact name; n_params when there is none. */
+/* Index by exact name; n_params when there is none. Linear: tables are made once, and have hundreds
+ * of entries. */
 static size_t param_lookup(const struct param_table *t, const char *name)
 {
     size_t i = 0;
@@ -64,17 +67,12 @@ static cz_status shape_numel(const char *name, int ndim, const int64_t *shape, s
     return CZ_OK;
 }
 
-static bool same_shape(const struct param_info *p, int ndim, const int64_t *shape)
-{
-    return p->ndim == ndim && memcmp(p->shape, shape, (size_t)ndim * sizeof *shape) == 0;
-}
-
 /* A second declaration of a name: the same tensor, if the shapes agree. */
 static cz_status tie(const struct param_table *t, size_t existing, int ndim, const int64_t *shape,
                      size_t *idx)
 {
     const struct param_info *p = &t->params[existing];
-    if (!same_shape(p, ndim, shape))
+    if (!(p->ndim == ndim && memcmp(p->shape, shape, (size_t)ndim * sizeof *shape) == 0))
         return err_set(CZ_INVALID, 0, "parameter %s is declared twice, with different shapes",
                        p->name);
     *idx = existing;
@@ -135,7 +133,8 @@ cz_status param_table_alias_stored(struct param_table *t, const char *name, size
     return CZ_OK;
 }
 
-/* Levenshtein distance, one row at a time; names longer than the row count as far away. */
+/* For the suggestion in an error message. Levenshtein, one row at a time; names longer than the row
+ * count as far away. */
 static size_t name_distance(const char *a, const char *b)
 {
     enum { LEN_MAX = 255 };

@@ -1,3 +1,6 @@
+/* The layout of stage 3: every parameter is split on its own into W chunks; chunks are gathered in
+ * sub-groups whose states are one tensor in checkpoints (docs/deepspeed-behaviour.md, "Partitions
+ * of stage 3"). */
 #include "layout/shard.h"
 
 #include "base/size.h"
@@ -5,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Put parameter i into the open sub-group; close it when it is full. */
+/* A sub-group closes after the parameter with which it reaches its size, as in DeepSpeed, so it may
+ * be larger. */
 static cz_status shard_add(struct shard_group *g, size_t i, size_t sub_group_size, bool *is_open)
 {
     if (!*is_open) {
@@ -56,6 +60,7 @@ void shard_group_free(struct shard_group *g)
     memset(g, 0, sizeof *g);
 }
 
+/* In module order, while the sum stays below the threshold. */
 size_t shard_persistent(const struct param_table *table, size_t param_threshold,
                         size_t model_threshold, bool *persistent)
 {

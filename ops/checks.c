@@ -1,4 +1,4 @@
-/* Checks that every front door makes; the CUDA plug-in has a copy of them. */
+/* Checks that the entries of all ops make; the CUDA plug-in has a copy of them. */
 #include "ops/ops_impl.h"
 
 cz_status ops_check_dtype(const char *op, enum cz_dtype dtype)

@@ -1,7 +1,7 @@
 /* Inside the CUDA plug-in: what the op folders' CUDA twins (<op>_cuda.cu) share.
  *
  * A twin's <op>_wire_cuda(), listed in ops/cuda/ops_cuda.c, fills the slots of the host's
- * <op>_wire() that it has kernels for: it checks its arguments at the front door with the host's
+ * <op>_wire() that it has kernels for: it checks its arguments at the entry point with the host's
  * own checks, and starts kernels on the stream. Pointers in the arguments are the device's memory
  * unless an op's header says host; what a check cannot read without waiting (ids, labels: the
  * engine's batch_check has looked at them) a kernel guards against instead: it touches nothing

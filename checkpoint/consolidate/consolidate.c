@@ -1,3 +1,11 @@
+/* Consolidation, the work of zero_to_fp32: one folder of weights out of the files of all ranks
+ * (docs/zero_to_fp32.md; DeepSpeed's: docs/deepspeed-behaviour.md, "Consolidation").
+ *
+ * The plan (which tensors, in which order, of which dtype) and the output files' layout are made
+ * before the first element is copied, so a run that cannot succeed leaves nothing behind. Elements
+ * go piece by piece from shards to output, several threads at a time; memory does not grow with the
+ * model. Meanwhile a thread checks the sums of the records that are read, which torch itself never
+ * does. */
 #include <czero/checkpoint.h>
 
 #include "base/log.h"
@@ -6,8 +14,304 @@
 #include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
 
+#include <ctype.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- sizes as users write them --------------------------------------------------------------- */
+
+/* Decimal, as DeepSpeed and Hugging Face count: 5GB is 5·10⁹ bytes. */
+static bool unit_factor(const char *unit, double *factor)
+{
+    static const char *const units[] = {"KB", "MB", "GB", "TB"};
+    *factor = 1;
+    if (!*unit) return true;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(units); i++) {
+        *factor *= 1000;
+        if (toupper((unsigned char)unit[0]) == units[i][0] &&
+            toupper((unsigned char)unit[1]) == 'B' && unit[2] == '\0')
+            return true;
+    }
+    return false;
+}
+
+/* strtod() would take "inf", "nan" and hexadecimal, so the first character must be a digit or a
+ * point. */
+cz_status cz_parse_size(const char *text, uint64_t *nbytes)
+{
+    char word[64], *end;
+    double factor;
+    while (isspace((unsigned char)*text)) text++;
+    size_t len = strlen(text);
+    while (len > 0 && isspace((unsigned char)text[len - 1])) len--;
+    if (len == 0 || len >= sizeof word || !(isdigit((unsigned char)*text) || *text == '.'))
+        return err_set(CZ_INVALID, 0, "\"%s\" is not a size: write 5GB, 200MB or 1.5TB", text);
+    memcpy(word, text, len);
+    word[len] = '\0';
+    double number = strtod(word, &end);
+    while (isspace((unsigned char)*end)) end++;
+    if (end == word || !unit_factor(end, &factor))
+        return err_set(CZ_INVALID, 0, "\"%s\" is not a size: write 5GB, 200MB or 1.5TB", text);
+    if (!(number * factor >= 1))
+        return err_set(CZ_INVALID, 0, "\"%s\" is less than one byte", text);
+    if (!(number * factor < 9e18))
+        return err_set(CZ_INVALID, 0, "\"%s\" is more than any file can hold", text);
+    *nbytes = (uint64_t)(number * factor);
+    return CZ_OK;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* Floating-point tensors come out in one dtype; integers and masks keep theirs. */
+static cz_status out_dtype(const struct cz_consolidate_options *o, const struct ckpt_tensor *t,
+                           const struct pickle_dtype **out)
+{
+    *out = t->dtype;
+    if (strncmp(t->dtype->torch_name, "float", 5) == 0 ||
+        strncmp(t->dtype->torch_name, "bfloat", 6) == 0) {
+        *out = pickle_dtype_of(o->has_dtype ? o->dtype : DTYPE_F32);
+        if (!t->dtype->has_base)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: cannot be converted from %s to %s", t->name,
+                           t->dtype->torch_name, (*out)->torch_name);
+    }
+    return CZ_OK;
+}
+
+/* Sums are checked for overflow: shapes come from a file. */
+static cz_status add_tensor(struct cons_plan *plan, size_t idx)
+{
+    const struct ckpt_tensor *t = ckpt_at(plan->ck, idx);
+    if (t->kind == CKPT_FROZEN && plan->options->exclude_frozen) return CZ_OK;
+    struct cons_tensor *out = &plan->tensors[plan->n];
+    out->idx = idx;
+    out->tensor = t;
+    TRY(out_dtype(plan->options, t, &out->dtype));
+    if (__builtin_mul_overflow(t->numel, (uint64_t)out->dtype->size, &out->nbytes) ||
+        __builtin_add_overflow(plan->nbytes, out->nbytes, &plan->nbytes))
+        return err_set(CZ_CORRUPT, 0, "%s: has impossibly many elements", t->name);
+    plan->numel += t->numel;
+    plan->n_aliases += t->n_aliases;
+    plan->n++;
+    return CZ_OK;
+}
+
+static void plan_free(struct cons_plan *plan)
+{
+    free(plan->tensors);
+    memset(plan, 0, sizeof *plan);
+}
+
+/* In the order of DeepSpeed's script, so that outputs can be compared with its. */
+static cz_status plan_init(struct cons_plan *plan, const struct ckpt *ck,
+                           const struct cz_consolidate_options *options)
+{
+    const size_t n = ckpt_count(ck);
+    size_t *order = malloc((n + 1) * sizeof *order);
+    cz_status st = CZ_OK;
+    memset(plan, 0, sizeof *plan);
+    plan->options = options;
+    plan->ck = ck;
+    plan->tensors = calloc(n + 1, sizeof *plan->tensors);
+    if (!order || !plan->tensors) {
+        st = err_set(CZ_NOMEM, 0, "no memory for a list of %zu tensors", n);
+        goto done;
+    }
+    ckpt_script_order(ck, order);
+    for (size_t i = 0; i < n; i++) TRY_GOTO(add_tensor(plan, order[i]), done);
+    if (plan->n == 0)
+        st = err_set(CZ_INVALID, 0, "%s: there is nothing to write", ckpt_get_info(ck)->tag_dir);
+done:
+    free(order);
+    if (st != CZ_OK) plan_free(plan);
+    return st;
+}
+
+/* ---- checking the shards --------------------------------------------------------------------- */
+
+/* A byte of a file that weights are read from. It marks the record around it as used. */
+struct source {
+    size_t file_idx;
+    uint64_t off;
+};
+
+struct cons_check {
+    const struct ckpt *ck;
+    struct source *sources; /* (n) by file, then by offset */
+    size_t n, cap;
+    pthread_t thread;
+    bool has_thread;
+    struct err err;
+};
+
+/* Where a tensor's elements begin in each shard. Strided tensors have no runs, and what was swapped
+ * to NVMe has no sums. */
+static cz_status add_tensor_sources(struct cons_check *c, const struct cons_tensor *t)
+{
+    struct ckpt_run run;
+    for (uint64_t at = 0; at < t->tensor->numel; at += run.numel) {
+        cz_status st = ckpt_run(c->ck, t->idx, CKPT_MASTER, at, &run);
+        if (st == CZ_UNSUPPORTED) err_clear();
+        if (st == CZ_UNSUPPORTED) return CZ_OK;
+        TRY(st);
+        if (c->n == c->cap) {
+            size_t cap = c->cap ? 2 * c->cap : 256;
+            struct source *grown = realloc(c->sources, cap * sizeof *grown);
+            if (!grown) return err_set(CZ_NOMEM, 0, "no memory for %zu pieces of weights", cap);
+            c->sources = grown;
+            c->cap = cap;
+        }
+        c->sources[c->n++] = (struct source){run.file_idx, run.file_off};
+    }
+    return CZ_OK;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const struct source *a = left, *b = right;
+    if (a->file_idx != b->file_idx) return a->file_idx < b->file_idx ? -1 : 1;
+    return a->off < b->off ? -1 : a->off > b->off;
+}
+
+/* Only records that weights come from are checked: optimizer states are in the same files and are
+ * twice as large. */
+static bool is_used(const struct pt_record *r, const struct source *sources, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (sources[i].off >= r->off && sources[i].off - r->off < r->nbytes) return true;
+    return false;
+}
+
+/* One file at a time: the thread competes with the copy for the disk, and most of what it reads is
+ * in the page cache. */
+static cz_status check_file(const struct cons_check *c, const struct source *sources, size_t n)
+{
+    const char *path = ckpt_file_path(c->ck, sources->file_idx);
+    const size_t len = strlen(path);
+    struct pt *pt;
+    if (len < 3 || strcmp(path + len - 3, ".pt") != 0) return CZ_OK; /* a raw copy of a swap file */
+    TRY(pt_open(path, &pt));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < pt_n_records(pt) && st == CZ_OK; i++)
+        if (is_used(pt_record_at(pt, i), sources, n))
+            st = pt_verify_record(pt, pt_record_at(pt, i));
+    pt_close(pt);
+    return st;
+}
+
+static cz_status check_files(const struct cons_check *c)
+{
+    for (size_t i = 0, end; i < c->n; i = end) {
+        for (end = i; end < c->n && c->sources[end].file_idx == c->sources[i].file_idx;) end++;
+        TRY(check_file(c, c->sources + i, end - i));
+    }
+    return CZ_OK;
+}
+
+static void *check_all(void *arg)
+{
+    struct cons_check *c = arg;
+    if (check_files(c) != CZ_OK) err_capture(&c->err);
+    return NULL;
+}
+
+/* The check runs beside the copy. If no thread can be had, check_end() does it. */
+static cz_status check_begin(const struct cons_plan *plan, struct cons_check **out)
+{
+    struct cons_check *c = *out = calloc(1, sizeof *c);
+    if (!c) return err_set(CZ_NOMEM, 0, "no memory to check the shards");
+    c->ck = plan->ck;
+    for (size_t i = 0; i < plan->n; i++) {
+        cz_status st = add_tensor_sources(c, &plan->tensors[i]);
+        if (st != CZ_OK) c->n = 0; /* nothing will be checked */
+        TRY(st);
+    }
+    if (c->n > 0) qsort(c->sources, c->n, sizeof *c->sources, by_place);
+    c->has_thread = pthread_create(&c->thread, NULL, check_all, c) == 0;
+    return CZ_OK;
+}
+
+static cz_status check_end(struct cons_check *c)
+{
+    struct err err = {.status = CZ_OK};
+    if (!c) return CZ_OK;
+    if (c->has_thread)
+        pthread_join(c->thread, NULL);
+    else
+        check_all(c);
+    err = c->err;
+    free(c->sources);
+    free(c);
+    return err.status == CZ_OK ? CZ_OK : err_restore(&err);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+enum { CHUNK_NUMEL = 4096 };
+
+/* Elements [elem_off, elem_off + numel) in the output's dtype. Equal dtypes are copied as bytes, so
+ * that NaN payloads survive. Threads: any. */
+static cz_status fetch(const struct cons_plan *plan, const struct cons_tensor *t, uint64_t elem_off,
+                       size_t numel, void *dst)
+{
+    if (t->dtype == ckpt_dtype(plan->ck, t->idx, CKPT_MASTER))
+        return ckpt_read_raw(plan->ck, t->idx, CKPT_MASTER, elem_off, numel, dst);
+    /* Through fp32: every dtype that is narrower widens to it without loss. */
+    float chunk[CHUNK_NUMEL];
+    if (t->dtype->base == DTYPE_F32)
+        return ckpt_read(plan->ck, t->idx, CKPT_MASTER, elem_off, numel, dst);
+    for (size_t done = 0; done < numel; done += CHUNK_NUMEL) {
+        size_t n = numel - done < CHUNK_NUMEL ? numel - done : CHUNK_NUMEL;
+        TRY(ckpt_read(plan->ck, t->idx, CKPT_MASTER, elem_off + done, n, chunk));
+        uint16_t *out = (uint16_t *)dst + done;
+        if (t->dtype->base == DTYPE_BF16)
+            for (size_t i = 0; i < n; i++) out[i] = f32_to_bf16(chunk[i]);
+        else
+            for (size_t i = 0; i < n; i++) out[i] = f32_to_f16(chunk[i]);
+    }
+    return CZ_OK;
+}
+
+/* ---- reading back ---------------------------------------------------------------------------- */
+
+struct verify {
+    const struct cons_plan *plan;
+    const struct cons_sink_class *cls;
+    const void *output;
+};
+
+/* Compares bytes, not numbers: NaN must be equal to itself, and -0 is not 0. */
+static cz_status compare(void *user, const struct cons_tensor *t, uint64_t elem_off, size_t numel,
+                         void *buf, void *buf2)
+{
+    const struct verify *v = user;
+    const size_t size = t->dtype->size;
+    TRY(fetch(v->plan, t, elem_off, numel, buf));
+    TRY(v->cls->read(v->output, t, elem_off, numel, buf2));
+    if (memcmp(buf, buf2, numel * size) == 0) return CZ_OK;
+    size_t i = 0;
+    while (memcmp((char *)buf + i * size, (char *)buf2 + i * size, size) == 0) i++;
+    return err_set(CZ_IO, 0,
+                   "%s: element %llu of %s reads otherwise than it was written; the disk or the "
+                   "memory is at fault",
+                   v->plan->options->out_dir, (unsigned long long)(elem_off + i), t->tensor->name);
+}
+
+/* Reads the output back through the page cache or the disk, whichever the system chooses; the
+ * output files are opened as a user's program would open them. */
+static cz_status verify(const struct cons_plan *plan, const struct cons_sink_class *cls)
+{
+    void *output = NULL;
+    TRY(cls->open(plan, &output));
+    struct verify v = {plan, cls, output};
+    cz_status st = cons_for_each_piece(plan, compare, &v, true, plan->nbytes, 2 * plan->nbytes);
+    cls->close(output);
+    return st;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
 
 struct copy {
     const struct cons_plan *plan;
@@ -20,19 +324,11 @@ static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t el
 {
     const struct copy *c = user;
     (void)buf2;
-    TRY(cons_fetch(c->plan, t, elem_off, numel, buf));
+    TRY(fetch(c->plan, t, elem_off, numel, buf));
     return c->cls->write(c->sink, t, elem_off, numel, buf);
 }
 
-/* The copying has failed already: that is the error. */
-static void end_quietly(struct cons_check *check)
-{
-    struct err error;
-    err_capture(&error);
-    cons_check_end(check);
-    err_restore(&error);
-}
-
+/* The check of the shards must pass before the output gets its names. */
 static cz_status write_output(struct cons_plan *plan, const struct cons_sink_class *cls,
                               size_t *n_files)
 {
@@ -41,30 +337,27 @@ static cz_status write_output(struct cons_plan *plan, const struct cons_sink_cla
     struct copy c = {plan, cls, NULL};
     struct cons_check *check = NULL;
     TRY_GOTO(cls->create(plan, &c.sink), done);
-    TRY_GOTO(cons_check_begin(plan, &check), done);
+    TRY_GOTO(check_begin(plan, &check), done);
     *n_files = cls->n_files(c.sink);
     TRY_GOTO(cons_for_each_piece(plan, copy_piece, &c, false, 0, plan->nbytes * (verify ? 2 : 1)),
              done);
-    st = cons_check_end(check);
+    st = check_end(check);
     check = NULL;
     TRY_GOTO(st, done);
     TRY_GOTO(cls->finish(c.sink), done);
 done:
-    if (st != CZ_OK) end_quietly(check);
+    if (st != CZ_OK) {
+        /* The first error counts; the thread still has to end before its memory goes. */
+        struct err error;
+        err_capture(&error);
+        check_end(check);
+        err_restore(&error);
+    }
     cls->destroy(c.sink);
     return st;
 }
 
-static cz_status check_options(const struct cz_consolidate_options *o)
-{
-    if (o->has_dtype && o->dtype != DTYPE_F32 && o->dtype != DTYPE_BF16 && o->dtype != DTYPE_F16)
-        return err_set(CZ_INVALID, 0, "weights are written as fp32, bf16 or fp16, not %s",
-                       dtype_name(o->dtype));
-    if (!*o->out_dir) return err_set(CZ_INVALID, 0, "the output folder has no name");
-    return CZ_OK;
-}
-
-/* A model with holes loads without a word in many programs. */
+/* Many programs load a model with missing weights without a message. */
 static void warn_absent(const struct ckpt *ck, const struct cz_consolidate_options *o)
 {
     const struct ckpt_info *info = ckpt_get_info(ck);
@@ -74,6 +367,8 @@ static void warn_absent(const struct ckpt *ck, const struct cz_consolidate_optio
          info->n_absent == 1 ? "is" : "are", info->absent[0], info->n_absent == 1 ? "" : " …");
 }
 
+/* weights_only: whose states the optimizer's tensors are is of no interest here. An output folder
+ * that this run created is removed if it is empty. */
 static cz_status consolidate(const struct cz_consolidate_options *options,
                              struct cz_consolidate_result *result)
 {
@@ -84,20 +379,24 @@ static cz_status consolidate(const struct cz_consolidate_options *options,
     struct cons_plan plan = {0};
     struct ckpt *ck = NULL;
     cz_status st;
-    TRY(check_options(options));
+    if (options->has_dtype && options->dtype != DTYPE_F32 && options->dtype != DTYPE_BF16 &&
+        options->dtype != DTYPE_F16)
+        return err_set(CZ_INVALID, 0, "weights are written as fp32, bf16 or fp16, not %s",
+                       dtype_name(options->dtype));
+    if (!*options->out_dir) return err_set(CZ_INVALID, 0, "the output folder has no name");
     const bool existed = file_exists(options->out_dir);
     TRY_GOTO(ckpt_open(&open, &ck), fail);
     warn_absent(ck, options);
-    TRY_GOTO(cons_plan_init(&plan, ck, options), fail);
+    TRY_GOTO(plan_init(&plan, ck, options), fail);
     TRY_GOTO(write_output(&plan, cls, &result->n_files), fail);
-    if (options->verify) TRY_GOTO(cons_verify(&plan, cls), fail);
+    if (options->verify) TRY_GOTO(verify(&plan, cls), fail);
     result->n_tensors = plan.n;
     result->n_aliases = plan.n_aliases;
     result->numel = plan.numel;
     result->nbytes = plan.nbytes;
 fail:
     if (st != CZ_OK && !existed) rmdir(options->out_dir); /* ours, if it is empty */
-    cons_plan_free(&plan);
+    plan_free(&plan);
     ckpt_close(ck);
     return st;
 }

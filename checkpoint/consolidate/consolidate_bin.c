@@ -1,4 +1,6 @@
-/* Output as torch.save's .bin: a dict of name → tensor in each file; tied names share a storage. */
+/* Output as torch.save's .bin files: a dict of name → tensor in each. Tied names share a storage.
+ * DeepSpeed writes the whole flat vector of a group into every file (docs/deepspeed-behaviour.md,
+ * "Consolidation"); here each tensor has a storage of its own size. */
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
@@ -19,6 +21,8 @@ struct bin {
     bool has_index, done;
 };
 
+/* An unfinished run removes the files that it has renamed already: a folder with some new and some
+ * old shards would load as a mixture. */
 static void bin_destroy(void *sink)
 {
     struct bin *b = sink;
@@ -34,8 +38,7 @@ static void bin_destroy(void *sink)
     free(b);
 }
 
-/* ---- creating ---------------------------------------------------------------------------------
- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static void put_tensor(struct pickle_writer *w, const char *name, const struct cons_tensor *t)
 {
@@ -50,7 +53,7 @@ static void put_tensor(struct pickle_writer *w, const char *name, const struct c
     pickle_put_tensor(w, &desc);
 }
 
-/* The script adds aliases after everything else. */
+/* Aliases come after everything else, as DeepSpeed's script adds them. */
 static cz_status make_pickle(const struct cons_plan *plan, size_t file_idx, unsigned char **bytes,
                              size_t *nbytes)
 {
@@ -71,7 +74,8 @@ static cz_status make_pickle(const struct cons_plan *plan, size_t file_idx, unsi
     return st;
 }
 
-/* nbytes: room for the sizes of all tensors. */
+/* nbytes: space for the sizes of all tensors. The layout tells where in the file each tensor goes,
+ * by which the work is dealt. */
 static cz_status create_file(struct bin *b, struct cons_plan *plan, size_t f, uint64_t *nbytes)
 {
     char name[SHARDS_NAME_NBYTES];
@@ -101,21 +105,16 @@ static cz_status create_file(struct bin *b, struct cons_plan *plan, size_t f, ui
     return CZ_OK;
 }
 
-/* Decides which file holds which tensor. nbytes, file_of: room for all tensors. */
-static void split(struct bin *b, struct cons_plan *plan, uint64_t *nbytes, size_t *file_of)
-{
-    for (size_t i = 0; i < plan->n; i++) nbytes[i] = plan->tensors[i].nbytes;
-    shards_split(nbytes, plan->n, plan->options->shard_nbytes_max, file_of, &b->n_files);
-    for (size_t i = 0; i < plan->n; i++) plan->tensors[i].file_idx = file_of[i];
-}
-
 static cz_status create_files(struct bin *b, struct cons_plan *plan)
 {
     uint64_t *nbytes = malloc((plan->n + 1) * sizeof *nbytes);
     size_t *file_of = malloc((plan->n + 1) * sizeof *file_of);
     cz_status st = CZ_OK;
     if (!nbytes || !file_of) goto no_memory;
-    split(b, plan, nbytes, file_of);
+    /* Which file holds which tensor. */
+    for (size_t i = 0; i < plan->n; i++) nbytes[i] = plan->tensors[i].nbytes;
+    shards_split(nbytes, plan->n, plan->options->shard_nbytes_max, file_of, &b->n_files);
+    for (size_t i = 0; i < plan->n; i++) plan->tensors[i].file_idx = file_of[i];
     b->files = calloc(b->n_files, sizeof(struct pt_writer *));
     b->paths = calloc(b->n_files, sizeof(char *));
     if (!b->files || !b->paths) goto no_memory;
@@ -186,8 +185,7 @@ fail:
     return st;
 }
 
-/* ---- writing and finishing --------------------------------------------------------------------
- */
+/* ---- writing and finishing ------------------------------------------------------------------- */
 
 static size_t bin_n_files(const void *sink)
 {
@@ -203,7 +201,8 @@ static cz_status bin_write(void *sink, const struct cons_tensor *t, uint64_t ele
                     NULL);
 }
 
-/* An older index of equally many shards goes first: it never names a mixture of two sets. */
+/* An older index of equally many shards is removed before the first rename, so an index never names
+ * a mixture of two sets. The new one comes last. */
 static cz_status bin_finish(void *sink)
 {
     struct bin *b = sink;
@@ -220,8 +219,7 @@ static cz_status bin_finish(void *sink)
     return file_sync_parent(b->paths[0]);
 }
 
-/* ---- the output again -------------------------------------------------------------------------
- */
+/* ---- the output again ------------------------------------------------------------------------ */
 
 struct bin_output {
     size_t n_files;
@@ -235,6 +233,7 @@ static void bin_close(void *output)
     free(o);
 }
 
+/* Opens what was written by its names, as a user's program would. */
 static cz_status bin_open(const struct cons_plan *plan, void **output)
 {
     size_t n_files = 0;

@@ -1,4 +1,6 @@
-/* The work of a consolidation: pieces of tensors, dealt to threads in the order of the output. */
+/* The work of a consolidation: pieces of tensors, dealt to threads in the order of the output
+ * files. Pieces end at multiples of PIECE_NBYTES in the file, so that direct I/O writes whole
+ * blocks, and a piece is small enough for all threads' buffers to fit in little memory. */
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "formats/file_io.h"
 
@@ -6,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writing past the page cache is waiting for the disk, not work: as many threads as keep it busy,
- * however many cores there are. */
+/* A thread that writes past the page cache waits for the disk most of the time. So their number is
+ * what keeps a disk busy, however few cores there are. */
 enum { THREADS_MAX = 8 };
 
 #define PIECE_NBYTES ((uint64_t)2 << 20)
-#define ROOM_NBYTES  (PIECE_NBYTES + FILE_DIRECT_ALIGN)
+#define BUF_NBYTES   (PIECE_NBYTES + FILE_DIRECT_ALIGN)
 #define STACK_NBYTES ((size_t)512 << 10)
 
+/* A consolidation under way. A failure stops the dealing; pieces under way are finished. */
 struct work {
     const struct cons_plan *plan;
     const struct cons_tensor **order; /* by file, then by place in it */
@@ -36,7 +39,8 @@ static int by_place(const void *left, const void *right)
     return a->file_off < b->file_off ? -1 : a->file_off > b->file_off;
 }
 
-/* The next piece: up to the next multiple of PIECE_NBYTES in the output file. */
+/* The next piece: up to the next multiple of PIECE_NBYTES in the output file. An element larger
+ * than what is left goes whole. */
 static bool deal(struct work *w, const struct cons_tensor **t, uint64_t *elem_off, size_t *numel)
 {
     bool dealt = false;
@@ -59,19 +63,9 @@ static bool deal(struct work *w, const struct cons_tensor **t, uint64_t *elem_of
     return dealt;
 }
 
-static void account(struct work *w, cz_status st, uint64_t nbytes)
-{
-    const struct cz_consolidate_options *o = w->plan->options;
-    pthread_mutex_lock(&w->lock);
-    if (st != CZ_OK && w->err.status == CZ_OK) err_capture(&w->err);
-    w->done += nbytes;
-    if (st == CZ_OK && o->progress) o->progress(w->done, w->total, o->user);
-    pthread_mutex_unlock(&w->lock);
-}
-
 struct worker {
     struct work *work;
-    char *buf, *buf2; /* ROOM_NBYTES each; buf2 may be NULL */
+    char *buf, *buf2; /* BUF_NBYTES each; buf2 may be NULL */
 };
 
 static void *work_on(void *arg)
@@ -85,23 +79,36 @@ static void *work_on(void *arg)
         uint64_t place = t->file_off + elem_off * t->dtype->size;
         cz_status st =
             w->piece(w->user, t, elem_off, numel, me->buf + place % FILE_DIRECT_ALIGN, me->buf2);
-        account(w, st, numel * t->dtype->size);
+        const struct cz_consolidate_options *o = w->plan->options;
+        pthread_mutex_lock(&w->lock);
+        if (st != CZ_OK && w->err.status == CZ_OK) err_capture(&w->err);
+        w->done += numel * t->dtype->size;
+        if (st == CZ_OK && o->progress) o->progress(w->done, w->total, o->user);
+        pthread_mutex_unlock(&w->lock);
     }
     return NULL;
 }
 
-/* Small models are not worth a thread. */
-static int count_threads(const struct cons_plan *plan)
+/* All buffers are allocated at once, before there are threads: a limit on memory then refuses the
+ * run as a whole, and not in its middle. */
+static cz_status run(struct work *w)
 {
-    int n = plan->options->n_threads;
+    struct worker workers[THREADS_MAX];
+    /* No more threads than pieces. */
+    int n = w->plan->options->n_threads;
     if (n <= 0 || n > THREADS_MAX) n = THREADS_MAX;
-    uint64_t n_pieces = plan->nbytes / PIECE_NBYTES + 1;
-    return (uint64_t)n < n_pieces ? n : (int)n_pieces;
-}
-
-/* Threads that cannot be had are done without: this one works too. */
-static void run_threads(struct worker *workers, int n_threads)
-{
+    uint64_t n_pieces = w->plan->nbytes / PIECE_NBYTES + 1;
+    const int n_threads = (uint64_t)n < n_pieces ? n : (int)n_pieces;
+    const size_t buf_nbytes = (w->second_buf ? 2 : 1) * BUF_NBYTES;
+    void *memory = NULL;
+    if (posix_memalign(&memory, FILE_DIRECT_ALIGN, (size_t)n_threads * buf_nbytes) != 0)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu bytes of buffers",
+                       (size_t)n_threads * buf_nbytes);
+    for (int i = 0; i < n_threads; i++) {
+        char *buf = (char *)memory + (size_t)i * buf_nbytes;
+        workers[i] = (struct worker){w, buf, w->second_buf ? buf + BUF_NBYTES : NULL};
+    }
+    /* The calling thread works too, so fewer threads than wanted are no failure. */
     pthread_t threads[THREADS_MAX];
     pthread_attr_t attr;
     int n_started = 0;
@@ -113,26 +120,11 @@ static void run_threads(struct worker *workers, int n_threads)
     pthread_attr_destroy(&attr);
     work_on(&workers[n_started]);
     for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
-}
-
-/* All buffers at once, before there are threads: they are what a tight limit on memory refuses. */
-static cz_status run(struct work *w)
-{
-    struct worker workers[THREADS_MAX];
-    const int n_threads = count_threads(w->plan);
-    const size_t room = (w->second_buf ? 2 : 1) * ROOM_NBYTES;
-    void *memory = NULL;
-    if (posix_memalign(&memory, FILE_DIRECT_ALIGN, (size_t)n_threads * room) != 0)
-        return err_set(CZ_NOMEM, 0, "no memory for %zu bytes of buffers", (size_t)n_threads * room);
-    for (int i = 0; i < n_threads; i++) {
-        char *buf = (char *)memory + (size_t)i * room;
-        workers[i] = (struct worker){w, buf, w->second_buf ? buf + ROOM_NBYTES : NULL};
-    }
-    run_threads(workers, n_threads);
     free(memory);
     return w->err.status == CZ_OK ? CZ_OK : err_restore(&w->err);
 }
 
+/* base and total are for the caller's progress: copying and verifying are reported as one run. */
 cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, void *user,
                               bool second_buf, uint64_t base, uint64_t total)
 {

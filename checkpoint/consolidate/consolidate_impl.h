@@ -1,13 +1,10 @@
 /* What the parts of consolidation share.
  *
- *   consolidate.c              the order of things
- *   consolidate_plan.c         which tensors come out, in which dtype and order
- *   consolidate_fetch.c        elements of one of them, out of the shards
+ *   consolidate.c              the plan (tensors, dtypes, order), the shards' checksums, the check
+ *                              of the output
  *   consolidate_copy.c         pieces in disk order, over threads
- *   consolidate_check.c        the shards' checksums, beside the copying
  *   consolidate_safetensors.c  output formats: sinks
- *   consolidate_bin.c
- *   consolidate_verify.c       reading the output again */
+ *   consolidate_bin.c */
 #ifndef CZ_CHECKPOINT_CONSOLIDATE_CONSOLIDATE_IMPL_H
 #define CZ_CHECKPOINT_CONSOLIDATE_CONSOLIDATE_IMPL_H
 
@@ -32,16 +29,7 @@ struct cons_plan {
     uint64_t numel, nbytes; /* of all, ties once */
 };
 
-cz_status cons_plan_init(struct cons_plan *plan, const struct ckpt *ck,
-                         const struct cz_consolidate_options *options);
-void cons_plan_free(struct cons_plan *plan); /* accepts zeroed */
-
-/* Elements [elem_off, elem_off + numel) in the output's dtype. Threads: any. */
-cz_status cons_fetch(const struct cons_plan *plan, const struct cons_tensor *t, uint64_t elem_off,
-                     size_t numel, void *dst);
-
-/* ---- sinks ------------------------------------------------------------------------------------
- */
+/* ---- sinks ----------------------------------------------------------------------------------- */
 
 struct cons_sink_class {
     /* Create the output's files under temporary names and place every tensor of the plan. */
@@ -63,8 +51,7 @@ struct cons_sink_class {
 
 extern const struct cons_sink_class cons_sink_bin, cons_sink_safetensors;
 
-/* ---- threads ----------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 /* Some elements of one tensor; buf has space for them, and its address is the piece's place in the
  * output file modulo FILE_DIRECT_ALIGN. buf2 is a second one. */
@@ -80,9 +67,4 @@ cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, vo
  * thread of its own. The end waits for it, releases (accepts NULL) and gives its result: CZ_CORRUPT
  * names file, record and byte. begin's *out is to be ended on failure, too. */
 struct cons_check;
-cz_status cons_check_begin(const struct cons_plan *plan, struct cons_check **out);
-cz_status cons_check_end(struct cons_check *check);
-
-cz_status cons_verify(const struct cons_plan *plan, const struct cons_sink_class *cls);
-
 #endif

@@ -1,10 +1,12 @@
-/* Output as safetensors: tied names go into the metadata, as alias: kept name. */
+/* Output as safetensors. The format refuses tensors that share bytes, so a tied name goes into the
+ * metadata, as alias: kept name; Hugging Face's loaders tie again by the model's config. */
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "formats/safetensors/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* torch dtypes that czero does not compute with but safetensors has: copied as bytes. */
 static cz_status dtype_of(const struct cons_tensor *t, enum safetensors_dtype *out)
 {
     static const struct {
@@ -48,6 +50,7 @@ static void make_metadata(const struct cons_plan *plan, struct safetensors_metad
     }
 }
 
+/* The layout is made by the writer; place and file of each tensor are kept, to deal the work by. */
 static cz_status st_create(struct cons_plan *plan, void **sink)
 {
     const struct cz_consolidate_options *o = plan->options;

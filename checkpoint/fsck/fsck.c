@@ -1,4 +1,11 @@
-/* What the user named: a file, a tag, a folder of tags, a folder of weights. */
+/* What the user named, and the order in which it is checked: a file, a tag, a folder of tags, a
+ * folder of weights.
+ *
+ * A tag is checked in three layers. The manifest, where there is one, decides which files belong to
+ * it; each file is checked alone (fsck_check.c); and if nothing was found, ckpt_open() checks that
+ * the ranks' files form one checkpoint. A later layer runs only where the earlier ones leave
+ * something to learn: a missing shard would otherwise be reported twice. Damage is a finding and
+ * never an error, so that one bad file does not hide the others. */
 #include "base/options.h"
 #include "checkpoint/fsck/fsck_impl.h"
 
@@ -34,22 +41,25 @@ static cz_status load_manifest(const char *tag_dir, struct manifest *m, bool *ha
     return st;
 }
 
-/* Do the ranks' files make one checkpoint? The view stays open, to name what lies where; NULL: *why
- * says why not. */
+/* Opens the tag as a checkpoint: do the ranks' files agree? The view stays open, because it maps
+ * bytes of a file to parameters for the findings. NULL: *why says why it cannot be opened. */
 static struct ckpt *open_view(const char *tag_dir, struct err *why)
 {
     struct ckpt *view = NULL;
     char *zero = file_join(tag_dir, "zero");
     struct ckpt_open_options o = {.dir = tag_dir, .universal = zero && is_folder(zero)};
     if (ckpt_open(&o, &view) != CZ_OK) err_capture(why);
-    o.weights_only = true; /* stage 0's states need not tell whose they are */
+    /* Stage 0 does not name the parameters of its groups (docs/deepspeed-behaviour.md, "Optimizer
+     * files"). That the states cannot be assigned is no damage, so the weights alone decide. */
+    o.weights_only = true;
     if (why->status == CZ_UNSUPPORTED && ckpt_open(&o, &view) == CZ_OK) why->status = CZ_OK;
     err_clear();
     free(zero);
     return view;
 }
 
-/* Whether a finding about the file that the sentence begins with is there already. */
+/* Whether the file that the sentence begins with has a finding already. Every sentence of the
+ * library begins with the path, so a prefix is enough. */
 static bool is_told(const struct fsck_findings *f, const char *sentence)
 {
     for (size_t i = 0; i < f->n; i++)
@@ -57,8 +67,9 @@ static bool is_told(const struct fsck_findings *f, const char *sentence)
     return false;
 }
 
-/* That the files do not fit each other is news unless some of them are damaged anyway. What we do
- * not read (tensor parallelism, …) is no damage, but was not checked. */
+/* That the files do not fit together is worth a finding only if none of them is damaged: a damaged
+ * one explains it. What this build does not read (tensor parallelism, …) is no damage, but was not
+ * checked, so its status is returned. */
 static cz_status report_view(const struct cz_fsck_options *options, const char *tag_dir,
                              const struct fsck_files *files, const struct fsck_findings *before,
                              const struct err *why, struct cz_fsck_report *report)
@@ -76,6 +87,9 @@ static cz_status report_view(const struct cz_fsck_options *options, const char *
     return st;
 }
 
+/* One tag: list, check each file, then the view. Without a manifest the view is opened first,
+ * because nothing else knows which parameter a record holds; with one the manifest names the
+ * tensors, and the view only adds a check of the whole. */
 static cz_status check_tag(const struct cz_fsck_options *options, const char *tag_dir,
                            struct cz_fsck_report *report)
 {
@@ -92,7 +106,6 @@ static cz_status check_tag(const struct cz_fsck_options *options, const char *ta
     report->has_manifest |= has;
     TRY_GOTO(fsck_list_tag(tag_dir, has ? &m : NULL, &files, &findings), done);
     fsck_report_findings(options, &findings, report);
-    /* A manifest says by itself what is missing, stale or changed, and whose bytes are where. */
     if (!has) view = open_view(tag_dir, &why);
     for (size_t i = 0; i < files.n; i++) files.items[i].view = view;
     TRY_GOTO(fsck_check_files(options, &files, report), done);
@@ -122,7 +135,8 @@ static cz_status note_latest(const struct cz_fsck_options *options, struct cz_fs
     return st;
 }
 
-/* A file `latest` (or latest_universal), whatever is in it. */
+/* A file `latest` or `latest_universal`, whatever its content: one that is unreadable is a finding,
+ * so it has to be noticed without being parsed. */
 static bool has_latest(const char *dir)
 {
     bool yes = false;
@@ -135,6 +149,7 @@ static bool has_latest(const char *dir)
     return yes;
 }
 
+/* The tag that `latest` names must exist. Its content was checked with all tags before. */
 static cz_status check_latest(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     char *tag_dir = NULL, *tag = NULL;
@@ -163,6 +178,9 @@ static bool is_tag(const char *path)
     return yes;
 }
 
+/* Every tag of a folder. A folder without any mark of a checkpoint is skipped, and so are hidden
+ * names: those are leftovers of saves that were cut off (docs/checkpoint-format.md), which the next
+ * save removes. */
 static cz_status check_all(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct ckpt_list list;
@@ -188,12 +206,6 @@ static cz_status check_all(const struct cz_fsck_options *options, struct cz_fsck
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static bool ends_in(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), n_suffix = strlen(suffix);
-    return n >= n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
-}
-
 /* The folder that holds path; free() it. */
 static char *folder_of(const char *path)
 {
@@ -202,6 +214,8 @@ static char *folder_of(const char *path)
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+/* One file. The manifest beside it still applies, so the file is compared with its sums where it is
+ * listed; the manifest itself is checked by loading it. */
 static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct manifest m;
@@ -219,7 +233,9 @@ static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsc
     report->n_files = is_manifest;
     fsck_report_findings(options, &findings, report);
     if (st == CZ_OK && !is_manifest) {
-        const bool is_safetensors = ends_in(name, ".safetensors");
+        const size_t n = strlen(name), n_suffix = strlen(".safetensors");
+        const bool is_safetensors =
+            n >= n_suffix && strcmp(name + n - n_suffix, ".safetensors") == 0;
         st = fsck_add_file(&files, path,
                            listed           ? FSCK_LISTED
                            : is_safetensors ? FSCK_SAFETENSORS
@@ -250,6 +266,9 @@ static cz_status check_weights(const struct cz_fsck_options *options, struct cz_
     return st;
 }
 
+/* A folder is a tag's, a folder of tags, or one of plain weights, and is tried in this order: what
+ * `latest` or the option names decides first, because a folder of tags may also hold exported
+ * weights. */
 static cz_status check_folder(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     char *tag_dir = NULL, *tag = NULL;
@@ -262,6 +281,8 @@ static cz_status check_folder(const struct cz_fsck_options *options, struct cz_f
         free(tag);
         return st;
     }
+    /* An error such as "permission denied" ends the check. A tag that is absent or unreadable does
+     * not if the user named no tag: the folder itself may be a tag's. */
     const bool is_damage = st == CZ_CORRUPT || st == CZ_NOTFOUND;
     if (options->tag || !is_damage) return st;
     if (has_latest(options->dir)) return note_latest(options, report);
@@ -269,6 +290,8 @@ static cz_status check_folder(const struct cz_fsck_options *options, struct cz_f
                                 : check_weights(options, report);
 }
 
+/* tag_dir is set before anything can fail, so that a report of a failed check still names its
+ * subject. */
 static cz_status fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct stat info;

@@ -1,4 +1,6 @@
-/* Findings: collected per file, handed over in the order of the files. */
+/* Findings: collected per file, so that threads need no lock for them, and handed over in the order
+ * of the files. A file that is damaged throughout would yield one finding per tensor;
+ * FSCK_FINDINGS_MAX are kept and the rest is counted, which bounds memory. */
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include <stdarg.h>
@@ -8,6 +10,8 @@
 
 #define SENTENCE_NBYTES 4096
 
+/* Takes copies of all texts: the sentence is a caller's buffer, and path and tensor may go with the
+ * manifest. */
 static cz_status add(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
                      uint64_t nbytes, const char *sentence)
 {
@@ -29,6 +33,8 @@ static cz_status add(struct fsck_findings *f, const char *path, const char *tens
     return err_set(CZ_NOMEM, 0, "%s: no memory for what was found", path);
 }
 
+/* The sentence is "PATH: …". A path that fills the buffer is left out rather than the text after
+ * it. */
 cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
                     uint64_t nbytes, const char *fmt, ...)
 {
@@ -61,6 +67,7 @@ void fsck_findings_free(struct fsck_findings *f)
     memset(f, 0, sizeof *f);
 }
 
+/* Findings about the whole file have no range and therefore match no bytes. */
 bool fsck_found_in(const struct fsck_findings *f, uint64_t off, uint64_t nbytes)
 {
     for (size_t i = 0; i < f->n; i++) {

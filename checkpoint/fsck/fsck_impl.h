@@ -41,8 +41,6 @@ struct fsck_files {
 
 /* Counts bytes for the progress callback, from any thread. */
 struct fsck_meter;
-void fsck_meter_add(struct fsck_meter *meter, uint64_t nbytes);
-
 /* Note damage of `path`; tensor "" and nbytes 0: of the whole file. The sentence is "PATH: …".
  * Errors: CZ_NOMEM. */
 cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
@@ -54,29 +52,6 @@ void fsck_findings_free(struct fsck_findings *f);
 
 /* Whether anything was found in these bytes. */
 bool fsck_found_in(const struct fsck_findings *f, uint64_t off, uint64_t nbytes);
-
-/* CRC-32 of bytes [off, off + nbytes), read in pieces through buf (FSCK_PIECE_NBYTES). meter may be
- * NULL. Errors: CZ_IO, CZ_CORRUPT (the file ends before). */
-cz_status fsck_crc(int fd, const char *path, uint64_t off, uint64_t nbytes, void *buf,
-                   struct fsck_meter *meter, uint32_t *crc);
-
-/* Check one file; damage goes into its findings. Errors: what keeps it from being checked. */
-cz_status fsck_check_listed(struct fsck_file *file, void *buf, struct fsck_meter *meter);
-cz_status fsck_check_zip(struct fsck_file *file, void *buf, struct fsck_meter *meter);
-cz_status fsck_check_safetensors(struct fsck_file *file);
-
-/* The records of an open .pt whose bytes do not have their CRC, those left out in which something
- * was found before. *n_bad: how many. */
-cz_status fsck_check_records(struct fsck_file *file, const struct pt *pt, void *buf,
-                             struct fsck_meter *meter, size_t *n_bad);
-
-/* What is in a record, as people see it: "data/3 (transformer.wte.weight, exp_avg, and 27 more)",
- * by parameters where a view is open, else by the place in the pickle. */
-void fsck_describe_record(const struct fsck_file *file, const struct pt *pt,
-                          const struct pt_record *record, char *text, size_t nbytes);
-
-/* Tensors in the tree of an open .pt. */
-size_t fsck_count_tensors(const struct pt *pt);
 
 /* Which files of a tag's folder, or of a folder of weights, are to be checked. m: its manifest, or
  * NULL. Missing and stale files, and broken lists, become findings. Errors: CZ_IO, CZ_NOMEM,

@@ -1,4 +1,6 @@
-/* A check as one JSON object. */
+/* A check as one JSON object, for programs. Findings come while the check runs and the counts only
+ * at its end, so findings are written to a text of their own, which becomes a member of the object
+ * at the end. */
 #include "checkpoint/fsck/fsck.h"
 
 #include "formats/json/json_write.h"

@@ -1,4 +1,6 @@
-/* Which files there are to check, and which should be there. */
+/* Which files there are to check, and which should be there. With a manifest its list decides, and
+ * shards that it does not list are findings; without one, everything that looks like a shard or a
+ * weight is checked. */
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include "checkpoint/read/names.h"
@@ -9,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* The size is taken here, before any thread starts, because the total is what progress is measured
+ * against. A file that is missing counts 0 bytes and is reported when it is opened. */
 cz_status fsck_add_file(struct fsck_files *files, const char *path, enum fsck_kind kind,
                         const struct manifest_file *listed)
 {
@@ -51,7 +55,8 @@ static cz_status add_in(struct fsck_files *files, const char *dir, const char *n
     return st;
 }
 
-/* Every file of `dir` that ends in suffix. */
+/* Every file of `dir` that ends in suffix, except hidden ones: those are temporary files of a save
+ * under way. */
 static cz_status add_ending(struct fsck_files *files, const char *dir, const char *suffix,
                             enum fsck_kind kind)
 {
@@ -66,7 +71,8 @@ static cz_status add_ending(struct fsck_files *files, const char *dir, const cha
 
 /* ---- a tag ----------------------------------------------------------------------------------- */
 
-/* zero/PARAMETER/fp32.pt … and zero/optimizer_state.pt of a universal checkpoint. */
+/* zero/PARAMETER/fp32.pt … and zero/optimizer_state.pt of a universal checkpoint
+ * (docs/deepspeed-behaviour.md, "Universal folders"). Other tags have no folder `zero`. */
 static cz_status add_universal(struct fsck_files *files, const char *tag_dir)
 {
     struct ckpt_list list = {NULL, 0};
@@ -96,8 +102,9 @@ static bool ends_in(const char *name, const char *suffix)
     return n >= n_suffix && strcmp(name + n - n_suffix, suffix) == 0;
 }
 
-/* Shards that the manifest does not know: DeepSpeed's loader and scripts would take them for part
- * of the checkpoint. */
+/* Shards that the manifest does not list, as a save with more ranks under the same tag leaves them
+ * in DeepSpeed: its loader and scripts go by names and would take them for part of the
+ * checkpoint. */
 static cz_status find_stale(const char *tag_dir, const struct manifest *m,
                             struct fsck_findings *findings)
 {
@@ -131,6 +138,8 @@ cz_status fsck_list_tag(const char *tag_dir, const struct manifest *m, struct fs
 
 /* ---- a folder of weights --------------------------------------------------------------------- */
 
+/* A file that an index names is missing. An index names the same file once per tensor, so a file
+ * that was noted before is not noted again. */
 static cz_status check_listed_name(const char *dir, const char *index, const struct json_node *item,
                                    struct fsck_findings *findings)
 {
@@ -149,7 +158,7 @@ static cz_status check_listed_name(const char *dir, const char *index, const str
     return st;
 }
 
-/* Every file that an index names is there. */
+/* Every file that a model.safetensors.index.json or pytorch_model.bin.index.json names is there. */
 static cz_status check_index(const char *dir, const char *name, struct fsck_findings *findings)
 {
     struct json_doc *doc = NULL;
@@ -166,24 +175,21 @@ static cz_status check_index(const char *dir, const char *name, struct fsck_find
     return st;
 }
 
-static cz_status check_indexes(const char *dir, struct fsck_findings *findings)
-{
-    struct ckpt_list list;
-    TRY(ckpt_list_files(dir, ".index.json", &list));
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < list.n && st == CZ_OK; i++)
-        st = check_index(dir, list.names[i], findings);
-    ckpt_list_free(&list);
-    return st;
-}
-
 cz_status fsck_list_weights(const char *dir, struct fsck_files *files,
                             struct fsck_findings *findings)
 {
     TRY(add_ending(files, dir, ".safetensors", FSCK_SAFETENSORS));
     TRY(add_ending(files, dir, ".bin", FSCK_ZIP));
     TRY(add_ending(files, dir, ".pt", FSCK_ZIP));
-    TRY(check_indexes(dir, findings));
+    struct ckpt_list list;
+    TRY(ckpt_list_files(dir, ".index.json", &list));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++)
+        st = check_index(dir, list.names[i], findings);
+    ckpt_list_free(&list);
+    /* An index alone, with all its weights missing, is not "nothing to check": the findings say
+     * so. */
+    TRY(st);
     if (files->n > 0 || findings->n > 0) return CZ_OK;
     return err_set(CZ_NOTFOUND, 0,
                    "%s: nothing to check here: no checkpoint (a file 'latest', or "

@@ -1,4 +1,6 @@
-/* What the path leads to, and the finished text. */
+/* What a path leads to (a file, a tag's folder, a folder of weights), and the finished text. The
+ * whole text is made in memory and written at the end, so that an error leaves no half an answer in
+ * a pipe. */
 #include "base/options.h"
 #include "checkpoint/inspect/inspect_impl.h"
 
@@ -23,21 +25,19 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static cz_status inspect_safetensors_file(struct inspect *in, const char *path)
-{
-    struct safetensors *opened;
-    TRY(safetensors_open(path, &opened));
-    cz_status st = inspect_safetensors(in, opened);
-    safetensors_close(opened);
-    return st;
-}
-
+/* By the name's end: a .pt and a .bin are zips, which the reader checks. */
 static cz_status inspect_file(struct inspect *in)
 {
     const char *path = in->options->path;
     if (in->options->tag)
         return err_set(CZ_INVALID, 0, "%s: is a file, so there is no tag to choose", path);
-    if (ends_in(path, ".safetensors")) return inspect_safetensors_file(in, path);
+    if (ends_in(path, ".safetensors")) {
+        struct safetensors *opened;
+        TRY(safetensors_open(path, &opened));
+        cz_status st = inspect_safetensors(in, opened);
+        safetensors_close(opened);
+        return st;
+    }
     if (ends_in(path, ".json") || ends_in(path, "/" CKPT_LATEST))
         return err_set(CZ_UNSUPPORTED, 0, "%s: is text: any editor shows it", path);
     return inspect_pt_file(in, path);
@@ -60,7 +60,8 @@ static cz_status inspect_torch_files(struct inspect *in, const struct ckpt_list 
     return st;
 }
 
-/* A folder without checkpoints; why: what was said about those. */
+/* A folder without checkpoints. why: the error of the search for those, returned when there are no
+ * weights either, because a checkpoint is what users mostly look for. */
 static cz_status inspect_weights(struct inspect *in, const struct err *why)
 {
     static const char *const suffixes[] = {".bin", ".pt"};
@@ -81,7 +82,8 @@ static cz_status inspect_weights(struct inspect *in, const struct err *why)
     return err_restore(why);
 }
 
-/* Where it cannot be told whose the optimizer's states are: without them. */
+/* Where the optimizer's states cannot be assigned to parameters, the rest is still worth showing,
+ * with a warning. */
 static cz_status open_tag(const char *tag_dir, bool universal, struct ckpt **ck)
 {
     struct ckpt_open_options open = {.dir = tag_dir, .universal = universal};

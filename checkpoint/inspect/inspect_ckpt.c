@@ -1,4 +1,5 @@
-/* A tag's folder, as a person wants to see it: who saved what, how far along, which tensors. */
+/* A tag's folder as people and programs want to see it: which run saved it, how far it was, which
+ * tensors it has. Text is cut to what fits a screen, unless --all; JSON is complete. */
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include <inttypes.h>
@@ -15,55 +16,6 @@ static void put_label(struct inspect *in, const char *label)
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-static void put_origin(struct inspect *in, const struct ckpt_info *info)
-{
-    put_label(in, "saved by");
-    json_write_text(&in->w, info->is_ours ? "czero, in the format of DeepSpeed " : "DeepSpeed ");
-    inspect_puts(in, info->ds_version[0] ? info->ds_version : "(version not saved)");
-    json_write_text(&in->w, "\n");
-    put_label(in, "ZeRO stage");
-    if (info->is_universal)
-        json_write_format(&in->w, "universal, made from stage %s\n",
-                          info->stage == 3 ? "3" : "0-2");
-    else
-        json_write_format(&in->w, "%d, %d rank%s\n", info->stage, info->world_size,
-                          info->world_size == 1 ? "" : "s");
-    put_label(in, "model dtype");
-    json_write_format(&in->w, "%s\n",
-                      info->model_dtype ? info->model_dtype->torch_name : "not saved");
-}
-
-static void put_steps(struct inspect *in, const struct ckpt *ck)
-{
-    static const char *const keys[] = {"global_steps", "skipped_steps", "global_samples"};
-    static const char *const after[] = {"", " skipped", " samples"};
-    double value;
-    int n = 0;
-    put_label(in, "steps");
-    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
-        if (ckpt_number(ck, pickle_get(ckpt_model_states(ck), keys[i]), &value))
-            json_write_format(&in->w, "%s%.0f%s", n++ > 0 ? ", " : "", value, after[i]);
-    json_write_text(&in->w, n > 0 ? "\n" : "not saved\n");
-}
-
-/* "lr 0.001, betas (0.9, 0.999), …"; what is off is left out, unless --all. */
-static cz_status put_settings(struct inspect *in, const struct pickle_node *group)
-{
-    size_t n = 0;
-    for (size_t i = 0; group && i < group->n_pairs; i++) {
-        const char *key = pickle_to_string(group->pairs[i].key);
-        const struct pickle_node *value = group->pairs[i].value;
-        const bool is_off =
-            value->kind == PICKLE_NONE || (value->kind == PICKLE_BOOL && !value->boolean);
-        if (!key || strcmp(key, "params") == 0 || (is_off && !in->options->all)) continue;
-        json_write_text(&in->w, n++ > 0 ? ", " : "");
-        inspect_puts(in, key);
-        json_write_text(&in->w, " ");
-        TRY(inspect_put_node(in, NULL, value, 18));
-    }
-    return CZ_OK;
-}
-
 static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
 {
     const struct ckpt_info *info = ckpt_get_info(ck);
@@ -71,7 +23,20 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
         const int64_t step = ckpt_group_step(ck, g);
         put_label(in, g == 0 ? "optimizer" : "");
         if (info->n_groups > 1) json_write_format(&in->w, "group %zu: ", g);
-        TRY(put_settings(in, ckpt_param_group(ck, g)));
+        /* "lr 0.001, betas (0.9, 0.999), …"; what is off is left out, unless --all. */
+        const struct pickle_node *group = ckpt_param_group(ck, g);
+        size_t n = 0;
+        for (size_t i = 0; group && i < group->n_pairs; i++) {
+            const char *key = pickle_to_string(group->pairs[i].key);
+            const struct pickle_node *value = group->pairs[i].value;
+            const bool is_off =
+                value->kind == PICKLE_NONE || (value->kind == PICKLE_BOOL && !value->boolean);
+            if (!key || strcmp(key, "params") == 0 || (is_off && !in->options->all)) continue;
+            json_write_text(&in->w, n++ > 0 ? ", " : "");
+            inspect_puts(in, key);
+            json_write_text(&in->w, " ");
+            TRY(inspect_put_node(in, NULL, value, 18));
+        }
         if (step >= 0) json_write_format(&in->w, "; %" PRId64 " updates", step);
         json_write_text(&in->w, "\n");
     }
@@ -82,6 +47,7 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
     return CZ_OK;
 }
 
+/* Elements by kind; aliases count as names, not as tensors. */
 static void put_totals(struct inspect *in, const struct ckpt *ck)
 {
     const struct ckpt_info *info = ckpt_get_info(ck);
@@ -118,6 +84,7 @@ static const char *kind_name(enum ckpt_kind kind)
     return names[kind];
 }
 
+/* A tensor of a checkpoint for inspect_sum(), which knows nothing of where elements come from. */
 struct tensor_of {
     const struct ckpt *ck;
     size_t idx;
@@ -166,14 +133,7 @@ static cz_status put_state_sums(struct inspect *in, const struct ckpt *ck, size_
     return CZ_OK;
 }
 
-static void put_missing_states(struct inspect *in, const struct ckpt *ck, size_t idx)
-{
-    const struct ckpt_info *info = ckpt_get_info(ck);
-    for (size_t s = 0; s < info->n_states; s++)
-        if (ckpt_at(ck, idx)->kind == CKPT_TRAINED && !ckpt_has_state(ck, idx, s))
-            json_write_format(&in->w, "  no %s", info->states[s]);
-}
-
+/* "no exp_avg": a trained parameter without a state is a hole that a resume would meet. */
 static cz_status put_tensor(struct inspect *in, const struct ckpt *ck, size_t idx, int width)
 {
     char shape[INSPECT_SHAPE_NBYTES];
@@ -188,30 +148,16 @@ static cz_status put_tensor(struct inspect *in, const struct ckpt *ck, size_t id
         json_write_text(&in->w, "  = ");
         inspect_puts(in, t->aliases[i]);
     }
-    put_missing_states(in, ck, idx);
+    const struct ckpt_info *info = ckpt_get_info(ck);
+    for (size_t s = 0; s < info->n_states; s++)
+        if (ckpt_at(ck, idx)->kind == CKPT_TRAINED && !ckpt_has_state(ck, idx, s))
+            json_write_format(&in->w, "  no %s", info->states[s]);
     if (in->options->sums) {
         TRY(sum(ck, idx, CKPT_MASTER, &sums, &has));
         if (has) inspect_put_sums(in, &sums);
         TRY(put_state_sums(in, ck, idx));
     }
     json_write_text(&in->w, "\n");
-    return CZ_OK;
-}
-
-static cz_status put_tensors(struct inspect *in, const struct ckpt *ck)
-{
-    size_t width = 0;
-    const struct inspect_window window = inspect_window(in, ckpt_count(ck), TENSORS_MAX);
-    for (size_t i = 0; i < ckpt_count(ck); i++)
-        if (strlen(ckpt_at(ck, i)->name) > width) width = strlen(ckpt_at(ck, i)->name);
-    json_write_text(&in->w, "tensors\n");
-    for (size_t i = 0; i < ckpt_count(ck); i++) {
-        if (i == window.head && i < window.tail_begin) {
-            json_write_format(&in->w, "  … %zu more\n", window.tail_begin - window.head);
-            i = window.tail_begin;
-        }
-        TRY(put_tensor(in, ck, i, width > 60 ? 60 : (int)width));
-    }
     return CZ_OK;
 }
 
@@ -235,8 +181,8 @@ static void put_files(struct inspect *in, const struct ckpt *ck)
     }
 }
 
-/* What the lines above have told of the model file. */
-static bool is_told(const char *key)
+/* Keys of the model file that the lines above have shown already. */
+static bool is_shown(const char *key)
 {
     static const char *const told[] = {"module",
                                        "optimizer",
@@ -263,7 +209,7 @@ static cz_status put_others(struct inspect *in, const struct ckpt *ck)
     for (size_t i = 0; i < m->n_pairs; i++) {
         const char *key = pickle_to_string(m->pairs[i].key);
         const struct pickle_node *value = m->pairs[i].value;
-        if (!key || is_told(key) || value->kind == PICKLE_NONE) continue;
+        if (!key || is_shown(key) || value->kind == PICKLE_NONE) continue;
         if (n++ == 0) json_write_text(&in->w, "also saved\n");
         inspect_indent(in, 2);
         inspect_puts(in, key);
@@ -281,12 +227,44 @@ static cz_status put_checkpoint(struct inspect *in, const struct ckpt *ck)
     json_write_text(&in->w, ": checkpoint ");
     inspect_puts(in, info->tag);
     json_write_text(&in->w, "\n");
-    put_origin(in, info);
-    put_steps(in, ck);
+    put_label(in, "saved by");
+    json_write_text(&in->w, info->is_ours ? "czero, in the format of DeepSpeed " : "DeepSpeed ");
+    inspect_puts(in, info->ds_version[0] ? info->ds_version : "(version not saved)");
+    json_write_text(&in->w, "\n");
+    put_label(in, "ZeRO stage");
+    if (info->is_universal)
+        json_write_format(&in->w, "universal, made from stage %s\n",
+                          info->stage == 3 ? "3" : "0-2");
+    else
+        json_write_format(&in->w, "%d, %d rank%s\n", info->stage, info->world_size,
+                          info->world_size == 1 ? "" : "s");
+    put_label(in, "model dtype");
+    json_write_format(&in->w, "%s\n",
+                      info->model_dtype ? info->model_dtype->torch_name : "not saved");
+    static const char *const keys[] = {"global_steps", "skipped_steps", "global_samples"};
+    static const char *const after[] = {"", " skipped", " samples"};
+    double value;
+    int n = 0;
+    put_label(in, "steps");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
+        if (ckpt_number(ck, pickle_get(ckpt_model_states(ck), keys[i]), &value))
+            json_write_format(&in->w, "%s%.0f%s", n++ > 0 ? ", " : "", value, after[i]);
+    json_write_text(&in->w, n > 0 ? "\n" : "not saved\n");
     TRY(inspect_run(in, info->tag_dir));
     TRY(put_optimizer(in, ck));
     put_totals(in, ck);
-    TRY(put_tensors(in, ck));
+    size_t width = 0;
+    const struct inspect_window window = inspect_window(in, ckpt_count(ck), TENSORS_MAX);
+    for (size_t i = 0; i < ckpt_count(ck); i++)
+        if (strlen(ckpt_at(ck, i)->name) > width) width = strlen(ckpt_at(ck, i)->name);
+    json_write_text(&in->w, "tensors\n");
+    for (size_t i = 0; i < ckpt_count(ck); i++) {
+        if (i == window.head && i < window.tail_begin) {
+            json_write_format(&in->w, "  … %zu more\n", window.tail_begin - window.head);
+            i = window.tail_begin;
+        }
+        TRY(put_tensor(in, ck, i, width > 60 ? 60 : (int)width));
+    }
     put_files(in, ck);
     return put_others(in, ck);
 }
@@ -359,6 +337,7 @@ static cz_status json_states(struct inspect *in, const struct ckpt *ck, size_t i
     return CZ_OK;
 }
 
+/* One tensor takes one line: thousands of them are read with line tools. */
 static cz_status json_tensor(struct inspect *in, const struct ckpt *ck, size_t idx)
 {
     struct inspect_sums sums;
@@ -381,34 +360,6 @@ static cz_status json_tensor(struct inspect *in, const struct ckpt *ck, size_t i
     }
     json_end_object(&in->w);
     in->w.indent = indent;
-    return CZ_OK;
-}
-
-static void json_files(struct inspect *in, const struct ckpt *ck)
-{
-    json_write_key(&in->w, "files");
-    json_begin_array(&in->w);
-    for (size_t i = 0; i < ckpt_get_info(ck)->n_files; i++) {
-        json_begin_object(&in->w);
-        inspect_json_string(in, "path", ckpt_file_path(ck, i));
-        json_put_int(&in->w, "nbytes", (int64_t)ckpt_file_nbytes(ck, i));
-        json_end_object(&in->w);
-    }
-    json_end_array(&in->w);
-}
-
-static cz_status json_others(struct inspect *in, const struct ckpt *ck)
-{
-    const struct pickle_node *m = ckpt_model_states(ck);
-    json_write_key(&in->w, "others");
-    json_begin_object(&in->w);
-    for (size_t i = 0; i < m->n_pairs; i++) {
-        const char *key = pickle_to_string(m->pairs[i].key);
-        if (!key || is_told(key)) continue;
-        inspect_json_key(in, key, strlen(key));
-        TRY(inspect_json_node(in, NULL, m->pairs[i].value));
-    }
-    json_end_object(&in->w);
     return CZ_OK;
 }
 
@@ -443,8 +394,25 @@ static cz_status json_checkpoint(struct inspect *in, const struct ckpt *ck)
     json_begin_array(&in->w);
     for (size_t i = 0; i < ckpt_count(ck); i++) TRY(json_tensor(in, ck, i));
     json_end_array(&in->w);
-    json_files(in, ck);
-    TRY(json_others(in, ck));
+    json_write_key(&in->w, "files");
+    json_begin_array(&in->w);
+    for (size_t i = 0; i < ckpt_get_info(ck)->n_files; i++) {
+        json_begin_object(&in->w);
+        inspect_json_string(in, "path", ckpt_file_path(ck, i));
+        json_put_int(&in->w, "nbytes", (int64_t)ckpt_file_nbytes(ck, i));
+        json_end_object(&in->w);
+    }
+    json_end_array(&in->w);
+    const struct pickle_node *m = ckpt_model_states(ck);
+    json_write_key(&in->w, "others");
+    json_begin_object(&in->w);
+    for (size_t i = 0; i < m->n_pairs; i++) {
+        const char *key = pickle_to_string(m->pairs[i].key);
+        if (!key || is_shown(key)) continue;
+        inspect_json_key(in, key, strlen(key));
+        TRY(inspect_json_node(in, NULL, m->pairs[i].value));
+    }
+    json_end_object(&in->w);
     json_end_object(&in->w);
     return CZ_OK;
 }

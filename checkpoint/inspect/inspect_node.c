@@ -1,4 +1,6 @@
-/* A pickled value as a tree for people. Unknown classes are names with what they hold. */
+/* A pickled value as a tree for people. Unknown classes are shown by their names with what they
+ * hold; nothing is ever called. A small pickle can unfold into an enormous tree, because values may
+ * be referred to many times, so every value counts against a limit (inspect_count_node). */
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include <inttypes.h>
@@ -45,6 +47,7 @@ static bool is_short_dict(const struct pickle_node *node)
 
 /* ---- scalars --------------------------------------------------------------------------------- */
 
+/* Cut at a character's first byte, so that the output stays valid UTF-8. */
 static void put_string(struct inspect *in, const struct pickle_node *node)
 {
     size_t shown = node->n;
@@ -72,6 +75,7 @@ static void put_float(struct inspect *in, double value)
     json_write_text(&in->w, json_float_text(value, text));
 }
 
+/* PICKLE_SIZE has integers only: the reader checks it. */
 static void put_size(struct inspect *in, const struct pickle_node *node)
 {
     int64_t shape[PICKLE_NDIM_MAX];
@@ -204,28 +208,25 @@ static cz_status put_dict(struct inspect *in, const struct pt *pt, const struct 
     return put_pairs(in, pt, node, indent);
 }
 
-/* (numel=64, start=0) */
-static cz_status put_attributes(struct inspect *in, const struct pickle_node *state)
-{
-    json_write_text(&in->w, "(");
-    for (size_t i = 0; i < state->n_pairs; i++) {
-        if (i > 0) json_write_text(&in->w, ", ");
-        inspect_puts(in, pickle_to_string(state->pairs[i].key));
-        json_write_text(&in->w, "=");
-        TRY(put_value(in, NULL, state->pairs[i].value, 0));
-    }
-    json_write_text(&in->w, ")");
-    return CZ_OK;
-}
-
-/* module.name(…): never called, only shown. */
+/* module.name(…), as Python would print a constructor. Objects with a few plain attributes take one
+ * line. */
 static cz_status put_object(struct inspect *in, const struct pt *pt, const struct pickle_node *node,
                             int indent)
 {
     const struct pickle_node *args = node->args, *state = node->state;
     put_class(in, node);
-    if ((!args || args->n == 0) && node->n == 0 && node->n_pairs == 0 && is_short_dict(state))
-        return put_attributes(in, state);
+    if ((!args || args->n == 0) && node->n == 0 && node->n_pairs == 0 && is_short_dict(state)) {
+        /* (numel=64, start=0) */
+        json_write_text(&in->w, "(");
+        for (size_t i = 0; i < state->n_pairs; i++) {
+            if (i > 0) json_write_text(&in->w, ", ");
+            inspect_puts(in, pickle_to_string(state->pairs[i].key));
+            json_write_text(&in->w, "=");
+            TRY(put_value(in, NULL, state->pairs[i].value, 0));
+        }
+        json_write_text(&in->w, ")");
+        return CZ_OK;
+    }
     const bool short_args = args && all_scalars(args);
     if (short_args)
         TRY(put_inline(in, args, "(", ")"));

@@ -29,13 +29,6 @@ static cz_status json_wrapped_items(struct inspect *in, const struct pt *pt, con
     return CZ_OK;
 }
 
-static void json_wrapped_text(struct inspect *in, const char *key, const char *text)
-{
-    json_begin_object(&in->w);
-    inspect_json_string(in, key, text);
-    json_end_object(&in->w);
-}
-
 static void json_hex(struct inspect *in, const char *key, const struct pickle_node *node)
 {
     json_begin_object(&in->w);
@@ -155,7 +148,11 @@ static cz_status json_value(struct inspect *in, const struct pt *pt, const struc
     case PICKLE_SIZE: return json_wrapped_items(in, pt, "$size", node);
     case PICKLE_DICT: return json_pairs(in, pt, node);
     case PICKLE_TENSOR: return json_tensor(in, pt, node);
-    case PICKLE_DTYPE: json_wrapped_text(in, "$dtype", node->name); break;
+    case PICKLE_DTYPE:
+        json_begin_object(&in->w);
+        inspect_json_string(in, "$dtype", node->name);
+        json_end_object(&in->w);
+        break;
     case PICKLE_GLOBAL:
         json_begin_object(&in->w);
         json_class(in, "$global", node);

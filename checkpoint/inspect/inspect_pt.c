@@ -30,21 +30,6 @@ static cz_status put_file(struct inspect *in, const struct pt *pt)
     return CZ_OK;
 }
 
-static void json_record(struct inspect *in, const struct pt_record *r)
-{
-    char crc[9];
-    const int indent = in->w.indent;
-    snprintf(crc, sizeof crc, "%08" PRIx32, r->crc);
-    json_begin_object(&in->w);
-    in->w.indent = 0;
-    inspect_json_string(in, "name", r->name);
-    json_put_int(&in->w, "off", (int64_t)r->off);
-    json_put_int(&in->w, "nbytes", (int64_t)r->nbytes);
-    inspect_json_string(in, "crc32", r->has_crc ? crc : NULL);
-    json_end_object(&in->w);
-    in->w.indent = indent;
-}
-
 static cz_status json_file(struct inspect *in, const struct pt *pt)
 {
     json_begin_object(&in->w);
@@ -53,7 +38,20 @@ static cz_status json_file(struct inspect *in, const struct pt *pt)
     json_put_int(&in->w, "nbytes", (int64_t)pt_nbytes(pt));
     json_write_key(&in->w, "records");
     json_begin_array(&in->w);
-    for (size_t i = 0; i < pt_n_records(pt); i++) json_record(in, pt_record_at(pt, i));
+    for (size_t i = 0; i < pt_n_records(pt); i++) {
+        const struct pt_record *r = pt_record_at(pt, i);
+        char crc[9];
+        const int indent = in->w.indent;
+        snprintf(crc, sizeof crc, "%08" PRIx32, r->crc);
+        json_begin_object(&in->w);
+        in->w.indent = 0;
+        inspect_json_string(in, "name", r->name);
+        json_put_int(&in->w, "off", (int64_t)r->off);
+        json_put_int(&in->w, "nbytes", (int64_t)r->nbytes);
+        inspect_json_string(in, "crc32", r->has_crc ? crc : NULL);
+        json_end_object(&in->w);
+        in->w.indent = indent;
+    }
     json_end_array(&in->w);
     json_write_key(&in->w, "root");
     TRY(inspect_json_node(in, pt, pt_root(pt)));

@@ -23,7 +23,7 @@ static cz_status read_values(const void *of, uint64_t off, size_t numel, float *
     return safetensors_read_f32(t->st, t->info, off, numel, dst);
 }
 
-/* *has false: elements of less than a byte. */
+/* *has false: elements of less than a byte, which have no address of their own. */
 static cz_status sum(const struct safetensors *st, const struct safetensors_info *info,
                      struct inspect_sums *sums, bool *has)
 {
@@ -45,24 +45,6 @@ static int name_columns(const struct safetensors *st)
         if (n > width) width = n;
     }
     return width > 60 ? 60 : (int)width;
-}
-
-static cz_status put_tensor(struct inspect *in, const struct safetensors *st, size_t idx, int width)
-{
-    char shape[INSPECT_SHAPE_NBYTES];
-    struct inspect_sums sums;
-    bool has;
-    const struct safetensors_info *info = safetensors_at(st, idx);
-    inspect_indent(in, 2);
-    inspect_column(in, info->name, width);
-    json_write_format(&in->w, "  %-5s %s", safetensors_dtype_name(info->dtype),
-                      inspect_shape(info->shape, info->ndim, shape));
-    if (in->options->sums) {
-        TRY(sum(st, info, &sums, &has));
-        if (has) inspect_put_sums(in, &sums);
-    }
-    json_write_text(&in->w, "\n");
-    return CZ_OK;
 }
 
 static void put_head(struct inspect *in, const struct safetensors *st)
@@ -102,7 +84,19 @@ static cz_status put_all(struct inspect *in, const struct safetensors *st)
             json_write_format(&in->w, "  … %zu more\n", window.tail_begin - window.head);
             i = window.tail_begin;
         }
-        TRY(put_tensor(in, st, i, width));
+        char shape[INSPECT_SHAPE_NBYTES];
+        struct inspect_sums sums;
+        bool has;
+        const struct safetensors_info *info = safetensors_at(st, i);
+        inspect_indent(in, 2);
+        inspect_column(in, info->name, width);
+        json_write_format(&in->w, "  %-5s %s", safetensors_dtype_name(info->dtype),
+                          inspect_shape(info->shape, info->ndim, shape));
+        if (in->options->sums) {
+            TRY(sum(st, info, &sums, &has));
+            if (has) inspect_put_sums(in, &sums);
+        }
+        json_write_text(&in->w, "\n");
     }
     return CZ_OK;
 }

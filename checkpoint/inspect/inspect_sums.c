@@ -1,4 +1,6 @@
-/* What a tensor's elements are like, in constant memory. */
+/* Minimum, maximum, mean and CRC of a tensor's elements, in constant memory: pieces are read twice,
+ * as bytes for the CRC and as numbers for the rest, because widening would lose what the file
+ * holds. */
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include "formats/crc32.h"
@@ -8,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Sums are in double and in the order of the elements, so the same tensor gives the same mean in
+ * every layout. */
 static void count_values(struct inspect_sums *s, const float *values, size_t n, double *sum)
 {
     for (size_t i = 0; i < n; i++) {
@@ -23,6 +27,7 @@ static void count_values(struct inspect_sums *s, const float *values, size_t n, 
     }
 }
 
+/* A dtype that is no number (an unknown float8) still gets its CRC. */
 static cz_status sum_pieces(const struct inspect_source *source, struct inspect_sums *s, void *buf)
 {
     double sum = 0;

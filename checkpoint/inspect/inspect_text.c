@@ -1,4 +1,6 @@
-/* Text for people and for programs, from bytes that anybody may have written. */
+/* Text for people and for programs, from bytes that may come from anywhere. A checkpoint is a
+ * stranger's file: its names must neither move a terminal's cursor nor break out of a JSON
+ * string. */
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include "base/utf8.h"
@@ -18,24 +20,21 @@ static size_t printable(const char *text, size_t n)
     return len == 2 && c == 0xC2 && (unsigned char)text[1] < 0xA0 ? 0 : (size_t)len;
 }
 
-static void put_escape(struct json_writer *w, unsigned char c)
-{
-    if (c == '\n')
-        json_write_text(w, "\\n");
-    else if (c == '\t')
-        json_write_text(w, "\\t");
-    else
-        json_write_format(w, "\\x%02x", c);
-}
-
 void inspect_put(struct inspect *in, const char *text, size_t n)
 {
     while (n > 0) {
         const size_t len = printable(text, n);
         if (len > 0)
             json_write_format(&in->w, "%.*s", (int)len, text);
-        else
-            put_escape(&in->w, (unsigned char)text[0]);
+        else {
+            const unsigned char c = (unsigned char)text[0];
+            if (c == '\n')
+                json_write_text(&in->w, "\\n");
+            else if (c == '\t')
+                json_write_text(&in->w, "\\t");
+            else
+                json_write_format(&in->w, "\\x%02x", c);
+        }
         text += len > 0 ? len : 1;
         n -= len > 0 ? len : 1;
     }
@@ -69,6 +68,7 @@ const char *inspect_shape(const int64_t *shape, size_t ndim, char text[INSPECT_S
     return text;
 }
 
+/* Decimal units, as the sizes of options are read. */
 const char *inspect_size(uint64_t nbytes, char text[INSPECT_SIZE_NBYTES])
 {
     static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
@@ -90,6 +90,8 @@ cz_status inspect_count_node(struct inspect *in)
                    INSPECT_NODES_MAX);
 }
 
+/* Which entries of a long list are shown: the first ones and a few of the last. The line that
+ * counts the others takes one place. */
 struct inspect_window inspect_window(const struct inspect *in, size_t n, size_t n_max)
 {
     if (in->options->all || n <= n_max) return (struct inspect_window){n, n};
@@ -99,6 +101,7 @@ struct inspect_window inspect_window(const struct inspect *in, size_t n, size_t 
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
+/* Invalid UTF-8 becomes U+FFFD, one for each byte: JSON must be valid. */
 static void put_json(struct json_writer *w, const char *text, size_t n)
 {
     while (n > 0) {
@@ -152,6 +155,7 @@ void inspect_json_shape(struct inspect *in, const int64_t *shape, size_t ndim)
     in->w.indent = indent;
 }
 
+/* JSON has no NaN; strings are what Python's json and pandas take back. */
 void inspect_json_double(struct inspect *in, double value)
 {
     if (isfinite(value))

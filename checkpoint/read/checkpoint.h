@@ -105,8 +105,7 @@ size_t ckpt_find(const struct ckpt *ck, const char *name);
  * frozen ones, trained ones in flat order. order: (ckpt_count()) indexes, written. */
 void ckpt_script_order(const struct ckpt *ck, size_t *order);
 
-/* ---- elements ---------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 /* Consecutive elements of a tensor that are contiguous in one file. */
 struct ckpt_run {
@@ -137,8 +136,7 @@ cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_o
 /* Whether this tensor has state i. */
 bool ckpt_has_state(const struct ckpt *ck, size_t idx, size_t state_idx);
 
-/* ---- what else is saved -----------------------------------------------------------------------
- */
+/* ---- what else is saved ---------------------------------------------------------------------- */
 
 /* Updates applied to a group ("step" of its states); -1: not saved. Groups whose ranks or tensors
  * disagree are CZ_CORRUPT at open. */

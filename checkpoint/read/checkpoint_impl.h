@@ -130,9 +130,6 @@ cz_status ckpt_alias_add(struct ckpt *ck, size_t idx, const char *name);
 /* Set the shape, or check that it is the one known. label: the file; what: the key it came from. */
 cz_status ckpt_entry_set_shape(struct ckpt_entry *e, const int64_t *shape, int ndim,
                                const char *label, const char *what);
-cz_status ckpt_entry_read_shape(struct ckpt_entry *e, const struct pickle_node *node,
-                                const char *label, const char *what);
-
 /* The parameter that `name` stands for, added when `module` did not have it, with this shape. */
 cz_status ckpt_entry_want(struct ckpt *ck, const char *name, const struct pickle_node *shape,
                           const char *what, size_t *idx);
@@ -239,11 +236,6 @@ cz_status ckpt_ranks_read(struct ckpt *ck, const struct ckpt_folder *folder,
                           cz_status (*take)(struct ckpt *ck, const struct rank_file *file,
                                             void *user),
                           void *user);
-
-/* Whether a rank's file, by its own word (param_slice_mappings), holds what that rank has of param
- * group g, whose tensors have their places: else it is another rank's. Errors: CZ_CORRUPT. */
-cz_status ckpt_mapping_check(const struct ckpt *ck, const struct rank_file *file, size_t g,
-                             uint64_t partition);
 
 /* ---- sources --------------------------------------------------------------------------------- */
 

@@ -1,4 +1,7 @@
-/* The files of an open checkpoint: few of them are kept open at a time. */
+/* The files of an open checkpoint. A large run has thousands of shards, and a process may have
+ * 1,024 descriptors, so at most CKPT_FILES_IDLE_MAX stay open; the least recently used one is
+ * closed when another is needed. A file is remembered by device, inode and size: reopening it after
+ * another save has replaced it is noticed. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "formats/file_io.h"
 
@@ -50,7 +53,8 @@ void ckpt_files_destroy(struct ckpt_files *fs)
     free(fs);
 }
 
-/* Room for one more. */
+/* Capacity for one more. Indexes stay valid when the array moves; pointers into it do not, and none
+ * is kept. */
 static cz_status files_reserve(struct ckpt_files *fs)
 {
     if (fs->n < fs->cap) return CZ_OK;
@@ -62,6 +66,8 @@ static cz_status files_reserve(struct ckpt_files *fs)
     return CZ_OK;
 }
 
+/* The file is examined but not opened: shards are opened one at a time when their pickles are
+ * read. */
 cz_status ckpt_file_add(struct ckpt *ck, const char *name, uint32_t *file_idx)
 {
     struct ckpt_files *fs = ck->files;
@@ -106,15 +112,8 @@ uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-static void close_at(struct ckpt_files *fs, size_t pos)
-{
-    struct ckpt_file *file = &fs->files[fs->open[pos]];
-    close(file->fd);
-    file->fd = -1;
-    fs->open[pos] = fs->open[--fs->n_open];
-}
-
-/* Close the file that was not used for the longest time, unless all are in use. */
+/* Closes the file that was not used for the longest time. If all are in use, more than the limit
+ * stay open; the limit is for idle ones. The lock is held. */
 static void close_idle(struct ckpt_files *fs)
 {
     size_t oldest = fs->n_open;
@@ -124,10 +123,16 @@ static void close_idle(struct ckpt_files *fs)
         if (oldest == fs->n_open || file->last_use < fs->files[fs->open[oldest]].last_use)
             oldest = pos;
     }
-    if (oldest < fs->n_open) close_at(fs, oldest);
+    if (oldest < fs->n_open) {
+        struct ckpt_file *file = &fs->files[fs->open[oldest]];
+        close(file->fd);
+        file->fd = -1;
+        fs->open[oldest] = fs->open[--fs->n_open];
+    }
 }
 
-/* A saved tag may be replaced by another save while it is read. */
+/* A tag may be saved again while it is read. Offsets of the old content would then point into the
+ * new one, and nothing else would notice. */
 static cz_status check_same(const struct ckpt_file *file, int fd)
 {
     struct stat info;
@@ -139,6 +144,8 @@ static cz_status check_same(const struct ckpt_file *file, int fd)
                    file->path);
 }
 
+/* The lock is held, also while the file is opened: several threads often want the same shard
+ * first. */
 static cz_status open_file(struct ckpt_files *fs, size_t file_idx)
 {
     struct ckpt_file *file = &fs->files[file_idx];
@@ -162,6 +169,8 @@ static cz_status open_file(struct ckpt_files *fs, size_t file_idx)
     return CZ_OK;
 }
 
+/* Threads: any. The descriptor stays open until ckpt_file_release(); reads use pread(), so that
+ * several users of it do not disturb each other. */
 cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd)
 {
     struct ckpt_files *fs = ck->files;

@@ -1,14 +1,80 @@
-/* Stages 1 and 2: a group's parameters stand one after the other in a flat tensor, of which every
- * rank has an equal partition (docs/deepspeed-behaviour.md, "Flat buffers"). param_shapes holds
- * their true order; param_slice_mappings does not when gradients go round-robin, and is only
- * compared.
+/* Stages 1 and 2: a group's parameters are concatenated into a flat tensor, of which every rank has
+ * an equal partition (docs/deepspeed-behaviour.md, "Flat buffers"). param_shapes has their true
+ * order; param_slice_mappings does not when gradients go round-robin, so it is only compared.
+ *
+ * Rank 0's file decides the plan: which groups, which states, where each parameter begins. Every
+ * other rank's file must fit it.
  *
  * Legend: W ranks; L elements up to the end of the last parameter; a partition is L rounded up to a
- * multiple of 2W, divided by W. Masters are saved without padding, states with it. */
+ * multiple of 2·W, divided by W. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Whether the mapping's entry `at` is this parameter, with this many elements if it says so. */
+static bool is_listed(const struct pickle_node *mapping, size_t at, const char *name,
+                      uint64_t numel)
+{
+    if (at >= mapping->n_pairs) return false;
+    const char *there = pickle_to_string(mapping->pairs[at].key);
+    int64_t n;
+    bool has_numel = pickle_to_int(pickle_attr(mapping->pairs[at].value, "numel"), &n);
+    return there && strcmp(there, name) == 0 && (!has_numel || (uint64_t)n == numel);
+}
+
+/* With round_robin_gradients DeepSpeed's mappings have another order than its elements. Where
+ * ds_config was saved as a path, it is not known whether that was on. Writers that leave the
+ * mappings empty claim nothing. */
+static bool is_trusted(const struct ckpt *ck, const struct pickle_node *mapping)
+{
+    const struct pickle_node *config = pickle_get(ck->model_root, "ds_config");
+    const struct pickle_node *zero = pickle_get(config, "zero_optimization");
+    bool is_round_robin = false;
+    pickle_to_bool(pickle_get(zero, "round_robin_gradients"), &is_round_robin);
+    return pickle_is(config, PICKLE_DICT) && mapping->n_pairs > 0 && !is_round_robin;
+}
+
+/* Ranks' files look alike: sizes are equal, and a renamed file would be read without an error as
+ * another rank's partition. param_slice_mappings names the parameters in each file, so it can tell.
+ * Called once the group's tensors have their places. Errors: CZ_CORRUPT. */
+static cz_status ckpt_mapping_check(const struct ckpt *ck, const struct rank_file *file, size_t g,
+                                    uint64_t partition)
+{
+    const struct pickle_node *list = pickle_get(file->head.state, "param_slice_mappings");
+    const struct pickle_node *mapping =
+        pickle_is(list, PICKLE_LIST) && g < list->n ? list->items[g] : NULL;
+    const struct pickle_node *shapes =
+        ckpt_shapes_at(pickle_get(ck->model_root, "param_shapes"), g);
+    if (!pickle_is(mapping, PICKLE_DICT) || !is_trusted(ck, mapping)) return CZ_OK;
+    uint64_t begin = (uint64_t)file->rank * partition;
+    size_t at = 0;
+    for (size_t i = 0; i < shapes->n_pairs; i++) {
+        const char *name = pickle_to_string(shapes->pairs[i].key);
+        const struct ckpt_entry *e = &ck->entries[ckpt_find(ck, name)];
+        /* The part of the parameter inside this rank's partition [begin, end). */
+        const uint64_t end = begin + partition;
+        uint64_t first = e->master.split.shift, last = first + e->tensor.numel;
+        if (first < begin) first = begin;
+        if (last > end) last = end;
+        uint64_t numel = first < last ? last - first : 0;
+        if (numel == 0) continue;
+        if (!is_listed(mapping, at++, name, numel))
+            return err_set(
+                CZ_CORRUPT, 0,
+                "%s: param group %zu: by its param_slice_mappings it is not rank %d's file: "
+                "that holds a piece of %s",
+                pt_path(file->pt), g, file->rank, name);
+    }
+    if (at == mapping->n_pairs) return CZ_OK;
+    const char *extra = pickle_to_string(mapping->pairs[at].key);
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: param group %zu: by its param_slice_mappings it is not rank %d's file: it "
+                   "says that it holds a piece of %s",
+                   pt_path(file->pt), g, file->rank, extra ? extra : "?");
+}
+
+/* ---- stages 1 and 2 -------------------------------------------------------------------------- */
 
 #define START_ALIGN 2 /* DeepSpeed's nccl_start_alignment_factor */
 
@@ -48,7 +114,8 @@ static cz_status align_padding(const struct rank_file *file, size_t g, size_t i,
     return CZ_OK;
 }
 
-/* The parameters of group g get their places in its flat tensor. */
+/* Assigns the parameters of group g their places in its flat tensor. Sums are checked for overflow,
+ * since shapes come from a file. */
 static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, size_t g,
                              struct flat_plan *plan)
 {
@@ -78,6 +145,8 @@ static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, size
     return CZ_OK;
 }
 
+/* An integer of a list, or `fallback` if the list is absent or too short: old versions lack these
+ * lists. */
 static int64_t list_int(const struct pickle_node *list, size_t idx, int64_t fallback)
 {
     int64_t value;
@@ -85,30 +154,13 @@ static int64_t list_int(const struct pickle_node *list, size_t idx, int64_t fall
     return there && pickle_to_int(list->items[idx], &value) ? value : fallback;
 }
 
-static uint64_t partition_of(uint64_t numel, int world_size)
-{
-    uint64_t unit = START_ALIGN * (uint64_t)world_size;
-    return (numel + unit - 1) / unit * START_ALIGN;
-}
-
-static cz_status plan_group(struct ckpt *ck, const struct rank_file *file,
-                            const struct opt_view *view, size_t g, struct flat_plan *plan)
-{
-    for (size_t i = 0; i < CKPT_STATES_MAX; i++) plan->state_vecs[i] = NO_VEC;
-    TRY(ckpt_vec_add(ck, &plan->master_vec));
-    TRY(plan_params(ck, file, g, plan));
-    plan->partition = partition_of(plan->numel, ck->info.world_size);
-    const struct pickle_node *ids =
-        view->groups && g < view->groups->n ? pickle_get(view->groups->items[g], "params") : NULL;
-    plan->id = list_int(ids, 0, (int64_t)g);
-    return CZ_OK;
-}
-
 static struct opt_view states_of(const struct rank_file *file)
 {
     return opt_view_of(pickle_get(file->head.state, "base_optimizer_state"));
 }
 
+/* BF16_Optimizer's files have no zero_stage and record paddings for the last rank only, so theirs
+ * are not compared (docs/deepspeed-behaviour.md, "Flat buffers"). */
 static cz_status plan_groups(struct ckpt *ck, const struct rank_file *file, struct flat_read *read)
 {
     const struct opt_view view = states_of(file);
@@ -117,14 +169,23 @@ static cz_status plan_groups(struct ckpt *ck, const struct rank_file *file, stru
     read->groups = calloc(read->n_groups + 1, sizeof *read->groups);
     if (!read->groups) return err_set(CZ_NOMEM, 0, "out of memory");
     TRY(ckpt_groups_set(ck, read->n_groups, view.groups));
-    for (size_t g = 0; g < read->n_groups; g++)
-        TRY(plan_group(ck, file, &view, g, &read->groups[g]));
+    for (size_t g = 0; g < read->n_groups; g++) {
+        for (size_t i = 0; i < CKPT_STATES_MAX; i++) read->groups[g].state_vecs[i] = NO_VEC;
+        TRY(ckpt_vec_add(ck, &read->groups[g].master_vec));
+        TRY(plan_params(ck, file, g, &read->groups[g]));
+        uint64_t unit = START_ALIGN * (uint64_t)ck->info.world_size;
+        read->groups[g].partition = (read->groups[g].numel + unit - 1) / unit * START_ALIGN;
+        const struct pickle_node *ids =
+            view.groups && g < view.groups->n ? pickle_get(view.groups->items[g], "params") : NULL;
+        read->groups[g].id = list_int(ids, 0, (int64_t)g);
+    }
     return CZ_OK;
 }
 
 /* ---- every rank: masters --------------------------------------------------------------------- */
 
-/* Elements of rank's partition that are not padding at the end. */
+/* Elements of a rank's partition without the padding at its end. The last ranks may hold padding
+ * alone. */
 static uint64_t lean_of(const struct flat_plan *plan, int rank)
 {
     uint64_t begin = (uint64_t)rank * plan->partition;
@@ -133,6 +194,8 @@ static uint64_t lean_of(const struct flat_plan *plan, int rank)
     return left < plan->partition ? left : plan->partition;
 }
 
+/* Masters come without padding, states with it, and BF16_Optimizer's masters with it too
+ * ("Optimizer files"), so both lengths are accepted everywhere. */
 static bool length_fits(const struct flat_plan *plan, int rank, const struct pickle_tensor *t)
 {
     return t->ndim == 1 && (t->numel == plan->partition || t->numel == lean_of(plan, rank));
@@ -155,10 +218,9 @@ static cz_status check_padding(const struct rank_file *file, size_t g, const str
     int64_t want = (int64_t)(plan->partition - lean_of(plan, file->rank));
     int64_t have = list_int(paddings, g, want);
     if (have == want) return CZ_OK;
-    return err_set(
-        CZ_CORRUPT, 0,
-        "%s: param group %zu: group_paddings has %lld, but the shapes give rank %d %lld",
-        pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: param group %zu: group_paddings has %lld, but the shapes give rank %d %lld",
+                   pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
 }
 
 static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
@@ -186,22 +248,8 @@ static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
 
 /* ---- every rank: states ---------------------------------------------------------------------- */
 
-/* Rank 0 says which states have an element per weight. */
-static cz_status plan_states(struct ckpt *ck, const struct pickle_node *state,
-                             struct flat_plan *plan)
-{
-    for (size_t i = 0; state && i < state->n_pairs; i++) {
-        const char *name = pickle_to_string(state->pairs[i].key);
-        const struct pickle_node *value = state->pairs[i].value;
-        if (!name || opt_is_scalar_state(name) || !pickle_is(value, PICKLE_TENSOR)) continue;
-        if (!length_fits(plan, 0, value->tensor)) continue;
-        size_t state_idx;
-        TRY(ckpt_state_idx(ck, name, &state_idx));
-        TRY(ckpt_vec_add(ck, &plan->state_vecs[state_idx]));
-    }
-    return CZ_OK;
-}
-
+/* Every rank must have the states that rank 0 has: a rank without one would leave a hole in the
+ * tensor. */
 static cz_status take_state(struct ckpt *ck, const struct rank_file *file, size_t g,
                             const struct flat_plan *plan, const struct pickle_node *state,
                             size_t state_idx)
@@ -223,7 +271,20 @@ static cz_status take_states(struct ckpt *ck, const struct rank_file *file, stru
     for (size_t g = 0; g < read->n_groups; g++) {
         struct flat_plan *plan = &read->groups[g];
         const struct pickle_node *state = opt_state(&view, plan->id);
-        if (file->rank == 0) TRY(plan_states(ck, state, plan));
+        if (file->rank == 0) {
+            /* A state with one element per weight has the partition's length. Others, such as
+             * counters, are left to the engine. */
+            for (size_t i = 0; state && i < state->n_pairs; i++) {
+                const char *name = pickle_to_string(state->pairs[i].key);
+                const struct pickle_node *value = state->pairs[i].value;
+                if (!name || opt_is_scalar_state(name) || !pickle_is(value, PICKLE_TENSOR))
+                    continue;
+                if (!length_fits(plan, 0, value->tensor)) continue;
+                size_t state_idx;
+                TRY(ckpt_state_idx(ck, name, &state_idx));
+                TRY(ckpt_vec_add(ck, &plan->state_vecs[state_idx]));
+            }
+        }
         for (size_t i = 0; i < ck->info.n_states; i++)
             if (plan->state_vecs[i] != NO_VEC) TRY(take_state(ck, file, g, plan, state, i));
         TRY(ckpt_step_take(ck, file->pt, g, opt_step(&view, g, plan->id)));
@@ -233,6 +294,7 @@ static cz_status take_states(struct ckpt *ck, const struct rank_file *file, stru
     return CZ_OK;
 }
 
+/* Called for rank 0 first (ckpt_ranks_read), whose file makes the plan. */
 static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *user)
 {
     struct flat_read *read = user;
@@ -247,7 +309,7 @@ static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* States lie as the masters do. */
+/* States are laid out as the masters are, in flat tensors of their own. */
 static void bind_tensor(const struct ckpt *ck, const struct flat_plan *plan, struct ckpt_entry *e)
 {
     e->master.dtype = ck->vecs[plan->master_vec].dtype;
@@ -260,6 +322,7 @@ static void bind_tensor(const struct ckpt *ck, const struct flat_plan *plan, str
     }
 }
 
+/* Frozen parameters are not in the flat tensors; they are read from the model file last. */
 cz_status ckpt_flat_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     struct flat_read read = {0};

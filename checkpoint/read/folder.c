@@ -1,4 +1,7 @@
-/* What kinds of files lie in a tag's folder, by their names. */
+/* What kinds of files a tag's folder holds, by their names (docs/deepspeed-behaviour.md, "Files"),
+ * and whether they can belong to one save. DeepSpeed leaves the files of other ranks when a tag is
+ * saved again by fewer of them, and its own script then fails or mixes them; here missing and stale
+ * files are named. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "formats/file_io.h"
 
@@ -16,6 +19,7 @@ struct shard_name {
     bool bf16;
 };
 
+/* Steps over `word` if the text begins with it. */
 static bool take(const char **at, const char *word)
 {
     size_t n = strlen(word);
@@ -24,6 +28,7 @@ static bool take(const char **at, const char *word)
     return true;
 }
 
+/* At most nine digits, so that the value cannot overflow. */
 static bool take_number(const char **at, int *out)
 {
     int value = 0, n_digits = 0;
@@ -48,6 +53,8 @@ static bool parse_name(const char *name, const char *kind, struct shard_name *ou
 
 /* ---- the lists ------------------------------------------------------------------------------- */
 
+/* One by one: a folder has a file per rank, and realloc() of that few entries costs nothing beside
+ * opening them. */
 static cz_status add_shard(struct ckpt_shard_file **files, size_t *n, const char *name,
                            const struct shard_name *parsed)
 {
@@ -68,6 +75,8 @@ static cz_status refuse(const char *dir, const char *name, const char *what)
                    dir, name, what);
 }
 
+/* A file that is no shard is ignored, unless its name shows a kind of parallelism that is not
+ * supported: then weights would be missing without a word. */
 static cz_status take_file(const char *dir, const char *name, struct ckpt_folder *folder)
 {
     struct shard_name parsed;
@@ -100,6 +109,7 @@ static cz_status take_files(const char *dir, const char *suffix, struct ckpt_fol
     return st;
 }
 
+/* By rank, so that file r of a complete list is rank r's. */
 static int by_rank(const void *left, const void *right)
 {
     const struct ckpt_shard_file *a = left, *b = right;
@@ -114,6 +124,8 @@ static void sort_shards(struct ckpt_shard_file *files, size_t n)
 
 /* ---- do they belong together? ---------------------------------------------------------------- */
 
+/* Both `bf16_zero_pp_rank_…` and `zero_pp_rank_…`: a tag that was saved in two precisions. Either
+ * set alone could be read, and nothing tells which one is newer. */
 static cz_status check_precision(const char *dir, const struct ckpt_folder *folder)
 {
     const char *bf16 = NULL, *plain = NULL;
@@ -129,6 +141,8 @@ static cz_status check_precision(const char *dir, const struct ckpt_folder *fold
                    dir, bf16, plain);
 }
 
+/* The same rank under two names, such as bf16_ and fp16_. The lists are sorted, so equal ranks are
+ * neighbours. */
 static cz_status check_twice(const char *dir, const struct ckpt_shard_file *files, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -138,20 +152,8 @@ static cz_status check_twice(const char *dir, const struct ckpt_shard_file *file
     return CZ_OK;
 }
 
-static cz_status check_folder(const char *dir, const struct ckpt_folder *folder)
-{
-    if (!folder->whole_model && folder->n_models == 0)
-        return err_set(CZ_CORRUPT, 0, "%s: there is no *_model_states.pt in it", dir);
-    if (folder->whole_model && folder->n_models > 0)
-        return err_set(CZ_CORRUPT, 0,
-                       "%s: holds %s (stages 0 to 2) as well as %s (stage 3): files of two saves; "
-                       "move the older files away",
-                       dir, folder->whole_model, folder->models[0].name);
-    TRY(check_precision(dir, folder));
-    TRY(check_twice(dir, folder->models, folder->n_models));
-    return check_twice(dir, folder->optims, folder->n_optims);
-}
-
+/* At least one model file must be there: it has the shapes, without which no other file can be
+ * interpreted. */
 static cz_status scan(const char *dir, struct ckpt_folder *folder)
 {
     TRY(take_files(dir, "model_states.pt", folder));
@@ -163,7 +165,16 @@ static cz_status scan(const char *dir, struct ckpt_folder *folder)
     struct stat info;
     folder->is_universal = stat(zero, &info) == 0 && S_ISDIR(info.st_mode);
     free(zero);
-    return check_folder(dir, folder);
+    if (!folder->whole_model && folder->n_models == 0)
+        return err_set(CZ_CORRUPT, 0, "%s: there is no *_model_states.pt in it", dir);
+    if (folder->whole_model && folder->n_models > 0)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: holds %s (stages 0 to 2) as well as %s (stage 3): files of two saves; "
+                       "move the older files away",
+                       dir, folder->whole_model, folder->models[0].name);
+    TRY(check_precision(dir, folder));
+    TRY(check_twice(dir, folder->models, folder->n_models));
+    return check_twice(dir, folder->optims, folder->n_optims);
 }
 
 cz_status ckpt_folder_scan(const char *dir, struct ckpt_folder *out)
@@ -206,6 +217,8 @@ static void names_end(struct names_text *t)
     snprintf(t->text + t->used, sizeof t->text - t->used, " and %zu more", t->n - NAMES_SHOWN);
 }
 
+/* Which of the files that world_size ranks write are not there. The names are made as a writer
+ * makes them, to be copied into a search. */
 static cz_status missing(const struct ckpt *ck, const struct ckpt_shard_file *files, size_t n,
                          int world_size, const char *what)
 {
@@ -230,6 +243,7 @@ static cz_status missing(const struct ckpt *ck, const struct ckpt_shard_file *fi
                    world_size, what, t.text);
 }
 
+/* Missing files first: a folder with both missing and surplus ranks is most likely incomplete. */
 cz_status ckpt_folder_check(const struct ckpt *ck, const struct ckpt_shard_file *files, size_t n,
                             int world_size, const char *what)
 {

@@ -1,4 +1,9 @@
-/* Rank 0's model_states file: which tensors there are, their names and ties. */
+/* Rank 0's model_states file: which tensors there are, their names, and which names are ties of one
+ * tensor (docs/deepspeed-behaviour.md, "Model file").
+ *
+ * Ties are found twice, because neither source is complete: two names of the same storage elements
+ * in `module`, and DeepSpeed's shared_params. The name that comes first in `module` owns the
+ * tensor; the others become its aliases. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <stdlib.h>
@@ -18,12 +23,6 @@ struct module_list {
     struct name_map pos; /* of a name in params */
 };
 
-static void module_list_free(struct module_list *list)
-{
-    free(list->params);
-    name_map_free(&list->pos);
-}
-
 static bool in_list(const struct pickle_node *names, const char *name)
 {
     for (size_t i = 0; names && i < names->n; i++) {
@@ -31,21 +30,6 @@ static bool in_list(const struct pickle_node *names, const char *name)
         if (entry && strcmp(entry, name) == 0) return true;
     }
     return false;
-}
-
-/* A buffer's entry, complete. */
-static cz_status add_buffer(struct ckpt *ck, uint32_t file_idx, const char *name,
-                            const struct pickle_tensor *t)
-{
-    size_t idx;
-    TRY(ckpt_entry_add(ck, name, &idx));
-    struct ckpt_entry *e = &ck->entries[idx];
-    TRY(ckpt_entry_set_shape(e, t->shape, t->ndim, pt_path(ck->model), "module"));
-    e->has_kind = true;
-    e->tensor.kind = CKPT_BUFFER;
-    e->master = e->module = ckpt_place_of(ck->model, file_idx, t);
-    e->script_pos = ck->n_placed++;
-    return CZ_OK;
 }
 
 /* Buffers become entries at once; parameters are listed. What is no tensor (extra state of a
@@ -63,7 +47,16 @@ static cz_status list_module(struct ckpt *ck, uint32_t file_idx, const struct pi
             return err_set(CZ_CORRUPT, 0, "%s: module: a key is not a name", pt_path(ck->model));
         if (!pickle_is(value, PICKLE_TENSOR)) continue;
         if (in_list(buffers, name)) {
-            TRY(add_buffer(ck, file_idx, name, value->tensor));
+            /* A buffer's entry, complete. */
+            size_t idx;
+            TRY(ckpt_entry_add(ck, name, &idx));
+            struct ckpt_entry *e = &ck->entries[idx];
+            TRY(ckpt_entry_set_shape(e, value->tensor->shape, value->tensor->ndim,
+                                     pt_path(ck->model), "module"));
+            e->has_kind = true;
+            e->tensor.kind = CKPT_BUFFER;
+            e->master = e->module = ckpt_place_of(ck->model, file_idx, value->tensor);
+            e->script_pos = ck->n_placed++;
             continue;
         }
         list->params[list->n] = (struct module_param){name, value->tensor, list->n, list->n};
@@ -81,6 +74,7 @@ static bool same_shape(const struct pickle_tensor *a, const struct pickle_tensor
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
+/* Storage, then offset, then position, so that a run of equal places begins with its first name. */
 static int by_storage(const void *left, const void *right)
 {
     const struct module_param *a = *(struct module_param *const *)left;
@@ -91,8 +85,8 @@ static int by_storage(const void *left, const void *right)
     return a->pos < b->pos ? -1 : 1;
 }
 
-/* The same elements of one storage under two names. Stage 3's placeholders have no elements, so
- * they say nothing. */
+/* Two names with the same elements of one storage and the same shape. Stage 3's placeholders have
+ * no elements, so they prove nothing. */
 static cz_status tie_by_storage(struct module_list *list)
 {
     struct module_param **sorted = calloc(list->n + 1, sizeof(struct module_param *));
@@ -124,12 +118,15 @@ static bool has_own_shape(const struct pickle_node *root, const char *name)
     return pickle_get(pickle_get(root, "frozen_param_shapes"), name) != NULL;
 }
 
+/* A union-find without path compression: chains are one or two long. */
 static size_t first_of(const struct module_list *list, size_t pos)
 {
     while (list->params[pos].first != pos) pos = list->params[pos].first;
     return pos;
 }
 
+/* The earlier name becomes the owner, so the result does not depend on the order of
+ * shared_params. */
 static void unite(struct module_list *list, size_t a, size_t b)
 {
     a = first_of(list, a);
@@ -140,6 +137,8 @@ static void unite(struct module_list *list, size_t a, size_t b)
         list->params[a].first = b;
 }
 
+/* shared_params: alias → owner. DeepSpeed finds ties by address, and all empty tensors of stage 3
+ * have the address 0; so a claim counts only if the alias has no shape of its own. */
 static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
 {
     const struct pickle_node *shared = pickle_get(ck->model_root, "shared_params");
@@ -163,6 +162,8 @@ static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
 
 /* ---- entries of parameters ------------------------------------------------------------------- */
 
+/* At stages 0 to 2 `module` holds the weight itself; at stage 3 an empty placeholder, and the shape
+ * comes from param_shapes. */
 static cz_status add_param(struct ckpt *ck, uint32_t file_idx, const struct module_param *p,
                            bool is_stage3)
 {
@@ -175,21 +176,8 @@ static cz_status add_param(struct ckpt *ck, uint32_t file_idx, const struct modu
     return CZ_OK;
 }
 
-static cz_status add_params(struct ckpt *ck, uint32_t file_idx, const struct module_list *list,
-                            bool is_stage3)
-{
-    for (size_t i = 0; i < list->n; i++) {
-        const struct module_param *p = &list->params[i];
-        size_t first = first_of(list, i);
-        if (first == i)
-            TRY(add_param(ck, file_idx, p, is_stage3));
-        else
-            TRY(ckpt_alias_add(ck, name_map_get(&ck->names, list->params[first].name), p->name));
-    }
-    return CZ_OK;
-}
-
-/* Aliases that `module` does not list. */
+/* Aliases that `module` does not list: stage 3 omits some. Those with an unknown owner were
+ * reported by tie_by_names(). */
 static cz_status add_other_aliases(struct ckpt *ck)
 {
     const struct pickle_node *shared = pickle_get(ck->model_root, "shared_params");
@@ -209,6 +197,8 @@ static bool is_floating(const struct pickle_dtype *dtype)
            strncmp(dtype->torch_name, "bfloat", 6) == 0;
 }
 
+/* Of the first floating parameter: buffers and integer tables say nothing about the run's
+ * precision. */
 static const struct pickle_dtype *model_dtype_of(const struct module_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
@@ -216,6 +206,8 @@ static const struct pickle_dtype *model_dtype_of(const struct module_list *list)
     return NULL;
 }
 
+/* The two keys that every version writes. With pipeline parallelism `module` is None and the layers
+ * have files of their own. */
 static cz_status check_model_file(const struct ckpt *ck)
 {
     const char *path = pt_path(ck->model);
@@ -243,7 +235,14 @@ static cz_status read_module(struct ckpt *ck, uint32_t file_idx, bool is_stage3,
     if (!is_stage3) TRY(tie_by_storage(list));
     TRY(tie_by_names(ck, list));
     ck->info.model_dtype = model_dtype_of(list);
-    TRY(add_params(ck, file_idx, list, is_stage3));
+    for (size_t i = 0; i < list->n; i++) {
+        const struct module_param *p = &list->params[i];
+        size_t first = first_of(list, i);
+        if (first == i)
+            TRY(add_param(ck, file_idx, p, is_stage3));
+        else
+            TRY(ckpt_alias_add(ck, name_map_get(&ck->names, list->params[first].name), p->name));
+    }
     return CZ_OK;
 }
 
@@ -253,7 +252,8 @@ cz_status ckpt_model_read(struct ckpt *ck, uint32_t file_idx, bool is_stage3)
     TRY(check_model_file(ck));
     struct module_list list = {.n = 0};
     cz_status st = read_module(ck, file_idx, is_stage3, &list);
-    module_list_free(&list);
+    free(list.params);
+    name_map_free(&list.pos);
     if (st == CZ_OK) st = add_other_aliases(ck);
     return st;
 }

@@ -6,6 +6,7 @@
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
+/* One dictionary per group, or in old files a single dictionary for all. */
 size_t ckpt_shapes_count(const struct pickle_node *param_shapes)
 {
     if (pickle_is(param_shapes, PICKLE_DICT)) return 1;
@@ -20,6 +21,7 @@ const struct pickle_node *ckpt_shapes_at(const struct pickle_node *param_shapes,
 
 /* ---- frozen parameters ----------------------------------------------------------------------- */
 
+/* Shapes and fragments are two dictionaries; a name that only one has would be read as empty. */
 cz_status ckpt_frozen_check(const struct pt *model)
 {
     const struct pickle_node *shapes = pickle_get(pt_root(model), "frozen_param_shapes");
@@ -37,7 +39,8 @@ cz_status ckpt_frozen_check(const struct pt *model)
                    pt_path(model));
 }
 
-/* Those that the file lists as frozen (from stage 2 on), in that order. */
+/* Parameters that the file lists as frozen (from stage 2 on), in that order. Stage 1 writes None
+ * there (docs/deepspeed-behaviour.md, "Model file"). */
 static cz_status freeze_listed(struct ckpt *ck, uint32_t file_idx)
 {
     TRY(ckpt_frozen_check(ck->model));
@@ -59,6 +62,8 @@ static cz_status freeze_listed(struct ckpt *ck, uint32_t file_idx)
     return CZ_OK;
 }
 
+/* Whatever `module` holds and no source has claimed was not trained: at stage 1 this is the only
+ * trace of frozen parameters. */
 cz_status ckpt_frozen_whole(struct ckpt *ck, uint32_t file_idx)
 {
     TRY(freeze_listed(ck, file_idx));

@@ -1,3 +1,5 @@
+/* A map from names to numbers: open addressing, at most half full, never shrinking. Keys are not
+ * copied; the tables that own the names live as long as the map. */
 #include "checkpoint/read/name_map_impl.h"
 
 #include <stdlib.h>
@@ -24,22 +26,18 @@ static struct name_slot *slot_of(struct name_slot *slots, size_t cap, const char
     return &slots[at];
 }
 
-static cz_status grow(struct name_map *map)
-{
-    size_t cap = map->cap ? map->cap * 2 : 64;
-    struct name_slot *slots = calloc(cap, sizeof *slots);
-    if (!slots) return err_set(CZ_NOMEM, 0, "out of memory");
-    for (size_t i = 0; i < map->cap; i++)
-        if (map->slots[i].key) *slot_of(slots, cap, map->slots[i].key) = map->slots[i];
-    free(map->slots);
-    map->slots = slots;
-    map->cap = cap;
-    return CZ_OK;
-}
-
 cz_status name_map_put(struct name_map *map, const char *key, size_t value)
 {
-    if (map->n * 2 >= map->cap) TRY(grow(map));
+    if (map->n * 2 >= map->cap) {
+        size_t cap = map->cap ? map->cap * 2 : 64;
+        struct name_slot *slots = calloc(cap, sizeof *slots);
+        if (!slots) return err_set(CZ_NOMEM, 0, "out of memory");
+        for (size_t i = 0; i < map->cap; i++)
+            if (map->slots[i].key) *slot_of(slots, cap, map->slots[i].key) = map->slots[i];
+        free(map->slots);
+        map->slots = slots;
+        map->cap = cap;
+    }
     struct name_slot *slot = slot_of(map->slots, map->cap, key);
     if (!slot->key) map->n++;
     *slot = (struct name_slot){key, value};

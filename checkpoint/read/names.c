@@ -1,3 +1,6 @@
+/* Names of files and tags: how DeepSpeed calls them (docs/deepspeed-behaviour.md, "Files"), and
+ * where a user's DIR and TAG lead. A tag becomes a path and a line of `latest`, so what it may be
+ * is decided here, for writers and readers alike. */
 #include "checkpoint/read/names.h"
 
 #include "formats/file_io.h"
@@ -8,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TAG_NBYTES_MAX    200u  /* leaves room for ".TAG.deleting" in a name of 255 bytes */
+#define TAG_NBYTES_MAX    200u  /* leaves space for ".TAG.deleting" in a name of 255 bytes */
 #define LATEST_NBYTES_MAX 4096u /* far more than a tag and its white space */
 #define TAGS_SHOWN        5
 

@@ -1,4 +1,6 @@
-/* What lies in a folder, in the order in which people count. */
+/* The files of a folder, in the order in which people count: rank_2 before rank_10, step 900 before
+ * step 1000. All listings use it, so that messages and results do not depend on the file system's
+ * order. */
 #include "checkpoint/read/names.h"
 
 #include <dirent.h>
@@ -17,7 +19,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Compare two runs of digits as numbers of any length; both are left behind their run. */
+/* Compares two runs of digits as numbers of any length, without converting them: leading zeros are
+ * skipped, then the longer one is larger. Both pointers end after their run. */
 static int number_order(const char **a, const char **b)
 {
     while (**a == '0') ++*a;
@@ -30,6 +33,8 @@ static int number_order(const char **a, const char **b)
     return memcmp(a_begin, b_begin, (size_t)n_a);
 }
 
+/* Equal as counted but different as text ("01" and "1") falls back to strcmp(), so the order is
+ * total and qsort() gives one result. */
 static int natural_order(const void *left, const void *right)
 {
     const char *a = *(char *const *)left, *b = *(char *const *)right;

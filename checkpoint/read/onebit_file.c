@@ -1,3 +1,6 @@
+/* czero_onebit_rank_R.pt: the compression errors of one rank (docs/checkpoint-format.md,
+ * "czero_onebit_rank_R.pt"). Everything is checked when the file is opened, so that the calls after
+ * it can only fail by I/O: a resume must not stop half-way through its tensors. */
 #include "checkpoint/read/onebit_file.h"
 
 #include "formats/file_io.h"
@@ -19,19 +22,8 @@ static cz_status corrupt(const struct pt *pt, const char *what)
 
 /* ---- which file it is ------------------------------------------------------------------------ */
 
-static cz_status check_version(const struct pt *pt)
-{
-    const char *format = pickle_to_string(pickle_get(pt_root(pt), "format"));
-    int64_t version;
-    if (!format || strcmp(format, CKPT_ONEBIT_FORMAT) != 0 ||
-        !pickle_to_int(pickle_get(pt_root(pt), "version"), &version) || version < 1)
-        return corrupt(pt, "no file of errors (\"format\": \"" CKPT_ONEBIT_FORMAT "\")");
-    if (version > CKPT_ONEBIT_VERSION)
-        return err_set(CZ_VERSION, 0, "%s: version %lld; this build reads up to %d", pt_path(pt),
-                       (long long)version, CKPT_ONEBIT_VERSION);
-    return CZ_OK;
-}
-
+/* The counters tie the file to one save. A rank that resumed with the errors of another save would
+ * train on without a sign of it. */
 static cz_status check_int(const struct pt *pt, const char *key, int64_t want)
 {
     int64_t value;
@@ -45,7 +37,14 @@ static cz_status check_int(const struct pt *pt, const char *key, int64_t want)
 
 static cz_status check_head(const struct pt *pt, const struct ckpt_onebit_want *want)
 {
-    TRY(check_version(pt));
+    const char *format = pickle_to_string(pickle_get(pt_root(pt), "format"));
+    int64_t version;
+    if (!format || strcmp(format, CKPT_ONEBIT_FORMAT) != 0 ||
+        !pickle_to_int(pickle_get(pt_root(pt), "version"), &version) || version < 1)
+        return corrupt(pt, "no file of errors (\"format\": \"" CKPT_ONEBIT_FORMAT "\")");
+    if (version > CKPT_ONEBIT_VERSION)
+        return err_set(CZ_VERSION, 0, "%s: version %lld; this build reads up to %d", pt_path(pt),
+                       (long long)version, CKPT_ONEBIT_VERSION);
     TRY(check_int(pt, "rank", want->rank));
     TRY(check_int(pt, "world_size", want->world_size));
     TRY(check_int(pt, "step", want->step));
@@ -73,6 +72,7 @@ static bool are_names(const struct pickle_node *params)
     return true;
 }
 
+/* Sizes must fit each other and the tensors: what the engine copies is bounded by them. */
 static bool is_segment(const struct pickle_node *s, int world_size)
 {
     int64_t numel, padded;
@@ -99,6 +99,7 @@ static cz_status check_body(struct ckpt_onebit_file *f)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* A missing file is damage, not "not found": czero_state.json says that every rank has one. */
 static cz_status open_named(const struct ckpt_onebit_want *want, struct pt **pt)
 {
     char name[CKPT_NAME_MAX];

@@ -1,3 +1,6 @@
+/* Opening a checkpoint: locates the tag, decides which of the four layouts it has (whole, flat,
+ * sharded, universal), and lets that source fill the tables (tensors.c). After ckpt_open() a
+ * checkpoint looks the same whatever its stage: tensors with places in files. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "formats/file_io.h"
 
@@ -6,7 +9,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* checkpoint.load_universal asks for latest_universal before latest. */
+/* With checkpoint.load_universal DeepSpeed asks for latest_universal before latest. */
 static cz_status locate(struct ckpt *ck, const struct ckpt_open_options *options)
 {
     char *named = NULL;
@@ -22,22 +25,8 @@ static cz_status locate(struct ckpt *ck, const struct ckpt_open_options *options
     return st;
 }
 
-static cz_status read_header(struct ckpt *ck)
-{
-    const char *version = pickle_to_string(pickle_get(ck->model_root, "ds_version"));
-    ck->ds_version = strdup(version ? version : "");
-    char *manifest = file_join(ck->tag_dir, CKPT_MANIFEST);
-    if (!ck->ds_version || !manifest) {
-        free(manifest);
-        return err_set(CZ_NOMEM, 0, "out of memory");
-    }
-    ck->info.ds_version = ck->ds_version;
-    ck->info.is_ours = file_exists(manifest);
-    free(manifest);
-    return CZ_OK;
-}
-
-/* The 1-bit optimizers' own files belong to the checkpoint, though no tensor of it is in them. */
+/* The 1-bit optimizers' own files belong to the checkpoint although no tensor of it is in them;
+ * they are added for the count of files and bytes. */
 static cz_status add_onebit_files(struct ckpt *ck)
 {
     struct ckpt_list list;
@@ -52,7 +41,8 @@ static cz_status add_onebit_files(struct ckpt *ck)
     return st;
 }
 
-/* Stage 3 without rank 0's model file: which ones are missing, as far as the others tell. */
+/* Stage 3 without rank 0's model file cannot be read. The other files' ranks tell how many there
+ * were, so the message can name what is missing. */
 static cz_status check_first_model(const struct ckpt *ck, const struct ckpt_folder *folder)
 {
     if (folder->models[0].rank == 0) return CZ_OK;
@@ -62,20 +52,18 @@ static cz_status check_first_model(const struct ckpt *ck, const struct ckpt_fold
     return ckpt_folder_check(ck, folder->models, folder->n_models, world_size, "model");
 }
 
-/* param_shapes is there from stage 1 on. */
-static bool is_sharded(const struct ckpt *ck)
-{
-    return ckpt_shapes_count(pickle_get(ck->model_root, "param_shapes")) > 0;
-}
-
 static cz_status read_sources(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     if (ck->info.is_universal) return ckpt_universal_read(ck, folder, file_idx);
     if (!folder->whole_model) return ckpt_shard_read(ck, folder, file_idx);
-    if (is_sharded(ck)) return ckpt_flat_read(ck, folder, file_idx);
+    /* param_shapes is written from stage 1 on, and tells stage 0 from stages 1 and 2. */
+    if (ckpt_shapes_count(pickle_get(ck->model_root, "param_shapes")) > 0)
+        return ckpt_flat_read(ck, folder, file_idx);
     return ckpt_whole_read(ck, folder, file_idx);
 }
 
+/* is_ours: with a manifest the checkpoint was written by czero, whose manifest settles what
+ * DeepSpeed's format leaves open. */
 static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
 {
     bool is_stage3 = !folder->whole_model;
@@ -84,7 +72,16 @@ static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
     TRY(ckpt_pt_add(ck, is_stage3 ? folder->models[0].name : folder->whole_model, &file_idx,
                     &ck->model));
     TRY(ckpt_model_read(ck, file_idx, is_stage3));
-    TRY(read_header(ck));
+    const char *version = pickle_to_string(pickle_get(ck->model_root, "ds_version"));
+    ck->ds_version = strdup(version ? version : "");
+    char *manifest = file_join(ck->tag_dir, CKPT_MANIFEST);
+    if (!ck->ds_version || !manifest) {
+        free(manifest);
+        return err_set(CZ_NOMEM, 0, "out of memory");
+    }
+    ck->info.ds_version = ck->ds_version;
+    ck->info.is_ours = file_exists(manifest);
+    free(manifest);
     TRY(read_sources(ck, folder, file_idx));
     TRY(add_onebit_files(ck));
     return ckpt_entries_finish(ck);
@@ -98,6 +95,8 @@ static bool any_states(const struct ckpt *ck)
     return false;
 }
 
+/* A folder with universal files and shards is read as shards unless the caller asks otherwise: the
+ * shards are what was saved, the rest was derived from them. */
 static cz_status open_tag(struct ckpt *ck, const struct ckpt_open_options *options)
 {
     struct ckpt_folder folder;
@@ -160,12 +159,6 @@ const struct ckpt_tensor *ckpt_at(const struct ckpt *ck, size_t idx)
     return &ck->entries[idx].tensor;
 }
 
-size_t ckpt_find(const struct ckpt *ck, const char *name)
-{
-    size_t idx = name_map_get(&ck->names, name);
-    return idx == NAME_MAP_NONE ? ck->n_entries : idx;
-}
-
 void ckpt_script_order(const struct ckpt *ck, size_t *order)
 {
     memcpy(order, ck->script, ck->n_entries * sizeof *order);
@@ -192,7 +185,8 @@ static bool holds(const struct pickle_node *tree, const struct pickle_node *node
     return holds(tree->args, node) || holds(tree->state, node);
 }
 
-/* A tensor's elements are in the file that its node came from. */
+/* A tensor's elements are in the file that its node came from, so the tree that holds the node
+ * decides which file is read. */
 bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out)
 {
     if (!node) return false;

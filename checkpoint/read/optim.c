@@ -1,4 +1,6 @@
-/* What a torch optimizer's state dictionary says: states, groups, steps. */
+/* What a torch optimizer's state dictionary says: states, groups, steps. Its forms differ by class
+ * and version (docs/deepspeed-behaviour.md, "Optimizer files"): a step is an integer, a float or a
+ * tensor, kept by parameter or by group. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <math.h>
@@ -24,6 +26,8 @@ static const struct pickle_node *dict_or_null(const struct pickle_node *node)
     return pickle_is(node, PICKLE_DICT) ? node : NULL;
 }
 
+/* The state of parameter `id`, or NULL. Ids are the dictionary's keys and may start anywhere; they
+ * are numbered on through the groups. */
 const struct pickle_node *opt_state(const struct opt_view *view, int64_t id)
 {
     const struct pickle_node *state = view->state;
@@ -40,6 +44,7 @@ const struct pickle_node *opt_state(const struct opt_view *view, int64_t id)
     return NULL;
 }
 
+/* The group that lists an id; the first if none does. */
 size_t opt_group_of(const struct opt_view *view, int64_t id)
 {
     for (size_t g = 0; view->groups && g < view->groups->n; g++) {
@@ -52,6 +57,7 @@ size_t opt_group_of(const struct opt_view *view, int64_t id)
     return 0;
 }
 
+/* Of the parameter if it has one, else of its group. */
 const struct pickle_node *opt_step(const struct opt_view *view, size_t group, int64_t id)
 {
     const struct pickle_node *step = pickle_get(opt_state(view, id), "step");
@@ -59,6 +65,8 @@ const struct pickle_node *opt_step(const struct opt_view *view, size_t group, in
     return pickle_get(view->groups->items[group], "step");
 }
 
+/* States that are no element-wise tensors: counters, and the 1-bit errors, whose length is that of
+ * a segment. */
 bool opt_is_scalar_state(const char *name)
 {
     static const char *const names[] = {"step", "worker_error", "server_error"};
@@ -67,6 +75,7 @@ bool opt_is_scalar_state(const char *name)
     return false;
 }
 
+/* States are numbered in the order in which they are met; all ranks' files have the same. */
 cz_status ckpt_state_idx(struct ckpt *ck, const char *name, size_t *state_idx)
 {
     size_t n = ck->info.n_states;
@@ -100,6 +109,8 @@ cz_status ckpt_groups_set(struct ckpt *ck, size_t n_groups, const struct pickle_
     return CZ_OK;
 }
 
+/* A group has one step: all parameters and ranks must agree, or files of two saves were mixed. The
+ * limit keeps a double exact as an integer. */
 cz_status ckpt_step_take(struct ckpt *ck, const struct pt *pt, size_t group,
                          const struct pickle_node *node)
 {

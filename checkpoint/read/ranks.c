@@ -1,11 +1,15 @@
-/* Every rank's optimizer file in turn: is it one of this checkpoint? */
+/* Every rank's optimizer file in turn: does it belong to this checkpoint? Files are opened one
+ * after another and closed at once, except rank 0's, so memory holds two parsed pickles at most.
+ * What files must agree on is what two saves under one tag would differ in: stage, number of ranks,
+ * version. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <string.h>
 
 #define WORLD_SIZE_MAX (1 << 20)
 
-/* partition_count is one number, or a list with one per group. */
+/* partition_count is one number, or a list with one per group. Groups with different counts come
+ * from expert parallelism. */
 static cz_status read_world_size(const struct pt *pt, const struct pickle_node *node, int64_t *out)
 {
     *out = -1;
@@ -40,7 +44,8 @@ static cz_status read_head(const struct pt *pt, struct optim_head *head)
     return read_world_size(pt, pickle_get(head->state, "partition_count"), &head->world_size);
 }
 
-/* MiCS splits over fewer ranks than there are. */
+/* MiCS partitions over fewer ranks than there are, so partition_count and dp_world_size may
+ * differ. */
 static bool has_mics(const struct ckpt *ck)
 {
     const struct pickle_node *zero =
@@ -57,6 +62,8 @@ static int model_world_size(const struct ckpt *ck)
     return there && W > 0 && W <= WORLD_SIZE_MAX ? (int)W : 0;
 }
 
+/* partition_count decides, then the model file, then the number of files. If the first two
+ * contradict each other, the model file is of another save. */
 static cz_status decide_world_size(struct ckpt *ck, const struct ckpt_folder *folder,
                                    const struct optim_head *head)
 {
@@ -84,34 +91,18 @@ static cz_status check_head(const struct ckpt *ck, const struct pt *pt,
                    pt_path(pt), what, pt_path(ck->optim));
 }
 
-static cz_status none_there(struct ckpt *ck)
-{
-    int W = model_world_size(ck);
-    if (W > 0) return ckpt_folder_check(ck, NULL, 0, W, "optimizer");
-    return err_set(CZ_CORRUPT, 0, "%s: there is no *_optim_states.pt in it", ck->tag_dir);
-}
-
-/* One rank after the first: opened, checked, read, closed. */
-static cz_status
-read_rank(struct ckpt *ck, const char *name, struct rank_file *file, const struct optim_head *first,
-          cz_status (*take)(struct ckpt *ck, const struct rank_file *file, void *user), void *user)
-{
-    struct pt *pt;
-    TRY(ckpt_pt_add(ck, name, &file->file_idx, &pt));
-    file->pt = pt;
-    cz_status st = read_head(pt, &file->head);
-    if (st == CZ_OK) st = check_head(ck, pt, &file->head, first);
-    if (st == CZ_OK) st = take(ck, file, user);
-    pt_close(pt);
-    return st;
-}
-
+/* Without any optimizer file the model file says how many there should be, so that the message
+ * names them. */
 cz_status ckpt_ranks_read(struct ckpt *ck, const struct ckpt_folder *folder,
                           cz_status (*take)(struct ckpt *ck, const struct rank_file *file,
                                             void *user),
                           void *user)
 {
-    if (folder->n_optims == 0) return none_there(ck);
+    if (folder->n_optims == 0) {
+        int W = model_world_size(ck);
+        if (W > 0) return ckpt_folder_check(ck, NULL, 0, W, "optimizer");
+        return err_set(CZ_CORRUPT, 0, "%s: there is no *_optim_states.pt in it", ck->tag_dir);
+    }
     struct rank_file first = {.rank = folder->optims[0].rank};
     TRY(ckpt_pt_add(ck, folder->optims[0].name, &first.file_idx, &ck->optim));
     first.pt = ck->optim;
@@ -121,7 +112,15 @@ cz_status ckpt_ranks_read(struct ckpt *ck, const struct ckpt_folder *folder,
     TRY(take(ck, &first, user));
     for (int r = 1; r < ck->info.world_size; r++) {
         struct rank_file file = {.rank = r};
-        TRY(read_rank(ck, folder->optims[r].name, &file, &first.head, take, user));
+        /* One rank after the first: opened, checked, read, closed. */
+        struct pt *pt;
+        TRY(ckpt_pt_add(ck, folder->optims[r].name, &file.file_idx, &pt));
+        file.pt = pt;
+        cz_status st = read_head(pt, &file.head);
+        if (st == CZ_OK) st = check_head(ck, pt, &file.head, &first.head);
+        if (st == CZ_OK) st = take(ck, &file, user);
+        pt_close(pt);
+        TRY(st);
     }
     return CZ_OK;
 }

@@ -1,4 +1,6 @@
-/* Elements of a tensor: where they lie, and reading them. */
+/* Elements of a tensor: where they are stored, and reading them. A run is the longest piece that is
+ * contiguous in one file; a split tensor has one per rank. All reads go through runs, so the
+ * layouts of the stages matter nowhere else. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "formats/file_io.h"
 
@@ -56,7 +58,8 @@ static void run_set(struct ckpt_run *run, const struct ckpt_spot *spot, uint64_t
     run->dtype = dtype;
 }
 
-/* The run from element elem_off of a tensor of `numel` elements. */
+/* A split tensor: `shift` is its first element in the group's flat tensor (stages 1, 2), `add` its
+ * offset inside each rank's part (stage 3), `part` the elements that a rank holds. */
 static void place_run(const struct ckpt *ck, const struct ckpt_place *place, uint64_t elem_off,
                       uint64_t numel, struct ckpt_run *run)
 {
@@ -89,17 +92,6 @@ cz_status ckpt_run(const struct ckpt *ck, size_t idx, int what, uint64_t elem_of
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static cz_status read_run(const struct ckpt *ck, const struct ckpt_run *run, size_t numel,
-                          void *dst)
-{
-    int fd;
-    TRY(ckpt_file_acquire(ck, run->file_idx, &fd));
-    cz_status st = file_pread(fd, ckpt_file_path(ck, run->file_idx), dst, numel * run->dtype->size,
-                              run->file_off);
-    ckpt_file_release(ck, run->file_idx);
-    return st;
-}
-
 static cz_status check_range(const struct ckpt_entry *e, uint64_t elem_off, size_t numel)
 {
     if (elem_off <= e->tensor.numel && numel <= e->tensor.numel - elem_off) return CZ_OK;
@@ -108,6 +100,7 @@ static cz_status check_range(const struct ckpt_entry *e, uint64_t elem_off, size
                    (unsigned long long)e->tensor.numel);
 }
 
+/* Strided tensors are left to pt_read(), which knows how to gather them. */
 cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off,
                         size_t numel, void *dst)
 {
@@ -122,7 +115,12 @@ cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t el
         struct ckpt_run run;
         place_run(ck, place, elem_off, e->tensor.numel, &run);
         size_t n = run.numel < numel ? (size_t)run.numel : numel;
-        TRY(read_run(ck, &run, n, at));
+        int fd;
+        TRY(ckpt_file_acquire(ck, run.file_idx, &fd));
+        cz_status st =
+            file_pread(fd, ckpt_file_path(ck, run.file_idx), at, n * run.dtype->size, run.file_off);
+        ckpt_file_release(ck, run.file_idx);
+        TRY(st);
         at += n * run.dtype->size;
         elem_off += n;
         numel -= n;
@@ -141,6 +139,7 @@ cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t el
         }                                                                                          \
     } while (0)
 
+/* To fp32. Bytes are copied out one by one because offsets in a file need not be aligned. */
 static void widen(enum cz_dtype dtype, size_t numel, const void *src, float *dst)
 {
     switch (dtype) {
@@ -157,6 +156,7 @@ static void widen(enum cz_dtype dtype, size_t numel, const void *src, float *dst
     }
 }
 
+/* Goes through a small buffer on the stack, so that threads need no allocation for each piece. */
 cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_off, size_t numel,
                     float *dst)
 {
@@ -190,6 +190,7 @@ static float rounded(float x, enum cz_dtype dtype)
     return x;
 }
 
+/* NaN equals NaN here: a diverged run is still its own checkpoint. */
 static cz_status piece_rounds(const struct ckpt *ck, size_t idx, uint64_t off, size_t n, bool *yes)
 {
     float weight[SAMPLE_NUMEL], master[SAMPLE_NUMEL];
@@ -203,6 +204,8 @@ static cz_status piece_rounds(const struct ckpt *ck, size_t idx, uint64_t off, s
     return CZ_OK;
 }
 
+/* Whether the 16-bit weight is the master rounded, by samples from both ends. That is enough to
+ * tell two tensors of trained values apart, and reading all of a large model is not an option. */
 cz_status ckpt_rounds_to_module(const struct ckpt *ck, size_t idx, bool *yes)
 {
     const struct ckpt_entry *e = &ck->entries[idx];

@@ -1,4 +1,6 @@
-/* Frozen parameters of stage 3: every rank's model file holds its chunk, in the model's dtype. */
+/* Frozen parameters of stage 3: every rank's model file holds its chunk, in the model's dtype
+ * (docs/deepspeed-behaviour.md, "Partitions of stage 3"). They become split tensors like trained
+ * ones, but in the model files. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "layout/shard.h"
 
@@ -31,18 +33,8 @@ static cz_status plan(struct ckpt *ck, struct frozen_read *read)
     return CZ_OK;
 }
 
-/* Fragments stand in the order of the shapes. */
-static const struct pickle_tensor *fragment_at(const struct pt *pt, size_t i, const char *name)
-{
-    const struct pickle_node *fragments = pickle_get(pt_root(pt), "frozen_param_fragments");
-    const char *there = pickle_to_string(fragments->pairs[i].key);
-    bool in_order = there && strcmp(there, name) == 0;
-    const struct pickle_node *value =
-        in_order ? fragments->pairs[i].value : pickle_get(fragments, name);
-    return pickle_is(value, PICKLE_TENSOR) ? value->tensor : NULL;
-}
-
-/* The chunks of one rank. */
+/* The chunks of one rank. The files' dictionaries have one order, so the entry at the same position
+ * is looked at first; a lookup by name would make this quadratic. */
 static cz_status take(struct ckpt *ck, const struct pt *pt, int rank, uint32_t file_idx,
                       const struct frozen_read *read)
 {
@@ -50,8 +42,13 @@ static cz_status take(struct ckpt *ck, const struct pt *pt, int rank, uint32_t f
     TRY(ckpt_frozen_check(pt));
     for (size_t i = 0; i < read->n; i++) {
         const struct ckpt_entry *e = &ck->entries[read->entries[i]];
-        const struct pickle_tensor *t =
-            fragment_at(pt, i, pickle_to_string(read->shapes->pairs[i].key));
+        const char *name = pickle_to_string(read->shapes->pairs[i].key);
+        const struct pickle_node *fragments = pickle_get(pt_root(pt), "frozen_param_fragments");
+        const char *there = pickle_to_string(fragments->pairs[i].key);
+        bool in_order = there && strcmp(there, name) == 0;
+        const struct pickle_node *value =
+            in_order ? fragments->pairs[i].value : pickle_get(fragments, name);
+        const struct pickle_tensor *t = pickle_is(value, PICKLE_TENSOR) ? value->tensor : NULL;
         uint64_t chunk = shard_chunk(e->tensor.numel, ck->info.world_size);
         if (!t || (t->numel != chunk && chunk > 0))
             return err_set(CZ_CORRUPT, 0,
@@ -91,6 +88,8 @@ static cz_status bind(struct ckpt *ck, const struct frozen_read *read)
     return CZ_OK;
 }
 
+/* Files of ranks are opened one at a time. What a folder's `module` still holds whole is frozen
+ * last. */
 cz_status ckpt_frozen_chunks(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     struct frozen_read read = {0};

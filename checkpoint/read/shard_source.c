@@ -1,7 +1,6 @@
 /* Stage 3: every parameter is split on its own, rank r holding chunk r of W; a sub-group's chunks
- * stand one after the other in one flat tensor per rank
- * (docs/deepspeed-behaviour.md, "Partitions of stage 3"). The
- * end of a parameter's last chunk is padding with any content.
+ * are concatenated in one flat tensor per rank (docs/deepspeed-behaviour.md, "Partitions of stage
+ * 3"). The end of a parameter's last chunk is padding of arbitrary content.
  *
  * Legend: W ranks; a chunk is ceil(numel / W) elements. */
 #include "checkpoint/read/checkpoint_impl.h"
@@ -44,25 +43,8 @@ static cz_status check_groups(const struct rank_file *file, size_t n)
                    pt_path(file->pt), n);
 }
 
-static cz_status plan_param(struct ckpt *ck, const struct pickle_pair *pair,
-                            struct shard_plan *plan)
-{
-    const char *name = pickle_to_string(pair->key);
-    size_t idx;
-    if (!name) return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
-    TRY(ckpt_entry_want(ck, name, pair->value, "param_shapes", &idx));
-    uint64_t chunk = shard_chunk(ck->entries[idx].tensor.numel, ck->info.world_size);
-    struct ckpt_place place = {.kind = PLACE_SPLIT};
-    place.split.vec_idx = plan->master_vec;
-    place.split.part = chunk;
-    place.split.add = plan->numel;
-    if (__builtin_add_overflow(plan->numel, chunk, &plan->numel) || plan->numel > INT64_MAX)
-        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: too large", pt_path(ck->model));
-    return ckpt_entry_train(ck, idx, plan->group, place);
-}
-
-/* param_shapes has a dictionary per sub-group. Writers that know nothing of sub-groups give one for
- * all of them: then sub-groups are filled in turn by their lengths. */
+/* param_shapes has one dictionary per sub-group. Other writers give one for all: sub-groups are
+ * then filled in turn by the lengths of their flat tensors. */
 static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, struct shard_read *read)
 {
     const struct pickle_node *shapes = pickle_get(ck->model_root, "param_shapes");
@@ -83,17 +65,26 @@ static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, stru
                                "%s: param_shapes need more than fp32_flat_groups of "
                                "%s hold",
                                pt_path(ck->model), pt_path(file->pt));
-            TRY(plan_param(ck, &dict->pairs[i], &read->subs[s]));
+            const char *name = pickle_to_string(dict->pairs[i].key);
+            size_t idx;
+            if (!name)
+                return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
+            TRY(ckpt_entry_want(ck, name, dict->pairs[i].value, "param_shapes", &idx));
+            uint64_t chunk = shard_chunk(ck->entries[idx].tensor.numel, ck->info.world_size);
+            struct ckpt_place place = {.kind = PLACE_SPLIT};
+            place.split.vec_idx = read->subs[s].master_vec;
+            place.split.part = chunk;
+            place.split.add = read->subs[s].numel;
+            if (__builtin_add_overflow(read->subs[s].numel, chunk, &read->subs[s].numel) ||
+                read->subs[s].numel > INT64_MAX)
+                return err_set(CZ_CORRUPT, 0, "%s: param_shapes: too large", pt_path(ck->model));
+            TRY(ckpt_entry_train(ck, idx, read->subs[s].group, place));
         }
     }
     return CZ_OK;
 }
 
-static size_t groups_count(const struct opt_view *view)
-{
-    return view->groups && view->groups->n > 0 ? view->groups->n : 1;
-}
-
+/* A sub-group's number is its id in the optimizer's state, by which its param group is found. */
 static cz_status plan_subs(struct ckpt *ck, const struct rank_file *file, struct shard_read *read)
 {
     const struct pickle_node *groups = flat_groups(file);
@@ -102,7 +93,7 @@ static cz_status plan_subs(struct ckpt *ck, const struct rank_file *file, struct
     read->n_subs = groups->n;
     read->subs = calloc(read->n_subs + 1, sizeof *read->subs);
     if (!read->subs) return err_set(CZ_NOMEM, 0, "out of memory");
-    TRY(ckpt_groups_set(ck, groups_count(&view),
+    TRY(ckpt_groups_set(ck, view.groups && view.groups->n > 0 ? view.groups->n : 1,
                         view.groups && view.groups->n ? view.groups : NULL));
     for (size_t s = 0; s < read->n_subs; s++) {
         struct shard_plan *plan = &read->subs[s];
@@ -116,7 +107,7 @@ static cz_status plan_subs(struct ckpt *ck, const struct rank_file *file, struct
 /* ---- every rank: flat tensors ---------------------------------------------------------------- */
 
 /* A sub-group that was swapped to NVMe has an empty tensor here; the tag holds a copy of the swap
- * file: raw numbers, aligned at the end. */
+ * file ("Swap files"), raw numbers with alignment at the end. */
 static cz_status take_swapped(struct ckpt *ck, const struct rank_file *file, const char *swap_id,
                               const char *state, uint64_t numel, size_t vec_idx)
 {
@@ -139,7 +130,7 @@ static cz_status take_swapped(struct ckpt *ck, const struct rank_file *file, con
     return CZ_OK;
 }
 
-/* Master (state NULL) or state of a sub-group, a tensor of the file or a swapped one. */
+/* Master (state NULL) or state of a sub-group: a tensor of the file, or a swapped one. */
 static cz_status take_flat(struct ckpt *ck, const struct rank_file *file, size_t s,
                            const struct shard_plan *plan, const struct pickle_node *node,
                            const char *state, size_t vec_idx)
@@ -158,43 +149,29 @@ static cz_status take_flat(struct ckpt *ck, const struct rank_file *file, size_t
                    (unsigned long long)plan->numel);
 }
 
-static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
-                              const struct shard_read *read)
-{
-    TRY(check_groups(file, read->n_subs));
-    const struct pickle_node *groups = flat_groups(file);
-    for (size_t s = 0; s < read->n_subs; s++)
-        TRY(take_flat(ck, file, s, &read->subs[s], groups->items[s], NULL,
-                      read->subs[s].master_vec));
-    return CZ_OK;
-}
-
-/* Rank 0 says which states have an element per weight: as long as the master, also where both were
- * swapped. */
-static cz_status plan_states(struct ckpt *ck, const struct pickle_node *state,
-                             const struct pickle_tensor *master, struct shard_plan *plan)
-{
-    for (size_t i = 0; state && i < state->n_pairs; i++) {
-        const char *name = pickle_to_string(state->pairs[i].key);
-        const struct pickle_node *value = state->pairs[i].value;
-        if (!name || opt_is_scalar_state(name) || !pickle_is(value, PICKLE_TENSOR)) continue;
-        const struct pickle_tensor *t = value->tensor;
-        bool is_swapped = t->numel == 0 && master->numel == 0;
-        if (t->ndim != 1 || (t->numel != plan->numel && !is_swapped)) continue;
-        size_t state_idx;
-        TRY(ckpt_state_idx(ck, name, &state_idx));
-        TRY(ckpt_vec_add(ck, &plan->state_vecs[state_idx]));
-    }
-    return CZ_OK;
-}
-
 static cz_status take_states(struct ckpt *ck, const struct rank_file *file, struct shard_read *read)
 {
     const struct opt_view view = states_of(file);
     for (size_t s = 0; s < read->n_subs; s++) {
         struct shard_plan *plan = &read->subs[s];
         const struct pickle_node *state = opt_state(&view, (int64_t)s);
-        if (file->rank == 0) TRY(plan_states(ck, state, flat_groups(file)->items[s]->tensor, plan));
+        if (file->rank == 0) {
+            /* A state with one element per weight is as long as the master, also where both were
+             * swapped and are empty here. */
+            for (size_t i = 0; state && i < state->n_pairs; i++) {
+                const char *name = pickle_to_string(state->pairs[i].key);
+                const struct pickle_node *value = state->pairs[i].value;
+                if (!name || opt_is_scalar_state(name) || !pickle_is(value, PICKLE_TENSOR))
+                    continue;
+                const struct pickle_tensor *t = value->tensor;
+                bool is_swapped =
+                    t->numel == 0 && (flat_groups(file)->items[s]->tensor)->numel == 0;
+                if (t->ndim != 1 || (t->numel != plan->numel && !is_swapped)) continue;
+                size_t state_idx;
+                TRY(ckpt_state_idx(ck, name, &state_idx));
+                TRY(ckpt_vec_add(ck, &plan->state_vecs[state_idx]));
+            }
+        }
         for (size_t i = 0; i < ck->info.n_states; i++) {
             const char *name = ck->states[i];
             if (plan->state_vecs[i] == NO_VEC) continue;
@@ -216,13 +193,17 @@ static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *
         return err_set(CZ_CORRUPT, 0, "%s: is of stage %lld, but %s of stage 3", pt_path(file->pt),
                        (long long)file->head.stage, pt_path(ck->model));
     if (file->rank == 0) TRY(plan_subs(ck, file, read));
-    TRY(take_masters(ck, file, read));
+    TRY(check_groups(file, read->n_subs));
+    const struct pickle_node *groups = flat_groups(file);
+    for (size_t s = 0; s < read->n_subs; s++)
+        TRY(take_flat(ck, file, s, &read->subs[s], groups->items[s], NULL,
+                      read->subs[s].master_vec));
     return ck->weights_only ? CZ_OK : take_states(ck, file, read);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* The sub-group whose master a tensor lies in. */
+/* The sub-group that holds a tensor's master. */
 static const struct shard_plan *plan_of(const struct shard_read *read, const struct ckpt_entry *e)
 {
     size_t s = 0;

@@ -1,4 +1,7 @@
-/* The tables of an open checkpoint: tensors, their names, flat tensors of ranks. */
+/* The tables of an open checkpoint: tensors, their names, flat tensors of ranks. Sources fill them
+ * in any order; ckpt_entries_finish() brings the entries into their final order and drops tensors
+ * that no file holds. Until then entries are referred to by index, since the array moves as it
+ * grows. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <stdlib.h>
@@ -22,6 +25,7 @@ static cz_status entries_reserve(struct ckpt *ck)
     return CZ_OK;
 }
 
+/* The map keeps the entry's own copy of the name as its key. */
 cz_status ckpt_entry_add(struct ckpt *ck, const char *name, size_t *idx)
 {
     TRY(entries_reserve(ck));
@@ -48,6 +52,8 @@ cz_status ckpt_alias_add(struct ckpt *ck, size_t idx, const char *name)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
+/* The product is limited to INT64_MAX: offsets and sums over ranks are computed from it without
+ * further checks. */
 static cz_status shape_numel(const int64_t *shape, int ndim, uint64_t *numel)
 {
     *numel = 1;
@@ -58,6 +64,7 @@ static cz_status shape_numel(const int64_t *shape, int ndim, uint64_t *numel)
     return *numel > INT64_MAX ? CZ_CORRUPT : CZ_OK; /* sums over ranks stay far from wrapping */
 }
 
+/* A tensor's shape may be stated in several places; they must agree. */
 cz_status ckpt_entry_set_shape(struct ckpt_entry *e, const int64_t *shape, int ndim,
                                const char *label, const char *what)
 {
@@ -80,7 +87,8 @@ cz_status ckpt_entry_set_shape(struct ckpt_entry *e, const int64_t *shape, int n
     return CZ_OK;
 }
 
-/* torch.Size, or a plain tuple or list, of integers. */
+/* torch.Size, or a plain tuple or list, of integers. Dimensions beyond the limit are not stored;
+ * the caller refuses them by their number. */
 static bool shape_of_node(const struct pickle_node *node, int64_t *shape)
 {
     if (!pickle_is(node, PICKLE_SIZE) && !pickle_is(node, PICKLE_TUPLE) &&
@@ -91,8 +99,8 @@ static bool shape_of_node(const struct pickle_node *node, int64_t *shape)
     return true;
 }
 
-cz_status ckpt_entry_read_shape(struct ckpt_entry *e, const struct pickle_node *node,
-                                const char *label, const char *what)
+static cz_status ckpt_entry_read_shape(struct ckpt_entry *e, const struct pickle_node *node,
+                                       const char *label, const char *what)
 {
     int64_t shape[CKPT_NDIM_MAX];
     if (!shape_of_node(node, shape))
@@ -109,11 +117,12 @@ cz_status ckpt_entry_want(struct ckpt *ck, const char *name, const struct pickle
     return ckpt_entry_read_shape(&ck->entries[*idx], shape, pt_path(ck->model), what);
 }
 
+/* script_pos counts in the order of these calls, which is that of DeepSpeed's script. */
 cz_status ckpt_entry_train(struct ckpt *ck, size_t idx, size_t group, struct ckpt_place master)
 {
     struct ckpt_entry *e = &ck->entries[idx];
     if (e->has_kind)
-        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: '%s' stands there twice, or as a buffer",
+        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: '%s' is listed twice, or as a buffer",
                        pt_path(ck->model), e->name);
     e->has_kind = true;
     e->tensor.kind = CKPT_TRAINED;
@@ -139,6 +148,8 @@ cz_status ckpt_entry_freeze(struct ckpt *ck, size_t idx, struct ckpt_place place
 
 /* ---- flat tensors ---------------------------------------------------------------------------- */
 
+/* A flat tensor has a place in each rank's file. Places are filled as the files are read;
+ * CKPT_NO_FILE marks those that are not yet. */
 cz_status ckpt_vec_add(struct ckpt *ck, size_t *vec_idx)
 {
     if (ck->n_vecs == ck->cap_vecs) {
@@ -162,6 +173,8 @@ static uint64_t tensor_off(const struct pt *pt, const struct pickle_tensor *t)
     return pt_storage(pt, t)->off + t->off * t->dtype->size;
 }
 
+/* Flat tensors are addressed by offset, so they must be contiguous and of one dtype on all
+ * ranks. */
 cz_status ckpt_vec_set(struct ckpt *ck, size_t vec_idx, int rank, uint32_t file_idx,
                        const struct pt *pt, const struct pickle_tensor *t)
 {
@@ -199,7 +212,8 @@ static void entry_free(struct ckpt_entry *e)
     free(e->name);
 }
 
-/* Move the tensors without a place out of the entries, by their names. */
+/* Removes tensors without a place, and keeps their names for the report: a model file may list
+ * tensors whose elements were never saved. */
 static cz_status drop_absent(struct ckpt *ck)
 {
     ck->absent = calloc(ck->n_entries + 1, sizeof *ck->absent);
@@ -221,21 +235,6 @@ static cz_status drop_absent(struct ckpt *ck)
     return CZ_OK;
 }
 
-static cz_status buffers_last(struct ckpt *ck)
-{
-    struct ckpt_entry *sorted = calloc(ck->n_entries + 1, sizeof *sorted);
-    if (!sorted) return no_memory();
-    size_t n = 0;
-    for (int buffers = 0; buffers < 2; buffers++)
-        for (size_t i = 0; i < ck->n_entries; i++)
-            if ((ck->entries[i].tensor.kind == CKPT_BUFFER) == (buffers != 0))
-                sorted[n++] = ck->entries[i];
-    free(ck->entries);
-    ck->entries = sorted;
-    ck->cap_entries = ck->n_entries + 1;
-    return CZ_OK;
-}
-
 struct script_key {
     int kind;
     size_t pos, idx;
@@ -248,7 +247,8 @@ static int by_script(const void *left, const void *right)
     return a->pos < b->pos ? -1 : a->pos > b->pos;
 }
 
-/* DeepSpeed's script puts out buffers, then frozen ones, then trained ones. */
+/* The order of DeepSpeed's zero_to_fp32: buffers, frozen parameters, trained ones
+ * ("Consolidation"). */
 static cz_status script_order(struct ckpt *ck)
 {
     static const int turns[] = {[CKPT_BUFFER] = 0, [CKPT_FROZEN] = 1, [CKPT_TRAINED] = 2};
@@ -271,7 +271,18 @@ static cz_status script_order(struct ckpt *ck)
 cz_status ckpt_entries_finish(struct ckpt *ck)
 {
     TRY(drop_absent(ck));
-    TRY(buffers_last(ck));
+    struct ckpt_entry *sorted = calloc(ck->n_entries + 1, sizeof *sorted);
+    if (!sorted) return no_memory();
+    size_t n = 0;
+    /* Buffers go last, so that parameters are numbered as in the model. The name map is built anew:
+     * it held indexes of the old order. */
+    for (int buffers = 0; buffers < 2; buffers++)
+        for (size_t i = 0; i < ck->n_entries; i++)
+            if ((ck->entries[i].tensor.kind == CKPT_BUFFER) == (buffers != 0))
+                sorted[n++] = ck->entries[i];
+    free(ck->entries);
+    ck->entries = sorted;
+    ck->cap_entries = ck->n_entries + 1;
     TRY(script_order(ck));
     name_map_free(&ck->names);
     for (size_t i = 0; i < ck->n_entries; i++) {
@@ -284,6 +295,12 @@ cz_status ckpt_entries_finish(struct ckpt *ck)
         for (size_t a = 0; a < t->n_aliases; a++) TRY(name_map_put(&ck->names, e->aliases[a], i));
     }
     return CZ_OK;
+}
+
+size_t ckpt_find(const struct ckpt *ck, const char *name)
+{
+    size_t idx = name_map_get(&ck->names, name);
+    return idx == NAME_MAP_NONE ? ck->n_entries : idx;
 }
 
 void ckpt_tables_free(struct ckpt *ck)

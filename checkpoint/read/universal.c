@@ -2,10 +2,10 @@
  * zero/NAME/{fp32,exp_avg,…}.pt for every trained parameter, zero/optimizer_state.pt, and copies of
  * the model files, which hold what else there is: shapes, ties, buffers, frozen parameters.
  *
- * The family of stages 1-2 wraps whole tensors into dictionaries and gives every parameter its
- * step; that of stage 3 has bare flat tensors, and the steps in optimizer_state.pt. What the first
- * family has under names that are not trained (aliases, frozen ones, buffers) are copies of
- * `module`, widened: not read. */
+ * Folders converted from stages 1 and 2 wrap whole tensors into dictionaries and give every
+ * parameter its step; those from stage 3 have bare flat tensors, and the steps in
+ * optimizer_state.pt. What the first kind has under names that are not trained (aliases, frozen
+ * ones, buffers) are copies of `module`, widened: not read. */
 #include "checkpoint/read/checkpoint_impl.h"
 
 #include <stdio.h>
@@ -22,26 +22,20 @@ struct universal {
 
 /* ---- one tensor's file ----------------------------------------------------------------------- */
 
-/* zero/NAME/<stem>.pt; free() it. */
-static char *file_name(const char *param, const char *file)
+static cz_status open_file(struct ckpt *ck, const char *param, const char *file, uint32_t *file_idx,
+                           struct pt **pt)
 {
     size_t n = strlen(param) + strlen(file) + sizeof "zero//";
     char *name = malloc(n);
     if (name) snprintf(name, n, "zero/%s/%s", param, file);
-    return name;
-}
-
-static cz_status open_file(struct ckpt *ck, const char *param, const char *file, uint32_t *file_idx,
-                           struct pt **pt)
-{
-    char *name = file_name(param, file);
     if (!name) return err_set(CZ_NOMEM, 0, "out of memory");
     cz_status st = ckpt_pt_add(ck, name, file_idx, pt);
     free(name);
     return st;
 }
 
-/* A strided tensor is read through its file, which then stays open until the end. */
+/* A strided tensor is read through its open file, which then stays open until the checkpoint is
+ * closed. */
 static cz_status keep(struct ckpt *ck, struct pt *pt)
 {
     struct pt **kept = realloc(ck->kept, (ck->n_kept + 1) * sizeof(struct pt *));
@@ -51,7 +45,8 @@ static cz_status keep(struct ckpt *ck, struct pt *pt)
     return CZ_OK;
 }
 
-/* Megatron's padded vocabulary is saved without its padding. */
+/* Megatron's padded vocabulary is saved without its padding, so its rows differ from param_shapes
+ * and from `module`. */
 static cz_status fit_vocabulary(struct ckpt_entry *e, const struct pickle_node *root,
                                 const struct pickle_tensor *t, const char *path)
 {
@@ -63,7 +58,7 @@ static cz_status fit_vocabulary(struct ckpt_entry *e, const struct pickle_node *
     return ckpt_entry_set_shape(e, t->shape, t->ndim, path, "param");
 }
 
-/* Earlier converters of stage 3 left a few elements of padding at the end. */
+/* Earlier converters of stage 3 left up to one element of padding per rank at the end. */
 static bool length_fits(const struct universal *u, const struct ckpt_entry *e,
                         const struct pickle_tensor *t)
 {
@@ -103,26 +98,24 @@ static cz_status read_tensor(struct universal *u, size_t idx, const char *file,
     return st;
 }
 
-static cz_status read_step(struct universal *u, size_t idx, const char *file)
-{
-    struct pt *pt;
-    uint32_t file_idx;
-    const struct ckpt_entry *e = &u->ck->entries[idx];
-    TRY(open_file(u->ck, e->name, file, &file_idx, &pt));
-    cz_status st = ckpt_step_take(u->ck, pt, e->tensor.group, pt_root(pt));
-    pt_close(pt);
-    return st;
-}
-
 /* ---- one parameter's folder ------------------------------------------------------------------ */
 
-/* A state's file: exp_avg.pt. */
+/* A state's file, such as exp_avg.pt. Masters and steps have names of their own in the same
+ * folder. */
 static cz_status read_state(struct universal *u, size_t idx, const char *file)
 {
     char name[256];
     size_t state_idx, n = strlen(file) - strlen(SUFFIX);
     if (strcmp(file, "fp32.pt") == 0) return CZ_OK;
-    if (strcmp(file, "step.pt") == 0) return read_step(u, idx, file);
+    if (strcmp(file, "step.pt") == 0) {
+        struct pt *pt;
+        uint32_t file_idx;
+        const struct ckpt_entry *e = &u->ck->entries[idx];
+        TRY(open_file(u->ck, e->name, file, &file_idx, &pt));
+        cz_status st = ckpt_step_take(u->ck, pt, e->tensor.group, pt_root(pt));
+        pt_close(pt);
+        return st;
+    }
     if (n >= sizeof name) return CZ_OK; /* no name of a state */
     memcpy(name, file, n);
     name[n] = '\0';
@@ -142,6 +135,7 @@ static cz_status list_folder(const struct ckpt *ck, const char *param, struct ck
     return st;
 }
 
+/* A name becomes a path, so one with '/' is refused. */
 static cz_status read_param(struct universal *u, const struct pickle_pair *pair, size_t group)
 {
     struct ckpt *ck = u->ck;
@@ -162,32 +156,10 @@ static cz_status read_param(struct universal *u, const struct pickle_pair *pair,
     return st;
 }
 
-static cz_status read_params(struct universal *u)
-{
-    const struct pickle_node *shapes = pickle_get(u->ck->model_root, "param_shapes");
-    for (size_t d = 0; d < ckpt_shapes_count(shapes); d++) {
-        const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
-        size_t group = u->is_stage3 ? opt_group_of(&u->view, (int64_t)d) : d;
-        if (!pickle_is(dict, PICKLE_DICT))
-            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no dictionary", pt_path(u->ck->model));
-        for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(u, &dict->pairs[i], group));
-        if (u->is_stage3 && !u->ck->weights_only)
-            TRY(ckpt_step_take(u->ck, u->ck->optim, group, opt_step(&u->view, group, (int64_t)d)));
-    }
-    return CZ_OK;
-}
-
 /* ---- optimizer_state.pt ---------------------------------------------------------------------- */
 
-static int world_size_of(const struct ckpt *ck)
-{
-    const struct pickle_node *node = pickle_get(ck->optim_root, "partition_count");
-    int64_t W = 0;
-    if (pickle_is(node, PICKLE_LIST)) node = node->n > 0 ? node->items[0] : NULL;
-    if (!pickle_to_int(node, &W)) pickle_to_int(pickle_get(ck->model_root, "dp_world_size"), &W);
-    return W > 0 && W < INT32_MAX ? (int)W : 1;
-}
-
+/* Weights can be read without it. The number of ranks only matters for the model files' chunks of
+ * stage 3. */
 static cz_status read_optimizer(struct universal *u)
 {
     struct ckpt *ck = u->ck;
@@ -203,7 +175,11 @@ static cz_status read_optimizer(struct universal *u)
     u->view = opt_view_of(inner);
     if (pickle_is(groups, PICKLE_LIST)) u->view.groups = groups;
     if (u->view.groups && u->view.groups->n == 0) u->view.groups = NULL;
-    ck->info.world_size = world_size_of(ck);
+    const struct pickle_node *node = pickle_get(ck->optim_root, "partition_count");
+    int64_t W = 0;
+    if (pickle_is(node, PICKLE_LIST)) node = node->n > 0 ? node->items[0] : NULL;
+    if (!pickle_to_int(node, &W)) pickle_to_int(pickle_get(ck->model_root, "dp_world_size"), &W);
+    ck->info.world_size = W > 0 && W < INT32_MAX ? (int)W : 1;
     ck->info.stage = u->is_stage3 ? 3 : 2;
     size_t n_shapes = ckpt_shapes_count(pickle_get(ck->model_root, "param_shapes"));
     size_t n_groups = u->view.groups ? u->view.groups->n : 1;
@@ -212,8 +188,9 @@ static cz_status read_optimizer(struct universal *u)
 
 /* ---- what the converter gets wrong ----------------------------------------------------------- */
 
-/* With round_robin_gradients DeepSpeed's converter (0.19.8) takes elements of other parameters: a
- * fragment's offset is not where its elements lie. The low-precision weights tell. */
+/* With round_robin_gradients DeepSpeed's converter takes elements of other parameters, silently: a
+ * fragment's offset is not where its elements are. The weights of `module` reveal it, since each
+ * must be its master rounded. */
 static cz_status check_round_robin(const struct universal *u)
 {
     const struct ckpt *ck = u->ck;
@@ -238,18 +215,28 @@ static cz_status check_round_robin(const struct universal *u)
 
 /* ---- everything ------------------------------------------------------------------------------ */
 
-/* The converter copies the model files of all ranks; a folder may have been slimmed. */
+/* The converter copies the model files of all ranks; users may have deleted some. */
 static bool all_models_there(const struct ckpt *ck, const struct ckpt_folder *folder)
 {
     size_t W = (size_t)ck->info.world_size;
     return folder->n_models >= W && folder->models[W - 1].rank == (int)W - 1;
 }
 
+/* The check of values comes when all parameters have places, and before frozen ones are added. */
 cz_status ckpt_universal_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     struct universal u = {.ck = ck, .is_stage3 = !folder->whole_model};
     TRY(read_optimizer(&u));
-    TRY(read_params(&u));
+    const struct pickle_node *shapes = pickle_get(u.ck->model_root, "param_shapes");
+    for (size_t d = 0; d < ckpt_shapes_count(shapes); d++) {
+        const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
+        size_t group = u.is_stage3 ? opt_group_of(&u.view, (int64_t)d) : d;
+        if (!pickle_is(dict, PICKLE_DICT))
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no dictionary", pt_path(u.ck->model));
+        for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(&u, &dict->pairs[i], group));
+        if (u.is_stage3 && !u.ck->weights_only)
+            TRY(ckpt_step_take(u.ck, u.ck->optim, group, opt_step(&u.view, group, (int64_t)d)));
+    }
     TRY(check_round_robin(&u));
     if (!u.is_stage3) return ckpt_frozen_whole(ck, file_idx);
     if (all_models_there(ck, folder)) return ckpt_frozen_chunks(ck, folder, file_idx);

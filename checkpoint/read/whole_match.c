@@ -1,7 +1,8 @@
 /* Stage 0 saves the optimizer's parameters by number, in groups whose members it does not name
  * (docs/deepspeed-behaviour.md, "Optimizer files"). Groups keep the model's order, shapes must be
- * equal, and a 16-bit weight is its master rounded: that tells which is which. Our own checkpoints
- * have it in the manifest. */
+ * equal, and a 16-bit weight is its master rounded: from these the assignment is searched by
+ * backtracking. Our own checkpoints name the members in the manifest, which prunes the search to
+ * one path. */
 #include "checkpoint/read/whole_impl.h"
 
 #include <string.h>
@@ -15,20 +16,13 @@ void whole_rewind(struct whole *w)
     for (size_t g = 0; g < w->n_groups; g++) w->groups[g].pos = w->groups[g].off = 0;
 }
 
+/* Takes the group's next parameter: a position in a list of tensors, or a range of the flat one. */
 void whole_advance(struct whole *w, size_t group, uint64_t numel)
 {
     if (w->groups[group].flat)
         w->groups[group].off += numel;
     else
         w->groups[group].pos++;
-}
-
-static void retreat(struct whole *w, size_t group, uint64_t numel)
-{
-    if (w->groups[group].flat)
-        w->groups[group].off -= numel;
-    else
-        w->groups[group].pos--;
 }
 
 struct ckpt_place whole_master(const struct whole *w, size_t group)
@@ -48,9 +42,14 @@ static bool same_shape(const struct pickle_tensor *t, const struct ckpt_tensor *
            memcmp(t->shape, want->shape, (size_t)t->ndim * sizeof *t->shape) == 0;
 }
 
-/* A parameter without states fits anything; else one of its tensors has its shape. */
-static bool states_fit(const struct pickle_node *state, const struct ckpt_tensor *want)
+/* Whether the group's next parameter may have this shape. */
+static bool shape_fits(const struct whole_group *g, const struct ckpt_tensor *want)
 {
+    if (g->flat) return want->numel <= g->flat->numel - g->off;
+    if (g->pos == g->n_items) return false;
+    if (g->masters) return same_shape(g->masters[g->pos], want);
+    /* A parameter without states fits anything; else one of its tensors has its shape. */
+    const struct pickle_node *state = g->states[g->pos];
     bool any = false;
     for (size_t i = 0; state && i < state->n_pairs; i++) {
         const char *name = pickle_to_string(state->pairs[i].key);
@@ -62,17 +61,10 @@ static bool states_fit(const struct pickle_node *state, const struct ckpt_tensor
     return !any;
 }
 
-static bool shape_fits(const struct whole_group *g, const struct ckpt_tensor *want)
-{
-    if (g->flat) return want->numel <= g->flat->numel - g->off;
-    if (g->pos == g->n_items) return false;
-    if (g->masters) return same_shape(g->masters[g->pos], want);
-    return states_fit(g->states[g->pos], want);
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Whether the weight is the group's next master, rounded. */
+/* Whether the weight is the group's next master, rounded. The entry's master is set for the
+ * duration of the call, since the comparison reads through entries. */
 static cz_status values_fit(struct whole *w, size_t idx, size_t group, bool *fits)
 {
     struct ckpt_entry *e = &w->ck->entries[idx];
@@ -102,7 +94,7 @@ static const struct manifest_tensor *written_at(const struct manifest_file *file
     return low < file->n_tensors && file->tensors[low].off == off ? &file->tensors[low] : NULL;
 }
 
-/* The first tensor of the group's next parameter that lies in the file. */
+/* The first tensor of the group's next parameter that the manifest lists at its offset. */
 static const struct manifest_tensor *item_written(const struct whole *w, size_t group)
 {
     const struct whole_group *g = &w->groups[group];
@@ -143,6 +135,8 @@ static uint64_t cost_of(const struct search *s, const struct ckpt_tensor *t)
     return s->by_numel ? t->numel : 1;
 }
 
+/* slack: what the model has more than the optimizer, that is the frozen parameters. Values are
+ * compared only where shapes leave a choice, because that reads the file. */
 static cz_status search_init(struct search *s, struct whole *w, bool by_caller)
 {
     uint64_t have = 0, want = 0;
@@ -203,12 +197,17 @@ static void undo(struct search *s, size_t i)
     const struct ckpt_tensor *t = &s->w->ck->entries[s->w->params[i]].tensor;
     if (s->w->choice[i] == s->w->n_groups)
         s->slack += cost_of(s, t);
-    else
-        retreat(s->w, s->w->choice[i], t->numel);
+    else {
+        if (s->w->groups[s->w->choice[i]].flat)
+            s->w->groups[s->w->choice[i]].off -= t->numel;
+        else
+            s->w->groups[s->w->choice[i]].pos--;
+    }
 }
 
-/* Continue at parameter i with candidates from `first` on, until all are chosen. Slack is used up
- * exactly then, so that every group is complete too. *found false: no further way. */
+/* Continues at parameter i with candidates from `first` on, until all are chosen. The slack is used
+ * up exactly then, so every group is complete too. The number of steps is bounded: many parameters
+ * of equal shape could take exponentially many. *found false: no further way. */
 static cz_status search_on(struct search *s, size_t i, size_t first, bool *found)
 {
     struct whole *w = s->w;
@@ -236,7 +235,8 @@ static cz_status search_on(struct search *s, size_t i, size_t first, bool *found
     return CZ_OK;
 }
 
-/* Look for a second way; choice[] stays the first one. */
+/* Looks for a second way; choice[] stays the first one. Without masters only shapes decide, so a
+ * unique assignment is worth knowing before states are used. */
 static cz_status another_way(struct search *s, size_t *copy, bool *found)
 {
     struct whole *w = s->w;
@@ -257,6 +257,8 @@ static cz_status first_way(struct search *s, struct whole *w, bool by_caller, bo
     return search_on(s, 0, 0, found);
 }
 
+/* A caller that resumes knows its own groups, so its assignment is tried first; if it does not fit
+ * the file, the file decides alone. */
 cz_status whole_match(struct whole *w, size_t *scratch, bool *is_unique)
 {
     struct search s;

@@ -28,31 +28,8 @@ static cz_status bad_masters(const struct whole *w, const char *key)
                    pt_path(w->ck->model), key);
 }
 
-/* The masters of group g one by one, into pool. */
-static cz_status list_masters(struct whole *w, const struct pickle_node *listed, size_t g,
-                              const struct pickle_tensor **pool)
-{
-    const struct pickle_node *group = g < listed->n ? listed->items[g] : NULL;
-    if (!pickle_is(group, PICKLE_LIST) || group->n != w->groups[g].n_items)
-        return bad_masters(w, "fp32_groups");
-    for (size_t i = 0; i < group->n; i++) {
-        if (!pickle_is(group->items[i], PICKLE_TENSOR)) return bad_masters(w, "fp32_groups");
-        pool[i] = group->items[i]->tensor;
-    }
-    w->groups[g].masters = pool;
-    return CZ_OK;
-}
-
-static cz_status flat_master(struct whole *w, const struct pickle_node *flats, size_t g)
-{
-    const struct pickle_node *flat = g < flats->n ? flats->items[g] : NULL;
-    if (!pickle_is(flat, PICKLE_TENSOR) || !flat->tensor->is_contiguous ||
-        w->groups[g].n_items != 1)
-        return bad_masters(w, "fp32_groups_flat");
-    w->groups[g].flat = flat->tensor;
-    return CZ_OK;
-}
-
+/* The optimizer's groups: their states by id, and their masters, as a list of tensors (unfused
+ * wrapper) or one flat tensor (fused one). */
 static cz_status read_groups(struct whole *w, const struct opt_view *view)
 {
     const struct pickle_node *listed = pickle_get(w->ck->optim_root, "fp32_groups");
@@ -77,8 +54,25 @@ static cz_status read_groups(struct whole *w, const struct opt_view *view)
             w->state_pool[at + i] = is_id ? opt_state(view, id) : NULL;
             w->has_states |= w->state_pool[at + i] != NULL;
         }
-        if (listed) TRY(list_masters(w, listed, g, w->master_pool + at));
-        if (!listed && flats) TRY(flat_master(w, flats, g));
+        if (listed) {
+            const struct pickle_tensor **pool = w->master_pool + at;
+            const struct pickle_node *group = g < listed->n ? listed->items[g] : NULL;
+            if (!pickle_is(group, PICKLE_LIST) || group->n != w->groups[g].n_items)
+                return bad_masters(w, "fp32_groups");
+            for (size_t i = 0; i < group->n; i++) {
+                if (!pickle_is(group->items[i], PICKLE_TENSOR))
+                    return bad_masters(w, "fp32_groups");
+                pool[i] = group->items[i]->tensor;
+            }
+            w->groups[g].masters = pool;
+        }
+        if (!listed && flats) {
+            const struct pickle_node *flat = g < flats->n ? flats->items[g] : NULL;
+            if (!pickle_is(flat, PICKLE_TENSOR) || !flat->tensor->is_contiguous ||
+                w->groups[g].n_items != 1)
+                return bad_masters(w, "fp32_groups_flat");
+            w->groups[g].flat = flat->tensor;
+        }
         at += w->groups[g].n_items;
     }
     return CZ_OK;
@@ -120,22 +114,6 @@ static cz_status bind_states(struct whole *w, size_t group, struct ckpt_entry *e
     return bind_step(w, group, state);
 }
 
-/* Follow choice[]: masters, states, steps. */
-static cz_status bind_all(struct whole *w, bool with_states)
-{
-    whole_rewind(w);
-    for (size_t i = 0; i < w->n_params; i++) {
-        size_t idx = w->params[i], group = w->choice[i];
-        if (group == w->n_groups) continue;
-        struct ckpt_entry *e = &w->ck->entries[idx];
-        struct ckpt_place master = whole_master(w, group);
-        TRY(ckpt_entry_train(w->ck, idx, group, master.kind == PLACE_NONE ? e->module : master));
-        if (with_states) TRY(bind_states(w, group, e));
-        whole_advance(w, group, e->tensor.numel);
-    }
-    return CZ_OK;
-}
-
 /* Older optimizers keep the step with the group; FusedAdam leaves a 0 there. */
 static cz_status group_steps(struct whole *w, const struct opt_view *view)
 {
@@ -145,7 +123,8 @@ static cz_status group_steps(struct whole *w, const struct opt_view *view)
     return CZ_OK;
 }
 
-/* Every parameter is trained, in one group, and its own master. */
+/* Without a usable optimizer every parameter counts as trained, in one group, and as its own
+ * master: the weights can still be read. */
 static cz_status train_all(struct whole *w)
 {
     for (size_t i = 0; i < w->n_params; i++)
@@ -162,6 +141,8 @@ static cz_status match(struct whole *w, bool *is_unique)
     return st;
 }
 
+/* Weights alone may be read where the assignment is ambiguous; states may not, because training
+ * would continue with another parameter's momentum. */
 static cz_status read_matched(struct whole *w, const struct opt_view *view)
 {
     struct ckpt *ck = w->ck;
@@ -177,7 +158,17 @@ static cz_status read_matched(struct whole *w, const struct opt_view *view)
                        "%s: the optimizer's states do not tell which parameters they belong to "
                        "(groups or frozen parameters of equal shapes); its weights can be read",
                        pt_path(ck->model));
-    TRY(bind_all(w, !ck->weights_only));
+    /* Follow choice[]: masters, states, steps. */
+    whole_rewind(w);
+    for (size_t i = 0; i < w->n_params; i++) {
+        size_t idx = w->params[i], group = w->choice[i];
+        if (group == w->n_groups) continue;
+        struct ckpt_entry *e = &w->ck->entries[idx];
+        struct ckpt_place master = whole_master(w, group);
+        TRY(ckpt_entry_train(w->ck, idx, group, master.kind == PLACE_NONE ? e->module : master));
+        if (!ck->weights_only) TRY(bind_states(w, group, e));
+        whole_advance(w, group, e->tensor.numel);
+    }
     return ck->weights_only ? CZ_OK : group_steps(w, view);
 }
 
@@ -207,16 +198,7 @@ static cz_status read_whole(struct whole *w)
     return read_matched(w, &view);
 }
 
-static void whole_free(struct whole *w)
-{
-    free(w->groups);
-    free(w->params);
-    free(w->choice);
-    free(w->master_pool);
-    free(w->state_pool);
-}
-
-/* Stage 0 has nobody else's files to be mistaken for. */
+/* Stage 0 has no optimizer files; those that are there belong to another save. */
 static cz_status check_stale(const struct ckpt *ck, const struct ckpt_folder *folder)
 {
     if (folder->n_optims == 0) return CZ_OK;
@@ -226,6 +208,7 @@ static cz_status check_stale(const struct ckpt *ck, const struct ckpt_folder *fo
                    ck->tag_dir, folder->optims[0].name, folder->whole_model);
 }
 
+/* Only checkpoints of czero have a manifest, whose names settle the assignment. */
 cz_status ckpt_whole_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     const struct pickle_node *optimizer = pickle_get(ck->model_root, "optimizer");
@@ -242,7 +225,11 @@ cz_status ckpt_whole_read(struct ckpt *ck, const struct ckpt_folder *folder, uin
     }
     cz_status st = read_whole(&w);
     if (st == CZ_OK) st = ckpt_frozen_whole(ck, file_idx);
-    whole_free(&w);
+    free(w.groups);
+    free(w.params);
+    free(w.choice);
+    free(w.master_pool);
+    free(w.state_pool);
     manifest_free(&manifest);
     return st;
 }

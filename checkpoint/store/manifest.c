@@ -1,4 +1,6 @@
-/* The manifest in memory: files, and the runs of tensors in them, kept in order and apart. */
+/* The manifest in memory: files, and the runs of tensors in them by rising offset and without
+ * overlap. Both invariants are kept by every insertion, so readers of a manifest (fsck's single
+ * pass, consolidation) need not check them. */
 #include "checkpoint/store/manifest_impl.h"
 
 #include "base/utf8.h"
@@ -30,7 +32,8 @@ void manifest_free(struct manifest *m)
     memset(m, 0, sizeof *m);
 }
 
-/* Room for one more of `nbytes` in a list. */
+/* Grows by doubling. The pointer is passed as a copy, since a `struct manifest_file *` is no `void
+ * *` to the compiler's aliasing rules. */
 static cz_status reserve(void **items, size_t n, size_t *cap, size_t nbytes)
 {
     if (n < *cap) return CZ_OK;
@@ -44,6 +47,8 @@ static cz_status reserve(void **items, size_t n, size_t *cap, size_t nbytes)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* A name is joined to the tag's folder when it is read back, so one with `/` or `..` would let a
+ * manifest point outside of it. */
 const char *manifest_name_fault(const char *name)
 {
     size_t n = strlen(name);
@@ -59,6 +64,7 @@ const char *manifest_name_fault(const char *name)
     return NULL;
 }
 
+/* A linear search: a tag has a few files per rank, and lookups are rare. */
 const struct manifest_file *manifest_find(const struct manifest *m, const char *name)
 {
     for (size_t i = 0; i < m->n_files; i++)
@@ -90,7 +96,8 @@ cz_status manifest_add_file(struct manifest *m, const char *name, uint64_t nbyte
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Where a run that begins at `off` belongs: behind all that begin there or before. */
+/* Where a run that begins at `off` belongs: after all that begin there or before. Writers add runs
+ * by rising offset, so the search is skipped for them. */
 static size_t place_of(const struct manifest_file *file, uint64_t off)
 {
     size_t lo = 0, hi = file->n_tensors;
@@ -105,6 +112,8 @@ static size_t place_of(const struct manifest_file *file, uint64_t off)
     return lo;
 }
 
+/* Neighbours suffice to find an overlap, because the list is sorted and was free of overlaps
+ * before. */
 static cz_status check_run(const struct manifest_file *file, size_t place,
                            const struct manifest_tensor *run)
 {
@@ -123,6 +132,8 @@ static cz_status check_run(const struct manifest_file *file, size_t place,
                    after->what, run->name, run->what);
 }
 
+/* Empty runs are placeholders of stage 3, where the model file holds no values; they have no bytes
+ * to check. */
 cz_status manifest_add_tensor(struct manifest_file *file, const char *name, const char *what,
                               uint64_t off, uint64_t nbytes, uint32_t crc)
 {
@@ -151,6 +162,8 @@ cz_status manifest_add_tensor(struct manifest_file *file, const char *name, cons
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
+/* Rank 0 merges every rank's part. Nothing is moved before all names are known to differ, so that
+ * on an error both manifests still own their files. */
 cz_status manifest_merge(struct manifest *m, struct manifest *from)
 {
     if (m->world_size == 0) m->world_size = from->world_size, m->stage = from->stage;

@@ -1,4 +1,7 @@
-/* The manifest as text: docs/checkpoint-format.md. */
+/* The manifest as text: docs/checkpoint-format.md, "czero_manifest.json". Its last member is a
+ * checksum of everything before it, with a fixed pattern around it, so that any flipped bit is
+ * noticed before the text is parsed: fsck must not accuse a shard because the manifest itself is
+ * damaged. */
 #include "checkpoint/store/manifest_impl.h"
 
 #include "checkpoint/read/names.h"
@@ -27,21 +30,7 @@ static void write_crc(struct json_writer *w, const char *key, uint32_t crc)
     json_put_string(w, key, digits);
 }
 
-/* A tensor takes one line. */
-static void write_tensor(struct json_writer *w, const struct manifest_tensor *tensor)
-{
-    const int indent = w->indent;
-    json_begin_object(w);
-    w->indent = 0;
-    json_put_string(w, "name", tensor->name);
-    json_put_string(w, "what", tensor->what);
-    json_put_int(w, "off", (int64_t)tensor->off);
-    json_put_int(w, "nbytes", (int64_t)tensor->nbytes);
-    write_crc(w, "crc32", tensor->crc);
-    json_end_object(w);
-    w->indent = indent;
-}
-
+/* A tensor takes one line, since a manifest has thousands of them and people do look at it. */
 static void write_file(struct json_writer *w, const struct manifest_file *file)
 {
     json_begin_object(w);
@@ -50,17 +39,20 @@ static void write_file(struct json_writer *w, const struct manifest_file *file)
     write_crc(w, "crc32", file->crc);
     json_write_key(w, "tensors");
     json_begin_array(w);
-    for (size_t i = 0; i < file->n_tensors; i++) write_tensor(w, &file->tensors[i]);
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const int indent = w->indent;
+        json_begin_object(w);
+        w->indent = 0;
+        json_put_string(w, "name", file->tensors[i].name);
+        json_put_string(w, "what", file->tensors[i].what);
+        json_put_int(w, "off", (int64_t)file->tensors[i].off);
+        json_put_int(w, "nbytes", (int64_t)file->tensors[i].nbytes);
+        write_crc(w, "crc32", file->tensors[i].crc);
+        json_end_object(w);
+        w->indent = indent;
+    }
     json_end_array(w);
     json_end_object(w);
-}
-
-/* Close the text with the sum of what was written so far. */
-static void write_tail(struct json_writer *w)
-{
-    json_write_text(w, ",\n  ");
-    uint32_t crc = w->failed ? 0 : crc32_update(0, w->buf, w->nbytes);
-    json_write_format(w, TAIL_BEGIN "%08" PRIx32 TAIL_END, crc);
 }
 
 cz_status manifest_to_json(const struct manifest *m, char **text, size_t *nbytes)
@@ -80,12 +72,16 @@ cz_status manifest_to_json(const struct manifest *m, char **text, size_t *nbytes
     json_begin_array(&w);
     for (size_t i = 0; i < m->n_files; i++) write_file(&w, &m->files[i]);
     json_end_array(&w);
-    write_tail(&w);
+    /* The sum covers every byte before its own member, the comma and line feed included. */
+    json_write_text(&w, ",\n  ");
+    uint32_t crc = w.failed ? 0 : crc32_update(0, w.buf, w.nbytes);
+    json_write_format(&w, TAIL_BEGIN "%08" PRIx32 TAIL_END, crc);
     return json_writer_take(&w, text, nbytes);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Lower case only: the format has exactly one spelling, or a flipped bit could go unnoticed. */
 static bool read_hex(const char digits[8], uint32_t *out)
 {
     *out = 0;
@@ -98,7 +94,8 @@ static bool read_hex(const char digits[8], uint32_t *out)
     return true;
 }
 
-/* Before anything is looked at: is this the text that was written? */
+/* Before anything is looked at: is this the text that was written? This holds for every version of
+ * the format, so it comes before the version is read. */
 static cz_status check_sum(const char *text, size_t nbytes, const char *label)
 {
     const size_t n_begin = sizeof TAIL_BEGIN - 1, n_end = sizeof TAIL_END - 1;
@@ -117,7 +114,8 @@ static cz_status check_sum(const char *text, size_t nbytes, const char *label)
                    label, crc, want);
 }
 
-/* An object with exactly n_keys members; that they are the right ones shows when they are read. */
+/* An object with exactly n_keys members. That they are the right ones shows when each is read by
+ * name: a wrong one leaves one of those missing. */
 static cz_status check_object(const struct json_node *node, size_t n_keys)
 {
     char where[512];
@@ -157,7 +155,8 @@ static cz_status read_crc(const struct json_node *node, uint32_t *out)
                    json_where(json_get(node, "crc32"), where, sizeof where), digits);
 }
 
-/* What the builder refuses, a file got wrong. */
+/* The builder's CZ_INVALID means that the caller made a mistake. Here the values come from a file,
+ * so the file is damaged. */
 static cz_status as_damage(cz_status st, const struct json_node *node)
 {
     char where[512];
@@ -167,6 +166,8 @@ static cz_status as_damage(cz_status st, const struct json_node *node)
     return err_set(CZ_CORRUPT, 0, "%s: %s", json_where(node, where, sizeof where), sentence);
 }
 
+/* Besides what manifest_add_tensor() checks, runs must come in the order of their offsets: a run
+ * that was inserted elsewhere than at the end was out of order. */
 static cz_status read_tensor(const struct json_node *node, struct manifest_file *file)
 {
     const char *name, *what;
@@ -202,7 +203,8 @@ static cz_status read_file(const struct json_node *node, struct manifest *out)
     return CZ_OK;
 }
 
-/* A newer version may look otherwise in all but its version and its end. */
+/* A newer version may differ in everything but the member `version` and the end of the file, so the
+ * version is checked before the number of members. */
 static cz_status check_version(const struct json_node *root, const char *label)
 {
     const char *format;
@@ -234,6 +236,7 @@ static cz_status read_manifest(const struct json_node *root, const char *label,
     return CZ_OK;
 }
 
+/* On an error *out is empty, never half a manifest. */
 cz_status manifest_from_json(const char *text, size_t nbytes, const char *label,
                              struct manifest *out)
 {
@@ -247,6 +250,7 @@ cz_status manifest_from_json(const char *text, size_t nbytes, const char *label,
     return st;
 }
 
+/* A manifest beyond the limit is damage, not a user's mistake, since czero never writes one. */
 cz_status manifest_load(const char *tag_dir, struct manifest *out)
 {
     manifest_init(out);

@@ -1,19 +1,89 @@
-/* A save, from the empty staging folder to `latest`: the order of docs/checkpoint-format.md. */
+/* A save, from the empty staging folder to `latest`, in the order of docs/checkpoint-format.md,
+ * "How a save becomes durable".
+ *
+ * The invariant: at every moment, and after a crash or power cut at any moment, `latest` names a
+ * complete tag. It follows from three rules. Files are synced before the folder gets its final
+ * name. The parent folder is synced between two renames that depend on each other. Nothing is
+ * deleted before the folder was synced in the state in which it is not needed. */
 #include "checkpoint/store/store_impl.h"
 
 #include "checkpoint/store/store.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The names of one save. */
+/* ---- leftovers of earlier saves -------------------------------------------------------------- */
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), n_suffix = strlen(suffix);
+    return n > n_suffix + 1 && strcmp(name + n - n_suffix, suffix) == 0;
+}
+
+/* ".TAG.saving" or ".TAG.deleting". */
+static bool is_leftover_folder(const char *name)
+{
+    return name[0] == '.' && (ends_in(name, STORE_SAVING) || ends_in(name, STORE_DELETING));
+}
+
+/* "latest.tmpN", file_io's temporary name, of a process N that is gone. A process that still runs
+ * may be writing it at this moment. */
+static bool is_leftover_latest(const char *name)
+{
+    static const char prefix[] = CKPT_LATEST ".tmp";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
+    const char *digits = name + sizeof prefix - 1;
+    if (!*digits || strlen(digits) > 9) return false;
+    for (const char *at = digits; *at; at++)
+        if (!isdigit((unsigned char)*at)) return false;
+    const int pid = atoi(digits);
+    return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+/* A staging folder under a lock belongs to a save that another process is making. */
+static cz_status clean_one(const char *dir, const char *name)
+{
+    const bool is_folder = is_leftover_folder(name);
+    if (!is_folder && !is_leftover_latest(name)) return CZ_OK;
+    char *path = file_join(dir, name);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    cz_status st = CZ_OK;
+    if (!is_folder || !store_is_locked_elsewhere(path)) st = store_remove_tree(path);
+    free(path);
+    return st;
+}
+
+static bool any_leftover(const struct ckpt_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (is_leftover_folder(list->names[i]) || is_leftover_latest(list->names[i])) return true;
+    return false;
+}
+
+/* DIR is synced first: a folder may have got its hidden name by a rename that is not on disk yet,
+ * and until it is, its files may be needed after a power cut. The sync is paid only if there is
+ * something to remove. */
+static cz_status store_clean(const char *dir)
+{
+    struct ckpt_list list;
+    TRY(ckpt_list_files(dir, "", &list));
+    cz_status st = any_leftover(&list) ? store_sync_dir(dir) : CZ_OK;
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++) st = clean_one(dir, list.names[i]);
+    ckpt_list_free(&list);
+    return st;
+}
+
+/* The names of one save. is_new is looked up once, at the beginning: under the lock on the staging
+ * folder no other czero process publishes this tag. */
 struct save {
     const char *dir, *tag;
     char *staging; /* DIR/.TAG.saving */
@@ -30,6 +100,8 @@ static void save_free(struct save *s)
     memset(s, 0, sizeof *s);
 }
 
+/* rename() would fail on a folder named `latest`, after everything has been written; so this is
+ * checked first. */
 static cz_status check_latest(const char *path)
 {
     struct stat info;
@@ -40,7 +112,9 @@ static cz_status check_latest(const char *path)
                    path);
 }
 
-/* What stands in the way of the final names is said before anything is written. */
+/* Whatever is in the way of the final names is reported before anything is written: a run should
+ * not train for hours and then fail to save. A link to a folder is accepted; the exchange replaces
+ * the link. */
 static cz_status check_names(struct save *s)
 {
     struct stat info;
@@ -71,6 +145,7 @@ static cz_status save_init(struct save *s, const char *dir, const char *tag)
     return st;
 }
 
+/* Before training starts: can checkpoints be saved here? */
 cz_status store_check(const char *dir)
 {
     TRY(store_make_dirs(dir));
@@ -89,13 +164,18 @@ char *store_staging_path(const char *dir, const char *tag)
 
 /* ---- staging --------------------------------------------------------------------------------- */
 
+/* Leftovers are removed before the staging folder is created, so EEXIST afterwards means that a
+ * lock kept one: another process is saving under this tag. The lock is taken last; a crash between
+ * leaves an unlocked folder, which the next save removes. */
 cz_status store_stage(const char *dir, const char *tag)
 {
     struct save s;
     TRY(ckpt_tag_check(tag));
     TRY(store_make_dirs(dir));
     TRY(save_init(&s, dir, tag));
-    store_unlock(s.staging); /* of an earlier try in this process */
+    /* The lock of a save that failed in this process would look like our own and keep store_clean()
+     * from removing its folder. */
+    store_unlock(s.staging);
     cz_status st;
     TRY_GOTO(store_clean(dir), done);
     if (mkdir(s.staging, 0777) != 0) {
@@ -111,7 +191,9 @@ done:
     return st;
 }
 
-/* The staging folder may hold the old content of an exchange that did not reach the disk yet. */
+/* The staging folder may hold the old content after an exchange that did not reach the disk yet. So
+ * the parent is synced before anything is removed, and if that fails the folder stays for the next
+ * save. The current error survives: a caller discards because of it. */
 void store_discard(const char *dir, const char *tag)
 {
     struct err current;
@@ -127,25 +209,8 @@ void store_discard(const char *dir, const char *tag)
 
 /* ---- before the rename ----------------------------------------------------------------------- */
 
-static cz_status check_file(const struct save *s, const struct manifest_file *file)
-{
-    struct stat info;
-    char *path = file_join(s->staging, file->name);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
-    cz_status st = CZ_OK;
-    if (lstat(path, &info) != 0)
-        st = errno == ENOENT
-                 ? err_set(CZ_CORRUPT, 0, "%s: should have been saved, but is missing", path)
-                 : err_set(CZ_IO, errno, "%s: cannot be examined", path);
-    else if (!S_ISREG(info.st_mode))
-        st = err_set(CZ_CORRUPT, 0, "%s: is not a file", path);
-    else if ((uint64_t)info.st_size != file->nbytes)
-        st = err_set(CZ_CORRUPT, 0, "%s: has %lld bytes, %" PRIu64 " were written", path,
-                     (long long)info.st_size, file->nbytes);
-    free(path);
-    return st;
-}
-
+/* Hidden names pass: NFS leaves .nfs… files where an open file was removed. A manifest passes
+ * because an earlier try may have written it; it is written again. */
 static bool is_expected(const char *name, const struct manifest *m,
                         const struct store_extra *extras, size_t n_extras)
 {
@@ -155,7 +220,9 @@ static bool is_expected(const char *name, const struct manifest *m,
     return manifest_find(m, name) != NULL;
 }
 
-/* What the manifest lists is there, and nothing else. */
+/* The staged folder holds exactly what the manifest lists, with the listed sizes. Ranks write on
+ * their own, perhaps from other hosts over a network file system, so rank 0 sees here what reached
+ * the folder; contents are not read again, their sums were computed while writing. */
 static cz_status check_staged(const struct save *s, const struct manifest *m,
                               const struct store_extra *extras, size_t n_extras)
 {
@@ -164,7 +231,23 @@ static cz_status check_staged(const struct save *s, const struct manifest *m,
         bool is_extra = false; /* of an earlier try: will be written again */
         for (size_t k = 0; k < n_extras; k++)
             is_extra |= strcmp(extras[k].name, m->files[i].name) == 0;
-        if (!is_extra) TRY(check_file(s, &m->files[i]));
+        if (!is_extra) {
+            struct stat info;
+            char *path = file_join(s->staging, m->files[i].name);
+            if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
+            cz_status st = CZ_OK;
+            if (lstat(path, &info) != 0)
+                st = errno == ENOENT ? err_set(CZ_CORRUPT, 0,
+                                               "%s: should have been saved, but is missing", path)
+                                     : err_set(CZ_IO, errno, "%s: cannot be examined", path);
+            else if (!S_ISREG(info.st_mode))
+                st = err_set(CZ_CORRUPT, 0, "%s: is not a file", path);
+            else if ((uint64_t)info.st_size != m->files[i].nbytes)
+                st = err_set(CZ_CORRUPT, 0, "%s: has %lld bytes, %" PRIu64 " were written", path,
+                             (long long)info.st_size, m->files[i].nbytes);
+            free(path);
+            TRY(st);
+        }
     }
     cz_status st = ckpt_list_files(s->staging, "", &list);
     for (size_t i = 0; i < list.n && st == CZ_OK; i++)
@@ -185,6 +268,8 @@ static cz_status write_into(const struct save *s, const char *name, const void *
     return st;
 }
 
+/* A file that rank 0 adds by itself, such as czero_state.json. An earlier try may have entered it
+ * in the manifest with other content. */
 static cz_status write_extra(const struct save *s, struct manifest *m,
                              const struct store_extra *extra)
 {
@@ -208,7 +293,8 @@ static cz_status write_manifest(const struct save *s, const struct manifest *m)
 
 /* ---- the rename ------------------------------------------------------------------------------ */
 
-/* *yes: whether `latest` names this tag. One that names nothing at all does not. */
+/* *yes: whether `latest` names this tag. One that names nothing, or is damaged, protects
+ * nothing. */
 static cz_status latest_names(const struct save *s, bool *yes)
 {
     char *named = NULL;
@@ -220,6 +306,8 @@ static cz_status latest_names(const struct save *s, bool *yes)
     return CZ_OK;
 }
 
+/* The temporary is complete and synced before it is renamed, so `latest` is never seen
+ * half-written. */
 static cz_status write_latest_temp(const struct save *s, const char *tag, struct file_durable *f)
 {
     TRY(file_durable_create(f, s->latest, 0));
@@ -250,7 +338,10 @@ static cz_status previous_name(const struct save *s, char name[256], char **path
     return err_set(CZ_IO, 0, "%s: no free name for its previous content", s->final);
 }
 
-/* Give what `latest` names a second name, by hard links, and let `latest` name that one. */
+/* For file systems without an exchange, when `latest` names the very tag that is being replaced:
+ * there would be a moment in which neither the old nor the new content has that name. So the old
+ * content gets a second name by hard links, and `latest` names that one meanwhile. The links are
+ * made under a staging name first, so a crash leaves no incomplete tag behind. */
 static cz_status keep_as_previous(const struct save *s, char **previous)
 {
     char name[256], *staged = NULL;
@@ -276,23 +367,15 @@ static cz_status keep_as_previous(const struct save *s, char **previous)
     return st;
 }
 
-/* Without exchange the final name is free for a moment; `latest` must name something else then. */
-static cz_status replace_stepwise(const struct save *s, char **old)
-{
-    *old = store_hidden_path(s->dir, s->tag, STORE_DELETING);
-    if (!*old) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
-    TRY(store_remove_tree(*old));
-    TRY(store_rename(s->final, *old));
-    return store_rename(s->staging, s->final);
-}
-
 /* What publishing leaves to be removed when all is durable. */
 struct remains {
     char *old;      /* the old content's hidden name */
     char *previous; /* its second name */
 };
 
-/* latest: the temporary that will name the tag; empty when `latest` stays as it is. */
+/* Gives the staged folder its final name: by one rename if the name is free, by an atomic exchange
+ * if not, and step by step where the file system cannot exchange. latest: the temporary that will
+ * name the tag; empty when `latest` stays as it is. */
 static cz_status put_into_place(const struct save *s, struct file_durable *latest,
                                 struct remains *r)
 {
@@ -303,30 +386,25 @@ static cz_status put_into_place(const struct save *s, struct file_durable *lates
         bool named;
         TRY(latest_names(s, &named));
         if (named) {
-            file_durable_abort(latest); /* the two would have the same name */
+            /* keep_as_previous() writes a temporary under the same name. */
+            file_durable_abort(latest);
             TRY(keep_as_previous(s, &r->previous));
             TRY(write_latest_temp(s, s->tag, latest));
         }
-        return replace_stepwise(s, &r->old);
+        /* Without exchange the final name is free for a moment; `latest` must name something else
+         * then. */
+        char **old = &r->old;
+        *old = store_hidden_path(s->dir, s->tag, STORE_DELETING);
+        if (!*old) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
+        TRY(store_remove_tree(*old));
+        TRY(store_rename(s->final, *old));
+        return store_rename(s->staging, s->final);
     }
     r->old = strdup(s->staging);
     return r->old ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
 }
 
-/* Nothing needs these any more. What cannot be removed is no fault of the save: hidden names go
- * with the next one, a second name is a tag like others. */
-static void remove_remains(const struct save *s, struct remains *r)
-{
-    if (r->previous) {
-        char *hidden = store_hidden_path(s->dir, strrchr(r->previous, '/') + 1, STORE_DELETING);
-        if (hidden && store_rename(r->previous, hidden) == CZ_OK && store_sync_dir(s->dir) == CZ_OK)
-            (void)store_remove_tree(hidden);
-        free(hidden);
-    }
-    if (r->old) (void)store_remove_tree(r->old);
-    err_clear();
-}
-
+/* Publishes the staged folder: final name, sync, `latest`, sync, and only then removals. */
 static cz_status finish(const struct save *s, struct file_durable *latest)
 {
     struct remains remains = {NULL, NULL};
@@ -334,13 +412,25 @@ static cz_status finish(const struct save *s, struct file_durable *latest)
     TRY_GOTO(put_into_place(s, latest, &remains), done);
     TRY_GOTO(store_sync_dir(s->dir), done);
     if (latest->path) TRY_GOTO(set_latest(s, latest), done);
-    remove_remains(s, &remains);
+    /* Nothing needs these any more. The save has succeeded even if they cannot be removed: the next
+     * save removes hidden names, and a second name is a tag like any other. */
+    if (remains.previous) {
+        char *hidden =
+            store_hidden_path(s->dir, strrchr(remains.previous, '/') + 1, STORE_DELETING);
+        if (hidden && store_rename(remains.previous, hidden) == CZ_OK &&
+            store_sync_dir(s->dir) == CZ_OK)
+            (void)store_remove_tree(hidden);
+        free(hidden);
+    }
+    if (remains.old) (void)store_remove_tree(remains.old);
+    err_clear();
 done:
     free(remains.old);
     free(remains.previous);
     return st;
 }
 
+/* The manifest comes last among the files: a folder with a manifest is a complete one. */
 cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
                         const struct store_extra *extras, size_t n_extras, bool update_latest)
 {

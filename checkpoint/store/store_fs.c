@@ -1,4 +1,5 @@
-/* System calls of durable saves, each with its sentence. */
+/* System calls of durable saves, each with its sentence. What file systems differ in is decided
+ * here: which errors mean "not supported" and lead to another way, and which are failures. */
 #include "checkpoint/store/store_impl.h"
 
 #include "formats/file_io.h"
@@ -34,7 +35,8 @@ cz_status store_sync_dir(const char *dir)
     return failed ? err_set(CZ_IO, failed, "%s: cannot be synced to disk", dir) : CZ_OK;
 }
 
-/* `path` exists; was it made just now, its entry must reach the disk as well. */
+/* `path` exists afterwards. A folder that was created just now is durable only once its parent has
+ * been synced. */
 static cz_status make_dir(const char *path)
 {
     struct stat info;
@@ -45,6 +47,7 @@ static cz_status make_dir(const char *path)
     return err_set(CZ_IO, saved, "%s: cannot be created as a folder", path);
 }
 
+/* Like mkdir -p, but each new level is synced in its parent. */
 cz_status store_make_dirs(const char *dir)
 {
     if (!*dir) return err_set(CZ_INVALID, 0, "the folder for checkpoints has no name");
@@ -64,6 +67,8 @@ cz_status store_make_dirs(const char *dir)
     return st;
 }
 
+/* EINTR of close() is no failure: on Linux the descriptor is closed then, and the data was synced
+ * before. */
 cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -78,12 +83,14 @@ cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes)
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
-/* What is being removed: the path for sentences, the first failure. */
+/* What is being removed: the path for sentences, and the first failure. Removal goes on after a
+ * failure, so as much space as possible is freed. */
 struct removal {
     const char *path;
     int failed;
 };
 
+/* A name that is gone was removed by another process, which is just as good. */
 static void note_failure(struct removal *r)
 {
     if (errno != ENOENT && !r->failed) r->failed = errno; /* somebody else may remove it, too */
@@ -110,7 +117,9 @@ static void remove_children(struct removal *r, int fd, int depth)
     closedir(handle);
 }
 
-/* Relative to an open folder, and links are not followed: nothing outside can be reached. */
+/* Relative to an open folder, and links are not followed: nothing outside can be reached. A tag's
+ * folder may have been replaced by a link to somewhere else. unlink() is tried first because most
+ * entries are files, and the answer tells folders apart without a stat(). */
 static void remove_at(struct removal *r, int parent, const char *name, int depth)
 {
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT) return;
@@ -157,6 +166,7 @@ cz_status store_rename(const char *from, const char *to)
     return err_set(CZ_IO, errno, "%s: cannot be renamed to %s", from, to);
 }
 
+/* *done false: this file system cannot exchange. NFS and FUSE answer EINVAL or ENOSYS. */
 cz_status store_exchange(const char *a, const char *b, bool *done)
 {
     *done = renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
@@ -193,6 +203,9 @@ static cz_status link_all(const struct ckpt_list *list, const char *from, const 
     return st;
 }
 
+/* A copy of a folder by hard links, or none at all: a half-made one is removed. Only files are
+ * linked; a tag has no folders, except those of DeepSpeed's NVMe copies, for which the answer is
+ * *done = false. */
 cz_status store_link_tree(const char *from, const char *to, bool *done)
 {
     struct ckpt_list list;

@@ -40,8 +40,4 @@ cz_status store_lock(const char *path);
 void store_unlock(const char *path); /* fine when it is not ours */
 bool store_is_locked_elsewhere(const char *path);
 
-/* Remove what crashes left in dir: hidden folders of czero that no process uses, temporaries of
- * `latest`. Errors: CZ_IO. */
-cz_status store_clean(const char *dir);
-
 #endif

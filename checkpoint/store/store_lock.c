@@ -1,4 +1,7 @@
-/* Which staging folders this process is saving into: locks that end with the process. */
+/* Which staging folders this process is saving into, as flock() locks on the folders: they end with
+ * the process, however it ends, so a crash leaves no stale lock. flock() locks belong to an open
+ * file, so a second lock of the same process on the same folder would succeed or fail by chance of
+ * descriptors; therefore the process also keeps a list of its own. */
 #include "checkpoint/store/store_impl.h"
 
 #include <errno.h>
@@ -9,6 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+/* A lock that this process holds. The descriptor keeps it. */
 struct held {
     char *path;
     int fd;
@@ -30,16 +34,9 @@ static struct held *take_out(const char *path)
     return NULL;
 }
 
-static void drop(struct held *held)
-{
-    if (!held) return;
-    if (held->fd >= 0) close(held->fd);
-    free(held->path);
-    free(held);
-}
-
-/* -1 with EWOULDBLOCK: another process has it. Locks that a file system does not know, or not for
- * folders (NFS), count as taken: there is nothing to wait for. */
+/* -1 with EWOULDBLOCK: another process has it. Locks that a file system does not support, or not
+ * for folders (NFS), count as taken by us: there is nothing to wait for, and refusing to save would
+ * be worse. */
 static int open_locked(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -77,9 +74,14 @@ void store_unlock(const char *path)
     pthread_mutex_lock(&guard);
     struct held *held = take_out(path);
     pthread_mutex_unlock(&guard);
-    drop(held);
+    if (!held) return;
+    if (held->fd >= 0) close(held->fd);
+    free(held->path);
+    free(held);
 }
 
+/* Takes the lock for a moment to find out. Another process that tries in just this moment sees the
+ * folder as busy and leaves it alone, which is harmless: it only removes leftovers. */
 bool store_is_locked_elsewhere(const char *path)
 {
     pthread_mutex_lock(&guard);

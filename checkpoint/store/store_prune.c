@@ -1,4 +1,7 @@
-/* Which tags are old, and how one goes. */
+/* Which tags are old, and how one is removed. Only folders with czero's manifest count: tags that
+ * DeepSpeed or a user put there are never removed. Two tags always stay, whatever `keep` says: the
+ * one that `latest` names, and the newest one whose files are all there, because a run must be able
+ * to resume. */
 #include "checkpoint/store/store_impl.h"
 
 #include "checkpoint/store/store.h"
@@ -15,7 +18,8 @@ struct tag {
     struct timespec time;
 };
 
-/* Of the manifest: whether there is one, and when it was written. Links are not followed. */
+/* Whether there is a manifest, and when it was written. Links are not followed: a link to a tag
+ * elsewhere is the user's. */
 static bool has_manifest(const char *tag_dir, struct timespec *time)
 {
     struct stat info;
@@ -27,6 +31,8 @@ static bool has_manifest(const char *tag_dir, struct timespec *time)
     return yes;
 }
 
+/* The state's global_steps, -1 if it does not say. Any failure means "unknown": pruning must not
+ * stop at a damaged tag. */
 static int64_t step_of(const char *tag_dir)
 {
     struct json_doc *doc = NULL;
@@ -41,7 +47,8 @@ static int64_t step_of(const char *tag_dir)
     return step;
 }
 
-/* Every file that the manifest lists is there, with its size. */
+/* Every file that the manifest lists is there, with its size. Contents are not read: that would
+ * take as long as loading the checkpoint. */
 static bool is_complete(const char *tag_dir)
 {
     struct manifest m;
@@ -58,6 +65,8 @@ static bool is_complete(const char *tag_dir)
     return complete;
 }
 
+/* Steps first, because a copy of a folder gets new times; the manifest's time decides between tags
+ * of the same step, and the name makes the order total. */
 static int newest_first(const void *left, const void *right)
 {
     const struct tag *a = left, *b = right;
@@ -87,8 +96,8 @@ static cz_status find_tags(const char *dir, const struct ckpt_list *list, struct
     return CZ_OK;
 }
 
-/* Which of the tags, newest first, may go: not the first `keep`, not the one that `latest` names,
- * not the newest complete one. */
+/* Sets goes[i] for the tags, newest first, that may be removed: not the first `keep`, not the one
+ * that `latest` names, not the newest complete one. */
 static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64_t keep, bool *goes)
 {
     char *named = NULL;
@@ -108,8 +117,9 @@ static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64
     return CZ_OK;
 }
 
-/* Under its hidden name nobody takes half a tag for a whole one. Its files go when that name is on
- * disk. */
+/* The tag first gets a hidden name, so a crash half-way leaves no folder that looks like a
+ * checkpoint. Its files are removed when that name is on disk. A leftover of an earlier removal may
+ * have the hidden name already. */
 static cz_status remove_tag(const char *dir, const char *tag)
 {
     char *path = file_join(dir, tag), *hidden = store_hidden_path(dir, tag, STORE_DELETING);
@@ -128,6 +138,8 @@ done:
     return st;
 }
 
+/* Oldest first, and on after a failure: the first error is returned when everything else has been
+ * tried. */
 static cz_status prune(const char *dir, const struct ckpt_list *list, int64_t keep,
                        struct tag *tags, bool *goes, size_t *n_removed)
 {

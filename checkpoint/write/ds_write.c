@@ -1,3 +1,10 @@
+/* Writing DeepSpeed's files (docs/checkpoint-format.md, "DeepSpeed's files") without holding their
+ * tensors.
+ *
+ * The pickles are written first, with every tensor as a reference to a storage whose size is known;
+ * so the files can be laid out, and elements are put in their places in whatever order the engine
+ * has them: by jobs, each a piece of one stream (ds_write_jobs.c). Sums are taken on the way, so
+ * the manifest needs no second reading. Nothing has its final name before everything is on disk. */
 #include "checkpoint/write/ds_write_impl.h"
 
 #include "formats/crc32.h"
@@ -8,6 +15,8 @@
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* The layout must be that of the run: a group laid out for other ranks would put elements into
+ * wrong partitions, in files that look whole. */
 static cz_status check_group(const struct ckpt_write_options *o, size_t group)
 {
     const struct ckpt_group *g = &o->groups[group];
@@ -25,16 +34,7 @@ static cz_status check_group(const struct ckpt_write_options *o, size_t group)
     return CZ_OK;
 }
 
-static cz_status check_options(const struct ckpt_write_options *o)
-{
-    if (o->stage < 0 || o->stage > 3)
-        return err_set(CZ_INVALID, 0, "stage %d is outside 0..3", o->stage);
-    if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
-        return err_set(CZ_INVALID, 0, "rank %d of %d ranks", o->rank, o->world_size);
-    for (size_t g = 0; g < o->n_groups; g++) TRY(check_group(o, g));
-    return ds_onebit_check(o);
-}
-
+/* client: an error in it is the caller's, not a damaged file. */
 static cz_status read_json(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;
@@ -48,7 +48,8 @@ static cz_status read_json(struct ckpt_writer *w)
     return ds_client_check(json_root(w->client));
 }
 
-/* Where each parameter stands in its group, and that nothing has a storage yet. */
+/* The position of each parameter in its group. No storage exists yet: those are made as the pickles
+ * are written. */
 static cz_status places_init(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;
@@ -68,18 +69,8 @@ static cz_status places_init(struct ckpt_writer *w)
     return CZ_OK;
 }
 
-static void choose_files(struct ckpt_writer *w)
-{
-    const struct ckpt_write_options *o = w->options;
-    w->has_file[DS_MODEL] = o->stage == 3 || o->rank == 0;
-    w->has_file[DS_OPTIM] = o->stage > 0;
-    w->has_file[DS_ONEBIT] = ds_has_onebit_file(o);
-    ckpt_model_file(o->stage, o->rank, w->files[DS_MODEL].name);
-    ckpt_optim_file(o->dtype == DTYPE_BF16, o->rank, w->files[DS_OPTIM].name);
-    ckpt_onebit_name(o->rank, w->files[DS_ONEBIT].name);
-}
-
-/* Lay the file out and write what is known already. */
+/* Lays the file out and writes what is known already: the pickle, and the steps that are tensors.
+ * The pickle is in memory; it has names and shapes only. */
 static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
 {
     unsigned char *bytes = NULL;
@@ -99,16 +90,6 @@ static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
     return err_trace(st, __func__, __LINE__);
 }
 
-static void put_file(struct ckpt_writer *w, int file)
-{
-    if (file == DS_MODEL)
-        ds_put_model(w);
-    else if (file == DS_OPTIM)
-        ds_put_optim(w);
-    else
-        ds_put_onebit(w);
-}
-
 static cz_status files_create(struct ckpt_writer *w)
 {
     for (int i = 0; i < DS_N_FILES; i++) {
@@ -118,19 +99,39 @@ static cz_status files_create(struct ckpt_writer *w)
         f->pickle = pickle_writer_create();
         if (!f->path || !f->pickle)
             return err_set(CZ_NOMEM, 0, "no memory for a checkpoint's dictionaries");
-        put_file(w, i);
+        if (i == DS_MODEL)
+            ds_put_model(w);
+        else if (i == DS_OPTIM)
+            ds_put_optim(w);
+        else
+            ds_put_onebit(w);
         TRY(file_create(w, f));
     }
     return CZ_OK;
 }
 
+/* At stage 3 every rank writes a model file; at the others rank 0 alone. Pickles are written before
+ * jobs are made, because writing them finds out which elements go where. */
 static cz_status writer_init(struct ckpt_writer *w)
 {
-    TRY(check_options(w->options));
+    if (w->options->stage < 0 || w->options->stage > 3)
+        return err_set(CZ_INVALID, 0, "stage %d is outside 0..3", w->options->stage);
+    if (w->options->world_size < 1 || w->options->rank < 0 ||
+        w->options->rank >= w->options->world_size)
+        return err_set(CZ_INVALID, 0, "rank %d of %d ranks", w->options->rank,
+                       w->options->world_size);
+    for (size_t g = 0; g < w->options->n_groups; g++) TRY(check_group(w->options, g));
+    TRY(ds_onebit_check(w->options));
     TRY(read_json(w));
     TRY(places_init(w));
     TRY(ds_streams_init(w));
-    choose_files(w);
+    const struct ckpt_write_options *o = w->options;
+    w->has_file[DS_MODEL] = o->stage == 3 || o->rank == 0;
+    w->has_file[DS_OPTIM] = o->stage > 0;
+    w->has_file[DS_ONEBIT] = ds_has_onebit_file(o);
+    ckpt_model_file(o->stage, o->rank, w->files[DS_MODEL].name);
+    ckpt_optim_file(o->dtype == DTYPE_BF16, o->rank, w->files[DS_OPTIM].name);
+    ckpt_onebit_name(o->rank, w->files[DS_ONEBIT].name);
     TRY(files_create(w));
     return ds_jobs_init(w);
 }
@@ -163,6 +164,9 @@ const struct ckpt_job *ckpt_writer_job(const struct ckpt_writer *w, size_t job_i
     return &w->jobs[job_idx];
 }
 
+/* The elements of one job, into as many files and storages as need them: a weight may be in
+ * `module` and in a fragment. Threads: different jobs at the same time; pieces of different jobs do
+ * not overlap. */
 cz_status ckpt_writer_put(struct ckpt_writer *w, size_t job_idx, const void *src)
 {
     if (job_idx >= w->n_jobs)
@@ -184,25 +188,7 @@ cz_status ckpt_writer_put(struct ckpt_writer *w, size_t job_idx, const void *src
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static cz_status check_done(const struct ckpt_writer *w)
-{
-    for (size_t i = 0; i < w->n_jobs; i++)
-        if (!w->done[i])
-            return err_set(CZ_INVALID, 0, "job %zu of a checkpoint with %zu jobs was not done", i,
-                           w->n_jobs);
-    return CZ_OK;
-}
-
-/* Pieces of a segment stand in the order of its elements. */
-static void add_up_crcs(struct ckpt_writer *w)
-{
-    for (size_t i = 0; i < w->n_pieces; i++) {
-        struct ds_segment *s = &w->segments[w->pieces[i].segment];
-        uint64_t nbytes = (uint64_t)w->pieces[i].numel * dtype_size(s->dtype);
-        s->crc = crc32_concat(s->crc, w->pieces[i].crc, nbytes);
-    }
-}
-
+/* The order of the places in the files, as manifests list runs. */
 static int place_order(const void *a, const void *b)
 {
     const struct ds_segment *x = a, *y = b;
@@ -211,7 +197,8 @@ static int place_order(const void *a, const void *b)
     return x->storage_off < y->storage_off ? -1 : x->storage_off > y->storage_off;
 }
 
-/* Segments are in the order in which they lie in the files now. */
+/* The manifest's entry of a file. Padding has no parameter and is left out; it is covered by the
+ * sum of the whole file. */
 static cz_status list_file(struct ckpt_writer *w, int file, const struct pt_written *written)
 {
     const struct ds_file *f = &w->files[file];
@@ -229,26 +216,31 @@ static cz_status list_file(struct ckpt_writer *w, int file, const struct pt_writ
     return CZ_OK;
 }
 
-/* Everything is on disk before anything gets its name. */
-static cz_status files_finish(struct ckpt_writer *w, struct pt_written written[DS_N_FILES])
+/* A job that was not done would leave zeros in a file that looks complete, so it is an error. */
+cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out)
 {
+    struct pt_written written[DS_N_FILES] = {{0}};
+    *out = NULL;
+    for (size_t i = 0; i < w->n_jobs; i++)
+        if (!w->done[i])
+            return err_set(CZ_INVALID, 0, "job %zu of a checkpoint with %zu jobs was not done", i,
+                           w->n_jobs);
+    /* Everything is on disk before anything gets its name. */
     for (int i = 0; i < DS_N_FILES; i++)
         if (w->has_file[i]) TRY(pt_finish(w->files[i].pt, false, &written[i]));
+    /* A rename is remembered, because destroying an unfinished writer removes what it has
+     * renamed. */
     for (int i = 0; i < DS_N_FILES; i++) {
         if (!w->has_file[i]) continue;
         TRY(pt_rename(w->files[i].pt));
         w->files[i].renamed = true;
     }
-    return CZ_OK;
-}
-
-cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out)
-{
-    struct pt_written written[DS_N_FILES] = {{0}};
-    *out = NULL;
-    TRY(check_done(w));
-    TRY(files_finish(w, written));
-    add_up_crcs(w);
+    /* Pieces of a segment are in the order of its elements, so their sums can be concatenated. */
+    for (size_t i = 0; i < w->n_pieces; i++) {
+        struct ds_segment *s = &w->segments[w->pieces[i].segment];
+        uint64_t nbytes = (uint64_t)w->pieces[i].numel * dtype_size(s->dtype);
+        s->crc = crc32_concat(s->crc, w->pieces[i].crc, nbytes);
+    }
     if (w->n_segments) qsort(w->segments, w->n_segments, sizeof *w->segments, place_order);
     w->manifest.world_size = w->options->world_size;
     w->manifest.stage = w->options->stage;
@@ -259,20 +251,18 @@ cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out)
     return CZ_OK;
 }
 
-static void file_free(struct ds_file *f, bool keep)
-{
-    pickle_writer_destroy(f->pickle);
-    pt_writer_destroy(f->pt);
-    if (f->renamed && !keep) (void)file_remove(f->path); /* an earlier error is being reported */
-    free(f->path);
-    free(f->storage_nbytes);
-    free(f->steps);
-}
-
 void ckpt_writer_destroy(struct ckpt_writer *w)
 {
     if (!w) return;
-    for (int i = 0; i < DS_N_FILES; i++) file_free(&w->files[i], w->finished);
+    for (int i = 0; i < DS_N_FILES; i++) {
+        pickle_writer_destroy(w->files[i].pickle);
+        pt_writer_destroy(w->files[i].pt);
+        if (w->files[i].renamed && !w->finished)
+            (void)file_remove(w->files[i].path); /* an earlier error is being reported */
+        free(w->files[i].path);
+        free(w->files[i].storage_nbytes);
+        free(w->files[i].steps);
+    }
     manifest_free(&w->manifest);
     json_free(w->config);
     json_free(w->client);

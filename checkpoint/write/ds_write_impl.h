@@ -5,9 +5,9 @@
  * there". Segments, sorted by source, are cut into jobs; what a job has of one segment is a piece,
  * which keeps its CRC until the manifest adds them up.
  *
- * ds_write.c life cycle; ds_write_jobs.c segments and jobs; ds_write_model.c, ds_write_optim.c the
- * two dictionaries; ds_write_onebit.c the 1-bit optimizers' part and file; ds_write_module.c,
- * ds_write_torch.c their tensors; ds_write_json.c JSON as Python values.
+ * ds_write.c life cycle; ds_write_jobs.c segments, jobs and the 1-bit optimizers' file;
+ * ds_write_model.c, ds_write_optim.c the two dictionaries; ds_write_module.c, ds_write_torch.c
+ * their tensors; ds_write_json.c JSON as Python values.
  *
  * While dictionaries are walked, the first failure (memory) is kept in `failed`: calls need no
  * checks. */
@@ -109,9 +109,6 @@ cz_status ds_streams_init(struct ckpt_writer *w);
 size_t ds_stream_of(const struct ckpt_writer *w, enum ckpt_source source, size_t group,
                     size_t state_or_param);
 
-void ds_stream_init(struct ckpt_writer *w, size_t idx, enum ckpt_source source, enum cz_dtype dtype,
-                    const char *what);
-
 /* A new storage of numel elements. */
 size_t ds_storage(struct ckpt_writer *w, int file, enum cz_dtype dtype, size_t numel);
 
@@ -155,13 +152,10 @@ void ds_put_optim(struct ckpt_writer *w); /* optim_states.pt */
 /* Stage 0: the value of `optimizer` in the model file. */
 void ds_put_plain_optimizer(struct ckpt_writer *w);
 
-/* ---- ds_write_onebit.c ----------------------------------------------------------------------- */
+/* ---- 1-bit optimizers ------------------------------------------------------------------------ */
 
 bool ds_has_onebit_file(const struct ckpt_write_options *o);
 cz_status ds_onebit_check(const struct ckpt_write_options *o);
-size_t ds_onebit_n_streams(const struct ckpt_write_options *o);
-void ds_onebit_streams_init(struct ckpt_writer *w);
-
 /* The whole file. */
 void ds_put_onebit(struct ckpt_writer *w);
 
@@ -171,8 +165,7 @@ void ds_put_onebit_ratios(struct ckpt_writer *w, int file, size_t group, size_t 
 void ds_put_onebit_errors(struct ckpt_writer *w, int file, size_t group, size_t idx);
 void ds_put_onebit_scaling(struct ckpt_writer *w, int file, size_t group, size_t idx);
 
-/* ---- ds_write_module.c: values of keys of the model file ---------------------------------------
- */
+/* ---- ds_write_module.c: values of keys of the model file ------------------------------------- */
 
 void ds_put_module(struct ckpt_writer *w);
 void ds_put_param_shapes(struct ckpt_writer *w);

@@ -1,5 +1,8 @@
+/* JSON as pickled values: ds_config and the client's state. Numbers keep their kind, because
+ * DeepSpeed distinguishes integers from floats when it loads a config. */
 #include "checkpoint/write/ds_write_impl.h"
 
+/* JSON integers beyond 64 bits become floats, as the config reader takes them. */
 static void put_number(struct pickle_writer *p, const struct json_node *node)
 {
     int64_t integer = 0;

@@ -1,8 +1,11 @@
-/* model_states.pt: its keys in their order, and what a client merges in. */
+/* model_states.pt: its keys in their order, and what a client merges in
+ * (docs/deepspeed-behaviour.md, "Model file"). One row per key: the order of the rows is the order
+ * in the file. */
 #include "checkpoint/write/ds_write_impl.h"
 
 #include <string.h>
 
+/* czero's models have no buffers. */
 static void put_buffers(struct ckpt_writer *w)
 {
     pickle_list_begin(w->files[DS_MODEL].pickle);
@@ -54,6 +57,7 @@ static void put_dp_world(struct ckpt_writer *w)
     pickle_put_int(w->files[DS_MODEL].pickle, w->options->world_size);
 }
 
+/* Tensor parallelism is not supported, so it is always 1; DeepSpeed compares it. */
 static void put_mp_world(struct ckpt_writer *w)
 {
     pickle_put_int(w->files[DS_MODEL].pickle, 1);
@@ -78,7 +82,8 @@ static void put_ds_version(struct ckpt_writer *w)
     pickle_put_string(w->files[DS_MODEL].pickle, CKPT_DS_VERSION);
 }
 
-/* `reserved`: a client's value under this key would leave tensors that nobody can place. */
+/* `reserved`: a client's value under this key would replace tensors, or what is needed to find
+ * their elements. */
 static const struct model_key {
     const char *key;
     void (*put)(struct ckpt_writer *w);
@@ -112,6 +117,7 @@ static const struct model_key *model_key_find(const char *key)
     return NULL;
 }
 
+/* DeepSpeed merges without a check, and a client can make its own checkpoint unreadable. */
 cz_status ds_client_check(const struct json_node *client)
 {
     if (json_type(client) != JSON_OBJECT)
@@ -129,7 +135,7 @@ cz_status ds_client_check(const struct json_node *client)
     return CZ_OK;
 }
 
-/* dict.update: a client's value replaces ours in its place, new keys follow. */
+/* As Python's dict.update: a client's value replaces ours in its place, new keys follow. */
 void ds_put_model(struct ckpt_writer *w)
 {
     struct pickle_writer *p = w->files[DS_MODEL].pickle;

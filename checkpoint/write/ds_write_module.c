@@ -1,4 +1,6 @@
-/* What the model file holds of parameters: their tensors, shapes, frozen pieces and other names. */
+/* What the model file holds of parameters: their tensors, shapes, frozen pieces and other names. At
+ * stages 0 to 2 `module` has the weights, of stages 1 and 2 as views of one storage per group; at
+ * stage 3 empty placeholders (docs/deepspeed-behaviour.md, "Model file"). */
 #include "checkpoint/write/ds_write_impl.h"
 
 #include <string.h>
@@ -10,8 +12,9 @@ static bool is_dropped(const struct ckpt_writer *w, size_t param_idx)
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-/* The storage of all of a group's parameters, whose flat buffer they are views of: padded as the
- * partitions are; FusedAdam's wrapper pads nothing. */
+/* The storage of all of a group's parameters, whose flat buffer they are views of. It is padded as
+ * the partitions are; FusedAdam's wrapper at stage 0 pads nothing. Made when the group's first
+ * parameter is written. */
 static size_t flat_storage(struct ckpt_writer *w, size_t group)
 {
     const struct flat_group *flat = w->options->groups[group].flat;
@@ -25,7 +28,8 @@ static size_t flat_storage(struct ckpt_writer *w, size_t group)
     return w->group_storage[group];
 }
 
-/* A parameter's own storage: all of it, or at stage 3 an empty placeholder. */
+/* A parameter's own storage: all of it, or at stage 3 an empty placeholder. A tied parameter is
+ * written under several names with the same storage. */
 static size_t own_storage(struct ckpt_writer *w, size_t param_idx, size_t numel)
 {
     if (w->param_storage[param_idx] != DS_NONE) return w->param_storage[param_idx];
@@ -44,6 +48,8 @@ static size_t own_storage(struct ckpt_writer *w, size_t param_idx, size_t numel)
     return w->param_storage[param_idx] = s.storage_idx;
 }
 
+/* Which of the three forms a parameter takes: placeholder, tensor of its own, view of the group's
+ * storage. */
 static void put_param(struct ckpt_writer *w, size_t param_idx)
 {
     const struct ckpt_write_options *o = w->options;
@@ -78,7 +84,8 @@ static const char *module_name(const struct ckpt_writer *w, size_t idx, size_t *
     return table->aliases[idx - table->n_params].name;
 }
 
-/* Whether no entry before idx lies in the module path name[0 … n). */
+/* Whether no entry before idx is inside the module path name[0 … n). Quadratic in the number of
+ * parameters, which is small beside the tensors. */
 static bool is_first_of_path(const struct ckpt_writer *w, size_t idx, const char *name, size_t n)
 {
     size_t param_idx;
@@ -102,8 +109,8 @@ static void put_version(struct pickle_writer *p, const char *path, size_t n)
     pickle_dict_end(p);
 }
 
-/* nn.Module's versions, of the modules that the names imply (those without parameters are not
- * known here; torch takes a missing one as version 1). */
+/* nn.Module's versions, for the modules that the names imply. Modules without parameters are not
+ * known here; torch takes a missing one as version 1. */
 static void put_metadata(struct ckpt_writer *w, size_t n_entries)
 {
     struct pickle_writer *p = w->files[DS_MODEL].pickle;
@@ -161,7 +168,7 @@ static void put_shard_shapes(struct ckpt_writer *w, const struct shard_group *sh
     }
 }
 
-/* The order of the flat buffers: a reader cuts them up by it. */
+/* The order of the flat buffers: readers cut the ranks' tensors by it. */
 void ds_put_param_shapes(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;
@@ -186,7 +193,8 @@ void ds_put_param_shapes(struct ckpt_writer *w)
 
 /* ---- frozen and tied parameters -------------------------------------------------------------- */
 
-/* This rank's chunk at stage 3; at stage 2 the tensor that `module` holds. */
+/* This rank's chunk at stage 3; at stage 2 the tensor that `module` holds. The chunk's padding is a
+ * segment, too, since the storage has it. */
 static void put_fragment(struct ckpt_writer *w, size_t param_idx)
 {
     const struct ckpt_write_options *o = w->options;
@@ -212,6 +220,7 @@ static void put_fragment(struct ckpt_writer *w, size_t param_idx)
     ds_put_flat(w->files[DS_MODEL].pickle, t, chunk);
 }
 
+/* None below stage 2, as DeepSpeed writes it. */
 static void put_frozen(struct ckpt_writer *w, bool shapes)
 {
     const struct ckpt_write_options *o = w->options;
@@ -243,6 +252,7 @@ void ds_put_frozen_fragments(struct ckpt_writer *w)
     put_frozen(w, false);
 }
 
+/* DeepSpeed writes ties on rank 0 only. */
 void ds_put_shared(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;

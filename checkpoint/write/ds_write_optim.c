@@ -1,4 +1,6 @@
-/* optim_states.pt of every stage, and what stage 0 keeps in the model file instead. */
+/* optim_states.pt of every stage, and what stage 0 keeps in the model file instead
+ * (docs/deepspeed-behaviour.md, "Optimizer files"). Keys, their order and the types of their values
+ * are DeepSpeed's, including the quirks: its loader asks for them by type. */
 #include "checkpoint/write/ds_write_impl.h"
 
 #include <math.h>
@@ -7,14 +9,6 @@
 /* ---- loss scale ------------------------------------------------------------------------------ */
 
 #define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
-
-static void put_whole_or_double(struct pickle_writer *p, const char *key, double value)
-{
-    if (value == floor(value) && fabs(value) < 9e15)
-        ds_pair_int(p, key, (int64_t)value);
-    else
-        ds_pair_double(p, key, value);
-}
 
 static void put_dynamic_scaler(struct pickle_writer *p, const struct ckpt_scaler *s)
 {
@@ -26,7 +20,11 @@ static void put_dynamic_scaler(struct pickle_writer *p, const struct ckpt_scaler
     ds_pair_int(p, "last_overflow_iter", s->last_overflow_iter);
     ds_pair_double(p, "scale_factor", s->factor);
     ds_pair_int(p, "scale_window", s->window);
-    put_whole_or_double(p, "min_scale", s->min_scale);
+    /* A whole number is written as an integer, as the config has it. */
+    if (s->min_scale == floor(s->min_scale) && fabs(s->min_scale) < 9e15)
+        ds_pair_int(p, "min_scale", (int64_t)s->min_scale);
+    else
+        ds_pair_double(p, "min_scale", s->min_scale);
     ds_pair_int(p, "delayed_shift", s->delayed_shift);
     ds_pair_int(p, "cur_hysteresis", s->hysteresis);
     ds_pair_bool(p, "consecutive_hysteresis", s->consecutive_hysteresis);
@@ -36,7 +34,7 @@ static void put_dynamic_scaler(struct pickle_writer *p, const struct ckpt_scaler
     pickle_state_end(p);
 }
 
-/* loss_scaler, dynamic_loss_scale, overflow. */
+/* Without fp16 DeepSpeed still saves a LossScaler, of scale 1. */
 static void put_scaler(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_scaler *s = &w->options->scaler;
@@ -55,6 +53,7 @@ static void put_scaler(struct ckpt_writer *w, struct pickle_writer *p)
     ds_pair_bool(p, "overflow", w->options->overflow);
 }
 
+/* An enum is pickled as a call of its class. */
 static void put_zero_stage(struct ckpt_writer *w, struct pickle_writer *p)
 {
     pickle_put_string(p, "zero_stage");
@@ -65,24 +64,8 @@ static void put_zero_stage(struct ckpt_writer *w, struct pickle_writer *p)
 
 /* ---- stages 1 and 2 -------------------------------------------------------------------------- */
 
-static void put_partitions(struct ckpt_writer *w, struct pickle_writer *p)
-{
-    const struct ckpt_write_options *o = w->options;
-    pickle_put_string(p, "single_partition_of_fp32_groups");
-    pickle_list_begin(p);
-    for (size_t g = 0; g < o->n_groups; g++) {
-        const struct ds_optim_tensor a = {.file = DS_OPTIM,
-                                          .stream = ds_stream_of(w, CKPT_FROM_MASTER, g, 0),
-                                          .group = g,
-                                          .n_hidden =
-                                              flat_group_padding(o->groups[g].flat, o->rank),
-                                          .dtype = o->master_dtype,
-                                          .requires_grad = true};
-        ds_put_optim_tensor(w, &a);
-    }
-    pickle_list_end(p);
-}
-
+/* group_paddings are of this rank's partition; param_alignment_paddings are the gaps after each
+ * parameter, 0 unless parameter_alignment is on. */
 static void put_paddings(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_write_options *o = w->options;
@@ -110,8 +93,9 @@ static void put_paddings(struct ckpt_writer *w, struct pickle_writer *p)
     pickle_list_end(p);
 }
 
-/* Which part of each parameter this rank's partition holds, and where. (DeepSpeed's own are wrong
- * under round_robin_gradients; these are where the elements are.) */
+/* Which part of each parameter this rank's partition holds, and where. DeepSpeed's own are wrong
+ * under round_robin_gradients (docs/deepspeed-behaviour.md, "Universal folders"); these name the
+ * places where the elements are. */
 static void put_slice_mappings(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_write_options *o = w->options;
@@ -135,21 +119,9 @@ static void put_slice_mappings(struct ckpt_writer *w, struct pickle_writer *p)
     pickle_list_end(p);
 }
 
-static void put_flat_optimizer(struct ckpt_writer *w, struct pickle_writer *p)
-{
-    put_scaler(w, p);
-    ds_pair_double(p, "clip_grad", w->options->clip_grad);
-    pickle_put_string(p, "base_optimizer_state");
-    ds_put_torch(w, DS_OPTIM);
-    put_partitions(w, p);
-    put_zero_stage(w, p);
-    put_paddings(w, p);
-    ds_pair_string(p, "ds_version", CKPT_DS_VERSION);
-    put_slice_mappings(w, p);
-}
-
 /* ---- stage 3 --------------------------------------------------------------------------------- */
 
+/* ds_id is the first and last parameter's number, by which DeepSpeed names swap files. */
 static void put_sub_groups(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_write_options *o = w->options;
@@ -175,26 +147,44 @@ static void put_sub_groups(struct ckpt_writer *w, struct pickle_writer *p)
     pickle_list_end(p);
 }
 
-static void put_shard_optimizer(struct ckpt_writer *w, struct pickle_writer *p)
-{
-    put_zero_stage(w, p);
-    put_scaler(w, p);
-    ds_pair_int(p, "partition_count", w->options->world_size);
-    pickle_put_string(p, "optimizer_state_dict");
-    ds_put_torch(w, DS_OPTIM);
-    put_sub_groups(w, p);
-}
-
 void ds_put_optim(struct ckpt_writer *w)
 {
     struct pickle_writer *p = w->files[DS_OPTIM].pickle;
     pickle_dict_begin(p);
     pickle_put_string(p, "optimizer_state_dict");
     pickle_dict_begin(p);
-    if (w->options->stage == 3)
-        put_shard_optimizer(w, p);
-    else
-        put_flat_optimizer(w, p);
+    if (w->options->stage == 3) {
+        put_zero_stage(w, p);
+        put_scaler(w, p);
+        ds_pair_int(p, "partition_count", w->options->world_size);
+        pickle_put_string(p, "optimizer_state_dict");
+        ds_put_torch(w, DS_OPTIM);
+        put_sub_groups(w, p);
+    } else {
+        put_scaler(w, p);
+        ds_pair_double(p, "clip_grad", w->options->clip_grad);
+        pickle_put_string(p, "base_optimizer_state");
+        ds_put_torch(w, DS_OPTIM);
+        const struct ckpt_write_options *o = w->options;
+        /* Masters are views without the padding, whose elements the storage still holds. */
+        pickle_put_string(p, "single_partition_of_fp32_groups");
+        pickle_list_begin(p);
+        for (size_t g = 0; g < o->n_groups; g++) {
+            const struct ds_optim_tensor a = {.file = DS_OPTIM,
+                                              .stream = ds_stream_of(w, CKPT_FROM_MASTER, g, 0),
+                                              .group = g,
+                                              .n_hidden =
+                                                  flat_group_padding(o->groups[g].flat, o->rank),
+                                              .dtype = o->master_dtype,
+                                              .requires_grad = true};
+            ds_put_optim_tensor(w, &a);
+        }
+        pickle_list_end(p);
+        put_zero_stage(w, p);
+        put_paddings(w, p);
+        ds_pair_string(p, "ds_version", CKPT_DS_VERSION);
+        put_slice_mappings(w, p);
+    }
     pickle_dict_end(p);
     pickle_put_string(p, "ds_config");
     ds_put_json(p, json_root(w->config));
@@ -204,6 +194,7 @@ void ds_put_optim(struct ckpt_writer *w)
 
 /* ---- stage 0 --------------------------------------------------------------------------------- */
 
+/* The fused wrapper has one flat tensor per group, the unfused one a list of tensors. */
 static void put_plain_masters(struct ckpt_writer *w, struct pickle_writer *p, size_t group)
 {
     const struct ckpt_write_options *o = w->options;
@@ -221,7 +212,8 @@ static void put_plain_masters(struct ckpt_writer *w, struct pickle_writer *p, si
     if (is_plain) pickle_list_end(p);
 }
 
-/* The keys of a wrapper that scales the loss. */
+/* Keys of a wrapper that scales the loss. Without fp16 cur_iter counts all steps, since none
+ * overflows. */
 static void put_plain_scaler(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_write_options *o = w->options;
@@ -236,6 +228,8 @@ static void put_plain_scaler(struct ckpt_writer *w, struct pickle_writer *p)
     ds_pair_int(p, "scale_window", s->window);
 }
 
+/* In fp32 there is no wrapper, and the file holds torch's dictionary alone. FusedAdam's wrapper
+ * saves no scaler keys in bf16. */
 void ds_put_plain_optimizer(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;

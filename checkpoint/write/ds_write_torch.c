@@ -1,4 +1,6 @@
-/* The part of an optimizer's dictionary that torch makes: param_groups and states. */
+/* The part of an optimizer's dictionary that torch makes: param_groups and states. What differs by
+ * class is data in the options (settings, states, the kind of step; docs/checkpoint-format.md has
+ * the table), so this code has no case per optimizer. */
 #include "checkpoint/write/ds_write_impl.h"
 
 /* ---- param_groups ---------------------------------------------------------------------------- */
@@ -17,19 +19,8 @@ static void put_pair(struct pickle_writer *p, const double value[2], bool as_lis
         pickle_tuple_end(p);
 }
 
-static void put_setting(struct pickle_writer *p, const struct ckpt_setting *s)
-{
-    pickle_put_string(p, s->name);
-    switch (s->kind) {
-    case CKPT_NUMBER: pickle_put_double(p, s->value[0]); break;
-    case CKPT_INT: pickle_put_int(p, (int64_t)s->value[0]); break;
-    case CKPT_BOOL: pickle_put_bool(p, s->value[0] != 0.0); break;
-    case CKPT_PAIR: put_pair(p, s->value, false); break;
-    case CKPT_PAIR_LIST: put_pair(p, s->value, true); break;
-    case CKPT_NONE: pickle_put_none(p); break;
-    }
-}
-
+/* Tensors that the optimizer sees in a group: sub-groups at stage 3, one flat tensor at stages 1
+ * and 2 and behind the fused wrapper, else parameters. */
 size_t ds_n_optim_params(const struct ckpt_writer *w, size_t group)
 {
     const struct ckpt_group *g = &w->options->groups[group];
@@ -37,6 +28,7 @@ size_t ds_n_optim_params(const struct ckpt_writer *w, size_t group)
     return ds_is_plain(w) ? g->flat->n_params : 1;
 }
 
+/* Parameters are numbered on through the groups. */
 static void put_param_groups(struct ckpt_writer *w, struct pickle_writer *p)
 {
     const struct ckpt_write_options *o = w->options;
@@ -44,8 +36,17 @@ static void put_param_groups(struct ckpt_writer *w, struct pickle_writer *p)
     pickle_list_begin(p);
     for (size_t g = 0; g < o->n_groups; g++) {
         pickle_dict_begin(p);
-        for (size_t i = 0; i < o->groups[g].n_settings; i++)
-            put_setting(p, &o->groups[g].settings[i]);
+        for (size_t i = 0; i < o->groups[g].n_settings; i++) {
+            pickle_put_string(p, o->groups[g].settings[i].name);
+            switch (o->groups[g].settings[i].kind) {
+            case CKPT_NUMBER: pickle_put_double(p, o->groups[g].settings[i].value[0]); break;
+            case CKPT_INT: pickle_put_int(p, (int64_t)o->groups[g].settings[i].value[0]); break;
+            case CKPT_BOOL: pickle_put_bool(p, o->groups[g].settings[i].value[0] != 0.0); break;
+            case CKPT_PAIR: put_pair(p, o->groups[g].settings[i].value, false); break;
+            case CKPT_PAIR_LIST: put_pair(p, o->groups[g].settings[i].value, true); break;
+            case CKPT_NONE: pickle_put_none(p); break;
+            }
+        }
         pickle_put_string(p, "params");
         pickle_list_begin(p);
         for (size_t i = 0; i < ds_n_optim_params(w, g); i++) pickle_put_int(p, running++);
@@ -57,6 +58,8 @@ static void put_param_groups(struct ckpt_writer *w, struct pickle_writer *p)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
+/* A step that is a tensor gets a storage of one element, whose value is known now and written when
+ * the file is created. */
 static void put_step(struct ckpt_writer *w, int file, const struct ckpt_group *g)
 {
     struct ds_file *f = &w->files[file];
@@ -76,7 +79,7 @@ static void put_step(struct ckpt_writer *w, int file, const struct ckpt_group *g
         w->failed = true;
 }
 
-/* Where the tensor lies whose elements the optimizer sees as its idx-th of the group. */
+/* Where the elements are that the optimizer sees as its idx-th tensor of the group. */
 static void add_segments(struct ckpt_writer *w, int file, size_t stream, size_t storage,
                          size_t group, size_t idx)
 {
@@ -102,7 +105,7 @@ static void add_segments(struct ckpt_writer *w, int file, size_t stream, size_t 
     }
 }
 
-/* Its elements. */
+/* With padding: the storage has it even where the tensor hides it. */
 static size_t optim_numel(const struct ckpt_writer *w, size_t group, size_t idx)
 {
     const struct ckpt_group *g = &w->options->groups[group];
@@ -132,6 +135,7 @@ void ds_put_optim_tensor(struct ckpt_writer *w, const struct ds_optim_tensor *a)
     pickle_put_tensor(w->files[a->file].pickle, &t);
 }
 
+/* The 1-bit errors come after the first two states, as in DeepSpeed's classes. */
 static void put_states_of(struct ckpt_writer *w, int file, size_t group, size_t idx)
 {
     const struct ckpt_write_options *o = w->options;
@@ -155,6 +159,8 @@ static void put_states_of(struct ckpt_writer *w, int file, size_t group, size_t 
     pickle_dict_end(p);
 }
 
+/* torch counts parameters in the group's own order; with round_robin_gradients the flat buffer has
+ * another. Position k is looked at first, since the two mostly agree. */
 size_t ds_flat_position(const struct flat_group *flat, size_t k)
 {
     size_t pos = k;

@@ -1,4 +1,5 @@
-/* The front of the device communicator: whose memory it is, tickets, errors that stay. */
+/* The front of the device communicator: it decides by the pointers whether the device's plane or
+ * the host's communicator carries a collective, gives out tickets, and makes errors stay. */
 #include "comm/comm_impl.h"
 #include "comm/device/device_pick_impl.h"
 
@@ -10,7 +11,6 @@
 
 #define PHASE_NBYTES 48
 
-/* What was begun up to a ticket: of both, the newest. */
 struct mark {
     uint64_t plane_id;
     struct comm_ticket host;
@@ -34,8 +34,7 @@ static struct device_comm *self(struct comm *comm)
     return (struct device_comm *)comm;
 }
 
-/* ---- errors that stay -------------------------------------------------------------------------
- */
+/* ---- errors that stay ------------------------------------------------------------------------ */
 
 static cz_status broken(const struct device_comm *dc)
 {
@@ -50,22 +49,21 @@ static cz_status fail(struct device_comm *dc)
     return broken(dc);
 }
 
-/* What the host communicator says of a rank that has died or left, which it knows more about. The
- * others ask as well, once they have noticed: the dead rank's part is what is missing. */
-static void ask_host(struct device_comm *dc)
-{
-    struct err mine;
-    err_capture(&mine);
-    if (comm_agree(dc->host, CZ_OK) != CZ_PEER) err_restore(&mine);
-}
-
-/* The same for an error of the plane's. NCCL does not know where ranks stand. */
+/* The same for an error of the plane. NCCL does not know the ranks' steps, so the sentence gets
+ * this rank's. */
 static cz_status fail_plane(struct device_comm *dc, cz_status st)
 {
     char text[512];
     if (!dc->plane->ops->check) return fail(dc);
     if (dc->plane->ops->abort) dc->plane->ops->abort(dc->plane);
-    if (st == CZ_PEER) ask_host(dc);
+    if (st == CZ_PEER) {
+        /* What the host communicator says of a rank that has died or left, which it knows more
+         * about. The others ask as well, once they have noticed: the dead rank's part is what is
+         * missing. */
+        struct err mine;
+        err_capture(&mine);
+        if (comm_agree(dc->host, CZ_OK) != CZ_PEER) err_restore(&mine);
+    }
     if (st == CZ_COMM && dc->phase[0]) {
         snprintf(text, sizeof text, "%s", cz_last_error());
         err_set(st, 0, "%s; rank %d stood at step %" PRId64 " (%s)", text, dc->comm.rank, dc->step,
@@ -88,8 +86,7 @@ static cz_status check(struct device_comm *dc)
     return CZ_OK;
 }
 
-/* ---- collectives ------------------------------------------------------------------------------
- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 static struct plane_sides sides_of(const struct device_comm *dc, const void *src, const void *dst)
 {
@@ -101,13 +98,16 @@ static struct plane_sides sides_of(const struct device_comm *dc, const void *src
     return sides;
 }
 
+/* What was begun up to a ticket on either side: its wait is for both. Tickets beyond the ring use
+ * the mark of a later one, which waits longer than needed and never less. */
 static void mark(struct device_comm *dc, struct comm_ticket *ticket)
 {
     ticket->id = ++dc->n_begun;
     dc->marks[dc->n_begun % PLANE_TICKETS] = dc->newest;
 }
 
-/* What the plane has begun comes first on the host communicator of every rank. */
+/* Collectives must be in the same order on every rank; so what the plane has begun comes first on
+ * the host's communicator. */
 static cz_status before_host(struct device_comm *dc)
 {
     TRY(check(dc));
@@ -147,19 +147,14 @@ static cz_status device_move(struct comm *comm, const struct comm_move *args,
     return CZ_OK;
 }
 
-/* Of a ticket whose mark was taken by a later one, that one. */
-static struct mark mark_of(const struct device_comm *dc, struct comm_ticket ticket)
-{
-    uint64_t id = ticket.id;
-    if (dc->n_begun >= PLANE_TICKETS && id <= dc->n_begun - PLANE_TICKETS)
-        id = dc->n_begun - PLANE_TICKETS + 1;
-    return dc->marks[id % PLANE_TICKETS];
-}
-
 static cz_status device_wait(struct comm *comm, struct comm_ticket ticket)
 {
     struct device_comm *dc = self(comm);
-    struct mark m = mark_of(dc, ticket);
+    /* Of a ticket whose mark was taken by a later one, that one. */
+    uint64_t id = ticket.id;
+    if (dc->n_begun >= PLANE_TICKETS && id <= dc->n_begun - PLANE_TICKETS)
+        id = dc->n_begun - PLANE_TICKETS + 1;
+    struct mark m = dc->marks[id % PLANE_TICKETS];
     TRY(check(dc));
     if (m.plane_id > 0) PLANE_TRY(dc, dc->plane->ops->wait(dc->plane, m.plane_id));
     if (comm_wait(dc->host, m.host) != CZ_OK) return fail(dc);
@@ -197,6 +192,8 @@ static void device_leave(struct comm *comm, const char *reason)
     if (current.status != CZ_OK) err_restore(&current);
 }
 
+/* Collectives that were never waited for are waited for here, because they use the caller's
+ * memory. */
 static void device_destroy(struct comm *comm)
 {
     struct device_comm *dc = self(comm);
@@ -224,8 +221,7 @@ static const struct comm_ops device_ops = {
     .destroy = device_destroy,
 };
 
-/* ---- creation ---------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static cz_status share_pids(struct comm *host, int *pids)
 {
@@ -241,8 +237,8 @@ done:
     return st;
 }
 
-/* Ranks that wait for this one in NCCL cannot hear it on the host plane: it must end. Those hear
- * why there, once they know that it has. */
+/* Ranks that wait in NCCL cannot hear this one on the host's plane, so its link must end; then they
+ * learn the reason there. */
 static cz_status connect_nccl(const struct device_planes *planes, struct comm *host,
                               struct device_plane *plane)
 {
@@ -256,6 +252,7 @@ static cz_status connect_nccl(const struct device_planes *planes, struct comm *h
     return err_restore(&mine);
 }
 
+/* Every step is agreed on: a rank that failed alone would leave the others waiting in NCCL. */
 static cz_status create_nccl(const struct device_planes *planes, const struct plane_args *args,
                              struct device_plane **out)
 {
@@ -318,6 +315,7 @@ static cz_status create(const struct device_comm_options *o, enum device_comm_ki
     return comm_agree(host, st);
 }
 
+/* A failed rank takes part in all agreements, and the object is freed only after them. */
 cz_status comm_device_create(const struct device_comm_options *options, struct comm **out)
 {
     enum device_comm_kind kind = options->kind;

@@ -1,4 +1,6 @@
-/* Which device a rank opens, which kind of communicator ranks get, and what memory it takes. */
+/* Which device a rank opens, which kind of communicator the ranks get, and what memory that takes.
+ * All ranks must choose the same kind, so they decide from gathered facts, never from their own
+ * alone. */
 #include "comm/device/device_pick_impl.h"
 
 #include "base/log.h"
@@ -9,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- where ranks sit --------------------------------------------------------------------------
- */
+/* ---- where ranks sit ------------------------------------------------------------------------- */
 
 static uint64_t hash_text(uint64_t h, const char *text)
 {
@@ -18,7 +19,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
     return h;
 }
 
-/* Machines by their boot, and containers by their process numbers. */
+/* Machines by their boot, and containers by their space of process numbers. */
 static uint64_t hash_host(void)
 {
     char text[128] = "";
@@ -44,8 +45,7 @@ int comm_device_ordinal(const struct comm *host, int n_devices)
     return n_devices > 0 ? host->rank_host % n_devices : 0;
 }
 
-/* ---- kinds ------------------------------------------------------------------------------------
- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 const char *comm_device_kind_name(enum device_comm_kind kind)
 {
@@ -184,8 +184,7 @@ cz_status comm_device_sharing(struct comm *host, struct device *device, int *n_r
     return st;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 size_t device_piece_nbytes(enum device_comm_kind kind, size_t asked)
 {

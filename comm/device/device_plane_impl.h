@@ -54,8 +54,7 @@ struct plane_args {
 
 cz_status staged_create(const struct plane_args *args, struct device_plane **out);
 
-/* ---- from the plug-in --------------------------------------------------------------------------
- */
+/* ---- from the plug-in ------------------------------------------------------------------------ */
 
 #define DEVICE_PLANES_SYMBOL  "czero_nccl_planes"
 #define DEVICE_PLANES_VERSION 1

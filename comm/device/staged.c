@@ -1,9 +1,6 @@
-/* Collectives on device memory through page-locked memory and the host communicator.
- *
- * A collective is cut into pieces (pieces_impl.h). A piece takes one of STAGED_SLOTS slots: what
- * this rank brings is copied there, the host communicator exchanges it, what this rank gets is
- * copied away. Pieces keep their order, so the host communicator sees the same collectives on every
- * rank whatever the devices' timing. Spans from a rank to itself are copied on the device. */
+/* Collectives of device memory by way of the host: a piece is copied down, exchanged by the host's
+ * communicator, and copied up, while the pieces before and after it are in the other stages. It
+ * works between any devices, and needs nothing but copies. */
 #include "base/arena.h"
 #include "base/size.h"
 #include "comm/device/device_plane_impl.h"
@@ -71,7 +68,7 @@ static struct slot *slot_at(struct staged *s, uint64_t piece)
     return &s->slots[piece % STAGED_SLOTS];
 }
 
-/* Where a run lies in a slot, in elements. */
+/* A run's offset in a slot, in elements. */
 static size_t packed(const struct job *job, const struct piece_run *run)
 {
     return (size_t)run->span.owner * job->slot_numel + run->at;
@@ -88,8 +85,7 @@ static cz_status copy(struct staged *s, struct dev_stream *stream, void *dst, co
     return s->device->ops->copy(s->device, stream, dst, src, nbytes);
 }
 
-/* ---- a piece comes ----------------------------------------------------------------------------
- */
+/* ---- a piece comes --------------------------------------------------------------------------- */
 
 /* This rank gets the results of a run. */
 static bool takes(const struct staged *s, const struct job *job, const struct comm_span *span)
@@ -180,19 +176,7 @@ static cz_status bring(struct staged *s)
     return CZ_OK;
 }
 
-/* ---- it is exchanged --------------------------------------------------------------------------
- */
-
-/* Offsets count from the slot where that is staged, else from where the caller's memory begins. */
-static void span_piece(const struct job *job, struct slot *slot)
-{
-    for (size_t i = 0; i < slot->n_runs; i++) {
-        struct comm_span *span = &slot->spans[i];
-        *span = slot->runs[i].span;
-        if (job->sides.src) span->src_off = packed(job, &slot->runs[i]);
-        if (job->sides.dst) span->dst_off = packed(job, &slot->runs[i]);
-    }
-}
+/* ---- it is exchanged ------------------------------------------------------------------------- */
 
 static cz_status exchange_sums(struct staged *s, const struct job *job, struct slot *slot)
 {
@@ -222,7 +206,14 @@ static cz_status exchange(struct staged *s)
     struct slot *slot = slot_at(s, s->next_begin);
     struct job *job = job_at(s, slot->job);
     slot->ticket.id = 0;
-    span_piece(job, slot);
+    /* Offsets count from the slot where that is staged, else from where the caller's memory begins.
+     * */
+    for (size_t i = 0; i < slot->n_runs; i++) {
+        struct comm_span *span = &slot->spans[i];
+        *span = slot->runs[i].span;
+        if (job->sides.src) span->src_off = packed(job, &slot->runs[i]);
+        if (job->sides.dst) span->dst_off = packed(job, &slot->runs[i]);
+    }
     if (slot->n_runs > 0)
         TRY(job->is_reduce ? exchange_sums(s, job, slot) : exchange_moved(s, job, slot));
     slot->state = SLOT_EXCHANGED;
@@ -230,30 +221,25 @@ static cz_status exchange(struct staged *s)
     return CZ_OK;
 }
 
-/* ---- it goes ----------------------------------------------------------------------------------
- */
-
-static cz_status carry_away(struct staged *s, const struct job *job, struct slot *slot)
-{
-    bool both = job->sides.src && job->sides.dst;
-    const char *in = job->is_reduce || !both ? slot->in : slot->out;
-    size_t size = job->is_reduce ? dtype_size(job->reduce.dst_dtype) : job->move.elem_nbytes;
-    void *dst = job->is_reduce ? job->reduce.dst : job->move.dst;
-    for (size_t i = 0; i < slot->n_runs; i++) {
-        const struct comm_span *span = &slot->runs[i].span;
-        if (!takes(s, job, span) || stays(s, job, span)) continue;
-        TRY(copy(s, s->up, at(dst, span->dst_off, size), at(in, packed(job, &slot->runs[i]), size),
-                 span->numel * size));
-    }
-    return CZ_OK;
-}
+/* ---- it goes --------------------------------------------------------------------------------- */
 
 static cz_status finish(struct staged *s)
 {
     struct slot *slot = slot_at(s, s->next_out);
     struct job *job = job_at(s, slot->job);
     TRY(comm_wait(s->host, slot->ticket));
-    if (job->sides.dst) TRY(carry_away(s, job, slot));
+    if (job->sides.dst) {
+        bool both = job->sides.src && job->sides.dst;
+        const char *in = job->is_reduce || !both ? slot->in : slot->out;
+        size_t size = job->is_reduce ? dtype_size(job->reduce.dst_dtype) : job->move.elem_nbytes;
+        void *dst = job->is_reduce ? job->reduce.dst : job->move.dst;
+        for (size_t i = 0; i < slot->n_runs; i++) {
+            const struct comm_span *span = &slot->runs[i].span;
+            if (!takes(s, job, span) || stays(s, job, span)) continue;
+            TRY(copy(s, s->up, at(dst, span->dst_off, size),
+                     at(in, packed(job, &slot->runs[i]), size), span->numel * size));
+        }
+    }
     TRY(s->device->ops->event_record(s->device, slot->gone, s->up));
     if (slot->is_last) {
         TRY(s->device->ops->event_record(s->device, job->done, s->up));
@@ -264,8 +250,7 @@ static cz_status finish(struct staged *s)
     return CZ_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static bool may_bring(const struct staged *s)
 {
@@ -329,8 +314,7 @@ static cz_status wait_until_done(struct staged *s, uint64_t id)
     return CZ_OK;
 }
 
-/* ---- the vtable -------------------------------------------------------------------------------
- */
+/* ---- the vtable ------------------------------------------------------------------------------ */
 
 static cz_status begin(struct staged *s, const struct job *args)
 {
@@ -382,8 +366,7 @@ static cz_status staged_wait(struct device_plane *plane, uint64_t id)
     return s->device->ops->stream_wait(s->device, s->stream, job->done);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void free_events(struct staged *s)
 {

@@ -1,8 +1,12 @@
 /* The communicator over a transport: a queue of collectives, worked off in rounds.
  *
- * Two places move along the same sequence of rounds: what is to be posted next (ex->post) and what
- * is to be taken next (ex->take), at most two rounds behind. A share round of an all-reduction is
- * not packed: it is posted by the taking of its scatter round, which sums right into the slot. */
+ * Two positions move along the same sequence of rounds: what is to be posted next (ex->post) and
+ * what is to be taken next (ex->take), at most two rounds behind. A share round of an all-reduction
+ * is not packed: it is posted by the taking of its scatter round, which sums right into the slot.
+ *
+ * Every slot begins with a head that says which collective and round it belongs to. Ranks that call
+ * different collectives are found out at the first round, with a sentence that names each rank's
+ * call; without it they would wait for each other forever. */
 #include "comm/exchange/exchange_impl.h"
 
 #include "base/clock.h"
@@ -34,6 +38,7 @@ struct exchange {
     struct err broken; /* status CZ_OK: not */
 };
 
+/* The job that a walk is at. Jobs stay until they are taken, so both walks may use them. */
 static struct job *job_at(struct exchange *ex, const struct walk *walk)
 {
     return &ex->jobs[walk->ticket % N_JOBS];
@@ -44,7 +49,7 @@ static bool is_idle(const struct exchange *ex)
     return ex->take.ticket == ex->n_begun;
 }
 
-/* The streams of the round that `walk` stands at. */
+/* The streams of the round that `walk` is at. Opened at the first round of each kind. */
 static struct stream *streams_at(struct exchange *ex, struct walk *walk, bool sends)
 {
     const struct job *job = job_at(ex, walk);
@@ -54,6 +59,7 @@ static struct stream *streams_at(struct exchange *ex, struct walk *walk, bool se
     return walk->streams;
 }
 
+/* To the next round, of this job or the next. */
 static void walk_on(struct exchange *ex, struct walk *walk)
 {
     if (++walk->k < job_at(ex, walk)->n_rounds) return;
@@ -61,8 +67,7 @@ static void walk_on(struct exchange *ex, struct walk *walk)
     walk->ticket++;
 }
 
-/* ---- posting ----------------------------------------------------------------------------------
- */
+/* ---- posting --------------------------------------------------------------------------------- */
 
 static void head_sign(const struct exchange *ex, uint64_t round, struct slot_head *head)
 {
@@ -71,7 +76,7 @@ static void head_sign(const struct exchange *ex, uint64_t round, struct slot_hea
     memcpy(head->phase, ex->phase, sizeof head->phase);
 }
 
-/* A slot to `peer` with its head in place; n_units will follow. Returns its payload. */
+/* Opens a slot to `peer` with its head in place; n_units will follow. Returns its payload. */
 static void *slot_open(struct exchange *ex, int peer, enum round_kind kind, size_t n_units)
 {
     struct slot_head *head = ex->transport->ops->slot_out(ex->transport, ex->next_post, peer);
@@ -98,7 +103,7 @@ static void copy(struct exchange *ex, void *dst, const void *src, size_t nbytes)
     if (dst != src) sum_put(&ex->way, dst, DTYPE_U8, src, DTYPE_U8, false, nbytes);
 }
 
-/* What goes to all is this rank's as well. */
+/* Spans to all are copied for this rank as well, here where the source is at hand. */
 static void pack_move(struct exchange *ex, const struct job *job, struct stream *stream,
                       char *payload, size_t n, bool to_all)
 {
@@ -109,17 +114,6 @@ static void pack_move(struct exchange *ex, const struct job *job, struct stream 
         sum_send(&ex->way, payload, DTYPE_U8, src, DTYPE_U8, run.n);
         if (to_all) copy(ex, (char *)a->dst + run.dst_off, src, run.n);
         payload += run.n;
-    }
-}
-
-/* Spans from this rank to itself. */
-static void move_own(struct exchange *ex, const struct comm_move *a)
-{
-    for (size_t i = 0; i < a->n_spans; i++) {
-        const struct comm_span *s = &a->spans[i];
-        if (s->owner != ex->comm.rank || s->to != s->owner) continue;
-        copy(ex, (char *)a->dst + s->dst_off * a->elem_nbytes,
-             (const char *)a->src + s->src_off * a->elem_nbytes, s->numel * a->elem_nbytes);
     }
 }
 
@@ -134,6 +128,7 @@ static void fill_slot(struct exchange *ex, int peer, enum round_kind kind, struc
         pack_move(ex, job, stream, payload, n, kind == ROUND_ALL);
 }
 
+/* Sums may have been written past the caches; they must be visible before the peers read. */
 static cz_status post_round(struct exchange *ex, bool to_all)
 {
     walk_on(ex, &ex->post);
@@ -146,19 +141,30 @@ static bool may_fill(struct exchange *ex)
     return ex->transport->ops->may_fill(ex->transport, ex->next_post);
 }
 
+/* A share round is posted by take_next(). */
 static bool may_post(struct exchange *ex)
 {
     if (ex->post.ticket == ex->n_begun || ex->next_post - ex->next_take == 2) return false;
     return job_round_kind(job_at(ex, &ex->post), ex->post.k) != ROUND_SHARE && may_fill(ex);
 }
 
+/* Peers in turn, beginning with the next rank: otherwise all ranks would write to rank 0 first. */
 static cz_status post_next(struct exchange *ex)
 {
     const struct job *job = job_at(ex, &ex->post);
     enum round_kind kind = job_round_kind(job, ex->post.k);
     struct stream *streams = streams_at(ex, &ex->post, true);
     int rank = ex->comm.rank;
-    if (ex->post.k == 0 && !job->is_reduce) move_own(ex, &job->move);
+    if (ex->post.k == 0 && !job->is_reduce) {
+        /* Spans from this rank to itself. */
+        for (size_t i = 0; i < job->move.n_spans; i++) {
+            const struct comm_span *s = &job->move.spans[i];
+            if (s->owner != ex->comm.rank || s->to != s->owner) continue;
+            copy(ex, (char *)job->move.dst + s->dst_off * job->move.elem_nbytes,
+                 (const char *)job->move.src + s->src_off * job->move.elem_nbytes,
+                 s->numel * job->move.elem_nbytes);
+        }
+    }
     if (kind == ROUND_ALL)
         fill_slot(ex, COMM_ALL, kind, &streams[rank]);
     else
@@ -169,11 +175,10 @@ static cz_status post_next(struct exchange *ex)
     return post_round(ex, kind == ROUND_ALL);
 }
 
-/* ---- taking -----------------------------------------------------------------------------------
- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Heads and payloads of a round that has arrived; CZ_PEER when a rank has left, CZ_COMM when one is
- * elsewhere. */
+/* Reads heads and payloads of a round that has arrived. CZ_PEER: a rank has left; CZ_COMM: one is
+ * in another collective. */
 static cz_status open_round(struct exchange *ex)
 {
     const struct job *job = job_at(ex, &ex->take);
@@ -198,7 +203,8 @@ static cz_status open_round(struct exchange *ex)
     return CZ_OK;
 }
 
-/* Sum what all ranks sent of this rank's stream; `shared` (may be NULL) gets it on the wire. */
+/* Sums what all ranks sent of this rank's stream, in rank order, so that the result does not depend
+ * on who came first; `shared` (may be NULL) gets it in the wire's dtype. */
 static void take_scatter(struct exchange *ex, const struct job *job, struct stream *stream,
                          char *shared)
 {
@@ -224,29 +230,13 @@ static void take_scatter(struct exchange *ex, const struct job *job, struct stre
     }
 }
 
-static void unpack(struct exchange *ex, const struct job *job, struct stream *stream,
-                   const char *payload)
-{
-    const struct comm_reduce *a = &job->reduce;
-    struct run run;
-    for (size_t n = stream_piece(stream, job); n > 0; n -= run.n) {
-        if (!stream_next(stream, job, n, &run)) break;
-        if (job->is_reduce)
-            sum_put(&ex->way, (char *)a->dst + run.dst_off * dtype_size(a->dst_dtype), a->dst_dtype,
-                    payload, a->wire, a->accumulate, run.n);
-        else
-            copy(ex, (char *)job->move.dst + run.dst_off, payload, run.n);
-        payload += run.n * job->unit_nbytes;
-    }
-}
-
 static bool has_arrived(struct exchange *ex)
 {
     return ex->next_take < ex->next_post &&
            ex->transport->ops->has_arrived(ex->transport, ex->next_take);
 }
 
-/* Whether sums go right into the slot of the next round, for which there must be room. */
+/* Whether sums go right into the slot of the next round, which must be free then. */
 static bool is_shared(struct exchange *ex)
 {
     const struct job *job = job_at(ex, &ex->take);
@@ -258,6 +248,7 @@ static bool may_take(struct exchange *ex)
     return has_arrived(ex) && (!is_shared(ex) || may_fill(ex));
 }
 
+/* Released only after the payload has been read: the peer may fill the slot then. */
 static cz_status take_next(struct exchange *ex)
 {
     const struct job *job = job_at(ex, &ex->take);
@@ -269,7 +260,18 @@ static cz_status take_next(struct exchange *ex)
     else
         for (int i = 1; i < ex->comm.world_size; i++) {
             int peer = (ex->comm.rank + i) % ex->comm.world_size;
-            unpack(ex, job, &streams[peer], ex->payloads[peer]);
+            const char *payload = ex->payloads[peer];
+            const struct comm_reduce *a = &job->reduce;
+            struct run run;
+            for (size_t n = stream_piece(&streams[peer], job); n > 0; n -= run.n) {
+                if (!stream_next(&streams[peer], job, n, &run)) break;
+                if (job->is_reduce)
+                    sum_put(&ex->way, (char *)a->dst + run.dst_off * dtype_size(a->dst_dtype),
+                            a->dst_dtype, payload, a->wire, a->accumulate, run.n);
+                else
+                    copy(ex, (char *)job->move.dst + run.dst_off, payload, run.n);
+                payload += run.n * job->unit_nbytes;
+            }
         }
     walk_on(ex, &ex->take);
     ex->is_open = false;
@@ -277,14 +279,14 @@ static cz_status take_next(struct exchange *ex)
     return shared ? post_round(ex, true) : CZ_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static cz_status broken(const struct exchange *ex)
 {
     return err_restore(&ex->broken);
 }
 
+/* An error stays: rounds of the ranks no longer match after it. */
 static cz_status fail(struct exchange *ex)
 {
     err_capture(&ex->broken);
@@ -292,7 +294,7 @@ static cz_status fail(struct exchange *ex)
 }
 
 /* All that can be done without waiting. Posting comes first: others wait for it. Heads are looked
- * at as soon as they are there: after a disagreement there may never be room again. */
+ * at as soon as they are there: after a disagreement a slot may never become free again. */
 static cz_status advance(struct exchange *ex)
 {
     for (bool moved = true; moved;) {
@@ -307,7 +309,7 @@ static cz_status advance(struct exchange *ex)
 }
 
 /* Until something may have changed. A rank that ended after its last collective must not look like
- * one that is missing, so this waits for the next slots unless it is room that is wanted. */
+ * one that is missing, so this waits for the next slots, unless a free slot is what is needed. */
 static cz_status sleep_once(struct exchange *ex)
 {
     struct transport *t = ex->transport;
@@ -325,6 +327,7 @@ static cz_status wait_until_done(struct exchange *ex, uint64_t ticket)
     return CZ_OK;
 }
 
+/* A full queue waits for its oldest job. */
 static cz_status begin(struct exchange *ex, const struct job *job, struct comm_ticket *ticket)
 {
     if (ex->broken.status != CZ_OK) return broken(ex);
@@ -338,8 +341,7 @@ static cz_status begin(struct exchange *ex, const struct job *job, struct comm_t
     return CZ_OK;
 }
 
-/* ---- the vtable -------------------------------------------------------------------------------
- */
+/* ---- the vtable ------------------------------------------------------------------------------ */
 
 static cz_status exchange_reduce(struct comm *comm, const struct comm_reduce *args,
                                  struct comm_ticket *ticket)
@@ -384,18 +386,9 @@ static void exchange_set_phase(struct comm *comm, int64_t step, const char *phas
     if (ex->broken.status == CZ_OK) ex->transport->ops->set_phase(ex->transport, step, ex->phase);
 }
 
-static cz_status post_leave(struct exchange *ex, const char *reason)
-{
-    struct slot_head *head = ex->transport->ops->slot_out(ex->transport, ex->next_post, COMM_ALL);
-    *head = (struct slot_head){
-        .ticket = ex->post.ticket + 1, .kind = SLOT_LEAVE, .nbytes = (uint32_t)strlen(reason)};
-    head_sign(ex, ex->next_post, head);
-    memcpy(head + 1, reason, head->nbytes);
-    return ex->transport->ops->post(ex->transport, ex->next_post, true);
-}
-
-/* Peers read the farewell where this rank's next round would be. There is room for it once this
- * rank is done with the round two before, whose content no longer matters here. */
+/* Peers read the farewell in the slot of this rank's next round. That slot is free once this rank
+ * is done with the round two before, whose content no longer matters here. The time is limited: the
+ * peers may be gone. */
 static void say_farewell(struct exchange *ex, const char *reason)
 {
     struct transport *t = ex->transport;
@@ -407,7 +400,14 @@ static void say_farewell(struct exchange *ex, const char *reason)
             is_full = false;
         }
         if (!is_full && may_fill(ex)) {
-            post_leave(ex, reason); /* best effort: this rank goes in any case */
+            struct slot_head *head = t->ops->slot_out(t, ex->next_post, COMM_ALL);
+            *head = (struct slot_head){.ticket = ex->post.ticket + 1,
+                                       .kind = SLOT_LEAVE,
+                                       .nbytes = (uint32_t)strlen(reason)};
+            head_sign(ex, ex->next_post, head);
+            memcpy(head + 1, reason, head->nbytes);
+            /* Best effort: this rank leaves in any case. */
+            (void)t->ops->post(t, ex->next_post, true);
             return;
         }
         if (t->ops->sleep(t, is_full ? ex->next_take : ex->next_post) != CZ_OK) return;
@@ -428,6 +428,7 @@ static void exchange_leave(struct comm *comm, const char *reason)
     err_restore(&current);
 }
 
+/* Ending with collectives under way leaves the peers waiting, so they are told. */
 static void exchange_destroy(struct comm *comm)
 {
     struct exchange *ex = (struct exchange *)comm;

@@ -1,4 +1,6 @@
-/* What ranks tell each other at the head of every slot, and the sentences when they disagree. */
+/* The head of every slot: what ranks compare in each round, and the sentences when they disagree. A
+ * wrong call order is a mistake in a program or config; the message lists every rank's collective,
+ * since the rank that reports it may not be the one at fault. */
 #include "comm/exchange/exchange_impl.h"
 
 #include <inttypes.h>
@@ -31,17 +33,11 @@ static bool is_same_job(const struct slot_head *a, const struct slot_head *b)
            a->elem_nbytes == b->elem_nbytes && (a->flags | SLOT_SHARE) == (b->flags | SLOT_SHARE);
 }
 
+/* Also the number of bytes: a rank with another table of spans sends a piece of another size. */
 bool head_agrees(const struct slot_head *mine, const struct slot_head *theirs)
 {
     return is_same_job(mine, theirs) && mine->round == theirs->round &&
            mine->nbytes == theirs->nbytes && mine->flags == theirs->flags;
-}
-
-/* "step 3, backward" */
-static void describe_place(const struct slot_head *h, char *out, size_t n)
-{
-    snprintf(out, n, h->phase[0] ? "step %" PRId64 ", %.*s" : "step %" PRId64, h->step,
-             COMM_PHASE_NBYTES, h->phase);
 }
 
 cz_status head_error_left(int rank, const struct slot_head *head)
@@ -67,22 +63,6 @@ static void describe_work(const struct slot_head *h, char *out, size_t n)
              h->flags & SLOT_ACCUMULATE ? ", accumulating" : "");
 }
 
-/* "rank 1 moves 64 × 1 byte (step 3, agreement)", and how it differs where this does not show. */
-static size_t describe_rank(int rank, const struct slot_head *h, const struct slot_head *mine,
-                            uint32_t due, char *out, size_t n)
-{
-    char work[96], place[COMM_PHASE_NBYTES + 32], more[96] = "", ticket[48] = "";
-    describe_work(h, work, sizeof work);
-    describe_place(h, place, sizeof place);
-    if (h->ticket != mine->ticket)
-        snprintf(ticket, sizeof ticket, "in collective %" PRIu64 " ", h->ticket);
-    else if (is_same_job(mine, h) && h->nbytes != due)
-        snprintf(more, sizeof more, ", of which it sends %u bytes instead of %u", h->nbytes, due);
-    else if (is_same_job(mine, h) && h->flags != mine->flags)
-        snprintf(more, sizeof more, ", but is in another of its rounds");
-    return (size_t)snprintf(out, n, "rank %d %s%s%s (%s)", rank, ticket, work, more, place);
-}
-
 cz_status head_error_disagree(const struct slot_head *const *heads, const uint32_t *due, int rank,
                               int world_size)
 {
@@ -90,8 +70,25 @@ cz_status head_error_disagree(const struct slot_head *const *heads, const uint32
     size_t at = 0;
     for (int r = 0; r < world_size && at < sizeof text; r++) {
         if (r > 0) at += (size_t)snprintf(text + at, sizeof text - at, "; ");
-        if (at < sizeof text)
-            at += describe_rank(r, heads[r], heads[rank], due[r], text + at, sizeof text - at);
+        if (at < sizeof text) {
+            /* "rank 1 moves 64 × 1 byte (step 3, agreement)", and the difference if that shows
+             * none. */
+            char work[96], place[COMM_PHASE_NBYTES + 32], more[96] = "", ticket[48] = "";
+            describe_work(heads[r], work, sizeof work);
+            /* "step 3, backward" */
+            snprintf(place, sizeof place,
+                     heads[r]->phase[0] ? "step %" PRId64 ", %.*s" : "step %" PRId64,
+                     heads[r]->step, COMM_PHASE_NBYTES, heads[r]->phase);
+            if (heads[r]->ticket != heads[rank]->ticket)
+                snprintf(ticket, sizeof ticket, "in collective %" PRIu64 " ", heads[r]->ticket);
+            else if (is_same_job(heads[rank], heads[r]) && heads[r]->nbytes != due[r])
+                snprintf(more, sizeof more, ", of which it sends %u bytes instead of %u",
+                         heads[r]->nbytes, due[r]);
+            else if (is_same_job(heads[rank], heads[r]) && heads[r]->flags != heads[rank]->flags)
+                snprintf(more, sizeof more, ", but is in another of its rounds");
+            at += (size_t)snprintf(text + at, sizeof text - at, "rank %d %s%s%s (%s)", r, ticket,
+                                   work, more, place);
+        }
     }
     return err_set(CZ_COMM, 0, "ranks disagree on collective %" PRIu64 ": %s", heads[rank]->ticket,
                    text);

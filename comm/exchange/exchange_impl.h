@@ -33,7 +33,7 @@ struct job {
     uint64_t total_numel;
 };
 
-/* Where in its spans a stream stands. */
+/* A stream's position in its spans. */
 struct stream {
     int owner, to;   /* to: for moves */
     size_t span_idx; /* the next span to look at */

@@ -1,5 +1,6 @@
-/* What is in a round: pure functions of the table of spans and the size of a slot. Offsets are not
- * looked at: they may differ between ranks. */
+/* What is in a round: pure functions of the table of spans and the size of a slot, so all ranks get
+ * the same answer without asking. A stream is what one rank sends to another, or to all; a round
+ * carries one piece of each. Offsets are not looked at: they may differ between ranks. */
 #include "comm/exchange/exchange_impl.h"
 
 static uint64_t n_pieces(uint64_t n_units, size_t piece)
@@ -7,7 +8,8 @@ static uint64_t n_pieces(uint64_t n_units, size_t piece)
     return (n_units + piece - 1) / piece;
 }
 
-/* The longest of the streams that begin at `owner`: to each rank, or (COMM_ALL) to all. */
+/* The longest of the streams that begin at `owner`: to each rank, or (COMM_ALL) to all. It decides
+ * the number of rounds. */
 static uint64_t longest_stream(const struct job *job, bool pairs, int world_size, uint64_t *numel)
 {
     size_t w = (size_t)world_size;
@@ -24,6 +26,8 @@ static uint64_t longest_stream(const struct job *job, bool pairs, int world_size
     return longest;
 }
 
+/* An empty table still takes one round, which is what makes a collective of nothing a meeting of
+ * all ranks. */
 void job_plan(struct job *job, size_t slot_nbytes, int world_size, uint64_t *scratch)
 {
     job->spans = job->is_reduce ? job->reduce.spans : job->move.spans;
@@ -52,7 +56,7 @@ bool job_opens_streams(const struct job *job, uint64_t k)
     return k == 0 || (!job->is_reduce && k == job->n_all);
 }
 
-/* The stream that a span belongs to, −1 for none in rounds of this kind. */
+/* The stream that a span belongs to; −1: none in rounds of this kind. */
 static int stream_of(const struct comm_span *s, enum round_kind kind, int rank, bool sends)
 {
     switch (kind) {
@@ -91,6 +95,7 @@ static bool is_of_stream(const struct comm_span *s, const struct stream *stream,
     return s->owner == stream->owner && (job->is_reduce || s->to == stream->to);
 }
 
+/* The next run of a stream, inside one span. */
 bool stream_next(struct stream *stream, const struct job *job, size_t max, struct run *run)
 {
     if (stream->left == 0) return false;

@@ -1,3 +1,6 @@
+/* Cutting a table of spans into pieces that fit a slot per owner, for communicators that stage
+ * through buffers. Neighbouring spans are joined, and the number of runs is limited, so tables of
+ * fixed size are enough. */
 #include "comm/exchange/pieces_impl.h"
 
 #include <string.h>
@@ -33,7 +36,7 @@ static bool continues(const struct pieces *p, const struct comm_span *a, const s
            (!p->moves || a->to == b->to);
 }
 
-/* Fill the owner's slot. Returns its runs. */
+/* Fills the owner's slot. Returns its runs. */
 static size_t fill_slot(struct pieces *p, int owner, struct piece_run *runs, size_t *numel)
 {
     size_t n = 0, filled = 0;

@@ -24,7 +24,7 @@ struct pieces {
     struct piece_cursor *at; /* (world_size) */
 };
 
-/* Where an owner's stream stands. */
+/* The position of an owner's stream. */
 struct piece_cursor {
     size_t span_idx, span_off;
 };

@@ -1,4 +1,5 @@
-/* libczero's calls, inside the plug-in: they go to the copy of libczero that opened it. */
+/* libczero's error calls, inside the plug-in: they go to the copy of libczero that opened it, whose
+ * thread-local error the caller reads. */
 #include "comm/mpi/mpi_world_impl.h"
 
 #include <stdarg.h>

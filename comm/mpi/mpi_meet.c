@@ -1,4 +1,6 @@
-/* Who shares this host, and with it processes to watch and cores. */
+/* Which ranks share this host, and with it cores, and processes that can be watched. Every pair
+ * exchanges a card at the start; that also makes MPI open all connections now, and not in a
+ * step. */
 #include "comm/mpi/mpi_transport_impl.h"
 
 #include <sched.h>
@@ -21,6 +23,7 @@ struct card {
     char host_name[32];
 };
 
+/* The lowest rank of the host, as MPI sees it: names may be equal on different hosts. */
 static cz_status find_host(const struct mpi_transport *t, int *host)
 {
     MPI_Comm node;
@@ -79,7 +82,8 @@ static cz_status check_cards(const struct mpi_transport *t, const struct card *c
     return CZ_OK;
 }
 
-/* Ranks of this host: their number, their cores, and a watch on each. */
+/* Only ranks in the same space of process numbers can be watched: containers of one host have their
+ * own. */
 static cz_status read_host(struct mpi_transport *t, const struct card *cards)
 {
     const struct card *mine = &cards[t->base.rank];

@@ -1,11 +1,11 @@
 /* What OpenMPI needs besides the standard. With another MPI all of this finds nothing and does
  * nothing.
  *
- * When a TCP connection breaks, OpenMPI 4 explains that at length through its daemon and waits for
+ * When a TCP connection breaks, OpenMPI 4 reports that at length through its daemon and waits for
  * the answer, inside whatever MPI call was made. But the daemon is busy then, killing the job:
- * first gently, a second later for good; ranks would be gone before they could say what they were
- * doing. So what is to be explained comes here: a lost connection is noted (it is how ranks learn
- * that one of another host has died), anything else becomes a warning in the log. */
+ * first gently, a second later for good; ranks would be gone before they could report what they
+ * were doing. So the reports come here: a lost connection is noted (it is how ranks learn that one
+ * of another host has died), anything else becomes a warning in the log. */
 #include "comm/mpi/mpi_world_impl.h"
 
 #include "base/clock.h"
@@ -63,6 +63,8 @@ void mpi_take_help(void)
     *(help_fn *)at = take_help;
 }
 
+/* SIGPIPE would kill a rank that writes to a dead one, without a word. A handler of the program's
+ * own is left alone. */
 void mpi_survive_lost_links(void)
 {
     struct sigaction now;
@@ -71,6 +73,7 @@ void mpi_survive_lost_links(void)
     (void)sigaction(SIGPIPE, &now, NULL); /* cannot fail where reading it did not */
 }
 
+/* Read by OpenMPI when it starts. What the user has set stays. */
 void mpi_yield_when_cores_are_shared(void)
 {
     const char *n_local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -58,27 +58,8 @@ struct mpi_transport {
     uint64_t idle_round, idle_n_completed;
 };
 
-/* Let MPI move data; note what has completed. */
-void mpi_transport_progress(struct mpi_transport *t);
-
-/* Whether peer's slot of this round is here. */
-bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int peer);
-
-/* Tell all others, once, that this rank gives up because of `dead`, −1: because of a rank on
- * another host. */
-void mpi_transport_tell(struct mpi_transport *t, int dead);
-
-/* Whether something is under way to this peer. */
-bool mpi_transport_is_sending(const struct mpi_transport *t, int peer);
-
-/* Find the ranks that share this host and its cores, watch them, and learn how every rank's part of
- * creation went: `mine` or the others' failure. Collective; connects every pair. */
+/* Fill in the ranks that share this host and its cores, watch them, and learn how every rank's part
+ * of creation went: `mine` or the others' failure. Collective; connects every pair. */
 cz_status mpi_transport_meet(struct mpi_transport *t, cz_status mine);
-
-cz_status mpi_transport_sleep(struct transport *base, uint64_t round);
-
-/* The end: true if all ranks have reached it, so that MPI can be finalized; otherwise messages of
- * this rank may still be in flight. */
-bool mpi_transport_part(struct mpi_transport *t);
 
 #endif

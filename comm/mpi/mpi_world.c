@@ -1,3 +1,5 @@
+/* MPI's own begin and end in this process: started once, duplicated for every communicator,
+ * finalized at exit, unless a rank was lost: MPI_Finalize would wait for it. */
 #include "comm/mpi/mpi_world_impl.h"
 
 #include <stdlib.h>
@@ -23,6 +25,7 @@ static void finalize_at_exit(void)
     if (MPI_Finalized(&is_done) == MPI_SUCCESS && !is_done) MPI_Finalize();
 }
 
+/* A program may have started MPI itself; then it also ends it. */
 static cz_status start(void)
 {
     int is_up = 0, is_done = 0, level;

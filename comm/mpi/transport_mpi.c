@@ -1,14 +1,17 @@
 /* Slots over MPI point-to-point messages: one message per peer and round, no arithmetic.
  *
- * Receives for two rounds from every peer lie open from creation on, so messages land in their slot
- * without a copy; release() opens the one for two rounds later. All messages of a pair carry one
- * tag: MPI keeps their order, and receives are opened in it. MPI moves data only inside its calls,
- * so whoever waits keeps testing. */
+ * Receives for two rounds from every peer are open from creation on, so messages arrive in their
+ * slot without a copy; release() opens the one for two rounds later. All messages of a pair carry
+ * one tag: MPI keeps their order, and receives are opened in it. MPI moves data only inside its
+ * calls, so a waiting rank keeps testing. It spins first, then yields, then sleeps on the process
+ * descriptors of this host's ranks, so that it leaves the cores to the ranks it waits for and
+ * notices one that has died. */
 #include "comm/mpi/mpi_transport_impl.h"
 
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +23,8 @@ static struct mpi_transport *self(struct transport *base)
     return (struct mpi_transport *)base;
 }
 
-/* Index of a request, and of its slot. */
+/* Index of a request, and of its slot: four rows of world_size, by direction and parity of the
+ * round. */
 static size_t place(const struct mpi_transport *t, enum direction dir, uint64_t round, int peer)
 {
     return ((size_t)dir * 2 + (round & 1)) * (size_t)t->base.world_size + (size_t)peer;
@@ -31,8 +35,7 @@ static char *slot_at(const struct mpi_transport *t, enum direction dir, uint64_t
     return t->slots + place(t, dir, round, peer) * t->stride;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static cz_status open_receives(struct mpi_transport *t, uint64_t round)
 {
@@ -58,15 +61,9 @@ static cz_status open_obituary(struct mpi_transport *t)
     return CZ_OK;
 }
 
-/* A failure to receive more of them costs a name in a sentence. */
-static void note_obituary(struct mpi_transport *t, int from)
-{
-    t->peers[from].gave_up = true;
-    if (t->heard.dead < 0) t->heard = t->inbox;
-    (void)open_obituary(t);
-}
-
-void mpi_transport_tell(struct mpi_transport *t, int dead)
+/* Tells all others, once, that this rank gives up because of `dead`, −1: of a rank on another host.
+ * A send may fail: that peer then finds out by itself. */
+static void tell(struct mpi_transport *t, int dead)
 {
     if (t->has_told) return;
     t->has_told = true;
@@ -78,18 +75,9 @@ void mpi_transport_tell(struct mpi_transport *t, int dead)
                       obituary_to(t, r)); /* it may fail: then that peer finds out by itself */
 }
 
-static void note_arrival(struct mpi_transport *t, size_t idx)
-{
-    const struct slot_head *head = (const void *)(t->slots + idx * t->stride);
-    struct mpi_peer *peer = &t->peers[idx % (size_t)t->base.world_size];
-    peer->n_heard++;
-    peer->last_heard.step = head->step;
-    memcpy(peer->last_heard.phase, head->phase, sizeof head->phase);
-    peer->last_heard.phase[sizeof head->phase - 1] = 0;
-    if (head->kind == SLOT_LEAVE) t->somebody_left = true;
-}
-
-void mpi_transport_progress(struct mpi_transport *t)
+/* Lets MPI move data; notes what has completed. An error is kept for the next sleep, which can
+ * report it. */
+static void progress(struct mpi_transport *t)
 {
     int n = 0;
     int rc = MPI_Testsome(t->n_requests, t->requests, &n, t->completed, t->statuses);
@@ -103,37 +91,244 @@ void mpi_transport_progress(struct mpi_transport *t)
         size_t idx = (size_t)t->completed[i], row = idx / (size_t)t->base.world_size;
         t->n_completed++;
         if (row == 4) {
-            if ((int)(idx % (size_t)t->base.world_size) == t->base.rank)
-                note_obituary(t, t->statuses[i].MPI_SOURCE);
+            if ((int)(idx % (size_t)t->base.world_size) == t->base.rank) {
+                /* A failure to receive more of them costs a name in a sentence. */
+                t->peers[t->statuses[i].MPI_SOURCE].gave_up = true;
+                if (t->heard.dead < 0) t->heard = t->inbox;
+                (void)open_obituary(t);
+            }
             continue;
         }
         t->n_open[row / 2][row % 2]--;
-        if (row / 2 == DIR_IN) note_arrival(t, idx);
+        if (row / 2 == DIR_IN) {
+            const struct slot_head *head = (const void *)(t->slots + idx * t->stride);
+            struct mpi_peer *peer = &t->peers[idx % (size_t)t->base.world_size];
+            peer->n_heard++;
+            peer->last_heard.step = head->step;
+            memcpy(peer->last_heard.phase, head->phase, sizeof head->phase);
+            peer->last_heard.phase[sizeof head->phase - 1] = 0;
+            if (head->kind == SLOT_LEAVE) t->somebody_left = true;
+        }
     }
 }
 
-bool mpi_transport_has_posted(const struct mpi_transport *t, uint64_t round, int peer)
+/* Whether peer's slot of this round is here. */
+static bool has_posted(const struct mpi_transport *t, uint64_t round, int peer)
 {
     return round < t->next_receive &&
            t->requests[place(t, DIR_IN, round, peer)] == MPI_REQUEST_NULL;
 }
 
-bool mpi_transport_is_sending(const struct mpi_transport *t, int peer)
+/* Whether something is under way to this peer. */
+static bool is_sending(const struct mpi_transport *t, int peer)
 {
     return t->requests[place(t, DIR_OUT, 0, peer)] != MPI_REQUEST_NULL ||
            t->requests[place(t, DIR_OUT, 1, peer)] != MPI_REQUEST_NULL ||
            *obituary_to(t, peer) != MPI_REQUEST_NULL;
 }
 
-/* ---- the vtable -------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+
+#define SPIN_NS      (200 * US) /* where every thread has a core */
+#define YIELD_NS     (1 * MS)
+#define PAUSE_MIN_NS (50 * US)
+#define PAUSE_MAX_NS (1 * MS)
+#define SLEEP_MAX_NS (50 * MS)
+#define LINK_LOST_NS (300 * MS) /* what a peer may take to answer when a connection broke */
+#define FLUSH_MIN_NS (50 * MS)  /* TCP may hold on to what MPI calls sent */
+#define FLUSH_MAX_NS (1000 * MS)
+
+/* Sleeps until a watched rank has died, at most ns; notes all that have. */
+static bool look(struct mpi_transport *t, int64_t ns)
+{
+    bool is_news = false;
+    for (int r; (r = peer_watch_wait(&t->watch, is_news ? 0 : ns)) >= 0; is_news = true) {
+        t->peers[r].is_gone = true;
+        peer_watch_forget(&t->watch, r);
+    }
+    return is_news;
+}
+
+/* One pause, longer the longer nothing has happened. Spinning is fastest where every thread has a
+ * core of its own, and takes the core from the very rank that is waited for where not. True when a
+ * watched rank has died. */
+static bool pause_and_look(struct mpi_transport *t, int64_t idle_ns)
+{
+    if (idle_ns < SPIN_NS && t->base.n_ranks_host * mpi_host.n_threads() <= t->n_cores) {
+        CZ_CPU_RELAX();
+        return false;
+    }
+    if (idle_ns < YIELD_NS) {
+        sched_yield();
+        return false;
+    }
+    int64_t ns = idle_ns / 8;
+    if (ns < PAUSE_MIN_NS) ns = PAUSE_MIN_NS;
+    if (ns > PAUSE_MAX_NS) ns = PAUSE_MAX_NS;
+    return look(t, ns);
+}
+
+/* OpenMPI looks at TCP in one of eight calls only. */
+static void progress_well(struct mpi_transport *t)
+{
+    uint64_t before = t->n_completed;
+    for (int i = 0; i < 8 && t->n_completed == before; i++) progress(t);
+}
+
+/* ---- which rank is missing ------------------------------------------------------------------- */
+
+/* The dead rank that this round lacks; of several the one that got least far: others may have ended
+ * because of it. −1: none. */
+static int find_culprit(const struct mpi_transport *t, uint64_t round)
+{
+    int found = -1;
+    for (int r = 0; r < t->base.world_size; r++) {
+        if (!t->peers[r].is_gone || has_posted(t, round, r)) continue;
+        if (found < 0 || t->peers[r].n_heard < t->peers[found].n_heard) found = r;
+    }
+    return found;
+}
+
+/* Ranks of this host are watched, and may take their time. */
+static bool waits_for_other_host(const struct mpi_transport *t, uint64_t round)
+{
+    for (int r = 0; r < t->base.world_size; r++)
+        if (r != t->base.rank && !has_posted(t, round, r) && !peer_watch_has(&t->watch, r))
+            return true;
+    return false;
+}
+
+/* Whether nothing has come since a connection broke or the launcher sent its signal. */
+static bool is_cut_off(const struct mpi_transport *t, int64_t now)
+{
+    int64_t since = mpi_link_lost_ns() ? mpi_link_lost_ns() : mpi_host.interrupted_ns();
+    if (since == 0) return false;
+    if (since < t->idle_since_ns) since = t->idle_since_ns;
+    return now - since > (mpi_link_lost_ns() ? LINK_LOST_NS : mpi_host.patience_ns);
+}
+
+/* The peers are told before this rank fails: they would take it for the one that died. */
+static cz_status check(struct mpi_transport *t, uint64_t round, int64_t now)
+{
+    if (t->failed_rc != MPI_SUCCESS) return mpi_failed(t->failed_rc, "MPI_Testsome");
+    int culprit = t->heard.dead >= 0 ? t->heard.dead : find_culprit(t, round);
+    if (culprit >= 0) {
+        tell(t, culprit);
+        const struct mpi_peer *peer = &t->peers[culprit];
+        const struct where *last = peer->n_heard ? &peer->last_heard : &t->heard.last_heard;
+        char heard[COMM_PHASE_NBYTES + 64] = "before its first message";
+        if (last->phase[0])
+            snprintf(heard, sizeof heard, "last seen at step %" PRId64 " (%s)", last->step,
+                     last->phase);
+        return err_set(
+            CZ_PEER, 0,
+            "rank %d (pid %d on %s) died, %s, while rank %d waited at step %" PRId64 " (%s)",
+            culprit, peer->pid, peer->host, heard, t->base.rank, t->here.step, t->here.phase);
+    }
+    if (!is_cut_off(t, now) || !waits_for_other_host(t, round)) return CZ_OK;
+    tell(t, -1);
+    /* Neither dead nor alive as far as we know: ranks of other hosts. */
+    char list[512] = "";
+    size_t at = 0;
+    for (int r = 0; r < t->base.world_size && at < sizeof list; r++)
+        if (r != t->base.rank && !has_posted(t, round, r))
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%d (on %s)", at ? ", rank " : "",
+                                   r, t->peers[r].host);
+    return err_set(CZ_PEER, 0, "%s while rank %d waited for rank %s at step %" PRId64 " (%s)",
+                   mpi_link_lost_ns() ? "lost a connection to another host"
+                                      : "stopped by the launcher",
+                   t->base.rank, list, t->here.step, t->here.phase);
+}
+
+/* ---- the slots ------------------------------------------------------------------------------- */
+
+/* The vtable's sleep. It returns every SLEEP_MAX_NS, so that the caller's own state is looked at,
+ * too. */
+static cz_status mpi_sleep(struct transport *base, uint64_t round)
+{
+    struct mpi_transport *t = (struct mpi_transport *)base;
+    int64_t begin = clock_now_ns(), now = begin;
+    if (t->idle_round != round || t->idle_n_completed != t->n_completed || !t->idle_since_ns) {
+        t->idle_round = round;
+        t->idle_n_completed = t->n_completed;
+        t->idle_since_ns = begin;
+    }
+    while (t->n_completed == t->idle_n_completed && now - begin < SLEEP_MAX_NS) {
+        bool is_news = pause_and_look(t, now - t->idle_since_ns);
+        progress_well(t);
+        if (is_news) break; /* what the dead had sent has been taken in */
+        now = clock_now_ns();
+    }
+    cz_status st = check(t, round, now);
+    t->gave_up = st != CZ_OK;
+    return st;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Whether a live rank still needs this one: has yet to receive what was posted, or, where this rank
+ * has given up, to do the same. Ranks of other hosts count as dead then. */
+static bool is_needed(const struct mpi_transport *t)
+{
+    for (int r = 0; r < t->base.world_size; r++) {
+        const struct mpi_peer *peer = &t->peers[r];
+        if (r == t->base.rank || peer->is_gone || (t->gave_up && !peer_watch_has(&t->watch, r)))
+            continue;
+        if (is_sending(t, r) || (t->gave_up && !peer->gave_up)) return true;
+    }
+    return false;
+}
+
+/* A barrier that ends when a rank will never come to it. */
+static bool all_come(struct mpi_transport *t)
+{
+    MPI_Request barrier;
+    int is_done = 0;
+    if (MPI_Ibarrier(t->comm, &barrier) != MPI_SUCCESS) return false;
+    t->idle_since_ns = clock_now_ns();
+    for (int64_t now = t->idle_since_ns;; now = clock_now_ns()) {
+        bool is_news = pause_and_look(t, now - t->idle_since_ns);
+        progress(t); /* hears a peer that leaves */
+        for (int i = 0; i < 8 && !is_done; i++)
+            if (MPI_Test(&barrier, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (is_done) return true;
+        t->gave_up = is_news || t->failed_rc != MPI_SUCCESS ||
+                     (is_cut_off(t, now) && t->watch.n < t->base.world_size - 1);
+        if (t->gave_up || t->somebody_left) return false;
+    }
+}
+
+/* The end: true when all ranks have come to it, so that MPI can be finalized; otherwise what this
+ * rank has posted is on its way. */
+static bool part(struct mpi_transport *t)
+{
+    bool is_broken = t->somebody_left || t->gave_up || mpi_link_lost_ns();
+    if (t->comm == MPI_COMM_NULL || !t->peers) return false;
+    if (!is_broken && all_come(t)) return true;
+    /* What was posted goes out: a peer that lacked it would take this rank for the one that died.
+     * And the first rank to end makes the launcher kill the others, which have something to say,
+     * too. */
+    int64_t begin = clock_now_ns(), waited = 0;
+    while (t->failed_rc == MPI_SUCCESS &&
+           (waited < FLUSH_MIN_NS || (waited < FLUSH_MAX_NS && is_needed(t)))) {
+        progress_well(t);
+        look(t, 100 * US);
+        waited = clock_now_ns() - begin;
+    }
+    return false;
+}
+
+/* ---- the vtable ------------------------------------------------------------------------------ */
 
 /* Sends of two rounds ago are through. That they were read shows in what the peer sends: it posts
  * this round, which is waited for before the next but one, only after it has released that one. */
 static bool mpi_may_fill(struct transport *base, uint64_t round)
 {
     struct mpi_transport *t = self(base);
-    if (t->n_open[DIR_OUT][round & 1]) mpi_transport_progress(t);
+    if (t->n_open[DIR_OUT][round & 1]) progress(t);
     return t->n_open[DIR_OUT][round & 1] == 0;
 }
 
@@ -161,7 +356,7 @@ static bool mpi_has_arrived(struct transport *base, uint64_t round)
 {
     struct mpi_transport *t = self(base);
     if (round >= t->next_receive) return false;
-    if (t->n_open[DIR_IN][round & 1]) mpi_transport_progress(t);
+    if (t->n_open[DIR_IN][round & 1]) progress(t);
     return t->n_open[DIR_IN][round & 1] == 0;
 }
 
@@ -182,10 +377,12 @@ static void mpi_set_phase(struct transport *base, int64_t step, const char *phas
     snprintf(here->phase, sizeof here->phase, "%s", phase);
 }
 
+/* After a failure slots and requests are leaked on purpose: MPI may still write into them until the
+ * process ends. */
 static void mpi_destroy(struct transport *base)
 {
     struct mpi_transport *t = self(base);
-    bool is_healthy = mpi_transport_part(t);
+    bool is_healthy = part(t);
     for (int i = 0; is_healthy && i < t->n_requests; i++) {
         if (t->requests[i] == MPI_REQUEST_NULL) continue;
         MPI_Cancel(&t->requests[i]); /* a receive that nothing comes for */
@@ -211,26 +408,21 @@ static const struct transport_ops mpi_ops = {
     .has_arrived = mpi_has_arrived,
     .slot_in = mpi_slot_in,
     .release = mpi_release,
-    .sleep = mpi_transport_sleep,
+    .sleep = mpi_sleep,
     .set_phase = mpi_set_phase,
     .destroy = mpi_destroy,
 };
 
-/* ---- creation ---------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
-/* 4 · W slots in about 32 MiB, but none larger than what stays in a core's cache. */
-static size_t choose_slot_nbytes(int world_size)
-{
-    size_t nbytes = ((size_t)8 << 20) / (size_t)world_size / 4096 * 4096;
-    const size_t least = 16 << 10, most = 256 << 10;
-    return nbytes < least ? least : nbytes > most ? most : nbytes;
-}
-
+/* Slots are touched now, not in the first step. */
 static cz_status allocate(struct mpi_transport *t)
 {
     size_t w = (size_t)t->base.world_size, n = 5 * w, n_slots = 4 * w;
-    t->base.slot_nbytes = choose_slot_nbytes(t->base.world_size);
+    /* 4 · W slots in about 32 MiB, but none larger than what stays in a core's cache. */
+    size_t nbytes = ((size_t)8 << 20) / (size_t)t->base.world_size / 4096 * 4096;
+    const size_t least = 16 << 10, most = 256 << 10;
+    t->base.slot_nbytes = nbytes < least ? least : nbytes > most ? most : nbytes;
     t->stride = sizeof(struct slot_head) + t->base.slot_nbytes;
     t->n_requests = (int)n;
     t->slots = aligned_alloc(64, n_slots * t->stride);
@@ -245,6 +437,7 @@ static cz_status allocate(struct mpi_transport *t)
     return CZ_OK;
 }
 
+/* A rank that has no memory still takes part in the meeting, which tells the others. */
 static cz_status create(struct mpi_transport *t)
 {
     TRY(mpi_world_acquire(&t->comm));
@@ -258,6 +451,7 @@ static cz_status create(struct mpi_transport *t)
     return CZ_OK;
 }
 
+/* A failed rank takes no part in the final barrier: the others may not have got as far. */
 static cz_status mpi_transport_create(const struct mpi_plugin_host *host, struct transport **out)
 {
     mpi_host = *host;

@@ -1,5 +1,6 @@
 /* Opening libnccl: by CZERO_NCCL_LIBRARY, else by the plug-in's run path, else where the system
- * looks. */
+ * looks. It is loaded at run time, so that the plug-in works on machines without NCCL, with one
+ * GPU. */
 #include "comm/nccl/nccl_api.h"
 
 #include <dlfcn.h>
@@ -23,6 +24,7 @@ _Static_assert(NCCL_CONFIG_UNDEF_INT == NCCL_CONFIG_UNSET, "as nccl.h has it");
 static struct nccl_calls calls;
 static bool is_open;
 
+/* The oldest version with all of these is 2.18; a missing one is named. */
 static cz_status look_up(void *library, const char *file)
 {
     const struct {

@@ -1,5 +1,12 @@
-/* The planes' life: order with the caller's stream, ends, waiting. */
+/* The planes of the CUDA plug-in: collectives between buffers of devices and hosts.
+ *
+ * A collective is cut into pieces that fit the slots; each piece is queued on the plane's own
+ * stream, which runs after the caller's. Sums: every rank sends owners what they will sum, on the
+ * wire; owners sum in rank order, and with `all` send their sums to all ranks. Moves: broadcasts of
+ * spans for all, sends and receives of those for one, from device memory to device memory without a
+ * detour; a side on the host goes through the owners' slots. */
 #include "comm/nccl/plane_impl.h"
+
 #include "comm/nccl/sum_cuda.h"
 
 #include <stdlib.h>
@@ -12,13 +19,14 @@ static struct plane *self(struct device_plane *plane)
     return (struct plane *)plane;
 }
 
-cz_status plane_copy(struct plane *p, void *dst, const void *src, size_t nbytes)
+static cz_status plane_copy(struct plane *p, void *dst, const void *src, size_t nbytes)
 {
     return p->device->ops->copy(p->device, p->work, dst, src, nbytes);
 }
 
-void plane_cut(struct plane *p, const struct comm_span *spans, size_t n_spans, bool moves,
-               size_t slot_numel)
+/* Begin to cut a table into pieces of slot_numel elements per owner. */
+static void plane_cut(struct plane *p, const struct comm_span *spans, size_t n_spans, bool moves,
+                      size_t slot_numel)
 {
     p->cut.spans = spans;
     p->cut.n_spans = n_spans;
@@ -27,15 +35,344 @@ void plane_cut(struct plane *p, const struct comm_span *spans, size_t n_spans, b
     pieces_begin(&p->cut);
 }
 
-size_t plane_next(struct plane *p)
+/* The next piece: its runs, and elements per owner in p->numels. 0 at the end. */
+static size_t plane_next(struct plane *p)
 {
     return pieces_next(&p->cut, p->runs, p->numels);
 }
 
-/* ---- a collective -----------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
-/* After what the caller's stream holds now. */
+/* A reduction that is being queued, piece by piece. */
+struct reduction {
+    struct plane *p;
+    const struct comm_reduce *a;
+    struct plane_sides sides;
+    size_t src_nbytes, dst_nbytes, wire_nbytes; /* of an element */
+    size_t n_runs;                              /* of the piece */
+};
+
+static char *slot_of(const struct reduction *r, char *region, int owner)
+{
+    return region + (size_t)owner * r->p->slot_nbytes;
+}
+
+/* What this rank contributes to a run: its place on the device. */
+static const void *source_of(const struct reduction *r, const struct piece_run *run)
+{
+    if (r->sides.src) return plane_at(r->a->src, run->span.src_off, r->src_nbytes);
+    return plane_at(slot_of(r, r->p->host, run->span.owner), run->at, r->src_nbytes);
+}
+
+/* This rank puts the result of a run somewhere. */
+static bool sums(const struct reduction *r, const struct piece_run *run)
+{
+    return run->span.owner == r->p->rank || (r->p->pretends && r->a->all);
+}
+
+static bool takes(const struct reduction *r, const struct piece_run *run)
+{
+    return run->span.owner == r->p->rank || r->a->all;
+}
+
+/* Where a run's result is put on the device: where the caller wants it, or in the slot from which
+ * it is copied to the host. */
+static void *target_of(const struct reduction *r, const struct piece_run *run)
+{
+    if (r->sides.dst) return plane_at(r->a->dst, run->span.dst_off, r->dst_nbytes);
+    return plane_at(slot_of(r, r->p->host, run->span.owner), run->at, r->dst_nbytes);
+}
+
+/* Copies from the host what is summed, or what results are added to. */
+static cz_status fetch_host(struct reduction *r)
+{
+    const struct comm_reduce *a = r->a;
+    if (r->sides.src && (r->sides.dst || !a->accumulate)) return CZ_OK;
+    for (size_t i = 0; i < r->n_runs; i++) {
+        const struct piece_run *run = &r->p->runs[i];
+        const struct comm_span *s = &run->span;
+        if (!r->sides.src)
+            TRY(plane_copy(r->p, (void *)(uintptr_t)source_of(r, run),
+                           plane_at(a->src, s->src_off, r->src_nbytes), s->numel * r->src_nbytes));
+        else if (takes(r, run))
+            TRY(plane_copy(r->p, target_of(r, run), plane_at(a->dst, s->dst_off, r->dst_nbytes),
+                           s->numel * r->dst_nbytes));
+    }
+    return CZ_OK;
+}
+
+/* The run that is all of an owner's part and is on the device in the wire's dtype: it needs no
+ * packing. NULL: none. */
+static const struct piece_run *sent_as_it_is(const struct reduction *r, int owner)
+{
+    const struct plane *p = r->p;
+    if (!r->sides.src || r->a->src_dtype != r->a->wire) return NULL;
+    for (size_t i = 0; i < r->n_runs; i++)
+        if (p->runs[i].span.owner == owner)
+            return p->runs[i].span.numel == p->numels[owner] ? &p->runs[i] : NULL;
+    return NULL;
+}
+
+/* Every rank sends owners their parts, and receives the parts of its own. Peers in a rotated order,
+ * so that no rank is everybody's first. */
+static cz_status scatter_calls(struct reduction *r)
+{
+    struct plane *p = r->p;
+    size_t mine = p->numels[p->rank] * r->wire_nbytes;
+    for (int i = 1; i < p->world_size; i++) {
+        int to = (p->rank + i) % p->world_size;
+        int from = (p->rank + p->world_size - i) % p->world_size;
+        size_t theirs = p->numels[to] * r->wire_nbytes;
+        const struct piece_run *run = sent_as_it_is(r, to);
+        const void *src = run ? source_of(r, run) : slot_of(r, p->out, to);
+        if (theirs > 0) TRY(nccl_send(&p->link, src, theirs, to, p->work));
+        if (mine > 0) TRY(nccl_receive(&p->link, slot_of(r, p->in, from), mine, from, p->work));
+    }
+    return CZ_OK;
+}
+
+/* Owners send their sums to all. */
+static cz_status share_calls(struct reduction *r)
+{
+    struct plane *p = r->p;
+    size_t mine = p->numels[p->rank] * r->wire_nbytes;
+    for (int i = 1; i < p->world_size; i++) {
+        int to = (p->rank + i) % p->world_size;
+        int from = (p->rank + p->world_size - i) % p->world_size;
+        size_t theirs = p->numels[from] * r->wire_nbytes;
+        if (mine > 0) TRY(nccl_send(&p->link, slot_of(r, p->out, p->rank), mine, to, p->work));
+        if (theirs > 0) TRY(nccl_receive(&p->link, slot_of(r, p->in, from), theirs, from, p->work));
+    }
+    return CZ_OK;
+}
+
+static bool has_others(const struct plane *p)
+{
+    return p->link.calls && p->world_size > 1;
+}
+
+/* Sends and receives of a group start together; one after the other they would wait for each
+ * other. */
+static cz_status exchange(struct reduction *r, cz_status (*calls)(struct reduction *))
+{
+    if (!has_others(r->p)) return CZ_OK;
+    TRY(nccl_group_begin(&r->p->link));
+    return nccl_group_end(&r->p->link, calls(r));
+}
+
+/* Sums in rank order, as the host's communicator does, so that both give the same bits. */
+static cz_status sum(struct reduction *r)
+{
+    struct plane *p = r->p;
+    bool shares = r->a->all && has_others(p);
+    struct cuda_sum s = {.in_stride = p->slot_nbytes,
+                         .own_dtype = r->a->src_dtype,
+                         .wire = r->a->wire,
+                         .n_ranks = p->world_size,
+                         .own_rank = p->rank,
+                         .all_own = p->pretends,
+                         .scale = r->a->scale,
+                         .dst_dtype = r->a->dst_dtype,
+                         .accumulate = r->a->accumulate};
+    for (size_t i = 0; i < r->n_runs; i++) {
+        const struct piece_run *run = &p->runs[i];
+        if (!sums(r, run)) continue;
+        s.own = source_of(r, run);
+        s.in = plane_at(p->in, run->at, r->wire_nbytes);
+        s.dst = target_of(r, run);
+        if (shares) s.shared = plane_at(slot_of(r, p->out, p->rank), run->at, r->wire_nbytes);
+        s.numel = run->span.numel;
+        TRY(cuda_sum(p->work, &s));
+    }
+    return CZ_OK;
+}
+
+/* All of a piece is queued on one stream, so its steps follow each other without the host. */
+static cz_status queue_piece(struct reduction *r)
+{
+    TRY(fetch_host(r));
+    if (has_others(r->p)) {
+        /* What goes to other owners, on the wire, side by side in their slots. */
+        for (size_t i = 0; i < r->n_runs; i++) {
+            const struct piece_run *run = &r->p->runs[i];
+            if (run->span.owner == r->p->rank || sent_as_it_is(r, run->span.owner)) continue;
+            TRY(cuda_put(r->p->work,
+                         plane_at(slot_of(r, r->p->out, run->span.owner), run->at, r->wire_nbytes),
+                         r->a->wire, source_of(r, run), r->a->src_dtype, false, run->span.numel));
+        }
+    }
+    TRY(exchange(r, scatter_calls));
+    TRY(sum(r));
+    if (r->a->all && has_others(r->p)) {
+        TRY(exchange(r, share_calls));
+        /* Others' sums. */
+        for (size_t i = 0; i < r->n_runs; i++) {
+            const struct piece_run *run = &r->p->runs[i];
+            if (run->span.owner == r->p->rank) continue;
+            TRY(cuda_put(r->p->work, target_of(r, run), r->a->dst_dtype,
+                         plane_at(slot_of(r, r->p->in, run->span.owner), run->at, r->wire_nbytes),
+                         r->a->wire, r->a->accumulate, run->span.numel));
+        }
+    }
+    for (size_t i = 0; i < r->n_runs && !r->sides.dst; i++) {
+        const struct piece_run *run = &r->p->runs[i];
+        if (!takes(r, run)) continue;
+        TRY(plane_copy(r->p, plane_at(r->a->dst, run->span.dst_off, r->dst_nbytes),
+                       target_of(r, run), run->span.numel * r->dst_nbytes));
+    }
+    return CZ_OK;
+}
+
+/* The mean of one rank's values, in a dtype that can hold them, is the values themselves. */
+static bool is_identity(const struct plane *p, const struct comm_reduce *a)
+{
+    return p->world_size == 1 && a->scale == 1.0f && !a->accumulate &&
+           a->src_dtype == a->dst_dtype && (a->wire == a->src_dtype || a->wire == DTYPE_F32);
+}
+
+static cz_status plane_queue_reduce(struct plane *p, const struct comm_reduce *a,
+                                    struct plane_sides sides)
+{
+    struct reduction r = {.p = p,
+                          .a = a,
+                          .sides = sides,
+                          .src_nbytes = dtype_size(a->src_dtype),
+                          .dst_nbytes = dtype_size(a->dst_dtype),
+                          .wire_nbytes = dtype_size(a->wire)};
+    if (is_identity(p, a)) {
+        size_t size = dtype_size(a->dst_dtype), n;
+        plane_cut(p, a->spans, a->n_spans, false, SIZE_MAX);
+        while ((n = plane_next(p)) > 0)
+            for (size_t i = 0; i < n; i++) {
+                const struct comm_span *s = &p->runs[i].span;
+                TRY(plane_copy(p, plane_at(a->dst, s->dst_off, size),
+                               plane_at(a->src, s->src_off, size), s->numel * size));
+            }
+        return CZ_OK;
+    }
+    plane_cut(p, a->spans, a->n_spans, false, p->slot_nbytes / sizeof(float));
+    while ((r.n_runs = plane_next(p)) > 0) TRY(queue_piece(&r));
+    return CZ_OK;
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+/* A move that is being queued, piece by piece. */
+struct movement {
+    struct plane *p;
+    const struct comm_move *a;
+    struct plane_sides sides;
+    bool is_staged; /* a side is the host's */
+    size_t n_runs;  /* of the piece */
+};
+
+static char *moved_from(const struct movement *m, const struct piece_run *run)
+{
+    return plane_at(m->a->src, run->span.src_off, m->a->elem_nbytes);
+}
+
+static char *moved_to(const struct movement *m, const struct piece_run *run)
+{
+    return plane_at(m->a->dst, run->span.dst_off, m->a->elem_nbytes);
+}
+
+static size_t nbytes_of(const struct movement *m, const struct piece_run *run)
+{
+    return run->span.numel * m->a->elem_nbytes;
+}
+
+/* A run's place in its owner's slot, the same on all ranks. */
+static char *staged_at(const struct movement *m, const struct piece_run *run)
+{
+    const struct plane *p = m->p;
+    return plane_at(p->out + (size_t)run->span.owner * p->slot_nbytes, run->at, m->a->elem_nbytes);
+}
+
+static bool is_own(const struct movement *m, const struct piece_run *run)
+{
+    return run->span.owner == m->p->rank;
+}
+
+static bool is_for_me(const struct movement *m, const struct piece_run *run)
+{
+    return run->span.to == m->p->rank || run->span.to == COMM_ALL;
+}
+
+/* Whether NCCL carries this run: not between other ranks alone, nor from a rank to itself. */
+static bool is_call(const struct movement *m, const struct piece_run *run, bool to_all)
+{
+    if (to_all) return run->span.to == COMM_ALL;
+    return run->span.to != COMM_ALL && run->span.to != run->span.owner &&
+           (is_own(m, run) || is_for_me(m, run));
+}
+
+static cz_status queue_call(struct movement *m, const struct piece_run *run)
+{
+    struct plane *p = m->p;
+    size_t nbytes = nbytes_of(m, run);
+    char *src = m->is_staged ? staged_at(m, run) : moved_from(m, run);
+    char *dst = m->is_staged ? staged_at(m, run) : moved_to(m, run);
+    if (run->span.to == COMM_ALL)
+        return nccl_broadcast(&p->link, is_own(m, run) ? src : dst, dst, nbytes, run->span.owner,
+                              p->work);
+    if (is_own(m, run)) return nccl_send(&p->link, src, nbytes, run->span.to, p->work);
+    return nccl_receive(&p->link, dst, nbytes, run->span.owner, p->work);
+}
+
+static cz_status queue_calls(struct movement *m, bool to_all)
+{
+    for (size_t i = 0; i < m->n_runs; i++)
+        if (is_call(m, &m->p->runs[i], to_all)) TRY(queue_call(m, &m->p->runs[i]));
+    return CZ_OK;
+}
+
+/* Broadcasts are every rank's call, so they go before sends and receives, in a group of their
+ * own. */
+static cz_status exchange_moves(struct movement *m, bool to_all)
+{
+    bool any = false;
+    if (!m->p->link.calls) return CZ_OK;
+    for (size_t i = 0; i < m->n_runs; i++) any = any || is_call(m, &m->p->runs[i], to_all);
+    if (!any) return CZ_OK;
+    TRY(nccl_group_begin(&m->p->link));
+    return nccl_group_end(&m->p->link, queue_calls(m, to_all));
+}
+
+static cz_status plane_queue_move(struct plane *p, const struct comm_move *a,
+                                  struct plane_sides sides)
+{
+    struct movement m = {.p = p, .a = a, .sides = sides, .is_staged = !sides.src || !sides.dst};
+    size_t numel = SIZE_MAX;
+    if (m.is_staged && p->link.calls) numel = p->slot_nbytes / a->elem_nbytes;
+    if (numel == 0)
+        return err_set(CZ_INVALID, 0, "elements of %zu bytes do not fit in a piece of %zu",
+                       a->elem_nbytes, p->slot_nbytes);
+    plane_cut(p, a->spans, a->n_spans, true, numel);
+    while ((m.n_runs = plane_next(p)) > 0) {
+        /* What this rank keeps by copying, and what it sends through its slot. */
+        for (size_t i = 0; i < m.n_runs; i++) {
+            const struct piece_run *run = &m.p->runs[i];
+            if (!is_own(&m, run)) continue;
+            bool broadcasts = run->span.to == COMM_ALL && m.p->link.calls && !m.is_staged;
+            if (is_for_me(&m, run) && !broadcasts)
+                TRY(plane_copy(m.p, moved_to(&m, run), moved_from(&m, run), nbytes_of(&m, run)));
+            if (m.is_staged && m.p->link.calls && run->span.to != m.p->rank)
+                TRY(plane_copy(m.p, staged_at(&m, run), moved_from(&m, run), nbytes_of(&m, run)));
+        }
+        TRY(exchange_moves(&m, true));
+        TRY(exchange_moves(&m, false));
+        for (size_t i = 0; i < m.n_runs && m.is_staged && m.p->link.calls; i++) {
+            const struct piece_run *run = &m.p->runs[i];
+            if (!is_own(&m, run) && is_for_me(&m, run))
+                TRY(plane_copy(m.p, moved_to(&m, run), staged_at(&m, run), nbytes_of(&m, run)));
+        }
+    }
+    return CZ_OK;
+}
+
+/* ---- a collective ---------------------------------------------------------------------------- */
+
+/* The plane's stream continues after what the caller's stream holds now. */
 static cz_status begin(struct plane *p)
 {
     const struct device_ops *ops = p->device->ops;
@@ -45,17 +382,14 @@ static cz_status begin(struct plane *p)
     return ops->stream_wait(p->device, p->work, p->ready);
 }
 
-/* Say on the host how far the device has come. */
-static cz_status note(struct plane *p)
-{
-    TRY(cuda_note(p->work, (uint64_t *)(void *)p->word, p->n_queued));
-    return plane_copy(p, p->n_done, p->word, sizeof *p->n_done);
-}
-
 static cz_status end(struct plane *p, struct plane_sides sides)
 {
     if (!sides.dst) p->to_host = p->n_begun;
-    if (p->link.calls) TRY(note(p));
+    if (p->link.calls) {
+        /* Say on the host how far the device has come. */
+        TRY(cuda_note(p->work, (uint64_t *)(void *)p->word, p->n_queued));
+        TRY(plane_copy(p, p->n_done, p->word, sizeof *p->n_done));
+    }
     return p->device->ops->event_record(p->device, p->done[p->n_begun % PLANE_TICKETS], p->work);
 }
 
@@ -79,7 +413,8 @@ static cz_status plane_move(struct device_plane *plane, const struct comm_move *
     return end(p, sides);
 }
 
-/* A destination on the host is waited for by looking, so that an end of the link is heard of. */
+/* A destination on the host is waited for by polling, so that an error of the link ends the
+ * wait. */
 static cz_status wait_host(struct plane *p, struct dev_event *event)
 {
     const struct timespec nap = {.tv_nsec = 20000};
@@ -92,6 +427,8 @@ static cz_status wait_host(struct plane *p, struct dev_event *event)
     }
 }
 
+/* Destinations on the device only need an order between streams; the host waits where one is its
+ * own. */
 static cz_status plane_wait(struct device_plane *plane, uint64_t id)
 {
     struct plane *p = self(plane);
@@ -113,15 +450,14 @@ static void plane_abort(struct device_plane *plane)
     nccl_link_abort(&self(plane)->link);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static size_t memory_nbytes(const struct plane *p)
 {
     return PLANE_REGIONS * p->slot_nbytes * (size_t)p->world_size + PLANE_WORD_NBYTES;
 }
 
-/* What is under way ends before its memory goes; after an abort as after anything else. */
+/* What is under way ends before its memory is freed, after an abort as after anything else. */
 static void plane_destroy(struct device_plane *plane)
 {
     struct plane *p = self(plane);
@@ -165,19 +501,6 @@ static cz_status make_events(struct plane *p)
     for (size_t i = 0; i < PLANE_TICKETS; i++) TRY(ops->event_create(p->device, &p->done[i]));
     TRY(ops->event_create(p->device, &p->ready));
     return ops->stream_create(p->device, &p->work);
-}
-
-/* Where the device says how far it has come: a thread can look there without asking CUDA. */
-static cz_status make_note(struct plane *p)
-{
-    void *page = mmap(NULL, STAGED_PAGE_NBYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (page == MAP_FAILED) return err_set(CZ_NOMEM, 0, "no memory for a communicator");
-    p->n_done = page;
-    TRY(p->device->ops->host_register(p->device, page, STAGED_PAGE_NBYTES));
-    p->n_done_registered = true;
-    p->link.n_done = p->n_done;
-    return CZ_OK;
 }
 
 static const struct device_plane_ops self_ops = {
@@ -237,7 +560,14 @@ static cz_status start_link(struct plane *p, const struct nccl_args *args)
     memcpy(l->id.internal, args->id, sizeof args->id);
     l->rank = p->rank;
     l->world_size = p->world_size;
-    TRY(make_note(p));
+    /* Where the device says how far it has come: a thread can look there without asking CUDA. */
+    void *page = mmap(NULL, STAGED_PAGE_NBYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (page == MAP_FAILED) return err_set(CZ_NOMEM, 0, "no memory for a communicator");
+    p->n_done = page;
+    TRY(p->device->ops->host_register(p->device, page, STAGED_PAGE_NBYTES));
+    p->n_done_registered = true;
+    p->link.n_done = p->n_done;
     return nccl_watch_start(l, args->pids);
 }
 
@@ -256,7 +586,8 @@ static cz_status nccl_create(const struct plane_args *args, const struct nccl_ar
     return CZ_OK;
 }
 
-/* Ranks' first sends make connections, which delay the rank that queues them: better now. */
+/* The first sends between ranks open connections, which block the rank that queues them: better now
+ * than in a step. */
 static cz_status meet(struct plane *p)
 {
     struct nccl_link *l = &p->link;

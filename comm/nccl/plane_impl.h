@@ -1,8 +1,8 @@
 /* The planes of the CUDA plug-in: collectives as kernels and copies on a stream of their own, and
  * NCCL's calls between ranks where there are several.
  *
- * plane.c begins, ends and waits; plane_reduce.c and plane_move.c say what is in a collective;
- * nccl_group.c calls NCCL; nccl_watch.c notices dead ranks and asynchronous errors. */
+ * plane.c has the collectives; nccl_link.c calls NCCL, and notices dead ranks and asynchronous
+ * errors. */
 #ifndef CZ_COMM_NCCL_PLANE_IMPL_H
 #define CZ_COMM_NCCL_PLANE_IMPL_H
 
@@ -51,29 +51,12 @@ struct plane {
     bool n_done_registered;
 };
 
-/* ---- what collectives are made of (plane.c) ---- */
-
-cz_status plane_copy(struct plane *p, void *dst, const void *src, size_t nbytes);
-
-/* Begin to cut a table into pieces of slot_numel elements per owner. */
-void plane_cut(struct plane *p, const struct comm_span *spans, size_t n_spans, bool moves,
-               size_t slot_numel);
-
-/* The next piece: its runs, and elements per owner in p->numels. 0 at the end. */
-size_t plane_next(struct plane *p);
-
 static inline char *plane_at(const void *p, size_t i, size_t elem_nbytes)
 {
     return (char *)(uintptr_t)p + i * elem_nbytes;
 }
 
-/* ---- the two collectives ---- */
-
-cz_status plane_queue_reduce(struct plane *p, const struct comm_reduce *a,
-                             struct plane_sides sides);
-cz_status plane_queue_move(struct plane *p, const struct comm_move *a, struct plane_sides sides);
-
-/* ---- between ranks (nccl_group.c) ---- */
+/* ---- between ranks (nccl_link.c) ------------------------------------------------------------- */
 
 /* Between these, sends and receives of a group; it is queued by the end of nccl_group_end(). After
  * an error of one in between nccl_group_end() is still called. */
@@ -98,10 +81,7 @@ void nccl_link_abort(struct nccl_link *l);
 /* Nothing is under way. */
 void nccl_link_close(struct nccl_link *l);
 
-/* ---- its watcher (nccl_watch.c) ---- */
-
-/* pids: (world_size). A link is watched until nccl_watch_stop(). CZ_NOMEM. */
+/* pids: (world_size). A link is watched until it is closed. CZ_NOMEM. */
 cz_status nccl_watch_start(struct nccl_link *l, const int *pids);
-void nccl_watch_stop(struct nccl_link *l);
 
 #endif

@@ -1,4 +1,5 @@
-/* Coming together: every rank says who it is and waits until all have. */
+/* Joining the ranks of a host: map the segment, report presence, wait for the others with a limit,
+ * and notice one that died before it came. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "comm/shm/transport_shm_impl.h"
@@ -10,47 +11,7 @@
 
 #define NAP_NS ((int64_t)50 * 1000 * 1000)
 
-/* The cores this rank may use, for those who count the cores of all ranks. */
-static void publish_cpus(struct shm_rank *me)
-{
-    size_t nbytes = CPU_ALLOC_SIZE(64 * SHM_CPU_WORDS);
-    cpu_set_t *set = CPU_ALLOC(64 * SHM_CPU_WORDS);
-    if (set && sched_getaffinity(0, nbytes, set) == 0)
-        for (size_t i = 0; i < 64 * SHM_CPU_WORDS; i++)
-            if (CPU_ISSET_S(i, nbytes, set))
-                atomic_fetch_or_explicit(&me->cpus[i / 64], (uint64_t)1 << i % 64,
-                                         memory_order_relaxed);
-    if (set) CPU_FREE(set);
-}
-
-/* Cores that all ranks together may use: bound to different ones, or all to the same. */
-static int count_cores(const struct shm_segment *seg)
-{
-    int n_cores = 0, quota = threads_quota_cores(NULL);
-    for (int i = 0; i < SHM_CPU_WORDS; i++) {
-        uint64_t any = 0;
-        for (int r = 0; r < seg->world_size; r++)
-            any |= atomic_load_explicit(&seg->ranks[r].cpus[i], memory_order_relaxed);
-        n_cores += __builtin_popcountll(any);
-    }
-    return quota > 0 && quota < n_cores ? quota : n_cores;
-}
-
-static cz_status claim(struct shm_transport *s)
-{
-    struct shm_rank *me = &s->seg.ranks[s->base.rank];
-    int32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&me->pid, &nobody, (int32_t)getpid()))
-        return err_set(CZ_COMM, 0, "rank %d has joined before, as process %d", s->base.rank,
-                       shm_pid(me));
-    s->joined = true;
-    publish_cpus(me);
-    atomic_store_explicit(&me->state, SHM_JOINED, memory_order_release);
-    shm_ring(me);
-    return CZ_OK;
-}
-
-/* Watch who has come; *missing: the first rank that has not, −1 when all have. */
+/* Watch the ranks that have joined; *missing: the first rank that has not, −1 when all have. */
 static cz_status find_missing(struct shm_transport *s, bool *seen, int *missing)
 {
     *missing = -1;
@@ -62,17 +23,6 @@ static cz_status find_missing(struct shm_transport *s, bool *seen, int *missing)
         TRY(peer_watch_add(&s->watch, r, shm_pid(&s->seg.ranks[r])));
     }
     return CZ_OK;
-}
-
-static cz_status timeout_error(const struct shm_transport *s, const bool *seen, double timeout_s)
-{
-    char list[256] = "";
-    size_t at = 0;
-    for (int r = 0; r < s->base.world_size && at < sizeof list; r++)
-        if (!seen[r])
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", *list ? ", " : "", r);
-    return err_set(CZ_COMM, 0, "of %d ranks these have not started within %g s: %s",
-                   s->base.world_size, timeout_s, list);
 }
 
 /* A rank that could not wait any longer takes the others with it. */
@@ -97,7 +47,16 @@ static cz_status wait_for_all(struct shm_transport *s, bool *seen, double timeou
         if (shm_state_of(peer) == SHM_ABSENT) shm_listen(peer, events, NAP_NS);
         TRY(transport_shm_look(s, 0));
         TRY(check_joined(s));
-        if (clock_now_ns() > until) return timeout_error(s, seen, timeout_s);
+        if (clock_now_ns() > until) {
+            char list[256] = "";
+            size_t at = 0;
+            for (int r = 0; r < s->base.world_size && at < sizeof list; r++)
+                if (!seen[r])
+                    at +=
+                        (size_t)snprintf(list + at, sizeof list - at, "%s%d", *list ? ", " : "", r);
+            return err_set(CZ_COMM, 0, "of %d ranks these have not started within %g s: %s",
+                           s->base.world_size, timeout_s, list);
+        }
     }
 }
 
@@ -107,10 +66,35 @@ static cz_status come_together(struct shm_transport *s, double timeout_s)
     TRY(peer_watch_init(&s->watch, s->base.world_size));
     s->dead = calloc(2 * w, sizeof *s->dead);
     if (!s->dead) return err_set(CZ_NOMEM, 0, "no memory to join %zu ranks", w);
-    TRY(claim(s));
+    struct shm_rank *me = &s->seg.ranks[s->base.rank];
+    int32_t unset = 0;
+    if (!atomic_compare_exchange_strong(&me->pid, &unset, (int32_t)getpid()))
+        return err_set(CZ_COMM, 0, "rank %d has joined before, as process %d", s->base.rank,
+                       shm_pid(me));
+    s->joined = true;
+    /* The cores this rank may use, for the count of all ranks' cores. */
+    size_t nbytes = CPU_ALLOC_SIZE(64 * SHM_CPU_WORDS);
+    cpu_set_t *set = CPU_ALLOC(64 * SHM_CPU_WORDS);
+    if (set && sched_getaffinity(0, nbytes, set) == 0)
+        for (size_t i = 0; i < 64 * SHM_CPU_WORDS; i++)
+            if (CPU_ISSET_S(i, nbytes, set))
+                atomic_fetch_or_explicit(&me->cpus[i / 64], (uint64_t)1 << i % 64,
+                                         memory_order_relaxed);
+    if (set) CPU_FREE(set);
+    atomic_store_explicit(&me->state, SHM_JOINED, memory_order_release);
+    shm_ring(me);
     TRY(wait_for_all(s, s->dead + w, timeout_s));
     TRY(check_joined(s));
-    s->n_cores = count_cores(&s->seg);
+    /* Cores that all ranks together may use: bound to different ones, or all to the same. */
+    const struct shm_segment *seg = &s->seg;
+    int n_cores = 0, quota = threads_quota_cores(NULL);
+    for (int i = 0; i < SHM_CPU_WORDS; i++) {
+        uint64_t any = 0;
+        for (int r = 0; r < seg->world_size; r++)
+            any |= atomic_load_explicit(&seg->ranks[r].cpus[i], memory_order_relaxed);
+        n_cores += __builtin_popcountll(any);
+    }
+    s->n_cores = quota > 0 && quota < n_cores ? quota : n_cores;
     return CZ_OK;
 }
 

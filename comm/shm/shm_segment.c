@@ -1,3 +1,7 @@
+/* The shared segment of a host's ranks: its layout, and waking each other. It is an anonymous file
+ * (memfd) that the launcher makes and the ranks inherit, sealed against being cut, so no rank can
+ * be killed by SIGBUS because another shrank it. Layout: a head, a line per rank, then each rank's
+ * slots. */
 #include "comm/shm/shm_segment_impl.h"
 
 #include <errno.h>
@@ -11,6 +15,19 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+cz_status comm_shm_where(int fd, int world_size, int rank, char *text, size_t text_nbytes)
+{
+    struct shm_segment seg;
+    text[0] = '\0';
+    if (rank < 0 || rank >= world_size)
+        return err_set(CZ_INVALID, 0, "there is no rank %d in a world of %d", rank, world_size);
+    TRY(shm_segment_map(fd, world_size, &seg));
+    struct shm_where where = shm_where_is(&seg.ranks[rank], "");
+    snprintf(text, text_nbytes, "%s", where.text);
+    shm_segment_unmap(&seg);
+    return CZ_OK;
+}
 
 #define MAGIC   0x6d68736f72657a63u /* "czeroshm" */
 #define VERSION 1u
@@ -39,7 +56,8 @@ static size_t slot_size(size_t world_size)
     return n < PAGE ? PAGE : n > SLOT_NBYTES_MAX ? SLOT_NBYTES_MAX : n;
 }
 
-struct shm_segment shm_segment_layout(int world_size)
+/* Sizes and offsets for a world; base and ranks stay NULL. */
+static struct shm_segment shm_segment_layout(int world_size)
 {
     size_t w = (size_t)world_size;
     struct shm_segment seg = {.world_size = world_size, .slot_nbytes = slot_size(w)};
@@ -57,6 +75,7 @@ size_t comm_shm_segment_nbytes(int world_size)
     return world_size < 1 ? 0 : shm_segment_layout(world_size).nbytes;
 }
 
+/* For the memory plan of a rank: what it touches, not what it maps. */
 size_t comm_shm_rank_nbytes(int world_size)
 {
     if (world_size < 2) return 0;
@@ -68,6 +87,7 @@ size_t comm_shm_rank_nbytes(int world_size)
     return seg.slots_off + seg.rank_nbytes + (read < others ? read : others);
 }
 
+/* Sizes are in the head, so that ranks of another build notice. */
 static cz_status write_head(int fd, const struct shm_segment *seg)
 {
     const struct shm_head head = {.magic = MAGIC,
@@ -120,9 +140,14 @@ static cz_status check_head(const struct shm_head *head, int fd, const struct sh
     return CZ_OK;
 }
 
-/* A sealed file cannot be cut shorter below our feet, and nothing but a memfd has seals. */
-static cz_status check_file(int fd, const struct shm_segment *want)
+cz_status shm_segment_map(int fd, int world_size, struct shm_segment *seg)
 {
+    memset(seg, 0, sizeof *seg);
+    if (world_size < 1 || world_size > COMM_SHM_WORLD_MAX)
+        return err_set(CZ_INVALID, 0, "one host supports 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
+                       world_size);
+    struct shm_segment s = shm_segment_layout(world_size);
+    /* A sealed file cannot be truncated while it is mapped, and only a memfd has seals. */
     struct stat status;
     struct shm_head head = {0};
     if (fstat(fd, &status) != 0)
@@ -131,21 +156,10 @@ static cz_status check_file(int fd, const struct shm_segment *want)
     if (seals < 0 || !(seals & F_SEAL_SHRINK) ||
         pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
         return err_set(CZ_COMM, 0, "descriptor %d is not a segment of czero launch", fd);
-    TRY(check_head(&head, fd, want));
-    if ((uint64_t)status.st_size != want->nbytes)
+    TRY(check_head(&head, fd, &s));
+    if ((uint64_t)status.st_size != s.nbytes)
         return err_set(CZ_COMM, 0, "the shared segment has %lld bytes instead of %zu",
-                       (long long)status.st_size, want->nbytes);
-    return CZ_OK;
-}
-
-cz_status shm_segment_map(int fd, int world_size, struct shm_segment *seg)
-{
-    memset(seg, 0, sizeof *seg);
-    if (world_size < 1 || world_size > COMM_SHM_WORLD_MAX)
-        return err_set(CZ_INVALID, 0, "one host supports 1 to %d ranks, not %d", COMM_SHM_WORLD_MAX,
-                       world_size);
-    struct shm_segment s = shm_segment_layout(world_size);
-    TRY(check_file(fd, &s));
+                       (long long)status.st_size, s.nbytes);
     s.base = mmap(NULL, s.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (s.base == MAP_FAILED)
         return err_set(CZ_NOMEM, errno, "the shared segment of %zu bytes cannot be mapped",
@@ -172,6 +186,7 @@ void *shm_slot(const struct shm_segment *seg, uint64_t round, int from, int to)
  * The sleeper counts itself, then the kernel compares events with what it saw; the waker changes
  * events, then looks for sleepers. Both in one total order, so one of them notices the other. */
 
+/* Wakes the ranks that sleep on this one's events. */
 void shm_ring(struct shm_rank *rank)
 {
     atomic_fetch_add(&rank->events, 1);
@@ -179,6 +194,7 @@ void shm_ring(struct shm_rank *rank)
         syscall(SYS_futex, &rank->events, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* Sleeps until the rank's events differ from `seen`. */
 void shm_listen(struct shm_rank *rank, uint32_t seen, int64_t timeout_ns)
 {
     const struct timespec t = {.tv_sec = timeout_ns / 1000000000,
@@ -189,9 +205,10 @@ void shm_listen(struct shm_rank *rank, uint32_t seen, int64_t timeout_ns)
     atomic_fetch_sub(&rank->n_sleepers, 1);
 }
 
-/* ---- where a rank stands ----------------------------------------------------------------------
- */
+/* ---- a rank's progress ----------------------------------------------------------------------- */
 
+/* Two places in turn: a reader gets the old or the new one, at worst words of both, which are
+ * printable either way. */
 void shm_place_set(struct shm_rank *rank, int64_t step, const char *phase)
 {
     uint64_t words[SHM_PHASE_WORDS] = {0};
@@ -205,8 +222,10 @@ void shm_place_set(struct shm_rank *rank, int64_t step, const char *phase)
     atomic_store_explicit(&rank->place_idx, idx, memory_order_release);
 }
 
-int64_t shm_place_get(const struct shm_rank *rank, char *phase)
+struct shm_where shm_where_is(const struct shm_rank *rank, const char *before)
 {
+    struct shm_where where = {""};
+    char phase[COMM_PHASE_NBYTES];
     uint64_t words[SHM_PHASE_WORDS];
     uint32_t idx = atomic_load_explicit(&rank->place_idx, memory_order_acquire) & 1;
     const struct shm_place *place = &rank->places[idx];
@@ -214,14 +233,7 @@ int64_t shm_place_get(const struct shm_rank *rank, char *phase)
         words[i] = atomic_load_explicit(&place->phase[i], memory_order_relaxed);
     memcpy(phase, words, sizeof words);
     phase[sizeof words - 1] = '\0';
-    return atomic_load_explicit(&place->step, memory_order_relaxed);
-}
-
-struct shm_where shm_where_is(const struct shm_rank *rank, const char *before)
-{
-    struct shm_where where = {""};
-    char phase[COMM_PHASE_NBYTES];
-    int64_t step = shm_place_get(rank, phase);
+    int64_t step = atomic_load_explicit(&place->step, memory_order_relaxed);
     if (*phase)
         snprintf(where.text, sizeof where.text, "%sstep %" PRId64 " (%s)", before, step, phase);
     return where;

@@ -19,7 +19,7 @@
 
 enum shm_state { SHM_ABSENT, SHM_JOINED, SHM_LEFT, SHM_GAVE_UP /* during join */ };
 
-/* Where a rank stands. Words, since others may look while it is being written. */
+/* A rank's progress. Words, since others may look while it is being written. */
 struct shm_place {
     _Atomic int64_t step;
     _Atomic uint64_t phase[SHM_PHASE_WORDS];
@@ -60,9 +60,6 @@ struct shm_segment {
     struct shm_rank *ranks;            /* (world_size) */
 };
 
-/* Sizes and offsets for a world; base and ranks stay NULL. */
-struct shm_segment shm_segment_layout(int world_size);
-
 /* Check and map the segment behind fd. Errors as comm_shm_join(). */
 cz_status shm_segment_map(int fd, int world_size, struct shm_segment *seg);
 void shm_segment_unmap(struct shm_segment *seg); /* accepts zeroed */
@@ -78,8 +75,6 @@ void shm_listen(struct shm_rank *rank, uint32_t seen, int64_t timeout_ns);
 
 /* Write the place of a rank (owner only), and read it (any rank). phase has COMM_PHASE_NBYTES. */
 void shm_place_set(struct shm_rank *rank, int64_t step, const char *phase);
-int64_t shm_place_get(const struct shm_rank *rank, char *phase);
-
 /* "step 3 (agreement)"; "" when the rank has said nothing. */
 struct shm_where {
     char text[COMM_PHASE_NBYTES + 64];

@@ -1,4 +1,6 @@
-/* Slots in shared memory: filled in place by one rank, read in place by others. */
+/* Slots in shared memory: filled in place by one rank, read in place by others. `posted` and
+ * `released` count rounds; release stores after the payload and acquire loads before it are all the
+ * synchronisation there is. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "comm/shm/transport_shm_impl.h"
@@ -7,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAP_NS  ((int64_t)50 * 1000 * 1000) /* between two looks at who has died */
+#define NAP_NS  ((int64_t)50 * 1000 * 1000) /* between two looks for dead ranks */
 #define SPIN_NS ((int64_t)50 * 1000)        /* about what two wake-ups cost */
 
 static struct shm_transport *self(struct transport *t)
@@ -25,15 +27,15 @@ static bool has_posted(const struct shm_rank *peer, uint64_t round)
     return atomic_load_explicit(&peer->posted, memory_order_acquire) > round;
 }
 
-/* Whether it has read what lay where `round` is to go. Whoever has left reads no more. */
+/* Whether the peer has read what was in the slot of `round` before. A rank that has left reads no
+ * more. */
 static bool has_freed(const struct shm_rank *peer, uint64_t round)
 {
     return round < 2 || atomic_load_explicit(&peer->released, memory_order_acquire) + 2 > round ||
            shm_state_of(peer) != SHM_JOINED;
 }
 
-/* ---- rounds -----------------------------------------------------------------------------------
- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static bool shm_may_fill(struct transport *t, uint64_t round)
 {
@@ -84,8 +86,7 @@ static cz_status shm_release(struct transport *t, uint64_t round)
     return CZ_OK;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Whether `peer` holds up this round: has not freed its place, or not sent its slot. */
 static bool holds_up(const struct shm_rank *peer, uint64_t round)
@@ -93,7 +94,7 @@ static bool holds_up(const struct shm_rank *peer, uint64_t round)
     return !has_freed(peer, round) || !has_posted(peer, round);
 }
 
-/* The peer to wait for: first one whose slots are needed before this round can be filled, then one
+/* The rank to wait for: first one whose slots are needed before this round can be filled, then one
  * that has not sent; −1 when there is none. */
 static int find_holdup(struct transport *t, uint64_t round)
 {
@@ -105,12 +106,7 @@ static int find_holdup(struct transport *t, uint64_t round)
     return -1;
 }
 
-/* A core of its own for every thread of every rank: waiting takes nobody's time. */
-static bool may_spin(const struct shm_transport *s)
-{
-    return (int64_t)s->base.n_ranks_host * threads_count() <= s->n_cores;
-}
-
+/* About as long as two wake-ups cost; longer spinning would lose more than it saves. */
 static bool spin(struct shm_rank *peer, uint32_t seen)
 {
     int64_t until = clock_now_ns() + SPIN_NS;
@@ -131,6 +127,8 @@ static cz_status peer_error(struct shm_transport *s, int rank, const char *verb)
                    s->base.rank, shm_where_is(&ranks[s->base.rank], " at ").text);
 }
 
+/* Asks which peers have died. A dead one is an error only if its slot is missing: one that ended
+ * after its last round is fine. */
 cz_status transport_shm_look(struct shm_transport *s, uint64_t round)
 {
     const struct shm_rank *ranks = s->seg.ranks;
@@ -143,13 +141,8 @@ cz_status transport_shm_look(struct shm_transport *s, uint64_t round)
     return CZ_OK;
 }
 
-/* The peer we wait for is gone. Perhaps because another died: that one is the news. */
-static cz_status left_error(struct shm_transport *s, int rank, uint64_t round)
-{
-    TRY(transport_shm_look(s, round));
-    return peer_error(s, rank, "finished");
-}
-
+/* The events counter is read before the state, and the state again after it, so a change in between
+ * is not missed. */
 static cz_status shm_sleep(struct transport *t, uint64_t round)
 {
     struct shm_transport *s = self(t);
@@ -159,20 +152,26 @@ static cz_status shm_sleep(struct transport *t, uint64_t round)
     uint32_t seen = atomic_load_explicit(&peer->events, memory_order_acquire);
     bool has_left = shm_state_of(peer) != SHM_JOINED; /* set after the last of the counters */
     if (!holds_up(peer, round)) return CZ_OK;
-    if (has_left) return left_error(s, holdup, round);
-    if (may_spin(s) && spin(peer, seen)) return CZ_OK;
+    if (has_left) {
+        /* The peer has left, perhaps because another rank died: that one is reported first. */
+        TRY(transport_shm_look(s, round));
+        return peer_error(s, holdup, "finished");
+    }
+    /* With a core for every thread of every rank, spinning takes no time from any of them. */
+    if ((int64_t)s->base.n_ranks_host * threads_count() <= s->n_cores && spin(peer, seen))
+        return CZ_OK;
     shm_listen(peer, seen, NAP_NS);
     return clock_now_ns() - s->looked_ns < NAP_NS ? CZ_OK : transport_shm_look(s, round);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void shm_set_phase(struct transport *t, int64_t step, const char *phase)
 {
     shm_place_set(mine(t), step, phase);
 }
 
+/* The state tells the peers whether this rank left in order. */
 void transport_shm_free(struct shm_transport *s, enum shm_state state)
 {
     struct shm_rank *me = &s->seg.ranks[s->base.rank];

@@ -1,4 +1,6 @@
-/* Choice of row, blocks that stay in the first cache level, and threads. */
+/* Sums of what ranks sent, in rank order and in fp32: the arithmetic of every reduction on the
+ * host. Rows for instruction sets must agree to the bit with the scalar one, because ranks may run
+ * on different CPUs. */
 #include "comm/sum/sum_impl.h"
 
 #include "base/threads.h"
@@ -65,7 +67,7 @@ void sum_put(const struct sum_way *way, void *dst, enum cz_dtype dst_dtype, cons
 static void send_block(const struct sum_way *way, void *slot, enum cz_dtype wire, const void *src,
                        enum cz_dtype src_dtype, size_t n)
 {
-    float on_wire[BLOCK_NUMEL]; /* room for any wire dtype */
+    float on_wire[BLOCK_NUMEL]; /* of any wire dtype */
     if (!way->past_caches) {
         way->row->convert(slot, wire, src, src_dtype, n);
         return;
@@ -94,25 +96,6 @@ void sum_send(const struct sum_way *way, void *slot, enum cz_dtype wire, const v
     }
 }
 
-/* At most BLOCK_NUMEL elements: own part on the wire, sum, and from there to slot and dst. */
-static void sum_block(const struct sum_way *way, const struct sum_sources *s,
-                      const struct sum_target *t, size_t begin, size_t n)
-{
-    const struct sum_row *row = way->row;
-    float own_wire[BLOCK_NUMEL], sums[BLOCK_NUMEL]; /* room for any wire dtype */
-    const void *own = at_const(s->own, begin, s->own_dtype);
-    if (s->own_dtype != s->dtype) {
-        row->convert(own_wire, s->dtype, own, s->own_dtype, n);
-        own = own_wire;
-    }
-    void *dst = at(t->dst, begin, t->dst_dtype);
-    bool direct = !t->accumulate && t->dst_dtype == s->dtype;
-    void *out = direct ? dst : sums;
-    row->sum(s, own, begin, n, out);
-    if (t->shared) send_block(way, at(t->shared, begin, s->dtype), s->dtype, out, s->dtype, n);
-    if (!direct) (t->accumulate ? row->add : row->convert)(dst, t->dst_dtype, out, s->dtype, n);
-}
-
 void sum_ranks(const struct sum_way *way, const struct sum_sources *s, const struct sum_target *t,
                size_t numel)
 {
@@ -123,7 +106,23 @@ void sum_ranks(const struct sum_way *way, const struct sum_sources *s, const str
         threads_split(numel, BLOCK_NUMEL, n_parts, part, &begin, &end);
         for (; begin < end; begin += BLOCK_NUMEL) {
             size_t n = end - begin < BLOCK_NUMEL ? end - begin : BLOCK_NUMEL;
-            sum_block(way, s, t, begin, n);
+            /* At most BLOCK_NUMEL elements: own part on the wire, sum, and from there to slot and
+             * dst. */
+            const struct sum_row *row = way->row;
+            float own_wire[BLOCK_NUMEL], sums[BLOCK_NUMEL]; /* of any wire dtype */
+            const void *own = at_const(s->own, begin, s->own_dtype);
+            if (s->own_dtype != s->dtype) {
+                row->convert(own_wire, s->dtype, own, s->own_dtype, n);
+                own = own_wire;
+            }
+            void *dst = at(t->dst, begin, t->dst_dtype);
+            bool direct = !t->accumulate && t->dst_dtype == s->dtype;
+            void *out = direct ? dst : sums;
+            row->sum(s, own, begin, n, out);
+            if (t->shared)
+                send_block(way, at(t->shared, begin, s->dtype), s->dtype, out, s->dtype, n);
+            if (!direct)
+                (t->accumulate ? row->add : row->convert)(dst, t->dst_dtype, out, s->dtype, n);
         }
         if (t->shared && way->past_caches && n_parts > 1) way->row->send_end();
     }

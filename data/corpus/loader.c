@@ -1,4 +1,8 @@
-/* The loader: which rows make up a micro-batch, and where the run stands. */
+/* The loader of a language model's corpus: which rows make up a micro-batch, and where the run is.
+ *
+ * A running number counts samples over all ranks and epochs; row_of() maps it to a row of the data.
+ * So the order depends on the seed alone, not on the number of ranks or on how often the run was
+ * resumed, and a cursor is one number. */
 #include "base/log.h"
 #include "base/options.h"
 #include "base/rng.h"
@@ -39,22 +43,7 @@ static uint64_t samples_per_batch(const struct cz_data_loader *l)
     return (uint64_t)l->B * (uint64_t)l->world_size;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
-
-static cz_status check_options(const struct cz_data_options *o, int64_t world_size)
-{
-    if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
-    if (o->seq_len < 1 || o->seq_len >= INT32_MAX)
-        return err_set(CZ_INVALID, 0, "a sequence length of %" PRId64 " is impossible", o->seq_len);
-    if (o->micro_batch < 1 || o->micro_batch >= INT32_MAX)
-        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
-                       o->micro_batch);
-    if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
-        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
-                       o->rank, world_size);
-    return masking_check(o->masking, o->seq_len);
-}
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* "FILE", or "FILE and 2 more". */
 static const char *name_data(const struct cz_data_options *o, char *buf, size_t buf_nbytes)
@@ -66,6 +55,8 @@ static const char *name_data(const struct cz_data_options *o, char *buf, size_t 
     return buf;
 }
 
+/* Rows overlap by one token, because the last target of a row is the first token of the next. With
+ * masking there is no shift, and a row is what fits between the first and last token. */
 static cz_status count_rows(struct cz_data_loader *l, const struct cz_data_options *o)
 {
     char name[512];
@@ -114,7 +105,16 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     TRY(OPTIONS_TAKE(cz_masking, &masking, o->masking));
     o->masking = &masking;
     const int64_t world_size = o->world_size == 0 ? 1 : o->world_size;
-    TRY(check_options(o, world_size));
+    if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
+    if (o->seq_len < 1 || o->seq_len >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a sequence length of %" PRId64 " is impossible", o->seq_len);
+    if (o->micro_batch < 1 || o->micro_batch >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
+                       o->micro_batch);
+    if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
+        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
+                       o->rank, world_size);
+    TRY(masking_check(&masking, o->seq_len));
     struct cz_data_loader *l = calloc(1, sizeof *l);
     if (!l) return err_set(CZ_NOMEM, 0, "no memory for a data loader");
     l->T = o->seq_len;
@@ -159,6 +159,9 @@ void cz_data_close(struct cz_data_loader *l)
     free(l);
 }
 
+/* The largest id of the token type may be far above the vocabulary, so the data is searched, up to
+ * CHECK_N_TOKENS_MAX; ids beyond that are checked as they are read. It costs seconds at the start
+ * instead of a failure after hours. */
 cz_status cz_data_check_vocab(struct cz_data_loader *l, int64_t vocab_size)
 {
     if (vocab_size < 1 || vocab_size > VOCAB_ANY)
@@ -179,18 +182,16 @@ cz_status cz_data_check_vocab(struct cz_data_loader *l, int64_t vocab_size)
     return CZ_OK;
 }
 
-/* ---- the order --------------------------------------------------------------------------------
- */
+/* ---- the order ------------------------------------------------------------------------------- */
 
-/* The row that running sample `sample` stands for. */
+/* The permutation is of all rows, so that with drop_last each epoch drops others. */
 static uint64_t row_of(const struct cz_data_loader *l, uint64_t sample)
 {
     uint64_t epoch = sample / l->rows_per_epoch, idx = sample % l->rows_per_epoch;
-    /* The permutation is of all rows, so that each epoch drops others. */
     return l->shuffle ? rng_permute(l->seed, epoch, l->n_rows, idx) : idx;
 }
 
-/* Rows that this micro-batch has: all, but at the end of a single epoch. */
+/* Rows of this rank's micro-batch: all of them, except at the end of a single epoch. */
 static int64_t rows_left(const struct cz_data_loader *l, uint64_t first)
 {
     if (!l->once) return l->B;
@@ -215,6 +216,7 @@ static cz_status fill_row(struct cz_data_loader *l, uint64_t sample, int64_t b)
     return CZ_OK;
 }
 
+/* Each rank reads its own B rows of the W·B that the step takes. */
 cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 {
     uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
@@ -235,8 +237,7 @@ bool cz_data_is_done(const struct cz_data_loader *l)
     return l->once && l->next >= l->rows_per_epoch;
 }
 
-/* ---- the place --------------------------------------------------------------------------------
- */
+/* ---- the place ------------------------------------------------------------------------------- */
 
 void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
 {
@@ -247,6 +248,8 @@ void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
                                    .shuffle = l->shuffle};
 }
 
+/* A cursor of other data, another sequence length or another seed would silently repeat and skip
+ * samples, so it is refused. The beginning fits any data. */
 cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
 {
     uint64_t next;

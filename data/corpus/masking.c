@@ -1,4 +1,6 @@
-/* Which tokens of a row are to be guessed, and what stands in their place. */
+/* Which tokens of a row are to be guessed, and what replaces them, as in BERT: of the chosen ones
+ * 80 % become the mask token, 10 % a random token, 10 % stay. Random numbers come from sample and
+ * position, so a row is masked in the same way on every number of ranks. */
 #include "data/corpus/masking_impl.h"
 
 #include "base/options.h"
@@ -82,7 +84,7 @@ static void draw(const uint32_t key[2], const uint32_t hi[2], int64_t t, uint32_
     rng_philox4x32(counter, key, words);
 }
 
-/* The token is to be guessed: what stands in its place. */
+/* words[1] decides between the three cases; words[2] picks the random token. */
 static int32_t replace(const struct cz_masking *m, int32_t id, const uint32_t words[4])
 {
     const uint32_t tenth = UINT32_MAX / 10;

@@ -1,8 +1,5 @@
-/* Megatron's indexed tokens. PREFIX.idx, little endian, nothing aligned:
- *   9 bytes "MMIDIDX\0\0" · u64 version 1 · u8 dtype code · u64 S sequences · u64 D document marks
- *   S × i32 lengths in tokens · S × i64 byte offsets into PREFIX.bin · D × i64 sequence numbers
- *   where documents start, from 0, the last being S.
- * PREFIX.bin is the tokens alone. Sequences are joined in order into one stream. */
+/* Megatron's index (.idx): the lengths of documents and the type of tokens in the .bin beside it.
+ * Only the concatenation matters here; documents are followed in their order. */
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 

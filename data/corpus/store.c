@@ -1,4 +1,7 @@
-/* The token store's stream: runs of tokens in mapped files, read by position. */
+/* Tokens of all files as one sequence: mapped files, and runs of tokens in them. Files are mapped,
+ * not read, so opening terabytes takes no time, and the page cache is shared by the ranks of a
+ * host; pages that were read are given back from time to time, because a container's limit counts
+ * them. */
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 
@@ -29,6 +32,7 @@ size_t token_kind_size(enum token_kind kind)
     return 0;
 }
 
+/* INT64_MAX as the bound means "unknown". */
 static int64_t kind_max(enum token_kind kind)
 {
     switch (kind) {
@@ -43,17 +47,15 @@ static int64_t kind_max(enum token_kind kind)
     return INT64_MAX;
 }
 
-static bool kind_is_signed(enum token_kind kind)
-{
-    return kind == TOKEN_I8 || kind == TOKEN_I16 || kind == TOKEN_I32 || kind == TOKEN_I64;
-}
-
 int64_t store_id_max(const struct token_store *s)
 {
     int64_t max = 0;
     for (size_t r = 0; r < s->n_runs; r++) {
         /* A signed kind can hold a negative id: nothing but a search excludes it. */
-        int64_t m = kind_is_signed(s->runs[r].kind) ? INT64_MAX : kind_max(s->runs[r].kind);
+        int64_t m = (s->runs[r].kind == TOKEN_I8 || s->runs[r].kind == TOKEN_I16 ||
+                     s->runs[r].kind == TOKEN_I32 || s->runs[r].kind == TOKEN_I64)
+                        ? INT64_MAX
+                        : kind_max(s->runs[r].kind);
         if (m > max) max = m;
     }
     return max;
@@ -65,6 +67,7 @@ void store_init(struct token_store *s, struct token_file *files)
     s->files = files;
 }
 
+/* Encoded files are memory, the others mappings; fd is -1 where no file is open. */
 void store_unmap(struct token_file *f)
 {
     if (f->encoded)
@@ -84,6 +87,7 @@ void store_free(struct token_store *s)
     memset(s, 0, sizeof *s);
 }
 
+/* Shared and read-only: ranks of one host read the same pages. */
 cz_status store_map(struct token_store *s, const char *path, size_t *file_idx)
 {
     struct token_file *f = &s->files[s->n_files];
@@ -101,6 +105,8 @@ cz_status store_map(struct token_store *s, const char *path, size_t *file_idx)
     return CZ_OK;
 }
 
+/* Runs that continue each other become one, since every read searches the list of runs. file_first
+ * is for messages: positions there count tokens of the file. */
 cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind kind,
                         uint64_t byte_off, uint64_t n_tokens)
 {
@@ -132,23 +138,11 @@ cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind 
     return CZ_OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-static const struct token_run *find_run(const struct token_store *s, uint64_t token)
-{
-    size_t lo = 0, hi = s->n_runs;
-    while (hi - lo > 1) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (s->runs[mid].first <= token)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return &s->runs[lo];
-}
-
-/* Reading a mapped page that the file no longer has would kill the process. */
+/* Reading a mapped page that the file no longer has would kill the process. A file may be truncated
+ * between this and the read; that race is left, the usual one (a file rewritten between two epochs)
+ * is caught. */
 static cz_status check_length(const struct token_file *f)
 {
     struct stat info;
@@ -160,15 +154,7 @@ static cz_status check_length(const struct token_file *f)
     return CZ_OK;
 }
 
-static void release_pages(struct token_store *s)
-{
-    for (size_t i = 0; i < s->n_files; i++)
-        if (!s->files[i].encoded) /* a hint: failure costs memory, not correctness */
-            (void)madvise((void *)(uintptr_t)s->files[i].bytes, (size_t)s->files[i].nbytes,
-                          MADV_DONTNEED);
-    s->held_nbytes = 0;
-}
-
+/* memcpy because ids of a .npy may begin at any byte. */
 static int64_t load_token(enum token_kind kind, const unsigned char *src)
 {
     uint8_t u8;
@@ -232,6 +218,7 @@ static bool widen(enum token_kind kind, const unsigned char *src, size_t n, int6
     return bad;
 }
 
+/* Slow, and only after widen() has seen a bad id: the fast loop keeps no position. */
 static cz_status name_bad_token(const struct token_store *s, const struct token_run *run,
                                 uint64_t skip, size_t n, int64_t vocab_size)
 {
@@ -249,10 +236,20 @@ static cz_status name_bad_token(const struct token_store *s, const struct token_
     return err_set(CZ_IO, 0, "%s: changed while it was read", f->path);
 }
 
+/* Pages that were read count as resident; above HELD_NBYTES_MAX the mappings are given back, so a
+ * large corpus does not push out memory that the training needs. */
 cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vocab_size,
                      int32_t *dst)
 {
-    const struct token_run *run = find_run(s, first);
+    size_t lo = 0, hi = s->n_runs;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (s->runs[mid].first <= first)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    const struct token_run *run = &s->runs[lo];
     for (; n > 0; run++) {
         const struct token_file *f = &s->files[run->file_idx];
         uint64_t skip = first - run->first;
@@ -266,6 +263,12 @@ cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vo
         first += take;
         n -= take;
     }
-    if (s->held_nbytes > HELD_NBYTES_MAX) release_pages(s);
+    if (s->held_nbytes > HELD_NBYTES_MAX) {
+        for (size_t i = 0; i < s->n_files; i++)
+            if (!s->files[i].encoded) /* a hint: failure costs memory, not correctness */
+                (void)madvise((void *)(uintptr_t)s->files[i].bytes, (size_t)s->files[i].nbytes,
+                              MADV_DONTNEED);
+        s->held_nbytes = 0;
+    }
     return CZ_OK;
 }

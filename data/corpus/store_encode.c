@@ -1,6 +1,7 @@
 /* Text under a trained tokenizer: encoded once, when it is opened, by all threads; the ids are kept
- * instead of the mapping. A wave of parts is cut off where the tokenizer says that nothing reaches
- * over, encoded, and appended in order: the ids are those of the whole text. */
+ * instead of the mapping. A wave of parts is cut where the tokenizer says that no token reaches
+ * across, encoded in parallel, and appended in order: the ids are those of the whole text, whatever
+ * the number of threads. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/corpus/store_impl.h"
@@ -34,28 +35,14 @@ struct encoder {
     size_t n_parts;
 };
 
-/* ---- a wave -----------------------------------------------------------------------------------
- */
+/* ---- a wave ---------------------------------------------------------------------------------- */
 
+/* The tokenizer finds the place; one that cannot (no `cut`) gets the whole text at once. */
 static size_t part_end(const struct encoder *e, size_t begin)
 {
     size_t left = e->nbytes - begin;
     if (left <= PART_NBYTES + PART_NBYTES / 2 || !e->tok->cls->cut) return e->nbytes;
     return begin + e->tok->cls->cut(e->tok, e->text + begin, left, PART_NBYTES);
-}
-
-static void choose_parts(struct encoder *e)
-{
-    size_t max = 2 * (size_t)threads_count(), at = e->done;
-    if (max > PARTS_MAX) max = PARTS_MAX;
-    for (e->n_parts = 0; e->n_parts < max && at < e->nbytes; e->n_parts++) {
-        struct part *p = &e->parts[e->n_parts];
-        size_t end = part_end(e, at);
-        p->text = e->text + at;
-        p->nbytes = end - at;
-        p->list.n = 0;
-        at = end;
-    }
 }
 
 static void encode_parts(struct encoder *e)
@@ -68,15 +55,7 @@ static void encode_parts(struct encoder *e)
         parts[i].st = tok->cls->encode(tok, parts[i].text, parts[i].nbytes, &parts[i].list);
 }
 
-/* A sentence stays with the thread that set it: what failed is tried again here to hear it. */
-static cz_status hear_failure(struct encoder *e, struct part *p)
-{
-    p->list.n = 0;
-    p->st = e->tok->cls->encode(e->tok, p->text, p->nbytes, &p->list);
-    return p->st;
-}
-
-static cz_status room_for(struct encoder *e, size_t n)
+static cz_status ids_reserve(struct encoder *e, size_t n)
 {
     if (n <= e->cap - e->n) return CZ_OK;
     size_t cap = e->cap + e->cap / 4;
@@ -90,7 +69,7 @@ static cz_status room_for(struct encoder *e, size_t n)
 
 static cz_status append_part(struct encoder *e, const struct part *p)
 {
-    TRY(room_for(e, p->list.n));
+    TRY(ids_reserve(e, p->list.n));
     if (e->width == sizeof(int32_t)) {
         if (p->list.n > 0) memcpy(e->ids + e->n * e->width, p->list.ids, p->list.n * e->width);
     } else {
@@ -102,31 +81,41 @@ static cz_status append_part(struct encoder *e, const struct part *p)
     return CZ_OK;
 }
 
-/* Pages of the mapping that were read. */
-static void release_text(const struct encoder *e, size_t begin)
+/* Two parts per thread, so that threads with short texts do not wait long. */
+static cz_status encode_wave(struct encoder *e)
 {
+    size_t begin = e->done;
+    size_t max = 2 * (size_t)threads_count(), at = e->done;
+    if (max > PARTS_MAX) max = PARTS_MAX;
+    for (e->n_parts = 0; e->n_parts < max && at < e->nbytes; e->n_parts++) {
+        struct part *p = &e->parts[e->n_parts];
+        size_t end = part_end(e, at);
+        p->text = e->text + at;
+        p->nbytes = end - at;
+        p->list.n = 0;
+        at = end;
+    }
+    encode_parts(e);
+    for (size_t i = 0; i < e->n_parts; i++) {
+        struct part *p = &e->parts[i];
+        if (p->st != CZ_OK) {
+            /* Errors are thread-local: the part that failed is encoded again here, to get its
+             * sentence on this thread. */
+            p->list.n = 0;
+            p->st = e->tok->cls->encode(e->tok, p->text, p->nbytes, &p->list);
+            TRY(p->st);
+        }
+        TRY(append_part(e, p));
+    }
+    /* Give back the pages of the mapping that were read. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t lo = begin / page * page, hi = e->done / page * page;
     if (hi > lo) /* a hint: failure costs memory, not correctness */
         (void)madvise((void *)(uintptr_t)(e->text + lo), hi - lo, MADV_DONTNEED);
-}
-
-static cz_status encode_wave(struct encoder *e)
-{
-    size_t begin = e->done;
-    choose_parts(e);
-    encode_parts(e);
-    for (size_t i = 0; i < e->n_parts; i++) {
-        struct part *p = &e->parts[i];
-        if (p->st != CZ_OK) TRY(hear_failure(e, p));
-        TRY(append_part(e, p));
-    }
-    release_text(e, begin);
     return CZ_OK;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static double now_seconds(void)
 {
@@ -157,6 +146,7 @@ static cz_status encode_all(struct encoder *e)
     return CZ_OK;
 }
 
+/* The mapped text is replaced by its ids; on an error the file stays as it was. */
 cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_tokenizer *tok)
 {
     struct token_file *f = &s->files[file_idx];

@@ -1,4 +1,6 @@
-/* What a path holds: Megatron's pair, llm.c's .bin, plain tokens, or text. */
+/* What a path holds: Megatron's pair (.idx, .bin), llm.c's .bin, plain tokens (u16:PATH, u32:PATH),
+ * or text. Decided by names and magic numbers; a .bin that has neither is refused, because reading
+ * tokens as text would train on noise. */
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 
@@ -33,6 +35,7 @@ static char *with_suffix(const char *path, size_t n_drop, const char *suffix)
     return out;
 }
 
+/* By the magic number. */
 static const struct llmc_form *llmc_form(const struct token_file *f)
 {
     int32_t magic;
@@ -43,6 +46,8 @@ static const struct llmc_form *llmc_form(const struct token_file *f)
     return NULL;
 }
 
+/* The header's count must fit the file's length exactly: a truncated file is damage, not a shorter
+ * one. */
 static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct llmc_form *form)
 {
     const struct token_file *f = &s->files[file_idx];
@@ -78,28 +83,7 @@ static cz_status add_plain(struct token_store *s, const char *path, enum token_k
     return store_add_run(s, file_idx, kind, 0, nbytes / width);
 }
 
-static bool is_bytes(const struct cz_tokenizer *tok)
-{
-    return !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
-}
-
-static cz_status add_file(struct token_store *s, const char *path, const struct cz_tokenizer *tok)
-{
-    size_t file_idx;
-    TRY(store_map(s, path, &file_idx));
-    const struct llmc_form *form = llmc_form(&s->files[file_idx]);
-    if (form) return add_llmc(s, file_idx, form);
-    if (ends_with(path, ".bin"))
-        return err_set(CZ_CORRUPT, 0,
-                       "%s: has neither the header of llm.c's tokens (magic 20240520 or 20240801) "
-                       "nor a Megatron .idx beside it; tokens without a header are read as "
-                       "u16:%s or u32:%s",
-                       path, path, path);
-    if (!is_bytes(tok)) return store_encode(s, file_idx, tok);
-    return store_add_run(s, file_idx, TOKEN_U8, 0, s->files[file_idx].nbytes);
-}
-
-/* The two names of a Megatron pair when `path` means one: either file, or the prefix of both. */
+/* Either file of the pair may be named, or their common prefix. */
 static bool is_megatron(const char *path, size_t *n_drop)
 {
     *n_drop = 0;
@@ -122,7 +106,22 @@ cz_status store_add(struct token_store *s, const char *path, const struct cz_tok
     size_t n_drop;
     if (strncmp(path, "u16:", 4) == 0) return add_plain(s, path + 4, TOKEN_U16);
     if (strncmp(path, "u32:", 4) == 0) return add_plain(s, path + 4, TOKEN_U32);
-    if (!is_megatron(path, &n_drop)) return add_file(s, path, tok);
+    if (!is_megatron(path, &n_drop)) {
+        size_t file_idx;
+        TRY(store_map(s, path, &file_idx));
+        const struct llmc_form *form = llmc_form(&s->files[file_idx]);
+        if (form) return add_llmc(s, file_idx, form);
+        if (ends_with(path, ".bin"))
+            return err_set(
+                CZ_CORRUPT, 0,
+                "%s: has neither the header of llm.c's tokens (magic 20240520 or 20240801) "
+                "nor a Megatron .idx beside it; tokens without a header are read as "
+                "u16:%s or u32:%s",
+                path, path, path);
+        if (!(!tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0))
+            return store_encode(s, file_idx, tok);
+        return store_add_run(s, file_idx, TOKEN_U8, 0, s->files[file_idx].nbytes);
+    }
     char *idx = with_suffix(path, n_drop, ".idx"), *bin = with_suffix(path, n_drop, ".bin");
     cz_status st = idx && bin ? store_add_megatron(s, idx, bin)
                               : err_set(CZ_NOMEM, 0, "%s: no memory for file names", path);

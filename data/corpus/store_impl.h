@@ -54,8 +54,7 @@ int64_t store_id_max(const struct token_store *s);
 /* Accepts a zeroed store. Does not free the array of files itself. */
 void store_free(struct token_store *s);
 
-/* ---- for the file formats ---------------------------------------------------------------------
- */
+/* ---- for the file formats -------------------------------------------------------------------- */
 
 size_t token_kind_size(enum token_kind kind);
 

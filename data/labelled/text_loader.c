@@ -1,8 +1,10 @@
-/* The text loader: rows of tokens, made by a thread that runs a few micro-batches ahead.
+/* The text loader: rows of tokens, made by a thread that runs a few micro-batches ahead, because a
+ * tokenizer takes longer than a small model's step.
  *
- * Slots form a ring. The thread fills slot n_filled mod N_SLOTS, the caller holds slot
- * (n_given - 1) mod N_SLOTS until its next call. cz_text_loader_seek() forgets what was filled
- * ahead (n_filled = n_given); what the thread has under way then, it throws away. */
+ * Slots form a ring. The thread fills slot n_filled mod N_SLOTS, the caller holds slot (n_given -
+ * 1) mod N_SLOTS until its next call. cz_text_loader_seek() discards what was filled ahead
+ * (n_filled = n_given); what the thread has under way at that moment carries an old generation and
+ * is thrown away. */
 #include "base/options.h"
 #include "data/labelled/text_loader_impl.h"
 
@@ -58,8 +60,7 @@ struct cz_text_loader {
     int64_t waited_ns;
 };
 
-/* ---- a micro-batch ----------------------------------------------------------------------------
- */
+/* ---- a micro-batch --------------------------------------------------------------------------- */
 
 /* A row without tokens would have nothing to attend to: it gets one pad token that counts. */
 static void fill_empty(const struct cz_text_loader *l, struct slot *s, size_t row)
@@ -82,7 +83,8 @@ static cz_status encode_row(const struct cz_text_loader *l, struct slot *s, size
     return CZ_OK;
 }
 
-/* Rows of max_len become rows of the width they need. Forward: a row never moves to the right. */
+/* Rows of max_len become rows of the width that the longest needs, rounded up so that kernels see
+ * few different shapes. In place and forward: a row never moves to the right. */
 static void pad_rows(const struct cz_text_loader *l, struct slot *s, size_t B)
 {
     size_t longest = 0, max_len = (size_t)l->max_len;
@@ -103,6 +105,8 @@ static void pad_rows(const struct cz_text_loader *l, struct slot *s, size_t B)
     s->batch.T = (int64_t)T;
 }
 
+/* A part without examples (the end of an epoch on some ranks) gets one empty row without a label:
+ * all ranks must take the same number of steps. */
 static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slot *s)
 {
     struct text_part part;
@@ -134,8 +138,7 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
     return CZ_OK;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* All micro-batches of an epoch that is the only one have been made. */
 static bool is_past_end(const struct cz_text_loader *l, uint64_t micro)
@@ -143,14 +146,14 @@ static bool is_past_end(const struct cz_text_loader *l, uint64_t micro)
     return l->once && micro / (uint64_t)l->accumulation >= l->order.n_steps;
 }
 
-/* Slots but the one that the caller holds. */
+/* All slots but the one that the caller holds. */
 static bool may_fill(const struct cz_text_loader *l)
 {
     uint64_t n_released = l->n_given > 0 ? l->n_given - 1 : 0;
     return !l->failed && !is_past_end(l, l->to_fill) && l->n_filled - n_released < N_SLOTS;
 }
 
-/* Fill one slot; called and left with the lock held. */
+/* Called and left with the lock held; it is given up while tokens are made. */
 static void fill_one(struct cz_text_loader *l)
 {
     uint64_t micro = l->to_fill, generation = l->generation;
@@ -183,7 +186,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Who opens the loader may be bound to one processor, which computes: the thread takes any. */
+/* The opening thread may be bound to one processor, which computes; the reading thread may use all
+ * that the process has. */
 static void set_processors(pthread_attr_t *attr)
 {
     struct processors allowed;
@@ -204,7 +208,7 @@ static cz_status start_thread(struct cz_text_loader *l)
     sigset_t all, before;
     pthread_attr_init(&attr);
     set_processors(&attr);
-    sigfillset(&all); /* signals are for the threads that people know */
+    sigfillset(&all); /* handlers belong to the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&l->thread, &attr, run, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -214,24 +218,7 @@ static cz_status start_thread(struct cz_text_loader *l)
     return CZ_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
-
-static cz_status check_options(const struct cz_text_loader_options *o)
-{
-    if (o->max_len < 1 || o->max_len >= INT32_MAX)
-        return err_set(CZ_INVALID, 0, "rows of %" PRId64 " tokens are impossible", o->max_len);
-    if (o->micro_batch < 1 || o->micro_batch >= INT32_MAX)
-        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
-                       o->micro_batch);
-    if (o->accumulation < 1 || o->accumulation >= INT32_MAX)
-        return err_set(CZ_INVALID, 0, "%" PRId64 " micro-batches in a step are impossible",
-                       o->accumulation);
-    if (o->world_size < 1 || o->world_size >= INT32_MAX || o->rank < 0 || o->rank >= o->world_size)
-        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
-                       o->rank, o->world_size);
-    return CZ_OK;
-}
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Whether max_len holds the special tokens of one text, and of two if some example has two. */
 static cz_status check_frames(const struct cz_text_loader *l, struct slot *s)
@@ -242,6 +229,7 @@ static cz_status check_frames(const struct cz_text_loader *l, struct slot *s)
     return encode_row(l, s, 0, &in);
 }
 
+/* One allocation for all slots, the widest items first, so that everything is aligned. */
 static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
 {
     size_t numel, nbytes;
@@ -269,14 +257,6 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
     return CZ_OK;
 }
 
-/* Behind a row: the pad token, or any token (nobody looks at it). */
-static int32_t choose_pad(const struct cz_tokenizer *tok)
-{
-    int64_t id = cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD);
-    if (id < 0) id = cz_tokenizer_end_id(tok);
-    return id >= 0 ? (int32_t)id : 0;
-}
-
 cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
                               struct cz_text_loader **out)
 {
@@ -286,7 +266,17 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     TRY(OPTIONS_TAKE(cz_text_loader_options, &o, options));
     if (o.world_size == 0) o.world_size = 1;
     if (o.once) o.accumulation = 1;
-    TRY(check_options(&o));
+    if (o.max_len < 1 || o.max_len >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "rows of %" PRId64 " tokens are impossible", o.max_len);
+    if (o.micro_batch < 1 || o.micro_batch >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "a micro-batch of %" PRId64 " rows is impossible",
+                       o.micro_batch);
+    if (o.accumulation < 1 || o.accumulation >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "%" PRId64 " micro-batches in a step are impossible",
+                       o.accumulation);
+    if (o.world_size < 1 || o.world_size >= INT32_MAX || o.rank < 0 || o.rank >= o.world_size)
+        return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64, o.rank,
+                       o.world_size);
     struct cz_text_loader *l = calloc(1, sizeof *l);
     if (!l) return err_set(CZ_NOMEM, 0, "no memory for a text loader");
     l->texts = o.texts;
@@ -296,7 +286,10 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     l->rank = o.rank;
     l->world_size = o.world_size;
     l->once = o.once;
-    l->pad_id = choose_pad(o.tokenizer);
+    /* Fills the rest of a row: the pad token, or any token, since the mask hides it. */
+    int64_t id = cz_tokenizer_special_id(o.tokenizer, CZ_SPECIAL_PAD);
+    if (id < 0) id = cz_tokenizer_end_id(o.tokenizer);
+    l->pad_id = id >= 0 ? (int32_t)id : 0;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);
     pthread_cond_init(&l->freed, NULL);
@@ -329,25 +322,22 @@ void cz_text_loader_close(struct cz_text_loader *l)
     free(l);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-/* With the lock: until a slot is filled or the thread has failed. */
-static void wait_filled(struct cz_text_loader *l)
-{
-    int64_t since = clock_now_ns();
-    while (l->n_filled == l->n_given && !l->failed) pthread_cond_wait(&l->filled, &l->lock);
-    if (l->warm) l->waited_ns += clock_now_ns() - since;
-    l->warm = true;
-}
-
+/* waited_ns counts time in which the step waited for data, without the first batch, which always
+ * waits. */
 cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 {
     const struct cz_batch none = {0};
     TRY(OPTIONS_GIVE(cz_batch, batch, &none));
     if (cz_text_loader_is_done(l)) return CZ_OK;
     pthread_mutex_lock(&l->lock);
-    if (l->n_filled == l->n_given) wait_filled(l);
+    if (l->n_filled == l->n_given) {
+        int64_t since = clock_now_ns();
+        while (l->n_filled == l->n_given && !l->failed) pthread_cond_wait(&l->filled, &l->lock);
+        if (l->warm) l->waited_ns += clock_now_ns() - since;
+        l->warm = true;
+    }
     bool there = l->n_filled > l->n_given;
     if (there) l->n_given++; /* the slot held before is free now */
     pthread_cond_signal(&l->freed);
@@ -390,9 +380,9 @@ double cz_text_loader_waited_s(const struct cz_text_loader *l)
     return (double)l->waited_ns / 1e9;
 }
 
-/* ---- the place --------------------------------------------------------------------------------
- */
+/* ---- the place ------------------------------------------------------------------------------- */
 
+/* A cursor is at the beginning of a step: a step that was begun counts as done. */
 void cz_text_loader_tell(const struct cz_text_loader *l, struct cz_data_cursor *out)
 {
     uint64_t A = (uint64_t)l->accumulation, steps = l->next / A + (l->next % A != 0);
@@ -403,6 +393,7 @@ void cz_text_loader_tell(const struct cz_text_loader *l, struct cz_data_cursor *
                                    .shuffle = l->order.shuffle};
 }
 
+/* As for the corpus: other data, seed or order would repeat and skip examples. */
 static cz_status check_cursor(const struct text_order *o, const struct cz_data_cursor *c)
 {
     if (c->n_rows == 0 && c->epoch == 0 && c->sample == 0) return CZ_OK; /* any data's start */
@@ -424,31 +415,24 @@ static cz_status check_cursor(const struct text_order *o, const struct cz_data_c
     return CZ_OK;
 }
 
-/* The step, over all epochs, that holds the cursor's example; one that drop_last leaves out stands
- * for the next epoch. */
-static cz_status find_step(const struct cz_text_loader *l, const struct cz_data_cursor *c,
-                           uint64_t *step)
-{
-    const struct text_order *o = &l->order;
-    uint64_t in_epoch = c->sample / o->step_size;
-    if (__builtin_mul_overflow(c->epoch, o->n_steps, step) ||
-        __builtin_add_overflow(*step, in_epoch < o->n_steps ? in_epoch : o->n_steps, step) ||
-        *step > (uint64_t)INT64_MAX / o->step_size)
-        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", example %" PRIu64 " is no place in a run",
-                       c->epoch, c->sample);
-    if (l->rank == 0 && in_epoch < o->n_steps && c->sample % o->step_size != 0)
-        LOGV(LOG_WARN, SUB_DATA,
-             "data: the saved place, example %" PRIu64 ", is inside a step of %" PRIu64
-             " examples: continuing with the complete step, from example %" PRIu64,
-             c->sample, o->step_size, in_epoch * o->step_size);
-    return CZ_OK;
-}
-
 cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cursor *cursor)
 {
     uint64_t step;
     TRY(check_cursor(&l->order, cursor));
-    TRY(find_step(l, cursor, &step));
+    /* The step, over all epochs, that holds the cursor's example; one that drop_last leaves out
+     * stands for the next epoch. */
+    const struct text_order *o = &l->order;
+    uint64_t in_epoch = cursor->sample / o->step_size;
+    if (__builtin_mul_overflow(cursor->epoch, o->n_steps, &step) ||
+        __builtin_add_overflow(step, in_epoch < o->n_steps ? in_epoch : o->n_steps, &step) ||
+        step > (uint64_t)INT64_MAX / o->step_size)
+        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", example %" PRIu64 " is no place in a run",
+                       cursor->epoch, cursor->sample);
+    if (l->rank == 0 && in_epoch < o->n_steps && cursor->sample % o->step_size != 0)
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: the saved place, example %" PRIu64 ", is inside a step of %" PRIu64
+             " examples: continuing with the complete step, from example %" PRIu64,
+             cursor->sample, o->step_size, in_epoch * o->step_size);
     l->next = step * (uint64_t)l->accumulation;
     l->warm = false;
     pthread_mutex_lock(&l->lock);

@@ -1,8 +1,10 @@
-/* The order of examples: a permutation per epoch, cut into windows that are sorted by length.
+/* The order of examples: a permutation per epoch, cut into windows that are sorted by length, so
+ * that the rows of a micro-batch need little padding.
  *
- * An epoch's sequence is all examples, permuted if shuffled. Window w is the sequence from
- * w · window_size · step_size on. Its whole steps are sorted together; what is left at the epoch's
- * end, a part of a step, is sorted by itself, so that it is no longer or shorter than others. */
+ * An epoch's sequence is all examples, permuted if shuffled. Window w is the sequence from w ·
+ * window_size · step_size on. Its whole steps are sorted together; what is left at the epoch's end,
+ * a part of a step, is sorted by itself, so that it is no longer or shorter than others. Every rank
+ * computes the same order, so none has to be sent. */
 #include "data/labelled/text_loader_impl.h"
 
 #include "base/rng.h"
@@ -15,8 +17,7 @@
 #define NONE       UINT64_MAX
 #define TOKEN_COST 8u /* of a token: costs are eighths */
 
-/* ---- lengths ----------------------------------------------------------------------------------
- */
+/* ---- lengths --------------------------------------------------------------------------------- */
 
 enum char_kind { CHAR_SPACE, CHAR_LETTER, CHAR_SINGLE, CHAR_REST };
 
@@ -53,7 +54,7 @@ static uint64_t estimate(const struct text_order *o, const char *text, size_t nb
     return sum;
 }
 
-/* What the tokenizer makes of a text of n_units, beyond n_free tokens: the cost of a unit. */
+/* The cost of a unit (a letter, a character) for this tokenizer, from a sample text. */
 static cz_status probe(const struct cz_tokenizer *tok, const char *text, size_t n_units,
                        size_t n_free, uint32_t *cost)
 {
@@ -66,14 +67,6 @@ static cz_status probe(const struct cz_tokenizer *tok, const char *text, size_t 
     return CZ_OK;
 }
 
-/* Words are one token or one per letter, Chinese characters one or several, as the vocabulary has
- * it. Every rank finds the same. */
-static cz_status find_costs(struct text_order *o, const struct cz_tokenizer *tok)
-{
-    TRY(probe(tok, "important information together", 9 + 11 + 8 - 3, 3, &o->letter_cost));
-    return probe(tok, "\u6211\u4eec\u4eca\u5929", 4, 0, &o->wide_cost);
-}
-
 static uint32_t length_of(const struct text_order *o, size_t example)
 {
     struct cz_tokenizer_input in = cz_texts_at(o->texts, example);
@@ -82,6 +75,7 @@ static uint32_t length_of(const struct text_order *o, size_t example)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
+/* Equal lengths keep their order, so that qsort() gives the same result everywhere. */
 static int compare_entries(const void *a, const void *b)
 {
     const struct text_order_entry *x = a, *y = b;
@@ -89,9 +83,9 @@ static int compare_entries(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
+/* Memory is for one window, not for the epoch. */
 cz_status text_order_init(struct text_order *o, const struct cz_text_loader_options *options)
 {
     size_t nbytes;
@@ -115,7 +109,13 @@ cz_status text_order_init(struct text_order *o, const struct cz_text_loader_opti
     o->window_size = o->bucket ? TEXT_LOADER_WINDOW : 1;
     size_t n_held = (size_t)o->n;
     if (o->step_size < o->n / o->window_size) n_held = (size_t)(o->step_size * o->window_size);
-    if (o->bucket) TRY(find_costs(o, options->tokenizer));
+    if (o->bucket) {
+        /* Words are one token or one per letter, Chinese characters one or several, as the
+         * vocabulary has it. Every rank finds the same. */
+        TRY(probe(options->tokenizer, "important information together", 9 + 11 + 8 - 3, 3,
+                  &o->letter_cost));
+        TRY(probe(options->tokenizer, "\u6211\u4eec\u4eca\u5929", 4, 0, &o->wide_cost));
+    }
     TRY(size_mul(n_held, sizeof *o->entries, &nbytes));
     o->entries = malloc(nbytes);
     if (!o->entries) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", n_held);
@@ -128,8 +128,7 @@ void text_order_free(struct text_order *o)
     memset(o, 0, sizeof *o);
 }
 
-/* ---- windows ----------------------------------------------------------------------------------
- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* Whole steps of a window. */
 static uint64_t n_whole(const struct text_order *o, uint64_t window)
@@ -138,6 +137,7 @@ static uint64_t n_whole(const struct text_order *o, uint64_t window)
     return left < o->window_size ? left : o->window_size;
 }
 
+/* Windows are computed when they are reached, and kept until the next one. */
 static void hold_window(struct text_order *o, uint64_t epoch, uint64_t window)
 {
     if (o->epoch == epoch && o->window == window) return;
@@ -160,7 +160,8 @@ static void hold_window(struct text_order *o, uint64_t epoch, uint64_t window)
     o->window = window;
 }
 
-/* Which of a window's sorted steps comes k-th. */
+/* The steps of a sorted window are shuffled again: otherwise every window would begin with short
+ * texts and end with long ones. */
 static uint64_t step_in_window(const struct text_order *o, uint64_t epoch, uint64_t window,
                                uint64_t k)
 {
@@ -183,6 +184,7 @@ static float count_labels(struct text_order *o, uint64_t step, const struct text
     return o->counted;
 }
 
+/* An incomplete step is dealt evenly, so that no rank has all of it. */
 void text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct text_part *out)
 {
     uint64_t epoch = step / o->n_steps, in_epoch = step % o->n_steps;

@@ -1,5 +1,4 @@
-/* Labelled texts: which reader a file needs, and the examples in memory. */
-#include "base/options.h"
+/* Labelled texts in memory: columns by their names, examples in blocks, what a loader asks for. */
 #include "data/labelled/texts_impl.h"
 
 #include "base/log.h"
@@ -13,32 +12,7 @@
 
 #define BLOCK_NBYTES ((size_t)1 << 20)
 
-struct text_block {
-    struct text_block *next;
-    size_t n, cap;
-    char bytes[];
-};
-
-/* A text, NUL, and with a pair that and a NUL. */
-struct text_example {
-    const char *text;
-    uint32_t nbytes, pair_nbytes;
-    int32_t label; /* while reading: the label's entry */
-    bool has_pair;
-};
-
-struct cz_texts {
-    struct text_block *blocks; /* the one that is being filled first */
-    struct text_example *examples;
-    size_t n, cap;
-    char **names; /* (n_labels) */
-    size_t n_labels;
-    size_t *n_of_label; /* (n_labels) */
-    uint64_t nbytes;    /* of all texts */
-};
-
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const char *const role_names[TEXT_N_ROLES] = {"text", "second text", "label"};
 static const char *const usual_names[TEXT_N_ROLES][TEXT_NAMES_MAX] = {
@@ -51,7 +25,7 @@ const char *texts_role_name(enum text_role role)
     return role_names[role];
 }
 
-static const char *given_name(const struct cz_texts_options *o, enum text_role role)
+const char *texts_given_name(const struct cz_texts_options *o, enum text_role role)
 {
     return role == TEXT_ROLE_TEXT   ? o->text_column
            : role == TEXT_ROLE_PAIR ? o->pair_column
@@ -60,14 +34,14 @@ static const char *given_name(const struct cz_texts_options *o, enum text_role r
 
 bool texts_is_given(const struct cz_texts_options *o, enum text_role role)
 {
-    return given_name(o, role) != NULL;
+    return texts_given_name(o, role) != NULL;
 }
 
 size_t texts_names_of(const struct cz_texts_options *o, enum text_role role,
                       const char *names[TEXT_NAMES_MAX])
 {
     size_t n = 0;
-    names[0] = given_name(o, role);
+    names[0] = texts_given_name(o, role);
     if (names[0]) return 1;
     for (; n < TEXT_NAMES_MAX && usual_names[role][n]; n++) names[n] = usual_names[role][n];
     return n;
@@ -90,10 +64,9 @@ cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const 
                             none ? "nothing" : r->names.s + 2);
 }
 
-/* ---- examples ---------------------------------------------------------------------------------
- */
+/* ---- examples -------------------------------------------------------------------------------- */
 
-/* Room for nbytes in the blocks; a text never lies in two. NULL: no memory. */
+/* Space for nbytes in the blocks; a text is never split over two. NULL: no memory. */
 static char *take_bytes(struct cz_texts *t, size_t nbytes)
 {
     struct text_block *b = t->blocks;
@@ -116,6 +89,7 @@ static char *take_bytes(struct cz_texts *t, size_t nbytes)
     return at;
 }
 
+/* Grows by half: data sets are large, and doubling would waste as much as it holds. */
 static cz_status reserve_example(struct texts_reader *r)
 {
     struct cz_texts *t = r->t;
@@ -130,7 +104,8 @@ static cz_status reserve_example(struct texts_reader *r)
     return CZ_OK;
 }
 
-/* *b as valid UTF-8, and without white space if the options say so. */
+/* *b as valid UTF-8, and without white space if the options say so. Most texts are valid and are
+ * left as they are. */
 static cz_status clean(struct texts_reader *r, struct text_buf *b)
 {
     if (!r->o->strip_spaces && utf8_is_valid(b->s, b->n)) return CZ_OK;
@@ -140,6 +115,7 @@ static cz_status clean(struct texts_reader *r, struct text_buf *b)
     return CZ_OK;
 }
 
+/* Text and pair are stored one after the other, each with a NUL. */
 static cz_status take_texts(struct texts_reader *r, struct text_example *e)
 {
     struct text_row *row = &r->row;
@@ -187,135 +163,6 @@ cz_status texts_take_row(struct texts_reader *r)
     return CZ_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
-
-static bool ends_with(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), n_suffix = strlen(suffix);
-    return n > n_suffix && strcasecmp(path + n - n_suffix, suffix) == 0;
-}
-
-static int first_character(struct text_source *in)
-{
-    int c = text_source_peek(in);
-    while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-        text_source_skip(in);
-        c = text_source_peek(in);
-    }
-    return c;
-}
-
-static cz_status read_open_file(struct texts_reader *r)
-{
-    const char *path = r->in.path;
-    if (r->o->plain || r->in.is_input || ends_with(path, ".txt")) {
-        if (!r->o->labels_optional)
-            return err_set(CZ_INVALID, 0, "%s: plain lines of text have no labels", path);
-        return texts_read_plain(r);
-    }
-    if (ends_with(path, ".csv")) return texts_read_table(r, ',', true);
-    if (ends_with(path, ".tsv")) return texts_read_table(r, '\t', false);
-    int c = first_character(&r->in);
-    if (c == '[' || c == '{') return texts_read_json(r);
-    if (c < 0) return r->in.status; /* empty: other files may have examples */
-    return text_source_fail(
-        &r->in, CZ_CORRUPT,
-        "begins neither with \"[\" (a JSON list) nor with \"{\" (JSON lines); tables "
-        "are named .csv or .tsv, lines of text .txt");
-}
-
-static cz_status read_file(struct texts_reader *r, const char *path)
-{
-    size_t before = r->t->n;
-    cz_status st = text_source_open(&r->in, path);
-    if (st == CZ_OK) st = read_open_file(r);
-    text_source_close(&r->in);
-    if (st == CZ_OK) LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", path, r->t->n - before);
-    return st;
-}
-
-static cz_status check_options(const struct cz_texts_options *o)
-{
-    if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
-    for (int a = 0; a < TEXT_N_ROLES; a++)
-        for (int b = 0; b < a; b++) {
-            const char *x = given_name(o, (enum text_role)a), *y = given_name(o, (enum text_role)b);
-            if (x && y && strcmp(x, y) == 0)
-                return err_set(CZ_INVALID, 0, "\"%s\" cannot be both the %s and the %s", x,
-                               role_names[b], role_names[a]);
-        }
-    return CZ_OK;
-}
-
-/* Labels' entries become classes. */
-static cz_status number_examples(struct texts_reader *r)
-{
-    struct cz_texts *t = r->t;
-    TRY(label_table_finish(&r->labels, &t->names, &t->n_labels));
-    t->n_of_label = calloc(t->n_labels + 1, sizeof *t->n_of_label);
-    if (!t->n_of_label) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n_labels);
-    for (size_t i = 0; i < t->n; i++) {
-        int32_t *label = &t->examples[i].label;
-        if (*label < 0) continue;
-        *label = r->labels.entries[*label].cls;
-        t->n_of_label[*label]++;
-    }
-    if (r->o->n_labels == 0 && t->n_labels > 100 && t->n_labels > t->n / 2)
-        LOGV(LOG_WARN, SUB_DATA,
-             "data: %zu classes among %zu examples, \"%s\" to \"%s\": is it labels that were read?",
-             t->n_labels, t->n, t->names[0], t->names[t->n_labels - 1]);
-    return CZ_OK;
-}
-
-static cz_status read_all(struct texts_reader *r)
-{
-    const struct cz_texts_options *o = r->o;
-    struct cz_texts *t = r->t;
-    TRY(label_table_init(&r->labels, o));
-    for (size_t i = 0; i < o->n_paths; i++) TRY(read_file(r, o->paths[i]));
-    if (t->n == 0)
-        return err_set(CZ_INVALID, 0, "%s%s: no example at all", o->paths[0],
-                       o->n_paths > 1 ? " and the other files" : "");
-    struct text_example *fitted = realloc(t->examples, t->n * sizeof *fitted);
-    if (fitted) t->examples = fitted;
-    return number_examples(r);
-}
-
-static void free_reader(struct texts_reader *r)
-{
-    text_buf_free(&r->row.text);
-    text_buf_free(&r->row.pair);
-    text_buf_free(&r->row.label);
-    text_buf_free(&r->clean);
-    text_buf_free(&r->value);
-    text_buf_free(&r->key);
-    text_buf_free(&r->names);
-    free(r->field_ends);
-    label_table_free(&r->labels);
-}
-
-cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out)
-{
-    struct cz_texts_options o;
-    struct texts_reader r = {.o = &o};
-    *out = NULL;
-    TRY(OPTIONS_TAKE(cz_texts_options, &o, options));
-    TRY(check_options(&o));
-    r.t = calloc(1, sizeof *r.t);
-    if (!r.t) return err_set(CZ_NOMEM, 0, "no memory for texts");
-    cz_status st = read_all(&r);
-    free_reader(&r);
-    if (st != CZ_OK) {
-        cz_texts_close(r.t);
-        return st;
-    }
-    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts of %" PRIu64 " bytes, %zu classes", r.t->n,
-         r.t->nbytes, r.t->n_labels);
-    *out = r.t;
-    return CZ_OK;
-}
-
 void cz_texts_close(struct cz_texts *t)
 {
     if (!t) return;
@@ -330,8 +177,7 @@ void cz_texts_close(struct cz_texts *t)
     free(t);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------
- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 size_t cz_texts_count(const struct cz_texts *t)
 {

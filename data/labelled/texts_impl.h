@@ -1,6 +1,7 @@
 /* Reading labelled texts: from bytes of a file to rows, from rows to examples and classes.
  *
- * texts.c         opening, what kind a file is, examples in memory
+ * texts.c         examples in memory, the names of columns
+ * texts_open.c    opening, what kind a file is
  * texts_source.c  a file as a stream of bytes; texts that grow; UTF-8 made valid
  * texts_json.c    JSON lists and lines
  * texts_table.c   .csv, .tsv, plain lines
@@ -13,8 +14,7 @@
 #include "base/status.h"
 #include <czero/data.h>
 
-/* ---- bytes that grow --------------------------------------------------------------------------
- */
+/* ---- bytes that grow ------------------------------------------------------------------------- */
 
 struct text_buf {
     char *s;
@@ -37,8 +37,7 @@ void text_buf_swap(struct text_buf *a, struct text_buf *b);
  * begun a character. strip: without Unicode's white space. */
 cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out);
 
-/* ---- a file as a stream -----------------------------------------------------------------------
- */
+/* ---- a file as a stream ---------------------------------------------------------------------- */
 
 struct text_source {
     const char *path;
@@ -81,8 +80,7 @@ static inline int text_source_take(struct text_source *s)
 cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)
     CZ_PRINTF(3, 4);
 
-/* ---- classes ----------------------------------------------------------------------------------
- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
 enum label_kind {
     LABEL_NONE = 0,
@@ -127,8 +125,7 @@ cz_status label_table_intern(struct label_table *l, const struct text_source *at
  * to free()). Errors: CZ_INVALID (fewer than two classes, a mix), CZ_NOMEM. */
 cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_classes);
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct text_row {
     struct text_buf text, pair, label;
@@ -156,6 +153,8 @@ enum text_role { TEXT_ROLE_TEXT = 0, TEXT_ROLE_PAIR, TEXT_ROLE_LABEL, TEXT_N_ROL
 const char *texts_role_name(enum text_role role); /* "text", "second text", "label" */
 size_t texts_names_of(const struct cz_texts_options *o, enum text_role role,
                       const char *names[TEXT_NAMES_MAX]);
+/* The name that the options give this role; NULL: none, and the usual names are tried. */
+const char *texts_given_name(const struct cz_texts_options *o, enum text_role role);
 bool texts_is_given(const struct cz_texts_options *o, enum text_role role);
 
 /* CZ_INVALID: no member or column for `role`; r->names holds those that are there, each after ", ".
@@ -165,5 +164,31 @@ cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const 
 cz_status texts_read_json(struct texts_reader *r);
 cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted);
 cz_status texts_read_plain(struct texts_reader *r);
+
+/* ---- examples in memory ---------------------------------------------------------------------- */
+
+struct text_block {
+    struct text_block *next;
+    size_t n, cap;
+    char bytes[];
+};
+
+/* A text, NUL, and with a pair that and a NUL. */
+struct text_example {
+    const char *text;
+    uint32_t nbytes, pair_nbytes;
+    int32_t label; /* while reading: the label's entry */
+    bool has_pair;
+};
+
+struct cz_texts {
+    struct text_block *blocks; /* the one that is being filled first */
+    struct text_example *examples;
+    size_t n, cap;
+    char **names; /* (n_labels) */
+    size_t n_labels;
+    size_t *n_of_label; /* (n_labels) */
+    uint64_t nbytes;    /* of all texts */
+};
 
 #endif

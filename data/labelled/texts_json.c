@@ -22,7 +22,7 @@ static int peek_value(struct texts_reader *r)
     }
 }
 
-/* Errors at a byte that should not be there (c), or at the end of the file (−1). */
+/* An error at a byte that should not be there (c), or at the end of the file (−1). */
 static cz_status fail_at(struct texts_reader *r, int c, const char *wanted)
 {
     if (c < 0)
@@ -33,8 +33,7 @@ static cz_status fail_at(struct texts_reader *r, int c, const char *wanted)
                             wanted);
 }
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 static cz_status put_code_point(struct text_buf *out, unsigned c)
 {
@@ -63,8 +62,8 @@ static cz_status read_unit(struct texts_reader *r, unsigned *unit)
     return CZ_OK;
 }
 
-/* Behind a backslash. `high`: a surrogate's first half that waits for its second, or 0; a half that
- * stays alone becomes U+FFFD. */
+/* After a backslash. `high`: the first half of a surrogate pair that waits for its second, or 0; a
+ * half that stays alone becomes U+FFFD. */
 static cz_status read_escape(struct texts_reader *r, unsigned *high, struct text_buf *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -91,7 +90,7 @@ static cz_status read_escape(struct texts_reader *r, unsigned *high, struct text
     return text_buf_put_char(out, to[found - from]);
 }
 
-/* Bytes of the block from here on that a string holds as they are. */
+/* Most of a string needs no work: it is copied block by block. */
 static size_t plain_run(const struct text_source *in)
 {
     size_t at = in->at;
@@ -134,8 +133,7 @@ static cz_status read_string(struct texts_reader *r, struct text_buf *out)
     }
 }
 
-/* ---- other values -----------------------------------------------------------------------------
- */
+/* ---- other values ---------------------------------------------------------------------------- */
 
 static size_t n_digits(const char *s)
 {
@@ -188,7 +186,8 @@ static cz_status read_word(struct texts_reader *r, struct text_buf *out, enum js
     return text_source_fail(&r->in, CZ_CORRUPT, "\"%.32s\" is no JSON value", s);
 }
 
-/* A value without parts into `out`; of lists and objects the type alone, and they stay unread. */
+/* Reads a value without parts into `out`; of lists and objects only the type, and they stay
+ * unread. */
 static cz_status read_scalar(struct texts_reader *r, struct text_buf *out, enum json_type *type)
 {
     int c = peek_value(r);
@@ -221,7 +220,7 @@ static cz_status read_key(struct texts_reader *r, struct text_buf *out)
     return CZ_OK;
 }
 
-/* Read over a value that nobody wants. */
+/* Reads over a value that is not needed. */
 static cz_status skip_value(struct texts_reader *r, int depth)
 {
     enum json_type type;
@@ -242,22 +241,7 @@ static cz_status skip_value(struct texts_reader *r, int depth)
     return CZ_OK;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
-
-/* 1.0 and 2e0 are integers that a program wrote as numbers. */
-static cz_status whole_number(struct texts_reader *r, struct text_buf *value)
-{
-    char digits[32];
-    double number = strtod(value->s, NULL);
-    if (number != floor(number) || fabs(number) > 0x1p53)
-        return text_source_fail(
-            &r->in, CZ_INVALID,
-            "the label %.32s names no class: integers, strings, true or false do", value->s);
-    int n = snprintf(digits, sizeof digits, "%.0f", number + 0.0);
-    value->n = 0;
-    return text_buf_put(value, digits, (size_t)n);
-}
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The row's label from r->row.label, whose type this is. */
 static cz_status set_label(struct texts_reader *r, enum json_type type)
@@ -274,7 +258,19 @@ static cz_status set_label(struct texts_reader *r, enum json_type type)
             row->label.n = 1;
         }
         return CZ_OK;
-    case JSON_FLOAT: row->label_kind = LABEL_INT; return whole_number(r, &row->label);
+    case JSON_FLOAT:
+        row->label_kind = LABEL_INT;
+        /* 1.0 and 2e0 are integers that a program wrote as numbers. */
+        char digits[32];
+        double number = strtod(row->label.s, NULL);
+        if (number != floor(number) || fabs(number) > 0x1p53)
+            return text_source_fail(
+                &r->in, CZ_INVALID,
+                "the label %.32s names no class: integers, strings, true or false do",
+                row->label.s);
+        int n = snprintf(digits, sizeof digits, "%.0f", number + 0.0);
+        row->label.n = 0;
+        return text_buf_put(&row->label, digits, (size_t)n);
     case JSON_STRING: row->label_kind = row->label.n ? LABEL_STRING : LABEL_NONE; return CZ_OK;
     case JSON_ARRAY:
     case JSON_OBJECT: break;
@@ -290,7 +286,7 @@ static cz_status need_string(struct texts_reader *r, enum text_role role, enum j
                             json_type_name(type));
 }
 
-/* Behind the "[" of a row: [text], [text, label], [text, pair, label]. */
+/* After the "[" of a row: [text], [text, label], [text, pair, label]. */
 static cz_status read_list_row(struct texts_reader *r)
 {
     struct text_row *row = &r->row;
@@ -330,7 +326,8 @@ static cz_status note_name(struct texts_reader *r)
     return text_clean(r->key.s, r->key.n, false, &r->names);
 }
 
-/* Which role a member has, and how good its name is; false: none. */
+/* Which role a member has, and how good its name is; false: none. An earlier name in the list wins
+ * over a later one. */
 static bool find_role(const struct texts_reader *r, enum text_role *role, size_t *rank)
 {
     const char *names[TEXT_NAMES_MAX];
@@ -370,6 +367,7 @@ static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_R
     return CZ_OK;
 }
 
+/* A member that happens to be called "pair" may be anything, unless the options name it. */
 static cz_status take_object(struct texts_reader *r, const struct found found[TEXT_N_ROLES])
 {
     const struct found *text = &found[TEXT_ROLE_TEXT], *pair = &found[TEXT_ROLE_PAIR];
@@ -380,7 +378,6 @@ static cz_status take_object(struct texts_reader *r, const struct found found[TE
     TRY(need_string(r, TEXT_ROLE_TEXT, text->type));
     if (pair_is_given && pair->rank == SIZE_MAX && !pair->was_null)
         return texts_fail_missing(r, TEXT_ROLE_PAIR, "member");
-    /* A member that just happens to be called "pair" may be anything. */
     r->row.has_pair = pair->rank != SIZE_MAX && (pair_is_given || pair->type == JSON_STRING);
     if (r->row.has_pair) TRY(need_string(r, TEXT_ROLE_PAIR, pair->type));
     if (label->rank == SIZE_MAX && !label->was_null && !r->o->labels_optional)
@@ -404,8 +401,7 @@ static cz_status read_object_row(struct texts_reader *r)
     return take_object(r, found);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* A row, if c can begin one. */
 static cz_status read_row(struct texts_reader *r, int c)
@@ -416,27 +412,25 @@ static cz_status read_row(struct texts_reader *r, int c)
     return c == '[' ? read_list_row(r) : read_object_row(r);
 }
 
-/* Behind the "[" of a list of rows. */
-static cz_status read_list(struct texts_reader *r)
-{
-    bool done = peek_value(r) == ']';
-    if (done) text_source_skip(&r->in);
-    for (r->in.item = 1; !done; r->in.item++) {
-        TRY(read_row(r, peek_value(r)));
-        TRY(read_separator(r, ']', &done));
-    }
-    r->in.item = 0;
-    if (peek_value(r) >= 0)
-        return text_source_fail(&r->in, CZ_CORRUPT, "the file continues after the end of the list");
-    return r->in.status;
-}
-
 cz_status texts_read_json(struct texts_reader *r)
 {
     int c = peek_value(r);
     if (c == '[') {
         text_source_skip(&r->in);
-        if (peek_value(r) != '"') return read_list(r);
+        if (peek_value(r) != '"') {
+            /* Behind the "[" of a list of rows. */
+            bool done = peek_value(r) == ']';
+            if (done) text_source_skip(&r->in);
+            for (r->in.item = 1; !done; r->in.item++) {
+                TRY(read_row(r, peek_value(r)));
+                TRY(read_separator(r, ']', &done));
+            }
+            r->in.item = 0;
+            if (peek_value(r) >= 0)
+                return text_source_fail(&r->in, CZ_CORRUPT,
+                                        "the file continues after the end of the list");
+            return r->in.status;
+        }
         TRY(read_list_row(r)); /* a line: ["text", … */
     }
     while ((c = peek_value(r)) >= 0) TRY(read_row(r, c));

@@ -37,32 +37,15 @@ static bool parse_integer(const char *name, int64_t *value)
     return errno == 0;
 }
 
-/* ---- known names ------------------------------------------------------------------------------
- */
+/* ---- known names ----------------------------------------------------------------------------- */
 
 static int compare_strings(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static cz_status check_known(const struct cz_texts_options *o)
-{
-    if (o->n_labels < 2)
-        return err_set(CZ_INVALID, 0, "classification needs at least two classes; \"%s\" is one",
-                       o->labels[0]);
-    const char **sorted = malloc(o->n_labels * sizeof *sorted);
-    if (!sorted) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", o->n_labels);
-    memcpy(sorted, o->labels, o->n_labels * sizeof *sorted);
-    qsort(sorted, o->n_labels, sizeof *sorted, compare_strings);
-    cz_status st = CZ_OK;
-    for (size_t k = 1; st == CZ_OK && k < o->n_labels; k++)
-        if (strcmp(sorted[k - 1], sorted[k]) == 0)
-            st = err_set(CZ_INVALID, 0, "two of the %zu classes are named \"%.*s\"", o->n_labels,
-                         shown(sorted[k]), sorted[k]);
-    free(sorted);
-    return st;
-}
-
+/* "LABEL_0", "LABEL_1", … are the names that transformers gives classes which have none. Integers
+ * in the data then mean positions in the list. */
 static bool is_numbered(const struct cz_texts_options *o)
 {
     char name[32];
@@ -83,19 +66,9 @@ static bool find_known(const struct cz_texts_options *o, const char *name, int32
     return false;
 }
 
-static cz_status fail_unknown(const struct label_table *l, const struct text_source *at,
-                              const char *name)
-{
-    char list[512];
-    size_t n = 0, k = 0;
-    for (; k < l->o->n_labels && n + NAME_SHOWN + 8 < sizeof list; k++)
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", k ? ", " : "",
-                              shown(l->o->labels[k]), l->o->labels[k]);
-    return text_source_fail(
-        at, CZ_INVALID, "the label \"%.*s\" is none of the %zu known classes: %s%s", shown(name),
-        name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "");
-}
-
+/* In this order: the name itself, then an integer as a position (numbered classes only), then
+ * Python's spelling of a boolean. A label that matches nothing is an error with the list: a silent
+ * new class would change the model's output. */
 static cz_status match_known(const struct label_table *l, const struct text_source *at,
                              struct label_entry *e)
 {
@@ -109,17 +82,41 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
     if (e->kind == LABEL_BOOL && /* as Python spells them */
         find_known(l->o, e->name[0] == 't' ? "True" : "False", &e->cls))
         return CZ_OK;
-    return fail_unknown(l, at, e->name);
+    char list[512];
+    size_t n = 0, k = 0;
+    for (; k < l->o->n_labels && n + NAME_SHOWN + 8 < sizeof list; k++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", k ? ", " : "",
+                              shown(l->o->labels[k]), l->o->labels[k]);
+    return text_source_fail(
+        at, CZ_INVALID, "the label \"%.*s\" is none of the %zu known classes: %s%s", shown(e->name),
+        e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "");
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
+/* Doubles are found by sorting: with them, a label's class would depend on the order of the
+ * list. */
 cz_status label_table_init(struct label_table *l, const struct cz_texts_options *o)
 {
     memset(l, 0, sizeof *l);
     l->o = o;
-    if (o->n_labels > 0) TRY(check_known(o));
+    if (o->n_labels > 0) {
+        if (o->n_labels < 2)
+            return err_set(CZ_INVALID, 0,
+                           "classification needs at least two classes; \"%s\" is one",
+                           o->labels[0]);
+        const char **sorted = malloc(o->n_labels * sizeof *sorted);
+        if (!sorted) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", o->n_labels);
+        memcpy(sorted, o->labels, o->n_labels * sizeof *sorted);
+        qsort(sorted, o->n_labels, sizeof *sorted, compare_strings);
+        cz_status st = CZ_OK;
+        for (size_t k = 1; st == CZ_OK && k < o->n_labels; k++)
+            if (strcmp(sorted[k - 1], sorted[k]) == 0)
+                st = err_set(CZ_INVALID, 0, "two of the %zu classes are named \"%.*s\"",
+                             o->n_labels, shown(sorted[k]), sorted[k]);
+        free(sorted);
+        TRY(st);
+    }
     l->known_is_numbered = is_numbered(o);
     return CZ_OK;
 }
@@ -139,7 +136,9 @@ static size_t hash_label(enum label_kind kind, const char *name, size_t nbytes)
     return (size_t)(h ^ h >> 32);
 }
 
-/* The slot that holds this label, or the empty one where it belongs. */
+/* The slot that holds this label, or the empty one where it belongs. At most half of the slots are
+ * used, so the search ends. The kind is part of the key: the integer 1 and the string "1" are
+ * different labels until choose_integers() decides. */
 static uint32_t *find_slot(const struct label_table *l, enum label_kind kind, const char *name,
                            size_t nbytes)
 {
@@ -152,6 +151,7 @@ static uint32_t *find_slot(const struct label_table *l, enum label_kind kind, co
     }
 }
 
+/* Entries first: when only the slots fail, the larger array stays and nothing is lost. */
 static cz_status grow(struct label_table *l)
 {
     size_t cap = l->cap ? 2 * l->cap : 64, n_slots = 2 * cap;
@@ -174,7 +174,8 @@ static cz_status grow(struct label_table *l)
     return CZ_OK;
 }
 
-/* Integers, strings and booleans do not go together, unless the names say what is what. */
+/* Integers, strings and booleans do not go together, unless the names say what is what. Numbering 1
+ * and "1" as one class, or as two, would be a guess. */
 static cz_status check_mix(const struct label_table *l, const struct text_source *at,
                            const struct label_entry *e)
 {
@@ -191,6 +192,7 @@ static cz_status check_mix(const struct label_table *l, const struct text_source
     return CZ_OK;
 }
 
+/* A NUL would end the name early, so two labels could become one. */
 static cz_status add_entry(struct label_table *l, const struct text_source *at,
                            enum label_kind kind, const char *name, size_t nbytes)
 {
@@ -217,6 +219,8 @@ static cz_status add_entry(struct label_table *l, const struct text_source *at,
     return CZ_OK;
 }
 
+/* Each distinct label is parsed and matched once; examples keep an index of it, since classes get
+ * their numbers only when all have been seen. */
 cz_status label_table_intern(struct label_table *l, const struct text_source *at,
                              enum label_kind kind, const char *name, size_t nbytes,
                              size_t *entry_idx)
@@ -231,9 +235,9 @@ cz_status label_table_intern(struct label_table *l, const struct text_source *at
     return CZ_OK;
 }
 
-/* ---- numbering --------------------------------------------------------------------------------
- */
+/* ---- numbering ------------------------------------------------------------------------------- */
 
+/* By value and not as text, so that 10 comes after 9. */
 static int compare_values(const void *a, const void *b)
 {
     int64_t x = (*(struct label_entry *const *)a)->value;
@@ -267,7 +271,8 @@ static cz_status choose_integers(const struct label_table *l, bool *integers)
     return CZ_OK;
 }
 
-/* Entries of one name (a cell and a string, say) are one class. */
+/* Entries of one name (a cell and a string, say) are one class. The order of the classes is the
+ * order of the sort, never of first occurrence: shuffling the file must not renumber them. */
 static size_t number_classes(struct label_entry **sorted, size_t n)
 {
     size_t n_classes = 0;
@@ -278,6 +283,7 @@ static size_t number_classes(struct label_entry **sorted, size_t n)
     return n_classes;
 }
 
+/* Pointers and texts in one block, which the owner frees at once. */
 static cz_status copy_names(const char *const *src, size_t n, char ***names)
 {
     size_t nbytes = n * sizeof **names;
@@ -309,6 +315,7 @@ static cz_status collect(struct label_table *l, struct label_entry **sorted, con
     return copy_names(src, *n_classes, names);
 }
 
+/* Known names keep their order: it is the order of the model's outputs. */
 cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_classes)
 {
     if (l->o->n_labels > 0) {

@@ -1,4 +1,5 @@
-/* A file as a stream of bytes, texts that grow, and UTF-8 made valid. */
+/* A file as a stream of bytes, texts that grow, and UTF-8 made valid. Data sets come with broken
+ * bytes; replacing them is better than refusing a million examples because of one. */
 #include "base/utf8.h"
 #include "data/labelled/texts_impl.h"
 #include "formats/file_io.h"
@@ -14,8 +15,7 @@
 #define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
 #define REPLACEMENT_NBYTES 3
 
-/* ---- bytes that grow --------------------------------------------------------------------------
- */
+/* ---- bytes that grow ------------------------------------------------------------------------- */
 
 cz_status text_buf_reserve(struct text_buf *b, size_t n)
 {
@@ -52,8 +52,7 @@ void text_buf_swap(struct text_buf *a, struct text_buf *b)
     *b = was;
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 /* Unicode's property White_Space, of a character of len bytes. */
 static bool is_white_space(const char *s, int len)
@@ -71,7 +70,8 @@ static bool is_white_space(const char *s, int len)
     }
 }
 
-/* Bytes at s that could have begun a character but do not: at least one. */
+/* Bytes at s that could have begun a character but do not: at least one. One U+FFFD replaces them
+ * all, as Python's decoder does. */
 static size_t broken_length(const char *s, size_t n)
 {
     size_t len = 1;
@@ -85,6 +85,7 @@ static bool is_continued(const char *s)
     return (s[0] & 0xC0) == 0x80 && (s[1] & 0xC0) == 0x80;
 }
 
+/* Space for the worst case is reserved once: each byte becomes a replacement of three. */
 cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
 {
     if (n == 0) return CZ_OK; /* s may be NULL */
@@ -122,17 +123,12 @@ cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
     return CZ_OK;
 }
 
-/* ---- the stream -------------------------------------------------------------------------------
- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
-static bool names_input(const char *path)
-{
-    return strcmp(path, "-") == 0;
-}
-
+/* "-" is standard input, which may be a pipe and stays open. */
 cz_status text_source_open(struct text_source *s, const char *path)
 {
-    const bool is_input = names_input(path);
+    const bool is_input = strcmp(path, "-") == 0;
     *s = (struct text_source){
         .path = is_input ? "standard input" : path, .fd = -1, .line = 1, .is_input = is_input};
     if (is_input)

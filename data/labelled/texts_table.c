@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- records ----------------------------------------------------------------------------------
- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static cz_status end_field(struct texts_reader *r)
 {
@@ -40,7 +39,8 @@ static const char *trimmed_field(const struct texts_reader *r, size_t idx, size_
     return s;
 }
 
-/* A quoted field, at its opening quote; what stands behind the closing one is not read. */
+/* A quoted field, at its opening quote; what follows the closing one is not read. An error names
+ * the line where the quote opened, since the end of the file tells nothing. */
 static cz_status read_quoted(struct texts_reader *r)
 {
     uint64_t line = r->in.line;
@@ -93,7 +93,8 @@ static cz_status read_field(struct texts_reader *r, char delimiter, bool quoted)
     return end_field(r);
 }
 
-/* The next record that is not a blank line; *end: there is none. */
+/* The next record that is not a blank line; *end: there is none. A quoted empty field is not
+ * blank. */
 static cz_status read_record(struct texts_reader *r, char delimiter, bool quoted, bool *end)
 {
     bool blank = true;
@@ -113,15 +114,14 @@ static cz_status read_record(struct texts_reader *r, char delimiter, bool quoted
     return r->in.status;
 }
 
-/* The line on which the record just read ends: for sentences about it. */
+/* The line on which the record just read ends, for sentences about it. */
 static uint64_t record_line(const struct text_source *in)
 {
     bool at_next = in->at > 0 && in->block[in->at - 1] == '\n';
     return in->line - (at_next ? 1 : 0);
 }
 
-/* ---- columns ----------------------------------------------------------------------------------
- */
+/* ---- columns --------------------------------------------------------------------------------- */
 
 #define NO_COLUMN SIZE_MAX
 
@@ -138,6 +138,7 @@ static bool column_is(const struct texts_reader *r, size_t idx, const char *name
     return strlen(name) == n && memcmp(name, s, n) == 0;
 }
 
+/* Column names are tried in the order of the usual names, the best first. */
 static cz_status find_column(struct texts_reader *r, enum text_role role, size_t *column)
 {
     const char *names[TEXT_NAMES_MAX];
@@ -187,22 +188,6 @@ static cz_status copy_field(struct texts_reader *r, size_t column, struct text_b
     return text_buf_put(out, s, n);
 }
 
-static cz_status take_record(struct texts_reader *r, const struct columns *columns)
-{
-    struct text_row *row = &r->row;
-    size_t pair = columns->of[TEXT_ROLE_PAIR], label = columns->of[TEXT_ROLE_LABEL], n;
-    TRY(copy_field(r, columns->of[TEXT_ROLE_TEXT], &row->text));
-    row->has_pair = pair != NO_COLUMN;
-    if (row->has_pair) TRY(copy_field(r, pair, &row->pair));
-    row->label.n = 0;
-    if (label != NO_COLUMN) {
-        const char *s = trimmed_field(r, label, &n);
-        TRY(text_buf_put(&row->label, s, n));
-    }
-    row->label_kind = row->label.n ? LABEL_CELL : LABEL_NONE;
-    return texts_take_row(r);
-}
-
 cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
 {
     struct columns columns = {0};
@@ -217,9 +202,20 @@ cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
             return text_source_fail(
                 &r->in, CZ_CORRUPT, "%zu fields where the header names %zu columns%s", r->n_fields,
                 columns.n,
-                quoted && r->n_fields > columns.n ? "; a text with commas stands in double quotes"
+                quoted && r->n_fields > columns.n ? "; a text with commas needs double quotes"
                                                   : "");
-        TRY(take_record(r, &columns));
+        struct text_row *row = &r->row;
+        size_t pair = columns.of[TEXT_ROLE_PAIR], label = columns.of[TEXT_ROLE_LABEL], n;
+        TRY(copy_field(r, columns.of[TEXT_ROLE_TEXT], &row->text));
+        row->has_pair = pair != NO_COLUMN;
+        if (row->has_pair) TRY(copy_field(r, pair, &row->pair));
+        row->label.n = 0;
+        if (label != NO_COLUMN) {
+            const char *s = trimmed_field(r, label, &n);
+            TRY(text_buf_put(&row->label, s, n));
+        }
+        row->label_kind = row->label.n ? LABEL_CELL : LABEL_NONE;
+        TRY(texts_take_row(r));
         r->in.line = next;
     }
 }

@@ -1,4 +1,5 @@
-/* Added tokens: a tree over bytes, walked at every place where one may begin. */
+/* Added tokens: a tree over bytes, walked at every place where one may begin. They are cut out of a
+ * text before anything else looks at it, so that no other rule can split them. */
 #include "data/tokenizer/added_tokens_impl.h"
 
 #include "data/tokenizer/chars_impl.h"
@@ -18,6 +19,8 @@ void added_tokens_free(struct added_tokens *set)
     memset(set, 0, sizeof *set);
 }
 
+/* Nodes are numbered, since realloc moves them. Node 0 is the root, which no node has as a child: 0
+ * means "none" in child and sibling. */
 static cz_status new_node(struct added_tokens *set, unsigned char byte, uint32_t *node)
 {
     if (set->n_nodes == set->cap_nodes) {
@@ -33,6 +36,8 @@ static cz_status new_node(struct added_tokens *set, unsigned char byte, uint32_t
     return CZ_OK;
 }
 
+/* The root has a table of 256, because it is asked at every byte of a text; other nodes have few
+ * children, in a list. */
 static uint32_t find_child(const struct added_tokens *set, uint32_t node, unsigned char byte)
 {
     if (node == 0) return set->first[byte];
@@ -41,6 +46,7 @@ static uint32_t find_child(const struct added_tokens *set, uint32_t node, unsign
     return child;
 }
 
+/* New children go to the front of the list: order does not matter, bytes differ. */
 static cz_status need_child(struct added_tokens *set, uint32_t node, unsigned char byte,
                             uint32_t *child)
 {
@@ -56,6 +62,7 @@ static cz_status need_child(struct added_tokens *set, uint32_t node, unsigned ch
     return CZ_OK;
 }
 
+/* Of two equal contents the later one counts. */
 cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t nbytes,
                            const struct added_token *token)
 {
@@ -69,7 +76,7 @@ cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t
         return CZ_OK;
     }
     if (set->n >= INT32_MAX) return err_set(CZ_NOMEM, 0, "too many added tokens");
-    if ((set->n & (set->n - 1)) == 0) { /* room doubles at powers of two */
+    if ((set->n & (set->n - 1)) == 0) { /* the array doubles at powers of two */
         size_t cap = set->n ? 2 * set->n : 1;
         struct added_token *tokens = realloc(set->tokens, cap * sizeof *tokens);
         if (!tokens) return err_set(CZ_NOMEM, 0, "no memory for added tokens");
@@ -81,8 +88,7 @@ cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t
     return CZ_OK;
 }
 
-/* ---- finding ----------------------------------------------------------------------------------
- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 const struct added_token *added_tokens_find(const struct added_tokens *set, const char *content,
                                             size_t nbytes)
@@ -96,7 +102,8 @@ const struct added_token *added_tokens_find(const struct added_tokens *set, cons
     return set->nodes[node].token >= 0 ? &set->tokens[set->nodes[node].token] : NULL;
 }
 
-/* The longest content at s; its index, or −1. */
+/* The longest content at s; its index, or −1. Longest, because one added token may begin with
+ * another. */
 static int32_t longest_at(const struct added_tokens *set, const char *s, size_t n, size_t *nbytes)
 {
     int32_t best = -1;
@@ -111,6 +118,7 @@ static int32_t longest_at(const struct added_tokens *set, const char *s, size_t 
     return best;
 }
 
+/* single_word: no letter or digit may touch the token. */
 static bool stands_alone(const char *text, size_t nbytes, size_t start, size_t end)
 {
     size_t len;
@@ -132,6 +140,8 @@ static size_t skip_spaces(const char *text, size_t nbytes, size_t at)
     return at;
 }
 
+/* lstrip and rstrip take white space along, but never before `done`, where the token before
+ * ended. */
 bool added_tokens_next(const struct added_tokens *set, const char *text, size_t nbytes, size_t done,
                        size_t *from, size_t *start, size_t *end, struct added_token *token)
 {
@@ -156,6 +166,7 @@ bool added_tokens_next(const struct added_tokens *set, const char *text, size_t 
     return false;
 }
 
+/* Whether a token may reach across `at`: then a text must not be cut there. */
 bool added_tokens_touch(const struct added_tokens *set, const char *text, size_t nbytes, size_t at)
 {
     size_t from = at > set->nbytes_max ? at - set->nbytes_max : 0;

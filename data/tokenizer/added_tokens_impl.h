@@ -49,7 +49,7 @@ const struct added_token *added_tokens_find(const struct added_tokens *set, cons
 bool added_tokens_next(const struct added_tokens *set, const char *text, size_t nbytes, size_t done,
                        size_t *from, size_t *start, size_t *end, struct added_token *token);
 
-/* Whether some content that stands in the text reaches over `at`, begins there or ends there. */
+/* Whether some content found in the text reaches over `at`, begins there or ends there. */
 bool added_tokens_touch(const struct added_tokens *set, const char *text, size_t nbytes, size_t at);
 
 #endif

@@ -1,4 +1,5 @@
-/* Character classes from utf8proc. */
+/* Character classes, from utf8proc and, for ASCII, from a table: the patterns of tokenizers ask for
+ * the class of every character of a text. */
 #include "data/tokenizer/chars_impl.h"
 
 /* clang-format off */
@@ -20,6 +21,7 @@ const uint8_t chars_ascii[128] = {
 };
 /* clang-format on */
 
+/* Unicode's White_Space, which is what \s means in the patterns. */
 bool chars_is_space(int32_t c)
 {
     if (c < 0x80) return (chars_ascii[c] & CHAR_S) != 0;
@@ -49,13 +51,6 @@ unsigned chars_wide_class(int32_t c)
     }
 }
 
-/* Symbols that Unicode lists as Other_Alphabetic: circled and squared letters. */
-static bool is_letter_symbol(int32_t c)
-{
-    return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
-}
-
 bool chars_is_word(int32_t c)
 {
     switch (utf8proc_category(c)) {
@@ -70,6 +65,10 @@ bool chars_is_word(int32_t c)
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
-    default: return c == 0x200C || c == 0x200D || is_letter_symbol(c);
+    /* Symbols that Unicode lists as Other_Alphabetic: circled and squared letters. */
+    default:
+        return c == 0x200C || c == 0x200D ||
+               ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+                (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189));
     }
 }

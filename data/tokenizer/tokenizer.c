@@ -1,4 +1,5 @@
-/* The bytes tokenizer, and decoding as a stream for any tokenizer. */
+/* The bytes tokenizer, and what works for any tokenizer: rows of a model's input with special
+ * tokens around texts, and decoding as a stream. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/utf8.h"
@@ -18,9 +19,9 @@ struct cz_tokenizer_decoder {
     char *text;
 };
 
-/* ---- what kinds are made of ------------------------------------------------------------------
- */
+/* ---- what kinds are made of ------------------------------------------------------------------ */
 
+/* Grows by half. */
 cz_status id_list_reserve(struct id_list *l, size_t n)
 {
     if (n <= l->cap - l->n) return CZ_OK;
@@ -42,8 +43,7 @@ void tokenizer_init(struct cz_tokenizer *tok, const struct tokenizer_class *cls)
     for (int i = 0; i < CZ_SPECIAL_COUNT; i++) tok->special[i] = -1;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static cz_status bytes_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                               struct id_list *out)
@@ -82,8 +82,7 @@ cz_status tokenizer_bytes_open(struct cz_tokenizer **out)
     return CZ_OK;
 }
 
-/* ---- any tokenizer ----------------------------------------------------------------------------
- */
+/* ---- any tokenizer --------------------------------------------------------------------------- */
 
 cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
 {
@@ -144,30 +143,23 @@ cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, 
     return CZ_OK;
 }
 
-/* ---- one row of a model's input ---------------------------------------------------------------
- */
+/* ---- one row of a model's input -------------------------------------------------------------- */
 
-/* How many tokens of each text stay when both have `room` together: those of the longer go first;
- * where both must lose some, each gets half, and the longer (the second when equal) an odd one. */
-static void share_room(size_t room, size_t *first, size_t *second)
+/* How many tokens of each text stay when both may have `n_max` together: those of the longer go
+ * first; where both must lose some, each gets half, and the longer (the second when equal) an odd
+ * one. */
+static void share_tokens(size_t n_max, size_t *first, size_t *second)
 {
     bool first_is_longer = *first > *second;
     size_t *shorter = first_is_longer ? second : first;
     size_t *longer = first_is_longer ? first : second;
-    if (*shorter + *longer <= room) return;
-    if (*shorter <= room / 2) {
-        *longer = room - *shorter;
+    if (*shorter + *longer <= n_max) return;
+    if (*shorter <= n_max / 2) {
+        *longer = n_max - *shorter;
         return;
     }
-    *shorter = room / 2;
-    *longer = room - *shorter;
-}
-
-static size_t count_specials(const struct tokenizer_frame *f)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < f->n; i++) n += f->items[i] >= 0;
-    return n;
+    *shorter = n_max / 2;
+    *longer = n_max - *shorter;
 }
 
 /* A frame that adds nothing. */
@@ -175,18 +167,12 @@ static const struct tokenizer_frame bare_one = {.items = {TOKENIZER_FIRST}, .n =
 static const struct tokenizer_frame bare_two = {
     .items = {TOKENIZER_FIRST, TOKENIZER_SECOND}, .types = {0, 1}, .n = 2};
 
-static const struct tokenizer_frame *frame_for(const struct cz_tokenizer *tok, bool is_pair)
-{
-    const struct tokenizer_frame *f = is_pair ? &tok->two : &tok->one;
-    return f->n > 0 ? f : is_pair ? &bare_two : &bare_one;
-}
-
 struct row_part {
     const int32_t *ids;
     size_t n;
 };
 
-/* Lay out special tokens and texts (parts[0] and parts[1]) as the frame says. */
+/* Lays out special tokens and texts (parts[0] and parts[1]) as the frame says. */
 static size_t fill_frame(const struct tokenizer_frame *f, const struct row_part *parts,
                          int32_t *ids, int32_t *types)
 {
@@ -206,8 +192,11 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                     const struct cz_tokenizer_input *input, int64_t max_len,
                                     int32_t *ids, int32_t *types, int64_t *n_ids, size_t *n_cut)
 {
-    const struct tokenizer_frame *frame = frame_for(tok, input->pair);
-    size_t n_specials = count_specials(frame);
+    const struct tokenizer_frame *f = input->pair ? &tok->two : &tok->one;
+    const struct tokenizer_frame *frame = f->n > 0 ? f : input->pair ? &bare_two : &bare_one;
+    size_t n = 0;
+    for (size_t i = 0; i < frame->n; i++) n += frame->items[i] >= 0;
+    size_t n_specials = n;
     struct id_list list = {0};
     *n_ids = 0;
     if (n_cut) *n_cut = 0;
@@ -226,7 +215,7 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
     if (st == CZ_OK) {
         struct row_part parts[2] = {{list.ids, n_first}, {NULL, n_second}};
         if (n_second > 0) parts[1].ids = list.ids + n_first;
-        share_room((size_t)max_len - n_specials, &parts[0].n, &parts[1].n);
+        share_tokens((size_t)max_len - n_specials, &parts[0].n, &parts[1].n);
         if (n_cut) *n_cut = list.n - parts[0].n - parts[1].n;
         *n_ids = (int64_t)fill_frame(frame, parts, ids, types);
     }
@@ -234,8 +223,7 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
     return st;
 }
 
-/* ---- decoding as a stream ---------------------------------------------------------------------
- */
+/* ---- decoding as a stream -------------------------------------------------------------------- */
 
 cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
                                       struct cz_tokenizer_decoder **out)

@@ -1,4 +1,5 @@
-/* Which kind of tokenizer a folder holds, and copies of its files. */
+/* Which tokenizer a folder or file holds, by the names of the files, and copying it beside a
+ * trained model, so that the model can be used alone. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "formats/file_io.h"
@@ -67,8 +68,7 @@ bool cz_tokenizer_is_in(const char *dir)
     return kind_of_folder(dir) || sentencepiece_in(dir);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* model.type; files older than that member show their kind in others. */
 static cz_status json_model_type(const struct json_node *root, const char **type)
@@ -108,6 +108,7 @@ static cz_status open_json(const char *dir, struct cz_tokenizer **out)
     return st;
 }
 
+/* The folder is remembered for cz_tokenizer_export(). */
 static cz_status open_kind(const char *dir, const struct folder_kind *kind,
                            struct cz_tokenizer **out)
 {
@@ -124,6 +125,8 @@ static cz_status open_kind(const char *dir, const struct folder_kind *kind,
     return CZ_OK;
 }
 
+/* Names what is there and what is missing: a SentencePiece model alone is the most frequent
+ * case. */
 static cz_status nothing_in(const char *dir)
 {
     const char *model = sentencepiece_in(dir);
@@ -149,22 +152,6 @@ static const struct folder_kind *kind_of_file(const char *base)
     return NULL;
 }
 
-static cz_status open_file(const char *name, struct cz_tokenizer **out)
-{
-    const char *slash = strrchr(name, '/');
-    const char *base = slash ? slash + 1 : name;
-    const struct folder_kind *kind = kind_of_file(base);
-    if (!kind)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: a tokenizer is a folder, or a file with the name " FILES_THAT_DO, name);
-    size_t n = slash == name ? 1 : slash ? (size_t)(slash - name) : 0;
-    char *dir = slash ? strndup(name, n) : strdup(".");
-    if (!dir) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = has_all(dir, kind) ? open_kind(dir, kind, out) : nothing_in(dir);
-    free(dir);
-    return st;
-}
-
 cz_status tokenizer_folder_open(const char *name, struct cz_tokenizer **out)
 {
     struct stat info;
@@ -173,13 +160,26 @@ cz_status tokenizer_folder_open(const char *name, struct cz_tokenizer **out)
         return err_set(errno == ENOENT ? CZ_NOTFOUND : CZ_IO, errno,
                        "tokenizer %s (\"bytes\" is built in; else a folder or file is named)",
                        name);
-    if (!S_ISDIR(info.st_mode)) return open_file(name, out);
+    if (!S_ISDIR(info.st_mode)) {
+        const char *slash = strrchr(name, '/');
+        const char *base = slash ? slash + 1 : name;
+        const struct folder_kind *kind = kind_of_file(base);
+        if (!kind)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: a tokenizer is a folder, or a file with the name " FILES_THAT_DO,
+                           name);
+        size_t n = slash == name ? 1 : slash ? (size_t)(slash - name) : 0;
+        char *dir = slash ? strndup(name, n) : strdup(".");
+        if (!dir) return err_set(CZ_NOMEM, 0, "no memory for a path");
+        cz_status st = has_all(dir, kind) ? open_kind(dir, kind, out) : nothing_in(dir);
+        free(dir);
+        return st;
+    }
     const struct folder_kind *kind = kind_of_folder(name);
     return kind ? open_kind(name, kind, out) : nothing_in(name);
 }
 
-/* ---- copying ----------------------------------------------------------------------------------
- */
+/* ---- copying --------------------------------------------------------------------------------- */
 
 #define FILE_NBYTES_MAX ((size_t)1 << 30)
 

@@ -1,4 +1,6 @@
-/* Parts of tokenizer.json and its companions that all kinds of tokenizers share. */
+/* Parts of tokenizer.json and its companions that all kinds of tokenizers share: added tokens, the
+ * special tokens around a text, and their names. What is not supported is refused with its place in
+ * the file: a tokenizer that encodes almost right is worse than none. */
 #include "data/tokenizer/tokenizer_json_impl.h"
 
 #include "formats/file_io.h"
@@ -17,9 +19,9 @@ const char *tokenizer_special_name(enum cz_special which)
     return special_names[which];
 }
 
-/* ---- added tokens -----------------------------------------------------------------------------
- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
+/* normalized defaults to "not special", as in the reference. */
 cz_status tokenizer_json_added(const struct json_node *node, struct added_token *token, int64_t *id,
                                const char **content)
 {
@@ -33,8 +35,7 @@ cz_status tokenizer_json_added(const struct json_node *node, struct added_token 
     return json_opt_bool(node, "normalized", !token->special, &token->normalized);
 }
 
-/* ---- special tokens around a text -------------------------------------------------------------
- */
+/* ---- special tokens around a text ------------------------------------------------------------ */
 
 struct post_reader {
     tokenizer_lookup *find;
@@ -54,6 +55,8 @@ static cz_status add_item(const struct json_node *node, struct tokenizer_frame *
     return CZ_OK;
 }
 
+/* By content, never by the id that the file gives beside it: the two may disagree, and the
+ * vocabulary decides what the model was trained with. */
 static cz_status add_token(const struct post_reader *r, const struct json_node *node,
                            const char *content, struct tokenizer_frame *f, int32_t type)
 {
@@ -65,6 +68,7 @@ static cz_status add_token(const struct post_reader *r, const struct json_node *
     return add_item(node, f, (int32_t)id, type);
 }
 
+/* Models have embeddings of two segments. */
 static cz_status type_id(const struct json_node *node, int32_t *out)
 {
     int64_t type = 0;
@@ -77,7 +81,7 @@ static cz_status type_id(const struct json_node *node, int32_t *out)
     return CZ_OK;
 }
 
-/* A special token of a template may stand for several ids; they are listed beside it. */
+/* A special token of a template may stand for several ids, which are listed beside it. */
 static cz_status add_template_token(const struct post_reader *r, const struct json_node *post,
                                     const struct json_node *item, struct tokenizer_frame *f)
 {
@@ -109,6 +113,8 @@ static cz_status add_template_text(const struct json_node *item, struct tokenize
     return add_item(item, f, name[0] == 'A' ? TOKENIZER_FIRST : TOKENIZER_SECOND, type);
 }
 
+/* A template must name each text once: a row without one, or with one twice, would train something
+ * else. */
 static cz_status count_texts(const struct json_node *list, const struct tokenizer_frame *f,
                              int n_texts)
 {
@@ -164,7 +170,8 @@ static cz_status processing_token(const struct post_reader *r, const struct json
     return CZ_OK;
 }
 
-/* [CLS] A [SEP], [CLS] A [SEP] B [SEP]; RoBERTa: two separators between texts, all segment 0. */
+/* [CLS] A [SEP], [CLS] A [SEP] B [SEP]; RoBERTa has two separators between texts, and all is
+ * segment 0. */
 static cz_status read_processing(const struct post_reader *r, const struct json_node *post,
                                  bool is_roberta)
 {
@@ -180,6 +187,7 @@ static cz_status read_processing(const struct post_reader *r, const struct json_
     return add_item(post, f, sep, type);
 }
 
+/* ByteLevel in this place only moves offsets, which are not computed here. */
 static cz_status read_post(const struct post_reader *r, const struct json_node *post)
 {
     const char *type;
@@ -198,7 +206,7 @@ static cz_status read_post(const struct post_reader *r, const struct json_node *
                    json_where(post, where, sizeof where), type);
 }
 
-/* At most one part may add tokens: the others would add theirs around what it made. */
+/* At most one part may add tokens: others would add theirs around what it made. */
 static cz_status read_posts(const struct post_reader *r, const struct json_node *post)
 {
     const struct json_node *list;
@@ -227,9 +235,9 @@ cz_status tokenizer_json_post(const struct json_node *root, tokenizer_lookup *fi
     return read_posts(&reader, post);
 }
 
-/* ---- names of special tokens ------------------------------------------------------------------
- */
+/* ---- names of special tokens ----------------------------------------------------------------- */
 
+/* No file is no error: *doc stays NULL. */
 cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc **doc)
 {
     char *path = file_join(dir, name);
@@ -241,6 +249,7 @@ cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc
     return st;
 }
 
+/* Special tokens are written as a string, or as an object of an added token. */
 const char *tokenizer_json_content(const struct json_node *node)
 {
     const char *content = NULL;
@@ -249,6 +258,8 @@ const char *tokenizer_json_content(const struct json_node *node)
     return json_as_string(node, &content) == CZ_OK ? content : NULL;
 }
 
+/* The later file wins, as in transformers. A name that the vocabulary lacks is skipped: these files
+ * may list tokens that the model does not have. */
 cz_status tokenizer_read_specials(const char *dir, tokenizer_lookup *find, const void *user,
                                   struct cz_tokenizer *tok)
 {

@@ -1,4 +1,6 @@
-/* A vocabulary's characters, its files, and what it covers. */
+/* A vocabulary made from texts: counting words, choosing characters, the files, and what share of
+ * the texts it covers. Words are counted once and then stand for all their occurrences, so training
+ * takes as long as the text has different words. */
 #include "data/tokenizer/vocab_impl.h"
 
 #include "base/utf8.h"
@@ -11,9 +13,10 @@
 static const char *const specials[VOCAB_N_SPECIALS] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]",
                                                        "[MASK]"};
 
-/* ---- counting ---------------------------------------------------------------------------------
- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
+/* The same rules as the tokenizer will have that reads the files: a word counted otherwise would
+ * never be met. */
 cz_status vocab_create(const struct vocab_options *options, struct vocab **out)
 {
     *out = NULL;
@@ -43,6 +46,8 @@ void vocab_destroy(struct vocab *v)
     free(v);
 }
 
+/* Longer words become unknown when they are encoded, so they are not learned from. They still count
+ * in the report, as unknown. */
 static cz_status count_word(void *user, const char *word, size_t nbytes, size_t n_chars)
 {
     struct vocab *v = user;
@@ -63,34 +68,7 @@ cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes)
     return wp_words(&v->chars, text, nbytes, &v->word, count_word, v);
 }
 
-/* ---- characters -------------------------------------------------------------------------------
- */
-
-size_t vocab_symbol(const char *word, size_t nbytes, size_t at, char *dst, size_t *len)
-{
-    size_t used = at > 0 ? VOCAB_PREFIX_NBYTES : 0;
-    memcpy(dst, VOCAB_PREFIX, used);
-    *len = (size_t)utf8_length(word + at, nbytes - at);
-    memcpy(dst + used, word + at, *len);
-    return used + *len;
-}
-
-static cz_status count_symbols(struct vocab *v)
-{
-    for (uint32_t i = 0; i < v->words.n; i++) {
-        const struct string_row *row = &v->words.rows[i];
-        const char *word = strings_text(&v->words, i);
-        size_t len;
-        for (size_t at = 0; at < row->nbytes; at += len) {
-            char symbol[VOCAB_SYMBOL_NBYTES];
-            uint32_t idx;
-            size_t n = vocab_symbol(word, row->nbytes, at, symbol, &len);
-            TRY(strings_need(&v->symbols, symbol, n, &idx));
-            v->symbols.rows[idx].count += row->count;
-        }
-    }
-    return CZ_OK;
-}
+/* ---- characters ------------------------------------------------------------------------------ */
 
 static cz_status add_token(struct vocab *v, const char *text, size_t nbytes)
 {
@@ -98,26 +76,10 @@ static cz_status add_token(struct vocab *v, const char *text, size_t nbytes)
     return strings_need(&v->tokens, text, nbytes, &idx);
 }
 
-/* The characters that occur most often, as many as there is room for. */
-static cz_status add_symbols(struct vocab *v)
-{
-    uint32_t *order;
-    TRY(strings_order(&v->symbols, &order));
-    cz_status st = CZ_OK;
-    for (uint32_t i = 0; st == CZ_OK && i < v->symbols.n; i++) {
-        const struct string_row *row = &v->symbols.rows[order[i]];
-        if (row->count < v->options.min_count || v->tokens.n >= v->options.size) break;
-        st = add_token(v, strings_text(&v->symbols, order[i]), row->nbytes);
-    }
-    free(order);
-    v->report.n_characters = (int64_t)v->tokens.n - VOCAB_N_SPECIALS;
-    return st;
-}
+/* ---- coverage -------------------------------------------------------------------------------- */
 
-/* ---- coverage ---------------------------------------------------------------------------------
- */
-
-/* Whether the tokens make up the word, longest first. */
+/* Whether the tokens make up the word, longest first, as the tokenizer will try: greedy search may
+ * fail on a word that other pieces could make up. */
 static bool is_known(const struct wp_trie *trie, int32_t inside, const char *word, size_t nbytes)
 {
     int32_t node = 0;
@@ -133,6 +95,7 @@ static size_t count_chars(const char *text, size_t nbytes)
     return n;
 }
 
+/* Characters that the finished vocabulary cannot express, counted in the texts. */
 static cz_status measure(struct vocab *v)
 {
     struct wp_trie trie;
@@ -155,13 +118,37 @@ static cz_status measure(struct vocab *v)
     return CZ_OK;
 }
 
+/* The order of tokens is part of a vocabulary: specials, characters by frequency, pieces in the
+ * order of merges. */
 cz_status vocab_build(struct vocab *v, struct vocab_report *report)
 {
     if (v->words.n == 0)
         return err_set(CZ_INVALID, 0, "the texts have no word to make a vocabulary of");
     for (int i = 0; i < VOCAB_N_SPECIALS; i++) TRY(add_token(v, specials[i], strlen(specials[i])));
-    TRY(count_symbols(v));
-    TRY(add_symbols(v));
+    for (uint32_t i = 0; i < v->words.n; i++) {
+        const struct string_row *row = &v->words.rows[i];
+        const char *word = strings_text(&v->words, i);
+        size_t len;
+        for (size_t at = 0; at < row->nbytes; at += len) {
+            char symbol[VOCAB_SYMBOL_NBYTES];
+            uint32_t idx;
+            size_t n = vocab_symbol(word, row->nbytes, at, symbol, &len);
+            TRY(strings_need(&v->symbols, symbol, n, &idx));
+            v->symbols.rows[idx].count += row->count;
+        }
+    }
+    /* The characters that occur most often, up to the size of the vocabulary. */
+    uint32_t *order;
+    TRY(strings_order(&v->symbols, &order));
+    cz_status st = CZ_OK;
+    for (uint32_t i = 0; st == CZ_OK && i < v->symbols.n; i++) {
+        const struct string_row *row = &v->symbols.rows[order[i]];
+        if (row->count < v->options.min_count || v->tokens.n >= v->options.size) break;
+        st = add_token(v, strings_text(&v->symbols, order[i]), row->nbytes);
+    }
+    free(order);
+    v->report.n_characters = (int64_t)v->tokens.n - VOCAB_N_SPECIALS;
+    TRY(st);
     if (v->options.kind == VOCAB_WORDPIECE) TRY(vocab_train(v));
     v->report.n_tokens = v->tokens.n;
     v->report.n_pieces = (int64_t)v->tokens.n - v->report.n_characters - VOCAB_N_SPECIALS;
@@ -171,8 +158,7 @@ cz_status vocab_build(struct vocab *v, struct vocab_report *report)
     return CZ_OK;
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static cz_status save_in(const char *dir, const char *name, struct json_writer *w)
 {
@@ -189,15 +175,7 @@ done:
     return st;
 }
 
-static cz_status save_tokens(const struct vocab *v, const char *dir)
-{
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    for (uint32_t i = 0; i < v->tokens.n; i++)
-        json_write_format(&w, "%.*s\n", (int)v->tokens.rows[i].nbytes, strings_text(&v->tokens, i));
-    return save_in(dir, "vocab.txt", &w);
-}
-
+/* The rules that were used to count, so that transformers and czero read the vocabulary alike. */
 static cz_status save_config(const struct vocab *v, const char *dir)
 {
     static const char *const names[VOCAB_N_SPECIALS] = {"pad_token", "unk_token", "cls_token",
@@ -215,9 +193,14 @@ static cz_status save_config(const struct vocab *v, const char *dir)
     return save_in(dir, "tokenizer_config.json", &w);
 }
 
+/* A token's line is its id, so nothing else may be in the file. */
 cz_status vocab_save(const struct vocab *v, const char *dir)
 {
     TRY(file_make_dirs(dir));
-    TRY(save_tokens(v, dir));
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    for (uint32_t i = 0; i < v->tokens.n; i++)
+        json_write_format(&w, "%.*s\n", (int)v->tokens.rows[i].nbytes, strings_text(&v->tokens, i));
+    TRY(save_in(dir, "vocab.txt", &w));
     return save_config(v, dir);
 }

@@ -9,8 +9,7 @@
 #include "data/tokenizer/vocab.h"
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 struct string_row {
     uint64_t off; /* in `bytes` */
@@ -40,8 +39,7 @@ static inline const char *strings_text(const struct strings *s, uint32_t idx)
  * CZ_NOMEM. */
 cz_status strings_order(const struct strings *s, uint32_t **order);
 
-/* ---- the vocabulary ---------------------------------------------------------------------------
- */
+/* ---- the vocabulary -------------------------------------------------------------------------- */
 
 struct vocab {
     struct vocab_options options;

@@ -1,8 +1,21 @@
-/* Strings with running numbers and counts: a hash table over one block of bytes. */
+/* Strings with running numbers and counts: a hash table over one block of bytes. Strings are
+ * referred to by number, since the block moves as it grows. */
 #include "data/tokenizer/vocab_impl.h"
+
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* The character at `at` as a token: "a" at a word's beginning, "##b" inside. */
+size_t vocab_symbol(const char *word, size_t nbytes, size_t at, char *dst, size_t *len)
+{
+    size_t used = at > 0 ? VOCAB_PREFIX_NBYTES : 0;
+    memcpy(dst, VOCAB_PREFIX, used);
+    *len = (size_t)utf8_length(word + at, nbytes - at);
+    memcpy(dst + used, word + at, *len);
+    return used + *len;
+}
 
 static uint32_t hash_of(const char *text, size_t nbytes)
 {
@@ -22,22 +35,6 @@ static size_t find_slot(const struct strings *s, const char *text, size_t nbytes
             break;
     }
     return slot;
-}
-
-static cz_status grow_slots(struct strings *s)
-{
-    size_t n_slots = s->n_slots ? 2 * s->n_slots : 1024;
-    uint32_t *slots = calloc(n_slots, sizeof *slots);
-    if (!slots) return err_set(CZ_NOMEM, 0, "no memory for %u words", s->n);
-    for (uint32_t i = 0; i < s->n; i++) {
-        size_t slot = s->rows[i].hash & (n_slots - 1);
-        while (slots[slot]) slot = (slot + 1) & (n_slots - 1);
-        slots[slot] = i + 1;
-    }
-    free(s->slots);
-    s->slots = slots;
-    s->n_slots = n_slots;
-    return CZ_OK;
 }
 
 static cz_status add_row(struct strings *s, const char *text, size_t nbytes, uint32_t hash)
@@ -66,7 +63,19 @@ static cz_status add_row(struct strings *s, const char *text, size_t nbytes, uin
 cz_status strings_need(struct strings *s, const char *text, size_t nbytes, uint32_t *idx)
 {
     uint32_t hash = hash_of(text, nbytes);
-    if ((size_t)s->n + s->n / 2 >= s->n_slots) TRY(grow_slots(s));
+    if ((size_t)s->n + s->n / 2 >= s->n_slots) {
+        size_t n_slots = s->n_slots ? 2 * s->n_slots : 1024;
+        uint32_t *slots = calloc(n_slots, sizeof *slots);
+        if (!slots) return err_set(CZ_NOMEM, 0, "no memory for %u words", s->n);
+        for (uint32_t i = 0; i < s->n; i++) {
+            size_t slot = s->rows[i].hash & (n_slots - 1);
+            while (slots[slot]) slot = (slot + 1) & (n_slots - 1);
+            slots[slot] = i + 1;
+        }
+        free(s->slots);
+        s->slots = slots;
+        s->n_slots = n_slots;
+    }
     size_t slot = find_slot(s, text, nbytes, hash);
     if (!s->slots[slot]) {
         TRY(add_row(s, text, nbytes, hash));
@@ -101,6 +110,7 @@ static int compare_rows(const void *a, const void *b, void *user)
     return order ? order : x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
 }
 
+/* By count, then by bytes: an order that does not depend on that of the texts. */
 cz_status strings_order(const struct strings *s, uint32_t **order)
 {
     *order = malloc((s->n + 1) * sizeof **order);

@@ -46,8 +46,8 @@ static cz_status no_memory(void)
     return err_set(CZ_NOMEM, 0, "no memory to train a vocabulary");
 }
 
-/* Room for one more of `size` bytes in a block that grows. */
-static cz_status need_room(void *block, size_t n, size_t *cap, size_t size)
+/* Capacity for one more of `size` bytes in a block that grows. */
+static cz_status reserve(void *block, size_t n, size_t *cap, size_t size)
 {
     void **p = block;
     if (n < *cap) return CZ_OK;
@@ -59,9 +59,9 @@ static cz_status need_room(void *block, size_t n, size_t *cap, size_t size)
     return CZ_OK;
 }
 
-/* ---- the heap ---------------------------------------------------------------------------------
- */
+/* ---- the heap -------------------------------------------------------------------------------- */
 
+/* Equal counts go by token numbers, so that the result does not depend on the heap. */
 static bool goes_before(const struct train *t, struct heap_item a, struct heap_item b)
 {
     const struct pair *x = &t->pairs[a.pair], *y = &t->pairs[b.pair];
@@ -72,7 +72,7 @@ static bool goes_before(const struct train *t, struct heap_item a, struct heap_i
 static cz_status heap_push(struct train *t, uint32_t pair)
 {
     struct heap_item item = {t->pairs[pair].count, pair};
-    TRY(need_room(&t->heap, t->n_heap, &t->cap_heap, sizeof *t->heap));
+    TRY(reserve(&t->heap, t->n_heap, &t->cap_heap, sizeof *t->heap));
     size_t at = t->n_heap++;
     for (; at > 0 && goes_before(t, item, t->heap[(at - 1) / 2]); at = (at - 1) / 2)
         t->heap[at] = t->heap[(at - 1) / 2];
@@ -94,8 +94,7 @@ static struct heap_item heap_pop(struct train *t)
     return top;
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 static size_t pair_slot(const struct train *t, uint32_t left, uint32_t right)
 {
@@ -108,26 +107,23 @@ static size_t pair_slot(const struct train *t, uint32_t left, uint32_t right)
     return slot;
 }
 
-static cz_status grow_slots(struct train *t)
-{
-    size_t n_slots = t->n_slots ? 2 * t->n_slots : 4096;
-    uint32_t *slots = calloc(n_slots, sizeof *slots);
-    if (!slots) return no_memory();
-    free(t->slots);
-    t->slots = slots;
-    t->n_slots = n_slots;
-    for (uint32_t i = 0; i < t->n_pairs; i++)
-        slots[pair_slot(t, t->pairs[i].left, t->pairs[i].right)] = i + 1;
-    return CZ_OK;
-}
-
+/* Pairs are never removed; a count of 0 is enough. */
 static cz_status need_pair(struct train *t, uint32_t left, uint32_t right, uint32_t *pair)
 {
     size_t cap = t->cap_pairs;
-    if ((size_t)t->n_pairs + t->n_pairs / 2 >= t->n_slots) TRY(grow_slots(t));
+    if ((size_t)t->n_pairs + t->n_pairs / 2 >= t->n_slots) {
+        size_t n_slots = t->n_slots ? 2 * t->n_slots : 4096;
+        uint32_t *slots = calloc(n_slots, sizeof *slots);
+        if (!slots) return no_memory();
+        free(t->slots);
+        t->slots = slots;
+        t->n_slots = n_slots;
+        for (uint32_t i = 0; i < t->n_pairs; i++)
+            slots[pair_slot(t, t->pairs[i].left, t->pairs[i].right)] = i + 1;
+    }
     size_t slot = pair_slot(t, left, right);
     if (!t->slots[slot]) {
-        TRY(need_room(&t->pairs, t->n_pairs, &cap, sizeof *t->pairs));
+        TRY(reserve(&t->pairs, t->n_pairs, &cap, sizeof *t->pairs));
         t->cap_pairs = (uint32_t)cap;
         t->pairs[t->n_pairs++] = (struct pair){.left = left, .right = right};
         t->slots[slot] = t->n_pairs;
@@ -136,7 +132,8 @@ static cz_status need_pair(struct train *t, uint32_t left, uint32_t right, uint3
     return CZ_OK;
 }
 
-/* A pair occurs in a word (again): +count; no more: −count. */
+/* The pair occurs in a word (again): +count; no more: −count. Words are listed when a pair appears
+ * in them and may be listed in vain later, which only costs a look. */
 static cz_status change_pair(struct train *t, uint32_t left, uint32_t right, uint32_t word,
                              int64_t change)
 {
@@ -147,12 +144,12 @@ static cz_status change_pair(struct train *t, uint32_t left, uint32_t right, uin
     if (change < 0) return CZ_OK;
     if (p->n == 0 || p->words[p->n - 1] != word) {
         size_t cap = p->cap;
-        TRY(need_room(&p->words, p->n, &cap, sizeof *p->words));
+        TRY(reserve(&p->words, p->n, &cap, sizeof *p->words));
         p->cap = (uint32_t)cap;
         p->words[p->n++] = word;
     }
     if (p->is_listed) return CZ_OK;
-    TRY(need_room(&t->risen, t->n_risen, &t->cap_risen, sizeof *t->risen));
+    TRY(reserve(&t->risen, t->n_risen, &t->cap_risen, sizeof *t->risen));
     t->risen[t->n_risen++] = idx;
     p->is_listed = true;
     return CZ_OK;
@@ -168,10 +165,9 @@ static cz_status push_risen(struct train *t)
     return CZ_OK;
 }
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
-/* Replace the pair in one word by `both`; its neighbours have new pairs. */
+/* Replaces the pair in one word by `both`; its neighbours form new pairs. */
 static cz_status merge_in(struct train *t, uint32_t word_idx, uint32_t left, uint32_t right,
                           uint32_t both)
 {
@@ -195,23 +191,18 @@ static cz_status merge_in(struct train *t, uint32_t word_idx, uint32_t left, uin
     return CZ_OK;
 }
 
-/* "ab" of "a" and "##b", "##ab" of "##a" and "##b". */
-static cz_status merged_token(struct vocab *v, uint32_t left, uint32_t right, uint32_t *both)
-{
-    const struct string_row *l = &v->tokens.rows[left], *r = &v->tokens.rows[right];
-    char text[VOCAB_PREFIX_NBYTES + 4 * WP_N_CHARS_DEFAULT];
-    size_t n_right = r->nbytes - VOCAB_PREFIX_NBYTES;
-    memcpy(text, strings_text(&v->tokens, left), l->nbytes);
-    memcpy(text + l->nbytes, strings_text(&v->tokens, right) + VOCAB_PREFIX_NBYTES, n_right);
-    return strings_need(&v->tokens, text, l->nbytes + n_right, both);
-}
-
 static cz_status merge(struct train *t, uint32_t pair)
 {
     uint32_t left = t->pairs[pair].left, right = t->pairs[pair].right, both;
     uint32_t *words = t->pairs[pair].words, n = t->pairs[pair].n;
-    TRY(merged_token(t->v, left, right, &both));
-    t->pairs[pair].words = NULL; /* nobody adds to it meanwhile: a merge makes other pairs */
+    /* "ab" of "a" and "##b", "##ab" of "##a" and "##b". */
+    const struct string_row *l = &t->v->tokens.rows[left], *r = &t->v->tokens.rows[right];
+    char text[VOCAB_PREFIX_NBYTES + 4 * WP_N_CHARS_DEFAULT];
+    size_t n_right = r->nbytes - VOCAB_PREFIX_NBYTES;
+    memcpy(text, strings_text(&t->v->tokens, left), l->nbytes);
+    memcpy(text + l->nbytes, strings_text(&t->v->tokens, right) + VOCAB_PREFIX_NBYTES, n_right);
+    TRY(strings_need(&t->v->tokens, text, l->nbytes + n_right, &both));
+    t->pairs[pair].words = NULL; /* a merge makes other pairs only, so none is added meanwhile */
     t->pairs[pair].n = t->pairs[pair].cap = 0;
     cz_status st = CZ_OK;
     for (uint32_t i = 0; st == CZ_OK && i < n; i++) st = merge_in(t, words[i], left, right, both);
@@ -219,6 +210,8 @@ static cz_status merge(struct train *t, uint32_t pair)
     return st == CZ_OK ? push_risen(t) : st;
 }
 
+/* What the heap holds may be out of date: a pair whose count has sunk is pushed again with its
+ * count of now. */
 static cz_status merge_all(struct train *t)
 {
     int64_t least = t->v->options.min_count > 0 ? (int64_t)t->v->options.min_count : 1;
@@ -235,8 +228,7 @@ static cz_status merge_all(struct train *t)
     return CZ_OK;
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* A word as characters; one with a character that is no token takes no part. */
 static bool split_word(struct train *t, const char *text, size_t nbytes, uint32_t *tokens,

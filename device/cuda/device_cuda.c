@@ -1,4 +1,6 @@
-/* A CUDA GPU as a device. Source: CUDA Runtime API reference, version 13. */
+/* A CUDA GPU as a device (CUDA Runtime API reference, version 13). Errors of the runtime become
+ * sentences that say what a user can do; an error that ends the context is told apart, because
+ * nothing on the GPU can be used after it. */
 #include "base/size.h"
 #include "device/cuda/runtime.h"
 
@@ -15,6 +17,7 @@ struct cuda_device {
     struct device_info info;
 };
 
+/* Errors after which every further call of this process fails. */
 static bool is_lost(cudaError_t result)
 {
     return result == cudaErrorIllegalAddress || result == cudaErrorLaunchFailure ||
@@ -27,6 +30,8 @@ static bool is_lost(cudaError_t result)
            result == cudaErrorExternalDevice || result == cudaErrorMpsClientTerminated;
 }
 
+/* The runtime keeps the last error; unless it is taken here, the next launch reports it as its
+ * own. */
 cz_status cuda_status(cudaError_t result, const char *what)
 {
     if (result == cudaSuccess) return CZ_OK;
@@ -42,23 +47,7 @@ cz_status cuda_status(cudaError_t result, const char *what)
                    cudaGetErrorName(result));
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
-
-static cz_status refuse_driver(void)
-{
-    int driver = 0, runtime = 0;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
-    if (driver == 0)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "device cuda: no NVIDIA driver is loaded on this machine; --device cpu "
-                       "works");
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "device cuda: the NVIDIA driver is too old: it supports CUDA up to %d.%d, this "
-                   "build needs %d.%d; update the driver, or use --device cpu",
-                   driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-}
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static cz_status refuse_none(void)
 {
@@ -95,6 +84,7 @@ static const struct {
      "the GPU's memory is taken by other processes; not even a context fits"},
 };
 
+/* The runtime answers "insufficient driver" both for an old driver and for none. */
 static bool is_old_driver(void)
 {
     int driver = 0, runtime = 0;
@@ -107,7 +97,20 @@ static bool is_old_driver(void)
 static cz_status refuse(cudaError_t result, const char *what)
 {
     (void)cudaGetLastError();
-    if (result == cudaErrorInsufficientDriver && is_old_driver()) return refuse_driver();
+    if (result == cudaErrorInsufficientDriver && is_old_driver()) {
+        int driver = 0, runtime = 0;
+        cudaDriverGetVersion(&driver);
+        cudaRuntimeGetVersion(&runtime);
+        if (driver == 0)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "device cuda: no NVIDIA driver is loaded on this machine; --device cpu "
+                           "works");
+        return err_set(
+            CZ_UNSUPPORTED, 0,
+            "device cuda: the NVIDIA driver is too old: it supports CUDA up to %d.%d, this "
+            "build needs %d.%d; update the driver, or use --device cpu",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    }
     if (result == cudaErrorNoDevice) return refuse_none();
     for (size_t i = 0; i < CZ_ARRAY_LEN(refusals); i++)
         if (result == refusals[i].result)
@@ -157,6 +160,7 @@ static cz_status get_info(int ordinal, struct device_info *info)
 static __thread int selected = -1;
 static int newest = -1; /* what was opened last, by any thread */
 
+/* Selecting is a call into the driver only when the thread's device changes. */
 static cz_status use_ordinal(int ordinal)
 {
     if (selected == ordinal || ordinal < 0) return CZ_OK;
@@ -181,8 +185,7 @@ cz_status cuda_use_device(const struct device *dev)
     return use(dev);
 }
 
-/* ---- shared memory beyond 48 KiB ----------------------------------------------------------------
- */
+/* ---- shared memory beyond 48 KiB ------------------------------------------------------------- */
 
 #define N_ALLOWED 1024 /* kernels times devices; more are asked for at every launch */
 
@@ -226,29 +229,9 @@ cz_status cuda_allow_shared(const char *what, const void *kernel, size_t nbytes)
     return cuda_status(result, what);
 }
 
-/* What a context was allowed ended with it: nothing is known of one that is made. */
-static void allow_none(void)
-{
-    pthread_mutex_lock(&allowed_lock);
-    memset(allowed, 0, sizeof allowed);
-    pthread_mutex_unlock(&allowed_lock);
-}
+/* ---- opening and closing --------------------------------------------------------------------- */
 
-/* ---- opening and closing ------------------------------------------------------------------------
- */
-
-/* Kernels are given host addresses of page-locked memory. Where a device sees that elsewhere they
- * would fault: no such device is known that runs this build's kernels. */
-static void warn_of_addresses(int ordinal)
-{
-    int same = 1;
-    (void)cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal);
-    if (!same)
-        LOGV(LOG_WARN, SUB_OPS,
-             "cuda:%d has other addresses for page-locked host memory: kernels that read it fail",
-             ordinal);
-}
-
+/* The context is made now: it takes a second, and may fail. */
 static cz_status cuda_open(int ordinal, struct device **out)
 {
     int n = 0;
@@ -265,12 +248,22 @@ static cz_status cuda_open(int ordinal, struct device **out)
     if (result != cudaSuccess) return refuse(result, "device cuda: starting its context");
     struct cuda_device *dev = calloc(1, sizeof *dev);
     if (!dev) return err_set(CZ_NOMEM, 0, "device cuda: out of memory");
-    warn_of_addresses(ordinal);
+    /* Kernels are given host addresses of page-locked memory. Where a device sees that elsewhere
+     * they would fault: no such device is known that runs this build's kernels. */
+    int same = 1;
+    (void)cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal);
+    if (!same)
+        LOGV(LOG_WARN, SUB_OPS,
+             "cuda:%d has other addresses for page-locked host memory: kernels that read it fail",
+             ordinal);
     dev->base.ops = &device_cuda_ops;
     dev->base.ordinal = ordinal;
     dev->info = info;
     __atomic_store_n(&newest, ordinal, __ATOMIC_RELEASE);
-    allow_none();
+    /* What a context was allowed ended with it: nothing is known of one that is made. */
+    pthread_mutex_lock(&allowed_lock);
+    memset(allowed, 0, sizeof allowed);
+    pthread_mutex_unlock(&allowed_lock);
     *out = &dev->base;
     return CZ_OK;
 }
@@ -286,20 +279,9 @@ static cz_status cuda_info(struct device *dev, struct device_info *out)
     return CZ_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-static cz_status refuse_memory(struct device *dev, const char *what, size_t nbytes)
-{
-    size_t free_nbytes = 0, total_nbytes = 0;
-    char need[32], left[32], total[32];
-    cudaMemGetInfo(&free_nbytes, &total_nbytes);
-    return err_set(CZ_NOMEM, 0, "%s: %s do not fit into cuda:%d, which has %s of %s left", what,
-                   size_human(nbytes, need, sizeof need), dev->ordinal,
-                   size_human(free_nbytes, left, sizeof left),
-                   size_human(total_nbytes, total, sizeof total));
-}
-
+/* Zeroed, as the host's memory is. */
 static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *what, void **out)
 {
     *out = NULL;
@@ -308,7 +290,13 @@ static cz_status cuda_mem_alloc(struct device *dev, size_t nbytes, const char *w
     cudaError_t result = cudaMalloc(out, nbytes);
     if (result == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* a refusal is no reason to fail later */
-        return refuse_memory(dev, what, nbytes);
+        size_t free_nbytes = 0, total_nbytes = 0;
+        char need[32], left[32], total[32];
+        cudaMemGetInfo(&free_nbytes, &total_nbytes);
+        return err_set(CZ_NOMEM, 0, "%s: %s do not fit into cuda:%d, which has %s of %s left", what,
+                       size_human(nbytes, need, sizeof need), dev->ordinal,
+                       size_human(free_nbytes, left, sizeof left),
+                       size_human(total_nbytes, total, sizeof total));
     }
     CUDA_TRY(result, what);
     result = cudaMemset(*out, 0, nbytes);
@@ -343,6 +331,7 @@ static cz_status cuda_mem_info(struct device *dev, size_t *free_nbytes, size_t *
     return CZ_OK;
 }
 
+/* The runtime knows from the addresses in which direction a copy goes. */
 static cz_status cuda_copy(struct device *dev, struct dev_stream *stream, void *dst,
                            const void *src, size_t nbytes)
 {
@@ -362,6 +351,7 @@ static cz_status cuda_fill_zero(struct device *dev, struct dev_stream *stream, v
     return CZ_OK;
 }
 
+/* Portable and mapped, since kernels read page-locked host memory directly. */
 static cz_status cuda_host_register(struct device *dev, void *p, size_t nbytes)
 {
     char need[32];
@@ -382,8 +372,7 @@ static void cuda_host_unregister(struct device *dev, void *p, size_t nbytes)
     if (nbytes > 0 && use(dev) == CZ_OK) cudaHostUnregister(p);
 }
 
-/* ---- streams and events ------------------------------------------------------------------------
- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 static cz_status cuda_stream_create(struct device *dev, struct dev_stream **out)
 {

@@ -1,4 +1,5 @@
-/* libczero's calls, inside the plug-in: they go to the copy of libczero that opened it. */
+/* libczero's calls, inside the plug-in: they go to the copy of libczero that opened it, where the
+ * thread-local error and the log sink are. The plug-in links no libczero of its own. */
 #include "device/cuda/runtime.h"
 
 #include <stdarg.h>

@@ -33,8 +33,7 @@
     T *name = (T *)(void *)cz_dynamic_shared
 #endif
 
-/* ---- launches ----------------------------------------------------------------------------------
- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 /* Run `kernel` over grid × block threads on the stream; `what` names it in errors. Dynamic shared
  * memory is asked for here, however little: with the kernel's static it may be more than 48 KiB. */
@@ -87,8 +86,7 @@ CUDA_FN int64_t cuda_item(void)
     return (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
 }
 
-/* ---- element types -----------------------------------------------------------------------------
- */
+/* ---- element types --------------------------------------------------------------------------- */
 
 struct bf16 {
     uint16_t bits;
@@ -342,8 +340,7 @@ CUDA_FN float reciprocal_approx(float x)
 #endif
 }
 
-/* ---- reductions over a warp and a block --------------------------------------------------------
- */
+/* ---- reductions over a warp and a block ------------------------------------------------------ */
 
 #define CUDA_WARP      32
 #define CUDA_ALL_LANES 0xffffffffu

@@ -73,8 +73,7 @@ CUDA_FN void packs_store(T *p, int64_t at, size_t numel, const float *x)
         if (packs_has(at, i, numel)) p[at + i] = from_f32<T>(x[i]);
 }
 
-/* ---- arrays whose dtype is known when the kernel runs ------------------------------------------
- */
+/* ---- arrays whose dtype is known when the kernel runs ---------------------------------------- */
 
 CUDA_FN float any_load(const void *p, enum cz_dtype dtype, size_t i)
 {

@@ -36,8 +36,7 @@ CUDA_FN shared_at shared_address(const void *p)
     unsigned char *name = cz_shared_tiles
 #endif
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* c += a·b, sums in fp32; T: struct bf16 or struct f16. */
 template <typename T>
@@ -93,8 +92,7 @@ template <typename X> CUDA_FN void forget_origin(X *x)
 #endif
 }
 
-/* ---- shared memory -----------------------------------------------------------------------------
- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 
 /* Four 8×8 matrices of 16-bit elements: lane i brings the address (16 bytes, aligned) of row i % 8
  * of matrix i / 8, and takes from matrix m, in r[m], elements (g, 2t..2t+1); transposed:

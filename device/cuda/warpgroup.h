@@ -39,8 +39,7 @@
 #define PANEL_ROW_NBYTES 128
 #define PANEL_ALIGN      1024 /* bytes after which the permutation of chunks repeats */
 
-/* ---- matrices in shared memory -----------------------------------------------------------------
- */
+/* ---- matrices in shared memory --------------------------------------------------------------- */
 
 /* What names a matrix to a product. Adding (bytes >> 4) moves its beginning. */
 typedef uint64_t shared_matrix;
@@ -73,8 +72,7 @@ CUDA_FN unsigned char *first_panel(unsigned char *room)
     return room + ((at + PANEL_ALIGN - 1) / PANEL_ALIGN * PANEL_ALIGN - at);
 }
 
-/* ---- order -------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 CUDA_FN void products_fence(void)
 {

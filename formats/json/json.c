@@ -1,4 +1,9 @@
-/* Documents and nodes: cJSON's tree, tied to the places the scanner noted. */
+/* JSON documents: cJSON's tree, tied to places in the text. The scanner (json_scan.c) checks the
+ * text, notes where each value is, and hands cJSON a strict version; so every error can name line,
+ * column and path, and readers can have the original digits of a number.
+ *
+ * Members of an object are found by a walk when there are few, by a hash table otherwise; repeated
+ * keys are refused, as they hide mistakes in configs. */
 #include "formats/json/json.h"
 
 #include "formats/json/json_impl.h"
@@ -11,9 +16,9 @@
 
 #define SMALL_OBJECT 8 /* up to here a walk is faster than a table */
 
-/* ---- making a document --------------------------------------------------------------------------
- */
+/* ---- making a document ----------------------------------------------------------------------- */
 
+/* A power of two, at least twice the number of members; 0 for objects that are walked. */
 static uint32_t slot_count(uint32_t n_children)
 {
     if (n_children <= SMALL_OBJECT) return 0;
@@ -29,27 +34,9 @@ static uint32_t hash_key(const char *key)
     return h ^ (h >> 15);
 }
 
-/* Give every node its parent and cJSON item. Both trees list values in the same order; the node's
- * index waits in `valueint`, which nothing else uses, until the walk is over. */
-static void link_items(struct json_doc *doc)
-{
-    size_t next = 0;
-    const cJSON *item = doc->tree;
-    const cJSON *stack[JSON_DEPTH_MAX + 1];
-    int depth = 0;
-    while (item) {
-        doc->nodes[next++].item = item;
-        if (item->child) {
-            stack[depth++] = item;
-            item = item->child;
-            continue;
-        }
-        while (item && !item->next) item = depth > 0 ? stack[--depth] : NULL;
-        if (item) item = item->next;
-    }
-}
-
-/* Place children of each container next to each other in doc->children. */
+/* Places the children of each container next to each other in doc->children. Nodes come from the
+ * scanner in the order of the text, each with its parent's index in first_child; the first pass
+ * turns that into a pointer and gives every container its range. */
 static cz_status link_children(struct json_doc *doc)
 {
     size_t n_slots = 0;
@@ -77,6 +64,7 @@ static cz_status link_children(struct json_doc *doc)
     return CZ_OK;
 }
 
+/* Among the first n children, so that a repeated key is found while the object is indexed. */
 static const struct json_node *small_find(const struct json_node *node, uint32_t n, const char *key)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -134,14 +122,30 @@ static cz_status build(struct json_doc *doc)
     free(strict);
     if (!doc->tree) /* the scanner accepts nothing that cJSON refuses */
         return err_set(CZ_NOMEM, 0, "%s: cJSON could not build the tree", doc->name);
-    link_items(doc);
+    /* Both trees list values in the same order, so one walk over cJSON's gives every node its item.
+     */
+    size_t next = 0;
+    const cJSON *item = doc->tree;
+    const cJSON *stack[JSON_DEPTH_MAX + 1];
+    int depth = 0;
+    while (item) {
+        doc->nodes[next++].item = item;
+        if (item->child) {
+            stack[depth++] = item;
+            item = item->child;
+            continue;
+        }
+        while (item && !item->next) item = depth > 0 ? stack[--depth] : NULL;
+        if (item) item = item->next;
+    }
     TRY(link_children(doc));
     for (size_t i = 0; i < doc->n_nodes; i++)
         if (doc->nodes[i].type == JSON_OBJECT) TRY(index_object(&doc->nodes[i]));
     return CZ_OK;
 }
 
-/* Takes over `text` (malloc'ed, one byte longer than nbytes). */
+/* Takes over `text` (allocated, one byte longer than nbytes, for the terminator that the scanner
+ * relies on). */
 static cz_status adopt(char *text, size_t nbytes, const char *name, enum json_dialect dialect,
                        struct json_doc **out)
 {
@@ -179,6 +183,7 @@ cz_status json_parse(const char *text, size_t nbytes, const char *name, enum jso
     return adopt(copy, nbytes, name, dialect, out);
 }
 
+/* By reading until the end, because a size may not be known: the path may be a pipe. */
 static cz_status read_all(FILE *file, const char *path, char **text, size_t *nbytes)
 {
     size_t capacity = 4096, n = 0;
@@ -227,8 +232,7 @@ void json_free(struct json_doc *doc)
     free(doc);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------
- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 const struct json_node *json_root(const struct json_doc *doc)
 {
@@ -297,6 +301,7 @@ int json_column(const struct json_node *node)
     return column;
 }
 
+/* Counts on beyond the end of the buffer, as snprintf() does. */
 static size_t append(char *buf, size_t buf_nbytes, size_t at, const char *text)
 {
     if (at < buf_nbytes) snprintf(buf + at, buf_nbytes - at, "%s", text);
@@ -336,9 +341,9 @@ const char *json_where(const struct json_node *node, char *buf, size_t buf_nbyte
     return buf;
 }
 
-/* ---- values, checked ----------------------------------------------------------------------------
- */
+/* ---- values, checked ------------------------------------------------------------------------- */
 
+/* "PATH: expected X, got TEXT", with the text as the file has it. */
 static cz_status fail_type(const struct json_node *node, const char *wanted)
 {
     char path[256];
@@ -355,6 +360,7 @@ cz_status json_as_bool(const struct json_node *node, bool *out)
     return CZ_OK;
 }
 
+/* From the text: cJSON's own conversion depends on the locale. */
 cz_status json_as_double(const struct json_node *node, double *out)
 {
     if (node->type != JSON_INT && node->type != JSON_FLOAT) return fail_type(node, "a number");
@@ -364,6 +370,7 @@ cz_status json_as_double(const struct json_node *node, double *out)
     return CZ_OK;
 }
 
+/* 1e3 and 2.0 are integers, too: Python writes them where a float happens to be whole. */
 cz_status json_as_int(const struct json_node *node, int64_t *out)
 {
     if (node->type == JSON_INT) {

@@ -51,8 +51,7 @@ void json_free(struct json_doc *doc);
 
 const struct json_node *json_root(const struct json_doc *doc);
 
-/* ---- looking ----------------------------------------------------------------------------------
- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 enum json_type json_type(const struct json_node *node);
 
@@ -83,8 +82,7 @@ const char *json_path(const struct json_node *node, char *buf, size_t buf_nbytes
 /* "FILE:LINE:COL: path" (no path for the root). Cut to fit; returns buf. */
 const char *json_where(const struct json_node *node, char *buf, size_t buf_nbytes);
 
-/* ---- values, checked --------------------------------------------------------------------------
- */
+/* ---- values, checked ------------------------------------------------------------------------- */
 
 /* The value as a C type. Errors: CZ_CORRUPT "FILE:LINE:COL: path: expected an integer, got …".
  * Integers may be written 5e8 or 8.0 as long as they are whole and fit; strings are UTF-8, owned by

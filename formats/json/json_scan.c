@@ -1,7 +1,9 @@
-/* The scanner in front of cJSON: checks, comments, optional commas, and where each value stands.
+/* The scanner in front of cJSON: checks, comments, optional commas, and the place of each value.
  *
  * It reads the dialect and writes strict JSON for cJSON to decode, so that everything which may be
- * wrong with a file has been told by line and column before cJSON sees it. */
+ * wrong with a file has been reported by line and column before cJSON sees it. Limits (depth,
+ * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
+ * them. */
 #include "formats/json/json_impl.h"
 
 #include <stdarg.h>
@@ -22,6 +24,8 @@ struct scan {
 
 static cz_status scan_value(struct scan *c);
 
+/* Counts from the beginning, since positions are needed for errors only. Columns are characters,
+ * not bytes. */
 void json_locate(const struct json_doc *doc, size_t off, int *line, int *column)
 {
     int l = 1;
@@ -38,6 +42,7 @@ void json_locate(const struct json_doc *doc, size_t off, int *line, int *column)
     *column = c;
 }
 
+/* In configs a mistake is the user's (CZ_INVALID); in files that a program wrote it is damage. */
 cz_status json_fail(const struct json_doc *doc, size_t off, cz_status status, const char *fmt, ...)
 {
     char what[768];
@@ -51,8 +56,7 @@ cz_status json_fail(const struct json_doc *doc, size_t off, cz_status status, co
     return err_set(status, 0, "%s:%d:%d: %s", doc->name, line, column, what);
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Length of the UTF-8 sequence at p (n bytes left), or 0: overlong, surrogate, cut, or no UTF-8. */
 static size_t utf8_length(const unsigned char *p, size_t n)
@@ -68,18 +72,6 @@ static size_t utf8_length(const unsigned char *p, size_t n)
     if (p[0] == 0xf0 && p[1] < 0x90) return 0;
     if (p[0] == 0xf4 && p[1] > 0x8f) return 0;
     return want;
-}
-
-static cz_status check_utf8(struct scan *c)
-{
-    for (size_t i = 0; i < c->n;) {
-        size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
-        if (len == 0 || c->s[i] == '\0')
-            return json_fail(c->doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
-                             (unsigned)(unsigned char)c->s[i]);
-        i += len;
-    }
-    return CZ_OK;
 }
 
 static void emit(struct scan *c, const char *bytes, size_t n)
@@ -114,6 +106,7 @@ static void skip_white(struct scan *c)
     while (!at_end(c) && strchr(" \t\r\n", c->s[c->at]) && c->s[c->at] != '\0') c->at++;
 }
 
+/* Line comments run to the end of the line, block comments across lines. */
 static cz_status skip_comment(struct scan *c)
 {
     size_t start = c->at;
@@ -141,9 +134,10 @@ static cz_status skip_blank(struct scan *c)
     return CZ_OK;
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
+/* Nodes are numbered in the order of the text. first_child holds the parent's index until the tree
+ * is linked. */
 static cz_status add_node(struct scan *c, enum json_type type, uint32_t *idx)
 {
     struct json_doc *doc = c->doc;
@@ -169,9 +163,9 @@ static void close_node(struct scan *c, uint32_t idx)
     node->text_nbytes = c->at - node->text_off;
 }
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
+/* -1: not four hexadecimal digits. */
 static int hex4(const char *p, size_t n)
 {
     int value = 0;
@@ -187,7 +181,8 @@ static int hex4(const char *p, size_t n)
     return value;
 }
 
-/* At "\u": one code point, possibly a surrogate pair. */
+/* At "\u": one code point, possibly a surrogate pair. \u0000 would end the C string that readers
+ * get. */
 static cz_status scan_unicode_escape(struct scan *c)
 {
     size_t start = c->at;
@@ -226,7 +221,7 @@ static cz_status scan_escape(struct scan *c)
     return CZ_OK;
 }
 
-/* At the opening quote. */
+/* Emits the string with escapes untouched; cJSON decodes them, and has nothing left to refuse. */
 static cz_status scan_string(struct scan *c)
 {
     size_t start = c->at++;
@@ -254,8 +249,7 @@ static cz_status scan_string(struct scan *c)
     return json_fail(c->doc, start, CZ_CORRUPT, "this string has no closing quote");
 }
 
-/* ---- numbers and words ------------------------------------------------------------------------
- */
+/* ---- numbers and words ----------------------------------------------------------------------- */
 
 static size_t digits(const char *s, size_t n)
 {
@@ -264,7 +258,7 @@ static size_t digits(const char *s, size_t n)
     return i;
 }
 
-/* Whether all of s[0..n) is one JSON number, and which kind. */
+/* JSON's grammar, which is narrower than strtod()'s: no "+1", no "01", no "1.", no "inf". */
 static bool is_number(const char *s, size_t n, enum json_type *type)
 {
     size_t i = n > 0 && s[0] == '-';
@@ -324,7 +318,8 @@ static cz_status fail_word(struct scan *c, size_t n)
                      word_hint(s, n));
 }
 
-/* Bytes of a bare word: up to a comma, a closing bracket, a comment or the end of the line. */
+/* Bytes of a bare word: up to a comma, a closing bracket, a comment or the end of the line. Only
+ * for the message. */
 static size_t word_length(struct scan *c)
 {
     size_t start = c->at, n;
@@ -335,6 +330,7 @@ static size_t word_length(struct scan *c)
     return n;
 }
 
+/* true, false, null or a number; anything else gets a hint about what may have been meant. */
 static cz_status scan_word(struct scan *c)
 {
     const char *s = c->s + c->at;
@@ -355,8 +351,7 @@ static cz_status scan_word(struct scan *c)
     return CZ_OK;
 }
 
-/* ---- containers -------------------------------------------------------------------------------
- */
+/* ---- containers ------------------------------------------------------------------------------ */
 
 static cz_status scan_key(struct scan *c)
 {
@@ -373,7 +368,8 @@ static cz_status scan_key(struct scan *c)
     return json_fail(c->doc, c->at, CZ_UNSUPPORTED, "not supported: a key without double quotes");
 }
 
-/* After a value: step over a comma if there is one; *done when the container's end follows. */
+/* Configs may leave commas out or have one too many (docs/deepspeed-behaviour.md, "JSON dialect");
+ * the emitted text has exactly one between values. */
 static cz_status scan_separator(struct scan *c, char close, bool *done)
 {
     TRY(skip_blank(c));
@@ -413,6 +409,7 @@ static cz_status scan_member(struct scan *c)
     return scan_value(c);
 }
 
+/* Depth is limited, because cJSON and the readers recurse. */
 static cz_status scan_container(struct scan *c, enum json_type type)
 {
     char open = type == JSON_OBJECT ? '{' : '[';
@@ -461,9 +458,16 @@ static cz_status scan_value(struct scan *c)
     }
 }
 
+/* UTF-8 is checked over the whole text first, so that nothing after it has to. */
 static cz_status scan_document(struct scan *c)
 {
-    TRY(check_utf8(c));
+    for (size_t i = 0; i < c->n;) {
+        size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
+        if (len == 0 || c->s[i] == '\0')
+            return json_fail(c->doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
+                             (unsigned)(unsigned char)c->s[i]);
+        i += len;
+    }
     if (looking_at(c, "\xef\xbb\xbf")) c->at += 3;
     TRY(skip_blank(c));
     if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file contains no value");

@@ -1,4 +1,6 @@
-/* JSON text as Python's json.dumps lays it out. */
+/* JSON text as Python's json.dumps lays it out, so that files of czero and DeepSpeed can be
+ * compared line by line. Failures are remembered and reported once, by json_writer_take(): hundreds
+ * of put calls in a row stay readable. */
 #include "formats/json/json_write.h"
 
 #include <inttypes.h>
@@ -19,6 +21,7 @@ void json_writer_free(struct json_writer *w)
     json_writer_init(w, w->indent);
 }
 
+/* The buffer goes to the caller, and the writer can be used again with the same indent. */
 cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes)
 {
     *out = NULL;
@@ -34,6 +37,9 @@ cz_status json_writer_take(struct json_writer *w, char **out, size_t *nbytes)
     return CZ_OK;
 }
 
+/* The buffer is kept terminated, for callers that look at it while it grows. Doubling keeps the
+ * number of copies logarithmic in the text's length. After a failure nothing more is written, so a
+ * later success cannot hide a gap. */
 static void put(struct json_writer *w, const char *bytes, size_t n)
 {
     if (w->failed) return;
@@ -63,6 +69,7 @@ void json_write_text(struct json_writer *w, const char *text)
     put_text(w, text);
 }
 
+/* Short texts go over the stack; longer ones are formatted again into memory of their size. */
 void json_write_format(struct json_writer *w, const char *fmt, ...)
 {
     char small[512];
@@ -89,7 +96,8 @@ static void new_line(struct json_writer *w)
     for (int i = 0; i < w->depth * w->indent; i++) put(w, " ", 1);
 }
 
-/* Whatever separates the next value from the one before. */
+/* Whatever separates the next value from the one before: with indent ",
+ * " and spaces, else ", ", as json.dumps has them for indent=N and indent=None. */
 static void separate(struct json_writer *w)
 {
     bool first = w->fresh;
@@ -115,6 +123,7 @@ static void open_level(struct json_writer *w, const char *bracket)
     w->fresh = true;
 }
 
+/* An empty container stays on one line, as in json.dumps. */
 static void close_level(struct json_writer *w, const char *bracket)
 {
     w->depth--;
@@ -143,6 +152,8 @@ void json_end_array(struct json_writer *w)
     close_level(w, "]");
 }
 
+/* Runs without escapes are copied at once. Bytes above 0x7f go out as they are, as
+ * json.dumps(ensure_ascii=False) writes them. */
 static void put_quoted(struct json_writer *w, const char *s)
 {
     put(w, "\"", 1);
@@ -230,6 +241,8 @@ void json_put_double(struct json_writer *w, const char *key, double value)
     json_write_double(w, value);
 }
 
+/* NaN, a figure that could not be had, becomes null: NaN is not JSON, and strict parsers refuse the
+ * whole file. */
 void json_put_figure(struct json_writer *w, const char *key, double value)
 {
     json_write_key(w, key);
@@ -239,6 +252,7 @@ void json_put_figure(struct json_writer *w, const char *key, double value)
         json_write_double(w, value);
 }
 
+/* NULL becomes null. */
 void json_put_string(struct json_writer *w, const char *key, const char *utf8)
 {
     json_write_key(w, key);
@@ -248,7 +262,8 @@ void json_put_string(struct json_writer *w, const char *key, const char *utf8)
         json_write_null(w);
 }
 
-/* Fewest significant digits that read back as `value`, as "d.ddde±xx". */
+/* Fewest significant digits that read back as `value`, as "d.ddde±xx": what Python's repr() gives.
+ * 17 digits identify every double, so the loop always ends with a return. */
 static void shortest_scientific(double value, char *buf, size_t buf_nbytes)
 {
     for (int precision = 0; precision < 17; precision++) {
@@ -257,6 +272,8 @@ static void shortest_scientific(double value, char *buf, size_t buf_nbytes)
     }
 }
 
+/* repr() switches to exponents below 1e-4 and from 1e16 on, and always shows a point or an
+ * exponent. */
 const char *json_float_text(double value, char buf[JSON_FLOAT_NBYTES])
 {
     if (isnan(value)) return strcpy(buf, "NaN");

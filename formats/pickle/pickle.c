@@ -1,21 +1,85 @@
-/* Looking at a parsed pickle. */
+/* Looking at a parsed pickle: attributes and values. A value may be wrapped (an enum, a numpy
+ * scalar) where a plain number is expected, and the callers should not have to care. */
 #include "formats/pickle/pickle_impl.h"
 
 #include <math.h>
 
+/* ---- numpy's scalars ------------------------------------------------------------------------- */
+
+static bool is_named(const struct pickle_node *node, const char *module, const char *name)
+{
+    return pickle_is(node, PICKLE_OBJECT) && strcmp(node->module, module) == 0 &&
+           strcmp(node->name, name) == 0;
+}
+
+/* "f8" of numpy.dtype("f8", False, True), whose state is (3, "<", …): the byte order is in the
+ * state. */
+static const char *dtype_of(const struct pickle_node *dtype, bool *is_big)
+{
+    if (!is_named(dtype, "numpy", "dtype") || dtype->args->n == 0) return NULL;
+    const struct pickle_node *state = dtype->state;
+    const char *order = NULL;
+    if (pickle_is(state, PICKLE_TUPLE) && state->n > 1) order = pickle_to_string(state->items[1]);
+    *is_big = order && strcmp(order, ">") == 0;
+    return pickle_to_string(dtype->args->items[0]);
+}
+
+static bool set_float(uint64_t bits, size_t nbytes, struct pickle_node *out)
+{
+    uint32_t low = (uint32_t)bits;
+    float single;
+    out->kind = PICKLE_FLOAT;
+    memcpy(&single, &low, sizeof single);
+    if (nbytes == 8)
+        memcpy(&out->real, &bits, sizeof bits);
+    else
+        out->real = nbytes == 4 ? single : f16_to_f32((uint16_t)bits);
+    return nbytes >= 2;
+}
+
+/* The upper half of uint64 becomes a float. */
+static bool set_integer(uint64_t bits, size_t nbytes, bool has_sign, struct pickle_node *out)
+{
+    unsigned unused = 64 - 8 * (unsigned)nbytes;
+    if (has_sign) bits = (uint64_t)((int64_t)(bits << unused) >> unused);
+    out->kind = PICKLE_INT;
+    out->integer = (int64_t)bits;
+    if (has_sign || bits <= INT64_MAX) return true;
+    out->kind = PICKLE_FLOAT; /* the upper half of uint64 */
+    out->real = (double)bits;
+    return true;
+}
+
+/* The value of an OBJECT that is a numpy scalar of up to 64 bits, as a BOOL, INT or FLOAT. */
+static bool pickle_numpy_scalar(const struct pickle_node *node, struct pickle_node *out)
+{
+    if (!is_named(node, "numpy._core.multiarray", "scalar") &&
+        !is_named(node, "numpy.core.multiarray", "scalar")) /* numpy 2 and before */
+        return false;
+    if (node->args->n != 2 || node->args->items[1]->kind != PICKLE_BYTES) return false;
+    const struct pickle_node *bytes = node->args->items[1];
+    bool is_big;
+    const char *type = dtype_of(node->args->items[0], &is_big);
+    if (!type || strlen(type) != 2 || (size_t)(type[1] - '0') != bytes->n) return false;
+    if (bytes->n != 1 && bytes->n != 2 && bytes->n != 4 && bytes->n != 8) return false;
+    uint64_t bits = 0;
+    for (size_t i = 0; i < bytes->n; i++)
+        bits = bits << 8 | (unsigned char)bytes->text[is_big ? i : bytes->n - 1 - i];
+    *out = (struct pickle_node){.boolean = bits != 0};
+    switch (type[0]) {
+    case 'f': return set_float(bits, bytes->n, out);
+    case 'i': return set_integer(bits, bytes->n, true, out);
+    case 'u': return set_integer(bits, bytes->n, false, out);
+    case 'b': out->kind = PICKLE_BOOL; return bytes->n == 1;
+    default: return false;
+    }
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
 const struct pickle_node *pickle_root(const struct pickle *p)
 {
     return p->root;
-}
-
-const char *pickle_kind_name(enum pickle_kind kind)
-{
-    static const char *const names[] = {
-        "None",  "bool", "int",        "int",  "float",  "string", "bytes", "list",
-        "tuple", "set",  "torch.Size", "dict", "tensor", "dtype",  "class", "object",
-    };
-    _Static_assert(CZ_ARRAY_LEN(names) == PICKLE_OBJECT + 1, "a name for each kind");
-    return (unsigned)kind < CZ_ARRAY_LEN(names) ? names[kind] : "?";
 }
 
 const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key)
@@ -29,11 +93,10 @@ const struct pickle_node *pickle_attr(const struct pickle_node *object, const ch
     return NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
-/* A number itself; of an enum object such as ZeroStageEnum(2), its value; of a numpy scalar what it
- * holds, in *scalar. */
+/* The number itself; of an enum object such as ZeroStageEnum(2) its value; of a numpy scalar what
+ * it holds, in *scalar. */
 static const struct pickle_node *number_of(const struct pickle_node *node,
                                            struct pickle_node *scalar)
 {
@@ -42,6 +105,7 @@ static const struct pickle_node *number_of(const struct pickle_node *node,
     return pickle_numpy_scalar(node, scalar) ? scalar : node;
 }
 
+/* A float counts if it is whole: some steps are saved as floats. */
 bool pickle_to_int(const struct pickle_node *node, int64_t *out)
 {
     struct pickle_node scalar;
@@ -91,6 +155,7 @@ bool pickle_to_bool(const struct pickle_node *node, bool *out)
     return true;
 }
 
+/* A string with a NUL is refused: as a C string it would be another name. */
 const char *pickle_to_string(const struct pickle_node *node)
 {
     if (!pickle_is(node, PICKLE_STRING) || memchr(node->text, 0, node->n)) return NULL;

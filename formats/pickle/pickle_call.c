@@ -1,4 +1,6 @@
-/* What classes and calls become: known ones typed nodes, all others inert objects. */
+/* What classes and calls become: known ones typed nodes, all others inert objects with their
+ * arguments and state. Nothing is imported or run, so a hostile pickle can at most be large, and
+ * that is bounded (pickle_memory.c, pickle_tree.c). */
 #include "formats/pickle/pickle_impl.h"
 
 /* torch.float16 and its kind are values; other names stand for themselves until they are called. */
@@ -22,7 +24,7 @@ struct call {
 };
 
 /* A new node that shows the items or pairs of `from` as they are now. Adding to either later does
- * not change the other: a full array is copied before it grows, and what lies behind the n items
+ * not change the other: a full array is copied before it grows, and what follows the n items
  * that the new node shows is never its own. */
 static cz_status make_from(struct pickle_parser *p, enum pickle_kind kind,
                            const struct pickle_node *from, struct pickle_work **out)
@@ -63,6 +65,7 @@ static cz_status make_tuple(struct pickle_parser *p, const struct call *call,
     return make_sequence(p, PICKLE_TUPLE, call, out);
 }
 
+/* frozenset and set differ by name only. */
 static cz_status make_set(struct pickle_parser *p, const struct call *call,
                           struct pickle_work **out)
 {
@@ -71,6 +74,7 @@ static cz_status make_set(struct pickle_parser *p, const struct call *call,
     return CZ_OK;
 }
 
+/* Counted as work, because one tuple may be given to many calls. */
 static cz_status make_size(struct pickle_parser *p, const struct call *call,
                            struct pickle_work **out)
 {
@@ -82,18 +86,6 @@ static cz_status make_size(struct pickle_parser *p, const struct call *call,
             if (dims->items[i]->kind != PICKLE_INT) return CZ_OK;
     }
     return make_sequence(p, PICKLE_SIZE, call, out);
-}
-
-/* [[key, value], …], as Python 2 writes an OrderedDict. */
-static cz_status add_pairs(struct pickle_parser *p, const struct pickle_node *list,
-                           struct pickle_work *dict)
-{
-    for (size_t i = 0; i < list->n; i++) {
-        const struct pickle_node *pair = list->items[i];
-        TRY(pickle_pair_add(p, dict, pickle_work_of(pair->items[0]),
-                            pickle_work_of(pair->items[1])));
-    }
-    return CZ_OK;
 }
 
 static bool is_list_of_pairs(const struct pickle_node *node)
@@ -113,7 +105,14 @@ static cz_status make_dict(struct pickle_parser *p, const struct call *call,
     bool is_list = from && is_list_of_pairs(from);
     if (call->args->n > 1 || (from && !is_list && from->kind != PICKLE_DICT)) return CZ_OK;
     TRY(make_from(p, PICKLE_DICT, is_list ? NULL : from, out));
-    if (is_list) TRY(add_pairs(p, from, *out));
+    if (is_list) {
+        /* [[key, value], …], as Python 2 writes an OrderedDict. */
+        for (size_t i = 0; i < from->n; i++) {
+            const struct pickle_node *pair = from->items[i];
+            TRY(pickle_pair_add(p, *out, pickle_work_of(pair->items[0]),
+                                pickle_work_of(pair->items[1])));
+        }
+    }
     if (strcmp(call->callable->name, "dict") == 0) return CZ_OK;
     (*out)->pub.module = call->callable->module;
     (*out)->pub.name = call->callable->name;
@@ -206,21 +205,7 @@ static const struct constructor *find_constructor(const struct pickle_node *call
     return NULL;
 }
 
-/* ---- objects -----------------------------------------------------------------------------------
- */
-
-/* Something is called that is an object itself: keep both in the arguments. */
-static cz_status make_nested(struct pickle_parser *p, struct pickle_work *callable,
-                             struct pickle_work *args, bool is_new, struct pickle_work **out)
-{
-    struct pickle_work *both, *items[2] = {callable, args};
-    TRY(pickle_node_new(p, PICKLE_OBJECT, out));
-    TRY(pickle_node_new(p, PICKLE_TUPLE, &both));
-    TRY(pickle_item_add(p, both, items, 2));
-    (*out)->pub.args = &both->pub;
-    (*out)->pub.boolean = is_new;
-    return CZ_OK;
-}
+/* ---- objects --------------------------------------------------------------------------------- */
 
 static cz_status make_object(struct pickle_parser *p, struct pickle_work *callable,
                              struct pickle_work *args, bool is_new, struct pickle_work **out)
@@ -233,6 +218,7 @@ static cz_status make_object(struct pickle_parser *p, struct pickle_work *callab
     return CZ_OK;
 }
 
+/* Calling something that cannot be called is damage; calling an unknown class is not. */
 cz_status pickle_call(struct pickle_parser *p, struct pickle_work *callable,
                       struct pickle_work *args, bool is_new, struct pickle_work **out)
 {
@@ -243,7 +229,16 @@ cz_status pickle_call(struct pickle_parser *p, struct pickle_work *callable,
     if (args->pub.kind != PICKLE_TUPLE)
         return pickle_fail(p, CZ_CORRUPT, "the arguments of a call are a %s, not a tuple",
                            pickle_kind_name(args->pub.kind));
-    if (kind == PICKLE_OBJECT) return make_nested(p, callable, args, is_new, out);
+    if (kind == PICKLE_OBJECT) {
+        /* Something is called that is an object itself: keep both in the arguments. */
+        struct pickle_work *both, *items[2] = {callable, args};
+        TRY(pickle_node_new(p, PICKLE_OBJECT, out));
+        TRY(pickle_node_new(p, PICKLE_TUPLE, &both));
+        TRY(pickle_item_add(p, both, items, 2));
+        (*out)->pub.args = &both->pub;
+        (*out)->pub.boolean = is_new;
+        return CZ_OK;
+    }
     TRY(pickle_call_tensor(p, &callable->pub, &args->pub, out));
     const struct constructor *c = *out ? NULL : find_constructor(&callable->pub);
     if (c) {

@@ -1,4 +1,5 @@
-/* Element types: torch's names, its storage classes, base's enum. */
+/* Element types: torch's names, its storage classes, and base's enum. A type without a base can be
+ * carried and copied, but is not converted to numbers. */
 #include "formats/pickle/pickle_impl.h"
 
 /* In base's order first. Types that torch keeps in untyped storages only have no class of their

@@ -71,8 +71,7 @@ static inline struct pickle_work *pickle_work_of(const struct pickle_node *node)
     return (struct pickle_work *)(uintptr_t)node;
 }
 
-/* ---- memory (pickle_memory.c) ------------------------------------------------------------------
- */
+/* ---- memory (pickle_memory.c) ---------------------------------------------------------------- */
 
 /* Zeroed, 16-byte aligned, freed with the tree. */
 cz_status pickle_alloc(struct pickle_parser *p, size_t nbytes, void **out);
@@ -88,8 +87,7 @@ cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_w
 struct pickle_work *pickle_memo_get(const struct pickle_parser *p, uint32_t idx);
 void pickle_parser_free(struct pickle_parser *p);
 
-/* ---- errors (pickle_read.c) --------------------------------------------------------------------
- */
+/* ---- errors (pickle_read.c) ------------------------------------------------------------------ */
 
 /* Count n steps over what cost no input: shared values could be looked at forever. */
 cz_status pickle_work(struct pickle_parser *p, uint64_t n);
@@ -98,8 +96,7 @@ cz_status pickle_work(struct pickle_parser *p, uint64_t n);
 cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const char *fmt, ...)
     CZ_PRINTF(3, 4);
 
-/* ---- what constructors make (pickle_call.c, pickle_tensor.c) -----------------------------------
- */
+/* ---- what constructors make (pickle_call.c, pickle_tensor.c) --------------------------------- */
 
 /* callable(*args) or, `is_new`, cls.__new__(cls, *args). */
 cz_status pickle_call(struct pickle_parser *p, struct pickle_work *callable,
@@ -126,14 +123,7 @@ static inline bool pickle_is_global(const struct pickle_node *node, const char *
            strcmp(node->name, name) == 0;
 }
 
-/* ---- numbers of numpy (pickle_numpy.c) ---------------------------------------------------------
- */
-
-/* The value of an OBJECT that is a numpy scalar of up to 64 bits, as a BOOL, INT or FLOAT. */
-bool pickle_numpy_scalar(const struct pickle_node *node, struct pickle_node *out);
-
-/* ---- the finished tree (pickle_tree.c) ---------------------------------------------------------
- */
+/* ---- the finished tree (pickle_tree.c) ------------------------------------------------------- */
 
 /* Walk what the root reaches: refuse cycles, depth and blow-up; settle repeated keys; index dicts.
  */

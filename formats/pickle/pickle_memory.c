@@ -1,7 +1,11 @@
-/* Memory of a parse: chunks for the tree, growing arrays for the machine's stack, marks and memo.
- * Everything counts against one budget, a multiple of the input's length. */
+/* What all parts of the reader use: errors with their place, and memory. The tree is in chunks that
+ * are freed at once; the machine's stack, marks and memo are arrays that grow. Everything counts
+ * against one budget, a multiple of the input's length, so that a small file cannot ask for
+ * gigabytes. */
 #include "formats/pickle/pickle_impl.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +17,37 @@ struct pickle_chunk {
     size_t used, nbytes;
     max_align_t data[];
 };
+
+const char *pickle_kind_name(enum pickle_kind kind)
+{
+    static const char *const names[] = {
+        "None",  "bool", "int",        "int",  "float",  "string", "bytes", "list",
+        "tuple", "set",  "torch.Size", "dict", "tensor", "dtype",  "class", "object",
+    };
+    _Static_assert(CZ_ARRAY_LEN(names) == PICKLE_OBJECT + 1, "a name for each kind");
+    return (unsigned)kind < CZ_ARRAY_LEN(names) ? names[kind] : "?";
+}
+
+/* Names the opcode's place in the input. */
+cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(status, 0, "%s: byte %zu: %s", p->label, p->op_off, text);
+}
+
+/* Steps that the input makes the reader take without adding memory, such as looking at one long
+ * list again and again. */
+cz_status pickle_work(struct pickle_parser *p, uint64_t n)
+{
+    if (n > p->work_left)
+        return pickle_fail(p, CZ_CORRUPT, "the same values are looked at too often");
+    p->work_left -= n;
+    return CZ_OK;
+}
 
 static cz_status spend(struct pickle_parser *p, size_t nbytes)
 {
@@ -78,7 +113,7 @@ cz_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind, struct
     return CZ_OK;
 }
 
-/* Room for n more elements behind the `used` ones of an array in the tree. The old array is left
+/* Space for n more elements behind the `used` ones of an array in the tree. The old array stays
  * where it is: another node may show its first elements. */
 static cz_status grow(struct pickle_parser *p, const void *old, size_t used, size_t elem_nbytes,
                       size_t n, size_t *capacity, void **out)
@@ -116,9 +151,9 @@ cz_status pickle_pair_add(struct pickle_parser *p, struct pickle_work *to, struc
     return CZ_OK;
 }
 
-/* ---- the machine's own arrays -----------------------------------------------------------------
- */
+/* ---- the machine's own arrays ---------------------------------------------------------------- */
 
+/* For stack, marks and memo, which move as they grow: nothing points into them across a push. */
 static cz_status grow_own(struct pickle_parser *p, void **array, size_t *capacity, size_t used,
                           size_t elem_nbytes)
 {
@@ -152,6 +187,8 @@ cz_status pickle_mark(struct pickle_parser *p)
     return CZ_OK;
 }
 
+/* Hashed with a seed, so that indexes cannot be chosen to collide. Python numbers them in sequence,
+ * but nothing forces a file to. */
 static size_t memo_slot(const struct pickle_parser *p, uint32_t idx)
 {
     uint32_t h = idx ^ p->seed;
@@ -163,24 +200,20 @@ static size_t memo_slot(const struct pickle_parser *p, uint32_t idx)
     return slot;
 }
 
-static cz_status memo_grow(struct pickle_parser *p)
-{
-    struct pickle_memo_slot *old = p->memo;
-    size_t n_old = p->memo_capacity, n_new = n_old ? 2 * n_old : 64;
-    TRY(spend(p, (n_new - n_old) * sizeof *old));
-    struct pickle_memo_slot *slots = calloc(n_new, sizeof *slots);
-    if (!slots) return fail_memory(p, n_new * sizeof *slots);
-    p->memo = slots;
-    p->memo_capacity = n_new;
-    for (size_t i = 0; i < n_old; i++)
-        if (old[i].node) p->memo[memo_slot(p, old[i].idx)] = old[i];
-    free(old);
-    return CZ_OK;
-}
-
 cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_work *node)
 {
-    if (2 * (p->n_memo + 1) > p->memo_capacity) TRY(memo_grow(p));
+    if (2 * (p->n_memo + 1) > p->memo_capacity) {
+        struct pickle_memo_slot *old = p->memo;
+        size_t n_old = p->memo_capacity, n_new = n_old ? 2 * n_old : 64;
+        TRY(spend(p, (n_new - n_old) * sizeof *old));
+        struct pickle_memo_slot *slots = calloc(n_new, sizeof *slots);
+        if (!slots) return fail_memory(p, n_new * sizeof *slots);
+        p->memo = slots;
+        p->memo_capacity = n_new;
+        for (size_t i = 0; i < n_old; i++)
+            if (old[i].node) p->memo[memo_slot(p, old[i].idx)] = old[i];
+        free(old);
+    }
     struct pickle_memo_slot *slot = &p->memo[memo_slot(p, idx)];
     if (!slot->node) p->n_memo++;
     *slot = (struct pickle_memo_slot){.node = node, .idx = idx};

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Opcodes of protocols 2 to 5, as numbered by Python's pickletools. torch.save writes protocol 2.
+ * The text opcodes of protocol 0 are missing: do_opcode() names them in its refusal. */
 enum opcode {
     OP_MARK = '(',
     OP_STOP = '.',
@@ -66,27 +68,9 @@ enum opcode {
     OP_READONLY_BUFFER = 0x98
 };
 
-cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(status, 0, "%s: byte %zu: %s", p->label, p->op_off, text);
-}
+/* ---- input ----------------------------------------------------------------------------------- */
 
-cz_status pickle_work(struct pickle_parser *p, uint64_t n)
-{
-    if (n > p->work_left)
-        return pickle_fail(p, CZ_CORRUPT, "the same values are looked at too often");
-    p->work_left -= n;
-    return CZ_OK;
-}
-
-/* ---- input -------------------------------------------------------------------------------------
- */
-
+/* All input passes through here, so this is the only check of the input's end. */
 static cz_status take(struct pickle_parser *p, uint64_t nbytes, const unsigned char **out)
 {
     size_t left = p->nbytes - p->off;
@@ -120,7 +104,7 @@ static cz_status take_counted(struct pickle_parser *p, size_t width, const unsig
     return CZ_OK;
 }
 
-/* A line, without its end. */
+/* GLOBAL is the only opcode that is read whose argument ends with a newline. */
 static cz_status take_line(struct pickle_parser *p, const unsigned char **out, size_t *nbytes)
 {
     const unsigned char *line = p->bytes + p->off;
@@ -148,15 +132,16 @@ static bool is_text(const unsigned char *s, size_t n)
     return true;
 }
 
-/* ---- the stack ---------------------------------------------------------------------------------
- */
+/* ---- the stack ------------------------------------------------------------------------------- */
 
-/* What lies above the last mark. */
+/* Values above the last mark. An opcode may not reach below it, or a crafted file could take values
+ * out of an outer container that is still being filled. */
 static size_t n_open(const struct pickle_parser *p)
 {
     return p->n_stack - (p->n_marks > 0 ? p->marks[p->n_marks - 1] : 0);
 }
 
+/* Checked before the first pop, so that an opcode that wants several values reports all of them. */
 static cz_status need(const struct pickle_parser *p, size_t n)
 {
     if (n_open(p) >= n) return CZ_OK;
@@ -180,7 +165,7 @@ static cz_status top(struct pickle_parser *p, struct pickle_work **out)
     return CZ_OK;
 }
 
-/* Remove the last mark and all above it. *items lie in the stack's memory until the next push. */
+/* Remove the last mark and all above it. *items stay in the stack's memory until the next push. */
 static cz_status pop_mark(struct pickle_parser *p, struct pickle_work *const **items, size_t *n)
 {
     *items = NULL;
@@ -193,15 +178,17 @@ static cz_status pop_mark(struct pickle_parser *p, struct pickle_work *const **i
     return CZ_OK;
 }
 
+/* A node is on the stack before its value is filled in. When that fails, the whole parse fails, and
+ * the tree's pool frees the node. */
 static cz_status push_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_work **out)
 {
     TRY(pickle_node_new(p, kind, out));
     return pickle_push(p, *out);
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
+/* Only the 4-byte form is signed; 1 and 2 bytes are unsigned, as in pickletools. */
 static cz_status op_int(struct pickle_parser *p, size_t width)
 {
     uint64_t number;
@@ -212,6 +199,7 @@ static cz_status op_int(struct pickle_parser *p, size_t width)
     return CZ_OK;
 }
 
+/* The only big-endian number of the format. */
 static cz_status op_float(struct pickle_parser *p)
 {
     const unsigned char *bytes;
@@ -224,7 +212,8 @@ static cz_status op_float(struct pickle_parser *p)
     return CZ_OK;
 }
 
-/* Two's complement of any length. Bytes that only repeat the sign are dropped. */
+/* Two's complement of any length. Bytes that only repeat the sign are dropped, so that equal
+ * numbers are equal keys. */
 static cz_status op_long(struct pickle_parser *p, size_t width)
 {
     const unsigned char *bytes;
@@ -271,7 +260,7 @@ static cz_status op_bytes(struct pickle_parser *p, size_t width)
     return push_text(p, PICKLE_BYTES, bytes, n);
 }
 
-/* Python 2's str: text if it can be. */
+/* Python 2's str, which may be text or bytes: text if it can be. */
 static cz_status op_old_string(struct pickle_parser *p, size_t width)
 {
     const unsigned char *bytes;
@@ -280,6 +269,8 @@ static cz_status op_old_string(struct pickle_parser *p, size_t width)
     return push_text(p, is_text(bytes, n) ? PICKLE_STRING : PICKLE_BYTES, bytes, n);
 }
 
+/* The stack shrinks after the node is made and before the items are copied: they stay where they
+ * are, since nothing is pushed between. */
 static cz_status op_tuple(struct pickle_parser *p, size_t n)
 {
     TRY(need(p, n));
@@ -290,6 +281,7 @@ static cz_status op_tuple(struct pickle_parser *p, size_t n)
     return pickle_push(p, node);
 }
 
+/* An empty one is the shared empty tuple, as EMPTY_TUPLE gives: a config has thousands of them. */
 static cz_status op_tuple_marked(struct pickle_parser *p)
 {
     struct pickle_work *const *items;
@@ -300,6 +292,8 @@ static cz_status op_tuple_marked(struct pickle_parser *p)
     return op_tuple(p, n);
 }
 
+/* Made from a mark, because it cannot be filled later: unlike a set, it must be complete when it
+ * becomes a key. */
 static cz_status op_frozenset(struct pickle_parser *p)
 {
     struct pickle_work *const *items, *node;
@@ -319,9 +313,10 @@ static cz_status op_empty_set(struct pickle_parser *p)
     return CZ_OK;
 }
 
-/* ---- filling containers ------------------------------------------------------------------------
- */
+/* ---- filling containers ---------------------------------------------------------------------- */
 
+/* Objects and classes take items too: a subclass of list or set is constructed empty by REDUCE and
+ * filled after that. */
 static cz_status add_items(struct pickle_parser *p, enum pickle_kind kind,
                            struct pickle_work *const *items, size_t n)
 {
@@ -349,6 +344,7 @@ static cz_status op_add_marked(struct pickle_parser *p, enum pickle_kind kind)
     return add_items(p, kind, items, n);
 }
 
+/* Objects take items, too: a dict subclass is filled after its construction. */
 static cz_status set_items(struct pickle_parser *p, struct pickle_work *const *items, size_t n)
 {
     struct pickle_work *to;
@@ -361,13 +357,6 @@ static cz_status set_items(struct pickle_parser *p, struct pickle_work *const *i
     return CZ_OK;
 }
 
-static cz_status op_set_item(struct pickle_parser *p)
-{
-    TRY(need(p, 3));
-    p->n_stack -= 2;
-    return set_items(p, p->stack + p->n_stack, 2);
-}
-
 static cz_status op_set_items(struct pickle_parser *p)
 {
     struct pickle_work *const *items;
@@ -376,9 +365,10 @@ static cz_status op_set_items(struct pickle_parser *p)
     return set_items(p, items, n);
 }
 
-/* ---- classes -----------------------------------------------------------------------------------
- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
+/* A NUL inside a name would end it early in every comparison, so that "torch._utils\0x" would be
+ * taken for "torch._utils". */
 static cz_status push_global(struct pickle_parser *p, const void *module, size_t n_module,
                              const void *name, size_t n_name)
 {
@@ -413,6 +403,8 @@ static cz_status op_stack_global(struct pickle_parser *p)
     return push_global(p, module->pub.text, module->pub.n, name->pub.text, name->pub.n);
 }
 
+/* REDUCE and NEWOBJ. Nothing is called: pickle_call builds a node for the few classes it knows, and
+ * an object that keeps its arguments for the others. */
 static cz_status op_call(struct pickle_parser *p, bool is_new)
 {
     struct pickle_work *callable, *args, *made;
@@ -434,6 +426,7 @@ static cz_status op_newobj_ex(struct pickle_parser *p)
     return pickle_push(p, made);
 }
 
+/* The state goes to the object that stays on the stack, which the memo may already name. */
 static cz_status op_build(struct pickle_parser *p)
 {
     struct pickle_work *state, *node;
@@ -451,9 +444,9 @@ static cz_status op_persistent(struct pickle_parser *p)
     return pickle_push(p, made);
 }
 
-/* ---- memo, control -----------------------------------------------------------------------------
- */
+/* ---- memo, control --------------------------------------------------------------------------- */
 
+/* MEMOIZE has no index: it takes the number of entries so far. */
 static cz_status op_put(struct pickle_parser *p, size_t width)
 {
     uint64_t idx = p->n_memo; /* MEMOIZE: the next one */
@@ -463,6 +456,8 @@ static cz_status op_put(struct pickle_parser *p, size_t width)
     return pickle_memo_put(p, (uint32_t)idx, node);
 }
 
+/* The same node is pushed again, not a copy: sharing is part of the value, and a container that is
+ * still being filled is filled for all of its users. */
 static cz_status op_get(struct pickle_parser *p, size_t width)
 {
     uint64_t idx;
@@ -498,6 +493,7 @@ static cz_status op_dup(struct pickle_parser *p)
     return pickle_push(p, node);
 }
 
+/* Checked wherever it occurs, since the machine of Python does so as well. */
 static cz_status op_proto(struct pickle_parser *p)
 {
     uint64_t version;
@@ -508,6 +504,8 @@ static cz_status op_proto(struct pickle_parser *p)
     return CZ_OK;
 }
 
+/* Frames only say how much to read at a time; all bytes are here, so their length is checked and
+ * otherwise ignored. */
 static cz_status op_frame(struct pickle_parser *p)
 {
     uint64_t nbytes;
@@ -517,18 +515,8 @@ static cz_status op_frame(struct pickle_parser *p)
                        (unsigned long long)nbytes, p->nbytes - p->off);
 }
 
-static cz_status refuse_opcode(const struct pickle_parser *p, unsigned char op)
-{
-    if (op >= OP_EXT1 && op <= OP_EXT4)
-        return pickle_fail(p, CZ_UNSUPPORTED, "an extension code (opcode 0x%02x)", op);
-    if (op == OP_NEXT_BUFFER || op == OP_READONLY_BUFFER)
-        return pickle_fail(p, CZ_UNSUPPORTED, "an out-of-band buffer (opcode 0x%02x)", op);
-    if (op != 0 && strchr("ILFSVPiodlpg", op))
-        return pickle_fail(p, CZ_UNSUPPORTED,
-                           "text opcode '%c' of pickle protocol 0; 2 to 5 can be read", op);
-    return pickle_fail(p, CZ_CORRUPT, "unknown opcode 0x%02x", op);
-}
-
+/* One case per opcode. Widths are passed as numbers, so that the short and the long form of an
+ * opcode share their code. */
 static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
 {
     struct pickle_work *node;
@@ -571,7 +559,10 @@ static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
     case OP_APPEND: return op_append(p);
     case OP_APPENDS: return op_add_marked(p, PICKLE_LIST);
     case OP_EMPTY_DICT: return push_new(p, PICKLE_DICT, &node);
-    case OP_SETITEM: return op_set_item(p);
+    case OP_SETITEM:
+        TRY(need(p, 3));
+        p->n_stack -= 2;
+        return set_items(p, p->stack + p->n_stack, 2);
     case OP_SETITEMS: return op_set_items(p);
     case OP_EMPTY_SET: return op_empty_set(p);
     case OP_ADDITEMS: return op_add_marked(p, PICKLE_SET);
@@ -583,26 +574,22 @@ static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
     case OP_NEWOBJ_EX: return op_newobj_ex(p);
     case OP_BUILD: return op_build(p);
     case OP_BINPERSID: return op_persistent(p);
-    default: return refuse_opcode(p, op);
+    default:
+        if (op >= OP_EXT1 && op <= OP_EXT4)
+            return pickle_fail(p, CZ_UNSUPPORTED, "an extension code (opcode 0x%02x)", op);
+        if (op == OP_NEXT_BUFFER || op == OP_READONLY_BUFFER)
+            return pickle_fail(p, CZ_UNSUPPORTED, "an out-of-band buffer (opcode 0x%02x)", op);
+        if (op != 0 && strchr("ILFSVPiodlpg", op))
+            return pickle_fail(p, CZ_UNSUPPORTED,
+                               "text opcode '%c' of pickle protocol 0; 2 to 5 can be read", op);
+        return pickle_fail(p, CZ_CORRUPT, "unknown opcode 0x%02x", op);
     }
 }
 
-/* ---- a whole pickle ----------------------------------------------------------------------------
- */
+/* ---- a whole pickle -------------------------------------------------------------------------- */
 
-static cz_status stop(struct pickle_parser *p)
-{
-    if (p->n_stack != 1 || p->n_marks != 0)
-        return pickle_fail(p, CZ_CORRUPT, "STOP with %zu values and %zu marks on the stack",
-                           p->n_stack, p->n_marks);
-    if (p->off != p->nbytes)
-        return pickle_fail(p, CZ_CORRUPT, "%zu bytes follow the end of the pickle",
-                           p->nbytes - p->off);
-    TRY(pickle_settle(p, p->stack[0]));
-    p->tree->root = &p->stack[0]->pub;
-    return CZ_OK;
-}
-
+/* None, False, True and () are one node each: a config has thousands of them. So are the marks and
+ * the bytes after STOP checked: a pickle that is followed by anything is not what a writer left. */
 static cz_status run(struct pickle_parser *p)
 {
     if (p->nbytes < 2 || p->bytes[0] != OP_PROTO)
@@ -615,13 +602,26 @@ static cz_status run(struct pickle_parser *p)
     while (p->off < p->nbytes) {
         p->op_off = p->off;
         unsigned char op = p->bytes[p->off++];
-        if (op == OP_STOP) return stop(p);
+        if (op == OP_STOP) {
+            if (p->n_stack != 1 || p->n_marks != 0)
+                return pickle_fail(p, CZ_CORRUPT, "STOP with %zu values and %zu marks on the stack",
+                                   p->n_stack, p->n_marks);
+            if (p->off != p->nbytes)
+                return pickle_fail(p, CZ_CORRUPT, "%zu bytes follow the end of the pickle",
+                                   p->nbytes - p->off);
+            TRY(pickle_settle(p, p->stack[0]));
+            p->tree->root = &p->stack[0]->pub;
+            return CZ_OK;
+        }
         TRY(do_opcode(p, op));
     }
     p->op_off = p->nbytes;
     return pickle_fail(p, CZ_CORRUPT, "the pickle is cut off: no STOP");
 }
 
+/* The seed comes from an address, so the order of hash slots cannot be predicted; no result depends
+ * on it. Memory and work are bounded by the size of the input: a pickle of a few kilobytes can
+ * otherwise double a list with every opcode. */
 cz_status pickle_parse(const void *bytes, size_t nbytes, const char *label, struct pickle **out)
 {
     *out = NULL;

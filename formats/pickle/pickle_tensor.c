@@ -1,12 +1,13 @@
-/* Tensors: storages named by persistent ids, and the functions of torch that make views of them. */
+/* Tensors: storages named by persistent ids, and the functions of torch that make views of them
+ * (docs/deepspeed-behaviour.md, "Pickles"). Every view is checked to be inside its storage, so
+ * readers of tensors need not. */
 #include "formats/pickle/pickle_impl.h"
 
 #include <inttypes.h>
 
-/* ---- storages ----------------------------------------------------------------------------------
- */
+/* ---- storages -------------------------------------------------------------------------------- */
 
-/* torch, torch.cuda, torch.storage … */
+/* By the class of the storage: torch.FloatStorage, torch.cuda.HalfStorage, … */
 static const struct pickle_dtype *storage_dtype(const struct pickle_node *type)
 {
     if (type->kind != PICKLE_GLOBAL) return NULL;
@@ -52,8 +53,7 @@ cz_status pickle_persistent(struct pickle_parser *p, struct pickle_work *id,
     return CZ_OK;
 }
 
-/* ---- views -------------------------------------------------------------------------------------
- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 static cz_status fail_tensor(const struct pickle_parser *p, const struct pickle_tensor *t,
                              const char *what)
@@ -80,6 +80,7 @@ static cz_status read_dims(struct pickle_parser *p, const struct pickle_tensor *
     return CZ_OK;
 }
 
+/* Dimensions of one element may have any stride, as torch writes them. */
 static bool is_row_major(const struct pickle_tensor *t)
 {
     if (t->numel <= 1) return true;
@@ -91,7 +92,8 @@ static bool is_row_major(const struct pickle_tensor *t)
     return true;
 }
 
-/* numel, and that the last element lies inside the storage. */
+/* numel, and that the last element is inside the storage. Strides may be 0 (expanded tensors), so
+ * numel can exceed the storage, but not what an int64_t can count. */
 static cz_status check_bounds(const struct pickle_parser *p, struct pickle_tensor *t)
 {
     uint64_t numel = 1, last = t->off, step;
@@ -120,6 +122,7 @@ struct view { /* arguments of a rebuild function; dtype, requires_grad: NULL if 
     const struct pickle_node *storage, *off, *shape, *stride, *requires_grad, *dtype;
 };
 
+/* requires_grad is checked only because a wrong type means another argument order. */
 static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
                              struct pickle_work **out)
 {
@@ -152,8 +155,7 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
     return CZ_OK;
 }
 
-/* ---- torch's functions -------------------------------------------------------------------------
- */
+/* ---- torch's functions ----------------------------------------------------------------------- */
 
 static cz_status rebuild_v1(struct pickle_parser *p, const struct pickle_node *args,
                             struct pickle_work **out)
@@ -179,20 +181,6 @@ static cz_status rebuild_v3(struct pickle_parser *p, const struct pickle_node *a
     return make_tensor(p, &v, out);
 }
 
-/* The same view under a new node, so that attributes of one are not the other's. */
-static cz_status copy_tensor(struct pickle_parser *p, const struct pickle_node *from,
-                             struct pickle_tensor **tensor, struct pickle_work **out)
-{
-    void *memory;
-    TRY(pickle_alloc(p, sizeof **tensor, &memory));
-    *tensor = memory;
-    **tensor = *from->tensor;
-    TRY(pickle_node_new(p, PICKLE_TENSOR, out));
-    (*out)->pub.tensor = *tensor;
-    (*out)->pub.state = from->state;
-    return CZ_OK;
-}
-
 /* (tensor, requires_grad, hooks) and, with state, a fourth: its attributes. */
 static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_node *args,
                                    struct pickle_work **out)
@@ -200,8 +188,14 @@ static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_
     if (args->items[0]->kind != PICKLE_TENSOR)
         return pickle_fail(p, CZ_CORRUPT, "a parameter is made of a %s",
                            pickle_kind_name(args->items[0]->kind));
-    struct pickle_tensor *t = NULL;
-    TRY(copy_tensor(p, args->items[0], &t, out));
+    /* The same view under a new node, so that attributes of one are not the other's. */
+    void *memory;
+    TRY(pickle_alloc(p, sizeof(struct pickle_tensor), &memory));
+    struct pickle_tensor *t = memory;
+    *t = *args->items[0]->tensor;
+    TRY(pickle_node_new(p, PICKLE_TENSOR, out));
+    (*out)->pub.tensor = t;
+    (*out)->pub.state = args->items[0]->state;
     t->is_parameter = true;
     if (!pickle_to_bool(args->items[1], &t->requires_grad))
         return fail_tensor(p, t, "has a requires_grad that is no bool");
@@ -222,6 +216,8 @@ static const struct rebuild {
     {"torch._utils", "_rebuild_parameter_with_state", 4, 4, rebuild_parameter},
 };
 
+/* Functions of torch._utils that are not listed make quantized or sparse tensors, whose values this
+ * reader would misread. */
 static cz_status call_rebuild(struct pickle_parser *p, const struct pickle_node *callable,
                               const struct pickle_node *args, struct pickle_work **out)
 {
@@ -240,26 +236,22 @@ static cz_status call_rebuild(struct pickle_parser *p, const struct pickle_node 
     return CZ_OK;
 }
 
-/* (function, type, its arguments, attributes): a tensor that carries Python attributes. */
-static cz_status call_from_type(struct pickle_parser *p, const struct pickle_node *args,
-                                struct pickle_work **out)
-{
-    if (args->n != 4 || args->items[2]->kind != PICKLE_TUPLE)
-        return pickle_fail(p, CZ_CORRUPT, "_rebuild_from_type_v2 has other arguments than four");
-    TRY(call_rebuild(p, args->items[0], args->items[2], out));
-    if (!*out) return CZ_OK;
-    if (pickle_is_global(args->items[1], "torch.nn.parameter", "Parameter"))
-        ((struct pickle_tensor *)(uintptr_t)(*out)->pub.tensor)->is_parameter = true;
-    if (args->items[3]->kind != PICKLE_NONE) (*out)->pub.state = args->items[3];
-    return CZ_OK;
-}
-
 cz_status pickle_call_tensor(struct pickle_parser *p, const struct pickle_node *callable,
                              const struct pickle_node *args, struct pickle_work **out)
 {
     *out = NULL;
     if (pickle_is_global(callable, "torch._tensor", "_rebuild_from_type_v2") ||
-        pickle_is_global(callable, "torch._tensor", "_rebuild_from_type"))
-        return call_from_type(p, args, out);
+        pickle_is_global(callable, "torch._tensor", "_rebuild_from_type")) {
+        /* (function, type, its arguments, attributes): a tensor that carries Python attributes. */
+        if (args->n != 4 || args->items[2]->kind != PICKLE_TUPLE)
+            return pickle_fail(p, CZ_CORRUPT,
+                               "_rebuild_from_type_v2 has other arguments than four");
+        TRY(call_rebuild(p, args->items[0], args->items[2], out));
+        if (!*out) return CZ_OK;
+        if (pickle_is_global(args->items[1], "torch.nn.parameter", "Parameter"))
+            ((struct pickle_tensor *)(uintptr_t)(*out)->pub.tensor)->is_parameter = true;
+        if (args->items[3]->kind != PICKLE_NONE) (*out)->pub.state = args->items[3];
+        return CZ_OK;
+    }
     return call_rebuild(p, callable, args, out);
 }

@@ -1,5 +1,7 @@
 /* The finished tree: one walk over everything that the root reaches, children first. It refuses
- * cycles, great depth and trees that would explode when walked, and settles the keys of dicts. */
+ * cycles, great depth and trees that would explode when walked (values may be shared), and settles
+ * the keys of dicts. After it every consumer may recurse over the tree without checks of its
+ * own. */
 #include "formats/pickle/pickle_impl.h"
 
 #include <math.h>
@@ -34,6 +36,8 @@ static bool whole(const struct pickle_node *node, int64_t *out)
     return true;
 }
 
+/* Equal keys have equal hashes: 1, 1.0 and True hash as the integer. Children come first, so a
+ * tuple's items have theirs. */
 static uint32_t hash_node(uint32_t seed, const struct pickle_node *node)
 {
     int64_t integer;
@@ -87,8 +91,7 @@ static bool is_same_key(struct pickle_parser *p, const struct pickle_node *a,
     }
 }
 
-/* ---- dicts -------------------------------------------------------------------------------------
- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 #define SMALL_DICT 8 /* up to here a walk is faster than a table */
 
@@ -107,8 +110,8 @@ static cz_status index_new(struct pickle_parser *p, size_t n_pairs, uint32_t **o
     return CZ_OK;
 }
 
-/* Where `key` stands among the first n pairs; n if it does not. A large dict's slot for it is
- * *slot. */
+/* The place of `key` among the first n pairs; n if it is not there. *slot: its slot, in a large
+ * dict. */
 static size_t find_pair(struct pickle_parser *p, const struct pickle_pair *pairs, size_t n,
                         uint32_t *index, const struct pickle_node *key, uint32_t **slot)
 {
@@ -125,7 +128,8 @@ static size_t find_pair(struct pickle_parser *p, const struct pickle_pair *pairs
     }
 }
 
-/* Give repeated keys their last value at their first place, and build the index. */
+/* Repeated keys get their last value at their first place, as in Python, and the index is built.
+ * Pairs are copied only if there is something to change, since they may be shared. */
 static cz_status settle_pairs(struct pickle_parser *p, struct pickle_work *node)
 {
     const struct pickle_pair *pairs = node->pub.pairs;
@@ -179,8 +183,7 @@ const struct pickle_node *pickle_get(const struct pickle_node *dict, const char 
     }
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------
- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 struct frame {
     struct pickle_work *node;
@@ -189,6 +192,7 @@ struct frame {
     uint16_t height;
 };
 
+/* All that a node refers to, in one numbering: items, keys and values, arguments, state. */
 static struct pickle_work *child_at(const struct pickle_work *node, size_t idx)
 {
     const struct pickle_node *pub = &node->pub;
@@ -215,7 +219,7 @@ static cz_status enter(struct pickle_parser *p, struct frame *frames, size_t dep
     return CZ_OK;
 }
 
-/* Count a finished child into its parent, which is at `depth` (from 1). */
+/* n_unfolded counts values as a walk meets them, shared ones each time. */
 static cz_status count_child(struct pickle_parser *p, struct frame *parent, size_t depth,
                              const struct pickle_work *child)
 {
@@ -239,6 +243,8 @@ static cz_status leave(struct pickle_parser *p, struct frame *frame)
     return node->pub.n_pairs > 1 ? settle_pairs(p, node) : CZ_OK;
 }
 
+/* An explicit stack: the depth is bounded, but not small enough to recurse with frames of this size
+ * in every caller's thread. */
 cz_status pickle_settle(struct pickle_parser *p, struct pickle_work *root)
 {
     struct frame frames[PICKLE_DEPTH_MAX];

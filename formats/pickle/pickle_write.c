@@ -1,4 +1,7 @@
-/* The pickle writer: a growing buffer, open containers, a memo of strings and globals. */
+/* The pickle writer: a growing buffer, open containers, and a memo of strings and globals. It
+ * writes protocol 2 as Python's pickler and torch.save do (batches of 1,000, memo indexes, shortest
+ * integers; docs/deepspeed-behaviour.md, "Pickles"), so that files can be compared byte by byte
+ * with DeepSpeed's. Errors are remembered and reported once, by pickle_writer_take(). */
 #include "base/utf8.h"
 #include "formats/pickle/pickle_impl.h"
 #include "formats/pickle/pickle_write_impl.h"
@@ -6,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
+/* The first reason stays. */
 void pickle_write_fail(struct pickle_writer *w, cz_status status, const char *why)
 {
     if (w->failed != CZ_OK) return;
@@ -16,7 +19,7 @@ void pickle_write_fail(struct pickle_writer *w, cz_status status, const char *wh
     w->why = why;
 }
 
-/* Room for one more element. */
+/* Capacity for `want` elements; false after a failure, which is remembered. */
 static bool reserve(struct pickle_writer *w, void **array, size_t *capacity, size_t want,
                     size_t elem_nbytes)
 {
@@ -37,9 +40,9 @@ void pickle_write(struct pickle_writer *w, const void *bytes, size_t nbytes)
 {
     void *array = w->bytes;
     if (w->failed != CZ_OK || nbytes == 0) return;
-    bool has_room = reserve(w, &array, &w->capacity, w->nbytes + nbytes, 1);
+    bool fits = reserve(w, &array, &w->capacity, w->nbytes + nbytes, 1);
     w->bytes = array;
-    if (!has_room) return;
+    if (!fits) return;
     memcpy(w->bytes + w->nbytes, bytes, nbytes);
     w->nbytes += nbytes;
 }
@@ -58,8 +61,7 @@ void pickle_write_number(struct pickle_writer *w, int op, size_t width, uint64_t
     pickle_write(w, bytes, 1 + width);
 }
 
-/* ---- memo --------------------------------------------------------------------------------------
- */
+/* ---- memo ------------------------------------------------------------------------------------ */
 
 static uint32_t hash_bytes(const void *bytes, size_t n)
 {
@@ -91,12 +93,13 @@ static uint32_t *find_slot(const struct pickle_writer *w, const struct pickle_ta
     return &t->slots[i];
 }
 
+/* The slots are built anew at each doubling: entries keep their numbers. */
 static bool table_grow(struct pickle_writer *w, struct pickle_table *t)
 {
     void *array = t->entries;
-    bool has_room = reserve(w, &array, &t->capacity, t->n + 1, sizeof *t->entries);
+    bool fits = reserve(w, &array, &t->capacity, t->n + 1, sizeof *t->entries);
     t->entries = array;
-    if (!has_room || 2 * (t->n + 1) <= t->n_slots) return has_room;
+    if (!fits || 2 * (t->n + 1) <= t->n_slots) return fits;
     size_t n_slots = t->n_slots ? 2 * t->n_slots : 64;
     uint32_t *slots = calloc(n_slots, sizeof *slots);
     if (!slots) {
@@ -142,7 +145,8 @@ static void write_put(struct pickle_writer *w, struct pickle_table *t, struct pi
     *slot = (uint32_t)t->n;
 }
 
-/* What was written since `off`: if it was written before, fetch that instead. */
+/* What was written since `off`: if the same bytes were written before, they are replaced by a fetch
+ * from the memo, as Python does for identical strings. */
 static void memoise(struct pickle_writer *w, size_t off)
 {
     if (w->failed != CZ_OK) return;
@@ -174,8 +178,7 @@ void pickle_write_forget_nodes(struct pickle_writer *w)
     table_free(&w->nodes);
 }
 
-/* ---- containers --------------------------------------------------------------------------------
- */
+/* ---- containers ------------------------------------------------------------------------------ */
 
 static const int batch_end[] = {[PICKLE_OPEN_DICT] = 'u',
                                 [PICKLE_OPEN_LIST] = 'e',
@@ -188,6 +191,8 @@ static bool is_pairs(enum pickle_open kind)
     return kind == PICKLE_OPEN_DICT || kind == PICKLE_OPEN_STATE;
 }
 
+/* Called before each value of a container: opens a batch, and closes the one before when it is
+ * full. */
 void pickle_write_next(struct pickle_writer *w)
 {
     if (w->n_levels == 0) {
@@ -206,9 +211,9 @@ void pickle_write_next(struct pickle_writer *w)
 void pickle_write_open(struct pickle_writer *w, enum pickle_open kind)
 {
     void *array = w->levels;
-    bool has_room = reserve(w, &array, &w->levels_capacity, w->n_levels + 1, sizeof *w->levels);
+    bool fits = reserve(w, &array, &w->levels_capacity, w->n_levels + 1, sizeof *w->levels);
     w->levels = array;
-    if (has_room) w->levels[w->n_levels++] = (struct pickle_level){.kind = kind};
+    if (fits) w->levels[w->n_levels++] = (struct pickle_level){.kind = kind};
 }
 
 void pickle_write_close(struct pickle_writer *w, enum pickle_open kind)
@@ -267,6 +272,7 @@ void pickle_tuple_end(struct pickle_writer *w)
     pickle_write_op(w, 't');
 }
 
+/* The attributes of the value that was written last. */
 void pickle_state_begin(struct pickle_writer *w)
 {
     size_t n = w->n_levels > 0 ? w->levels[w->n_levels - 1].n : w->n_values;
@@ -302,8 +308,7 @@ void pickle_call_end(struct pickle_writer *w)
     pickle_write(w, "tR", 2);
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 void pickle_put_none(struct pickle_writer *w)
 {
@@ -394,7 +399,7 @@ void pickle_put_global(struct pickle_writer *w, const char *module, const char *
     pickle_write_global(w, module, name);
 }
 
-/* A tuple of numbers. */
+/* A tuple of numbers; up to three have opcodes of their own. */
 static void write_dims(struct pickle_writer *w, const int64_t *dims, int ndim)
 {
     static const int closers[] = {')', 0x85, 0x86, 0x87};
@@ -411,11 +416,14 @@ void pickle_put_size(struct pickle_writer *w, const int64_t *shape, int ndim)
     pickle_write(w, "\x85R", 2);
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
-static void write_storage(struct pickle_writer *w, const struct pickle_tensor_desc *t)
+/* _rebuild_tensor_v2's arguments: the storage's persistent id, offset, shape, strides,
+ * requires_grad, hooks. Strides are those of a contiguous tensor; a shape that overflows them could
+ * not be read back. */
+static void write_view(struct pickle_writer *w, const struct pickle_tensor_desc *t)
 {
+    pickle_write_op(w, '(');
     char key[24];
     snprintf(key, sizeof key, "%zu", t->storage_idx);
     const struct pickle_dtype *dtype = pickle_dtype_of(t->dtype);
@@ -426,10 +434,7 @@ static void write_storage(struct pickle_writer *w, const struct pickle_tensor_de
     pickle_write_text(w, "cpu", 3);
     pickle_write_int(w, (int64_t)t->storage_numel);
     pickle_write(w, "tQ", 2);
-}
-
-static void write_row_major(struct pickle_writer *w, const struct pickle_tensor_desc *t)
-{
+    pickle_write_int(w, (int64_t)t->off);
     int64_t stride[PICKLE_NDIM_MAX], step = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {
         stride[i] = step;
@@ -438,19 +443,13 @@ static void write_row_major(struct pickle_writer *w, const struct pickle_tensor_
     }
     write_dims(w, t->shape, t->ndim);
     write_dims(w, stride, t->ndim);
-}
-
-static void write_view(struct pickle_writer *w, const struct pickle_tensor_desc *t)
-{
-    pickle_write_op(w, '(');
-    write_storage(w, t);
-    pickle_write_int(w, (int64_t)t->off);
-    write_row_major(w, t);
     pickle_write_op(w, t->requires_grad ? 0x88 : 0x89);
     pickle_write_global(w, "collections", "OrderedDict"); /* hooks: none */
     pickle_write(w, ")Rt", 3);
 }
 
+/* ds_id is an attribute that DeepSpeed hangs on stage 3's tensors; torch then rebuilds them by
+ * another function. */
 void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t)
 {
     if (!pickle_dtype_of(t->dtype) || t->ndim < 0 || t->ndim > PICKLE_NDIM_MAX ||
@@ -475,8 +474,7 @@ void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc 
     pickle_write_op(w, 'R');
 }
 
-/* ---- begin and end -----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 struct pickle_writer *pickle_writer_create(void)
 {

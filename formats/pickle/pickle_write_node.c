@@ -1,4 +1,6 @@
-/* Parsed values, written again. What is shared stays shared: it is written once and fetched. */
+/* Parsed values, written again: a client's state that is carried from one checkpoint to the next.
+ * What is shared stays shared: it is written once and fetched from the memo. Tensors are refused,
+ * since their storages are not copied. */
 #include "formats/pickle/pickle_impl.h"
 #include "formats/pickle/pickle_write_impl.h"
 
@@ -6,6 +8,7 @@
 
 static void write_node(struct pickle_writer *w, const struct pickle_node *node);
 
+/* Also for objects that have items, such as list subclasses. */
 static void put_items(struct pickle_writer *w, const struct pickle_node *node)
 {
     pickle_write_open(w, PICKLE_OPEN_LIST);
@@ -79,37 +82,7 @@ static void write_long(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write(w, node->text, node->n);
 }
 
-static void write_set(struct pickle_writer *w, const struct pickle_node *node)
-{
-    pickle_write_global(w, "__builtin__", node->name);
-    pickle_write_op(w, ']');
-    put_items(w, node);
-    pickle_write(w, "\x85R", 2);
-}
-
-static void write_size(struct pickle_writer *w, const struct pickle_node *node)
-{
-    pickle_write_global(w, "torch", "Size");
-    write_tuple(w, node);
-    pickle_write(w, "\x85R", 2);
-}
-
-static void write_dict(struct pickle_writer *w, const struct pickle_node *node)
-{
-    if (*node->name) {
-        pickle_write_global(w, node->module, node->name);
-        if (node->args)
-            write_node(w, node->args);
-        else
-            pickle_write_op(w, ')');
-        pickle_write_op(w, 'R');
-    } else {
-        pickle_write_op(w, '}');
-    }
-    put_pairs(w, node);
-    write_state(w, node);
-}
-
+/* NEWOBJ or REDUCE, as it was read; then items, pairs and state. */
 static void write_object(struct pickle_writer *w, const struct pickle_node *node)
 {
     const struct pickle_node *args = node->args;
@@ -130,13 +103,6 @@ static void write_object(struct pickle_writer *w, const struct pickle_node *node
     write_state(w, node);
 }
 
-static void write_class(struct pickle_writer *w, const struct pickle_node *node)
-{
-    if (node->n > 0 || node->n_pairs > 0 || node->state)
-        pickle_write_fail(w, CZ_INVALID, "a class with attributes cannot be carried over");
-    pickle_write_global(w, node->module, node->name);
-}
-
 static void write_shared(struct pickle_writer *w, const struct pickle_node *node)
 {
     if (pickle_write_get_node(w, node)) return;
@@ -144,9 +110,31 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
     case PICKLE_LONG: write_long(w, node); break;
     case PICKLE_BYTES: write_bytes(w, node); break;
     case PICKLE_TUPLE: write_tuple(w, node); break;
-    case PICKLE_SET: write_set(w, node); break;
-    case PICKLE_SIZE: write_size(w, node); break;
-    case PICKLE_DICT: write_dict(w, node); break;
+    case PICKLE_SET:
+        pickle_write_global(w, "__builtin__", node->name);
+        pickle_write_op(w, ']');
+        put_items(w, node);
+        pickle_write(w, "\x85R", 2);
+        break;
+    case PICKLE_SIZE:
+        pickle_write_global(w, "torch", "Size");
+        write_tuple(w, node);
+        pickle_write(w, "\x85R", 2);
+        break;
+    case PICKLE_DICT:
+        if (*node->name) {
+            pickle_write_global(w, node->module, node->name);
+            if (node->args)
+                write_node(w, node->args);
+            else
+                pickle_write_op(w, ')');
+            pickle_write_op(w, 'R');
+        } else {
+            pickle_write_op(w, '}');
+        }
+        put_pairs(w, node);
+        write_state(w, node);
+        break;
     case PICKLE_OBJECT: write_object(w, node); break;
     case PICKLE_LIST:
         pickle_write_op(w, ']');
@@ -157,7 +145,7 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
     pickle_write_put_node(w, node);
 }
 
-/* Behind pickle_write_next() where a container's batches count. */
+/* The caller has called pickle_write_next() where a container's batches count. */
 static void write_node(struct pickle_writer *w, const struct pickle_node *node)
 {
     switch (node->kind) {
@@ -167,7 +155,11 @@ static void write_node(struct pickle_writer *w, const struct pickle_node *node)
     case PICKLE_FLOAT: pickle_write_double(w, node->real); break;
     case PICKLE_STRING: pickle_write_text(w, node->text, node->n); break;
     case PICKLE_DTYPE: pickle_write_global(w, "torch", node->name); break;
-    case PICKLE_GLOBAL: write_class(w, node); break;
+    case PICKLE_GLOBAL:
+        if (node->n > 0 || node->n_pairs > 0 || node->state)
+            pickle_write_fail(w, CZ_INVALID, "a class with attributes cannot be carried over");
+        pickle_write_global(w, node->module, node->name);
+        break;
     default: write_shared(w, node); break;
     }
 }

@@ -16,8 +16,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct pt; /* an open file */
 
@@ -80,8 +79,7 @@ cz_status pt_find_stray(const struct pt *pt, uint64_t *off, bool *found);
 /* The same for one record of this file; one without CRC is fine. */
 cz_status pt_verify_record(const struct pt *pt, const struct pt_record *record);
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct pt_writer;
 

@@ -64,20 +64,15 @@ static inline unsigned char *put_u64(unsigned char *p, uint64_t value)
     return put_u32(put_u32(p, (uint32_t)value), (uint32_t)(value >> 32));
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct pt_zip_directory {
     uint64_t off, nbytes, n_entries;
 };
 
-/* From the end of the file. The directory is inside it, and is long enough for its entries. */
-cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
-                                struct pt_zip_directory *out);
-
 /* A zip's directory, checked against its local headers. */
 struct pt_zip {
-    struct pt_record *records; /* in the order in which they are in the file; folders left out */
+    struct pt_record *records; /* in the order of their offsets; folders left out */
     size_t n;
     char *names;                      /* of all records */
     const struct pt_record **by_name; /* sorted */
@@ -96,8 +91,7 @@ struct pt {
     struct pickle *pickle;
 };
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct pt_slot { /* a record's place */
     uint64_t header_off, off, nbytes;

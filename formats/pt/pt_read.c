@@ -1,5 +1,7 @@
-/* Opening a .pt: what kind of file, its zip, the small records, data.pkl, and whether every storage
- * is where the pickle says. */
+/* Opening a .pt (docs/deepspeed-behaviour.md, "torch.save files"): the kind of file, its zip, the
+ * small records, data.pkl, and whether every storage is where the pickle says. After that a
+ * tensor's bytes can be read with one pread(), and nothing else about the file can surprise a
+ * reader. */
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt_impl.h"
@@ -16,14 +18,15 @@
 #define VERSION_MAX   10 /* the newest container that torch 2.15 reads */
 #define VERIFY_NBYTES ((size_t)1 << 20)
 
-/* ---- other formats of torch.save --------------------------------------------------------------
- */
+/* ---- other formats of torch.save ------------------------------------------------------------- */
 
 /* Protocol 2, then the number that opened every file before the zip format. */
 static const unsigned char legacy_magic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46,
                                              0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
 #define TAR_MAGIC_OFF 257
 
+/* Older formats of torch.save are recognised, since "no zip directory" says little.
+ */
 static cz_status check_format(const struct pt *pt)
 {
     unsigned char head[TAR_MAGIC_OFF + 5] = {0};
@@ -41,10 +44,10 @@ static cz_status check_format(const struct pt *pt)
     return CZ_OK;
 }
 
-/* ---- small records ----------------------------------------------------------------------------
- */
+/* ---- small records --------------------------------------------------------------------------- */
 
-/* Bytes of a record with a NUL behind them, checksum checked; free() them. */
+/* Bytes of a record with a NUL after them, checksum checked; free() them. The size is limited
+ * before memory is asked for: it comes from the file. */
 static cz_status load_record(const struct pt *pt, const struct pt_record *r, char **out)
 {
     *out = NULL;
@@ -86,6 +89,7 @@ static cz_status small_record(const struct pt *pt, const char *name, char text[S
     return CZ_OK;
 }
 
+/* The records that torch looks at to decide whether it can read the file. */
 static cz_status check_marks(const struct pt *pt)
 {
     char text[SMALL_NBYTES], *end;
@@ -108,8 +112,7 @@ static cz_status check_marks(const struct pt *pt)
     return CZ_OK;
 }
 
-/* ---- the pickle -------------------------------------------------------------------------------
- */
+/* ---- the pickle ------------------------------------------------------------------------------ */
 
 static cz_status parse_pickle(struct pt *pt)
 {
@@ -136,6 +139,7 @@ static cz_status check_storage(const struct pt *pt, const struct pickle_tensor *
     return CZ_OK;
 }
 
+/* The pickle reader bounds depth and size of the tree, so this may recurse. */
 static cz_status check_storages(const struct pt *pt, const struct pickle_node *node)
 {
     if (!node) return CZ_OK;
@@ -149,8 +153,7 @@ static cz_status check_storages(const struct pt *pt, const struct pickle_node *n
     return check_storages(pt, node->state);
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 cz_status pt_open(const char *path, struct pt **out)
 {
@@ -187,8 +190,7 @@ void pt_close(struct pt *pt)
     free(pt);
 }
 
-/* ---- asking -----------------------------------------------------------------------------------
- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 const char *pt_path(const struct pt *pt)
 {
@@ -225,8 +227,7 @@ const struct pt_record *pt_storage(const struct pt *pt, const struct pickle_tens
     return pt_zip_find(&pt->zip, "data/", t->key);
 }
 
-/* ---- checksums --------------------------------------------------------------------------------
- */
+/* ---- checksums ------------------------------------------------------------------------------- */
 
 static cz_status record_crc(const struct pt *pt, const struct pt_record *r, void *buf,
                             uint32_t *crc)
@@ -241,6 +242,8 @@ static cz_status record_crc(const struct pt *pt, const struct pt_record *r, void
     return CZ_OK;
 }
 
+/* A stored CRC of 0 means that none was computed; the record is read all the same, so unreadable
+ * sectors show. */
 static cz_status verify_record(const struct pt *pt, const struct pt_record *r, void *buf,
                                size_t *n_unchecked)
 {
@@ -256,6 +259,7 @@ static cz_status verify_record(const struct pt *pt, const struct pt_record *r, v
                    pt->path, r->name, ULL(r->nbytes), ULL(r->off), crc, r->crc);
 }
 
+/* torch itself never compares checksums. */
 cz_status pt_verify(const struct pt *pt, const struct pt_record **bad, size_t *n_unchecked)
 {
     size_t n_without = 0;

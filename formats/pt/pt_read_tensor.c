@@ -1,5 +1,5 @@
-/* Elements of a tensor, whatever its strides: runs that lie together are read together, elements
- * that lie apart are picked from a span that is read whole when it is small. */
+/* Elements of a tensor, whatever its strides: runs that are contiguous are read at once, and
+ * scattered elements are picked from a span that is read whole when it is small. */
 #include "base/size.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt_impl.h"
@@ -22,8 +22,7 @@ static cz_status check_range(const struct pt *pt, const struct pickle_tensor *t,
     return CZ_OK;
 }
 
-/* ---- strides ----------------------------------------------------------------------------------
- */
+/* ---- strides --------------------------------------------------------------------------------- */
 
 /* A tensor's dimensions without those of one element, neighbours merged where one strides over the
  * other whole. */
@@ -32,24 +31,7 @@ struct view {
     uint64_t shape[PICKLE_NDIM_MAX], stride[PICKLE_NDIM_MAX];
 };
 
-static void view_of(const struct pickle_tensor *t, struct view *v)
-{
-    v->ndim = 0;
-    for (int d = 0; d < t->ndim; d++) {
-        uint64_t n = (uint64_t)t->shape[d], stride = (uint64_t)t->stride[d];
-        if (n == 1) continue;
-        int last = v->ndim - 1;
-        if (last >= 0 && v->stride[last] == stride * n) {
-            v->shape[last] *= n;
-            v->stride[last] = stride;
-            continue;
-        }
-        v->shape[v->ndim] = n;
-        v->stride[v->ndim++] = stride;
-    }
-}
-
-/* Where elements [elem_off, …) begin in the storage, and how many follow with the last dimension's
+/* Where element elem_off is in the storage, and how many follow it with the last dimension's
  * stride. */
 static uint64_t locate(const struct view *v, uint64_t elem_off, uint64_t *n_run)
 {
@@ -84,23 +66,7 @@ static void gather(const struct view *v, uint64_t elem_off, size_t numel, size_t
     }
 }
 
-/* One run with a stride, in pieces whose span fits the buffer. */
-static cz_status read_run(const struct pt *pt, uint64_t file_off, uint64_t stride, size_t n,
-                          size_t size, char *span, char *dst)
-{
-    uint64_t step = stride * size;
-    size_t n_max = n;
-    if (step > 0 && step * (uint64_t)n > SPAN_NBYTES_MAX) n_max = SPAN_NBYTES_MAX / (size_t)step;
-    if (step > SPAN_NBYTES_MAX / 16) n_max = 1; /* too far apart to read what lies between */
-    for (size_t i = 0; i < n; i += n_max) {
-        size_t n_now = n - i < n_max ? n - i : n_max;
-        size_t nbytes = (size_t)(step * (n_now - 1)) + size;
-        TRY(file_pread(pt->fd, pt->path, span, nbytes, file_off + i * step));
-        copy_strided(dst + i * size, span, n_now, size, (size_t)step);
-    }
-    return CZ_OK;
-}
-
+/* For large spans: the file is read run by run, so memory stays bounded. */
 static cz_status read_runs(const struct pt *pt, const struct view *v, uint64_t base,
                            uint64_t elem_off, size_t numel, size_t size, char *span, char *dst)
 {
@@ -110,8 +76,20 @@ static cz_status read_runs(const struct pt *pt, const struct view *v, uint64_t b
         size_t n = n_run < numel ? (size_t)n_run : numel;
         if (stride == 1)
             TRY(file_pread(pt->fd, pt->path, dst, n * size, at));
-        else
-            TRY(read_run(pt, at, stride, n, size, span, dst));
+        else {
+            /* One run with a stride, in pieces whose span fits the buffer. */
+            uint64_t step = stride * size;
+            size_t n_max = n;
+            if (step > 0 && step * (uint64_t)n > SPAN_NBYTES_MAX)
+                n_max = SPAN_NBYTES_MAX / (size_t)step;
+            if (step > SPAN_NBYTES_MAX / 16) n_max = 1; /* too far apart to read all between them */
+            for (size_t i = 0; i < n; i += n_max) {
+                size_t n_now = n - i < n_max ? n - i : n_max;
+                size_t nbytes = (size_t)(step * (n_now - 1)) + size;
+                TRY(file_pread(pt->fd, pt->path, span, nbytes, at + i * step));
+                copy_strided(dst + i * size, span, n_now, size, (size_t)step);
+            }
+        }
         dst += n * size;
         elem_off += n;
         numel -= n;
@@ -119,18 +97,14 @@ static cz_status read_runs(const struct pt *pt, const struct view *v, uint64_t b
     return CZ_OK;
 }
 
-/* Bytes from the view's first element to the end of its farthest one; it lies in the storage. */
-static uint64_t span_nbytes(const struct view *v, size_t size)
-{
-    uint64_t far = 0;
-    for (int d = 0; d < v->ndim; d++) far += (v->shape[d] - 1) * v->stride[d];
-    return (far + 1) * size;
-}
-
 static cz_status read_view(const struct pt *pt, const struct view *v, uint64_t base,
                            uint64_t elem_off, size_t numel, size_t size, char *dst)
 {
-    uint64_t nbytes = span_nbytes(v, size);
+    /* Bytes from the view's first element to the end of its farthest one. The pickle reader has
+     * checked that they are inside the storage, so nothing here overflows. */
+    uint64_t far = 0;
+    for (int d = 0; d < v->ndim; d++) far += (v->shape[d] - 1) * v->stride[d];
+    uint64_t nbytes = (far + 1) * size;
     bool is_small = nbytes <= SPAN_NBYTES_MAX && nbytes / 16 <= (uint64_t)numel * size;
     size_t span_max = nbytes < SPAN_NBYTES_MAX ? (size_t)nbytes : SPAN_NBYTES_MAX;
     char *span = malloc(span_max + size);
@@ -156,12 +130,23 @@ cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t e
     uint64_t base = r->off + t->off * size;
     if (t->is_contiguous) return file_pread(pt->fd, pt->path, dst, nbytes, base + elem_off * size);
     struct view v;
-    view_of(t, &v);
+    v.ndim = 0;
+    for (int d = 0; d < t->ndim; d++) {
+        uint64_t n = (uint64_t)t->shape[d], stride = (uint64_t)t->stride[d];
+        if (n == 1) continue;
+        int last = v.ndim - 1;
+        if (last >= 0 && v.stride[last] == stride * n) {
+            v.shape[last] *= n;
+            v.stride[last] = stride;
+            continue;
+        }
+        v.shape[v.ndim] = n;
+        v.stride[v.ndim++] = stride;
+    }
     return read_view(pt, &v, base, elem_off, numel, size, dst);
 }
 
-/* ---- as fp32 ----------------------------------------------------------------------------------
- */
+/* ---- as fp32 --------------------------------------------------------------------------------- */
 
 #define WIDEN(type, expr)                                                                          \
     for (size_t i = 0; i < n; i++) {                                                               \
@@ -210,10 +195,9 @@ cz_status pt_read_f32(const struct pt *pt, const struct pickle_tensor *t, uint64
     return CZ_OK;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
-/* One element; the types that fp32 does not hold exactly on their own. */
+/* One element, for the types that fp32 does not hold exactly. */
 static double to_double(enum cz_dtype dtype, const void *src)
 {
     double x;
@@ -228,6 +212,7 @@ static double to_double(enum cz_dtype dtype, const void *src)
     }
 }
 
+/* A tensor of one element, such as a step. */
 static cz_status tensor_number(const struct pt *pt, const struct pickle_tensor *t, double *out)
 {
     char raw[sizeof(double)];

@@ -1,5 +1,9 @@
-/* The zip of a .pt: directory → local headers → names, each checked before it is believed. */
+/* The zip of a .pt: the end of the file leads to the directory, that to the local headers. Each is
+ * checked before it is used, and all against each other: a record must not overlap the next one or
+ * the directory, and must have one name. Files come from anywhere, so sizes are compared by
+ * subtraction, which cannot wrap. */
 #include "formats/file_io.h"
+
 #include "formats/pt/pt_impl.h"
 
 #include <stdlib.h>
@@ -26,10 +30,108 @@ struct source {
     size_t n;
 };
 
-/* ---- the central directory --------------------------------------------------------------------
- */
+/* ---- the end of the file --------------------------------------------------------------------- */
 
-/* Sizes and the offset that did not fit 32 bits, in this order. */
+/* The record that ends with the file, whatever comment it carries: searched backwards, and taken
+ * only if its comment reaches exactly to the end. */
+static cz_status find_end(const struct source *s, unsigned char *tail, size_t n, uint64_t *end_off)
+{
+    uint64_t tail_off = s->nbytes - n;
+    TRY(file_pread(s->fd, s->path, tail, n, tail_off));
+    for (size_t at = n < ZIP_END_NBYTES ? 0 : n - ZIP_END_NBYTES + 1; at-- > 0;) {
+        if (get_u32(tail + at) != ZIP_END) continue;
+        if (at + ZIP_END_NBYTES + get_u16(tail + at + 20) != n) continue;
+        *end_off = tail_off + at;
+        memmove(tail, tail + at, ZIP_END_NBYTES);
+        return CZ_OK;
+    }
+    return CORRUPT("%s: no end of a zip directory in its last %zu bytes: truncated, or not a .pt "
+                   "file",
+                   s->path, n);
+}
+
+/* Whether a number of the classic record is left to, or the same as, that of the zip64 record. */
+static bool agrees(uint64_t classic, uint64_t mark, uint64_t zip64)
+{
+    return classic == mark || classic == zip64;
+}
+
+static cz_status read_zip64_end(const struct source *s, uint64_t locator_off,
+                                struct pt_zip_directory *d)
+{
+    unsigned char locator[ZIP64_LOCATOR_NBYTES], end[ZIP64_END_NBYTES];
+    TRY(file_pread(s->fd, s->path, locator, sizeof locator, locator_off));
+    uint64_t off = get_u64(locator + 8);
+    if (locator_off < sizeof end || off > locator_off - sizeof end)
+        return CORRUPT("%s: the zip64 end at byte %llu is outside the file", s->path, ULL(off));
+    TRY(file_pread(s->fd, s->path, end, sizeof end, off));
+    if (get_u32(end) != ZIP64_END)
+        return CORRUPT("%s: no zip64 end at byte %llu", s->path, ULL(off));
+    if (get_u32(end + 16) != 0 || get_u32(end + 20) != 0 || get_u64(end + 24) != get_u64(end + 32))
+        return CORRUPT("%s: the zip64 end at byte %llu is of an archive in several files", s->path,
+                       ULL(off));
+    struct pt_zip_directory zip64 = {
+        .n_entries = get_u64(end + 32), .nbytes = get_u64(end + 40), .off = get_u64(end + 48)};
+    if (!agrees(d->n_entries, ZIP_IN_ZIP64_16, zip64.n_entries) ||
+        !agrees(d->nbytes, ZIP_IN_ZIP64, zip64.nbytes) || !agrees(d->off, ZIP_IN_ZIP64, zip64.off))
+        return CORRUPT("%s: its two ends of directory, at bytes %llu and %llu, disagree", s->path,
+                       ULL(off), ULL(locator_off + ZIP64_LOCATOR_NBYTES));
+    *d = zip64;
+    return CZ_OK;
+}
+
+/* The classic record, which every zip ends with. Archives over several files are refused. */
+static cz_status read_end(const struct source *s, struct pt_zip_directory *d, uint64_t *end_off)
+{
+    size_t n = ZIP_END_NBYTES + UINT16_MAX;
+    if (n > s->nbytes) n = (size_t)s->nbytes;
+    unsigned char *tail = malloc(n + ZIP_END_NBYTES);
+    if (!tail) return err_set(CZ_NOMEM, 0, "%s: no memory for its end", s->path);
+    cz_status st = find_end(s, tail, n, end_off);
+    if (st == CZ_OK) {
+        d->n_entries = get_u16(tail + 10);
+        d->nbytes = get_u32(tail + 12);
+        d->off = get_u32(tail + 16);
+        if (get_u16(tail + 4) != 0 || get_u16(tail + 6) != 0 || get_u16(tail + 8) != d->n_entries)
+            st = CORRUPT("%s: its end at byte %llu is of an archive in several files", s->path,
+                         ULL(*end_off));
+    }
+    free(tail);
+    return st;
+}
+
+/* From the end of the file. The directory is inside it, long enough for its entries, and small
+ * enough to be read at once. */
+static cz_status pt_zip_find_directory(int fd, const char *path, uint64_t nbytes,
+                                       struct pt_zip_directory *d)
+{
+    const struct source s = {.path = path, .fd = fd, .nbytes = nbytes};
+    unsigned char signature[4] = {0};
+    uint64_t end_off = 0;
+    TRY(read_end(&s, d, &end_off));
+    uint64_t before = end_off; /* where the directory must have ended */
+    if (end_off >= ZIP64_LOCATOR_NBYTES)
+        TRY(file_pread(fd, path, signature, sizeof signature, end_off - ZIP64_LOCATOR_NBYTES));
+    if (get_u32(signature) == ZIP64_LOCATOR) {
+        before = end_off - ZIP64_LOCATOR_NBYTES;
+        TRY(read_zip64_end(&s, before, d));
+    }
+    if (d->off > before || d->nbytes > before - d->off)
+        return CORRUPT("%s: its directory, %llu bytes at byte %llu, is outside the file (%llu "
+                       "bytes)",
+                       path, ULL(d->nbytes), ULL(d->off), ULL(nbytes));
+    if (d->nbytes > PT_WHOLE_NBYTES_MAX)
+        return CORRUPT("%s: a directory of %llu bytes; at most %llu are read", path, ULL(d->nbytes),
+                       ULL(PT_WHOLE_NBYTES_MAX));
+    if (d->n_entries > d->nbytes / ZIP_CENTRAL_NBYTES)
+        return CORRUPT("%s: %llu records do not fit its directory of %llu bytes", path,
+                       ULL(d->n_entries), ULL(d->nbytes));
+    return CZ_OK;
+}
+
+/* ---- the central directory ------------------------------------------------------------------- */
+
+/* Sizes and the offset that did not fit in 32 bits, in this order and only those. */
 static bool read_zip64_extra(const unsigned char *extra, size_t n, uint64_t *usize, uint64_t *csize,
                              uint64_t *off)
 {
@@ -53,7 +155,8 @@ static bool read_zip64_extra(const unsigned char *extra, size_t n, uint64_t *usi
     return is_complete;
 }
 
-/* One entry; *used: its length in the directory. */
+/* One entry; *used: its length in the directory. A NUL in a name would make two names equal as C
+ * strings. */
 static cz_status parse_entry(const struct source *s, const unsigned char *p, size_t n,
                              struct entry *e, size_t *used)
 {
@@ -103,6 +206,7 @@ static cz_status read_directory(struct source *s)
     return CZ_OK;
 }
 
+/* TorchScript archives have code beside the tensors. */
 static bool is_script(const struct entry *e)
 {
     static const char mark[] = "/constants.pkl";
@@ -136,16 +240,16 @@ static cz_status check_methods(const struct source *s)
     return CZ_OK;
 }
 
-/* ---- local headers ----------------------------------------------------------------------------
- */
+/* ---- local headers --------------------------------------------------------------------------- */
 
-/* A size in a local header: what the directory says, left to the zip64 field, or 0 when it comes
- * in the descriptor behind the payload. */
+/* A size in a local header: what the directory says, or left to the zip64 field, or 0 when it
+ * follows in the descriptor. */
 static bool local_agrees(uint32_t local, uint64_t central, bool has_descriptor)
 {
     return local == central || local == ZIP_IN_ZIP64 || (has_descriptor && local == 0);
 }
 
+/* limit: where the next record, or the directory, begins. */
 static cz_status check_local(const struct source *s, struct entry *e, uint64_t limit,
                              unsigned char *buf)
 {
@@ -179,14 +283,14 @@ static cz_status check_local(const struct source *s, struct entry *e, uint64_t l
     return CZ_OK;
 }
 
-/* Behind the payload: signature (left out by some), CRC, both sizes in 32 or in 64 bits. */
+/* After the payload: signature (left out by some writers), CRC, both sizes in 32 or in 64 bits. */
 static cz_status check_descriptor(const struct source *s, const struct entry *e, uint64_t limit)
 {
     const struct pt_record *r = &e->record;
     unsigned char buf[24] = {0}, *p = buf;
     if (!(e->flags & ZIP_HAS_DESCRIPTOR) || r->nbytes == 0) return CZ_OK;
-    uint64_t room = limit - (r->off + r->nbytes);
-    size_t n = room < sizeof buf ? (size_t)room : sizeof buf;
+    uint64_t left = limit - (r->off + r->nbytes);
+    size_t n = left < sizeof buf ? (size_t)left : sizeof buf;
     TRY(file_pread(s->fd, s->path, buf, n, r->off + r->nbytes));
     if (get_u32(p) == ZIP_DESCRIPTOR) p += 4, n -= n < 4 ? n : 4;
     bool is_32 =
@@ -205,22 +309,7 @@ static int by_place(const void *left, const void *right)
     return a->header_off < b->header_off ? -1 : a->header_off > b->header_off;
 }
 
-static cz_status check_locals(struct source *s)
-{
-    unsigned char *buf = malloc(ZIP_LOCAL_NBYTES + UINT16_MAX);
-    if (!buf) return err_set(CZ_NOMEM, 0, "%s: no memory for a header", s->path);
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < s->n && st == CZ_OK; i++) {
-        uint64_t limit = i + 1 < s->n ? s->entries[i + 1].record.header_off : s->dir.off;
-        st = check_local(s, &s->entries[i], limit, buf);
-        if (st == CZ_OK) st = check_descriptor(s, &s->entries[i], limit);
-    }
-    free(buf);
-    return st;
-}
-
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* As strcmp of folder + name with `other`. */
 static int compare(const char *folder, const char *name, const char *other)
@@ -252,39 +341,19 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static cz_status index_names(struct pt_zip *zip, const char *path)
-{
-    zip->by_name = malloc((zip->n + 1) * sizeof(const struct pt_record *));
-    if (!zip->by_name)
-        return err_set(CZ_NOMEM, 0, "%s: no memory for an index of %zu records", path, zip->n);
-    for (size_t i = 0; i < zip->n; i++) zip->by_name[i] = &zip->records[i];
-    qsort(zip->by_name, zip->n, sizeof *zip->by_name, by_name);
-    for (size_t i = 1; i < zip->n; i++) {
-        const struct pt_record *a = zip->by_name[i - 1], *b = zip->by_name[i];
-        if (strcmp(a->name, b->name) == 0)
-            return CORRUPT("%s: record %s occurs twice, at bytes %llu and %llu", path, a->name,
-                           ULL(a->header_off), ULL(b->header_off));
-    }
-    return CZ_OK;
-}
-
-static bool is_folder(const struct entry *e)
-{
-    return e->record.nbytes == 0 && e->name[e->name_nbytes - 1] == '/';
-}
-
-/* Everything lies in the folder that the directory names first. */
+/* All records are in the folder that the directory names first; that folder is left out of the
+ * names. */
 static cz_status keep_records(struct pt_zip *zip, const struct source *s, const char *folder,
                               size_t folder_nbytes)
 {
     zip->records = calloc(s->n, sizeof *zip->records);
-    zip->names = malloc((size_t)s->dir.nbytes + 1); /* room for every name and its NUL */
+    zip->names = malloc((size_t)s->dir.nbytes + 1); /* enough for every name and its NUL */
     if (!zip->records || !zip->names)
         return err_set(CZ_NOMEM, 0, "%s: no memory for %zu records", s->path, s->n);
     char *at = zip->names;
     for (size_t i = 0; i < s->n; i++) {
         const struct entry *e = &s->entries[i];
-        if (is_folder(e)) continue;
+        if (e->record.nbytes == 0 && e->name[e->name_nbytes - 1] == '/') continue;
         if (e->name_nbytes <= folder_nbytes || memcmp(e->name, folder, folder_nbytes) != 0)
             return CORRUPT("%s: record %.*s at byte %llu is not in the folder %.*s of the others",
                            s->path, (int)e->name_nbytes, (const char *)e->name,
@@ -299,6 +368,8 @@ static cz_status keep_records(struct pt_zip *zip, const struct source *s, const 
     return CZ_OK;
 }
 
+/* Entries are sorted by place before the headers are checked, so that each one's limit is its
+ * neighbour. */
 static cz_status read_all(struct pt_zip *zip, struct source *s)
 {
     TRY(pt_zip_find_directory(s->fd, s->path, s->nbytes, &s->dir));
@@ -310,9 +381,29 @@ static cz_status read_all(struct pt_zip *zip, struct source *s)
         return CORRUPT("%s: its first record, %.*s, is in no folder: not a file of torch.save",
                        s->path, (int)s->entries[0].name_nbytes, folder);
     qsort(s->entries, s->n, sizeof *s->entries, by_place);
-    TRY(check_locals(s));
+    unsigned char *buf = malloc(ZIP_LOCAL_NBYTES + UINT16_MAX);
+    if (!buf) return err_set(CZ_NOMEM, 0, "%s: no memory for a header", s->path);
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < s->n && st == CZ_OK; i++) {
+        uint64_t limit = i + 1 < s->n ? s->entries[i + 1].record.header_off : s->dir.off;
+        st = check_local(s, &s->entries[i], limit, buf);
+        if (st == CZ_OK) st = check_descriptor(s, &s->entries[i], limit);
+    }
+    free(buf);
+    TRY(st);
     TRY(keep_records(zip, s, folder, (size_t)(slash - folder) + 1));
-    return index_names(zip, s->path);
+    zip->by_name = malloc((zip->n + 1) * sizeof(const struct pt_record *));
+    if (!zip->by_name)
+        return err_set(CZ_NOMEM, 0, "%s: no memory for an index of %zu records", s->path, zip->n);
+    for (size_t i = 0; i < zip->n; i++) zip->by_name[i] = &zip->records[i];
+    qsort(zip->by_name, zip->n, sizeof *zip->by_name, by_name);
+    for (size_t i = 1; i < zip->n; i++) {
+        const struct pt_record *a = zip->by_name[i - 1], *b = zip->by_name[i];
+        if (strcmp(a->name, b->name) == 0)
+            return CORRUPT("%s: record %s occurs twice, at bytes %llu and %llu", s->path, a->name,
+                           ULL(a->header_off), ULL(b->header_off));
+    }
+    return CZ_OK;
 }
 
 cz_status pt_zip_read(struct pt_zip *zip, int fd, const char *path, uint64_t nbytes)

@@ -1,4 +1,7 @@
-/* Which byte between the payloads of a .pt is not what its writer put there. */
+/* Which byte between the payloads of a .pt is not what its writer put there. Checksums cover the
+ * payloads only; but a file that was written by torch or czero has exactly one layout for given
+ * record sizes, so the layout is made again and compared with the file. fsck uses it to name a
+ * damaged byte in headers and padding. */
 #include "formats/file_io.h"
 #include "formats/pt/pt_impl.h"
 
@@ -23,7 +26,8 @@ static cz_status read_archive(const struct pt *pt, char archive[PT_ARCHIVE_NBYTE
     return CZ_OK;
 }
 
-/* Where pt_create() would put records of these sizes; *same: they are there. */
+/* Where pt_create() would put records of these sizes. *same false: the file has another layout, so
+ * it was written by another program and cannot be compared. */
 static cz_status make_layout(const struct pt *pt, struct pt_layout *l, bool *same)
 {
     char archive[PT_ARCHIVE_NBYTES_MAX + 1];

@@ -1,5 +1,7 @@
-/* Writing a .pt: pieces of storages land at places fixed at the start, their checksums are put
- * together as they come; everything between the payloads is written at the end. */
+/* Writing a .pt: pieces of storages go to places that are fixed at the start, in any order and from
+ * any thread; their checksums are put together as they come; everything between the payloads is
+ * written at the end. So a checkpoint is never in memory as a whole, and never read again for its
+ * sums. */
 #include "formats/crc32.h"
 #include "formats/file_queue.h"
 #include "formats/pt/pt_impl.h"
@@ -11,7 +13,7 @@
 #define INVALID(...) err_set(CZ_INVALID, 0, __VA_ARGS__)
 #define ULL(x)       ((unsigned long long)(x))
 
-/* Smaller files are written by whoever calls. */
+/* Smaller files are written by the caller's thread: threads would cost more than they save. */
 #define QUEUE_NBYTES_MIN ((size_t)2 << 20)
 
 struct pt_writer {
@@ -25,8 +27,7 @@ struct pt_writer {
     bool finished;
 };
 
-/* ---- create -----------------------------------------------------------------------------------
- */
+/* ---- create ---------------------------------------------------------------------------------- */
 
 static cz_status copy_pickle(struct pt_writer *w, const struct pt_create_options *o)
 {
@@ -59,9 +60,10 @@ fail:
     return st;
 }
 
-/* ---- storages ---------------------------------------------------------------------------------
- */
+/* ---- storages -------------------------------------------------------------------------------- */
 
+/* The place of every storage was fixed by the layout; a piece outside of it would overwrite a
+ * neighbour. */
 static cz_status check_piece(const struct pt_writer *w, size_t storage_idx, uint64_t off,
                              uint64_t nbytes)
 {
@@ -76,6 +78,7 @@ static cz_status check_piece(const struct pt_writer *w, size_t storage_idx, uint
     return CZ_OK;
 }
 
+/* Only the bookkeeping is under the lock; the bytes were written before. */
 static cz_status add_piece(struct pt_writer *w, size_t storage_idx, uint64_t off, uint64_t nbytes,
                            uint32_t crc)
 {
@@ -102,6 +105,7 @@ cz_status pt_write(struct pt_writer *w, size_t storage_idx, uint64_t off, size_t
     return add_piece(w, storage_idx, off, nbytes, sum);
 }
 
+/* For bytes that another process or call puts into the file. */
 cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t off, uint64_t nbytes,
                              uint32_t crc)
 {
@@ -109,8 +113,7 @@ cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t o
     return add_piece(w, storage_idx, off, nbytes, crc);
 }
 
-/* ---- finish -----------------------------------------------------------------------------------
- */
+/* ---- finish ---------------------------------------------------------------------------------- */
 
 #define RUN_NBYTES ((size_t)64 << 10)
 
@@ -118,7 +121,7 @@ cz_status pt_write_elsewhere(struct pt_writer *w, size_t storage_idx, uint64_t o
  * up to `off` + n. */
 struct run {
     struct pt_writer *w;
-    unsigned char *bytes; /* RUN_NBYTES and room for one more piece */
+    unsigned char *bytes; /* RUN_NBYTES and space for one more piece */
     size_t n;
     uint64_t off;
     uint32_t crc;
@@ -146,26 +149,7 @@ static cz_status run_added(struct run *run, size_t n)
     return run->n < RUN_NBYTES ? CZ_OK : run_flush(run);
 }
 
-static cz_status run_add(struct run *run, const void *bytes, size_t n)
-{
-    if (n > PT_PIECE_NBYTES) {
-        TRY(run_flush(run));
-        return run_write(run, bytes, n);
-    }
-    memcpy(run->bytes + run->n, bytes, n);
-    return run_added(run, n);
-}
-
-/* Step over a payload that is there already. */
-static cz_status run_skip(struct run *run, uint64_t nbytes, uint32_t crc)
-{
-    if (nbytes == 0) return CZ_OK;
-    TRY(run_flush(run));
-    run->off += nbytes;
-    run->crc = crc32_concat(run->crc, crc, nbytes);
-    return CZ_OK;
-}
-
+/* Every byte of every storage must have been written exactly once. */
 static cz_status sum_storages(struct pt_writer *w)
 {
     for (size_t i = 0; i < w->layout.n_storages; i++) {
@@ -176,6 +160,8 @@ static cz_status sum_storages(struct pt_writer *w)
     return CZ_OK;
 }
 
+/* Storages are in place already: the run steps over them, and their sums are appended to that of
+ * the file. */
 static cz_status put_payload(struct run *run, size_t idx)
 {
     struct pt_writer *w = run->w;
@@ -183,15 +169,26 @@ static cz_status put_payload(struct run *run, size_t idx)
     char id[PT_ID_NBYTES + 1];
     const void *bytes = pt_layout_text(l, idx);
     size_t n = (size_t)l->slots[idx].nbytes;
-    if (idx >= PT_FIRST_STORAGE && idx < PT_FIRST_STORAGE + l->n_storages)
-        return run_skip(run, l->slots[idx].nbytes, w->crcs[idx]);
+    if (idx >= PT_FIRST_STORAGE && idx < PT_FIRST_STORAGE + l->n_storages) {
+        /* Step over a payload that is there already. */
+        if (l->slots[idx].nbytes == 0) return CZ_OK;
+        TRY(run_flush(run));
+        run->off += l->slots[idx].nbytes;
+        run->crc = crc32_concat(run->crc, w->crcs[idx], l->slots[idx].nbytes);
+        return CZ_OK;
+    }
     if (idx == 0) bytes = w->pickle;
     if (idx == l->n - 1) {
         pt_put_id(l, w->crcs, id);
         bytes = id;
     }
     w->crcs[idx] = crc32_update(0, bytes, n);
-    return run_add(run, bytes, n);
+    if (n > PT_PIECE_NBYTES) {
+        TRY(run_flush(run));
+        return run_write(run, bytes, n);
+    }
+    memcpy(run->bytes + run->n, bytes, n);
+    return run_added(run, n);
 }
 
 static cz_status put_all(struct run *run)
@@ -209,6 +206,7 @@ static cz_status put_all(struct run *run)
     return run_flush(run);
 }
 
+/* Synced before it is renamed, so the name stands for a complete file. */
 cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out)
 {
     if (w->finished || w->file.fd < 0) return INVALID("%s: it is finished", w->file.path);

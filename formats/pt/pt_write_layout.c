@@ -1,5 +1,7 @@
-/* Where every byte of a .pt lies, and the bytes that are not payload: as torch 2.15 writes them,
- * so that its shortcut (offsets computed, not read) finds our storages too. */
+/* Where every byte of a .pt is, and the bytes that are not payload: as torch 2.15 writes them, so
+ * that its shortcut (offsets computed, not read) finds our storages too. Each record has a local
+ * header with padding to 64 bytes, the payload, and a descriptor with its sum, because sums are
+ * known only afterwards. */
 #include "formats/pt/pt_impl.h"
 
 #include <stdio.h>
@@ -14,8 +16,7 @@
 #define MADE_BY         798
 #define NEEDED_BY_ZIP64 45
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool is_ascii(const char *text)
 {
@@ -24,7 +25,8 @@ static bool is_ascii(const char *text)
     return true;
 }
 
-/* torch: the file's name up to its last dot; "archive" where it hands the path to Python. */
+/* torch names the folder after the file, up to its last dot; and "archive" where it hands the path
+ * to Python. */
 static char *archive_of_path(const char *path)
 {
     if (!is_ascii(path)) return strdup("archive");
@@ -33,6 +35,7 @@ static char *archive_of_path(const char *path)
     return strndup(base, dot ? (size_t)(dot - base) : strlen(base));
 }
 
+/* Readers take the folder from the first record, so any name will do that a zip can hold. */
 static cz_status choose_archive(struct pt_layout *l, const struct pt_create_options *o)
 {
     l->archive = o->archive ? strdup(o->archive) : archive_of_path(o->path);
@@ -75,23 +78,23 @@ const char *pt_layout_text(const struct pt_layout *l, size_t idx)
     return is_storage(l, idx) ? NULL : texts[fixed_idx(l, idx)];
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
+/* The extra field with sizes and offset of 64 bits, where 32 do not suffice. */
 static size_t zip64_nbytes(const struct pt_slot *s)
 {
     if (!s->size_in_zip64 && !s->off_in_zip64) return 0;
     return (size_t)(4 + (s->size_in_zip64 ? 16 : 0) + (s->off_in_zip64 ? 8 : 0));
 }
 
-/* An empty payload has none, and is not said to have one. */
+/* An empty payload has none, and its header does not announce one. */
 static size_t descriptor_nbytes(const struct pt_slot *s)
 {
     if (s->nbytes == 0) return 0;
     return s->size_in_zip64 || s->off_in_zip64 ? 24 : 16;
 }
 
-/* Put record idx behind *end. */
+/* Puts record idx after *end. false: beyond what a file offset can hold. */
 static bool place(struct pt_layout *l, size_t idx, uint64_t nbytes, uint64_t *end)
 {
     unsigned char name[PT_PIECE_NBYTES];
@@ -156,8 +159,7 @@ void pt_layout_free(struct pt_layout *l)
     memset(l, 0, sizeof *l);
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static uint16_t flags_of(const struct pt_slot *s)
 {
@@ -237,6 +239,7 @@ static uint64_t at_most(uint64_t value, uint64_t max)
     return value < max ? value : max;
 }
 
+/* The zip64 end is always there, as torch writes it; the classic end then repeats what fits. */
 size_t pt_put_end(const struct pt_layout *l, unsigned char *bytes)
 {
     unsigned char *p = bytes;
@@ -269,6 +272,7 @@ static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t n)
     return hash;
 }
 
+/* torch's serialization id: a hash of the names and one of the sums, in decimal. */
 void pt_put_id(const struct pt_layout *l, const uint32_t *crcs, char digits[PT_ID_NBYTES + 1])
 {
     uint64_t of_names = 0xCBF29CE484222325u, of_crcs = of_names;

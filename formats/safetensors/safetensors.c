@@ -66,6 +66,8 @@ enum safetensors_dtype safetensors_dtype_from_base(enum cz_dtype dtype)
     return from_base[dtype];
 }
 
+/* Overflow is checked at every step: shapes come from a file. Dtypes of 4 and 6 bits may end inside
+ * a byte, which the format forbids. */
 enum extent safetensors_extent(enum safetensors_dtype dtype, const int64_t *shape, size_t ndim,
                                uint64_t *numel, uint64_t *nbytes)
 {
@@ -80,6 +82,7 @@ enum extent safetensors_extent(enum safetensors_dtype dtype, const int64_t *shap
     return EXTENT_OK;
 }
 
+/* The bytes of a run of elements; runs of sub-byte dtypes must begin and end at whole bytes. */
 cz_status safetensors_piece(const char *path, const char *name, enum safetensors_dtype dtype,
                             uint64_t tensor_numel, uint64_t elem_off, uint64_t numel,
                             uint64_t *byte_off, size_t *nbytes)

@@ -52,8 +52,7 @@ unsigned safetensors_dtype_bits(enum safetensors_dtype dtype);
 bool safetensors_dtype_to_base(enum safetensors_dtype dtype, enum cz_dtype *out);
 enum safetensors_dtype safetensors_dtype_from_base(enum cz_dtype dtype);
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct safetensors; /* an open file, or all files of a folder as one set */
 
@@ -106,8 +105,7 @@ cz_status safetensors_read(const struct safetensors *st, const struct safetensor
 cz_status safetensors_read_f32(const struct safetensors *st, const struct safetensors_info *info,
                                uint64_t elem_off, size_t numel, float *dst);
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct safetensors_writer;
 

@@ -1,5 +1,6 @@
-/* Reading safetensors: the header is checked as strictly as the reference reader does, and data is
- * read in pieces. */
+/* Reading safetensors: the header is checked as strictly as the reference reader does (every byte
+ * of the data belongs to exactly one tensor), and data is read in pieces. A folder of shards is one
+ * set of tensors, by its index. */
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors_impl.h"
@@ -11,12 +12,16 @@
 
 #define CORRUPT(...) err_set(CZ_CORRUPT, 0, __VA_ARGS__)
 
+/* The descriptor stays open as long as the reader, so that a file that is replaced meanwhile is
+ * still read as it was opened. */
 struct st_file {
     char *path;
     int fd;
     void *pool; /* names, shapes and metadata of this file's tensors */
 };
 
+/* infos is one list over all files; within a file it is sorted by offset, so that reading it in
+ * order reads the disk in order. */
 struct safetensors {
     struct st_file *files;
     size_t n_files;
@@ -28,9 +33,10 @@ struct safetensors {
     size_t n_metadata;
 };
 
-/* ---- a file's pool: sized before it is filled -------------------------------------------------
- */
+/* ---- a file's pool: sized before it is filled ------------------------------------------------ */
 
+/* One block per file for names, shapes and metadata: measured first, then filled, so there is one
+ * allocation however many tensors there are. */
 struct pool {
     char *base;
     size_t used, nbytes;
@@ -50,6 +56,7 @@ static const char *pool_text(struct pool *p, const char *text)
     return at;
 }
 
+/* pool_size() has counted every byte before; both walk the header with the same conditions. */
 static void *pool_take(struct pool *p, size_t nbytes)
 {
     void *at = p->base + p->used;
@@ -57,15 +64,17 @@ static void *pool_take(struct pool *p, size_t nbytes)
     return at;
 }
 
-/* ---- the header -------------------------------------------------------------------------------
- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
+/* One file's header while it is parsed. data_off is where the offsets of the header count from. */
 struct header {
     const char *path;
     struct json_doc *doc;
     uint64_t data_off, data_nbytes;
 };
 
+/* The length comes from the file: it is compared with the file's size and the format's limit before
+ * memory is asked for. */
 static cz_status header_load(struct header *h, const char *path, int fd, uint64_t file_nbytes)
 {
     unsigned char length[SAFETENSORS_LENGTH_NBYTES];
@@ -106,7 +115,8 @@ static bool is_metadata(const struct json_node *entry)
     return strcmp(json_key(entry), SAFETENSORS_METADATA_KEY) == 0;
 }
 
-/* A whole number that is not negative, written as one. */
+/* json_as_int refuses numbers beyond int64 with a message of its own; the caller's, which names the
+ * tensor, is the better one. */
 static bool as_size(const struct json_node *node, int64_t *out)
 {
     if (!node || json_type(node) != JSON_INT) return false;
@@ -115,6 +125,8 @@ static bool as_size(const struct json_node *node, int64_t *out)
     return false;
 }
 
+/* Unknown dtypes make the whole file unreadable, not only that tensor: without its size the
+ * coverage of the data cannot be checked. */
 static cz_status parse_dtype(const struct header *h, const char *name, const struct json_node *node,
                              enum safetensors_dtype *out)
 {
@@ -167,6 +179,8 @@ static cz_status parse_tensor(const struct header *h, const struct json_node *en
     return CZ_OK;
 }
 
+/* Also checks the types of all entries, so that the pass that fills the pool cannot fail
+ * half-way. */
 static cz_status pool_size(const struct header *h, size_t *n_tensors, size_t *nbytes)
 {
     const struct json_node *root = json_root(h->doc);
@@ -197,18 +211,8 @@ static cz_status pool_size(const struct header *h, size_t *n_tensors, size_t *nb
     return CZ_OK;
 }
 
-static cz_status keep_metadata(struct safetensors *st, const struct json_node *entry,
-                               struct pool *pool)
-{
-    for (size_t k = 0; k < st->n_metadata; k++) {
-        const char *value;
-        TRY(json_as_string(json_child(entry, k), &value));
-        st->metadata[2 * k] = pool_text(pool, json_key(json_child(entry, k)));
-        st->metadata[2 * k + 1] = pool_text(pool, value);
-    }
-    return CZ_OK;
-}
-
+/* Empty tensors come before the one that begins at the same byte; names settle the rest, so that
+ * the order does not depend on qsort. */
 static int by_offset(const void *left, const void *right)
 {
     const struct safetensors_info *a = left, *b = right;
@@ -217,6 +221,8 @@ static int by_offset(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
+/* Sorted by offset, each tensor begins where the one before ended. Offsets become positions in the
+ * file here. */
 static cz_status check_coverage(const struct header *h, struct safetensors_info *infos, size_t n)
 {
     uint64_t end = 0;
@@ -239,6 +245,7 @@ static cz_status check_coverage(const struct header *h, struct safetensors_info 
     return CZ_OK;
 }
 
+/* Grows once per file; the size is known from pool_size(). */
 static cz_status grow_infos(struct safetensors *st, size_t n_more)
 {
     size_t want = st->count + n_more;
@@ -250,7 +257,7 @@ static cz_status grow_infos(struct safetensors *st, size_t n_more)
     return CZ_OK;
 }
 
-/* Shapes and pointers come first in the pool, then text: nothing needs padding. */
+/* Numbers and pointers come first in the pool, then text: nothing needs padding. */
 static cz_status parse_header(struct safetensors *st, size_t file_idx, const struct header *h)
 {
     const struct json_node *root = json_root(h->doc);
@@ -274,7 +281,15 @@ static cz_status parse_header(struct safetensors *st, size_t file_idx, const str
         TRY(parse_tensor(h, entry, &pool, info));
         info++;
     }
-    if (file_idx == 0) TRY(keep_metadata(st, json_get(root, SAFETENSORS_METADATA_KEY), &pool));
+    if (file_idx == 0) {
+        const struct json_node *entry = json_get(root, SAFETENSORS_METADATA_KEY);
+        for (size_t k = 0; k < st->n_metadata; k++) {
+            const char *value;
+            TRY(json_as_string(json_child(entry, k), &value));
+            st->metadata[2 * k] = pool_text(&pool, json_key(json_child(entry, k)));
+            st->metadata[2 * k + 1] = pool_text(&pool, value);
+        }
+    }
     for (size_t i = 0; i < n; i++) infos[i].name = pool_text(&pool, infos[i].name);
     if (n > 0) qsort(infos, n, sizeof *infos, by_offset);
     TRY(check_coverage(h, infos, n));
@@ -282,6 +297,7 @@ static cz_status parse_header(struct safetensors *st, size_t file_idx, const str
     return CZ_OK;
 }
 
+/* What it has opened or allocated is in `file` when it fails: safetensors_close() frees it. */
 static cz_status add_file(struct safetensors *st, size_t file_idx, const char *path)
 {
     struct st_file *file = &st->files[file_idx];
@@ -296,8 +312,7 @@ static cz_status add_file(struct safetensors *st, size_t file_idx, const char *p
     return status;
 }
 
-/* ---- finding by name --------------------------------------------------------------------------
- */
+/* ---- finding by name ------------------------------------------------------------------------- */
 
 static uint64_t hash_name(const char *name)
 {
@@ -306,7 +321,7 @@ static uint64_t hash_name(const char *name)
     return hash ^ hash >> 29;
 }
 
-/* The slot where `name` is, or the free one where it would go. */
+/* Needs one free slot at least; index_names() makes twice as many as names. */
 static uint32_t *find_slot(const struct safetensors *st, const char *name)
 {
     size_t at = (size_t)hash_name(name) & (st->n_slots - 1);
@@ -315,6 +330,7 @@ static uint32_t *find_slot(const struct safetensors *st, const char *name)
     return &st->slots[at];
 }
 
+/* At most half of the slots are used, so the probing of find_slot() always ends at a free one. */
 static cz_status index_names(struct safetensors *st)
 {
     st->n_slots = 16;
@@ -332,6 +348,8 @@ static cz_status index_names(struct safetensors *st)
     return CZ_OK;
 }
 
+/* Descriptors begin as -1: 0 is a valid one, and close() must not get it when opening the first
+ * file fails. */
 static cz_status alloc_reader(size_t n_files, const char *path, struct safetensors **out)
 {
     struct safetensors *st = calloc(1, sizeof *st);
@@ -363,17 +381,17 @@ fail:
     return st;
 }
 
-/* ---- folders ----------------------------------------------------------------------------------
- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
-/* A name that several shards hold is taken from the shard that the map names. */
+/* A name that several shards hold is taken from the one that the map names. Afterwards every mapped
+ * tensor must be there. */
 static cz_status apply_map(struct safetensors *st, const char *path,
                            const struct shards_index *index)
 {
     size_t n_kept = 0;
     for (size_t i = 0; i < st->count; i++) {
-        const char *home = shards_index_file(index, st->infos[i].name);
-        if (!home || strcmp(home, index->files[st->infos[i].file_idx]) == 0)
+        const char *shard = shards_index_file(index, st->infos[i].name);
+        if (!shard || strcmp(shard, index->files[st->infos[i].file_idx]) == 0)
             st->infos[n_kept++] = st->infos[i];
     }
     st->count = n_kept;
@@ -387,6 +405,8 @@ static cz_status apply_map(struct safetensors *st, const char *path,
     return CZ_OK;
 }
 
+/* Shards are opened in the order of the index's sorted file names, so file_idx is an index into
+ * index.files. */
 static cz_status open_index(const char *dir, const char *path, struct safetensors **out)
 {
     struct shards_index index;
@@ -409,6 +429,7 @@ done:
     return st;
 }
 
+/* A single file comes first, as in Hugging Face's loaders. */
 cz_status safetensors_dir_open(const char *dir, struct safetensors **out)
 {
     *out = NULL;
@@ -428,6 +449,7 @@ cz_status safetensors_dir_open(const char *dir, struct safetensors **out)
     return st;
 }
 
+/* Accepts a reader whose opening stopped half-way. */
 void safetensors_close(struct safetensors *st)
 {
     if (!st) return;
@@ -442,8 +464,7 @@ void safetensors_close(struct safetensors *st)
     free(st);
 }
 
-/* ---- looking and reading ----------------------------------------------------------------------
- */
+/* ---- looking and reading --------------------------------------------------------------------- */
 
 size_t safetensors_count(const struct safetensors *st)
 {
@@ -460,12 +481,14 @@ const struct safetensors_info *safetensors_at(const struct safetensors *st, size
     return &st->infos[idx];
 }
 
+/* By hash; models have up to tens of thousands of names, and loaders ask for each of them. */
 const struct safetensors_info *safetensors_find(const struct safetensors *st, const char *name)
 {
     uint32_t slot = *find_slot(st, name);
     return slot ? &st->infos[slot - 1] : NULL;
 }
 
+/* Of the first file only, as in the reference's loaders; every shard repeats the same pair. */
 const char *safetensors_metadata(const struct safetensors *st, const char *key)
 {
     for (size_t k = 0; k < st->n_metadata; k++)
@@ -485,6 +508,7 @@ void safetensors_metadata_at(const struct safetensors *st, size_t idx, const cha
     *value = st->metadata[2 * idx + 1];
 }
 
+/* From any thread: pread keeps no position, and the lists are constant once open. */
 cz_status safetensors_read(const struct safetensors *st, const struct safetensors_info *info,
                            uint64_t elem_off, size_t numel, void *dst)
 {
@@ -498,23 +522,7 @@ cz_status safetensors_read(const struct safetensors *st, const struct safetensor
     return CZ_OK;
 }
 
-/* The 16-bit values are read into the upper half of dst and widened from there in blocks: elements
- * up to i are stored below byte 4i ≤ 2n + 2i, where those still to come begin. */
-static void widen(enum safetensors_dtype dtype, float *dst, size_t numel)
-{
-    const uint16_t *src = (const uint16_t *)dst + numel;
-    uint16_t block[1024];
-    for (size_t done = 0; done < numel;) {
-        size_t n = numel - done < CZ_ARRAY_LEN(block) ? numel - done : CZ_ARRAY_LEN(block);
-        memcpy(block, src + done, n * sizeof *block);
-        if (dtype == SAFETENSORS_BF16)
-            for (size_t i = 0; i < n; i++) dst[done + i] = bf16_to_f32(block[i]);
-        else
-            for (size_t i = 0; i < n; i++) dst[done + i] = f16_to_f32(block[i]);
-        done += n;
-    }
-}
-
+/* In blocks over the stack: dst has half of the bytes that the elements take in the file. */
 static cz_status read_f64(const struct safetensors *st, const struct safetensors_info *info,
                           uint64_t elem_off, size_t numel, float *dst)
 {
@@ -538,7 +546,19 @@ cz_status safetensors_read_f32(const struct safetensors *st, const struct safete
     case SAFETENSORS_F16:
     case SAFETENSORS_BF16:
         TRY(safetensors_read(st, info, elem_off, numel, upper));
-        widen(info->dtype, dst, numel);
+        /* The 16-bit values are read into the upper half of dst and widened from there in blocks:
+         * elements up to i are stored below byte 4i ≤ 2n + 2i, where those still to come begin. */
+        const uint16_t *src = (const uint16_t *)dst + numel;
+        uint16_t block[1024];
+        for (size_t done = 0; done < numel;) {
+            size_t n = numel - done < CZ_ARRAY_LEN(block) ? numel - done : CZ_ARRAY_LEN(block);
+            memcpy(block, src + done, n * sizeof *block);
+            if (info->dtype == SAFETENSORS_BF16)
+                for (size_t i = 0; i < n; i++) dst[done + i] = bf16_to_f32(block[i]);
+            else
+                for (size_t i = 0; i < n; i++) dst[done + i] = f16_to_f32(block[i]);
+            done += n;
+        }
         return CZ_OK;
     default:
         return err_set(CZ_UNSUPPORTED, 0,

@@ -1,5 +1,6 @@
-/* Writing safetensors: the layout is fixed when the writer is created, pieces then land at their
- * offsets, and files get their names when all of them are complete. */
+/* Writing safetensors: the layout is fixed when the writer is created, pieces then go to their
+ * offsets in any order and from any thread, and files get their names when all of them are
+ * complete. */
 #include "base/utf8.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors_impl.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Its place is fixed at creation; only n_written changes afterwards, from any thread. */
 struct entry { /* one declared tensor */
     char *name;
     int64_t *shape;
@@ -38,9 +40,10 @@ struct safetensors_writer {
     bool done;
 };
 
-/* ---- declarations -----------------------------------------------------------------------------
- */
+/* ---- declarations ---------------------------------------------------------------------------- */
 
+/* Declarations are copied and checked at once: a name or shape that the format does not allow must
+ * not be found after gigabytes were written. */
 static cz_status copy_decl(const char *path, const struct safetensors_decl *decl, struct entry *e)
 {
     size_t shape_nbytes = decl->ndim * sizeof *e->shape;
@@ -74,7 +77,8 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* By file, then as the reference lays a file out: dtypes from the last to the first, then names. */
+/* By file, then as the reference lays a file out: larger dtypes first, which keeps every tensor
+ * aligned, then names. */
 static int by_layout(const void *left, const void *right)
 {
     const struct entry *a = *(struct entry *const *)left, *b = *(struct entry *const *)right;
@@ -93,6 +97,7 @@ static struct entry **sorted_entries(const struct safetensors_writer *w,
     return list;
 }
 
+/* The format is a JSON object: of two equal keys, readers take one and lose the other's data. */
 static cz_status check_names(const struct safetensors_writer *w, const char *path)
 {
     struct entry **list = sorted_entries(w, by_name);
@@ -105,15 +110,16 @@ static cz_status check_names(const struct safetensors_writer *w, const char *pat
     return st;
 }
 
-/* ---- the header -------------------------------------------------------------------------------
- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
+/* A header under construction. Failures are remembered, so that one check at the end is enough. */
 struct text {
     char *buf;
     size_t used, capacity;
     bool failed;
 };
 
+/* Doubles, so that a header of many thousands of tensors is copied a few times only. */
 static void text_add(struct text *t, const char *src, size_t nbytes)
 {
     if (t->failed) return;
@@ -163,6 +169,7 @@ static void text_put_string(struct text *t, const char *s)
     text_put(t, "\"");
 }
 
+/* {"format": "pt"} unless the caller has its own: transformers refuses a file without that key. */
 static void put_metadata(struct text *t, const struct safetensors_metadata *metadata, size_t n)
 {
     static const struct safetensors_metadata standard = {"format", "pt"};
@@ -178,25 +185,8 @@ static void put_metadata(struct text *t, const struct safetensors_metadata *meta
     text_put(t, "}");
 }
 
-static void put_entry(struct text *t, const struct entry *e)
-{
-    text_put(t, ",");
-    text_put_string(t, e->name);
-    text_put(t, ":{\"dtype\":\"");
-    text_put(t, safetensors_dtype_name(e->dtype));
-    text_put(t, "\",\"shape\":[");
-    for (size_t d = 0; d < e->ndim; d++) {
-        if (d > 0) text_put(t, ",");
-        text_put_u64(t, (uint64_t)e->shape[d]);
-    }
-    text_put(t, "],\"data_offsets\":[");
-    text_put_u64(t, e->data_off);
-    text_put(t, ",");
-    text_put_u64(t, e->data_off + e->nbytes);
-    text_put(t, "]}");
-}
-
-/* Length, JSON, and spaces up to a multiple of eight bytes. */
+/* Padded with spaces, so that the data begins at a multiple of eight bytes. The length in front
+ * counts the padding, too. Without padding, a mapped file would give misaligned pointers. */
 static cz_status make_header(const char *path, struct entry *const *list, size_t n,
                              const struct safetensors_metadata *metadata, size_t n_metadata,
                              struct text *t)
@@ -205,7 +195,22 @@ static cz_status make_header(const char *path, struct entry *const *list, size_t
     text_add(t, "01234567", SAFETENSORS_LENGTH_NBYTES);
     text_put(t, "{");
     put_metadata(t, metadata, n_metadata);
-    for (size_t i = 0; i < n; i++) put_entry(t, list[i]);
+    for (size_t i = 0; i < n; i++) {
+        text_put(t, ",");
+        text_put_string(t, list[i]->name);
+        text_put(t, ":{\"dtype\":\"");
+        text_put(t, safetensors_dtype_name(list[i]->dtype));
+        text_put(t, "\",\"shape\":[");
+        for (size_t d = 0; d < list[i]->ndim; d++) {
+            if (d > 0) text_put(t, ",");
+            text_put_u64(t, (uint64_t)list[i]->shape[d]);
+        }
+        text_put(t, "],\"data_offsets\":[");
+        text_put_u64(t, list[i]->data_off);
+        text_put(t, ",");
+        text_put_u64(t, list[i]->data_off + list[i]->nbytes);
+        text_put(t, "]}");
+    }
     text_put(t, "}");
     text_add(t, pad, (8 - t->used % 8) % 8);
     if (t->failed) return err_set(CZ_NOMEM, 0, "%s: no memory for its header", path);
@@ -217,10 +222,9 @@ static cz_status make_header(const char *path, struct entry *const *list, size_t
     return CZ_OK;
 }
 
-/* ---- creating ---------------------------------------------------------------------------------
- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
-/* Place the n entries of one file, then create it with its header. */
+/* Offsets are fixed before the header is written, and the space on disk is reserved with it. */
 static cz_status start_file(struct out_file *file, const char *path, struct entry **list, size_t n,
                             const struct safetensors_metadata *metadata, size_t n_metadata)
 {
@@ -243,7 +247,8 @@ fail:
 
 static const struct shards_kind shards = {"model", ".safetensors"};
 
-/* Sets file_idx and n_files. */
+/* In the order of declaration, like Hugging Face's writers: the split must not depend on the layout
+ * within files. Sets file_idx and n_files. */
 static cz_status split_shards(struct safetensors_writer *w, const char *path, uint64_t limit)
 {
     uint64_t *nbytes = malloc((w->n_entries + 1) * sizeof *nbytes);
@@ -262,6 +267,7 @@ done:
     return st;
 }
 
+/* Shards' names carry their number, so the split has to be known before the first name. */
 static char *file_path(const struct safetensors_writer *w, const char *path, size_t file_idx)
 {
     if (!w->dir) return strdup(path);
@@ -269,6 +275,7 @@ static char *file_path(const struct safetensors_writer *w, const char *path, siz
     return file_join(w->dir, shards_file_name(&shards, file_idx, w->n_files, name));
 }
 
+/* by_layout sorts by file first, so each file's tensors are one run of the list. */
 static cz_status start_files(struct safetensors_writer *w, const char *path,
                              const struct safetensors_metadata *metadata, size_t n_metadata)
 {
@@ -309,6 +316,8 @@ static cz_status index_text(const struct safetensors_writer *w, char **out, size
     return st;
 }
 
+/* Written now, renamed last: the folder has no index of the new set while a shard of it is
+ * missing. */
 static cz_status start_index(struct safetensors_writer *w)
 {
     char *text = NULL, *path = file_join(w->dir, SAFETENSORS_INDEX);
@@ -325,6 +334,8 @@ fail:
     return st;
 }
 
+/* path is only for messages when dir is given. Whatever fails leaves no file behind: destroy
+ * removes the temporary ones. */
 static cz_status create_writer(const char *path, const char *dir, uint64_t shard_nbytes_max,
                                const struct safetensors_decl *decls, size_t n_decls,
                                const struct safetensors_metadata *metadata, size_t n_metadata,
@@ -371,9 +382,9 @@ cz_status safetensors_dir_create(const char *dir, uint64_t shard_nbytes_max,
     return create_writer(dir, dir, shard_nbytes_max, decls, n_decls, metadata, n_metadata, out);
 }
 
-/* ---- writing and finishing --------------------------------------------------------------------
- */
+/* ---- writing and finishing ------------------------------------------------------------------- */
 
+/* For callers that write in disk order; they sort their pieces by this. */
 void safetensors_place(const struct safetensors_writer *w, size_t decl_idx, size_t *file_idx,
                        uint64_t *file_off)
 {
@@ -387,6 +398,8 @@ size_t safetensors_writer_n_files(const struct safetensors_writer *w)
     return w->n_files;
 }
 
+/* Elements are counted, not marked: writing a piece twice would go unnoticed, leaving one out does
+ * not. Pieces of different threads do not overlap, so pwrite needs no lock. */
 cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint64_t elem_off,
                             size_t numel, const void *src)
 {
@@ -405,7 +418,12 @@ cz_status safetensors_write(struct safetensors_writer *w, size_t decl_idx, uint6
     return CZ_OK;
 }
 
-static cz_status check_complete(const struct safetensors_writer *w)
+/* An older index of equally many shards is removed before the first rename, so an index never names
+ * a mixture of two sets. Order: all data on disk, the old index removed, shards renamed, index
+ * renamed, shards of an older set that had more files removed, the folder synced. A crash between
+ * any two leaves the old set, or a folder without an index, never an index over incomplete
+ * shards. */
+cz_status safetensors_finish(struct safetensors_writer *w)
 {
     for (size_t i = 0; i < w->n_entries; i++) {
         const struct entry *e = &w->entries[i];
@@ -415,12 +433,6 @@ static cz_status check_complete(const struct safetensors_writer *w)
                            w->files[e->file_idx].disk.path, e->name, (unsigned long long)n_written,
                            (unsigned long long)e->numel);
     }
-    return CZ_OK;
-}
-
-cz_status safetensors_finish(struct safetensors_writer *w)
-{
-    TRY(check_complete(w));
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_sync(&w->files[f].disk));
     if (w->has_index) {
         TRY(file_durable_sync(&w->index));
@@ -433,6 +445,7 @@ cz_status safetensors_finish(struct safetensors_writer *w)
     return file_sync_parent(w->files[0].disk.path);
 }
 
+/* Files that were renamed belong to a set that was not completed. */
 static void drop_file(struct file_durable *file, bool keep)
 {
     if (file->path && file->renamed && !keep) unlink(file->path);

@@ -1,3 +1,5 @@
+/* Sets of weight files: how Hugging Face splits a model over them, names them, and lists them in an
+ * index (docs/deepspeed-behaviour.md, "Consolidation"). Used for .safetensors and .bin. */
 #include "formats/safetensors/shards.h"
 
 #include "formats/file_io.h"
@@ -58,8 +60,7 @@ const char *shards_index_name(const struct shards_kind *kind, char buf[SHARDS_NA
     return buf;
 }
 
-/* ---- the index --------------------------------------------------------------------------------
- */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static int by_name(const void *left, const void *right)
 {
@@ -67,6 +68,7 @@ static int by_name(const void *left, const void *right)
                   ((const struct shards_entry *)right)->name);
 }
 
+/* Sorted by name, as Hugging Face writes it. */
 cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry *entries, size_t n,
                             size_t n_files, uint64_t total_size, char **text, size_t *nbytes)
 {
@@ -108,7 +110,7 @@ static int by_text(const void *left, const void *right)
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-/* The different files of index->map. */
+/* The different files of index->map, sorted. */
 static cz_status index_files(struct shards_index *index, const char *path)
 {
     const size_t n = json_count(index->map);
@@ -155,8 +157,7 @@ const char *shards_index_file(const struct shards_index *index, const char *tens
     return entry && json_as_string(entry, &file) == CZ_OK ? file : NULL;
 }
 
-/* ---- an earlier set ---------------------------------------------------------------------------
- */
+/* ---- an earlier set -------------------------------------------------------------------------- */
 
 /* Past a run of at least five digits, or NULL. */
 static const char *skip_number(const char *s)
@@ -177,23 +178,21 @@ static bool is_shard_name(const struct shards_kind *kind, const char *name)
     return s && strcmp(s, kind->ext) == 0;
 }
 
-/* Without the ".tmp1234" of a process that was killed between two renames. */
-static void drop_temp_suffix(char *name)
-{
-    char *end = name + strlen(name);
-    while (end > name && isdigit((unsigned char)end[-1])) end--;
-    if (*end && end - name > 4 && strncmp(end - 4, ".tmp", 4) == 0) end[-4] = '\0';
-}
-
+/* Whether a file belongs to some set of this kind, also under the ".tmp1234" of a process that was
+ * killed between two renames. */
 static bool is_of_kind(const struct shards_kind *kind, const char *file_name)
 {
     char other[SHARDS_NAME_NBYTES], name[NAME_MAX + 1];
     snprintf(name, sizeof name, "%s", file_name);
-    drop_temp_suffix(name);
+    /* Without the ".tmp1234" of a process that was killed between two renames. */
+    char *end = name + strlen(name);
+    while (end > name && isdigit((unsigned char)end[-1])) end--;
+    if (*end && end - name > 4 && strncmp(end - 4, ".tmp", 4) == 0) end[-4] = '\0';
     return is_shard_name(kind, name) || strcmp(name, shards_file_name(kind, 0, 1, other)) == 0 ||
            strcmp(name, shards_index_name(kind, other)) == 0;
 }
 
+/* Whether a file belongs to the set that was just written. */
 static bool is_of_set(const struct shards_kind *kind, size_t n_files, const char *name)
 {
     char mine[SHARDS_NAME_NBYTES];
@@ -203,6 +202,8 @@ static bool is_of_set(const struct shards_kind *kind, size_t n_files, const char
     return false;
 }
 
+/* Shards of an earlier set with another number of files would be loaded by programs that list the
+ * folder. Files that are not named like shards are never touched. */
 cz_status shards_remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files)
 {
     DIR *listing = opendir(dir);

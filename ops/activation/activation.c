@@ -1,4 +1,4 @@
-/* Front door of the activations: threads, choice of row. */
+/* Activations on the host: checks, threads, choice of row. */
 #include "ops/activation/activation_impl.h"
 #include "ops/table_impl.h"
 
@@ -47,7 +47,8 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-/* Elements [begin, end) of the dense (N,C) result, row by row. */
+/* Elements [begin, end) of the dense (N,C) result, row by row, because the inputs have a row
+ * distance of their own. */
 static void swiglu_piece(const struct swiglu_args *a, size_t begin, size_t end,
                          void (*piece)(const struct swiglu_args *, int64_t, size_t, size_t))
 {

@@ -1,4 +1,4 @@
-/* What the front doors of the activations and of swiglu refuse, on the host and on a GPU. */
+/* What the entry points of the activations and of swiglu refuse, on the host and on a GPU. */
 #include "ops/activation/activation_impl.h"
 
 cz_status activation_check(const struct activation_args *a, const char *op, bool tensors)

@@ -18,7 +18,7 @@ extern const struct activation_row activation_scalar, activation_avx2, activatio
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU. `tensors`: those of this direction are all
+/* Shared by the entry points of the host and of a GPU. `tensors`: those of this direction are all
  * there. */
 cz_status activation_check(const struct activation_args *a, const char *op, bool tensors);
 cz_status swiglu_check(const struct swiglu_args *a, const char *op, bool tensors);

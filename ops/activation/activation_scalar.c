@@ -13,6 +13,8 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
+/* The forms that do not cancel: a difference of two nearly equal numbers would lose the digits of
+ * small results. */
 static double value(enum activation kind, double x)
 {
     switch (kind) {
@@ -26,6 +28,7 @@ static double value(enum activation kind, double x)
     return 0;
 }
 
+/* The derivative; at 0 ReLU's is 0, as in PyTorch. */
 static double slope(enum activation kind, double x)
 {
     switch (kind) {

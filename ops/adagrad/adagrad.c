@@ -1,4 +1,4 @@
-/* Front door: checks, threads, choice of row. */
+/* Adagrad on the host: checks, threads, choice of row. Every element is updated by itself. */
 #include "ops/adagrad/adagrad_impl.h"
 #include "ops/table_impl.h"
 

@@ -1,4 +1,5 @@
-/* Front door: checks, threads, choice of row. */
+/* Adam on the host: checks, threads, choice of row. Every element is updated by itself, so rows,
+ * threads and ranks agree to the bit. */
 #include "ops/adam/adam_impl.h"
 #include "ops/table_impl.h"
 

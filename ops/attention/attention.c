@@ -1,4 +1,6 @@
-/* Front door of attention: tasks, threads, choice of row. */
+/* Attention on the host: tasks, threads, choice of row. A task is a block of queries (forward, dq)
+ * or of keys (dk, dv) of one head, so no two tasks write the same memory, and results do not depend
+ * on the number of threads. */
 #include "ops/attention/attention_impl.h"
 #include "ops/table_impl.h"
 
@@ -18,8 +20,7 @@ const struct attention_row *const *attention_rows(size_t *n)
     return rows;
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------
- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 enum kind { FORWARD, BACKWARD_WHOLE, BACKWARD_Q, BACKWARD_K };
 
@@ -46,7 +47,8 @@ static struct tasks tasks_of(const struct attention_args *a, enum kind kind)
     return t;
 }
 
-/* The whole of backward in one task per key head, where that keeps all threads busy. */
+/* The whole of backward in one task per key head computes scores once instead of twice; only worth
+ * it where that keeps all threads busy. */
 static bool runs_whole(const struct attention_row *row, const struct attention_args *a)
 {
     return row->backward_whole && a->B * a->G >= threads_count();
@@ -65,24 +67,7 @@ static size_t scratch_nbytes(const struct attention_row *row, const struct atten
     return size_round_up(row->scratch_numel(a, backward, whole) * sizeof(float), ALIGN);
 }
 
-/* Task t: causal blocks of later queries are longer, so they come first; of keys, the earlier. */
-static void run_task(const struct attention_row *row, const struct attention_args *a,
-                     const struct tasks *tasks, int64_t t, float *scratch)
-{
-    int64_t heads = a->B * tasks->n_heads, slow_first = t / heads;
-    int64_t block = tasks->kind == BACKWARD_K ? slow_first : tasks->n_blocks - 1 - slow_first;
-    int64_t b = t % heads / tasks->n_heads, h = t % tasks->n_heads;
-    int64_t end = tasks->kind == BACKWARD_K ? a->Tk : a->Tq;
-    int64_t i0 = block * tasks->block, i1 = i0 + tasks->block < end ? i0 + tasks->block : end;
-    switch (tasks->kind) {
-    case FORWARD: row->forward(a, b, h, i0, i1, scratch); break;
-    case BACKWARD_WHOLE: row->backward_whole(a, b, h, scratch); break;
-    case BACKWARD_Q: row->backward_q(a, b, h, i0, i1, scratch); break;
-    case BACKWARD_K: row->backward_k(a, b, h, i0, i1, scratch); break;
-    }
-}
-
-/* Threads take the next task when they are done with one. */
+/* Threads take the next task when they are done with one: causal blocks differ in length. */
 static void run(const struct attention_row *row, const struct attention_args *a, enum kind kind)
 {
     const struct tasks tasks = tasks_of(a, kind);
@@ -94,13 +79,25 @@ static void run(const struct attention_row *row, const struct attention_args *a,
     for (int part = 0; part < n_parts; part++) {
         float *own = (float *)(void *)(scratch + (size_t)part * nbytes);
         int64_t t;
-        while ((t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < tasks.n)
-            run_task(row, a, &tasks, t, own);
+        while ((t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < tasks.n) {
+            /* Task t: causal blocks of later queries are longer, so they come first; of keys, the
+             * earlier. */
+            int64_t heads = a->B * tasks.n_heads, slow_first = t / heads;
+            int64_t block = tasks.kind == BACKWARD_K ? slow_first : tasks.n_blocks - 1 - slow_first;
+            int64_t b = t % heads / tasks.n_heads, h = t % tasks.n_heads;
+            int64_t end = tasks.kind == BACKWARD_K ? a->Tk : a->Tq;
+            int64_t i0 = block * tasks.block, i1 = i0 + tasks.block < end ? i0 + tasks.block : end;
+            switch (tasks.kind) {
+            case FORWARD: row->forward(a, b, h, i0, i1, own); break;
+            case BACKWARD_WHOLE: row->backward_whole(a, b, h, own); break;
+            case BACKWARD_Q: row->backward_q(a, b, h, i0, i1, own); break;
+            case BACKWARD_K: row->backward_k(a, b, h, i0, i1, own); break;
+            }
+        }
     }
 }
 
-/* ---- front door -------------------------------------------------------------------------------
- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static size_t host_attention_workspace(const struct ops *ops, const struct attention_args *a,
                                        bool backward)

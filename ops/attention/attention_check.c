@@ -1,4 +1,5 @@
-/* What every row of attention, on the host and on a GPU, asks of its arguments. */
+/* What every row of attention, on the host and on a GPU, asks of its arguments. Sizes are limited,
+ * so that products of two stay inside int64_t. */
 #include "ops/attention/attention_impl.h"
 
 static cz_status check_shape(const struct attention_args *a)

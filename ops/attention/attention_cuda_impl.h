@@ -1,4 +1,4 @@
-/* Attention on a GPU: what its front door, its two rows and their kernels share.
+/* Attention on a GPU: what its entry points, its two rows and their kernels share.
  *
  * Rows, chosen by the arguments alone (attention_cuda.cu):
  *   simt    fp32 arithmetic; every dtype, width, stride and alignment
@@ -43,7 +43,7 @@ struct attention_on_gpu {
     float keep_scale;
 };
 
-/* The front door has checked everything; each of these starts one or two kernels. */
+/* The entry point has checked everything; each of these starts one or two kernels. */
 cz_status attention_simt_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                  struct dev_stream *stream);
 cz_status attention_simt_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
@@ -71,8 +71,7 @@ size_t attention_flash_dq_numel(int tiles, int64_t B, int64_t H, int64_t Tq);
 size_t attention_flash_turns(int tiles, int64_t B, int64_t H, int64_t Tq);
 int attention_flash_bundle(const struct attention_on_gpu *a, int n_multiprocessors);
 
-/* ---- on the device -----------------------------------------------------------------------------
- */
+/* ---- on the device --------------------------------------------------------------------------- */
 
 /* Blocks of flash backward per key head; one without any key makes dq of 0. */
 static __host__ __device__ inline int attention_key_tiles(int Tk)

@@ -51,8 +51,7 @@ CUDA_FN struct place place_of(unsigned block, int n_heads, int T, bool last_firs
     return {row / n_heads, row % n_heads, (last_first ? n_tiles - 1 - tile : tile) * TILE};
 }
 
-/* ---- tiles in shared memory --------------------------------------------------------------------
- */
+/* ---- tiles in shared memory ------------------------------------------------------------------ */
 
 /* Rows of WIDTH 16-bit elements. 16-byte chunk c of row r is at chunk c ^ permutation(r), so that
  * eight rows at one chunk, which is what ldmatrix reads at a time, fall on all 32 banks. */
@@ -159,8 +158,7 @@ template <int WIDTH> CUDA_FN shared_at lane_address(shared_at begin, int rows, i
            (unsigned)(rows * WIDTH * 2 + pair / REACH * REACH * 32);
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* s (ROWS·16 by COLS·8) = x·yᵀ over the width; x: lane_by_rows, y: lane_by_columns. */
 template <typename T, int WIDTH, int ROWS, int COLS>
@@ -228,8 +226,7 @@ template <typename Op> CUDA_FN float quad_reduce(float x)
     return Op::apply(x, __shfl_xor_sync(CUDA_ALL_LANES, x, 2));
 }
 
-/* ---- masks -------------------------------------------------------------------------------------
- */
+/* ---- masks ----------------------------------------------------------------------------------- */
 
 /* Which of `N` keys from k0 on exist and are not masked out: bit k % 32 of word k / 32. */
 template <int N>
@@ -252,10 +249,9 @@ CUDA_FN uint32_t lane_sees(uint32_t word, int k0, int n_seen)
     return (word & below) >> (2 * (threadIdx.x % 4));
 }
 
-/* ---- queries of a pass by keys ------------------------------------------------------------------
- */
+/* ---- queries of a pass by keys --------------------------------------------------------------- */
 
-/* Where the walk over tiles of queries stands: head, first query. */
+/* Position of the walk over tiles of queries: head, first query. */
 struct step {
     int h, q0;
 };
@@ -307,8 +303,7 @@ CUDA_FN void make_p_of_keys(const struct attention_on_gpu &a, int q0, int k0, bo
     }
 }
 
-/* ---- dropout -----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* Bits of the four elements of c[] in one 16 by 8 tile, rows queries and columns keys: `row` and
  * `row8` are the indices of (this lane's query, key 0) and of the query 8 further, `key` this
@@ -358,8 +353,7 @@ CUDA_FN unsigned kept_by_keys(const struct attention_on_gpu &a, uint64_t column,
     return kept;
 }
 
-/* ---- results -----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* A warp's rows of a result, times factor(row, half), rounded, into a tile of WIDTH columns, from
  * row `row0` on. The columns are those of multiply_add_step(). */

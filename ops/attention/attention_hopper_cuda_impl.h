@@ -31,8 +31,7 @@ CUDA_FN int warp_row(void)
     return (int)(thread_here() / 32) * 16;
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Start copying N_ROWS rows, of which `n` exist; the others, hidden keys among them, become zeros.
  * `visible`: of these rows, NULL: all. Eight threads copy a row of a panel. */
@@ -114,8 +113,7 @@ CUDA_FN void pack_operand(uint32_t (&p)[COLS / 2][4], const float (&y)[COLS][4])
     }
 }
 
-/* ---- masks -------------------------------------------------------------------------------------
- */
+/* ---- masks ----------------------------------------------------------------------------------- */
 
 /* Elements of keys that a row does not see become `hidden`; q: this thread's first query. */
 template <int COLS>
@@ -137,8 +135,7 @@ CUDA_FN void hide_keys(const struct attention_on_gpu &a, int b, int q, int k0, f
     }
 }
 
-/* ---- results -----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* A warp's 16 rows of a result, times factor[half], rounded, to global memory: through `tile`, of
  * which the warp has the bytes of as many rows. `to`: the first row, of which `n` exist. */

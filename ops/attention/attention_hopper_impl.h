@@ -4,7 +4,7 @@
  * Backward is two passes, dq by blocks of queries and dk, dv by blocks of keys of a key head, which
  * compute p twice. Both need delta of the workspace: the first leaves it to the second.
  *
- * The front door has checked everything; each of these starts one kernel. */
+ * The entry point has checked everything; each of these starts one kernel. */
 #ifndef CZ_OPS_ATTENTION_ATTENTION_HOPPER_IMPL_H
 #define CZ_OPS_ATTENTION_ATTENTION_HOPPER_IMPL_H
 

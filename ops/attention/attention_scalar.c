@@ -24,6 +24,7 @@ static bool sees(const struct attention_args *a, int64_t b, int64_t tq, int64_t 
     return tk < attention_visible(a, tq) && (!a->key_mask || a->key_mask[b * a->Tk + tk]);
 }
 
+/* Computed in fp32 from values as they are stored, as every row does. */
 static float score(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
 {
     return a->scale * dot(a, a->q, attention_q_at(a, b, tq, h), a->k,
@@ -44,7 +45,8 @@ static size_t scratch_numel(const struct attention_args *a, bool backward, bool 
     return backward ? 2 * (size_t)a->D : (size_t)(a->D + a->Tk);
 }
 
-/* p[tk] = exp(s − max s) of query tq; returns the sum, and max s in *most. */
+/* p[tk] = exp(s − max s) of query tq; returns the sum, and max s in *most. Without the maximum
+ * exp() would overflow. */
 static float exponentials(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
                           float *p, float *most)
 {
@@ -61,6 +63,7 @@ static float exponentials(const struct attention_args *a, int64_t b, int64_t h, 
     return sum;
 }
 
+/* A query that sees no key gets zeros, and lse −∞. */
 static void forward_query(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
                           float *scratch)
 {
@@ -87,7 +90,8 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
     for (int64_t tq = q0; tq < q1; tq++) forward_query(a, b, h, tq, scratch);
 }
 
-/* p (with dropout) and ds of one query and one key that it sees. */
+/* p (with dropout) and ds of one query and one key that it sees: ds = p·(dp − dout·out), where
+ * dout·out is Σ p·dp of the row. */
 static void pair(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk,
                  float *p_kept, float *ds)
 {
@@ -119,18 +123,6 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
     }
 }
 
-static void add_query_to_key(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
-                             int64_t tk, float *dk, float *dv)
-{
-    float p, ds;
-    pair(a, b, h, tq, tk, &p, &ds);
-    size_t q_at = attention_q_at(a, b, tq, h), out_at = attention_out_at(a, b, tq, h);
-    for (int64_t d = 0; d < a->D; d++) {
-        dk[d] += ds * dtype_get(a->q, q_at + (size_t)d, a->dtype);
-        dv[d] += p * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
-    }
-}
-
 static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
                        float *scratch)
 {
@@ -140,7 +132,16 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
         for (int64_t d = 0; d < 2 * a->D; d++) scratch[d] = 0;
         for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
             for (int64_t tq = 0; tq < a->Tq; tq++)
-                if (sees(a, b, tq, tk)) add_query_to_key(a, b, h, tq, tk, dk, dv);
+                if (sees(a, b, tq, tk)) {
+                    float p, ds;
+                    pair(a, b, h, tq, tk, &p, &ds);
+                    size_t q_at = attention_q_at(a, b, tq, h),
+                           out_at = attention_out_at(a, b, tq, h);
+                    for (int64_t d = 0; d < a->D; d++) {
+                        dk[d] += ds * dtype_get(a->q, q_at + (size_t)d, a->dtype);
+                        dv[d] += p * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
+                    }
+                }
         size_t k_at = attention_kv_at(a, a->k_stride, b, tk, g);
         size_t v_at = attention_kv_at(a, a->v_stride, b, tk, g);
         for (int64_t d = 0; d < a->D; d++) {

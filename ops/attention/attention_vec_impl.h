@@ -24,8 +24,7 @@ static inline size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* C (R, V vectors) [+]= A (R, n) · B (n, V vectors): A(r, l) = a[r·rs + l·cs]. */
 VEC_FN void tile(const int R, const int V, const float *a, size_t rs, size_t cs, const float *b,
@@ -72,8 +71,7 @@ static void multiply(const float *a, size_t rs, size_t cs, const float *b, size_
         tiles(1, a + r * rs, rs, cs, b, ldb, n, c + r * ldc, ldc, n_vecs, add);
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* Which keys of a block exist and are not masked out. */
 struct key_block {
@@ -158,8 +156,7 @@ static void unpack(const struct attention_args *a, const float *x, float scale, 
     DTYPE_CALL(unpack_of, a->dtype, x, scale, n_rows, (size_t)a->D, y, at, (size_t)stride);
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 #define WORDS_MAX (BK + 8 * VF_N)
 
@@ -198,8 +195,7 @@ VEC_FN vf keep_factor(const struct dropper *r, const uint32_t *words, size_t j)
     return vf_select(vi_at_least(vi_load(words + j), r->threshold), r->scale, vf_zero());
 }
 
-/* ---- one block of queries against one block of keys -------------------------------------------
- */
+/* ---- one block of queries against one block of keys ------------------------------------------ */
 
 /* Keys of the block that query q0 + i sees, before the key mask. */
 static size_t visible(const struct attention_args *a, const struct key_block *kb, size_t q)
@@ -217,8 +213,7 @@ VEC_FN vf masked(vf s, vf scale, const float *shown, size_t j, size_t seen)
     return vf_select(vm_first(j < seen ? seen - j : 0), x, hidden);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 struct forward_space {
     float *q, *kt, *v, *s, *o; /* (nq,Dp) (D,BK) (BK,Dp) (nq,BK) (nq,Dp) */
@@ -348,8 +343,7 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
     forward_finish(a, &w, b, h, q0, nq);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 struct backward_space {
     float *q, *dout, *lse, *delta; /* (BK,Dp) (BK,Dp) (BK) (BK): a block of queries */

@@ -1,4 +1,5 @@
-/* The plain form over given logits, and what it shares with the fused head. */
+/* Cross-entropy over given logits, for classification heads: few classes, so one thread is
+ * enough. */
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/table_impl.h"
 
@@ -17,21 +18,13 @@ const struct cross_entropy_row *const *cross_entropy_rows(size_t *n)
     return rows;
 }
 
+/* 0 only if no row counts; the loss is then 0 and there are no gradients. */
 double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor)
 {
     double sum = 0;
     for (int64_t n = 0; n < N; n++)
         if (labels[n] != CZ_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
     return sum != 0 && divisor != 0 ? (double)divisor : sum;
-}
-
-cz_status cross_entropy_check_labels(const char *op, const int32_t *labels, int64_t N, int64_t V)
-{
-    for (int64_t n = 0; n < N; n++)
-        if (labels[n] != CZ_IGNORE_LABEL && (labels[n] < 0 || labels[n] >= V))
-            return err_set(CZ_INVALID, 0, "%s: label %d of row %lld is outside 0 … %lld", op,
-                           labels[n], (long long)n, (long long)V - 1);
-    return CZ_OK;
 }
 
 /* Loss of row n; its gradient to dz unless NULL. */

@@ -1,7 +1,7 @@
 /* Cross-entropy fused with the projection on the vocabulary: blocks of rows, panels of columns.
  *
  * A block has up to block_rows_max() rows, so that its logits (R,V) stay within 64 MiB; a panel has
- * up to PANEL words of the vocabulary, and lies in memory as a dense matrix. For each block:
+ * up to PANEL words of the vocabulary, and is a dense matrix in memory. For each block:
  *   1. each panel:  z_p = x·w_pᵀ [+ bias_p], log Σ exp of its rows     → lse, loss of each row
  *   2. each panel:  dz_p = factor·(softmax(z_p) − onehot);  dx += dz_p·w_p;  dw_p [+]= dz_pᵀ·x
  * That is 6·N·C·V operations, as many as without fusion. A panel of z, of w and of dw fits the
@@ -29,8 +29,7 @@ static inline int64_t least(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* ---- blocks and panels ------------------------------------------------------------------------
- */
+/* ---- blocks and panels ----------------------------------------------------------------------- */
 
 static int64_t block_rows_max(int64_t V)
 {
@@ -48,8 +47,7 @@ static bool dx_is_direct(const struct ce_head_args *a)
     return a->dtype == DTYPE_F32 || a->V <= PANEL;
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* z (n,v) = x·wᵀ [+ bias] */
 static struct matmul_args logits_product(const struct ce_head_args *a, int64_t n, int64_t v)
@@ -95,8 +93,7 @@ static struct matmul_args dbias_product(const struct ce_head_args *a, int64_t n,
                                 .accumulate = accumulate};
 }
 
-/* ---- workspace --------------------------------------------------------------------------------
- */
+/* ---- workspace ------------------------------------------------------------------------------- */
 
 /* Offsets in bytes. Sizes are those of the largest block of any N up to this one. */
 struct layout {
@@ -145,6 +142,8 @@ static cz_status raise_rows(struct ops *ops, const struct ce_head_args *a, int64
     return raise_panel(ops, a, n, last, most);
 }
 
+/* Sizes are those of the largest block that any smaller batch can have, so that one workspace
+ * serves all. */
 static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, struct layout *l)
 {
     const int64_t most = least(a->N, block_rows_max(a->V)), panel = least(a->V, PANEL);
@@ -169,8 +168,7 @@ static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, stru
     return size_add(l->nbytes, l->scratch_nbytes, &l->nbytes);
 }
 
-/* ---- one block of rows ------------------------------------------------------------------------
- */
+/* ---- one block of rows ----------------------------------------------------------------------- */
 
 struct block {
     struct ops *ops;
@@ -197,6 +195,8 @@ static void *at(const struct block *b, size_t off)
     return (char *)size_round_up((uintptr_t)b->a->workspace, ALIGN) + off;
 }
 
+/* With gradients all panels' logits of a block are kept, because dz needs the sum over all of them
+ * first; without, each panel takes the place of the last. */
 static struct panel panel_of(const struct block *b, int64_t idx)
 {
     struct panel p = {.idx = idx, .v0 = idx * PANEL, .z = b->z};
@@ -265,7 +265,8 @@ static void panel_statistics(const struct block *b, const struct panel *p)
     }
 }
 
-/* log Σ exp over the panels of row n. */
+/* log Σ exp over the panels of row n. The maximum is taken out first, and NaN and infinities are
+ * passed on. */
 static float combine(const struct block *b, int64_t n)
 {
     const int64_t n_panels = n_panels_of(b->a->V);
@@ -279,18 +280,7 @@ static float combine(const struct block *b, int64_t n)
     return most + (float)log(sum);
 }
 
-static void block_losses(const struct block *b)
-{
-    for (int64_t n = 0; n < b->n; n++) {
-        b->losses[n] = 0;
-        if (label_of(b, n) == CZ_IGNORE_LABEL) continue;
-        b->lse[n] = combine(b, n);
-        b->losses[n] = weight_of(b, n) * ((double)b->lse[n] - (double)b->z_label[n]);
-    }
-}
-
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static void panel_dz_row(const struct block *b, const struct panel *p, int64_t n, void *dz)
 {
@@ -321,6 +311,8 @@ static void *grad_at(const struct ce_head_args *a, void *grad, int64_t idx)
     return (char *)grad + (size_t)idx * dtype_size(a->grad_dtype);
 }
 
+/* dx and dw gather over panels and blocks by accumulation, in an order that does not depend on
+ * threads. */
 static cz_status panel_gradients(const struct block *b, const struct panel *p, void *dx)
 {
     const struct ce_head_args *a = b->a;
@@ -365,12 +357,16 @@ static cz_status block_run(const struct block *b)
         TRY(panel_logits(b, &p));
         panel_statistics(b, &p);
     }
-    block_losses(b);
+    for (int64_t n = 0; n < b->n; n++) {
+        b->losses[n] = 0;
+        if (label_of(b, n) == CZ_IGNORE_LABEL) continue;
+        b->lse[n] = combine(b, n);
+        b->losses[n] = weight_of(b, n) * ((double)b->lse[n] - (double)b->z_label[n]);
+    }
     return ce_head_has_gradients(b->a) ? block_gradients(b) : CZ_OK;
 }
 
-/* ---- front door -------------------------------------------------------------------------------
- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 cz_status cross_entropy_head_workspace(struct ops *ops, const struct ce_head_args *a,
                                        size_t *nbytes)
@@ -412,6 +408,7 @@ static cz_status all_logits(const struct block *b)
     return run_product(b, &product, a->x, a->w, a->logits);
 }
 
+/* Losses are summed in the order of the rows, in double. */
 static cz_status all_blocks(struct block *b)
 {
     const struct ce_head_args *a = b->a;

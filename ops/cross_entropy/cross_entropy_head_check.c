@@ -1,4 +1,4 @@
-/* What both front doors of the fused head refuse, and how both cut its rows. */
+/* What both entry points of the fused head refuse, and how both cut its rows. */
 #include "ops/cross_entropy/cross_entropy_head_impl.h"
 
 #include "ops/ops_impl.h"

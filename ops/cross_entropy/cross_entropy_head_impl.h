@@ -1,4 +1,4 @@
-/* What the front doors of the fused head, the host's and the CUDA twin's, share. */
+/* What the entry points of the fused head, the host's and the CUDA twin's, share. */
 #ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_HEAD_IMPL_H
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_HEAD_IMPL_H
 

@@ -31,7 +31,7 @@ double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU; labels are not read. */
+/* Shared by the entry points of the host and of a GPU; labels are not read. */
 cz_status cross_entropy_check(const struct cross_entropy_args *a);
 
 CZ_EXTERN_C_END

@@ -1,4 +1,5 @@
-/* Front door of dropout: threads, choice of row. */
+/* Dropout on the host: threads, choice of row. A draw depends on key and element alone, so backward
+ * makes the same mask again instead of storing it. */
 #include "ops/dropout/dropout_impl.h"
 #include "ops/table_impl.h"
 

@@ -1,4 +1,4 @@
-/* What the front door of dropout refuses, on the host and on a GPU. */
+/* Arguments that dropout refuses, on the host and on a GPU. */
 #include "ops/dropout/dropout_impl.h"
 
 cz_status dropout_check(const struct dropout_args *a)

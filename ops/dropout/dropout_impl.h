@@ -14,7 +14,7 @@ extern const struct dropout_row dropout_scalar, dropout_avx2, dropout_avx512;
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU. */
+/* Shared by the entry points of the host and of a GPU. */
 cz_status dropout_check(const struct dropout_args *a);
 
 CZ_EXTERN_C_END

@@ -1,4 +1,4 @@
-/* Front door of add, cast_scale and bias_grad: threads, choice of row. */
+/* Entry point of add, cast_scale and bias_grad: threads, choice of row. */
 #include "ops/elementwise/elementwise_impl.h"
 #include "ops/table_impl.h"
 
@@ -31,12 +31,6 @@ static cz_status add(struct ops *ops, struct dev_stream *stream, const struct ad
     return CZ_OK;
 }
 
-static void copy_piece(const struct cast_scale_args *a, size_t begin, size_t end)
-{
-    size_t unit = dtype_size(a->x_dtype);
-    memcpy((char *)a->y + begin * unit, (const char *)a->x + begin * unit, (end - begin) * unit);
-}
-
 static cz_status cast_scale(struct ops *ops, struct dev_stream *stream,
                             const struct cast_scale_args *a)
 {
@@ -49,9 +43,11 @@ static cz_status cast_scale(struct ops *ops, struct dev_stream *stream,
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        if (is_copy)
-            copy_piece(a, begin, end);
-        else
+        if (is_copy) {
+            size_t unit = dtype_size(a->x_dtype);
+            memcpy((char *)a->y + begin * unit, (const char *)a->x + begin * unit,
+                   (end - begin) * unit);
+        } else
             ops->elementwise_row->cast_scale(a, begin, end);
     }
     return CZ_OK;
@@ -63,7 +59,8 @@ static size_t host_bias_grad_workspace(const struct ops *ops, const struct bias_
     return bias_grad_nbytes(a);
 }
 
-/* A task is one block of rows by one part of the columns (columns are cut when blocks are few). */
+/* A task is one block of rows by one part of the columns (columns are cut when blocks are few).
+ * Blocks of rows depend on N alone, so sums do not depend on threads. */
 static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
                            const struct bias_grad_args *a)
 {

@@ -1,4 +1,4 @@
-/* What the front doors of add, cast_scale and bias_grad refuse, on the host and on a GPU. */
+/* What the entry points of add, cast_scale and bias_grad refuse, on the host and on a GPU. */
 #include "ops/elementwise/elementwise_impl.h"
 
 cz_status add_check(const struct add_args *a)

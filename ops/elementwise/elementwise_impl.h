@@ -18,7 +18,7 @@ extern const struct elementwise_row elementwise_scalar, elementwise_avx2, elemen
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU. */
+/* Shared by the entry points of the host and of a GPU. */
 cz_status add_check(const struct add_args *a);
 cz_status cast_scale_check(const struct cast_scale_args *a);
 cz_status bias_grad_check(const struct bias_grad_args *a);

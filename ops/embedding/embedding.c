@@ -1,4 +1,6 @@
-/* Front door of the embedding: threads, choice of row. */
+/* Embedding on the host: a gather forward; backward, tokens are grouped by id, so that each row of
+ * the table is summed by one thread, in the order of the tokens: no atomics, and the same bits for
+ * any number of threads. */
 #include "ops/embedding/embedding_impl.h"
 #include "ops/table_impl.h"
 
@@ -26,20 +28,6 @@ static cz_status check_ids(const struct embedding_args *a, const char *op)
     return CZ_OK;
 }
 
-static void gather(const struct embedding_row *row, const struct embedding_args *a, size_t begin,
-                   size_t end)
-{
-    const size_t C = (size_t)a->C, row_nbytes = C * dtype_size(a->dtype);
-    for (size_t n = begin; n < end; n++) {
-        const char *from = (const char *)a->table + (size_t)a->ids[n] * row_nbytes;
-        char *y = (char *)a->y + n * row_nbytes;
-        if (a->accumulate)
-            row->add(a->dtype, y, from, C);
-        else
-            memcpy(y, from, row_nbytes);
-    }
-}
-
 static cz_status forward(struct ops *ops, struct dev_stream *stream, const struct embedding_args *a)
 {
     (void)stream;
@@ -50,7 +38,15 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
-        gather(ops->embedding_row, a, begin, end);
+        const size_t C = (size_t)a->C, row_nbytes = C * dtype_size(a->dtype);
+        for (size_t n = begin; n < end; n++) {
+            const char *from = (const char *)a->table + (size_t)a->ids[n] * row_nbytes;
+            char *y = (char *)a->y + n * row_nbytes;
+            if (a->accumulate)
+                ops->embedding_row->add(a->dtype, y, from, C);
+            else
+                memcpy(y, from, row_nbytes);
+        }
     }
     return CZ_OK;
 }
@@ -77,26 +73,6 @@ static size_t segment_from(const struct token_segments *s, bool by_id, size_t va
     return lo;
 }
 
-/* Zero those of the table's rows [begin, end) that no token names. */
-static void zero_rows(const struct token_segments *s, const struct embedding_args *a, size_t begin,
-                      size_t end)
-{
-    const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
-    size_t segment = segment_from(s, true, begin);
-    for (size_t id = begin; id < end; segment++) {
-        size_t named = segment < s->n_segments ? token_segments_id(s, segment) : end;
-        size_t stop = named < end ? named : end;
-        memset((char *)a->dtable + id * row_nbytes, 0, (stop - id) * row_nbytes);
-        id = stop + 1;
-    }
-}
-
-static void zero_row(const struct embedding_args *a, size_t id)
-{
-    const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
-    memset((char *)a->dtable + id * row_nbytes, 0, row_nbytes);
-}
-
 static void zero_unnamed(const struct token_segments *s, const struct embedding_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->V * a->C), OPS_GRAIN);
@@ -104,13 +80,16 @@ static void zero_unnamed(const struct token_segments *s, const struct embedding_
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->V, 1, n_parts, part, &begin, &end);
-        zero_rows(s, a, begin, end);
+        /* Zero those of the table's rows [begin, end) that no token names. */
+        const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
+        size_t segment = segment_from(s, true, begin);
+        for (size_t id = begin; id < end; segment++) {
+            size_t named = segment < s->n_segments ? token_segments_id(s, segment) : end;
+            size_t stop = named < end ? named : end;
+            memset((char *)a->dtable + id * row_nbytes, 0, (stop - id) * row_nbytes);
+            id = stop + 1;
+        }
     }
-}
-
-static bool is_padding(const struct embedding_args *a, size_t id)
-{
-    return a->has_padding && id == (size_t)a->padding_id;
 }
 
 /* Threads share the columns as far as cache lines allow, then the tokens: a common id costs no more
@@ -131,7 +110,7 @@ static void sum_segments(struct ops *ops, const struct token_segments *s,
         for (size_t i = segment_from(s, false, first); i < s->n_segments && s->starts[i] < last;
              i++) {
             const size_t id = token_segments_id(s, i);
-            if (is_padding(a, id)) continue;
+            if (a->has_padding && id == (size_t)a->padding_id) continue;
             ops->embedding_row->sum_tokens(a, s->keys + s->starts[i],
                                            s->starts[i + 1] - s->starts[i], id, begin, end);
         }
@@ -148,7 +127,10 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     struct token_segments segments;
     token_segments_build(&segments, a->ids, (size_t)a->N, (size_t)a->V, a->workspace);
     if (!a->dtable_accumulate) zero_unnamed(&segments, a);
-    if (!a->dtable_accumulate && a->has_padding) zero_row(a, (size_t)a->padding_id);
+    if (!a->dtable_accumulate && a->has_padding) {
+        const size_t row_nbytes = (size_t)a->C * dtype_size(a->grad_dtype);
+        memset((char *)a->dtable + ((size_t)a->padding_id) * row_nbytes, 0, row_nbytes);
+    }
     sum_segments(ops, &segments, a);
     return CZ_OK;
 }

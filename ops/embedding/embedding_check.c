@@ -1,4 +1,4 @@
-/* What the front doors of the embedding refuse, on the host and on a GPU. */
+/* What the entry points of the embedding refuse, on the host and on a GPU. */
 #include "ops/embedding/embedding_impl.h"
 
 static cz_status check(const struct embedding_args *a, const char *op, bool tensors)

@@ -19,7 +19,7 @@ extern const struct embedding_row embedding_scalar, embedding_avx2, embedding_av
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU; ids are not read. workspace_nbytes: what the
+/* Shared by the entry points of the host and of a GPU; ids are not read. workspace_nbytes: what the
  * call needs there. */
 cz_status embedding_forward_check(const struct embedding_args *a);
 cz_status embedding_backward_check(const struct embedding_args *a, size_t workspace_nbytes);

@@ -16,19 +16,8 @@ size_t token_segments_nbytes(size_t n_tokens)
     return 2 * lines(n_tokens * sizeof(uint64_t)) + lines((n_tokens + 1) * sizeof(uint32_t));
 }
 
-static void sort_pass(const uint64_t *from, uint64_t *to, size_t n, unsigned shift)
-{
-    uint32_t next[N_DIGITS] = {0};
-    for (size_t i = 0; i < n; i++) next[from[i] >> shift & (N_DIGITS - 1)]++;
-    uint32_t sum = 0;
-    for (size_t digit = 0; digit < N_DIGITS; digit++) {
-        uint32_t count = next[digit];
-        next[digit] = sum;
-        sum += count;
-    }
-    for (size_t i = 0; i < n; i++) to[next[from[i] >> shift & (N_DIGITS - 1)]++] = from[i];
-}
-
+/* The sort is stable, so the tokens of an id stay in order. keys: id and token in one word; the
+ * last pass leaves them in keys or spare, which are exchanged. */
 void token_segments_build(struct token_segments *s, const int32_t *ids, size_t n_tokens,
                           size_t n_ids, void *workspace)
 {
@@ -39,7 +28,17 @@ void token_segments_build(struct token_segments *s, const int32_t *ids, size_t n
     s->starts = (uint32_t *)(void *)(base + 2 * keys_nbytes);
     for (size_t i = 0; i < n_tokens; i++) s->keys[i] = (uint64_t)ids[i] << 32 | i;
     for (unsigned bits = 0; n_ids > 1 && (n_ids - 1) >> bits > 0; bits += DIGIT_BITS) {
-        sort_pass(s->keys, s->spare, n_tokens, 32 + bits);
+        const unsigned shift = 32 + bits;
+        uint32_t next[N_DIGITS] = {0};
+        for (size_t i = 0; i < n_tokens; i++) next[s->keys[i] >> shift & (N_DIGITS - 1)]++;
+        uint32_t sum = 0;
+        for (size_t digit = 0; digit < N_DIGITS; digit++) {
+            uint32_t count = next[digit];
+            next[digit] = sum;
+            sum += count;
+        }
+        for (size_t i = 0; i < n_tokens; i++)
+            s->spare[next[s->keys[i] >> shift & (N_DIGITS - 1)]++] = s->keys[i];
         uint64_t *sorted = s->spare;
         s->spare = s->keys;
         s->keys = sorted;

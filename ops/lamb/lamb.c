@@ -1,4 +1,6 @@
-/* Front door: checks, threads, choice of row; and what happens between the passes. */
+/* LAMB on the host: checks, threads, choice of row; and what happens between its two passes, the
+ * ratios of norms. Sums of squares are exact (fixed-point grids), so they are the same however
+ * tensors are cut over threads and ranks. */
 #include "ops/lamb/lamb_impl.h"
 #include "ops/table_impl.h"
 
@@ -66,7 +68,7 @@ static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream, const st
     return CZ_OK;
 }
 
-/* A block whose largest square lies lower fills lower grids, so only the LAMB_TOP highest grids in
+/* A block whose largest square is smaller fills lower grids, so only the LAMB_TOP highest grids in
  * use are complete for every block; they hold the sum to 2^-60 of its largest square. */
 double lamb_sum(const double grids[LAMB_GRIDS])
 {

@@ -12,8 +12,7 @@
 #include "ops/lamb/lamb_impl.h"
 #include "ops/step/step_cuda_impl.h"
 
-/* ---- sums of a thread -------------------------------------------------------------------------
- */
+/* ---- sums of a thread ------------------------------------------------------------------------ */
 
 struct lamb_acc {
     double grids[LAMB_TOP]; /* grid top − k */
@@ -80,8 +79,7 @@ template <int N> CUDA_FN void lamb_acc_take(struct lamb_acc *acc, float *x)
     }
 }
 
-/* ---- of a block, of a tensor ------------------------------------------------------------------
- */
+/* ---- of a block, of a tensor ----------------------------------------------------------------- */
 
 /* What a block leaves: of p (or u0) and of u. */
 struct lamb_partial {
@@ -186,8 +184,8 @@ static __global__ void __launch_bounds__(STEP_BLOCK)
     lamb_acc_block(&p);
     lamb_acc_block(&u);
     if (factors) {
-        __shared__ float room[CUDA_WARP];
-        factor = block_reduce<max_of>(factor, room);
+        __shared__ float per_warp[CUDA_WARP];
+        factor = block_reduce<max_of>(factor, per_warp);
     }
     if (threadIdx.x != 0) return;
     lamb_acc_deposit(&p, sums[batch.tensor[s]].p);
@@ -195,8 +193,7 @@ static __global__ void __launch_bounds__(STEP_BLOCK)
     if (factors) factors[batch.tensor[s]] = fmaxf(factors[batch.tensor[s]], factor);
 }
 
-/* ---- a block's part ---------------------------------------------------------------------------
- */
+/* ---- a block's part -------------------------------------------------------------------------- */
 
 /* The segment that a block of a batch works on, and its elements [*begin, *end). */
 CUDA_FN unsigned lamb_block_range(const struct lamb_batch &batch, size_t *begin, size_t *end)

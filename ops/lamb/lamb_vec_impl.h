@@ -31,7 +31,7 @@ VEC_FN vf lamb_update(const struct lamb_vec *k, vf p, vf m, vf v)
     return k->decay ? vf_fma(k->wd, p, u) : u;
 }
 
-/* ---- passes --------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 /* Moments of n elements from i on; p and u (VF_N values, 0 behind n) for the sums. */
 VEC_FN void moments_lanes(const struct step_tensors *t, const struct lamb_vec *k, size_t i,

@@ -1,9 +1,12 @@
-/* Front door of matmul: empty dimensions, choice of row and form, what comes along.
+/* Matmul on the host: empty dimensions, choice of row and form, epilogues.
  *
  * The static rule for bf16: native where the CPU multiplies bf16 at more than its fp32 rate, which
  * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4 and 5: twice the rate;
  * bench/bench_matmul), where our own panels multiply them. Elsewhere, and for fp16 everywhere,
- * operands are widened to fp32. */
+ * operands are widened to fp32.
+ *
+ * Which form a product takes depends on its arguments alone, never on a measurement at run time:
+ * the same product must give the same bits in every run. */
 #include "ops/matmul/matmul_impl.h"
 #include "ops/table_impl.h"
 
@@ -31,6 +34,7 @@ const struct matmul_row *const *matmul_rows(size_t *n)
     return rows;
 }
 
+/* oneDNN multiplies dense matrices of these dtypes without a copy. */
 static bool takes_dense_form(const struct matmul_row *row, const struct matmul_args *a)
 {
     bool native = a->dtype == DTYPE_F32 || (a->dtype == DTYPE_BF16 && row->bf16_native);
@@ -41,6 +45,8 @@ static bool takes_dense_form(const struct matmul_row *row, const struct matmul_a
            matmul_is_dense(matmul_ldc(a), a->n, a->m);
 }
 
+/* A few rows (one token of generation) are bound by reading B once: packing it would double
+ * that. */
 static bool takes_few_rows_form(const struct matmul_args *a)
 {
     return a->m <= MATMUL_FEW_ROWS && !a->trans_a;
@@ -51,6 +57,8 @@ static bool takes_panels(const struct matmul_row *row, const struct matmul_args 
     return row->panels && a->dtype == DTYPE_BF16;
 }
 
+/* Columns are dealt to threads; each sum is made by one thread, so it does not depend on their
+ * number. */
 static void run_few_rows(const struct matmul_row *row, const struct matmul_args *a)
 {
     int n_parts = ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN);
@@ -116,23 +124,7 @@ static void write_empty_sum(const struct matmul_args *a)
         }
 }
 
-static cz_status run_dense(struct matmul_cache *cache, const struct matmul_args *a)
-{
-    struct matmul_shape shape = shape_of(a);
-    size_t need = 0;
-    TRY(matmul_dense_scratch(cache, &shape, &need));
-    TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
-    return matmul_dense_run(cache, &shape, a->a, a->b, a->bias, a->c, a->workspace);
-}
-
-static cz_status run_panels(const struct matmul_row *row, const struct matmul_args *a)
-{
-    size_t need = matmul_panels_workspace(a);
-    TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
-    matmul_panels(row->panels, row->vec, a);
-    return CZ_OK;
-}
-
+/* The order of the tests matters: the cheapest form that fits comes first. */
 static cz_status product(struct matmul_cache *cache, const struct matmul_args *a)
 {
     if (a->m == 0 || a->n == 0) return CZ_OK;
@@ -142,11 +134,17 @@ static cz_status product(struct matmul_cache *cache, const struct matmul_args *a
         matmul_scalar(a);
     else if (takes_few_rows_form(a))
         run_few_rows(cache->row, a);
-    else if (takes_panels(cache->row, a))
-        TRY(run_panels(cache->row, a));
-    else if (takes_dense_form(cache->row, a))
-        TRY(run_dense(cache, a));
-    else
+    else if (takes_panels(cache->row, a)) {
+        size_t need = matmul_panels_workspace(a);
+        TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
+        matmul_panels(cache->row->panels, cache->row->vec, a);
+    } else if (takes_dense_form(cache->row, a)) {
+        struct matmul_shape shape = shape_of(a);
+        size_t need = 0;
+        TRY(matmul_dense_scratch(cache, &shape, &need));
+        TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
+        TRY(matmul_dense_run(cache, &shape, a->a, a->b, a->bias, a->c, a->workspace));
+    } else
         TRY(matmul_blocked(cache, a));
     return CZ_OK;
 }

@@ -18,7 +18,7 @@
 struct blocking {
     int64_t m, n, k;                     /* of a block; the last one along a side may be smaller */
     enum cz_dtype dtype;                 /* of packed A and B */
-    size_t a_nbytes, b_nbytes, c_nbytes; /* room for the packed blocks */
+    size_t a_nbytes, b_nbytes, c_nbytes; /* of the packed blocks, in the workspace */
 };
 
 static inline int64_t least(int64_t x, int64_t y)
@@ -26,6 +26,7 @@ static inline int64_t least(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
+/* Near-equal blocks, so that no thin one is left at the end. */
 static int64_t block_side(int64_t n)
 {
     int64_t n_blocks = (n + BLOCK - 1) / BLOCK;
@@ -39,7 +40,7 @@ static int64_t last_side(int64_t n, int64_t side)
     return n - (n - 1) / side * side;
 }
 
-/* Room for a block of a (rows, cols) matrix: that of the largest block, since fewer rows can mean
+/* Bytes for a block of a (rows, cols) matrix: those of the largest block, since fewer rows can mean
  * larger blocks (1024 is one block, 1025 are two), and a workspace must serve smaller batches. */
 static size_t block_nbytes(int64_t rows, int64_t cols, enum cz_dtype dtype)
 {
@@ -82,7 +83,8 @@ static cz_status raise_scratch(struct matmul_cache *cache, const struct matmul_s
     return CZ_OK;
 }
 
-/* Scratch of the shapes of full and last blocks along m and n, for one step along k. */
+/* Scratch of the shapes of full and last blocks along m and n, for one step along k. oneDNN's need
+ * depends on the shape, so all that occur are asked for. */
 static cz_status raise_scratch_step(struct matmul_cache *cache, const struct matmul_args *a,
                                     const struct blocking *b, int64_t k, bool accumulate,
                                     size_t *nbytes)
@@ -95,21 +97,14 @@ static cz_status raise_scratch_step(struct matmul_cache *cache, const struct mat
     return CZ_OK;
 }
 
-static cz_status raise_scratch_all(struct matmul_cache *cache, const struct matmul_args *a,
-                                   const struct blocking *b, size_t *nbytes)
-{
-    TRY(raise_scratch_step(cache, a, b, b->k, false, nbytes));
-    if (b->k < a->k) TRY(raise_scratch_step(cache, a, b, last_side(a->k, b->k), true, nbytes));
-    if (2 * b->k < a->k) TRY(raise_scratch_step(cache, a, b, b->k, true, nbytes));
-    return CZ_OK;
-}
-
 cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matmul_args *a,
                                    size_t *nbytes)
 {
     struct blocking b = blocking_of(cache, a);
     size_t scratch = 0;
-    TRY(raise_scratch_all(cache, a, &b, &scratch));
+    TRY(raise_scratch_step(cache, a, &b, b.k, false, &scratch));
+    if (b.k < a->k) TRY(raise_scratch_step(cache, a, &b, last_side(a->k, b.k), true, &scratch));
+    if (2 * b.k < a->k) TRY(raise_scratch_step(cache, a, &b, b.k, true, &scratch));
     *nbytes = b.a_nbytes + b.b_nbytes + b.c_nbytes + scratch + ALIGN;
     return CZ_OK;
 }
@@ -130,7 +125,8 @@ static void pack(const struct matmul_vec *vec, enum cz_dtype from, enum cz_dtype
     }
 }
 
-/* Block (i, j) of a matrix with row distance ld, stored transposed or not. */
+/* Block (i, j) of a matrix with row distance ld, stored transposed or not. The packed block keeps
+ * the order of storage. */
 static void pack_block(const struct matmul_vec *vec, const struct blocking *b, enum cz_dtype dtype,
                        const void *x, int64_t ld, bool trans, int64_t i, int64_t j, int64_t rows,
                        int64_t cols, void *y)
@@ -141,6 +137,7 @@ static void pack_block(const struct matmul_vec *vec, const struct blocking *b, e
         pack(vec, dtype, b->dtype, x, (size_t)(i * ld + j), ld, rows, cols, y);
 }
 
+/* Rounds once, from the fp32 sums, and adds bias or the old C on the way. */
 static void write_block(const struct matmul_vec *vec, const struct matmul_args *a,
                         const float *sums, int64_t m0, int64_t n0, int64_t m, int64_t n)
 {
@@ -161,45 +158,37 @@ struct packed {
     int64_t a_m0, a_k0, b_k0, b_n0; /* which blocks a and b hold; −1: none yet */
 };
 
-static struct packed packed_layout(const struct blocking *b, void *workspace)
-{
-    char *p = (char *)size_round_up((uintptr_t)workspace, ALIGN);
-    return (struct packed){.a = p,
-                           .b = p + b->a_nbytes,
-                           .c = (float *)(void *)(p + b->a_nbytes + b->b_nbytes),
-                           .scratch = p + b->a_nbytes + b->b_nbytes + b->c_nbytes,
-                           .a_m0 = -1,
-                           .b_k0 = -1};
-}
-
-/* w->c [+]= block (m0, k0) of A times block (k0, n0) of B. */
-static cz_status multiply_blocks(struct matmul_cache *cache, const struct matmul_args *a,
-                                 const struct blocking *b, struct packed *w, int64_t m0, int64_t n0,
-                                 int64_t k0, int64_t m, int64_t n)
-{
-    const struct matmul_vec *vec = cache->row->vec;
-    int64_t k = least(b->k, a->k - k0);
-    if (w->a_m0 != m0 || w->a_k0 != k0)
-        pack_block(vec, b, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k, w->a);
-    if (w->b_k0 != k0 || w->b_n0 != n0)
-        pack_block(vec, b, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n, w->b);
-    w->a_m0 = m0, w->a_k0 = k0, w->b_k0 = k0, w->b_n0 = n0;
-    struct matmul_shape shape = block_shape(b, a, m, n, k, k0 > 0);
-    return matmul_dense_run(cache, &shape, w->a, w->b, NULL, w->c, w->scratch);
-}
-
 cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a)
 {
     size_t need = 0;
     TRY(matmul_blocked_workspace(cache, a, &need));
     TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
     const struct blocking b = blocking_of(cache, a);
-    struct packed w = packed_layout(&b, a->workspace);
+    char *p = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    struct packed w = (struct packed){.a = p,
+                                      .b = p + b.a_nbytes,
+                                      .c = (float *)(void *)(p + b.a_nbytes + b.b_nbytes),
+                                      .scratch = p + b.a_nbytes + b.b_nbytes + b.c_nbytes,
+                                      .a_m0 = -1,
+                                      .b_k0 = -1};
     for (int64_t n0 = 0; n0 < a->n; n0 += b.n)
         for (int64_t m0 = 0; m0 < a->m; m0 += b.m) {
             int64_t m = least(b.m, a->m - m0), n = least(b.n, a->n - n0);
-            for (int64_t k0 = 0; k0 < a->k; k0 += b.k)
-                TRY(multiply_blocks(cache, a, &b, &w, m0, n0, k0, m, n));
+            for (int64_t k0 = 0; k0 < a->k; k0 += b.k) {
+                /* c [+]= block (m0, k0) of A times block (k0, n0) of B. A block that is packed
+                 * already is used again. */
+                const struct matmul_vec *vec = cache->row->vec;
+                int64_t k = least(b.k, a->k - k0);
+                if (w.a_m0 != m0 || w.a_k0 != k0)
+                    pack_block(vec, &b, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k,
+                               w.a);
+                if (w.b_k0 != k0 || w.b_n0 != n0)
+                    pack_block(vec, &b, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n,
+                               w.b);
+                w.a_m0 = m0, w.a_k0 = k0, w.b_k0 = k0, w.b_n0 = n0;
+                struct matmul_shape shape = block_shape(&b, a, m, n, k, k0 > 0);
+                TRY(matmul_dense_run(cache, &shape, w.a, w.b, NULL, w.c, w.scratch));
+            }
             write_block(cache->row->vec, a, w.c, m0, n0, m, n);
         }
     return CZ_OK;

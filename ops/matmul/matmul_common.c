@@ -1,12 +1,12 @@
-/* Checks of matmul's arguments, and what comes along with a product as passes of its own. */
+/* Checks of matmul's arguments, and epilogues that run as passes of their own. The CUDA twin makes
+ * the same checks with this code. */
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul_common_impl.h"
 
 #include "ops/ops_impl.h"
 #include "ops/table_impl.h"
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static cz_status check_width(const char *name, int64_t given, int64_t width)
 {
@@ -15,6 +15,7 @@ static cz_status check_width(const char *name, int64_t given, int64_t width)
                    (long long)given, (long long)width);
 }
 
+/* An activation is applied to C as it is stored, so C must be dense for the pass over it. */
 static cz_status check_epilogue(const struct matmul_args *a)
 {
     if (a->epilogue == MATMUL_PLAIN) return CZ_OK;
@@ -25,24 +26,6 @@ static cz_status check_epilogue(const struct matmul_args *a)
         return err_set(CZ_INVALID, 0,
                        "matmul: an activation needs a dense C of A's dtype, not accumulated");
     return CZ_OK;
-}
-
-static cz_status check_bias_grad(const struct matmul_args *a)
-{
-    bool stored_so = true, dense = true;
-    switch (a->bias_grad_of) {
-    case MATMUL_NO_BIAS_GRAD: return CZ_OK;
-    case MATMUL_BIAS_GRAD_OF_A:
-        stored_so = a->trans_a;
-        dense = matmul_is_dense(matmul_lda(a), a->m, a->k);
-        break;
-    case MATMUL_BIAS_GRAD_OF_B:
-        stored_so = !a->trans_b;
-        dense = matmul_is_dense(matmul_ldb(a), a->n, a->k);
-        break;
-    }
-    if (stored_so && dense) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "matmul: a bias gradient needs a dense operand, k by row");
 }
 
 cz_status matmul_check_shape(const struct matmul_args *a)
@@ -59,7 +42,20 @@ cz_status matmul_check_shape(const struct matmul_args *a)
     TRY(check_width("ldb", a->ldb, a->trans_b ? a->k : a->n));
     TRY(check_width("ldc", a->ldc, a->n));
     TRY(check_epilogue(a));
-    return check_bias_grad(a);
+    bool stored_so = true, dense = true;
+    switch (a->bias_grad_of) {
+    case MATMUL_NO_BIAS_GRAD: return CZ_OK;
+    case MATMUL_BIAS_GRAD_OF_A:
+        stored_so = a->trans_a;
+        dense = matmul_is_dense(matmul_lda(a), a->m, a->k);
+        break;
+    case MATMUL_BIAS_GRAD_OF_B:
+        stored_so = !a->trans_b;
+        dense = matmul_is_dense(matmul_ldb(a), a->n, a->k);
+        break;
+    }
+    if (stored_so && dense) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "matmul: a bias gradient needs a dense operand, k by row");
 }
 
 cz_status matmul_check(const struct matmul_args *a)
@@ -82,14 +78,15 @@ cz_status matmul_check(const struct matmul_args *a)
     return CZ_OK;
 }
 
-/* ---- what comes along -------------------------------------------------------------------------
- */
+/* ---- what comes along ------------------------------------------------------------------------ */
 
+/* With aux the product itself is kept, for the backward pass; the activation of it goes to C. */
 void *matmul_product_c(const struct matmul_args *a)
 {
     return a->epilogue == MATMUL_ACT && a->aux ? a->aux : a->c;
 }
 
+/* A pass over C after the product: on the host it is bound by memory either way. */
 cz_status matmul_act_pass(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
 {
     struct activation_args act = {.kind = a->act, .dtype = a->dtype};
@@ -105,6 +102,7 @@ cz_status matmul_act_pass(struct ops *ops, struct dev_stream *stream, const stru
     return ops->activation_backward(ops, stream, &act);
 }
 
+/* The sum over k of the operand that is the output's gradient. */
 static struct bias_grad_args bias_grad_args(const struct matmul_args *a)
 {
     const bool of_a = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A;

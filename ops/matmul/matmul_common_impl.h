@@ -1,4 +1,4 @@
-/* What the front doors of matmul, the host's and the CUDA twin's, share. */
+/* What the entry points of matmul, the host's and the CUDA twin's, share. */
 #ifndef CZ_OPS_MATMUL_MATMUL_COMMON_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_COMMON_IMPL_H
 

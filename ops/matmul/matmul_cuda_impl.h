@@ -1,6 +1,6 @@
 /* Inside the CUDA twin of matmul.
  *
- * matmul_cuda.cu      front door, the product for what cuBLASLt refuses
+ * matmul_cuda.cu      entry point, the product for what cuBLASLt refuses
  * matmul_lt_cuda.cu   products of cuBLASLt, each shape's choice made once */
 #ifndef CZ_OPS_MATMUL_MATMUL_CUDA_IMPL_H
 #define CZ_OPS_MATMUL_MATMUL_CUDA_IMPL_H

@@ -1,6 +1,6 @@
 /* What a row of matmul provides, and the parts of the oneDNN rows.
  *
- * matmul.c            front door: empty dimensions, rows, workspace, what comes along
+ * matmul.c            entry point: empty dimensions, rows, workspace, what comes along
  * matmul_common.c     checks, and what comes along with a product: the CUDA twin has them too
  * matmul_scalar.c     the definition
  * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape

@@ -41,8 +41,7 @@ struct dnnl_state {
     uint64_t n_uses;
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static cz_status dnnl_failed(dnnl_status_t status, const char *what)
 {
@@ -58,8 +57,7 @@ static cz_status dnnl_failed(dnnl_status_t status, const char *what)
         if (dnnl_st_ != dnnl_success) return dnnl_failed(dnnl_st_, #call);                         \
     } while (0)
 
-/* ---- engine -----------------------------------------------------------------------------------
- */
+/* ---- engine ---------------------------------------------------------------------------------- */
 
 /* CZERO_ISA caps oneDNN too. The cap is one per process and must precede its first use. */
 static dnnl_cpu_isa_t isa_cap(void)
@@ -105,8 +103,7 @@ static cz_status state_get(struct matmul_cache *cache, struct dnnl_state **out)
     return CZ_OK;
 }
 
-/* ---- one primitive ----------------------------------------------------------------------------
- */
+/* ---- one primitive --------------------------------------------------------------------------- */
 
 static dnnl_data_type_t data_type(enum cz_dtype dtype)
 {
@@ -221,8 +218,7 @@ static void entry_free(struct entry *e)
     memset(e, 0, sizeof *e);
 }
 
-/* ---- cache ------------------------------------------------------------------------------------
- */
+/* ---- cache ----------------------------------------------------------------------------------- */
 
 static int bucket_of(const struct matmul_shape *s)
 {
@@ -294,8 +290,7 @@ static cz_status entry_get(struct matmul_cache *cache, const struct matmul_shape
     return CZ_OK;
 }
 
-/* ---- what the other files call ----------------------------------------------------------------
- */
+/* ---- what the other files call --------------------------------------------------------------- */
 
 cz_status matmul_dense_scratch(struct matmul_cache *cache, const struct matmul_shape *shape,
                                size_t *nbytes)

@@ -1,9 +1,9 @@
-/* Our own bf16 product, for any strides: how C is cut, what is packed when, and who does it.
+/* Our own bf16 product, for any strides: how C is cut, what is packed when, and by which thread.
  *
  * B is packed once for all threads, a group of columns at a time; C is cut into blocks of at most
  * BLOCK_ROWS by BLOCK_COLS, which threads take as they come free. For a block, k is taken in
  * chunks: a chunk of A is packed (second-level cache), and each panel of B meets all of its panels
- * while it is near. Sums of a block lie in fp32 in the second-level cache and are written out once.
+ * while it is near. Sums of a block are in fp32 in the second-level cache and are written out once.
  *
  * Chunks follow from k alone, so that a sum does not depend on threads, blocks or groups. Limit:
  * the multiply-adds of the cores (see the tile). */
@@ -44,13 +44,8 @@ struct cut {
     size_t thread_nbytes;
 };
 
-/* Columns whose panels are packed at once: all, or what GROUP_NBYTES hold. */
-static size_t group_cols(size_t n, size_t n_units)
-{
-    size_t fit = GROUP_NBYTES / (n_units * UNIT_NBYTES) / PANEL_COLS * PANEL_COLS;
-    return part_of(n, fit > BLOCK_COLS ? fit : BLOCK_COLS, PANEL_COLS);
-}
-
+/* Halves blocks until every thread has several: the last blocks would otherwise keep most threads
+ * waiting. */
 static void smaller_blocks(struct cut *cut, size_t m, size_t n_threads)
 {
     const size_t wanted = n_threads > 1 ? n_threads * BLOCKS_EACH : 1;
@@ -67,14 +62,16 @@ static void smaller_blocks(struct cut *cut, size_t m, size_t n_threads)
     }
 }
 
-/* Sizes never shrink when m, n or k grow, so that a workspace serves smaller batches. */
+/* Sizes never shrink when m, n or k grow, so that a workspace serves smaller batches, too. */
 static struct cut cut_of(const struct matmul_args *a)
 {
     const size_t m = (size_t)a->m, n = (size_t)a->n, n_threads = (size_t)threads_count();
     struct cut cut = {.n_units = ((size_t)a->k + 1) / 2};
     cut.chunk = part_of(cut.n_units, CHUNK_UNITS, 1);
     cut.rows = part_of(m, BLOCK_ROWS, PANEL_ROWS);
-    cut.group = group_cols(n, cut.n_units);
+    /* Columns whose panels are packed at once: all, or what GROUP_NBYTES hold. */
+    size_t fit = GROUP_NBYTES / (cut.n_units * UNIT_NBYTES) / PANEL_COLS * PANEL_COLS;
+    cut.group = part_of(n, fit > BLOCK_COLS ? fit : BLOCK_COLS, PANEL_COLS);
     cut.cols = part_of(cut.group, BLOCK_COLS, PANEL_COLS);
     smaller_blocks(&cut, m, n_threads);
     cut.a_stride = cut.chunk * PANEL_ROWS + PAD_UNITS;
@@ -119,7 +116,7 @@ static size_t chunk_k(const struct job *j, size_t u0, size_t n)
     return least((u0 + n) * 2, (size_t)j->args->k) - u0 * 2;
 }
 
-/* Where panel `col`/PANEL_COLS of the chunk that begins at unit u0 lies. */
+/* Panel `col`/PANEL_COLS of the chunk that begins at unit u0. */
 static uint32_t *b_panel(const struct job *j, size_t u0, size_t n_units, size_t col)
 {
     return j->b + u0 * size_round_up(j->group, PANEL_COLS) + col * n_units;
@@ -153,32 +150,8 @@ static void pack_a(const struct job *j, size_t u0, size_t n_units, size_t row, s
     j->panels->pack_rows(&s, to, j->cut.a_stride);
 }
 
-/* Rows [row, row + m) and columns [col, col + n) of the group, written to C. */
-static void write_block(const struct job *j, size_t row, size_t m, size_t col, size_t n,
-                        const float *sums, size_t ld_sums)
-{
-    const struct matmul_args *a = j->args;
-    const size_t n0 = j->group0 + col;
-    const void *bias = a->bias ? elem(a->bias, n0, a->dtype) : NULL;
-    for (size_t i = 0; i < m; i++) {
-        size_t c_idx = (row + i) * (size_t)matmul_ldc(a) + n0;
-        j->vec->write(a->c_dtype, (unsigned char *)a->c + c_idx * dtype_size(a->c_dtype),
-                      sums + i * ld_sums, a->dtype, bias, a->accumulate, n);
-    }
-}
-
-/* All panels of A against one of B; the panel of B behind it is fetched meanwhile. */
-static void multiply_panel(const struct job *j, const uint32_t *a, size_t m, const uint32_t *b,
-                           size_t n_units, float *sums, size_t ld, bool add)
-{
-    const uint32_t *soon = b + n_units * PANEL_COLS;
-    for (size_t x = 0; x < m; x += PANEL_ROWS) {
-        j->panels->tile(n_units, a, b, sums + x * ld, ld, add, soon);
-        a += j->cut.a_stride;
-        soon += n_units / TILE_SOON_UNITS * TILE_SOON;
-    }
-}
-
+/* One block of C by one thread: for each chunk of k, A is packed and meets all panels of B; sums
+ * stay in `memory` until k is done, and are then written to C, rounded once. */
 static void multiply_block(const struct job *j, size_t row, size_t m, size_t col, size_t n,
                            unsigned char *memory)
 {
@@ -188,16 +161,34 @@ static void multiply_block(const struct job *j, size_t row, size_t m, size_t col
     for (size_t u0 = 0; u0 < j->cut.n_units; u0 += j->cut.chunk) {
         const size_t n_units = least(j->cut.chunk, j->cut.n_units - u0);
         pack_a(j, u0, n_units, row, m, packed);
-        for (size_t y = 0; y < n; y += PANEL_COLS)
-            multiply_panel(j, packed, m, b_panel(j, u0, n_units, col + y), n_units, sums + y, ld,
-                           u0 > 0);
+        for (size_t y = 0; y < n; y += PANEL_COLS) {
+            /* All panels of A against one of B; the panel of B behind it is fetched meanwhile. */
+            const uint32_t *a = packed;
+            const uint32_t *b = b_panel(j, u0, n_units, col + y);
+            const uint32_t *soon = b + n_units * PANEL_COLS;
+            for (size_t x = 0; x < m; x += PANEL_ROWS) {
+                j->panels->tile(n_units, a, b, (sums + y) + x * ld, ld, u0 > 0, soon);
+                a += j->cut.a_stride;
+                soon += n_units / TILE_SOON_UNITS * TILE_SOON;
+            }
+        }
     }
-    write_block(j, row, m, col, n, sums, ld);
+    /* Rows [row, row + m) and columns [col, col + n) of the group, written to C. */
+    const struct matmul_args *a = j->args;
+    const size_t n0 = j->group0 + col;
+    const void *bias = a->bias ? elem(a->bias, n0, a->dtype) : NULL;
+    for (size_t i = 0; i < m; i++) {
+        size_t c_idx = (row + i) * (size_t)matmul_ldc(a) + n0;
+        j->vec->write(a->c_dtype, (unsigned char *)a->c + c_idx * dtype_size(a->c_dtype),
+                      sums + i * ld, a->dtype, bias, a->accumulate, n);
+    }
 }
 
 /* Pieces of packing: a chunk, and few enough columns that all threads have some. */
 #define PACK_COLS (8 * PANEL_COLS)
 
+/* Packing and multiplying are two loops with a barrier between: every block needs all of B's panels
+ * of its columns. */
 static void run_group(const struct job *j, bool parallel)
 {
     const struct cut *cut = &j->cut;

@@ -20,10 +20,10 @@ VEC_FN void prefetch(const struct panel_source *s, size_t idx)
     _mm_prefetch((const char *)((const uint16_t *)s->x + idx), _MM_HINT_T0);
 }
 
-/* ---- lines stored along k ---------------------------------------------------------------------
- */
+/* ---- lines stored along k -------------------------------------------------------------------- */
 
-/* Half j of out[i] becomes unit 2·i + j of 8 lines. */
+/* Half j of out[i] becomes unit 2·i + j of 8 lines. A unit is two neighbours along k, the pair that
+ * one instruction takes. */
 VEC_FN void transpose_8x16(const __m512i x[8], __m512i out[8])
 {
     __m512i y[8], z[8];
@@ -56,6 +56,7 @@ VEC_FN __m512i load_line(const struct panel_source *s, size_t idx, size_t left)
                                     (const uint16_t *)s->x + idx);
 }
 
+/* Lines are along k in memory: 8 of them are read at once and transposed. */
 VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint32_t *dst,
                          size_t stride)
 {
@@ -80,8 +81,7 @@ VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint3
     }
 }
 
-/* ---- lines stored along the rows --------------------------------------------------------------
- */
+/* ---- lines stored along the rows ------------------------------------------------------------- */
 
 /* Unit u of the n ≤ 16 lines from `line` on; zeros behind them. */
 VEC_FN __m512i load_lines(const struct panel_source *s, size_t u, size_t line, size_t n)
@@ -94,6 +94,7 @@ VEC_FN __m512i load_lines(const struct panel_source *s, size_t u, size_t line, s
     return _mm512_or_si512(x, _mm512_slli_epi32(_mm512_cvtepu16_epi32(next), 16));
 }
 
+/* k is the outer direction in memory: two rows are interleaved. */
 VEC_FN void pack_along_rows(const struct panel_source *s, const size_t width, uint32_t *dst,
                             size_t stride)
 {
@@ -116,8 +117,7 @@ VEC_FN void pack_along_rows(const struct panel_source *s, const size_t width, ui
         }
 }
 
-/* ---- what the table names ---------------------------------------------------------------------
- */
+/* ---- what the table names -------------------------------------------------------------------- */
 
 VEC_FN void pack(const struct panel_source *s, const size_t width, uint32_t *dst, size_t stride)
 {

@@ -44,8 +44,7 @@ static void write_out(enum cz_dtype c_dtype, void *c, const float *sums, enum cz
     DTYPE_CALL(write_loop, c_dtype, c, sums, bias_dtype, bias, accumulate, n);
 }
 
-/* ---- a few rows -------------------------------------------------------------------------------
- */
+/* ---- a few rows ------------------------------------------------------------------------------ */
 
 #define FEW    MATMUL_FEW_ROWS
 #define UNIT   MATMUL_FEW_UNIT

@@ -1,4 +1,6 @@
-/* Front door of layernorm and rmsnorm: threads, choice of row. */
+/* Layernorm and RMSnorm on the host: threads, choice of row. Gradients of weight and bias are sums
+ * over rows: they are made per block of rows and combined in order, and blocks depend on N alone,
+ * so the sums do not depend on threads. */
 #include "ops/norm/norm_impl.h"
 #include "ops/table_impl.h"
 
@@ -44,8 +46,8 @@ static cz_status rmsnorm_forward(struct ops *ops, struct dev_stream *stream,
 }
 
 /* Per block of rows, C sums for the weight and C for the bias. Whole lines and an odd number of
- * them, so that the two do not lie a multiple of 4 KiB apart: a load would wait for the other's
- * store. */
+ * them, so that the two are not a multiple of 4 KiB apart: a load would wait for the other's store.
+ */
 static int64_t sums_stride(int64_t C)
 {
     return (C + 15) / 16 * 16 | 16;

@@ -1,4 +1,4 @@
-/* What the front doors of layernorm and rmsnorm refuse, on the host and on a GPU. */
+/* What the entry points of layernorm and rmsnorm refuse, on the host and on a GPU. */
 #include "ops/norm/norm_impl.h"
 
 static cz_status check_shape(const struct norm_args *a, const char *op, bool centred)

@@ -19,7 +19,7 @@ extern const struct norm_row norm_scalar, norm_avx2, norm_avx512;
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU. workspace_nbytes: what the call needs there.
+/* Shared by the entry points of the host and of a GPU. workspace_nbytes: what the call needs there.
  */
 cz_status norm_forward_check(const struct norm_args *a, const char *op, bool centred);
 cz_status norm_backward_check(const struct norm_args *a, const char *op, bool centred,

@@ -22,6 +22,8 @@ static double mean_square_of(const void *s, size_t first, size_t C, enum cz_dtyp
     return sum / (double)C;
 }
 
+/* The residual's sum is rounded to the dtype first and normalized as stored, because backward reads
+ * it back. */
 static void forward(const struct norm_args *a, bool centred, int64_t begin, int64_t end)
 {
     const size_t C = (size_t)a->C;
@@ -88,7 +90,7 @@ static void backward(const struct norm_args *a, bool centred, int64_t begin, int
         dweight[c] = (float)sum_w;
         if (dbias) dbias[c] = (float)sum_b;
     }
-    for (int64_t n = begin; n < end; n++) /* last: dx may lie over x or dy */
+    for (int64_t n = begin; n < end; n++) /* last: dx may overlap x or dy */
         backward_row(a, centred, (size_t)n * C, centred ? a->mean[n] : 0, a->rstd[n]);
 }
 

@@ -1,4 +1,6 @@
-/* Front door: checks, threads, choice of row; and what one thread does alone. */
+/* The ops of the 1-bit optimizers on the host: compression to signs with error feedback, masks, and
+ * the steps around them (docs/deepspeed-behaviour.md, "Compressed all-reduce"). Partial sums are
+ * made per block of elements and added in order, so scales do not depend on threads. */
 #include "ops/onebit/onebit_impl.h"
 #include "ops/table_impl.h"
 
@@ -16,7 +18,7 @@ const struct onebit_row *const *onebit_rows(size_t *n)
     return rows;
 }
 
-/* ---- compression ---------------------------------------------------------------------------- */
+/* ---- compression ----------------------------------------------------------------------------- */
 
 static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct onebit_feed_args *a)
 {
@@ -33,6 +35,7 @@ static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct o
     return CZ_OK;
 }
 
+/* The root of the mean square. Partials are added in order by one thread. */
 static cz_status scale(struct ops *ops, struct dev_stream *stream,
                        const struct onebit_scale_args *a)
 {
@@ -95,7 +98,7 @@ static cz_status unpack(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-/* ---- around it ------------------------------------------------------------------------------ */
+/* ---- around it ------------------------------------------------------------------------------- */
 
 static cz_status momentum(struct ops *ops, struct dev_stream *stream,
                           const struct onebit_momentum_args *a)
@@ -113,6 +116,7 @@ static cz_status momentum(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
+/* Bits of a byte may belong to two calls, so each is set or cleared alone. */
 static cz_status mask_make(struct ops *ops, struct dev_stream *stream,
                            const struct onebit_mask_make_args *a)
 {
@@ -172,7 +176,7 @@ static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-/* ---- 0/1 Adam ------------------------------------------------------------------------------- */
+/* ---- 0/1 Adam -------------------------------------------------------------------------------- */
 
 static cz_status run_pieces(void (*pass)(const struct zero_one_args *, size_t, size_t),
                             const struct zero_one_args *a)

@@ -29,7 +29,7 @@ const struct onebit_row *const *onebit_rows(size_t *n);
 
 CZ_EXTERN_C_BEGIN
 
-/* What front doors refuse; nothing when there are no elements. */
+/* What entry points refuse; nothing when there are no elements. */
 cz_status onebit_check_feed(const struct onebit_feed_args *a);
 cz_status onebit_check_scale(const struct onebit_scale_args *a);
 cz_status onebit_check_pack(const struct onebit_pack_args *a);

@@ -2,7 +2,7 @@
 #include "ops/onebit/onebit_impl.h"
 #include "ops/onebit/onebit_update_impl.h"
 
-/* ---- compression ---------------------------------------------------------------------------- */
+/* ---- compression ----------------------------------------------------------------------------- */
 
 /* Adds squares of e[begin …, end) up, for one block. */
 static double block_squares(const float *e, size_t begin, size_t end)
@@ -68,7 +68,7 @@ static void unpack(const struct onebit_unpack_args *a, size_t begin, size_t end)
     }
 }
 
-/* ---- around it ------------------------------------------------------------------------------ */
+/* ---- around it ------------------------------------------------------------------------------- */
 
 static void momentum(const struct onebit_momentum_args *a, size_t begin, size_t end)
 {

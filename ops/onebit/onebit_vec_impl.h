@@ -4,7 +4,7 @@
 #include "ops/lamb/lamb_sums_vec_impl.h"
 #include "ops/step/step_vec_impl.h"
 
-/* ---- bits ----------------------------------------------------------------------------------- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 /* n bits from any bit on, the first one the highest of VF_N; reads no byte that has none of them.
  */
@@ -51,7 +51,7 @@ VEC_FN vf masked(const struct onebit_mask *mask, size_t i, vf x, size_t n)
     return vf_select(vm_from_bits(bits_get(mask->bits, mask->first + i, n)), x, vf_zero());
 }
 
-/* ---- partial sums --------------------------------------------------------------------------- */
+/* ---- partial sums ---------------------------------------------------------------------------- */
 
 #define VECS (ONEBIT_LANES / VF_N) /* vectors of 16 elements */
 
@@ -87,7 +87,7 @@ VEC_FN size_t lanes_left(size_t j, size_t n)
     return n <= j ? 0 : n - j < VF_N ? n - j : VF_N;
 }
 
-/* ---- feed ----------------------------------------------------------------------------------- */
+/* ---- feed ------------------------------------------------------------------------------------ */
 
 struct feed_vec {
     vf grad_scale, beta1, one_beta1, coeff;
@@ -146,7 +146,7 @@ static void feed(const struct onebit_feed_args *a, size_t begin, size_t end)
         DTYPE_CALL(feed_blocks, a->g_dtype, a, &f, true, false, begin, end);
 }
 
-/* ---- pack ----------------------------------------------------------------------------------- */
+/* ---- pack ------------------------------------------------------------------------------------ */
 
 VEC_FN void pack_lanes(float *e, uint8_t *bits, vf scale, size_t n)
 {
@@ -172,7 +172,7 @@ static void pack(const struct onebit_pack_args *a, size_t begin, size_t end)
     }
 }
 
-/* ---- serve ---------------------------------------------------------------------------------- */
+/* ---- serve ----------------------------------------------------------------------------------- */
 
 /* Up to WORD_NUMEL elements, a multiple of 8. */
 VEC_FN void serve_some(const struct onebit_serve_args *a, vf inv_ranks, struct squares *s, size_t i,
@@ -209,7 +209,7 @@ static void serve(const struct onebit_serve_args *a, size_t begin, size_t end)
     }
 }
 
-/* ---- unpack --------------------------------------------------------------------------------- */
+/* ---- unpack ---------------------------------------------------------------------------------- */
 
 struct unpack_vec {
     vf scale; /* of the chunk, divided by coeff */
@@ -294,7 +294,7 @@ static void unpack(const struct onebit_unpack_args *a, size_t begin, size_t end)
     }
 }
 
-/* ---- around it ------------------------------------------------------------------------------ */
+/* ---- around it ------------------------------------------------------------------------------- */
 
 struct momentum_vec {
     vf grad_scale, beta1, one_beta1, beta2, one_beta2;
@@ -369,7 +369,7 @@ static void lamb_norms(const struct onebit_lamb_norms_args *a, size_t begin, siz
     *factor = fmaxf(*factor, vf_hmax(most));
 }
 
-/* ---- 0/1 Adam ------------------------------------------------------------------------------- */
+/* ---- 0/1 Adam -------------------------------------------------------------------------------- */
 
 struct local_vec {
     vf grad_scale, beta1, one_beta1, eps, wd, minus_lr;

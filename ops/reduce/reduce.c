@@ -1,4 +1,7 @@
-/* Front door of scan and sumsq: checks, threads, choice of row, and the number that comes out. */
+/* Scan and sum of squares on the host: checks, threads, choice of row, and the number that comes
+ * out. The sum of squares is exact in fixed point on a grid that the largest element decides, so
+ * that it is the same for any order and any cut over threads and ranks: the norm of gradients
+ * decides about clipping, and ranks must agree to the bit. */
 #include "ops/reduce/reduce_impl.h"
 #include "ops/table_impl.h"
 
@@ -24,14 +27,6 @@ static int n_parts_of(size_t numel)
     return n_parts < N_PARTS_MAX ? n_parts : N_PARTS_MAX;
 }
 
-/* What the left and the right piece say about both. */
-static void scan_join(struct scan_result *left, const struct scan_result *right)
-{
-    if (right->max_abs > left->max_abs) left->max_abs = right->max_abs;
-    if (left->finite && !right->finite) left->first_nonfinite = right->first_nonfinite;
-    left->finite = left->finite && right->finite;
-}
-
 static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
 {
     (void)stream;
@@ -45,7 +40,13 @@ static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct s
         found[part] = (struct scan_result){.finite = true};
         ops->reduce_row->scan(a, begin, end, &found[part]);
     }
-    for (int part = 1; part < n_parts; part++) scan_join(&found[0], &found[part]);
+    for (int part = 1; part < n_parts; part++) {
+        /* Pieces are joined in order, so the first non-finite element is the first of all. */
+        if (found[part].max_abs > found[0].max_abs) found[0].max_abs = found[part].max_abs;
+        if (found[0].finite && !found[part].finite)
+            found[0].first_nonfinite = found[part].first_nonfinite;
+        found[0].finite = found[0].finite && found[part].finite;
+    }
     *a->result = found[0];
     return CZ_OK;
 }

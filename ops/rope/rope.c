@@ -1,4 +1,4 @@
-/* Front door of rope: threads, choice of row. */
+/* Rotary embedding on the host: threads, choice of row, and the table of angles. */
 #include "ops/rope/rope_impl.h"
 #include "ops/table_impl.h"
 
@@ -16,7 +16,7 @@ const struct rope_row *const *rope_rows(size_t *n)
     return rows;
 }
 
-/* On the host, positions can be looked at. */
+/* Positions can be looked at on the host only; a GPU would have to wait for them. */
 static cz_status check(const struct rope_args *a)
 {
     TRY(rope_check(a));
@@ -26,20 +26,6 @@ static cz_status check(const struct rope_args *a)
             return err_set(CZ_INVALID, 0, "rope: position %d of token %lld is negative",
                            a->positions[n], (long long)n);
     return CZ_OK;
-}
-
-/* Heads [begin, end) of the N·H there are. */
-static void rotate_heads(const struct rope_row *row, const struct rope_args *a, size_t begin,
-                         size_t end)
-{
-    const size_t H = (size_t)a->H, D = (size_t)a->D, unit = dtype_size(a->dtype);
-    for (size_t i = begin; i < end; i++) {
-        size_t n = i / H, h = i % H;
-        size_t position = (size_t)(a->positions ? a->positions[n] : (int64_t)n % a->T);
-        char *x = (char *)a->x + (n * (size_t)a->stride + h * D) * unit;
-        row->rotate(a->dtype, x, a->cos + position * (D / 2), a->sin + position * (D / 2), D / 2,
-                    a->inverse);
-    }
 }
 
 static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a)
@@ -53,25 +39,21 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split(n_heads, 1, n_parts, part, &begin, &end);
-        rotate_heads(ops->rope_row, a, begin, end);
+        /* Heads [begin, end) of the N·H there are. */
+        const size_t H = (size_t)a->H, D = (size_t)a->D, unit = dtype_size(a->dtype);
+        for (size_t i = begin; i < end; i++) {
+            size_t n = i / H, h = i % H;
+            size_t position = (size_t)(a->positions ? a->positions[n] : (int64_t)n % a->T);
+            char *x = (char *)a->x + (n * (size_t)a->stride + h * D) * unit;
+            ops->rope_row->rotate(a->dtype, x, a->cos + position * (D / 2),
+                                  a->sin + position * (D / 2), D / 2, a->inverse);
+        }
     }
     return CZ_OK;
 }
 
 /* A sine and a cosine cost some 20 ns. */
 #define TABLE_GRAIN ((size_t)256)
-
-static void table_row(const struct rope_table_args *a, size_t n)
-{
-    const size_t half = (size_t)a->half;
-    const float position = a->positions ? (float)a->positions[n] : (float)(a->first + (int64_t)n);
-    for (size_t d = 0; d < half; d++) {
-        float sin, cos;
-        sincosf(position * a->freq[d], &sin, &cos);
-        a->cos[n * half + d] = a->scale * cos;
-        a->sin[n * half + d] = a->scale * sin;
-    }
-}
 
 static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
                             const struct rope_table_args *a)
@@ -84,7 +66,17 @@ static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
     for (int part = 0; part < n_parts; part++) {
         size_t begin, end;
         threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
-        for (size_t n = begin; n < end; n++) table_row(a, n);
+        for (size_t n = begin; n < end; n++) {
+            const size_t half = (size_t)a->half;
+            const float position =
+                a->positions ? (float)a->positions[n] : (float)(a->first + (int64_t)n);
+            for (size_t d = 0; d < half; d++) {
+                float sin, cos;
+                sincosf(position * a->freq[d], &sin, &cos);
+                a->cos[n * half + d] = a->scale * cos;
+                a->sin[n * half + d] = a->scale * sin;
+            }
+        }
     }
     return CZ_OK;
 }

@@ -1,4 +1,4 @@
-/* What the front doors of rope refuse, on the host and on a GPU. */
+/* What the entry points of rope refuse, on the host and on a GPU. */
 #include "ops/rope/rope_impl.h"
 
 cz_status rope_check(const struct rope_args *a)

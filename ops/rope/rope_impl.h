@@ -16,7 +16,7 @@ extern const struct rope_row rope_scalar, rope_avx2, rope_avx512;
 
 CZ_EXTERN_C_BEGIN
 
-/* Shared by the front doors of the host and of a GPU; positions are not read. */
+/* Shared by the entry points of the host and of a GPU; positions are not read. */
 cz_status rope_check(const struct rope_args *a);
 cz_status rope_table_check(const struct rope_table_args *a);
 

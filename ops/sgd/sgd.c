@@ -1,4 +1,4 @@
-/* Front door: checks, threads, choice of row. */
+/* SGD on the host: checks, threads, choice of row. Every element is updated by itself. */
 #include "ops/sgd/sgd_impl.h"
 #include "ops/table_impl.h"
 

@@ -1,3 +1,4 @@
+/* Checks that the steps of all optimizers share, on the host and on a GPU. */
 #include "ops/step/step_impl.h"
 
 static cz_status check_tensor(const char *op, const char *name, const void *p, enum cz_dtype dtype)

@@ -18,8 +18,7 @@
 #include "ops/step/step_grid_impl.h"
 #include "ops/step/step_impl.h"
 
-/* ---- alignment ---------------------------------------------------------------------------------
- */
+/* ---- alignment ------------------------------------------------------------------------------- */
 
 static inline bool step_lead_fits(const void *p, enum cz_dtype dtype, unsigned lead)
 {
@@ -72,8 +71,7 @@ static inline bool step_typed(const struct step_tensors *t)
         }                                                                                          \
     } while (0)
 
-/* ---- kernels ----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 template <int N> struct step_pack {
     float p[STEP_LANES], g[STEP_LANES], states[N][STEP_LANES];
@@ -146,8 +144,7 @@ __global__ void __launch_bounds__(STEP_BLOCK, STEP_BLOCKS_RESIDENT)
     }
 }
 
-/* ---- launch ------------------------------------------------------------------------------------
- */
+/* ---- launch ---------------------------------------------------------------------------------- */
 
 /* The whole tile, its arguments checked: states that the op does not have are NULL in `a`. */
 template <typename Element, int N, typename Args>

@@ -1,4 +1,4 @@
-/* Inside ops/: what the front doors and rows of the optimizers share. */
+/* Inside ops/: what the entry points and rows of the optimizers share. */
 #ifndef CZ_OPS_STEP_STEP_IMPL_H
 #define CZ_OPS_STEP_STEP_IMPL_H
 

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what a call works with -------------------------------------------------------------------
- */
+/* ---- what a call works with ------------------------------------------------------------------ */
 
 static void work_destroy(struct bpe_work *w)
 {
@@ -32,6 +31,8 @@ static struct bpe_work *work_create(void)
     return NULL;
 }
 
+/* Encoding needs buffers and a cache of words; they are kept between calls and lent to one thread
+ * at a time. */
 static cz_status work_borrow(const struct bpe *b, struct bpe_work **out)
 {
     struct bpe *mine = (struct bpe *)(uintptr_t)b; /* only the list of idle ones changes */
@@ -44,17 +45,7 @@ static cz_status work_borrow(const struct bpe *b, struct bpe_work **out)
     return w ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the words of a text");
 }
 
-static void work_return(const struct bpe *b, struct bpe_work *w)
-{
-    struct bpe *mine = (struct bpe *)(uintptr_t)b;
-    pthread_mutex_lock(&mine->lock);
-    w->next = mine->idle;
-    mine->idle = w;
-    pthread_mutex_unlock(&mine->lock);
-}
-
-/* ---- encoding ---------------------------------------------------------------------------------
- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
 {
@@ -67,7 +58,8 @@ static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
     return CZ_OK;
 }
 
-/* Only one step adds a space (bpe_open.c sees to it): there is one buffer for it. */
+/* Each step cuts the pieces of the step before. Only one step adds a space (bpe_open.c sees to it),
+ * so one buffer is enough. */
 static cz_status encode_from(const struct bpe *b, struct bpe_work *w, size_t step, const char *s,
                              size_t n, struct id_list *out)
 {
@@ -124,14 +116,17 @@ static cz_status bpe_encode(const struct cz_tokenizer *tok, const char *text, si
     TRY(work_borrow(b, &w));
     cz_status st = bpe_repair(w, &text, &nbytes);
     if (st == CZ_OK) st = encode_between(b, w, &b->raw, text, nbytes, encode_raw, out);
-    work_return(b, w);
+    struct bpe *mine = (struct bpe *)(uintptr_t)b;
+    pthread_mutex_lock(&mine->lock);
+    w->next = mine->idle;
+    mine->idle = w;
+    pthread_mutex_unlock(&mine->lock);
     return st;
 }
 
-/* ---- cutting ----------------------------------------------------------------------------------
- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
-/* The character that ends at `end`, 0 ≤ *class; false where UTF-8 is broken. */
+/* The character that ends at `end`; false where UTF-8 is broken. */
 static bool look_back(const char *text, size_t end, int32_t *c)
 {
     size_t n = 1;
@@ -154,7 +149,7 @@ static unsigned class_of(int32_t c)
     return c < 0x80 ? chars_ascii[c] : chars_wide_class(c);
 }
 
-/* Whether pieces never reach over the place between two characters. */
+/* Whether pieces never reach across the place between two characters. */
 static bool splits_between(const struct bpe *b, int32_t before, int32_t after)
 {
     unsigned left = class_of(before), right = class_of(after);
@@ -165,6 +160,7 @@ static bool splits_between(const struct bpe *b, int32_t before, int32_t after)
     return (b->cuts & BPE_CUTS_LINES) && before == '\n' && (right & (CHAR_L | CHAR_NUMBER));
 }
 
+/* With NFC, characters on both sides must be ones that no neighbour changes. */
 static bool can_cut(const struct bpe *b, const char *text, size_t nbytes, size_t at)
 {
     int32_t before, after;
@@ -177,7 +173,7 @@ static bool can_cut(const struct bpe *b, const char *text, size_t nbytes, size_t
 
 /* Places are tried where a space, a line end or the character after one is: with a space in front
  * of every text, only in front of spaces, where the second part gets none. Tokens that are searched
- * in normalized text may stand where the raw text does not show them: then nothing is cut. */
+ * in normalized text may be where the raw text does not show them: then nothing is cut. */
 static size_t bpe_cut(const struct cz_tokenizer *tok, const char *text, size_t nbytes, size_t from)
 {
     const struct bpe *b = (const struct bpe *)tok;
@@ -191,8 +187,7 @@ static size_t bpe_cut(const struct cz_tokenizer *tok, const char *text, size_t n
     return nbytes;
 }
 
-/* ---- the kind ---------------------------------------------------------------------------------
- */
+/* ---- the kind -------------------------------------------------------------------------------- */
 
 static size_t bpe_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
 {

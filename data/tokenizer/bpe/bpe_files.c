@@ -33,22 +33,12 @@ struct bpe_folder {
     struct bpe_source src;
 };
 
-static void folder_free(struct bpe_folder *f)
-{
-    bpe_source_free(&f->src);
-    json_free(f->vocab);
-    json_free(f->config);
-    json_free(f->map);
-    json_free(f->added);
-}
-
 static const struct json_node *root_of(const struct json_doc *doc)
 {
     return doc ? json_root(doc) : NULL;
 }
 
-/* ---- which kind -------------------------------------------------------------------------------
- */
+/* ---- which kind ------------------------------------------------------------------------------ */
 
 static bool is_class(const char *name, const struct bpe_kind *kind)
 {
@@ -57,28 +47,26 @@ static bool is_class(const char *name, const struct bpe_kind *kind)
            (name[n] == '\0' || strcmp(name + n, "Fast") == 0);
 }
 
-/* No class is named: by the model's type in config.json, else as GPT-2. */
-static cz_status kind_of_model(struct bpe_folder *f)
-{
-    struct json_doc *doc;
-    const char *type = NULL;
-    TRY(tokenizer_load_json(f->dir, "config.json", &doc));
-    const struct json_node *node = doc ? json_get(json_root(doc), "model_type") : NULL;
-    if (node && json_type(node) == JSON_STRING) TRY(json_as_string(node, &type));
-    f->kind = &kinds[0];
-    if (type && strncmp(type, "qwen", 4) == 0) f->kind = &kinds[1];
-    if (type && strcmp(type, "roberta") == 0) f->kind = &kinds[2];
-    json_free(doc);
-    return CZ_OK;
-}
-
+/* Files of this age do not say how text is split; the class's name does. */
 static cz_status choose_kind(struct bpe_folder *f)
 {
     const struct json_node *config = root_of(f->config);
     const char *name = NULL;
     char where[512];
     if (config) TRY(json_opt_string(config, "tokenizer_class", NULL, &name));
-    if (!name) return kind_of_model(f);
+    if (!name) {
+        /* No class is named: by the model's type in config.json, else as GPT-2. */
+        struct json_doc *doc;
+        const char *type = NULL;
+        TRY(tokenizer_load_json(f->dir, "config.json", &doc));
+        const struct json_node *node = doc ? json_get(json_root(doc), "model_type") : NULL;
+        if (node && json_type(node) == JSON_STRING) TRY(json_as_string(node, &type));
+        f->kind = &kinds[0];
+        if (type && strncmp(type, "qwen", 4) == 0) f->kind = &kinds[1];
+        if (type && strcmp(type, "roberta") == 0) f->kind = &kinds[2];
+        json_free(doc);
+        return CZ_OK;
+    }
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
         if (is_class(name, &kinds[i])) {
             f->kind = &kinds[i];
@@ -90,8 +78,7 @@ static cz_status choose_kind(struct bpe_folder *f)
                    json_where(json_get(config, "tokenizer_class"), where, sizeof where), name);
 }
 
-/* ---- added tokens -----------------------------------------------------------------------------
- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
 /* {"151643": {"content": "<|endoftext|>", …}} */
 static cz_status add_decoder_tokens(struct bpe_folder *f)
@@ -137,7 +124,7 @@ static cz_status add_listed_tokens(struct bpe_folder *f)
     return CZ_OK;
 }
 
-/* A special token that the vocabulary holds already. */
+/* A special token that the vocabulary holds already: it must be cut out of texts all the same. */
 static cz_status add_special(struct bpe_folder *f, const struct json_node *named,
                              const char *content)
 {
@@ -157,21 +144,7 @@ static cz_status add_special(struct bpe_folder *f, const struct json_node *named
     return bpe_source_add(&f->src, &added);
 }
 
-static cz_status add_named_tokens(struct bpe_folder *f)
-{
-    const struct json_node *const roots[] = {root_of(f->config), root_of(f->map)};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(roots); i++)
-        for (int k = 0; k < CZ_SPECIAL_COUNT; k++) {
-            const struct json_node *node =
-                json_get(roots[i], tokenizer_special_name((enum cz_special)k));
-            const char *content = node ? tokenizer_json_content(node) : NULL;
-            if (content) TRY(add_special(f, node, content));
-        }
-    return add_special(f, NULL, f->kind->ends);
-}
-
-/* ---- merges.txt -------------------------------------------------------------------------------
- */
+/* ---- merges.txt ------------------------------------------------------------------------------ */
 
 static size_t count_lines(const char *text, size_t n)
 {
@@ -180,6 +153,7 @@ static size_t count_lines(const char *text, size_t n)
     return lines;
 }
 
+/* The rank of a merge is its line; a "#version" line does not count. */
 static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, const char *path,
                                   const char *text, size_t n)
 {
@@ -202,22 +176,7 @@ static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, c
     return CZ_OK;
 }
 
-static cz_status read_merges_txt(struct bpe *b, const struct bpe_folder *f)
-{
-    char *path = file_join(f->dir, "merges.txt"), *text = NULL;
-    size_t nbytes;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = file_load(path, MERGES_NBYTES_MAX, &text, &nbytes);
-    if (st == CZ_OK && memchr(text, '\0', nbytes))
-        st = err_set(CZ_CORRUPT, 0, "%s: contains a NUL byte: not a text", path);
-    if (st == CZ_OK) st = read_merge_lines(b, &f->src, path, text, nbytes);
-    free(text);
-    free(path);
-    return st;
-}
-
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Tokens around a text: RoBERTa's; else a first one, if the config says so. */
 static cz_status set_frames(struct bpe *b, const struct bpe_folder *f)
@@ -260,14 +219,31 @@ static cz_status read_folder(struct bpe *b, struct bpe_folder *f)
     f->src.vocab = json_root(f->vocab);
     TRY(add_decoder_tokens(f));
     TRY(add_listed_tokens(f));
-    TRY(add_named_tokens(f));
+    const struct json_node *const roots[] = {root_of(f->config), root_of(f->map)};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(roots); i++)
+        for (int k = 0; k < CZ_SPECIAL_COUNT; k++) {
+            const struct json_node *node =
+                json_get(roots[i], tokenizer_special_name((enum cz_special)k));
+            const char *content = node ? tokenizer_json_content(node) : NULL;
+            if (content) TRY(add_special(f, node, content));
+        }
+    TRY(add_special(f, NULL, f->kind->ends));
     if (f->config)
         TRY(json_opt_bool(root_of(f->config), "add_prefix_space", false, &add_prefix_space));
     b->nfc = f->kind->nfc;
     TRY(bpe_add_step(b, f->kind->split, add_prefix_space && !f->kind->nfc));
     if (f->kind->nfc && add_prefix_space) TRY(bpe_add_step(b, &bpe_split_whole, true));
     TRY(bpe_read_vocab(b, &f->src, false));
-    TRY(read_merges_txt(b, f));
+    char *path = file_join(f->dir, "merges.txt"), *text = NULL;
+    size_t nbytes;
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    cz_status st = file_load(path, MERGES_NBYTES_MAX, &text, &nbytes);
+    if (st == CZ_OK && memchr(text, '\0', nbytes))
+        st = err_set(CZ_CORRUPT, 0, "%s: contains a NUL byte: not a text", path);
+    if (st == CZ_OK) st = read_merge_lines(b, &f->src, path, text, nbytes);
+    free(text);
+    free(path);
+    TRY(st);
     TRY(bpe_finish(b, &f->src, f->dir));
     return set_frames(b, f);
 }
@@ -279,7 +255,12 @@ cz_status bpe_open_vocab(const char *dir, struct cz_tokenizer **out)
     *out = NULL;
     TRY(bpe_create(&b));
     cz_status st = read_folder(b, &folder);
-    folder_free(&folder);
+    struct bpe_folder *f = &folder;
+    bpe_source_free(&f->src);
+    json_free(f->vocab);
+    json_free(f->config);
+    json_free(f->map);
+    json_free(f->added);
     if (st != CZ_OK) {
         cz_tokenizer_close(&b->base);
         return st;

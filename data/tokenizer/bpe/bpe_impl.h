@@ -18,8 +18,7 @@
 
 struct json_node;
 
-/* ---- vocabulary -------------------------------------------------------------------------------
- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
 
 /* Ids may have holes; those are shown as nothing. */
 #define BPE_ID_MAX ((1 << 22) - 1)
@@ -65,8 +64,7 @@ static inline uint64_t bpe_hash(const char *s, size_t n)
 /* The character that stands for a byte, as UTF-8 (1 or 2 bytes and a terminator). */
 void bpe_alphabet_char(unsigned char byte, char dst[3]);
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 struct bpe_pair {
     uint64_t key; /* left id << 32 | right id, BPE_NO_PAIR: empty slot */
@@ -118,8 +116,7 @@ struct bpe_work {
     size_t text_cap[3];
 };
 
-/* ---- the tokenizer ----------------------------------------------------------------------------
- */
+/* ---- the tokenizer --------------------------------------------------------------------------- */
 
 #define BPE_STEPS_MAX 4
 
@@ -149,8 +146,7 @@ struct bpe {
 cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out);
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 enum { BPE_TEXT_REPAIRED = 0, BPE_TEXT_NORMALIZED, BPE_TEXT_PREFIXED };
 
@@ -163,7 +159,7 @@ cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes);
 /* NFC of valid UTF-8: the text itself, or a copy in w. */
 cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes);
 
-/* Whether NFC leaves the character alone whatever stands around it. */
+/* Whether NFC leaves the character alone whatever its neighbours are. */
 bool bpe_is_plain(int32_t c);
 
 #endif

@@ -9,8 +9,7 @@
 #define SHORT_MAX 48 /* symbols (at most 254); beyond it the heap is faster */
 #define NONE      UINT32_MAX
 
-/* ---- pairs ------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 #define FILTER_BITS 8 /* for each slot: one in sixteen or more of them is set */
 
@@ -77,8 +76,7 @@ void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t 
     *word |= bit;
 }
 
-/* ---- symbols ----------------------------------------------------------------------------------
- */
+/* ---- symbols --------------------------------------------------------------------------------- */
 
 /* The ids that a word begins as: at most growth · n. An unknown byte waits for the next known one,
  * and joins those after it when they are fused. */
@@ -100,8 +98,7 @@ static size_t first_ids(const struct bpe *b, const char *s, size_t n, int32_t *i
     return n_ids;
 }
 
-/* ---- short words ------------------------------------------------------------------------------
- */
+/* ---- short words ----------------------------------------------------------------------------- */
 
 /* Symbols stay where they began; those that are merged into the one before are passed over. */
 struct short_word {
@@ -152,8 +149,7 @@ static void merge_short(const struct bpe_merges *m, struct short_word *w)
     w->n = n;
 }
 
-/* ---- long words -------------------------------------------------------------------------------
- */
+/* ---- long words ------------------------------------------------------------------------------ */
 
 static cz_status room_for_symbols(struct bpe_work *w, size_t n)
 {
@@ -174,17 +170,6 @@ static cz_status room_for_symbols(struct bpe_work *w, size_t n)
         return err_set(CZ_NOMEM, 0, "no memory for a word of %zu bytes", n);
     w->cap = cap;
     return CZ_OK;
-}
-
-/* A heap of rank << 32 | place: the smallest is the leftmost pair of lowest rank. */
-static void heap_push(uint64_t *heap, size_t *n, uint64_t item)
-{
-    size_t i = (*n)++;
-    while (i > 0 && heap[(i - 1) / 2] > item) {
-        heap[i] = heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap[i] = item;
 }
 
 static uint64_t heap_pop(uint64_t *heap, size_t *n)
@@ -208,7 +193,16 @@ static void push_pair(const struct bpe_merges *m, struct bpe_work *w, size_t *n_
     uint32_t next = w->right[at];
     if (next == NONE) return;
     const struct bpe_pair *pair = find_pair(m, w->ids[at], w->ids[next]);
-    if (pair) heap_push(w->heap, n_heap, (uint64_t)pair->rank << 32 | at);
+    if (pair) {
+        /* A heap of rank << 32 | place: the smallest is the leftmost pair of lowest rank. */
+        const uint64_t item = (uint64_t)pair->rank << 32 | at;
+        size_t i = (*n_heap)++;
+        while (i > 0 && w->heap[(i - 1) / 2] > item) {
+            w->heap[i] = w->heap[(i - 1) / 2];
+            i = (i - 1) / 2;
+        }
+        w->heap[i] = item;
+    }
 }
 
 /* Pairs in the heap may be gone by now: a place without a symbol has id −1, and a pair that has
@@ -236,26 +230,7 @@ static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
     }
 }
 
-static cz_status long_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
-                           struct id_list *out)
-{
-    TRY(room_for_symbols(w, b->growth * n));
-    size_t n_ids = first_ids(b, s, n, w->ids);
-    TRY(id_list_reserve(out, n_ids));
-    merge_long(&b->merges, w, n_ids);
-    for (size_t i = 0; i < n_ids; i++)
-        if (w->ids[i] >= 0) out->ids[out->n++] = w->ids[i];
-    return CZ_OK;
-}
-
-/* ---- the cache --------------------------------------------------------------------------------
- */
-
-/* Two places for each word; the second holds what the first held before. */
-static struct bpe_cached *cache_pair(struct bpe_work *w, const char *s, size_t n)
-{
-    return w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
-}
+/* ---- the cache ------------------------------------------------------------------------------- */
 
 static const struct bpe_cached *cache_find(const struct bpe_cached *pair, const char *s, size_t n)
 {
@@ -281,7 +256,8 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
     struct short_word word;
     struct bpe_cached *pair = NULL;
     if (n <= BPE_CACHED_NBYTES) {
-        pair = cache_pair(w, s, n);
+        /* Two places for each word; the second holds what the first held before. */
+        pair = w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
         const struct bpe_cached *hit = cache_find(pair, s, n);
         if (hit) {
             TRY(id_list_reserve(out, BPE_CACHED_IDS));
@@ -295,7 +271,13 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
         word.ids[0] = whole;
         word.n = 1;
     } else if (b->growth * n > SHORT_MAX) {
-        return long_word(b, w, s, n, out);
+        TRY(room_for_symbols(w, b->growth * n));
+        size_t n_ids = first_ids(b, s, n, w->ids);
+        TRY(id_list_reserve(out, n_ids));
+        merge_long(&b->merges, w, n_ids);
+        for (size_t i = 0; i < n_ids; i++)
+            if (w->ids[i] >= 0) out->ids[out->n++] = w->ids[i];
+        return CZ_OK;
     } else {
         word.n = first_ids(b, s, n, word.ids);
         merge_short(&b->merges, &word);

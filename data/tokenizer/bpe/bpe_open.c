@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- source -----------------------------------------------------------------------------------
- */
+/* ---- source ---------------------------------------------------------------------------------- */
 
+/* Repeats are kept with a pointer to the first one and not indexed again: read_added() compares
+ * their ids once the vocabulary is there. */
 cz_status bpe_source_add(struct bpe_source *src, const struct bpe_added *added)
 {
     if (src->n_added == src->cap_added) {
@@ -31,6 +32,7 @@ void bpe_source_free(struct bpe_source *src)
     memset(src, 0, sizeof *src);
 }
 
+/* The vocabulary first: an added token that it holds, too, has its id from there. */
 int64_t bpe_find_token(const void *user, const char *content)
 {
     const struct bpe_source *src = user;
@@ -56,9 +58,10 @@ cz_status bpe_create(struct bpe **out)
     return CZ_OK;
 }
 
-/* ---- vocabulary -------------------------------------------------------------------------------
- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
 
+/* Before anything is sized by ids: a single id of 2⁶⁰ in a file must not ask for that much
+ * memory. */
 static cz_status check_id(const struct json_node *node, int64_t id)
 {
     char where[512];
@@ -67,6 +70,7 @@ static cz_status check_id(const struct json_node *node, int64_t id)
                    json_where(node, where, sizeof where), (long long)id, BPE_ID_MAX);
 }
 
+/* Ids may have gaps, so tables are as long as the largest id and not as the number of tokens. */
 static cz_status largest_id(const struct bpe_source *src, int64_t *max)
 {
     *max = -1;
@@ -94,6 +98,7 @@ static cz_status set_token(struct bpe *b, unsigned char *taken, const struct jso
     return bpe_vocab_set(&b->vocab, id, written, strlen(written));
 }
 
+/* After largest_id() has checked every id, so they index `taken` unchecked. */
 static cz_status read_tokens(struct bpe *b, const struct bpe_source *src, unsigned char *taken)
 {
     for (size_t i = 0; i < json_count(src->vocab); i++) {
@@ -112,7 +117,7 @@ static cz_status read_added(struct bpe *b, const struct bpe_source *src, unsigne
     for (size_t i = 0; i < src->n_added; i++) {
         const struct bpe_added *a = &src->added[i];
         int64_t id = bpe_find_token(src, a->content);
-        if (!*a->content) continue; /* stands nowhere */
+        if (!*a->content) continue; /* in no text */
         if (id != a->token.id)
             return err_set(CZ_CORRUPT, 0, "%s: \"%s\" has id %lld here and id %lld before",
                            json_where(a->node, where, sizeof where), a->content,
@@ -123,7 +128,9 @@ static cz_status read_added(struct bpe *b, const struct bpe_source *src, unsigne
     return CZ_OK;
 }
 
-/* Added tokens that are searched in normalized text are normalized themselves, also decoded. */
+/* Added tokens that are searched in normalized text are normalized themselves, also decoded.
+ * Normalized ones go to their own set, since they are searched in another text than the raw
+ * ones. */
 static cz_status add_to_sets(struct bpe *b, const struct bpe_source *src)
 {
     struct bpe_work work = {0};
@@ -145,7 +152,8 @@ static cz_status add_to_sets(struct bpe *b, const struct bpe_source *src)
     return st;
 }
 
-/* What a byte begins as: a token, or the tokens <0xC4><0xA0> of its character's UTF-8. */
+/* What a byte begins as: a token, or the tokens <0xC4><0xA0> of its character's UTF-8. Bytes that
+ * have neither are unknown: check_unknown() decides whether that matters. */
 static cz_status read_byte(struct bpe *b, const struct bpe_source *src, int byte,
                            bool byte_fallback)
 {
@@ -172,6 +180,8 @@ static cz_status read_byte(struct bpe *b, const struct bpe_source *src, int byte
     return CZ_OK;
 }
 
+/* The order counts: ids are checked before tables get their size, the index is made of the model's
+ * tokens alone (ignore_merges must not find added ones), bytes come after all tokens. */
 cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_fallback)
 {
     int64_t max;
@@ -202,9 +212,9 @@ cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_
     return add_to_sets(b, src);
 }
 
-/* ---- merges -----------------------------------------------------------------------------------
- */
+/* ---- merges ---------------------------------------------------------------------------------- */
 
+/* tokenizer.json has a JSON path, merges.txt a line. */
 static const char *place_text(const struct bpe_place *place, char *buf, size_t n)
 {
     if (place->node) return json_where(place->node, buf, n);
@@ -212,7 +222,8 @@ static const char *place_text(const struct bpe_place *place, char *buf, size_t n
     return buf;
 }
 
-/* The id of the token s, which is terminated. */
+/* The id of the token s, which is terminated. A merge of tokens that do not exist could never
+ * apply; a file that has one is not the one the model was trained with. */
 static cz_status need_token(const struct bpe_source *src, const char *s,
                             const struct bpe_place *place, int32_t *id)
 {
@@ -227,6 +238,8 @@ static cz_status need_token(const struct bpe_source *src, const char *s,
     return CZ_OK;
 }
 
+/* The key holds the left part, then the whole with the right part behind: three terminated strings
+ * out of one buffer, since most merges are short. */
 cz_status bpe_add_merge(struct bpe *b, const struct bpe_source *src, uint32_t rank,
                         const char *left, size_t n_left, const char *right, size_t n_right,
                         const struct bpe_place *place)
@@ -280,23 +293,14 @@ static cz_status read_merge(struct bpe *b, const struct bpe_source *src,
     return bpe_add_merge(b, src, rank, left, n_left, right, strlen(right), &place);
 }
 
-static cz_status read_merges(struct bpe *b, const struct bpe_source *src,
-                             const struct json_node *model)
-{
-    const struct json_node *list;
-    TRY(json_need(model, "merges", JSON_ARRAY, &list));
-    TRY(bpe_merges_init(&b->merges, json_count(list)));
-    for (size_t i = 0; i < json_count(list); i++)
-        TRY(read_merge(b, src, json_child(list, i), (uint32_t)i));
-    return CZ_OK;
-}
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
-
-/* What ends a text where no file says so. */
+/* What ends a text where no file says so. A folder with vocab.json and merges.txt alone has no such
+ * file. */
 static const char *const usual_ends[] = {"<|endoftext|>", "<|end_of_text|>"};
 
+/* A vocabulary may hold a text like "<|endoftext|>" as an ordinary token; only an added one is cut
+ * out of the input. */
 static bool is_added(const struct bpe_source *src, int64_t id)
 {
     for (size_t i = 0; i < src->n_added; i++)
@@ -304,6 +308,8 @@ static bool is_added(const struct bpe_source *src, int64_t id)
     return false;
 }
 
+/* cuts: places where a text may be divided among threads must be fit for every splitting step. A
+ * tokenizer without any step splits nowhere. */
 cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *dir)
 {
     struct cz_tokenizer *tok = &b->base;
@@ -326,9 +332,9 @@ cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *di
     return CZ_OK;
 }
 
-/* ---- tokenizer.json ---------------------------------------------------------------------------
- */
+/* ---- tokenizer.json -------------------------------------------------------------------------- */
 
+/* A prefix or suffix would make other tokens of the same text. */
 static cz_status refuse_text(const struct json_node *model, const char *key)
 {
     const char *text;
@@ -339,7 +345,8 @@ static cz_status refuse_text(const struct json_node *model, const char *key)
                    json_where(json_get(model, key), where, sizeof where), text);
 }
 
-/* Options of the model; *byte_fallback is for the vocabulary. */
+/* Options of the model; *byte_fallback is for the vocabulary. Options that change the encoding and
+ * are not supported are errors, never ignored. */
 static cz_status read_options(struct bpe *b, const struct bpe_source *src,
                               const struct json_node *model, bool *byte_fallback)
 {
@@ -379,6 +386,7 @@ static cz_status check_unknown(const struct bpe *b, const struct json_node *mode
     return CZ_OK;
 }
 
+/* In the order of the file: repeats refer to an earlier one. */
 static cz_status list_added(struct bpe_source *src, const struct json_node *root)
 {
     const struct json_node *list = json_get(root, "added_tokens");
@@ -396,6 +404,7 @@ static cz_status list_added(struct bpe_source *src, const struct json_node *root
     return CZ_OK;
 }
 
+/* Steps are read before the vocabulary: added tokens are normalized by them. */
 static cz_status read_json(struct bpe *b, struct bpe_source *src, const char *dir,
                            const struct json_node *root)
 {
@@ -408,7 +417,11 @@ static cz_status read_json(struct bpe *b, struct bpe_source *src, const char *di
     TRY(bpe_read_steps(b, root));
     TRY(bpe_read_vocab(b, src, byte_fallback));
     TRY(check_unknown(b, model));
-    TRY(read_merges(b, src, model));
+    const struct json_node *list;
+    TRY(json_need(model, "merges", JSON_ARRAY, &list));
+    TRY(bpe_merges_init(&b->merges, json_count(list)));
+    for (size_t i = 0; i < json_count(list); i++)
+        TRY(read_merge(b, src, json_child(list, i), (uint32_t)i));
     TRY(tokenizer_json_post(root, bpe_find_token, src, &b->base));
     return bpe_finish(b, src, dir);
 }

@@ -2,7 +2,7 @@
  *
  * bpe_open.c   tokens, merges and bytes; tokenizer.json
  * bpe_steps.c  normalizer, pre_tokenizer, decoder of tokenizer.json
- * bpe_files.c  vocab.json + merges.txt and what stands beside them */
+ * bpe_files.c  vocab.json + merges.txt and the files beside them */
 #ifndef CZ_DATA_TOKENIZER_BPE_BPE_OPEN_IMPL_H
 #define CZ_DATA_TOKENIZER_BPE_BPE_OPEN_IMPL_H
 
@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer_json_impl.h"
 
 struct bpe_added {
-    const struct json_node *node; /* where it stands */
+    const struct json_node *node; /* its place in the JSON */
     const char *content;
     struct added_token token;
     bool is_repeat; /* the content was there before */
@@ -38,7 +38,7 @@ cz_status bpe_create(struct bpe **out);
  * already. CZ_CORRUPT: no object, ids outside the range or twice. */
 cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_fallback);
 
-/* Where a merge stands, for sentences. */
+/* A merge's place, for messages. */
 struct bpe_place {
     const struct json_node *node; /* NULL: a line of a file */
     const char *path;

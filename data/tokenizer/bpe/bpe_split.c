@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* ---- runs -------------------------------------------------------------------------------------
- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 /* Bytes at s of characters whose class is among `classes`. */
 static size_t run_of(const char *s, size_t n, unsigned classes)
@@ -77,8 +76,7 @@ static size_t contraction_any_case(const char *s, size_t n)
     return contraction(lower, n < 3 ? n : 3);
 }
 
-/* ---- GPT-2 ------------------------------------------------------------------------------------
- */
+/* ---- GPT-2 ----------------------------------------------------------------------------------- */
 
 static size_t gpt2_next(const char *s, size_t n)
 {
@@ -97,8 +95,7 @@ static size_t gpt2_next(const char *s, size_t n)
     return at + run_of(s + at, n - at, class);
 }
 
-/* ---- LLaMA 3, Qwen2 and the like --------------------------------------------------------------
- */
+/* ---- LLaMA 3, Qwen2 and the like ------------------------------------------------------------- */
 
 /* What these patterns differ in. */
 struct lines_pattern {
@@ -141,8 +138,7 @@ static size_t qwen3_5_next(const char *s, size_t n)
     return lines_next(s, n, (struct lines_pattern){1, CHAR_L | CHAR_MARK, CHAR_OTHER});
 }
 
-/* ---- o200k ------------------------------------------------------------------------------------
- */
+/* ---- o200k ----------------------------------------------------------------------------------- */
 
 #define CAPITALS (CHAR_UPPER | CHAR_LETTER | CHAR_MARK) /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
 #define SMALLS   (CHAR_LOWER | CHAR_LETTER | CHAR_MARK) /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
@@ -199,8 +195,7 @@ static size_t o200k_next(const char *s, size_t n)
     return at;
 }
 
-/* ---- other steps ------------------------------------------------------------------------------
- */
+/* ---- other steps ----------------------------------------------------------------------------- */
 
 static size_t digits_next(const char *s, size_t n)
 {
@@ -223,8 +218,7 @@ static size_t whole_next(const char *s, size_t n)
     return n;
 }
 
-/* ---- which are known --------------------------------------------------------------------------
- */
+/* ---- which are known ------------------------------------------------------------------------- */
 
 #define CASELESS   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"

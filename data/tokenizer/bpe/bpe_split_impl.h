@@ -6,7 +6,7 @@
 #include "base/compiler.h"
 
 /* Where a text can be cut in two whose pieces, one after the other, are those of the whole. All of
- * these hold whatever stands further away: no piece reaches over such a place, and no lookahead of
+ * these hold whatever text is further away: no piece reaches over such a place, and no lookahead of
  * a piece before it changes when the text ends there. */
 enum bpe_cuts {
     BPE_CUTS_NONE = 0,         /* nothing is known */

@@ -1,4 +1,4 @@
-/* What stands around the model in tokenizer.json: normalizer, pre_tokenizer and decoder. */
+/* The steps around the model in tokenizer.json: normalizer, pre_tokenizer and decoder. */
 #include "data/tokenizer/bpe/bpe_open_impl.h"
 
 #include <string.h>
@@ -8,8 +8,7 @@ static bool is_absent(const struct json_node *node)
     return !node || json_type(node) == JSON_NULL;
 }
 
-/* ---- normalizer -------------------------------------------------------------------------------
- */
+/* ---- normalizer ------------------------------------------------------------------------------ */
 
 static cz_status read_normalizer(struct bpe *b, const struct json_node *node, int depth)
 {
@@ -34,8 +33,7 @@ static cz_status read_normalizer(struct bpe *b, const struct json_node *node, in
                    is_pieces ? " (SentencePiece's BPE, as LLaMA 2 has it, is not read)" : "");
 }
 
-/* ---- pre_tokenizer ----------------------------------------------------------------------------
- */
+/* ---- pre_tokenizer --------------------------------------------------------------------------- */
 
 cz_status bpe_add_step(struct bpe *b, const struct bpe_split *split, bool add_prefix_space)
 {
@@ -44,22 +42,6 @@ cz_status bpe_add_step(struct bpe *b, const struct bpe_split *split, bool add_pr
     b->steps[b->n_steps++] =
         (struct bpe_step){.split = split, .add_prefix_space = add_prefix_space};
     return CZ_OK;
-}
-
-static cz_status read_byte_level(struct bpe *b, const struct json_node *node)
-{
-    bool add_prefix_space, use_regex;
-    TRY(json_opt_bool(node, "add_prefix_space", true, &add_prefix_space));
-    TRY(json_opt_bool(node, "use_regex", true, &use_regex));
-    if (!use_regex && !add_prefix_space) return CZ_OK;
-    return bpe_add_step(b, use_regex ? &bpe_split_gpt2 : &bpe_split_whole, add_prefix_space);
-}
-
-static cz_status read_digits(struct bpe *b, const struct json_node *node)
-{
-    bool individual;
-    TRY(json_opt_bool(node, "individual_digits", false, &individual));
-    return bpe_add_step(b, individual ? &bpe_split_digits : &bpe_split_digit_runs, false);
 }
 
 /* The patterns match whole texts: what they match is isolated, or what they do not match (nothing)
@@ -111,10 +93,18 @@ static cz_status read_pre_tokenizer(struct bpe *b, const struct json_node *node,
         return err_set(CZ_UNSUPPORTED, 0, "%s: %s after ByteLevel",
                        json_where(node, where, sizeof where), type);
     if (strcmp(type, "Split") == 0) return read_split(b, node);
-    if (strcmp(type, "Digits") == 0) return read_digits(b, node);
+    if (strcmp(type, "Digits") == 0) {
+        bool individual;
+        TRY(json_opt_bool(node, "individual_digits", false, &individual));
+        return bpe_add_step(b, individual ? &bpe_split_digits : &bpe_split_digit_runs, false);
+    }
     if (strcmp(type, "ByteLevel") == 0) {
         *is_bytes = true;
-        return read_byte_level(b, node);
+        bool add_prefix_space, use_regex;
+        TRY(json_opt_bool(node, "add_prefix_space", true, &add_prefix_space));
+        TRY(json_opt_bool(node, "use_regex", true, &use_regex));
+        if (!use_regex && !add_prefix_space) return CZ_OK;
+        return bpe_add_step(b, use_regex ? &bpe_split_gpt2 : &bpe_split_whole, add_prefix_space);
     }
     return err_set(CZ_UNSUPPORTED, 0,
                    "%s: a pre-tokenizer of type %s is not known%s; ByteLevel, Split, Digits and "
@@ -123,8 +113,7 @@ static cz_status read_pre_tokenizer(struct bpe *b, const struct json_node *node,
                    strcmp(type, "Metaspace") == 0 ? " (SentencePiece's BPE is not read)" : "");
 }
 
-/* ---- decoder ----------------------------------------------------------------------------------
- */
+/* ---- decoder --------------------------------------------------------------------------------- */
 
 static cz_status read_decoder(const struct json_node *node, int depth)
 {

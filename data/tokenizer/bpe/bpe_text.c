@@ -21,8 +21,7 @@ cz_status bpe_work_room(struct bpe_work *w, int which, size_t n)
     return CZ_OK;
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 static bool is_ascii_block(const char *s)
 {
@@ -80,8 +79,7 @@ cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes)
     return CZ_OK;
 }
 
-/* ---- NFC --------------------------------------------------------------------------------------
- */
+/* ---- NFC ------------------------------------------------------------------------------------- */
 
 /* One bit per character below LIMIT; none above it is changed by NFC or changes its neighbours. */
 #define LIMIT 0x30000
@@ -93,7 +91,7 @@ static void mark(int32_t c)
     not_plain[c / 64] |= (uint64_t)1 << (c % 64);
 }
 
-/* A character is not plain when it combines, is written otherwise in NFC, or stands behind the
+/* A character is not plain when it combines, is written otherwise in NFC, or follows the
  * first in some character's decomposition (and so may join what is before it). */
 static void make_not_plain(void)
 {
@@ -135,18 +133,9 @@ static size_t plain_prefix(const char *s, size_t n)
     return n;
 }
 
-/* Bytes of a plain character and those behind it that are not. */
-static size_t mixed_length(const char *s, size_t n)
-{
-    size_t at, len;
-    (void)chars_at(s, n, &at);
-    while (at < n && !bpe_is_plain(chars_at(s + at, n - at, &len))) at += len;
-    return at;
-}
-
 #define COMPOSED_MAX 64 /* characters that are composed without allocating */
 
-/* NFC of s into dst (room for 4 · COMPOSED_MAX bytes); 0: too long for it. */
+/* NFC of s into dst (4 · COMPOSED_MAX bytes); 0: too long for it. */
 static size_t compose_short(const char *s, size_t n, char *dst)
 {
     utf8proc_int32_t chars[COMPOSED_MAX + 1];
@@ -197,7 +186,11 @@ cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
         s += good;
         n -= good;
         if (n == 0) break;
-        size_t mixed = mixed_length(s, n);
+        /* Bytes of a plain character and those behind it that are not. */
+        size_t at, len;
+        (void)chars_at(s, n, &at);
+        while (at < n && !bpe_is_plain(chars_at(s + at, n - at, &len))) at += len;
+        size_t mixed = at;
         TRY(append_composed(w, s, mixed, &used));
         s += mixed;
         n -= mixed;

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the alphabet -----------------------------------------------------------------------------
- */
+/* ---- the alphabet ---------------------------------------------------------------------------- */
 
 static bool is_printable(int c)
 {
@@ -61,8 +60,7 @@ static size_t read_written(const char *written, size_t n, char *dst)
     return used;
 }
 
-/* ---- tokens -----------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 cz_status bpe_vocab_init(struct bpe_vocab *v, int64_t size)
 {
@@ -102,8 +100,7 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
     return CZ_OK;
 }
 
-/* ---- whole words ------------------------------------------------------------------------------
- */
+/* ---- whole words ----------------------------------------------------------------------------- */
 
 static bool is_token(const struct bpe_vocab *v, uint32_t id, const char *s, size_t n)
 {

@@ -1,12 +1,12 @@
-/* WordPiece: a text's words, each the longest tokens that it begins with; what the ids stand for.
- */
+/* WordPiece: a text's words, each split into the longest tokens that it begins with; and what the
+ * ids decode to. Results equal those of Hugging Face's tokenizers, which tests compare
+ * (tests/interop). */
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- encoding ---------------------------------------------------------------------------------
- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 struct encoder {
     const struct wordpiece *wp;
@@ -49,6 +49,8 @@ static cz_status encode_normalized(const struct wordpiece *wp, const char *text,
     return wp_words(wp->plain, text + done, nbytes - done, word, add_word, e);
 }
 
+/* Only where added tokens are searched in normalized text is a normalized copy made; otherwise
+ * words are normalized as they are read. */
 static cz_status encode_between(const struct wordpiece *wp, const char *text, size_t nbytes,
                                 struct wp_word *word, struct encoder *e)
 {
@@ -107,11 +109,10 @@ static size_t wordpiece_cut(const struct cz_tokenizer *tok, const char *text, si
     return nbytes;
 }
 
-/* ---- pieces -----------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Words are separated by spaces, but . ? ! and , follow directly, as Hugging Face's decoder has it.
- */
+/* Words are separated by spaces, but . ? ! and , follow directly, as Hugging Face's decoder has
+ * it. */
 static size_t wordpiece_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
 {
     const struct wordpiece *wp = (const struct wordpiece *)tok;

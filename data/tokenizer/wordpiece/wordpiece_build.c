@@ -1,4 +1,6 @@
-/* A WordPiece tokenizer from what its files say. */
+/* A WordPiece tokenizer from what its files say. wordpiece_vocab.c and wordpiece_json.c gather the
+ * same lists from their formats; this file turns them into the trie, the texts of ids and the sets
+ * of added tokens, so that both formats give one behaviour. */
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
 #include "base/log.h"
@@ -7,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- gathering --------------------------------------------------------------------------------
- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
+/* text is not copied: it belongs to the file, which stays in memory until the build is done. Ids
+ * are bounded here, because tables are sized by the largest. */
 cz_status wp_source_add_token(struct wp_source *src, const char *text, size_t nbytes, int64_t id)
 {
     if (id < 0 || id > WP_ID_MAX)
@@ -49,8 +52,7 @@ void wp_source_free(struct wp_source *src)
     memset(src, 0, sizeof *src);
 }
 
-/* ---- finding ----------------------------------------------------------------------------------
- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static int32_t find_in_model(const struct wordpiece *wp, const char *content)
 {
@@ -58,6 +60,8 @@ static int32_t find_in_model(const struct wordpiece *wp, const char *content)
     return node < 0 ? -1 : wp->trie.nodes[node].id;
 }
 
+/* Linear: a vocabulary has some tens of added tokens, and texts are searched by their tree
+ * instead. */
 static int64_t find_in_added(const struct wordpiece *wp, const struct added_tokens *set,
                              const char *content)
 {
@@ -69,6 +73,8 @@ static int64_t find_in_added(const struct wordpiece *wp, const struct added_toke
     return -1;
 }
 
+/* The model's tokens come before added ones of the same text: place_added() has given those the
+ * same id. */
 int64_t wordpiece_find(const void *user, const char *content)
 {
     const struct wordpiece *wp = user;
@@ -86,27 +92,9 @@ const char *wordpiece_usual_name(enum cz_special which)
     return names[which];
 }
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building -------------------------------------------------------------------------------- */
 
-/* Tokens are in order now, equal ones beside each other. */
-static void warn_of_doubles(const struct wp_source *src)
-{
-    size_t n_doubles = 0;
-    const struct wp_token *example = NULL;
-    for (size_t i = 1; i < src->n_tokens; i++) {
-        const struct wp_token *a = &src->tokens[i - 1], *b = &src->tokens[i];
-        if (a->nbytes != b->nbytes || memcmp(a->text, b->text, a->nbytes) != 0) continue;
-        if (!example) example = a;
-        n_doubles++;
-    }
-    if (example)
-        LOGV(LOG_WARN, SUB_DATA,
-             "%s: %zu tokens occur more than once (for example as ids %d and %d); the last id is "
-             "used",
-             src->path, n_doubles, example[0].id, example[1].id);
-}
-
+/* One more than the largest id; a vocab.json may have gaps. */
 static int64_t count_model_ids(const struct wp_source *src)
 {
     int64_t n = 0;
@@ -115,14 +103,7 @@ static int64_t count_model_ids(const struct wp_source *src)
     return n;
 }
 
-static int64_t count_ids(const struct wp_source *src)
-{
-    int64_t n = count_model_ids(src);
-    for (size_t i = 0; i < src->n_added; i++)
-        if (src->added[i].token.id >= n) n = src->added[i].token.id + 1;
-    return n;
-}
-
+/* An added token named twice is one token. */
 static int64_t id_of_earlier(const struct wp_source *src, size_t n, const char *content)
 {
     for (size_t i = 0; i < n; i++)
@@ -130,7 +111,9 @@ static int64_t id_of_earlier(const struct wp_source *src, size_t n, const char *
     return -1;
 }
 
-/* Ids of added tokens; optional ones that are not in the vocabulary go. */
+/* Ids of added tokens; optional ones that are not in the vocabulary go. An id inside the model's
+ * range is not believed: it would take the place of another token. Such a token, and one without an
+ * id, gets the next free id behind the vocabulary. */
 static cz_status place_added(const struct wordpiece *wp, struct wp_source *src)
 {
     int64_t n_model = count_model_ids(src), next = n_model;
@@ -152,6 +135,7 @@ static cz_status place_added(const struct wordpiece *wp, struct wp_source *src)
     return CZ_OK;
 }
 
+/* piece_nbytes_max leaves a byte for the space that decoding puts before whole words. */
 static void put_text(struct wordpiece *wp, int32_t id, const char *text, size_t nbytes,
                      uint64_t *used)
 {
@@ -162,10 +146,14 @@ static void put_text(struct wordpiece *wp, int32_t id, const char *text, size_t 
     if (nbytes + 1 > wp->tok.piece_nbytes_max) wp->tok.piece_nbytes_max = nbytes + 1;
 }
 
+/* One block for all texts. Added tokens come after the model's: one that names a token of the model
+ * stores the same text again, which changes nothing. */
 static cz_status keep_texts(struct wordpiece *wp, const struct wp_source *src)
 {
     uint64_t nbytes = 0, used = 0;
-    int64_t n_ids = count_ids(src);
+    int64_t n_ids = count_model_ids(src);
+    for (size_t i = 0; i < src->n_added; i++)
+        if (src->added[i].token.id >= n_ids) n_ids = src->added[i].token.id + 1;
     for (size_t i = 0; i < src->n_tokens; i++) nbytes += src->tokens[i].nbytes;
     for (size_t i = 0; i < src->n_added; i++) nbytes += strlen(src->added[i].content);
     wp->text = malloc(nbytes + 1);
@@ -187,27 +175,24 @@ static cz_status keep_texts(struct wordpiece *wp, const struct wp_source *src)
     return CZ_OK;
 }
 
-/* A token that is searched in normalized text is normalized itself. */
-static cz_status add_normalized(struct wordpiece *wp, const struct wp_added *a)
-{
-    size_t n = strlen(a->content);
-    char *normalized = malloc(wp_normalized_nbytes_max(n));
-    if (!normalized) return err_set(CZ_NOMEM, 0, "no memory for an added token");
-    n = wp_normalize(&wp->chars, a->content, n, normalized);
-    cz_status st = CZ_OK;
-    if (n > 0) st = added_tokens_add(&wp->added_normalized, normalized, n, &a->token);
-    free(normalized);
-    return st;
-}
-
+/* wp->plain has no rules: it splits the text around a token that was found in normalized text,
+ * which must not be normalized twice. */
 static cz_status keep_added(struct wordpiece *wp, const struct wp_source *src)
 {
     static const struct wp_rules no_rules = {0};
     for (size_t i = 0; i < src->n_added; i++) {
         const struct wp_added *a = &src->added[i];
-        if (a->token.normalized)
-            TRY(add_normalized(wp, a));
-        else
+        if (a->token.normalized) {
+            /* A token that is searched in normalized text is normalized itself. */
+            size_t n = strlen(a->content);
+            char *normalized = malloc(wp_normalized_nbytes_max(n));
+            if (!normalized) return err_set(CZ_NOMEM, 0, "no memory for an added token");
+            n = wp_normalize(&wp->chars, a->content, n, normalized);
+            cz_status st = CZ_OK;
+            if (n > 0) st = added_tokens_add(&wp->added_normalized, normalized, n, &a->token);
+            free(normalized);
+            TRY(st);
+        } else
             TRY(added_tokens_add(&wp->added, a->content, strlen(a->content), &a->token));
     }
     if (wp->added_normalized.n == 0) return CZ_OK;
@@ -217,6 +202,8 @@ static cz_status keep_added(struct wordpiece *wp, const struct wp_source *src)
     return CZ_OK;
 }
 
+/* The trie comes first because it sorts the tokens, which shows doubles, and because everything
+ * after it looks tokens up. */
 static cz_status build(struct wordpiece *wp, struct wp_source *src)
 {
     wp->n_chars_max = (size_t)src->n_chars_max;
@@ -224,7 +211,20 @@ static cz_status build(struct wordpiece *wp, struct wp_source *src)
     wp->prefix = strdup(src->prefix);
     if (!wp->prefix) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
     TRY(wp_trie_build(&wp->trie, src->tokens, src->n_tokens));
-    warn_of_doubles(src);
+    /* Tokens are in order now, equal ones beside each other. */
+    size_t n_doubles = 0;
+    const struct wp_token *example = NULL;
+    for (size_t i = 1; i < src->n_tokens; i++) {
+        const struct wp_token *a = &src->tokens[i - 1], *b = &src->tokens[i];
+        if (a->nbytes != b->nbytes || memcmp(a->text, b->text, a->nbytes) != 0) continue;
+        if (!example) example = a;
+        n_doubles++;
+    }
+    if (example)
+        LOGV(LOG_WARN, SUB_DATA,
+             "%s: %zu tokens occur more than once (for example as ids %d and %d); the last id is "
+             "used",
+             src->path, n_doubles, example[0].id, example[1].id);
     wp->inside = wp_trie_walk(&wp->trie, 0, src->prefix, wp->prefix_nbytes);
     wp->unk = find_in_model(wp, src->unk);
     if (wp->unk < 0)

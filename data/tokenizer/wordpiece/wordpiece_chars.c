@@ -47,8 +47,7 @@ static const struct {
 #define DOT_ABOVE     0x307u
 #define FIRST_MARK    0x8D4u
 
-/* ---- one character ----------------------------------------------------------------------------
- */
+/* ---- one character --------------------------------------------------------------------------- */
 
 static bool has_small(uint32_t c, uint32_t *small)
 {
@@ -134,8 +133,7 @@ uint8_t wp_combining_class(uint32_t c)
     return 0;
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void set_ranges(struct wp_chars *chars, const struct wp_range *ranges, size_t n,
                        enum wp_action action)

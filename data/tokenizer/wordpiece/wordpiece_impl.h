@@ -14,8 +14,7 @@
 #include "data/tokenizer/added_tokens_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 
-/* ---- characters -------------------------------------------------------------------------------
- */
+/* ---- characters ------------------------------------------------------------------------------ */
 
 struct wp_range {
     uint32_t first, last;
@@ -76,15 +75,14 @@ enum wp_action wp_split(uint32_t c);
 /* Combining class of a mark that stays; 0 for anything else. */
 uint8_t wp_combining_class(uint32_t c);
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* The word under way, or a text. n_chars continues counting where `text` takes no more. */
 struct wp_word {
     char *text; /* space for n_chars_max characters of 4 bytes */
     size_t nbytes;
     size_t n_chars, n_chars_max;
-    size_t fence; /* marks are not put in order over what stands before this byte */
+    size_t fence; /* marks are not put in order over what precedes this byte */
 };
 
 /* Takes each word, in order; n_chars may be more than the word's n_chars_max, and then `word` is
@@ -104,8 +102,7 @@ static inline size_t wp_normalized_nbytes_max(size_t nbytes)
     return 4 * nbytes + 4;
 }
 
-/* ---- the longest token ------------------------------------------------------------------------
- */
+/* ---- the longest token ----------------------------------------------------------------------- */
 
 struct wp_token { /* bytes with an id */
     const char *text;
@@ -147,8 +144,7 @@ static inline int32_t wp_trie_longest(const struct wp_trie *trie, int32_t node, 
     return id;
 }
 
-/* ---- the tokenizer ----------------------------------------------------------------------------
- */
+/* ---- the tokenizer --------------------------------------------------------------------------- */
 
 struct wordpiece {
     struct cz_tokenizer tok;

@@ -16,11 +16,6 @@ static cz_status unknown_part(const struct json_node *node, const char *part, co
                    json_where(node, where, sizeof where), part, type, known);
 }
 
-static bool is_null(const struct json_node *node)
-{
-    return !node || json_type(node) == JSON_NULL;
-}
-
 /* A Sequence of one part is that part. NULL: nothing (also an empty sequence). */
 static cz_status only_part(const struct json_node *root, const char *key, const char *list_key,
                            const struct json_node **part, const char **type)
@@ -29,7 +24,7 @@ static cz_status only_part(const struct json_node *root, const char *key, const 
     char where[512];
     *part = NULL;
     *type = NULL;
-    if (is_null(node)) return CZ_OK;
+    if (!node || json_type(node) == JSON_NULL) return CZ_OK;
     TRY(json_need_string(node, "type", type));
     *part = node;
     if (strcmp(*type, "Sequence") != 0) return CZ_OK;
@@ -66,7 +61,8 @@ static cz_status check_splitting(const struct json_node *root)
     return unknown_part(node, "pre_tokenizer", type, "BertPreTokenizer");
 }
 
-static cz_status read_model(const struct json_node *root, struct wp_source *src)
+static cz_status read_all(const char *dir, const struct json_node *root, struct wp_source *src,
+                          struct wordpiece **out)
 {
     const struct json_node *model = json_get(root, "model"), *vocab;
     TRY(json_need(model, "vocab", JSON_OBJECT, &vocab));
@@ -79,11 +75,8 @@ static cz_status read_model(const struct json_node *root, struct wp_source *src)
         TRY(json_as_int(node, &id));
         TRY(wp_source_add_token(src, json_key(node), strlen(json_key(node)), id));
     }
-    return CZ_OK;
-}
-
-static cz_status read_added(const struct json_node *root, struct wp_source *src)
-{
+    TRY(read_normalizer(root, &src->rules));
+    TRY(check_splitting(root));
     const struct json_node *list = json_get(root, "added_tokens");
     for (size_t i = 0; i < json_count(list); i++) {
         struct wp_added a = {0};
@@ -92,16 +85,6 @@ static cz_status read_added(const struct json_node *root, struct wp_source *src)
         a.token.id = id < 0 || id > WP_ID_MAX ? -1 : (int32_t)id;
         TRY(wp_source_add_added(src, &a));
     }
-    return CZ_OK;
-}
-
-static cz_status read_all(const char *dir, const struct json_node *root, struct wp_source *src,
-                          struct wordpiece **out)
-{
-    TRY(read_model(root, src));
-    TRY(read_normalizer(root, &src->rules));
-    TRY(check_splitting(root));
-    TRY(read_added(root, src));
     TRY(wordpiece_build(src, out));
     struct cz_tokenizer *tok = &(*out)->tok;
     for (int i = 0; i < CZ_SPECIAL_COUNT; i++) {

@@ -25,7 +25,7 @@ struct build {
     struct build_item *queue;
     size_t n_queued, cap_queued;
     int32_t single_from, search_from;
-    size_t used; /* slots up to which something stands */
+    size_t used; /* slots up to the last one in use */
 };
 
 static int compare_tokens(const void *a, const void *b)
@@ -88,7 +88,7 @@ static cz_status add_item(struct build *b, struct build_item item)
     return CZ_OK;
 }
 
-/* Give a node its id and its children, who queue up for theirs. */
+/* Give a node its id and its children, which are queued for theirs. */
 static cz_status build_node(struct build *b, struct build_item item)
 {
     unsigned char bytes[N_BYTES];
@@ -125,7 +125,7 @@ cz_status wp_trie_build(struct wp_trie *trie, struct wp_token *tokens, size_t n_
     trie->nodes[0].parent = 0;
     TRY_GOTO(add_item(&b, (struct build_item){0, n_tokens, 0, 0}), done);
     for (size_t i = 0; i < b.n_queued; i++) TRY_GOTO(build_node(&b, b.queue[i]), done);
-    trie->nodes[0].parent = FREE; /* nobody's child */
+    trie->nodes[0].parent = FREE; /* no node's child */
     trie->n = b.used + 1;
 done:
     free(b.queue);

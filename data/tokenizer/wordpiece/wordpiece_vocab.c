@@ -12,8 +12,7 @@
 #define VOCAB_NBYTES_MAX ((size_t)256 << 20)
 #define BYTE_ORDER_MARK  "\xEF\xBB\xBF"
 
-/* ---- vocab.txt --------------------------------------------------------------------------------
- */
+/* ---- vocab.txt ------------------------------------------------------------------------------- */
 
 /* Without white space at its end: CR, and whatever an editor left there. */
 static size_t trimmed(const char *line, size_t n)
@@ -43,8 +42,7 @@ static cz_status read_lines(struct wp_source *src, const char *text, size_t nbyt
     return CZ_OK;
 }
 
-/* ---- tokenizer_config.json --------------------------------------------------------------------
- */
+/* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
 /* Classes of transformers that read vocab.txt as BERT does (also with "Fast" at the end). */
 static const char *const bert_like[] = {
@@ -105,8 +103,7 @@ static cz_status read_rules(const struct json_node *config, struct wp_rules *rul
     return CZ_OK;
 }
 
-/* ---- added tokens -----------------------------------------------------------------------------
- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
 /* special_tokens_map.json, tokenizer_config.json, added_tokens.json; any may be missing (NULL). */
 struct config {
@@ -131,11 +128,6 @@ static cz_status config_load(struct config *c, const char *dir)
     return CZ_OK;
 }
 
-static void config_free(struct config *c)
-{
-    for (size_t i = 0; i < CZ_ARRAY_LEN(c->docs); i++) json_free(c->docs[i]);
-}
-
 /* What the files call a special token, else what BERT does; NULL: nothing. */
 static const char *name_of(const struct config *c, enum cz_special which)
 {
@@ -154,34 +146,6 @@ static cz_status add_special(struct wp_source *src, const char *content, bool op
     return content ? wp_source_add_added(src, &a) : CZ_OK;
 }
 
-/* "added_tokens_decoder": {"101": {"content": "[CLS]", …}, …} */
-static cz_status add_decoder(struct wp_source *src, const struct json_node *list)
-{
-    for (size_t i = 0; i < json_count(list); i++) {
-        const struct json_node *node = json_child(list, i);
-        struct wp_added a = {0};
-        int64_t id;
-        TRY(tokenizer_json_added(node, &a.token, &id, &a.content));
-        id = json_key(node) ? strtol(json_key(node), NULL, 10) : -1;
-        a.token.id = id < 0 || id > WP_ID_MAX ? -1 : (int32_t)id;
-        TRY(wp_source_add_added(src, &a));
-    }
-    return CZ_OK;
-}
-
-/* added_tokens.json: {"<tok>": 30522, …} */
-static cz_status add_legacy(struct wp_source *src, const struct json_node *list)
-{
-    for (size_t i = 0; i < json_count(list); i++) {
-        struct wp_added a = {.content = json_key(json_child(list, i)), .token.normalized = true};
-        int64_t id;
-        TRY(json_as_int(json_child(list, i), &id));
-        a.token.id = id < 0 || id > WP_ID_MAX ? -1 : (int32_t)id;
-        TRY(wp_source_add_added(src, &a));
-    }
-    return CZ_OK;
-}
-
 /* A list of contents, or an object of them. */
 static cz_status add_extra(struct wp_source *src, const struct json_node *list)
 {
@@ -195,10 +159,28 @@ static cz_status add_all(struct wp_source *src, const struct config *c)
 {
     const struct json_node *decoder = json_get(c->config, "added_tokens_decoder");
     const struct json_node *files[] = {c->config, c->map};
-    if (decoder)
-        TRY(add_decoder(src, decoder));
-    else
-        TRY(add_legacy(src, c->added));
+    if (decoder) {
+        /* "added_tokens_decoder": {"101": {"content": "[CLS]", …}, …} */
+        for (size_t i = 0; i < json_count(decoder); i++) {
+            const struct json_node *node = json_child(decoder, i);
+            struct wp_added a = {0};
+            int64_t id;
+            TRY(tokenizer_json_added(node, &a.token, &id, &a.content));
+            id = json_key(node) ? strtol(json_key(node), NULL, 10) : -1;
+            a.token.id = id < 0 || id > WP_ID_MAX ? -1 : (int32_t)id;
+            TRY(wp_source_add_added(src, &a));
+        }
+    } else {
+        /* added_tokens.json: {"<tok>": 30522, …} */
+        for (size_t i = 0; i < json_count(c->added); i++) {
+            struct wp_added a = {.content = json_key(json_child(c->added, i)),
+                                 .token.normalized = true};
+            int64_t id;
+            TRY(json_as_int(json_child(c->added, i), &id));
+            a.token.id = id < 0 || id > WP_ID_MAX ? -1 : (int32_t)id;
+            TRY(wp_source_add_added(src, &a));
+        }
+    }
     for (int i = 0; i < CZ_SPECIAL_COUNT; i++)
         TRY(add_special(src, name_of(c, (enum cz_special)i), true));
     for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) {
@@ -208,8 +190,7 @@ static cz_status add_all(struct wp_source *src, const struct config *c)
     return CZ_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static cz_status set_specials(struct wordpiece *wp, const struct config *c, const char *path)
 {
@@ -264,7 +245,7 @@ cz_status wordpiece_open_vocab(const char *dir, struct cz_tokenizer **out)
     *out = &wp->tok;
 done:
     if (st != CZ_OK && wp) cz_tokenizer_close(&wp->tok);
-    config_free(&config);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(config.docs); i++) json_free(config.docs[i]);
     free(text);
     free(path);
     return st;

@@ -7,8 +7,7 @@
 
 #define REPLACEMENT 0xFFFDu
 
-/* ---- characters into a word -------------------------------------------------------------------
- */
+/* ---- characters into a word ------------------------------------------------------------------ */
 
 static void add_letter(struct wp_word *w, const char *bytes, size_t nbytes)
 {
@@ -17,20 +16,16 @@ static void add_letter(struct wp_word *w, const char *bytes, size_t nbytes)
     w->nbytes += nbytes;
 }
 
-static size_t last_char_start(const struct wp_word *w, size_t end)
-{
-    do end--;
-    while (((unsigned char)w->text[end] & 0xC0) == 0x80);
-    return end;
-}
-
 /* A mark goes in front of marks of higher classes (Unicode's canonical ordering). */
 static void add_mark(struct wp_word *w, const char *bytes, size_t nbytes, uint8_t combining_class)
 {
     if (w->n_chars++ >= w->n_chars_max) return;
     size_t at = w->nbytes;
     while (at > w->fence) {
-        size_t start = last_char_start(w, at);
+        size_t end = at;
+        do end--;
+        while (((unsigned char)w->text[end] & 0xC0) == 0x80);
+        size_t start = end;
         if (wp_combining_class(utf8_decode(w->text + start, (int)(at - start))) <= combining_class)
             break;
         at = start;
@@ -63,8 +58,7 @@ static uint32_t next_char(const char *s, size_t n, size_t *len)
     return REPLACEMENT;
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 struct splitter {
     struct wp_word *word;

@@ -1,21 +1,20 @@
-/* NCCL's calls. A communicator does not block: what is in progress is polled for, so that a rank
- * that has died ends the wait. */
+/* The link between ranks: NCCL's calls, and a thread that watches them.
+ *
+ * A communicator does not block: what is in progress is polled for, so that the death of a rank
+ * ends the wait. The host thread may itself be stopped in a wait for its device; so a thread of its
+ * own looks for errors that NCCL met by itself, and for ranks of this host that have died while
+ * collectives are under way. Either ends the link, and with it what the device waits for. */
 #include "comm/nccl/plane_impl.h"
 
 #include "base/clock.h"
 #include "device/cuda/runtime.h"
 
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #define CONNECT_NS_LIMIT  (INT64_C(60) * 1000000000)
 #define FINALIZE_NS_LIMIT (INT64_C(5) * 1000000000)
-
-static void nap(void)
-{
-    const struct timespec t = {.tv_nsec = 20000};
-    nanosleep(&t, NULL);
-}
 
 /* An error's sentence; lock held. */
 static cz_status refuse(struct nccl_link *l, int result, const char *what)
@@ -26,8 +25,7 @@ static cz_status refuse(struct nccl_link *l, int result, const char *what)
                    last ? last : "");
 }
 
-/* ---- ending it --------------------------------------------------------------------------------
- */
+/* ---- ending it ------------------------------------------------------------------------------- */
 
 cz_status nccl_link_check(struct nccl_link *l)
 {
@@ -35,6 +33,8 @@ cz_status nccl_link_check(struct nccl_link *l)
     return err_restore(&l->why);
 }
 
+/* Any thread may call this, also while another is inside NCCL: ncclCommAbort is what ends a wait of
+ * the device. The first reason stays. */
 void nccl_link_abort(struct nccl_link *l)
 {
     if (!l->calls) return;
@@ -50,14 +50,14 @@ void nccl_link_abort(struct nccl_link *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The last error ends the link; if that had already ended, the first reason is the news. */
+/* The last error ends the link; if the link had ended already, its first reason is returned. */
 static cz_status fail(struct nccl_link *l)
 {
     nccl_link_abort(l);
     return nccl_link_check(l);
 }
 
-/* Take the lock for a call; not taken on error. */
+/* Takes the lock for a call; not taken on error. */
 static cz_status enter(struct nccl_link *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -66,6 +66,7 @@ static cz_status enter(struct nccl_link *l)
     return nccl_link_check(l);
 }
 
+/* NCCL_IN_PROGRESS is the usual answer of a communicator that does not block. */
 static cz_status leave(struct nccl_link *l, int result, const char *what)
 {
     bool good = result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
@@ -74,7 +75,7 @@ static cz_status leave(struct nccl_link *l, int result, const char *what)
     return st;
 }
 
-/* Until nothing is in progress; limit_ns 0: as long as all ranks live. */
+/* Polls until nothing is in progress; limit_ns 0: as long as all ranks live. */
 static cz_status settle(struct nccl_link *l, const char *what, int64_t limit_ns)
 {
     int64_t begun = clock_now_ns();
@@ -87,15 +88,15 @@ static cz_status settle(struct nccl_link *l, const char *what, int64_t limit_ns)
         if (limit_ns > 0 && clock_now_ns() - begun > limit_ns)
             return err_set(CZ_COMM, 0, "rank %d of %d: NCCL was still %s after %d s", l->rank,
                            l->world_size, what, (int)(limit_ns / 1000000000));
-        nap();
+        const struct timespec t = {.tv_nsec = 20000};
+        nanosleep(&t, NULL);
     }
 }
 
-/* ---- groups -----------------------------------------------------------------------------------
- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
-/* From here to the end of the group the lock is held: the watcher's abort would meet a group that
- * is half described. */
+/* From here to the end of the group the lock is held: the watcher's abort must not meet a group
+ * that is half described. */
 cz_status nccl_group_begin(struct nccl_link *l)
 {
     TRY(enter(l));
@@ -133,6 +134,8 @@ cz_status nccl_broadcast(struct nccl_link *l, const void *src, void *dst, size_t
         "broadcasting");
 }
 
+/* Ends the group even after an error in it, as NCCL demands; the earlier error is the one that
+ * counts. */
 cz_status nccl_group_end(struct nccl_link *l, cz_status so_far)
 {
     struct err first;
@@ -143,8 +146,79 @@ cz_status nccl_group_end(struct nccl_link *l, cz_status so_far)
     return st == CZ_OK ? CZ_OK : fail(l);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- the watch ------------------------------------------------------------------------------- */
+
+#define LOOK_NS  (INT64_C(50) * 1000000)
+#define GRACE_NS (INT64_C(500) * 1000000) /* what needed the dead rank no more ends by itself */
+
+/* Whether this rank waits for others: for their connection, or data. n_done is written by the
+ * device. */
+static bool is_under_way(struct nccl_link *l)
+{
+    uint64_t done = *(volatile const uint64_t *)l->n_done;
+    return atomic_load(&l->is_connecting) || done < atomic_load(&l->n_begun);
+}
+
+static int pid_of(const struct nccl_link *l, int rank)
+{
+    for (int i = 0; i < l->watch.n; i++)
+        if (l->watch.ranks[i] == rank) return (int)l->watch.pids[i];
+    return 0;
+}
+
+/* A dead rank ends the link only if something is still under way after GRACE_NS: what did not need
+ * it completes by itself. */
+static void *watch(void *arg)
+{
+    struct nccl_link *l = arg;
+    int dead = -1, pid = 0;
+    int64_t since = 0;
+    while (!atomic_load(&l->stop)) {
+        int state = NCCL_SUCCESS, result = NCCL_SUCCESS;
+        pthread_mutex_lock(&l->lock);
+        bool asks = !l->is_over && l->comm;
+        if (asks) result = l->calls->CommGetAsyncError(l->comm, &state);
+        if (result == NCCL_SUCCESS) result = state;
+        if (asks && result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
+            err_set(CZ_COMM, 0, "rank %d of %d: NCCL failed while data moved: %s", l->rank,
+                    l->world_size, l->calls->GetErrorString(result));
+        else
+            asks = false;
+        pthread_mutex_unlock(&l->lock);
+        if (asks) nccl_link_abort(l);
+        int r = peer_watch_wait(&l->watch, LOOK_NS);
+        if (r >= 0) {
+            if (dead < 0) pid = pid_of(l, r);
+            if (dead < 0) dead = r;
+            peer_watch_forget(&l->watch, r);
+        }
+        int64_t now = clock_now_ns();
+        if (dead < 0 || !is_under_way(l)) since = now;
+        if (now - since <= GRACE_NS) continue;
+        err_set(CZ_PEER, 0, "rank %d (pid %d) died while rank %d waited for its data over NCCL",
+                dead, pid, l->rank);
+        nccl_link_abort(l);
+        break;
+    }
+    return NULL;
+}
+
+cz_status nccl_watch_start(struct nccl_link *l, const int *pids)
+{
+    sigset_t all, old;
+    TRY(peer_watch_init(&l->watch, l->world_size));
+    for (int r = 0; r < l->world_size; r++)
+        if (r != l->rank && pids[r] > 0) TRY(peer_watch_add(&l->watch, r, (pid_t)pids[r]));
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    int failed = pthread_create(&l->watcher, NULL, watch, l);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed) return err_set(CZ_NOMEM, failed, "no thread to watch NCCL with");
+    l->is_watched = true;
+    return CZ_OK;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 cz_status nccl_link_connect(struct nccl_link *l)
 {
@@ -165,6 +239,7 @@ cz_status nccl_link_connect(struct nccl_link *l)
     return st == CZ_OK ? CZ_OK : fail(l);
 }
 
+/* Finalizing is collective; after an error the communicator is aborted instead. */
 void nccl_link_close(struct nccl_link *l)
 {
     if (!l->calls) return;
@@ -175,7 +250,10 @@ void nccl_link_close(struct nccl_link *l)
         if (st == CZ_OK) st = settle(l, "ending", FINALIZE_NS_LIMIT);
         if (st != CZ_OK) nccl_link_abort(l);
     }
-    nccl_watch_stop(l);
+    atomic_store(&l->stop, true);
+    if (l->is_watched) pthread_join(l->watcher, NULL);
+    l->is_watched = false;
+    peer_watch_free(&l->watch);
     if (l->comm) l->calls->CommDestroy(l->comm);
     l->comm = NULL;
     pthread_mutex_destroy(&l->lock);

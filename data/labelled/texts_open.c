@@ -1,0 +1,124 @@
+/* Opening labelled texts: which reader each file needs, and the classes once all are read. */
+#include "base/options.h"
+#include "data/labelled/texts_impl.h"
+
+#include "base/log.h"
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static bool ends_with(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), n_suffix = strlen(suffix);
+    return n > n_suffix && strcasecmp(path + n - n_suffix, suffix) == 0;
+}
+
+/* By the file's name, else by its first character. */
+static cz_status read_open_file(struct texts_reader *r)
+{
+    const char *path = r->in.path;
+    if (r->o->plain || r->in.is_input || ends_with(path, ".txt")) {
+        if (!r->o->labels_optional)
+            return err_set(CZ_INVALID, 0, "%s: plain lines of text have no labels", path);
+        return texts_read_plain(r);
+    }
+    if (ends_with(path, ".csv")) return texts_read_table(r, ',', true);
+    if (ends_with(path, ".tsv")) return texts_read_table(r, '\t', false);
+    int c = text_source_peek(&r->in);
+    while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+        text_source_skip(&r->in);
+        c = text_source_peek(&r->in);
+    }
+    if (c == '[' || c == '{') return texts_read_json(r);
+    if (c < 0) return r->in.status; /* empty: other files may have examples */
+    return text_source_fail(
+        &r->in, CZ_CORRUPT,
+        "begins neither with \"[\" (a JSON list) nor with \"{\" (JSON lines); tables "
+        "are named .csv or .tsv, lines of text .txt");
+}
+
+/* Labels were numbered as they came; now each gets its class. More classes than half of the
+ * examples are probably not labels but texts. */
+static cz_status number_examples(struct texts_reader *r)
+{
+    struct cz_texts *t = r->t;
+    TRY(label_table_finish(&r->labels, &t->names, &t->n_labels));
+    t->n_of_label = calloc(t->n_labels + 1, sizeof *t->n_of_label);
+    if (!t->n_of_label) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n_labels);
+    for (size_t i = 0; i < t->n; i++) {
+        int32_t *label = &t->examples[i].label;
+        if (*label < 0) continue;
+        *label = r->labels.entries[*label].cls;
+        t->n_of_label[*label]++;
+    }
+    if (r->o->n_labels == 0 && t->n_labels > 100 && t->n_labels > t->n / 2)
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: %zu classes among %zu examples, \"%s\" to \"%s\": is it labels that were read?",
+             t->n_labels, t->n, t->names[0], t->names[t->n_labels - 1]);
+    return CZ_OK;
+}
+
+/* The array of examples is cut to its size at the end. */
+static cz_status read_all(struct texts_reader *r)
+{
+    const struct cz_texts_options *o = r->o;
+    struct cz_texts *t = r->t;
+    TRY(label_table_init(&r->labels, o));
+    for (size_t i = 0; i < o->n_paths; i++) {
+        size_t before = r->t->n;
+        cz_status st = text_source_open(&r->in, o->paths[i]);
+        if (st == CZ_OK) st = read_open_file(r);
+        text_source_close(&r->in);
+        if (st == CZ_OK)
+            LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", o->paths[i], r->t->n - before);
+        TRY(st);
+    }
+    if (t->n == 0)
+        return err_set(CZ_INVALID, 0, "%s%s: no example at all", o->paths[0],
+                       o->n_paths > 1 ? " and the other files" : "");
+    struct text_example *fitted = realloc(t->examples, t->n * sizeof *fitted);
+    if (fitted) t->examples = fitted;
+    return number_examples(r);
+}
+
+cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out)
+{
+    struct cz_texts_options ours, *o = &ours;
+    struct texts_reader r = {.o = o};
+    *out = NULL;
+    TRY(OPTIONS_TAKE(cz_texts_options, o, options));
+    if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
+    for (int a = 0; a < TEXT_N_ROLES; a++)
+        for (int b = 0; b < a; b++) {
+            const char *x = texts_given_name(o, (enum text_role)a),
+                       *y = texts_given_name(o, (enum text_role)b);
+            if (x && y && strcmp(x, y) == 0)
+                return err_set(CZ_INVALID, 0, "\"%s\" cannot be both the %s and the %s", x,
+                               texts_role_name((enum text_role)b),
+                               texts_role_name((enum text_role)a));
+        }
+    r.t = calloc(1, sizeof *r.t);
+    if (!r.t) return err_set(CZ_NOMEM, 0, "no memory for texts");
+    cz_status st = read_all(&r);
+    text_buf_free(&r.row.text);
+    text_buf_free(&r.row.pair);
+    text_buf_free(&r.row.label);
+    text_buf_free(&r.clean);
+    text_buf_free(&r.value);
+    text_buf_free(&r.key);
+    text_buf_free(&r.names);
+    free(r.field_ends);
+    label_table_free(&r.labels);
+    if (st != CZ_OK) {
+        cz_texts_close(r.t);
+        return st;
+    }
+    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts of %" PRIu64 " bytes, %zu classes", r.t->n,
+         r.t->nbytes, r.t->n_labels);
+    *out = r.t;
+    return CZ_OK;
+}
