@@ -27,6 +27,7 @@ static uint32_t slot_count(uint32_t n_children)
     return n;
 }
 
+/* FNV-1a; with at most half of the slots used, a file of colliding keys costs time but ends. */
 static uint32_t hash_key(const char *key)
 {
     uint32_t h = 2166136261u;
@@ -86,6 +87,7 @@ static uint32_t *find_slot(const struct json_node *node, const char *key)
     }
 }
 
+/* Both places are named, since the first one is usually far up in the file. */
 static cz_status fail_duplicate(const struct json_node *second, const struct json_node *first)
 {
     int line, column;
@@ -96,6 +98,8 @@ static cz_status fail_duplicate(const struct json_node *second, const struct jso
                      second->item->string, json_path(first, path, sizeof path), line, column);
 }
 
+/* Called once per object, before any reader can ask: a repeated key is an error of the document,
+ * whichever key is read later. */
 static cz_status index_object(struct json_node *node)
 {
     bool small = slot_count(node->n_children) == 0;
@@ -114,6 +118,8 @@ static cz_status index_object(struct json_node *node)
     return CZ_OK;
 }
 
+/* cJSON makes the values and the scanner the places; nothing of cJSON is visible outside of this
+ * file and json_impl.h. */
 static cz_status build(struct json_doc *doc)
 {
     char *strict;
@@ -172,6 +178,8 @@ fail:
     return st;
 }
 
+/* The text is copied: nodes point into it for numbers and messages, as long as the document is
+ * there. */
 cz_status json_parse(const char *text, size_t nbytes, const char *name, enum json_dialect dialect,
                      struct json_doc **out)
 {
@@ -220,6 +228,7 @@ cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc
     return adopt(text, nbytes, path, dialect, out);
 }
 
+/* Also of a document whose building stopped half-way. */
 void json_free(struct json_doc *doc)
 {
     if (!doc) return;
@@ -263,6 +272,7 @@ size_t json_count(const struct json_node *node)
     return node ? node->n_children : 0;
 }
 
+/* Constant time: the children of a container are next to each other. */
 const struct json_node *json_child(const struct json_node *node, size_t idx)
 {
     return node->doc->children[node->first_child + idx];
@@ -287,6 +297,7 @@ const char *json_text(const struct json_node *node, size_t *nbytes)
     return node->doc->text + node->text_off;
 }
 
+/* Places are counted when asked for; most documents never have an error. */
 int json_line(const struct json_node *node)
 {
     int line, column;
@@ -308,6 +319,7 @@ static size_t append(char *buf, size_t buf_nbytes, size_t at, const char *text)
     return at + strlen(text);
 }
 
+/* From the root down, by recursion over parents: depth is at most JSON_DEPTH_MAX. */
 static size_t append_path(const struct json_node *node, char *buf, size_t buf_nbytes, size_t at)
 {
     if (!node->parent) return at;
@@ -395,6 +407,7 @@ cz_status json_as_string(const struct json_node *node, const char **out)
     return CZ_OK;
 }
 
+/* A missing key is reported at the object that should have it. */
 static cz_status find_member(const struct json_node *node, const char *key,
                              const struct json_node **out)
 {

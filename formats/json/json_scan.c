@@ -106,7 +106,8 @@ static void skip_white(struct scan *c)
     while (!at_end(c) && strchr(" \t\r\n", c->s[c->at]) && c->s[c->at] != '\0') c->at++;
 }
 
-/* Line comments run to the end of the line, block comments across lines. */
+/* Line comments run to the end of the line, block comments across lines. DeepSpeed reads configs
+ * with hjson, which has all three kinds (docs/deepspeed-behaviour.md, "JSON dialect"). */
 static cz_status skip_comment(struct scan *c)
 {
     size_t start = c->at;
@@ -157,6 +158,7 @@ static cz_status add_node(struct scan *c, enum json_type type, uint32_t *idx)
     return CZ_OK;
 }
 
+/* The length is known only at the end of the value: containers are noted when they begin. */
 static void close_node(struct scan *c, uint32_t idx)
 {
     struct json_node *node = &c->doc->nodes[idx];
@@ -205,6 +207,8 @@ static cz_status scan_unicode_escape(struct scan *c)
     return CZ_OK;
 }
 
+/* \' is accepted in configs, where it is emitted without its backslash: JSON has no such escape,
+ * and cJSON would refuse it. */
 static cz_status scan_escape(struct scan *c)
 {
     char ch = c->at + 1 < c->n ? c->s[c->at + 1] : '\0';
@@ -258,7 +262,8 @@ static size_t digits(const char *s, size_t n)
     return i;
 }
 
-/* JSON's grammar, which is narrower than strtod()'s: no "+1", no "01", no "1.", no "inf". */
+/* JSON's grammar, which is narrower than strtod()'s: no "+1", no "01", no "1.", no "inf". The
+ * digits are left to the readers, which need them exactly: 0.1 as text, integers beyond 2⁵³. */
 static bool is_number(const char *s, size_t n, enum json_type *type)
 {
     size_t i = n > 0 && s[0] == '-';
@@ -300,6 +305,7 @@ static const char *word_hint(const char *s, size_t n)
     return "; strings need double quotes";
 }
 
+/* The text shown is cut between characters, so that a message stays UTF-8. */
 static cz_status fail_word(struct scan *c, size_t n)
 {
     const char *s = c->s + c->at;
@@ -353,6 +359,8 @@ static cz_status scan_word(struct scan *c)
 
 /* ---- containers ------------------------------------------------------------------------------ */
 
+/* A config's key without quotes is CZ_UNSUPPORTED and not damage: hjson allows it, czero does
+ * not. */
 static cz_status scan_key(struct scan *c)
 {
     if (peek(c) == '"') return scan_string(c);
@@ -397,6 +405,7 @@ static cz_status scan_separator(struct scan *c, char close, bool *done)
     return CZ_OK;
 }
 
+/* Keys go to cJSON as they are; duplicates are found when the tree is linked. */
 static cz_status scan_member(struct scan *c)
 {
     TRY(scan_key(c));
@@ -458,7 +467,8 @@ static cz_status scan_value(struct scan *c)
     }
 }
 
-/* UTF-8 is checked over the whole text first, so that nothing after it has to. */
+/* UTF-8 is checked over the whole text first, so that nothing after it has to. A byte-order mark is
+ * skipped: editors of Windows write one. */
 static cz_status scan_document(struct scan *c)
 {
     for (size_t i = 0; i < c->n;) {

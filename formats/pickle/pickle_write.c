@@ -36,6 +36,7 @@ static bool reserve(struct pickle_writer *w, void **array, size_t *capacity, siz
     return true;
 }
 
+/* After a failure nothing more is written; callers go on, and pickle_writer_take() reports. */
 void pickle_write(struct pickle_writer *w, const void *bytes, size_t nbytes)
 {
     void *array = w->bytes;
@@ -71,6 +72,8 @@ static uint32_t hash_bytes(const void *bytes, size_t n)
     return h ^ (h >> 15);
 }
 
+/* Texts are hashed by the bytes that were written, so no second copy of them is kept; entries store
+ * offsets, since the buffer moves when it grows. */
 static uint32_t hash_seen(const struct pickle_writer *w, const struct pickle_seen *seen)
 {
     if (seen->node) return hash_bytes(&seen->node, sizeof seen->node);
@@ -84,6 +87,7 @@ static bool is_same(const struct pickle_writer *w, const struct pickle_seen *a,
            (a->nbytes == 0 || memcmp(w->bytes + a->off, w->bytes + b->off, a->nbytes) == 0);
 }
 
+/* At most half of the slots are used (table_grow), so the search ends. */
 static uint32_t *find_slot(const struct pickle_writer *w, const struct pickle_table *t,
                            const struct pickle_seen *seen)
 {
@@ -127,13 +131,15 @@ static const struct pickle_seen *table_find(struct pickle_writer *w, const struc
     return slot ? &t->entries[slot - 1] : NULL;
 }
 
+/* Short forms below 256, as Python's pickler chooses them. */
 static void write_get(struct pickle_writer *w, uint32_t idx)
 {
     bool is_short = idx < 256;
     pickle_write_number(w, is_short ? 'h' : 'j', is_short ? 1 : 4, idx);
 }
 
-/* Store the value on top, and remember it. */
+/* Store the value on top, and remember it. Every memoised value takes the next index, whether it is
+ * ever fetched or not: the indexes must be Python's. */
 static void write_put(struct pickle_writer *w, struct pickle_table *t, struct pickle_seen seen)
 {
     if (w->failed != CZ_OK || !table_grow(w, t)) return;
@@ -160,6 +166,7 @@ static void memoise(struct pickle_writer *w, size_t off)
     write_get(w, before->memo_idx);
 }
 
+/* By address: equal values at two addresses are two objects in Python, too. */
 bool pickle_write_get_node(struct pickle_writer *w, const struct pickle_node *node)
 {
     struct pickle_seen seen = {.node = node};
@@ -192,7 +199,8 @@ static bool is_pairs(enum pickle_open kind)
 }
 
 /* Called before each value of a container: opens a batch, and closes the one before when it is
- * full. */
+ * full. Batches of PICKLE_BATCH are Python's; a file with other batches would load alike but differ
+ * byte by byte. */
 void pickle_write_next(struct pickle_writer *w)
 {
     if (w->n_levels == 0) {
@@ -216,6 +224,7 @@ void pickle_write_open(struct pickle_writer *w, enum pickle_open kind)
     if (fits) w->levels[w->n_levels++] = (struct pickle_level){.kind = kind};
 }
 
+/* The kind is compared, so that a begin without its end is found where it happens. */
 void pickle_write_close(struct pickle_writer *w, enum pickle_open kind)
 {
     if (w->n_levels == 0 || w->levels[w->n_levels - 1].kind != kind) {
@@ -234,6 +243,7 @@ void pickle_dict_begin(struct pickle_writer *w)
     pickle_write_open(w, PICKLE_OPEN_DICT);
 }
 
+/* An OrderedDict is constructed empty and filled by the same opcodes as a dict. */
 void pickle_ordered_dict_begin(struct pickle_writer *w)
 {
     pickle_write_next(w);
@@ -287,6 +297,8 @@ void pickle_state_end(struct pickle_writer *w)
     pickle_write_op(w, 'b');
 }
 
+/* copyreg's spelling of cls.__new__(cls): EMPTY_TUPLE, NEWOBJ. Attributes follow by
+ * pickle_state_begin(). */
 void pickle_put_new(struct pickle_writer *w, const char *module, const char *name)
 {
     pickle_write_next(w);
@@ -322,7 +334,8 @@ void pickle_put_bool(struct pickle_writer *w, bool value)
     pickle_write_op(w, value ? 0x88 : 0x89);
 }
 
-/* The shortest form, as Python chooses it. */
+/* The shortest form, as Python chooses it. Beyond 32 bits as LONG1, whose bytes are two's
+ * complement without repeated sign bytes. */
 void pickle_write_int(struct pickle_writer *w, int64_t value)
 {
     if (value >= 0 && value <= UINT8_MAX) {
@@ -348,6 +361,7 @@ void pickle_put_int(struct pickle_writer *w, int64_t value)
     pickle_write_int(w, value);
 }
 
+/* Big-endian, the only such number of the format. */
 void pickle_write_double(struct pickle_writer *w, double value)
 {
     unsigned char bytes[9] = {'G'};
@@ -363,6 +377,7 @@ void pickle_put_double(struct pickle_writer *w, double value)
     pickle_write_double(w, value);
 }
 
+/* Not validated here: strings that were read may hold lone surrogates, which Python accepts. */
 void pickle_write_text(struct pickle_writer *w, const char *utf8, size_t n)
 {
     size_t off = w->nbytes;
@@ -380,6 +395,7 @@ void pickle_put_string(struct pickle_writer *w, const char *utf8)
     pickle_write_text(w, utf8, n);
 }
 
+/* Newlines end the two names in the format, so they may not have any. */
 void pickle_write_global(struct pickle_writer *w, const char *module, const char *name)
 {
     size_t off = w->nbytes;
@@ -408,6 +424,7 @@ static void write_dims(struct pickle_writer *w, const int64_t *dims, int ndim)
     pickle_write_op(w, ndim > 3 ? 't' : closers[ndim]);
 }
 
+/* torch.Size is a call with one tuple. */
 void pickle_put_size(struct pickle_writer *w, const int64_t *shape, int ndim)
 {
     pickle_write_next(w);
@@ -449,7 +466,8 @@ static void write_view(struct pickle_writer *w, const struct pickle_tensor_desc 
 }
 
 /* ds_id is an attribute that DeepSpeed hangs on stage 3's tensors; torch then rebuilds them by
- * another function. */
+ * another function. Bytes of the storage are not written here: the persistent id names record
+ * data/N of the zip, and N is the order of first use. */
 void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t)
 {
     if (!pickle_dtype_of(t->dtype) || t->ndim < 0 || t->ndim > PICKLE_NDIM_MAX ||
@@ -493,6 +511,7 @@ void pickle_writer_destroy(struct pickle_writer *w)
     free(w);
 }
 
+/* Once only: the second call would hand out freed bytes. */
 cz_status pickle_writer_take(struct pickle_writer *w, unsigned char **bytes, size_t *nbytes)
 {
     *bytes = NULL;

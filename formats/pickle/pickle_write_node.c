@@ -19,6 +19,7 @@ static void put_items(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write_close(w, PICKLE_OPEN_LIST);
 }
 
+/* Both of a pair count as values of the batch: Python's batches of 1,000 pairs are 2,000 values. */
 static void put_pairs(struct pickle_writer *w, const struct pickle_node *node)
 {
     pickle_write_open(w, PICKLE_OPEN_DICT);
@@ -31,6 +32,7 @@ static void put_pairs(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write_close(w, PICKLE_OPEN_DICT);
 }
 
+/* BUILD, after items and pairs, the order of Python's save_reduce(). */
 static void write_state(struct pickle_writer *w, const struct pickle_node *node)
 {
     if (!node->state) return;
@@ -38,6 +40,8 @@ static void write_state(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write_op(w, 'b');
 }
 
+/* With a mark always: a tuple of up to three has shorter opcodes, which make no difference to a
+ * reader. */
 static void write_tuple(struct pickle_writer *w, const struct pickle_node *node)
 {
     if (node->n == 0) {
@@ -75,6 +79,7 @@ static void write_bytes(struct pickle_writer *w, const struct pickle_node *node)
     free(text);
 }
 
+/* The bytes that were read; 64 bits are not enough for them. */
 static void write_long(struct pickle_writer *w, const struct pickle_node *node)
 {
     bool is_short = node->n <= UINT8_MAX;
@@ -103,6 +108,8 @@ static void write_object(struct pickle_writer *w, const struct pickle_node *node
     write_state(w, node);
 }
 
+/* The memo entry is made after the value. A cycle cannot come here: the parser refuses them
+ * (pickle_settle). */
 static void write_shared(struct pickle_writer *w, const struct pickle_node *node)
 {
     if (pickle_write_get_node(w, node)) return;
@@ -145,7 +152,9 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
     pickle_write_put_node(w, node);
 }
 
-/* The caller has called pickle_write_next() where a container's batches count. */
+/* The caller has called pickle_write_next() where a container's batches count. Small immutable
+ * values are written again each time, as Python does; strings and globals have a memo of their own,
+ * by content. */
 static void write_node(struct pickle_writer *w, const struct pickle_node *node)
 {
     switch (node->kind) {

@@ -20,6 +20,8 @@ const struct onebit_row *const *onebit_rows(size_t *n)
 
 /* ---- compression ----------------------------------------------------------------------------- */
 
+/* Parts are whole blocks: a partial sum belongs to a block, so its value does not depend on the
+ * threads. */
 static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct onebit_feed_args *a)
 {
     (void)stream;
@@ -35,7 +37,8 @@ static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct o
     return CZ_OK;
 }
 
-/* The root of the mean square. Partials are added in order by one thread. */
+/* The root of the mean square. Partials are added in order by one thread. In double: the float sum
+ * of a few thousand partials would lose the digits that make runs comparable. */
 static cz_status scale(struct ops *ops, struct dev_stream *stream,
                        const struct onebit_scale_args *a)
 {
@@ -50,6 +53,7 @@ static cz_status scale(struct ops *ops, struct dev_stream *stream,
 /* Elements of whole cache lines of bits. */
 #define BITS_UNIT (8 * OPS_PART_UNIT)
 
+/* Parts are whole cache lines of bits, so no two threads write one byte. */
 static cz_status pack(struct ops *ops, struct dev_stream *stream, const struct onebit_pack_args *a)
 {
     (void)stream;
@@ -65,6 +69,7 @@ static cz_status pack(struct ops *ops, struct dev_stream *stream, const struct o
     return CZ_OK;
 }
 
+/* Blocks again: this makes partial sums, too. */
 static cz_status serve(struct ops *ops, struct dev_stream *stream,
                        const struct onebit_serve_args *a)
 {
@@ -81,6 +86,7 @@ static cz_status serve(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
+/* The range may begin inside a byte; bits are read only. */
 static cz_status unpack(struct ops *ops, struct dev_stream *stream,
                         const struct onebit_unpack_args *a)
 {
@@ -100,6 +106,7 @@ static cz_status unpack(struct ops *ops, struct dev_stream *stream,
 
 /* ---- around it ------------------------------------------------------------------------------- */
 
+/* Elementwise; parts are whole cache lines. */
 static cz_status momentum(struct ops *ops, struct dev_stream *stream,
                           const struct onebit_momentum_args *a)
 {
@@ -116,7 +123,8 @@ static cz_status momentum(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-/* Bits of a byte may belong to two calls, so each is set or cleared alone. */
+/* Bits of a byte may belong to two calls, so each is set or cleared alone. For the same reason
+ * there are no threads here. */
 static cz_status mask_make(struct ops *ops, struct dev_stream *stream,
                            const struct onebit_mask_make_args *a)
 {
@@ -131,6 +139,7 @@ static cz_status mask_make(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
+/* An element is on where it is on for any rank. */
 static cz_status mask_join(struct ops *ops, struct dev_stream *stream,
                            const struct onebit_mask_join_args *a)
 {
@@ -157,6 +166,8 @@ static void norms_piece(struct ops *ops, const struct onebit_lamb_norms_args *a,
     }
 }
 
+/* A segment is part of one tensor; its sums are added to that tensor's, over all calls of the
+ * step. */
 static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
                             const struct onebit_lamb_norms_args *a)
 {
@@ -178,6 +189,7 @@ static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
 
 /* ---- 0/1 Adam -------------------------------------------------------------------------------- */
 
+/* One loop for the three elementwise passes of 0/1 Adam. */
 static cz_status run_pieces(void (*pass)(const struct zero_one_args *, size_t, size_t),
                             const struct zero_one_args *a)
 {
@@ -298,6 +310,7 @@ cz_status ops_zero_one_settle(struct ops *ops, struct dev_stream *stream,
                                 : ops_missing(ops, "zero_one_settle");
 }
 
+/* Fill in this op's part of the table; the row is the fastest that the processor has. */
 cz_status onebit_wire(struct ops *ops, uint32_t features)
 {
     ops->onebit_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
