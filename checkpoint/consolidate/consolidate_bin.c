@@ -12,6 +12,8 @@
 
 static const struct shards_kind shards = {"pytorch_model", ".bin"};
 
+/* n_renamed counts the files that have their final names, for the case that a later rename
+ * fails. */
 struct bin {
     const struct cons_plan *plan;
     struct pt_writer **files; /* (n_files) */
@@ -40,6 +42,7 @@ static void bin_destroy(void *sink)
 
 /* ---- creating -------------------------------------------------------------------------------- */
 
+/* Contiguous, from the storage's first element: shards hold pieces, the output whole tensors. */
 static void put_tensor(struct pickle_writer *w, const char *name, const struct cons_tensor *t)
 {
     const struct pickle_tensor_desc desc = {
@@ -53,7 +56,8 @@ static void put_tensor(struct pickle_writer *w, const char *name, const struct c
     pickle_put_tensor(w, &desc);
 }
 
-/* Aliases come after everything else, as DeepSpeed's script adds them. */
+/* Aliases come after everything else, as DeepSpeed's script adds them. An alias names the same
+ * storage, so torch.load gives tied tensors again. */
 static cz_status make_pickle(const struct cons_plan *plan, size_t file_idx, unsigned char **bytes,
                              size_t *nbytes)
 {
@@ -105,6 +109,8 @@ static cz_status create_file(struct bin *b, struct cons_plan *plan, size_t f, ui
     return CZ_OK;
 }
 
+/* Sizes in the order of the plan, by which Hugging Face's split works; storages are numbered per
+ * file. */
 static cz_status create_files(struct bin *b, struct cons_plan *plan)
 {
     uint64_t *nbytes = malloc((plan->n + 1) * sizeof *nbytes);
@@ -128,6 +134,7 @@ done:
     return st;
 }
 
+/* Aliases are listed in the index, as any other name; total_size counts their storage once. */
 static size_t list_entries(const struct cons_plan *plan, struct shards_entry *entries)
 {
     size_t n = 0;
@@ -192,6 +199,7 @@ static size_t bin_n_files(const void *sink)
     return ((const struct bin *)sink)->n_files;
 }
 
+/* From any thread: pieces do not overlap. */
 static cz_status bin_write(void *sink, const struct cons_tensor *t, uint64_t elem_off, size_t numel,
                            const void *src)
 {
@@ -258,6 +266,7 @@ static cz_status bin_open(const struct cons_plan *plan, void **output)
     return CZ_OK;
 }
 
+/* By name and dtype, which also checks the pickle that was written. */
 static cz_status bin_read(const void *output, const struct cons_tensor *t, uint64_t elem_off,
                           size_t numel, void *dst)
 {

@@ -15,6 +15,8 @@
 #define LATEST_NBYTES_MAX 4096u /* far more than a tag and its white space */
 #define TAGS_SHOWN        5
 
+/* Stages 0 to 2 have one model file, written by rank 0; in stage 3 each rank has parts of the
+ * parameters and so a file. */
 void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX])
 {
     if (stage < 3)
@@ -23,6 +25,8 @@ void ckpt_model_file(int stage, int rank, char out[CKPT_NAME_MAX])
         snprintf(out, CKPT_NAME_MAX, "zero_pp_rank_%d_mp_rank_00_model_states.pt", rank);
 }
 
+/* DeepSpeed prefixes the files of bf16 runs; one folder has files of one precision only
+ * (folder.c). */
 void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX])
 {
     snprintf(out, CKPT_NAME_MAX, "%szero_pp_rank_%d_mp_rank_00_optim_states.pt",
@@ -36,7 +40,8 @@ void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX])
 
 /* ---- tags ------------------------------------------------------------------------------------ */
 
-/* Why `tag` cannot be one; NULL when it can. */
+/* Why `tag` cannot be one; NULL when it can. A slash would lead out of the folder, and dots and
+ * control characters into hidden or unprintable names. */
 static const char *tag_fault(const char *tag)
 {
     const size_t n = strlen(tag);
@@ -75,6 +80,8 @@ static char *trim(char *text, size_t n)
     return text;
 }
 
+/* `latest` may have been written by hand or by DeepSpeed: white space around the tag is allowed,
+ * anything that is no tag is damage. */
 static cz_status latest_parse(const char *path, char *text, size_t n, char **tag)
 {
     bool holds_nul = strlen(text) != n;
@@ -121,7 +128,8 @@ static bool holds_folder(const char *dir, const char *name)
     return yes;
 }
 
-/* Whether a folder holds what a tag's folder does. */
+/* Whether a folder holds what a tag's folder does. A universal checkpoint has no model file at its
+ * top, but the folder zero. */
 static bool is_tag_folder(const char *dir)
 {
     struct ckpt_list list;
@@ -134,6 +142,7 @@ static bool is_tag_folder(const char *dir)
     return yes;
 }
 
+/* Hidden folders are those of a save under way. */
 static bool holds_tag(const char *dir, const char *name)
 {
     char *path = file_join(dir, name);
@@ -142,7 +151,8 @@ static bool holds_tag(const char *dir, const char *name)
     return yes;
 }
 
-/* " (tags in it: a, b, …)", or "" when there are none. */
+/* " (tags in it: a, b, …)", or "" when there are none. Only for messages, so it never fails: what
+ * cannot be read is left out. */
 static void tags_text(const char *dir, char *text, size_t n)
 {
     struct ckpt_list list;
@@ -159,6 +169,8 @@ static void tags_text(const char *dir, char *text, size_t n)
     ckpt_list_free(&list);
 }
 
+/* Tells what is there instead, since the usual mistake is a folder one level too high or too
+ * low. */
 static cz_status no_tag(const char *dir, const char *tag, const char *source)
 {
     char tags[1024];
@@ -171,7 +183,8 @@ static cz_status no_tag(const char *dir, const char *tag, const char *source)
     return err_set(CZ_NOTFOUND, 0, "%s: there is no tag '%s'%s%s", dir, tag, source, tags);
 }
 
-/* DIR/tag, which must be a folder. Takes over tag. */
+/* DIR/tag, which must be a folder. Takes over tag. source says where the tag comes from, because a
+ * user who gave none must learn of `latest`. */
 static cz_status locate_tag(const char *dir, char *tag, const char *source, char **tag_dir,
                             char **tag_out)
 {
@@ -205,6 +218,8 @@ static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
     return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
 }
 
+/* A tag that was given wins over `latest`, `latest` over latest_universal, and both over the folder
+ * itself. */
 cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out)
 {
     struct stat info;

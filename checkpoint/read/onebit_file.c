@@ -35,6 +35,7 @@ static cz_status check_int(const struct pt *pt, const char *key, int64_t want)
                    pt_path(pt), key, (long long)value, (long long)want);
 }
 
+/* The version comes before anything that a later version may have changed. */
 static cz_status check_head(const struct pt *pt, const struct ckpt_onebit_want *want)
 {
     const char *format = pickle_to_string(pickle_get(pt_root(pt), "format"));
@@ -57,6 +58,7 @@ static cz_status check_head(const struct pt *pt, const struct ckpt_onebit_want *
 
 /* ---- its segments ---------------------------------------------------------------------------- */
 
+/* Flat fp32, as the engine keeps errors; other dtypes are never written. */
 static bool is_vector(const struct pickle_node *node, int64_t numel)
 {
     return pickle_is(node, PICKLE_TENSOR) && node->tensor->ndim == 1 &&
@@ -84,6 +86,7 @@ static bool is_segment(const struct pickle_node *s, int world_size)
            is_vector(pickle_get(s, "server_error"), padded / world_size);
 }
 
+/* "state" is empty except for ZeroOneAdam after its freeze, whose moments differ between ranks. */
 static cz_status check_body(struct ckpt_onebit_file *f)
 {
     f->segments = pickle_get(pt_root(f->pt), "segments");
@@ -151,6 +154,7 @@ size_t ckpt_onebit_n_segments(const struct ckpt_onebit_file *f)
     return f->segments->n;
 }
 
+/* Numbers were checked when the file was opened, so nothing can fail here. */
 struct ckpt_onebit_segment ckpt_onebit_segment_at(const struct ckpt_onebit_file *f, size_t idx)
 {
     const struct pickle_node *s = f->segments->items[idx];
@@ -180,6 +184,8 @@ bool ckpt_onebit_has_states(const struct ckpt_onebit_file *f)
     return f->state->n_pairs > 0;
 }
 
+/* off and numel come from the engine's layout, which is this run's: the file's tensor may be
+ * another model's. */
 cz_status ckpt_onebit_read_state(const struct ckpt_onebit_file *f, const char *param,
                                  const char *key, uint64_t off, size_t numel, float *dst)
 {

@@ -11,6 +11,7 @@
 
 #define NO_VEC SIZE_MAX
 
+/* Made of rank 0's file, and every other rank's file must have the same lengths. */
 struct shard_plan { /* of a sub-group */
     uint64_t numel; /* sum of chunks: the length on every rank */
     size_t group, master_vec, state_vecs[CKPT_STATES_MAX];
@@ -44,7 +45,8 @@ static cz_status check_groups(const struct rank_file *file, size_t n)
 }
 
 /* param_shapes has one dictionary per sub-group. Other writers give one for all: sub-groups are
- * then filled in turn by the lengths of their flat tensors. */
+ * then filled in turn by the lengths of their flat tensors. The place of a parameter in the flat
+ * tensor is the sum of the chunks before it: the file does not say it. */
 static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, struct shard_read *read)
 {
     const struct pickle_node *shapes = pickle_get(ck->model_root, "param_shapes");
@@ -149,6 +151,7 @@ static cz_status take_flat(struct ckpt *ck, const struct rank_file *file, size_t
                    (unsigned long long)plan->numel);
 }
 
+/* Rank 0 decides which states there are; on other ranks a state that is missing is damage. */
 static cz_status take_states(struct ckpt *ck, const struct rank_file *file, struct shard_read *read)
 {
     const struct opt_view view = states_of(file);
@@ -186,6 +189,7 @@ static cz_status take_states(struct ckpt *ck, const struct rank_file *file, stru
     return CZ_OK;
 }
 
+/* Files come one after the other, rank 0 first. */
 static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *user)
 {
     struct shard_read *read = user;
@@ -211,6 +215,7 @@ static const struct shard_plan *plan_of(const struct shard_read *read, const str
     return &read->subs[s];
 }
 
+/* States are laid out as the master is, so only tensor and dtype differ. */
 static void bind_tensor(const struct ckpt *ck, const struct shard_plan *plan, struct ckpt_entry *e)
 {
     e->master.dtype = ck->vecs[plan->master_vec].dtype;
@@ -222,6 +227,7 @@ static void bind_tensor(const struct ckpt *ck, const struct shard_plan *plan, st
     }
 }
 
+/* Tensors are bound after all ranks, when the dtypes of the flat tensors are known. */
 cz_status ckpt_shard_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     struct shard_read read = {0};

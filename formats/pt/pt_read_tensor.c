@@ -12,6 +12,7 @@
 
 #define ULL(x) ((unsigned long long)(x))
 
+/* Asked by every reader, since offsets come from the caller's layout and not from the file. */
 static cz_status check_range(const struct pt *pt, const struct pickle_tensor *t, uint64_t elem_off,
                              uint64_t numel)
 {
@@ -51,7 +52,8 @@ static void copy_strided(char *dst, const char *src, size_t n, size_t size, size
     for (size_t i = 0; i < n; i++, dst += size, src += step) memcpy(dst, src, size);
 }
 
-/* Elements picked out of the tensor's whole span in memory. */
+/* Elements picked out of the tensor's whole span in memory. The caller has checked that the span
+ * has every element. */
 static void gather(const struct view *v, uint64_t elem_off, size_t numel, size_t size,
                    const char *span, char *dst)
 {
@@ -97,6 +99,7 @@ static cz_status read_runs(const struct pt *pt, const struct view *v, uint64_t b
     return CZ_OK;
 }
 
+/* Small means: fits the buffer, and at least a sixteenth of it is asked for. */
 static cz_status read_view(const struct pt *pt, const struct view *v, uint64_t base,
                            uint64_t elem_off, size_t numel, size_t size, char *dst)
 {
@@ -156,6 +159,7 @@ cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t e
     }                                                                                              \
     break
 
+/* Integers beyond 2²⁴ lose digits in fp32; counters are read by pt_number() instead. */
 static void widen(enum cz_dtype dtype, const void *src, size_t n, float *dst)
 {
     switch (dtype) {

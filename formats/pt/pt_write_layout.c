@@ -26,7 +26,7 @@ static bool is_ascii(const char *text)
 }
 
 /* torch names the folder after the file, up to its last dot; and "archive" where it hands the path
- * to Python. */
+ * to Python. The same rule here, because the archive's name is part of the file's bytes. */
 static char *archive_of_path(const char *path)
 {
     if (!is_ascii(path)) return strdup("archive");
@@ -48,6 +48,8 @@ static cz_status choose_archive(struct pt_layout *l, const struct pt_create_opti
     return CZ_OK;
 }
 
+/* Records in the order of the file: data.pkl and three small ones, the storages, version and
+ * serialization id. */
 static bool is_storage(const struct pt_layout *l, size_t idx)
 {
     return idx >= PT_FIRST_STORAGE && idx < PT_FIRST_STORAGE + l->n_storages;
@@ -87,14 +89,16 @@ static size_t zip64_nbytes(const struct pt_slot *s)
     return (size_t)(4 + (s->size_in_zip64 ? 16 : 0) + (s->off_in_zip64 ? 8 : 0));
 }
 
-/* An empty payload has none, and its header does not announce one. */
+/* An empty payload has none, and its header does not announce one. Sizes have 8 bytes in it as soon
+ * as a zip64 field is in the header, whichever number it is for. */
 static size_t descriptor_nbytes(const struct pt_slot *s)
 {
     if (s->nbytes == 0) return 0;
     return s->size_in_zip64 || s->off_in_zip64 ? 24 : 16;
 }
 
-/* Puts record idx after *end. false: beyond what a file offset can hold. */
+/* The local header's padding fills up to PT_ALIGN, so that storages can be mapped. The 4 bytes are
+ * the padding field's own head: it is there even where nothing must be filled. */
 static bool place(struct pt_layout *l, size_t idx, uint64_t nbytes, uint64_t *end)
 {
     unsigned char name[PT_PIECE_NBYTES];
@@ -112,6 +116,7 @@ static bool place(struct pt_layout *l, size_t idx, uint64_t nbytes, uint64_t *en
     return *end < INT64_MAX - PT_PIECE_NBYTES;
 }
 
+/* All sizes are known before the first byte is written; sums are not. */
 static uint64_t payload_nbytes(const struct pt_layout *l, const struct pt_create_options *o,
                                size_t idx)
 {
@@ -171,6 +176,8 @@ static uint32_t low_32(uint64_t value, bool in_zip64)
     return in_zip64 ? ZIP_IN_ZIP64 : (uint32_t)value;
 }
 
+/* In the order of the zip specification: sizes, then offset, each only where its 32-bit field is
+ * full. */
 static unsigned char *put_zip64(const struct pt_slot *s, unsigned char *p)
 {
     size_t n = zip64_nbytes(s);
@@ -201,6 +208,7 @@ size_t pt_put_local(const struct pt_layout *l, size_t idx, unsigned char *bytes)
     return nbytes;
 }
 
+/* With its signature, which is optional in zip and which torch writes. */
 size_t pt_put_descriptor(const struct pt_layout *l, size_t idx, uint32_t crc, unsigned char *bytes)
 {
     const struct pt_slot *s = &l->slots[idx];
@@ -216,6 +224,7 @@ size_t pt_put_descriptor(const struct pt_layout *l, size_t idx, uint32_t crc, un
     return nbytes;
 }
 
+/* The sum is here as well as in the descriptor: readers take it from the directory. */
 size_t pt_put_central(const struct pt_layout *l, size_t idx, uint32_t crc, unsigned char *bytes)
 {
     const struct pt_slot *s = &l->slots[idx];
@@ -272,7 +281,8 @@ static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t n)
     return hash;
 }
 
-/* torch's serialization id: a hash of the names and one of the sums, in decimal. */
+/* torch's serialization id: a hash of the names and one of the sums, in decimal. The id record
+ * itself is left out: it is the last one, and its sum cannot be known before. */
 void pt_put_id(const struct pt_layout *l, const uint32_t *crcs, char digits[PT_ID_NBYTES + 1])
 {
     uint64_t of_names = 0xCBF29CE484222325u, of_crcs = of_names;
