@@ -89,11 +89,13 @@ cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
     return comm->ops->move(comm, args, ticket);
 }
 
+/* Ticket 0 means that the call was complete when it began. */
 cz_status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
     return ticket.id == 0 ? CZ_OK : comm->ops->wait(comm, ticket);
 }
 
+/* For kinds whose transport moves data only while it is called (MPI without a thread). */
 cz_status comm_progress(struct comm *comm)
 {
     return comm->ops->progress ? comm->ops->progress(comm) : CZ_OK;
@@ -115,7 +117,8 @@ cz_status comm_move(struct comm *comm, const struct comm_move *args)
 
 /* ---- composed of them ------------------------------------------------------------------------ */
 
-/* Every rank owns a piece of nearly equal size, so each sums a W-th and sends it to all. */
+/* Every rank owns a piece of nearly equal size, so each sums a W-th and sends it to all. Sums are
+ * made in the order of the ranks by the owner of each piece, so every rank gets the same bits. */
 cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t numel,
                           enum cz_dtype dtype, enum cz_dtype wire, float scale)
 {
@@ -167,6 +170,7 @@ cz_status comm_gather(struct comm *comm, const void *src, void *dst, size_t nbyt
     return collect(comm, src, dst, nbytes, root);
 }
 
+/* One span of one owner; on the owner source and destination are the same bytes. */
 cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int root)
 {
     const struct comm_span span = {.numel = nbytes, .owner = root, .to = COMM_ALL};
@@ -229,6 +233,7 @@ cz_status comm_agree(struct comm *comm, cz_status mine)
     return CZ_OK;
 }
 
+/* A collision would hide a difference; with 64 bits that is not a case to plan for. */
 static uint64_t hash_text(const char *text)
 {
     uint64_t h = 14695981039346656037u; /* FNV-1a */
@@ -236,7 +241,8 @@ static uint64_t hash_text(const char *text)
     return h;
 }
 
-/* The first line that differs, as "mine where rank 0 has theirs". */
+/* The first line that differs, as "mine where rank 0 has theirs". Only the first: one wrong setting
+ * often changes many lines. */
 static void describe_difference(const char *zero, const char *mine, struct comm_note *note)
 {
     while (*zero || *mine) {

@@ -43,6 +43,7 @@ static size_t param_lookup(const struct param_table *t, const char *name)
     return i;
 }
 
+/* Linear as well, for the same reason. */
 static const struct param_alias *alias_lookup(const struct param_table *t, const char *name)
 {
     for (size_t i = 0; i < t->n_aliases; i++)
@@ -50,6 +51,7 @@ static const struct param_alias *alias_lookup(const struct param_table *t, const
     return NULL;
 }
 
+/* No parameter has zero elements: a shard of it could not be told from a missing one. */
 static cz_status shape_numel(const char *name, int ndim, const int64_t *shape, size_t *numel)
 {
     if (ndim < 1 || ndim > PARAM_NDIM_MAX)
@@ -79,6 +81,7 @@ static cz_status tie(const struct param_table *t, size_t existing, int ndim, con
     return CZ_OK;
 }
 
+/* A name that was declared before is a tie by name: the model's second use of the tensor. */
 cz_status param_table_add(struct param_table *t, const char *name, int ndim, const int64_t *shape,
                           enum param_init init, float init_std, size_t *idx)
 {
@@ -105,6 +108,7 @@ cz_status param_table_add(struct param_table *t, const char *name, int ndim, con
     return CZ_OK;
 }
 
+/* Repeating an alias is allowed; naming another parameter is not. */
 cz_status param_table_alias(struct param_table *t, const char *name, size_t param_idx)
 {
     if (param_idx >= t->n_params)
@@ -125,6 +129,7 @@ cz_status param_table_alias(struct param_table *t, const char *name, size_t para
     return CZ_OK;
 }
 
+/* Stored aliases are exported beside the tensor, for readers that do not tie the two. */
 cz_status param_table_alias_stored(struct param_table *t, const char *name, size_t param_idx)
 {
     TRY(param_table_alias(t, name, param_idx));
@@ -155,6 +160,7 @@ static size_t name_distance(const char *a, const char *b)
     return row[n_b];
 }
 
+/* Only on the way to an error, so its cost does not matter. */
 static const char *nearest_name(const struct param_table *t, const char *name)
 {
     const char *best = NULL;

@@ -60,6 +60,7 @@ static void put_string(struct inspect *in, const struct pickle_node *node)
     if (shown < node->n) json_write_format(&in->w, " … (%zu bytes)", node->n);
 }
 
+/* Enough to recognise a format by its first bytes. */
 static void put_bytes(struct inspect *in, const struct pickle_node *node, const char *what)
 {
     const size_t shown = node->n < 16 || in->options->all ? node->n : 16;
@@ -69,6 +70,7 @@ static void put_bytes(struct inspect *in, const struct pickle_node *node, const 
     if (shown < node->n) json_write_text(&in->w, "…");
 }
 
+/* As Python prints it, so that values can be compared with its output. */
 static void put_float(struct inspect *in, double value)
 {
     char text[JSON_FLOAT_NBYTES];
@@ -94,6 +96,8 @@ static void put_class(struct inspect *in, const struct pickle_node *node)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+/* ds_id is an attribute in DeepSpeed's stage 3 (docs/deepspeed-behaviour.md) and may be in the
+ * state. */
 static cz_status put_tensor(struct inspect *in, const struct pt *pt, const struct pickle_node *node)
 {
     char shape[INSPECT_SHAPE_NBYTES];
@@ -128,6 +132,7 @@ static void put_left_out(struct inspect *in, const struct inspect_window *window
     json_write_format(&in->w, "… %zu more", window->tail_begin - window->head);
 }
 
+/* The first and the last entries: a list of layers tells most at its ends. */
 static cz_status put_items(struct inspect *in, const struct pt *pt, const struct pickle_node *node,
                            int indent)
 {
@@ -145,6 +150,7 @@ static cz_status put_items(struct inspect *in, const struct pt *pt, const struct
     return CZ_OK;
 }
 
+/* Keys are values as well; tuples and numbers occur. */
 static cz_status put_pairs(struct inspect *in, const struct pt *pt, const struct pickle_node *node,
                            int indent)
 {
@@ -167,6 +173,7 @@ static cz_status put_pairs(struct inspect *in, const struct pt *pt, const struct
     return CZ_OK;
 }
 
+/* Only scalars come here, so the line is bounded. */
 static cz_status put_inline(struct inspect *in, const struct pickle_node *node, const char *open,
                             const char *close)
 {

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- where ranks sit ------------------------------------------------------------------------- */
+/* ---- host and GPU of a rank
+ * ------------------------------------------------------------------------- */
 
 static uint64_t hash_text(uint64_t h, const char *text)
 {
@@ -35,6 +36,8 @@ static uint64_t hash_host(void)
     return hash_text(h, text);
 }
 
+/* A seat is what the ranks compare: same host and same PCI bus mean the same GPU, whatever
+ * CUDA_VISIBLE_DEVICES calls it. */
 struct device_seat device_seat_here(void)
 {
     return (struct device_seat){.host = hash_host(), .pid = (int)getpid()};
@@ -53,6 +56,7 @@ const char *comm_device_kind_name(enum device_comm_kind kind)
     return (size_t)kind < CZ_ARRAY_LEN(names) ? names[kind] : "?";
 }
 
+/* Sizes are compared besides the version, since the plug-in reads the library's structs. */
 cz_status device_planes_find(const struct device_planes **out)
 {
     void *symbol;
@@ -69,6 +73,7 @@ cz_status device_planes_find(const struct device_planes **out)
     return CZ_OK;
 }
 
+/* For tests and for networks on which NCCL fails; "self" cannot be asked for. */
 static cz_status asked_by_environment(int *kind)
 {
     const char *text = getenv(DEVICE_COMM_ENV);
@@ -80,6 +85,7 @@ static cz_status asked_by_environment(int *kind)
     return err_set(CZ_INVALID, 0, "%s is \"%s\": use nccl or staged", DEVICE_COMM_ENV, text);
 }
 
+/* All that a rank contributes to the decision, gathered before anything is decided. */
 static cz_status take_seat(struct device *device, struct device_seat *seat)
 {
     struct device_info info;
@@ -105,7 +111,8 @@ static bool share_a_gpu(const struct device_seat *seats, int n)
     return false;
 }
 
-/* nccl where every rank can open it, staged otherwise. */
+/* nccl where every rank can open it, staged otherwise. With nccl asked for, a rank without it is an
+ * error on all ranks; by default it is a warning. */
 static cz_status pick_nccl(struct comm *host, struct device_seat *seats,
                            enum device_comm_kind *kind)
 {
@@ -123,6 +130,7 @@ static cz_status pick_nccl(struct comm *host, struct device_seat *seats,
     return CZ_OK;
 }
 
+/* NCCL refuses two ranks on one GPU, so those go through host memory. */
 static cz_status pick(struct comm *host, struct device *device, struct device_seat *seats,
                       enum device_comm_kind *kind)
 {
@@ -141,7 +149,7 @@ static cz_status pick(struct comm *host, struct device *device, struct device_se
     return *kind == DEVICE_COMM_NCCL ? pick_nccl(host, seats, kind) : CZ_OK;
 }
 
-/* Room for all ranks' seats, or none on any rank. The caller frees. */
+/* Memory for all ranks' seats, or on no rank. The caller frees. */
 static cz_status take_seats(struct comm *host, struct device_seat **seats)
 {
     *seats = calloc((size_t)host->world_size, sizeof **seats);
@@ -159,6 +167,7 @@ cz_status comm_device_pick(struct comm *host, struct device *device, enum device
     return st;
 }
 
+/* For the share of a GPU's memory that each rank may plan with. */
 static cz_status count_sharing(struct comm *host, struct device *device, struct device_seat *seats,
                                int *n_ranks)
 {
@@ -192,6 +201,7 @@ size_t device_piece_nbytes(enum device_comm_kind kind, size_t asked)
     return kind == DEVICE_COMM_STAGED ? STAGED_PIECE_NBYTES : PLANE_PIECE_NBYTES;
 }
 
+/* As staged.c and plane.c allocate it: the planner must count it before it is there. */
 struct device_comm_nbytes comm_device_staging_nbytes(enum device_comm_kind kind, int world_size,
                                                      size_t piece_nbytes)
 {

@@ -6,6 +6,7 @@
 
 /* ---- records --------------------------------------------------------------------------------- */
 
+/* All fields of a record are in one buffer; a field is the bytes between two ends. */
 static cz_status end_field(struct texts_reader *r)
 {
     if (r->n_fields == r->fields_cap) {
@@ -27,7 +28,7 @@ static const char *field(const struct texts_reader *r, size_t idx, size_t *nbyte
     return *nbytes ? r->value.s + begin : "";
 }
 
-/* Without spaces and tabs around it. */
+/* Without spaces and tabs around it. For names in the header only: texts keep their spaces. */
 static const char *trimmed_field(const struct texts_reader *r, size_t idx, size_t *nbytes)
 {
     const char *s = field(r, idx, nbytes);
@@ -66,7 +67,8 @@ static bool ends_field(int c, char delimiter)
     return c < 0 || c == '\n' || c == (unsigned char)delimiter;
 }
 
-/* Up to a delimiter or a line end; the CR of a CR LF is dropped. */
+/* Up to a delimiter or a line end; the CR of a CR LF is dropped. A CR elsewhere belongs to the
+ * text. */
 static cz_status read_bare(struct texts_reader *r, char delimiter)
 {
     for (int c; !ends_field(c = text_source_peek(&r->in), delimiter);) {
@@ -78,6 +80,7 @@ static cz_status read_bare(struct texts_reader *r, char delimiter)
     return CZ_OK;
 }
 
+/* A quote inside an unquoted field is text, as most writers mean it. */
 static cz_status read_field(struct texts_reader *r, char delimiter, bool quoted)
 {
     if (!quoted || text_source_peek(&r->in) != '"') {
@@ -131,6 +134,7 @@ struct columns {
     uint64_t line;
 };
 
+/* Exact: "Text" and "text" may both be columns. */
 static bool column_is(const struct texts_reader *r, size_t idx, const char *name)
 {
     size_t n;
@@ -138,7 +142,8 @@ static bool column_is(const struct texts_reader *r, size_t idx, const char *name
     return strlen(name) == n && memcmp(name, s, n) == 0;
 }
 
-/* Column names are tried in the order of the usual names, the best first. */
+/* Column names are tried in the order of the usual names, the best first. A role whose name the
+ * caller gave is needed; usual names may be absent. */
 static cz_status find_column(struct texts_reader *r, enum text_role role, size_t *column)
 {
     const char *names[TEXT_NAMES_MAX];
@@ -157,6 +162,7 @@ static cz_status find_column(struct texts_reader *r, enum text_role role, size_t
     return *column != NO_COLUMN || !needed ? CZ_OK : texts_fail_missing(r, role, "column");
 }
 
+/* The names are kept, cut, for the message about a missing column. */
 static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted,
                              struct columns *columns)
 {

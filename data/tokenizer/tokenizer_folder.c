@@ -42,6 +42,8 @@ static bool has_file(const char *dir, const char *name)
     return has;
 }
 
+/* A kind counts as present only with all of its files, or a half-copied folder would hide a
+ * complete kind. */
 static bool has_all(const char *dir, const struct folder_kind *kind)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(kind->files) && kind->files[i]; i++)
@@ -56,6 +58,7 @@ static const struct folder_kind *kind_of_folder(const char *dir)
     return NULL;
 }
 
+/* Recognised to name the way out in the error; their format is not read. */
 static const char *sentencepiece_in(const char *dir)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(sentencepiece); i++)
@@ -63,6 +66,7 @@ static const char *sentencepiece_in(const char *dir)
     return NULL;
 }
 
+/* True for SentencePiece, too: opening then gives the error that says what to do. */
 bool cz_tokenizer_is_in(const char *dir)
 {
     return kind_of_folder(dir) || sentencepiece_in(dir);
@@ -82,6 +86,7 @@ static cz_status json_model_type(const struct json_node *root, const char **type
     return CZ_OK;
 }
 
+/* Unigram and WordLevel are the other types. */
 static cz_status open_json_doc(const char *dir, const struct json_node *root,
                                struct cz_tokenizer **out)
 {
@@ -143,7 +148,8 @@ static cz_status nothing_in(const char *dir)
                    dir);
 }
 
-/* A file named by its path means its kind, whatever else the folder holds. */
+/* A file named by its path means its kind, whatever else the folder holds. vocab.json and
+ * merges.txt both lead to BPE. */
 static const struct folder_kind *kind_of_file(const char *base)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
@@ -183,6 +189,7 @@ cz_status tokenizer_folder_open(const char *name, struct cz_tokenizer **out)
 
 #define FILE_NBYTES_MAX ((size_t)1 << 30)
 
+/* Through memory and file_save(), so that the copy appears whole or not at all. */
 static cz_status copy_file(const char *from_dir, const char *name, const char *to_dir)
 {
     char *from = file_join(from_dir, name), *to = file_join(to_dir, name), *bytes = NULL;
@@ -201,6 +208,7 @@ done:
     return st;
 }
 
+/* The bytes tokenizer has no files. */
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
     if (!tok->dir) return CZ_OK;

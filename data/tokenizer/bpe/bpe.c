@@ -49,7 +49,7 @@ static cz_status work_borrow(const struct bpe *b, struct bpe_work **out)
 
 static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
 {
-    TRY(bpe_work_room(w, BPE_TEXT_PREFIXED, *n + 1));
+    TRY(bpe_work_reserve(w, BPE_TEXT_PREFIXED, *n + 1));
     char *dst = w->text[BPE_TEXT_PREFIXED];
     dst[0] = ' ';
     memcpy(dst + 1, *s, *n);

@@ -151,7 +151,7 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
 enum { BPE_TEXT_REPAIRED = 0, BPE_TEXT_NORMALIZED, BPE_TEXT_PREFIXED };
 
 /* Space for n bytes in w->text[which]. CZ_NOMEM. */
-cz_status bpe_work_room(struct bpe_work *w, int which, size_t n);
+cz_status bpe_work_reserve(struct bpe_work *w, int which, size_t n);
 
 /* Valid UTF-8: the text itself, or a copy in w with U+FFFD for what is none. */
 cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes);

@@ -10,7 +10,8 @@
 #define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
 #define REPLACEMENT_NBYTES 3
 
-cz_status bpe_work_room(struct bpe_work *w, int which, size_t n)
+/* Contents are kept: bpe_normalize() grows its output while it is being written. */
+cz_status bpe_work_reserve(struct bpe_work *w, int which, size_t n)
 {
     if (n <= w->text_cap[which]) return CZ_OK;
     size_t cap = n + n / 8 + 256;
@@ -23,6 +24,7 @@ cz_status bpe_work_room(struct bpe_work *w, int which, size_t n)
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
+/* Sixteen bytes at a time: most text is ASCII, and then this is all the work there is. */
 static bool is_ascii_block(const char *s)
 {
     uint64_t v[2];
@@ -54,12 +56,14 @@ static size_t broken_length(const char *s, size_t n)
     return len;
 }
 
+/* Text that is valid is not copied. Each broken sequence becomes one U+FFFD, of the length that
+ * Python's decoder skips. */
 cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes)
 {
     const char *s = *text;
     size_t n = *nbytes, used = 0, good = valid_prefix(s, n);
     if (good == n) return CZ_OK;
-    TRY(bpe_work_room(w, BPE_TEXT_REPAIRED, REPLACEMENT_NBYTES * n));
+    TRY(bpe_work_reserve(w, BPE_TEXT_REPAIRED, REPLACEMENT_NBYTES * n));
     char *dst = w->text[BPE_TEXT_REPAIRED];
     while (n > 0) {
         memcpy(dst + used, s, good);
@@ -91,8 +95,9 @@ static void mark(int32_t c)
     not_plain[c / 64] |= (uint64_t)1 << (c % 64);
 }
 
-/* A character is not plain when it combines, is written otherwise in NFC, or follows the
- * first in some character's decomposition (and so may join what is before it). */
+/* A character is not plain when it combines, is written otherwise in NFC, or follows the first in
+ * some character's decomposition (and so may join what is before it). Made once, at the first
+ * character above 0x2FF: ASCII text never needs it. */
 static void make_not_plain(void)
 {
     for (int32_t c = 0x80; c < LIMIT; c++) {
@@ -116,7 +121,8 @@ bool bpe_is_plain(int32_t c)
 }
 
 /* Bytes from the beginning that NFC leaves alone, up to the last plain character in front of one
- * that it may not. */
+ * that it may not. The last plain character is not in the prefix, because a mark after it may
+ * combine with it. */
 static size_t plain_prefix(const char *s, size_t n)
 {
     size_t at = 0, start = 0, len;
@@ -135,7 +141,7 @@ static size_t plain_prefix(const char *s, size_t n)
 
 #define COMPOSED_MAX 64 /* characters that are composed without allocating */
 
-/* NFC of s into dst (4 · COMPOSED_MAX bytes); 0: too long for it. */
+/* Runs are a few characters nearly always, and utf8proc_map allocates. */
 static size_t compose_short(const char *s, size_t n, char *dst)
 {
     utf8proc_int32_t chars[COMPOSED_MAX + 1];
@@ -156,7 +162,7 @@ static cz_status compose_long(struct bpe_work *w, const char *s, size_t n, size_
                                       UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (k < 0)
         return err_set(CZ_NOMEM, 0, "a text could not be normalized: %s", utf8proc_errmsg(k));
-    cz_status st = bpe_work_room(w, BPE_TEXT_NORMALIZED, *used + (size_t)k);
+    cz_status st = bpe_work_reserve(w, BPE_TEXT_NORMALIZED, *used + (size_t)k);
     if (st == CZ_OK) memcpy(w->text[BPE_TEXT_NORMALIZED] + *used, composed, (size_t)k);
     *used += (size_t)k;
     free(composed);
@@ -166,21 +172,22 @@ static cz_status compose_long(struct bpe_work *w, const char *s, size_t n, size_
 /* NFC of s appended at `used`. */
 static cz_status append_composed(struct bpe_work *w, const char *s, size_t n, size_t *used)
 {
-    TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, *used + 4 * COMPOSED_MAX));
+    TRY(bpe_work_reserve(w, BPE_TEXT_NORMALIZED, *used + 4 * COMPOSED_MAX));
     size_t k = compose_short(s, n, w->text[BPE_TEXT_NORMALIZED] + *used);
     if (k == 0) return compose_long(w, s, n, used);
     *used += k;
     return CZ_OK;
 }
 
+/* Only the runs that NFC can change are composed; the text between them is copied. */
 cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
 {
     const char *s = *text;
     size_t n = *nbytes, used = 0, good = plain_prefix(s, n);
     if (good == n) return CZ_OK;
-    TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, n + n / 8));
+    TRY(bpe_work_reserve(w, BPE_TEXT_NORMALIZED, n + n / 8));
     while (n > 0) {
-        TRY(bpe_work_room(w, BPE_TEXT_NORMALIZED, used + good));
+        TRY(bpe_work_reserve(w, BPE_TEXT_NORMALIZED, used + good));
         memcpy(w->text[BPE_TEXT_NORMALIZED] + used, s, good);
         used += good;
         s += good;
