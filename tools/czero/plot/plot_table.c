@@ -29,7 +29,7 @@ static cz_status damaged(const struct reader *r, const char *what)
     return err_set(CZ_CORRUPT, 0, "%s: line %zu: %s", r->table->path, r->line_no, what);
 }
 
-static cz_status no_memory(const struct plot_table *t)
+static cz_status no_memory_for(const struct plot_table *t)
 {
     return err_set(CZ_NOMEM, 0, "%s: no memory for its rows", t->path);
 }
@@ -42,7 +42,7 @@ static cz_status put_byte(struct reader *r, char c)
     if (r->len + 1 >= r->room) {
         size_t room = r->room ? 2 * r->room : 256;
         char *grown = room <= LINE_NBYTES_MAX ? realloc(r->line, room) : NULL;
-        if (!grown && room <= LINE_NBYTES_MAX) return no_memory(r->table);
+        if (!grown && room <= LINE_NBYTES_MAX) return no_memory_for(r->table);
         if (!grown) return damaged(r, "too long for a CSV of numbers");
         r->line = grown;
         r->room = room;
@@ -135,7 +135,7 @@ static cz_status read_header(struct reader *r)
     r->split_idx = SIZE_MAX;
     for (size_t i = 0; i < r->n_cells; i++) {
         if (is_number(r->cells[i])) return damaged(r, "contains numbers instead of column names");
-        if (!(t->columns[i].name = strdup(r->cells[i]))) return no_memory(t);
+        if (!(t->columns[i].name = strdup(r->cells[i]))) return no_memory_for(t);
         t->n_columns++;
         if (strcmp(r->cells[i], "split") == 0) r->split_idx = i;
     }
@@ -155,12 +155,12 @@ static cz_status grow(struct plot_table *t, bool with_splits)
     size_t capacity = t->capacity ? 2 * t->capacity : 256;
     for (size_t i = 0; i < t->n_columns; i++) {
         double *values = realloc(t->columns[i].values, capacity * sizeof *values);
-        if (!values) return no_memory(t);
+        if (!values) return no_memory_for(t);
         t->columns[i].values = values;
     }
     if (with_splits) {
         unsigned char *splits = realloc(t->splits, capacity);
-        if (!splits) return no_memory(t);
+        if (!splits) return no_memory_for(t);
         t->splits = splits;
     }
     t->capacity = capacity;
