@@ -10,7 +10,7 @@ failed=0
 complain() { echo "$*" >&2; failed=1; }
 
 awk 'BEGIN { srand(7); split("the cat sat on the mat|a dog ran after the cat|rain fell on the old town|" \
-  "no rank saw the dog again", s, "|"); for (i = 0; i < 1500; i++) print s[int(rand() * 4) + 1] "." }' \
+  "nothing saw the dog again", s, "|"); for (i = 0; i < 1500; i++) print s[int(rand() * 4) + 1] "." }' \
   >"$work/text"
 "$example" "$work/text" 120 >"$work/out" || complain "exit $?"
 read -r first last <<<"$(sed -n 's/^loss went from \([0-9.]*\) to about \([0-9.]*\)$/\1 \2/p' "$work/out")"
