@@ -164,7 +164,7 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
     if (code != 0) {
         char why[128];
         regerror(code, &re, why, sizeof why);
-        return err_set(CZ_INVALID, 0, "\"%s\" is no regular expression: %s", regex, why);
+        return err_set(CZ_INVALID, 0, "\"%s\" is not a regular expression: %s", regex, why);
     }
     size_t n_matched = 0, n_left = 0;
     for (int apply = 0; apply < 2; apply++) { /* first look, then act */

@@ -48,7 +48,7 @@ cz_status zero_grads_ready(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
     if (z->turn.pass == ZERO_PASS_EVAL || !z->options.visits[z->turn.visit].is_backward)
-        return err_set(CZ_INVALID, 0, "visit %zu is no backward", z->turn.visit);
+        return err_set(CZ_INVALID, 0, "visit %zu is not a backward pass", z->turn.visit);
     return zero_bucket_ready(z, unit_idx);
 }
 

@@ -91,7 +91,7 @@ static const char *suggestion(struct config_impl *c, const struct config_section
 {
     char buf[256];
     if (strcmp(name, "grad_hooks") == 0)
-        return "; DeepSpeed's pages list it, but it is no setting: remove it";
+        return "; DeepSpeed's documentation lists it, but it is not a setting: remove it";
     const char *near = config_nearest_key(section, name);
     if (near)
         return cv_text(&c->pool, "; did you mean \"%s\"?", config_join(c, section->name, near));

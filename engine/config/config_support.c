@@ -156,7 +156,7 @@ static const struct refusal refusals[] = {
     {"data_types.grad_accum_dtype", accumulates_apart, REJECTS,
      "must be the model's type at stage 0; set zero_optimization.stage to 1 or 2, or remove it"},
     {"fp16.initial_scale_power", huge_scale, REJECTS,
-     "2 to this power is no scale that fits in fp32; it must be within -126..127"},
+     "2 to this power does not fit in fp32; it must be within -126..127"},
     {"fp16.hysteresis", no_hysteresis, REJECTS, "must be at least 1"},
     {"managed_gradient_accumulation", unmanaged_overlap, REJECTS,
      "false does not go with zero_optimization.overlap_comm below stage 2"},

@@ -121,7 +121,7 @@ static cz_status read_input(struct verifier *v, const struct safetensors_info *t
     if (strcmp(what, "input_ids") != 0 && strcmp(what, "attention_mask") != 0 &&
         strcmp(what, "token_type_ids") != 0 && !is_positions)
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: %s is no known input: input_ids, labels, attention_mask, "
+                       "%s: %s is not a known input: input_ids, labels, attention_mask, "
                        "token_type_ids, position_ids",
                        t->path, t->name);
     if (!is_batch_shaped(v, t) && !(is_positions && is_row))
@@ -269,7 +269,7 @@ static cz_status find_ours(const struct verifier *v, const struct safetensors_in
         TRY(find_gradient(v, t, ours, numel));
     } else {
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: %s is no known result: in.*, out.logits, out.last_hidden_state, "
+                       "%s: %s is not a known result: in.*, out.logits, out.last_hidden_state, "
                        "out.loss, grad.<parameter>",
                        t->path, t->name);
     }

@@ -271,7 +271,7 @@ static cz_status each_run(struct reload *r, const struct ckpt_onebit_file *file,
             size_t tensor = ckpt_find(l->ck, name);
             if (tensor == ckpt_count(l->ck) ||
                 ckpt_at(l->ck, tensor)->numel > segment.numel - run.off)
-                return err_set(CZ_CORRUPT, 0, "%s: segment %zu: %s is no parameter that fits there",
+                return err_set(CZ_CORRUPT, 0, "%s: segment %zu: %s is not a matching parameter",
                                ckpt_onebit_path(file), s, name);
             run.numel = ckpt_at(l->ck, tensor)->numel;
             run.param_idx = r->param_of[tensor];
@@ -513,7 +513,7 @@ static void warn_no_ratios(const struct reload *r)
     for (size_t i = 0; i < model_params(e->model)->n_params; i++)
         if (r->ob.tensors[i].lamb_coeff_freeze > 0) return;
     LOGV(LOG_WARN, SUB_CKPT,
-         "optimizer.params.freeze_step: %g is behind step %llu, and the checkpoint has no trust "
+         "optimizer.params.freeze_step: %g is after step %llu, and the checkpoint has no trust "
          "ratios: with coeff_beta %g the one step until they are frozen makes them %.2g times what "
          "they should be; set it to %llu or more",
          hyper->freeze_step, (unsigned long long)step, hyper->coeff_beta, 1 - hyper->coeff_beta,

@@ -179,7 +179,7 @@ static cz_status need_u64(const struct json_node *node, const char *key, uint64_
     errno = 0;
     *out = strtoull(text, &end, 10);
     if (*text >= '0' && *text <= '9' && *end == '\0' && errno == 0) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is no number: \"%s\"",
+    return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is not a number: \"%s\"",
                    json_where(node, where, sizeof where), key, text);
 }
 

@@ -128,7 +128,7 @@ static cz_status read_rate(const struct json_node *node, double *out)
     char where[512];
     TRY(json_as_double(node, out));
     if (*out >= 0) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: %g is negative; 0 says that it was not measured",
+    return err_set(CZ_CORRUPT, 0, "%s: %g is negative; 0 means that it was not measured",
                    json_where(node, where, sizeof where), *out);
 }
 

@@ -91,7 +91,7 @@ static const char *distilbert_preset_name(size_t idx)
 static cz_status distilbert_preset_config(const char *name, char **text)
 {
     if (strcmp(name, "distilbert-base") != 0)
-        return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset of DistilBERT", name);
+        return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of DistilBERT", name);
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);

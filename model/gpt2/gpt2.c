@@ -162,7 +162,7 @@ static cz_status gpt2_preset_config(const char *name, char **text)
     const struct preset *p = NULL;
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
         if (strcmp(presets[i].name, name) == 0) p = &presets[i];
-    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset of GPT-2", name);
+    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of GPT-2", name);
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);

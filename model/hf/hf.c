@@ -225,7 +225,7 @@ static cz_status preset_config(const char *name, char **text)
         if (st != CZ_NOTFOUND) return st;
     }
     char known[1024];
-    return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset; there are %s", name,
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; presets are %s", name,
                    model_preset_names(known, sizeof known));
 }
 

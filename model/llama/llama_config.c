@@ -46,7 +46,7 @@ static cz_status read_padding(const struct json_node *config, struct llama_confi
     TRY(json_as_int(node, &c->padding_id));
     if (c->padding_id < 0) c->padding_id += c->vocab_size; /* counted from the end */
     if (c->padding_id >= 0 && c->padding_id < c->vocab_size) return CZ_OK;
-    return config_refuse(node, CZ_INVALID, "this is no token of the vocabulary");
+    return config_refuse(node, CZ_INVALID, "this is not a token of the vocabulary");
 }
 
 /* Sizes first: later keys are checked against them. */
@@ -208,5 +208,5 @@ cz_status llama_preset_write(const struct llama_preset *presets, size_t n, const
     for (size_t i = 0; i < n; i++)
         if (strcmp(presets[i].name, name) == 0)
             return write_config(&presets[i], family, architecture, text);
-    return err_set(CZ_NOTFOUND, 0, "\"%s\" is no preset of %s", name, family);
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of %s", name, family);
 }

@@ -24,7 +24,7 @@ static cz_status read_mask(struct affinity *p, const char *list, hwloc_bitmap_t 
     hwloc_const_cpuset_t all = hwloc_topology_get_topology_cpuset(p->topology);
     if (list) {
         if (hwloc_bitmap_list_sscanf(out, list) != 0)
-            return err_set(CZ_INVALID, 0, "\"%s\" is no list of processors; \"0-3,8\" would be one",
+            return err_set(CZ_INVALID, 0, "\"%s\" is not a list of processors such as \"0-3,8\"",
                            list);
     } else if (p->is_here) {
         TRY(affinity_allowed_here(out));

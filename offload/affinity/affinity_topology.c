@@ -25,7 +25,7 @@ static cz_status set_source(hwloc_topology_t t, const char *words)
                        path);
     }
     return err_set(CZ_INVALID, 0,
-                   "\"%s\" is no topology; \"synthetic:…\" and \"xml:PATH\" would be", words);
+                   "\"%s\" is not a topology such as \"synthetic:…\" or \"xml:PATH\"", words);
 }
 
 /* PCI devices are kept only on request: to look for them takes longer than all else. */

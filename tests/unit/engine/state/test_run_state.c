@@ -64,7 +64,7 @@ START_TEST(numbers_out_of_range_are_refused)
     static const char *const cases[][2] = {
         {"stage_beyond_int", "zero_stage is outside 0..3: 4294967298"},
         {"world_size_zero", "world_size is outside 1..2147483647: 0"},
-        {"seed_beyond_64_bits", "\"seed\" is no number"},
+        {"seed_beyond_64_bits", "\"seed\" is not a number"},
         {"scale_infinite", "scale"},
         {"scale_window_zero", "window cannot be 0"},
         {"scale_hysteresis_zero", "hysteresis cannot be 0"},
