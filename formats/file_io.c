@@ -241,7 +241,7 @@ fail:
 }
 
 /* Whole blocks past the page cache, from aligned memory. *done: how many bytes of it were written;
- * short of nbytes when the file system refuses (the caller goes on through the cache). */
+ * short of nbytes when the file system refuses (the caller continues through the cache). */
 static cz_status write_blocks(const struct file_durable *f, const char *src, size_t nbytes,
                               uint64_t off, size_t *done)
 {
@@ -261,7 +261,7 @@ static cz_status write_blocks(const struct file_durable *f, const char *src, siz
 }
 
 /* The same from memory that is not aligned: by way of a buffer that is. If there is no memory for
- * it, nothing is written and the caller goes on through the page cache. */
+ * it, nothing is written and the caller continues through the page cache. */
 static cz_status write_blocks_copied(const struct file_durable *f, const char *src, size_t nbytes,
                                      uint64_t off, size_t *done)
 {

@@ -1,7 +1,7 @@
 /* TensorBoard's event files, written without TensorFlow.
  *
  * A record: u64 length · u32 masked CRC of the length · data · u32 masked CRC of the data, little
- * endian. The data is a protocol buffer, written by hand:
+ * endian. The data is a protocol buffer, written manually:
  *   Event    1 wall_time double · 2 step int64 · 3 file_version string · 5 Summary
  *            · 7 { 1 session status, 1 = starts } · 10 { 1 writer }
  *   Summary  1 Value { 1 tag string · 2 simple_value float }

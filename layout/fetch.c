@@ -162,7 +162,7 @@ static void op_close(struct fetch_schedule *s)
 }
 
 /* What the visit needs and no op has fetched: fetched now, whatever the limit says, since the pass
- * cannot go on without it. */
+ * cannot continue without it. */
 static void demand(struct fetch_plan *p, struct fetch_schedule *s, size_t visit)
 {
     op_open(s, visit, true);

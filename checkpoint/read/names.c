@@ -80,8 +80,8 @@ static char *trim(char *text, size_t n)
     return text;
 }
 
-/* `latest` may have been written by hand or by DeepSpeed: white space around the tag is allowed,
- * anything that is no tag is damage. */
+/* A user or DeepSpeed may have written `latest`: white space around the tag is allowed, anything
+ * that is not a tag is damage. */
 static cz_status latest_parse(const char *path, char *text, size_t n, char **tag)
 {
     bool holds_nul = strlen(text) != n;
@@ -183,8 +183,8 @@ static cz_status no_tag(const char *dir, const char *tag, const char *source)
     return err_set(CZ_NOTFOUND, 0, "%s: there is no tag '%s'%s%s", dir, tag, source, tags);
 }
 
-/* DIR/tag, which must be a folder. Takes over tag. source says where the tag comes from, because a
- * user who gave none must learn of `latest`. */
+/* DIR/tag, which must be a folder. Takes over tag. source names the origin of the tag for
+ * messages: a user that gave no tag must learn of `latest`. */
 static cz_status locate_tag(const char *dir, char *tag, const char *source, char **tag_dir,
                             char **tag_out)
 {

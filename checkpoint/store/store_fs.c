@@ -83,7 +83,7 @@ cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes)
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
-/* What is being removed: the path for sentences, and the first failure. Removal goes on after a
+/* What is being removed: the path for sentences, and the first failure. Removal continues after a
  * failure, so as much space as possible is freed. */
 struct removal {
     const char *path;
@@ -93,7 +93,7 @@ struct removal {
 /* A name that is gone was removed by another process, which is just as good. */
 static void note_failure(struct removal *r)
 {
-    if (errno != ENOENT && !r->failed) r->failed = errno; /* somebody else may remove it, too */
+    if (errno != ENOENT && !r->failed) r->failed = errno; /* another process may remove it, too */
 }
 
 static void remove_at(struct removal *r, int parent, const char *name, int depth);

@@ -221,7 +221,7 @@ static int segment_order(const void *a, const void *b)
 }
 
 /* The pieces of a stream's elements [off, off + numel). *next: the segment to begin with. A segment
- * that goes on beyond the job is left at *next for the following one. */
+ * that continues beyond the job is left at *next for the following one. */
 static bool pieces_add(struct ckpt_writer *w, size_t *next, size_t end_segment, size_t off,
                        size_t numel)
 {
@@ -235,7 +235,7 @@ static bool pieces_add(struct ckpt_writer *w, size_t *next, size_t end_segment, 
         size_t end = s->src_off + s->numel < off + numel ? s->src_off + s->numel : off + numel;
         *piece =
             (struct ds_piece){.segment = *next, .off = begin - s->src_off, .numel = end - begin};
-        if (s->src_off + s->numel > off + numel) break; /* goes on in the next job */
+        if (s->src_off + s->numel > off + numel) break; /* continues in the next job */
     }
     return true;
 }

@@ -41,7 +41,7 @@ static cz_status broken(const struct device_comm *dc)
     return err_restore(&dc->broken);
 }
 
-/* The last error is why nothing goes on here; what the device still waits for is ended. */
+/* The last error is the reason; what the device still waits for is ended. */
 static cz_status fail(struct device_comm *dc)
 {
     err_capture(&dc->broken);

@@ -204,7 +204,7 @@ static cz_status open_round(struct exchange *ex)
 }
 
 /* Sums what all ranks sent of this rank's stream, in rank order, so that the result does not depend
- * on who came first; `shared` (may be NULL) gets it in the wire's dtype. */
+ * on which rank came first; `shared` (may be NULL) gets it in the wire's dtype. */
 static void take_scatter(struct exchange *ex, const struct job *job, struct stream *stream,
                          char *shared)
 {

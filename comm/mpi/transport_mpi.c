@@ -341,7 +341,7 @@ static cz_status mpi_post(struct transport *base, uint64_t round, bool to_all)
 {
     struct mpi_transport *t = self(base);
     for (int i = 1; i < base->world_size; i++) {
-        int peer = (base->rank + i) % base->world_size; /* not everyone to rank 0 first */
+        int peer = (base->rank + i) % base->world_size; /* not all ranks to rank 0 first */
         char *slot = slot_at(t, DIR_OUT, round, to_all ? base->rank : peer);
         const struct slot_head *head = (const void *)slot;
         MPI_TRY(MPI_Isend, slot, (int)(sizeof *head + head->nbytes), MPI_BYTE, peer, TAG_SLOT,

@@ -114,7 +114,7 @@ static const struct piece_run *sent_as_it_is(const struct reduction *r, int owne
 }
 
 /* Every rank sends owners their parts, and receives the parts of its own. Peers in a rotated order,
- * so that no rank is everybody's first. */
+ * so that no rank is the first of all others. */
 static cz_status scatter_calls(struct reduction *r)
 {
     struct plane *p = r->p;

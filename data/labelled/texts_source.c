@@ -79,7 +79,7 @@ static size_t broken_length(const char *s, size_t n)
     return len;
 }
 
-/* Two bytes that go on with a character. */
+/* Two bytes that continue a character. */
 static bool is_continued(const char *s)
 {
     return (s[0] & 0xC0) == 0x80 && (s[1] & 0xC0) == 0x80;

@@ -36,7 +36,7 @@ static bool reserve(struct pickle_writer *w, void **array, size_t *capacity, siz
     return true;
 }
 
-/* After a failure nothing more is written; callers go on, and pickle_writer_take() reports. */
+/* After a failure nothing more is written; callers continue, and pickle_writer_take() reports. */
 void pickle_write(struct pickle_writer *w, const void *bytes, size_t nbytes)
 {
     void *array = w->bytes;

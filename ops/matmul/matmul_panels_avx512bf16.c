@@ -137,7 +137,7 @@ static void pack_cols(const struct panel_source *s, uint32_t *dst, size_t stride
     pack(s, PANEL_COLS, dst, stride);
 }
 
-/* The sums of units [0, n_units) go on in `sum`. */
+/* The sums of units [0, n_units) continue in `sum`. */
 VEC_FN void add_units(size_t n_units, const uint32_t *a, const uint32_t *b,
                       vf sum[PANEL_ROWS][COL_VECS])
 {

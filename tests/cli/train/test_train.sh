@@ -67,7 +67,7 @@ done
 "${train[@]}" --steps 3 --save adam --quiet
 lamb=("${train[@]}" --config "$source_dir/configs/onebit_lamb.json" --resume adam --quiet)
 "${lamb[@]}" --steps 5 --set optimizer.params.freeze_step=2 2>onebit.err
-test "$(grep -c 'freeze_step: 2 is behind step 3, .* makes them 0.1 times .*; set it to 13 or more' onebit.err)" = 1
+test "$(grep -c 'freeze_step: 2 is after step 3, .* makes them 0.1 times .*; set it to 13 or more' onebit.err)" = 1
 "${lamb[@]}" --steps 15 --set optimizer.params.freeze_step=13 2>onebit.err
 test "$(grep -c 'freeze_step: 13 is behind' onebit.err)" = 0
 
