@@ -10,7 +10,7 @@
 #define PIECE_NBYTES ((size_t)24 << 10)
 #define N_TRIALS     30
 
-struct cz_plan {
+struct plan {
     enum device_comm_kind kind;
     uint64_t seed;
     int n_together; /* collectives begun before the first is waited for */
@@ -31,7 +31,7 @@ static cz_status host_collectives(struct comm *comm)
     return comm_agree(comm, CZ_OK);
 }
 
-static cz_status trials(const struct device_rank *d, const struct cz_plan *plan)
+static cz_status trials(const struct device_rank *d, const struct plan *plan)
 {
     static struct device_trial t[8];
     for (uint64_t i = 0; i < N_TRIALS; i += (uint64_t)plan->n_together) {
@@ -81,7 +81,7 @@ static bool has_gpus(int n)
 
 static cz_status run_trials(struct ranks *ranks, int rank, void *arg)
 {
-    const struct cz_plan *plan = arg;
+    const struct plan *plan = arg;
     struct device_rank d;
     TRY(device_rank_start(&d, ranks, rank));
     TRY(device_rank_connect(&d, plan->kind, PIECE_NBYTES));
@@ -95,7 +95,7 @@ static cz_status run_trials(struct ranks *ranks, int rank, void *arg)
 static void expect_trials(enum device_comm_kind kind, int w, int n_together)
 {
     struct ranks ranks;
-    struct cz_plan plan = {kind, (uint64_t)(1000 * w + n_together), n_together};
+    struct plan plan = {kind, (uint64_t)(1000 * w + n_together), n_together};
     ranks_start(&ranks, w, run_trials, &plan);
     ranks_expect_ok(&ranks, 60);
 }
@@ -116,7 +116,7 @@ END_TEST
 
 static cz_status alone(struct ranks *ranks, int rank, void *arg)
 {
-    struct cz_plan *plan = arg;
+    struct plan *plan = arg;
     struct device_rank d;
     (void)ranks;
     TRY(device_rank_start(&d, NULL, rank));
@@ -137,7 +137,7 @@ START_TEST(one_rank_makes_the_calls_too)
                                                   DEVICE_COMM_NCCL};
     for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
         struct ranks ranks;
-        struct cz_plan plan = {kinds[k], 77, 3};
+        struct plan plan = {kinds[k], 77, 3};
         ranks_start(&ranks, 1, alone, &plan);
         ranks_expect_ok(&ranks, 60);
     }
@@ -430,7 +430,7 @@ static cz_status check_trace(const struct trace *t)
 
 static cz_status traced(struct ranks *ranks, int rank, void *arg)
 {
-    const struct cz_plan *plan = arg;
+    const struct plan *plan = arg;
     struct loop l;
     struct trace t = {0};
     struct comm_ticket ticket;
@@ -458,7 +458,7 @@ START_TEST(data_move_beside_the_callers_work)
     if (!is_simulated()) return;
     for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
         struct ranks ranks;
-        struct cz_plan plan = {.kind = kinds[k]};
+        struct plan plan = {.kind = kinds[k]};
         ranks_start(&ranks, 2, traced, &plan);
         ranks_expect_ok(&ranks, 20);
     }
@@ -472,7 +472,7 @@ static cz_status reduce_for_ever(struct ranks *ranks, int rank, void *arg)
 {
     struct loop l;
     struct comm_ticket ticket;
-    const struct cz_plan *plan = arg;
+    const struct plan *plan = arg;
     TRY(loop_start(&l, ranks, rank, plan->kind));
     comm_set_phase(l.d.comm, 7, "reducing gradients");
     for (int k = 1;; k++) {
@@ -487,7 +487,7 @@ static cz_status reduce_for_ever(struct ranks *ranks, int rank, void *arg)
 static void expect_death(enum device_comm_kind kind, int w)
 {
     struct ranks ranks;
-    struct cz_plan plan = {.kind = kind};
+    struct plan plan = {.kind = kind};
     char part[128];
     ranks_start(&ranks, w, reduce_for_ever, &plan);
     int64_t until = clock_now_ns() + INT64_C(20000000000);

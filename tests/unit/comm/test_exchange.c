@@ -10,13 +10,13 @@
 /* ---- right results ----------------------------------------------------------------------------
  */
 
-struct cz_plan {
+struct plan {
     struct loopback_world world;
     uint64_t seed;
     int n_trials;
 };
 
-static void check_traffic(struct cz_plan *plan, struct comm *comm)
+static void check_traffic(struct plan *plan, struct comm *comm)
 {
     const struct comm_traffic *t = &comm->traffic;
     loop_assert(t->reduce_sent_nbytes + t->move_sent_nbytes ==
@@ -32,7 +32,7 @@ static void finish(struct trial *t, struct comm *comm)
 
 static void one_by_one(struct comm *comm, void *test)
 {
-    struct cz_plan *plan = test;
+    struct plan *plan = test;
     for (int i = 0; i < plan->n_trials; i++) {
         struct trial t;
         trial_make(&t, plan->seed + (uint64_t)i, comm->rank, comm->world_size, SLOT_NBYTES);
@@ -45,7 +45,7 @@ static void one_by_one(struct comm *comm, void *test)
 
 static void run_plan(loopback_fn *fn, int w, int n_trials, uint64_t seed)
 {
-    struct cz_plan plan = {.seed = seed, .n_trials = n_trials};
+    struct plan plan = {.seed = seed, .n_trials = n_trials};
     loopback_world_init(&plan.world, w, SLOT_NBYTES, seed);
     loopback_run(&plan.world, fn, &plan);
     loopback_world_free(&plan.world);
@@ -60,7 +60,7 @@ END_TEST
 /* More begins than the queue holds, progress at each rank's own whim, waits out of order. */
 static void many_at_once(struct comm *comm, void *test)
 {
-    struct cz_plan *plan = test;
+    struct plan *plan = test;
     struct dice dice = {(uint64_t)comm->rank << 40};
     struct trial *trials = calloc((size_t)plan->n_trials, sizeof *trials);
     ck_assert_ptr_nonnull(trials);
@@ -273,13 +273,14 @@ static void divide_differently(struct comm *comm, void *test)
     if (comm->rank == 1) a.spans = other_halves;
     a.src = a.dst = x;
     ck_fails(comm_reduce(comm, &a), CZ_COMM);
-    ck_assert_str_eq(cz_last_error(),
-                     comm->rank == 0
-                         ? "ranks disagree on collective 1: rank 0 reduces 1024 × bf16 (step 0); "
-                           "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes instead of 1024 (step 0)"
-                         : "ranks disagree on collective 1: rank 0 reduces 1024 × bf16, of which "
-                           "it sends 1024 bytes instead of 48 (step 0); rank 1 reduces 1024 × "
-                           "bf16 (step 0)");
+    ck_assert_str_eq(
+        cz_last_error(),
+        comm->rank == 0
+            ? "ranks disagree on collective 1: rank 0 reduces 1024 × bf16 (step 0); "
+              "rank 1 reduces 1024 × bf16, of which it sends 2000 bytes instead of 1024 (step 0)"
+            : "ranks disagree on collective 1: rank 0 reduces 1024 × bf16, of which "
+              "it sends 1024 bytes instead of 48 (step 0); rank 1 reduces 1024 × "
+              "bf16 (step 0)");
     check_broken(comm, &t->world.ranks[comm->rank], CZ_COMM, cz_last_error());
 }
 
@@ -323,8 +324,7 @@ static void part(struct comm *comm, void *test)
         comm_leave(comm, cz_last_error());
         ck_assert_str_eq(cz_last_error(), "the disk of rank 1 is full");
         ck_fails(comm_barrier(comm), CZ_COMM);
-        ck_assert_str_eq(cz_last_error(),
-                         "this rank has left the run: the disk of rank 1 is full");
+        ck_assert_str_eq(cz_last_error(), "this rank has left the run: the disk of rank 1 is full");
         return;
     }
     cz_status st = CZ_OK;

@@ -15,21 +15,21 @@ struct model_request {
     unsigned char *buf; /* SWAP_MODEL_NBYTES / 4 */
 };
 
-struct cz_model {
+struct swap_model {
     struct swap *swap;
     uint64_t state;
     unsigned char *memory, *bufs, *bytes;
     struct model_request open[SWAP_MODEL_OPEN];
 };
 
-static inline uint64_t model_below(struct cz_model *m, uint64_t n)
+static inline uint64_t model_below(struct swap_model *m, uint64_t n)
 {
     m->state = m->state * 6364136223846793005u + 1442695040888963407u;
     return (m->state >> 33) % n;
 }
 
 /* What a wait gives out as read must be right, whatever fails later. */
-static inline cz_status model_end(struct cz_model *m, struct model_request *r)
+static inline cz_status model_end(struct swap_model *m, struct model_request *r)
 {
     uint64_t ticket = r->ticket;
     r->ticket = 0;
@@ -40,7 +40,8 @@ static inline cz_status model_end(struct cz_model *m, struct model_request *r)
 }
 
 /* Those that overlap [off, off + nbytes) are waited for when one of the two writes. */
-static inline cz_status model_clear(struct cz_model *m, uint64_t off, size_t nbytes, bool is_write)
+static inline cz_status model_clear(struct swap_model *m, uint64_t off, size_t nbytes,
+                                    bool is_write)
 {
     for (int i = 0; i < SWAP_MODEL_OPEN; i++) {
         struct model_request *r = &m->open[i];
@@ -50,7 +51,7 @@ static inline cz_status model_clear(struct cz_model *m, uint64_t off, size_t nby
     return CZ_OK;
 }
 
-static inline cz_status model_async(struct cz_model *m)
+static inline cz_status model_async(struct swap_model *m)
 {
     struct model_request *r = &m->open[model_below(m, SWAP_MODEL_OPEN)];
     size_t nbytes = (1 + model_below(m, 20)) * SWAP_ALIGN;
@@ -67,7 +68,7 @@ static inline cz_status model_async(struct cz_model *m)
     return swap_write_begin(m->swap, r->buf, off, nbytes, &r->ticket);
 }
 
-static inline cz_status model_sync(struct cz_model *m)
+static inline cz_status model_sync(struct swap_model *m)
 {
     uint64_t off = model_below(m, SWAP_MODEL_NBYTES);
     size_t nbytes = 1 + model_below(m, 50000);
@@ -86,7 +87,7 @@ static inline cz_status model_sync(struct cz_model *m)
     return CZ_OK;
 }
 
-static inline cz_status model_calls(struct cz_model *m, int n_calls)
+static inline cz_status model_calls(struct swap_model *m, int n_calls)
 {
     for (int i = 0; i < n_calls; i++) TRY(model_below(m, 4) == 0 ? model_sync(m) : model_async(m));
     for (int i = 0; i < SWAP_MODEL_OPEN; i++) TRY(model_end(m, &m->open[i]));
@@ -99,7 +100,7 @@ static inline cz_status model_calls(struct cz_model *m, int n_calls)
  * under way. */
 static inline cz_status swap_model_run(struct swap *s, int n_calls, uint64_t seed)
 {
-    struct cz_model m = {.swap = s, .state = seed};
+    struct swap_model m = {.swap = s, .state = seed};
     m.memory = swap_rig_memory(SWAP_MODEL_NBYTES);
     m.bytes = swap_rig_memory(SWAP_MODEL_NBYTES);
     m.bufs = swap_rig_memory(SWAP_MODEL_OPEN * SWAP_MODEL_NBYTES / 4);
