@@ -75,6 +75,21 @@ function(cz_mpi_plugin)
   set_target_properties(czero_mpi PROPERTIES LINK_DEPENDS ${map})
 endfunction()
 
+# libczero_internal.so: every function exported, for the checks in tests/interop that call internal ones
+# from Python. Built on request: cmake --build build --target czero_internal
+function(cz_internal_library)
+  foreach(object ${CZ_OBJECTS})
+    string(REGEX REPLACE ".*:(cz_[a-z]+)>" "\\1" module ${object})
+    get_target_property(sources_of ${module} SOURCES)
+    list(APPEND sources ${sources_of})
+  endforeach()
+  add_library(czero_internal SHARED EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(czero_internal PRIVATE cz_flags cz_deps)
+  set_target_properties(czero_internal PROPERTIES C_VISIBILITY_PRESET default LINKER_LANGUAGE C)
+  # what other objects may replace is inlined nowhere, and gcc's analysis sees less
+  target_compile_options(czero_internal PRIVATE -Wno-error)
+endfunction()
+
 function(cz_program target output)
   add_executable(${target} ${ARGN})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output})

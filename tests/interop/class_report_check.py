@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Classification reports beside scikit-learn's on the same predictions.
 
-  class_report_check.py build/libczero.so [--count N]   random predictions, every figure and line
+  class_report_check.py build/libczero_internal.so [--count N]   random predictions, every figure and line
   class_report_check.py --make                          tests/fixtures/class_report/*.txt again
 
 Random cases have classes that never occur, that are never predicted, or one class alone. Figures

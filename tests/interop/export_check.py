@@ -2,7 +2,7 @@
 """A folder that czero exported, as Hugging Face sees it.
 
   export_check.py DIR [--czero build/czero] [--prompt TEXT] [--new-tokens N]
-  export_check.py --all build/libczero.so --czero build/czero
+  export_check.py --all build/libczero_internal.so --czero build/czero
 
 transformers must load every tensor (none missing, none left over), compute finite logits and,
 where it can, generate. With --czero, the two are also held against each other: `czero verify` on a batch whose

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """czero's pickles against Python's and torch's own. czero is called through its shared library.
 
-    $(scripts/peers.sh) tests/interop/pickle_check.py [build/libczero.so] [--random N] [--damaged N]
+    $(scripts/peers.sh) tests/interop/pickle_check.py [build/libczero_internal.so] [--random N] [--damaged N]
 
 Reading: values of every kind in protocols 2 to 5, random ones, every .pt file of
 the fixtures, and damaged pickles, where whatever both accept has to be the same tree.
@@ -400,7 +400,7 @@ def check_carried(checks):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library", nargs="?", default=ROOT / "build" / "libczero.so")
+    parser.add_argument("library", nargs="?", default=ROOT / "build" / "libczero_internal.so")
     parser.add_argument("--random", type=int, default=300)
     parser.add_argument("--damaged", type=int, default=20000)
     args = parser.parse_args()

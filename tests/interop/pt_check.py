@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Our .pt files read by torch and zipfile, torch's read by us.
 
-    $(scripts/peers.sh) tests/interop/pt_check.py build/libczero.so [--count N] [--large DIR]
+    $(scripts/peers.sh) tests/interop/pt_check.py build/libczero_internal.so [--count N] [--large DIR]
 
 Writes N random files (default 200) through the library and compares every tensor that torch.load
 gives (restricted, and mapped), checks every CRC with zipfile and every computed offset with torch's
