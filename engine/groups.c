@@ -4,6 +4,7 @@
  * one would have no partition. */
 #include "base/options.h"
 #include "engine/engine_impl.h"
+#include "engine/state/save_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,6 +88,8 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
         if (used[g]) TRY(make_group(e, options, &rules, g));
     }
     if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
+    /* A class whose form in checkpoints is unknown is refused now, not at the first save. */
+    for (size_t g = 0; g < e->n_groups; g++) TRY(save_check_class(&e->groups[g]));
     /* From possible groups to those that exist. */
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;

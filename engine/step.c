@@ -223,13 +223,13 @@ static void log_frozen(const struct cz_engine *e)
     if (e->comm->rank != 0) return;
     if (p->world_size == 1) {
         LOGV(LOG_INFO, SUB_ENGINE, "%s: the variance is frozen from step %lld on",
-             e->groups[0].hyper.cls->name, (long long)e->global_steps + 2);
+             onebit_of(e->groups, e->n_groups)->cls->name, (long long)e->global_steps + 2);
         return;
     }
     LOGV(LOG_INFO, SUB_ENGINE,
          "%s: the variance is frozen; from step %lld on an exchange sends %s from each rank "
          "instead of %s",
-         e->groups[0].hyper.cls->name, (long long)e->global_steps + 2,
+         onebit_of(e->groups, e->n_groups)->cls->name, (long long)e->global_steps + 2,
          size_human(p->sent_nbytes_frozen, few, sizeof few),
          size_human(p->sent_nbytes_per_step, many, sizeof many));
 }

@@ -42,6 +42,15 @@ static inline bool optim_moves_alone(const struct optim_hyper *hyper)
     return hyper->cls && hyper->cls->flags & OPTIM_LOCAL_STEPS;
 }
 
+/* The hyper-parameters that set a run's 1-bit schedule: those of the first group of this family;
+ * NULL if there is none. zero_create() allows no other class in the same run. */
+static inline const struct optim_hyper *onebit_of(const struct optim_group *groups, size_t n_groups)
+{
+    for (size_t g = 0; g < n_groups; g++)
+        if (optim_is_onebit(&groups[g].hyper)) return &groups[g].hyper;
+    return NULL;
+}
+
 /* The start of a run. In fp32 DeepSpeed's first engine.step() is spent on ONEBIT_INIT; its 16-bit
  * wrapper makes that call when it is built, so that training begins with call 2. */
 struct onebit_clock onebit_clock_start(bool is_16bit);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <regex.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct optim_class_entry *entry_of(const struct optim_hyper *hyper)
@@ -201,6 +202,20 @@ void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss
     out->step_size = (float)(group->lr * sqrt(bias2) / bias1 / (1 + (double)(t - 1) * h->lr_decay));
     out->is_first = t == 1;
     out->step = t;
+}
+
+const char *optim_group_names(const struct optim_group *groups, size_t n_groups, char *buf,
+                              size_t nbytes)
+{
+    size_t used = 0;
+    for (size_t g = 0; g < n_groups; g++) {
+        bool is_new = true;
+        for (size_t i = 0; i < g; i++) is_new &= groups[i].hyper.cls != groups[g].hyper.cls;
+        if (is_new && used < nbytes)
+            used += (size_t)snprintf(buf + used, nbytes - used, "%s%s", used ? ", " : "",
+                                     groups[g].hyper.cls->name);
+    }
+    return buf;
 }
 
 size_t optim_n_states(const struct optim_hyper *hyper)

@@ -214,6 +214,10 @@ struct optim_class {
                     float *ratios);
 };
 
+/* The classes of the groups, each once: "Adam", or "Adam, SGD". Returns `buf`. */
+CZ_API const char *optim_group_names(const struct optim_group *groups, size_t n_groups, char *buf,
+                                     size_t nbytes);
+
 /* States kept by a group's optimizer, 0 … OPTIM_STATES_MAX. */
 size_t optim_n_states(const struct optim_hyper *hyper);
 

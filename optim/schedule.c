@@ -358,7 +358,7 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
     s->last_batch_iteration = params->last_batch_iteration;
     for (size_t g = 0; g < n_groups; g++) s->base_lr[g] = groups[g].lr;
     if (params->kind == SCHEDULE_ONE_CYCLE && params->cycle_momentum) {
-        s->cycles_momentum = groups[0].hyper.cls->has_betas;
+        for (size_t g = 0; g < n_groups; g++) s->cycles_momentum |= groups[g].hyper.cls->has_betas;
         if (!s->cycles_momentum)
             LOGV(LOG_WARN, SUB_CONFIG, "OneCycle: %s has no betas, its momentum is not cycled",
                  groups[0].hyper.cls->name);

@@ -97,6 +97,7 @@ static void choose(struct zero *z)
     struct zero_buckets *b = &z->buckets;
     bool is_alone = o->comm->world_size == 1, is_swapped = o->swap.optimizer || o->swap.params;
     bool leaves = zero_states_leave(o), is_shared = false;
+    const struct optim_hyper *onebit = onebit_of(o->groups, o->n_groups);
     if (!o->host_ops) o->host_ops = o->ops; /* on the CPU */
 
     /* With a swap file a tile ends where a block of the file does, whatever its arrays' dtypes. */
@@ -107,7 +108,7 @@ static void choose(struct zero *z)
     /* ZeroOneAdam's ranks take local steps over all weights, starting from masters that they share:
      * nothing can be split, and masters are arrays of their own in fp32 too. */
     z->own.saved_stage = o->stage;
-    z->own.local_steps = o->n_groups > 0 && optim_moves_alone(&o->groups[0].hyper);
+    z->own.local_steps = onebit && optim_moves_alone(onebit);
     if (z->own.local_steps) o->stage = 0;
 
     /* Parameters are their own masters if both have one dtype and, on a GPU, are in one memory. */

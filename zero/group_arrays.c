@@ -37,7 +37,7 @@ static cz_status note_params(struct zero *z)
  * parameters keep their own order, in which they are compressed. */
 static bool exchanges(const struct zero_options *o)
 {
-    return optim_is_onebit(&o->groups[0].hyper);
+    return onebit_of(o->groups, o->n_groups) != NULL;
 }
 
 /* Stages 0-2: parameters idx[0 … n) side by side in one flat buffer, cut evenly over the ranks. */

@@ -126,9 +126,8 @@ static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, c
 /* Whether the 1-bit family keeps state s (-1: the masters) whole where stage 1 splits others'. */
 static bool stays_whole(const struct cz_engine *e, int s)
 {
-    const struct optim_hyper *hyper = &e->groups[0].hyper;
-    if (!optim_is_onebit(hyper) || e->config->zero.stage == 0 || e->comm->world_size == 1)
-        return false;
+    const struct optim_hyper *hyper = onebit_of(e->groups, e->n_groups);
+    if (!hyper || e->config->zero.stage == 0 || e->comm->world_size == 1) return false;
     return s == 0 || optim_moves_alone(hyper);
 }
 

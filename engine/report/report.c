@@ -163,7 +163,7 @@ static void say_number(struct cz_engine *e, const char *name, int64_t value)
 
 static cz_status dump_state(struct cz_engine *e)
 {
-    char *config;
+    char *config, names[256];
     TRY(config_values(e->config, &config));
     say_text(e, "engine:");
     say_attribute(e, "model", cz_model_name(e->model));
@@ -171,7 +171,7 @@ static cz_status dump_state(struct cz_engine *e)
     say_number(e, "params_trainable", (int64_t)e->plan.numel_trainable);
     say_number(e, "layers", (int64_t)model_n_layers(e->model));
     say_number(e, "param_groups", (int64_t)e->n_groups);
-    say_attribute(e, "optimizer", e->groups[0].hyper.cls->name);
+    say_attribute(e, "optimizer", optim_group_names(e->groups, e->n_groups, names, sizeof names));
     say_attribute(e, "dtype", dtype_name(e->dtype));
     say_attribute(e, "grad_dtype", dtype_name(e->grad_dtype));
     say_number(e, "rank", e->comm->rank);

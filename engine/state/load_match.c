@@ -79,6 +79,7 @@ static void warn_of_others(const struct load *l)
 {
     const struct cz_engine *e = l->e;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
+    char names[256];
     for (size_t i = 0; i < info->n_states; i++) {
         bool used = false;
         for (size_t g = 0; g < e->n_groups; g++)
@@ -87,7 +88,8 @@ static void warn_of_others(const struct load *l)
         if (used || e->comm->rank != 0) continue;
         LOGV(LOG_WARN, SUB_CKPT,
              "%s has the optimizer state %s, which %s does not: did another optimizer save it?",
-             info->tag_dir, info->states[i], e->groups[0].hyper.cls->name);
+             info->tag_dir, info->states[i],
+             optim_group_names(e->groups, e->n_groups, names, sizeof names));
     }
 }
 

@@ -55,13 +55,13 @@ static bool has_files(const struct reload *r)
 /* Errors of another class mean something else, although their layout may be the same. */
 static bool is_class(const struct cz_engine *e, const char *name)
 {
-    return strcmp(e->groups[0].hyper.cls->name, name) == 0;
+    return strcmp(onebit_of(e->groups, e->n_groups)->cls->name, name) == 0;
 }
 
 /* Whether a run of this config is in its frozen phase after `step` calls. */
 static bool is_frozen_at(const struct cz_engine *e, uint64_t step)
 {
-    return step >= onebit_freezes_at(&e->groups[0].hyper);
+    return step >= onebit_freezes_at(onebit_of(e->groups, e->n_groups));
 }
 
 /* A count of DeepSpeed's; what is not there or makes no sense stays. */
@@ -507,7 +507,7 @@ static void say_errors(const struct reload *r, const char *name)
 static void warn_no_ratios(const struct reload *r)
 {
     const struct cz_engine *e = r->l->e;
-    const struct optim_hyper *hyper = &e->groups[0].hyper;
+    const struct optim_hyper *hyper = onebit_of(e->groups, e->n_groups);
     uint64_t step = r->ob.clock->step;
     if (!r->ob.tensors || r->ob.clock->frozen || !is_frozen_at(e, step)) return;
     for (size_t i = 0; i < model_params(e->model)->n_params; i++)
@@ -522,7 +522,7 @@ static void warn_no_ratios(const struct reload *r)
 
 static void say(const struct reload *r)
 {
-    const char *name = r->l->e->groups[0].hyper.cls->name;
+    const char *name = onebit_of(r->l->e->groups, r->l->e->n_groups)->cls->name;
     if (comm_of(r)->rank != 0) return;
     warn_no_ratios(r);
     if (r->was_frozen && !r->ob.clock->frozen)

@@ -108,3 +108,10 @@ cz_status save_describe_class(const struct optim_group *group, struct ckpt_group
     g->no_step = saved->step == OPTIM_STEP_NONE;
     return CZ_OK;
 }
+
+cz_status save_check_class(const struct optim_group *group)
+{
+    struct ckpt_setting room[SAVE_SETTINGS_MAX];
+    struct ckpt_group g = {.n_states = optim_n_states(&group->hyper)};
+    return save_describe_class(group, &g, room);
+}

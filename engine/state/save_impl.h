@@ -48,6 +48,10 @@ bool save_rounds_masters(const struct cz_engine *e);
 
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep --------------------- */
 
+/* CZ_UNSUPPORTED where save_describe_class() would be: a run that cannot be saved does not begin.
+ */
+cz_status save_check_class(const struct optim_group *group);
+
 /* The settings (into `room`), the names of g->n_states states and the kind of step, as the class
  * that DeepSpeed would build from the config writes them. Errors: CZ_UNSUPPORTED (no such form is
  * known for the group's class). */

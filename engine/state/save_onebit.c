@@ -24,7 +24,8 @@ cz_status save_take_onebit(const struct cz_engine *e, struct run_state *s)
     struct run_onebit *run = &s->onebit;
     if (!ob.clock) return CZ_OK;
     run->present = true;
-    snprintf(run->optimizer, sizeof run->optimizer, "%s", e->groups[0].hyper.cls->name);
+    snprintf(run->optimizer, sizeof run->optimizer, "%s",
+             onebit_of(e->groups, e->n_groups)->cls->name);
     run->clock = *ob.clock;
     run->has_files = has_errors(e, &ob);
     run->has_lrs = ob.lrs != NULL;
@@ -76,7 +77,7 @@ cz_status save_describe_onebit(const struct cz_engine *e, struct save_descriptio
     const struct zero_onebit ob = zero_onebit(e->zero);
     if (!ob.clock) return CZ_OK;
     const struct onebit_clock *clock = ob.clock;
-    d->onebit = (struct ckpt_onebit){.optimizer = e->groups[0].hyper.cls->name,
+    d->onebit = (struct ckpt_onebit){.optimizer = onebit_of(e->groups, e->n_groups)->cls->name,
                                      .has_intervals = ob.lrs != NULL,
                                      .var_interval = (int64_t)clock->var_interval,
                                      .var_counter = (int64_t)clock->var_counter,
@@ -94,7 +95,8 @@ cz_status save_describe_onebit(const struct cz_engine *e, struct save_descriptio
  * master. */
 bool save_rounds_masters(const struct cz_engine *e)
 {
-    return optim_moves_alone(&e->groups[0].hyper) && e->dtype != DTYPE_F32;
+    const struct optim_hyper *onebit = onebit_of(e->groups, e->n_groups);
+    return onebit && optim_moves_alone(onebit) && e->dtype != DTYPE_F32;
 }
 
 /* From the writer's job to the memory that holds it. */

@@ -82,7 +82,7 @@ cz_status onebit_gather_momentum(struct zero *z);
 
 static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
 {
-    return &z->options.groups[0].hyper;
+    return onebit_of(z->options.groups, z->options.n_groups);
 }
 
 static inline bool onebit_is_lamb(const struct zero *z)

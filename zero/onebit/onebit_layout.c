@@ -72,12 +72,11 @@ cz_status onebit_each_run(struct zero *z, onebit_run_fn fn)
 
 cz_status zero_onebit_check(const struct zero_options *o)
 {
-    const struct optim_hyper *first = &o->groups[0].hyper;
-    if (o->n_groups == 0 || !optim_is_onebit(first)) return CZ_OK;
-    for (size_t g = 1; g < o->n_groups; g++)
-        if (o->groups[g].hyper.cls != first->cls)
+    const struct optim_hyper *onebit = onebit_of(o->groups, o->n_groups);
+    for (size_t g = 0; onebit && g < o->n_groups; g++)
+        if (o->groups[g].hyper.cls != onebit->cls)
             return err_set(CZ_INVALID, 0, "%s cannot be combined with another optimizer",
-                           first->cls->name);
+                           onebit->cls->name);
     return CZ_OK;
 }
 
@@ -207,7 +206,7 @@ static void count_signs(struct zero *z)
 
 cz_status zero_onebit_init(struct zero *z)
 {
-    if (z->options.n_groups == 0 || !optim_is_onebit(onebit_hyper(z))) return CZ_OK;
+    if (!onebit_hyper(z)) return CZ_OK;
     TRY(alloc_core(z));
     for (size_t g = 0; g < z->options.n_groups; g++)
         for (size_t p = 0; p < z->own.groups[g].flat.n_params; p++) add_run(z, g, p);
