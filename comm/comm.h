@@ -4,8 +4,8 @@
  * (several hosts). Buffers are in host memory and lent from begin to wait.
  *
  * Life cycle: comm_self_create() | comm_create_world() → collectives → comm_destroy(). All ranks
- * call the same collectives, with equal sizes, in the same order; a rank that does not is told so
- * (CZ_COMM, naming each rank's collective) instead of hanging. A begin returns a ticket;
+ * call the same collectives, with equal sizes, in the same order; a rank that does not gets
+ * CZ_COMM, which names each rank's collective, instead of hanging. A begin returns a ticket;
  * comm_progress() between may move data without waiting; comm_wait() completes it and all tickets
  * begun before it. Threads: one caller per communicator.
  *
@@ -32,8 +32,8 @@ struct comm_ticket {
     uint64_t id; /* 0: nothing to wait for; otherwise rising in the order of begins */
 };
 
-/* A run of elements that goes from one place to another. Tables of spans are equal on all ranks and
- * lent from begin to wait; empty spans are allowed. */
+/* Contiguous elements that move from one place to another. Tables of spans are equal on all ranks
+ * and lent from begin to wait; empty spans are allowed. */
 struct comm_span {
     size_t src_off, dst_off; /* elements */
     size_t numel;
@@ -42,14 +42,14 @@ struct comm_span {
 };
 #define COMM_ALL (-1)
 
-/* A reduction over ranks of floating-point data: every rank brings src at src_off; the span's owner
- * puts the result at dst_off (with `all`: every rank does). */
+/* A reduction over ranks of floating-point data: every rank contributes src at src_off; the span's
+ * owner writes the result to dst_off (with `all`: every rank does). */
 struct comm_reduce {
     const void *src;
     void *dst; /* may be src, if both are of one dtype: a span's result may overwrite that span's
                   own source, no other */
     enum cz_dtype src_dtype, dst_dtype; /* F32, BF16 or F16 */
-    enum cz_dtype wire;                 /* what is sent, and what the result is rounded to */
+    enum cz_dtype wire;                 /* type of messages, to which the result is rounded */
     float scale;                        /* 1/W for a mean; 1 for a sum */
     bool accumulate; /* dst = round(dst + result), in fp32, instead of dst = result */
     bool all;
@@ -57,7 +57,7 @@ struct comm_reduce {
     size_t n_spans;
 };
 
-/* Elements moved as they are. An owner named in `to` (or COMM_ALL) gets its own copy as well,
+/* Elements moved without change. An owner named in `to` (or COMM_ALL) gets a copy as well,
  * unless src + src_off and dst + dst_off are the same place. */
 struct comm_move {
     const void *src;
@@ -67,18 +67,18 @@ struct comm_move {
     size_t n_spans;
 };
 
-/* What a rank has sent, for proofs and plans: deterministic, the same for every transport. */
+/* The traffic of a rank, for tests and plans: deterministic, the same for every transport. */
 struct comm_traffic {
     uint64_t n_reduce, n_move;                     /* collectives begun */
     uint64_t reduce_sent_nbytes, move_sent_nbytes; /* payload to other ranks */
 };
 
-/* Mandatory slots all but those that say so. */
+/* All slots are mandatory unless marked optional. */
 struct comm_ops {
     const char *name; /* "self", "shm", "mpi" */
     cz_status (*reduce)(struct comm *, const struct comm_reduce *, struct comm_ticket *);
     cz_status (*move)(struct comm *, const struct comm_move *, struct comm_ticket *);
-    cz_status (*progress)(struct comm *); /* optional; NULL: nothing can be done between */
+    cz_status (*progress)(struct comm *); /* optional; NULL: no progress between begin and wait */
     cz_status (*wait)(struct comm *, struct comm_ticket);
     /* optional: whether wait() would return at once; NULL: not known */
     bool (*is_done)(const struct comm *, struct comm_ticket);
@@ -97,19 +97,19 @@ struct comm {
     struct comm_note *notes; /* (world_size) of comm_agree() and comm_same() */
 };
 
-/* One rank alone, or pretending to be `rank` of `world_size` for planning and tests of partitions:
- * then every other rank is taken to send what this one sends, and a move leaves what others own as
- * it is.
+/* A single rank, or a simulated `rank` of `world_size` for planning and tests of partitions:
+ * it assumes that every other rank sends the same data as this one, and a move does not change
+ * elements that other ranks own.
  * Errors: CZ_INVALID (rank outside 0…world_size−1), CZ_NOMEM. */
 cz_status comm_self_create(int rank, int world_size, struct comm **out);
 
 /* The communicator this process was launched with: a rank of `czero launch` (shm), of mpirun or
  * srun with more than one task (mpi, from the plug-in libczero_mpi.so), otherwise self. MPI is
  * initialised for several ranks only. Collective over the launched ranks.
- * Errors: CZ_COMM (the sentence says what is missing or did not start), CZ_NOMEM. */
+ * Errors: CZ_COMM (the message says what is missing or did not start), CZ_NOMEM. */
 cz_status comm_create_world(struct comm **out);
 
-/* Accepts NULL. After a failure peers are told (comm_leave). */
+/* Accepts NULL. After a failure it notifies the peers (comm_leave). */
 void comm_destroy(struct comm *comm);
 
 cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,
@@ -118,7 +118,7 @@ cz_status comm_move_begin(struct comm *comm, const struct comm_move *args,
                           struct comm_ticket *ticket);
 cz_status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
-/* Do what can be done for tickets under way without waiting. Cheap when there is nothing to do. */
+/* Make progress on started tickets without waiting. Cheap if there is nothing to do. */
 cz_status comm_progress(struct comm *comm);
 
 /* Begin and wait in one. */
@@ -132,7 +132,7 @@ cz_status comm_all_reduce(struct comm *comm, const void *src, void *dst, size_t 
 /* dst: world_size · nbytes in rank order. src may be this rank's piece of dst. */
 cz_status comm_all_gather(struct comm *comm, const void *src, void *dst, size_t nbytes);
 
-/* The same, but dst is used at `root` alone (elsewhere it may be NULL). */
+/* The same, but only `root` uses dst (elsewhere it may be NULL). */
 cz_status comm_gather(struct comm *comm, const void *src, void *dst, size_t nbytes, int root);
 
 cz_status comm_broadcast(struct comm *comm, void *buffer, size_t nbytes, int root);
@@ -147,26 +147,27 @@ cz_status comm_barrier(struct comm *comm);
  * the lowest rank that failed. Collective; the communicator stays usable. */
 cz_status comm_agree(struct comm *comm, cz_status mine);
 
-/* All ranks must bring the same text (a config, a model's shapes: lines). CZ_INVALID on every rank
- * when they do not: names `what`, each rank that differs from rank 0 and its first differing line
- * beside rank 0's. Collective. */
+/* All ranks must pass the same text (lines of a config, a model's shapes). Otherwise CZ_INVALID on
+ * every rank: the message names `what`, each rank that differs from rank 0, and its first differing
+ * line and rank 0's. Collective. */
 cz_status comm_same(struct comm *comm, const char *what, const char *text);
 
-/* Where this rank stands, for the messages of others when it dies. phase: a short text, copied. */
+/* Sets the step and phase of this rank, for other ranks' messages if it dies. phase: a short text,
+ * copied. */
 void comm_set_phase(struct comm *comm, int64_t step, const char *phase);
 
 /* This rank gives up: peers that wait for it, or will, get CZ_PEER with `reason`. */
 void comm_leave(struct comm *comm, const char *reason);
 
 /* For a program's handler of SIGTERM, which launchers send when another rank has died: a rank that
- * then waits in vain for one of another host gets CZ_PEER, and has time left to say so before it is
- * killed (under mpirun after 0.3 s, otherwise 20 s). Changes nothing for one that is answered, so
- * that a step under way can be finished. May be called from signal handlers, also without a
+ * then waits without success for one of another host gets CZ_PEER early enough to report it before
+ * it is killed (under mpirun after 0.3 s, otherwise 20 s). Ranks that get an answer continue, so
+ * that the current step can be finished. May be called from signal handlers, also without a
  * communicator. */
 void comm_interrupt(void);
 
-/* The signal asked to stop in good order, and all ranks have answered since: from here on waits are
- * as patient as before it, however long a save takes. */
+/* The signal requested an orderly stop, and all ranks have answered since: waits have their normal
+ * time limits again, however long a save takes. */
 void comm_interrupt_over(void);
 
 CZ_EXTERN_C_END

@@ -1,11 +1,11 @@
 /* Devices: memory, streams, events and copies behind one vtable.
  *
  * The CPU ("host") is complete here; CUDA is a plug-in (libczero_cuda.so) that fills the same table
- * when it is opened. On the host a stream runs each call before it returns, an event is always
- * past, and copies are memcpy.
+ * when it is opened. On the host a stream runs each call before it returns, an event has always
+ * been reached, and copies are memcpy.
  *
  * The host cannot read a GPU's memory: the caller copies values that it needs. After a call has
- * returned CZ_CUDA (a launch that failed, a device that was lost) every later one says so too.
+ * returned CZ_CUDA (a launch that failed, a device that was lost) every later call returns it too.
  *
  * Life cycle: device_open() → memory and streams → device_close(). Handles belong to one thread. */
 #ifndef CZ_DEVICE_DEVICE_H
@@ -21,29 +21,28 @@ struct dev_event;  /* a point in a stream, to wait for */
 
 enum device_kind { DEVICE_HOST = 0, DEVICE_CUDA = 1 };
 
-/* What a device is, for logs, plans and placement. */
+/* Properties of a device, for logs, plans and placement. */
 struct device_info {
-    char name[128];                         /* as its vendor calls it */
+    char name[128];                         /* the vendor's name */
     char pci_bus_id[16];                    /* "0000:3b:00.0"; "" for the host */
     int capability_major, capability_minor; /* CUDA compute capability; 0.0 for the host */
     int n_multiprocessors;                  /* 0 for the host */
-    size_t shared_block_nbytes;             /* shared memory that one block may ask for; host: 0 */
-    size_t shared_multiprocessor_nbytes;    /* and all blocks that run on a multiprocessor have */
+    size_t shared_block_nbytes;             /* shared memory of one block, at most; host: 0 */
+    size_t shared_multiprocessor_nbytes;    /* shared memory of a multiprocessor */
 };
 
 /* All slots are mandatory; calls are asynchronous where a stream is given. Sizes in bytes.
  *
- * count: how many there are, at least 1; errors as open.
  * mem_alloc gives zeroed memory aligned to 2 MiB on the host and to 256 bytes on a GPU (NULL for 0
  * bytes); mem_free takes the same nbytes, and NULL.
- * copy, fill_zero: in stream order; regions may overlap on the host device alone. A copy between a
- * GPU and host memory that is not registered holds up the caller until it is done.
- * host_register: host memory that the device may read and write by itself (page-locked), so that
- * copies from and to it run beside the caller; whole pages, until host_unregister.
- * event_create_timed: one that notes when it was reached, for event_seconds: the time between two
- * such that are past. event_create's note nothing, and cost less.
- * event_wait_host, stream_sync: the caller waits. event_query: whether what was recorded is past.
- * count: how many there are, with open's errors for there being none. is_device_memory: whether p
+ * copy, fill_zero: in stream order; regions may overlap only on the host device. A copy between a
+ * GPU and unregistered host memory blocks the caller until it is complete.
+ * host_register: host memory that the device can access directly (page-locked), so that
+ * copies from and to it are asynchronous; whole pages, until host_unregister.
+ * event_create_timed: an event that records the time at which it is reached, for event_seconds: the
+ * time between two reached events. Events of event_create record no time, and cost less.
+ * event_wait_host, stream_sync: the caller waits. event_query: whether the event has been reached.
+ * count: the number of devices, at least 1; otherwise open's errors. is_device_memory: whether p
  * is in memory that the host cannot read (never on the host; NULL: no).
  */
 struct device_ops {
@@ -84,21 +83,21 @@ struct device {
 
 /* Open device `ordinal` of kind "cpu" or "cuda" (NULL: "cpu").
  * Errors: CZ_INVALID (unknown name, no such ordinal), CZ_UNSUPPORTED (no plug-in, no driver or one
- * that is too old, no GPU, one of too low a compute capability: the sentence says which). */
+ * that is too old, no GPU, or one of too low a compute capability: the message says which). */
 cz_status device_open(const char *kind, int ordinal, struct device **out);
 
-/* How many devices of that kind this process may open. Errors: as device_open(). */
+/* The number of devices of this kind that the process may open. Errors: as device_open(). */
 cz_status device_count(const char *kind, int *n);
 
-/* What a device's name means: "cpu", "cuda", "cuda:1" (NULL: "cpu"). *ordinal is -1 where the name
- * leaves it open. Errors: CZ_INVALID (says what was given and what is meant). */
+/* Parse a device's name: "cpu", "cuda", "cuda:1" (NULL: "cpu"). *ordinal is -1 if the name has no
+ * number. Errors: CZ_INVALID. */
 cz_status device_parse(const char *name, enum device_kind *kind, int *ordinal);
 
 /* Open the device of that name for a rank: "cuda" gives the ranks of a host (rank_host, from 0)
  * its GPUs in turns. Errors: as device_parse() and device_open(). */
 cz_status device_open_named(const char *name, int rank_host, struct device **out);
 
-/* Close; accepts NULL. All memory and streams must have been given back. */
+/* Close; accepts NULL. All memory and streams must have been freed. */
 void device_close(struct device *dev);
 
 /* The address of `symbol` in the CUDA plug-in (plugin.h), which is opened when needed (and stays

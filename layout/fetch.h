@@ -1,16 +1,17 @@
-/* When stage 3 gathers which parameters, and where they are meanwhile: pure arithmetic
- * (docs/deepspeed-behaviour.md, "Fetching", made static).
+/* The schedule by which stage 3 gathers and drops parameters, and their places in the window: pure
+ * arithmetic. A static form of docs/deepspeed-behaviour.md, "Fetching".
  *
- * A pass visits units (a layer's parameters) in an order that never changes, so what DeepSpeed
- * learns from a trace is computed once. At a visit: parameters it needs that are not there yet are
+ * A pass visits units (a layer's parameters) in an order that never changes, so the
+ * schedule that DeepSpeed learns from a trace is computed once. At a visit, missing parameters are
  * fetched on demand; then parameters of later visits are prefetched, in order of use; after it, its
- * parameters are dropped unless they come back soon. Each stay of a parameter has a fixed place in
- * one window, so the window's size is known before anything runs. All counts are elements.
+ * parameters are dropped unless they are used again soon. Each stay of a parameter has a fixed
+ * place in one window, so the window's size is known before the run. All counts are elements.
  *
- *   demand     is never refused: a visit that alone needs more than max_live gets it
+ *   demand     is never refused, even if a single visit needs more than max_live
  *   keep       a parameter stays between two visits when fewer than max_reuse elements (of the
- *              visits in between, resident ones included) pass meanwhile and it fits within
- *              max_live at each of them, the shortest gaps first; used at once again, it fits
+ *              visits in between, resident ones included) pass in between and it fits within
+ *              max_live at each of them, the shortest gaps first; if it is used at the next
+ *              visit, it always stays
  *   prefetch   takes the next parameters that are neither live nor under way until
  *              prefetch_numel elements are chosen in this round (the last may go beyond) or one
  *              does not fit within max_live
@@ -26,13 +27,13 @@
 CZ_EXTERN_C_BEGIN
 
 struct fetch_visit {
-    const size_t *param_idx; /* in call order; one parameter may stand twice */
+    const size_t *param_idx; /* in call order; one parameter may occur twice */
     size_t n;
 };
 
 struct fetch_options {
     const size_t *numel;  /* (n_params) */
-    const bool *resident; /* (n_params) always there: never fetched, never counted */
+    const bool *resident; /* (n_params) always gathered: never fetched, never counted */
     size_t n_params;
     const struct fetch_visit *visits; /* forward, then backward with what it recomputes */
     size_t n_visits;
@@ -71,9 +72,9 @@ struct fetch_schedule {
     size_t *drops;   /* indices of stays */
     size_t n_visits;
 
-    size_t window_numel;  /* what the window must hold, gaps included */
-    size_t live_max;      /* most elements live (arrived or under way) at any time */
-    size_t fetched_numel; /* over all ops: what one pass gathers */
+    size_t window_numel;  /* size of the window, including gaps */
+    size_t live_max;      /* maximum of live elements (arrived or in flight) at any time */
+    size_t fetched_numel; /* elements that one pass gathers, over all ops */
 };
 
 /* Reads the options only now. Errors: CZ_INVALID (a parameter index out of range, align 0,

@@ -1,17 +1,17 @@
-/* swap: one file per rank that holds what does not fit into memory, read and written past the page
- * cache while the rank computes.
+/* swap: one file per rank for data that do not fit into memory, read and written with O_DIRECT
+ * while the rank computes.
  *
- * The file is preallocated, so a full disk shows at the start and not under way, and named
- * czero-swap-… in the folder it is given. It goes when swap_close() is called. What a killed run
- * leaves behind is recognised by its lock, which died with it, and removed by the next
- * swap_open() in that folder; so are folders that were made for it.
+ * The file is preallocated, so a full disk is detected at the start, and named
+ * czero-swap-… in the folder it is given. swap_close() removes it. A killed run
+ * leaves its file without a lock; the next swap_open() in that folder removes such files, and
+ * folders that were created for them.
  *
  * Requests are cut into blocks, of which up to `queue_depth` are in flight: through io_uring with
  * O_DIRECT, the file and swap_register()ed buffers registered; by threads with pread and pwrite
- * where io_uring is refused; through the page cache where O_DIRECT is. What was refused is
+ * if io_uring is not available; through the page cache if O_DIRECT is not. Each fallback is
  * logged once, at LOG_INFO. A thread of its own keeps the queue full: no polling is needed.
- * Interrupted, short and deferred transfers are completed. The first failure stays: every later
- * call returns it, and nothing hangs.
+ * Interrupted, short and deferred transfers are completed. The first failure is permanent: every
+ * later call returns it, and nothing hangs.
  *
  * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
  * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
@@ -32,12 +32,12 @@ CZ_EXTERN_C_BEGIN
 enum swap_engine { SWAP_ENGINE_AUTO = 0, SWAP_ENGINE_URING, SWAP_ENGINE_THREADS };
 
 struct swap_options {
-    const char *dir; /* nvme_path; made when it is missing, with the folders above it */
-    int rank;        /* part of the file's name: a number for people */
+    const char *dir; /* nvme_path; created if missing, with the folders above it */
+    int rank;        /* part of the file's name, for users */
     size_t nbytes;   /* of the file; rounded up to SWAP_ALIGN. Never-written bytes read as zero */
     size_t block_nbytes; /* aio.block_size: rounded up to SWAP_ALIGN; 0: 1 MiB */
     int queue_depth;     /* aio.queue_depth: blocks in flight; 0: 8 */
-    int n_threads;       /* aio.intra_op_parallelism: threads where io_uring is refused, at least
+    int n_threads;       /* aio.intra_op_parallelism: threads if io_uring is not available, at least
                             queue_depth's worth of 1 … 8 are used; 0: by queue_depth */
     bool single_submit;  /* aio.single_submit: one system call per block */
     bool checksums;      /* keep a CRC-32 per SWAP_ALIGN bytes written and compare it when read */
@@ -46,17 +46,17 @@ struct swap_options {
 
 struct swap; /* opaque */
 
-/* Bytes of memory that the swap itself takes beside registered buffers: bounce buffers, checksums,
- * queue. What the plan counts. */
+/* Bytes of memory that the swap needs in addition to registered buffers, as in the plan: bounce
+ * buffers, checksums, queue. */
 size_t swap_memory_nbytes(const struct swap_options *options);
 
 /* Bytes free in the file system that holds `dir`, or in that of its nearest existing parent,
- * counting what leftovers of killed runs there would give back; SIZE_MAX where the file system does
- * not tell. Makes nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
+ * including the space of files that killed runs left; SIZE_MAX if the file system does
+ * not report it. Creates nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes);
 
-/* Make and preallocate the file. Errors: CZ_IO naming folder, bytes needed and bytes free when the
- * disk is too small (nothing stays behind); CZ_INVALID (dir is no folder, name too long). */
+/* Create and preallocate the file. Errors: CZ_IO with folder, bytes needed and bytes free if the
+ * disk is too small (nothing is left); CZ_INVALID (dir is not a folder, name too long). */
 cz_status swap_open(const struct swap_options *options, struct swap **out);
 
 /* End all requests, remove the file and the folders made for it; accepts NULL. */

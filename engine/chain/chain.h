@@ -1,7 +1,7 @@
 /* Walking a model's layers: forward, backward (with recomputation), evaluation, decoding.
  *
- * A chain knows how many bytes a batch shape needs and where each layer's pieces are in them; the
- * memory itself is lent by the caller, so the planner can ask before anything is allocated.
+ * A chain computes the bytes that a batch shape needs and the place of each layer's buffers in
+ * them; the caller provides the memory, so the planner can ask before anything is allocated.
  *
  * Life cycle: chain_create() → chain_sizes() → chain_bind() → chain_forward() / chain_backward() /
  * chain_decode() … → chain_destroy(). Nothing is allocated after chain_create(). Not thread-safe.
@@ -25,20 +25,20 @@ struct chain_options {
     enum cz_dtype dtype;      /* of parameters and activations */
     enum cz_dtype grad_dtype; /* of parameter gradients */
     bool training;            /* false: evaluation and decoding only */
-    bool keeps_all;           /* layers keep what backward could cheaply make again, too */
+    bool keeps_all;           /* layers also keep values that backward could recompute cheaply */
     bool cache;               /* true: chain_decode() will be used */
     /* Keep only the input of every n-th layer and recompute the rest; 0: keep everything. */
     int64_t checkpoint_every;
-    /* Those inputs wait in host memory, but for the two that are needed first: two places on the
-     * device take them in turn. Without effect where no more than two are kept. */
+    /* Keep those inputs in host memory, except the two that are needed first: two buffers on the
+     * device are used alternately. No effect if no more than two are kept. */
     bool keep_on_host;
 };
 
-/* Bytes of the blocks that chain_bind() wants. Blocks of 0 bytes may be NULL. */
+/* Bytes of the blocks for chain_bind(). Blocks of 0 bytes may be NULL. */
 struct chain_sizes {
-    size_t activations;   /* layer inputs and what layers keep, from forward to backward */
+    size_t activations;   /* layer inputs and values that layers keep from forward to backward */
     size_t workspace;     /* scratch shared by all layers */
-    size_t gradients;     /* two activations between which gradients alternate */
+    size_t gradients;     /* two buffers, used alternately for gradients of activations */
     size_t cache;         /* keys and values of chain_decode() */
     size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
     double flops_forward; /* of one forward pass over (B,T) */
@@ -47,8 +47,8 @@ struct chain_sizes {
 enum chain_phase { CHAIN_FORWARD = 0, CHAIN_RECOMPUTE, CHAIN_BACKWARD, CHAIN_DECODE };
 
 /* Called around every layer. enter: the layer's entries of `params` (and of `grads`, when gradients
- * will be written) must be valid on return. leave: they may be withdrawn; after CHAIN_BACKWARD the
- * layer's gradients are complete. Either may be NULL. An error stops the walk. */
+ * will be written) must be valid on return. leave: they may become invalid; after CHAIN_BACKWARD
+ * the layer's gradients are complete. Either may be NULL. An error stops the walk. */
 struct chain_hooks {
     void *user;
     cz_status (*enter)(void *user, size_t layer_idx, enum chain_phase phase);
@@ -61,8 +61,7 @@ struct chain_memory {
     struct dev_stream *copies; /* on which `kept` is filled and read; NULL: the run's own */
     const void *const *params; /* by parameter index */
     void *const *grads;        /* by parameter index; NULL entries: frozen. NULL: no training */
-    const size_t
-        *grad_numel; /* elements of each gradient; NULL: every layer gives all of its own */
+    const size_t *grad_numel;  /* elements of each gradient; NULL: all of the parameter */
     struct chain_hooks hooks;
 };
 #define CHAIN_ALIGN ((size_t)256)
@@ -78,8 +77,8 @@ struct chain_run {
     float *loss;               /* one fp32 in device memory, or NULL */
     float *logits;             /* fp32 (B,T,V), EVAL only, or (B,n_classes); or NULL. Host or device
                                   memory, filled in the stream's order */
-    float *hidden;             /* fp32 (B,T,C), EVAL only: what the loss layer reads; or NULL;
-                                  likewise. When nothing else is wanted, the loss layer does not
+    float *hidden;             /* fp32 (B,T,C), EVAL only: the input of the loss layer; or NULL.
+                                  If it is the only result requested, the loss layer does not
                                   run */
     bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
     bool no_dropout;           /* TRAIN without dropout: to compare gradients */
@@ -90,7 +89,7 @@ struct chain_run {
 cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
                        struct chain **out);
 
-/* The same over layers that need no model: `layers` is copied, what it points to is borrowed.
+/* The same over layers without a model: `layers` is copied, the arrays in it are borrowed.
  * n_params: one more than the largest parameter index. */
 cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
                               const struct chain_options *options, struct chain **out);
@@ -100,7 +99,7 @@ struct chain_sizes chain_sizes(const struct chain *chain);
 size_t chain_n_layers(const struct chain *chain);
 const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);
 
-/* What one layer needs for the planned shape. */
+/* The sizes of one layer for the planned shape. */
 struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx);
 
 /* Whether a TRAIN pass will run the layer's forward a second time during backward. */
@@ -115,17 +114,17 @@ struct chain_visit {
 size_t chain_n_visits(const struct chain *chain);
 struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
 
-/* After chain_backward(): the first parameter with a gradient to fill for which every layer that
- * uses it said `none`; SIZE_MAX when there is none. Its gradient is zero, or what it was before. */
+/* After chain_backward(): the first trained parameter for which every layer that uses it reported
+ * `none`; SIZE_MAX if there is none. Its gradient is zero or unchanged. */
 size_t chain_param_unused(const struct chain *chain);
 
 void chain_bind(struct chain *chain, const struct chain_memory *memory);
 
-/* Errors: CZ_INVALID (batch larger than planned, mode the chain was not made for), whatever layers
- * and hooks return (prefixed with the layer's number and class). */
+/* Errors: CZ_INVALID (batch larger than planned, a mode for which the chain was not created), and
+ * errors of layers and hooks (prefixed with the layer's number and class). */
 cz_status chain_forward(struct chain *chain, const struct chain_run *run);
 
-/* Backward of the last TRAIN pass. CZ_INVALID when there is none. */
+/* Backward of the last TRAIN pass. CZ_INVALID if there was none. */
 cz_status chain_backward(struct chain *chain);
 
 /* Whether every layer can decode with a cache. */
