@@ -1,5 +1,5 @@
 /* Is a batch one that a model can take? Every index that a kernel will follow is looked at once,
- * at the front door. */
+ * before any work. */
 #ifndef CZ_ENGINE_BATCH_CHECK_H
 #define CZ_ENGINE_BATCH_CHECK_H
 

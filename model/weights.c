@@ -248,7 +248,7 @@ static cz_status bind_all(struct binding *b)
 {
     for (size_t i = 0; i < b->m->params.n_params; i++) TRY(bind_param(b, i));
     TRY(check_trunk(b));
-    /* Absent tensors that must be present are named all at once. */
+    /* One message for each reason why a parameter starts from its init rule. */
     static const char *const why[N_ABSENCES] = {
         "", "not in the files", "for other classes in the files", "of another head in the files"};
     for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {

@@ -4,7 +4,7 @@
  * device supports; layers and the optimizer sweep call ops_<op>(), each declared in its op's header
  * (ops/adam/adam.h: ops_adam()); ops_destroy().
  * Every call is asynchronous on its stream (on the host it is done when it returns), validates its
- * arguments at the front door (CZ_INVALID), and allocates nothing after its first use of a shape. A
+ * arguments before any work (CZ_INVALID), and allocates nothing after its first use of a shape. A
  * device may lack an op: calling it is CZ_UNSUPPORTED, with the op's name; ops_require() asks
  * before. Matmul primitives are created when a shape is first seen: ops_matmul_workspace() at plan
  * time does that for shapes known then. Threads: one caller at a time per struct ops; kernels use
