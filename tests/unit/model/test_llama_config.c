@@ -128,7 +128,7 @@ START_TEST(what_cannot_be_run_is_refused)
     refused("llama", "\"hidden_act\": \"mish\"", CZ_UNSUPPORTED, "mish");
     opens("llama", "\"hidden_act\": \"swish\"");
     refused("llama", "\"quantization_config\": {\"bits\": 4}", CZ_UNSUPPORTED, "quantized");
-    refused("llama", "\"pad_token_id\": 31", CZ_INVALID, "no token");
+    refused("llama", "\"pad_token_id\": 31", CZ_INVALID, "not a token");
     refused("llama", "\"attention_dropout\": 1.0", CZ_INVALID, "outside");
     refused("llama", "\"architectures\": [\"LlamaForSequenceClassification\"]", CZ_UNSUPPORTED,
             "LlamaForCausalLM");
