@@ -84,7 +84,8 @@ static void draw_rest(struct run *r)
     struct text *t = &r->after;
     const char *optimizer = tier_optimizers[dice(CZ_ARRAY_LEN(tier_optimizers))];
     if (r->only_adam) optimizer = tier_optimizers[0];
-    const char *other = dice(2) ? tier_lamb : tier_adagrad;
+    /* Adagrad's first value is a parameter of torch's class, which stage 0 keeps under offload. */
+    const char *other = dice(2) || r->stage > 0 ? tier_lamb : tier_adagrad;
     put(t, "}, \"aio\": {\"block_size\": %s, \"queue_depth\": %s, \"single_submit\": %s, ",
         ONE_OF("1", "4096", "10000", "65536", "1048576"), ONE_OF("1", "2", "8", "32"),
         ONE_OF("true", "false"));
