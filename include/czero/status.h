@@ -1,8 +1,9 @@
 /* Status codes, the last error's sentence, log lines, element types: what every other header uses.
  *
  * A call that can fail returns a cz_status, or NULL where it returns an object. The reason is one
- * sentence in cz_last_error(), which belongs to the calling thread. czero prints nothing, exits
- * never, and installs no signal handlers.
+ * sentence in cz_last_error(), which belongs to the calling thread. czero prints nothing, never
+ * exits, and installs no signal handlers; over Open MPI it ignores SIGPIPE unless the program
+ * handles it.
  *
  * Option structs begin with a member `size`: set it to sizeof the struct, zero the rest, fill in
  * what you need. A program compiled against this version then works with later ones, which may
