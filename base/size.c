@@ -68,7 +68,7 @@ cz_status size_parse(const char *text, size_t *nbytes)
     if (!begins || end == text || !unit_factor(end, &factor))
         return err_set(CZ_INVALID, 0, "\"%s\" is not a size: write 24GB, 64GiB or 1.5TB", text);
     if (!(number * factor >= 1) || !(number * factor < 9e18))
-        return err_set(CZ_INVALID, 0, "\"%s\" is no size that memory can have", text);
+        return err_set(CZ_INVALID, 0, "\"%s\" is not a possible size of memory", text);
     *nbytes = (size_t)(number * factor);
     return CZ_OK;
 }

@@ -122,14 +122,16 @@ static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, size
     const struct pickle_node *shapes =
         ckpt_shapes_at(pickle_get(ck->model_root, "param_shapes"), g);
     if (!pickle_is(shapes, PICKLE_DICT))
-        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: group %zu is no dictionary",
+        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: group %zu is not a dictionary",
                        pt_path(ck->model), g);
     uint64_t off = 0;
     for (size_t i = 0; i < shapes->n_pairs; i++) {
         const char *name = pickle_to_string(shapes->pairs[i].key);
         size_t idx;
         uint64_t pad;
-        if (!name) return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
+        if (!name)
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: a key is not a name",
+                           pt_path(ck->model));
         TRY(ckpt_entry_want(ck, name, shapes->pairs[i].value, "param_shapes", &idx));
         struct ckpt_place place = {.kind = PLACE_SPLIT};
         place.split.vec_idx = plan->master_vec;
@@ -235,7 +237,7 @@ static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
     for (size_t g = 0; g < read->n_groups; g++) {
         const struct flat_plan *plan = &read->groups[g];
         if (!pickle_is(masters->items[g], PICKLE_TENSOR))
-            return err_set(CZ_CORRUPT, 0, "%s: param group %zu: the master is no tensor",
+            return err_set(CZ_CORRUPT, 0, "%s: param group %zu: the master is not a tensor",
                            pt_path(file->pt), g);
         const struct pickle_tensor *t = masters->items[g]->tensor;
         if (!length_fits(plan, file->rank, t)) return wrong_length(file, g, "master", t, plan);

@@ -42,7 +42,7 @@ static cz_status check_head(const struct pt *pt, const struct ckpt_onebit_want *
     int64_t version;
     if (!format || strcmp(format, CKPT_ONEBIT_FORMAT) != 0 ||
         !pickle_to_int(pickle_get(pt_root(pt), "version"), &version) || version < 1)
-        return corrupt(pt, "no file of errors (\"format\": \"" CKPT_ONEBIT_FORMAT "\")");
+        return corrupt(pt, "not a file of errors (\"format\": \"" CKPT_ONEBIT_FORMAT "\")");
     if (version > CKPT_ONEBIT_VERSION)
         return err_set(CZ_VERSION, 0, "%s: version %lld; this build reads up to %d", pt_path(pt),
                        (long long)version, CKPT_ONEBIT_VERSION);
@@ -191,7 +191,7 @@ cz_status ckpt_onebit_read_state(const struct ckpt_onebit_file *f, const char *p
 {
     const struct pickle_node *node = pickle_get(pickle_get(f->state, param), key);
     if (!pickle_is(node, PICKLE_TENSOR))
-        return err_set(CZ_NOTFOUND, 0, "%s: there is no %s of %s", pt_path(f->pt), key, param);
+        return err_set(CZ_NOTFOUND, 0, "%s: does not contain %s of %s", pt_path(f->pt), key, param);
     if (off > node->tensor->numel || numel > node->tensor->numel - off)
         return err_set(CZ_CORRUPT, 0, "%s: %s of %s has %llu elements only", pt_path(f->pt), key,
                        param, (unsigned long long)node->tensor->numel);

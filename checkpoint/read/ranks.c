@@ -19,7 +19,8 @@ static cz_status read_world_size(const struct pt *pt, const struct pickle_node *
         int64_t count;
         if (!pickle_to_int(is_list ? node->items[i] : node, &count) || count < 1 ||
             count > WORLD_SIZE_MAX)
-            return err_set(CZ_CORRUPT, 0, "%s: partition_count is no number of ranks", pt_path(pt));
+            return err_set(CZ_CORRUPT, 0, "%s: partition_count is not a number of ranks",
+                           pt_path(pt));
         if (*out >= 0 && count != *out)
             return err_set(CZ_UNSUPPORTED, 0,
                            "%s: groups are split over %lld and over %lld ranks: expert "

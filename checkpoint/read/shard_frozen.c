@@ -25,7 +25,8 @@ static cz_status plan(struct ckpt *ck, struct frozen_read *read)
     for (size_t i = 0; i < read->n; i++) {
         const char *name = pickle_to_string(shapes->pairs[i].key);
         if (!name)
-            return err_set(CZ_CORRUPT, 0, "%s: frozen_param_shapes: no name", pt_path(ck->model));
+            return err_set(CZ_CORRUPT, 0, "%s: frozen_param_shapes: a key is not a name",
+                           pt_path(ck->model));
         TRY(ckpt_entry_want(ck, name, shapes->pairs[i].value, "frozen_param_shapes",
                             &read->entries[i]));
         TRY(ckpt_vec_add(ck, &read->vecs[i]));

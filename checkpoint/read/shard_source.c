@@ -40,7 +40,7 @@ static cz_status check_groups(const struct rank_file *file, size_t n)
     bool good = pickle_is(groups, PICKLE_LIST) && groups->n == n;
     for (size_t s = 0; s < n && good; s++) good = pickle_is(groups->items[s], PICKLE_TENSOR);
     if (good) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: fp32_flat_groups is no list of %zu tensors",
+    return err_set(CZ_CORRUPT, 0, "%s: fp32_flat_groups is not a list of %zu tensors",
                    pt_path(file->pt), n);
 }
 
@@ -56,7 +56,8 @@ static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, stru
     for (size_t d = 0; d < n_dicts; d++) {
         const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
         if (!pickle_is(dict, PICKLE_DICT))
-            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no dictionary", pt_path(ck->model));
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: an entry is not a dictionary",
+                           pt_path(ck->model));
         if (by_dict) s = d;
         for (size_t i = 0; i < dict->n_pairs; i++) {
             while (!by_dict && s < read->n_subs &&
@@ -70,7 +71,8 @@ static cz_status plan_params(struct ckpt *ck, const struct rank_file *file, stru
             const char *name = pickle_to_string(dict->pairs[i].key);
             size_t idx;
             if (!name)
-                return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
+                return err_set(CZ_CORRUPT, 0, "%s: param_shapes: a key is not a name",
+                               pt_path(ck->model));
             TRY(ckpt_entry_want(ck, name, dict->pairs[i].value, "param_shapes", &idx));
             uint64_t chunk = shard_chunk(ck->entries[idx].tensor.numel, ck->info.world_size);
             struct ckpt_place place = {.kind = PLACE_SPLIT};

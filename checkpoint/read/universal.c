@@ -142,7 +142,7 @@ static cz_status read_param(struct universal *u, const struct pickle_pair *pair,
     const char *name = pickle_to_string(pair->key);
     size_t idx;
     if (!name || strchr(name, '/'))
-        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no name", pt_path(ck->model));
+        return err_set(CZ_CORRUPT, 0, "%s: param_shapes: a key is not a name", pt_path(ck->model));
     TRY(ckpt_entry_want(ck, name, pair->value, "param_shapes", &idx));
     struct ckpt_place master;
     TRY(read_tensor(u, idx, "fp32.pt", &master));
@@ -232,7 +232,8 @@ cz_status ckpt_universal_read(struct ckpt *ck, const struct ckpt_folder *folder,
         const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
         size_t group = u.is_stage3 ? opt_group_of(&u.view, (int64_t)d) : d;
         if (!pickle_is(dict, PICKLE_DICT))
-            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: no dictionary", pt_path(u.ck->model));
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: an entry is not a dictionary",
+                           pt_path(u.ck->model));
         for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(&u, &dict->pairs[i], group));
         if (u.is_stage3 && !u.ck->weights_only)
             TRY(ckpt_step_take(u.ck, u.ck->optim, group, opt_step(&u.view, group, (int64_t)d)));

@@ -259,7 +259,7 @@ cz_status manifest_load(const char *tag_dir, struct manifest *out)
     if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", tag_dir);
     cz_status st = file_load(path, MANIFEST_NBYTES_MAX, &text, &nbytes);
     if (st == CZ_INVALID)
-        st = err_set(CZ_CORRUPT, 0, "%s: no manifest is longer than %zu bytes", path,
+        st = err_set(CZ_CORRUPT, 0, "%s: longer than a manifest may be (%zu bytes)", path,
                      MANIFEST_NBYTES_MAX);
     if (st == CZ_OK) st = manifest_from_json(text, nbytes, path, out);
     free(text);

@@ -268,8 +268,9 @@ cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
                        c->seed, l->seed);
     if (__builtin_mul_overflow(c->epoch, l->rows_per_epoch, &next) ||
         __builtin_add_overflow(next, c->sample, &next) || next > INT64_MAX)
-        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", sample %" PRIu64 " is no place in a run",
-                       c->epoch, c->sample);
+        return err_set(CZ_INVALID, 0,
+                       "epoch %" PRIu64 ", sample %" PRIu64 " is not a position in a run", c->epoch,
+                       c->sample);
     l->next = next;
     return CZ_OK;
 }

@@ -426,7 +426,8 @@ cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cur
     if (__builtin_mul_overflow(cursor->epoch, o->n_steps, &step) ||
         __builtin_add_overflow(step, in_epoch < o->n_steps ? in_epoch : o->n_steps, &step) ||
         step > (uint64_t)INT64_MAX / o->step_size)
-        return err_set(CZ_INVALID, 0, "epoch %" PRIu64 ", example %" PRIu64 " is no place in a run",
+        return err_set(CZ_INVALID, 0,
+                       "epoch %" PRIu64 ", example %" PRIu64 " is not a position in a run",
                        cursor->epoch, cursor->sample);
     if (l->rank == 0 && in_epoch < o->n_steps && cursor->sample % o->step_size != 0)
         LOGV(LOG_WARN, SUB_DATA,

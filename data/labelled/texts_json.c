@@ -183,7 +183,7 @@ static cz_status read_word(struct texts_reader *r, struct text_buf *out, enum js
     *type = JSON_FLOAT;
     if (strcmp(s, "Infinity") == 0 || strcmp(s, "-Infinity") == 0) return CZ_OK;
     if (is_number(s, type)) return CZ_OK;
-    return text_source_fail(&r->in, CZ_CORRUPT, "\"%.32s\" is no JSON value", s);
+    return text_source_fail(&r->in, CZ_CORRUPT, "\"%.32s\" is not a JSON value", s);
 }
 
 /* Reads a value without parts into `out`; of lists and objects only the type, and they stay
@@ -266,7 +266,7 @@ static cz_status set_label(struct texts_reader *r, enum json_type type)
         if (number != floor(number) || fabs(number) > 0x1p53)
             return text_source_fail(
                 &r->in, CZ_INVALID,
-                "the label %.32s names no class: integers, strings, true or false do",
+                "the label %.32s is not a class: expected an integer, a string, true or false",
                 row->label.s);
         int n = snprintf(digits, sizeof digits, "%.0f", number + 0.0);
         row->label.n = 0;

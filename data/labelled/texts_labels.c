@@ -88,8 +88,8 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", k ? ", " : "",
                               shown(l->o->labels[k]), l->o->labels[k]);
     return text_source_fail(
-        at, CZ_INVALID, "the label \"%.*s\" is none of the %zu known classes: %s%s", shown(e->name),
-        e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "");
+        at, CZ_INVALID, "the label \"%.*s\" is not one of the %zu known classes: %s%s",
+        shown(e->name), e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "");
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

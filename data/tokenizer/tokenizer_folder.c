@@ -144,7 +144,7 @@ static cz_status nothing_in(const char *dir)
         return err_set(CZ_NOTFOUND, 0, "%s: %s is there, but %s is missing", dir,
                        has_file(dir, "vocab.json") ? "vocab.json" : "merges.txt",
                        has_file(dir, "vocab.json") ? "merges.txt" : "vocab.json");
-    return err_set(CZ_NOTFOUND, 0, "%s: no tokenizer there; these files would do: " FILES_THAT_DO,
+    return err_set(CZ_NOTFOUND, 0, "%s: contains no tokenizer; expected one of: " FILES_THAT_DO,
                    dir);
 }
 

@@ -145,7 +145,7 @@ static cz_status read_template(const struct post_reader *r, const struct json_no
         } else if (text) {
             TRY(add_template_text(text, f));
         } else {
-            return err_set(CZ_CORRUPT, 0, "%s: neither SpecialToken nor Sequence",
+            return err_set(CZ_CORRUPT, 0, "%s: expected SpecialToken or Sequence",
                            json_where(item, where, sizeof where));
         }
     }

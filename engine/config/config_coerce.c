@@ -218,7 +218,7 @@ static struct cv *coerce_choice(struct config_impl *c, const struct config_key *
             any_case ? !strcasecmp(value->string, *choice) : !strcmp(value->string, *choice);
         if (same) return cv_string(&c->pool, *choice, value->origin);
     }
-    config_error(c, value, path, "%s is none of %s", cv_show(&c->pool, value),
+    config_error(c, value, path, "%s is not one of %s", cv_show(&c->pool, value),
                  list_choices(&c->pool, key->choices));
     return NULL;
 }

@@ -175,7 +175,7 @@ static bool fill_dtype(struct ds_config *config, const char *path, enum cz_dtype
     const struct cv *value = at(config, path);
     if (!value || value->kind != CV_STRING || cv_is_string(value, CONFIG_AUTO)) return false;
     if (dtype_by_name(value->string, out) && *out != DTYPE_I8) return true;
-    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s is none of fp32, fp16, bf16",
+    config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, path, "%s is not one of fp32, fp16, bf16",
                cv_show(&c->pool, value));
     return false;
 }
@@ -213,7 +213,7 @@ static void fill_log_level(struct ds_config *config)
         return;
     }
     config_say(c, CONFIG_NOTE_ENGINE_REJECTS, value, "log_level",
-               "%s is none of debug, info, warning, error, critical", cv_show(&c->pool, value));
+               "%s is not one of debug, info, warning, error, critical", cv_show(&c->pool, value));
 }
 
 /* DeepSpeed turns the logger on because the section is there, even with "enabled": false; czero

@@ -131,7 +131,10 @@ void config_fill_optimizer(struct ds_config *config)
     if (type->kind != CV_STRING) return;
     o->type = type->string;
     if (refuse_auto(c, type, "optimizer.type")) return;
-    cz_status st = optim_hyper_begin(o->type, dialect_of(config), &o->hyper);
+    /* The resolved name is in lower case; a refusal quotes what the user wrote. */
+    const struct cv *given = config_at(c->given, "optimizer.type");
+    cz_status st = optim_hyper_begin(given && given->kind == CV_STRING ? given->string : o->type,
+                                     dialect_of(config), &o->hyper);
     if (st != CZ_OK) {
         note_refusal(c, st, type, "optimizer.type", "optimizer.type");
         return;

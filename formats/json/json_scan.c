@@ -218,7 +218,7 @@ static cz_status scan_escape(struct scan *c)
     } else if (ch != '\0' && strchr("\"\\/bfnrt", ch)) {
         emit(c, c->s + c->at, 2);
     } else {
-        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"\\%.1s\" is no escape of JSON strings",
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"\\%.1s\" is not an escape sequence of JSON",
                          ch >= 0x20 && ch < 0x7f ? c->s + c->at + 1 : "");
     }
     c->at += 2;
@@ -317,7 +317,7 @@ static cz_status fail_word(struct scan *c, size_t n)
                                    : "a value is missing before \"%.1s\"",
                          s);
     if (c->doc->dialect == JSON_STRICT)
-        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%.*s\" is no JSON value%s", shown, s,
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%.*s\" is not a JSON value%s", shown, s,
                          word_hint(s, n));
     return json_fail(c->doc, c->at, CZ_UNSUPPORTED,
                      "not supported: \"%.*s\", a value without quotes%s", shown, s,
@@ -369,8 +369,8 @@ static cz_status scan_key(struct scan *c)
                          "this object never ends: \"}\" is missing");
     char ch = peek(c);
     if (strchr("{}[],:", ch))
-        return json_fail(c->doc, c->at, CZ_CORRUPT,
-                         "a key in double quotes should stand before \"%c\"", ch);
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "expected a key in double quotes before \"%c\"",
+                         ch);
     if (c->doc->dialect == JSON_STRICT)
         return json_fail(c->doc, c->at, CZ_CORRUPT, "keys need double quotes");
     return json_fail(c->doc, c->at, CZ_UNSUPPORTED, "not supported: a key without double quotes");
@@ -392,8 +392,7 @@ static cz_status scan_separator(struct scan *c, char close, bool *done)
         if (comma && *done)
             return json_fail(c->doc, comma_at, CZ_CORRUPT, "a comma before \"%c\"", close);
         if (!comma && !*done && !at_end(c))
-            return json_fail(c->doc, c->at, CZ_CORRUPT, "a comma or \"%c\" should stand here",
-                             close);
+            return json_fail(c->doc, c->at, CZ_CORRUPT, "expected a comma or \"%c\" here", close);
     }
     if (!*done) {
         if (at_end(c))
@@ -411,7 +410,7 @@ static cz_status scan_member(struct scan *c)
     TRY(scan_key(c));
     TRY(skip_blank(c));
     if (peek(c) != ':')
-        return json_fail(c->doc, c->at, CZ_CORRUPT, "a \":\" should stand between key and value");
+        return json_fail(c->doc, c->at, CZ_CORRUPT, "expected \":\" between key and value");
     c->at++;
     emit(c, ":", 1);
     TRY(skip_blank(c));

@@ -76,7 +76,7 @@ static cz_status take(struct pickle_parser *p, uint64_t nbytes, const unsigned c
     size_t left = p->nbytes - p->off;
     *out = p->bytes + p->off;
     if (nbytes > left)
-        return pickle_fail(p, CZ_CORRUPT, "opcode 0x%02x wants %llu bytes, %zu are left",
+        return pickle_fail(p, CZ_CORRUPT, "opcode 0x%02x needs %llu bytes, %zu are left",
                            p->bytes[p->op_off], (unsigned long long)nbytes, left);
     p->off += (size_t)nbytes;
     return CZ_OK;
@@ -145,7 +145,7 @@ static size_t n_open(const struct pickle_parser *p)
 static cz_status need(const struct pickle_parser *p, size_t n)
 {
     if (n_open(p) >= n) return CZ_OK;
-    return pickle_fail(p, CZ_CORRUPT, "opcode 0x%02x wants %zu values, the stack has %zu",
+    return pickle_fail(p, CZ_CORRUPT, "opcode 0x%02x needs %zu values, the stack has %zu",
                        p->bytes[p->op_off], n, n_open(p));
 }
 
@@ -374,7 +374,7 @@ static cz_status push_global(struct pickle_parser *p, const void *module, size_t
 {
     if (n_module == 0 || n_name == 0 || memchr(module, 0, n_module) || memchr(name, 0, n_name) ||
         !is_text(module, n_module) || !is_text(name, n_name))
-        return pickle_fail(p, CZ_CORRUPT, "the name of a class is empty or no text");
+        return pickle_fail(p, CZ_CORRUPT, "the name of a class is empty or not text");
     const char *module_text, *name_text;
     struct pickle_work *node;
     TRY(pickle_text(p, module, n_module, &module_text));
@@ -399,7 +399,7 @@ static cz_status op_stack_global(struct pickle_parser *p)
     TRY(pop(p, &name));
     TRY(pop(p, &module));
     if (module->pub.kind != PICKLE_STRING || name->pub.kind != PICKLE_STRING)
-        return pickle_fail(p, CZ_CORRUPT, "the name of a class is no string");
+        return pickle_fail(p, CZ_CORRUPT, "the name of a class is not a string");
     return push_global(p, module->pub.text, module->pub.n, name->pub.text, name->pub.n);
 }
 
@@ -593,7 +593,7 @@ static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
 static cz_status run(struct pickle_parser *p)
 {
     if (p->nbytes < 2 || p->bytes[0] != OP_PROTO)
-        return pickle_fail(p, CZ_CORRUPT, "this is no pickle of protocol 2 or later");
+        return pickle_fail(p, CZ_CORRUPT, "this is not a pickle of protocol 2 or later");
     TRY(pickle_node_new(p, PICKLE_NONE, &p->none));
     TRY(pickle_node_new(p, PICKLE_BOOL, &p->no));
     TRY(pickle_node_new(p, PICKLE_BOOL, &p->yes));

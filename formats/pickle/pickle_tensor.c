@@ -127,7 +127,7 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
                              struct pickle_work **out)
 {
     const struct pickle_storage *storage = pickle_work_of(v->storage)->storage;
-    if (!storage) return pickle_fail(p, CZ_CORRUPT, "a tensor is rebuilt from no storage");
+    if (!storage) return pickle_fail(p, CZ_CORRUPT, "a tensor is rebuilt without a storage");
     void *memory;
     TRY(pickle_alloc(p, sizeof(struct pickle_tensor), &memory));
     struct pickle_tensor *t = memory;
@@ -149,7 +149,7 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
     TRY(read_dims(p, t, v->stride, "has impossible strides", &t->stride));
     TRY(check_bounds(p, t));
     if (v->requires_grad && !pickle_to_bool(v->requires_grad, &t->requires_grad))
-        return fail_tensor(p, t, "has a requires_grad that is no bool");
+        return fail_tensor(p, t, "has a requires_grad that is not a bool");
     TRY(pickle_node_new(p, PICKLE_TENSOR, out));
     (*out)->pub.tensor = t;
     return CZ_OK;
@@ -198,7 +198,7 @@ static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_
     (*out)->pub.state = args->items[0]->state;
     t->is_parameter = true;
     if (!pickle_to_bool(args->items[1], &t->requires_grad))
-        return fail_tensor(p, t, "has a requires_grad that is no bool");
+        return fail_tensor(p, t, "has a requires_grad that is not a bool");
     if (args->n == 4 && args->items[3]->kind != PICKLE_NONE) (*out)->pub.state = args->items[3];
     return CZ_OK;
 }

@@ -52,7 +52,7 @@ static cz_status copy_decl(const char *path, const struct safetensors_decl *decl
     if (strcmp(decl->name, SAFETENSORS_METADATA_KEY) == 0)
         return err_set(CZ_INVALID, 0, "%s: a tensor cannot be called %s", path, decl->name);
     if (safetensors_dtype_bits(decl->dtype) == 0)
-        return err_set(CZ_INVALID, 0, "%s: tensor %s: dtype %d is none of the format's", path,
+        return err_set(CZ_INVALID, 0, "%s: tensor %s: dtype %d is not one of the format's", path,
                        decl->name, (int)decl->dtype);
     for (size_t d = 0; d < decl->ndim; d++)
         if (decl->shape[d] < 0)

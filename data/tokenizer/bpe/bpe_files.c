@@ -93,7 +93,7 @@ static cz_status add_decoder_tokens(struct bpe_folder *f)
         TRY(tokenizer_json_added(added.node, &added.token, &id, &added.content));
         long long value = key ? strtoll(key, &end, 10) : -1;
         if (value < 0 || value > BPE_ID_MAX || !end || *end || end == key)
-            return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is no id (0 … %d)",
+            return err_set(CZ_CORRUPT, 0, "%s: \"%s\" is not an id (0 … %d)",
                            json_where(added.node, where, sizeof where), key ? key : "", BPE_ID_MAX);
         added.token.id = (int32_t)value;
         TRY(bpe_source_add(&f->src, &added));

@@ -380,7 +380,7 @@ static cz_status check_unknown(const struct bpe *b, const struct json_node *mode
     for (int byte = 0; byte <= 0xF4; byte++) /* no UTF-8 has a byte beyond, nor C0 and C1 */
         if (b->bytes[byte].n == 0 && byte != 0xC0 && byte != 0xC1)
             return err_set(CZ_CORRUPT, 0,
-                           "%s: it is not in the vocabulary, and byte %d needs it for want of a "
+                           "%s: it is not in the vocabulary, and byte %d needs it for lack of a "
                            "token",
                            json_where(unk, where, sizeof where), byte);
     return CZ_OK;

@@ -399,7 +399,7 @@ START_TEST(another_file_is_refused)
     put_file(dir, "czero 1-bit", 2);
     expect_refusal(&want, CZ_VERSION, "version 2");
     put_file(dir, "something else", 1);
-    expect_refusal(&want, CZ_CORRUPT, "no file of errors");
+    expect_refusal(&want, CZ_CORRUPT, "not a file of errors");
     ck_assert_int_eq(truncate(to, 100), 0);
     expect_refusal(&want, CZ_CORRUPT, "czero_onebit_rank_00000.pt");
     rig_free(&o.r);

@@ -384,9 +384,9 @@ START_TEST(labels_are_of_one_kind)
     refused("a.json", "[[\"\",1],\n[\"\",\"1\"]]", CZ_INVALID,
             "a.json:2: item 2: the label 1 is a string, but 1 (");
     refused("b.json", "[[\"\",1],[\"\",true]]", CZ_INVALID, "true is true or false");
-    refused("c.json", "[[\"\",0.5],[\"\",true]]", CZ_INVALID, "the label 0.5 names no class");
+    refused("c.json", "[[\"\",0.5],[\"\",true]]", CZ_INVALID, "the label 0.5 is not a class");
     refused("d.json", "[[\"\",[1,2]],[\"\",true]]", CZ_INVALID, "the label is an array");
-    refused("e.json", "[[\"\",1e40],[\"\",2]]", CZ_INVALID, "1e40 names no class");
+    refused("e.json", "[[\"\",1e40],[\"\",2]]", CZ_INVALID, "1e40 is not a class");
     refused("f.json", "[[\"\",123456789012345678901],[\"\",2]]", CZ_INVALID, "beyond 64 bits");
     const char *paths[] = {write_text("g.json", "[[\"x\", 10]]"),
                            write_text("g.csv", "text,label\ny,9\ny,z\n")};
@@ -412,8 +412,8 @@ START_TEST(known_names_are_matched)
     ck_assert_uint_eq(cz_texts_n_of_label(t, 0), 0);
     cz_texts_close(t);
     refused_with(o, "b.json", "[[\"\",\"a\"],[\"\",\"c\"]]", CZ_INVALID,
-                 "b.json:1: item 2: the label \"c\" is none of the 3 known classes: b, a, 7");
-    refused_with(o, "c.json", "[[\"\",1]]", CZ_INVALID, "\"1\" is none of");
+                 "b.json:1: item 2: the label \"c\" is not one of the 3 known classes: b, a, 7");
+    refused_with(o, "c.json", "[[\"\",1]]", CZ_INVALID, "\"1\" is not one of");
 
     static const char *const numbered[] = {"LABEL_0", "LABEL_1"};
     o = (struct cz_texts_options){
@@ -426,8 +426,8 @@ START_TEST(known_names_are_matched)
     check(t, 0, "", NULL, 1);
     check(t, 1, "", NULL, 0);
     cz_texts_close(t);
-    refused_with(o, "f.json", "[[\"\",2]]", CZ_INVALID, "\"2\" is none of");
-    refused_with(o, "g.json", "[[\"\",\"1\"]]", CZ_INVALID, "\"1\" is none of");
+    refused_with(o, "f.json", "[[\"\",2]]", CZ_INVALID, "\"2\" is not one of");
+    refused_with(o, "g.json", "[[\"\",\"1\"]]", CZ_INVALID, "\"1\" is not one of");
 
     static const char *const python[] = {"False", "True"};
     o = (struct cz_texts_options){
@@ -496,8 +496,8 @@ START_TEST(damage_is_told_with_its_place)
         {"a.json", "[[\"x\ty\",1]]", CZ_CORRUPT, "control character 0x09"},
         {"a.json", "[[\"x\\q\",1]]", CZ_CORRUPT, "\"q\" where one of"},
         {"a.json", "[[\"x\\u12g4\",1]]", CZ_CORRUPT, "\"g\" where a hexadecimal digit"},
-        {"a.json", "[[\"x\",01]]", CZ_CORRUPT, "\"01\" is no JSON value"},
-        {"a.json", "[[\"x\",tru]]", CZ_CORRUPT, "\"tru\" is no JSON value"},
+        {"a.json", "[[\"x\",01]]", CZ_CORRUPT, "\"01\" is not a JSON value"},
+        {"a.json", "[[\"x\",tru]]", CZ_CORRUPT, "\"tru\" is not a JSON value"},
         {"a.json", "[[\"x\",]]", CZ_CORRUPT, "\"]\" where another value"},
         {"a.json", "[[]]", CZ_CORRUPT, "a row is empty"},
         {"a.json", "[[1,\"x\"]]", CZ_CORRUPT, "the text is an integer"},

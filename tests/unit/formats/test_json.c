@@ -153,10 +153,10 @@ START_TEST(broken_files_get_a_place_and_a_reason)
         {"", "f.json:1:1: the file contains no value"},
         {"{\"a\": 1", "f.json:1:1: this object never ends"},
         {"{\"a\": [1, 2", "f.json:1:7: this array never ends"},
-        {"{\"a\"; 1}", "f.json:1:5: a \":\" should stand"},
+        {"{\"a\"; 1}", "f.json:1:5: expected \":\" between"},
         {"{\"a\": }", "f.json:1:7: a value is missing before \"}\""},
         {"{\"a\": \"x\n\"}", "f.json:1:7: this string has no closing quote"},
-        {"{\"a\": \"\\q\"}", "\"\\q\" is no escape"},
+        {"{\"a\": \"\\q\"}", "\"\\q\" is not an escape"},
         {"{\"a\": \"\\ud800\"}", "half of a surrogate pair"},
         {"{} {}", "f.json:1:4: text after the end"},
         {"{/* x }", "f.json:1:2: this comment never ends"},
@@ -169,8 +169,8 @@ START_TEST(broken_files_get_a_place_and_a_reason)
         refuses(cases[i].text, JSON_CONFIG, CZ_INVALID, cases[i].sentence);
     refuses("{\"a\": 1,}", JSON_STRICT, CZ_CORRUPT, "f.json:1:8: a comma before \"}\"");
     refuses("{\"a\": 1 // x\n}", JSON_STRICT, CZ_CORRUPT, "comments are not allowed");
-    refuses("[1 2]", JSON_STRICT, CZ_CORRUPT, "\"1 2\" is no JSON value");
-    refuses("[\"1\" 2]", JSON_STRICT, CZ_CORRUPT, "a comma or \"]\" should stand here");
+    refuses("[1 2]", JSON_STRICT, CZ_CORRUPT, "\"1 2\" is not a JSON value");
+    refuses("[\"1\" 2]", JSON_STRICT, CZ_CORRUPT, "expected a comma or \"]\" here");
 }
 END_TEST
 

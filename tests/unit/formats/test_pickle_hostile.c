@@ -68,8 +68,8 @@ START_TEST(bytes_behind_the_end_are_refused)
 {
     REFUSE("N.N", CZ_CORRUPT, "byte 3: 1 bytes follow the end");
     REFUSE("N..", CZ_CORRUPT, "follow the end");
-    refuse_bytes("", 0, CZ_CORRUPT, "no pickle of protocol 2");
-    refuse_bytes("N.", 2, CZ_CORRUPT, "no pickle of protocol 2");
+    refuse_bytes("", 0, CZ_CORRUPT, "not a pickle of protocol 2");
+    refuse_bytes("N.", 2, CZ_CORRUPT, "not a pickle of protocol 2");
     refuse_bytes("\x80\x01N.", 4, CZ_UNSUPPORTED, "protocol 1");
     refuse_bytes("\x80\x06N.", 4, CZ_UNSUPPORTED, "protocol 6");
 }
@@ -107,13 +107,13 @@ END_TEST
 
 START_TEST(lengths_beyond_the_input)
 {
-    REFUSE("X\x05\0\0\0abc.", CZ_CORRUPT, "wants 5 bytes, 4 are left");
-    REFUSE("X\xff\xff\xff\xff.", CZ_CORRUPT, "wants 4294967295 bytes");
-    REFUSE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", CZ_CORRUPT, "wants 18446744073709551615 bytes");
-    REFUSE("B\xff\xff\xff\x7f.", CZ_CORRUPT, "wants 2147483647 bytes");
-    REFUSE("\x8e\0\0\0\0\0\0\0\x80.", CZ_CORRUPT, "wants");
-    REFUSE("\x8b\xff\xff\xff\xff.", CZ_CORRUPT, "wants 4294967295 bytes");
-    REFUSE("T\xff\xff\xff\xff.", CZ_CORRUPT, "wants");
+    REFUSE("X\x05\0\0\0abc.", CZ_CORRUPT, "needs 5 bytes, 4 are left");
+    REFUSE("X\xff\xff\xff\xff.", CZ_CORRUPT, "needs 4294967295 bytes");
+    REFUSE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", CZ_CORRUPT, "needs 18446744073709551615 bytes");
+    REFUSE("B\xff\xff\xff\x7f.", CZ_CORRUPT, "needs 2147483647 bytes");
+    REFUSE("\x8e\0\0\0\0\0\0\0\x80.", CZ_CORRUPT, "needs");
+    REFUSE("\x8b\xff\xff\xff\xff.", CZ_CORRUPT, "needs 4294967295 bytes");
+    REFUSE("T\xff\xff\xff\xff.", CZ_CORRUPT, "needs");
     REFUSE("\x95\xff\0\0\0\0\0\0\0.", CZ_CORRUPT, "a frame of 255 bytes");
     REFUSE("cposix", CZ_CORRUPT, "a name does not end");
     REFUSE("cposix\nsystem", CZ_CORRUPT, "a name does not end");
@@ -136,7 +136,7 @@ START_TEST(the_stack_never_underflows)
     REFUSE("1.", CZ_CORRUPT, "finds no mark");
     REFUSE("\x90.", CZ_CORRUPT, "finds no mark");
     REFUSE("\x91.", CZ_CORRUPT, "finds no mark");
-    REFUSE("(u.", CZ_CORRUPT, "wants 1 values, the stack has 0");
+    REFUSE("(u.", CZ_CORRUPT, "needs 1 values, the stack has 0");
     REFUSE(".", CZ_CORRUPT, "STOP with 0 values");
     REFUSE("NN.", CZ_CORRUPT, "STOP with 2 values and 0 marks");
     REFUSE("N(.", CZ_CORRUPT, "STOP with 1 values and 1 marks");
