@@ -86,7 +86,8 @@ endfunction()
 function(cz_cuda_sim_flags)
   add_library(cuda_sim_flags INTERFACE)
   target_link_libraries(cuda_sim_flags INTERFACE cz_flags)
-  target_include_directories(cuda_sim_flags INTERFACE ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim)
+  target_include_directories(cuda_sim_flags INTERFACE ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim
+    ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/ptx)
   target_include_directories(cuda_sim_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(cuda_sim_flags INTERFACE CZ_CUDA_SIM)
   # -mfma: fmaf() as one instruction, as the simulated device is slow enough
@@ -105,11 +106,11 @@ function(cz_cuda_sim)
     return()
   endif()
   cz_cuda_sim_flags()
-  file(GLOB doubles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/*.cc)
+  file(GLOB_RECURSE doubles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/*.cc)
   add_library(cuda_sim OBJECT ${doubles})
   target_link_libraries(cuda_sim PRIVATE cuda_sim_flags)
   if(NOT CZ_SANITIZE) # the PTX interpreter's loops over lanes are vectors
-    file(GLOB interpreter CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/ptx_*.cc)
+    file(GLOB interpreter CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/cuda_sim/ptx/*.cc)
     set_source_files_properties(${interpreter} PROPERTIES COMPILE_OPTIONS -O3)
   endif()
   cz_cuda_sources(sources)
@@ -150,7 +151,7 @@ function(cz_cuda_ptx)
   add_custom_target(cuda_ptx ALL DEPENDS ${folder}/entries.txt)
 endfunction()
 
-# A program that runs any PTX file on the simulated device (tests/interop/triton_oracle.py).
+# A program that runs any PTX file on the simulated device (tests/interop/models/triton_oracle.py).
 function(cz_ptx_file)
   if(NOT TARGET cuda_sim)
     return()

@@ -5,7 +5,7 @@
  * memory is as planned; a rank killed in the middle, an error that NCCL meets, and a libnccl that
  * is missing or too old are one sentence within seconds. */
 #include "tests/support/cuda_sim/sim_trace.h"
-#include "tests/support/device_trial.h"
+#include "tests/support/gpu/device_trial.h"
 
 #define PIECE_NBYTES ((size_t)24 << 10)
 #define N_TRIALS     30

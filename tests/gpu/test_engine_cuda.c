@@ -7,7 +7,7 @@
  * fp32 sums are made in another order than the CPU's, and Adam divides by what is near zero: losses
  * agree to 1e-5 over the few steps here. bf16 layers round in between: 2e-2. */
 #include "engine/engine.h"
-#include "tests/support/chain_side.h"
+#include "tests/support/gpu/chain_side.h"
 #include "tests/support/small_models.h"
 #include <czero/engine.h>
 

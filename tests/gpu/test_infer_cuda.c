@@ -5,7 +5,7 @@
 #include "engine/infer/generate.h"
 #include "engine/infer/verify.h"
 #include "model/model.h"
-#include "tests/support/chain_side.h"
+#include "tests/support/gpu/chain_side.h"
 #include <czero/infer.h>
 
 struct seen {

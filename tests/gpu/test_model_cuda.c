@@ -7,7 +7,7 @@
  * fp32 sums are made in another order than the CPU's: 2e-5 of the largest value. bf16 layers round
  * in between, each device at its own sums: 2e-2 of the largest value in the loss, 6e-2 in
  * gradients, which went through all layers. */
-#include "tests/support/chain_side.h"
+#include "tests/support/gpu/chain_side.h"
 #include "tests/support/small_models.h"
 
 enum { B = 2, T = 11, N = B * T };

@@ -3,7 +3,7 @@
  * the bit for none, cpu and nvme, both ways, at every stage); it follows the same run on the CPU;
  * what is saved on a device continues there and on the CPU, and the other way round; the plan is
  * what the run takes. CZ_CUDA_ALL=1: the whole product of tiers, stages, precisions. */
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 #include "device/device.h"
 

@@ -2,7 +2,7 @@
  * the warm-up, at the freeze and past it, with the same steps skipped in fp16; staged and over NCCL
  * they have the same bits; a run that stops and continues is the same run, to the bit; a checkpoint
  * of the CPU's is the same state on a GPU. CZ_CUDA_ALL=1: more of the same. */
-#include "tests/support/onebit_trial.h"
+#include "tests/support/zero/onebit_trial.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* The claims of tests/support/onebit_gpu.h on CUDA devices: alone, two ranks that share one
+/* The claims of tests/support/gpu/onebit_gpu.h on CUDA devices: alone, two ranks that share one
  * (staged), and two over NCCL: nothing is read before what makes it is done. */
 #define ONEBIT_GPU_DEVICE "cuda"
-#include "tests/support/onebit_gpu.h"
+#include "tests/support/gpu/onebit_gpu.h"
 
 #include <stdlib.h>
 

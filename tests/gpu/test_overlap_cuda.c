@@ -4,7 +4,7 @@
  * where nothing has to be known of all gradients, beside the backward of other layers. No copy of
  * these holds up the host. On a real GPU there is no record: skipped. */
 #include "tests/support/cuda_sim/sim_trace.h"
-#include "tests/support/zero_pair.h"
+#include "tests/support/zero/zero_pair.h"
 
 #include <dlfcn.h>
 

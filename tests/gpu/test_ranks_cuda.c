@@ -2,7 +2,7 @@
  * end with the same masters and moments, to the bit, whatever the stage, the kind of communicator,
  * buckets, prefetching, and where optimizer states and parameters wait; gradients read before the
  * boundary are the same at every stage; and they learn what ranks on CPUs learn. */
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 #include <stdlib.h>
 

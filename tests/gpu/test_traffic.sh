@@ -2,7 +2,7 @@
 # Claim: the kernels that have goals ask memory for nothing that they do not need: whole sectors of
 # global memory, no bank of shared memory twice in a turn, no arrays outside of registers; and those
 # bound by memory have instructions to spare. Counted from the code that nvcc makes, on the simulated
-# device (tests/support/cuda_sim/ptx_traffic.h).
+# device (tests/support/cuda_sim/ptx/ptx_traffic.h).
 set -uo pipefail
 build=$1
 work=$(mktemp -d /tmp/czero-traffic-XXXXXX)

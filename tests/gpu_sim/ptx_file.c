@@ -10,7 +10,7 @@
  *     bytes:FILE[,AT=NAME]... a struct; at byte AT comes a pointer to a buffer that `let` made
  *     let:NAME=in:… io:… out:…  no argument: a buffer for such pointers
  * Exit 1: the run was ended by a sentence on stderr, or a file cannot be used; 2: usage. */
-#include "tests/support/cuda_sim/ptx_test.h"
+#include "tests/support/cuda_sim/ptx/ptx_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * barriers and collectives that cannot complete. */
 #include "tests/gpu_sim/sim_test.h"
 
-#include "tests/support/cuda_sim/ptx_test.h"
+#include "tests/support/cuda_sim/ptx/ptx_test.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * 32 bytes that a warp touches, turns of 32 banks of 4 bytes; and the fewest that would do. */
 #include "tests/gpu_sim/sim_test.h"
 
-#include "tests/support/cuda_sim/ptx_test.h"
+#include "tests/support/cuda_sim/ptx/ptx_test.h"
 
 /* One warp; %rd1: memory; %r2, %rd2: the lane's number times `step` bytes, of shared and global
  * memory. */

@@ -7,7 +7,7 @@
 #include "comm/comm.h"
 #include "engine/engine.h"
 #include "engine/plan/plan.h"
-#include "tests/support/trial_step.h"
+#include "tests/support/gpu/trial_step.h"
 #include <czero/engine.h>
 
 #include <dirent.h>

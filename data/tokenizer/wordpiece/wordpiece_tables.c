@@ -1,4 +1,4 @@
-/* Made by tests/interop/wordpiece_tables.py from tokenizers 0.23.3: do not edit.
+/* Made by tests/interop/tokenizers/wordpiece_tables.py from tokenizers 0.23.3: do not edit.
  * Ranges of characters, both ends included. */
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 

@@ -1,6 +1,6 @@
 /* Claim: zero_to_fp32 stays below 64 MiB of memory on a gigabyte of weights, in both formats, and
  * what it writes is whole. (test_zero_to_fp32_memory_slow.c: more than 4 GiB in one file.) */
-#include "tests/support/sparse_run.h"
+#include "tests/support/checkpoint/sparse_run.h"
 
 START_TEST(a_gigabyte_takes_no_more_memory_than_a_megabyte)
 {

@@ -1,5 +1,5 @@
 /* Claim: the same for a checkpoint of several gigabytes, whose files and tensors pass 4 GiB. */
-#include "tests/support/sparse_run.h"
+#include "tests/support/checkpoint/sparse_run.h"
 
 /* One tensor larger than 4 GiB: a .bin with zip64 sizes; it has a shard to itself. */
 START_TEST(a_tensor_beyond_4_gib)

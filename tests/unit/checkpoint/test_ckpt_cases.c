@@ -1,4 +1,4 @@
-/* Small checkpoints that DeepSpeed itself wrote, one of each kind (tests/interop/ckpt_cases.py):
+/* Small checkpoints that DeepSpeed itself wrote, one of each kind (tests/interop/checkpoints/ckpt_cases.py):
  * BF16_Optimizer, round-robin and aligned flat buffers, sub-groups, flat and listed masters of
  * stage 0, buffers, universal folders of both families. Masters, states, buffers and frozen
  * parameters are what DeepSpeed had in memory. CZ_CKPT_CASES names a folder with a larger set. */

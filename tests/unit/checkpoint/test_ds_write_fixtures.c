@@ -1,7 +1,7 @@
 /* DeepSpeed's own checkpoints, taken apart and written again: our files hold the same dictionaries,
  * key by key in the same order, of the same types and classes, with the same tensors in the same
  * storages. (Only module._metadata may lack modules without parameters.) Those in
- * fixtures/checkpoints/wrappers are made by tests/interop/ckpt_golden.py; those in fixtures/runs
+ * fixtures/checkpoints/wrappers are made by tests/interop/checkpoints/ckpt_golden.py; those in fixtures/runs
  * were recorded with the runs. */
 #include "checkpoint/write/ds_write.h"
 #include "formats/file_io.h"

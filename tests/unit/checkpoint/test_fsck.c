@@ -6,7 +6,7 @@
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/store/store_impl.h"
 #include "formats/pt/pt.h"
-#include "tests/support/tags.h"
+#include "tests/support/checkpoint/tags.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
 
 /* ---- tags of real files ---------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "formats/crc32.h"
 #include "formats/json/json.h"
 #include "formats/pt/pt.h"
-#include "tests/support/tags.h"
+#include "tests/support/checkpoint/tags.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * it; what crashes left is removed by the next save, and nothing else is; what stands in the way is
  * said in a sentence; pruning keeps the newest, what `latest` names, and the newest good one. */
 #include "tests/support/check_main.h"
-#include "tests/support/tags.h"
+#include "tests/support/checkpoint/tags.h"
 
 #include <signal.h>
 #include <sys/wait.h>

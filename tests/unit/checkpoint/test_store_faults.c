@@ -4,7 +4,7 @@
 #include "checkpoint/store/store_impl.h"
 #include "tests/support/check_main.h"
 #include "tests/support/faults_names.h"
-#include "tests/support/tag_scenarios.h"
+#include "tests/support/checkpoint/tag_scenarios.h"
 
 #include <sys/wait.h>
 

@@ -2,8 +2,8 @@
  * `latest` names the whole old tag or the whole new one, every visible tag is whole, and the next
  * save works. */
 #include "checkpoint/store/store_impl.h"
-#include "tests/support/power_cut.h"
-#include "tests/support/tag_scenarios.h"
+#include "tests/support/checkpoint/power_cut.h"
+#include "tests/support/checkpoint/tag_scenarios.h"
 
 static const struct scenario *current;
 static char crash_dir[128];

@@ -1,5 +1,5 @@
 /* Claims: byte-level BPE gives the ids, special tokens and decoded text of Hugging Face's library
- * (tests/interop/bpe_make.py made the goldens); a text can be cut where it says so; threads share a
+ * (tests/interop/tokenizers/bpe_make.py made the goldens); a text can be cut where it says so; threads share a
  * tokenizer; a word of a million bytes takes no quadratic time; a bad file gets a sentence with its
  * place. */
 #include "data/tokenizer/tokenizer_impl.h"

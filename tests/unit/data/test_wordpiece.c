@@ -1,5 +1,5 @@
 /* Claims: WordPiece gives the ids that Hugging Face's tokenizers give, for difficult texts under
- * four settings (tests/interop/wordpiece_golden.py made them); what a folder says about names,
+ * four settings (tests/interop/tokenizers/wordpiece_golden.py made them); what a folder says about names,
  * flags and added tokens counts; a vocabulary that cannot work gets a sentence. */
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"

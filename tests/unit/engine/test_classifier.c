@@ -4,7 +4,7 @@
  * checkpointing changes no bit, nor does the ZeRO stage at one or two ranks. */
 #include "comm/comm.h"
 #include "formats/file_io.h"
-#include "tests/support/trial_step.h"
+#include "tests/support/gpu/trial_step.h"
 
 #include <math.h>
 

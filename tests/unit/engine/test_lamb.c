@@ -2,7 +2,7 @@
  * at every stage on one to four ranks, in fp32, bf16 and fp16 with skipped steps, with groups and
  * frozen parameters. CZ_LAMB_ALL=1: every precision with every number of ranks (test_lamb_slow.sh).
  */
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 static const char lamb[] =
     "\"type\": \"Lamb\", \"params\": {\"lr\": 0.02, \"weight_decay\": 0.1, \"max_coeff\": 5}";

@@ -2,7 +2,7 @@
  * overlap or tile, in every precision, with and without accumulation, from one to four ranks; what
  * is sent follows the closed formulas of docs/one_bit.md, and the plan says the same; after the
  * freeze that is at least 15 times less than an fp16 all-reduce. */
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 #include "ops/reduce/reduce.h"
 #include "zero/zero.h"

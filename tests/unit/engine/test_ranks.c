@@ -3,7 +3,7 @@
  * stages 0-1 and inside 2-3); also with frozen parameters and several groups. Every rank sees the
  * same whole tensors, gradients before the boundary as well, whatever they travel in. */
 #include "base/log.h"
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 /* What must not matter: flags of zero_optimization. */
 static const char *const variants[] = {

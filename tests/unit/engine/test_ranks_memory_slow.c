@@ -2,7 +2,7 @@
  * what was planned within max(2 %, 32 MiB), also with states and parameters on the host or on NVMe,
  * where page-locked memory is what was planned within 1 %; and what the plan gives to model states
  * follows the formulas of docs/zero.md. */
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 enum { WORLD_MAX = 4 };
 

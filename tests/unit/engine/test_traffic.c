@@ -2,7 +2,7 @@
  * closed formulas of docs/zero.md, rank by rank, and stay what they were
  * (tests/fixtures/traffic.csv; CZ_GOLDEN_UPDATE=1 writes it anew). The plan says the same for ranks
  * that run and for ranks that do not. Lamb adds the sums of its tensors. */
-#include "tests/support/rank_trial.h"
+#include "tests/support/zero/rank_trial.h"
 
 #include "ops/reduce/reduce.h"
 #include "zero/zero.h"

@@ -1,6 +1,6 @@
 /* Claims: what torch.save and DeepSpeed write becomes typed nodes with torch's values: tensors of
  * every encoding, parameters, containers and their batches, classes as inert objects, numpy's
- * scalars as numbers. The files are made by tests/interop/pickle_golden.py. */
+ * scalars as numbers. The files are made by tests/interop/formats/pickle_golden.py. */
 #include "tests/unit/formats/pickle_rig.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Claim: files and storages beyond 4 GiB are written and read back (zip64). Their sums are checked
  * in test_pt_large_slow. */
 #include "formats/file_io.h"
-#include "tests/support/pt_large.h"
+#include "tests/support/checkpoint/pt_large.h"
 
 #include <string.h>
 

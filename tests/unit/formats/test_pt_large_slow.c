@@ -1,7 +1,7 @@
 /* Claim: the checksums of a file beyond 4 GiB, put together from pieces and holes, are those of its
  * bytes: of each record, and of the whole file. (Reads 10 GiB of holes.) */
 #include "formats/file_io.h"
-#include "tests/support/pt_large.h"
+#include "tests/support/checkpoint/pt_large.h"
 
 static uint32_t crc_of_file(const char *path)
 {

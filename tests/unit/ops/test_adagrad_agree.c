@@ -1,7 +1,7 @@
 /* Claims: Adagrad's rows agree to the bit; shards and threads do not show; bad arguments are
  * refused. */
 #include "ops/adagrad/adagrad_impl.h"
-#include "tests/support/step_ops.h"
+#include "tests/support/gpu/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {

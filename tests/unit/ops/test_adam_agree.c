@@ -1,7 +1,7 @@
 /* Claims: Adam's rows agree to the bit; shards and threads do not show; bad arguments are refused;
  * an element with zero gradient, zero moments and no decay does not move. */
 #include "ops/adam/adam_impl.h"
-#include "tests/support/step_ops.h"
+#include "tests/support/gpu/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {

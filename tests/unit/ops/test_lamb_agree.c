@@ -2,7 +2,7 @@
  * tiles, threads or order; norms are right; padding outside all segments stays; bad arguments are
  * refused. */
 #include "ops/lamb/lamb_impl.h"
-#include "tests/support/step_agree.h"
+#include "tests/support/gpu/step_agree.h"
 
 static const struct ops_row *row(size_t idx)
 {

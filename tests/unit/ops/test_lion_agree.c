@@ -1,7 +1,7 @@
 /* Claims: Lion's rows agree to the bit; shards and threads do not show; bad arguments are refused;
  * sign(0) is 0, so padding and untouched parameters stay. */
 #include "ops/lion/lion_impl.h"
-#include "tests/support/step_ops.h"
+#include "tests/support/gpu/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {

@@ -1,7 +1,7 @@
 /* Claims: every row of layernorm and rmsnorm is within its tolerance of the definition, with and
  * without residual, bias and frozen gradients; backward is the derivative of forward; no result
  * depends on the number of threads; a NaN stays in its row; bad arguments are refused. */
-#include "tests/support/norm_case.h"
+#include "tests/support/gpu/norm_case.h"
 
 #include <omp.h>
 

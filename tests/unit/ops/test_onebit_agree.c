@@ -1,7 +1,7 @@
 /* Claims: the 1-bit family's rows give the bits of the definition for any size, alignment, dtype,
  * mask and value (zeros of either sign, denormals, infinities, NaN) and for any number of threads;
  * nothing outside the given elements is written. */
-#include "tests/support/onebit_agree.h"
+#include "tests/support/zero/onebit_agree.h"
 
 static const struct ops_row *row(size_t idx)
 {

@@ -1,7 +1,7 @@
 /* Claims: SGD's rows agree to the bit in every mode; shards and threads do not show; bad arguments
  * are refused; without momentum no state is needed. */
 #include "ops/sgd/sgd_impl.h"
-#include "tests/support/step_ops.h"
+#include "tests/support/gpu/step_ops.h"
 
 static const struct ops_row *row(size_t idx)
 {

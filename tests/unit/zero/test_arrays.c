@@ -1,7 +1,7 @@
 /* Claims: zero names every array that the sweep goes over in memory, where it really is, with the
  * bytes of one tile of its own type; what rests in a swap file is not among them. */
 #define ZERO_WORLD_SCALE 31
-#include "tests/support/zero_world.h"
+#include "tests/support/zero/zero_world.h"
 
 struct seen {
     struct world *w;

@@ -5,7 +5,7 @@
  * the figures say, as often on every rank. */
 #define ZERO_WORLD_SCALE 301 /* many tiles, and nothing begins with a block of the file */
 #include "tests/support/ranks.h"
-#include "tests/support/zero_world.h"
+#include "tests/support/zero/zero_world.h"
 
 enum { STEPS = 3, STATES = 2 };
 

@@ -1,7 +1,7 @@
-/* The claims of tests/support/onebit_gpu.h, with the CPU in a GPU's place; and what a GPU cannot
+/* The claims of tests/support/gpu/onebit_gpu.h, with the CPU in a GPU's place; and what a GPU cannot
  * have with the 1-bit family is refused. */
 #define ONEBIT_GPU_DEVICE "cpu"
-#include "tests/support/onebit_gpu.h"
+#include "tests/support/gpu/onebit_gpu.h"
 
 START_TEST(one_to_three_ranks_compute_what_they_do_on_the_cpu)
 {

@@ -2,7 +2,7 @@
  * or from a GPU to host memory; each sink has the calls that buckets.c and the boundary make
  * without asking; a sink that gives back what earlier micro-batches made is one to which layers
  * add. */
-#include "tests/support/zero_world.h"
+#include "tests/support/zero/zero_world.h"
 #include "zero/zero_impl.h"
 
 static void expect_sink(struct world_setting s, const struct zero_sink *sink, bool is_bucketed)

@@ -1,7 +1,7 @@
 /* Claims: a rank's partition behaves to the bit like its slice of the whole, whatever the stage,
  * the number of ranks and the tile size; masters start from the rounded parameters; the first
  * non-finite gradient is named; single tensors are read and written in place. */
-#include "tests/support/zero_world.h"
+#include "tests/support/zero/zero_world.h"
 
 /* Three updates; gives the last norm. */
 static double train(struct world *w, enum cz_dtype dtype)

@@ -1,3 +1,3 @@
-/* The claims of tests/support/zero_gpu.h, with the CPU in a GPU's place. */
+/* The claims of tests/support/gpu/zero_gpu.h, with the CPU in a GPU's place. */
 #define ZERO_GPU_DEVICE "cpu"
-#include "tests/support/zero_gpu.h"
+#include "tests/support/gpu/zero_gpu.h"

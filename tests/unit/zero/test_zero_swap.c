@@ -3,7 +3,7 @@
  * streamed; layers find the same parameters; single tensors, sources and restores do not see the
  * difference. */
 #define ZERO_WORLD_SCALE 301 /* many tiles, and nothing begins with a block of the file */
-#include "tests/support/zero_pair.h"
+#include "tests/support/zero/zero_pair.h"
 
 /* Which of the two rests in the file, how much of it, and whether it is pipelined. */
 static const struct zero_swap swaps[] = {

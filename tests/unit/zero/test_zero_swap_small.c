@@ -2,7 +2,7 @@
  * parameters smaller than a block of the file and more ranks than elements, so that some own
  * nothing. CZ_SEED=n starts elsewhere. */
 #define ZERO_WORLD_SCALE 1
-#include "tests/support/zero_pair.h"
+#include "tests/support/zero/zero_pair.h"
 
 #include <stdlib.h>
 

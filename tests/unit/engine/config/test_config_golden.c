@@ -1,6 +1,6 @@
 /* Claims: the configs in tests/fixtures/configs print, byte for byte, what stands in their .golden
  * files. Those were compared with DeepSpeed 0.19.8's parser when they were made
- * (tests/interop/config_oracle.py --files). */
+ * (tests/interop/training/config_oracle.py --files). */
 #include "tests/unit/engine/config/config_support.h"
 
 static const char *const autos[] = {

@@ -4,7 +4,7 @@
  * optimizer, with groups, frozen and tied parameters and accumulation; swap files are there during
  * the run, one per rank, and gone after it. CZ_OFFLOAD_STEPS=50 trains longer (default 7),
  * CZ_OFFLOAD_ALL=1 the whole product: test_offload_slow.sh does both. */
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 static const char *root; /* the running test's folder */
 

@@ -2,7 +2,7 @@
  * evaluation and logits between steps, gradients, weights and states read and written by name,
  * exports, 16-bit weights, weights loaded alone, a load that is refused, activations on the host.
  */
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 static const char *root;
 

@@ -6,7 +6,7 @@
  * nothing. */
 #include "engine/engine_impl.h"
 #include "offload/swap/swap_impl.h"
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 #include <errno.h>
 

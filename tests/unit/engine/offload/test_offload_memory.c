@@ -3,7 +3,7 @@
  * was planned within 1 %, none without pin_memory; what NVMe takes is gone from memory. */
 #include "tests/support/mlock.h"
 #include "tests/support/peak.h"
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 /* 25 million parameters: each 16-bit copy is 50 MB, each state 100 MB. */
 static const char model_json[] =

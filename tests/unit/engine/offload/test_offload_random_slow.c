@@ -2,7 +2,7 @@
  * precisions with 16-bit masters and states, optimizers, windows, buckets, tiles, blocks, ratio,
  * checkpointed activations) train without offload, in two random pairs of tiers, and saved and
  * resumed from one pair into another. CZ_SEED=n starts elsewhere, CZ_COUNT=n tries so many. */
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 #include <stdarg.h>
 

@@ -3,8 +3,8 @@
  * background save has the state of its own step though the next sweep runs; a checkpoint of any
  * tiers holds the same files, objects and bytes as one without offload, and loads into any other
  * tiers, stage and number of ranks. */
-#include "tests/support/same_ckpt.h"
-#include "tests/support/tiers.h"
+#include "tests/support/checkpoint/same_ckpt.h"
+#include "tests/support/zero/tiers.h"
 
 static const char *root;
 

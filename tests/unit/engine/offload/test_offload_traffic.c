@@ -5,7 +5,7 @@
  * cost, also while a background save reads the same file. */
 #include "engine/engine_impl.h"
 #include "offload/swap/swap_impl.h"
-#include "tests/support/tiers.h"
+#include "tests/support/zero/tiers.h"
 
 /* gpt2-tiny */
 enum { PSI = 120576, N_PARAMS = 28, TILE = 4096, BLOCK_DELAY_NS = 2000000 };

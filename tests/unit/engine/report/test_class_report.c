@@ -1,4 +1,4 @@
-/* Claims: reports are scikit-learn's to the byte (tests/interop/class_report_check.py made the
+/* Claims: reports are scikit-learn's to the byte (tests/interop/models/class_report_check.py made the
  * goldens and compares thousands more); absent classes are named, not averaged; names of any
  * display width line up; metrics go by name. */
 #include "engine/report/class_report.h"

@@ -6,7 +6,7 @@
 #include "checkpoint/read/onebit_file.h"
 #include "engine/state/run_state_impl.h"
 #include "formats/file_io.h"
-#include "tests/support/onebit_trial.h"
+#include "tests/support/zero/onebit_trial.h"
 
 enum { FP32 = 0, BF16, FP16 };
 enum { PSI = 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64 };

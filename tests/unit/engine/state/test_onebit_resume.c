@@ -1,7 +1,7 @@
 /* Claims: with the 1-bit optimizers N steps are the same as k steps, a new process and N − k steps,
  * before, at and after the freeze: masters, states, counters, every rank's errors, losses and
  * norms, to the bit. */
-#include "tests/support/onebit_trial.h"
+#include "tests/support/zero/onebit_trial.h"
 
 enum { FP32 = 0, BF16, FP16 };
 

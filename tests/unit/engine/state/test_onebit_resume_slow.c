@@ -1,5 +1,5 @@
 /* Claim: test_onebit_resume.c's, for each optimizer, stage, precision and one to three ranks. */
-#include "tests/support/onebit_trial.h"
+#include "tests/support/zero/onebit_trial.h"
 
 static void all_cells(int optimizer)
 {

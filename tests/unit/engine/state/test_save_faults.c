@@ -3,7 +3,7 @@
  * same is a warning at the next boundary. So it is with the 1-bit optimizers' file per rank. */
 #include "base/log.h"
 #include "tests/support/faults.h"
-#include "tests/support/onebit_trial.h"
+#include "tests/support/zero/onebit_trial.h"
 
 #include <dirent.h>
 

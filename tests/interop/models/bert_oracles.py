@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Small BERT and DistilBERT models with varied settings, and what PyTorch (transformers, fp32,
+dropout off) computes from them.
+
+  bert_oracles.py make [FOLDER]      the variants of fixtures/models (then tests/fixtures/pack.sh models)
+  bert_oracles.py check CZERO [N]    N random variants (40), each compared by `czero verify`
+
+Run with a Python that has torch, transformers and safetensors."""
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from fixtures import FIXTURES
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu"]
+
+# kind, settings of the config, settings of the batch
+COMMITTED = {
+    # masks, types, positions, an odd MLP, padding by [PAD]; dropout in the config (off in verify)
+    "bert-variant-a": ("cls", dict(
+        vocab_size=37, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=40, max_position_embeddings=16, type_vocab_size=3, hidden_act="gelu_new",
+        initializer_range=0.1, layer_norm_eps=1e-6, num_labels=3), dict(B=3, T=11, positions=True)),
+    # the masked-language model: a tied decoder, its bias, few labels
+    "bert-variant-b": ("mlm", dict(
+        vocab_size=41, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=20, hidden_act="gelu",
+        initializer_range=0.1, pad_token_id=None), dict(B=2, T=20, types=False)),
+    # sines for positions, relu, names without "distilbert."
+    "distilbert-variant-a": ("distil", dict(
+        vocab_size=29, dim=16, n_layers=1, n_heads=4, hidden_dim=24, max_position_embeddings=12,
+        activation="relu", initializer_range=0.1, sinusoidal_pos_embds=True, num_labels=4),
+        dict(B=4, T=9)),
+}
+
+
+def build(kind, settings):
+    if kind.startswith("distil"):
+        config = transformers.DistilBertConfig(**settings)
+        if kind == "distil-mlm":
+            return transformers.DistilBertForMaskedLM(config).eval()
+        return transformers.DistilBertForSequenceClassification(config).eval()
+    config = transformers.BertConfig(**settings)
+    if kind == "mlm":
+        return transformers.BertForMaskedLM(config).eval()
+    return transformers.BertForSequenceClassification(config).eval()
+
+
+def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2):
+    """Padding is [PAD] behind the mask, as tokenizers write it; some rows have none."""
+    lowest = 1 if config.pad_token_id == 0 else 0
+    x = {"input_ids": torch.randint(lowest, config.vocab_size, (B, T))}
+    if mask:
+        x["attention_mask"] = torch.ones(B, T, dtype=torch.int64)
+        for b in range(1, B):
+            n = random.randint(1, T)
+            x["attention_mask"][b, n:] = 0
+            x["input_ids"][b, n:] = (config.pad_token_id or 0) % config.vocab_size
+    if types and not kind.startswith("distil"):
+        x["token_type_ids"] = torch.randint(0, config.type_vocab_size, (B, T))
+    if positions:
+        x["position_ids"] = torch.randint(0, config.max_position_embeddings, (B, T))
+    if kind.endswith("mlm"):
+        x["labels"] = x["input_ids"].clone()
+        x["labels"][torch.rand(B, T) > share] = -100
+        x["labels"][0, 0] = x["input_ids"][0, 0]
+    else:
+        x["labels"] = torch.randint(0, config.num_labels, (B,))
+    return x
+
+
+def settle_key_biases(model):
+    """A key's bias adds the same to all scores of a query: its gradient is zero in exact
+    arithmetic, and rounding noise here, which grows with the other gradients."""
+    for key, parameter in model.named_parameters():
+        if key.endswith((".key.bias", ".k_lin.bias")):
+            weight = model.get_parameter(key.removesuffix("bias") + "weight")
+            largest = weight.grad.abs().max().item()
+            assert parameter.grad.abs().max().item() <= 1e-5 * largest + 1e-9, key
+            parameter.grad.zero_()
+
+
+def make(name, kind, settings, shape, folder, bare=False):
+    torch.manual_seed(sum(map(ord, name)))
+    random.seed(name)
+    model = build(kind, settings)
+    std = settings.get("initializer_range", 0.02)
+    for parameter in model.parameters():  # biases and norms away from 0 and 1
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=std)
+    x = batch(kind, model.config, **shape)
+    out = model(**x)
+    out.loss.backward()
+    settle_key_biases(model)
+    model.save_pretrained(folder)
+    if bare:
+        weights = load_file(folder / "model.safetensors")
+        prefix = model.base_model_prefix + "."
+        weights = {k.removeprefix(prefix): v for k, v in weights.items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    oracle = {f"in.{k}": v for k, v in x.items()}
+    oracle["out.logits"] = out.logits.detach()
+    oracle["out.loss"] = out.loss.detach().reshape(1)
+    for key, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            oracle[f"grad.{key}"] = parameter.grad
+    save_file({k: v.contiguous() for k, v in oracle.items()}, folder / "oracle.safetensors")
+
+
+def random_variant():
+    kind = random.choice(["cls", "mlm", "distil", "distil-mlm"])
+    heads = random.choice([1, 2, 3, 4])
+    width = heads * random.choice([4, 5, 8, 16, 24, 40, 72])
+    positions = random.randint(2, 80)
+    settings = dict(vocab_size=random.randint(3, 300), max_position_embeddings=positions,
+                    initializer_range=random.choice([0.02, 0.02, 0.05]),
+                    pad_token_id=random.choice([0, 0, 0, None, 1, -1]))
+    if kind.startswith("distil"):
+        settings.update(dim=width, n_heads=heads, n_layers=random.randint(1, 4),
+                        hidden_dim=random.randint(1, 200), activation=random.choice(ACTIVATIONS),
+                        sinusoidal_pos_embds=random.random() < 0.3)
+    else:
+        settings.update(hidden_size=width, num_attention_heads=heads,
+                        num_hidden_layers=random.randint(1, 4),
+                        intermediate_size=random.randint(1, 200),
+                        hidden_act=random.choice(ACTIVATIONS),
+                        type_vocab_size=random.randint(1, 4),
+                        layer_norm_eps=random.choice([1e-12, 1e-5]))
+    if kind.endswith("mlm"):
+        settings["tie_word_embeddings"] = random.random() < 0.7
+    else:
+        settings["num_labels"] = random.randint(2, 9)
+    shape = dict(B=random.randint(1, 6), T=random.randint(2, positions),
+                 mask=random.random() < 0.7, types=random.random() < 0.6,
+                 positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]))
+    return kind, settings, shape
+
+
+def check(czero, n):
+    failed = 0
+    for i in range(n):
+        random.seed(i)
+        kind, settings, shape = random_variant()
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            make(f"random {i}", kind, settings, shape, folder, bare=i % 5 == 0)
+            run = subprocess.run([czero, "verify", str(folder)], capture_output=True, text=True)
+        rows = [line.split() for line in run.stdout.splitlines()
+                if line.startswith(("out.", "grad."))]
+        worst = max(((float(r[1]), r[0]) for r in rows), default=(float("inf"), "nothing"))
+        if run.returncode or worst[0] > 2e-5:
+            failed += 1
+            print(f"variant {i}: {kind} {settings} {shape}\n  {worst}\n{run.stderr}", end="")
+        else:
+            print(f"variant {i}: {kind}, {len(rows)} tensors, worst {worst[0]:.1e} of {worst[1]}")
+    print(f"{n - failed} of {n} agree")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and sys.argv[1] == "check":
+        sys.exit(check(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 40))
+    if len(sys.argv) < 2 or sys.argv[1] != "make":
+        sys.exit(__doc__)
+    root = FIXTURES / "models"
+    root = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else root
+    for variant, (kind, settings, shape) in COMMITTED.items():
+        make(variant, kind, settings, shape, root / variant, bare=variant.startswith("distil"))
