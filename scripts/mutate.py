@@ -8,7 +8,7 @@
       --budget SECONDS    test time per change (default 60); tests that reach it, quickest first
       --jobs N            tests at a time (default: the number of cores)
       --only FILE:LINE    only the changes of this line
-      --dir DIR           working folder (default build-mutate); a second run continues the first
+      --dir DIR           working folder (default build-mutate); the same call on the same commit continues there
       --list              print the chosen changes and stop
 
 A change (mutant) is a comparison at its boundary, a swapped operator, a constant plus one, a negation or a
@@ -19,7 +19,7 @@ runs with the tests that reach it until one fails. A change in code that no test
 
 tests/mutation/equivalent.txt names changes that alter nothing a caller can see, with the reason; they are not
 counted. Exit: 0 every module reaches --floor percent (default 85), 1 not, 2 this machine cannot do it.
-The results stay in DIR/results.json.
+The results stay in DIR/results.tsv.
 """
 import argparse
 import concurrent.futures
@@ -412,7 +412,7 @@ def build_all(options, mutants):
     done = subprocess.run(["cmake", "--build", build, "-j", str(options.jobs)], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"mutate: the build failed\n{done.stdout[-3000:]}")
-    return tree, build, kept
+    return build, kept
 
 
 def equivalents():
@@ -476,6 +476,15 @@ def list_tests(build):
 
 def measure(options, tests):
     """Each test once without a change: its time, and the changes that it reaches. Tests that fail are left out."""
+    kept = os.path.join(options.dir, "tests.json")
+    if os.path.exists(kept):
+        with open(kept, encoding="utf-8") as f:
+            known = json.load(f)
+        for t in tests:
+            if t.name in known:
+                t.seconds, t.reached = known[t.name][0], bytes.fromhex(known[t.name][1])
+        return [t for t in tests if t.name in known]
+
     def one(test):
         with tempfile.NamedTemporaryFile(prefix="mutate-reached-") as f:
             f.truncate(65536)
@@ -491,7 +500,10 @@ def measure(options, tests):
     for t in done:
         if t.status not in (0, 77):
             print(f"mutate: {t.name} fails without a change (status {t.status}): left out", flush=True)
-    return [t for t in done if t.status == 0]
+    done = [t for t in done if t.status == 0]
+    with open(kept, "w", encoding="utf-8") as f:
+        json.dump({t.name: (t.seconds, t.reached.hex()) for t in done}, f)
+    return done
 
 
 def try_mutant(m, tests, budget):
@@ -550,6 +562,29 @@ def report(mutants, floor):
     return good
 
 
+def prepare_folder(options):
+    """Empties the folder unless the same call on the same commit began there."""
+    stamp = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    stamp += f"{options.module} {options.count} {options.seed} {options.only}"
+    path = os.path.join(options.dir, "call")
+    os.makedirs(options.dir, exist_ok=True)
+    if os.path.exists(path) and open(path, encoding="utf-8").read() == stamp:
+        return
+    for name in "tests.json", "results.tsv":
+        if os.path.exists(os.path.join(options.dir, name)):
+            os.remove(os.path.join(options.dir, name))
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(stamp)
+
+
+def read_results(path):
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as f:
+        rows = [line.rstrip("\n").split("\t") for line in f]
+    return {row[0]: (row[1] or None, int(row[2])) for row in rows if len(row) == 4}
+
+
 def main():
     options = read_options()
     mutants = choose(options)
@@ -557,20 +592,25 @@ def main():
         for m in mutants:
             print(f"{m.path}:{m.line} | {m.what} | {m.shown}")
         return 0
-    os.makedirs(options.dir, exist_ok=True)
-    tree, build, mutants = build_all(options, mutants)
+    prepare_folder(options)
+    build, mutants = build_all(options, mutants)
     tests = measure(options, list_tests(build))
     print(f"mutate: {len(tests)} tests, {sum(t.seconds for t in tests):.0f} s without a change", flush=True)
-    begin = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        running = {pool.submit(try_mutant, m, tests, options.budget): m for m in mutants}
+    begin, path = time.monotonic(), os.path.join(options.dir, "results.tsv")
+    known = read_results(path)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, open(path, "a", encoding="utf-8") as results:
+        running = {}
+        for m in mutants:
+            if str(m.id) in known:
+                m.killer, m.n_reaching = known[str(m.id)]
+            else:
+                running[pool.submit(try_mutant, m, tests, options.budget)] = m
         for n, future in enumerate(concurrent.futures.as_completed(running), 1):
             m = running[future]
             m.killer = future.result()
-            print(f"[{n}/{len(mutants)}] {m.path}:{m.line} | {m.what} | {m.killer or 'NOT NOTICED'}", flush=True)
+            print(m.id, m.killer or "", m.n_reaching, m.key(), sep="\t", file=results, flush=True)
+            print(f"[{n}/{len(running)}] {m.path}:{m.line} | {m.what} | {m.killer or 'NOT NOTICED'}", flush=True)
     print(f"mutate: {time.monotonic() - begin:.0f} s")
-    with open(os.path.join(options.dir, "results.json"), "w", encoding="utf-8") as f:
-        json.dump([{"key": m.key(), "line": m.line, "new": m.new, "killer": m.killer, "module": m.module} for m in mutants], f, indent=1)
     return 0 if report(mutants, options.floor) else 1
 
 
