@@ -1,8 +1,9 @@
 /* Claims: byte-level BPE gives the ids, special tokens and decoded text of Hugging Face's library
- * (tests/interop/tokenizers/bpe_make.py made the goldens); a text can be cut where it says so; threads share a
- * tokenizer; a word of a million bytes takes no quadratic time; a bad file gets a sentence with its
- * place. */
-#include "data/tokenizer/tokenizer_impl.h"
+ * (tests/interop/tokenizers/bpe_make.py made the goldens); a text can be cut where it says so;
+ * threads share a tokenizer; a word of a million bytes takes no quadratic time; words of any length
+ * are merged in the order of the definition; a bad file gets a sentence with its place. */
+#include "base/rng.h"
+#include "data/tokenizer/bpe/bpe_impl.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "tests/support/check_main.h"
@@ -373,7 +374,102 @@ START_TEST(odd_files_that_are_fine)
 }
 END_TEST
 
+/* ---- the order of merges ------------------------------------------------------------------------
+ */
+
+/* Random pairs of a few letters and of what they make: many places of a word change their pair
+ * before its turn comes. */
+enum { N_LETTERS = 3, N_MERGES = 24, WORD_MAX = 160 };
+
+struct rule {
+    int32_t left, right, id;
+};
+
+static uint64_t draw(uint64_t *x, uint64_t below)
+{
+    return rng_mix64((*x)++) % below;
+}
+
+/* rules[i] is merged in turn ranks[i]: what a later pair makes may well come first. */
+static void rules_make(struct bpe *b, struct rule *rules, uint64_t *x)
+{
+    memset(b, 0, sizeof *b);
+    b->unk_id = -1;
+    b->growth = 1;
+    for (int c = 0; c < N_LETTERS; c++)
+        b->bytes['a' + c] = (struct bpe_byte){.ids = {c}, .n = 1, .is_known = true};
+    int32_t turn[N_MERGES];
+    ck_ok(bpe_merges_init(&b->merges, N_MERGES));
+    for (int i = 0; i < N_MERGES; i++) {
+        size_t at = draw(x, (uint64_t)i + 1);
+        turn[i] = turn[at];
+        turn[at] = i;
+    }
+    for (int i = 0; i < N_MERGES;) {
+        struct rule r = {(int32_t)draw(x, (uint64_t)(N_LETTERS + i)),
+                         (int32_t)draw(x, (uint64_t)(N_LETTERS + i)), N_LETTERS + i};
+        bool is_new = true;
+        for (int k = 0; k < i; k++)
+            is_new &= rules[turn[k]].left != r.left || rules[turn[k]].right != r.right;
+        if (!is_new) continue;
+        rules[turn[i]] = r;
+        bpe_merges_add(&b->merges, r.left, r.right, (uint32_t)turn[i], r.id);
+        i++;
+    }
+}
+
+/* The definition: of all pairs that merge, the lowest rank and of those the leftmost, again and
+ * again. */
+static size_t merge_plainly(const struct rule *rules, int32_t *ids, size_t n)
+{
+    for (int rank = 0; rank < N_MERGES; rank++)
+        for (size_t i = 0; i + 1 < n; i++)
+            if (ids[i] == rules[rank].left && ids[i + 1] == rules[rank].right) {
+                ids[i] = rules[rank].id;
+                memmove(ids + i + 1, ids + i + 2, (--n - i - 1) * sizeof *ids);
+                rank = -1; /* a new pair may have a lower rank */
+                break;
+            }
+    return n;
+}
+
+static void check_word(const struct bpe *b, struct bpe_work *w, const struct rule *rules, size_t n,
+                       uint64_t *x)
+{
+    char word[WORD_MAX];
+    int32_t want[WORD_MAX];
+    struct id_list have = {0};
+    for (size_t i = 0; i < n; i++) word[i] = (char)('a' + (want[i] = (int32_t)draw(x, N_LETTERS)));
+    size_t n_want = merge_plainly(rules, want, n);
+    ck_ok(bpe_word(b, w, word, n, &have));
+    ck_assert_msg(have.n == n_want && memcmp(have.ids, want, n_want * sizeof *want) == 0,
+                  "%zu ids, not %zu, of %.*s", have.n, n_want, (int)n, word);
+    free(have.ids);
+}
+
+/* Lengths on both sides of where long words begin. */
+START_TEST(words_of_any_length_merge_by_rank_and_from_the_left)
+{
+    struct bpe b;
+    struct bpe_work w = {.cache = calloc(BPE_CACHE_SLOTS, sizeof *w.cache)};
+    struct rule rules[N_MERGES];
+    uint64_t x = 1;
+    for (int round = 0; round < 40; round++) {
+        rules_make(&b, rules, &x);
+        for (size_t n = 1; n <= WORD_MAX; n += n < 60 ? 1 : 10) check_word(&b, &w, rules, n, &x);
+        memset(w.cache, 0, BPE_CACHE_SLOTS * sizeof *w.cache);
+        bpe_merges_free(&b.merges);
+    }
+    free(w.cache);
+    free(w.ids);
+    free(w.left);
+    free(w.right);
+    free(w.heap);
+}
+END_TEST
+
 TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
           parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
-          a_million_bytes_of_one_word_take_little_time, bad_tokenizer_json_gets_a_sentence,
+          a_million_bytes_of_one_word_take_little_time,
+          words_of_any_length_merge_by_rank_and_from_the_left, bad_tokenizer_json_gets_a_sentence,
           bad_older_files_get_a_sentence, odd_files_that_are_fine)
