@@ -217,6 +217,93 @@ START_TEST(stage_3_small_parameters_persist_within_a_budget)
 }
 END_TEST
 
+static void expect_sub_groups(const size_t *numel, size_t n, int world_size, size_t sub_group_size,
+                              const size_t *want, size_t n_want)
+{
+    struct sizes s;
+    struct shard_group g;
+    sizes_make(&s, numel, n);
+    ck_ok(shard_group_init(&g, &s.table, s.idx, n, world_size, sub_group_size));
+    ck_assert_uint_eq(g.n_sub_groups, n_want);
+    for (size_t i = 0; i < n_want; i++) ck_assert_uint_eq(g.sub_groups[i].n_params, want[i]);
+    shard_group_free(&g);
+}
+
+/* One element below, at and above sub_group_size: full means "reaches it", counted in chunks. */
+START_TEST(stage_3_sub_groups_close_at_their_size_exactly)
+{
+    const size_t pairs[] = {4, 4, 4, 4}, odd[] = {7, 5, 4, 8};
+    expect_sub_groups(pairs, 4, 1, 7, (const size_t[]){2, 2}, 2);
+    expect_sub_groups(pairs, 4, 1, 8, (const size_t[]){2, 2}, 2);
+    expect_sub_groups(pairs, 4, 1, 9, (const size_t[]){3, 1}, 2);
+    expect_sub_groups(pairs, 4, 1, 4, (const size_t[]){1, 1, 1, 1}, 4);
+    expect_sub_groups(pairs, 4, 1, 16, (const size_t[]){4}, 1);
+    expect_sub_groups(pairs, 4, 1, 0, (const size_t[]){1, 1, 1, 1}, 4);
+    /* chunks of 4, 3, 2, 4 on two ranks */
+    expect_sub_groups(odd, 4, 2, 6, (const size_t[]){2, 2}, 2);
+    expect_sub_groups(odd, 4, 2, 7, (const size_t[]){2, 2}, 2);
+    expect_sub_groups(odd, 4, 2, 8, (const size_t[]){3, 1}, 2);
+    expect_sub_groups(odd, 4, 2, 9, (const size_t[]){3, 1}, 2);
+    expect_sub_groups(odd, 4, 2, 13, (const size_t[]){4}, 1);
+}
+END_TEST
+
+START_TEST(stage_3_thresholds_of_persistence_are_inclusive)
+{
+    struct sizes s;
+    bool keep[3];
+    sizes_make(&s, (size_t[]){100, 101, 20}, 3);
+    ck_assert_uint_eq(shard_persistent(&s.table, 100, SIZE_MAX, keep), 120);
+    ck_assert(keep[0] && !keep[1] && keep[2]);
+    ck_assert_uint_eq(shard_persistent(&s.table, 99, SIZE_MAX, keep), 20);
+    ck_assert(!keep[0] && !keep[1] && keep[2]);
+    /* the budget: 120 are exactly what 100 and 20 need */
+    ck_assert_uint_eq(shard_persistent(&s.table, 100, 120, keep), 120);
+    ck_assert(keep[0] && keep[2]);
+    ck_assert_uint_eq(shard_persistent(&s.table, 100, 119, keep), 100);
+    ck_assert(keep[0] && !keep[2]);
+    ck_assert_uint_eq(shard_persistent(&s.table, 100, 100, keep), 100);
+    ck_assert_uint_eq(shard_persistent(&s.table, 100, 99, keep), 20);
+    ck_assert_uint_eq(shard_persistent(&s.table, 0, SIZE_MAX, keep), 0);
+    ck_assert_uint_eq(shard_persistent(&s.table, SIZE_MAX, 0, keep), 0);
+}
+END_TEST
+
+START_TEST(flat_groups_pad_only_what_does_not_divide)
+{
+    struct flat_group g;
+    const size_t want[][3] = {{12, 12, 6}, {13, 16, 8}, {15, 16, 8}, {16, 16, 8}, {17, 20, 10}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(want); i++) { /* a multiple of 2 W */
+        flat_make(&g, &want[i][0], 1, (struct flat_options){.world_size = 2});
+        ck_assert_uint_eq(g.numel_padded, want[i][1]);
+        ck_assert_uint_eq(g.partition, want[i][2]);
+        ck_assert_uint_eq(flat_group_padding(&g, 0) + flat_group_padding(&g, 1),
+                          want[i][1] - want[i][0]);
+        ck_assert_uint_eq(flat_group_find(&g, want[i][0] - 1), 0);
+        ck_assert_uint_eq(flat_group_find(&g, want[i][0]), 1);
+        flat_group_free(&g);
+    }
+}
+END_TEST
+
+START_TEST(sizes_that_overflow_are_refused)
+{
+    struct sizes s;
+    struct shard_group g;
+    struct flat_group f;
+    sizes_make(&s, (size_t[]){SIZE_MAX - 3, 4}, 2);
+    ck_fails(shard_group_init(&g, &s.table, s.idx, 2, 1, 1), CZ_INVALID);
+    ck_fails(shard_group_init(&g, &s.table, s.idx, 2, 1, SIZE_MAX), CZ_INVALID);
+    ck_fails(flat_group_init(&f, &s.table, s.idx, 2, &(struct flat_options){.world_size = 1}),
+             CZ_INVALID);
+    ck_fails(shard_group_init(&g, &s.table, s.idx, 2, 0, 1), CZ_INVALID);
+    sizes_make(&s, (size_t[]){SIZE_MAX - 4, 4}, 2);
+    ck_ok(shard_group_init(&g, &s.table, s.idx, 2, 1, 1));
+    ck_assert_uint_eq(g.numel, SIZE_MAX);
+    shard_group_free(&g);
+}
+END_TEST
+
 START_TEST(tiles_cover_a_partition)
 {
     ck_assert_uint_eq(tile_count(0, 8), 0);
@@ -231,4 +318,7 @@ TEST_MAIN("layout/flat", ten_elements_over_four_ranks, parameters_cross_partitio
           round_robin_deals_parameters_to_bins, aligned_parameters_start_on_sixteen_bytes,
           pieces_cover_every_parameter_once, an_empty_group_has_no_elements, stage_3_chunks,
           stage_3_sub_groups_close_when_full, stage_3_small_parameters_persist_within_a_budget,
+          stage_3_sub_groups_close_at_their_size_exactly,
+          stage_3_thresholds_of_persistence_are_inclusive,
+          flat_groups_pad_only_what_does_not_divide, sizes_that_overflow_are_refused,
           tiles_cover_a_partition)
