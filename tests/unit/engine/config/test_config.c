@@ -80,6 +80,10 @@ START_TEST(triangle_refuses_with_numbers_sources_and_advice)
                    "\"auto\" must be filled in; give --auto train_batch_size=VALUE");
     config_refused("{\"train_batch_size\": 10, \"sequence_parallel_size\": 3}", &four,
                    "3 does not divide the world size 4");
+    config_refused("{\"train_batch_size\": 8, \"sequence_parallel_size\": 0}", &four,
+                   "0 does not divide the world size 4");
+    config_refused("{\"train_batch_size\": 8, \"sequence_parallel_size\": -2}", &four,
+                   "-2 does not divide the world size 4");
 }
 END_TEST
 
