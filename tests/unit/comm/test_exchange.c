@@ -296,29 +296,56 @@ END_TEST
 /* ---- leaving ----------------------------------------------------------------------------------
  */
 
+enum parting_kind { ALL_REDUCE = 0, REDUCE, MOVE };
+
 struct parting {
     struct loopback_world world;
-    int n_before;   /* collectives that all take part in */
-    int n_begun;    /* collectives that rank 1 begins and never waits for */
-    bool is_sudden; /* without a farewell */
+    enum parting_kind kind; /* of the collectives; without share rounds two may be posted ahead */
+    int n_before;           /* collectives that all take part in */
+    int n_begun;            /* collectives that rank 1 begins and never waits for */
+    bool is_sudden;         /* without a farewell */
 };
+
+static cz_status begin_parting(struct comm *comm, const struct parting *t,
+                               struct comm_ticket *ticket)
+{
+    static float x[5][20000];
+    static const struct comm_span shares[] = {{0, 0, 8000, 0, 0}, {8000, 8000, 12000, 1, 0}};
+    static const struct comm_span from_all[] = {{0, 0, 8000, 0, COMM_ALL},
+                                                {8000, 8000, 12000, 1, COMM_ALL}};
+    if (t->kind == MOVE)
+        return comm_move_begin(comm,
+                               &(struct comm_move){.src = x[comm->rank],
+                                                   .dst = x[comm->rank],
+                                                   .elem_nbytes = sizeof(float),
+                                                   .spans = from_all,
+                                                   .n_spans = 2},
+                               ticket);
+    return comm_reduce_begin(comm,
+                             &(struct comm_reduce){.src = x[comm->rank],
+                                                   .dst = x[comm->rank],
+                                                   .all = t->kind == ALL_REDUCE,
+                                                   .scale = 1,
+                                                   .spans = shares,
+                                                   .n_spans = 2},
+                             ticket);
+}
+
+static cz_status collective(struct comm *comm, const struct parting *t)
+{
+    struct comm_ticket ticket;
+    TRY(begin_parting(comm, t, &ticket));
+    return comm_wait(comm, ticket);
+}
 
 static void part(struct comm *comm, void *test)
 {
     struct parting *t = test;
-    static float x[5][20000];
     struct comm_ticket ticket = {0};
-    const struct comm_span spans[] = {{0, 0, 8000, 0, 0}, {8000, 8000, 12000, 1, 0}};
-    struct comm_reduce a = {.src = x[comm->rank],
-                            .dst = x[comm->rank],
-                            .all = true,
-                            .scale = 1,
-                            .spans = spans,
-                            .n_spans = 2};
     comm_set_phase(comm, 3, "forward");
-    for (int i = 0; i < t->n_before; i++) ck_ok(comm_reduce(comm, &a));
+    for (int i = 0; i < t->n_before; i++) ck_ok(collective(comm, t));
     if (comm->rank == 1) {
-        for (int i = 0; i < t->n_begun; i++) ck_ok(comm_reduce_begin(comm, &a, &ticket));
+        for (int i = 0; i < t->n_begun; i++) ck_ok(begin_parting(comm, t, &ticket));
         if (t->is_sudden) return;
         err_set(CZ_IO, 0, "the disk of rank 1 is full");
         comm_leave(comm, cz_last_error());
@@ -330,7 +357,7 @@ static void part(struct comm *comm, void *test)
     cz_status st = CZ_OK;
     for (int i = 0; st == CZ_OK; i++) {
         loop_assert(i < t->n_begun + 1, "a collective without rank 1 went through");
-        st = comm_reduce(comm, &a);
+        st = collective(comm, t);
     }
     const char *sentence = "rank 1 left at step 3 (forward): the disk of rank 1 is full";
     if (t->is_sudden)
@@ -338,14 +365,22 @@ static void part(struct comm *comm, void *test)
                                     "under way"
                                   : "rank 1 died at step 3 (forward)";
     ck_assert_int_eq(st, CZ_PEER);
-    ck_assert_str_eq(cz_last_error(), sentence);
-    check_broken(comm, &t->world.ranks[comm->rank], CZ_PEER, sentence);
+    /* where nothing was said, a rank may be looked at that heard of it first and has ended */
+    bool is_told = !t->is_sudden || t->n_begun > 0 || comm->world_size == 2;
+    if (is_told)
+        ck_assert_str_eq(cz_last_error(), sentence);
+    else
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), " died at step 3 (forward)"));
+    check_broken(comm, &t->world.ranks[comm->rank], CZ_PEER, cz_last_error());
 }
 
 START_TEST(a_rank_that_leaves_is_named)
 {
-    for (int i = 0; i < 24; i++) {
-        struct parting t = {.n_before = i % 2, .n_begun = i / 2 % 3, .is_sudden = i / 6 % 2};
+    for (int i = 0; i < 72; i++) {
+        struct parting t = {.kind = (enum parting_kind)(i / 24),
+                            .n_before = i % 2,
+                            .n_begun = i / 2 % 3,
+                            .is_sudden = i / 6 % 2};
         loopback_world_init(&t.world, 2 + i % 4, SLOT_NBYTES, 10 + (uint64_t)i);
         loopback_run(&t.world, part, &t);
         loopback_world_free(&t.world);
