@@ -1,7 +1,8 @@
 /* Claims: N steps are the same as k steps, a new process, and N − k steps: masters, both moments,
  * losses, rates, norms and loss scales, to the bit, for every stage, precision and accumulation,
  * dropout on; the background save takes the state of its own step, not of a later one; a checkpoint
- * loads at any other stage and number of ranks with the same bytes; Lamb as well as AdamW. */
+ * loads at any other stage and number of ranks with the same bytes; Lamb as well as AdamW;
+ * load_from_fp32_weights false counts where DeepSpeed obeys it. */
 #include "tests/support/resume_trial.h"
 
 static const char *root; /* the running test's folders */
@@ -255,9 +256,63 @@ START_TEST(lamb_loads_at_any_stage_and_world_size)
 }
 END_TEST
 
+/* ---- load_from_fp32_weights --------------------------------------------------------------------
+ */
+
+static void configure_load_from(struct leg *leg, int stage, bool from_fp32)
+{
+    snprintf(leg->config, sizeof leg->config,
+             "{\"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": true}, "
+             "\"zero_optimization\": {\"stage\": %d, \"load_from_fp32_weights\": %s}, "
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.003}}}",
+             stage, from_fp32 ? "true" : "false");
+}
+
+static struct leg_outcome load_from(struct leg_shared *s, const char *dir, int stage,
+                                    bool from_fp32)
+{
+    configure_load_from(&s->leg, stage, from_fp32);
+    snprintf(s->leg.load, sizeof s->leg.load, "%s", dir);
+    s->leg.save[0] = '\0';
+    s->leg.from = s->leg.to;
+    s->leg.unsaved_weights = true;
+    return leg_outcome_of(s, 2);
+}
+
+/* false: masters begin as the 16-bit weights, at stages 1 and 2 only, and only where a file has
+ * those whole, which stage 3's files have not. */
+START_TEST(masters_are_taken_from_16_bits_only_where_deepspeed_does_so)
+{
+    struct leg_shared *s = leg_make();
+    root = test_tmp_make();
+    for (int from = 0; from < 4; from++) {
+        char name[16], dir[256];
+        snprintf(name, sizeof name, "stage%d", from);
+        snprintf(dir, sizeof dir, "%s", folder(name));
+        configure_load_from(&s->leg, from, true);
+        s->leg.load[0] = '\0';
+        snprintf(s->leg.save, sizeof s->leg.save, "%s", dir);
+        s->leg.from = 0;
+        s->leg.to = 3;
+        s->leg.unsaved_weights = false;
+        struct leg_outcome saved = leg_outcome_of(s, 2);
+        for (int stage = 0; stage < 4; stage++) {
+            bool rounds = (stage == 1 || stage == 2) && from < 3;
+            struct leg_outcome fp32 = load_from(s, dir, stage, true);
+            struct leg_outcome bf16 = load_from(s, dir, stage, false);
+            ck_assert_msg(fp32.weights == saved.weights, "%d -> %d", from, stage);
+            ck_assert_msg((bf16.weights == saved.weights) == !rounds, "%d -> %d", from, stage);
+            ck_assert_msg(bf16.states == saved.states, "%d -> %d", from, stage);
+        }
+    }
+    test_tmp_remove(root);
+}
+END_TEST
+
 TEST_MAIN("engine/resume", one_rank_goes_on_as_if_it_had_never_stopped,
           two_ranks_go_on_as_if_they_had_never_stopped,
           three_ranks_with_frozen_parameters_and_two_groups_too,
           lamb_goes_on_as_if_it_had_never_stopped, lamb_loads_at_any_stage_and_world_size,
           so_do_masters_and_states_of_16_bits, a_background_save_is_of_its_own_step,
-          a_checkpoint_loads_at_any_stage_and_world_size)
+          a_checkpoint_loads_at_any_stage_and_world_size,
+          masters_are_taken_from_16_bits_only_where_deepspeed_does_so)
