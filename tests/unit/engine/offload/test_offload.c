@@ -2,9 +2,17 @@
  * states, losses, rates, norms and loss scales are the same to the bit for none, cpu and nvme, both
  * ways, at every stage, on one to three ranks, in fp32, bf16 and fp16 with skipped steps, for every
  * optimizer, with groups, frozen and tied parameters and accumulation; swap files are there during
+<<<<<<< HEAD
  * the run, one per rank, and gone after it. CZ_OFFLOAD_STEPS=50 trains longer (default 7),
  * CZ_OFFLOAD_ALL=1 the whole product: test_offload_slow.sh does both. */
 #include "tests/support/zero/tiers.h"
+=======
+ * the run, one per rank, and gone after it; the plan gives each rank of a host its share of the
+ * disk. CZ_OFFLOAD_STEPS=50 trains longer (default 7), CZ_OFFLOAD_ALL=1 the whole product:
+ * test_offload_slow.sh does both. */
+#include "engine/engine_impl.h"
+#include "tests/support/tiers.h"
+>>>>>>> c0034fa (engine: the plan gives each rank of a host its share of the disk)
 
 static const char *root; /* the running test's folder */
 
@@ -138,5 +146,37 @@ START_TEST(norms_of_whole_tensors)
 }
 END_TEST
 
+static cz_status free_of_plan(struct cz_engine *e, uint64_t *own)
+{
+    *own = e->plan.nvme_free_nbytes;
+    return CZ_OK;
+}
+
+/* Other programs use the disk as well, so this is about shares of it, not bytes. */
+START_TEST(ranks_of_a_host_share_its_disk)
+{
+    struct leg_shared *s = leg_make();
+    root = test_tmp_make();
+    s->leg.probe = free_of_plan;
+    double whole = 0;
+    for (int world = 1; world <= 3; world++) {
+        const struct tier_run run = {.stage = 1,
+                                     .world = world,
+                                     .gas = 1,
+                                     .dtype = leg_dtypes[0],
+                                     .optimizer = tier_optimizers[0]};
+        tiers_configure(&s->leg, &run, (struct tiers){TIER_NVME, TIER_NONE}, swap_folder());
+        s->leg.to = 1;
+        (void)leg_outcome_of(s, world);
+        if (world == 1) whole = (double)s->own[0];
+        for (int r = 0; r < world; r++) {
+            ck_assert_double_lt((double)s->own[r], 1.2 * whole / world);
+            ck_assert_double_gt((double)s->own[r], 0.8 * whole / world);
+        }
+    }
+    test_tmp_remove(root);
+}
+END_TEST
+
 TEST_MAIN("engine/offload", one_rank, two_ranks, three_ranks, states_that_do_not_begin_with_0,
-          norms_of_whole_tensors)
+          norms_of_whole_tensors, ranks_of_a_host_share_its_disk)
