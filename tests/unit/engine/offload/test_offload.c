@@ -2,17 +2,11 @@
  * states, losses, rates, norms and loss scales are the same to the bit for none, cpu and nvme, both
  * ways, at every stage, on one to three ranks, in fp32, bf16 and fp16 with skipped steps, for every
  * optimizer, with groups, frozen and tied parameters and accumulation; swap files are there during
-<<<<<<< HEAD
- * the run, one per rank, and gone after it. CZ_OFFLOAD_STEPS=50 trains longer (default 7),
- * CZ_OFFLOAD_ALL=1 the whole product: test_offload_slow.sh does both. */
-#include "tests/support/zero/tiers.h"
-=======
  * the run, one per rank, and gone after it; the plan gives each rank of a host its share of the
  * disk. CZ_OFFLOAD_STEPS=50 trains longer (default 7), CZ_OFFLOAD_ALL=1 the whole product:
  * test_offload_slow.sh does both. */
 #include "engine/engine_impl.h"
-#include "tests/support/tiers.h"
->>>>>>> c0034fa (engine: the plan gives each rank of a host its share of the disk)
+#include "tests/support/zero/tiers.h"
 
 static const char *root; /* the running test's folder */
 
