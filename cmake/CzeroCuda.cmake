@@ -80,7 +80,7 @@ function(cz_cuda_plugin)
     target_compile_options(czero_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
   endif()
   set_target_properties(czero_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static
-    BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
+    INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
 endfunction()
 
 function(cz_cuda_sim_flags)

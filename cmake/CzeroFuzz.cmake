@@ -36,9 +36,7 @@ function(cz_fuzz_corpora)
   foreach(source ${targets})
     get_filename_component(name ${source} NAME_WE)
     string(REPLACE fuzz_ "" reader ${name})
-    cz_program(fuzz.${reader} ${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus_main.c)
-    set_target_properties(fuzz.${reader} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fuzz)
+    cz_program(fuzz.${reader} ${name} tests/fuzz ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus_main.c)
     add_test(NAME fuzz.${reader}
       COMMAND fuzz.${reader} ${CZ_FIXTURES}/fuzz/${reader})
     cz_test_properties(fuzz.${reader} ${name})

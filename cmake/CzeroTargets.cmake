@@ -40,8 +40,7 @@ function(cz_library)
   cz_version_script(map)
   target_link_options(czero_shared PRIVATE -Wl,--version-script=${map})
   set_target_properties(czero_shared PROPERTIES VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${map})
-  set_target_properties(czero_shared PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+    SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${map} INSTALL_RPATH "$ORIGIN")
   if(CZ_SANITIZE)
     target_link_options(czero_shared PRIVATE -fsanitize=address,undefined)
   elseif(CZ_TSAN)
@@ -72,7 +71,8 @@ function(cz_mpi_plugin)
   target_include_directories(czero_mpi SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
   target_link_libraries(czero_mpi PRIVATE cz_flags MPI::MPI_C)
   target_link_options(czero_mpi PRIVATE -Wl,--version-script=${map})
-  set_target_properties(czero_mpi PROPERTIES LINK_DEPENDS ${map})
+  # where MPI's own compiler looks for it
+  set_target_properties(czero_mpi PROPERTIES LINK_DEPENDS ${map} INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
 # libczero_internal.so: every function exported, for the checks in tests/interop that call internal ones
@@ -90,19 +90,22 @@ function(cz_internal_library)
   target_compile_options(czero_internal PRIVATE -Wno-error)
 endfunction()
 
-function(cz_program target output)
+# A program in a folder of the build folder, where the plug-ins are.
+function(cz_program target output folder)
   add_executable(${target} ${ARGN})
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output})
   target_link_libraries(${target} PRIVATE cz_flags czero_static)
-  # Where plug-ins are: in the build folder, or in the library folder beside bin.
-  file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(${target} PROPERTIES BUILD_RPATH ${CMAKE_BINARY_DIR}
-    INSTALL_RPATH "$ORIGIN/${libdir}")
+  file(RELATIVE_PATH up /${folder} /)
+  string(REGEX REPLACE "/$" "" up "/${up}")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output} INSTALL_RPATH "$ORIGIN${up}"
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
 endfunction()
 
 function(cz_tools)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/czero/*.c)
-  cz_program(tool_czero czero ${sources})
+  cz_program(tool_czero czero . ${sources})
+  # Installed, plug-ins are in the library folder beside bin.
+  file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_property(TARGET tool_czero APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${libdir}")
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/*.c)
   cz_file_tool(tool_zero_to_fp32 zero_to_fp32 ${sources})
   foreach(tool tool_czero tool_zero_to_fp32)
@@ -132,11 +135,9 @@ function(cz_examples)
     ${CMAKE_SOURCE_DIR}/examples/*.cpp)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
-    cz_program(example_${name} ${name} ${source})
+    cz_program(example_${name} ${name} examples ${source})
     target_compile_options(example_${name} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CZ_WERROR}>:-Werror>>)
-    set_target_properties(example_${name} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
   endforeach()
 endfunction()
 
@@ -144,9 +145,7 @@ function(cz_benches)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.c ${CMAKE_SOURCE_DIR}/bench/gpu/*.c)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
-    cz_program(bench_${name} ${name} ${source})
-    set_target_properties(bench_${name} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+    cz_program(bench_${name} ${name} bench ${source})
   endforeach()
 endfunction()
 
@@ -172,9 +171,7 @@ function(cz_tests)
       continue()
     endif()
     cz_isa_flags(${source})
-    cz_program(${module}.${name} ${name} ${source})
-    set_target_properties(${module}.${name} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${module})
+    cz_program(${module}.${name} ${name} tests/${module} ${source})
     target_link_libraries(${module}.${name} PRIVATE PkgConfig::CHECK)
     add_dependencies(${module}.${name} unpack_fixtures)
     target_compile_definitions(${module}.${name} PRIVATE
@@ -196,9 +193,7 @@ function(cz_tests)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     cz_test_module(module ${source})
-    cz_program(${module}.${name} ${name} ${source})
-    set_target_properties(${module}.${name} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${module})
+    cz_program(${module}.${name} ${name} tests/${module} ${source})
   endforeach()
   file(GLOB_RECURSE scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.sh)
   foreach(script ${scripts})
