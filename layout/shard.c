@@ -17,7 +17,6 @@ static cz_status shard_add(struct shard_group *g, size_t i, size_t sub_group_siz
         *is_open = true;
     }
     struct shard_sub_group *sub = &g->sub_groups[g->n_sub_groups - 1];
-    g->params[i].sub_group = g->n_sub_groups - 1;
     g->params[i].off = sub->numel;
     sub->n_params++;
     TRY(size_add(sub->numel, g->params[i].chunk, &sub->numel));

@@ -32,7 +32,6 @@ static inline size_t shard_real(size_t numel, int world_size, int rank)
 struct shard_param {
     size_t param_idx;
     size_t chunk;
-    size_t sub_group;
     size_t off; /* of its chunk in the sub-group's flat tensor */
 };
 

@@ -258,7 +258,7 @@ def mutants_of(source):
                 yield Mutant(source, span, "status ignored", first, "(void)(" + joined(source, *inner) + ")")
             elif word != "va_end":
                 yield Mutant(source, span, "call left out", first, "(void)0")
-        k = first
+        k, end_of_allocation = first, 0
         while k < last:
             token, before = source.tokens[k], source.tokens[k - 1]
             binary = k > first and (before.kind in ("name", "number") or before.text in (")", "]")) and before.text not in ("return", "sizeof")
@@ -266,6 +266,8 @@ def mutants_of(source):
                 if QUIET.match(token.text):
                     k = source.closing(k + 1) + 1
                     continue
+                if token.text in ("malloc", "calloc", "realloc"):
+                    end_of_allocation = source.closing(k + 1)
                 ranges = arguments(source, k + 1)
                 for (a, b), (c, d) in zip(ranges, ranges[1:]):
                     if joined(source, a, b) != joined(source, c, d) and b - a <= 3 and d - c <= 3:
@@ -278,7 +280,7 @@ def mutants_of(source):
                 yield make(f"{token.text} -> {OTHER[token.text]}", k, {k: OTHER[token.text]})
             elif token.text == "!":
                 yield make("! dropped", k, {k: ""})
-            elif token.kind == "number" and re.fullmatch(r"\d+[uUlL]*", token.text):
+            elif k > end_of_allocation and token.kind == "number" and re.fullmatch(r"\d+[uUlL]*", token.text):
                 yield make(f"{token.text} -> {token.text}+1", k, {k: f"({token.text} + 1)"})
             k += 1
 

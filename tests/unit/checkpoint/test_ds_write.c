@@ -193,10 +193,10 @@ static void check_param_shapes(const struct rig *r, const struct pickle_node *ro
         const struct shard_group *shard = &r->shard[g];
         for (size_t i = 0; r->c.stage < 3 && i < r->flat[g].n_params; i++)
             check_size(r, shapes->items[at], i, r->flat[g].params[i].param_idx);
-        for (size_t i = 0; r->c.stage == 3 && i < shard->n_params; i++) {
-            size_t sub = shard->params[i].sub_group;
-            check_size(r, shapes->items[at + sub], i - shard->sub_groups[sub].first,
-                       shard->params[i].param_idx);
+        for (size_t s = 0; r->c.stage == 3 && s < shard->n_sub_groups; s++) {
+            const struct shard_sub_group *sub = &shard->sub_groups[s];
+            for (size_t i = 0; i < sub->n_params; i++)
+                check_size(r, shapes->items[at + s], i, shard->params[sub->first + i].param_idx);
         }
         at += r->c.stage < 3 ? 1 : shard->n_sub_groups;
     }
