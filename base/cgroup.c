@@ -3,6 +3,8 @@
  * container the mount itself may be all that is visible. */
 #include "base/cgroup.h"
 
+#include "base/proc.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -123,6 +125,13 @@ size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes)
     cgroup_visit(memory, "memory", take_tightest, &t);
     *limit_nbytes = t.limit;
     return t.left;
+}
+
+size_t host_memory_left(void)
+{
+    size_t limit, left = cgroup_memory_left(NULL, &limit);
+    size_t available = proc_nbytes("/proc/meminfo", "MemAvailable:");
+    return available > 0 && available < left ? available : left;
 }
 
 /* The group that is visited first after the mount is our own; the mount answers where it is all

@@ -21,6 +21,10 @@ long long cgroup_number(const char *dir, const char *name, long long missing);
  * free; SIZE_MAX without a limit. *limit_nbytes: the limit that binds. mount NULL: CGROUP_MOUNT. */
 size_t cgroup_memory_left(const char *mount, size_t *limit_nbytes);
 
+/* Bytes that this process can still allocate: what the system says is available, within the limits
+ * of its groups. SIZE_MAX where neither is known. */
+size_t host_memory_left(void);
+
 /* How many processes of this process's group the kernel has killed for memory (oom_kill); −1: the
  * kernel does not say. mount NULL: CGROUP_MOUNT. */
 long long cgroup_oom_kills(const char *mount);

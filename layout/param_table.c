@@ -18,6 +18,8 @@ void param_table_free(struct param_table *t)
     for (size_t i = 0; i < t->n_aliases; i++) free(t->aliases[i].name);
     free(t->params);
     free(t->aliases);
+    hash_index_free(&t->param_names);
+    hash_index_free(&t->alias_names);
     memset(t, 0, sizeof *t);
 }
 
@@ -34,21 +36,34 @@ static cz_status grow(void **items, size_t item_nbytes, size_t n, size_t *cap)
     return CZ_OK;
 }
 
-/* Index by exact name; n_params when there is none. Linear: tables are made once, and have hundreds
- * of entries. */
-static size_t param_lookup(const struct param_table *t, const char *name)
+struct wanted {
+    const struct param_table *t;
+    const char *name;
+};
+
+static bool is_param(const void *key, size_t item)
 {
-    size_t i = 0;
-    while (i < t->n_params && strcmp(t->params[i].name, name) != 0) i++;
-    return i;
+    const struct wanted *w = key;
+    return strcmp(w->t->params[item].name, w->name) == 0;
 }
 
-/* Linear as well, for the same reason. */
-static const struct param_alias *alias_lookup(const struct param_table *t, const char *name)
+static bool is_alias(const void *key, size_t item)
 {
-    for (size_t i = 0; i < t->n_aliases; i++)
-        if (strcmp(t->aliases[i].name, name) == 0) return &t->aliases[i];
-    return NULL;
+    const struct wanted *w = key;
+    return strcmp(w->t->aliases[item].name, w->name) == 0;
+}
+
+/* Index by exact name; n_params when there is none. */
+static size_t param_lookup(const struct param_table *t, const char *name)
+{
+    size_t i = hash_index_find(&t->param_names, hash_text(name), is_param, &(struct wanted){t, name});
+    return i == HASH_NONE ? t->n_params : i;
+}
+
+static struct param_alias *alias_lookup(const struct param_table *t, const char *name)
+{
+    size_t i = hash_index_find(&t->alias_names, hash_text(name), is_alias, &(struct wanted){t, name});
+    return i == HASH_NONE ? NULL : &t->aliases[i];
 }
 
 /* No parameter has zero elements: a shard of it could not be told from a missing one. */
@@ -97,6 +112,11 @@ cz_status param_table_add(struct param_table *t, const char *name, int ndim, con
     memset(p, 0, sizeof *p);
     p->name = strdup(name);
     if (!p->name) return err_set(CZ_NOMEM, 0, "parameter table: no memory for a name");
+    cz_status st = hash_index_add(&t->param_names, hash_text(name), t->n_params);
+    if (st != CZ_OK) {
+        free(p->name);
+        return st;
+    }
     p->ndim = ndim;
     memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
     p->numel = numel;
@@ -123,6 +143,11 @@ cz_status param_table_alias(struct param_table *t, const char *name, size_t para
     struct param_alias *a = &t->aliases[t->n_aliases];
     a->name = strdup(name);
     if (!a->name) return err_set(CZ_NOMEM, 0, "parameter table: no memory for a name");
+    cz_status st = hash_index_add(&t->alias_names, hash_text(name), t->n_aliases);
+    if (st != CZ_OK) {
+        free(a->name);
+        return st;
+    }
     a->param_idx = param_idx;
     a->is_stored = false;
     t->n_aliases++;
@@ -133,8 +158,7 @@ cz_status param_table_alias(struct param_table *t, const char *name, size_t para
 cz_status param_table_alias_stored(struct param_table *t, const char *name, size_t param_idx)
 {
     TRY(param_table_alias(t, name, param_idx));
-    for (size_t i = 0; i < t->n_aliases; i++)
-        if (strcmp(t->aliases[i].name, name) == 0) t->aliases[i].is_stored = true;
+    alias_lookup(t, name)->is_stored = true;
     return CZ_OK;
 }
 

@@ -9,7 +9,7 @@
 #define CZ_LAYOUT_PARAM_TABLE_H
 
 #include "base/dtype.h"
-#include "base/status.h"
+#include "base/hash.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -46,6 +46,7 @@ struct param_table {
     size_t n_params, cap_params;
     struct param_alias *aliases;
     size_t n_aliases, cap_aliases;
+    struct hash_index param_names, alias_names; /* into params and aliases */
 };
 
 void param_table_init(struct param_table *t);

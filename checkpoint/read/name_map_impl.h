@@ -1,12 +1,13 @@
-/* Names to indexes: a hash table that borrows its keys. */
+/* Names to numbers: a table that borrows its keys. */
 #ifndef CZ_CHECKPOINT_READ_NAME_MAP_IMPL_H
 #define CZ_CHECKPOINT_READ_NAME_MAP_IMPL_H
 
-#include "base/status.h"
+#include "base/hash.h"
 
 struct name_map {
-    struct name_slot *slots; /* (cap) a power of two, at most half full */
+    struct name_entry *entries;
     size_t n, cap;
+    struct hash_index index; /* into entries */
 };
 
 #define NAME_MAP_NONE SIZE_MAX

@@ -29,6 +29,7 @@ void manifest_free(struct manifest *m)
 {
     for (size_t i = 0; i < m->n_files; i++) file_free(&m->files[i]);
     free(m->files);
+    hash_index_free(&m->names);
     memset(m, 0, sizeof *m);
 }
 
@@ -64,12 +65,21 @@ const char *manifest_name_fault(const char *name)
     return NULL;
 }
 
-/* A linear search: a tag has a few files per rank, and lookups are rare. */
+struct wanted {
+    const struct manifest *m;
+    const char *name;
+};
+
+static bool has_name(const void *key, size_t item)
+{
+    const struct wanted *w = key;
+    return strcmp(w->m->files[item].name, w->name) == 0;
+}
+
 const struct manifest_file *manifest_find(const struct manifest *m, const char *name)
 {
-    for (size_t i = 0; i < m->n_files; i++)
-        if (strcmp(m->files[i].name, name) == 0) return &m->files[i];
-    return NULL;
+    size_t i = hash_index_find(&m->names, hash_text(name), has_name, &(struct wanted){m, name});
+    return i == HASH_NONE ? NULL : &m->files[i];
 }
 
 cz_status manifest_add_file(struct manifest *m, const char *name, uint64_t nbytes, uint32_t crc,
@@ -89,6 +99,11 @@ cz_status manifest_add_file(struct manifest *m, const char *name, uint64_t nbyte
     struct manifest_file *added = &m->files[m->n_files];
     *added = (struct manifest_file){.name = strdup(name), .nbytes = nbytes, .crc = crc};
     if (!added->name) return err_set(CZ_NOMEM, 0, "no memory for a checkpoint's manifest");
+    cz_status st = hash_index_add(&m->names, hash_text(name), m->n_files);
+    if (st != CZ_OK) {
+        free(added->name);
+        return st;
+    }
     m->n_files++;
     if (file) *file = added;
     return CZ_OK;
@@ -176,13 +191,16 @@ cz_status manifest_merge(struct manifest *m, struct manifest *from)
     for (size_t i = 0; i < from->n_files; i++)
         if (manifest_find(m, from->files[i].name))
             return err_set(CZ_INVALID, 0, "two ranks wrote the file %s", from->files[i].name);
+    TRY(hash_index_reserve(&m->names, m->n_files + from->n_files));
     for (size_t i = 0; i < from->n_files; i++) {
         void *files = m->files;
         TRY(reserve(&files, m->n_files + i, &m->cap_files, sizeof *m->files));
         m->files = files;
         m->files[m->n_files + i] = from->files[i];
     }
-    m->n_files += from->n_files; /* only now: until here `from` owned them */
+    /* Only now, when nothing can fail any more: until here `from` owned them. */
+    for (size_t i = 0; i < from->n_files; i++)
+        TRY(hash_index_add(&m->names, hash_text(from->files[i].name), m->n_files++));
     from->n_files = 0;
     manifest_free(from);
     return CZ_OK;

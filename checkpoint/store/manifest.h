@@ -7,7 +7,7 @@
 #ifndef CZ_CHECKPOINT_STORE_MANIFEST_H
 #define CZ_CHECKPOINT_STORE_MANIFEST_H
 
-#include "base/status.h"
+#include "base/hash.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -33,6 +33,7 @@ struct manifest {
     int world_size, stage;
     struct manifest_file *files;
     size_t n_files, cap_files;
+    struct hash_index names; /* of files */
 };
 
 void manifest_init(struct manifest *m);

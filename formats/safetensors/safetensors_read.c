@@ -1,6 +1,7 @@
 /* Reading safetensors: the header is checked as strictly as the reference reader does (every byte
  * of the data belongs to exactly one tensor), and data is read in pieces. A folder of shards is one
  * set of tensors, by its index. */
+#include "base/hash.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors_impl.h"
@@ -27,8 +28,7 @@ struct safetensors {
     size_t n_files;
     struct safetensors_info *infos;
     size_t count, capacity;
-    uint32_t *slots; /* open addressing by name: index of an info + 1, 0 free */
-    size_t n_slots;
+    struct hash_index names; /* into infos */
     const char **metadata; /* key, value, key, value … of the first file */
     size_t n_metadata;
 };
@@ -314,36 +314,33 @@ static cz_status add_file(struct safetensors *st, size_t file_idx, const char *p
 
 /* ---- finding by name ------------------------------------------------------------------------- */
 
-static uint64_t hash_name(const char *name)
+struct wanted {
+    const struct safetensors *st;
+    const char *name;
+};
+
+static bool has_name(const void *key, size_t item)
 {
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001B3u;
-    return hash ^ hash >> 29;
+    const struct wanted *w = key;
+    return strcmp(w->st->infos[item].name, w->name) == 0;
 }
 
-/* Needs one free slot at least; index_names() makes twice as many as names. */
-static uint32_t *find_slot(const struct safetensors *st, const char *name)
+/* HASH_NONE: not there. */
+static size_t find_name(const struct safetensors *st, const char *name)
 {
-    size_t at = (size_t)hash_name(name) & (st->n_slots - 1);
-    while (st->slots[at] != 0 && strcmp(st->infos[st->slots[at] - 1].name, name) != 0)
-        at = (at + 1) & (st->n_slots - 1);
-    return &st->slots[at];
+    return hash_index_find(&st->names, hash_text(name), has_name, &(struct wanted){st, name});
 }
 
-/* At most half of the slots are used, so the probing of find_slot() always ends at a free one. */
 static cz_status index_names(struct safetensors *st)
 {
-    st->n_slots = 16;
-    while (st->n_slots < 2 * st->count) st->n_slots *= 2;
-    st->slots = calloc(st->n_slots, sizeof *st->slots);
-    if (!st->slots || st->count >= UINT32_MAX)
-        return err_set(CZ_NOMEM, 0, "no memory for an index of %zu tensors", st->count);
+    TRY(hash_index_reserve(&st->names, st->count));
     for (size_t i = 0; i < st->count; i++) {
-        uint32_t *slot = find_slot(st, st->infos[i].name);
-        if (*slot != 0)
-            return CORRUPT("%s: tensor %s is also in %s", st->infos[i].path, st->infos[i].name,
-                           st->infos[*slot - 1].path);
-        *slot = (uint32_t)(i + 1);
+        const char *name = st->infos[i].name;
+        const size_t first = find_name(st, name);
+        if (first != HASH_NONE)
+            return CORRUPT("%s: tensor %s is also in %s", st->infos[i].path, name,
+                           st->infos[first].path);
+        TRY(hash_index_add(&st->names, hash_text(name), i));
     }
     return CZ_OK;
 }
@@ -460,7 +457,7 @@ void safetensors_close(struct safetensors *st)
     }
     free(st->files);
     free(st->infos);
-    free(st->slots);
+    hash_index_free(&st->names);
     free(st);
 }
 
@@ -484,8 +481,8 @@ const struct safetensors_info *safetensors_at(const struct safetensors *st, size
 /* By hash; models have up to tens of thousands of names, and loaders ask for each of them. */
 const struct safetensors_info *safetensors_find(const struct safetensors *st, const char *name)
 {
-    uint32_t slot = *find_slot(st, name);
-    return slot ? &st->infos[slot - 1] : NULL;
+    const size_t idx = find_name(st, name);
+    return idx == HASH_NONE ? NULL : &st->infos[idx];
 }
 
 /* Of the first file only, as in the reference's loaders; every shard repeats the same pair. */
