@@ -107,8 +107,8 @@ static void visit(struct walk *w, const struct pickle_node *node)
         if (!name && key->kind == PICKLE_INT) name = number;
         visit_named(w, node->pairs[i].value, name, i);
     }
-    visit(w, node->args);
-    if (node->kind == PICKLE_OBJECT) visit(w, node->state);
+    visit(w, node->more->args);
+    if (node->kind == PICKLE_OBJECT) visit(w, node->more->state);
 }
 
 /* Tensors in the tree of an open .pt. */

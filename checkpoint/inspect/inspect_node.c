@@ -57,14 +57,14 @@ static void put_string(struct inspect *in, const struct pickle_node *node)
     json_write_text(&in->w, "\"");
     inspect_put(in, node->text, shown);
     json_write_text(&in->w, "\"");
-    if (shown < node->n) json_write_format(&in->w, " … (%zu bytes)", node->n);
+    if (shown < node->n) json_write_format(&in->w, " … (%u bytes)", node->n);
 }
 
 /* Enough to recognise a format by its first bytes. */
 static void put_bytes(struct inspect *in, const struct pickle_node *node, const char *what)
 {
     const size_t shown = node->n < 16 || in->options->all ? node->n : 16;
-    json_write_format(&in->w, "%s of %zu bytes", what, node->n);
+    json_write_format(&in->w, "%s of %u bytes", what, node->n);
     for (size_t i = 0; i < shown; i++)
         json_write_format(&in->w, "%s%02x", i == 0 ? ": " : "", (unsigned char)node->text[i]);
     if (shown < node->n) json_write_text(&in->w, "…");
@@ -89,9 +89,9 @@ static void put_size(struct inspect *in, const struct pickle_node *node)
 
 static void put_class(struct inspect *in, const struct pickle_node *node)
 {
-    inspect_puts(in, node->module);
+    inspect_puts(in, node->more->module);
     json_write_text(&in->w, ".");
-    inspect_puts(in, node->name);
+    inspect_puts(in, node->more->name);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static cz_status put_tensor(struct inspect *in, const struct pt *pt, const struc
     struct inspect_sums sums;
     const struct pickle_tensor *t = node->tensor;
     const struct pickle_node *ds_id = pickle_attr(node, "ds_id");
-    if (!ds_id) ds_id = pickle_get(node->state, "ds_id");
+    if (!ds_id) ds_id = pickle_get(node->more->state, "ds_id");
     json_write_format(&in->w, "%s %s  data/", t->dtype->torch_name,
                       inspect_shape(t->shape, (size_t)t->ndim, shape));
     inspect_puts(in, t->key);
@@ -203,15 +203,15 @@ static cz_status put_list(struct inspect *in, const struct pt *pt, const struct 
                           is_list  ? "]"
                           : is_set ? "}"
                                    : ")");
-    json_write_format(&in->w, "%s of %zu", pickle_kind_name(node->kind), node->n);
+    json_write_format(&in->w, "%s of %u", pickle_kind_name(node->kind), node->n);
     return put_items(in, pt, node, indent);
 }
 
 static cz_status put_dict(struct inspect *in, const struct pt *pt, const struct pickle_node *node,
                           int indent)
 {
-    const bool is_plain = !node->name || node->name[0] == '\0';
-    json_write_format(&in->w, "%s of %zu", is_plain ? "dict" : node->name, node->n_pairs);
+    const char *class = node->more->name;
+    json_write_format(&in->w, "%s of %u", class[0] ? class : "dict", node->n_pairs);
     return put_pairs(in, pt, node, indent);
 }
 
@@ -220,7 +220,7 @@ static cz_status put_dict(struct inspect *in, const struct pt *pt, const struct 
 static cz_status put_object(struct inspect *in, const struct pt *pt, const struct pickle_node *node,
                             int indent)
 {
-    const struct pickle_node *args = node->args, *state = node->state;
+    const struct pickle_node *args = node->more->args, *state = node->more->state;
     put_class(in, node);
     if ((!args || args->n == 0) && node->n == 0 && node->n_pairs == 0 && is_short_dict(state)) {
         /* (numel=64, start=0) */
@@ -268,7 +268,7 @@ static cz_status put_value(struct inspect *in, const struct pt *pt, const struct
     case PICKLE_SIZE: put_size(in, node); break;
     case PICKLE_DICT: return put_dict(in, pt, node, indent);
     case PICKLE_TENSOR: return put_tensor(in, pt, node);
-    case PICKLE_DTYPE: json_write_format(&in->w, "torch.%s", node->name); break;
+    case PICKLE_DTYPE: json_write_format(&in->w, "torch.%s", node->more->name); break;
     case PICKLE_GLOBAL: put_class(in, node); break;
     case PICKLE_OBJECT: return put_object(in, pt, node, indent);
     }

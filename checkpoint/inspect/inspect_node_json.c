@@ -44,7 +44,7 @@ static void json_hex(struct inspect *in, const char *key, const struct pickle_no
 static void json_class(struct inspect *in, const char *key, const struct pickle_node *node)
 {
     char name[512];
-    snprintf(name, sizeof name, "%s.%s", node->module, node->name);
+    snprintf(name, sizeof name, "%s.%s", node->more->module, node->more->name);
     inspect_json_string(in, key, name);
 }
 
@@ -111,9 +111,9 @@ static cz_status json_object(struct inspect *in, const struct pt *pt,
 {
     json_begin_object(&in->w);
     json_class(in, "$object", node);
-    if (node->args && node->args->n > 0) {
+    if (node->more->args && node->more->args->n > 0) {
         json_write_key(&in->w, "args");
-        TRY(json_items(in, pt, node->args));
+        TRY(json_items(in, pt, node->more->args));
     }
     if (node->n > 0) {
         json_write_key(&in->w, "items");
@@ -123,9 +123,9 @@ static cz_status json_object(struct inspect *in, const struct pt *pt,
         json_write_key(&in->w, "pairs");
         TRY(json_pairs(in, pt, node));
     }
-    if (node->state) {
+    if (node->more->state) {
         json_write_key(&in->w, "state");
-        TRY(json_value(in, pt, node->state));
+        TRY(json_value(in, pt, node->more->state));
     }
     json_end_object(&in->w);
     return CZ_OK;
@@ -150,7 +150,7 @@ static cz_status json_value(struct inspect *in, const struct pt *pt, const struc
     case PICKLE_TENSOR: return json_tensor(in, pt, node);
     case PICKLE_DTYPE:
         json_begin_object(&in->w);
-        inspect_json_string(in, "$dtype", node->name);
+        inspect_json_string(in, "$dtype", node->more->name);
         json_end_object(&in->w);
         break;
     case PICKLE_GLOBAL:

@@ -193,8 +193,8 @@ struct opt_view opt_view_of(const struct pickle_node *state_dict);
 /* The dictionary of parameter `id`; NULL: it has none. */
 const struct pickle_node *opt_state(const struct opt_view *view, int64_t id);
 
-/* The group whose `params` hold `id`; 0 when that is not said. */
-size_t opt_group_of(const struct opt_view *view, int64_t id);
+/* The groups whose `params` hold the ids 0 … n − 1, into groups[n]; 0 where that is not said. */
+void opt_groups_of(const struct opt_view *view, size_t n, size_t *groups);
 
 /* A state that is no element per weight whatever its length: step, error feedback of the 1-bit
  * family. */

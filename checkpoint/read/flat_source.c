@@ -232,7 +232,7 @@ static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
         pickle_get(file->head.state, "single_partition_of_fp32_groups");
     if (!pickle_is(masters, PICKLE_LIST) || masters->n != read->n_groups)
         return err_set(CZ_CORRUPT, 0,
-                       "%s: single_partition_of_fp32_groups has %zu groups, param_shapes has %zu",
+                       "%s: single_partition_of_fp32_groups has %u groups, param_shapes has %zu",
                        pt_path(file->pt), masters ? masters->n : 0, read->n_groups);
     for (size_t g = 0; g < read->n_groups; g++) {
         const struct flat_plan *plan = &read->groups[g];

@@ -23,21 +23,21 @@ struct module_list {
     struct name_map pos; /* of a name in params */
 };
 
-static bool in_list(const struct pickle_node *names, const char *name)
+/* The strings of a list, as a set. */
+static cz_status names_of_list(const struct pickle_node *list, struct name_map *set)
 {
-    for (size_t i = 0; names && i < names->n; i++) {
-        const char *entry = pickle_to_string(names->items[i]);
-        if (entry && strcmp(entry, name) == 0) return true;
+    for (size_t i = 0; list && i < list->n; i++) {
+        const char *name = pickle_to_string(list->items[i]);
+        if (name) TRY(name_map_put(set, name, i));
     }
-    return false;
+    return CZ_OK;
 }
 
 /* Buffers become entries at once; parameters are listed. What is no tensor (extra state of a
  * module) stays in the tree only. */
 static cz_status list_module(struct ckpt *ck, uint32_t file_idx, const struct pickle_node *module,
-                             struct module_list *list)
+                             const struct name_map *buffers, struct module_list *list)
 {
-    const struct pickle_node *buffers = pickle_get(ck->model_root, "buffer_names");
     list->params = calloc(module->n_pairs + 1, sizeof *list->params);
     if (!list->params) return err_set(CZ_NOMEM, 0, "out of memory");
     for (size_t i = 0; i < module->n_pairs; i++) {
@@ -46,7 +46,7 @@ static cz_status list_module(struct ckpt *ck, uint32_t file_idx, const struct pi
         if (!name)
             return err_set(CZ_CORRUPT, 0, "%s: module: a key is not a name", pt_path(ck->model));
         if (!pickle_is(value, PICKLE_TENSOR)) continue;
-        if (in_list(buffers, name)) {
+        if (name_map_get(buffers, name) != NAME_MAP_NONE) {
             /* A buffer's entry, complete. */
             size_t idx;
             TRY(ckpt_entry_add(ck, name, &idx));
@@ -108,20 +108,29 @@ static cz_status tie_by_storage(struct module_list *list)
     return CZ_OK;
 }
 
-/* Whether a name is in one of the dictionaries of shapes: it has elements of its own, so what
- * shared_params says of it is an accident (empty tensors all have the address 0). */
-static bool has_own_shape(const struct pickle_node *root, const char *name)
+/* The names of all dictionaries of shapes: they have elements of their own, so what shared_params
+ * says of them is an accident (empty tensors all have the address 0). */
+static cz_status names_with_shapes(const struct pickle_node *root, struct name_map *set)
 {
     const struct pickle_node *shapes = pickle_get(root, "param_shapes");
-    for (size_t i = 0; i < ckpt_shapes_count(shapes); i++)
-        if (pickle_get(ckpt_shapes_at(shapes, i), name)) return true;
-    return pickle_get(pickle_get(root, "frozen_param_shapes"), name) != NULL;
+    const size_t n_dicts = ckpt_shapes_count(shapes);
+    for (size_t d = 0; d <= n_dicts; d++) {
+        const struct pickle_node *dict =
+            d < n_dicts ? ckpt_shapes_at(shapes, d) : pickle_get(root, "frozen_param_shapes");
+        if (!pickle_is(dict, PICKLE_DICT) && !pickle_is(dict, PICKLE_OBJECT)) continue;
+        for (size_t i = 0; i < dict->n_pairs; i++) {
+            const char *name = pickle_to_string(dict->pairs[i].key);
+            if (name) TRY(name_map_put(set, name, d));
+        }
+    }
+    return CZ_OK;
 }
 
-/* A union-find without path compression: chains are one or two long. */
-static size_t first_of(const struct module_list *list, size_t pos)
+/* Union-find. Halving the paths keeps chains short however many names a file ties together. */
+static size_t first_of(struct module_list *list, size_t pos)
 {
-    while (list->params[pos].first != pos) pos = list->params[pos].first;
+    struct module_param *params = list->params;
+    while (params[pos].first != pos) pos = params[pos].first = params[params[pos].first].first;
     return pos;
 }
 
@@ -139,7 +148,8 @@ static void unite(struct module_list *list, size_t a, size_t b)
 
 /* shared_params: alias → owner. DeepSpeed finds ties by address, and all empty tensors of stage 3
  * have the address 0; so a claim counts only if the alias has no shape of its own. */
-static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
+static cz_status tie_by_names(const struct ckpt *ck, const struct name_map *shaped,
+                              struct module_list *list)
 {
     const struct pickle_node *shared = pickle_get(ck->model_root, "shared_params");
     for (size_t i = 0; shared && i < shared->n_pairs; i++) {
@@ -148,13 +158,13 @@ static cz_status tie_by_names(const struct ckpt *ck, struct module_list *list)
         if (!alias || !owner)
             return err_set(CZ_CORRUPT, 0, "%s: shared_params: not a name", pt_path(ck->model));
         size_t a = name_map_get(&list->pos, alias), b = name_map_get(&list->pos, owner);
-        if (b == NAME_MAP_NONE && !has_own_shape(ck->model_root, owner))
+        if (b == NAME_MAP_NONE && name_map_get(shaped, owner) == NAME_MAP_NONE)
             return err_set(CZ_CORRUPT, 0,
                            "%s: shared_params: '%s' is an alias of '%s', which is missing",
                            pt_path(ck->model), alias, owner);
         if (a == NAME_MAP_NONE || b == NAME_MAP_NONE) continue;
         const struct pickle_tensor *t = list->params[a].t;
-        bool own = t->numel == 0 && has_own_shape(ck->model_root, alias);
+        bool own = t->numel == 0 && name_map_get(shaped, alias) != NAME_MAP_NONE;
         if (!own && same_shape(t, list->params[b].t)) unite(list, a, b);
     }
     return CZ_OK;
@@ -229,11 +239,14 @@ static cz_status check_model_file(const struct ckpt *ck)
 }
 
 static cz_status read_module(struct ckpt *ck, uint32_t file_idx, bool is_stage3,
-                             struct module_list *list)
+                             struct name_map *names, struct module_list *list)
 {
-    TRY(list_module(ck, file_idx, pickle_get(ck->model_root, "module"), list));
+    TRY(names_of_list(pickle_get(ck->model_root, "buffer_names"), names));
+    TRY(list_module(ck, file_idx, pickle_get(ck->model_root, "module"), names, list));
     if (!is_stage3) TRY(tie_by_storage(list));
-    TRY(tie_by_names(ck, list));
+    name_map_free(names);
+    TRY(names_with_shapes(ck->model_root, names));
+    TRY(tie_by_names(ck, names, list));
     ck->info.model_dtype = model_dtype_of(list);
     for (size_t i = 0; i < list->n; i++) {
         const struct module_param *p = &list->params[i];
@@ -251,8 +264,10 @@ cz_status ckpt_model_read(struct ckpt *ck, uint32_t file_idx, bool is_stage3)
     ck->model_root = pt_root(ck->model);
     TRY(check_model_file(ck));
     struct module_list list = {.n = 0};
-    cz_status st = read_module(ck, file_idx, is_stage3, &list);
+    struct name_map names = {.n = 0};
+    cz_status st = read_module(ck, file_idx, is_stage3, &names, &list);
     free(list.params);
+    name_map_free(&names);
     name_map_free(&list.pos);
     if (st == CZ_OK) st = add_other_aliases(ck);
     return st;

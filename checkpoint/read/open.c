@@ -182,7 +182,7 @@ static bool holds(const struct pickle_node *tree, const struct pickle_node *node
         if (holds(tree->items[i], node)) return true;
     for (size_t i = 0; i < tree->n_pairs; i++)
         if (holds(tree->pairs[i].value, node)) return true;
-    return holds(tree->args, node) || holds(tree->state, node);
+    return holds(tree->more->args, node) || holds(tree->more->state, node);
 }
 
 /* A tensor's elements are in the file that its node came from, so the tree that holds the node

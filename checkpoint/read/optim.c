@@ -34,27 +34,20 @@ const struct pickle_node *opt_state(const struct opt_view *view, int64_t id)
     if (!state || id < 0) return NULL;
     if (state->kind == PICKLE_LIST)
         return (uint64_t)id < state->n ? dict_or_null(state->items[id]) : NULL;
-    for (size_t i = 0; i < state->n_pairs; i++) {
-        int64_t key;
-        /* torch writes ids in order, so the first guess is nearly always right. */
-        size_t at = ((uint64_t)id + i) % state->n_pairs;
-        if (pickle_to_int(state->pairs[at].key, &key) && key == id)
-            return dict_or_null(state->pairs[at].value);
-    }
-    return NULL;
+    return dict_or_null(pickle_get_int(state, id));
 }
 
-/* The group that lists an id; the first if none does. */
-size_t opt_group_of(const struct opt_view *view, int64_t id)
+/* The first group that lists an id; the first of all if none does. */
+void opt_groups_of(const struct opt_view *view, size_t n, size_t *groups)
 {
-    for (size_t g = 0; view->groups && g < view->groups->n; g++) {
+    memset(groups, 0, n * sizeof *groups);
+    for (size_t g = view->groups ? view->groups->n : 0; g-- > 0;) {
         const struct pickle_node *params = pickle_get(view->groups->items[g], "params");
         for (size_t i = 0; pickle_is(params, PICKLE_LIST) && i < params->n; i++) {
-            int64_t key;
-            if (pickle_to_int(params->items[i], &key) && key == id) return g;
+            int64_t id;
+            if (pickle_to_int(params->items[i], &id) && id >= 0 && (uint64_t)id < n) groups[id] = g;
         }
     }
-    return 0;
 }
 
 /* Of the parameter if it has one, else of its group. */
@@ -99,7 +92,7 @@ cz_status ckpt_groups_set(struct ckpt *ck, size_t n_groups, const struct pickle_
 {
     if (groups && groups->n != n_groups)
         return err_set(CZ_CORRUPT, 0,
-                       "%s: the optimizer has %zu param groups, the model's parameters are in %zu",
+                       "%s: the optimizer has %u param groups, the model's parameters are in %zu",
                        ck->tag_dir, groups->n, n_groups);
     ck->steps = calloc(n_groups + 1, sizeof *ck->steps);
     if (!ck->steps) return err_set(CZ_NOMEM, 0, "out of memory");

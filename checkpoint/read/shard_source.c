@@ -99,9 +99,13 @@ static cz_status plan_subs(struct ckpt *ck, const struct rank_file *file, struct
     if (!read->subs) return err_set(CZ_NOMEM, 0, "out of memory");
     TRY(ckpt_groups_set(ck, view.groups && view.groups->n > 0 ? view.groups->n : 1,
                         view.groups && view.groups->n ? view.groups : NULL));
+    size_t *group_of = calloc(read->n_subs + 1, sizeof *group_of);
+    if (!group_of) return err_set(CZ_NOMEM, 0, "out of memory");
+    opt_groups_of(&view, read->n_subs, group_of);
+    for (size_t s = 0; s < read->n_subs; s++) read->subs[s].group = group_of[s];
+    free(group_of);
     for (size_t s = 0; s < read->n_subs; s++) {
         struct shard_plan *plan = &read->subs[s];
-        plan->group = opt_group_of(&view, (int64_t)s);
         for (size_t i = 0; i < CKPT_STATES_MAX; i++) plan->state_vecs[i] = NO_VEC;
         TRY(ckpt_vec_add(ck, &plan->master_vec));
     }
@@ -141,7 +145,7 @@ static cz_status take_flat(struct ckpt *ck, const struct rank_file *file, size_t
 {
     const struct pickle_tensor *t = node->tensor;
     const struct pickle_node *master = flat_groups(file)->items[s];
-    const char *swap_id = pickle_to_string(pickle_get(master->state, "ds_id"));
+    const char *swap_id = pickle_to_string(pickle_get(master->more->state, "ds_id"));
     if (t->numel == plan->numel)
         return ckpt_vec_set(ck, vec_idx, file->rank, file->file_idx, file->pt, t);
     if (t->numel == 0 && swap_id)
@@ -209,12 +213,11 @@ static cz_status take_rank(struct ckpt *ck, const struct rank_file *file, void *
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* The sub-group that holds a tensor's master. */
+/* The sub-group that holds a tensor's master: plan_subs() made their flat tensors one after the
+ * other, before any other. */
 static const struct shard_plan *plan_of(const struct shard_read *read, const struct ckpt_entry *e)
 {
-    size_t s = 0;
-    while (read->subs[s].master_vec != e->master.split.vec_idx) s++;
-    return &read->subs[s];
+    return &read->subs[e->master.split.vec_idx - read->subs[0].master_vec];
 }
 
 /* States are laid out as the master is, so only tensor and dtype differ. */

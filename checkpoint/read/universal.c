@@ -222,22 +222,37 @@ static bool all_models_there(const struct ckpt *ck, const struct ckpt_folder *fo
     return folder->n_models >= W && folder->models[W - 1].rank == (int)W - 1;
 }
 
+/* group_of: the group of each of stage 3's dictionaries; at stages 1 and 2 each is a group. */
+static cz_status read_params(struct universal *u, size_t *group_of)
+{
+    const struct pickle_node *shapes = pickle_get(u->ck->model_root, "param_shapes");
+    const size_t n = ckpt_shapes_count(shapes);
+    if (u->is_stage3) opt_groups_of(&u->view, n, group_of);
+    for (size_t d = 0; d < n; d++) {
+        const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
+        size_t group = u->is_stage3 ? group_of[d] : d;
+        if (!pickle_is(dict, PICKLE_DICT))
+            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: an entry is not a dictionary",
+                           pt_path(u->ck->model));
+        for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(u, &dict->pairs[i], group));
+        if (u->is_stage3 && !u->ck->weights_only)
+            TRY(ckpt_step_take(u->ck, u->ck->optim, group,
+                               opt_step(&u->view, group, (int64_t)d)));
+    }
+    return CZ_OK;
+}
+
 /* The check of values comes when all parameters have places, and before frozen ones are added. */
 cz_status ckpt_universal_read(struct ckpt *ck, const struct ckpt_folder *folder, uint32_t file_idx)
 {
     struct universal u = {.ck = ck, .is_stage3 = !folder->whole_model};
     TRY(read_optimizer(&u));
-    const struct pickle_node *shapes = pickle_get(u.ck->model_root, "param_shapes");
-    for (size_t d = 0; d < ckpt_shapes_count(shapes); d++) {
-        const struct pickle_node *dict = ckpt_shapes_at(shapes, d);
-        size_t group = u.is_stage3 ? opt_group_of(&u.view, (int64_t)d) : d;
-        if (!pickle_is(dict, PICKLE_DICT))
-            return err_set(CZ_CORRUPT, 0, "%s: param_shapes: an entry is not a dictionary",
-                           pt_path(u.ck->model));
-        for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(&u, &dict->pairs[i], group));
-        if (u.is_stage3 && !u.ck->weights_only)
-            TRY(ckpt_step_take(u.ck, u.ck->optim, group, opt_step(&u.view, group, (int64_t)d)));
-    }
+    size_t n_dicts = ckpt_shapes_count(pickle_get(ck->model_root, "param_shapes"));
+    size_t *group_of = calloc(n_dicts + 1, sizeof *group_of);
+    if (!group_of) return err_set(CZ_NOMEM, 0, "out of memory");
+    cz_status st = read_params(&u, group_of);
+    free(group_of);
+    TRY(st);
     TRY(check_round_robin(&u));
     if (!u.is_stage3) return ckpt_frozen_whole(ck, file_idx);
     if (all_models_there(ck, folder)) return ckpt_frozen_chunks(ck, folder, file_idx);

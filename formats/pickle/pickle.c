@@ -8,20 +8,20 @@
 
 static bool is_named(const struct pickle_node *node, const char *module, const char *name)
 {
-    return pickle_is(node, PICKLE_OBJECT) && strcmp(node->module, module) == 0 &&
-           strcmp(node->name, name) == 0;
+    return pickle_is(node, PICKLE_OBJECT) && strcmp(node->more->module, module) == 0 &&
+           strcmp(node->more->name, name) == 0;
 }
 
 /* "f8" of numpy.dtype("f8", False, True), whose state is (3, "<", …): the byte order is in the
  * state. */
 static const char *dtype_of(const struct pickle_node *dtype, bool *is_big)
 {
-    if (!is_named(dtype, "numpy", "dtype") || dtype->args->n == 0) return NULL;
-    const struct pickle_node *state = dtype->state;
+    if (!is_named(dtype, "numpy", "dtype") || dtype->more->args->n == 0) return NULL;
+    const struct pickle_node *state = dtype->more->state;
     const char *order = NULL;
     if (pickle_is(state, PICKLE_TUPLE) && state->n > 1) order = pickle_to_string(state->items[1]);
     *is_big = order && strcmp(order, ">") == 0;
-    return pickle_to_string(dtype->args->items[0]);
+    return pickle_to_string(dtype->more->args->items[0]);
 }
 
 static bool set_float(uint64_t bits, size_t nbytes, struct pickle_node *out)
@@ -56,16 +56,16 @@ static bool pickle_numpy_scalar(const struct pickle_node *node, struct pickle_no
     if (!is_named(node, "numpy._core.multiarray", "scalar") &&
         !is_named(node, "numpy.core.multiarray", "scalar")) /* numpy 2 and before */
         return false;
-    if (node->args->n != 2 || node->args->items[1]->kind != PICKLE_BYTES) return false;
-    const struct pickle_node *bytes = node->args->items[1];
+    if (node->more->args->n != 2 || node->more->args->items[1]->kind != PICKLE_BYTES) return false;
+    const struct pickle_node *bytes = node->more->args->items[1];
     bool is_big;
-    const char *type = dtype_of(node->args->items[0], &is_big);
+    const char *type = dtype_of(node->more->args->items[0], &is_big);
     if (!type || strlen(type) != 2 || (size_t)(type[1] - '0') != bytes->n) return false;
     if (bytes->n != 1 && bytes->n != 2 && bytes->n != 4 && bytes->n != 8) return false;
     uint64_t bits = 0;
     for (size_t i = 0; i < bytes->n; i++)
         bits = bits << 8 | (unsigned char)bytes->text[is_big ? i : bytes->n - 1 - i];
-    *out = (struct pickle_node){.boolean = bits != 0};
+    *out = (struct pickle_node){.boolean = bits != 0, .more = &pickle_nothing};
     switch (type[0]) {
     case 'f': return set_float(bits, bytes->n, out);
     case 'i': return set_integer(bits, bytes->n, true, out);
@@ -84,7 +84,7 @@ const struct pickle_node *pickle_root(const struct pickle *p)
 
 const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key)
 {
-    const struct pickle_node *state = object ? object->state : NULL;
+    const struct pickle_node *state = object ? object->more->state : NULL;
     if (!pickle_is(state, PICKLE_TUPLE)) return pickle_get(state, key);
     for (size_t i = 0; i < state->n && i < 2; i++) { /* attributes, slots */
         const struct pickle_node *value = pickle_get(state->items[i], key);
@@ -100,8 +100,8 @@ const struct pickle_node *pickle_attr(const struct pickle_node *object, const ch
 static const struct pickle_node *number_of(const struct pickle_node *node,
                                            struct pickle_node *scalar)
 {
-    if (!pickle_is(node, PICKLE_OBJECT) || !node->args) return node;
-    if (node->args->n == 1) return node->args->items[0];
+    if (!pickle_is(node, PICKLE_OBJECT) || !node->more->args) return node;
+    if (node->more->args->n == 1) return node->more->args->items[0];
     return pickle_numpy_scalar(node, scalar) ? scalar : node;
 }
 
@@ -158,6 +158,6 @@ bool pickle_to_bool(const struct pickle_node *node, bool *out)
 /* A string with a NUL is refused: as a C string it would be another name. */
 const char *pickle_to_string(const struct pickle_node *node)
 {
-    if (!pickle_is(node, PICKLE_STRING) || memchr(node->text, 0, node->n)) return NULL;
+    if (!pickle_is(node, PICKLE_STRING) || (node->own_marks & PICKLE_HAS_NUL)) return NULL;
     return node->text;
 }

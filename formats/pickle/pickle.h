@@ -2,8 +2,8 @@
  *
  * Reading never executes anything. Known constructors (tensors, torch.Size, OrderedDict, …) become
  * typed nodes; every other global becomes an inert PICKLE_OBJECT that keeps its module, name,
- * arguments and state. Memory is bounded by a multiple of the input's length; every length, index
- * and depth is checked against it.
+ * arguments and state. Memory is bounded by a multiple of the input's length (docs/fuzzing.md) and
+ * by what the host has; every length, index and depth is checked against it.
  *
  *   pickle_parse() → walk pickle_root() with the accessors → pickle_free()
  *   pickle_writer_create() → one value, containers as begin … end → pickle_writer_take() → destroy
@@ -62,24 +62,33 @@ struct pickle_tensor {
 
 struct pickle_pair;
 
+/* What few nodes have. Others share one that is empty: it is never NULL. */
+struct pickle_more {
+    const char *module, *name;       /* GLOBAL, OBJECT, DTYPE, DICT's class ("" for dict); SET: name
+                                        is "set" or "frozenset" */
+    const struct pickle_node *args;  /* OBJECT: TUPLE or NULL; DICT: defaultdict's */
+    const struct pickle_node *state; /* what BUILD gave: attributes of OBJECT, DICT (_metadata),
+                                        TENSOR (ds_id); or NULL */
+    const void *own[2];              /* the reader's */
+};
+
 struct pickle_node {
-    enum pickle_kind kind;
-    bool boolean; /* BOOL; OBJECT: made by cls.__new__(cls, *args), not by a call */
-    int64_t integer;
-    double real;
-    const char *text;                       /* STRING, BYTES, LONG */
-    size_t n;                               /* bytes of text; number of items or pairs */
-    const char *module, *name;              /* GLOBAL, OBJECT, DICT's class ("" for dict); SET:
-                                               name is "set" or "frozenset" */
+    enum pickle_kind kind : 8;
+    bool boolean;         /* BOOL; OBJECT: made by cls.__new__(cls, *args), not by a call */
+    uint16_t own_height;  /* own…: the reader's */
+    uint32_t own_hash;
+    uint32_t n, n_pairs;  /* bytes of text, or items; pairs */
+    union {
+        int64_t integer;                    /* INT */
+        double real;                        /* FLOAT */
+        const char *text;                   /* STRING, BYTES, LONG */
+        const struct pickle_tensor *tensor; /* TENSOR */
+    };
     const struct pickle_node *const *items; /* LIST, TUPLE, SET, SIZE; OBJECT: appended ones */
     const struct pickle_pair *pairs;        /* DICT in insertion order; a repeated key has its
-                                               last value at its first place */
-    size_t n_pairs;                         /* DICT; OBJECT: items set on it */
-    const struct pickle_node *args;         /* OBJECT: TUPLE or NULL; DICT: defaultdict's */
-    const struct pickle_node *state;        /* what BUILD gave: attributes of OBJECT, DICT
-                                               (_metadata), TENSOR (ds_id); or NULL */
-    const struct pickle_tensor *tensor;     /* TENSOR */
-    const uint32_t *index;                  /* the reader's own: where keys stand, or NULL */
+                                               last value at its first place. OBJECT: items set */
+    const struct pickle_more *more;
+    uint32_t own_unfolded, own_marks;
 };
 
 struct pickle_pair {
@@ -102,6 +111,9 @@ void pickle_free(struct pickle *p); /* accepts NULL */
  * is NULL or of another kind. */
 const struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
 
+/* The same of a whole number (1, 1.0 and True are one key). */
+const struct pickle_node *pickle_get_int(const struct pickle_node *dict, int64_t key);
+
 /* Attribute of an OBJECT: from its state (a DICT, or the first of a (dict, slots) pair). */
 const struct pickle_node *pickle_attr(const struct pickle_node *object, const char *key);
 
@@ -116,6 +128,12 @@ const char *pickle_to_string(const struct pickle_node *node); /* NULL: no string
 static inline bool pickle_is(const struct pickle_node *node, enum pickle_kind kind)
 {
     return node && node->kind == kind;
+}
+
+/* STRING, BYTES, LONG: `text` is valid, of n bytes. */
+static inline bool pickle_has_text(const struct pickle_node *node)
+{
+    return node->kind == PICKLE_STRING || node->kind == PICKLE_BYTES || node->kind == PICKLE_LONG;
 }
 
 const char *pickle_kind_name(enum pickle_kind kind); /* "dict", "tensor", … */

@@ -5,13 +5,10 @@
 
 /* torch.float16 and its kind are values; other names stand for themselves until they are called. */
 cz_status pickle_global(struct pickle_parser *p, const char *module, const char *name,
-                        struct pickle_work **out)
+                        struct pickle_node **out)
 {
     bool is_dtype = strcmp(module, "torch") == 0 && pickle_dtype_find(name);
-    TRY(pickle_node_new(p, is_dtype ? PICKLE_DTYPE : PICKLE_GLOBAL, out));
-    (*out)->pub.module = module;
-    (*out)->pub.name = name;
-    return CZ_OK;
+    return pickle_named_new(p, is_dtype ? PICKLE_DTYPE : PICKLE_GLOBAL, module, name, out);
 }
 
 /* ---- constructors ------------------------------------------------------------------------------
@@ -24,17 +21,17 @@ struct call {
 };
 
 /* A new node that shows the items or pairs of `from` as they are now. Adding to either later does
- * not change the other: a full array is copied before it grows, and what follows the n items
- * that the new node shows is never its own. */
+ * not change the other: a borrowed array is copied before it grows. */
 static cz_status make_from(struct pickle_parser *p, enum pickle_kind kind,
-                           const struct pickle_node *from, struct pickle_work **out)
+                           const struct pickle_node *from, struct pickle_node **out)
 {
     TRY(pickle_node_new(p, kind, out));
     if (!from) return CZ_OK;
-    (*out)->pub.items = from->items;
-    (*out)->pub.pairs = from->pairs;
-    (*out)->pub.n = (*out)->items_capacity = kind == PICKLE_DICT ? 0 : from->n;
-    (*out)->pub.n_pairs = (*out)->pairs_capacity = from->n_pairs;
+    (*out)->items = from->items;
+    (*out)->pairs = from->pairs;
+    (*out)->n = kind == PICKLE_DICT ? 0 : from->n;
+    (*out)->n_pairs = from->n_pairs;
+    (*out)->own_marks |= PICKLE_BORROWED;
     return CZ_OK;
 }
 
@@ -46,7 +43,7 @@ static bool is_sequence(const struct pickle_node *node)
 
 /* set([…]), list((…)) */
 static cz_status make_sequence(struct pickle_parser *p, enum pickle_kind kind,
-                               const struct call *call, struct pickle_work **out)
+                               const struct call *call, struct pickle_node **out)
 {
     if (call->args->n > 1 || (call->args->n == 1 && !is_sequence(call->args->items[0])))
         return CZ_OK;
@@ -54,29 +51,30 @@ static cz_status make_sequence(struct pickle_parser *p, enum pickle_kind kind,
 }
 
 static cz_status make_list(struct pickle_parser *p, const struct call *call,
-                           struct pickle_work **out)
+                           struct pickle_node **out)
 {
     return make_sequence(p, PICKLE_LIST, call, out);
 }
 
 static cz_status make_tuple(struct pickle_parser *p, const struct call *call,
-                            struct pickle_work **out)
+                            struct pickle_node **out)
 {
     return make_sequence(p, PICKLE_TUPLE, call, out);
 }
 
 /* frozenset and set differ by name only. */
 static cz_status make_set(struct pickle_parser *p, const struct call *call,
-                          struct pickle_work **out)
+                          struct pickle_node **out)
 {
     TRY(make_sequence(p, PICKLE_SET, call, out));
-    if (*out) (*out)->pub.name = call->callable->name;
+    bool is_frozen = strcmp(call->callable->more->name, "frozenset") == 0;
+    if (*out) (*out)->more = &pickle_set_names[is_frozen];
     return CZ_OK;
 }
 
 /* Counted as work, because one tuple may be given to many calls. */
 static cz_status make_size(struct pickle_parser *p, const struct call *call,
-                           struct pickle_work **out)
+                           struct pickle_node **out)
 {
     if (call->args->n == 1) {
         const struct pickle_node *dims = call->args->items[0];
@@ -96,9 +94,21 @@ static bool is_list_of_pairs(const struct pickle_node *node)
     return true;
 }
 
+/* The class's name, and its arguments where they matter. */
+static cz_status take_name(struct pickle_parser *p, const struct call *call,
+                           struct pickle_node *node, const struct pickle_node *args)
+{
+    struct pickle_more *more;
+    TRY(pickle_more_need(p, node, &more));
+    more->module = call->callable->more->module;
+    more->name = call->callable->more->name;
+    more->args = args;
+    return CZ_OK;
+}
+
 /* dict, OrderedDict, Counter: nothing, a dict, or a list of pairs. */
 static cz_status make_dict(struct pickle_parser *p, const struct call *call,
-                           struct pickle_work **out)
+                           struct pickle_node **out)
 {
     const struct pickle_node *from = call->args->n > 0 ? call->args->items[0] : NULL;
     if (from && is_sequence(from)) TRY(pickle_work(p, from->n));
@@ -109,26 +119,21 @@ static cz_status make_dict(struct pickle_parser *p, const struct call *call,
         /* [[key, value], …], as Python 2 writes an OrderedDict. */
         for (size_t i = 0; i < from->n; i++) {
             const struct pickle_node *pair = from->items[i];
-            TRY(pickle_pair_add(p, *out, pickle_work_of(pair->items[0]),
-                                pickle_work_of(pair->items[1])));
+            TRY(pickle_pair_add(p, *out, pickle_own(pair->items[0]),
+                                pickle_own(pair->items[1])));
         }
     }
-    if (strcmp(call->callable->name, "dict") == 0) return CZ_OK;
-    (*out)->pub.module = call->callable->module;
-    (*out)->pub.name = call->callable->name;
-    return CZ_OK;
+    if (strcmp(call->callable->more->name, "dict") == 0) return CZ_OK;
+    return take_name(p, call, *out, NULL);
 }
 
 /* defaultdict(factory), its items follow. */
 static cz_status make_defaultdict(struct pickle_parser *p, const struct call *call,
-                                  struct pickle_work **out)
+                                  struct pickle_node **out)
 {
     if (call->args->n > 1) return CZ_OK;
     TRY(make_from(p, PICKLE_DICT, NULL, out));
-    (*out)->pub.module = call->callable->module;
-    (*out)->pub.name = call->callable->name;
-    (*out)->pub.args = call->args;
-    return CZ_OK;
+    return take_name(p, call, *out, call->args);
 }
 
 /* Code points up to 255 of valid UTF-8, one byte each; false when there are others. */
@@ -154,32 +159,34 @@ static bool is_latin1_name(const struct pickle_node *node)
 /* _codecs.encode(text, "latin1") and bytes(text, "latin1"): how protocol 2 spells bytes. A string
  * that is encoded again gives the node that it gave before. */
 static cz_status make_bytes(struct pickle_parser *p, const struct call *call,
-                            struct pickle_work **out)
+                            struct pickle_node **out)
 {
     const struct pickle_node *args = call->args;
-    if (args->n == 0 && strcmp(call->callable->name, "bytes") == 0)
+    if (args->n == 0 && strcmp(call->callable->more->name, "bytes") == 0)
         return pickle_node_new(p, PICKLE_BYTES, out);
     if (args->n != 2 || args->items[0]->kind != PICKLE_STRING || !is_latin1_name(args->items[1]))
         return CZ_OK;
-    struct pickle_work *text = pickle_work_of(args->items[0]);
-    if (!text->as_bytes) {
+    struct pickle_node *text = pickle_own(args->items[0]);
+    struct pickle_more *more;
+    TRY(pickle_more_need(p, text, &more));
+    if (!more->own[PICKLE_OWN_AS_BYTES]) {
         void *bytes;
         size_t n;
-        struct pickle_work *node;
-        TRY(pickle_alloc(p, text->pub.n + 1, &bytes));
-        if (!to_latin1(text->pub.text, text->pub.n, bytes, &n)) return CZ_OK;
+        struct pickle_node *node;
+        TRY(pickle_alloc(p, text->n + 1, &bytes));
+        if (!to_latin1(text->text, text->n, bytes, &n)) return CZ_OK;
         TRY(pickle_node_new(p, PICKLE_BYTES, &node));
-        node->pub.text = bytes;
-        node->pub.n = n;
-        text->as_bytes = node;
+        node->text = bytes;
+        node->n = (uint32_t)n;
+        more->own[PICKLE_OWN_AS_BYTES] = node;
     }
-    *out = text->as_bytes;
+    *out = pickle_own(more->own[PICKLE_OWN_AS_BYTES]);
     return CZ_OK;
 }
 
 static const struct constructor {
     const char *module, *name;
-    cz_status (*make)(struct pickle_parser *p, const struct call *call, struct pickle_work **out);
+    cz_status (*make)(struct pickle_parser *p, const struct call *call, struct pickle_node **out);
 } constructors[] = {
     {"collections", "OrderedDict", make_dict},
     {"collections", "Counter", make_dict},
@@ -196,65 +203,67 @@ static const struct constructor {
 
 static const struct constructor *find_constructor(const struct pickle_node *callable)
 {
-    const char *module = callable->module;
+    const char *module = callable->more->module;
     if (strcmp(module, "__builtin__") == 0) module = "builtins"; /* its name in Python 2 */
     for (size_t i = 0; i < CZ_ARRAY_LEN(constructors); i++)
         if (strcmp(constructors[i].module, module) == 0 &&
-            strcmp(constructors[i].name, callable->name) == 0)
+            strcmp(constructors[i].name, callable->more->name) == 0)
             return &constructors[i];
     return NULL;
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static cz_status make_object(struct pickle_parser *p, struct pickle_work *callable,
-                             struct pickle_work *args, bool is_new, struct pickle_work **out)
+static cz_status make_object(struct pickle_parser *p, struct pickle_node *callable,
+                             struct pickle_node *args, bool is_new, struct pickle_node **out)
 {
-    TRY(pickle_node_new(p, PICKLE_OBJECT, out));
-    (*out)->pub.module = callable->pub.module;
-    (*out)->pub.name = callable->pub.name;
-    (*out)->pub.boolean = is_new;
-    (*out)->pub.args = &args->pub;
+    TRY(pickle_named_new(p, PICKLE_OBJECT, callable->more->module, callable->more->name, out));
+    ((struct pickle_more *)(uintptr_t)(*out)->more)->args = args;
+    (*out)->boolean = is_new;
     return CZ_OK;
 }
 
 /* Calling something that cannot be called is damage; calling an unknown class is not. */
-cz_status pickle_call(struct pickle_parser *p, struct pickle_work *callable,
-                      struct pickle_work *args, bool is_new, struct pickle_work **out)
+cz_status pickle_call(struct pickle_parser *p, struct pickle_node *callable,
+                      struct pickle_node *args, bool is_new, struct pickle_node **out)
 {
-    enum pickle_kind kind = callable->pub.kind;
+    enum pickle_kind kind = callable->kind;
     *out = NULL;
     if (kind != PICKLE_GLOBAL && kind != PICKLE_OBJECT && kind != PICKLE_DTYPE)
         return pickle_fail(p, CZ_CORRUPT, "a %s is called", pickle_kind_name(kind));
-    if (args->pub.kind != PICKLE_TUPLE)
+    if (args->kind != PICKLE_TUPLE)
         return pickle_fail(p, CZ_CORRUPT, "the arguments of a call are a %s, not a tuple",
-                           pickle_kind_name(args->pub.kind));
+                           pickle_kind_name(args->kind));
     if (kind == PICKLE_OBJECT) {
         /* Something is called that is an object itself: keep both in the arguments. */
-        struct pickle_work *both, *items[2] = {callable, args};
+        struct pickle_node *both, *items[2] = {callable, args};
+        struct pickle_more *more;
         TRY(pickle_node_new(p, PICKLE_OBJECT, out));
+        TRY(pickle_more_need(p, *out, &more));
         TRY(pickle_node_new(p, PICKLE_TUPLE, &both));
         TRY(pickle_item_add(p, both, items, 2));
-        (*out)->pub.args = &both->pub;
-        (*out)->pub.boolean = is_new;
+        more->args = both;
+        (*out)->boolean = is_new;
         return CZ_OK;
     }
-    TRY(pickle_call_tensor(p, &callable->pub, &args->pub, out));
-    const struct constructor *c = *out ? NULL : find_constructor(&callable->pub);
+    TRY(pickle_call_tensor(p, callable, args, out));
+    const struct constructor *c = *out ? NULL : find_constructor(callable);
     if (c) {
-        struct call call = {&callable->pub, &args->pub};
+        struct call call = {callable, args};
         TRY(c->make(p, &call, out));
     }
     return *out ? CZ_OK : make_object(p, callable, args, is_new, out);
 }
 
-cz_status pickle_set_state(struct pickle_parser *p, struct pickle_work *node,
-                           struct pickle_work *state)
+cz_status pickle_set_state(struct pickle_parser *p, struct pickle_node *node,
+                           struct pickle_node *state)
 {
-    enum pickle_kind kind = node->pub.kind;
+    enum pickle_kind kind = node->kind;
     if (kind != PICKLE_OBJECT && kind != PICKLE_GLOBAL && kind != PICKLE_DICT &&
         kind != PICKLE_TENSOR)
         return pickle_fail(p, CZ_CORRUPT, "a %s is given attributes", pickle_kind_name(kind));
-    node->pub.state = &state->pub;
+    struct pickle_more *more;
+    TRY(pickle_more_need(p, node, &more));
+    more->state = state;
     return CZ_OK;
 }

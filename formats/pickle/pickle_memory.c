@@ -15,7 +15,7 @@
 struct pickle_chunk {
     struct pickle_chunk *next;
     size_t used, nbytes;
-    max_align_t data[];
+    uint64_t data[];
 };
 
 const char *pickle_kind_name(enum pickle_kind kind)
@@ -51,6 +51,8 @@ cz_status pickle_work(struct pickle_parser *p, uint64_t n)
 
 static cz_status spend(struct pickle_parser *p, size_t nbytes)
 {
+    if (nbytes > p->tree->budget && p->tree->is_host_short)
+        return pickle_fail(p, CZ_NOMEM, "values need more than half of the host's free memory");
     if (nbytes > p->tree->budget)
         return pickle_fail(p, CZ_CORRUPT,
                            "values need more than %zu bytes of memory per byte of pickle",
@@ -82,7 +84,7 @@ cz_status pickle_alloc(struct pickle_parser *p, size_t nbytes, void **out)
 {
     *out = NULL;
     if (nbytes > p->tree->budget) return spend(p, nbytes); /* before rounding can wrap */
-    nbytes = (nbytes + 15) / 16 * 16;
+    nbytes = (nbytes + 7) / 8 * 8;
     TRY(spend(p, nbytes));
     struct pickle_chunk *chunk = p->tree->chunks;
     if (!chunk || nbytes > chunk->nbytes - chunk->used) {
@@ -103,51 +105,106 @@ cz_status pickle_text(struct pickle_parser *p, const void *bytes, size_t nbytes,
     return CZ_OK;
 }
 
-cz_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_work **out)
+const struct pickle_more pickle_nothing = {.module = "", .name = ""};
+const struct pickle_more pickle_set_names[2] = {{.module = "", .name = "set"},
+                                                {.module = "", .name = "frozenset"}};
+
+cz_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_node **out)
 {
     void *node;
     TRY(pickle_alloc(p, sizeof **out, &node));
     *out = node;
-    (*out)->pub.kind = kind;
-    (*out)->pub.module = (*out)->pub.name = (*out)->pub.text = "";
+    (*out)->kind = kind;
+    (*out)->more = &pickle_nothing;
+    if (kind == PICKLE_STRING || kind == PICKLE_BYTES) (*out)->text = "";
     return CZ_OK;
 }
 
-/* Space for n more elements behind the `used` ones of an array in the tree. The old array stays
- * where it is: another node may show its first elements. */
+/* Before the tree is done, a part that is not shared is this node's alone. */
+cz_status pickle_more_need(struct pickle_parser *p, struct pickle_node *node,
+                           struct pickle_more **out)
+{
+    const struct pickle_more *more = node->more;
+    if (more == &pickle_nothing || more == &pickle_set_names[0] || more == &pickle_set_names[1]) {
+        void *memory;
+        TRY(pickle_alloc(p, sizeof *more, &memory));
+        memcpy(memory, more, sizeof *more);
+        node->more = memory;
+    }
+    *out = (struct pickle_more *)(uintptr_t)node->more;
+    return CZ_OK;
+}
+
+cz_status pickle_named_new(struct pickle_parser *p, enum pickle_kind kind, const char *module,
+                           const char *name, struct pickle_node **out)
+{
+    struct pickle_more *more;
+    TRY(pickle_node_new(p, kind, out));
+    TRY(pickle_more_need(p, *out, &more));
+    more->module = module;
+    more->name = name;
+    return CZ_OK;
+}
+
+/* Arrays have their capacity in front. The old array stays where it is: another node may show its
+ * first elements. */
 static cz_status grow(struct pickle_parser *p, const void *old, size_t used, size_t elem_nbytes,
-                      size_t n, size_t *capacity, void **out)
+                      size_t n, void **out)
 {
     size_t want = used + n > 2 * used ? used + n : 2 * used;
-    TRY(pickle_alloc(p, want * elem_nbytes, out));
+    void *memory;
+    TRY(pickle_alloc(p, sizeof(uint64_t) + want * elem_nbytes, &memory));
+    *(uint64_t *)memory = want;
+    *out = (uint64_t *)memory + 1;
     if (used > 0) memcpy(*out, old, used * elem_nbytes);
-    *capacity = want;
     return CZ_OK;
 }
 
-cz_status pickle_item_add(struct pickle_parser *p, struct pickle_work *to,
-                          struct pickle_work *const *items, size_t n)
+/* Elements that fit behind the `used` ones. */
+static size_t room(const struct pickle_node *node, const void *array, size_t used)
 {
-    size_t used = to->pub.n;
-    void *array = (void *)(uintptr_t)to->pub.items;
-    if (n > to->items_capacity - used)
-        TRY(grow(p, array, used, sizeof *to->pub.items, n, &to->items_capacity, &array));
-    if (n > 0) memcpy((struct pickle_work **)array + used, items, n * sizeof *items);
-    to->pub.items = array;
-    to->pub.n += n;
+    if (!array || (node->own_marks & PICKLE_BORROWED)) return 0;
+    return (size_t)((const uint64_t *)array)[-1] - used;
+}
+
+/* A borrowed array becomes the node's own: items and pairs at once, since one mark stands for
+ * both. */
+static cz_status own_arrays(struct pickle_parser *p, struct pickle_node *node)
+{
+    void *items = NULL, *pairs = NULL;
+    if (!(node->own_marks & PICKLE_BORROWED)) return CZ_OK;
+    if (node->items) TRY(grow(p, node->items, node->n, sizeof *node->items, 0, &items));
+    if (node->pairs) TRY(grow(p, node->pairs, node->n_pairs, sizeof *node->pairs, 0, &pairs));
+    node->items = items;
+    node->pairs = pairs;
+    node->own_marks &= ~PICKLE_BORROWED;
     return CZ_OK;
 }
 
-cz_status pickle_pair_add(struct pickle_parser *p, struct pickle_work *to, struct pickle_work *key,
-                          struct pickle_work *value)
+cz_status pickle_item_add(struct pickle_parser *p, struct pickle_node *to,
+                          struct pickle_node *const *items, size_t n)
 {
-    size_t used = to->pub.n_pairs;
-    void *array = (void *)(uintptr_t)to->pub.pairs;
-    if (used == to->pairs_capacity)
-        TRY(grow(p, array, used, sizeof *to->pub.pairs, 1, &to->pairs_capacity, &array));
-    ((struct pickle_pair *)array)[used] = (struct pickle_pair){&key->pub, &value->pub};
-    to->pub.pairs = array;
-    to->pub.n_pairs++;
+    const size_t used = to->items ? to->n : 0;
+    if (n == 0) return CZ_OK;
+    TRY(own_arrays(p, to));
+    void *array = (void *)(uintptr_t)to->items;
+    if (n > room(to, array, used)) TRY(grow(p, array, used, sizeof *to->items, n, &array));
+    memcpy((struct pickle_node **)array + used, items, n * sizeof *items);
+    to->items = array;
+    to->n = (uint32_t)(used + n);
+    return CZ_OK;
+}
+
+cz_status pickle_pair_add(struct pickle_parser *p, struct pickle_node *to, struct pickle_node *key,
+                          struct pickle_node *value)
+{
+    const size_t used = to->n_pairs;
+    TRY(own_arrays(p, to));
+    void *array = (void *)(uintptr_t)to->pairs;
+    if (room(to, array, used) == 0) TRY(grow(p, array, used, sizeof *to->pairs, 1, &array));
+    ((struct pickle_pair *)array)[used] = (struct pickle_pair){key, value};
+    to->pairs = array;
+    to->n_pairs++;
     return CZ_OK;
 }
 
@@ -167,7 +224,7 @@ static cz_status grow_own(struct pickle_parser *p, void **array, size_t *capacit
     return CZ_OK;
 }
 
-cz_status pickle_push(struct pickle_parser *p, struct pickle_work *node)
+cz_status pickle_push(struct pickle_parser *p, struct pickle_node *node)
 {
     void *array = p->stack;
     cz_status st = grow_own(p, &array, &p->stack_capacity, p->n_stack, sizeof(void *));
@@ -187,20 +244,17 @@ cz_status pickle_mark(struct pickle_parser *p)
     return CZ_OK;
 }
 
-/* Hashed with a seed, so that indexes cannot be chosen to collide. Python numbers them in sequence,
- * but nothing forces a file to. */
+/* Keyed, so that indexes cannot be chosen to collide. Python numbers them in sequence, but nothing
+ * forces a file to. */
 static size_t memo_slot(const struct pickle_parser *p, uint32_t idx)
 {
-    uint32_t h = idx ^ p->seed;
-    h = (h ^ (h >> 16)) * 0x7feb352du;
-    h = (h ^ (h >> 15)) * 0x846ca68bu;
-    size_t slot = (h ^ (h >> 16)) & (p->memo_capacity - 1);
+    size_t slot = (size_t)hash_number(p->key, idx) & (p->memo_capacity - 1);
     while (p->memo[slot].node && p->memo[slot].idx != idx)
         slot = (slot + 1) & (p->memo_capacity - 1);
     return slot;
 }
 
-cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_work *node)
+cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_node *node)
 {
     if (2 * (p->n_memo + 1) > p->memo_capacity) {
         struct pickle_memo_slot *old = p->memo;
@@ -220,7 +274,7 @@ cz_status pickle_memo_put(struct pickle_parser *p, uint32_t idx, struct pickle_w
     return CZ_OK;
 }
 
-struct pickle_work *pickle_memo_get(const struct pickle_parser *p, uint32_t idx)
+struct pickle_node *pickle_memo_get(const struct pickle_parser *p, uint32_t idx)
 {
     return p->memo_capacity ? p->memo[memo_slot(p, idx)].node : NULL;
 }

@@ -1,5 +1,6 @@
 /* The pickle machine: opcodes move values between a stack, marks on it, and a memo. Nothing here
  * knows what a class means (pickle_call.c does), and nothing runs one. */
+#include "base/cgroup.h"
 #include "base/utf8.h"
 #include "formats/pickle/pickle_impl.h"
 
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HOST_ASKED_NBYTES ((size_t)64 << 20) /* less is not worth reading /proc for */
 
 /* Opcodes of protocols 2 to 5, as numbered by Python's pickletools. torch.save writes protocol 2.
  * The text opcodes of protocol 0 are missing: do_opcode() names them in its refusal. */
@@ -149,7 +152,7 @@ static cz_status need(const struct pickle_parser *p, size_t n)
                        p->bytes[p->op_off], n, n_open(p));
 }
 
-static cz_status pop(struct pickle_parser *p, struct pickle_work **out)
+static cz_status pop(struct pickle_parser *p, struct pickle_node **out)
 {
     *out = NULL;
     TRY(need(p, 1));
@@ -157,7 +160,7 @@ static cz_status pop(struct pickle_parser *p, struct pickle_work **out)
     return CZ_OK;
 }
 
-static cz_status top(struct pickle_parser *p, struct pickle_work **out)
+static cz_status top(struct pickle_parser *p, struct pickle_node **out)
 {
     *out = NULL;
     TRY(need(p, 1));
@@ -166,7 +169,7 @@ static cz_status top(struct pickle_parser *p, struct pickle_work **out)
 }
 
 /* Remove the last mark and all above it. *items stay in the stack's memory until the next push. */
-static cz_status pop_mark(struct pickle_parser *p, struct pickle_work *const **items, size_t *n)
+static cz_status pop_mark(struct pickle_parser *p, struct pickle_node *const **items, size_t *n)
 {
     *items = NULL;
     *n = 0;
@@ -180,7 +183,7 @@ static cz_status pop_mark(struct pickle_parser *p, struct pickle_work *const **i
 
 /* A node is on the stack before its value is filled in. When that fails, the whole parse fails, and
  * the tree's pool frees the node. */
-static cz_status push_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_work **out)
+static cz_status push_new(struct pickle_parser *p, enum pickle_kind kind, struct pickle_node **out)
 {
     TRY(pickle_node_new(p, kind, out));
     return pickle_push(p, *out);
@@ -192,10 +195,10 @@ static cz_status push_new(struct pickle_parser *p, enum pickle_kind kind, struct
 static cz_status op_int(struct pickle_parser *p, size_t width)
 {
     uint64_t number;
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(take_number(p, width, &number));
     TRY(push_new(p, PICKLE_INT, &node));
-    node->pub.integer = width == 4 ? (int32_t)(uint32_t)number : (int64_t)number;
+    node->integer = width == 4 ? (int32_t)(uint32_t)number : (int64_t)number;
     return CZ_OK;
 }
 
@@ -203,12 +206,12 @@ static cz_status op_int(struct pickle_parser *p, size_t width)
 static cz_status op_float(struct pickle_parser *p)
 {
     const unsigned char *bytes;
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(take(p, 8, &bytes));
     TRY(push_new(p, PICKLE_FLOAT, &node));
     uint64_t bits = 0;
     for (size_t i = 0; i < 8; i++) bits = bits << 8 | bytes[i];
-    memcpy(&node->pub.real, &bits, sizeof bits);
+    memcpy(&node->real, &bits, sizeof bits);
     return CZ_OK;
 }
 
@@ -218,29 +221,30 @@ static cz_status op_long(struct pickle_parser *p, size_t width)
 {
     const unsigned char *bytes;
     size_t n;
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(take_counted(p, width, &bytes, &n));
     while (n > 1 && ((bytes[n - 1] == 0 && bytes[n - 2] < 0x80) ||
                      (bytes[n - 1] == 0xff && bytes[n - 2] >= 0x80)))
         n--;
     TRY(push_new(p, n <= 8 ? PICKLE_INT : PICKLE_LONG, &node));
     if (n > 8) {
-        node->pub.n = n;
-        return pickle_text(p, bytes, n, &node->pub.text);
+        node->n = (uint32_t)n;
+        return pickle_text(p, bytes, n, &node->text);
     }
     uint64_t number = n > 0 && bytes[n - 1] >= 0x80 ? UINT64_MAX : 0;
     for (size_t i = n; i-- > 0;) number = number << 8 | bytes[i];
-    node->pub.integer = (int64_t)number;
+    node->integer = (int64_t)number;
     return CZ_OK;
 }
 
 static cz_status push_text(struct pickle_parser *p, enum pickle_kind kind,
                            const unsigned char *bytes, size_t n)
 {
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(push_new(p, kind, &node));
-    node->pub.n = n;
-    return pickle_text(p, bytes, n, &node->pub.text);
+    node->n = (uint32_t)n;
+    if (n > 0 && memchr(bytes, 0, n)) node->own_marks |= PICKLE_HAS_NUL;
+    return pickle_text(p, bytes, n, &node->text);
 }
 
 static cz_status op_string(struct pickle_parser *p, size_t width)
@@ -274,7 +278,7 @@ static cz_status op_old_string(struct pickle_parser *p, size_t width)
 static cz_status op_tuple(struct pickle_parser *p, size_t n)
 {
     TRY(need(p, n));
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(pickle_node_new(p, PICKLE_TUPLE, &node));
     p->n_stack -= n;
     TRY(pickle_item_add(p, node, p->stack + p->n_stack, n));
@@ -284,7 +288,7 @@ static cz_status op_tuple(struct pickle_parser *p, size_t n)
 /* An empty one is the shared empty tuple, as EMPTY_TUPLE gives: a config has thousands of them. */
 static cz_status op_tuple_marked(struct pickle_parser *p)
 {
-    struct pickle_work *const *items;
+    struct pickle_node *const *items;
     size_t n;
     TRY(pop_mark(p, &items, &n));
     if (n == 0) return pickle_push(p, p->empty);
@@ -296,20 +300,20 @@ static cz_status op_tuple_marked(struct pickle_parser *p)
  * becomes a key. */
 static cz_status op_frozenset(struct pickle_parser *p)
 {
-    struct pickle_work *const *items, *node;
+    struct pickle_node *const *items, *node;
     size_t n;
     TRY(pop_mark(p, &items, &n));
     TRY(pickle_node_new(p, PICKLE_SET, &node));
-    node->pub.name = "frozenset";
+    node->more = &pickle_set_names[1];
     TRY(pickle_item_add(p, node, items, n));
     return pickle_push(p, node);
 }
 
 static cz_status op_empty_set(struct pickle_parser *p)
 {
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(push_new(p, PICKLE_SET, &node));
-    node->pub.name = "set";
+    node->more = &pickle_set_names[0];
     return CZ_OK;
 }
 
@@ -318,11 +322,11 @@ static cz_status op_empty_set(struct pickle_parser *p)
 /* Objects and classes take items too: a subclass of list or set is constructed empty by REDUCE and
  * filled after that. */
 static cz_status add_items(struct pickle_parser *p, enum pickle_kind kind,
-                           struct pickle_work *const *items, size_t n)
+                           struct pickle_node *const *items, size_t n)
 {
-    struct pickle_work *to;
+    struct pickle_node *to;
     TRY(top(p, &to));
-    enum pickle_kind got = to->pub.kind;
+    enum pickle_kind got = to->kind;
     if (got != kind && got != PICKLE_OBJECT && got != PICKLE_GLOBAL)
         return pickle_fail(p, CZ_CORRUPT, "items are added to a %s", pickle_kind_name(got));
     return pickle_item_add(p, to, items, n);
@@ -330,7 +334,7 @@ static cz_status add_items(struct pickle_parser *p, enum pickle_kind kind,
 
 static cz_status op_append(struct pickle_parser *p)
 {
-    struct pickle_work *item;
+    struct pickle_node *item;
     TRY(need(p, 2));
     TRY(pop(p, &item));
     return add_items(p, PICKLE_LIST, &item, 1);
@@ -338,18 +342,18 @@ static cz_status op_append(struct pickle_parser *p)
 
 static cz_status op_add_marked(struct pickle_parser *p, enum pickle_kind kind)
 {
-    struct pickle_work *const *items;
+    struct pickle_node *const *items;
     size_t n;
     TRY(pop_mark(p, &items, &n));
     return add_items(p, kind, items, n);
 }
 
 /* Objects take items, too: a dict subclass is filled after its construction. */
-static cz_status set_items(struct pickle_parser *p, struct pickle_work *const *items, size_t n)
+static cz_status set_items(struct pickle_parser *p, struct pickle_node *const *items, size_t n)
 {
-    struct pickle_work *to;
+    struct pickle_node *to;
     TRY(top(p, &to));
-    enum pickle_kind got = to->pub.kind;
+    enum pickle_kind got = to->kind;
     if (got != PICKLE_DICT && got != PICKLE_OBJECT && got != PICKLE_GLOBAL)
         return pickle_fail(p, CZ_CORRUPT, "keys are set on a %s", pickle_kind_name(got));
     if (n % 2 != 0) return pickle_fail(p, CZ_CORRUPT, "the last key has no value");
@@ -359,7 +363,7 @@ static cz_status set_items(struct pickle_parser *p, struct pickle_work *const *i
 
 static cz_status op_set_items(struct pickle_parser *p)
 {
-    struct pickle_work *const *items;
+    struct pickle_node *const *items;
     size_t n;
     TRY(pop_mark(p, &items, &n));
     return set_items(p, items, n);
@@ -376,7 +380,7 @@ static cz_status push_global(struct pickle_parser *p, const void *module, size_t
         !is_text(module, n_module) || !is_text(name, n_name))
         return pickle_fail(p, CZ_CORRUPT, "the name of a class is empty or not text");
     const char *module_text, *name_text;
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(pickle_text(p, module, n_module, &module_text));
     TRY(pickle_text(p, name, n_name, &name_text));
     TRY(pickle_global(p, module_text, name_text, &node));
@@ -394,20 +398,20 @@ static cz_status op_global(struct pickle_parser *p)
 
 static cz_status op_stack_global(struct pickle_parser *p)
 {
-    struct pickle_work *module, *name;
+    struct pickle_node *module, *name;
     TRY(need(p, 2));
     TRY(pop(p, &name));
     TRY(pop(p, &module));
-    if (module->pub.kind != PICKLE_STRING || name->pub.kind != PICKLE_STRING)
+    if (module->kind != PICKLE_STRING || name->kind != PICKLE_STRING)
         return pickle_fail(p, CZ_CORRUPT, "the name of a class is not a string");
-    return push_global(p, module->pub.text, module->pub.n, name->pub.text, name->pub.n);
+    return push_global(p, module->text, module->n, name->text, name->n);
 }
 
 /* REDUCE and NEWOBJ. Nothing is called: pickle_call builds a node for the few classes it knows, and
  * an object that keeps its arguments for the others. */
 static cz_status op_call(struct pickle_parser *p, bool is_new)
 {
-    struct pickle_work *callable, *args, *made;
+    struct pickle_node *callable, *args, *made;
     TRY(need(p, 2));
     TRY(pop(p, &args));
     TRY(pop(p, &callable));
@@ -418,7 +422,7 @@ static cz_status op_call(struct pickle_parser *p, bool is_new)
 /* cls, args, kwargs: as protocol 2 would write it, a call of copyreg.__newobj_ex__. */
 static cz_status op_newobj_ex(struct pickle_parser *p)
 {
-    struct pickle_work *callable, *args, *made;
+    struct pickle_node *callable, *args, *made;
     TRY(op_tuple(p, 3));
     TRY(pop(p, &args));
     TRY(pickle_global(p, "copyreg", "__newobj_ex__", &callable));
@@ -429,7 +433,7 @@ static cz_status op_newobj_ex(struct pickle_parser *p)
 /* The state goes to the object that stays on the stack, which the memo may already name. */
 static cz_status op_build(struct pickle_parser *p)
 {
-    struct pickle_work *state, *node;
+    struct pickle_node *state, *node;
     TRY(need(p, 2));
     TRY(pop(p, &state));
     TRY(top(p, &node));
@@ -438,7 +442,7 @@ static cz_status op_build(struct pickle_parser *p)
 
 static cz_status op_persistent(struct pickle_parser *p)
 {
-    struct pickle_work *id, *made;
+    struct pickle_node *id, *made;
     TRY(pop(p, &id));
     TRY(pickle_persistent(p, id, &made));
     return pickle_push(p, made);
@@ -450,7 +454,7 @@ static cz_status op_persistent(struct pickle_parser *p)
 static cz_status op_put(struct pickle_parser *p, size_t width)
 {
     uint64_t idx = p->n_memo; /* MEMOIZE: the next one */
-    struct pickle_work *node;
+    struct pickle_node *node;
     if (width > 0) TRY(take_number(p, width, &idx));
     TRY(top(p, &node));
     return pickle_memo_put(p, (uint32_t)idx, node);
@@ -462,7 +466,7 @@ static cz_status op_get(struct pickle_parser *p, size_t width)
 {
     uint64_t idx;
     TRY(take_number(p, width, &idx));
-    struct pickle_work *node = pickle_memo_get(p, (uint32_t)idx);
+    struct pickle_node *node = pickle_memo_get(p, (uint32_t)idx);
     if (!node)
         return pickle_fail(p, CZ_CORRUPT, "memo entry %llu was never stored",
                            (unsigned long long)idx);
@@ -471,7 +475,7 @@ static cz_status op_get(struct pickle_parser *p, size_t width)
 
 static cz_status op_pop(struct pickle_parser *p)
 {
-    struct pickle_work *node;
+    struct pickle_node *node;
     if (p->n_marks > 0 && n_open(p) == 0) { /* as Python: the mark goes */
         p->n_marks--;
         return CZ_OK;
@@ -481,14 +485,14 @@ static cz_status op_pop(struct pickle_parser *p)
 
 static cz_status op_pop_mark(struct pickle_parser *p)
 {
-    struct pickle_work *const *items;
+    struct pickle_node *const *items;
     size_t n;
     return pop_mark(p, &items, &n);
 }
 
 static cz_status op_dup(struct pickle_parser *p)
 {
-    struct pickle_work *node;
+    struct pickle_node *node;
     TRY(top(p, &node));
     return pickle_push(p, node);
 }
@@ -519,7 +523,7 @@ static cz_status op_frame(struct pickle_parser *p)
  * opcode share their code. */
 static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
 {
-    struct pickle_work *node;
+    struct pickle_node *node;
     switch (op) {
     case OP_PROTO: return op_proto(p);
     case OP_FRAME: return op_frame(p);
@@ -598,7 +602,7 @@ static cz_status run(struct pickle_parser *p)
     TRY(pickle_node_new(p, PICKLE_BOOL, &p->no));
     TRY(pickle_node_new(p, PICKLE_BOOL, &p->yes));
     TRY(pickle_node_new(p, PICKLE_TUPLE, &p->empty));
-    p->yes->pub.boolean = true;
+    p->yes->boolean = true;
     while (p->off < p->nbytes) {
         p->op_off = p->off;
         unsigned char op = p->bytes[p->off++];
@@ -610,7 +614,7 @@ static cz_status run(struct pickle_parser *p)
                 return pickle_fail(p, CZ_CORRUPT, "%zu bytes follow the end of the pickle",
                                    p->nbytes - p->off);
             TRY(pickle_settle(p, p->stack[0]));
-            p->tree->root = &p->stack[0]->pub;
+            p->tree->root = p->stack[0];
             return CZ_OK;
         }
         TRY(do_opcode(p, op));
@@ -619,21 +623,22 @@ static cz_status run(struct pickle_parser *p)
     return pickle_fail(p, CZ_CORRUPT, "the pickle is cut off: no STOP");
 }
 
-/* The seed comes from an address, so the order of hash slots cannot be predicted; no result depends
- * on it. Memory and work are bounded by the size of the input: a pickle of a few kilobytes can
- * otherwise double a list with every opcode. */
+/* Memory and work are bounded by the size of the input (a pickle of a few kilobytes can otherwise
+ * double a list with every opcode), memory also by half of what the host has left. */
 cz_status pickle_parse(const void *bytes, size_t nbytes, const char *label, struct pickle **out)
 {
     *out = NULL;
-    if (nbytes > INT32_MAX)
-        return err_set(CZ_UNSUPPORTED, 0, "%s: a pickle of %zu bytes; up to 2 GiB can be read",
+    if (nbytes > PICKLE_NBYTES_MAX)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: a pickle of %zu bytes; up to 1 GiB can be read",
                        label, nbytes);
     struct pickle *tree = calloc(1, sizeof *tree);
     if (!tree) return err_set(CZ_NOMEM, 0, "%s: no memory", label);
     tree->budget = PICKLE_BYTES_FIXED + PICKLE_BYTES_PER_INPUT * nbytes;
+    tree->is_host_short = tree->budget > HOST_ASKED_NBYTES && tree->budget > host_memory_left() / 2;
+    if (tree->is_host_short) tree->budget = host_memory_left() / 2;
     struct pickle_parser p = {.tree = tree, .label = label, .bytes = bytes, .nbytes = nbytes};
-    p.seed = (uint32_t)((uintptr_t)tree >> 4) * 2654435761u;
-    p.work_left = PICKLE_BYTES_FIXED + 64 * (uint64_t)nbytes;
+    p.key = hash_key();
+    p.work_left = PICKLE_WORK_FIXED + PICKLE_WORK_PER_INPUT * nbytes;
     cz_status st = run(&p);
     pickle_parser_free(&p);
     if (st != CZ_OK) {

@@ -11,8 +11,8 @@
 static const struct pickle_dtype *storage_dtype(const struct pickle_node *type)
 {
     if (type->kind != PICKLE_GLOBAL) return NULL;
-    if (strncmp(type->module, "torch", 5) != 0) return NULL;
-    return pickle_dtype_of_storage(type->name);
+    if (strncmp(type->more->module, "torch", 5) != 0) return NULL;
+    return pickle_dtype_of_storage(type->more->name);
 }
 
 static bool is_storage_id(const struct pickle_node *id)
@@ -24,32 +24,34 @@ static bool is_storage_id(const struct pickle_node *id)
 
 /* ('storage', type, key, location, numel) → an object that rebuild functions know. The location is
  * where the tensor was when it was saved: of no use here. */
-cz_status pickle_persistent(struct pickle_parser *p, struct pickle_work *id,
-                            struct pickle_work **out)
+cz_status pickle_persistent(struct pickle_parser *p, struct pickle_node *id,
+                            struct pickle_node **out)
 {
-    if (!is_storage_id(&id->pub))
+    if (!is_storage_id(id))
         return pickle_fail(p, CZ_CORRUPT,
                            "a persistent id is not ('storage', type, key, location, numel)");
-    const struct pickle_node *type = id->pub.items[1], *numel = id->pub.items[4];
+    const struct pickle_node *type = id->items[1], *numel = id->items[4];
     const struct pickle_dtype *dtype = storage_dtype(type);
     if (!dtype)
         return pickle_fail(p, CZ_UNSUPPORTED, "storage %s has an unknown type %s.%s",
-                           id->pub.items[2]->text, type->module, type->name);
+                           id->items[2]->text, type->more->module, type->more->name);
     void *memory;
     TRY(pickle_alloc(p, sizeof(struct pickle_storage), &memory));
     struct pickle_storage *storage = memory;
     storage->dtype = dtype;
-    storage->is_untyped = strcmp(type->name, "UntypedStorage") == 0;
-    storage->key = id->pub.items[2]->text;
+    storage->is_untyped = strcmp(type->more->name, "UntypedStorage") == 0;
+    storage->key = id->items[2]->text;
     if (numel->kind != PICKLE_INT || numel->integer < 0 ||
         __builtin_mul_overflow((uint64_t)numel->integer, dtype->size, &storage->nbytes) ||
         storage->nbytes > INT64_MAX)
         return pickle_fail(p, CZ_CORRUPT, "storage %s has an impossible length", storage->key);
+    struct pickle_more *more;
     TRY(pickle_node_new(p, PICKLE_OBJECT, out));
-    (*out)->pub.module = type->module;
-    (*out)->pub.name = type->name;
-    (*out)->pub.args = &id->pub;
-    (*out)->storage = storage;
+    TRY(pickle_more_need(p, *out, &more));
+    more->module = type->more->module;
+    more->name = type->more->name;
+    more->args = id;
+    more->own[PICKLE_OWN_STORAGE] = storage;
     return CZ_OK;
 }
 
@@ -124,9 +126,9 @@ struct view { /* arguments of a rebuild function; dtype, requires_grad: NULL if 
 
 /* requires_grad is checked only because a wrong type means another argument order. */
 static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
-                             struct pickle_work **out)
+                             struct pickle_node **out)
 {
-    const struct pickle_storage *storage = pickle_work_of(v->storage)->storage;
+    const struct pickle_storage *storage = pickle_storage_of(v->storage);
     if (!storage) return pickle_fail(p, CZ_CORRUPT, "a tensor is rebuilt without a storage");
     void *memory;
     TRY(pickle_alloc(p, sizeof(struct pickle_tensor), &memory));
@@ -135,7 +137,7 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
     t->dtype = storage->dtype;
     t->storage_nbytes = storage->nbytes;
     if (v->dtype) {
-        t->dtype = v->dtype->kind == PICKLE_DTYPE ? pickle_dtype_find(v->dtype->name) : NULL;
+        t->dtype = v->dtype->kind == PICKLE_DTYPE ? pickle_dtype_find(v->dtype->more->name) : NULL;
         if (!t->dtype) return fail_tensor(p, t, "has an unknown dtype");
     }
     if (v->off->kind != PICKLE_INT || v->off->integer < 0)
@@ -151,14 +153,14 @@ static cz_status make_tensor(struct pickle_parser *p, const struct view *v,
     if (v->requires_grad && !pickle_to_bool(v->requires_grad, &t->requires_grad))
         return fail_tensor(p, t, "has a requires_grad that is not a bool");
     TRY(pickle_node_new(p, PICKLE_TENSOR, out));
-    (*out)->pub.tensor = t;
+    (*out)->tensor = t;
     return CZ_OK;
 }
 
 /* ---- torch's functions ----------------------------------------------------------------------- */
 
 static cz_status rebuild_v1(struct pickle_parser *p, const struct pickle_node *args,
-                            struct pickle_work **out)
+                            struct pickle_node **out)
 {
     const struct pickle_node *const *a = args->items;
     struct view v = {a[0], a[1], a[2], a[3], NULL, NULL};
@@ -166,7 +168,7 @@ static cz_status rebuild_v1(struct pickle_parser *p, const struct pickle_node *a
 }
 
 static cz_status rebuild_v2(struct pickle_parser *p, const struct pickle_node *args,
-                            struct pickle_work **out)
+                            struct pickle_node **out)
 {
     const struct pickle_node *const *a = args->items;
     struct view v = {a[0], a[1], a[2], a[3], a[4], NULL};
@@ -174,16 +176,27 @@ static cz_status rebuild_v2(struct pickle_parser *p, const struct pickle_node *a
 }
 
 static cz_status rebuild_v3(struct pickle_parser *p, const struct pickle_node *args,
-                            struct pickle_work **out)
+                            struct pickle_node **out)
 {
     const struct pickle_node *const *a = args->items;
     struct view v = {a[0], a[1], a[2], a[3], a[4], a[6]};
     return make_tensor(p, &v, out);
 }
 
+/* Attributes; None and NULL are none. */
+static cz_status take_state(struct pickle_parser *p, struct pickle_node *node,
+                            const struct pickle_node *state)
+{
+    struct pickle_more *more;
+    if (!state || state->kind == PICKLE_NONE) return CZ_OK;
+    TRY(pickle_more_need(p, node, &more));
+    more->state = state;
+    return CZ_OK;
+}
+
 /* (tensor, requires_grad, hooks) and, with state, a fourth: its attributes. */
 static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_node *args,
-                                   struct pickle_work **out)
+                                   struct pickle_node **out)
 {
     if (args->items[0]->kind != PICKLE_TENSOR)
         return pickle_fail(p, CZ_CORRUPT, "a parameter is made of a %s",
@@ -194,20 +207,19 @@ static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_
     struct pickle_tensor *t = memory;
     *t = *args->items[0]->tensor;
     TRY(pickle_node_new(p, PICKLE_TENSOR, out));
-    (*out)->pub.tensor = t;
-    (*out)->pub.state = args->items[0]->state;
+    (*out)->tensor = t;
+    TRY(take_state(p, *out, args->items[0]->more->state));
     t->is_parameter = true;
     if (!pickle_to_bool(args->items[1], &t->requires_grad))
         return fail_tensor(p, t, "has a requires_grad that is not a bool");
-    if (args->n == 4 && args->items[3]->kind != PICKLE_NONE) (*out)->pub.state = args->items[3];
-    return CZ_OK;
+    return args->n == 4 ? take_state(p, *out, args->items[3]) : CZ_OK;
 }
 
 static const struct rebuild {
     const char *module, *name;
     size_t n_args_min, n_args_max;
     cz_status (*make)(struct pickle_parser *p, const struct pickle_node *args,
-                      struct pickle_work **out);
+                      struct pickle_node **out);
 } rebuilds[] = {
     {"torch._utils", "_rebuild_tensor", 4, 4, rebuild_v1},
     {"torch._utils", "_rebuild_tensor_v2", 6, 7, rebuild_v2},
@@ -219,25 +231,25 @@ static const struct rebuild {
 /* Functions of torch._utils that are not listed make quantized or sparse tensors, whose values this
  * reader would misread. */
 static cz_status call_rebuild(struct pickle_parser *p, const struct pickle_node *callable,
-                              const struct pickle_node *args, struct pickle_work **out)
+                              const struct pickle_node *args, struct pickle_node **out)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(rebuilds); i++) {
         const struct rebuild *r = &rebuilds[i];
         if (!pickle_is_global(callable, r->module, r->name)) continue;
         if (args->n < r->n_args_min || args->n > r->n_args_max)
-            return pickle_fail(p, CZ_CORRUPT, "%s has %zu arguments", r->name, args->n);
+            return pickle_fail(p, CZ_CORRUPT, "%s has %u arguments", r->name, args->n);
         return r->make(p, args, out);
     }
-    if (callable->kind == PICKLE_GLOBAL && strcmp(callable->module, "torch._utils") == 0 &&
-        strncmp(callable->name, "_rebuild_", 9) == 0)
+    if (callable->kind == PICKLE_GLOBAL && strcmp(callable->more->module, "torch._utils") == 0 &&
+        strncmp(callable->more->name, "_rebuild_", 9) == 0)
         return pickle_fail(p, CZ_UNSUPPORTED,
                            "a tensor made by %s; dense tensors without quantization can be read",
-                           callable->name);
+                           callable->more->name);
     return CZ_OK;
 }
 
 cz_status pickle_call_tensor(struct pickle_parser *p, const struct pickle_node *callable,
-                             const struct pickle_node *args, struct pickle_work **out)
+                             const struct pickle_node *args, struct pickle_node **out)
 {
     *out = NULL;
     if (pickle_is_global(callable, "torch._tensor", "_rebuild_from_type_v2") ||
@@ -249,9 +261,8 @@ cz_status pickle_call_tensor(struct pickle_parser *p, const struct pickle_node *
         TRY(call_rebuild(p, args->items[0], args->items[2], out));
         if (!*out) return CZ_OK;
         if (pickle_is_global(args->items[1], "torch.nn.parameter", "Parameter"))
-            ((struct pickle_tensor *)(uintptr_t)(*out)->pub.tensor)->is_parameter = true;
-        if (args->items[3]->kind != PICKLE_NONE) (*out)->pub.state = args->items[3];
-        return CZ_OK;
+            ((struct pickle_tensor *)(uintptr_t)(*out)->tensor)->is_parameter = true;
+        return take_state(p, *out, args->items[3]);
     }
     return call_rebuild(p, callable, args, out);
 }

@@ -4,6 +4,7 @@
  * with DeepSpeed's. Errors are remembered and reported once, by pickle_writer_take(). */
 #include "base/utf8.h"
 #include "formats/pickle/pickle_impl.h"
+#include "base/hash.h"
 #include "formats/pickle/pickle_write_impl.h"
 
 #include <stdio.h>
@@ -64,17 +65,9 @@ void pickle_write_number(struct pickle_writer *w, int op, size_t width, uint64_t
 
 /* ---- memo ------------------------------------------------------------------------------------ */
 
-static uint32_t hash_bytes(const void *bytes, size_t n)
-{
-    const unsigned char *b = bytes;
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 16777619u;
-    return h ^ (h >> 15);
-}
-
 /* Texts are hashed by the bytes that were written, so no second copy of them is kept; entries store
  * offsets, since the buffer moves when it grows. */
-static uint32_t hash_seen(const struct pickle_writer *w, const struct pickle_seen *seen)
+static uint64_t hash_seen(const struct pickle_writer *w, const struct pickle_seen *seen)
 {
     if (seen->node) return hash_bytes(&seen->node, sizeof seen->node);
     return hash_bytes(w->bytes + seen->off, seen->nbytes);
@@ -91,7 +84,7 @@ static bool is_same(const struct pickle_writer *w, const struct pickle_seen *a,
 static uint32_t *find_slot(const struct pickle_writer *w, const struct pickle_table *t,
                            const struct pickle_seen *seen)
 {
-    size_t i = hash_seen(w, seen) & (t->n_slots - 1);
+    size_t i = (size_t)hash_seen(w, seen) & (t->n_slots - 1);
     while (t->slots[i] != 0 && !is_same(w, &t->entries[t->slots[i] - 1], seen))
         i = (i + 1) & (t->n_slots - 1);
     return &t->slots[i];

@@ -35,8 +35,8 @@ static void put_pairs(struct pickle_writer *w, const struct pickle_node *node)
 /* BUILD, after items and pairs, the order of Python's save_reduce(). */
 static void write_state(struct pickle_writer *w, const struct pickle_node *node)
 {
-    if (!node->state) return;
-    write_node(w, node->state);
+    if (!node->more->state) return;
+    write_node(w, node->more->state);
     pickle_write_op(w, 'b');
 }
 
@@ -90,13 +90,13 @@ static void write_long(struct pickle_writer *w, const struct pickle_node *node)
 /* NEWOBJ or REDUCE, as it was read; then items, pairs and state. */
 static void write_object(struct pickle_writer *w, const struct pickle_node *node)
 {
-    const struct pickle_node *args = node->args;
-    if (pickle_work_of(node)->storage) {
+    const struct pickle_node *args = node->more->args;
+    if (pickle_storage_of(node)) {
         pickle_write_fail(w, CZ_INVALID, "a storage cannot be carried over");
         return;
     }
-    if (*node->name) {
-        pickle_write_global(w, node->module, node->name);
+    if (*node->more->name) {
+        pickle_write_global(w, node->more->module, node->more->name);
     } else { /* an object was called */
         write_node(w, args->items[0]);
         args = args->items[1];
@@ -118,7 +118,7 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
     case PICKLE_BYTES: write_bytes(w, node); break;
     case PICKLE_TUPLE: write_tuple(w, node); break;
     case PICKLE_SET:
-        pickle_write_global(w, "__builtin__", node->name);
+        pickle_write_global(w, "__builtin__", node->more->name);
         pickle_write_op(w, ']');
         put_items(w, node);
         pickle_write(w, "\x85R", 2);
@@ -129,10 +129,10 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
         pickle_write(w, "\x85R", 2);
         break;
     case PICKLE_DICT:
-        if (*node->name) {
-            pickle_write_global(w, node->module, node->name);
-            if (node->args)
-                write_node(w, node->args);
+        if (*node->more->name) {
+            pickle_write_global(w, node->more->module, node->more->name);
+            if (node->more->args)
+                write_node(w, node->more->args);
             else
                 pickle_write_op(w, ')');
             pickle_write_op(w, 'R');
@@ -163,11 +163,11 @@ static void write_node(struct pickle_writer *w, const struct pickle_node *node)
     case PICKLE_INT: pickle_write_int(w, node->integer); break;
     case PICKLE_FLOAT: pickle_write_double(w, node->real); break;
     case PICKLE_STRING: pickle_write_text(w, node->text, node->n); break;
-    case PICKLE_DTYPE: pickle_write_global(w, "torch", node->name); break;
+    case PICKLE_DTYPE: pickle_write_global(w, "torch", node->more->name); break;
     case PICKLE_GLOBAL:
-        if (node->n > 0 || node->n_pairs > 0 || node->state)
+        if (node->n > 0 || node->n_pairs > 0 || node->more->state)
             pickle_write_fail(w, CZ_INVALID, "a class with attributes cannot be carried over");
-        pickle_write_global(w, node->module, node->name);
+        pickle_write_global(w, node->more->module, node->more->name);
         break;
     default: write_shared(w, node); break;
     }

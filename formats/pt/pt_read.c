@@ -149,8 +149,8 @@ static cz_status check_storages(const struct pt *pt, const struct pickle_node *n
         TRY(check_storages(pt, node->pairs[i].key));
         TRY(check_storages(pt, node->pairs[i].value));
     }
-    TRY(check_storages(pt, node->args));
-    return check_storages(pt, node->state);
+    TRY(check_storages(pt, node->more->args));
+    return check_storages(pt, node->more->state);
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */

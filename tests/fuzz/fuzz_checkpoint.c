@@ -122,8 +122,8 @@ static void find_storages(struct storages *s, const struct pickle_node *node)
         find_storages(s, node->items[i]);
     for (size_t i = 0; i < node->n_pairs && s->n_left > 0; i++)
         find_storages(s, node->pairs[i].value);
-    find_storages(s, node->args);
-    find_storages(s, node->state);
+    find_storages(s, node->more->args);
+    find_storages(s, node->more->state);
 }
 
 /* False: no pickle, or too large a one. */

@@ -44,8 +44,8 @@ static void walk(const struct pt *pt, const struct pickle_node *node, int *n_lef
     for (size_t i = 0; node->items && i<node->n && * n_left> 0; i++)
         walk(pt, node->items[i], n_left);
     for (size_t i = 0; i<node->n_pairs && * n_left> 0; i++) walk(pt, node->pairs[i].value, n_left);
-    walk(pt, node->args, n_left);
-    walk(pt, node->state, n_left);
+    walk(pt, node->more->args, n_left);
+    walk(pt, node->more->state, n_left);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)

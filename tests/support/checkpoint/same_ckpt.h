@@ -34,12 +34,13 @@ static inline bool same_node(const struct pickle_node *a, const struct pickle_no
 {
     if (!a || !b) return a == b;
     if (a->kind != b->kind || a->n != b->n || a->n_pairs != b->n_pairs) return false;
-    if (a->boolean != b->boolean || a->integer != b->integer) return false;
-    if (memcmp(&a->real, &b->real, sizeof a->real) != 0) return false;
-    if (!same_text(a->module, b->module) || !same_text(a->name, b->name)) return false;
-    bool is_text = a->kind == PICKLE_STRING || a->kind == PICKLE_BYTES || a->kind == PICKLE_LONG;
-    if (is_text && memcmp(a->text, b->text, a->n) != 0) return false;
-    if (a->tensor && !same_tensor(a->tensor, b->tensor)) return false;
+    if (a->boolean != b->boolean) return false;
+    if ((a->kind == PICKLE_INT || a->kind == PICKLE_FLOAT) && a->integer != b->integer)
+        return false; /* all bits, also of a float */
+    if (!same_text(a->more->module, b->more->module)) return false;
+    if (!same_text(a->more->name, b->more->name)) return false;
+    if (pickle_has_text(a) && memcmp(a->text, b->text, a->n) != 0) return false;
+    if (a->kind == PICKLE_TENSOR && !same_tensor(a->tensor, b->tensor)) return false;
     for (size_t i = 0; a->items && i < a->n; i++)
         if (!same_node(a->items[i], b->items[i])) return false;
     for (size_t i = 0; i < a->n_pairs; i++) {
@@ -47,7 +48,7 @@ static inline bool same_node(const struct pickle_node *a, const struct pickle_no
         if (same_ckpt_skips(a->pairs[i].key)) continue;
         if (!same_node(a->pairs[i].value, b->pairs[i].value)) return false;
     }
-    return same_node(a->args, b->args) && same_node(a->state, b->state);
+    return same_node(a->more->args, b->more->args) && same_node(a->more->state, b->more->state);
 }
 
 static inline void same_pt(const char *path_a, const char *path_b)

@@ -171,7 +171,7 @@ START_TEST(dicts)
                              "aK\x04s");
     const struct pickle_node *root = pickle_root(p);
     ck_assert_int_eq(root->kind, PICKLE_DICT);
-    ck_assert_str_eq(root->name, "");
+    ck_assert_str_eq(root->more->name, "");
     ck_assert_uint_eq(root->n_pairs, 3);
     is_string(root->pairs[0].key, "a"); /* its last value at its first place */
     is_int(root->pairs[0].value, 4);

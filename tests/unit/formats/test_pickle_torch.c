@@ -24,8 +24,8 @@ static void is_class(const struct pickle_node *node, enum pickle_kind kind, cons
 {
     ck_assert_ptr_nonnull(node);
     ck_assert_int_eq(node->kind, kind);
-    ck_assert_str_eq(node->module, module);
-    ck_assert_str_eq(node->name, name);
+    ck_assert_str_eq(node->more->module, module);
+    ck_assert_str_eq(node->more->name, name);
 }
 
 static void is_bytes(const struct pickle_node *node, const void *want, size_t n)
@@ -70,10 +70,10 @@ START_TEST(containers_keep_their_class)
     struct pickle *p = parse_golden("containers");
     const struct pickle_node *root = pickle_root(p), *node;
     ck_assert(pickle_is(need(root, "set"), PICKLE_SET));
-    ck_assert_str_eq(need(root, "set")->name, "set");
+    ck_assert_str_eq(need(root, "set")->more->name, "set");
     is_int(need(root, "set")->items[0], 1);
     ck_assert(pickle_is(need(root, "frozenset"), PICKLE_SET));
-    ck_assert_str_eq(need(root, "frozenset")->name, "frozenset");
+    ck_assert_str_eq(need(root, "frozenset")->more->name, "frozenset");
     is_bytes(need(root, "bytes"), "\x00\x7f\x80\xff", 4);
     is_bytes(need(root, "no bytes"), "", 0);
     node = need(root, "size");
@@ -83,13 +83,13 @@ START_TEST(containers_keep_their_class)
     is_class(need(root, "dtype"), PICKLE_DTYPE, "torch", "bfloat16");
     node = need(root, "device");
     is_class(node, PICKLE_OBJECT, "torch", "device");
-    is_string(node->args->items[0], "cuda");
-    is_int(node->args->items[1], 3);
+    is_string(node->more->args->items[0], "cuda");
+    is_int(node->more->args->items[1], 3);
     is_class(need(root, "ordered"), PICKLE_DICT, "collections", "OrderedDict");
     is_int(need(need(root, "ordered"), "a"), 1);
     node = need(root, "default");
     is_class(node, PICKLE_DICT, "collections", "defaultdict");
-    is_class(node->args->items[0], PICKLE_GLOBAL, "__builtin__", "list");
+    is_class(node->more->args->items[0], PICKLE_GLOBAL, "__builtin__", "list");
     is_int(need(node, "k")->items[0], 1);
     is_class(need(root, "counter"), PICKLE_DICT, "collections", "Counter");
     is_int(need(need(root, "counter"), "a"), 2);
@@ -156,12 +156,12 @@ START_TEST(parameters_and_attributes)
     t = need_tensor(root, "frozen");
     ck_assert(t->is_parameter && !t->requires_grad);
     ck_assert(need_tensor(root, "tagged")->is_parameter);
-    is_string(pickle_get(need(root, "tagged")->state, "ds_id"), "7");
+    is_string(pickle_get(need(root, "tagged")->more->state, "ds_id"), "7");
     ck_assert(!need_tensor(root, "plain")->is_parameter);
-    is_string(pickle_get(need(root, "plain")->state, "ds_id"), "0_27");
+    is_string(pickle_get(need(root, "plain")->more->state, "ds_id"), "0_27");
     t = need_tensor(root, "needs");
     ck_assert(!t->is_parameter && t->requires_grad);
-    ck_assert_ptr_null(need(root, "needs")->state);
+    ck_assert_ptr_null(need(root, "needs")->more->state);
     pickle_free(p);
 }
 END_TEST
@@ -266,7 +266,7 @@ START_TEST(unknown_classes_are_inert)
 {
     struct pickle *p = PARSE("cposix\nsystem\n" TEXT("\x04", "true") "\x85R");
     is_class(pickle_root(p), PICKLE_OBJECT, "posix", "system");
-    is_string(pickle_root(p)->args->items[0], "true");
+    is_string(pickle_root(p)->more->args->items[0], "true");
     ck_assert(!pickle_root(p)->boolean);
     pickle_free(p);
 
@@ -274,21 +274,21 @@ START_TEST(unknown_classes_are_inert)
               "eK\x03K\x04s}K\x05K\x06sb");
     const struct pickle_node *root = pickle_root(p);
     is_class(root, PICKLE_OBJECT, "a", "B");
-    ck_assert(root->boolean && root->args->n == 0 && root->n == 2 && root->n_pairs == 1);
+    ck_assert(root->boolean && root->more->args->n == 0 && root->n == 2 && root->n_pairs == 1);
     is_int(root->items[1], 2);
     is_int(root->pairs[0].value, 4);
-    is_int(root->state->pairs[0].value, 6);
+    is_int(root->more->state->pairs[0].value, 6);
     pickle_free(p);
 
     p = PARSE("ca\nB\n)RK\x01\x85R"); /* what a call gave is called */
     is_class(pickle_root(p), PICKLE_OBJECT, "", "");
-    is_class(pickle_root(p)->args->items[0], PICKLE_OBJECT, "a", "B");
-    is_int(pickle_root(p)->args->items[1]->items[0], 1);
+    is_class(pickle_root(p)->more->args->items[0], PICKLE_OBJECT, "a", "B");
+    is_int(pickle_root(p)->more->args->items[1]->items[0], 1);
     pickle_free(p);
 
     p = PARSE(TEXT("\x01", "a") TEXT("\x01", "B") "\x93)}\x92"); /* STACK_GLOBAL, NEWOBJ_EX */
     is_class(pickle_root(p), PICKLE_OBJECT, "copyreg", "__newobj_ex__");
-    is_class(pickle_root(p)->args->items[0], PICKLE_GLOBAL, "a", "B");
+    is_class(pickle_root(p)->more->args->items[0], PICKLE_GLOBAL, "a", "B");
     pickle_free(p);
     REFUSE("K\x01)R.", CZ_CORRUPT, "a int is called");
     REFUSE("ca\nB\nK\x01R.", CZ_CORRUPT, "not a tuple");
@@ -337,13 +337,13 @@ START_TEST(deepspeed_state_is_read)
     optim = need(pickle_root(p), "optimizer_state_dict");
     const struct pickle_node *flat = need(optim, "fp32_flat_groups")->items[0];
     ck_assert_int_eq(flat->kind, PICKLE_TENSOR);
-    ck_assert_ptr_nonnull(pickle_to_string(pickle_get(flat->state, "ds_id")));
+    ck_assert_ptr_nonnull(pickle_to_string(pickle_get(flat->more->state, "ds_id")));
     pickle_free(p);
 
     p = parse_golden("model_s2_fp16");
     const struct pickle_node *module = need(pickle_root(p), "module");
     is_class(module, PICKLE_DICT, "collections", "OrderedDict");
-    ck_assert(pickle_is(pickle_get(module->state, "_metadata"), PICKLE_DICT));
+    ck_assert(pickle_is(pickle_get(module->more->state, "_metadata"), PICKLE_DICT));
     pickle_free(p);
 }
 END_TEST

@@ -6,7 +6,6 @@
 
 #include "base/cgroup.h"
 #include "base/cpu.h"
-#include "base/proc.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "base/threads.h"
@@ -268,12 +267,10 @@ static const char *given_host(const struct init *in)
 /* Nine tenths of what this machine, or its container, has left. */
 static bool guess_host(const struct init *in, char guess[GUESS_NBYTES])
 {
-    size_t free_nbytes = proc_nbytes("/proc/meminfo", "MemAvailable:"), limit;
-    size_t left = cgroup_memory_left(NULL, &limit);
+    size_t free_nbytes = host_memory_left();
     (void)in;
-    if (left < free_nbytes) free_nbytes = left;
     size_t mib = free_nbytes / 10 * 9 >> 20;
-    if (mib == 0) return false;
+    if (mib == 0 || free_nbytes == SIZE_MAX) return false;
     if (mib >= 4096)
         snprintf(guess, GUESS_NBYTES, "%zuGiB", mib >> 10);
     else
