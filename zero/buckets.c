@@ -34,14 +34,38 @@ static struct zero_footprint footprint_of(const struct zero *z, size_t param_idx
     return (struct zero_footprint){.numel = z->options.table->params[param_idx].numel};
 }
 
+/* Parameters by the unit whose backward is their last use: looked up unit by unit below, where a
+ * walk over all parameters would take minutes for a model of many layers. */
+static cz_status list_ready(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    struct zero_buckets *b = &z->buckets;
+    b->ready_first = calloc(o->n_units + 2, sizeof *b->ready_first);
+    b->ready_params = calloc(o->table->n_params + 1, sizeof *b->ready_params);
+    if (!b->ready_first || !b->ready_params)
+        return err_set(CZ_NOMEM, 0, "no memory for the reductions of %zu layers", o->n_units);
+    /* Counts, one place to the right of where their sums go. */
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        size_t unit = z->own.params[i].ready_unit;
+        if (is_trained(z, i) && unit < o->n_units) b->ready_first[unit + 2]++;
+    }
+    for (size_t u = 2; u < o->n_units + 2; u++) b->ready_first[u] += b->ready_first[u - 1];
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        size_t unit = z->own.params[i].ready_unit;
+        if (is_trained(z, i) && unit < o->n_units)
+            b->ready_params[b->ready_first[unit + 1]++] = i;
+    }
+    return CZ_OK;
+}
+
 /* Elements that become ready with a unit; with `in_bucket`, only those that are made there. */
 static size_t unit_numel(const struct zero *z, size_t u, bool in_bucket)
 {
+    const struct zero_buckets *b = &z->buckets;
     size_t numel = 0;
-    for (size_t i = 0; i < z->options.table->n_params; i++) {
-        const struct zero_param *p = &z->own.params[i];
-        if (!is_trained(z, i) || p->ready_unit != u) continue;
-        if (!(in_bucket && p->tied)) numel += footprint_of(z, i).numel;
+    for (size_t k = b->ready_first[u]; k < b->ready_first[u + 1]; k++) {
+        size_t i = b->ready_params[k];
+        if (!(in_bucket && z->own.params[i].tied)) numel += footprint_of(z, i).numel;
     }
     return numel;
 }
@@ -89,9 +113,10 @@ static cz_status make_buckets(struct zero *z, size_t bucket_numel)
         if (b->unit_flush[u] == ZERO_NO_FLUSH) continue;
         if (b->unit_flush[u] != flush) used = 0;
         flush = b->unit_flush[u];
-        for (size_t i = 0; i < o->table->n_params; i++) {
+        for (size_t k = b->ready_first[u]; k < b->ready_first[u + 1]; k++) {
+            size_t i = b->ready_params[k];
             struct zero_param *p = &z->own.params[i];
-            if (!is_trained(z, i) || p->ready_unit != u || p->tied) continue;
+            if (p->tied) continue;
             const struct zero_footprint takes = footprint_of(z, i);
             p->grad_off = flush % n_buckets * bucket_numel + used + takes.lead;
             used += takes.numel;
@@ -127,14 +152,20 @@ static void list_params(struct zero *z)
     const struct zero_options *o = &z->options;
     struct zero_buckets *b = &z->buckets;
     size_t at = 0;
+    for (size_t u = 0; u < o->n_units; u++)
+        if (b->unit_flush[u] != ZERO_NO_FLUSH)
+            b->flushes[b->unit_flush[u]].n_params += b->ready_first[u + 1] - b->ready_first[u];
     for (size_t f = 0; f < b->n_flushes; f++) {
         b->flushes[f].first_param = at;
-        for (size_t i = 0; i < o->table->n_params; i++) {
-            size_t unit = z->own.params[i].ready_unit;
-            if (is_trained(z, i) && unit < o->n_units && b->unit_flush[unit] == f)
-                b->params[at++] = i;
-        }
-        b->flushes[f].n_params = at - b->flushes[f].first_param;
+        at += b->flushes[f].n_params;
+        b->flushes[f].n_params = 0; /* counts up again below */
+    }
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        size_t unit = z->own.params[i].ready_unit;
+        if (!is_trained(z, i) || unit == o->n_units || b->unit_flush[unit] == ZERO_NO_FLUSH)
+            continue;
+        struct zero_flush *flush = &b->flushes[b->unit_flush[unit]];
+        b->params[flush->first_param + flush->n_params++] = i;
     }
 }
 
@@ -150,6 +181,7 @@ cz_status zero_buckets_init(struct zero *z)
     b->params = calloc(o->table->n_params + 1, sizeof *b->params);
     if (!b->flushes || !b->unit_flush || !b->params)
         return err_set(CZ_NOMEM, 0, "no memory for the reductions of %zu layers", o->n_units);
+    TRY(list_ready(z));
     size_t fullest = deal_units(z);
     if (b->is_bucketed) TRY(make_buckets(z, fullest));
     TRY(place_others(z));
@@ -165,6 +197,8 @@ void zero_buckets_free(struct zero *z)
     free(b->flushes);
     free(b->unit_flush);
     free(b->params);
+    free(b->ready_first);
+    free(b->ready_params);
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */

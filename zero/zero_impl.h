@@ -153,6 +153,9 @@ struct zero_buckets {
     bool rest_in_host; /* ZERO_GRADS is host memory although layers are on a GPU */
     struct zero_flush *flushes; /* (n_flushes) in the order in which they are begun */
     size_t n_flushes;
+    size_t *ready_first;  /* (n_units + 1) where a unit's begin in ready_params; then the end */
+    size_t *ready_params; /* trained parameters by the unit they become ready with, in the table's
+                             order */
     size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients */
     size_t *params;     /* (n_params) flush by flush, in the table's order */
     size_t n_restored;  /* flushes of this pass whose earlier sums were brought back */

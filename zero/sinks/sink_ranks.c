@@ -75,14 +75,15 @@ static cz_status ranks_dealt(struct zero *z)
 {
     const struct zero_options *o = &z->options;
     struct ranks *ranks = ranks_of(z);
-    size_t at = 0, others = (size_t)o->comm->world_size - 1, sent = 0;
-    for (size_t f = 0; f < z->buckets.n_flushes; f++) {
+    const struct zero_buckets *b = &z->buckets;
+    size_t at = 0, others = (size_t)o->comm->world_size - 1, sent = 0, u = o->n_units;
+    for (size_t f = 0; f < b->n_flushes; f++) {
         struct reduction *r = &ranks->reductions[f];
         r->first_span = at;
-        for (size_t u = o->n_units; u-- > 0;)
-            for (size_t i = 0; z->buckets.unit_flush[u] == f && i < o->table->n_params; i++)
-                if (z->own.params[i].group != o->n_groups && z->own.params[i].ready_unit == u)
-                    at = add_spans(z, at, i);
+        /* Units were dealt in this order; those without trained parameters are in no flush. */
+        for (; u > 0 && (b->unit_flush[u - 1] == f || b->unit_flush[u - 1] == ZERO_NO_FLUSH); u--)
+            for (size_t k = b->ready_first[u - 1]; k < b->ready_first[u]; k++)
+                if (b->unit_flush[u - 1] == f) at = add_spans(z, at, b->ready_params[k]);
         r->n_spans = at - r->first_span;
     }
     for (size_t s = 0; s < at; s++)
