@@ -1,7 +1,7 @@
 /* The keyed hash, and the table on it. A table with a known hash function becomes a list for names
- * that were chosen to collide, and reading a small file then takes hours. With a secret key nobody
- * can choose such names. */
-#include "base/hash_impl.h"
+ * that were chosen to collide, and reading a small file then takes hours. With a secret key such
+ * names cannot be chosen. */
+#include "base/hash.h"
 
 #include <errno.h>
 #include <pthread.h>

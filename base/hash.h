@@ -23,6 +23,9 @@ static inline uint64_t hash_text(const char *text)
     return hash_bytes(text, strlen(text));
 }
 
+/* SipHash-c-d under a given key, for the published test vectors. */
+uint64_t hash_sip(int c, int d, uint64_t k0, uint64_t k1, const void *bytes, size_t nbytes);
+
 /* The process's random numbers, for tables of integers whose hash must be cheaper than SipHash:
  * such a hash has to be keyed with both, and mix with a multiplication by an odd one. */
 struct hash_key {
@@ -45,7 +48,7 @@ struct hash_slot {
     uint32_t item; /* 1 + the item's number, 0: free */
 };
 
-/* Items are numbered by the caller, who keeps them; the table keeps numbers and hashes only. Open
+/* Items are numbered by the caller, which keeps them; the table keeps numbers and hashes only. Open
  * addressing, at most half full. A zeroed one is empty. Up to 2^31 items. Threads may search it
  * together as long as none adds. */
 struct hash_index {

@@ -1,7 +1,7 @@
 /* Claims: the hash is SipHash (published vectors) under a key that differs from process to process;
  * the table finds every item that was added and no other, whatever their number, also when all
  * hashes are equal. */
-#include "base/hash_impl.h"
+#include "base/hash.h"
 #include "tests/support/check_main.h"
 
 #include <stdio.h>

@@ -250,7 +250,7 @@ START_TEST(storages_and_functions_are_checked)
            CZ_CORRUPT, "impossible length");
     REFUSE("K\x01Q.", CZ_CORRUPT, "persistent id");
     REFUSE("(" TEXT("\x06", "module") "NNNNtQ.", CZ_CORRUPT, "persistent id");
-    REFUSE(REBUILD "NK\x00))\x89" HOOKS "tR.", CZ_CORRUPT, "no storage");
+    REFUSE(REBUILD "NK\x00))\x89" HOOKS "tR.", CZ_CORRUPT, "without a storage");
     REFUSE(REBUILD "tR.", CZ_CORRUPT, "_rebuild_tensor_v2 has 0 arguments");
     REFUSE("ctorch._utils\n_rebuild_sparse_tensor\n)R.", CZ_UNSUPPORTED, "_rebuild_sparse_tensor");
     REFUSE("ctorch._utils\n_rebuild_qtensor\n)R.", CZ_UNSUPPORTED, "_rebuild_qtensor");
