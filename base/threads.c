@@ -3,8 +3,8 @@
  * barrier. */
 #include "base/threads.h"
 
-#include "base/cgroup.h"
-#include "base/processors.h"
+#include "base/host/cgroup.h"
+#include "base/host/processors.h"
 
 #include <limits.h>
 #include <omp.h>

@@ -1,10 +1,10 @@
 /* The CPU as a device: every call is complete when it returns, so streams and events need no state.
  * It lets the engine have one code path for both. */
 #include "base/arena.h"
-#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/proc.h"
+#include "base/host/cgroup.h"
+#include "base/host/proc.h"
 #include "base/size.h"
 #include "device/device.h"
 

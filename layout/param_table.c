@@ -56,13 +56,15 @@ static bool is_alias(const void *key, size_t item)
 /* Index by exact name; n_params when there is none. */
 static size_t param_lookup(const struct param_table *t, const char *name)
 {
-    size_t i = hash_index_find(&t->param_names, hash_text(name), is_param, &(struct wanted){t, name});
+    size_t i =
+        hash_index_find(&t->param_names, hash_text(name), is_param, &(struct wanted){t, name});
     return i == HASH_NONE ? t->n_params : i;
 }
 
 static struct param_alias *alias_lookup(const struct param_table *t, const char *name)
 {
-    size_t i = hash_index_find(&t->alias_names, hash_text(name), is_alias, &(struct wanted){t, name});
+    size_t i =
+        hash_index_find(&t->alias_names, hash_text(name), is_alias, &(struct wanted){t, name});
     return i == HASH_NONE ? NULL : &t->aliases[i];
 }
 

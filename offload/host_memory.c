@@ -3,7 +3,7 @@
 #include "offload/affinity/affinity_impl.h"
 
 #include "base/arena.h"
-#include "base/proc.h"
+#include "base/host/proc.h"
 #include "base/size.h"
 #include "base/threads.h"
 #include "offload/host_memory.h"

@@ -52,8 +52,7 @@ static cz_status list_ready(struct zero *z)
     for (size_t u = 2; u < o->n_units + 2; u++) b->ready_first[u] += b->ready_first[u - 1];
     for (size_t i = 0; i < o->table->n_params; i++) {
         size_t unit = z->own.params[i].ready_unit;
-        if (is_trained(z, i) && unit < o->n_units)
-            b->ready_params[b->ready_first[unit + 1]++] = i;
+        if (is_trained(z, i) && unit < o->n_units) b->ready_params[b->ready_first[unit + 1]++] = i;
     }
     return CZ_OK;
 }

@@ -156,12 +156,12 @@ struct zero_buckets {
     size_t *ready_first;  /* (n_units + 1) where a unit's begin in ready_params; then the end */
     size_t *ready_params; /* trained parameters by the unit they become ready with, in the table's
                              order */
-    size_t *unit_flush; /* (n_units) the flush that takes the unit's gradients */
-    size_t *params;     /* (n_params) flush by flush, in the table's order */
-    size_t n_restored;  /* flushes of this pass whose earlier sums were brought back */
-    bool is_under_way;  /* a flush was begun and not yet waited for */
-    bool reduced;       /* the gradients are this boundary's: means */
-    size_t n_passes;    /* training passes since the boundary */
+    size_t *unit_flush;   /* (n_units) the flush that takes the unit's gradients */
+    size_t *params;       /* (n_params) flush by flush, in the table's order */
+    size_t n_restored;    /* flushes of this pass whose earlier sums were brought back */
+    bool is_under_way;    /* a flush was begun and not yet waited for */
+    bool reduced;         /* the gradients are this boundary's: means */
+    size_t n_passes;      /* training passes since the boundary */
 };
 
 /* ---- window.c: parameters that come and go --------------------------------------------------- */

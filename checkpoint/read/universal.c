@@ -236,8 +236,7 @@ static cz_status read_params(struct universal *u, size_t *group_of)
                            pt_path(u->ck->model));
         for (size_t i = 0; i < dict->n_pairs; i++) TRY(read_param(u, &dict->pairs[i], group));
         if (u->is_stage3 && !u->ck->weights_only)
-            TRY(ckpt_step_take(u->ck, u->ck->optim, group,
-                               opt_step(&u->view, group, (int64_t)d)));
+            TRY(ckpt_step_take(u->ck, u->ck->optim, group, opt_step(&u->view, group, (int64_t)d)));
     }
     return CZ_OK;
 }

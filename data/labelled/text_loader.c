@@ -9,8 +9,8 @@
 #include "data/labelled/text_loader_impl.h"
 
 #include "base/clock.h"
+#include "base/host/processors.h"
 #include "base/log.h"
-#include "base/processors.h"
 #include "base/size.h"
 
 #include <inttypes.h>

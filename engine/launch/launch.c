@@ -3,8 +3,8 @@
  * a reason and the memory of a dead rank can be reported by a process that still works. */
 #include "engine/launch/launch_impl.h"
 
-#include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/host/cgroup.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "comm/shm/shm.h"

@@ -2,7 +2,7 @@
 #ifndef CZ_ENGINE_LAUNCH_WORLD_IMPL_H
 #define CZ_ENGINE_LAUNCH_WORLD_IMPL_H
 
-#include "base/processors.h"
+#include "base/host/processors.h"
 #include "comm/comm.h"
 #include "offload/affinity.h"
 

@@ -2,7 +2,7 @@
  * copied from it; numbers print as Python's repr. */
 #include "engine/report/report_text.h"
 
-#include "base/proc.h"
+#include "base/host/proc.h"
 #include "formats/json/json_write.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* An offer, trained for a few steps: the search predicts, this checks. The config goes through the
  * engine as a user's would, so what is measured is what the file will do. */
 #include "base/clock.h"
-#include "base/proc.h"
+#include "base/host/proc.h"
 #include "engine/tune/tune_impl.h"
 
 #include <stdio.h>

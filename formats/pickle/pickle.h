@@ -74,10 +74,10 @@ struct pickle_more {
 
 struct pickle_node {
     enum pickle_kind kind : 8;
-    bool boolean;         /* BOOL; OBJECT: made by cls.__new__(cls, *args), not by a call */
-    uint16_t own_height;  /* own…: the reader's */
+    bool boolean;        /* BOOL; OBJECT: made by cls.__new__(cls, *args), not by a call */
+    uint16_t own_height; /* own…: the reader's */
     uint32_t own_hash;
-    uint32_t n, n_pairs;  /* bytes of text, or items; pairs */
+    uint32_t n, n_pairs; /* bytes of text, or items; pairs */
     union {
         int64_t integer;                    /* INT */
         double real;                        /* FLOAT */

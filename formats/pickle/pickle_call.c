@@ -119,8 +119,7 @@ static cz_status make_dict(struct pickle_parser *p, const struct call *call,
         /* [[key, value], …], as Python 2 writes an OrderedDict. */
         for (size_t i = 0; i < from->n; i++) {
             const struct pickle_node *pair = from->items[i];
-            TRY(pickle_pair_add(p, *out, pickle_own(pair->items[0]),
-                                pickle_own(pair->items[1])));
+            TRY(pickle_pair_add(p, *out, pickle_own(pair->items[0]), pickle_own(pair->items[1])));
         }
     }
     if (strcmp(call->callable->more->name, "dict") == 0) return CZ_OK;

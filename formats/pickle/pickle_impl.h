@@ -55,7 +55,7 @@ struct pickle_chunk;
 struct pickle {
     struct pickle_chunk *chunks; /* newest first */
     size_t budget;               /* bytes that may still be taken */
-    bool is_host_short;          /* the budget is what the host has left, not the input's multiple */
+    bool is_host_short; /* the budget is what the host has left, not the input's multiple */
     const struct pickle_node *root;
 };
 

@@ -1,6 +1,6 @@
 /* The pickle machine: opcodes move values between a stack, marks on it, and a memo. Nothing here
  * knows what a class means (pickle_call.c does), and nothing runs one. */
-#include "base/cgroup.h"
+#include "base/host/cgroup.h"
 #include "base/utf8.h"
 #include "formats/pickle/pickle_impl.h"
 

@@ -2,9 +2,9 @@
  * writes protocol 2 as Python's pickler and torch.save do (batches of 1,000, memo indexes, shortest
  * integers; docs/deepspeed-behaviour.md, "Pickles"), so that files can be compared byte by byte
  * with DeepSpeed's. Errors are remembered and reported once, by pickle_writer_take(). */
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "formats/pickle/pickle_impl.h"
-#include "base/hash.h"
 #include "formats/pickle/pickle_write_impl.h"
 
 #include <stdio.h>

@@ -29,7 +29,7 @@ struct safetensors {
     struct safetensors_info *infos;
     size_t count, capacity;
     struct hash_index names; /* into infos */
-    const char **metadata; /* key, value, key, value … of the first file */
+    const char **metadata;   /* key, value, key, value … of the first file */
     size_t n_metadata;
 };
 

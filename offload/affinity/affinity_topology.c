@@ -2,7 +2,7 @@
  * and cache, the node of a GPU; and which processors this process may use. */
 #include "offload/affinity/affinity_impl.h"
 
-#include "base/processors.h"
+#include "base/host/processors.h"
 
 #include <errno.h>
 #include <stdlib.h>

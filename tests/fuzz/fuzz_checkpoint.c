@@ -4,10 +4,10 @@
  * Promises: the folder opens or is refused with a sentence; every tensor that it then shows can be
  * read at both ends, whatever stage wrote it; fsck and inspect end. */
 #include "checkpoint/fsck/fsck.h"
-#include <czero/checkpoint.h>
 #include "checkpoint/read/checkpoint.h"
 #include "formats/json/json.h"
 #include "tests/fuzz/fuzz.h"
+#include <czero/checkpoint.h>
 
 #include <sys/stat.h>
 

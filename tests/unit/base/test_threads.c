@@ -3,7 +3,7 @@
  * quota of our control group and its parents, version 1 or 2, rounded up, never below one;
  * OMP_NUM_THREADS overrides them; several ranks on a host share them; and a split over threads
  * covers everything once, in whole units. */
-#include "base/processors.h"
+#include "base/host/processors.h"
 #include "base/threads.h"
 #include "tests/support/check_main.h"
 

@@ -4,8 +4,8 @@
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 
-#include "base/cgroup.h"
 #include "base/cpu.h"
+#include "base/host/cgroup.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "base/threads.h"

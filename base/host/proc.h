@@ -1,6 +1,6 @@
 /* Numbers out of the kernel's text files: /proc/self/status, /proc/meminfo. */
-#ifndef CZ_BASE_PROC_H
-#define CZ_BASE_PROC_H
+#ifndef CZ_BASE_HOST_PROC_H
+#define CZ_BASE_HOST_PROC_H
 
 #include "base/compiler.h"
 

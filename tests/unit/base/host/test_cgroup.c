@@ -1,7 +1,7 @@
 /* Claims: the memory that may still be allocated is what the tightest limit of our control group
  * and its parents leaves, version 1 or 2, with droppable file pages counted as free; without a
  * limit there is none. */
-#include "base/cgroup.h"
+#include "base/host/cgroup.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Control groups: the limits a container puts on this process, version 1 and 2 alike. */
-#ifndef CZ_BASE_CGROUP_H
-#define CZ_BASE_CGROUP_H
+#ifndef CZ_BASE_HOST_CGROUP_H
+#define CZ_BASE_HOST_CGROUP_H
 
 #include "base/compiler.h"
 

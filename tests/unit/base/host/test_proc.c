@@ -1,6 +1,6 @@
 /* Claims: a number is found by its key at the beginning of a line, wherever in the file that is,
  * and is 0 when file or key are not there; nothing else on the way is taken for it. */
-#include "base/proc.h"
+#include "base/host/proc.h"
 #include "tests/support/check_main.h"
 
 static char path[96];

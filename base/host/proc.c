@@ -1,6 +1,6 @@
 /* A number after a key in a file of /proc, such as MemAvailable. It reads with small fixed buffers
  * and no allocation: it is called in the middle of a step, and when memory is short. */
-#include "base/proc.h"
+#include "base/host/proc.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

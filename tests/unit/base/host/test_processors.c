@@ -1,7 +1,7 @@
 /* Claims: the processors this process may use are those of its affinity mask, and still all of them
  * when the OpenMP runtime has bound the main thread to one; of each core the lowest hardware thread
  * counts, whatever the numbering and whichever siblings the mask leaves out. */
-#include "base/processors.h"
+#include "base/host/processors.h"
 #include "tests/support/check_main.h"
 
 #include <sched.h>

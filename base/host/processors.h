@@ -1,8 +1,8 @@
 /* Processors: the logical CPUs that this process may use, and which of them are whole cores.
  *
  * Plain data without life cycle: a set is a bit per logical CPU, by the kernel's numbers. */
-#ifndef CZ_BASE_PROCESSORS_H
-#define CZ_BASE_PROCESSORS_H
+#ifndef CZ_BASE_HOST_PROCESSORS_H
+#define CZ_BASE_HOST_PROCESSORS_H
 
 #include "base/compiler.h"
 

@@ -1,6 +1,6 @@
 /* Sets of processors: those this process may use, and one per physical core. A thread per core is
  * faster than one per hardware thread for every kernel here. */
-#include "base/processors.h"
+#include "base/host/processors.h"
 
 #include <omp.h>
 #include <sched.h>

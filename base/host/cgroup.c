@@ -1,9 +1,9 @@
 /* Limits that a container sets, from the files of control groups, versions 1 and 2. Limits hold
  * along the whole path from the process's group to the mount, so each level is visited; inside a
  * container the mount itself may be all that is visible. */
-#include "base/cgroup.h"
+#include "base/host/cgroup.h"
 
-#include "base/proc.h"
+#include "base/host/proc.h"
 
 #include <stdio.h>
 #include <string.h>
