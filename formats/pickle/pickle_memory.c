@@ -125,6 +125,7 @@ cz_status pickle_more_need(struct pickle_parser *p, struct pickle_node *node,
                            struct pickle_more **out)
 {
     const struct pickle_more *more = node->more;
+    *out = NULL;
     if (more == &pickle_nothing || more == &pickle_set_names[0] || more == &pickle_set_names[1]) {
         void *memory;
         TRY(pickle_alloc(p, sizeof *more, &memory));
