@@ -31,16 +31,10 @@ char *file_join(const char *dir, const char *name)
     return path;
 }
 
-/* O_NONBLOCK: opening a named pipe would wait for a writer. Only regular files are read. */
-cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
+cz_status file_take_regular(int opened, const char *path, int *fd, uint64_t *nbytes)
 {
-    *fd = -1;
-    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait */
-    if (opened < 0) {
-        cz_status st = errno == ENOENT ? CZ_NOTFOUND : CZ_IO;
-        return err_set(st, errno, "%s: cannot be opened", path);
-    }
     struct stat info;
+    *fd = -1;
     if (fstat(opened, &info) != 0) {
         int saved = errno;
         close(opened);
@@ -54,6 +48,18 @@ cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
     *fd = opened;
     if (nbytes) *nbytes = (uint64_t)info.st_size;
     return CZ_OK;
+}
+
+/* O_NONBLOCK: opening a named pipe would wait for a writer. */
+cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes)
+{
+    *fd = -1;
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0) {
+        cz_status st = errno == ENOENT ? CZ_NOTFOUND : CZ_IO;
+        return err_set(st, errno, "%s: cannot be opened", path);
+    }
+    return file_take_regular(opened, path, fd, nbytes);
 }
 
 /* Loops, because a read may be interrupted or cut at Linux's limit. A file that ends early is
@@ -97,13 +103,11 @@ cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, 
 
 /* For small files. The limit is there because the size comes from the file system, not from the
  * user. */
-cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes)
+cz_status file_load_opened(int fd, const char *path, uint64_t size, size_t nbytes_max, char **out,
+                           size_t *nbytes)
 {
-    *out = NULL;
-    int fd;
-    uint64_t size = 0; /* set below; gcc 13 does not see it */
-    TRY(file_open_read(path, &fd, &size));
     cz_status st = CZ_OK;
+    *out = NULL;
     char *text = NULL;
     if (size > nbytes_max)
         st = err_set(CZ_INVALID, 0, "%s: %llu bytes are more than the %zu allowed here", path,
@@ -122,6 +126,15 @@ cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nby
     *out = text;
     if (nbytes) *nbytes = (size_t)size;
     return CZ_OK;
+}
+
+cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes)
+{
+    int fd;
+    uint64_t size = 0; /* set below; gcc 13 does not see it */
+    *out = NULL;
+    TRY(file_open_read(path, &fd, &size));
+    return file_load_opened(fd, path, size, nbytes_max, out, nbytes);
 }
 
 /* Like mkdir -p for one level. Creating first and examining then leaves no moment in which another

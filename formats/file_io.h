@@ -3,6 +3,7 @@
  * A durable file: file_durable_create() opens a temporary beside the final name; write with
  * file_pwrite(); file_durable_commit() syncs it and renames it into place; file_durable_abort()
  * removes the temporary. Until the commit nothing changes under the final name, whatever fails.
+ * Paths are the user's, or made of constants: names that come from a file go through beneath.h.
  * Sentences name the path, the operation and the system's reason. Calls are thread-safe unless two
  * threads use the same struct. */
 #ifndef CZ_FORMATS_FILE_IO_H
@@ -19,6 +20,10 @@ char *file_join(const char *dir, const char *name);
  * Errors: CZ_NOTFOUND (no such file), CZ_IO. */
 cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes);
 
+/* What an opened descriptor must be to be read: a regular file. It is passed on as *fd, or closed.
+ * Errors: CZ_IO. */
+cz_status file_take_regular(int opened, const char *path, int *fd, uint64_t *nbytes);
+
 /* Read or write exactly nbytes at `off`; interrupted and short transfers are continued.
  * Errors: CZ_IO; CZ_CORRUPT when the file ends before the read does. */
 cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_t off);
@@ -27,6 +32,10 @@ cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, 
 /* The whole file, with a NUL after it, as a block to free(). Errors: as above, CZ_INVALID when it
  * is longer than nbytes_max, CZ_NOMEM. */
 cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nbytes);
+
+/* The same of an open file of `size` bytes, which is closed. */
+cz_status file_load_opened(int fd, const char *path, uint64_t size, size_t nbytes_max, char **out,
+                           size_t *nbytes);
 
 /* Create a folder and its missing parents. An existing folder is fine. Errors: CZ_IO. */
 cz_status file_make_dirs(const char *dir);
